@@ -1,0 +1,94 @@
+"""Every error the program raises on purpose, by whose fault it is.
+
+CrawlerError                     has a one-line message and an exit code
+|- UsageError          (2)       the person's input: a URL, a file, an option, a setting
+|- EngineError         (3)       Redis/Valkey: not reachable, too old, read-only, out of memory
+|  |- EngineDown                 no answer (connection refused, lost, timed out)
+|  |- EngineUnfit                it answers, but can't serve (version, eviction policy, read-only)
+|  `- EngineFull                 out of memory: adds are refused, the rest goes on
+|- ConflictError       (4)       somebody else is there: folder in use, node alive, other layout
+|- ArchiveError        (5)       the disk: full, I/O error, not writable
+|- NothingFetchedError (6)       not one seed could be fetched
+|- DoctorError         (7)       the doctor found something to mend
+|- Stopped             (10)      a signal stopped the crawl; it can be resumed
+`- Killed              (11)      a second signal forced it
+
+Anything else that reaches the command line is our bug (exit code 1).
+What a *host* does wrong is no exception: the fetcher returns it as a value (model.Failure).
+"""
+
+
+class CrawlerError(Exception):
+    """Base of all errors raised on purpose; str() is one line that says what to do."""
+
+    exit_code = 1
+
+
+class UsageError(CrawlerError):
+    """The person's input can't be used."""
+
+    exit_code = 2
+
+
+class InvalidUrl(UsageError):
+    """Not an absolute http(s) URL that can be crawled; `reason` is a short constant phrase."""
+
+    def __init__(self, url: str, reason: str) -> None:
+        shown = url if len(url) <= 200 else url[:200] + "..."
+        super().__init__(f"invalid URL {shown!r}: {reason}")
+        self.url = url
+        self.reason = reason
+
+
+class EngineError(CrawlerError):
+    """The engine (Redis or Valkey) can't serve us."""
+
+    exit_code = 3
+
+
+class EngineDown(EngineError):
+    """No answer from the engine: the outcome of the call is unknown."""
+
+
+class EngineUnfit(EngineError):
+    """The engine answers but can't be used as it is."""
+
+
+class EngineFull(EngineError):
+    """The engine is out of memory; adds wait, acks go on."""
+
+
+class ConflictError(CrawlerError):
+    """Another crawl, session or release of the program is in the way."""
+
+    exit_code = 4
+
+
+class ArchiveError(CrawlerError):
+    """The disk did not take what was written."""
+
+    exit_code = 5
+
+
+class NothingFetchedError(CrawlerError):
+    """Not one seed could be fetched."""
+
+    exit_code = 6
+
+
+class DoctorError(CrawlerError):
+    """The doctor found something that must be mended."""
+
+    exit_code = 7
+
+
+class Stopped(CrawlerError):
+    """A signal stopped the crawl; the message says how to resume."""
+
+    exit_code = 10
+
+
+class Killed(CrawlerError):
+    """A second signal forced the stop."""
+
+    exit_code = 11

@@ -1,0 +1,210 @@
+"""The records that cross the stages: frozen, keyword-only, without behaviour beyond small derivations.
+
+Words are those of the glossary (docs/ARCHITECTURE.md). Units come last in a name. Wall times are seconds since the
+epoch (float, UTC) and serve for dates only; `*_ms` are integers on the clock that the name says.
+"""
+
+import enum
+from dataclasses import dataclass, field
+
+SCHEMES = ("http", "https")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UrlParts:
+    """A canonical URL, taken apart. `host` has no port; `origin` is scheme://host[:port]; `target` is path + query."""
+
+    href: str
+    scheme: str
+    host: str
+    port: int
+    origin: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A URL on its way into the frontier: canonical, in scope, hashed."""
+
+    url: str
+    fingerprint: str  # signed 64-bit integer in decimal
+    partition: int
+    domain: str
+    queue: str
+    depth: int
+    redirects: int = 0
+    seed: bool = False
+    score: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """One URL handed to the owner of its partition: a delivery with its own token."""
+
+    url: str
+    fingerprint: str
+    visit: int
+    partition: int
+    epoch: int
+    token: str
+    domain: str
+    queue: str
+    depth: int
+    redirects: int
+    attempts: int  # earlier failed attempts
+    deliveries: int  # earlier deliveries whose owner vanished
+    seed: bool
+
+
+class FailureKind(enum.StrEnum):
+    """Classes of failed fetches; the retry rules and the statistics speak these words."""
+
+    DNS_NOT_FOUND = "dns_not_found"  # NXDOMAIN, NODATA
+    DNS_ERROR = "dns_error"  # SERVFAIL, REFUSED, time-out: may heal
+    ADDRESS_REFUSED = "address_refused"  # private, loopback, link-local ...
+    CONNECT = "connect"
+    TLS = "tls"
+    TIMEOUT = "timeout"
+    DISCONNECTED = "disconnected"  # empty reply, reset
+    PROTOCOL = "protocol"  # not HTTP/1.x as we accept it
+    HEADERS_TOO_LARGE = "headers_too_large"
+    DECODE = "decode"  # content coding lies or bombs
+    SERVER_BUSY = "server_busy"  # 429, 503
+    SERVER_ERROR = "server_error"  # other 5xx
+    ROBOTS_UNREACHABLE = "robots_unreachable"
+    PARSE = "parse"  # parser killed or crashed
+    REDIRECT_LOOP = "redirect_loop"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Why a fetch gave no response that counts."""
+
+    kind: FailureKind
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Response:
+    """One HTTP exchange as it happened.
+
+    `body` is inflated and cut at the limit; `raw_body` is what came over the wire after transfer coding, still
+    content-coded (the same object as `body` when there was no content coding). `truncated` is "", "length", "time"
+    or "disconnect" (the words of WARC-Truncated). `decode_error` names a content coding that lied: `body` then
+    holds what could be decoded.
+    """
+
+    url: str
+    status: int
+    reason: str
+    http_version: str  # "1.0" or "1.1"
+    headers: tuple[tuple[bytes, bytes], ...]
+    raw_body: bytes
+    body: bytes
+    truncated: str = ""
+    decode_error: str = ""
+    request_head: bytes  # request line and headers as sent, ending in an empty line
+    remote_ip: str
+    started_at: float  # wall clock, seconds
+    fetch_ms: int  # from the start of the request to the last byte
+
+    def header(self, name: str) -> str:
+        """First value of a header by its lower-case name, latin-1, stripped; '' when absent."""
+        wanted = name.encode("latin-1")
+        for key, value in self.headers:
+            if key.lower() == wanted:
+                return value.decode("latin-1").strip()
+        return ""
+
+    @property
+    def content_type(self) -> str:
+        """Media type in lower case without parameters; '' when absent."""
+        return self.header("content-type").partition(";")[0].strip().lower()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchResult:
+    """What the fetcher hands back: a response or a failure, never both; times for the statistics."""
+
+    url: str
+    response: Response | None = None
+    failure: Failure | None = None
+    fetch_ms: int = 0
+    retry_after_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """What parsing found in one response. Links are canonical, distinct, in order of appearance."""
+
+    title: str = ""
+    links: tuple[str, ...] = ()
+    links_dropped: int = 0  # beyond the cap
+    canonical: str = ""
+    nofollow: bool = False
+    noindex: bool = False
+    charset: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarcLocation:
+    """Where a record lies: file name relative to the archive folder, byte offset and compressed length."""
+
+    file: str
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitEntry:
+    """What an ack wrote, and what the index keeps: one line per committed (fingerprint, visit)."""
+
+    url: str
+    fingerprint: str
+    visit: int
+    status: int
+    fetched_at: float  # wall clock, seconds
+    content_type: str = ""
+    body_bytes: int = 0
+    title: str = ""
+    depth: int = 0
+    redirects: int = 0
+    digest: str = ""  # "sha1:BASE32" of the payload, as in WARC-Payload-Digest
+    redirect_to: str = ""
+    truncated: str = ""
+    noindex: bool = False
+    node: str = ""
+    session: str = ""
+    epoch: int = 0
+    sequence: int = 0
+    warc: WarcLocation | None = None
+    fetch_ms: int = 0
+    times: dict[str, float] = field(default_factory=dict)  # claimed, started, finished, archived: wall clock, s
+
+
+class AddOutcome(enum.IntEnum):
+    """What `add` did with one URL; shared with lua/add.lua."""
+
+    NEW = 1
+    SEEN = 0
+    LOWERED = 2  # was queued, now with a smaller depth
+
+
+class AckOutcome(enum.StrEnum):
+    """What the engine answers to ack, retry, dead letter and give-back; shared with the scripts."""
+
+    COMMITTED = "COMMITTED"
+    ALREADY_YOURS = "ALREADY_YOURS"
+    FENCED = "FENCED"
+    GONE = "GONE"
+
+
+class Refusal(enum.StrEnum):
+    """Why a URL is refused for good; counted by reason."""
+
+    SCOPE = "scope"
+    DEPTH = "depth"
+    ROBOTS = "robots"
+    REDIRECTS = "redirects"
+    URL_TOO_LONG = "url_too_long"
+    INVALID = "invalid"

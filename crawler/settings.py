@@ -1,0 +1,263 @@
+"""One typed record of all settings, validated once: defaults < TOML file < environment (CRAWLER_*) < options.
+
+Knows nothing of what uses it. Times that people set are seconds (`*_s`); sizes are bytes (`*_bytes`).
+"""
+
+import os
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from crawler.errors import UsageError
+
+Positive = Annotated[float, Meta(gt=0)]
+NotNegative = Annotated[float, Meta(ge=0)]
+Count = Annotated[int, Meta(ge=1)]
+CountOrZero = Annotated[int, Meta(ge=0)]
+
+
+class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of the sections: immutable, and an unknown key is an error."""
+
+
+class CrawlSettings(_Section):
+    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{1,64}$")] = "main"
+    partitions: Annotated[int, Meta(ge=1, le=16384)] = 1024
+    pages_max: CountOrZero = 0  # 0: no limit
+    time_max_s: NotNegative = 0.0  # 0: no limit
+
+
+class ScopeSettings(_Section):
+    mode: Literal["domain", "host", "prefix", "any"] = "domain"
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    depth_max: Annotated[int, Meta(ge=-1, le=255)] = -1  # -1: no limit; 0: seeds only
+    redirects_max: CountOrZero = 10
+    url_bytes_max: Count = 8192
+    nofollow: bool = True  # obey rel=nofollow and meta robots nofollow
+
+
+class PolitenessSettings(_Section):
+    delay_s: NotNegative = 1.0
+    delay_max_s: Positive = 60.0  # cap on robots.txt Crawl-delay
+    factor: NotNegative = 0.0  # wait at least factor x the last fetch time
+    retry_after_max_s: Positive = 3600.0
+    concurrency_per_queue: Count = 1
+    concurrency_per_address: Count = 8
+
+
+class FetchSettings(_Section):
+    concurrency: Count = 64
+    user_agent: str = "shardcrawl/{version} (+{contact})"
+    contact: str = ""
+    connect_timeout_s: Positive = 10.0
+    idle_timeout_s: Positive = 20.0
+    total_timeout_s: Positive = 60.0
+    body_bytes_max: Count = 10 * 1024 * 1024
+    headers_bytes_max: Count = 64 * 1024
+    inflate_ratio_max: Count = 100  # beyond the first MiB
+    links_max: Count = 5000
+    allow_private: bool = False
+    insecure_tls: bool = False
+    accept: str = "text/html,application/xhtml+xml,*/*;q=0.5"
+    accept_language: str = "en,*;q=0.5"
+
+
+class RobotsSettings(_Section):
+    obey: bool = True
+    agent: str = "shardcrawl"  # the product token looked up in robots.txt
+    ttl_s: Positive = 86400.0
+    body_bytes_max: Annotated[int, Meta(ge=512_000)] = 512_000
+    redirects_max: CountOrZero = 5
+
+
+class DnsSettings(_Section):
+    nameservers: tuple[str, ...] = ()  # empty: the system's; "host" or "host:port"
+    timeout_s: Positive = 5.0
+    tries: Count = 2
+    ttl_min_s: NotNegative = 60.0
+    ttl_max_s: Positive = 3600.0
+    negative_ttl_s: NotNegative = 60.0
+    cache_size: Count = 100_000
+
+
+class RetrySettings(_Section):
+    attempts: Count = 3
+    backoff_s: NotNegative = 2.0  # before the 2nd attempt; times `backoff_factor` each further one
+    backoff_factor: Annotated[float, Meta(ge=1)] = 4.0
+    backoff_max_s: Positive = 3600.0
+
+
+class FrontierSettings(_Section):
+    redis: str = ""  # empty: the embedded engine in the crawl folder
+    engine: str = ""  # path of another server binary for the embedded engine
+    queue_by: Literal["domain", "host"] = "domain"
+    half_life_s: float = -86400.0  # see docs: negative: older first; positive: fresher first
+    claim_urls_max: Count = 64  # per queue and call
+    claim_ahead_s: Positive = 2.0  # hand out as many URLs of a queue as its delay allows in this time
+    visibility_timeout_s: Positive = 300.0
+    call_timeout_s: Positive = 2.0
+    add_batch: Count = 256
+    recent_urls: CountOrZero = 200_000
+    log_entries_max: Count = 10_000  # undrained commit entries of a partition before acks wait
+    memory_mark: Annotated[float, Meta(gt=0, le=1)] = 0.85  # claiming stops above this share of maxmemory
+
+
+class MembershipSettings(_Section):
+    node: str = ""  # empty: host name + slot
+    weight: Annotated[int, Meta(ge=1, le=100)] = 1
+    beat_s: Positive = 1.0
+    read_s: Positive = 0.5
+    suspect_s: Positive = 3.0
+    self_stop_s: Positive = 5.0
+    dead_s: Positive = 7.0
+    gap_s: Positive = 2.5  # two reads further apart than this start the window afresh
+    debounce_s: NotNegative = 0.5
+    drain_timeout_s: Positive = 30.0
+    virtual_nodes: Count = 150
+    load_bound: Annotated[float, Meta(ge=1)] = 1.1
+
+
+class ArchiveSettings(_Section):
+    dir: str = "crawl-data"
+    warc: bool = True
+    warc_bytes_max: Annotated[int, Meta(ge=1_000_000)] = 1_000_000_000
+    compression_level: Annotated[int, Meta(ge=0, le=3)] = 1  # ISA-L levels
+    sync_s: Positive = 0.2
+    sync_pages: Count = 256
+    request_records: bool = True
+
+
+class LogSettings(_Section):
+    level: Literal["debug", "info", "warning", "error"] = "warning"
+    file: str = ""
+
+
+class Settings(_Section):
+    """All settings. `load` is the one way to get one."""
+
+    crawl: CrawlSettings = CrawlSettings()
+    scope: ScopeSettings = ScopeSettings()
+    politeness: PolitenessSettings = PolitenessSettings()
+    fetch: FetchSettings = FetchSettings()
+    robots: RobotsSettings = RobotsSettings()
+    dns: DnsSettings = DnsSettings()
+    retry: RetrySettings = RetrySettings()
+    frontier: FrontierSettings = FrontierSettings()
+    membership: MembershipSettings = MembershipSettings()
+    archive: ArchiveSettings = ArchiveSettings()
+    log: LogSettings = LogSettings()
+
+
+def load(
+    file: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Settings:
+    """Merge the sources and validate.
+
+    `options` maps "section.key" to a value; None values are left out. Raises UsageError with one line.
+    """
+    merged: dict[str, dict[str, Any]] = {}
+    if file is not None:
+        _merge(merged, _convert(_read_toml(file), f"{file}"), file)
+    _merge_environment(merged, os.environ if environment is None else environment)
+    for dotted, value in (options or {}).items():
+        if value is not None:
+            section, _, key = dotted.partition(".")
+            merged.setdefault(section, {})[key] = value
+    settings = _convert(merged, "settings")
+    _check_relations(settings)
+    return settings
+
+
+def _read_toml(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"can't read settings file {file}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{file} is not valid TOML: {error}") from None
+
+
+def _convert(raw: Mapping[str, Any], where: str) -> Settings:
+    try:
+        return msgspec.convert(raw, Settings, strict=True)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{where}: {_readable(error, raw)}") from None
+
+
+def _readable(error: msgspec.ValidationError, raw: Mapping[str, Any]) -> str:
+    """Name the key at fault as section.key, and for an unknown one the keys that exist."""
+    text, _, path = str(error).partition(" - at `$")
+    path = path.strip("`.")
+    if "unknown field" in text:
+        unknown = text.split("`")[-2]
+        known: Iterable[str] = _keys_of(path) if path else _keys_of("")
+        return f"unknown key {f'{path}.{unknown}' if path else unknown!s} (known: {', '.join(sorted(known))})"
+    section, _, key = path.partition(".")
+    value = raw.get(section, {}).get(key) if isinstance(raw.get(section), Mapping) else raw.get(section)
+    return f"{path} = {value!r}: {text[0].lower()}{text[1:]}"
+
+
+def _keys_of(section: str) -> tuple[str, ...]:
+    struct: Any = type(getattr(Settings(), section)) if section else Settings
+    return tuple(struct.__struct_fields__)
+
+
+def _merge(merged: dict[str, dict[str, Any]], validated: Settings, file: Path) -> None:
+    """Take over only what the file named; `validated` proved that all of it is known and typed."""
+    del validated
+    for section, values in _read_toml(file).items():
+        merged.setdefault(section, {}).update(values)
+
+
+def _merge_environment(merged: dict[str, dict[str, Any]], environment: Mapping[str, str]) -> None:
+    """CRAWLER_<SECTION>_<KEY>=value; lists are comma-separated."""
+    for name in sorted(n for n in environment if n.startswith("CRAWLER_")):
+        section, _, key = name.removeprefix("CRAWLER_").lower().partition("_")
+        if section not in Settings.__struct_fields__:
+            continue  # CRAWLER_CONFIG and test switches are not settings
+        if key not in _keys_of(section):
+            raise UsageError(f"{name}: unknown key {section}.{key} (known: {', '.join(sorted(_keys_of(section)))})")
+        merged.setdefault(section, {})[key] = _from_text(name, environment[name], section, key)
+
+
+def _from_text(name: str, text: str, section: str, key: str) -> Any:
+    default = getattr(getattr(Settings(), section), key)
+    try:
+        if isinstance(default, bool):
+            return {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}[text.lower()]
+        if isinstance(default, tuple):
+            return [part.strip() for part in text.split(",") if part.strip()]
+        return type(default)(text)
+    except (ValueError, KeyError):
+        kind = "yes or no" if isinstance(default, bool) else type(default).__name__
+        raise UsageError(f"{name}={text!r}: not a valid {kind}") from None
+
+
+def _check_relations(settings: Settings) -> None:
+    m = settings.membership
+    ordered = [("read_s", m.read_s), ("gap_s", m.gap_s), ("suspect_s", m.suspect_s)]
+    ordered += [("self_stop_s", m.self_stop_s), ("dead_s", m.dead_s)]
+    for (low_name, low), (high_name, high) in zip(ordered, ordered[1:], strict=False):
+        if low >= high:
+            raise UsageError(
+                f"membership.{low_name} = {low} must be smaller than membership.{high_name} = {high}"
+            )
+    if m.beat_s * 2 > m.suspect_s:
+        raise UsageError(f"membership.beat_s = {m.beat_s} must be at most half of suspect_s = {m.suspect_s}")
+    if settings.politeness.delay_s > settings.politeness.delay_max_s:
+        raise UsageError(
+            f"politeness.delay_s = {settings.politeness.delay_s} is above "
+            f"politeness.delay_max_s = {settings.politeness.delay_max_s}"
+        )
+    if settings.frontier.visibility_timeout_s < 2 * settings.fetch.total_timeout_s:
+        raise UsageError(
+            f"frontier.visibility_timeout_s = {settings.frontier.visibility_timeout_s} must be at least twice "
+            f"fetch.total_timeout_s = {settings.fetch.total_timeout_s}"
+        )
