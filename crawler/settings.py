@@ -3,11 +3,13 @@
 Knows nothing of what uses it. Times that people set are seconds (`*_s`); sizes are bytes (`*_bytes`).
 """
 
+import math
 import os
 import tomllib
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 from msgspec import Meta
@@ -24,14 +26,14 @@ class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Base of the sections: immutable, and an unknown key is an error."""
 
 
-class CrawlSettings(_Section):
+class CrawlSettings(_Section, frozen=True):
     name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{1,64}$")] = "main"
     partitions: Annotated[int, Meta(ge=1, le=16384)] = 1024
     pages_max: CountOrZero = 0  # 0: no limit
     time_max_s: NotNegative = 0.0  # 0: no limit
 
 
-class ScopeSettings(_Section):
+class ScopeSettings(_Section, frozen=True):
     mode: Literal["domain", "host", "prefix", "any"] = "domain"
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
@@ -41,7 +43,7 @@ class ScopeSettings(_Section):
     nofollow: bool = True  # obey rel=nofollow and meta robots nofollow
 
 
-class PolitenessSettings(_Section):
+class PolitenessSettings(_Section, frozen=True):
     delay_s: NotNegative = 1.0
     delay_max_s: Positive = 60.0  # cap on robots.txt Crawl-delay
     factor: NotNegative = 0.0  # wait at least factor x the last fetch time
@@ -50,7 +52,7 @@ class PolitenessSettings(_Section):
     concurrency_per_address: Count = 8
 
 
-class FetchSettings(_Section):
+class FetchSettings(_Section, frozen=True):
     concurrency: Count = 64
     user_agent: str = "shardcrawl/{version} (+{contact})"
     contact: str = ""
@@ -67,7 +69,7 @@ class FetchSettings(_Section):
     accept_language: str = "en,*;q=0.5"
 
 
-class RobotsSettings(_Section):
+class RobotsSettings(_Section, frozen=True):
     obey: bool = True
     agent: str = "shardcrawl"  # the product token looked up in robots.txt
     ttl_s: Positive = 86400.0
@@ -75,7 +77,7 @@ class RobotsSettings(_Section):
     redirects_max: CountOrZero = 5
 
 
-class DnsSettings(_Section):
+class DnsSettings(_Section, frozen=True):
     nameservers: tuple[str, ...] = ()  # empty: the system's; "host" or "host:port"
     timeout_s: Positive = 5.0
     tries: Count = 2
@@ -85,14 +87,14 @@ class DnsSettings(_Section):
     cache_size: Count = 100_000
 
 
-class RetrySettings(_Section):
+class RetrySettings(_Section, frozen=True):
     attempts: Count = 3
     backoff_s: NotNegative = 2.0  # before the 2nd attempt; times `backoff_factor` each further one
     backoff_factor: Annotated[float, Meta(ge=1)] = 4.0
     backoff_max_s: Positive = 3600.0
 
 
-class FrontierSettings(_Section):
+class FrontierSettings(_Section, frozen=True):
     redis: str = ""  # empty: the embedded engine in the crawl folder
     engine: str = ""  # path of another server binary for the embedded engine
     queue_by: Literal["domain", "host"] = "domain"
@@ -107,7 +109,7 @@ class FrontierSettings(_Section):
     memory_mark: Annotated[float, Meta(gt=0, le=1)] = 0.85  # claiming stops above this share of maxmemory
 
 
-class MembershipSettings(_Section):
+class MembershipSettings(_Section, frozen=True):
     node: str = ""  # empty: host name + slot
     weight: Annotated[int, Meta(ge=1, le=100)] = 1
     beat_s: Positive = 1.0
@@ -122,7 +124,7 @@ class MembershipSettings(_Section):
     load_bound: Annotated[float, Meta(ge=1)] = 1.1
 
 
-class ArchiveSettings(_Section):
+class ArchiveSettings(_Section, frozen=True):
     dir: str = "crawl-data"
     warc: bool = True
     warc_bytes_max: Annotated[int, Meta(ge=1_000_000)] = 1_000_000_000
@@ -132,12 +134,12 @@ class ArchiveSettings(_Section):
     request_records: bool = True
 
 
-class LogSettings(_Section):
+class LogSettings(_Section, frozen=True):
     level: Literal["debug", "info", "warning", "error"] = "warning"
     file: str = ""
 
 
-class Settings(_Section):
+class Settings(_Section, frozen=True):
     """All settings. `load` is the one way to get one."""
 
     crawl: CrawlSettings = CrawlSettings()
@@ -164,13 +166,16 @@ def load(
     """
     merged: dict[str, dict[str, Any]] = {}
     if file is not None:
-        _merge(merged, _convert(_read_toml(file), f"{file}"), file)
+        merged = _read_toml(file)
+        _convert(merged, f"{file}")  # so that the message names the file
     _merge_environment(merged, os.environ if environment is None else environment)
     for dotted, value in (options or {}).items():
         if value is not None:
             section, _, key = dotted.partition(".")
             merged.setdefault(section, {})[key] = value
     settings = _convert(merged, "settings")
+    _check_finite(settings)
+    _check_headers(settings)
     _check_relations(settings)
     return settings
 
@@ -197,23 +202,46 @@ def _readable(error: msgspec.ValidationError, raw: Mapping[str, Any]) -> str:
     path = path.strip("`.")
     if "unknown field" in text:
         unknown = text.split("`")[-2]
-        known: Iterable[str] = _keys_of(path) if path else _keys_of("")
-        return f"unknown key {f'{path}.{unknown}' if path else unknown!s} (known: {', '.join(sorted(known))})"
+        return _unknown(f"{path}.{unknown}" if path else unknown, _keys_of(path))
+    if not path:
+        return text
+    if "invalid enum value" in text:
+        text = f"expected one of {', '.join(_choices_of(path))}"
+    for theirs, ours in _PLAIN_WORDS.items():
+        text = text.replace(theirs, ours)
+    return f"{path} = {_value_at(raw, path)!r}: {text[0].lower()}{text[1:]}"
+
+
+# The validator speaks of JSON; people write TOML.
+_PLAIN_WORDS = {
+    "`object`": "a [section]",
+    "`array`": "a list",
+    "`str`": "a string",
+    "`int`": "an integer",
+    "`float`": "a number",
+    "`bool`": "true or false",
+}
+
+
+def _unknown(key: str, known: Iterable[str]) -> str:
+    return f"unknown key {key} (known: {', '.join(sorted(known))})"
+
+
+def _value_at(raw: Any, path: str) -> Any:
+    """What stands at a path like fetch.accept or scope.include[0]."""
+    for step in path.replace("[", ".[").split("."):
+        raw = raw[int(step[1:-1])] if step.startswith("[") else raw[step]
+    return raw
+
+
+def _choices_of(path: str) -> tuple[str, ...]:
     section, _, key = path.partition(".")
-    value = raw.get(section, {}).get(key) if isinstance(raw.get(section), Mapping) else raw.get(section)
-    return f"{path} = {value!r}: {text[0].lower()}{text[1:]}"
+    return get_args(type(getattr(Settings(), section)).__annotations__[key])
 
 
 def _keys_of(section: str) -> tuple[str, ...]:
     struct: Any = type(getattr(Settings(), section)) if section else Settings
     return tuple(struct.__struct_fields__)
-
-
-def _merge(merged: dict[str, dict[str, Any]], validated: Settings, file: Path) -> None:
-    """Take over only what the file named; `validated` proved that all of it is known and typed."""
-    del validated
-    for section, values in _read_toml(file).items():
-        merged.setdefault(section, {}).update(values)
 
 
 def _merge_environment(merged: dict[str, dict[str, Any]], environment: Mapping[str, str]) -> None:
@@ -223,15 +251,18 @@ def _merge_environment(merged: dict[str, dict[str, Any]], environment: Mapping[s
         if section not in Settings.__struct_fields__:
             continue  # CRAWLER_CONFIG and test switches are not settings
         if key not in _keys_of(section):
-            raise UsageError(f"{name}: unknown key {section}.{key} (known: {', '.join(sorted(_keys_of(section)))})")
+            raise UsageError(f"{name}: {_unknown(f'{section}.{key}', _keys_of(section))}")
         merged.setdefault(section, {})[key] = _from_text(name, environment[name], section, key)
+
+
+_BOOLEANS = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 
 
 def _from_text(name: str, text: str, section: str, key: str) -> Any:
     default = getattr(getattr(Settings(), section), key)
     try:
         if isinstance(default, bool):
-            return {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}[text.lower()]
+            return _BOOLEANS[text.lower()]
         if isinstance(default, tuple):
             return [part.strip() for part in text.split(",") if part.strip()]
         return type(default)(text)
@@ -240,24 +271,47 @@ def _from_text(name: str, text: str, section: str, key: str) -> Any:
         raise UsageError(f"{name}={text!r}: not a valid {kind}") from None
 
 
+def _check_finite(settings: Settings) -> None:
+    """TOML and float() both know inf; no time here may be endless."""
+    for section in settings.__struct_fields__:
+        for key in _keys_of(section):
+            value = getattr(getattr(settings, section), key)
+            if isinstance(value, float) and not math.isfinite(value):
+                raise UsageError(f"{section}.{key} = {value}: expected a finite number")
+
+
+def _check_headers(settings: Settings) -> None:
+    """What goes into request headers is one line of printable ASCII."""
+    for key in ("user_agent", "contact", "accept", "accept_language"):
+        value = getattr(settings.fetch, key)
+        if not (value.isascii() and value.isprintable()):
+            raise UsageError(f"fetch.{key} = {value!r}: expected printable ASCII on one line")
+    try:
+        settings.fetch.user_agent.format(version="", contact="")
+    except (KeyError, IndexError, ValueError, AttributeError):
+        agent = settings.fetch.user_agent
+        raise UsageError(f"fetch.user_agent = {agent!r}: {{version}}, {{contact}} have values") from None
+
+
 def _check_relations(settings: Settings) -> None:
-    m = settings.membership
-    ordered = [("read_s", m.read_s), ("gap_s", m.gap_s), ("suspect_s", m.suspect_s)]
-    ordered += [("self_stop_s", m.self_stop_s), ("dead_s", m.dead_s)]
-    for (low_name, low), (high_name, high) in zip(ordered, ordered[1:], strict=False):
-        if low >= high:
-            raise UsageError(
-                f"membership.{low_name} = {low} must be smaller than membership.{high_name} = {high}"
-            )
-    if m.beat_s * 2 > m.suspect_s:
-        raise UsageError(f"membership.beat_s = {m.beat_s} must be at most half of suspect_s = {m.suspect_s}")
-    if settings.politeness.delay_s > settings.politeness.delay_max_s:
+    membership, politeness = settings.membership, settings.politeness
+    for low, high in pairwise(("read_s", "gap_s", "suspect_s", "self_stop_s", "dead_s")):
+        a, b = getattr(membership, low), getattr(membership, high)
+        if a >= b:
+            raise UsageError(f"membership.{low} = {a} must be smaller than membership.{high} = {b}")
+    if membership.beat_s * 2 > membership.suspect_s:
         raise UsageError(
-            f"politeness.delay_s = {settings.politeness.delay_s} is above "
-            f"politeness.delay_max_s = {settings.politeness.delay_max_s}"
+            f"membership.beat_s = {membership.beat_s} must be at most half of "
+            f"membership.suspect_s = {membership.suspect_s}"
         )
-    if settings.frontier.visibility_timeout_s < 2 * settings.fetch.total_timeout_s:
+    if politeness.delay_s > politeness.delay_max_s:
         raise UsageError(
-            f"frontier.visibility_timeout_s = {settings.frontier.visibility_timeout_s} must be at least twice "
-            f"fetch.total_timeout_s = {settings.fetch.total_timeout_s}"
+            f"politeness.delay_s = {politeness.delay_s} is above "
+            f"politeness.delay_max_s = {politeness.delay_max_s}"
+        )
+    visibility, total = settings.frontier.visibility_timeout_s, settings.fetch.total_timeout_s
+    if visibility < 2 * total:
+        raise UsageError(
+            f"frontier.visibility_timeout_s = {visibility} must be at least twice "
+            f"fetch.total_timeout_s = {total}"
         )

@@ -1,0 +1,175 @@
+"""Settings: which source wins, and that every mistake is one line that names the key at fault."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crawler.errors import UsageError
+from crawler.settings import Settings, load
+
+DOCUMENTED = Path(__file__).parent.parent / "config" / "crawler.toml"
+
+
+def toml(tmp_path: Path, text: str) -> Path:
+    file = tmp_path / "own.toml"
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def test_without_any_source_the_defaults_hold() -> None:
+    assert load(environment={}) == Settings()
+
+
+def test_the_documented_file_says_what_the_defaults_are() -> None:
+    assert load(DOCUMENTED, environment={}) == Settings()
+
+
+def test_the_documented_file_names_every_key_with_a_comment() -> None:
+    commented: set[str] = set()
+    section = ""
+    for line in DOCUMENTED.read_text(encoding="utf-8").splitlines():
+        if line.startswith("["):
+            section = line.strip("[]")
+        elif "=" in line and not line.startswith("#"):
+            value, _, comment = line.partition("  #") if "  #" in line else line.partition(" # ")
+            assert comment.strip(), f"{section}: {line} has no comment"
+            commented.add(f"{section}.{value.partition('=')[0].strip()}")
+    defaults = Settings()
+    known = {
+        f"{section}.{key}"
+        for section in defaults.__struct_fields__
+        for key in getattr(defaults, section).__struct_fields__
+    }
+    assert commented == known
+
+
+@pytest.mark.parametrize(
+    ("environment", "options", "expected"),
+    [
+        ({}, {}, 2.0),
+        ({"CRAWLER_POLITENESS_DELAY_S": "3"}, {}, 3.0),
+        ({"CRAWLER_POLITENESS_DELAY_S": "3"}, {"politeness.delay_s": 4.0}, 4.0),
+        ({"CRAWLER_POLITENESS_DELAY_S": "3"}, {"politeness.delay_s": None}, 3.0),
+        ({}, {"politeness.delay_s": 4.0}, 4.0),
+    ],
+)
+def test_options_win_over_environment_over_file(
+    tmp_path: Path, environment: dict[str, str], options: dict[str, Any], expected: float
+) -> None:
+    file = toml(tmp_path, "[politeness]\ndelay_s = 2")
+    settings = load(file, environment=environment, options=options)
+    assert settings.politeness.delay_s == expected
+    assert settings.politeness.delay_max_s == Settings().politeness.delay_max_s
+
+
+def test_the_process_environment_counts_when_none_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CRAWLER_CRAWL_NAME", "from-environment")
+    assert load().crawl.name == "from-environment"
+
+
+def test_sources_add_up_within_a_section(tmp_path: Path) -> None:
+    settings = load(
+        toml(tmp_path, "[fetch]\nconcurrency = 5"),
+        environment={"CRAWLER_FETCH_CONTACT": "https://example.org/bot"},
+        options={"fetch.links_max": 9},
+    )
+    assert (settings.fetch.concurrency, settings.fetch.contact, settings.fetch.links_max) == (
+        5,
+        "https://example.org/bot",
+        9,
+    )
+
+
+def test_environment_texts_become_the_type_of_their_key() -> None:
+    settings = load(
+        environment={
+            "CRAWLER_FETCH_ALLOW_PRIVATE": "Yes",
+            "CRAWLER_ROBOTS_OBEY": "0",
+            "CRAWLER_FETCH_CONCURRENCY": "7",
+            "CRAWLER_DNS_NAMESERVERS": "127.0.0.1:5353, ::1,",
+            "CRAWLER_SCOPE_MODE": "any",
+            "CRAWLER_CONFIG": "is not a setting",
+            "PATH": "/bin",
+        }
+    )
+    assert settings.fetch.allow_private is True
+    assert settings.robots.obey is False
+    assert settings.fetch.concurrency == 7
+    assert settings.dns.nameservers == ("127.0.0.1:5353", "::1")
+    assert settings.scope.mode == "any"
+
+
+BAD_FILES = [
+    ("[fetch]\nconcurency = 3", ["unknown key fetch.concurency", "concurrency"]),
+    ("[fecth]\nconcurrency = 3", ["unknown key fecth", "fetch"]),
+    ("[fetch]\nconcurrency = 0", ["fetch.concurrency = 0", ">= 1"]),
+    ("[fetch]\nconcurrency = 'many'", ["fetch.concurrency = 'many'", "an integer"]),
+    ("[fetch]\nallow_private = 1", ["fetch.allow_private = 1", "true or false"]),
+    ("fetch = 3", ["fetch = 3", "[section]"]),
+    ("[scope]\nmode = 'site'", ["scope.mode = 'site'", "domain, host, prefix, any"]),
+    ("[scope]\ninclude = 'a'", ["scope.include = 'a'", "a list"]),
+    ("[scope]\ninclude = ['a', 1]", ["scope.include[1] = 1", "a string"]),
+    ("[crawl]\nname = 'a b'", ["crawl.name = 'a b'"]),
+    ("[crawl]\npartitions = 20000", ["crawl.partitions = 20000", "16384"]),
+    ("[politeness]\ndelay_s = -1", ["politeness.delay_s = -1"]),
+    ("[politeness]\ndelay_s = nan", ["politeness.delay_s = nan"]),
+    ("[frontier]\nhalf_life_s = inf", ["frontier.half_life_s = inf", "finite"]),
+    ("[politeness]\ndelay_s = 90", ["politeness.delay_s = 90.0", "politeness.delay_max_s = 60.0"]),
+    ("[membership]\nsuspect_s = 6", ["membership.suspect_s = 6.0", "membership.self_stop_s = 5.0"]),
+    ("[membership]\nbeat_s = 2", ["membership.beat_s = 2.0", "membership.suspect_s = 3.0"]),
+    ("[fetch]\ntotal_timeout_s = 200", ["frontier.visibility_timeout_s", "fetch.total_timeout_s = 200.0"]),
+    ('[fetch]\nuser_agent = "a\\r\\nX: y"', ["fetch.user_agent", "one line"]),
+    ("[fetch]\nuser_agent = '{name}'", ["fetch.user_agent = '{name}'", "{contact}"]),
+    ("[fetch]\naccept_language = 'é'", ["fetch.accept_language", "ASCII"]),
+    ("[fetch", ["not valid TOML"]),
+]
+
+
+@pytest.mark.parametrize(("text", "parts"), BAD_FILES, ids=[text.replace("\n", " ") for text, _ in BAD_FILES])
+def test_a_mistake_in_a_file_is_one_line_naming_the_key(tmp_path: Path, text: str, parts: list[str]) -> None:
+    assert_one_line(parts, file=toml(tmp_path, text), environment={})
+
+
+@pytest.mark.parametrize(
+    ("environment", "parts"),
+    [
+        ({"CRAWLER_FETCH_SPEED": "9"}, ["CRAWLER_FETCH_SPEED", "unknown key fetch.speed"]),
+        ({"CRAWLER_FETCH_CONCURRENCY": "x"}, ["CRAWLER_FETCH_CONCURRENCY='x'", "int"]),
+        ({"CRAWLER_FETCH_CONCURRENCY": "0"}, ["fetch.concurrency = 0"]),
+        ({"CRAWLER_FETCH_ALLOW_PRIVATE": "on"}, ["CRAWLER_FETCH_ALLOW_PRIVATE='on'", "yes or no"]),
+        ({"CRAWLER_POLITENESS_DELAY_S": "nan"}, ["politeness.delay_s = nan"]),
+    ],
+)
+def test_a_mistake_in_the_environment_is_one_line_naming_the_key(
+    environment: dict[str, str], parts: list[str]
+) -> None:
+    assert_one_line(parts, environment=environment)
+
+
+@pytest.mark.parametrize(
+    ("options", "parts"),
+    [
+        ({"fetch.speed": 9}, ["unknown key fetch.speed"]),
+        ({"speed.fetch": 9}, ["unknown key speed"]),
+        ({"fetch.concurrency": "9"}, ["fetch.concurrency = '9'", "an integer"]),
+    ],
+)
+def test_a_mistake_in_an_option_is_one_line_naming_the_key(options: dict[str, Any], parts: list[str]) -> None:
+    assert_one_line(parts, environment={}, options=options)
+
+
+def test_a_file_that_can_not_be_read_is_one_line_naming_it(tmp_path: Path) -> None:
+    binary = tmp_path / "binary.toml"
+    binary.write_bytes(b"\xff\xfe")
+    for file in (tmp_path / "absent.toml", tmp_path, binary):
+        assert_one_line([str(file)], file=file, environment={})
+
+
+def assert_one_line(parts: list[str], **sources: Any) -> None:
+    with pytest.raises(UsageError) as caught:
+        load(**sources)
+    message = str(caught.value)
+    assert "\n" not in message
+    for part in parts:
+        assert part in message
