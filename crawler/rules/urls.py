@@ -1,0 +1,234 @@
+"""URLs: one canonical spelling for everything that is hashed, compared, stored or asked for.
+
+Knows the WHATWG URL standard (through can_ada) and the normalisers below; nothing of scope or robots.
+
+On top of the standard, in this order, and such that canonicalize(canonicalize(u)) == canonicalize(u):
+
+- only http and https; the fragment and credentials are dropped;
+- trailing dots of the host are dropped (they name the same host in DNS);
+- percent-encoded octets get upper-case digits, and those that stand for unreserved characters are decoded
+  once (RFC 3986 sections 6.2.2.1 and 6.2.2.2); a URL with a `%` that starts no octet keeps its unreserved
+  ones encoded, for decoding could complete that `%` into a new octet;
+- `^` is encoded in the path, as the standard says since 2024 and can_ada does not yet;
+- an empty query (`?` and nothing after it) is dropped; the order of parameters is never touched.
+"""
+
+import re
+from collections.abc import Iterable
+
+import can_ada
+
+from crawler.errors import InvalidUrl
+from crawler.model import UrlParts
+
+BYTES_MAX = 8192  # longer ones are dropped: no sane server issues them, and traps grow them
+
+_HTTP = ("http://", "https://")
+_NEVER = ("javascript:", "mailto:", "tel:", "data:")  # the common ones, dropped before they cost a parse
+_ABSOLUTE = _HTTP + _NEVER
+_UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
+_OCTET = re.compile("%[0-9A-Fa-f]{2}")
+_LONE_PERCENT = re.compile("%(?![0-9A-Fa-f]{2})").search
+
+_MEMO_ENTRIES_MAX = 20_000  # joins remembered, over all folders; about 200 bytes each
+_MEMO_HREF_MAX = 300  # longer ones rarely come twice
+_UNUSABLE = ""  # in the memo and in lists of joins: not to be crawled
+
+
+def canonicalize(raw: str, *, bytes_max: int = BYTES_MAX) -> str:
+    """Return the one spelling of an absolute http(s) URL: ASCII, at most `bytes_max` long.
+
+    Raises InvalidUrl with one of the reasons "not a URL", "not http or https", "no host", "too long".
+    """
+    if len(raw) > bytes_max:
+        raw = raw.partition("#")[0]
+        if len(raw) > bytes_max:
+            raise InvalidUrl(raw, "too long")
+    try:
+        url = _parse(raw)
+    except ValueError:
+        raise InvalidUrl(raw, "not a URL") from None
+    href = _finish(url)
+    if href is None:
+        raise InvalidUrl(raw, "no host" if url.href.startswith(_HTTP) else "not http or https")
+    if len(href) > bytes_max:
+        raise InvalidUrl(raw, "too long")
+    return href
+
+
+def join(base: str, href: str, *, bytes_max: int = BYTES_MAX) -> str | None:
+    """Resolve one reference against a canonical base; None when the result can't be crawled."""
+    return _join(_parse(base), href, bytes_max)
+
+
+def join_all(base: str, hrefs: Iterable[str], *, bytes_max: int = BYTES_MAX) -> tuple[list[str], int]:
+    """Resolve the references of a document whose base URL is `base` (canonical).
+
+    Returns the canonical URLs, distinct, in order of first appearance, and how many distinct references were
+    unusable (other schemes, malformed, too long). Pages of one folder share most of their references, so
+    joins are remembered per folder; the memo never changes a result.
+    """
+    memo = _memo_of(base, bytes_max)
+    memo[""] = base
+    distinct = dict.fromkeys([_without_fragment(h) if "#" in h else h for h in hrefs])
+    joined = list(map(memo.get, distinct))
+    if None in joined:
+        native = _parse(base)
+        joined = [memo[h] if h in memo else _join_new(native, h, memo, bytes_max) for h in distinct]
+    found = dict.fromkeys(joined)
+    dropped = joined.count(_UNUSABLE)
+    found.pop(_UNUSABLE, None)
+    return list(found), dropped  # type: ignore[arg-type]
+
+
+def _join_new(base: can_ada.URL, href: str, memo: dict[str, str], bytes_max: int) -> str:
+    url = _UNUSABLE if href.startswith(_NEVER) else _join(base, href, bytes_max) or _UNUSABLE
+    if len(href) <= _MEMO_HREF_MAX and _depends_on_folder_only(href):
+        _spend()
+        memo[href] = url
+    return url
+
+
+def _without_fragment(href: str) -> str:
+    """Cut the fragment, but keep its `#` after a blank, which as the last character would not count."""
+    end = href.index("#")
+    return href[:end] if end == 0 or href[end - 1] > " " else href[: end + 1]
+
+
+def split(href: str) -> UrlParts:
+    """Take a canonical URL apart. An IPv6 `host` keeps its brackets, as in the URL."""
+    scheme, start = ("https", 8) if href.startswith("https") else ("http", 7)
+    slash = href.index("/", start)
+    authority = href[start:slash]
+    host, port = authority, 443 if start == 8 else 80
+    colon = authority.rfind(":")
+    if colon > authority.rfind("]"):
+        host, port = authority[:colon], int(authority[colon + 1 :])
+    return UrlParts(href=href, scheme=scheme, host=host, port=port, origin=href[:slash], target=href[slash:])
+
+
+def origin_of(href: str) -> str:
+    """scheme://host[:port] of a canonical URL."""
+    return href[: href.index("/", 8)]
+
+
+def host_of(href: str) -> str:
+    """Host of a canonical URL, without the port; IPv6 in brackets."""
+    authority = authority_of(href)
+    colon = authority.rfind(":")
+    return authority[:colon] if colon > authority.rfind("]") else authority
+
+
+def authority_of(href: str) -> str:
+    """host[:port] of a canonical URL."""
+    start = href.index(":") + 3
+    return href[start : href.index("/", start)]
+
+
+def _parse(raw: str) -> can_ada.URL:
+    try:
+        return can_ada.parse(raw)
+    except TypeError:  # lone surrogates: the standard reads them as U+FFFD
+        return can_ada.parse(_scalar(raw))
+
+
+def _scalar(raw: str) -> str:
+    return raw.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def _join(base: can_ada.URL, href: str, bytes_max: int) -> str | None:
+    if len(href) > bytes_max:
+        return None
+    try:
+        url = base + href
+    except TypeError:
+        return _join(base, _scalar(href), bytes_max)
+    except ValueError:
+        return None
+    joined = _finish(url)
+    return joined if joined is not None and len(joined) <= bytes_max else None
+
+
+def _finish(url: can_ada.URL) -> str | None:
+    """Apply the normalisers; None when the scheme is foreign or nothing is left of the host."""
+    href = url.href
+    if not href.startswith(_HTTP):
+        return None
+    if not _needs_normalising(href):
+        return href
+    authority = href[: href.index("/", 8)]
+    if "@" in authority:
+        url.username = url.password = ""
+        href = url.href
+        authority = href[: href.index("/", 8)]
+    if authority[-1] == "." or ".:" in authority:
+        bare = url.hostname.rstrip(".")
+        if not bare:
+            return None
+        try:  # anew, for "1.." without its dots is an IPv4 address
+            return _finish(can_ada.parse(href.replace(url.hostname, bare, 1)))
+        except ValueError:
+            return None
+    if "#" in href:
+        href = href.partition("#")[0]
+    if href[-1] == "?" and href.index("?") == len(href) - 1:
+        href = href[:-1]
+    if "^" in href:
+        path, mark, query = href.partition("?")
+        href = path.replace("^", "%5E") + mark + query
+    return _normalise_octets(href) if "%" in href else href
+
+
+def _needs_normalising(href: str) -> bool:
+    """A quick sieve: False is certain. (Substring tests beat any regular expression here.)"""
+    if "%" in href or "@" in href or "#" in href or "^" in href:
+        return True
+    return "./" in href or ".:" in href or href[-1] == "?"
+
+
+def _normalise_octets(href: str) -> str:
+    return _OCTET.sub(_upper if _LONE_PERCENT(href) else _decode_unreserved, href)
+
+
+def _upper(match: re.Match[str]) -> str:
+    return match[0].upper()
+
+
+def _decode_unreserved(match: re.Match[str]) -> str:
+    character = chr(int(match[0][1:], 16))
+    return character if character in _UNRESERVED else match[0].upper()
+
+
+_memo: dict[tuple[str, int], dict[str, str]] = {}
+_memo_left = _MEMO_ENTRIES_MAX
+
+
+def _memo_of(base: str, bytes_max: int) -> dict[str, str]:
+    """Joins already made in the folder of `base`: reference without fragment -> canonical URL."""
+    query = base.find("?")
+    folder = base[: base.rindex("/", 0, query if query >= 0 else len(base)) + 1]
+    memo = _memo.get((folder, bytes_max))
+    if memo is None:
+        _spend()
+        memo = _memo[folder, bytes_max] = {}
+    return memo
+
+
+def _spend() -> None:
+    """Count an entry; at the bound all are forgotten at once, which costs less than keeping an order."""
+    global _memo_left
+    _memo_left -= 1
+    if _memo_left <= 0:
+        _memo.clear()
+        _memo_left = _MEMO_ENTRIES_MAX
+
+
+def _depends_on_folder_only(href: str) -> bool:
+    """True when the file name and query of the base have no part in the result.
+
+    Excluded are "" and "?..." however they are disguised: behind blanks, or behind a scheme without slashes
+    ("http:?a" is relative to an http base).
+    """
+    if not href or href[0] <= " " or href[-1] <= " " or href[0] == "?":
+        return False
+    return href[0] == "/" or ":" not in href or href.startswith(_ABSOLUTE)

@@ -1,0 +1,84 @@
+"""Registrable domains against the Public Suffix List's own tests, and where that list is silent."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from crawler.rules.domains import is_ip, registrable_domain
+
+TABLE = Path(__file__).parents[3] / "shared/conformance/registrable_domain.jsonl"
+
+
+def test_every_row_of_the_public_suffix_lists_own_tests_holds():
+    if not TABLE.exists():
+        pytest.skip("the conformance tables are not beside this checkout")
+    rows = [json.loads(line) for line in TABLE.read_text().splitlines()]
+    assert len(rows) == 78
+    named = [row for row in rows if row["host"] and row["registrable"]]
+    assert len(named) > 40
+    wrong = [(r["host"], r["registrable"], registrable_domain(r["host"])) for r in named]
+    assert [row for row in wrong if row[1] != row[2]] == []
+
+
+def test_a_host_that_the_list_gives_no_domain_still_has_one():
+    if not TABLE.exists():
+        pytest.skip("the conformance tables are not beside this checkout")
+    rows = [json.loads(line) for line in TABLE.read_text().splitlines()]
+    unnamed = [r["host"] for r in rows if r["host"] and not r["registrable"]]
+    assert unnamed
+    for host in unnamed:
+        bare = host.lower().strip(".")
+        assert registrable_domain(host)
+        assert bare.endswith(registrable_domain(host))
+
+
+@pytest.mark.parametrize(
+    ("host", "domain"),
+    [
+        ("127.0.0.1", "127.0.0.1"),
+        ("[::1]", "[::1]"),
+        ("[2001:db8::1]", "[2001:db8::1]"),
+        ("localhost", "localhost"),
+        ("com", "com"),
+        ("co.uk", "co.uk"),
+        ("github.io", "github.io"),
+        ("a.github.io", "a.github.io"),
+        ("x.a.github.io", "a.github.io"),
+        ("b.github.io", "b.github.io"),
+        ("www.ck", "www.ck"),
+        ("sub.www.ck", "www.ck"),
+        ("other.ck", "other.ck"),
+        ("a.other.ck", "a.other.ck"),
+        ("crawler.test", "crawler.test"),
+        ("a.b.crawler.test", "crawler.test"),
+        ("d07.internal", "d07.internal"),
+        ("WWW.Example.COM", "example.com"),
+        ("www.example.com.", "example.com"),
+        ("xn--fa-hia.de", "xn--fa-hia.de"),
+        ("www.xn--fa-hia.de", "xn--fa-hia.de"),
+        ("ex..com", "ex..com"),
+        ("999.1.1.1.example", "1.example"),
+    ],
+)
+def test_every_kind_of_host_has_one_defined_domain(host, domain):
+    assert registrable_domain(host) == domain
+
+
+def test_a_domain_is_its_own_domain():
+    for host in ("a.b.example.co.uk", "x.y.test", "10.1.2.3", "deep.a.github.io", "single"):
+        assert registrable_domain(registrable_domain(host)) == registrable_domain(host)
+
+
+def test_only_dotted_quads_and_brackets_are_ip_literals():
+    assert is_ip("10.0.0.1")
+    assert is_ip("[::1]")
+    assert not is_ip("1.2.3.example")
+    assert not is_ip("1.2.3")
+
+
+def test_importing_the_module_does_not_import_tldextract():
+    code = "import sys, crawler.rules.domains; sys.exit('tldextract' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
