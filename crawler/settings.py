@@ -205,7 +205,7 @@ def _readable(error: msgspec.ValidationError, raw: Mapping[str, Any]) -> str:
         return _unknown(f"{path}.{unknown}" if path else unknown, _keys_of(path))
     if not path:
         return text
-    if "invalid enum value" in text:
+    if text.startswith("Invalid enum value"):
         text = f"expected one of {', '.join(_choices_of(path))}"
     for theirs, ours in _PLAIN_WORDS.items():
         text = text.replace(theirs, ours)

@@ -1,0 +1,57 @@
+"""What holds for every test: loopback only, no task left behind; and the engines that tests share."""
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from tests.support.engine import Cluster, Engine, running_cluster, running_engine
+from tests.support.guards import leaked_tasks, loopback_only
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _loopback_only() -> Iterator[None]:
+    with loopback_only():
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _guard_tasks(request: pytest.FixtureRequest) -> None:
+    # Only tests that run in a loop pay for one.
+    if inspect.iscoroutinefunction(getattr(request, "function", None)):
+        request.getfixturevalue("_no_leaked_tasks")
+
+
+@pytest.fixture
+async def _no_leaked_tasks() -> AsyncIterator[None]:
+    """Set up before all other fixtures of the test and torn down after them, so theirs count too."""
+    yield
+    left = await leaked_tasks({task for task in (asyncio.current_task(),) if task})
+    assert not left, f"tasks left behind: {left}"
+
+
+@pytest.fixture(scope="session")
+def _engine() -> Iterator[Engine]:
+    with running_engine() as engine:
+        yield engine
+
+
+@pytest.fixture
+def engine(_engine: Engine) -> Engine:
+    """A real engine, empty at the start of each test: `engine.url`, `engine.client()`."""
+    _engine.flush()
+    return _engine
+
+
+@pytest.fixture(scope="session")
+def _cluster() -> Iterator[Cluster]:
+    with running_cluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(_cluster: Cluster) -> Cluster:
+    """Three primaries of a real cluster, empty at the start of each test: `cluster.url`, `cluster.nodes`."""
+    _cluster.flush()
+    return _cluster

