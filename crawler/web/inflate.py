@@ -14,9 +14,7 @@ from isal import isal_zlib
 _IsalError = cast("type[Exception]", isal_zlib.error)  # its stub calls it an instance
 
 LAYERS_MAX = 2
-RATIO_FREE_BYTES = (
-    1024 * 1024
-)  # the ratio is judged only beyond this: small pages of one repeated byte are honest
+RATIO_FREE_BYTES = 1024 * 1024  # the ratio is judged only beyond this: small pages of one repeated byte are honest
 ZSTD_WINDOW_BYTES_MAX = 8 * 1024 * 1024  # RFC 9659: what a zstd content coding may ask of a client
 
 INCOMPLETE = "incomplete"  # the one error that a cut-off transfer explains
@@ -26,7 +24,7 @@ _WBITS_GZIP, _WBITS_ZLIB, _WBITS_RAW = 31, 15, -15
 
 
 class Inflated(NamedTuple):
-    """`truncated`: cut at the limit. `error`: why the coding was a lie, or ''; `body` is what could be had."""
+    """`truncated`: cut at the limit. `error`: why the coding was a lie, or ''; `body` then is what could be had."""
 
     body: bytes
     truncated: bool
@@ -54,9 +52,7 @@ def inflate(raw: bytes, content_encoding: str, *, limit: int, ratio_max: int) ->
     `limit` is in bytes of output; more than `ratio_max` times the input, beyond the first MiB, is a bomb: an
     error, with the body cut there. An unknown coding or more than two layers leave the body empty.
     """
-    codings = [
-        c for c in (part.strip() for part in content_encoding.lower().split(",")) if c and c != "identity"
-    ]
+    codings = [c for c in (part.strip() for part in content_encoding.lower().split(",")) if c and c != "identity"]
     if not codings or not raw:
         return Inflated(raw[:limit], len(raw) > limit, "")
     if len(codings) > LAYERS_MAX:
@@ -70,9 +66,7 @@ def inflate(raw: bytes, content_encoding: str, *, limit: int, ratio_max: int) ->
         body, layer_error = decoder(body, min(limit, ratio_cap) + 1)
         error = error or layer_error
     if len(body) > ratio_cap:
-        return Inflated(
-            body[:ratio_cap], truncated=False, error=f"inflates to more than {ratio_max} times its size"
-        )
+        return Inflated(body[:ratio_cap], truncated=False, error=f"inflates to more than {ratio_max} times its size")
     if len(body) > limit:
         return Inflated(body[:limit], truncated=True, error="")
     return Inflated(body, truncated=False, error=error)

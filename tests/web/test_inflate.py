@@ -42,9 +42,7 @@ def test_any_body_survives_the_round_trip(data: bytes, coding: str) -> None:
     assert decode(ENCODERS[coding](data), coding) == (data, False, "")
 
 
-@given(
-    data=st.binary(max_size=3000), coding=st.sampled_from([*sorted(ENCODERS), "gzip, br", "deflate, gzip"])
-)
+@given(data=st.binary(max_size=3000), coding=st.sampled_from([*sorted(ENCODERS), "gzip, br", "deflate, gzip"]))
 @settings(max_examples=300, deadline=None)
 def test_garbage_never_raises_and_stays_bounded(data: bytes, coding: str) -> None:
     assert len(decode(data, coding, limit=4096).body) <= 4096

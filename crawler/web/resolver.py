@@ -1,0 +1,196 @@
+"""Names to addresses: a caching resolver over c-ares that hands out only addresses that may be connected to.
+
+Answers live as long as their TTL says, within bounds; a name is looked up once at a time however many wait for it;
+what does not exist is remembered too. /etc/hosts is honoured, search domains are not. Knows nothing of HTTP.
+"""
+
+import asyncio
+import itertools
+import socket
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import aiodns
+import pycares
+from aiohttp.abc import AbstractResolver, ResolveResult
+
+from crawler.errors import UsageError
+from crawler.model import FailureKind
+from crawler.settings import DnsSettings
+from crawler.web.guard import is_public
+
+ADDRESSES_MAX = 4  # per host: as many as are worth trying
+_ERROR_TTL_S = 5.0  # a server that failed is asked again soon, but not once per queued URL
+_NOT_FOUND = frozenset((pycares.errno.ARES_ENOTFOUND, pycares.errno.ARES_ENODATA, pycares.errno.ARES_EBADNAME))
+
+
+class LookupFailedError(Exception):
+    """No address to connect to; `kind` is DNS_NOT_FOUND, DNS_ERROR or ADDRESS_REFUSED."""
+
+    def __init__(self, kind: FailureKind, detail: str) -> None:
+        super().__init__(detail)
+        self.kind = kind
+        self.detail = detail
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    addresses: tuple[str, ...]
+    failure: LookupFailedError | None
+    expires_at: float  # seconds on the resolver's clock
+
+
+def boot_time() -> float:
+    """Seconds that go on while the machine sleeps, where there is such a clock: cached answers age then too."""
+    if hasattr(time, "CLOCK_BOOTTIME"):
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+    return time.monotonic()
+
+
+class CachingResolver(AbstractResolver):
+    """One per instance. Addresses come at most four to a host, IPv4 and IPv6 in turns, IPv4 first."""
+
+    def __init__(self, settings: DnsSettings, *, allow_private: bool, clock: Callable[[], float] = boot_time) -> None:
+        self._settings = settings
+        self._allow_private = allow_private
+        self._clock = clock
+        self._cache: OrderedDict[str, _Entry] = OrderedDict()
+        self._running: dict[str, asyncio.Task[_Entry]] = {}
+        self._channel: aiodns.DNSResolver | None = None
+
+    def cached(self, host: str) -> tuple[str, ...] | None:
+        """Addresses known by now; None when a lookup is needed. Raises LookupFailedError for a known failure."""
+        entry = self._cache.get(host)
+        if entry is None or entry.expires_at <= self._clock():
+            return None
+        self._cache.move_to_end(host)
+        if entry.failure is not None:
+            raise LookupFailedError(entry.failure.kind, entry.failure.detail)
+        return entry.addresses
+
+    async def lookup(self, host: str) -> tuple[str, ...]:
+        """Addresses of a host name in ASCII, from the cache or the name servers. Raises LookupFailedError."""
+        known = self.cached(host)
+        if known is not None:
+            return known
+        task = self._running.get(host)
+        if task is None:
+            task = asyncio.create_task(self._look_up(host), name=f"dns {host}")
+            self._running[host] = task
+            task.add_done_callback(lambda _: self._running.pop(host, None))
+        # Shielded: the one who gives up waiting must not take the answer away from the others.
+        entry = await asyncio.shield(task)
+        if entry.failure is not None:
+            raise LookupFailedError(entry.failure.kind, entry.failure.detail)
+        return entry.addresses
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        """The same in the shape of aiohttp's connectors."""
+        addresses = await self.lookup(host)
+        return [
+            ResolveResult(hostname=host, host=address, port=port, family=address_family(address), proto=0, flags=0)
+            for address in addresses
+            if family in (socket.AF_UNSPEC, address_family(address))
+        ]
+
+    def nameservers(self) -> tuple[str, ...]:
+        """The servers that are asked, as host:port; empty when the system names none."""
+        return tuple(server for server in self._open()._channel.servers if server)  # noqa: SLF001 - aiodns drops the ports
+
+    def has_nameservers(self) -> bool:
+        return bool(self.nameservers())
+
+    async def check(self) -> str:
+        """Ask for the root's name servers: '' when anyone answered at all, else one line that says what is wrong."""
+        if not self.has_nameservers():
+            return "no DNS server is configured (see dns.nameservers)"
+        try:
+            async with asyncio.timeout(self._settings.timeout_s * self._settings.tries):
+                await self._open().query_dns(".", "NS")
+        except aiodns.error.DNSError as error:
+            if error.args[0] in (pycares.errno.ARES_ETIMEOUT, pycares.errno.ARES_ECONNREFUSED):
+                return f"no answer from the DNS servers {', '.join(self.nameservers())}"
+        except TimeoutError:
+            return f"no answer from the DNS servers {', '.join(self.nameservers())}"
+        return ""
+
+    async def close(self) -> None:
+        tasks = list(self._running.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._channel is not None:
+            await self._channel.close()
+            self._channel = None
+            await asyncio.sleep(0)  # callbacks of cancelled queries come through the loop
+
+    def _open(self) -> aiodns.DNSResolver:
+        if self._channel is None:
+            flags = pycares.ARES_FLAG_NOSEARCH | pycares.ARES_FLAG_EDNS
+            servers = list(self._settings.nameservers)
+            try:
+                self._channel = aiodns.DNSResolver(
+                    servers or None,
+                    asyncio.get_running_loop(),
+                    timeout=self._settings.timeout_s,
+                    tries=self._settings.tries,
+                    flags=flags,
+                )
+            except pycares.AresError:
+                raise UsageError(f"dns.nameservers: not a list of IP addresses: {', '.join(servers)}") from None
+        return self._channel
+
+    async def _look_up(self, host: str) -> _Entry:
+        settings = self._settings
+        try:
+            # c-ares doubles its time-out at each try and goes through all servers; this bounds the whole.
+            async with asyncio.timeout(settings.timeout_s * settings.tries):
+                result: Any = await self._open().getaddrinfo(host, socket.AF_UNSPEC, 0)
+        except aiodns.error.DNSError as error:
+            entry = self._failed(error.args[0], str(error.args[1]))
+        except TimeoutError:
+            entry = self._failed(pycares.errno.ARES_ETIMEOUT, "no answer from the DNS servers in time")
+        else:
+            entry = self._answered(host, result.nodes)
+        self._cache[host] = entry
+        self._cache.move_to_end(host)
+        while len(self._cache) > settings.cache_size:
+            self._cache.popitem(last=False)
+        return entry
+
+    def _answered(self, host: str, nodes: Iterable[pycares.AddrInfoNode]) -> _Entry:
+        """RFC 1035 3.2.1 TTLs, clamped: zero would ask at each connection (and help rebinding), a month never again."""
+        settings = self._settings
+        found = [(node.addr[0].decode("ascii"), node.ttl) for node in nodes]
+        ttl_s = min((ttl for _, ttl in found), default=0)
+        expires_at = self._clock() + min(max(ttl_s, settings.ttl_min_s), settings.ttl_max_s)
+        addresses = tuple(dict.fromkeys(address for address, _ in found))
+        allowed = tuple(a for a in addresses if self._allow_private or is_public(a))
+        if not allowed:
+            detail = f"{host} has no public address: {', '.join(addresses[:ADDRESSES_MAX])}"
+            return _Entry((), LookupFailedError(FailureKind.ADDRESS_REFUSED, detail), expires_at)
+        return _Entry(_in_turns(allowed), None, expires_at)
+
+    def _failed(self, code: int, detail: str) -> _Entry:
+        not_found = code in _NOT_FOUND
+        kind = FailureKind.DNS_NOT_FOUND if not_found else FailureKind.DNS_ERROR
+        ttl_s = self._settings.negative_ttl_s
+        expires_at = self._clock() + (ttl_s if not_found else min(ttl_s, _ERROR_TTL_S))
+        return _Entry((), LookupFailedError(kind, detail), expires_at)
+
+
+def address_family(address: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in address else socket.AF_INET
+
+
+def _in_turns(addresses: tuple[str, ...]) -> tuple[str, ...]:
+    """IPv4 and IPv6 alternating, so that the few that are kept hold both families."""
+    four = (a for a in addresses if ":" not in a)
+    six = (a for a in addresses if ":" in a)
+    pairs = itertools.zip_longest(four, six)
+    return tuple(a for pair in pairs for a in pair if a is not None)[:ADDRESSES_MAX]

@@ -1,0 +1,220 @@
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from crawler.errors import UsageError
+from crawler.model import FailureKind
+from crawler.settings import DnsSettings
+from crawler.web.resolver import CachingResolver, LookupFailedError
+from tests.support.dns_server import NXDOMAIN, REFUSED, SERVFAIL, Answer, DnsServer, Table
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@asynccontextmanager
+async def resolving(
+    table: Table, *, allow_private: bool = True, clock: Clock | None = None, **dns: float
+) -> AsyncIterator[tuple[CachingResolver, DnsServer]]:
+    async with DnsServer(table) as server:
+        settings = DnsSettings(nameservers=(server.address,), **{"timeout_s": 0.3, "tries": 1, **dns})
+        resolver = CachingResolver(settings, allow_private=allow_private, clock=clock or Clock())
+        try:
+            yield resolver, server
+        finally:
+            await resolver.close()
+
+
+async def kind_of(resolver: CachingResolver, host: str) -> FailureKind:
+    with pytest.raises(LookupFailedError) as caught:
+        await resolver.lookup(host)
+    return caught.value.kind
+
+
+async def test_a_name_is_looked_up_once_and_then_known() -> None:
+    async with resolving({"*.test": ["127.0.0.7"]}) as (resolver, server):
+        assert resolver.cached("a.test") is None
+        assert await resolver.lookup("a.test") == ("127.0.0.7",)
+        assert await resolver.lookup("a.test") == ("127.0.0.7",)
+        assert resolver.cached("a.test") == ("127.0.0.7",)
+        assert server.asked("a.test") == 1
+
+
+async def test_many_who_ask_at_once_share_one_lookup() -> None:
+    async with resolving({"slow.test": Answer(addresses=["127.0.0.7"], delay_s=0.05)}) as (resolver, server):
+        answers = await asyncio.gather(*(resolver.lookup("slow.test") for _ in range(50)))
+        assert set(answers) == {("127.0.0.7",)}
+        assert server.asked("slow.test") == 1
+
+
+async def test_one_who_gives_up_does_not_take_the_answer_from_the_others() -> None:
+    async with resolving({"slow.test": Answer(addresses=["127.0.0.7"], delay_s=0.1)}) as (resolver, server):
+        impatient = asyncio.create_task(resolver.lookup("slow.test"))
+        patient = asyncio.create_task(resolver.lookup("slow.test"))
+        await asyncio.sleep(0.03)
+        impatient.cancel()
+        assert await patient == ("127.0.0.7",)
+        assert server.asked("slow.test") == 1
+
+
+@pytest.mark.parametrize(("ttl", "lives_s"), [(0, 60), (90, 90), (2**31 - 1, 3600), (59, 60), (3601, 3600)])
+async def test_an_answer_lives_as_long_as_its_ttl_within_the_bounds(ttl: int, lives_s: int) -> None:
+    clock = Clock()
+    async with resolving({"a.test": Answer(addresses=["127.0.0.7"], ttl=ttl)}, clock=clock) as (resolver, _):
+        await resolver.lookup("a.test")
+        clock.now += lives_s - 0.5
+        assert resolver.cached("a.test") == ("127.0.0.7",)
+        clock.now += 1
+        assert resolver.cached("a.test") is None
+
+
+async def test_an_expired_answer_is_asked_for_again() -> None:
+    clock = Clock()
+    rule = Answer(times=[["127.0.0.7"], ["127.0.0.8"]], ttl=0)
+    async with resolving({"a.test": rule}, clock=clock) as (resolver, server):
+        assert await resolver.lookup("a.test") == ("127.0.0.7",)
+        clock.now += 61
+        assert await resolver.lookup("a.test") == ("127.0.0.8",)
+        assert server.asked("a.test") == 2
+
+
+@pytest.mark.parametrize("rule", [Answer(rcode=NXDOMAIN), Answer(), Answer(cname="loop.test")])
+async def test_a_name_that_has_no_address_is_not_found_and_remembered(rule: Answer) -> None:
+    clock = Clock()
+    async with resolving({"loop.test": rule}, clock=clock) as (resolver, server):
+        assert await kind_of(resolver, "loop.test") is FailureKind.DNS_NOT_FOUND
+        clock.now += 59
+        assert await kind_of(resolver, "loop.test") is FailureKind.DNS_NOT_FOUND
+        assert server.asked("loop.test") == 1
+        clock.now += 2
+        assert resolver.cached("loop.test") is None
+
+
+async def test_a_name_that_can_not_be_one_is_not_found_without_asking() -> None:
+    async with resolving({}) as (resolver, server):
+        assert await kind_of(resolver, "a..b.test") is FailureKind.DNS_NOT_FOUND
+        assert server.queries == []
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        Answer(rcode=SERVFAIL),
+        Answer(rcode=REFUSED),
+        Answer(silent=True),
+        Answer(malformed=True),
+        Answer(truncated=True, addresses=["127.0.0.1"]),
+        Answer(addresses=["127.0.0.1"], delay_s=5),
+    ],
+)
+async def test_a_server_that_fails_is_no_proof_that_the_name_does_not_exist(rule: Answer) -> None:
+    clock = Clock()
+    async with resolving({"a.test": rule}, clock=clock) as (resolver, _):
+        assert await kind_of(resolver, "a.test") is FailureKind.DNS_ERROR
+        clock.now += 6
+        assert resolver.cached("a.test") is None
+
+
+async def test_a_slow_name_does_not_hold_up_another() -> None:
+    table = {"slow.test": Answer(silent=True), "fast.test": ["127.0.0.7"]}
+    async with resolving(table, timeout_s=2) as (resolver, _):
+        slow = asyncio.create_task(resolver.lookup("slow.test"))
+        await asyncio.sleep(0.01)
+        async with asyncio.timeout(0.5):
+            assert await resolver.lookup("fast.test") == ("127.0.0.7",)
+        slow.cancel()
+
+
+async def test_private_addresses_are_never_handed_out_unless_allowed() -> None:
+    table = {
+        "inside.test": ["10.0.0.1", "::1", "::ffff:127.0.0.1"],
+        "mixed.test": ["127.0.0.1", "93.184.216.34", "fd00::1"],
+        "alias.test": Answer(cname="inside.test", addresses=["192.168.0.1"]),
+    }
+    async with resolving(table, allow_private=False) as (resolver, _):
+        assert await kind_of(resolver, "inside.test") is FailureKind.ADDRESS_REFUSED
+        assert await kind_of(resolver, "alias.test") is FailureKind.ADDRESS_REFUSED
+        assert await kind_of(resolver, "localhost") is FailureKind.ADDRESS_REFUSED
+        assert await resolver.lookup("mixed.test") == ("93.184.216.34",)
+    async with resolving(table, allow_private=True) as (resolver, _):
+        assert "10.0.0.1" in await resolver.lookup("inside.test")
+
+
+async def test_a_name_that_turns_private_with_no_ttl_is_refused_when_asked_again() -> None:
+    clock = Clock()
+    rule = Answer(times=[["93.184.216.34"], ["127.0.0.1"]], ttl=0)
+    async with resolving({"rebind.test": rule}, allow_private=False, clock=clock) as (resolver, server):
+        assert await resolver.lookup("rebind.test") == ("93.184.216.34",)
+        assert await resolver.lookup("rebind.test") == ("93.184.216.34",)
+        assert server.asked("rebind.test") == 1
+        clock.now += 61
+        assert await kind_of(resolver, "rebind.test") is FailureKind.ADDRESS_REFUSED
+
+
+async def test_at_most_four_addresses_are_handed_out_with_both_families_among_them() -> None:
+    table = {
+        "many.test": [f"127.0.1.{n}" for n in range(60)],
+        "both.test": ["127.0.0.1", "127.0.0.2", "127.0.0.3", "127.0.0.4", "::1"],
+        "six.test": ["::1"],
+    }
+    async with resolving(table) as (resolver, _):
+        assert len(await resolver.lookup("many.test")) == 4
+        assert await resolver.lookup("both.test") == ("127.0.0.1", "::1", "127.0.0.2", "127.0.0.3")
+        assert await resolver.lookup("six.test") == ("::1",)
+
+
+async def test_names_of_the_hosts_file_are_known_without_a_server() -> None:
+    async with resolving({"localhost": Answer(rcode=NXDOMAIN)}) as (resolver, server):
+        assert "127.0.0.1" in await resolver.lookup("localhost")
+        assert server.queries == []
+
+
+async def test_the_cache_is_bounded_and_forgets_what_was_not_used_longest() -> None:
+    async with resolving({"*.test": ["127.0.0.7"]}, cache_size=2) as (resolver, _):
+        await resolver.lookup("a.test")
+        await resolver.lookup("b.test")
+        assert resolver.cached("a.test")
+        await resolver.lookup("c.test")
+        assert resolver.cached("a.test")
+        assert resolver.cached("b.test") is None
+
+
+async def test_aiohttp_gets_addresses_in_its_own_shape() -> None:
+    async with resolving({"a.test": ["127.0.0.7", "::1"]}) as (resolver, _):
+        results = await resolver.resolve("a.test", 8080, socket.AF_INET)
+        assert results == [
+            {"hostname": "a.test", "host": "127.0.0.7", "port": 8080, "family": socket.AF_INET, "proto": 0, "flags": 0}
+        ]  # fmt: skip
+
+
+async def test_the_check_tells_a_dead_server_from_one_that_answers() -> None:
+    async with resolving({}) as (resolver, server):
+        assert await resolver.check() == ""
+        assert resolver.nameservers() == (server.address,)
+        assert resolver.has_nameservers()
+    dead = CachingResolver(DnsSettings(nameservers=("127.0.0.1:1",), timeout_s=0.2, tries=1), allow_private=True)
+    assert "127.0.0.1:1" in await dead.check()
+    await dead.close()
+
+
+async def test_a_name_server_that_is_no_address_is_a_mistake_in_the_settings() -> None:
+    resolver = CachingResolver(DnsSettings(nameservers=("not an address",)), allow_private=True)
+    with pytest.raises(UsageError, match=r"dns\.nameservers"):
+        await resolver.lookup("a.test")
+    await resolver.close()
+
+
+async def test_closing_ends_lookups_that_still_run() -> None:
+    async with resolving({"a.test": Answer(silent=True)}, timeout_s=30) as (resolver, _):
+        waiting = asyncio.create_task(resolver.lookup("a.test"))
+        await asyncio.sleep(0.02)
+        await resolver.close()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
