@@ -54,6 +54,7 @@ class Claim:
     attempts: int  # earlier failed attempts
     deliveries: int  # earlier deliveries whose owner vanished
     seed: bool
+    score: float = 0.0
 
 
 class FailureKind(enum.StrEnum):

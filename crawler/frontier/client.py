@@ -1,0 +1,286 @@
+"""The connection to the engine: one server, Sentinel or Cluster, behind one face.
+
+The one module that knows the topology and redis-py. The library's own repeats are off: a reply can be lost after a
+script ran, and only the caller knows whether a repeat is safe. NOSCRIPT (a restart, SCRIPT FLUSH) is healed here, also
+inside pipelines: a script that the engine did not know has not run.
+"""
+
+import asyncio
+import contextlib
+import re
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import redis.asyncio as aioredis
+import redis.exceptions as rex
+from redis.asyncio.cluster import RedisCluster
+from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import Sentinel
+from redis.backoff import NoBackoff
+
+from crawler.errors import EngineDown, EngineError, EngineFull, EngineUnfit, UsageError
+from crawler.frontier.scripts import all_scripts, script
+
+REDIS_MIN = (7, 0)
+VALKEY_MIN = (7, 2)
+PIPELINE_MAX = 512  # calls sent before replies are read: bounds the engine's output buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One script call: the script's name, its keys (one slot) and its arguments."""
+
+    name: str
+    keys: tuple[str, ...]
+    args: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineInfo:
+    """What the engine says of itself; `version` like (9, 1, 2); `product` is redis or valkey."""
+
+    product: str
+    version: tuple[int, ...]
+    run_id: str
+    policy: str
+    persistent: bool
+    used_bytes: int
+    max_bytes: int
+    role: str
+    cpu_s: float
+    intset_max: int = 512
+
+
+def translate(error: Exception) -> EngineError:
+    """A redis-py error in our words: one line that says what to do."""
+    text = str(error).strip() or type(error).__name__
+    if isinstance(error, rex.OutOfMemoryError) or text.startswith("OOM"):
+        return EngineFull("the engine is out of memory: raise maxmemory or wait until it drains")
+    if isinstance(error, rex.ReadOnlyError) or text.startswith(("READONLY", "You can't write against")):
+        return EngineUnfit("the engine is read-only (a replica?): connect to the primary")
+    if isinstance(error, rex.AuthenticationError | rex.AuthorizationError) or "NOAUTH" in text:
+        return EngineUnfit(f"the engine refused the login: {text}")
+    if text.startswith("MISCONF"):
+        return EngineFull("the engine can't write to its disk (MISCONF): free space there")
+    if isinstance(error, rex.BusyLoadingError | rex.ConnectionError | rex.TimeoutError | OSError):
+        return EngineDown(f"no answer from the engine: {text}")
+    if text.startswith(("LOADING", "BUSY", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN")):
+        return EngineDown(f"the engine can't answer now: {text}")
+    return EngineError(f"the engine answered: {text}")
+
+
+class Engine:
+    """An open connection. `run_id` changes when the engine was restarted or replaced."""
+
+    def __init__(self, url: str, *, call_timeout_s: float = 2.0) -> None:
+        self.url = url
+        self.run_id = ""
+        self._timeout_s = call_timeout_s
+        self._client: Any = _client_of(url, call_timeout_s)
+        self.is_cluster = isinstance(self._client, RedisCluster)
+
+    async def connect(self) -> EngineInfo:
+        """Check that the engine can serve (EngineDown, EngineUnfit otherwise) and load the scripts."""
+        info = await self.info()
+        _check_fit(info)
+        self.run_id = info.run_id
+        await self._load_scripts()
+        return info
+
+    async def close(self) -> None:
+        with contextlib.suppress(rex.RedisError, OSError):
+            await self._client.aclose()
+
+    async def info(self) -> EngineInfo:
+        """Ask the engine (in a cluster: all primaries; the run id is made of theirs)."""
+        with _translated():
+            if self.is_cluster:
+                raw = await self._client.execute_command("INFO", target_nodes=RedisCluster.PRIMARIES)
+                nodes = list(raw.values()) if _is_per_node(raw) else [raw]
+            else:
+                nodes = [await self._client.info("everything")]
+        policy, intset = await self._config()
+        first = nodes[0]
+        return EngineInfo(
+            product="valkey" if "valkey_version" in first else "redis",
+            version=_version(str(first.get("valkey_version") or first.get("redis_version", "0"))),
+            run_id="+".join(sorted(str(node["run_id"]) for node in nodes)),
+            policy=policy,
+            persistent=bool(first.get("aof_enabled")),
+            used_bytes=sum(int(node.get("used_memory", 0)) for node in nodes),
+            max_bytes=sum(int(node.get("maxmemory", 0)) for node in nodes),
+            role=str(first.get("role", "master")),
+            cpu_s=sum(float(n.get("used_cpu_user", 0)) + float(n.get("used_cpu_sys", 0)) for n in nodes),
+            intset_max=intset,
+        )
+
+    async def _config(self) -> tuple[str, int]:
+        """Eviction policy and intset bound; managed engines may forbid CONFIG: then trust the defaults."""
+        try:
+            found = await self._client.config_get("maxmemory-policy", "set-max-intset-entries")
+        except rex.ResponseError:
+            return "noeviction", 512
+        except (rex.RedisError, OSError) as error:
+            raise translate(error) from None
+        text = {_text(k): _text(v) for k, v in found.items()}
+        return text.get("maxmemory-policy", "noeviction"), int(text.get("set-max-intset-entries", "512"))
+
+    async def refresh_run_id(self) -> str:
+        """The engine's run id now; different from before after a restart or a failover."""
+        self.run_id = (await self.info()).run_id
+        return self.run_id
+
+    async def _load_scripts(self) -> None:
+        with _translated():
+            for one in all_scripts():
+                await self._client.script_load(one.source)
+
+    async def run(self, name: str, keys: tuple[str, ...], *args: Any) -> Any:
+        """Run one script; raises EngineError."""
+        (reply,) = await self.run_many([Call(name, keys, args)])
+        if isinstance(reply, EngineError):
+            raise reply
+        return reply
+
+    async def run_many(self, calls: Sequence[Call]) -> list[Any]:
+        """Run scripts in pipelines; replies in order, an EngineError in the place of a call that failed.
+
+        Raises EngineDown when the outcome of the whole is unknown.
+        """
+        replies: list[Any] = []
+        for start in range(0, len(calls), PIPELINE_MAX):
+            replies.extend(await self._run_pipeline(calls[start : start + PIPELINE_MAX]))
+        return replies
+
+    async def _run_pipeline(self, calls: Sequence[Call]) -> list[Any]:
+        commands = [("EVALSHA", script(c.name).sha, len(c.keys), *c.keys, *c.args) for c in calls]
+        replies = await self._pipeline(commands)
+        unknown = [i for i, reply in enumerate(replies) if isinstance(reply, rex.NoScriptError)]
+        if unknown:
+            await self._load_scripts()
+            again = await self._pipeline([commands[i] for i in unknown])
+            for i, reply in zip(unknown, again, strict=True):
+                replies[i] = reply
+        return [translate(r) if isinstance(r, Exception) else r for r in replies]
+
+    async def commands(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Plain commands in pipelines, for reading; raises the first error."""
+        replies: list[Any] = []
+        for start in range(0, len(commands), PIPELINE_MAX):
+            replies.extend(await self._pipeline(commands[start : start + PIPELINE_MAX]))
+        for reply in replies:
+            if isinstance(reply, Exception):
+                raise translate(reply) from None
+        return replies
+
+    async def command(self, *command: Any) -> Any:
+        """One plain command; raises EngineError."""
+        return (await self.commands([command]))[0]
+
+    async def _pipeline(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+        if not commands:
+            return []
+        try:
+            async with asyncio.timeout(self._timeout_s * 2):
+                pipeline = self._client.pipeline() if self.is_cluster else self._client.pipeline(transaction=False)
+                for command in commands:
+                    pipeline.execute_command(*command)
+                return list(await pipeline.execute(raise_on_error=False))
+        except TimeoutError:
+            raise EngineDown(f"no answer from the engine within {self._timeout_s * 2:g} s") from None
+        except (rex.RedisError, OSError) as error:
+            raise translate(error) from None
+
+    async def subscribe(self, channel: str) -> AsyncIterator[bytes]:
+        """Messages of a channel, for ever; raises EngineDown when the connection breaks."""
+        client = self._client
+        if self.is_cluster:
+            client = self._client.get_random_node().redis_connection or _node_client(self._client, self._timeout_s)
+        async with client.pubsub(ignore_subscribe_messages=True) as pubsub:
+            try:
+                await pubsub.subscribe(channel)
+                while True:
+                    message = await pubsub.get_message(timeout=60.0)
+                    if message is not None:
+                        yield message["data"]
+            except (rex.RedisError, OSError) as error:
+                raise translate(error) from None
+
+
+@contextlib.contextmanager
+def _translated() -> Any:
+    try:
+        yield
+    except (rex.RedisError, OSError) as error:
+        raise translate(error) from None
+
+
+def _is_per_node(raw: Any) -> bool:
+    return bool(raw) and all(isinstance(value, dict) for value in raw.values())
+
+
+def _client_of(url: str, timeout_s: float) -> Any:
+    """redis://, rediss://, unix://, redis+cluster://host:port[,host:port], redis+sentinel://host:port/service."""
+    options: dict[str, Any] = {
+        "socket_timeout": timeout_s,
+        "socket_connect_timeout": timeout_s,
+        "retry": Retry(NoBackoff(), 0),
+        "protocol": 2,
+    }
+    parts = urlsplit(url)
+    try:
+        if parts.scheme in ("redis", "rediss", "unix"):
+            client = aioredis.Redis.from_url(url, **options)
+            client.connection_pool.max_connections = 64
+            return client
+        if parts.scheme in ("redis+cluster", "rediss+cluster"):
+            plain = f"{parts.scheme.partition('+')[0]}://{parts.netloc.split(',')[0]}"
+            return RedisCluster.from_url(plain, cluster_error_retry_attempts=3, **_cluster_options(options))
+        if parts.scheme == "redis+sentinel":
+            return _sentinel_client(parts.netloc, parts.path, parse_qs(parts.query), options)
+    except ValueError as error:
+        raise UsageError(f"bad engine URL {url!r}: {error}") from None
+    raise UsageError(
+        f"bad engine URL {url!r}: use redis://, rediss://, unix://, redis+cluster:// or redis+sentinel://"
+    )
+
+
+def _cluster_options(options: dict[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in options.items() if k != "retry"}
+
+
+def _sentinel_client(netloc: str, path: str, query: dict[str, list[str]], options: dict[str, Any]) -> Any:
+    service = path.strip("/") or "mymaster"
+    sentinels = [(h.rpartition(":")[0] or h, int(h.rpartition(":")[2] or 26379)) for h in netloc.split(",")]
+    password = query.get("password", [None])[0]
+    return Sentinel(sentinels, **options).master_for(service, password=password, **options)
+
+
+def _node_client(cluster: RedisCluster, timeout_s: float) -> Any:
+    node = cluster.get_random_node()
+    return aioredis.Redis(host=node.host, port=int(node.port), socket_connect_timeout=timeout_s, protocol=2)
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", text)[:3])
+
+
+def _check_fit(info: EngineInfo) -> None:
+    least = VALKEY_MIN if info.product == "valkey" else REDIS_MIN
+    if info.version < least:
+        raise EngineUnfit(
+            f"the engine is {info.product} {'.'.join(map(str, info.version))}: "
+            f"{info.product} {least[0]}.{least[1]} or newer is needed"
+        )
+    if info.policy != "noeviction":
+        raise EngineUnfit(
+            f"the engine may evict keys (maxmemory-policy {info.policy}): run CONFIG SET maxmemory-policy noeviction"
+        )
+    if info.role not in ("master", "primary"):
+        raise EngineUnfit("the engine is a read-only replica: connect to its primary")

