@@ -1,0 +1,137 @@
+"""Which URLs belong to a crawl: the roots its seeds opened, filters, depth and redirect limits.
+
+Pure; every verdict names the rule that decided, in words that `crawler explain` prints as they are.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from crawler.errors import UsageError
+from crawler.model import Refusal
+from crawler.rules.domains import registrable_domain
+from crawler.rules.urls import authority_of, host_of
+from crawler.settings import ScopeSettings
+
+_AUTHORITIES_MAX = 100_000  # remembered verdicts; about 100 bytes each
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScopeVerdict:
+    """`rule` says what decided; `refusal` is None exactly when the URL is allowed."""
+
+    allowed: bool
+    refusal: Refusal | None = None
+    rule: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScopeRules:
+    """Scope of a crawl. Build with `of`, extend with `with_roots`; both leave what exists as it is.
+
+    Roots are strings: "domain:example.com", "host:example.com:8080", "prefix:https://example.com/docs/", "any:*".
+    """
+
+    mode: str
+    roots: frozenset[str]
+    include: tuple[re.Pattern[str], ...] = ()
+    exclude: tuple[re.Pattern[str], ...] = ()
+    depth_max: int = -1
+    redirects_max: int = 10
+    _prefixes: tuple[str, ...] = ()
+    _by_authority: dict[str, bool] = field(default_factory=dict, compare=False, repr=False)
+
+    @classmethod
+    def of(cls, settings: ScopeSettings, roots: Iterable[str] = ()) -> "ScopeRules":
+        """Raises UsageError, one line naming the option, for a regular expression that is none."""
+        rules = cls(
+            mode=settings.mode,
+            roots=frozenset(),
+            include=_compiled("include", settings.include),
+            exclude=_compiled("exclude", settings.exclude),
+            depth_max=settings.depth_max,
+            redirects_max=settings.redirects_max,
+        )
+        return rules.with_roots(roots)
+
+    def with_roots(self, roots: Iterable[str]) -> "ScopeRules":
+        """The same rules over more roots; itself when it has them all."""
+        more = self.roots.union(roots)
+        if more == self.roots:
+            return self
+        prefixes = tuple(sorted(root[7:] for root in more if root.startswith("prefix:")))
+        return replace(self, roots=more, _prefixes=prefixes, _by_authority={})
+
+    def root_of(self, url: str) -> str:
+        """What the canonical `url`, as a seed, adds to the scope."""
+        if self.mode == "domain":
+            return f"domain:{registrable_domain(host_of(url))}"
+        if self.mode == "host":
+            return f"host:{authority_of(url)}"
+        if self.mode == "prefix":
+            path = url.partition("?")[0]
+            return f"prefix:{path[: path.rindex('/') + 1]}"
+        return "any:*"
+
+    def allows(self, url: str) -> bool:
+        """Is the canonical `url` within roots and filters? The hot path: depth and redirects are not looked at."""
+        if self.exclude and any(pattern.search(url) for pattern in self.exclude):
+            return False
+        if self.include and not any(pattern.search(url) for pattern in self.include):
+            return False
+        return self._in_roots(url)
+
+    def verdict(self, url: str, depth: int, redirects: int = 0) -> ScopeVerdict:
+        """Verdict on a canonical URL found at `depth` (seeds 0) after `redirects` hops."""
+        for pattern in self.exclude:
+            if pattern.search(url):
+                return _refused(Refusal.SCOPE, f"exclude /{pattern.pattern}/")
+        if self.include and not any(pattern.search(url) for pattern in self.include):
+            return _refused(Refusal.SCOPE, "no include matches")
+        if not self._in_roots(url):
+            return _refused(Refusal.SCOPE, f"{self.root_of(url).replace(':', ' ', 1)} is of no seed")
+        if 0 <= self.depth_max < depth:
+            return _refused(Refusal.DEPTH, f"depth {depth} > limit {self.depth_max}")
+        if redirects > self.redirects_max:
+            return _refused(Refusal.REDIRECTS, f"redirects {redirects} > limit {self.redirects_max}")
+        return ScopeVerdict(allowed=True, rule=self._reason(url))
+
+    def _in_roots(self, url: str) -> bool:
+        if "any:*" in self.roots or self.mode == "any":
+            return True
+        authority = authority_of(url)
+        known = self._by_authority.get(authority)
+        if known is None:
+            if len(self._by_authority) >= _AUTHORITIES_MAX:
+                self._by_authority.clear()
+            known = self._by_authority[authority] = self._root_of_authority(url, authority) != ""
+        return known or url.startswith(self._prefixes)
+
+    def _root_of_authority(self, url: str, authority: str) -> str:
+        """The host or domain root that covers all of an authority, or ""."""
+        for root in (f"host:{authority}", f"domain:{registrable_domain(host_of(url))}"):
+            if root in self.roots:
+                return root
+        return ""
+
+    def _reason(self, url: str) -> str:
+        if self.mode == "any" or "any:*" in self.roots:
+            return "any URL"
+        root = self._root_of_authority(url, authority_of(url))
+        if not root:
+            root = next(f"prefix:{prefix}" for prefix in self._prefixes if url.startswith(prefix))
+        return f"{root.replace(':', ' ', 1)} of a seed"
+
+
+def _refused(refusal: Refusal, rule: str) -> ScopeVerdict:
+    return ScopeVerdict(allowed=False, refusal=refusal, rule=rule)
+
+
+def _compiled(option: str, patterns: Iterable[str]) -> tuple[re.Pattern[str], ...]:
+    compiled = []
+    for pattern in patterns:
+        try:
+            compiled.append(re.compile(pattern))
+        except (re.error, OverflowError) as error:
+            raise UsageError(f"--{option} {pattern!r} is no regular expression: {error}") from None
+    return tuple(compiled)
