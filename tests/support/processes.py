@@ -1,0 +1,168 @@
+"""Real crawler processes for tests: started, waited for, paused, killed; nothing of them is left at the end.
+
+Every process of a `Nursery` carries a mark in its environment, and so do its children, however they detach
+themselves: what still runs when the nursery closes is found by the mark and killed.
+"""
+
+import contextlib
+import os
+import re
+import secrets
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO
+
+ROOT = Path(__file__).parent.parent.parent
+MARK = "TEST_NURSERY"
+DRAIN_S = 0.2
+
+
+class Program:
+    """One running program; its output is collected as it comes, line by line, with who said it."""
+
+    def __init__(self, command: list[str], environment: Mapping[str, str], cwd: Path | None) -> None:
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(
+            command, env=dict(environment), cwd=cwd, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True
+        )
+        self._said = threading.Condition()
+        self._lines: list[tuple[str, str]] = []
+        streams = {"out": self.process.stdout, "err": self.process.stderr}
+        self._readers = [threading.Thread(target=self._read, args=item, daemon=True) for item in streams.items()]
+        for reader in self._readers:
+            reader.start()
+
+    def _read(self, name: str, stream: IO[str]) -> None:
+        for line in stream:
+            with self._said:
+                self._lines.append((name, line.rstrip("\n")))
+                self._said.notify_all()
+        stream.close()
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def out(self) -> str:
+        return self._text("out")
+
+    @property
+    def err(self) -> str:
+        return self._text("err")
+
+    def _text(self, name: str) -> str:
+        with self._said:
+            return "\n".join(line for said_by, line in self._lines if said_by == name)
+
+    def wait_for(self, pattern: str, timeout_s: float = 20.0) -> re.Match[str]:
+        """The first line on either stream that `pattern` is found in. Raises TimeoutError showing all that was said."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            over = self._is_over() or time.monotonic() > deadline  # before the look: what was said by then counts
+            with self._said:
+                for _, line in self._lines:
+                    if found := re.search(pattern, line):
+                        return found
+                if over:
+                    raise TimeoutError(f"no line matches {pattern!r} in: {self._lines}")
+                self._said.wait(0.05)
+
+    def _is_over(self) -> bool:
+        """Ended, and nothing more to read but perhaps from a child that holds the pipe."""
+        if self.process.poll() is None:
+            return False
+        self._drain()
+        return True
+
+    def _drain(self) -> None:
+        for reader in self._readers:
+            reader.join(DRAIN_S)
+
+    def wait(self, timeout_s: float = 60.0) -> int:
+        """Exit code (negative: the signal), after all output has been read."""
+        try:
+            code = self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise TimeoutError(f"still running after {timeout_s} s; it said: {self._lines}") from None
+        self._drain()
+        return code
+
+    def kill(self) -> int:
+        """kill -9, as a power cut would; the exit code."""
+        self.process.kill()
+        return self.wait()
+
+    def interrupt(self) -> None:
+        self.process.send_signal(signal.SIGINT)
+
+    def terminate(self) -> None:
+        self.process.terminate()
+
+    def pause(self) -> None:
+        """SIGSTOP: alive, holding its connections, doing nothing."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+
+    def cpu_s(self) -> float:
+        """CPU seconds so far, of all its threads."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+class Nursery:
+    """Starts programs with a clean environment: no CRAWLER_* settings but those given, HOME in an empty place."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._mark = secrets.token_hex(8)
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("CRAWLER_")}
+        self.environment = kept | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **environment, MARK: self._mark}
+        self._programs: list[Program] = []
+
+    def start(self, *command: str, cwd: Path | None = None, **environment: str) -> Program:
+        program = Program(list(command), self.environment | environment, cwd)
+        self._programs.append(program)
+        return program
+
+    def crawler(self, *arguments: str, cwd: Path | None = None, **environment: str) -> Program:
+        """`crawler ARGUMENTS` of this checkout."""
+        code = "import sys; from crawler.cli.main import main; sys.exit(main())"
+        return self.start(sys.executable, "-c", code, *arguments, cwd=cwd, **environment)
+
+    def left(self) -> list[int]:
+        """Process ids of everything of this nursery that runs now, detached engines too."""
+        wanted = f"{MARK}={self._mark}".encode()
+        found = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if wanted in (folder / "environ").read_bytes().split(b"\0"):
+                    found.append(int(folder.name))
+        return found
+
+    def close(self) -> None:
+        while left := self.left():
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.01)
+            for program in self._programs:
+                program.process.poll()
+        for program in self._programs:
+            program.wait()
+
+
+@contextlib.contextmanager
+def nursery(environment: Mapping[str, str] | None = None) -> Iterator[Nursery]:
+    """Programs started in it are gone when it ends. `environment` is added to each one's."""
+    programs = Nursery(environment or {})
+    try:
+        yield programs
+    finally:
+        programs.close()

@@ -1,0 +1,123 @@
+"""Serves a generated web, a table of resources or a folder on loopback, in a process of its own, and logs each request.
+
+    with serve_web(seed=1, domains=6) as site:
+        ... crawl site.web.seeds ...
+        site.requests()   # in order of their start
+
+The names resolve with tests/support/dns_server.py, the port stands in the URLs.
+"""
+
+import contextlib
+import json
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.support.web import GeneratedWeb, Resource
+
+SERVER = Path(__file__).with_name("web_server.py")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """One request as the server saw it. Times are time.monotonic() seconds, the same in all processes here."""
+
+    start: float
+    end: float
+    host: str
+    target: str
+    agent: str
+    status: int
+    port: int  # of the client: tells connections apart
+
+    @property
+    def is_robots(self) -> bool:
+        return self.target == "/robots.txt"
+
+
+class Site:
+    """A running server. `port` is on 127.0.0.1, whatever the host's name."""
+
+    def __init__(self, port: int, log: Path, process: subprocess.Popen[bytes]) -> None:
+        self.port = port
+        self.process = process
+        self._log = log
+
+    def url(self, host: str, target: str = "/") -> str:
+        return f"http://{host}:{self.port}{target}"
+
+    def requests(self) -> list[Request]:
+        """Everything answered so far, by start time."""
+        lines = self._log.read_text(encoding="utf-8").splitlines()
+        return sorted((Request(**json.loads(line)) for line in lines), key=lambda request: request.start)
+
+
+class GeneratedSite(Site):
+    """A running server of a generated web."""
+
+    def __init__(self, port: int, log: Path, process: subprocess.Popen[bytes], web: GeneratedWeb) -> None:
+        super().__init__(port, log, process)
+        self.web = web
+
+
+@contextlib.contextmanager
+def serve_web(seed: int = 1, **shape: Any) -> Iterator[GeneratedSite]:
+    """`shape` is what GeneratedWeb takes: domains, pages, slow_s."""
+    with _listening() as listener:
+        web = GeneratedWeb(seed, port=listener.getsockname()[1], **shape)
+        with _serving(listener, resources=web.resources) as (log, process):
+            yield GeneratedSite(web.port, log, process, web)
+
+
+@contextlib.contextmanager
+def serve_resources(resources: Mapping[tuple[str, str], Resource]) -> Iterator[Site]:
+    """A web written by hand: (host, target) -> what is answered; anything else is 404."""
+    with _listening() as listener, _serving(listener, resources=resources) as (log, process):
+        yield Site(listener.getsockname()[1], log, process)
+
+
+@contextlib.contextmanager
+def serve_directory(folder: Path) -> Iterator[Site]:
+    """A folder's files under every host name; '/' is index.html, a folder without its slash a redirect."""
+    with _listening() as listener, _serving(listener, folder=folder) as (log, process):
+        yield Site(listener.getsockname()[1], log, process)
+
+
+@contextlib.contextmanager
+def _listening() -> Iterator[socket.socket]:
+    """Listening before the server runs: who connects early waits in the backlog, nobody polls."""
+    with socket.create_server(("127.0.0.1", 0), backlog=1024) as listener:
+        yield listener
+
+
+@contextlib.contextmanager
+def _serving(
+    listener: socket.socket,
+    *,
+    resources: Mapping[tuple[str, str], Resource] | None = None,
+    folder: Path | None = None,
+) -> Iterator[tuple[Path, subprocess.Popen[bytes]]]:
+    with tempfile.TemporaryDirectory(prefix="web-") as home:
+        log = Path(home, "requests.jsonl")
+        log.touch()
+        if resources is not None:
+            rows = [[host, target, asdict(resource)] for (host, target), resource in resources.items()]
+            source = Path(home, "resources.json")
+            source.write_text(json.dumps(rows), encoding="utf-8")
+        else:
+            assert folder is not None
+            source = folder
+        command = [sys.executable, "-I", str(SERVER), str(listener.fileno()), str(source), str(log)]
+        process = subprocess.Popen(command, pass_fds=[listener.fileno()], stdin=subprocess.PIPE)
+        try:
+            yield log, process
+        finally:
+            process.kill()
+            process.wait()
+            assert process.stdin is not None
+            process.stdin.close()
