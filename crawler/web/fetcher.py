@@ -1,0 +1,232 @@
+"""Fetches one URL at a time, once: a response as it came over the wire, or the reason why there is none.
+
+What a host does wrong is a value, never an exception. Redirects are not followed, nothing is sent again, cookies are
+not kept. Knows nothing of robots.txt, politeness, scope or the frontier.
+"""
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+from types import TracebackType
+from typing import Self
+
+from aiohttp import hdrs
+from aiohttp.http import HttpVersion10, RawResponseMessage
+
+from crawler.errors import InvalidUrl
+from crawler.model import Failure, FailureKind, FetchResult, Response
+from crawler.rules.urls import split
+from crawler.settings import Settings
+from crawler.web import guard
+from crawler.web.connection import Connection
+from crawler.web.inflate import INCOMPLETE, inflate
+from crawler.web.pool import ConnectFailedError, Origin, Pool
+from crawler.web.resolver import CachingResolver
+
+ACCEPT_ENCODING = "gzip, deflate, br, zstd"
+_ORIGINS_MAX = 16_384
+_REDIRECTS = frozenset((301, 302, 303, 307, 308))
+
+
+def user_agent(settings: Settings, version: str) -> str:
+    """The User-Agent header. Without a contact, the part that would name it is left out."""
+    template = settings.fetch.user_agent
+    contact = settings.fetch.contact
+    if not contact:
+        template = template.replace("(+{contact})", "").replace("{contact}", "")
+    named = template.replace("{version}", version).replace("{contact}", contact)
+    return " ".join(named.encode("latin-1", "replace").decode("latin-1").split())
+
+
+class Fetcher:
+    """An async context manager around a pool of connections. The resolver stays the caller's to close."""
+
+    def __init__(self, settings: Settings, *, resolver: CachingResolver, version: str) -> None:
+        self._settings = settings
+        self._resolver = resolver
+        self._user_agent = user_agent(settings, version)
+        self._origins: OrderedDict[str, Origin] = OrderedDict()
+        self._pool: Pool | None = None
+        self._running: set[Connection] = set()
+
+    async def __aenter__(self) -> Self:
+        self._pool = Pool(self._settings.fetch, self._resolver)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for connection in tuple(self._running):
+            connection.abort()
+        if self._pool is not None:
+            await self._pool.close()
+            self._pool = None
+
+    async def fetch(
+        self,
+        url: str,
+        *,
+        cookies: Mapping[str, str] | None = None,
+        accept: str | None = None,
+        body_bytes_max: int | None = None,
+        before_send: Callable[[], None] | None = None,
+    ) -> FetchResult:
+        """GET a canonical URL.
+
+        `before_send` is called when the connection stands, just before the request is written; what it raises passes
+        through and nothing is sent. Cancelling closes the connection. Raises InvalidUrl for what is no canonical URL.
+        """
+        assert self._pool is not None, "used outside its context"
+        settings = self._settings.fetch
+        origin, target = self._origin_and_target(url)
+        if origin.refusal is not None:
+            return FetchResult(url=url, failure=origin.refusal)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        connection = self._pool.take(origin)
+        if connection is None:
+            try:
+                connection = await self._pool.open(origin)
+            except ConnectFailedError as error:
+                return FetchResult(url=url, failure=error.failure, fetch_ms=_ms(loop.time() - began))
+        head = self._request_head(origin, target, cookies, accept)
+        body_limit = settings.body_bytes_max if body_bytes_max is None else body_bytes_max
+        self._running.add(connection)
+        try:
+            if before_send is not None:
+                before_send()
+            sent_at = loop.time()
+            started_at = time.time()
+            await connection.begin(head, body_bytes_max=body_limit, deadline=began + settings.total_timeout_s)
+        except BaseException:
+            connection.abort()
+            raise
+        finally:
+            self._running.discard(connection)
+        fetch_ms = _ms(loop.time() - sent_at)
+        failure, message, raw = connection.failure, connection.message, connection.body()
+        truncated, remote_ip = connection.truncated, connection.remote_ip
+        if connection.end():
+            self._pool.put(origin, connection)
+        if failure is not None or message is None:
+            kind, detail = failure or (FailureKind.DISCONNECTED, "no response")
+            return FetchResult(url=url, failure=Failure(kind=kind, detail=detail), fetch_ms=fetch_ms)
+        if message.code in _REDIRECTS and _targets_differ(message):
+            differ = Failure(kind=FailureKind.PROTOCOL, detail="several Location headers that differ")
+            return FetchResult(url=url, failure=differ, fetch_ms=fetch_ms)
+        body, truncated, decode_error = self._decode(message, raw, truncated, body_limit)
+        response = Response(
+            url=url,
+            status=message.code,
+            reason=message.reason,
+            http_version="1.0" if message.version is HttpVersion10 else "1.1",
+            headers=message.raw_headers,
+            raw_body=raw,
+            body=body,
+            truncated=truncated,
+            decode_error=decode_error,
+            request_head=head,
+            remote_ip=remote_ip,
+            started_at=started_at,
+            fetch_ms=fetch_ms,
+        )
+        return FetchResult(url=url, response=response, fetch_ms=fetch_ms, retry_after_ms=self._retry_after_ms(message))
+
+    def _origin_and_target(self, url: str) -> tuple[Origin, str]:
+        slash = url.find("/", 8)
+        # A space or a line break would end the request line early and let a link write headers.
+        if slash < 0 or not url.isascii() or not url.isprintable() or " " in url:
+            raise InvalidUrl(url, "not canonical")
+        key = url[:slash]
+        origin = self._origins.get(key)
+        if origin is None:
+            origin = self._new_origin(url)
+            if len(self._origins) >= _ORIGINS_MAX:
+                self._origins.popitem(last=False)
+            self._origins[key] = origin
+        return origin, url[slash:]
+
+    def _new_origin(self, url: str) -> Origin:
+        if not url.startswith(("http://", "https://")) or "@" in url[: url.find("/", 8)]:
+            raise InvalidUrl(url, "not canonical")
+        parts = split(url)
+        host = parts.host.strip("[]")
+        host_header = parts.origin.partition("://")[2]
+        return Origin(
+            key=parts.origin,
+            host=host,
+            port=parts.port,
+            is_tls=parts.scheme == "https",
+            host_header=host_header,
+            request_tail=self._tail(host_header, self._settings.fetch.accept, ""),
+            refusal=self._refusal(host, parts.port),
+        )
+
+    def _refusal(self, host: str, port: int) -> Failure | None:
+        """What no attempt can change is known before any."""
+        if guard.is_port_denied(port):
+            return Failure(kind=FailureKind.ADDRESS_REFUSED, detail=f"port {port} is not for web servers")
+        if guard.is_address(host) and not self._settings.fetch.allow_private and not guard.is_public(host):
+            return Failure(kind=FailureKind.ADDRESS_REFUSED, detail=f"{host} is not a public address")
+        return None
+
+    def _request_head(
+        self, origin: Origin, target: str, cookies: Mapping[str, str] | None, accept: str | None
+    ) -> bytes:
+        tail = origin.request_tail
+        if cookies or accept is not None:
+            pairs = "; ".join(f"{name}={value}" for name, value in (cookies or {}).items())
+            tail = self._tail(origin.host_header, accept or self._settings.fetch.accept, pairs)
+        return b"GET " + target.encode("ascii") + tail
+
+    def _tail(self, host_header: str, accept: str, cookie: str) -> bytes:
+        lines = [
+            " HTTP/1.1",
+            f"Host: {host_header}",
+            f"User-Agent: {self._user_agent}",
+            f"Accept: {accept}",
+            f"Accept-Encoding: {ACCEPT_ENCODING}",
+        ]
+        if self._settings.fetch.accept_language:
+            lines.append(f"Accept-Language: {self._settings.fetch.accept_language}")
+        # Cookies come from hosts: what could end a line is left out.
+        if cookie and cookie.isprintable():
+            lines.append(f"Cookie: {cookie}")
+        return "\r\n".join([*lines, "", ""]).encode("latin-1", "replace")
+
+    def _decode(self, message: RawResponseMessage, raw: bytes, truncated: str, limit: int) -> tuple[bytes, str, str]:
+        """Body, truncated, decode_error: a coding that ends too early is no lie when the transfer did."""
+        coding = message.headers.get(hdrs.CONTENT_ENCODING)
+        if not coding or not raw:
+            return raw, truncated, ""
+        inflated = inflate(raw, coding, limit=limit, ratio_max=self._settings.fetch.inflate_ratio_max)
+        error = "" if truncated and inflated.error == INCOMPLETE else inflated.error
+        return inflated.body, truncated or ("length" if inflated.truncated else ""), error
+
+    def _retry_after_ms(self, message: RawResponseMessage) -> int:
+        """RFC 9110 10.2.3: seconds or a date; capped, since hosts say anything; 0 when there is none."""
+        value = message.headers.get(hdrs.RETRY_AFTER)
+        if not value:
+            return 0
+        value = value.strip()
+        if value.isascii() and value.isdigit():
+            seconds = float(value[:12])
+        else:
+            try:
+                date = parsedate_to_datetime(value)
+                seconds = date.replace(tzinfo=date.tzinfo or UTC).timestamp() - time.time()
+            except (ValueError, OverflowError):
+                return 0
+        return int(1000 * min(max(seconds, 0.0), self._settings.politeness.retry_after_max_s))
+
+
+def _targets_differ(message: RawResponseMessage) -> bool:
+    """Two Location headers that disagree: no way to tell which is meant, and a trick of header injection."""
+    return len(set(message.headers.getall(hdrs.LOCATION, ()))) > 1
+
+
+def _ms(seconds: float) -> int:
+    return max(0, round(seconds * 1000))

@@ -1,0 +1,179 @@
+"""Connections by origin: opened to checked addresses only, kept open for a while, bounded in number.
+
+Every address is judged at the moment of connecting, so it does not matter how it came to be known. Knows nothing of
+requests.
+"""
+
+import asyncio
+import socket
+import ssl
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import aiohappyeyeballs
+
+from crawler.model import Failure, FailureKind
+from crawler.settings import FetchSettings
+from crawler.web import guard
+from crawler.web.connection import Connection
+from crawler.web.resolver import CachingResolver, LookupFailedError, address_family
+
+IDLE_S = 4.0  # less than the 5 s after which common servers close: seldom do we write into a closing connection
+_HAPPY_EYEBALLS_DELAY_S = 0.25  # RFC 8305 5
+_SWEEP_S = 2.0
+
+
+class ConnectFailedError(Exception):
+    """No connection; `failure` says whose fault it is."""
+
+    def __init__(self, kind: FailureKind, detail: str) -> None:
+        super().__init__(detail)
+        self.failure = Failure(kind=kind, detail=detail)
+
+
+@dataclass(slots=True)
+class Origin:
+    """Scheme, host and port, with what is worth knowing of them at each request. `host` has no brackets."""
+
+    key: str
+    host: str
+    port: int
+    is_tls: bool
+    request_tail: bytes  # all of a request's head after its target
+    host_header: str
+    refusal: Failure | None = None
+    idle: list[Connection] = field(default_factory=list)
+
+
+class Pool:
+    """Idle connections, most recently used first; opens new ones."""
+
+    def __init__(self, settings: FetchSettings, resolver: CachingResolver) -> None:
+        self._settings = settings
+        self._resolver = resolver
+        self._loop = asyncio.get_running_loop()
+        self._tls = _tls_context(insecure=settings.insecure_tls)
+        self._idle: OrderedDict[Connection, Origin] = OrderedDict()  # oldest first
+        self._idle_max = max(64, 2 * settings.concurrency)
+        self._sweeper: asyncio.TimerHandle | None = None
+
+    def take(self, origin: Origin) -> Connection | None:
+        """An idle connection to the origin that is still good; None when one has to be opened."""
+        while origin.idle:
+            connection = origin.idle.pop()
+            del self._idle[connection]
+            if connection.is_usable() and self._loop.time() - connection.idle_since <= IDLE_S:
+                return connection
+            connection.abort()
+        return None
+
+    def put(self, origin: Origin, connection: Connection) -> None:
+        """Keep a connection for the origin's next request."""
+        connection.idle_since = self._loop.time()
+        origin.idle.append(connection)
+        self._idle[connection] = origin
+        if len(self._idle) > self._idle_max:
+            self._drop_oldest()
+        if self._sweeper is None:
+            self._sweeper = self._loop.call_later(_SWEEP_S, self._sweep)
+
+    async def open(self, origin: Origin) -> Connection:
+        """Connect, with TLS where the scheme says so. Raises ConnectFailedError."""
+        addresses = await self._addresses(origin.host)
+        try:
+            async with asyncio.timeout(self._settings.connect_timeout_s):
+                sock = await self._connect(addresses, origin.port)
+        except guard.AddressRefusedError as error:
+            raise ConnectFailedError(FailureKind.ADDRESS_REFUSED, str(error)) from None
+        except TimeoutError:
+            raise ConnectFailedError(FailureKind.CONNECT, f"no connection to {addresses[0]} in time") from None
+        except (OSError, RuntimeError) as error:  # uvloop raises RuntimeError for some
+            raise ConnectFailedError(FailureKind.CONNECT, _one_line(error)) from None
+        try:
+            async with asyncio.timeout(self._settings.connect_timeout_s):
+                return await self._hand_over(sock, origin)
+        except TimeoutError:
+            raise ConnectFailedError(FailureKind.TLS, "no end to the TLS handshake") from None
+        except (OSError, RuntimeError) as error:  # ssl.SSLError is an OSError
+            kind = FailureKind.TLS if origin.is_tls else FailureKind.CONNECT
+            raise ConnectFailedError(kind, _one_line(error)) from None
+
+    async def close(self) -> None:
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            self._sweeper = None
+        while self._idle:
+            self._drop_oldest()
+        await asyncio.sleep(0)  # transports close one turn of the loop later
+
+    async def _addresses(self, host: str) -> tuple[str, ...]:
+        if guard.is_address(host):
+            return (host,)
+        try:
+            return await self._resolver.lookup(host)
+        except LookupFailedError as error:
+            raise ConnectFailedError(error.kind, error.detail) from None
+
+    async def _connect(self, addresses: Sequence[str], port: int) -> socket.socket:
+        infos = [
+            (address_family(address), socket.SOCK_STREAM, socket.IPPROTO_TCP, "", _socket_address(address, port))
+            for address in addresses
+        ]
+        return await aiohappyeyeballs.start_connection(
+            infos, happy_eyeballs_delay=_HAPPY_EYEBALLS_DELAY_S, loop=self._loop, socket_factory=self._socket
+        )
+
+    def _socket(self, info: aiohappyeyeballs.AddrInfoType) -> socket.socket:
+        """The last step before a connect: no address gets past it unjudged, whoever handed it out."""
+        family, kind, protocol, _, address = info
+        guard.check(str(address[0]), allow_private=self._settings.allow_private)
+        return socket.socket(family, kind, protocol)
+
+    async def _hand_over(self, sock: socket.socket, origin: Origin) -> Connection:
+        _, connection = await self._loop.create_connection(
+            self._new_connection,
+            sock=sock,
+            ssl=self._tls if origin.is_tls else None,
+            server_hostname=origin.host if origin.is_tls else None,
+        )
+        return connection
+
+    def _new_connection(self) -> Connection:
+        settings = self._settings
+        return Connection(
+            self._loop, headers_bytes_max=settings.headers_bytes_max, idle_timeout_s=settings.idle_timeout_s
+        )
+
+    def _sweep(self) -> None:
+        self._sweeper = None
+        now = self._loop.time()
+        while self._idle:
+            oldest = next(iter(self._idle))
+            if oldest.is_usable() and now - oldest.idle_since <= IDLE_S:
+                break
+            self._drop_oldest()
+        if self._idle:
+            self._sweeper = self._loop.call_later(_SWEEP_S, self._sweep)
+
+    def _drop_oldest(self) -> None:
+        connection, origin = self._idle.popitem(last=False)
+        origin.idle.remove(connection)
+        connection.abort()
+
+
+def _tls_context(*, insecure: bool) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    context.set_alpn_protocols(["http/1.1"])
+    if insecure:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _socket_address(address: str, port: int) -> tuple[str, int] | tuple[str, int, int, int]:
+    return (address, port, 0, 0) if ":" in address else (address, port)
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__
