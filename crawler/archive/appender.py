@@ -1,0 +1,114 @@
+"""A file that only grows: bytes are added in memory by one thread and made durable by another.
+
+Every kind of file of the archive is written through it, so the rules of durability stand here once. Must
+not know what the bytes mean.
+
+A failed fsync is never tried again on the same file: the kernel may already have dropped the dirty pages
+and would report success (the "fsyncgate" of PostgreSQL, 2018). The file is cut back to what is known to be
+durable and left.
+"""
+
+import contextlib
+import os
+import threading
+from pathlib import Path
+
+from crawler.archive.folder import archive_error, sync_directory
+from crawler.errors import ArchiveError
+
+OPEN_SUFFIX = ".open"
+
+
+class Appender:
+    """One new file. `add` never touches the disk; `sync` may run in another thread at the same time.
+
+    The file is called `final` + ".open" until `finish`. `size` counts all bytes added, `durable` those on
+    disk.
+    """
+
+    def __init__(self, final: Path) -> None:
+        self.final = final
+        self.path = final.with_name(final.name + OPEN_SUFFIX)
+        self.size = 0
+        self.durable = 0
+        self.failed = False
+        self._chunks: list[bytes] = []
+        self._adding = threading.Lock()
+        self._writing = threading.Lock()
+        self._descriptor = -1
+
+    def add(self, data: bytes) -> int:
+        """Add whole records; returns their offset in the file."""
+        with self._adding:
+            offset = self.size
+            self._chunks.append(data)
+            self.size = offset + len(data)
+        return offset
+
+    def sync(self) -> None:
+        """Make durable what was added before this call. After an ArchiveError the file takes no more
+        syncs.
+        """
+        with self._writing:
+            if self.failed:
+                raise ArchiveError(f"{self.path} failed before and can't be written any more")
+            with self._adding:
+                chunks, self._chunks = self._chunks, []
+            if not chunks:
+                return
+            try:
+                self._write(b"".join(chunks))
+            except OSError as error:
+                self.failed = True
+                self._cut()
+                raise archive_error("write", self.path, error) from None
+
+    def finish(self) -> Path:
+        """Sync, close, and give the file its final name. A file that failed keeps its durable part.
+
+        A file in which nothing is durable goes away. After an ArchiveError a second call saves what can be
+        saved.
+        """
+        if not self.failed:
+            self.sync()
+        with self._writing:
+            try:
+                if self.failed and self._descriptor >= 0:
+                    os.ftruncate(self._descriptor, self.durable)
+                    os.fsync(self._descriptor)
+                self._close()
+                if self.durable and self.path.exists():
+                    self.path.rename(self.final)
+                else:
+                    self.path.unlink(missing_ok=True)
+                sync_directory(self.final.parent)
+            except OSError as error:
+                raise archive_error("finish", self.path, error) from None
+        return self.final
+
+    def close(self) -> None:
+        """Close without a new name: what is left is for recovery. May be called twice."""
+        with self._writing:
+            self._close()
+
+    def _close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _write(self, data: bytes) -> None:
+        if self._descriptor < 0:
+            self._descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+            sync_directory(self.path.parent)  # the name must survive a power cut as well as the bytes
+        view = memoryview(data)
+        while view:
+            view = view[os.write(self._descriptor, view) :]
+        os.fdatasync(self._descriptor)
+        self.durable += len(data)
+
+    def _cut(self) -> None:
+        """Back to the last durable record; if even that fails, recovery does it later."""
+        if self._descriptor >= 0:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._descriptor, self.durable)
+                os.fsync(self._descriptor)

@@ -1,0 +1,54 @@
+"""Text and links of an archived page, for exports: read from its WARC record.
+
+How content codings are undone is handed in: that knowledge sits behind the door to the web. Must not know
+formats of exports.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from crawler.archive.folder import CrawlFolder
+from crawler.archive.record_reader import read_record
+from crawler.content.charset import detect_charset
+from crawler.content.page import parse_page
+from crawler.content.text import extract_text
+from crawler.model import CommitEntry
+
+_HTML = frozenset({"text/html", "application/xhtml+xml", ""})
+_LINKS_MAX = 100_000
+_URL_BYTES_MAX = 8192
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageContent:
+    """What people may ask for beyond the index."""
+
+    text: str = ""
+    links: tuple[str, ...] = ()
+
+
+def page_content(
+    folder: CrawlFolder, entry: CommitEntry, decode: Callable[[bytes, str], bytes], *, text: bool, links: bool
+) -> PageContent:
+    """The page's visible text and links. Raises ArchiveError when its record can't be read."""
+    if entry.warc is None or not (entry.content_type in _HTML or entry.content_type.startswith("text/")):
+        return PageContent()
+    record = read_record(folder, entry.warc)
+    body = decode(record.payload, record.header("content-encoding"))
+    content_type = record.header("content-type")
+    charset = detect_charset(body, content_type)
+    if entry.content_type not in _HTML:
+        return PageContent(text=body.decode(charset, "replace") if text else "")
+    found: tuple[str, ...] = ()
+    if links:
+        found = parse_page(
+            entry.url,
+            content_type,
+            "",
+            body,
+            links_max=_LINKS_MAX,
+            obey_nofollow=False,
+            bytes_max=_URL_BYTES_MAX,
+            agent="",
+        ).links
+    return PageContent(text=extract_text(body, charset) if text else "", links=found)

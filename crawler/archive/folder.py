@@ -1,0 +1,201 @@
+"""The crawl folder: where each kind of file lives, whose folder it is, and who is at work in it.
+
+Knows names and locks; must not know what the files hold.
+"""
+
+import contextlib
+import fcntl
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from crawler.errors import ArchiveError, ConflictError, UsageError
+
+LAYOUT = 1  # grows when a program could no longer read what another wrote
+DESCRIPTION = "crawl.json"
+SUBFOLDERS = ("warc", "index", "journal", "sessions", "engine", "log", "tmp")
+EXCLUSIVE_TIMEOUT_S = 10.0
+EXCLUSIVE_POLL_S = 0.02
+_ALLOWED_IN_EMPTY = frozenset({"lost+found"})  # a freshly made file system is an empty folder too
+
+
+class Description(msgspec.Struct, frozen=True, kw_only=True):
+    """What crawl.json says."""
+
+    crawl: str
+    layout: int
+    created_at: float
+
+
+class Holder(msgspec.Struct, frozen=True, kw_only=True):
+    """What a session's lock file says about who holds it; for people, never for decisions."""
+
+    pid: int
+    node: str
+    started: float
+
+
+def archive_error(action: str, path: Path, error: OSError) -> ArchiveError:
+    """One line that names the file and the reason; says what to do where that is known."""
+    reason = error.strerror or type(error).__name__
+    hint = "; free some space and start again" if error.errno in (28, 122) else ""
+    return ArchiveError(f"can't {action} {path}: {reason}{hint}")
+
+
+def sync_directory(path: Path) -> None:
+    """Make creations, renames and removals in this directory durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class CrawlFolder:
+    """Paths of one crawl folder. Makes nothing by itself: see `open_or_create` and `open_existing`."""
+
+    def __init__(self, root: Path, description: Description) -> None:
+        self.root = root
+        self.crawl = description.crawl
+        self.created_at = description.created_at
+        self.warc = root / "warc"
+        self.index = root / "index"
+        self.journal = root / "journal"
+        self.sessions = root / "sessions"
+        self.engine = root / "engine"
+        self.log = root / "log"
+        self.tmp = root / "tmp"
+
+    def __repr__(self) -> str:
+        return f"CrawlFolder({str(self.root)!r}, crawl={self.crawl!r})"
+
+    def free_bytes(self) -> int:
+        """Bytes that this user can still write to the folder's file system."""
+        state = os.statvfs(self.root)
+        return state.f_bavail * state.f_frsize
+
+    @contextlib.contextmanager
+    def exclusive(self, name: str, timeout_s: float = EXCLUSIVE_TIMEOUT_S) -> Iterator[None]:
+        """Hold the named lock of this folder; blocks, so call it in a thread. ConflictError after the
+        time-out.
+        """
+        path = self.tmp / f"{name}.lock"
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise archive_error("open the lock file", path, error) from None
+        try:
+            _wait_for_lock(descriptor, path, timeout_s)
+            yield
+        finally:
+            os.close(descriptor)  # and with it the lock
+
+
+def _wait_for_lock(descriptor: int, path: Path, timeout_s: float) -> None:
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                raise ConflictError(
+                    f"another process has held {path} for {timeout_s:g} s; wait for it or stop it"
+                ) from None
+            time.sleep(EXCLUSIVE_POLL_S)
+
+
+def open_or_create(path: str | os.PathLike[str], clock: Callable[[], float] = time.time) -> CrawlFolder:
+    """Open the crawl folder at `path` for writing, making it when there is none.
+
+    Raises UsageError when the path holds something else, ConflictError for another layout, ArchiveError when
+    it can't be written.
+    """
+    root = Path(path)
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise UsageError(f"{root} is a file; name a folder for the crawl") from None
+    except OSError as error:
+        raise archive_error("make the crawl folder", root, error) from None
+    foreign = _foreign_names(root)
+    if not (root / DESCRIPTION).exists():
+        # The description is the first thing that is made: with it absent, all other names are somebody else's.
+        if foreign:
+            raise UsageError(f"{root} is not empty and no crawl folder; name an empty or a new folder")
+        _describe(root, Description(crawl=secrets.token_hex(8), layout=LAYOUT, created_at=clock()))
+    folder = open_existing(root)
+    _make_writable(folder)
+    return folder
+
+
+def open_existing(path: str | os.PathLike[str]) -> CrawlFolder:
+    """Open a crawl folder for reading; makes and writes nothing. Raises UsageError, ConflictError,
+    ArchiveError.
+    """
+    root = Path(path)
+    file = root / DESCRIPTION
+    try:
+        raw = file.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        raise UsageError(f"{root} is no crawl folder: it has no {DESCRIPTION}") from None
+    except OSError as error:
+        raise archive_error("read", file, error) from None
+    try:
+        description = msgspec.json.decode(raw, type=Description)
+    except msgspec.MsgspecError as error:
+        raise UsageError(f"{file} is damaged: {error}") from None
+    if description.layout != LAYOUT:
+        whose = "a newer" if description.layout > LAYOUT else "an older"
+        raise ConflictError(
+            f"{root} was made by {whose} release of the program (folder layout {description.layout}, this one "
+            f"needs {LAYOUT}); use that release or another folder"
+        )
+    return CrawlFolder(root, description)
+
+
+def _foreign_names(root: Path) -> list[str]:
+    try:
+        names = [path.name for path in root.iterdir()]
+    except OSError as error:
+        raise archive_error("read the crawl folder", root, error) from None
+    return [n for n in names if n not in _ALLOWED_IN_EMPTY and not n.startswith(f".{DESCRIPTION}.")]
+
+
+def _describe(root: Path, description: Description) -> None:
+    """Write crawl.json whole or not at all; of two that try at once the first one wins."""
+    draft = root / f".{DESCRIPTION}.{description.crawl}"
+    try:
+        with draft.open("xb") as file:
+            file.write(msgspec.json.format(msgspec.json.encode(description), indent=2) + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        with contextlib.suppress(FileExistsError):
+            (root / DESCRIPTION).hardlink_to(draft)
+        draft.unlink()
+        sync_directory(root)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
+        raise archive_error("make the crawl folder", root, error) from None
+
+
+def _make_writable(folder: CrawlFolder) -> None:
+    """Make what is missing and prove that bytes reach the disk, before anything is crawled."""
+    try:
+        for name in SUBFOLDERS:
+            (folder.root / name).mkdir(exist_ok=True)
+        probe = folder.tmp / f"probe-{secrets.token_hex(8)}"
+        try:
+            with probe.open("xb") as file:
+                file.write(b"\0" * 4096)
+                file.flush()
+                os.fsync(file.fileno())
+        finally:
+            probe.unlink(missing_ok=True)
+    except OSError as error:
+        raise archive_error("write to the crawl folder", folder.root, error) from None

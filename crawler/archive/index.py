@@ -1,0 +1,146 @@
+"""Writes the index of one session: CDXJ segments, append-only while open, sorted when closed.
+
+Knows segments and durability; the line format is `index_lines`' matter. Lines are sorted by bytes
+(LC_ALL=C), as every CDX tool expects. While open a segment is in order of arrival, under the name
+`<session>-<serial>.cdxj.open`.
+"""
+
+import contextlib
+import os
+import threading
+from pathlib import Path
+
+from crawler.archive.appender import OPEN_SUFFIX, Appender
+from crawler.archive.folder import CrawlFolder, archive_error, sync_directory
+from crawler.archive.index_lines import is_whole, to_line
+from crawler.model import CommitEntry
+
+SUFFIX = ".cdxj"
+SEGMENT_LINES = 200_000  # some 100 MB: what sorting one segment takes in memory, for a second or less
+
+
+class IndexWriter:
+    """The index segments of one session. `add` is memory only; `sync` and `close` may run in another
+    thread.
+    """
+
+    def __init__(self, folder: CrawlFolder, session: str, *, lines_max: int = SEGMENT_LINES) -> None:
+        self._folder = folder
+        self._session = session
+        self._lines_max = lines_max
+        self._serial = 0
+        self._lines = 0
+        self._current: Appender | None = None
+        self._full: list[Appender] = []
+        self._lock = threading.Lock()
+
+    def add(self, entry: CommitEntry) -> None:
+        """Append one committed entry. Nothing is durable before `sync` returned."""
+        line = to_line(entry)
+        with self._lock:
+            if self._current is None:
+                self._current = self._next_segment()
+            elif self._lines >= self._lines_max:
+                self._full.append(self._current)
+                self._current = self._next_segment()
+            self._lines += 1
+            self._current.add(line)
+
+    def sync(self) -> None:
+        """Make durable all that was added before, and sort the segments that are full.
+
+        After an ArchiveError: `reopen`, and add again what was added since the last sync that succeeded.
+        """
+        with self._lock:
+            full, current = list(self._full), self._current
+        for segment in full:
+            self._seal(segment)
+            with self._lock:
+                self._full.remove(segment)
+        if current is not None:
+            current.sync()
+
+    def reopen(self) -> None:
+        """After a failure: leave the failed segments (their durable lines stay valid) and go on in a new
+        one.
+        """
+        with self._lock:
+            given_up, current = list(self._full), self._current
+            self._current, self._full = None, []
+            if current is not None and current.durable == 0:
+                self._serial -= 1  # nobody shall look for a segment that never was
+        for segment in given_up:
+            segment.close()  # readers take it as it is; recovery sorts it once this session has ended
+        if current is not None:
+            current.close()
+            if current.durable == 0:
+                with contextlib.suppress(OSError):
+                    current.path.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Sync and sort all segments. Raises ArchiveError; what could not be sorted stays readable."""
+        with self._lock:
+            segments = [*self._full, *([self._current] if self._current else [])]
+            self._current, self._full = None, []
+        for segment in segments:
+            self._seal(segment)
+
+    def _seal(self, segment: Appender) -> None:
+        if not segment.failed:
+            segment.sync()
+        segment.close()
+        seal(self._folder, segment.path)
+
+    def _next_segment(self) -> Appender:
+        name = f"{self._session}-{self._serial:05d}{SUFFIX}"
+        self._serial += 1
+        self._lines = 0
+        return Appender(self._folder.index / name)
+
+
+def seal(folder: CrawlFolder, path: Path) -> int:
+    """Sort an open segment into its final file, then remove it; returns the number of lines.
+
+    A torn last line is dropped. May be repeated after a crash at any point: the final file appears whole.
+    Raises ArchiveError.
+    """
+    final = path.with_name(path.name.removesuffix(OPEN_SUFFIX))
+    draft = folder.tmp / final.name
+    try:
+        lines = sorted_lines(path)
+        with draft.open("wb") as file:
+            file.writelines(lines)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(final)
+        sync_directory(final.parent)
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise archive_error("sort", path, error) from None
+    return len(lines)
+
+
+def sorted_lines(path: Path) -> list[bytes]:
+    """All whole lines of a segment in byte order, each with its line feed. Raises OSError."""
+    with path.open("rb") as file:
+        lines = [line for line in file if line.endswith(b"\n") and is_whole(line[:-1])]
+    lines.sort()
+    return lines
+
+
+def serials_missing(names: list[str]) -> list[str]:
+    """Segments that must have been there: a session numbers its own without gaps."""
+    highest: dict[str, int] = {}
+    present = set()
+    for name in names:
+        session, _, serial = name.removesuffix(OPEN_SUFFIX).removesuffix(SUFFIX).rpartition("-")
+        if serial.isdigit():
+            present.add((session, int(serial)))
+            highest[session] = max(highest.get(session, 0), int(serial))
+    return [
+        f"{session}-{serial:05d}{SUFFIX}"
+        for session, last in sorted(highest.items())
+        for serial in range(last)
+        if (session, serial) not in present
+    ]

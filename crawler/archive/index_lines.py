@@ -1,0 +1,119 @@
+"""One index line <-> one commit entry: CDXJ as pywb reads it, with our own fields beside.
+
+Line: SURT key, blank, 14-digit time, blank, JSON. The standard fields are strings, as other tools write them.
+Must not know files.
+"""
+
+import msgspec
+
+from crawler.archive.stamps import digits14
+from crawler.archive.surt import surt
+from crawler.model import CommitEntry, WarcLocation
+
+_UNKNOWN = "unk"  # how CDX writers name an absent media type
+
+
+class _Fields(msgspec.Struct, omit_defaults=True, gc=False):
+    """The JSON of a line. Short names: a crawl writes one line per page."""
+
+    url: str
+    mime: str
+    status: str
+    fp: str
+    visit: int
+    at: float
+    digest: str = ""
+    length: str = ""
+    offset: str = ""
+    filename: str = ""
+    bytes: int = 0
+    title: str = ""
+    depth: int = 0
+    redirects: int = 0
+    redirect_to: str = ""
+    truncated: str = ""
+    noindex: bool = False
+    node: str = ""
+    session: str = ""
+    epoch: int = 0
+    seq: int = 0
+    fetch_ms: int = 0
+    times: dict[str, float] | None = None
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(_Fields).decode
+
+
+def to_line(entry: CommitEntry) -> bytes:
+    """The entry as one line, with its line feed."""
+    warc = entry.warc
+    fields = _Fields(
+        url=entry.url,
+        mime=entry.content_type or _UNKNOWN,
+        status=str(entry.status),
+        fp=entry.fingerprint,
+        visit=entry.visit,
+        at=entry.fetched_at,
+        digest=entry.digest,
+        length=str(warc.length) if warc else "",
+        offset=str(warc.offset) if warc else "",
+        filename=warc.file if warc else "",
+        bytes=entry.body_bytes,
+        title=entry.title,
+        depth=entry.depth,
+        redirects=entry.redirects,
+        redirect_to=entry.redirect_to,
+        truncated=entry.truncated,
+        noindex=entry.noindex,
+        node=entry.node,
+        session=entry.session,
+        epoch=entry.epoch,
+        seq=entry.sequence,
+        fetch_ms=entry.fetch_ms,
+        times=entry.times or None,
+    )
+    return b"%b %b %b\n" % (surt(entry.url).encode(), digits14(entry.fetched_at).encode(), _encode(fields))
+
+
+def to_entry(line: bytes) -> CommitEntry | None:
+    """The entry of a line (with or without line feed); None when the line is damaged."""
+    try:
+        f = _decode(line.split(b" ", 2)[2])
+        warc = WarcLocation(file=f.filename, offset=int(f.offset), length=int(f.length)) if f.filename else None
+        status = int(f.status)
+    except (IndexError, ValueError, msgspec.MsgspecError):
+        return None
+    return CommitEntry(
+        url=f.url,
+        fingerprint=f.fp,
+        visit=f.visit,
+        status=status,
+        fetched_at=f.at,
+        content_type="" if f.mime == _UNKNOWN else f.mime,
+        body_bytes=f.bytes,
+        title=f.title,
+        depth=f.depth,
+        redirects=f.redirects,
+        digest=f.digest,
+        redirect_to=f.redirect_to,
+        truncated=f.truncated,
+        noindex=f.noindex,
+        node=f.node,
+        session=f.session,
+        epoch=f.epoch,
+        sequence=f.seq,
+        warc=warc,
+        fetch_ms=f.fetch_ms,
+        times=f.times or {},
+    )
+
+
+def is_whole(line: bytes) -> bool:
+    """Whether a line (without line feed) was written to its end, as far as its shape tells."""
+    return line.endswith(b"}") and b" {" in line and b"\0" not in line
+
+
+def key_of(line: bytes) -> bytes:
+    """The SURT key of a line."""
+    return line[: line.index(b" ")]

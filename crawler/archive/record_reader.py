@@ -1,0 +1,63 @@
+"""Reads one record of the archive back: the HTTP exchange as it was stored. Must not know the index."""
+
+import os
+from dataclasses import dataclass
+
+from isal import isal_zlib
+
+from crawler.archive.folder import CrawlFolder, archive_error
+from crawler.archive.reader import archive_path
+from crawler.errors import ArchiveError
+from crawler.model import WarcLocation
+
+_GZIP = 31
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredResponse:
+    """A response record. `payload` is the body as received, still content-coded."""
+
+    uri: str
+    status_line: str
+    headers: tuple[tuple[str, str], ...]
+    payload: bytes
+
+    def header(self, name: str) -> str:
+        """First value of a header by its lower-case name; '' when absent."""
+        return next((value for key, value in self.headers if key.lower() == name), "")
+
+
+def read_record(folder: CrawlFolder, location: WarcLocation) -> StoredResponse:
+    """The response record at this place. Raises ArchiveError when it is not there or not whole."""
+    path = archive_path(folder, location.file)
+    if path is None:
+        raise ArchiveError(f"can't find {folder.warc / location.file}")
+    where = f"{path} at {location.offset}"
+    try:
+        with path.open("rb") as file:
+            member = os.pread(file.fileno(), location.length, location.offset)
+    except OSError as error:
+        raise archive_error("read", path, error) from None
+    try:
+        record: bytes = isal_zlib.decompress(member, _GZIP)
+    except (isal_zlib.error, EOFError):  # type: ignore[misc]  # its stub declares an instance
+        raise ArchiveError(f"no whole record in {where}") from None
+    head, _, block = record.partition(b"\r\n\r\n")
+    fields = dict(_headers(head))
+    if not head.startswith(b"WARC/1.1\r\n") or fields.get("WARC-Type") != "response":
+        raise ArchiveError(f"no response record in {where}")
+    length = int(fields["Content-Length"])
+    if len(block) != length + 4:
+        raise ArchiveError(f"the record in {where} has not the length that it names")
+    http, _, payload = block[:length].partition(b"\r\n\r\n")
+    return StoredResponse(
+        uri=fields["WARC-Target-URI"],
+        status_line=http.partition(b"\r\n")[0].decode("latin-1"),
+        headers=tuple(_headers(http)),
+        payload=payload,
+    )
+
+
+def _headers(head: bytes) -> list[tuple[str, str]]:
+    lines = head.decode("latin-1").split("\r\n")[1:]
+    return [(name, value.strip()) for name, _, value in (line.partition(":") for line in lines)]

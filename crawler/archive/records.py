@@ -1,0 +1,115 @@
+"""WARC 1.1 records as bytes: what stands in them and how a hostile exchange is kept from bending them.
+
+Knows the format (ISO 28500:2017) and model.Response; must not know files, compression or clocks.
+"""
+
+import hashlib
+import re
+import uuid
+from base64 import b32encode
+from urllib.parse import quote
+
+from crawler.archive.stamps import iso_ms
+from crawler.model import Response
+
+# The names that Nutch, StormCrawler and Common Crawl give to headers which no longer describe the stored body.
+_KEPT_AS = b"X-Crawler-"
+_LINE_BREAKS = re.compile(rb"[\r\n\0]+")
+_CREDENTIALS = re.compile(r"^(https?://)[^/?#]*@", re.IGNORECASE)
+_IP_ADDRESS = re.compile(r"[0-9A-Fa-f:.]{2,45}")
+_TRUNCATIONS = frozenset({"length", "time", "disconnect", "unspecified"})
+_RESERVED = ";/?:@&=+$,#[]!'()*~%"
+
+
+def sha1_base32(digest: bytes) -> str:
+    return "sha1:" + b32encode(digest).decode("ascii")
+
+
+def record_id() -> str:
+    return f"<{uuid.uuid4().urn}>"
+
+
+def warcinfo(*, filename: str, at: float, software: str, fields: dict[str, str]) -> bytes:
+    """The record that opens every file."""
+    described = {"software": software, "format": "WARC File Format 1.1", **fields}
+    described["conformsTo"] = "http://iipc.github.io/warc-specifications/specifications/warc-format/warc-1.1/"
+    block = "".join(f"{k}: {_one_line(v)}\r\n" for k, v in described.items()).encode()
+    head = (
+        "WARC/1.1\r\nWARC-Type: warcinfo\r\n"
+        f"WARC-Record-ID: {record_id()}\r\nWARC-Date: {iso_ms(at)}\r\nWARC-Filename: {_one_line(filename)}\r\n"
+        f"WARC-Block-Digest: {sha1_base32(hashlib.sha1(block, usedforsecurity=False).digest())}\r\n"
+        f"Content-Type: application/warc-fields\r\nContent-Length: {len(block)}\r\n\r\n"
+    )
+    return b"%b%b\r\n\r\n" % (head.encode(), block)
+
+
+def response_record(response: Response, identity: str) -> tuple[bytes, str]:
+    """The exchange's answer, and the digest of its payload ("sha1:BASE32", of the content-coded body)."""
+    body = response.raw_body
+    http = _http_head(response)
+    block = hashlib.sha1(http, usedforsecurity=False)
+    block.update(body)
+    payload = sha1_base32(hashlib.sha1(body, usedforsecurity=False).digest())
+    truncated = f"WARC-Truncated: {_truncation(response.truncated)}\r\n" if response.truncated else ""
+    head = (
+        f"WARC/1.1\r\nWARC-Type: response\r\nWARC-Record-ID: {identity}\r\n{_common(response)}"
+        f"WARC-Block-Digest: {sha1_base32(block.digest())}\r\nWARC-Payload-Digest: {payload}\r\n{truncated}"
+        f"Content-Type: application/http;msgtype=response\r\nContent-Length: {len(http) + len(body)}\r\n\r\n"
+    )
+    return b"".join((head.encode("ascii"), http, body, b"\r\n\r\n")), payload
+
+
+def request_record(response: Response, concurrent_to: str) -> bytes:
+    """What was sent to get that answer."""
+    block = response.request_head
+    head = (
+        f"WARC/1.1\r\nWARC-Type: request\r\nWARC-Record-ID: {record_id()}\r\n{_common(response)}"
+        f"WARC-Concurrent-To: {concurrent_to}\r\n"
+        f"WARC-Block-Digest: {sha1_base32(hashlib.sha1(block, usedforsecurity=False).digest())}\r\n"
+        f"Content-Type: application/http;msgtype=request\r\nContent-Length: {len(block)}\r\n\r\n"
+    )
+    return b"%b%b\r\n\r\n" % (head.encode("ascii"), block)
+
+
+def _common(response: Response) -> str:
+    address = response.remote_ip.partition("%")[0]  # an IPv6 zone means nothing outside this machine
+    shown = f"WARC-IP-Address: {address}\r\n" if _IP_ADDRESS.fullmatch(address) else ""
+    return f"WARC-Date: {iso_ms(response.started_at)}\r\nWARC-Target-URI: {safe_uri(response.url)}\r\n{shown}"
+
+
+def safe_uri(url: str) -> str:
+    """The URL as one header value: no line breaks, blanks or credentials. Canonical URLs pass unchanged."""
+    if "@" in url:
+        url = _CREDENTIALS.sub(r"\1", url)
+    if url.isascii() and url.isprintable() and " " not in url:
+        return url
+    return quote(url, safe=_RESERVED)
+
+
+def _http_head(response: Response) -> bytes:
+    """Status line and headers as received, except those that contradict the stored body.
+
+    Transfer coding was removed and a cut body is shorter than announced: a replay that believed the original
+    headers would fail, so these are kept under other names and Content-Length says what is there.
+    """
+    names = [name.lower() for name, _ in response.headers]
+    lines = [f"HTTP/{response.http_version} {response.status} {response.reason}".encode("latin-1", "replace")]
+    if response.truncated or b"transfer-encoding" in names:
+        for (name, value), lower in zip(response.headers, names, strict=True):
+            stale = lower in {b"transfer-encoding", b"content-length"}
+            lines.append(b"%b%b: %b" % (_KEPT_AS if stale else b"", name, value))
+        lines.append(b"Content-Length: %d" % len(response.raw_body))
+    else:
+        lines.extend([b"%b: %b" % header for header in response.headers])
+    head = b"\r\n".join(lines)
+    if head.count(b"\n") + 1 != len(lines) or head.count(b"\r") + 1 != len(lines) or b"\0" in head:
+        head = b"\r\n".join([_LINE_BREAKS.sub(b" ", line) for line in lines])
+    return head + b"\r\n\r\n"
+
+
+def _truncation(reason: str) -> str:
+    return reason if reason in _TRUNCATIONS else "unspecified"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,182 @@
+import errno
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from archive_samples import folder_in
+
+from crawler.archive import folder as folder_module
+from crawler.archive.folder import open_existing, open_or_create
+from crawler.archive.sessions import Life, SessionLock, is_abandoned, is_session_dead, life_of, sessions
+from crawler.errors import ArchiveError, ConflictError, UsageError
+
+
+def test_a_new_folder_says_whose_crawl_it_is_and_is_the_same_crawl_when_opened_again(tmp_path: Path) -> None:
+    first = open_or_create(tmp_path / "a" / "b", clock=lambda: 7.5)
+    again = open_or_create(tmp_path / "a" / "b", clock=lambda: 9.0)
+    assert first.crawl == again.crawl
+    assert len(first.crawl) == 16
+    assert again.created_at == 7.5
+    assert json.loads((first.root / "crawl.json").read_text())["layout"] == folder_module.LAYOUT
+    assert {p.name for p in first.root.iterdir()} == {"crawl.json", *folder_module.SUBFOLDERS}
+
+
+def test_two_folders_are_two_crawls(tmp_path: Path) -> None:
+    assert open_or_create(tmp_path / "a").crawl != open_or_create(tmp_path / "b").crawl
+
+
+def test_many_who_create_at_once_get_one_crawl(tmp_path: Path) -> None:
+    found: list[str] = []
+    threads = [threading.Thread(target=lambda: found.append(open_or_create(tmp_path / "x").crawl)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 8
+    assert len(set(found)) == 1
+
+
+@pytest.mark.parametrize(("layout", "word"), [(0, "older"), (2, "newer"), (99, "newer")])
+def test_a_folder_of_another_release_is_refused_in_one_line_and_left_alone(
+    tmp_path: Path, layout: int, word: str
+) -> None:
+    made = folder_in(tmp_path)
+    file = made.root / "crawl.json"
+    file.write_text(json.dumps({"crawl": "c", "layout": layout, "created_at": 1.0}))
+    (made.root / "tmp").rmdir()
+    with pytest.raises(ConflictError, match=word) as caught:
+        open_or_create(made.root)
+    assert "\n" not in str(caught.value)
+    assert not (made.root / "tmp").exists()
+
+
+def test_a_folder_with_other_things_in_it_is_refused_and_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("x")
+    with pytest.raises(UsageError, match="not empty"):
+        open_or_create(tmp_path)
+    assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_a_folder_that_lost_its_description_is_not_taken_for_a_new_crawl(tmp_path: Path) -> None:
+    made = folder_in(tmp_path)
+    (made.root / "crawl.json").unlink()
+    with pytest.raises(UsageError, match="not empty"):
+        open_or_create(made.root)
+
+
+def test_the_root_of_a_fresh_file_system_is_an_empty_folder(tmp_path: Path) -> None:
+    (tmp_path / "lost+found").mkdir()
+    assert open_or_create(tmp_path).crawl
+
+
+def test_a_file_in_the_place_of_the_folder_is_a_usage_error(tmp_path: Path) -> None:
+    (tmp_path / "f").write_text("x")
+    for path in (tmp_path / "f", tmp_path / "f" / "sub"):
+        with pytest.raises(UsageError, match="is a file"):
+            open_or_create(path)
+
+
+def test_a_damaged_description_is_a_usage_error(tmp_path: Path) -> None:
+    made = folder_in(tmp_path)
+    (made.root / "crawl.json").write_text("{")
+    with pytest.raises(UsageError, match="damaged"):
+        open_or_create(made.root)
+
+
+def test_reading_asks_for_a_crawl_folder_and_makes_nothing(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no crawl folder"):
+        open_existing(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_or_read_only_disk_is_said_before_the_crawl_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = folder_in(tmp_path)
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(folder_module.os, "fsync", full)
+    with pytest.raises(ArchiveError, match=r"No space left.*free some space"):
+        open_or_create(made.root)
+    assert list(made.tmp.iterdir()) == []
+
+
+def test_free_space_is_that_of_the_file_system(tmp_path: Path) -> None:
+    assert 0 < folder_in(tmp_path).free_bytes() <= os.statvfs(tmp_path).f_blocks * os.statvfs(tmp_path).f_frsize
+
+
+def test_a_named_lock_excludes_others_and_is_free_afterwards(tmp_path: Path) -> None:
+    made = folder_in(tmp_path)
+    with made.exclusive("engine"):
+        with made.exclusive("other"):
+            pass
+        with pytest.raises(ConflictError, match=r"engine\.lock"), made.exclusive("engine", timeout_s=0.05):
+            pass
+    with made.exclusive("engine", timeout_s=0.0):
+        pass
+
+
+def test_a_living_session_is_not_dead_and_one_that_ended_well_leaves_nothing(tmp_path: Path) -> None:
+    made = folder_in(tmp_path)
+    lock = SessionLock(made, "aa11", node="host-1", clock=lambda: 5.0)
+    assert life_of(made, "aa11") is Life.ALIVE
+    assert not is_session_dead(made, "aa11")
+    assert not is_abandoned(made, "aa11")
+    holder = sessions(made)["aa11"]
+    assert (holder.pid, holder.node, holder.started) == (os.getpid(), "host-1", 5.0)
+    lock.close()
+    lock.close()
+    assert sessions(made) == {}
+    assert list(made.tmp.iterdir()) == []
+
+
+def test_a_session_without_a_lock_file_is_no_proof_of_death_but_its_files_here_are_nobodys(tmp_path: Path) -> None:
+    """A lease may name a session of another machine: its lock file is in another folder."""
+    made = folder_in(tmp_path)
+    assert life_of(made, "elsewhere") is Life.UNKNOWN
+    assert not is_session_dead(made, "elsewhere")
+    assert is_abandoned(made, "elsewhere")
+
+
+def test_the_same_session_can_not_start_twice(tmp_path: Path) -> None:
+    made = folder_in(tmp_path)
+    lock = SessionLock(made, "aa11")
+    with pytest.raises(ConflictError, match="exists already"):
+        SessionLock(made, "aa11")
+    assert life_of(made, "aa11") is Life.ALIVE
+    lock.close()
+
+
+def test_two_who_look_at_once_both_see_death(tmp_path: Path) -> None:
+    made = folder_in(tmp_path)
+    (made.sessions / "aa11.lock").write_text("{}")
+    with (made.sessions / "aa11.lock").open("rb") as another:
+        fcntl.flock(another, fcntl.LOCK_SH)
+        assert is_session_dead(made, "aa11")
+
+
+def test_a_killed_process_is_proven_dead_at_once_though_a_zombie_of_it_remains(tmp_path: Path) -> None:
+    made = folder_in(tmp_path)
+    program = (
+        "import sys, time\n"
+        "from crawler.archive.folder import open_existing\n"
+        "from crawler.archive.sessions import SessionLock\n"
+        "lock = SessionLock(open_existing(sys.argv[1]), 'bb22')\n"
+        "print('locked', flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program, str(made.root)], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"locked\n"
+        assert life_of(made, "bb22") is Life.ALIVE
+        process.send_signal(signal.SIGKILL)
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # ended, not reaped
+        assert is_session_dead(made, "bb22")
