@@ -1,0 +1,200 @@
+"""robots.txt: the tables of Google and crawler-commons, hostile files, and the line that decided."""
+
+import base64
+import json
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crawler.rules.robots import RobotsRules, robots_policy
+
+TABLE = Path(__file__).parents[3] / "shared/conformance/robots.jsonl"
+AGENT = "shardcrawl"
+
+RFC_DECODES_URLS = "Google compares as written; RFC 9309 section 2.2.2 wants both sides encoded alike"
+EXCEPTIONS = {
+    "ID_Encoding#2": RFC_DECODES_URLS,
+    "ID_Encoding#4": RFC_DECODES_URLS,
+    "ID_Encoding#5": RFC_DECODES_URLS,
+}
+
+
+def parse(text: str, agent: str = AGENT) -> RobotsRules:
+    return RobotsRules.parse(text.encode(), agent)
+
+
+def test_every_row_of_the_robots_tables_holds():
+    if not TABLE.exists():
+        pytest.skip("the conformance tables are not beside this checkout")
+    rows = [json.loads(line) for line in TABLE.read_text().splitlines()]
+    assert len(rows) == 601
+    unlike = []
+    for row in rows:
+        rules = RobotsRules.parse(base64.b64decode(row["robots_b64"]), row["agent"])
+        stored = RobotsRules.parse(rules.our_group(), row["agent"])
+        assert stored == rules, row["id"]
+        verdict = rules.verdict(row["url"])
+        assert verdict.allowed == rules.allows(row["url"]) == stored.allows(row["url"])
+        assert verdict.allowed or verdict.line_number > 0
+        if verdict.allowed != row["allow"]:
+            unlike.append(row["id"])
+    assert sorted(unlike) == sorted(EXCEPTIONS)
+
+
+def test_the_line_that_decided_is_named_as_it_stands_in_the_file():
+    rules = parse("# hello\nUser-agent: *\nDisallow: /a\nAllow: /a/b\n\nDisallow: /a/b/c*d$ # no\nSitemap: /x\n")
+    assert rules.verdict("http://h.test/a/x").line_number == 3
+    assert rules.verdict("http://h.test/a/b").line == "Allow: /a/b"
+    assert rules.verdict("http://h.test/a/b").line_number == 4
+    refused = rules.verdict("http://h.test/a/b/c1d")
+    assert (refused.allowed, refused.line_number, refused.line) == (False, 6, "Disallow: /a/b/c*d$")
+    free = rules.verdict("http://h.test/z")
+    assert (free.allowed, free.line_number, free.line) == (True, 0, "")
+
+
+def test_line_numbers_survive_storage():
+    text = "User-agent: other\nDisallow: /\n\nUser-agent: shardcrawl\nDisallow: /no\n"
+    stored = RobotsRules.parse(parse(text).our_group(), AGENT)
+    assert stored.verdict("http://h.test/no").line_number == 5
+
+
+def test_the_stored_form_holds_nothing_about_other_agents():
+    text = "User-agent: other\nDisallow: /secret\nUser-agent: shardcrawl\nDisallow: /mine\n"
+    compact = parse(text).our_group()
+    assert b"/mine" in compact
+    assert b"secret" not in compact
+
+
+@pytest.mark.parametrize(
+    ("robots", "url", "allowed"),
+    [
+        (b"\xef\xbb\xbfUser-agent: *\nDisallow: /", "/x", False),
+        (b"\xef\xbbUser-agent: *\nDisallow: /", "/x", False),
+        ("User-agent: *\nDisallow: /\n".encode("utf-16"), "/x", False),
+        (b"User-agent: *\rDisallow: /x\r", "/x", False),
+        (b"User-agent: *\rDisallow: /x\r", "/y", True),
+        (b"User-\0agent: *\nDisallow:\0 /", "/x", False),
+        (b"User-agent: a\nFoo: bar\nUser-agent: shardcrawl\nDisallow: /", "/x", False),
+        (b"User-agent: shardcrawl Bot 2\nDisallow: /", "/x", False),
+        (b"User-agent: ShardCrawl/1.2 (+http://x)\nDisallow: /", "/x", False),
+        (b"User-agent: shard\nDisallow: /", "/x", True),
+        (b"User-agent: shardcrawler\nDisallow: /", "/x", True),
+        (b"User-agent: *shardcrawl\nDisallow: /", "/x", True),
+        (b"User-agent: shardcrawl\n\nUser-agent: *\nDisallow: /", "/x", False),
+        (b"User-agent: shardcrawl\nDisallow:\n\nUser-agent: *\nDisallow: /", "/x", True),
+        (b"User-agent: *\nDisallow: /a\nUser-agent: x\nDisallow: /b\nUser-agent: *\nDisallow: /c", "/c", False),
+        (b"User-agent: *\nDisallow: /a\nUser-agent: x\nDisallow: /b\nUser-agent: *\nDisallow: /c", "/b", True),
+        (b"User-agent: *\nDisallow: /robots.txt\nDisallow: /", "/robots.txt", True),
+        (b"User-agent: *\nDisallow: /x\nAllow: /x", "/x", True),
+        (b"User-agent: *\nDisallow: /%7Ejoe/%2f", "/~joe/%2F", False),
+        ("User-agent: *\nDisallow: /ü".encode(), "/%C3%BCx", False),
+        (b"User-agent: *\nDisallow: /\xe9", "/%E9x", False),
+        (b"User-agent: *\nDisallow: /*.pdf$", "/a.pdf", False),
+        (b"User-agent: *\nDisallow: /*.pdf$", "/a.pdf?x", True),
+        (b"User-agent: *\nDisallow: /a?b=", "/a?b=1", False),
+        (b"disallow /\n", "/x", True),
+        (b"user-agent *\ndisallow /\n", "/x", False),
+        (bytes(range(256)) * 20, "/x", True),
+        (b"\x89PNG\r\n\x1a\n\0\0", "/x", True),
+    ],
+)
+def test_files_as_sites_really_serve_them_are_read_to_the_sites_benefit(robots, url, allowed):
+    assert RobotsRules.parse(robots, AGENT).allows("http://h.test" + url) is allowed
+
+
+@pytest.mark.parametrize(
+    ("value", "delay_s"),
+    [("2", 2.0), ("0.5", 0.5), ("0", 0.0), ("1e9", 1e9), ("-1", None), ("nan", None), ("inf", None), ("5s", None),
+     ("", None)],
+)  # fmt: skip
+def test_a_crawl_delay_is_a_finite_number_of_seconds_or_none(value, delay_s):
+    assert parse(f"User-agent: *\nCrawl-delay: {value}\nDisallow: /x").crawl_delay_s == delay_s
+
+
+def test_a_crawl_delay_goes_to_the_agents_named_before_it():
+    text = "User-agent: a\nCrawl-delay: 1\nUser-agent: shardcrawl\nCrawl-delay: 3\nUser-agent: b\nCrawl-delay: 7\n"
+    assert parse(text).crawl_delay_s == 3
+    assert parse(text, "a").crawl_delay_s == 1
+    assert parse(text, "none").crawl_delay_s is None
+
+
+def test_our_own_group_replaces_that_of_everyone():
+    text = "User-agent: *\nCrawl-delay: 9\nDisallow: /\nUser-agent: shardcrawl\nDisallow: /x\n"
+    rules = parse(text)
+    assert rules.crawl_delay_s is None
+    assert rules.allows("http://h.test/y")
+
+
+def test_sitemaps_are_kept_whoever_they_stand_with():
+    text = "Sitemap: http://h.test/a.xml\nUser-agent: x\nSitemap: /b.xml\nDisallow: /\nSitemap: http://h.test/a.xml\n"
+    assert parse(text).sitemaps == ("http://h.test/a.xml", "/b.xml")
+
+
+def test_a_web_page_in_place_of_robots_txt_is_flagged_and_allows_all():
+    rules = parse("<!doctype html><title>Not found</title>\n<p>User-agent: * is not here")
+    assert rules.flagged
+    assert rules.allows("http://h.test/")
+    assert RobotsRules.parse(rules.our_group(), AGENT).flagged
+    assert not parse("User-agent: *\nDisallow: /").flagged
+    assert not parse("").flagged
+
+
+@pytest.mark.parametrize(
+    ("status", "policy"),
+    [
+        (200, "parse"), (204, "parse"), (301, "allow_all"), (304, "allow_all"), (400, "allow_all"), (401, "allow_all"),
+        (403, "allow_all"), (404, "allow_all"), (410, "allow_all"), (429, "disallow_all"), (500, "disallow_all"),
+        (503, "disallow_all"), (599, "disallow_all"), (999, "disallow_all"),
+    ],
+)  # fmt: skip
+def test_a_status_means_what_the_rfc_says(status, policy):
+    assert robots_policy(status) == policy
+
+
+def _seconds(call) -> float:
+    started = time.process_time()
+    call()
+    return time.process_time() - started
+
+
+@pytest.mark.parametrize(
+    "robots",
+    [
+        b"User-agent: *\n" + b"".join(b"Disallow: /*a*%d*b\n" % n for n in range(100_000)),
+        b"User-agent: *\nDisallow: /" + b"*a" * 8000 + b"*b\n",
+        b"".join(b"User-agent: bot%d\nDisallow: /x%d\n" % (n, n) for n in range(10_000)),
+        b"User-agent: *\nDisallow: /" + b"x" * 500_000,
+    ],
+    ids=["1e5 wildcard rules", "8000 wildcards in a rule", "1e4 groups", "500 kB line"],
+)
+def test_hostile_files_cost_bounded_time(robots):
+    rules = RobotsRules.parse(robots[:512_000], AGENT)
+    rules.allows("http://h.test/")
+    assert _seconds(lambda: rules.allows("http://h.test/" + "a" * 8000)) < 0.15  # 0.05 on an idle machine
+
+
+def test_beyond_the_bound_wildcards_only_ever_forbid_more():
+    lines = [f"Disallow: /d{n}/*x" for n in range(6000)] + ["Allow: /d5999/*y"]
+    rules = parse("User-agent: *\n" + "\n".join(lines))
+    assert not rules.allows("http://h.test/d10/ax")
+    assert rules.allows("http://h.test/d10/a")
+    assert not rules.allows("http://h.test/d5999/y")
+
+
+@given(st.lists(st.sampled_from([
+    "User-agent: *", "User-agent: shardcrawl", "User-agent: x", "Disallow: /", "Disallow: /a", "Allow: /a",
+    "Allow: /a*b$", "Disallow: /a$b", "Disallow:", "Crawl-delay: 2", "Sitemap: /s", "junk", "Allow: /index.html", "Disallow: /ü#x",
+])), st.sampled_from(["/", "/a", "/ab", "/a$b", "/index.html", "/axb", "/%C3%BC"]))  # fmt: skip
+def test_storage_and_explanation_never_change_a_verdict(lines, path):
+    rules = parse("\n".join(lines))
+    stored = RobotsRules.parse(rules.our_group(), AGENT)
+    assert stored == rules
+    verdict = rules.verdict("http://h.test" + path)
+    assert verdict == stored.verdict("http://h.test" + path)
+    if verdict.line_number:
+        assert verdict.line.partition(":")[0] == ("Allow" if verdict.allowed else "Disallow")
+    else:
+        assert verdict.allowed
