@@ -8,8 +8,8 @@ from warcio.archiveiterator import ArchiveIterator
 
 from crawler.archive.folder import CrawlFolder
 from crawler.archive.index import IndexWriter
-from crawler.archive.record_reader import read_record
 from crawler.archive.reader import read_entries
+from crawler.archive.record_reader import read_record
 from crawler.archive.recover import Recovered, recover_open_files
 from crawler.archive.sessions import SessionLock, is_abandoned
 from crawler.model import WarcLocation

@@ -1,0 +1,260 @@
+import errno
+import json
+import os
+import threading
+from pathlib import Path
+
+import pytest
+from archive_samples import AT, archived, entry, folder_in
+
+from crawler.archive import appender, reader
+from crawler.archive.index import IndexWriter, serials_missing
+from crawler.archive.index_lines import to_entry, to_line
+from crawler.archive.reader import MissingFile, find_url, read_entries
+from crawler.errors import ArchiveError
+from crawler.model import CommitEntry, WarcLocation
+
+
+def keys(entries: list[CommitEntry]) -> list[tuple[str, int]]:
+    return [(e.fingerprint, e.visit) for e in entries]
+
+
+def test_a_line_is_cdxj_with_the_fields_that_wayback_tools_read() -> None:
+    place = WarcLocation(file="m-1.warc.gz", offset=10, length=20)
+    key, stamp, fields = to_line(entry(1, warc=place, url="https://www.d1.test/A?b=1")).decode().split(" ", 2)
+    assert (key, stamp) == ("test,d1)/a?b=1", "20240501120001")
+    found = json.loads(fields)
+    assert found["url"] == "https://www.d1.test/A?b=1"
+    assert found["mime"] == "text/html"
+    assert found["status"] == "200"
+    assert found["digest"] == "sha1:3I42H3S6NNFQ2MSVX7XZKYAYSCX5QBYJ"
+    assert (found["filename"], found["offset"], found["length"]) == ("m-1.warc.gz", "10", "20")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"warc": WarcLocation(file="a.warc.gz", offset=0, length=1)},
+        {"content_type": "", "title": "", "times": {}, "digest": ""},
+        {"title": 'quotes " and \\ and \n breaks and ü and \U0001f600', "noindex": True},
+        {"status": 301, "redirect_to": "https://x.test/?a b", "truncated": "length", "redirects": 3, "visit": 9},
+        {"fingerprint": "-9223372036854775808", "fetched_at": AT + 0.123456},
+    ],
+)
+def test_an_entry_comes_back_from_its_line_as_it_was(changes: dict[str, object]) -> None:
+    original = entry(4, **changes)
+    line = to_line(original)
+    assert line.count(b"\n") == 1
+    assert to_entry(line) == original
+
+
+def test_a_damaged_line_is_no_entry() -> None:
+    line = to_line(entry())
+    for damaged in (b"", b"x", line[:40], line.replace(b'"200"', b'"abc"'), line.replace(b"{", b"[", 1)):
+        assert to_entry(damaged) is None
+
+
+def test_a_closed_segment_is_sorted_by_bytes_and_has_its_final_name(tmp_path: Path) -> None:
+    folder = folder_in(tmp_path)
+    index = IndexWriter(folder, "aa11")
+    for number in (5, 3, 9, 1, 7):
+        index.add(entry(number, url=f"http://h{number}.test/Z%20x?b&a"))
+    index.sync()
+    assert [p.name for p in folder.index.iterdir()] == ["aa11-00000.cdxj.open"]
+    index.close()
+    (path,) = folder.index.iterdir()
+    lines = path.read_bytes().splitlines(keepends=True)
+    assert path.name == "aa11-00000.cdxj"
+    assert lines == sorted(lines)
+    assert len(lines) == 5
+    assert list(folder.tmp.iterdir()) == []
+
+
+def test_segments_rotate_by_lines_and_are_numbered_without_gaps(tmp_path: Path) -> None:
+    folder = folder_in(tmp_path)
+    index = IndexWriter(folder, "aa11", lines_max=10)
+    for number in range(35):
+        index.add(entry(number))
+    index.sync()
+    assert sorted(p.name for p in folder.index.iterdir()) == [
+        "aa11-00000.cdxj",
+        "aa11-00001.cdxj",
+        "aa11-00002.cdxj",
+        "aa11-00003.cdxj.open",
+    ]
+    assert len(keys(list(read_entries(folder)))) == 35
+    index.close()
+    assert sorted(keys(list(read_entries(folder)))) == sorted(keys([entry(n) for n in range(35)]))
+
+
+def test_adding_while_another_thread_syncs_loses_nothing(tmp_path: Path) -> None:
+    folder = folder_in(tmp_path)
+    index = IndexWriter(folder, "aa11", lines_max=100)
+    stop = threading.Event()
+
+    def sync_all_the_time() -> None:
+        while not stop.is_set():
+            index.sync()
+
+    thread = threading.Thread(target=sync_all_the_time)
+    thread.start()
+    for number in range(3_000):
+        index.add(entry(number))
+    stop.set()
+    thread.join()
+    index.close()
+    assert len(list(read_entries(folder))) == 3_000
+
+
+def test_after_a_failure_the_durable_lines_stay_and_no_segment_is_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = folder_in(tmp_path)
+    index = IndexWriter(folder, "aa11")
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    for rounds in range(2):  # the first failure hits a segment with nothing durable, the second one with a line
+        index.add(entry(rounds))
+        with monkeypatch.context() as patched:
+            patched.setattr(appender.os, "fdatasync", full)
+            with pytest.raises(ArchiveError, match="free some space"):
+                index.sync()
+        index.reopen()
+        index.add(entry(rounds))
+        index.sync()
+    index.close()
+    missing: list[MissingFile] = []
+    assert sorted(keys(list(read_entries(folder, missing)))) == sorted(keys([entry(0), entry(1)]))
+    assert missing == []
+
+
+def test_each_key_counts_once_and_the_earliest_fetch_wins(tmp_path: Path) -> None:
+    """A drained log may be written twice: by a session that died before it cleared it, and by the next owner."""
+    folder = folder_in(tmp_path)
+    for session, fetched_at in (("bb22", AT + 60), ("aa11", AT), ("cc33", AT + 120)):
+        index = IndexWriter(folder, session)
+        index.add(entry(7, fetched_at=fetched_at, session=session))
+        index.add(entry(8))
+        index.add(entry(7, visit=2, fetched_at=AT + 3600))
+        if session == "cc33":
+            index.sync()
+        else:
+            index.close()
+    found = list(read_entries(folder))
+    assert sorted(keys(found)) == sorted(keys([entry(7), entry(8), entry(7, visit=2)]))
+    assert [e.session for e in found if e.fingerprint == entry(7).fingerprint and e.visit == 1] == ["aa11"]
+
+
+def test_urls_that_share_a_sort_key_are_told_apart(tmp_path: Path) -> None:
+    folder = folder_in(tmp_path)
+    index = IndexWriter(folder, "aa11")
+    urls = ["http://d.test/a", "http://d.test/A", "https://www.d.test/a/", "http://d.test/a?", "http://d.test/a0"]
+    for number, url in enumerate(urls):
+        index.add(entry(number, url=url))
+    index.close()
+    assert sorted(e.url for e in read_entries(folder)) == sorted(urls)
+    assert [find_url(folder, url)[0].url for url in urls] == urls
+
+
+def test_more_segments_than_may_be_open_are_merged_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "MERGE_WIDTH", 3)
+    folder = folder_in(tmp_path)
+    index = IndexWriter(folder, "aa11", lines_max=4)
+    for number in range(50):
+        index.add(entry(number % 40))
+    index.close()
+    found = list(read_entries(folder))
+    assert sorted(keys(found)) == sorted(keys([entry(n) for n in range(40)]))
+
+
+def test_a_line_being_written_is_not_read(tmp_path: Path) -> None:
+    folder = folder_in(tmp_path)
+    (folder.index / "aa11-00000.cdxj.open").write_bytes(to_line(entry(1)) + to_line(entry(2))[:-1])
+    missing: list[MissingFile] = []
+    assert keys(list(read_entries(folder, missing))) == keys([entry(1)])
+    assert missing == []
+
+
+def test_a_segment_that_is_gone_or_damaged_is_named(tmp_path: Path) -> None:
+    folder = folder_in(tmp_path)
+    index = IndexWriter(folder, "aa11", lines_max=2)
+    for number in range(8):
+        index.add(entry(number))
+    index.close()
+    (folder.index / "aa11-00001.cdxj").unlink()
+    with (folder.index / "aa11-00002.cdxj").open("r+b") as file:
+        file.truncate(file.seek(0, os.SEEK_END) - 5)
+    (folder.index / "aa11-00003.cdxj").unlink()
+    (folder.index / "aa11-00003.cdxj").mkdir()
+    missing: list[MissingFile] = []
+    assert len(list(read_entries(folder, missing))) == 3
+    assert [(m.file, m.reason) for m in missing] == [
+        ("index/aa11-00001.cdxj", "not found"),
+        ("index/aa11-00003.cdxj", "Is a directory"),
+        ("index/aa11-00002.cdxj", "damaged line"),
+    ]
+
+
+def test_an_archive_file_that_can_not_be_reached_is_named_with_its_entries(tmp_path: Path) -> None:
+    folder = folder_in(tmp_path)
+    (place,) = archived(folder, 1)
+    gone = WarcLocation(file="gone.warc.gz", offset=0, length=1)
+    index = IndexWriter(folder, "aa11")
+    for number in range(4):
+        index.add(entry(number, warc=place if number == 2 else gone))
+    index.add(entry(5))
+    index.close()
+    missing: list[MissingFile] = []
+    assert len(list(read_entries(folder, missing))) == 5
+    assert missing == [MissingFile("warc/gone.warc.gz", "not found", 3)]
+
+
+def test_gaps_are_seen_per_session_also_when_its_name_has_dashes() -> None:
+    names = ["a-b-00000.cdxj", "a-b-00002.cdxj.open", "c-00001.cdxj"]
+    assert serials_missing(names) == ["a-b-00001.cdxj", "c-00000.cdxj"]
+    assert serials_missing([]) == []
+
+
+def test_every_url_is_found_by_binary_search_and_others_are_not(tmp_path: Path) -> None:
+    folder = folder_in(tmp_path)
+    index = IndexWriter(folder, "aa11", lines_max=60)
+    for number in range(150):
+        index.add(entry(number, url=f"http://h.test/{'x' * (number % 37)}/{number}"))
+    index.add(entry(3, url="http://h.test/xxx/3", visit=2, fetched_at=AT + 99))
+    index.sync()
+    for number in range(150):
+        url = f"http://h.test/{'x' * (number % 37)}/{number}"
+        assert {e.fingerprint for e in find_url(folder, url)} == {entry(number).fingerprint}
+    assert [e.visit for e in find_url(folder, "http://h.test/xxx/3")] == [1, 2]
+    for absent in ("http://a.test/", "http://z.test/", "http://h.test/xxx/", "http://h.test/xxx/33"):
+        assert find_url(folder, absent) == []
+    index.close()
+
+
+def test_an_index_that_is_being_written_and_sealed_is_never_read_short(tmp_path: Path) -> None:
+    """A reader lists the open name of a segment that gets its final one before the reader opens it."""
+    folder = folder_in(tmp_path)
+    index = IndexWriter(folder, "aa11", lines_max=5)
+    stop = threading.Event()
+    durable = [0]
+
+    def write() -> None:
+        for number in range(600):
+            index.add(entry(number))
+            index.sync()
+            durable[0] = number + 1
+        stop.set()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    while not stop.is_set():
+        before = durable[0]
+        missing: list[MissingFile] = []
+        assert len(list(read_entries(folder, missing))) >= before
+        assert missing == []
+    thread.join()
