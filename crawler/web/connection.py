@@ -218,7 +218,7 @@ class Connection(BaseProtocol):
         if payload is None:
             return
         if payload.is_eof() or (self.message is not None and self.message.code in _STATUS_WITHOUT_BODY):
-            self._finish("")
+            self._finish("length" if payload.total_bytes > self._body_bytes_max else "")
             return
         overhead_bytes = self._wire_bytes - payload.total_bytes - self._headers_bytes_max
         if payload.total_bytes > self._body_bytes_max or overhead_bytes > CHUNK_OVERHEAD_BYTES_MAX:

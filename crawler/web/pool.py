@@ -53,7 +53,7 @@ class Pool:
         self._settings = settings
         self._resolver = resolver
         self._loop = asyncio.get_running_loop()
-        self._tls = _tls_context(insecure=settings.insecure_tls)
+        self._tls: ssl.SSLContext | None = None  # made when first needed: reading the CA bundle costs 20 ms
         self._idle: OrderedDict[Connection, Origin] = OrderedDict()  # oldest first
         self._idle_max = max(64, 2 * settings.concurrency)
         self._sweeper: asyncio.TimerHandle | None = None
@@ -116,21 +116,20 @@ class Pool:
             raise ConnectFailedError(error.kind, error.detail) from None
 
     async def _connect(self, addresses: Sequence[str], port: int) -> socket.socket:
-        infos = [
+        """The last step before connecting, to addresses and no longer to names: none gets past it unjudged."""
+        for address in addresses:
+            guard.check(address, allow_private=self._settings.allow_private)
+        infos: list[aiohappyeyeballs.AddrInfoType] = [
             (address_family(address), socket.SOCK_STREAM, socket.IPPROTO_TCP, "", _socket_address(address, port))
             for address in addresses
         ]
         return await aiohappyeyeballs.start_connection(
-            infos, happy_eyeballs_delay=_HAPPY_EYEBALLS_DELAY_S, loop=self._loop, socket_factory=self._socket
+            infos, happy_eyeballs_delay=_HAPPY_EYEBALLS_DELAY_S, loop=self._loop
         )
 
-    def _socket(self, info: aiohappyeyeballs.AddrInfoType) -> socket.socket:
-        """The last step before a connect: no address gets past it unjudged, whoever handed it out."""
-        family, kind, protocol, _, address = info
-        guard.check(str(address[0]), allow_private=self._settings.allow_private)
-        return socket.socket(family, kind, protocol)
-
     async def _hand_over(self, sock: socket.socket, origin: Origin) -> Connection:
+        if origin.is_tls and self._tls is None:
+            self._tls = _tls_context(insecure=self._settings.insecure_tls)
         _, connection = await self._loop.create_connection(
             self._new_connection,
             sock=sock,

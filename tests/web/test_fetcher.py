@@ -1,0 +1,383 @@
+import asyncio
+import gzip
+import shutil
+import ssl
+import subprocess
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from email.utils import formatdate
+from pathlib import Path
+
+import pytest
+
+from crawler.errors import InvalidUrl
+from crawler.model import FailureKind, FetchResult, Response
+from crawler.settings import DnsSettings, FetchSettings, PolitenessSettings, Settings
+from crawler.web import pool
+from crawler.web.fetcher import Fetcher, user_agent
+from crawler.web.resolver import CachingResolver
+from tests.support.dns_server import NXDOMAIN, SERVFAIL, Answer, DnsServer, Table
+from tests.support.hostile_server import Close, Hold, HostileServer, Repeat
+
+HELLO = b"HTTP/1.1 200 OK\r\nContent-Type: Text/HTML; charset=utf-8\r\nContent-Length: 5\r\n\r\nhello"
+
+
+@asynccontextmanager
+async def fetching(
+    *, table: Table | None = None, resolver: CachingResolver | None = None, **fetch: object
+) -> AsyncIterator[Fetcher]:
+    values: Mapping[str, object] = {
+        "allow_private": True,
+        "total_timeout_s": 2.0,
+        "connect_timeout_s": 0.5,
+        "idle_timeout_s": 1.0,
+    } | fetch
+    async with DnsServer(table or {}) as dns:
+        settings = Settings(
+            fetch=FetchSettings(**values),  # type: ignore[arg-type]
+            dns=DnsSettings(nameservers=(dns.address,), timeout_s=0.3, tries=1),
+            politeness=PolitenessSettings(retry_after_max_s=600),
+        )
+        known = resolver or CachingResolver(settings.dns, allow_private=settings.fetch.allow_private)
+        async with Fetcher(settings, resolver=known, version="9.9") as fetcher:
+            yield fetcher
+        await known.close()
+
+
+def response_of(result: FetchResult) -> Response:
+    assert result.failure is None, result.failure
+    assert result.response is not None
+    return result.response
+
+
+def kind_of(result: FetchResult) -> FailureKind:
+    assert result.response is None
+    assert result.failure is not None
+    return result.failure.kind
+
+
+async def test_a_response_is_kept_as_it_came() -> None:
+    async with HostileServer(HELLO) as server, fetching() as fetcher:
+        before = time.time()
+        result = await fetcher.fetch(server.url + "a?b=c")
+        response = response_of(result)
+        assert (response.status, response.reason, response.http_version) == (200, "OK", "1.1")
+        assert response.url == server.url + "a?b=c"
+        assert response.headers == (
+            (b"Content-Type", b"Text/HTML; charset=utf-8"),
+            (b"Content-Length", b"5"),
+        )
+        assert response.content_type == "text/html"
+        assert response.body == b"hello"
+        assert response.raw_body is response.body
+        assert (response.truncated, response.decode_error) == ("", "")
+        assert response.remote_ip == "127.0.0.1"
+        assert before <= response.started_at <= time.time()
+        assert 0 <= response.fetch_ms == result.fetch_ms < 1000
+
+
+async def test_the_request_head_is_told_exactly_as_it_was_sent() -> None:
+    async with HostileServer(HELLO) as server, fetching(contact="https://example.org/bot") as fetcher:
+        plain = response_of(await fetcher.fetch(server.url + "a?b=c"))
+        special = response_of(await fetcher.fetch(server.url, cookies={"id": "42", "b": "c"}, accept="text/plain"))
+        assert [plain.request_head, special.request_head] == server.requests
+        assert plain.request_head.startswith(
+            b"GET /a?b=c HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n"
+            b"User-Agent: shardcrawl/9.9 (+https://example.org/bot)\r\n" % server.port
+        )
+        assert b"\r\nAccept-Encoding: gzip, deflate, br, zstd\r\n" in plain.request_head
+        assert b"\r\nAccept: text/plain\r\n" in special.request_head
+        assert b"\r\nCookie: id=42; b=c\r\n" in special.request_head
+        assert b"Cookie" not in plain.request_head
+
+
+async def test_cookies_that_hosts_set_can_not_write_headers_and_are_not_kept() -> None:
+    setting = HELLO.replace(b"\r\n\r\n", b"\r\nSet-Cookie: id=1\r\n\r\n")
+    async with HostileServer(setting) as server, fetching() as fetcher:
+        await fetcher.fetch(server.url, cookies={"a": "b\r\nX-Evil: 1"})
+        await fetcher.fetch(server.url)
+        assert not any(b"X-Evil" in head or b"id=1" in head for head in server.requests)
+
+
+async def test_a_connection_is_used_again_for_the_same_origin() -> None:
+    async with HostileServer(HELLO) as server, fetching() as fetcher:
+        for _ in range(5):
+            response_of(await fetcher.fetch(server.url))
+        assert (server.connections, len(server.requests)) == (1, 5)
+
+
+async def test_a_connection_that_idled_too_long_is_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "IDLE_S", 0.05)
+    async with HostileServer(HELLO) as server, fetching() as fetcher:
+        await fetcher.fetch(server.url)
+        await asyncio.sleep(0.1)
+        response_of(await fetcher.fetch(server.url))
+        assert server.connections == 2
+
+
+async def test_idle_connections_are_closed_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "IDLE_S", 0.02)
+    monkeypatch.setattr(pool, "_SWEEP_S", 0.03)
+    async with HostileServer(HELLO) as server, fetching() as fetcher:
+        await fetcher.fetch(server.url)
+        await asyncio.sleep(0.15)
+        assert fetcher._pool is not None
+        assert not fetcher._pool._idle
+
+
+@pytest.mark.parametrize(
+    "head", [b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 5\r\n\r\n", b"HTTP/1.0 200 OK\r\n\r\n"]
+)
+async def test_a_connection_that_the_server_ends_is_not_used_again(head: bytes) -> None:
+    async with HostileServer(head + b"hello", Close()) as server, fetching() as fetcher:
+        for _ in range(2):
+            response = response_of(await fetcher.fetch(server.url))
+            assert (response.body, response.truncated) == (b"hello", "")
+        assert response.http_version == head[5:8].decode()
+        assert server.connections == 2
+
+
+async def test_many_fetches_run_side_by_side() -> None:
+    async with HostileServer(0.05, HELLO) as server, fetching() as fetcher:
+        began = time.monotonic()
+        results = await asyncio.gather(*(fetcher.fetch(f"{server.url}{n}") for n in range(50)))
+        assert time.monotonic() - began < 1.0
+        assert {response_of(result).body for result in results} == {b"hello"}
+
+
+async def test_redirects_and_errors_are_responses_and_nothing_is_followed() -> None:
+    for status in (301, 302, 307, 404, 429, 500, 503):
+        head = b"HTTP/1.1 %d X\r\nLocation: /other\r\nContent-Length: 5\r\n\r\nhello" % status
+        async with HostileServer(head) as server, fetching() as fetcher:
+            response = response_of(await fetcher.fetch(server.url))
+            assert (response.status, response.header("location")) == (status, "/other")
+            assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "expected_ms"),
+    [("120", 120_000), ("0", 0), ("999999999999999999999", 600_000), ("-5", 0), ("soon", 0), ("1.5", 0), ("", 0)],
+)
+async def test_retry_after_is_read_in_seconds_and_capped(value: str, expected_ms: int) -> None:
+    head = f"HTTP/1.1 503 Busy\r\nRetry-After: {value}\r\nContent-Length: 0\r\n\r\n".encode()
+    async with HostileServer(head) as server, fetching() as fetcher:
+        assert (await fetcher.fetch(server.url)).retry_after_ms == expected_ms
+
+
+@pytest.mark.parametrize(
+    ("offset_s", "low_ms", "high_ms"), [(60, 55_000, 61_000), (-60, 0, 0), (10**6, 600_000, 600_000)]
+)
+async def test_retry_after_is_read_as_a_date(offset_s: int, low_ms: int, high_ms: int) -> None:
+    date = formatdate(time.time() + offset_s, usegmt=True)
+    head = f"HTTP/1.1 429 Slow\r\nRetry-After: {date}\r\nContent-Length: 0\r\n\r\n".encode()
+    async with HostileServer(head) as server, fetching() as fetcher:
+        assert low_ms <= (await fetcher.fetch(server.url)).retry_after_ms <= high_ms
+
+
+async def test_a_coded_body_is_inflated_and_kept_as_it_came() -> None:
+    text = b"<p>hello</p>" * 1000
+    packed = gzip.compress(text)
+    head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(packed)
+    async with HostileServer(head + packed) as server, fetching() as fetcher:
+        response = response_of(await fetcher.fetch(server.url))
+        assert (response.raw_body, response.body) == (packed, text)
+
+
+async def test_a_chunked_body_comes_without_its_coding_whatever_the_pieces() -> None:
+    chunks = b"".join(b"%x\r\n%s\r\n" % (n, b"a" * n) for n in range(1, 60)) + b"0\r\n\r\n"
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    whole = head + chunks
+    pieces = [step for n in range(0, len(whole), 97) for step in (whole[n : n + 97], 0.001)]
+    async with HostileServer(*pieces) as server, fetching() as fetcher:
+        response = response_of(await fetcher.fetch(server.url))
+        assert response.body == b"a" * sum(range(1, 60))
+        assert response_of(await fetcher.fetch(server.url)).body == response.body
+        assert server.connections == 1
+
+
+@pytest.mark.parametrize(("limit", "truncated"), [(100_000, ""), (99_999, "length"), (10, "length"), (200_000, "")])
+async def test_the_limit_of_one_fetch_cuts_exactly_there(limit: int, truncated: str) -> None:
+    body = bytes(range(250)) * 400
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n"
+    async with HostileServer(head + body) as server, fetching() as fetcher:
+        response = response_of(await fetcher.fetch(server.url, body_bytes_max=limit))
+        assert response.body == body[:limit]
+        assert response.truncated == truncated
+
+
+async def test_a_larger_limit_than_the_usual_one_holds_too() -> None:
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: 3000000\r\n\r\n"
+    async with HostileServer(head + bytes(3_000_000)) as server, fetching(body_bytes_max=1000) as fetcher:
+        assert len(response_of(await fetcher.fetch(server.url, body_bytes_max=4_000_000)).body) == 3_000_000
+
+
+async def test_a_cancelled_fetch_closes_its_connection() -> None:
+    async with HostileServer(Hold()) as server, fetching() as fetcher:
+        task = asyncio.create_task(fetcher.fetch(server.url))
+        await asyncio.sleep(0.05)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await asyncio.sleep(0.05)
+        assert all(serving.done() for serving in server._tasks)
+        assert not fetcher._running
+
+
+async def test_what_before_send_raises_passes_through_and_nothing_is_sent() -> None:
+    class TooLate(Exception):
+        pass
+
+    def refuse() -> None:
+        raise TooLate
+
+    async with HostileServer(HELLO) as server, fetching() as fetcher:
+        with pytest.raises(TooLate):
+            await fetcher.fetch(server.url, before_send=refuse)
+        response_of(await fetcher.fetch(server.url, before_send=lambda: None))
+        assert len(server.requests) == 1
+
+
+async def test_what_is_no_canonical_url_is_our_mistake() -> None:
+    async with fetching() as fetcher:
+        for url in ("http://h.test/a b", "http://h.test/a\r\nX: y", "http://h.test", "ftp://h.test/", "/x", "",
+                    "http://user@h.test/", "http://h.test/\u00e9"):  # fmt: skip
+            with pytest.raises(InvalidUrl):
+                await fetcher.fetch(url)
+
+
+async def test_a_refused_connection_is_a_failure_to_connect() -> None:
+    async with HostileServer(HELLO) as server:
+        url = server.url
+    async with fetching() as fetcher:
+        assert kind_of(await fetcher.fetch(url)) is FailureKind.CONNECT
+
+
+@pytest.mark.parametrize(
+    ("rule", "kind"),
+    [
+        (Answer(rcode=NXDOMAIN), FailureKind.DNS_NOT_FOUND),
+        (Answer(), FailureKind.DNS_NOT_FOUND),
+        (Answer(rcode=SERVFAIL), FailureKind.DNS_ERROR),
+        (Answer(silent=True), FailureKind.DNS_ERROR),
+    ],
+)
+async def test_a_name_without_an_address_is_a_failure_of_dns(rule: Answer, kind: FailureKind) -> None:
+    async with fetching(table={"h.test": rule}) as fetcher:
+        assert kind_of(await fetcher.fetch("http://h.test:8080/")) is kind
+
+
+async def test_a_name_is_fetched_by_its_address_and_asked_for_by_its_name() -> None:
+    async with HostileServer(HELLO) as server, fetching(table={"*.test": ["127.0.0.1"]}) as fetcher:
+        response = response_of(await fetcher.fetch(f"http://www.h.test:{server.port}/"))
+        assert b"\r\nHost: www.h.test:%d\r\n" % server.port in response.request_head
+        assert response.remote_ip == "127.0.0.1"
+
+
+async def test_a_dead_first_address_does_not_hide_a_live_second_one() -> None:
+    table = {"h.test": ["127.0.0.9", "::1"]}
+    async with HostileServer(HELLO, host="::1") as server, fetching(table=table) as fetcher:
+        response = response_of(await fetcher.fetch(f"http://h.test:{server.port}/"))
+        assert response.remote_ip == "::1"
+        literal = response_of(await fetcher.fetch(f"http://[::1]:{server.port}/"))
+        assert b"\r\nHost: [::1]:%d\r\n" % server.port in literal.request_head
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["127.0.0.1", "10.0.0.1", "169.254.169.254", "0.0.0.0", "[::1]", "[::ffff:7f00:1]", "[fd00::1]", "100.64.1.1"],
+)
+async def test_a_private_address_in_the_url_is_refused_before_any_connection(host: str) -> None:
+    async with HostileServer(HELLO) as server, fetching(allow_private=False) as fetcher:
+        result = await fetcher.fetch(f"http://{host}:{server.port}/")
+        assert kind_of(result) is FailureKind.ADDRESS_REFUSED
+        assert server.connections == 0
+
+
+async def test_names_that_lead_inside_are_refused() -> None:
+    table = {"inside.test": ["127.0.0.1", "::1"]}
+    async with HostileServer(HELLO) as server, fetching(table=table, allow_private=False) as fetcher:
+        for host in ("inside.test", "localhost"):
+            assert kind_of(await fetcher.fetch(f"http://{host}:{server.port}/")) is FailureKind.ADDRESS_REFUSED
+        assert server.connections == 0
+
+
+@pytest.mark.parametrize("addresses", [("127.0.0.1",), ("127.0.0.1", "::1", "127.0.0.2")])
+async def test_the_guard_holds_at_connect_time_whatever_a_resolver_hands_out(addresses: tuple[str, ...]) -> None:
+    class Lying(CachingResolver):
+        async def lookup(self, host: str) -> tuple[str, ...]:
+            return addresses
+
+    lying = Lying(DnsSettings(), allow_private=True)
+    async with HostileServer(HELLO) as server, fetching(resolver=lying, allow_private=False) as fetcher:
+        result = await fetcher.fetch(f"http://h.test:{server.port}/")
+        assert kind_of(result) is FailureKind.ADDRESS_REFUSED
+        assert server.connections == 0
+
+
+async def test_ports_of_other_protocols_are_refused() -> None:
+    async with fetching() as fetcher:
+        assert kind_of(await fetcher.fetch("http://127.0.0.1:25/")) is FailureKind.ADDRESS_REFUSED
+
+
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory: pytest.TempPathFactory) -> ssl.SSLContext:
+    """A server's side of TLS with a certificate that nobody signed."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("openssl is not installed: no certificate to test with")
+    folder: Path = tmp_path_factory.mktemp("tls")
+    command = "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=h.test -keyout key.pem -out cert.pem"
+    subprocess.run([openssl, *command.split()], cwd=folder, check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
+    return context
+
+
+async def test_a_certificate_that_nobody_signed_is_a_tls_failure(tls: ssl.SSLContext) -> None:
+    async with HostileServer(HELLO, tls=tls) as server, fetching() as fetcher:
+        assert kind_of(await fetcher.fetch(server.url)) is FailureKind.TLS
+        assert server.requests == []
+
+
+async def test_certificates_are_not_judged_when_told_so(tls: ssl.SSLContext) -> None:
+    async with HostileServer(HELLO, tls=tls) as server, fetching(insecure_tls=True) as fetcher:
+        for _ in range(2):
+            assert response_of(await fetcher.fetch(server.url)).body == b"hello"
+        assert server.connections == 1
+
+
+async def test_an_endless_body_over_tls_is_cut_at_the_limit(tls: ssl.SSLContext) -> None:
+    steps = (b"HTTP/1.1 200 OK\r\n\r\n", Repeat(b"a" * 16384))
+    async with HostileServer(*steps, tls=tls) as server, fetching(insecure_tls=True, body_bytes_max=50_000) as fetcher:
+        response = response_of(await fetcher.fetch(server.url))
+        assert (len(response.body), response.truncated) == (50_000, "length")
+
+
+async def test_a_handshake_that_never_ends_is_a_tls_failure() -> None:
+    async with HostileServer(Hold(), wait_for_request=False) as server, fetching() as fetcher:
+        async with asyncio.timeout(2):
+            result = await fetcher.fetch(f"https://127.0.0.1:{server.port}/")
+        assert kind_of(result) is FailureKind.TLS
+
+
+async def test_plain_http_where_tls_was_expected_is_a_tls_failure() -> None:
+    async with (
+        HostileServer(b"HTTP/1.1 400 Bad\r\n\r\n", Close(), wait_for_request=False) as server,
+        fetching() as fetcher,
+    ):
+        assert kind_of(await fetcher.fetch(f"https://127.0.0.1:{server.port}/")) is FailureKind.TLS
+
+
+async def test_tls_where_plain_http_was_expected_ends_within_the_deadline(tls: ssl.SSLContext) -> None:
+    async with HostileServer(HELLO, tls=tls) as server, fetching(idle_timeout_s=0.3) as fetcher:
+        result = await fetcher.fetch(f"http://127.0.0.1:{server.port}/")
+        assert kind_of(result) in (FailureKind.PROTOCOL, FailureKind.DISCONNECTED, FailureKind.TIMEOUT)
+
+
+def test_the_user_agent_names_version_and_contact() -> None:
+    with_contact = Settings(fetch=FetchSettings(contact="https://example.org/bot"))
+    assert user_agent(with_contact, "1.2") == "shardcrawl/1.2 (+https://example.org/bot)"
+    assert user_agent(Settings(), "1.2") == "shardcrawl/1.2"
+    own = Settings(fetch=FetchSettings(user_agent="Own Bot {version}; {contact}\r\nX-Evil: 1", contact="a@b"))
+    assert user_agent(own, "3") == "Own Bot 3; a@b X-Evil: 1"
