@@ -1,0 +1,145 @@
+"""From a URL to a connection: names, addresses, the guard, TLS."""
+
+import asyncio
+import shutil
+import ssl
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from crawler.model import FailureKind
+from crawler.settings import DnsSettings
+from crawler.web.resolver import CachingResolver
+from tests.support.dns_server import NXDOMAIN, SERVFAIL, Answer
+from tests.support.hostile_server import Close, Hold, HostileServer, Repeat
+from tests.web.fetching import HELLO, fetching, kind_of, response_of
+
+
+async def test_a_refused_connection_is_a_failure_to_connect() -> None:
+    async with HostileServer(HELLO) as server:
+        url = server.url
+    async with fetching() as fetcher:
+        assert kind_of(await fetcher.fetch(url)) is FailureKind.CONNECT
+
+
+@pytest.mark.parametrize(
+    ("rule", "kind"),
+    [
+        (Answer(rcode=NXDOMAIN), FailureKind.DNS_NOT_FOUND),
+        (Answer(), FailureKind.DNS_NOT_FOUND),
+        (Answer(rcode=SERVFAIL), FailureKind.DNS_ERROR),
+        (Answer(silent=True), FailureKind.DNS_ERROR),
+    ],
+)
+async def test_a_name_without_an_address_is_a_failure_of_dns(rule: Answer, kind: FailureKind) -> None:
+    async with fetching(table={"h.test": rule}) as fetcher:
+        assert kind_of(await fetcher.fetch("http://h.test:8080/")) is kind
+
+
+async def test_a_name_is_fetched_by_its_address_and_asked_for_by_its_name() -> None:
+    async with HostileServer(HELLO) as server, fetching(table={"*.test": ["127.0.0.1"]}) as fetcher:
+        response = response_of(await fetcher.fetch(f"http://www.h.test:{server.port}/"))
+        assert b"\r\nHost: www.h.test:%d\r\n" % server.port in response.request_head
+        assert response.remote_ip == "127.0.0.1"
+
+
+async def test_a_dead_first_address_does_not_hide_a_live_second_one() -> None:
+    table = {"h.test": ["127.0.0.9", "::1"]}
+    async with HostileServer(HELLO, host="::1") as server, fetching(table=table) as fetcher:
+        response = response_of(await fetcher.fetch(f"http://h.test:{server.port}/"))
+        assert response.remote_ip == "::1"
+        literal = response_of(await fetcher.fetch(f"http://[::1]:{server.port}/"))
+        assert b"\r\nHost: [::1]:%d\r\n" % server.port in literal.request_head
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["127.0.0.1", "10.0.0.1", "169.254.169.254", "0.0.0.0", "[::1]", "[::ffff:7f00:1]", "[fd00::1]", "100.64.1.1"],
+)
+async def test_a_private_address_in_the_url_is_refused_before_any_connection(host: str) -> None:
+    async with HostileServer(HELLO) as server, fetching(allow_private=False) as fetcher:
+        result = await fetcher.fetch(f"http://{host}:{server.port}/")
+        assert kind_of(result) is FailureKind.ADDRESS_REFUSED
+        assert server.connections == 0
+
+
+async def test_names_that_lead_inside_are_refused() -> None:
+    table = {"inside.test": ["127.0.0.1", "::1"]}
+    async with HostileServer(HELLO) as server, fetching(table=table, allow_private=False) as fetcher:
+        for host in ("inside.test", "localhost"):
+            assert kind_of(await fetcher.fetch(f"http://{host}:{server.port}/")) is FailureKind.ADDRESS_REFUSED
+        assert server.connections == 0
+
+
+@pytest.mark.parametrize("addresses", [("127.0.0.1",), ("127.0.0.1", "::1", "127.0.0.2")])
+async def test_the_guard_holds_at_connect_time_whatever_a_resolver_hands_out(addresses: tuple[str, ...]) -> None:
+    class Lying(CachingResolver):
+        async def lookup(self, host: str) -> tuple[str, ...]:
+            return addresses
+
+    lying = Lying(DnsSettings(), allow_private=True)
+    async with HostileServer(HELLO) as server, fetching(resolver=lying, allow_private=False) as fetcher:
+        result = await fetcher.fetch(f"http://h.test:{server.port}/")
+        assert kind_of(result) is FailureKind.ADDRESS_REFUSED
+        assert server.connections == 0
+
+
+async def test_ports_of_other_protocols_are_refused() -> None:
+    async with fetching() as fetcher:
+        assert kind_of(await fetcher.fetch("http://127.0.0.1:25/")) is FailureKind.ADDRESS_REFUSED
+
+
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory: pytest.TempPathFactory) -> ssl.SSLContext:
+    """A server's side of TLS with a certificate that nobody signed."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("openssl is not installed: no certificate to test with")
+    folder: Path = tmp_path_factory.mktemp("tls")
+    command = "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=h.test -keyout key.pem -out cert.pem"
+    subprocess.run([openssl, *command.split()], cwd=folder, check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
+    return context
+
+
+async def test_a_certificate_that_nobody_signed_is_a_tls_failure(tls: ssl.SSLContext) -> None:
+    async with HostileServer(HELLO, tls=tls) as server, fetching() as fetcher:
+        assert kind_of(await fetcher.fetch(server.url)) is FailureKind.TLS
+        assert server.requests == []
+
+
+async def test_certificates_are_not_judged_when_told_so(tls: ssl.SSLContext) -> None:
+    async with HostileServer(HELLO, tls=tls) as server, fetching(insecure_tls=True) as fetcher:
+        for _ in range(2):
+            assert response_of(await fetcher.fetch(server.url)).body == b"hello"
+        assert server.connections == 1
+
+
+async def test_an_endless_body_over_tls_is_cut_at_the_limit(tls: ssl.SSLContext) -> None:
+    steps = (b"HTTP/1.1 200 OK\r\n\r\n", Repeat(b"a" * 16384))
+    async with HostileServer(*steps, tls=tls) as server, fetching(insecure_tls=True, body_bytes_max=50_000) as fetcher:
+        response = response_of(await fetcher.fetch(server.url))
+        assert (len(response.body), response.truncated) == (50_000, "length")
+
+
+async def test_a_handshake_that_never_ends_is_a_tls_failure() -> None:
+    async with HostileServer(Hold(), wait_for_request=False) as server, fetching() as fetcher:
+        async with asyncio.timeout(2):
+            result = await fetcher.fetch(f"https://127.0.0.1:{server.port}/")
+        assert kind_of(result) is FailureKind.TLS
+
+
+async def test_plain_http_where_tls_was_expected_is_a_tls_failure() -> None:
+    async with (
+        HostileServer(b"HTTP/1.1 400 Bad\r\n\r\n", Close(), wait_for_request=False) as server,
+        fetching() as fetcher,
+    ):
+        assert kind_of(await fetcher.fetch(f"https://127.0.0.1:{server.port}/")) is FailureKind.TLS
+
+
+async def test_tls_where_plain_http_was_expected_ends_within_the_deadline(tls: ssl.SSLContext) -> None:
+    async with HostileServer(HELLO, tls=tls) as server, fetching(idle_timeout_s=0.3) as fetcher:
+        result = await fetcher.fetch(f"http://127.0.0.1:{server.port}/")
+        assert kind_of(result) in (FailureKind.PROTOCOL, FailureKind.DISCONNECTED, FailureKind.TIMEOUT)
