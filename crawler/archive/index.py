@@ -16,7 +16,8 @@ from crawler.archive.index_lines import is_whole, to_line
 from crawler.model import CommitEntry
 
 SUFFIX = ".cdxj"
-SEGMENT_LINES = 200_000  # some 100 MB: what sorting one segment takes in memory, for a second or less
+# Sorting holds the interpreter: 0.07 s for 50,000 lines (30 MB), 0.5 s for 200,000, which heartbeats would feel.
+SEGMENT_LINES = 50_000
 
 
 class IndexWriter:

@@ -45,7 +45,7 @@ class IndexReader:
         self.folder = folder
         self._segments_missing: list[MissingFile] = []
         self._archives_missing: Counter[str] = Counter()
-        self._archives_known: set[str] = set()
+        self._archives_found: set[str] = set()
 
     @property
     def missing(self) -> list[MissingFile]:
@@ -91,13 +91,13 @@ class IndexReader:
                     yield entry
 
     def _check_archive(self, entry: CommitEntry) -> None:
-        if entry.warc is None or entry.warc.file in self._archives_known:
+        if entry.warc is None or entry.warc.file in self._archives_found:
             return
         name = entry.warc.file
-        if archive_path(self.folder, name) is None:
-            self._archives_missing[name] += 1
+        if name not in self._archives_missing and archive_path(self.folder, name) is not None:
+            self._archives_found.add(name)
         else:
-            self._archives_known.add(name)
+            self._archives_missing[name] += 1
 
     def _open(self, name: str, stack: contextlib.ExitStack) -> Iterable[bytes]:
         try:

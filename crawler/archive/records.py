@@ -4,9 +4,11 @@ Knows the format (ISO 28500:2017) and model.Response; must not know files, compr
 """
 
 import hashlib
+import itertools
 import re
 import uuid
 from base64 import b32encode
+from collections.abc import Iterator
 from urllib.parse import quote
 
 from crawler.archive.stamps import iso_ms
@@ -21,23 +23,30 @@ _TRUNCATIONS = frozenset({"length", "time", "disconnect", "unspecified"})
 _RESERVED = ";/?:@&=+$,#[]!'()*~%"
 
 
-def sha1_base32(digest: bytes) -> str:
-    return "sha1:" + b32encode(digest).decode("ascii")
+def _sha1(*parts: bytes) -> str:
+    digest = hashlib.sha1(usedforsecurity=False)
+    for part in parts:
+        digest.update(part)
+    return "sha1:" + b32encode(digest.digest()).decode("ascii")
 
 
-def record_id() -> str:
-    return f"<{uuid.uuid4().urn}>"
+def record_ids() -> Iterator[str]:
+    """Record ids without end: one random UUID whose last 48 bits count on (drawing each anew costs tenfold)."""
+    random = uuid.uuid4()
+    first = str(random)[:24]
+    for number in itertools.count(random.node):
+        yield f"<urn:uuid:{first}{number & 0xFFFF_FFFF_FFFF:012x}>"
 
 
-def warcinfo(*, filename: str, at: float, software: str, fields: dict[str, str]) -> bytes:
+def warcinfo(identity: str, *, filename: str, at: float, software: str, fields: dict[str, str]) -> bytes:
     """The record that opens every file."""
     described = {"software": software, "format": "WARC File Format 1.1", **fields}
     described["conformsTo"] = "http://iipc.github.io/warc-specifications/specifications/warc-format/warc-1.1/"
     block = "".join(f"{k}: {_one_line(v)}\r\n" for k, v in described.items()).encode()
     head = (
         "WARC/1.1\r\nWARC-Type: warcinfo\r\n"
-        f"WARC-Record-ID: {record_id()}\r\nWARC-Date: {iso_ms(at)}\r\nWARC-Filename: {_one_line(filename)}\r\n"
-        f"WARC-Block-Digest: {sha1_base32(hashlib.sha1(block, usedforsecurity=False).digest())}\r\n"
+        f"WARC-Record-ID: {identity}\r\nWARC-Date: {iso_ms(at)}\r\nWARC-Filename: {_one_line(filename)}\r\n"
+        f"WARC-Block-Digest: {_sha1(block)}\r\n"
         f"Content-Type: application/warc-fields\r\nContent-Length: {len(block)}\r\n\r\n"
     )
     return b"%b%b\r\n\r\n" % (head.encode(), block)
@@ -47,25 +56,23 @@ def response_record(response: Response, identity: str) -> tuple[bytes, str]:
     """The exchange's answer, and the digest of its payload ("sha1:BASE32", of the content-coded body)."""
     body = response.raw_body
     http = _http_head(response)
-    block = hashlib.sha1(http, usedforsecurity=False)
-    block.update(body)
-    payload = sha1_base32(hashlib.sha1(body, usedforsecurity=False).digest())
+    payload = _sha1(body)
     truncated = f"WARC-Truncated: {_truncation(response.truncated)}\r\n" if response.truncated else ""
     head = (
         f"WARC/1.1\r\nWARC-Type: response\r\nWARC-Record-ID: {identity}\r\n{_common(response)}"
-        f"WARC-Block-Digest: {sha1_base32(block.digest())}\r\nWARC-Payload-Digest: {payload}\r\n{truncated}"
+        f"WARC-Block-Digest: {_sha1(http, body)}\r\nWARC-Payload-Digest: {payload}\r\n{truncated}"
         f"Content-Type: application/http;msgtype=response\r\nContent-Length: {len(http) + len(body)}\r\n\r\n"
     )
     return b"".join((head.encode("ascii"), http, body, b"\r\n\r\n")), payload
 
 
-def request_record(response: Response, concurrent_to: str) -> bytes:
+def request_record(response: Response, identity: str, concurrent_to: str) -> bytes:
     """What was sent to get that answer."""
     block = response.request_head
     head = (
-        f"WARC/1.1\r\nWARC-Type: request\r\nWARC-Record-ID: {record_id()}\r\n{_common(response)}"
+        f"WARC/1.1\r\nWARC-Type: request\r\nWARC-Record-ID: {identity}\r\n{_common(response)}"
         f"WARC-Concurrent-To: {concurrent_to}\r\n"
-        f"WARC-Block-Digest: {sha1_base32(hashlib.sha1(block, usedforsecurity=False).digest())}\r\n"
+        f"WARC-Block-Digest: {_sha1(block)}\r\n"
         f"Content-Type: application/http;msgtype=request\r\nContent-Length: {len(block)}\r\n\r\n"
     )
     return b"%b%b\r\n\r\n" % (head.encode("ascii"), block)

@@ -47,6 +47,7 @@ class WarcWriter:
         self._settings = settings
         self._software = software
         self._clock = clock
+        self._ids = records.record_ids()
         self._serial = 0
         self._current: Appender | None = None
         self._full: list[Appender] = []  # rotated out, not yet synced and renamed
@@ -66,12 +67,13 @@ class WarcWriter:
 
         Nothing is durable before `sync` returned. Raises ArchiveError when an earlier sync failed.
         """
-        identity = records.record_id()
+        identity = next(self._ids)
         record, digest = records.response_record(response, identity)
         member: bytes = isal_zlib.compress(record, self._settings.compression_level, _GZIP)
         length = len(member)
         if self._settings.request_records and response.request_head:
-            member += isal_zlib.compress(records.request_record(response, identity), _REQUEST_LEVEL, _GZIP)
+            request = records.request_record(response, next(self._ids), identity)
+            member += isal_zlib.compress(request, _REQUEST_LEVEL, _GZIP)
         with self._lock:
             if self._failed:
                 raise ArchiveError("the archive failed to write and was not reopened")
@@ -80,9 +82,7 @@ class WarcWriter:
         return WarcLocation(file=file.final.name, offset=offset, length=length), digest
 
     def sync(self) -> None:
-        """Make durable all that was added before. Raises ArchiveError: then ask `is_durable`, and
-        `reopen`.
-        """
+        """Make durable all that was added before. After an ArchiveError: ask `is_durable`, and `reopen`."""
         with self._lock:
             full, self._full = self._full, []
             current = self._current
@@ -152,6 +152,7 @@ class WarcWriter:
         self._serial += 1
         file = Appender(self._folder.warc / name)
         info = records.warcinfo(
+            next(self._ids),
             filename=name,
             at=now,
             software=self._software,
