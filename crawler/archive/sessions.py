@@ -75,12 +75,17 @@ class SessionLock:
 
 def life_of(folder: CrawlFolder, session: str) -> Life:
     """Look whether a session lives, without disturbing it or others who look."""
+    return life_at(_path(folder, session))
+
+
+def life_at(path: Path) -> Life:
+    """The same by the lock file's path, which may lie in another crawl's folder on this machine."""
     try:
-        descriptor = os.open(_path(folder, session), os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return Life.UNKNOWN
     except OSError as error:
-        raise archive_error("read", _path(folder, session), error) from None
+        raise archive_error("read", path, error) from None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: two who look at once see the same
     except BlockingIOError:

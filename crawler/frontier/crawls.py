@@ -13,7 +13,7 @@ from crawler.settings import ScopeSettings, Settings
 
 
 class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """Stored once per crawl. `version` grows with each change of the scope; `begun_at` is wall clock, s."""
+    """Stored once per crawl. `version` is the one of `Crawls.version` when read by `shared`; `begun_at` is wall clock, s."""
 
     layout: int
     partitions: int
@@ -76,27 +76,36 @@ class Crawls:
 
     async def change_scope(self, record: CrawlRecord, scope: ScopeSettings) -> CrawlRecord:
         """Store other scope rules; running instances see them with their next heartbeat."""
-        changed = msgspec.structs.replace(record, scope=scope, version=record.version + 1)
+        changed = msgspec.structs.replace(record, scope=scope)
         await self._engine.command("HSET", self._keys.crawl, "record", _encode(changed))
-        return changed
+        return msgspec.structs.replace(changed, version=await self._changed())
+
+    async def _changed(self) -> int:
+        return int(await self._engine.command("HINCRBY", self._keys.crawl, "version", 1))
+
+    async def version(self) -> int:
+        """Grows with each change of scope rules or roots."""
+        return int(await self._engine.command("HGET", self._keys.crawl, "version") or 0)
 
     async def add_roots(self, roots: Iterable[str]) -> int:
         """Let URLs under these roots in ("domain:example.com"); how many are new."""
         wanted = sorted(set(roots))
-        return int(await self._engine.command("SADD", self._keys.scope, *wanted)) if wanted else 0
+        fresh = int(await self._engine.command("SADD", self._keys.scope, *wanted)) if wanted else 0
+        if fresh:
+            await self._changed()
+        return fresh
 
     async def roots(self) -> frozenset[str]:
         """All scope roots."""
         return frozenset(root.decode() for root in await self._engine.command("SMEMBERS", self._keys.scope))
 
     async def shared(self) -> tuple[CrawlRecord, frozenset[str]]:
-        """Record and roots, as instances re-read them with every heartbeat."""
-        record, roots = await self._engine.commands(
-            [("HGET", self._keys.crawl, "record"), ("SMEMBERS", self._keys.scope)]
-        )
+        """Record and roots as they are now; the version is read before what it speaks of."""
+        version = await self.version()
+        record, roots = await self.load(), await self.roots()
         if record is None:
             raise ConflictError("the crawl is gone from the engine: was it wiped?")
-        return msgspec.json.decode(record, type=CrawlRecord), frozenset(root.decode() for root in roots)
+        return msgspec.structs.replace(record, version=version), roots
 
     async def counts(self, partitions: int) -> list[PartitionCount]:
         """Added, done and undrained of every partition; not a snapshot (see rules/finish.py)."""

@@ -84,6 +84,7 @@ class Ack:
     entry: CommitEntry
     items: Sequence[Candidate]
     settlement: Settlement
+    refused: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +112,7 @@ class Frontier:
         self.keys = keys
         self.session = session
         self.run = run
-        self._default_delay_ms = default_delay_ms
+        self.default_delay_ms = default_delay_ms
 
     async def add(self, by_partition: Mapping[int, Sequence[Candidate]]) -> dict[int, AddReply | EngineError]:
         """Add URLs to their partitions (any session may); idempotent. An EngineError stands where a call failed."""
@@ -127,7 +128,7 @@ class Frontier:
         return replies
 
     def _call_add(self, partition: int, items: list[Any]) -> Call:
-        args = (self.run, self._default_delay_ms, pack(items), self.keys.hints, self.session)
+        args = (self.run, self.default_delay_ms, pack(items), self.keys.hints, self.session)
         return Call("add", (self.keys.meta(partition),), args)
 
     async def claim(self, wanted: Sequence[tuple[Fence, ClaimRequest]]) -> list[ClaimReply | EngineError]:
@@ -169,34 +170,36 @@ class Frontier:
         return pack(
             (
                 c.fingerprint, c.token, c.visit, c.queue, c.domain, s.next_fetch_ms, s.delay_ms, e.status // 100,
-                e.body_bytes, e.fetch_ms, self.run, self._default_delay_ms, items, pack_entry(e),
+                e.body_bytes, e.fetch_ms, self.run, self.default_delay_ms, items, pack_entry(e),
+                list(a.refused.items()),
             )
         )  # fmt: skip
 
-    async def retry(
-        self, fence: Fence, claim: Claim, s: Settlement, *, due_ms: int, kind: str
-    ) -> AckOutcome:
-        """A failed attempt: due again at `due_ms` on the partition clock."""
-        record = retry_record(claim)
+    def retry(self, fence: Fence, claim: Claim, s: Settlement, *, due_ms: int, kind: str) -> Call:
+        """For `end`: a failed attempt, due again at `due_ms` on the partition clock."""
         args = (claim.fingerprint, claim.token, claim.queue, claim.domain, s.next_fetch_ms, s.delay_ms, due_ms)
-        return await self._end("retry", fence, (*args, record, kind))
+        return self._fenced("retry", fence, pack((*args, retry_record(claim), kind)))
 
-    async def dead(self, fence: Fence, claim: Claim, s: Settlement, letter: DeadLetter) -> AckOutcome:
-        """Give a URL up; the letter is kept."""
+    def dead(self, fence: Fence, claim: Claim, s: Settlement, letter: DeadLetter) -> Call:
+        """For `end`: give a URL up; the letter is kept."""
         args = (claim.fingerprint, claim.token, claim.queue, claim.domain, s.next_fetch_ms, s.delay_ms)
-        return await self._end("dead", fence, (*args, pack_letter(letter), letter.reason))
+        return self._fenced("dead", fence, pack((*args, pack_letter(letter), letter.reason)))
 
-    async def refuse(self, fence: Fence, claim: Claim, reason: str) -> AckOutcome:
-        """A claimed URL that must not be fetched; counted by reason."""
-        return await self._end("refuse", fence, (claim.fingerprint, claim.token, claim.queue, claim.domain, reason))
+    def refuse(self, fence: Fence, claim: Claim, reason: str) -> Call:
+        """For `end`: a claimed URL that must not be fetched; counted by reason."""
+        return self._fenced(
+            "refuse", fence, pack((claim.fingerprint, claim.token, claim.queue, claim.domain, reason))
+        )
+
+    async def end(self, calls: Sequence[Call]) -> list[AckOutcome | EngineError]:
+        """Send endings that `retry`, `dead` and `refuse` made."""
+        replies = await self.engine.run_many(calls)
+        return [raw if isinstance(raw, EngineError) else _outcome(raw) for raw in replies]
 
     async def give_back(self, fence: Fence, claims: Iterable[tuple[Claim, int]]) -> AckOutcome:
         """Return unfetched claims; the number is the next fetch (ms) of a started one, or 0."""
         packed = [(c.fingerprint, c.token, c.queue, c.domain, c.score, at) for c, at in claims]
-        return await self._end("give_back", fence, packed)
-
-    async def _end(self, name: str, fence: Fence, payload: Any) -> AckOutcome:
-        call = self._fenced(name, fence, pack(payload))
+        call = self._fenced("give_back", fence, pack(packed))
         return _outcome(await self.engine.run(call.name, call.keys, *call.args))
 
     async def drain(self, fence: Fence, entries: Sequence[CommitEntry]) -> AckOutcome:
@@ -222,10 +225,20 @@ class Frontier:
         blob: bytes | None = await self.engine.command("HGET", self.keys.of(partition, "robots"), origin)
         return blob
 
+    async def awake(self, partitions: Sequence[int]) -> list[int]:
+        """Those of the partitions in which some queue is ready or will be."""
+        if not partitions:
+            return []
+        keys = [self.keys.of(p, "ready") for p in partitions]
+        if not self.engine.is_cluster and not await self.engine.command("EXISTS", *keys):
+            return []  # the common case, in one command
+        found = await self.engine.commands([("EXISTS", key) for key in keys])
+        return [p for p, exists in zip(partitions, found, strict=True) if exists]
+
     async def reserve(self, partition: int, queue: str, *, now_ms: int) -> tuple[int, int]:
         """Ask for one request on a queue that others own: (wait in ms, 0 when granted; partition clock in ms)."""
         reply = await self.engine.run(
-            "reserve", (self.keys.meta(partition),), queue, now_ms, self._default_delay_ms
+            "reserve", (self.keys.meta(partition),), queue, now_ms, self.default_delay_ms
         )
         return int(reply[0]), int(reply[1])
 

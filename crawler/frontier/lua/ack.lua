@@ -2,7 +2,8 @@
 -- ack: commit one fetched URL. Needs the fence and the delivery's token. Works when out of memory.
 -- KEYS  meta
 -- ARGV  session, epoch, now (ms), msgpack {fingerprint, token, visit, queue, domain, next fetch (ms), delay (ms),
---       status class, bytes, fetch (ms), run, default delay (ms), items of this partition, entry}
+--       status class, bytes, fetch (ms), run, default delay (ms), items of this partition, entry,
+--       list of {reason, how many} out-links refused}
 -- returns {'FENCED'} | {'GONE'} | {'ALREADY_YOURS'} | {'COMMITTED', sequence, digits of the items, woken}
 --@include _fence _record _queue _seen _add _end
 if not fence(ARGV[1], ARGV[2], tonumber(ARGV[3])) then return {'FENCED'} end
@@ -21,6 +22,7 @@ call('HSET', P .. 'l', key, token .. ' ' .. sequence .. ' ' .. a[14])
 end_claim(fp, domain, true)
 count(domain, 's' .. a[8], 1)
 count(domain, 'bytes', a[9])
+for _, refused in ipairs(a[15]) do count(domain, 'refused:' .. refused[1], refused[2]) end
 call('HINCRBY', P .. 'd:' .. domain, 'fetch_ms', a[10])
 call('ZINCRBY', P .. 'domains', 1, domain)
 settle(a[4], 1, a[6], a[7])

@@ -1,0 +1,3 @@
+from crawler.cli.main import main
+
+raise SystemExit(main())

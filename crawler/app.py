@@ -1,0 +1,264 @@
+"""The composition root: the only place that names concrete classes together.
+
+Opens what a command needs (folder, engine, crawl), builds an instance out of its parts, and closes in order.
+"""
+
+import asyncio
+import contextlib
+import secrets
+import socket
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from crawler.archive.folder import CrawlFolder, open_existing, open_or_create
+from crawler.archive.index import IndexWriter
+from crawler.archive.recover import recover_open_files
+from crawler.archive.sessions import Life, SessionLock, is_abandoned, life_at, life_of, sessions
+from crawler.archive.warc import WarcWriter
+from crawler.errors import UsageError
+from crawler.frontier.client import Engine, EngineInfo
+from crawler.frontier.crawls import CrawlRecord, Crawls
+from crawler.frontier.embedded import EmbeddedEngine
+from crawler.frontier.frontier import Frontier
+from crawler.frontier.keys import Keys
+from crawler.frontier.leases import Leases
+from crawler.frontier.members import Member, Members
+from crawler.frontier.stats import Stats
+from crawler.instance.instance import Instance, Parts
+from crawler.instance.routing import Router
+from crawler.instance.seeding import Seeder
+from crawler.instance.state import RecentUrls
+from crawler.rules.scope import ScopeRules
+from crawler.settings import Settings
+from crawler.web.fetcher import Fetcher
+from crawler.web.resolver import CachingResolver
+
+PACKAGE = "shardcrawl"
+
+
+def program_version() -> str:
+    """The installed version; "0" from a bare checkout."""
+    try:
+        return version(PACKAGE)
+    except PackageNotFoundError:
+        return "0"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenCrawl:
+    """A crawl that is open: its folder, its engine, what is stored in it. `session` is this process's own."""
+
+    settings: Settings
+    folder: CrawlFolder
+    lock: SessionLock
+    session: str
+    engine: Engine
+    info: EngineInfo
+    keys: Keys
+    crawls: Crawls
+    members: Members
+    leases: Leases
+    record: CrawlRecord
+    roots: frozenset[str]
+
+    @property
+    def frontier(self) -> Frontier:
+        return Frontier(
+            self.engine,
+            self.keys,
+            session=self.session,
+            run=self.record.run,
+            default_delay_ms=int(self.settings.politeness.delay_s * 1000),
+        )
+
+    @property
+    def stats(self) -> Stats:
+        return Stats(self.engine, self.keys, self.record.partitions)
+
+    def router(self) -> Router:
+        """Routing by the crawl's rules, with a recent-URL cache of its own."""
+        scope = ScopeRules.of(self.record.scope, self.roots)
+        return Router(self.record, scope, RecentUrls(self.settings.frontier.recent_urls))
+
+    def seeder(self, *, opens_scope: bool = True, depth: int = 0, priority: float | None = None) -> Seeder:
+        """Adds seeds to this crawl."""
+        return Seeder(
+            self.frontier,
+            self.crawls,
+            self.router(),
+            opens_scope=opens_scope,
+            depth=depth,
+            priority=priority,
+            url_bytes_max=self.settings.scope.url_bytes_max,
+        )
+
+    async def reloaded(self) -> "OpenCrawl":
+        """The same with record and roots as they are now."""
+        from dataclasses import replace
+
+        record, roots = await self.crawls.shared()
+        return replace(self, record=record, roots=roots)
+
+
+@contextlib.asynccontextmanager
+async def open_crawl(settings: Settings, *, create: bool) -> AsyncIterator[OpenCrawl]:
+    """Open the crawl that the settings name, starting or adopting the embedded engine where there is no other.
+
+    Without `create`, a folder or crawl that does not exist is a UsageError. Raises CrawlerError kinds.
+    """
+    folder = open_or_create(settings.archive.dir) if create else _existing_folder(settings)
+    session = secrets.token_hex(6)
+    lock = SessionLock(folder, session, node=settings.membership.node)
+    embedded = None if settings.frontier.redis else EmbeddedEngine(folder.engine, binary=settings.frontier.engine)
+    try:
+        if embedded is not None:
+            await asyncio.to_thread(_ensure_engine, folder, embedded)
+        url = embedded.url if embedded else settings.frontier.redis
+        engine = Engine(url, call_timeout_s=settings.frontier.call_timeout_s)
+        try:
+            yield await _open(settings, folder, lock, session, engine, create=create)
+        finally:
+            await engine.close()
+    finally:
+        await asyncio.to_thread(_leave_folder, folder, lock, embedded)
+
+
+def _existing_folder(settings: Settings) -> CrawlFolder:
+    if settings.frontier.redis:
+        return open_or_create(settings.archive.dir)
+    return open_existing(settings.archive.dir)
+
+
+def _ensure_engine(folder: CrawlFolder, embedded: EmbeddedEngine) -> None:
+    with folder.exclusive("engine", timeout_s=60.0):
+        embedded.ensure()
+
+
+def _leave_folder(folder: CrawlFolder, lock: SessionLock, embedded: EmbeddedEngine | None) -> None:
+    """Close our session; the last one out stops the embedded engine."""
+    if embedded is None:
+        lock.close()
+        return
+    with folder.exclusive("engine", timeout_s=60.0):
+        lock.close()
+        if not any(life_of(folder, session) is Life.ALIVE for session in sessions(folder)):
+            embedded.stop()
+
+
+async def _open(
+    settings: Settings, folder: CrawlFolder, lock: SessionLock, session: str, engine: Engine, *, create: bool
+) -> OpenCrawl:
+    info = await engine.connect()
+    keys = Keys(settings.crawl.name)
+    crawls = Crawls(engine, keys)
+    if not create and await crawls.load() is None:
+        raise UsageError(f"there is no crawl {settings.crawl.name!r} here yet: start one with 'crawler crawl URL'")
+    await crawls.create_or_load(settings)
+    record, roots = await crawls.shared()
+    return OpenCrawl(
+        settings=settings,
+        folder=folder,
+        lock=lock,
+        session=session,
+        engine=engine,
+        info=info,
+        keys=keys,
+        crawls=crawls,
+        members=Members(engine, keys),
+        leases=Leases(engine, keys),
+        record=record,
+        roots=roots,
+    )
+
+
+def host_id() -> str:
+    """This machine and boot: where a lock file of the same id can be tried."""
+    with contextlib.suppress(OSError):
+        return f"{socket.gethostname()}/{Path('/proc/sys/kernel/random/boot_id').read_text().strip()}"
+    return socket.gethostname()
+
+
+def is_lock_free(member: Member) -> bool:
+    """Proof of death: the member's lock file is on this machine, and nobody holds it."""
+    return bool(member.lock) and member.host == host_id() and life_at(Path(member.lock)) is Life.DEAD
+
+
+async def choose_node(crawl: OpenCrawl, *, may_move: bool) -> str:
+    """This instance's node name: the one set, or the host's name with the first slot that is free.
+
+    Without `may_move`, slot 0 is taken as it is: joining fails when somebody alive has it.
+    """
+    if crawl.settings.membership.node:
+        return crawl.settings.membership.node
+    host = socket.gethostname()
+    if not may_move:
+        return f"{host}-0"
+    known = await crawl.members.read()
+    for slot in range(10_000):
+        holder = await crawl.members.holder_of(f"{host}-{slot}")
+        if not holder or holder not in known or is_lock_free(known[holder]):
+            return f"{host}-{slot}"
+    raise UsageError("no free slot on this host: set membership.node")
+
+
+def member_of(crawl: OpenCrawl, node: str, *, state: str = "alive") -> Member:
+    """How this process describes itself on the member list."""
+    import os
+
+    return Member(
+        session=crawl.session,
+        node=node,
+        counter=0,
+        weight=crawl.settings.membership.weight,
+        state=state,
+        host=host_id(),
+        lock=str(crawl.lock.path.resolve()),
+        pid=os.getpid(),
+        started_at=time.time(),
+    )
+
+
+@contextlib.asynccontextmanager
+async def open_instance(crawl: OpenCrawl, *, node: str, until_finished: bool) -> AsyncIterator[Instance]:
+    """An instance with its doors open; the files are closed at the end whatever happened."""
+    settings = crawl.settings
+    await asyncio.to_thread(recover_open_files, crawl.folder, lambda session: is_abandoned(crawl.folder, session))
+    resolver = CachingResolver(settings.dns, allow_private=settings.fetch.allow_private)
+    warc = WarcWriter(
+        crawl.folder,
+        prefix=settings.crawl.name,
+        session=crawl.session,
+        settings=settings.archive,
+        software=f"{PACKAGE}/{program_version()}",
+    )
+    index = IndexWriter(crawl.folder, crawl.session)
+    try:
+        async with Fetcher(settings, resolver=resolver, version=program_version()) as fetcher:
+            parts = Parts(
+                frontier=crawl.frontier,
+                crawls=crawl.crawls,
+                leases=crawl.leases,
+                members=crawl.members,
+                member=member_of(crawl, node),
+                keys=crawl.keys,
+                record=crawl.record,
+                roots=crawl.roots,
+                fetcher=fetcher,
+                warc=warc,
+                index=index,
+                is_lock_free=is_lock_free,
+            )
+            yield Instance(parts, settings, until_finished=until_finished)
+    finally:
+        await resolver.close()
+        await asyncio.to_thread(_close_files, warc, index)
+
+
+def _close_files(warc: WarcWriter, index: IndexWriter) -> None:
+    try:
+        warc.close()
+    finally:
+        index.close()

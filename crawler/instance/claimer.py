@@ -1,0 +1,184 @@
+"""Stage one: claims URLs of the partitions that are due, as many as the instance can hold.
+
+Keeps one due time per partition (own monotonic ms) from the replies, so that nobody polls in vain. A lost wake-up
+hint costs one sweep interval.
+"""
+
+import asyncio
+import heapq
+import logging
+from collections.abc import Iterable
+
+from crawler.errors import EngineError
+from crawler.frontier.frontier import ClaimReply, ClaimRequest, Fence, Frontier
+from crawler.instance.clock import monotonic_ms
+from crawler.instance.ownership import Ownership
+from crawler.instance.state import Flow
+from crawler.instance.workbench import Workbench
+from crawler.settings import Settings
+
+log = logging.getLogger(__name__)
+
+PARTITIONS_PER_ROUND = 256
+SWEEP_MS = 1000
+ENGINE_PAUSE_S = 0.2
+
+
+class Claimer:
+    """Fills the workbench."""
+
+    def __init__(
+        self, frontier: Frontier, ownership: Ownership, bench: Workbench, flow: Flow, settings: Settings
+    ) -> None:
+        self._frontier = frontier
+        self._ownership = ownership
+        self._bench = bench
+        self._flow = flow
+        self._settings = settings
+        self._due: dict[int, int] = {}
+        self._heap: list[tuple[int, int]] = []
+        self._wake = asyncio.Event()
+        self._serial = 0
+        self._swept_ms = 0
+        self._out_max = max(256, 16 * settings.fetch.concurrency)
+
+    def schedule(self, partition: int, at_ms: int = 0) -> None:
+        """Claim from this partition at that time (monotonic ms), unless an earlier one is set."""
+        known = self._due.get(partition)
+        if known is not None and known <= at_ms:
+            return
+        self._due[partition] = at_ms
+        heapq.heappush(self._heap, (at_ms, partition))
+        if at_ms <= monotonic_ms():
+            self._wake.set()
+
+    def forget(self, partitions: Iterable[int]) -> None:
+        """These partitions are not ours any more."""
+        for partition in partitions:
+            self._due.pop(partition, None)
+
+    @property
+    def is_idle(self) -> bool:
+        """Is nothing due now or soon?"""
+        return not self._due
+
+    async def run(self) -> None:
+        """Claim until cancelled."""
+        while True:
+            self._wake.clear()
+            try:
+                busy = await self._round()
+            except EngineError as error:
+                log.warning("claim.engine_error", extra={"error": str(error)})
+                await asyncio.sleep(ENGINE_PAUSE_S)
+                continue
+            if not busy:
+                await self._sleep()
+
+    async def _sleep(self) -> None:
+        now_ms = monotonic_ms()
+        until_ms = self._swept_ms + SWEEP_MS
+        if self._heap and self._room() > 0:
+            until_ms = min(until_ms, self._heap[0][0])
+        try:
+            async with asyncio.timeout(max(until_ms - now_ms, 1) / 1000):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+
+    def room_changed(self) -> None:
+        """Claims were ended: there may be room for more."""
+        if self._heap and self._heap[0][0] <= monotonic_ms():
+            self._wake.set()
+
+    def _room(self) -> int:
+        room = self._out_max - self._flow.outstanding
+        budget = self._flow.pages_left()
+        return room if budget is None else min(room, budget)
+
+    async def _round(self) -> bool:
+        """One batch of claims; False when there was nothing to do."""
+        if monotonic_ms() - self._swept_ms >= SWEEP_MS:
+            self._swept_ms = monotonic_ms()
+            await self._sweep()
+        if self._flow.is_stopping or self._flow.is_paused:
+            return False
+        partitions = self._due_partitions()
+        if not partitions:
+            return False
+        await self._claim(partitions)
+        return True
+
+    def _due_partitions(self) -> list[int]:
+        now_ms, room, found = monotonic_ms(), self._room(), []
+        while self._heap and len(found) < min(PARTITIONS_PER_ROUND, room):
+            at_ms, partition = self._heap[0]
+            if self._due.get(partition) != at_ms:
+                heapq.heappop(self._heap)  # outdated
+                continue
+            if at_ms > now_ms:
+                break
+            heapq.heappop(self._heap)
+            del self._due[partition]
+            if self._ownership.is_open(partition):
+                found.append(partition)
+        return found
+
+    async def _claim(self, partitions: list[int]) -> None:
+        share = max(1, self._room() // len(partitions))
+        wanted: list[tuple[Fence, ClaimRequest]] = []
+        for partition in partitions:
+            fence = self._ownership.fence_of(partition)
+            if fence is not None:
+                wanted.append((fence, self._request(share)))
+        try:
+            replies = await self._frontier.claim(wanted)
+        except EngineError:
+            for fence, _ in wanted:  # expired or repeated: what was handed out comes back by itself
+                self.schedule(fence.partition, monotonic_ms() + 1000)
+            raise
+        for (fence, request), reply in zip(wanted, replies, strict=True):
+            self._take_in(fence, request, reply)
+
+    def _request(self, share: int) -> ClaimRequest:
+        f, self._serial = self._settings.frontier, self._serial + 1
+        return ClaimRequest(
+            request_id=f"{self._frontier.session}-{self._serial}",
+            urls_max=min(share, 4 * f.claim_urls_max),
+            per_queue_max=f.claim_urls_max,
+            ahead_ms=int(f.claim_ahead_s * 1000),
+            visibility_ms=int(f.visibility_timeout_s * 1000),
+            default_delay_ms=int(self._settings.politeness.delay_s * 1000),
+            out_max=2 * f.claim_urls_max,
+        )
+
+    def _take_in(self, fence: Fence, request: ClaimRequest, reply: ClaimReply | EngineError) -> None:
+        partition = fence.partition
+        if isinstance(reply, EngineError):
+            self.schedule(partition, monotonic_ms() + 1000)
+            return
+        if reply.status == "FENCED":
+            self._ownership.fenced(partition)
+            return
+        if reply.status == "RECOVER":
+            self._flow.recover()
+            return
+        held = self._ownership.held.get(partition)
+        if held is None or held.epoch != fence.epoch:
+            return  # lost while the call was out: the claims are of an older epoch and come back by themselves
+        for batch in reply.batches:
+            self._flow.claimed(partition, len(batch.claims))
+            self._bench.put(batch)
+        if reply.next_due_ms >= 0:
+            wait_ms = reply.next_due_ms - self._ownership.now_of(partition)
+            got = sum(len(b.claims) for b in reply.batches)
+            pause_ms = 0 if got else 20  # a queue that is due but gave nothing is at its cap: acks will wake it
+            self.schedule(partition, monotonic_ms() + max(wait_ms, pause_ms))
+        del request
+
+    async def _sweep(self) -> None:
+        """Partitions that wait for nothing are looked at once a second: a hint may have been lost."""
+        self._bench.forget_idle()
+        asleep = [p for p in self._ownership.held if p not in self._due]
+        for partition in await self._frontier.awake(asleep):
+            self.schedule(partition)

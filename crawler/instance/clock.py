@@ -1,0 +1,17 @@
+"""Time as instances read it. Safety runs on a clock that never steps and that counts a suspended machine's sleep."""
+
+import time
+
+_BOOTTIME = getattr(time, "CLOCK_BOOTTIME", None)
+
+
+def monotonic_ms() -> int:
+    """Milliseconds on the monotonic clock; only differences mean something."""
+    if _BOOTTIME is not None:
+        return time.clock_gettime_ns(_BOOTTIME) // 1_000_000
+    return time.monotonic_ns() // 1_000_000
+
+
+def wall_s() -> float:
+    """Wall clock, seconds since the epoch: for dates that people read, never for safety."""
+    return time.time()

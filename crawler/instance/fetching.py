@@ -1,0 +1,289 @@
+"""Stage two: workers take claims from the workbench, obey robots.txt and the session's deadline, and fetch.
+
+A worker that needs a robots.txt first spends its queue's turn on that; the claim goes back to the head of its lane.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from crawler.content.page import redirect_target
+from crawler.errors import EngineError
+from crawler.frontier.frontier import Frontier, Settlement
+from crawler.instance.clock import monotonic_ms, wall_s
+from crawler.instance.heartbeat import Heartbeat
+from crawler.instance.outcome import Committable, Failed, Outcome, Refused
+from crawler.instance.ownership import Ownership
+from crawler.instance.parsing import PageParser, ParseKilledError
+from crawler.instance.robots import REDIRECTS, RobotsCache, RobotsEntry
+from crawler.instance.state import Flow
+from crawler.instance.workbench import Lane, Workbench
+from crawler.model import Claim, FailureKind, FetchResult, Page, Refusal, Response
+from crawler.rules.politeness import delay_ms, wait_ms
+from crawler.rules.retry import decide, failure_of_status
+from crawler.rules.urls import origin_of
+from crawler.settings import Settings
+from crawler.web.fetcher import Fetcher
+
+log = logging.getLogger(__name__)
+
+PAUSE_S = 0.2  # while the engine does not answer or the heartbeat is late
+
+
+class NotEntitledError(Exception):
+    """The deadline passed while the connection was made: nothing was sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Doors:
+    """What the workers use."""
+
+    frontier: Frontier
+    ownership: Ownership
+    heartbeat: Heartbeat
+    bench: Workbench
+    fetcher: Fetcher
+    robots: RobotsCache
+    parser: PageParser
+    flow: Flow
+
+
+class FetchStage:
+    """A pool of workers."""
+
+    def __init__(self, doors: Doors, settings: Settings, *, deliver: Callable[[Outcome], None]) -> None:
+        self._d = doors
+        self._settings = settings
+        self._deliver = deliver
+        self._min_delay_ms = int(settings.politeness.delay_s * 1000)
+        self._delay_max_ms = int(settings.politeness.delay_max_s * 1000)
+        self._cookies: dict[str, dict[str, str]] = {}
+        self._requests: set[asyncio.Task[FetchResult]] = set()
+        self._workers: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Start the workers."""
+        for n in range(self._settings.fetch.concurrency):
+            self._workers.append(asyncio.create_task(self._work(), name=f"fetch-{n}"))
+
+    async def close(self) -> None:
+        """Cancel the workers; what is in flight is cut off."""
+        for worker in self._workers:
+            worker.cancel()
+        await asyncio.gather(*self._workers, return_exceptions=True)
+        self._workers.clear()
+
+    @property
+    def workers(self) -> list[asyncio.Task[None]]:
+        """The workers; one that ends has met an error of ours."""
+        return self._workers
+
+    async def _work(self) -> None:
+        while True:
+            lane, claim = await self._d.bench.take()
+            try:
+                await self._turn(lane, claim)
+            except EngineError as error:
+                log.warning("fetch.engine_error", extra={"error": str(error)})
+                self._d.bench.finished(lane, wait_ms=0, started=False)
+                self._d.bench.put_back(claim)
+                await asyncio.sleep(PAUSE_S)
+
+    async def _turn(self, lane: Lane, claim: Claim) -> None:
+        """One turn of a queue: a page, or what must come before it."""
+        d = self._d
+        if not self._is_ours(claim):
+            d.bench.finished(lane, wait_ms=0, started=False)
+            d.flow.ended(claim.partition)
+            return
+        if not d.heartbeat.may_start() or d.flow.is_paused:
+            d.bench.finished(lane, wait_ms=0, started=False)
+            d.bench.put_back(claim)
+            await asyncio.sleep(PAUSE_S)
+            return
+        entry = await self._robots_of(lane, claim) if self._settings.robots.obey else None
+        if self._settings.robots.obey:
+            if entry is None:
+                return  # this turn went into robots.txt
+            if entry.rules is None:
+                self._robots_unreachable(lane, claim, entry)
+                return
+            if not entry.rules.allows(claim.url):
+                d.bench.finished(lane, wait_ms=0, started=False)
+                self._deliver(Refused(claim=claim, reason=Refusal.ROBOTS))
+                return
+        await self._learn_delay(lane, claim, entry)
+        await self._page(lane, claim)
+
+    def _is_ours(self, claim: Claim) -> bool:
+        held = self._d.ownership.held.get(claim.partition)
+        return held is not None and held.epoch == claim.epoch
+
+    async def _robots_of(self, lane: Lane, claim: Claim) -> RobotsEntry | None:
+        """The entry that holds for a claim's origin; None when this turn was spent on fetching it."""
+        origin = origin_of(claim.url)
+        entry = self._d.robots.known(origin) or await self._d.robots.shared(claim, origin)
+        if entry is not None:
+            return entry
+        fence = self._d.ownership.fence_of(claim.partition)
+        if fence is None:
+            self._d.bench.finished(lane, wait_ms=0, started=False)
+            self._d.bench.put_back(claim)
+            return None
+        entry, blob, fetch_ms = await self._d.robots.fetch(claim, origin)
+        delay = self._delay_of(entry)
+        lane.delay_ms = max(delay, 0)
+        wait = wait_ms(delay_ms=delay, factor=self._settings.politeness.factor, fetch_ms=fetch_ms)
+        self._d.bench.finished(lane, wait_ms=wait)
+        self._d.bench.put_back(claim)
+        if self._is_ours(claim):
+            settled = Settlement(next_fetch_ms=self._d.ownership.now_of(claim.partition) + wait, delay_ms=delay)
+            fence = self._d.ownership.fence_of(claim.partition) or fence
+            await self._d.frontier.pace(fence, claim.queue, settled, origin=origin if blob else "", robots=blob)
+        return None
+
+    def _delay_of(self, entry: RobotsEntry | None) -> int:
+        return delay_ms(
+            min_delay_ms=self._min_delay_ms,
+            crawl_delay_s=entry.crawl_delay_s if entry else None,
+            delay_max_ms=self._delay_max_ms,
+        )
+
+    async def _learn_delay(self, lane: Lane, claim: Claim, entry: RobotsEntry | None) -> None:
+        """The queue's delay is stored before its first page request, so that a new owner can keep it."""
+        delay = self._delay_of(entry)
+        if lane.delay_ms == delay:
+            return
+        lane.delay_ms = delay
+        fence = self._d.ownership.fence_of(claim.partition)
+        if fence is not None:
+            await self._d.frontier.pace(fence, claim.queue, Settlement(next_fetch_ms=0, delay_ms=delay))
+
+    def _robots_unreachable(self, lane: Lane, claim: Claim, entry: RobotsEntry) -> None:
+        self._d.bench.finished(lane, wait_ms=0, started=False)
+        kind = entry.failure or FailureKind.ROBOTS_UNREACHABLE
+        detail = f"robots.txt: {entry.detail}"
+        self._fail(claim, kind, detail, Settlement(next_fetch_ms=0), retry_after_ms=entry.retry_after_ms)
+
+    def _before_send(self) -> None:
+        if not self._d.heartbeat.may_start():
+            raise NotEntitledError
+
+    async def _page(self, lane: Lane, claim: Claim) -> None:
+        d, claimed_at = self._d, wall_s()
+        cookies = self._cookies.pop(claim.fingerprint, None)
+        task = asyncio.ensure_future(d.fetcher.fetch(claim.url, cookies=cookies, before_send=self._before_send))
+        self._requests.add(task)
+        try:
+            result = await task
+        except NotEntitledError:
+            d.bench.finished(lane, wait_ms=0, started=False)
+            d.bench.put_back(claim)
+            return
+        except asyncio.CancelledError:
+            d.bench.finished(lane, wait_ms=lane.delay_ms)
+            if asyncio.current_task().cancelling():  # type: ignore[union-attr]
+                raise
+            d.flow.ended(claim.partition)  # aborted: the claim is not ours to end any more
+            return
+        finally:
+            self._requests.discard(task)
+        wait = self._wait_after(lane, result)
+        finished_at = wall_s()
+        d.bench.finished(lane, wait_ms=wait)
+        if not self._is_ours(claim):
+            d.flow.ended(claim.partition)
+            return
+        settled = Settlement(next_fetch_ms=d.ownership.now_of(claim.partition) + wait, delay_ms=lane.delay_ms)
+        await self._judge(claim, result, settled, claimed_at, finished_at)
+
+    def _wait_after(self, lane: Lane, result: FetchResult) -> int:
+        return wait_ms(
+            delay_ms=max(lane.delay_ms, 0),
+            factor=self._settings.politeness.factor,
+            fetch_ms=result.fetch_ms,
+            retry_after_ms=result.retry_after_ms,
+        )
+
+    async def _judge(
+        self, claim: Claim, result: FetchResult, settled: Settlement, claimed_at: float, finished_at: float
+    ) -> None:
+        response = result.response
+        if response is None:
+            assert result.failure is not None
+            self._fail(claim, result.failure.kind, result.failure.detail, settled)
+            return
+        self._d.flow.fetched_bytes += len(response.raw_body)
+        kind = failure_of_status(response.status)
+        if kind is not None:
+            self._fail(claim, kind, f"status {response.status}", settled, retry_after_ms=result.retry_after_ms)
+            return
+        target = ""
+        if response.status in REDIRECTS:
+            target = redirect_target(claim.url, response.header("location")) or ""
+            if target == claim.url and self._retry_with_cookies(claim, response):
+                return
+        try:
+            page = Page() if response.decode_error else await self._d.parser.parse(response)
+        except ParseKilledError as error:
+            self._fail(claim, FailureKind.PARSE, str(error), settled)
+            return
+        self._deliver(
+            Committable(
+                claim=claim,
+                response=response,
+                page=page,
+                settlement=settled,
+                redirect_to=target,
+                claimed_at=claimed_at,
+                finished_at=finished_at,
+            )
+        )
+
+    def _retry_with_cookies(self, claim: Claim, response: Response) -> bool:
+        """A redirect to itself is a cookie wall: one more try, on the queue's next turn, with what it set."""
+        if claim.fingerprint in self._cookies or b"\r\nCookie: " in response.request_head:
+            return False
+        cookies = {}
+        for key, value in response.headers:
+            if key.lower() == b"set-cookie":
+                name, _, rest = value.decode("latin-1").partition("=")
+                cookies[name.strip()] = rest.partition(";")[0].strip()
+        if not cookies:
+            return False
+        self._cookies[claim.fingerprint] = cookies
+        self._d.bench.put_back(claim)
+        return True
+
+    def _fail(
+        self, claim: Claim, kind: FailureKind, detail: str, settled: Settlement, retry_after_ms: int = 0
+    ) -> None:
+        decision = decide(
+            kind, attempts=claim.attempts + 1, settings=self._settings.retry, retry_after_ms=retry_after_ms
+        )
+        self._deliver(
+            Failed(
+                claim=claim,
+                kind=kind,
+                detail=detail,
+                settlement=settled,
+                retry_in_ms=decision.wait_ms if decision.again else -1,
+            )
+        )
+
+    async def abort_when_silent(self) -> None:
+        """Cut off what is in flight when this session has been silent for so long that others may own it."""
+        while True:
+            await asyncio.sleep(PAUSE_S)
+            if self._d.heartbeat.must_abort():
+                for request in list(self._requests):
+                    request.cancel()
+
+    async def wait_idle(self, timeout_s: float) -> None:
+        """Wait until nothing is in flight."""
+        deadline_ms = monotonic_ms() + int(timeout_s * 1000)
+        while self._d.bench.active and monotonic_ms() < deadline_ms:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.sleep(0.02)

@@ -1,0 +1,363 @@
+"""One running instance: heartbeat, ownership and the pipeline, started together and stopped in order.
+
+Knows how the parts follow each other; what each does stands in its own file.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from crawler.archive.index import IndexWriter
+from crawler.archive.warc import WarcWriter
+from crawler.errors import CrawlerError, EngineError
+from crawler.frontier.crawls import CrawlRecord, Crawls
+from crawler.frontier.frontier import Frontier
+from crawler.frontier.keys import Keys
+from crawler.frontier.leases import Leases
+from crawler.frontier.members import Member, Members
+from crawler.instance.claimer import Claimer
+from crawler.instance.clock import monotonic_ms
+from crawler.instance.committing import Committer, Sinks
+from crawler.instance.fetching import Doors, FetchStage
+from crawler.instance.heartbeat import Heartbeat
+from crawler.instance.ownership import Ownership
+from crawler.instance.parsing import PageParser
+from crawler.instance.reserving import Reserver
+from crawler.instance.robots import RobotsCache
+from crawler.instance.routing import Router
+from crawler.instance.state import Flow, RecentUrls
+from crawler.instance.workbench import Workbench
+from crawler.model import Claim
+from crawler.rules.finish import Pass, is_finished
+from crawler.rules.scope import ScopeRules
+from crawler.settings import Settings
+from crawler.web.fetcher import Fetcher
+
+log = logging.getLogger(__name__)
+
+ENGINE_PAUSE_S = 0.2
+PASS_PAUSE_S = 0.05
+IDLE_POLL_S = 0.05
+LEAVE_TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What the composition root puts in."""
+
+    frontier: Frontier
+    crawls: Crawls
+    leases: Leases
+    members: Members
+    member: Member
+    keys: Keys
+    record: CrawlRecord
+    roots: frozenset[str]
+    fetcher: Fetcher
+    warc: WarcWriter
+    index: IndexWriter
+    is_lock_free: Callable[[Member], bool]
+
+
+class Instance:
+    """`run` until finished (when asked to end by itself), stopped, or failed."""
+
+    def __init__(self, parts: Parts, settings: Settings, *, until_finished: bool) -> None:
+        self._p = parts
+        self._settings = settings
+        self._until_finished = until_finished
+        self._record = parts.record
+        self._roots = parts.roots
+        self.flow = Flow(
+            recent=RecentUrls(settings.frontier.recent_urls),
+            pages_max=settings.crawl.pages_max,
+            on_recover=self._recover,
+        )
+        self._quiet = asyncio.Event()
+        self._stop = asyncio.Event()
+        self._recovering: asyncio.Task[None] | None = None
+        self.stopped_because = ""
+        self._build()
+
+    def _build(self) -> None:
+        p, s = self._p, self._settings
+        self.bench = Workbench(concurrency_per_queue=s.politeness.concurrency_per_queue)
+        self.heartbeat = Heartbeat(p.members, p.member, s.membership, on_lapse=self._lapse)
+        self.ownership = Ownership(
+            p.leases,
+            p.members,
+            p.member,
+            s.membership,
+            partitions=p.record.partitions,
+            user=self,
+            is_lock_free=p.is_lock_free,
+        )
+        self.claimer = Claimer(p.frontier, self.ownership, self.bench, self.flow, s)
+        self.router = Router(p.record, ScopeRules.of(p.record.scope, p.roots), self.flow.recent)
+        self.parser = PageParser(s)
+        reserver = Reserver(p.frontier, self.router)
+        robots = RobotsCache(p.frontier, p.fetcher, s, reserve=reserver.reserve)
+        sinks = Sinks(p.frontier, self.ownership, self.claimer, self.router, self.flow, p.warc, p.index, p.crawls)
+        self.committer = Committer(sinks, s, node=p.member.node, is_quiet=self._quiet)
+        doors = Doors(
+            p.frontier, self.ownership, self.heartbeat, self.bench, p.fetcher, robots, self.parser, self.flow
+        )
+        self.fetching = FetchStage(doors, s, deliver=self.committer.deliver)
+        self.heartbeat.describe_with(lambda: (len(self.ownership.held), self.bench.active))
+
+    # --- what ownership calls (PartitionUser) ---
+
+    def acquired(self, partition: int, log_entries: int) -> None:
+        self.claimer.schedule(partition)
+        if log_entries:
+            self._spawn(self._adopt_log(partition))
+
+    def drain(self, partition: int) -> None:
+        self.claimer.forget([partition])
+
+    def is_idle(self, partition: int) -> bool:
+        waiting = sum(1 for _ in self.bench.waiting_in(partition))
+        return self.flow.outstanding_of[partition] <= waiting and not self.committer.has_undrained(partition)
+
+    def lost(self, partitions: Iterable[int]) -> None:
+        gone = list(partitions)
+        self.claimer.forget(gone)
+        for claim in self.bench.remove(gone):
+            self.flow.ended(claim.partition)
+        self.committer.forget(gone)
+
+    async def give_back(self, partition: int) -> None:
+        await self._give_back(self.bench.remove([partition]))
+
+    async def _give_back(self, claims: list[Claim]) -> None:
+        by_partition: dict[int, list[Claim]] = {}
+        for claim in claims:
+            by_partition.setdefault(claim.partition, []).append(claim)
+            self.flow.ended(claim.partition)
+        for partition, mine in by_partition.items():
+            fence = self.ownership.fence_of(partition)
+            if fence is None:
+                continue
+            for start in range(0, len(mine), 256):
+                with contextlib.suppress(EngineError):  # else they expire
+                    await self._p.frontier.give_back(fence, [(c, 0) for c in mine[start : start + 256]])
+
+    async def _adopt_log(self, partition: int) -> None:
+        try:
+            await self.committer.adopt_log(partition)
+        except EngineError:
+            self.ownership.fenced(partition)  # acquired anew, and tried again
+
+    def _lapse(self) -> None:
+        self.ownership.lapse()
+
+    def _recover(self) -> None:
+        """The engine was restarted or fell back: forget what we believe it has, and acquire everything anew."""
+        if self._recovering is None or self._recovering.done():
+            self._recovering = self._spawn(self._recover_now())
+
+    async def _recover_now(self) -> None:
+        log.warning("engine.restarted")
+        self.flow.recent.clear()
+        self.ownership.lapse()
+        while True:
+            try:
+                await self._p.frontier.engine.refresh_run_id()
+                return
+            except EngineError:
+                await asyncio.sleep(ENGINE_PAUSE_S)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.append(task)
+        return task
+
+    # --- life ---
+
+    async def run(self) -> None:
+        """Join, crawl, leave. Raises CrawlerError when the instance could not go on; nothing is lost then."""
+        self._tasks: list[asyncio.Task[None]] = []
+        await self._join()
+        self.fetching.start()
+        duties = [
+            self.heartbeat.run(),
+            self.ownership.run(),
+            self.claimer.run(),
+            self.committer.run(),
+            self.fetching.abort_when_silent(),
+            self._watch_quiet(),
+            self._listen(),
+            self._follow_shared(),
+        ]
+        running = [self._spawn(duty) for duty in duties]
+        try:
+            await self._until_ended(running)
+        finally:
+            await self._shut_down(running)
+
+    async def _join(self) -> None:
+        sent_ms = monotonic_ms()
+        holder = await self._p.members.holder_of(self._p.member.node)
+        await self._p.members.join(self._p.member, instead_of=await self._dead_holder(holder))
+        self.heartbeat.joined(sent_ms)
+
+    async def _dead_holder(self, holder: str) -> str:
+        """The session that had our node's name, once it is sure to be dead; join refuses when it is not."""
+        if not holder:
+            return ""
+        before = (await self._p.members.read()).get(holder)
+        if before is None or self._p.is_lock_free(before):
+            return holder
+        deadline_ms = monotonic_ms() + int(self._settings.membership.dead_s * 1000)
+        while monotonic_ms() < deadline_ms:
+            await asyncio.sleep(self._settings.membership.read_s)
+            now = (await self._p.members.read()).get(holder)
+            if now is None or self._p.is_lock_free(now):
+                return holder
+            if now.counter != before.counter:
+                return ""
+        return holder
+
+    async def _until_ended(self, running: list[asyncio.Task[None]]) -> None:
+        stop = asyncio.create_task(self._stop.wait())
+        ends: list[asyncio.Task[Any]] = [stop]
+        if self._until_finished:
+            ends.append(asyncio.create_task(self._wait_finished()))
+        limit_s = self._settings.crawl.time_max_s or None
+        try:
+            done, _ = await asyncio.wait(
+                [*ends, *running, *self.fetching.workers], timeout=limit_s, return_when=asyncio.FIRST_COMPLETED
+            )
+            if not done:
+                self.stopped_because = "time"
+            for task in done:
+                if task not in ends and not task.cancelled() and task.exception() is not None:
+                    raise task.exception()  # type: ignore[misc]
+        finally:
+            for end in ends:
+                end.cancel()
+            await asyncio.gather(*ends, return_exceptions=True)
+
+    def stop(self) -> None:
+        """Stop claiming, finish what is in flight, give the rest back, release, leave."""
+        self.stopped_because = self.stopped_because or "signal"
+        self._stop.set()
+
+    async def _shut_down(self, running: list[asyncio.Task[None]]) -> None:
+        """In order: no new claims, end what is in flight, give back, commit, release, leave, close the files."""
+        flow = self.flow
+        flow.is_stopping = True
+        heartbeat, *others = running
+        failed = any(t.done() and not t.cancelled() and t.exception() is not None for t in running)
+        try:
+            await self._end_work(others, failed=failed)
+            await self._let_go()
+        except CrawlerError as error:
+            log.warning("shutdown.incomplete", extra={"error": str(error)})
+        finally:
+            heartbeat.cancel()
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await self.parser.close()
+
+    async def _end_work(self, others: list[asyncio.Task[None]], *, failed: bool) -> None:
+        waiting = self.bench.remove_all()
+        if not failed:
+            await self._give_back(waiting)
+            await self.fetching.wait_idle(self._settings.membership.drain_timeout_s)
+            await self._give_back(self.bench.remove_all())
+            await self.committer.settle()
+        await self.fetching.close()
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        if failed:
+            await self._give_back(waiting)
+        else:
+            await self.committer.flush()
+            await self.committer.drain()
+
+    async def _let_go(self) -> None:
+        async with asyncio.timeout(LEAVE_TIMEOUT_S):
+            await self.heartbeat.leaving()
+            await self.ownership.leave()
+            await self._p.members.leave(self.heartbeat.member)
+
+    # --- duties ---
+
+    async def _watch_quiet(self) -> None:
+        """Tell the committer when no request is running: then there is nothing to wait for with a group."""
+        while True:
+            if self.bench.active == 0:
+                self._quiet.set()
+            else:
+                self._quiet.clear()
+            await asyncio.sleep(0.01)
+
+    async def _listen(self) -> None:
+        """Hints of others that woke a queue of ours. A lost one costs a sweep."""
+        channel = f"{self._p.keys.hints}{self._p.member.session}"
+        while True:
+            try:
+                async for message in self._p.frontier.engine.subscribe(channel):
+                    partition = Keys.partition_of_meta(message.decode())
+                    if self.ownership.is_open(partition):
+                        self.claimer.schedule(partition)
+            except EngineError:
+                await asyncio.sleep(1.0)
+
+    async def _follow_shared(self) -> None:
+        """Scope changes of others, within a heartbeat."""
+        while True:
+            await asyncio.sleep(self._settings.membership.beat_s)
+            with contextlib.suppress(EngineError):
+                await self.refresh_shared()
+
+    async def refresh_shared(self) -> None:
+        """Read scope rules and roots anew if they changed."""
+        version = await self._p.crawls.version()
+        if version == self._record.version:
+            return
+        self._record, self._roots = await self._p.crawls.shared()
+        self.router.scope = ScopeRules.of(self._record.scope, self._roots)
+        self.flow.recent.clear()  # what was out of scope may be in now
+
+    async def _wait_finished(self) -> None:
+        """Return when the crawl is finished or its page limit is reached."""
+        passes: list[Pass] = []
+        while True:
+            if self.flow.is_page_limit_reached:
+                self.stopped_because = "pages"
+                return
+            if not self._is_locally_quiet():
+                passes.clear()
+                await asyncio.sleep(IDLE_POLL_S)
+                continue
+            try:
+                passes = [*passes[-1:], await self._pass()]
+            except EngineError:
+                passes.clear()
+            if is_finished(passes):
+                self.stopped_because = "finished"
+                return
+            await asyncio.sleep(PASS_PAUSE_S if passes and passes[-1].is_quiet else 4 * PASS_PAUSE_S)
+
+    def _is_locally_quiet(self) -> bool:
+        return not self.flow.outstanding and not self.committer.in_hand
+
+    async def _pass(self) -> Pass:
+        await self.committer.drain()
+        counts = await self._p.crawls.counts(self._record.partitions)
+        members = await self._p.members.read()
+        return Pass(
+            engine_run_id=self._p.frontier.engine.run_id,
+            counts=tuple((c.added, c.done, c.log_entries) for c in counts),
+            streams_open=any(m.state == "seeding" and m.session in self.ownership.alive for m in members.values()),
+        )
+
+
+Duty = Callable[[], Awaitable[None]]

@@ -1,0 +1,43 @@
+"""What the fetch stage hands to the committer: the end of one claim."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from crawler.frontier.frontier import Settlement
+from crawler.model import Claim, FailureKind, Page, Response
+
+
+@dataclass(slots=True, kw_only=True)
+class Committable:
+    """A response to archive, route and ack. `redirect_to` is canonical; `started_at` ... are wall clock, s."""
+
+    claim: Claim
+    response: Response
+    page: Page
+    settlement: Settlement
+    redirect_to: str = ""
+    claimed_at: float = 0.0
+    finished_at: float = 0.0
+    refused: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(slots=True, kw_only=True)
+class Failed:
+    """A failed attempt; `retry_in_ms` -1 means that it was the last one."""
+
+    claim: Claim
+    kind: FailureKind
+    detail: str
+    settlement: Settlement
+    retry_in_ms: int
+
+
+@dataclass(slots=True, kw_only=True)
+class Refused:
+    """A claimed URL that must not be fetched."""
+
+    claim: Claim
+    reason: str
+
+
+Outcome = Committable | Failed | Refused

@@ -1,0 +1,250 @@
+"""Which partitions this session owns: acquire what the ring suggests, hand over what it no longer does.
+
+Holds leases and their clocks; knows nothing of URLs. The pipeline asks `fence_of` before it writes or starts anything.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from crawler.errors import EngineError
+from crawler.frontier.frontier import Fence
+from crawler.frontier.leases import Acquired, Lease, Leases
+from crawler.frontier.members import Member, Members
+from crawler.instance.clock import monotonic_ms
+from crawler.rules.membership import Observer, Reading, State, Times
+from crawler.rules.ring import Ring, build
+from crawler.settings import MembershipSettings
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Held:
+    """A lease of ours. The partition's time is its stored clock plus what our monotonic clock went on since."""
+
+    epoch: int
+    clock_ms: int
+    anchor_ms: int
+    draining: bool = False
+    drain_until_ms: int = 0
+
+
+class PartitionUser(Protocol):
+    """The pipeline, as ownership sees it."""
+
+    def acquired(self, partition: int, log_entries: int) -> None:
+        """A partition is ours from now on."""
+
+    def drain(self, partition: int) -> None:
+        """Start nothing more in a partition; what is in flight may end."""
+
+    def is_idle(self, partition: int) -> bool:
+        """Is nothing of the partition in flight or unacked?"""
+
+    def lost(self, partitions: Iterable[int]) -> None:
+        """Drop all work of partitions at once: they belong to others, or will be acquired anew."""
+
+    async def give_back(self, partition: int) -> None:
+        """Return every claim of a partition that is still held."""
+
+
+class Ownership:
+    """Runs every `read_s`: reads members, judges them, moves leases towards the ring."""
+
+    def __init__(
+        self,
+        leases: Leases,
+        members: Members,
+        me: Member,
+        settings: MembershipSettings,
+        *,
+        partitions: int,
+        user: PartitionUser,
+        is_lock_free: Callable[[Member], bool],
+        clock_ms: Callable[[], int] = monotonic_ms,
+    ) -> None:
+        self._leases = leases
+        self._members = members
+        self._me = me
+        self._settings = settings
+        self._partitions = partitions
+        self._user = user
+        self._is_lock_free = is_lock_free
+        self._clock_ms = clock_ms
+        times = Times(
+            suspect_ms=int(settings.suspect_s * 1000),
+            dead_ms=int(settings.dead_s * 1000),
+            gap_ms=int(settings.gap_s * 1000),
+        )
+        self._observer = Observer(times, {})
+        self._held: dict[int, Held] = {}
+        self._tried: dict[int, int] = {}  # highest epoch that this session ever had or saw, per partition
+        self._ring = Ring(())
+        self._ring_of: dict[str, int] = {}
+        self._pending_ring: tuple[dict[str, int], int] | None = None
+        self._leaving = False
+        self.alive: dict[str, Member] = {}
+        self.takeovers = 0
+
+    @property
+    def held(self) -> dict[int, Held]:
+        """The leases of this session, draining ones included."""
+        return self._held
+
+    def fence_of(self, partition: int) -> Fence | None:
+        """What to write with, or None when the partition is not ours."""
+        held = self._held.get(partition)
+        return None if held is None else self._fence(partition, held)
+
+    def now_of(self, partition: int) -> int:
+        """The partition's time, ms; the partition must be held."""
+        held = self._held[partition]
+        return held.clock_ms + self._clock_ms() - held.anchor_ms
+
+    def _fence(self, partition: int, held: Held) -> Fence:
+        now_ms = held.clock_ms + self._clock_ms() - held.anchor_ms
+        return Fence(partition, self._me.session, held.epoch, now_ms)
+
+    def is_open(self, partition: int) -> bool:
+        """May new work start in this partition?"""
+        held = self._held.get(partition)
+        return held is not None and not held.draining
+
+    async def run(self) -> None:
+        """Step for ever; an engine that does not answer is waited for."""
+        while True:
+            try:
+                if await self.step():
+                    continue  # the ring changed: act on it at once
+            except EngineError as error:
+                log.warning("ownership.engine_error", extra={"error": str(error)})
+            await asyncio.sleep(self._settings.read_s)
+
+    async def step(self) -> bool:
+        """One round; True when the ring changed in it.
+
+        Leases are read before the counters that may condemn their holders, and acquired against what was read.
+        """
+        wanted = self._wanted()
+        seen = await self._leases.read(p for p in wanted if p not in self._held) if wanted else []
+        await self._observe()
+        share = set(self._wanted())
+        await self._hand_over(share)
+        await self._acquire([lease for lease in seen if lease.partition in share and self._is_takeable(lease)])
+        return share != set(wanted)
+
+    def _wanted(self) -> list[int]:
+        return [] if self._leaving else self._ring.share_of(self._me.node)
+
+    def _is_takeable(self, lease: Lease) -> bool:
+        """Free, or its holder is dead; or in our own name without our knowing: the acquire's reply was lost."""
+        if lease.session in ("", self._me.session):
+            return True
+        return self._observer.state_of(lease.session, self._clock_ms()) is State.DEAD
+
+    async def _observe(self) -> None:
+        members = await self._members.read()
+        now_ms = self._clock_ms()
+        readings = [
+            Reading(m.session, m.counter, m.state == "leaving", self._is_proven_dead(m)) for m in members.values()
+        ]
+        self._observer = self._observer.read(readings, now_ms)
+        self.alive = {
+            s: m for s, m in members.items() if self._observer.state_of(s, now_ms) in (State.ALIVE, State.SUSPECT)
+        }
+        weights = {m.node: m.weight for m in self.alive.values() if m.state == "alive"}
+        self._follow_ring(weights, now_ms)
+        for session, member in members.items():
+            if self._observer.state_of(session, now_ms) is State.DEAD and await self._members.strike(member):
+                log.warning("member.dead", extra={"member": member.node, "member_session": session})
+
+    def _is_proven_dead(self, member: Member) -> bool:
+        return member.session != self._me.session and self._is_lock_free(member)
+
+    def _follow_ring(self, weights: dict[str, int], now_ms: int) -> None:
+        """Apply joins together after a short debounce, departures at once."""
+        if weights == self._ring_of:
+            self._pending_ring = None
+            return
+        joined = set(weights) - set(self._ring_of)
+        if joined and self._ring_of and not (set(self._ring_of) - set(weights)):
+            if self._pending_ring is None or self._pending_ring[0] != weights:
+                self._pending_ring = (weights, now_ms)
+            if now_ms - self._pending_ring[1] < self._settings.debounce_s * 1000:
+                return
+        self._pending_ring = None
+        self._ring_of = weights
+        self._ring = build(
+            weights,
+            partitions=self._partitions,
+            virtual_nodes=self._settings.virtual_nodes,
+            load_bound=self._settings.load_bound,
+        )
+        log.info("ring.changed", extra={"nodes": sorted(weights)})
+
+    async def _acquire(self, takeable: list[Lease]) -> None:
+        if not takeable or self._leaving:
+            return
+        asked = [(lease, self._tried.get(lease.partition, 0)) for lease in takeable]
+        replies = await self._leases.acquire(self._me.session, self._me.node, asked)
+        anchor_ms = self._clock_ms()  # when the reply arrived, not when the call was sent
+        for (lease, _), reply in zip(asked, replies, strict=True):
+            if isinstance(reply, Acquired):
+                if lease.session not in ("", self._me.session):
+                    self.takeovers += 1
+                self._take(reply, anchor_ms)
+            elif isinstance(reply, EngineError):
+                raise reply
+
+    def _take(self, won: Acquired, anchor_ms: int) -> None:
+        self._tried[won.partition] = won.epoch
+        self._held[won.partition] = Held(won.epoch, won.clock_ms, anchor_ms)
+        self._user.acquired(won.partition, won.log_entries)
+
+    async def _hand_over(self, wanted: set[int]) -> None:
+        now_ms = self._clock_ms()
+        finished = []
+        for partition, held in self._held.items():
+            if partition in wanted:
+                if held.draining:  # wanted again before it was given away
+                    held.draining = False
+                    self._user.acquired(partition, 0)
+                continue
+            if not held.draining:
+                held.draining = True
+                held.drain_until_ms = now_ms + int(self._settings.drain_timeout_s * 1000)
+                self._user.drain(partition)
+            if self._user.is_idle(partition) or now_ms >= held.drain_until_ms:
+                finished.append(partition)
+        await self.release(finished)
+
+    async def release(self, partitions: list[int]) -> None:
+        """Give partitions away: claims first, then the lease. They are dropped here before anything is sent."""
+        fences = []
+        for partition in partitions:
+            await self._user.give_back(partition)
+            held = self._held.pop(partition, None)
+            if held is not None:
+                fences.append(self._fence(partition, held))
+        self._user.lost(partitions)
+        await self._leases.release(fences)
+
+    async def leave(self) -> None:
+        """Release everything that is idle by now; called when the pipeline has ended."""
+        self._leaving = True
+        await self.release(list(self._held))
+
+    def lapse(self) -> None:
+        """Silence lasted too long: nothing is started anywhere until each lease was acquired anew."""
+        dropped = list(self._held)
+        self._held.clear()
+        self._user.lost(dropped)
+
+    def fenced(self, partition: int) -> None:
+        """A write was refused: the partition belongs to somebody else."""
+        if self._held.pop(partition, None) is not None:
+            log.warning("partition.fenced", extra={"partition": partition})
+            self._user.lost([partition])

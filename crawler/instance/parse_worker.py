@@ -1,0 +1,46 @@
+"""The process that parses what looks expensive: reads requests from stdin, writes pages to stdout, until stdin ends.
+
+Its CPU time per page and its memory are limited by the kernel; whoever started it kills it when it takes too long.
+"""
+
+import resource
+import struct
+import sys
+
+import msgspec
+
+from crawler.content.page import parse_page
+
+HEAD = struct.Struct(">I")
+MEMORY_BYTES = 2 * 1024**3
+CPU_S = 10
+
+
+def main() -> None:
+    """Serve requests one by one."""
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    stdin, stdout = sys.stdin.buffer, sys.stdout.buffer
+    while len(head := stdin.read(HEAD.size)) == HEAD.size:
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime) + CPU_S, resource.RLIM_INFINITY))
+        (length,) = HEAD.unpack(head)
+        url, content_type, x_robots, body, links_max, nofollow, bytes_max, agent = msgspec.msgpack.decode(
+            stdin.read(length)
+        )
+        page = parse_page(
+            url,
+            content_type,
+            x_robots,
+            body,
+            links_max=links_max,
+            obey_nofollow=nofollow,
+            bytes_max=bytes_max,
+            agent=agent,
+        )
+        answer = msgspec.msgpack.encode(page)
+        stdout.write(HEAD.pack(len(answer)) + answer)
+        stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""What the stages of one running instance share: counts, the stop flag, the recent-URL cache."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+
+class RecentUrls:
+    """URLs whose add has succeeded lately, with the depth they had: repeats are dropped before any call.
+
+    Two generations: the older one is forgotten when the younger is full, so memory is bounded and no per-hit work
+    is needed. Emptied when the engine was restarted or fell back.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self._half = max(1, capacity // 2)
+        self._young: dict[str, int] = {}
+        self._old: dict[str, int] = {}
+
+    def knows(self, url: str, depth: int) -> bool:
+        """Was this URL added lately at this depth or a smaller one?"""
+        known = self._young.get(url)
+        if known is None:
+            known = self._old.get(url)
+            if known is None:
+                return False
+            self._young[url] = known
+        return known <= depth
+
+    def add(self, url: str, depth: int) -> None:
+        self._young[url] = depth
+        if len(self._young) >= self._half:
+            self._old, self._young = self._young, {}
+
+    def clear(self) -> None:
+        self._young, self._old = {}, {}
+
+
+@dataclass(slots=True)
+class Flow:
+    """Counts of one instance. `outstanding` claims are those neither acked nor given back."""
+
+    recent: RecentUrls
+    pages_max: int = 0
+    outstanding: int = 0
+    outstanding_of: Counter[int] = field(default_factory=Counter)
+    committed: int = 0
+    committed_before: int = 0  # by the whole crawl when last asked, without our own since then
+    fetched_bytes: int = 0
+    errors: int = 0
+    fenced: int = 0
+    by_domain: Counter[str] = field(default_factory=Counter)
+    is_stopping: bool = False
+    is_paused: bool = False
+    on_recover: Callable[[], None] = lambda: None
+
+    def pages_left(self) -> int | None:
+        """How many more pages may be claimed under the limit; None without one."""
+        if not self.pages_max:
+            return None
+        return max(0, self.pages_max - self.committed_before - self.committed - self.outstanding)
+
+    @property
+    def is_page_limit_reached(self) -> bool:
+        return bool(self.pages_max) and self.committed_before + self.committed >= self.pages_max
+
+    def claimed(self, partition: int, n: int) -> None:
+        self.outstanding += n
+        self.outstanding_of[partition] += n
+
+    def ended(self, partition: int, n: int = 1) -> None:
+        self.outstanding -= n
+        left = self.outstanding_of[partition] - n
+        if left > 0:
+            self.outstanding_of[partition] = left
+        else:
+            del self.outstanding_of[partition]
+
+    def recover(self) -> None:
+        """The engine was restarted or fell back: start over from what it has."""
+        self.on_recover()

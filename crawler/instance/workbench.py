@@ -1,0 +1,175 @@
+"""The claims in hand, one line per queue, each handed out when its queue's time has come.
+
+Pure scheduling on the owner's monotonic clock; knows no engine and no web. The engine's clock of a queue is durable,
+this one is at hand: the later of the two holds.
+"""
+
+import asyncio
+import heapq
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from crawler.frontier.frontier import QueueBatch
+from crawler.instance.clock import monotonic_ms
+from crawler.model import Claim
+
+
+@dataclass(slots=True)
+class Lane:
+    """One queue's claims here. `next_ms`: no request may start before; `active`: requests running."""
+
+    queue: str
+    delay_ms: int = -1  # -1: no robots.txt was read for it yet
+    next_ms: int = 0
+    active: int = 0
+    waiting: deque[Claim] = field(default_factory=deque)
+    armed: bool = False  # stands in the heap
+
+
+class Workbench:
+    """Lanes by queue, a heap of their times, and the workers that wait."""
+
+    def __init__(self, *, concurrency_per_queue: int) -> None:
+        self._per_queue = concurrency_per_queue
+        self._lanes: dict[str, Lane] = {}
+        self._heap: list[tuple[int, int, Lane]] = []
+        self._serial = 0
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0
+        self.waiting = 0
+        self.active = 0
+
+    def put(self, batch: QueueBatch) -> None:
+        """Take in claims of a queue."""
+        lane = self._lane(batch.queue)
+        if batch.delay_ms >= 0:
+            lane.delay_ms = batch.delay_ms
+        lane.waiting.extend(batch.claims)
+        self.waiting += len(batch.claims)
+        self._arm(lane)
+        self._wake()
+
+    def put_back(self, claim: Claim, *, front: bool = True) -> None:
+        """A claim that was taken but not fetched goes to the head of its lane."""
+        lane = self._lane(claim.queue)
+        lane.waiting.appendleft(claim) if front else lane.waiting.append(claim)
+        self.waiting += 1
+        self._arm(lane)
+        self._wake()
+
+    def _lane(self, queue: str) -> Lane:
+        lane = self._lanes.get(queue)
+        if lane is None:
+            lane = self._lanes[queue] = Lane(queue)
+        return lane
+
+    def lane_of(self, queue: str) -> Lane:
+        """The lane of a queue that has claims here or had some lately."""
+        return self._lane(queue)
+
+    async def take(self) -> tuple[Lane, Claim]:
+        """The next claim whose time has come; waits for one. The caller must end it with `finished`."""
+        while True:
+            found = self._pop_due(monotonic_ms())
+            if found is not None:
+                if self._waiters and self._heap and self._heap[0][0] <= monotonic_ms():
+                    self._wake()
+                return found
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            self._set_timer()
+            try:
+                await waiter
+            except asyncio.CancelledError:
+                if not waiter.cancelled() and waiter.done():
+                    self._wake()  # our turn goes to somebody else
+                raise
+
+    def _pop_due(self, now_ms: int) -> tuple[Lane, Claim] | None:
+        while self._heap and self._heap[0][0] <= now_ms:
+            _, _, lane = heapq.heappop(self._heap)
+            lane.armed = False
+            if not lane.waiting or lane.active >= self._per_queue:
+                continue
+            if lane.next_ms > now_ms:
+                self._arm(lane)
+                continue
+            claim = lane.waiting.popleft()
+            self.waiting -= 1
+            lane.active += 1
+            self.active += 1
+            if lane.delay_ms > 0:
+                lane.next_ms = max(lane.next_ms, now_ms + lane.delay_ms)
+            self._arm(lane)
+            return lane, claim
+        return None
+
+    def finished(self, lane: Lane, *, wait_ms: int, started: bool = True) -> None:
+        """A request of this lane has ended now (or was never started); the next may start `wait_ms` from now."""
+        lane.active -= 1
+        self.active -= 1
+        if started:
+            lane.next_ms = max(lane.next_ms, monotonic_ms() + wait_ms)
+        self._arm(lane)
+        self._wake()
+
+    def _arm(self, lane: Lane) -> None:
+        if lane.armed or not lane.waiting or lane.active >= self._per_queue:
+            return
+        lane.armed = True
+        self._serial += 1
+        heapq.heappush(self._heap, (lane.next_ms, self._serial, lane))
+
+    def _wake(self) -> None:
+        if self._heap and self._heap[0][0] <= monotonic_ms():
+            while self._waiters:
+                waiter = self._waiters.popleft()
+                if not waiter.done():
+                    waiter.set_result(None)
+                    return
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        """One timer for the lane that is due first, while somebody waits."""
+        if not self._heap or not self._waiters:
+            return
+        due = self._heap[0][0]
+        if self._timer is not None:
+            if self._timer_ms <= due and not self._timer.cancelled():
+                return
+            self._timer.cancel()
+        self._timer_ms = due
+        delay_s = max(0, due - monotonic_ms()) / 1000
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._wake()
+
+    def remove(self, partitions: Iterable[int]) -> list[Claim]:
+        """Take out every waiting claim of these partitions."""
+        wanted = set(partitions)
+        removed: list[Claim] = []
+        for lane in self._lanes.values():
+            if any(c.partition in wanted for c in lane.waiting):
+                removed.extend(c for c in lane.waiting if c.partition in wanted)
+                lane.waiting = deque(c for c in lane.waiting if c.partition not in wanted)
+        self.waiting -= len(removed)
+        return removed
+
+    def waiting_in(self, partition: int) -> Iterable[Claim]:
+        """The waiting claims of a partition."""
+        return (c for lane in self._lanes.values() for c in lane.waiting if c.partition == partition)
+
+    def remove_all(self) -> list[Claim]:
+        """Take out every waiting claim."""
+        return self.remove({c.partition for lane in self._lanes.values() for c in lane.waiting})
+
+    def forget_idle(self) -> None:
+        """Drop lanes without claims whose time has passed: memory stays bounded by what is in hand."""
+        now_ms = monotonic_ms()
+        idle = [q for q, l in self._lanes.items() if not l.waiting and not l.active and l.next_ms <= now_ms]
+        for queue in idle:
+            del self._lanes[queue]
