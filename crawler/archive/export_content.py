@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from crawler.archive.folder import CrawlFolder
 from crawler.archive.record_reader import read_record
+from crawler.content.charset import decode as decode_charset
 from crawler.content.charset import detect_charset
 from crawler.content.page import parse_page
 from crawler.content.text import extract_text
@@ -38,7 +39,7 @@ def page_content(
     content_type = record.header("content-type")
     charset = detect_charset(body, content_type)
     if entry.content_type not in _HTML:
-        return PageContent(text=body.decode(charset, "replace") if text else "")
+        return PageContent(text=decode_charset(body, charset) if text else "")
     found: tuple[str, ...] = ()
     if links:
         found = parse_page(

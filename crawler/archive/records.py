@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from urllib.parse import quote
 
 from crawler.archive.stamps import iso_ms
+from crawler.content.digest import payload_digest
 from crawler.model import Response
 
 # The names that Nutch, StormCrawler and Common Crawl give to headers which no longer describe the stored body.
@@ -23,10 +24,10 @@ _TRUNCATIONS = frozenset({"length", "time", "disconnect", "unspecified"})
 _RESERVED = ";/?:@&=+$,#[]!'()*~%"
 
 
-def _sha1(*parts: bytes) -> str:
-    digest = hashlib.sha1(usedforsecurity=False)
-    for part in parts:
-        digest.update(part)
+def _digest_of_both(head: bytes, body: bytes) -> str:
+    """What `payload_digest(head + body)` is, without copying the body."""
+    digest = hashlib.sha1(head, usedforsecurity=False)
+    digest.update(body)
     return "sha1:" + b32encode(digest.digest()).decode("ascii")
 
 
@@ -46,7 +47,7 @@ def warcinfo(identity: str, *, filename: str, at: float, software: str, fields: 
     head = (
         "WARC/1.1\r\nWARC-Type: warcinfo\r\n"
         f"WARC-Record-ID: {identity}\r\nWARC-Date: {iso_ms(at)}\r\nWARC-Filename: {_one_line(filename)}\r\n"
-        f"WARC-Block-Digest: {_sha1(block)}\r\n"
+        f"WARC-Block-Digest: {payload_digest(block)}\r\n"
         f"Content-Type: application/warc-fields\r\nContent-Length: {len(block)}\r\n\r\n"
     )
     return b"%b%b\r\n\r\n" % (head.encode(), block)
@@ -56,11 +57,11 @@ def response_record(response: Response, identity: str) -> tuple[bytes, str]:
     """The exchange's answer, and the digest of its payload ("sha1:BASE32", of the content-coded body)."""
     body = response.raw_body
     http = _http_head(response)
-    payload = _sha1(body)
+    payload = payload_digest(body)
     truncated = f"WARC-Truncated: {_truncation(response.truncated)}\r\n" if response.truncated else ""
     head = (
         f"WARC/1.1\r\nWARC-Type: response\r\nWARC-Record-ID: {identity}\r\n{_common(response)}"
-        f"WARC-Block-Digest: {_sha1(http, body)}\r\nWARC-Payload-Digest: {payload}\r\n{truncated}"
+        f"WARC-Block-Digest: {_digest_of_both(http, body)}\r\nWARC-Payload-Digest: {payload}\r\n{truncated}"
         f"Content-Type: application/http;msgtype=response\r\nContent-Length: {len(http) + len(body)}\r\n\r\n"
     )
     return b"".join((head.encode("ascii"), http, body, b"\r\n\r\n")), payload
@@ -72,7 +73,7 @@ def request_record(response: Response, identity: str, concurrent_to: str) -> byt
     head = (
         f"WARC/1.1\r\nWARC-Type: request\r\nWARC-Record-ID: {identity}\r\n{_common(response)}"
         f"WARC-Concurrent-To: {concurrent_to}\r\n"
-        f"WARC-Block-Digest: {_sha1(block)}\r\n"
+        f"WARC-Block-Digest: {payload_digest(block)}\r\n"
         f"Content-Type: application/http;msgtype=request\r\nContent-Length: {len(block)}\r\n\r\n"
     )
     return b"%b%b\r\n\r\n" % (head.encode("ascii"), block)

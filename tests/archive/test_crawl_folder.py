@@ -13,7 +13,7 @@ from archive_samples import folder_in
 
 from crawler.archive import folder as folder_module
 from crawler.archive.folder import open_existing, open_or_create
-from crawler.archive.sessions import Life, SessionLock, is_abandoned, is_session_dead, life_of, sessions
+from crawler.archive.sessions import Life, SessionLock, is_abandoned, is_session_dead, life_at, life_of, sessions
 from crawler.errors import ArchiveError, ConflictError, UsageError
 
 
@@ -180,3 +180,12 @@ def test_a_killed_process_is_proven_dead_at_once_though_a_zombie_of_it_remains(t
         process.send_signal(signal.SIGKILL)
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # ended, not reaped
         assert is_session_dead(made, "bb22")
+
+
+def test_a_session_can_be_judged_from_another_folder_of_this_machine(tmp_path: Path) -> None:
+    lock = SessionLock(folder_in(tmp_path), "aa11")
+    assert life_at(lock.path) is Life.ALIVE
+    (tmp_path / "killed.lock").write_text("{}")
+    assert life_at(tmp_path / "killed.lock") is Life.DEAD
+    assert life_at(tmp_path / "nowhere" / "aa11.lock") is Life.UNKNOWN
+    lock.close()
