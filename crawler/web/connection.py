@@ -6,7 +6,6 @@ or addresses.
 """
 
 import asyncio
-from typing import cast
 
 from aiohttp.base_protocol import BaseProtocol
 from aiohttp.http import HttpResponseParser, RawResponseMessage
@@ -82,8 +81,6 @@ class Connection(BaseProtocol):
         """What came of the body, without transfer coding, still content-coded, cut at the limit."""
         if self._payload is None or (self.message is not None and self.message.code in _STATUS_WITHOUT_BODY):
             return b""
-        if self._payload.exception() is not None:
-            self._payload.set_exception(cast("BaseException", None))  # what came before the error is still wanted
         data = self._payload.read_nowait(-1)
         return data if len(data) <= self._body_bytes_max else data[: self._body_bytes_max]
 
@@ -186,7 +183,7 @@ class Connection(BaseProtocol):
 
     def _new_parser(self) -> HttpResponseParser:
         return HttpResponseParser(
-            cast("BaseProtocol", self),
+            self,
             self._loop,
             _NO_PAUSE_BYTES,
             max_line_size=self._headers_bytes_max,

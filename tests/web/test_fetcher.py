@@ -168,6 +168,19 @@ async def test_a_larger_limit_than_the_usual_one_holds_too() -> None:
         assert len(response_of(await fetcher.fetch(server.url, body_bytes_max=4_000_000)).body) == 3_000_000
 
 
+async def test_silence_ends_a_fetch_long_before_its_total_time() -> None:
+    async with HostileServer(HELLO[:-2], Hold()) as server, fetching(idle_timeout_s=0.1, total_timeout_s=30) as fetcher:
+        async with asyncio.timeout(2):
+            response = response_of(await fetcher.fetch(server.url))
+        assert (response.body, response.truncated) == (b"hel", "time")
+
+
+async def test_a_slow_but_steady_body_is_not_taken_for_silence() -> None:
+    steps = [step for n in range(5) for step in (b"hello"[n : n + 1], 0.05)]
+    async with HostileServer(HELLO[:-5], *steps) as server, fetching(idle_timeout_s=0.12) as fetcher:
+        assert response_of(await fetcher.fetch(server.url)).body == b"hello"
+
+
 async def test_a_cancelled_fetch_closes_its_connection() -> None:
     async with HostileServer(Hold()) as server, fetching() as fetcher:
         task = asyncio.create_task(fetcher.fetch(server.url))
@@ -196,7 +209,7 @@ async def test_what_before_send_raises_passes_through_and_nothing_is_sent() -> N
 
 async def test_what_is_no_canonical_url_is_our_mistake() -> None:
     async with fetching() as fetcher:
-        for url in ("http://h.test/a b", "http://h.test/a\r\nX: y", "http://h.test", "ftp://h.test/", "/x", "",
+        for url in ("http://h.test/a b", "http://h.test/a\r\nX:y", "http://h.test", "ftp://h.test/", "/x", "",
                     "http://user@h.test/", "http://h.test/\u00e9"):  # fmt: skip
             with pytest.raises(InvalidUrl):
                 await fetcher.fetch(url)

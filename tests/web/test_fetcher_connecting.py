@@ -1,9 +1,13 @@
 """From a URL to a connection: names, addresses, the guard, TLS."""
 
 import asyncio
+import contextlib
 import shutil
+import socket
 import ssl
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -35,6 +39,34 @@ async def test_a_refused_connection_is_a_failure_to_connect() -> None:
 async def test_a_name_without_an_address_is_a_failure_of_dns(rule: Answer, kind: FailureKind) -> None:
     async with fetching(table={"h.test": rule}) as fetcher:
         assert kind_of(await fetcher.fetch("http://h.test:8080/")) is kind
+
+
+@contextmanager
+def black_hole(host: str, port: int = 0) -> Iterator[int]:
+    """A port whose queue of connections is full, so that further ones get no answer at all."""
+    with contextlib.ExitStack() as sockets:
+        listener = sockets.enter_context(socket.socket())
+        listener.bind((host, port))
+        listener.listen(0)
+        port = listener.getsockname()[1]
+        for _ in range(8):
+            client = sockets.enter_context(socket.socket())
+            client.settimeout(0.0)
+            client.connect_ex((host, port))
+        yield port
+
+
+async def test_an_address_that_never_answers_ends_at_the_connect_time_out() -> None:
+    with black_hole("127.0.0.1") as port:
+        async with asyncio.timeout(3), fetching(connect_timeout_s=0.2, total_timeout_s=30) as fetcher:
+            assert kind_of(await fetcher.fetch(f"http://127.0.0.1:{port}/")) is FailureKind.CONNECT
+
+
+async def test_an_address_that_never_answers_does_not_hide_one_that_does() -> None:
+    async with HostileServer(HELLO, host="::1") as server, fetching(table={"h.test": ["127.0.0.9", "::1"]}) as fetcher:
+        with black_hole("127.0.0.9", server.port):
+            response = response_of(await fetcher.fetch(f"http://h.test:{server.port}/"))
+        assert response.remote_ip == "::1"
 
 
 async def test_a_name_is_fetched_by_its_address_and_asked_for_by_its_name() -> None:

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 
 import brotli
 import pytest
+import uvloop
 import zstandard
 
 from crawler.model import FailureKind, FetchResult
 from crawler.settings import DnsSettings, FetchSettings, Settings
 from crawler.web.fetcher import Fetcher
 from crawler.web.resolver import CachingResolver
-from tests.support.hostile_server import Close, HostileServer, Repeat, Reset, Step
+from tests.support.hostile_server import Close, Hold, HostileServer, Repeat, Reset, Step
 
 OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
@@ -59,6 +60,7 @@ ROWS = [
     Row("H01 misspelt protocol", (b"HTP/1.1 200 OK\r\n\r\n", Close()), P),
     Row("H01 status with a letter", (b"HTTP/1.1 20x OK\r\n\r\n", Close()), P),
     Row("H01 status of two digits", (b"HTTP/1.1 99 x\r\n\r\n", Close()), P),
+    Row("H01 status below 100", (b"HTTP/1.1 099 x\r\nContent-Length: 0\r\n\r\n", Close()), P),
     Row("H01 status of four digits", (b"HTTP/1.1 1000 x\r\n\r\n", Close()), P),
     Row("H01 another protocol version", (b"HTTP/3.7 200 OK\r\n\r\n", Close()), P),
     Row("H02 no status line", (b"<html>hello</html>", Close()), P),
@@ -68,6 +70,7 @@ ROWS = [
     Row("H04 bare LF", (b"HTTP/1.1 200 OK\nContent-Length: 5\n\nhello",), body=b"hello"),
     Row("H04 bare CR", (b"HTTP/1.1 200 OK\r\nX-A: b\rX-C: d\r\nContent-Length: 5\r\n\r\nhello",), P),
     Row("H05 headers beyond the cap", (OK + b"".join(b"X-%d: %s\r\n" % (n, b"a" * 1000) for n in range(100)) + b"\r\n", Close()), H),
+    Row("H05 headers beyond the cap that don't end", (OK + b"".join(b"X-%d: %s\r\n" % (n, b"a" * 1000) for n in range(100)), Hold()), H),
     Row("H05 one endless header", (OK + b"X-A: ", Repeat(b"a" * 65536)), H),
     Row("H05 ten thousand headers", (OK + b"".join(b"X-%d: a\r\n" % n for n in range(10_000)) + b"\r\n", Close()), H),
     Row("H05 endless small headers", (OK, Repeat(b"X-A: b\r\n" * 100)), H),
@@ -152,6 +155,15 @@ async def fetch(url: str, times: int = 1) -> list[FetchResult]:
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 async def test_a_hostile_response_comes_to_its_end_within_bounds(row: Row) -> None:
+    await check(row)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_a_hostile_response_comes_to_the_same_end_on_the_loop_of_production(row: Row) -> None:
+    uvloop.run(check(row))
+
+
+async def check(row: Row) -> None:
     async with HostileServer(*row.steps) as server, asyncio.timeout(TOTAL_S + 1.5):
         (result,) = await fetch(server.url)
     if row.failure is not None:
