@@ -32,10 +32,10 @@ stamp_file() { printf '%s' "$venv/.installed${extra:+-$extra}"; }
 stamp_read() { cat "$(stamp_file)" 2>/dev/null || echo missing; }
 
 find_python() {
-    for python in ${PYTHON:-} python3 python3.11 python3.12 python3.13 python3.14 python; do
+    for python in ${PYTHON:+"$PYTHON"} python3 python3.11 python3.12 python3.13 python3.14 python; do
         "$python" -I -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && return
     done
-    bootstrap_fail "Python 3.11 or newer is needed and was not found (set PYTHON to its path if it has another name)"
+    bootstrap_fail "Python 3.11 or newer is needed and was not found (set PYTHON to its path)"
 }
 
 install_project() {

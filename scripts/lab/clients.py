@@ -12,7 +12,7 @@ import corpus
 from servers import ROOT, Lab
 
 PEERS = Path(__file__).resolve().parent / "peers"
-CRAWLER = [sys.executable, "-c", "import sys; from crawler.cli.main import main; sys.exit(main())"]
+CRAWLER = [sys.executable, "-m", "crawler"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,14 +48,14 @@ def all_clients(concurrency: int, scrapy_python: Callable[[], Path]) -> dict[str
     def crawler(lab: Lab, folder: Path) -> list[str]:
         scope = ["--scope", "any", "--include", corpus.page_pattern(lab.port), "--allow-private"]
         pace = ["--delay", "0", "--concurrency", str(concurrency), "--concurrency-per-queue", str(concurrency)]
-        # All hosts of the web have one address, and its limit would be the only one that counts.
-        address = ["--set", f"politeness.concurrency_per_address={concurrency}"]
-        where = ["--dir", str(folder / "crawl"), "--quiet"]
-        return [*CRAWLER, "crawl", corpus.seed(lab.port), *scope, *pace, *address, *where]
+        return [*CRAWLER, "crawl", corpus.seed(lab.port), *scope, *pace, "--dir", str(folder / "crawl"), "-q"]
+
+    # All hosts of the web have one address, and its limit would be the only one that counts.
+    address = {"CRAWLER_POLITENESS_CONCURRENCY_PER_ADDRESS": str(concurrency)}
 
     listed = {"pages": _listed_pages}
     clients = [
-        Client(name="crawler", title="this crawler", command=crawler, pages=_exported_pages),
+        Client(name="crawler", title="this crawler", command=crawler, pages=_exported_pages, environment=address),
         Client(name="bare", title="bare loop: aiohttp, lexbor, can_ada, uvloop", command=bare, **listed),
         Client(name="scrapy-tuned", title="Scrapy, LinkExtractor, fragments cut", command=scrapy("tuned"), **listed),
         Client(name="scrapy", title="Scrapy as shipped", command=scrapy("shipped"), **listed),

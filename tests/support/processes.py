@@ -133,8 +133,7 @@ class Nursery:
 
     def crawler(self, *arguments: str, cwd: Path | None = None, **environment: str) -> Program:
         """`crawler ARGUMENTS` of this checkout."""
-        code = "import sys; from crawler.cli.main import main; sys.exit(main())"
-        return self.start(sys.executable, "-c", code, *arguments, cwd=cwd, **environment)
+        return self.start(sys.executable, "-m", "crawler", *arguments, cwd=cwd, **environment)
 
     def left(self) -> list[int]:
         """Process ids of everything of this nursery that runs now, detached engines too."""

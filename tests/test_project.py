@@ -1,0 +1,164 @@
+"""The house itself: sizes, documents that name what exists, and the scripts that start it on an empty machine."""
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+LINES_MAX = 320
+SCRIPTS = ("crawl", "test", "check", "bench")
+
+
+def sources(*suffixes: str) -> list[Path]:
+    folders = ("crawler", "tests", "scripts")
+    return [path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in suffixes]
+
+
+def test_no_source_file_is_longer_than_one_can_hold_in_mind() -> None:
+    lengths = {path.relative_to(ROOT): path.read_text("utf-8").count("\n") for path in sources(".py", ".lua", ".sh")}
+    assert len(lengths) > 20
+    assert {path: lines for path, lines in lengths.items() if lines >= LINES_MAX} == {}
+
+
+def test_every_dependency_has_a_lower_bound() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    for requirement in project["dependencies"] + project["optional-dependencies"]["dev"]:
+        assert ">=" in requirement, requirement
+
+
+def test_the_readme_names_only_scripts_and_files_that_exist() -> None:
+    readme = ROOT / "README.md"
+    if not readme.exists():
+        pytest.skip("no README.md yet")
+    text = readme.read_text("utf-8")
+    named = set(re.findall(r"(?:\./)?((?:scripts|docs|config|tests|\.ci)/[\w./-]*\w)", text))
+    assert named, "the README shows no command"
+    assert {name for name in named if not (ROOT / name).exists()} == set()
+
+
+@pytest.mark.parametrize("name", [f"scripts/{name}" for name in SCRIPTS] + [".ci/run"])
+def test_scripts_can_be_run_and_parsed(name: str) -> None:
+    script = ROOT / name
+    assert os.access(script, os.X_OK)
+    subprocess.run(["sh", "-n", str(script)], check=True)
+
+
+FAKE_PYTHON = """#!/bin/sh
+# Stands for Python: makes no real environment and installs nothing, but keeps count.
+case " $* " in
+*" -m venv "*) for last; do :; done; mkdir -p "$last/bin"; cp "$0" "$last/bin/python" ;;
+*" -m pip --version "*) ;;
+*" -m pip "*) echo pip >>"$COUNT"; sleep 0.2; [ -z "$PIP_ERROR" ] || {{ echo "$PIP_ERROR" >&2; exit 1; }}
+    printf '#!/bin/sh\\necho "$PWD: $*"\\n' >"$VENV/bin/crawler"; chmod +x "$VENV/bin/crawler" ;;
+*) exec {python} "$@" ;;
+esac
+"""
+
+
+class Clone:
+    """A copy of the scripts in a folder with a space in its name, and an interpreter that installs nothing."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root = folder / "a clone"
+        (self.root / "scripts").mkdir(parents=True)
+        for name in ("bootstrap.sh", "crawl"):
+            copy = self.root / "scripts" / name
+            copy.write_bytes((ROOT / "scripts" / name).read_bytes())
+            copy.chmod(0o755)
+        (self.root / "pyproject.toml").write_text("[project]\n")
+        python = folder / "bin" / "python3"
+        python.parent.mkdir()
+        python.write_text(FAKE_PYTHON.format(python=sys.executable))
+        python.chmod(0o755)
+        self.count = folder / "count"
+        self.count.touch()
+        self.environment = {"PATH": f"{python.parent}:/usr/bin:/bin", "COUNT": str(self.count), "HOME": ""}
+        self.environment |= {"VENV": str(self.root / ".venv"), "PIP_ERROR": ""}
+
+    def start(self, *arguments: str, script: Path | None = None, **environment: str) -> "subprocess.Popen[str]":
+        command = ["sh", "-c", 'exec "$@" <&-', "-", str(script or self.root / "scripts" / "crawl"), *arguments]
+        pipe = subprocess.PIPE
+        return subprocess.Popen(
+            command, cwd="/", env=self.environment | environment, stdout=pipe, stderr=pipe, text=True
+        )
+
+    def crawl(self, *arguments: str, script: Path | None = None, **environment: str) -> tuple[int, str, str]:
+        with self.start(*arguments, script=script, **environment) as process:
+            out, err = process.communicate(timeout=30)
+        return process.returncode, out, err
+
+    @property
+    def installs(self) -> int:
+        return self.count.read_text().count("pip")
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Clone:
+    return Clone(tmp_path)
+
+
+def test_the_first_start_installs_and_says_so_in_one_line_and_the_second_says_nothing(clone: Clone) -> None:
+    code, out, err = clone.crawl("http://a.test/", "--depth", "2")
+    assert (code, out) == (0, "/: crawl http://a.test/ --depth 2\n")
+    assert err.count("\n") == 1
+    assert str(clone.root / ".venv") in err
+    assert clone.crawl("x") == (0, "/: crawl x\n", "")
+    assert clone.installs == 1
+
+
+def test_changed_dependencies_install_again(clone: Clone) -> None:
+    clone.crawl("x")
+    (clone.root / "pyproject.toml").write_text("[project]\nname = 'other'\n")
+    clone.crawl("x")
+    assert clone.installs == 2
+
+
+def test_a_moved_clone_installs_again(clone: Clone) -> None:
+    clone.crawl("x")
+    moved = clone.root.with_name("moved")
+    clone.root.rename(moved)
+    code, out, _ = clone.crawl("x", script=moved / "scripts" / "crawl", VENV=str(moved / ".venv"))
+    assert (code, out, clone.installs) == (0, "/: crawl x\n", 2)
+
+
+def test_two_first_starts_at_once_install_once(clone: Clone) -> None:
+    processes = [clone.start(name) for name in ("x", "y")]
+    outputs = [process.communicate(timeout=30)[0] for process in processes]
+    assert outputs == ["/: crawl x\n", "/: crawl y\n"]
+    assert clone.installs == 1
+
+
+def test_the_script_finds_its_project_through_a_link(clone: Clone, tmp_path: Path) -> None:
+    link = tmp_path / "crawl-link"
+    link.symlink_to(clone.root / "scripts" / "crawl")
+    assert clone.crawl("x", script=link)[:2] == (0, "/: crawl x\n")
+
+
+def test_a_failed_install_shows_pips_last_words_and_is_tried_again(clone: Clone) -> None:
+    code, out, err = clone.crawl("x", PIP_ERROR="ERROR: nothing found")
+    assert (code, out) == (1, "")
+    assert "ERROR: nothing found\ncrawl: installing failed" in err
+    assert clone.crawl("x")[:2] == (0, "/: crawl x\n")
+
+
+def test_without_a_python_that_is_new_enough_one_line_says_so(clone: Clone) -> None:
+    tools = Path(clone.environment["PATH"].partition(":")[0])
+    for name in ("python3", "python"):
+        (tools / name).write_text("#!/bin/sh\nexit 1\n")
+        (tools / name).chmod(0o755)
+    for name in ("sh", "cat", "cksum", "dirname", "readlink", "mkdir"):
+        (tools / name).symlink_to(f"/usr/bin/{name}" if Path(f"/usr/bin/{name}").exists() else f"/bin/{name}")
+    code, _, err = clone.crawl("x", PATH=str(tools))
+    assert code == 1
+    assert err == "crawl: Python 3.11 or newer is needed and was not found (set PYTHON to its path)\n"
+
+
+def test_a_root_that_can_not_be_written_is_one_line(clone: Clone) -> None:
+    (clone.root / ".cache").write_text("a file where a folder is needed")
+    code, _, err = clone.crawl("x")
+    assert (code, err) == (1, f"crawl: can't write to {clone.root}\n")
