@@ -46,9 +46,7 @@ class Appender:
         return offset
 
     def sync(self) -> None:
-        """Make durable what was added before this call. After an ArchiveError the file takes no more
-        syncs.
-        """
+        """Make durable what was added before this call. After an ArchiveError the file takes no more syncs."""
         with self._writing:
             if self.failed:
                 raise ArchiveError(f"{self.path} failed before and can't be written any more")

@@ -172,9 +172,7 @@ class _Csv:
 
 
 class _Output:
-    """One target. A file is written beside its place and moved there by `commit`; without it nothing
-    remains.
-    """
+    """One target. A file is written beside its place and moved there by `commit`; without it nothing remains."""
 
     def __init__(self, target: str, columns: list[str], stdout: IO[bytes] | None) -> None:
         self._draft: Path | None = None

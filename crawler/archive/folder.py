@@ -80,9 +80,7 @@ class CrawlFolder:
 
     @contextlib.contextmanager
     def exclusive(self, name: str, timeout_s: float = EXCLUSIVE_TIMEOUT_S) -> Iterator[None]:
-        """Hold the named lock of this folder; blocks, so call it in a thread. ConflictError after the
-        time-out.
-        """
+        """Hold the named lock of this folder; blocks, so call it in a thread. ConflictError after the time-out."""
         path = self.tmp / f"{name}.lock"
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -134,9 +132,7 @@ def open_or_create(path: str | os.PathLike[str], clock: Callable[[], float] = ti
 
 
 def open_existing(path: str | os.PathLike[str]) -> CrawlFolder:
-    """Open a crawl folder for reading; makes and writes nothing. Raises UsageError, ConflictError,
-    ArchiveError.
-    """
+    """Open a crawl folder for reading; makes and writes nothing. Raises UsageError, ConflictError, ArchiveError."""
     root = Path(path)
     file = root / DESCRIPTION
     try:

@@ -21,9 +21,7 @@ SEGMENT_LINES = 50_000
 
 
 class IndexWriter:
-    """The index segments of one session. `add` is memory only; `sync` and `close` may run in another
-    thread.
-    """
+    """The index segments of one session. `add` is memory only; `sync` and `close` may run in another thread."""
 
     def __init__(self, folder: CrawlFolder, session: str, *, lines_max: int = SEGMENT_LINES) -> None:
         self._folder = folder
@@ -62,9 +60,7 @@ class IndexWriter:
             current.sync()
 
     def reopen(self) -> None:
-        """After a failure: leave the failed segments (their durable lines stay valid) and go on in a new
-        one.
-        """
+        """After a failure: leave the failed segments (their durable lines stay valid) and go on in a new one."""
         with self._lock:
             given_up, current = list(self._full), self._current
             self._current, self._full = None, []

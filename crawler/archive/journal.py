@@ -92,9 +92,7 @@ class Journal:
             file.close()
 
     def confirm_before(self, at: float) -> None:
-        """What was appended (or replayed) before this time is safe in the engine; it goes once it is old,
-        too.
-        """
+        """What was appended (or replayed) before this time is safe in the engine; it goes once it is old, too."""
         self._confirmed = max(self._confirmed, at)
         self._remove_old(self._clock())
 

@@ -41,9 +41,7 @@ def members(data: memoryview) -> Iterator[tuple[int, int]]:
 
 
 def whole_member_after(data: memoryview, start: int, window_bytes: int = 1 << 20) -> bool:
-    """Whether a whole member lies somewhere after `start`: the damage is no torn tail then, but in the
-    middle.
-    """
+    """Whether a whole member lies somewhere after `start`: the damage is no torn tail then, but in the middle."""
     position = start
     while position < len(data):
         window = bytes(data[position : position + window_bytes])

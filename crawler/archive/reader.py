@@ -29,9 +29,7 @@ MERGE_WIDTH = 256  # segments merged at a time: well below the usual limit of 10
 
 @dataclass(frozen=True, slots=True)
 class MissingFile:
-    """A file that should be there, can't be read, or is damaged; `entries` of the index needed it (0:
-    unknown).
-    """
+    """A file that should be there, can't be read, or is damaged; `entries` of the index needed it (0: unknown)."""
 
     file: str  # relative to the crawl folder
     reason: str
@@ -165,9 +163,7 @@ def find_url(folder: CrawlFolder, url: str) -> list[CommitEntry]:
 
 
 def archive_path(folder: CrawlFolder, name: str) -> Path | None:
-    """Where the WARC file of this final name lies now: under it, or still open; None when it can't be
-    found.
-    """
+    """Where the WARC file of this final name lies now: under it, or still open; None when it can't be found."""
     for candidate in (folder.warc / name, folder.warc / (name + OPEN_SUFFIX), folder.warc / name):
         if candidate.exists():  # looked for twice: it may be renamed between two looks
             return candidate

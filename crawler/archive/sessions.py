@@ -39,9 +39,7 @@ class SessionLock:
         node: str = "",
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Take the lock. Raises ConflictError when this session exists already, ArchiveError when the disk
-        fails.
-        """
+        """Take the lock. Raises ConflictError when this session exists already, ArchiveError when the disk fails."""
         self.session = session
         self.path = _path(folder, session)
         draft = folder.tmp / f"{session}.session"
@@ -96,9 +94,7 @@ def life_at(path: Path) -> Life:
 
 
 def is_session_dead(folder: CrawlFolder, session: str) -> bool:
-    """Whether the session provably died on this machine. False says nothing: it may live, here or
-    elsewhere.
-    """
+    """Whether the session provably died on this machine. False says nothing: it may live, here or elsewhere."""
     return life_of(folder, session) is Life.DEAD
 
 
