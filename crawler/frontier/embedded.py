@@ -62,32 +62,31 @@ class EmbeddedEngine:
         if self._answers():
             return False
         if self.pid():
-            self._wait_until_it_answers(None)
+            self._wait_until_it_answers()
             return False
         self.folder.mkdir(parents=True, exist_ok=True)
         self.socket.unlink(missing_ok=True)
-        process = self._start()
-        self._wait_until_it_answers(process)
+        self._start()
+        self._wait_until_it_answers()
         return True
 
-    def _start(self) -> "subprocess.Popen[bytes]":
+    def _start(self) -> None:
+        """The server puts itself into the background: it must outlive us, and nobody here has to reap it."""
         command = [
             self._server_binary(), "--port", "0", "--unixsocket", str(self.socket), "--unixsocketperm", "700",
             "--dir", str(self.folder), "--pidfile", str(self.folder / "engine.pid"), "--appendonly", "yes",
             "--appendfsync", "everysec", "--save", "", "--maxmemory-policy", "noeviction",
             "--auto-aof-rewrite-percentage", "100", "--auto-aof-rewrite-min-size", "256mb",
             "--no-appendfsync-on-rewrite", "yes",
-            "--set-max-intset-entries", "512", "--daemonize", "no", "--logfile", "", "--loglevel", "notice",
+            "--set-max-intset-entries", "512", "--daemonize", "yes", "--logfile", str(self.log), "--loglevel", "notice",
         ]  # fmt: skip
         try:
-            with self.log.open("ab") as log:
-                process = subprocess.Popen(
-                    command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-                )
+            started = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False, cwd=self.folder)
         except OSError as error:
             raise UsageError(f"can't start the engine {command[0]}: {error.strerror}") from None
-        (self.folder / "engine.pid").write_text(str(process.pid))
-        return process
+        if started.returncode:
+            said = (started.stdout + started.stderr).decode(errors="replace").strip().splitlines() or ["no word"]
+            raise EngineDown(f"the embedded engine does not start: {said[-1]}")
 
     def _server_binary(self) -> str:
         if self._binary:
@@ -99,13 +98,13 @@ class EmbeddedEngine:
             path.chmod(0o755)
         return str(path)
 
-    def _wait_until_it_answers(self, process: "subprocess.Popen[bytes] | None") -> None:
+    def _wait_until_it_answers(self) -> None:
         deadline = time.monotonic() + START_TIMEOUT_S
-        pause = 0.005
+        pause, grace = 0.005, time.monotonic() + 2.0
         while time.monotonic() < deadline:
             if self._answers():
                 return
-            if process is not None and process.poll() is not None:
+            if time.monotonic() > grace and not self.pid():
                 raise EngineDown(f"the embedded engine stopped at once: {self._last_words()} (see {self.log})")
             time.sleep(pause)
             pause = min(pause * 1.5, 0.1)
@@ -137,8 +136,6 @@ class EmbeddedEngine:
             os.kill(pid, signal.SIGTERM)
         deadline = time.monotonic() + START_TIMEOUT_S
         while self.pid() and time.monotonic() < deadline:
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, os.WNOHANG)
             time.sleep(0.01)
         (self.folder / "engine.pid").unlink(missing_ok=True)
 

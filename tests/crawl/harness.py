@@ -1,0 +1,92 @@
+"""Crawls in this process: one or several instances on one engine, and what they left on disk."""
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from crawler.app import OpenCrawl, open_crawl, open_instance
+from crawler.archive.folder import open_existing
+from crawler.archive.reader import read_entries
+from crawler.instance.instance import Instance
+from crawler.instance.seeding import GivenUrl
+from crawler.model import CommitEntry
+from crawler.settings import Settings, load
+from tests.support.dns_server import Answer, DnsServer
+
+QUICK: dict[str, Any] = {
+    "politeness.delay_s": 0.0,
+    "fetch.allow_private": True,
+    "fetch.concurrency": 16,
+    "politeness.concurrency_per_address": 64,
+    "retry.backoff_s": 0.05,
+    "retry.backoff_factor": 1.0,
+    "membership.debounce_s": 0.1,
+    "crawl.partitions": 64,
+}
+
+
+def settings_of(folder: Path, **options: Any) -> Settings:
+    """Quick settings for tests; keys as in `load`, with '__' for the dot."""
+    merged = QUICK | {"archive.dir": str(folder)} | {k.replace("__", "."): v for k, v in options.items()}
+    return load(environment={}, options=merged)
+
+
+@contextlib.asynccontextmanager
+async def lab_names() -> AsyncIterator[str]:
+    """A DNS server that knows every name under .test as 127.0.0.1; yields its address."""
+    async with DnsServer({"*.test": Answer(addresses=("127.0.0.1",))}) as dns:
+        yield dns.address
+
+
+@dataclass
+class Crawled:
+    """What a crawl left: the committed entries as export sees them, and the instances that ran."""
+
+    entries: list[CommitEntry]
+    instances: list[Instance] = field(default_factory=list)
+    errors: list[BaseException] = field(default_factory=list)
+
+    @property
+    def statuses(self) -> dict[str, int]:
+        return {e.url: e.status for e in self.entries}
+
+    @property
+    def twice(self) -> list[str]:
+        counted = Counter((e.url, e.visit) for e in self.entries)
+        return [url for (url, _), n in counted.items() if n > 1]
+
+
+def entries_of(folder: Path) -> list[CommitEntry]:
+    return list(read_entries(open_existing(folder)))
+
+
+async def crawl(
+    settings: Settings,
+    seeds: Sequence[str],
+    *,
+    instances: int = 1,
+    meanwhile: Callable[[list[Instance]], Any] | None = None,
+) -> Crawled:
+    """Seed and crawl until finished; `meanwhile(instances)` is awaited beside it."""
+    done = Crawled([])
+    async with contextlib.AsyncExitStack() as stack:
+        first = await stack.enter_async_context(open_crawl(settings, create=True))
+        await first.seeder().add_all([GivenUrl(f"seed {n}", url) for n, url in enumerate(seeds)])
+        for n in range(instances):
+            opened = first if n == 0 else await stack.enter_async_context(open_crawl(settings, create=True))
+            done.instances.append(await _opened(stack, await opened.reloaded(), f"node-{n}"))
+        beside = asyncio.ensure_future(meanwhile(done.instances)) if meanwhile else None
+        ended = await asyncio.gather(*(i.run() for i in done.instances), return_exceptions=True)
+        if beside is not None:
+            await beside
+        done.errors = [e for e in ended if isinstance(e, BaseException)]
+    done.entries = entries_of(Path(settings.archive.dir))
+    return done
+
+
+async def _opened(stack: contextlib.AsyncExitStack, opened: OpenCrawl, node: str) -> Instance:
+    return await stack.enter_async_context(open_instance(opened, node=node, until_finished=True))
