@@ -140,22 +140,25 @@ class _Found:
         for node in nodes:
             tag = node.tag_id
             if tag in _ANCHORS:
-                hrefs.append(node.attrs["href"] or "")
+                try:
+                    hrefs.append(node.attrs["href"] or "")
+                except KeyError:  # the selector takes svg's xlink:href for one
+                    continue
             elif tag == _META:
                 self._meta(node, agents)
             elif tag == _LINK:
                 self._link(node)
             elif tag == _BASE:
-                self.bases.append(node.attrs["href"] or "")
+                self.bases.append(node.attrs.sget("href") or "")
             elif tag in _FRAMES:
                 hrefs.append(node.attrs.sget("src") or "about:blank")
 
     def _link(self, node: LexborNode) -> None:
         rels = (node.attrs.sget("rel") or "").lower().split()
         if "canonical" in rels:
-            self.canonicals.append(node.attrs["href"] or "")
+            self.canonicals.append(node.attrs.sget("href") or "")
         elif "stylesheet" not in rels and not _FOLLOWED_RELS.isdisjoint(rels):
-            self.hrefs.append(node.attrs["href"] or "")
+            self.hrefs.append(node.attrs.sget("href") or "")
 
     def _meta(self, node: LexborNode, agents: tuple[str, ...]) -> None:
         attrs = node.attrs

@@ -1,0 +1,58 @@
+"""Encodings: mark before header before meta before the bytes, and never UTF-7."""
+
+import codecs
+import time
+
+import pytest
+
+from crawler.content import charset
+from crawler.content.charset import decode, detect_charset
+
+
+@pytest.mark.parametrize(
+    ("body", "header", "codec"),
+    [
+        (b"\xef\xbb\xbfx", "text/html; charset=latin1", "utf-8"),
+        (b"\xff\xfex\0", "text/html; charset=utf-8", "utf-16-le"),
+        (b"\xfe\xff\0x", "", "utf-16-be"),
+        (b"x", "text/html; charset=ISO-8859-1", "cp1252"),
+        (b"x", "text/html; Charset=\"utf-8\"", "utf-8"),
+        (b"<meta charset=utf-8>\xe9", "text/html; charset=windows-1251", "cp1251"),
+        (b"<meta charset=windows-1251>\xe9", "text/html; charset=unknown-8", "cp1251"),
+        (b"<meta charset='koi8-r'>", "text/html", "koi8-r"),
+        (b'<meta http-equiv=content-type content="text/html; charset=gb2312">', "", "gb18030"),
+        (b"<meta charset=utf-8><meta charset=koi8-r>", "", "utf-8"),
+        (b"<meta charset=utf-16>", "", "utf-8"),
+        (b"<?xml version='1.0' encoding='iso-8859-2'?>", "", "iso8859-2"),
+        (b" " * 1100 + b"<meta charset=koi8-r>", "", "utf-8"),
+        (b"plain", "", "utf-8"),
+        (b"", "", "utf-8"),
+        ("é".encode()[:1] * 0 + "caf\u00e9".encode()[:-1], "", "utf-8"),
+        ("<html>abc</html>".encode("utf-16-le"), "", "utf-16-le"),
+        ("<html>abc</html>".encode("utf-16-be"), "", "utf-16-be"),
+        (b"+ADw-script+AD4-", "text/html; charset=utf-7", "utf-8"),
+        (b"<meta charset=utf-7>", "", "utf-8"),
+    ],
+)  # fmt: skip
+def test_who_says_it_first_is_believed(body, header, codec):
+    assert detect_charset(body, header) == codec
+
+
+def test_undeclared_cyrillic_is_detected():
+    text = "Привет, мир! Это проверка определения кодировки текста на странице. " * 30
+    assert decode(text.encode("cp1251"), detect_charset(text.encode("cp1251"), "")) == text
+
+
+def test_detection_looks_at_a_bounded_sample():
+    body = ("<p>été à la plage</p>" * 100_000).encode("cp1252")
+    detect_charset(body[:10_000], "")
+    started = time.process_time()
+    detect_charset(body, "")
+    assert time.process_time() - started < 0.25
+
+
+def test_every_answer_is_a_codec_that_replaces_what_it_cannot_read():
+    for codec in set(charset._CODECS.values()):
+        codecs.lookup(codec)
+        assert isinstance(decode(bytes(range(256)), codec), str)
+        assert "utf-7" not in codec

@@ -1,0 +1,251 @@
+"""What is taken from a page: links by the policy table, directives, title, canonical; and nothing ever raises."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crawler.content.allocator import keep_freed_memory
+from crawler.content.media import is_html
+from crawler.content.page import parse_page, redirect_target, refresh_target, robots_header
+
+URL = "http://h.test/d/page.html"
+
+
+def parse(body, content_type="text/html; charset=utf-8", *, header="", links_max=100, obey=True, url=URL):
+    raw = body.encode() if isinstance(body, str) else body
+    return parse_page(
+        url, content_type, header, raw, links_max=links_max, obey_nofollow=obey, bytes_max=8192, agent="shardcrawl"
+    )
+
+
+def links(body, **options):
+    return [link.removeprefix("http://h.test") for link in parse(body, **options).links]
+
+
+@pytest.mark.parametrize(
+    ("html", "found"),
+    [
+        ("<a href=x>", ["/d/x"]),
+        ("<a name=x><a href=y>", ["/d/y"]),
+        ("<map><area href=/x></map>", ["/x"]),
+        ("<iframe src=/f></iframe><frame src=/no>", ["/f"]),
+        ("<frameset><frame src=/f></frameset>", ["/f"]),
+        ("<iframe></iframe><iframe src></iframe>", []),
+        ("<link rel=next href=/n><link rel='alternate nofollower' href=/a><link rel=prev href=/p>", ["/n", "/a", "/p"]),
+        ("<link rel=stylesheet href=/s><link rel='alternate stylesheet' href=/s>", []),
+        ("<link rel=icon href=/i><link href=/x>", []),
+        ("<link rel=canonical href=/c>", []),
+        ("<meta http-equiv=Refresh content='5; URL=/r'>", ["/r"]),
+        ("<noscript><a href=/n></a></noscript>", ["/n"]),
+        ("<template><a href=/t></a></template>", []),
+        ("<form action=/f><button></form><img src=/i srcset='/j 2x'><script src=/s></script><embed src=/e>", []),
+        ("<svg><a xlink:href=/x></a><a href=/y></a></svg>", ["/y"]),
+        ("<script>'<a href=/s>'</script><!-- <a href=/c> --><textarea><a href=/t></textarea>", []),
+        ("<a href=/1><area href=/2><iframe src=/3></iframe><a href=/4>", ["/1", "/2", "/3", "/4"]),
+        ("<a href=/x#a><a href=/x#b><a href=/x>", ["/x"]),
+        ("<a href>", ["/d/page.html"]),
+        ("<a href='?q'><a href='#'><a href=''>", ["/d/page.html?q", "/d/page.html"]),
+        ("<A HREF=/x>", ["/x"]),
+        ("<a href=' /x\n'><a href='/a\tb'>", ["/x", "/ab"]),
+        ("<a href='/?a=1&amp;b=2'><a href='/?c&#x2f;d'><a href='/?x&copy=1'>", ["/?a=1&b=2", "/?c/d", "/?x&copy=1"]),
+        ("<a href='javascript:x'><a href=mailto:a@b><a href=tel:1><a href=data:,>", []),
+        ("<a href=blob:x><a href=about:blank><a href=ftp://h.test/>", []),
+        ("<a href='http:///x.test'><a href='http:y'><a href='\\\\z.test'>", ["http://x.test/", "/d/y", "http://z.test/"]),
+        ("<a href='http://['><a href='http://a b/'><a href=ok>", ["/d/ok"]),
+        ("<div><p><a href=/1<a href=/2>", ["/1%3Ca"]),
+    ],
+)  # fmt: skip
+def test_each_element_is_followed_as_the_policy_table_says(html, found):
+    assert links(html) == found
+
+
+@pytest.mark.parametrize(
+    ("html", "found"),
+    [
+        ("<base href=/b/><a href=x>", "/b/x"),
+        ("<a href=x><base href=/b/>", "/b/x"),
+        ("<base href=/1/><base href=/2/><a href=x>", "/1/x"),
+        ("<base href='javascript:x'><base href=data:,><base target=_top><base href=/2/><a href=x>", "/2/x"),
+        ("<base href=''><a href=x>", "/d/x"),
+        ("<base href='http://o.test/q/r'><a href=x>", "http://o.test/q/x"),
+        ("<base href='../up/'><a href=x>", "/up/x"),
+    ],
+)
+def test_the_first_valid_base_resolves_all_links(html, found):
+    assert links(html) == [found]
+
+
+def test_nofollow_links_are_left_out_only_when_that_is_obeyed():
+    html = "<a rel=nofollow href=/1><a rel='ugc NoFollow' href=/2><a rel=nofollower href=/3><area rel=nofollow href=/4>"
+    assert links(html) == ["/3"]
+    assert links(html, obey=False) == ["/1", "/2", "/3", "/4"]
+
+
+@pytest.mark.parametrize(
+    ("content", "noindex", "nofollow"),
+    [
+        ("nofollow", False, True),
+        ("NOINDEX, NoFollow", True, True),
+        ("none", True, True),
+        ("noindex,follow", True, False),
+        ("all", False, False),
+        ("unavailable_after: 2030-01-01, noindex", True, False),
+        ("", False, False),
+    ],
+)
+def test_directives_hold_in_meta_and_header_alike(content, noindex, nofollow):
+    by_meta = parse(f"<meta name=Robots content='{content}'><a href=/x>")
+    by_header = parse("<a href=/x>", header=content)
+    for page in (by_meta, by_header):
+        assert (page.noindex, page.nofollow) == (noindex, nofollow)
+        assert len(page.links) == (0 if nofollow else 1)
+
+
+def test_nofollow_of_a_page_is_recorded_but_not_obeyed_on_demand():
+    page = parse("<meta name=robots content=none><a href=/x>", obey=False)
+    assert (page.nofollow, page.noindex, len(page.links)) == (True, True, 1)
+
+
+def test_directives_to_other_agents_are_not_ours():
+    assert not parse("<meta name=googlebot content=noindex>").noindex
+    assert parse("<meta name=ShardCrawl content=noindex>").noindex
+    assert robots_header("googlebot: noindex, nofollow", "shardcrawl") == (False, False)
+    assert robots_header("otherbot: none\nnofollow", "shardcrawl") == (False, True)
+    assert robots_header("otherbot: noindex, ShardCrawl: nofollow", "shardcrawl") == (False, True)
+    assert robots_header("unavailable_after: 25 Jun 2030 15:00:00 PST, noindex", "shardcrawl") == (True, False)
+
+
+def test_the_canonical_link_is_kept_apart_and_resolved():
+    page = parse("<base href=/b/><link rel=canonical href='javascript:x'><link rel=Canonical href='c#f'>")
+    assert page.canonical == "http://h.test/b/c"
+    assert page.links == ()
+    assert parse("<p>").canonical == ""
+
+
+def test_the_title_is_folded_and_bounded():
+    assert parse("<title>\n A &amp;  B\t</title><title>C</title>").title == "A & B"
+    assert parse("<title>" + "ü" * 999 + "</title>").title == "ü" * 300
+    assert parse("<p>none").title == ""
+
+
+def test_links_beyond_the_cap_are_counted():
+    html = "".join(f"<a href=/{n}><a href=/{n}#x>" for n in range(50))
+    page = parse(html, links_max=10)
+    assert page.links == tuple(f"http://h.test/{n}" for n in range(10))
+    assert page.links_dropped == 40
+    assert parse(html, links_max=50).links_dropped == 0
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "html"),
+    [
+        (b"<p>x", "text/html", True),
+        (b"x", "TEXT/HTML;charset=x", True),
+        (b"<p>x", "application/xhtml+xml", True),
+        (b"%PDF-1.4 <a href=x>", "text/html", False),
+        (b"\x89PNG\r\n", "text/html", False),
+        (b"<html><a href=x>", "text/plain", False),
+        (b"<html><a href=x>", "image/png", False),
+        (b"  \n<!DOCTYPE HTML><a href=x>", "", True),
+        (b"<a href=x>", "", True),
+        (b"<!-- c --><p>", "", True),
+        ("\ufeff<html>".encode("utf-16-le"), "", True),
+        (b"plain words", "", False),
+        (b"", "", False),
+        (b"<article-like", "", False),
+        (b"<?xml version='1.0'?><html xmlns='http://www.w3.org/1999/xhtml'>", "application/xml", True),
+        (b"<?xml version='1.0'?><rss>", "application/xml", False),
+        (b"<svg xmlns='http://www.w3.org/2000/svg'>", "image/svg+xml", False),
+    ],
+)
+def test_only_html_is_parsed_as_html(body, content_type, html):
+    assert is_html(content_type, body) is html
+
+
+def test_what_is_no_html_has_no_links_but_keeps_the_headers_word():
+    page = parse(b"%PDF <a href=/x>", "application/pdf", header="noindex")
+    assert page.links == ()
+    assert page.noindex
+    assert page.charset == ""
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "title"),
+    [
+        ("<title>é</title>".encode("cp1252"), "text/html; charset=latin1", "é"),
+        ("\ufeff<title>é</title>".encode(), "text/html; charset=latin1", "é"),
+        ("\ufeff<title>é</title>".encode("utf-16-le"), "text/html", "é"),
+        (b"<meta charset=shift_jis><title>" + "日本".encode("shift_jis"), "text/html", "日本"),
+        (b"<title>\xff\xfe\x80</title>", "text/html; charset=utf-8", "\ufffd\ufffd\ufffd"),
+    ],
+)
+def test_pages_are_read_in_their_own_encoding(body, content_type, title):
+    assert parse(body, content_type).title == title
+
+
+def test_head_elements_keep_their_place_behind_a_byte_order_mark():
+    page = parse("\ufeff<title>t</title><base href=/b/><a href=x>")
+    assert page.links == ("http://h.test/b/x",)
+
+
+@given(
+    st.binary(max_size=300),
+    st.sampled_from(["", "text/html", "text/html; charset=utf-7", "text/html; charset=utf-16le"]),
+)
+def test_no_bytes_whatever_make_it_raise(body, content_type):
+    for raw in (body, b"<html><a href='" + body + b"'><title>" + body):
+        page = parse(raw, content_type)
+        assert all(link.isascii() for link in page.links)
+        page.title.encode("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("location", "target"),
+    [
+        ("/x", "http://h.test/x"),
+        ("y#f", "http://h.test/d/y"),
+        ("//evil.test", "http://evil.test/"),
+        ("\\\\evil.test", "http://evil.test/"),
+        ("http:/path", "http://h.test/path"),
+        ("https://h.test:443/", "https://h.test/"),
+        ("/caf\xc3\xa9", "http://h.test/caf%C3%A9"),
+        ("/caf\xe9", "http://h.test/caf%E9"),
+        ("http://b\xc3\xbccher.test/", "http://xn--bcher-kva.test/"),
+        ("", None),
+        ("  ", None),
+        ("file:///etc/passwd", None),
+        ("javascript:x", None),
+        ("data:,x", None),
+        ("view-source:http://h.test/", None),
+        ("http://[", None),
+        ("/" + "a" * 1_000_000, None),
+    ],
+)
+def test_a_location_leads_where_browsers_go_or_nowhere(location, target):
+    assert redirect_target(URL, location) == target
+
+
+@pytest.mark.parametrize(
+    ("value", "target"),
+    [
+        ("0;url=/x", "/x"),
+        ("0; URL = '/x y' junk", "/x%20y"),
+        ('5;url="/x"', "/x"),
+        ("5,/x", "/x"),
+        ("5 /x", "/x"),
+        ("0.5;url=/x", "/x"),
+        ("5", None),
+        ("5;", None),
+        ("url=/x", None),
+        ("0;url=javascript:x", None),
+    ],
+)
+def test_a_refresh_is_a_link_or_a_mere_reload(value, target):
+    found = refresh_target(URL, value)
+    assert (found and found.removeprefix("http://h.test")) == target
+
+
+def test_the_allocator_can_be_told_to_keep_memory():
+    import platform
+
+    assert keep_freed_memory() is (platform.libc_ver()[0] == "glibc")

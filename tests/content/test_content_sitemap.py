@@ -1,0 +1,107 @@
+"""Sitemaps in every form that sites serve, hostile ones included."""
+
+import gzip
+import time
+
+import pytest
+
+from crawler.content.sitemap import INFLATED_BYTES_MAX, URLS_MAX, SitemapUrl, parse_sitemap
+
+URL = "http://h.test/sitemap.xml"
+HEAD = '<?xml version="1.0"?><urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">'
+
+RSS = (
+    "<rss><channel><link>/no</link><item><title>t</title><link>http://h.test/a</link></item>"
+    "<item><link>/b</link><pubDate>x</pubDate></item></channel></rss>"
+)
+ATOM = (
+    "<feed><link href='/no'/><entry><link rel='self' href='/s'/><link href='/a'/></entry>"
+    "<entry><link rel='alternate' href='/b'/></entry></feed>"
+)
+
+
+def locs(text, url=URL):
+    return [entry.loc for entry in parse_sitemap(text.encode() if isinstance(text, str) else text, url).urls]
+
+
+def test_urls_come_with_date_and_priority():
+    found = parse_sitemap(
+        (HEAD + "<url><loc> http://h.test/a?x=1&amp;y=2 </loc><lastmod>2024-01-02</lastmod>"
+         "<priority>0.8</priority></url>"
+         "<url><priority>NaN</priority><loc><![CDATA[http://h.test/b]]></loc></url>"
+         "<url><loc>/c</loc><priority>7</priority></url></urlset>").encode(), URL)  # fmt: skip
+    assert found.urls == (
+        SitemapUrl(loc="http://h.test/a?x=1&y=2", lastmod="2024-01-02", priority=0.8),
+        SitemapUrl(loc="http://h.test/b"),
+        SitemapUrl(loc="http://h.test/c"),
+    )
+    assert found.sitemaps == ()
+
+
+def test_an_index_names_sitemaps_and_no_pages():
+    text = "<sitemapindex><sitemap><loc>http://h.test/1.xml</loc></sitemap><sitemap><loc>/2.xml.gz</loc></sitemap>"
+    found = parse_sitemap(text.encode(), URL)
+    assert found.sitemaps == ("http://h.test/1.xml", "http://h.test/2.xml.gz")
+    assert found.urls == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "http://h.test/a\r\n\nhttp://h.test/b\nnot a url\nftp://h.test/\n",
+        "\ufeffhttp://h.test/a\nhttp://h.test/b",
+        HEAD + "<url><loc>http://h.test/a</loc></url><url><loc>http://h.test/b</lo",
+        HEAD + "<url><loc>http://h.test/a</loc><url><loc>http://h.test/b</url>",
+        "<s:urlset><s:url><s:loc>http://h.test/a</s:loc></s:url><s:url><s:loc>http://h.test/b</s:loc></s:url>",
+        HEAD + "<!-- <url><loc>http://h.test/no</loc></url> --><url><loc>/a</loc></url><url><loc>/b</loc></url>",
+        HEAD + "<url><loc>/a</loc></url><url><loc>/b</loc></url><url><loc>/a</loc></url><url><loc></loc></url>",
+        RSS,
+        ATOM,
+    ],
+)
+def test_every_form_gives_its_pages(text):
+    assert locs(text) == ["http://h.test/a", "http://h.test/b"]
+    assert locs(gzip.compress(text.encode())) == ["http://h.test/a", "http://h.test/b"]
+    assert locs(text.removeprefix("\ufeff").encode("utf-16")) == ["http://h.test/a", "http://h.test/b"]
+
+
+def test_dates_of_feeds_are_kept():
+    assert (
+        parse_sitemap(b"<feed><entry><updated>2024</updated><link href='/a'/></entry>", URL).urls[0].lastmod == "2024"
+    )
+
+
+def test_a_torn_gzip_gives_what_was_whole():
+    body = gzip.compress((HEAD + "".join(f"<url><loc>/{n * n}</loc></url>" for n in range(5000))).encode())
+    assert 1000 < len(locs(body[: len(body) // 2])) < 5000
+    assert locs(b"\x1f\x8bjunk") == []
+
+
+def test_no_entity_is_expanded_and_no_file_is_read():
+    text = (
+        "<!DOCTYPE x [<!ENTITY e SYSTEM 'file:///etc/passwd'><!ENTITY a 'aaaa'><!ENTITY b '&a;&a;&a;'>]>"
+        "<urlset><url><loc>http://h.test/&e;</loc></url><url><loc>http://h.test/&b;</loc></url></urlset>"
+    )
+    assert locs(text) == ["http://h.test/&e;", "http://h.test/&b;"]
+
+
+def test_the_number_of_urls_and_the_inflated_size_are_bounded():
+    assert len(locs(HEAD + "".join(f"<url><loc>/{n}</loc></url>" for n in range(URLS_MAX + 1)))) == URLS_MAX
+    bomb = gzip.compress(b" " * (INFLATED_BYTES_MAX + 1000) + b"<urlset><url><loc>/late</loc></url>", 1)
+    assert locs(bomb) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["<url>" * 200_000, "<loc>" * 200_000, "<!--" * 200_000, "<link " * 200_000, "<feed>" + "<entry><link " * 50_000],
+)
+def test_hostile_files_cost_linear_time(text):
+    started = time.process_time()
+    parse_sitemap(text.encode(), URL)
+    assert time.process_time() - started < 3
+
+
+def test_a_web_page_is_no_sitemap():
+    assert locs("<!doctype html><p><a href=/x>http://h.test/no</a>") == []
+    assert locs(b"") == []
+    assert locs(bytes(range(256)) * 10) == []

@@ -1,0 +1,30 @@
+"""Visible text, link text and digests."""
+
+from crawler.content.digest import payload_digest
+from crawler.content.text import extract_links, extract_text
+
+
+def test_text_is_what_a_reader_sees_block_by_block():
+    body = (
+        b"<title>T</title><style>s{}</style><h1>Head  line</h1><p>One <b>bold</b>\nword<br>next"
+        b"<script>x()</script><noscript>no</noscript><ul><li>a<li>b</ul><template>t</template><!-- c -->"
+    )
+    assert extract_text(body, "utf-8") == "Head line\nOne bold word\nnext\na\nb"
+
+
+def test_text_is_read_in_the_given_encoding():
+    assert extract_text("<p>été".encode("cp1252"), "cp1252") == "été"
+    assert extract_text(b"", "utf-8") == ""
+    assert extract_text(b"<p>\xff", "utf-8") == "\ufffd"
+
+
+def test_links_come_with_their_text():
+    body = b"<base href=/b/><a href=x> One\n <i>two</i></a><a href=mailto:x>no</a><a href=x>again</a>"
+    assert extract_links("http://h.test/", body, "utf-8") == [
+        ("http://h.test/b/x", "One two"),
+        ("http://h.test/b/x", "again"),
+    ]
+
+
+def test_digests_are_spelled_as_archives_spell_them():
+    assert payload_digest(b"") == "sha1:3I42H3S6NNFQ2MSVX7XZKYAYSCX5QBYJ"
