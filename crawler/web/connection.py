@@ -17,7 +17,7 @@ from crawler.web.heads import complaint, repaired, split_head
 
 HEADERS_MAX = 256
 INTERIM_MAX = 20  # 1xx responses before the final one
-CHUNK_OVERHEAD_BYTES_MAX = 4 * 1024 * 1024  # sizes, extensions, trailers: a million one-byte chunks costs memory
+CHUNK_OVERHEAD_BYTES_MAX = 2 * 1024 * 1024  # sizes, extensions, trailers: each tiny chunk costs memory and time
 _NO_PAUSE_BYTES = 2**30  # the reader would pause the transport at twice this; our own limits stop earlier
 _STATUS_WITHOUT_BODY = frozenset((204, 205, 304))
 
