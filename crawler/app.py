@@ -18,6 +18,7 @@ from crawler.archive.index import IndexWriter
 from crawler.archive.recover import recover_open_files
 from crawler.archive.sessions import Life, SessionLock, is_abandoned, life_at, life_of, sessions
 from crawler.archive.warc import WarcWriter
+from crawler.content.allocator import keep_freed_memory
 from crawler.errors import UsageError
 from crawler.frontier.client import Engine, EngineInfo
 from crawler.frontier.crawls import CrawlRecord, Crawls
@@ -225,6 +226,7 @@ def member_of(crawl: OpenCrawl, node: str, *, state: str = "alive") -> Member:
 async def open_instance(crawl: OpenCrawl, *, node: str, until_finished: bool) -> AsyncIterator[Instance]:
     """An instance with its doors open; the files are closed at the end whatever happened."""
     settings = crawl.settings
+    keep_freed_memory()
     await asyncio.to_thread(recover_open_files, crawl.folder, lambda session: is_abandoned(crawl.folder, session))
     resolver = CachingResolver(settings.dns, allow_private=settings.fetch.allow_private)
     warc = WarcWriter(

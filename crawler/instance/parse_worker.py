@@ -9,6 +9,7 @@ import sys
 
 import msgspec
 
+from crawler.content.allocator import keep_freed_memory
 from crawler.content.page import parse_page
 
 HEAD = struct.Struct(">I")
@@ -18,6 +19,7 @@ CPU_S = 10
 
 def main() -> None:
     """Serve requests one by one."""
+    keep_freed_memory()
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     stdin, stdout = sys.stdin.buffer, sys.stdout.buffer
     while len(head := stdin.read(HEAD.size)) == HEAD.size:
