@@ -306,12 +306,10 @@ def _check_relations(settings: Settings) -> None:
         )
     if politeness.delay_s > politeness.delay_max_s:
         raise UsageError(
-            f"politeness.delay_s = {politeness.delay_s} is above "
-            f"politeness.delay_max_s = {politeness.delay_max_s}"
+            f"politeness.delay_s = {politeness.delay_s} is above politeness.delay_max_s = {politeness.delay_max_s}"
         )
     visibility, total = settings.frontier.visibility_timeout_s, settings.fetch.total_timeout_s
     if visibility < 2 * total:
         raise UsageError(
-            f"frontier.visibility_timeout_s = {visibility} must be at least twice "
-            f"fetch.total_timeout_s = {total}"
+            f"frontier.visibility_timeout_s = {visibility} must be at least twice fetch.total_timeout_s = {total}"
         )

@@ -141,9 +141,7 @@ def test_a_mistake_in_a_file_is_one_line_naming_the_key(tmp_path: Path, text: st
         ({"CRAWLER_POLITENESS_DELAY_S": "nan"}, ["politeness.delay_s = nan"]),
     ],
 )
-def test_a_mistake_in_the_environment_is_one_line_naming_the_key(
-    environment: dict[str, str], parts: list[str]
-) -> None:
+def test_a_mistake_in_the_environment_is_one_line_naming_the_key(environment: dict[str, str], parts: list[str]) -> None:
     assert_one_line(parts, environment=environment)
 
 

@@ -111,9 +111,7 @@ def started(folder: Path, url: str, arguments: list[str]) -> Iterator[Engine]:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
     try:
         engine = Engine(process, url)
-        wait_for(
-            lambda: answers(engine), f"the engine at {url}", lambda: log.read_text(errors="replace")[-500:]
-        )
+        wait_for(lambda: answers(engine), f"the engine at {url}", lambda: log.read_text(errors="replace")[-500:])
         yield engine
     finally:
         process.kill()
