@@ -8,7 +8,7 @@ import contextlib
 import secrets
 import socket
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -176,7 +176,7 @@ async def _open(
 
 
 def host_id() -> str:
-    """This machine and boot: where a lock file of the same id can be tried."""
+    """Machine and boot: where a lock file of the same id can be tried."""
     with contextlib.suppress(OSError):
         return f"{socket.gethostname()}/{Path('/proc/sys/kernel/random/boot_id').read_text().strip()}"
     return socket.gethostname()
@@ -188,7 +188,7 @@ def is_lock_free(member: Member) -> bool:
 
 
 async def choose_node(crawl: OpenCrawl, *, may_move: bool) -> str:
-    """This instance's node name: the one set, or the host's name with the first slot that is free.
+    """The node name of this instance: the one set, or the host's name with the first slot that is free.
 
     Without `may_move`, slot 0 is taken as it is: joining fails when somebody alive has it.
     """
@@ -252,11 +252,25 @@ async def open_instance(crawl: OpenCrawl, *, node: str, until_finished: bool) ->
                 warc=warc,
                 index=index,
                 is_lock_free=is_lock_free,
+                revive=_reviver(crawl),
             )
             yield Instance(parts, settings, until_finished=until_finished)
     finally:
         await resolver.close()
         await asyncio.to_thread(_close_files, warc, index)
+
+
+def _reviver(crawl: OpenCrawl) -> Callable[[], Awaitable[None]] | None:
+    """Starts the embedded engine again when it died; None for engines that are not ours."""
+    settings = crawl.settings.frontier
+    if settings.redis:
+        return None
+    embedded = EmbeddedEngine(crawl.folder.engine, binary=settings.engine)
+
+    async def revive() -> None:
+        await asyncio.to_thread(_ensure_engine, crawl.folder, embedded)
+
+    return revive
 
 
 def _close_files(warc: WarcWriter, index: IndexWriter) -> None:

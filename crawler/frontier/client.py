@@ -8,7 +8,7 @@ inside pipelines: a script that the engine did not know has not run.
 import asyncio
 import contextlib
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -77,8 +77,9 @@ class Engine:
     def __init__(self, url: str, *, call_timeout_s: float = 2.0) -> None:
         self.url = url
         self.run_id = ""
+        self.on_restart: Callable[[], None] = lambda: None  # told before any call reaches the restarted engine
         self._timeout_s = call_timeout_s
-        self._client: Any = _client_of(url, call_timeout_s)
+        self._client: Any = _client_of(url, call_timeout_s, self._on_connect)
         self.is_cluster = isinstance(self._client, RedisCluster)
 
     async def connect(self) -> EngineInfo:
@@ -92,6 +93,17 @@ class Engine:
     async def close(self) -> None:
         with contextlib.suppress(rex.RedisError, OSError):
             await self._client.aclose()
+
+    async def _on_connect(self, connection: Any) -> None:
+        """A new connection may lead to another engine than the last one: then the call that opened it must fail."""
+        await connection.on_connect()
+        await connection.send_command("INFO", "server")
+        found = re.search(rb"run_id:(\w+)", await connection.read_response())
+        run_id = found[1].decode() if found else ""
+        if self.run_id and run_id != self.run_id:
+            self.run_id = run_id
+            self.on_restart()
+            raise rex.ConnectionError("it was restarted")
 
     async def info(self) -> EngineInfo:
         """Ask the engine (in a cluster: all primaries; the run id is made of theirs)."""
@@ -221,7 +233,7 @@ def _is_per_node(raw: Any) -> bool:
     return bool(raw) and all(isinstance(value, dict) for value in raw.values())
 
 
-def _client_of(url: str, timeout_s: float) -> Any:
+def _client_of(url: str, timeout_s: float, on_connect: Callable[[Any], Awaitable[None]]) -> Any:
     """redis://, rediss://, unix://, redis+cluster://host:port[,host:port], redis+sentinel://host:port/service."""
     options: dict[str, Any] = {
         "socket_timeout": timeout_s,
@@ -232,13 +244,14 @@ def _client_of(url: str, timeout_s: float) -> Any:
     parts = urlsplit(url)
     try:
         if parts.scheme in ("redis", "rediss", "unix"):
-            client = aioredis.Redis.from_url(url, **options)
+            client = aioredis.Redis.from_url(url, redis_connect_func=on_connect, **options)
             client.connection_pool.max_connections = 64
             return client
         if parts.scheme in ("redis+cluster", "rediss+cluster"):
             plain = f"{parts.scheme.partition('+')[0]}://{parts.netloc.split(',')[0]}"
             return RedisCluster.from_url(plain, cluster_error_retry_attempts=3, **_cluster_options(options))
         if parts.scheme == "redis+sentinel":
+            options["redis_connect_func"] = on_connect
             return _sentinel_client(parts.netloc, parts.path, parse_qs(parts.query), options)
     except ValueError as error:
         raise UsageError(f"bad engine URL {url!r}: {error}") from None
@@ -255,7 +268,9 @@ def _sentinel_client(netloc: str, path: str, query: dict[str, list[str]], option
     service = path.strip("/") or "mymaster"
     sentinels = [(h.rpartition(":")[0] or h, int(h.rpartition(":")[2] or 26379)) for h in netloc.split(",")]
     password = query.get("password", [None])[0]
-    return Sentinel(sentinels, **options).master_for(service, password=password, **options)
+    own = {key: value for key, value in options.items() if key != "redis_connect_func"}
+    sentinel: Any = Sentinel(sentinels, **own)  # type: ignore[no-untyped-call]
+    return sentinel.master_for(service, password=password, **options)
 
 
 def _node_client(cluster: RedisCluster, timeout_s: float) -> Any:

@@ -24,6 +24,7 @@ from crawler.frontier.records import (
 from crawler.model import AckOutcome, AddOutcome, Candidate, Claim, CommitEntry
 
 ADD_ITEMS_MAX = 256  # per call: about 1 ms of the engine
+DRAIN_MAX = 1000  # entries per call
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,9 +188,7 @@ class Frontier:
 
     def refuse(self, fence: Fence, claim: Claim, reason: str) -> Call:
         """For `end`: a claimed URL that must not be fetched; counted by reason."""
-        return self._fenced(
-            "refuse", fence, pack((claim.fingerprint, claim.token, claim.queue, claim.domain, reason))
-        )
+        return self._fenced("refuse", fence, pack((claim.fingerprint, claim.token, claim.queue, claim.domain, reason)))
 
     async def end(self, calls: Sequence[Call]) -> list[AckOutcome | EngineError]:
         """Send endings that `retry`, `dead` and `refuse` made."""
@@ -202,11 +201,15 @@ class Frontier:
         call = self._fenced("give_back", fence, pack(packed))
         return _outcome(await self.engine.run(call.name, call.keys, *call.args))
 
-    async def drain(self, fence: Fence, entries: Sequence[CommitEntry]) -> AckOutcome:
-        """Clear commit entries that are on disk."""
-        keys = [f"{e.fingerprint}:{e.visit}" for e in entries]
-        call = self._fenced("drain", fence, *keys)
-        return _outcome(await self.engine.run(call.name, call.keys, *call.args))
+    async def drain(self, entries: Sequence[tuple[Fence, Sequence[CommitEntry]]]) -> None:
+        """Clear commit entries that are on disk; what a lost lease refuses is the next owner's to drain."""
+        calls = []
+        for fence, mine in entries:
+            keys = [f"{e.fingerprint}:{e.visit}" for e in mine]
+            calls += [self._fenced("drain", fence, *keys[i : i + DRAIN_MAX]) for i in range(0, len(keys), DRAIN_MAX)]
+        for reply in await self.engine.run_many(calls):
+            if isinstance(reply, EngineError):
+                raise reply
 
     async def undrained(self, partition: int) -> list[CommitEntry]:
         """Commit entries that a dead session left in the partition's log."""
@@ -237,15 +240,11 @@ class Frontier:
 
     async def reserve(self, partition: int, queue: str, *, now_ms: int) -> tuple[int, int]:
         """Ask for one request on a queue that others own: (wait in ms, 0 when granted; partition clock in ms)."""
-        reply = await self.engine.run(
-            "reserve", (self.keys.meta(partition),), queue, now_ms, self.default_delay_ms
-        )
+        reply = await self.engine.run("reserve", (self.keys.meta(partition),), queue, now_ms, self.default_delay_ms)
         return int(reply[0]), int(reply[1])
 
     def _fenced(self, name: str, fence: Fence, *args: Any) -> Call:
-        return Call(
-            name, (self.keys.meta(fence.partition),), (fence.session, fence.epoch, fence.now_ms, *args)
-        )
+        return Call(name, (self.keys.meta(fence.partition),), (fence.session, fence.epoch, fence.now_ms, *args))
 
 
 def _outcome(raw: Sequence[Any]) -> AckOutcome:

@@ -110,7 +110,8 @@ class Claimer:
         return True
 
     def _due_partitions(self) -> list[int]:
-        now_ms, room, found = monotonic_ms(), self._room(), []
+        now_ms, room = monotonic_ms(), self._room()
+        found: list[int] = []
         while self._heap and len(found) < min(PARTITIONS_PER_ROUND, room):
             at_ms, partition = self._heap[0]
             if self._due.get(partition) != at_ms:
@@ -178,7 +179,6 @@ class Claimer:
 
     async def _sweep(self) -> None:
         """Partitions that wait for nothing are looked at once a second: a hint may have been lost."""
-        self._bench.forget_idle()
         asleep = [p for p in self._ownership.held if p not in self._due]
         for partition in await self._frontier.awake(asleep):
             self.schedule(partition)

@@ -257,9 +257,7 @@ class FetchStage:
         self._d.bench.put_back(claim)
         return True
 
-    def _fail(
-        self, claim: Claim, kind: FailureKind, detail: str, settled: Settlement, retry_after_ms: int = 0
-    ) -> None:
+    def _fail(self, claim: Claim, kind: FailureKind, detail: str, settled: Settlement, retry_after_ms: int = 0) -> None:
         decision = decide(
             kind, attempts=claim.attempts + 1, settings=self._settings.retry, retry_after_ms=retry_after_ms
         )

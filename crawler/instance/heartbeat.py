@@ -26,6 +26,7 @@ class BeatState:
 
     sent_ms: int | None = None
     lapses: int = 0
+    failed: bool = False
 
 
 class Heartbeat:
@@ -72,6 +73,11 @@ class Heartbeat:
         """The join counts as the first beat."""
         self._state.sent_ms = sent_ms
 
+    @property
+    def is_unanswered(self) -> bool:
+        """Did the last beat fail?"""
+        return self._state.failed
+
     async def run(self) -> None:
         """Beat until cancelled."""
         while True:
@@ -90,13 +96,14 @@ class Heartbeat:
             if not known:
                 await self._members.join(self.member)
         except EngineError as error:
+            self._state.failed = True
             log.warning("heartbeat.unanswered", extra={"error": str(error)})
             return
         self._answered(sent_ms, known=known)
 
     def _answered(self, sent_ms: int, *, known: bool) -> None:
         state, before = self._state, self._state.sent_ms
-        state.sent_ms = sent_ms
+        state.sent_ms, state.failed = sent_ms, False
         late = before is not None and self._clock_ms() - before >= self._stop_ms
         if late or not known:
             state.lapses += 1

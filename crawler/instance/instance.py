@@ -18,20 +18,22 @@ from crawler.frontier.frontier import Frontier
 from crawler.frontier.keys import Keys
 from crawler.frontier.leases import Leases
 from crawler.frontier.members import Member, Members
+from crawler.instance.acking import AckStage
+from crawler.instance.archiving import ArchiveStage
 from crawler.instance.claimer import Claimer
-from crawler.instance.clock import monotonic_ms
-from crawler.instance.committing import Committer, Sinks
+from crawler.instance.committing import Committer, Stages
 from crawler.instance.fetching import Doors, FetchStage
+from crawler.instance.finishing import FinishWatcher
 from crawler.instance.heartbeat import Heartbeat
+from crawler.instance.joining import join
 from crawler.instance.ownership import Ownership
 from crawler.instance.parsing import PageParser
 from crawler.instance.reserving import Reserver
 from crawler.instance.robots import RobotsCache
-from crawler.instance.routing import Router
+from crawler.instance.routing import Router, RouteStage
 from crawler.instance.state import Flow, RecentUrls
 from crawler.instance.workbench import Workbench
 from crawler.model import Claim
-from crawler.rules.finish import Pass, is_finished
 from crawler.rules.scope import ScopeRules
 from crawler.settings import Settings
 from crawler.web.fetcher import Fetcher
@@ -39,9 +41,8 @@ from crawler.web.fetcher import Fetcher
 log = logging.getLogger(__name__)
 
 ENGINE_PAUSE_S = 0.2
-PASS_PAUSE_S = 0.05
-IDLE_POLL_S = 0.05
 LEAVE_TIMEOUT_S = 10.0
+WAIT_IN_HAND_MS = 30_000  # a claim whose turn is further off than this is given back
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +61,7 @@ class Parts:
     warc: WarcWriter
     index: IndexWriter
     is_lock_free: Callable[[Member], bool]
+    revive: Callable[[], Awaitable[None]] | None = None  # start the embedded engine again after it died
 
 
 class Instance:
@@ -76,10 +78,11 @@ class Instance:
             pages_max=settings.crawl.pages_max,
             on_recover=self._recover,
         )
-        self._quiet = asyncio.Event()
         self._stop = asyncio.Event()
         self._recovering: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self.stopped_because = ""
+        parts.frontier.engine.on_restart = self._recover
         self._build()
 
     def _build(self) -> None:
@@ -100,11 +103,12 @@ class Instance:
         self.parser = PageParser(s)
         reserver = Reserver(p.frontier, self.router)
         robots = RobotsCache(p.frontier, p.fetcher, s, reserve=reserver.reserve)
-        sinks = Sinks(p.frontier, self.ownership, self.claimer, self.router, self.flow, p.warc, p.index, p.crawls)
-        self.committer = Committer(sinks, s, node=p.member.node, is_quiet=self._quiet)
-        doors = Doors(
-            p.frontier, self.ownership, self.heartbeat, self.bench, p.fetcher, robots, self.parser, self.flow
-        )
+        self.archive = ArchiveStage(p.frontier, self.ownership, p.warc, p.index, s.archive)
+        route = RouteStage(p.frontier, p.crawls, self.router, self.ownership, self.claimer)
+        acks = AckStage(p.frontier, self.ownership)
+        stages = Stages(self.archive, route, acks, self.ownership, self.claimer, self.flow)
+        self.committer = Committer(stages, s.archive, node=p.member.node, session=p.member.session)
+        doors = Doors(p.frontier, self.ownership, self.heartbeat, self.bench, p.fetcher, robots, self.parser, self.flow)
         self.fetching = FetchStage(doors, s, deliver=self.committer.deliver)
         self.heartbeat.describe_with(lambda: (len(self.ownership.held), self.bench.active))
 
@@ -120,14 +124,14 @@ class Instance:
 
     def is_idle(self, partition: int) -> bool:
         waiting = sum(1 for _ in self.bench.waiting_in(partition))
-        return self.flow.outstanding_of[partition] <= waiting and not self.committer.has_undrained(partition)
+        return self.flow.outstanding_of[partition] <= waiting and not self.archive.has_undrained(partition)
 
     def lost(self, partitions: Iterable[int]) -> None:
         gone = list(partitions)
         self.claimer.forget(gone)
         for claim in self.bench.remove(gone):
             self.flow.ended(claim.partition)
-        self.committer.forget(gone)
+        self.archive.forget(gone)
 
     async def give_back(self, partition: int) -> None:
         await self._give_back(self.bench.remove([partition]))
@@ -147,7 +151,7 @@ class Instance:
 
     async def _adopt_log(self, partition: int) -> None:
         try:
-            await self.committer.adopt_log(partition)
+            await self.archive.adopt(partition)
         except EngineError:
             self.ownership.fenced(partition)  # acquired anew, and tried again
 
@@ -156,19 +160,16 @@ class Instance:
 
     def _recover(self) -> None:
         """The engine was restarted or fell back: forget what we believe it has, and acquire everything anew."""
-        if self._recovering is None or self._recovering.done():
-            self._recovering = self._spawn(self._recover_now())
-
-    async def _recover_now(self) -> None:
         log.warning("engine.restarted")
         self.flow.recent.clear()
         self.ownership.lapse()
-        while True:
-            try:
-                await self._p.frontier.engine.refresh_run_id()
-                return
-            except EngineError:
-                await asyncio.sleep(ENGINE_PAUSE_S)
+        if self._recovering is None or self._recovering.done():
+            self._recovering = self._spawn(self._learn_run_id())
+
+    async def _learn_run_id(self) -> None:
+        """Leases are acquired anew under the engine's run id as it is now."""
+        with contextlib.suppress(EngineError):
+            await self._p.frontier.engine.refresh_run_id()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
@@ -179,8 +180,8 @@ class Instance:
 
     async def run(self) -> None:
         """Join, crawl, leave. Raises CrawlerError when the instance could not go on; nothing is lost then."""
-        self._tasks: list[asyncio.Task[None]] = []
-        await self._join()
+        p, self._tasks = self._p, []
+        self.heartbeat.joined(await join(p.members, p.member, p.is_lock_free, self._settings.membership))
         self.fetching.start()
         duties = [
             self.heartbeat.run(),
@@ -191,6 +192,8 @@ class Instance:
             self._watch_quiet(),
             self._listen(),
             self._follow_shared(),
+            self._return_stale(),
+            self._keep_engine(),
         ]
         running = [self._spawn(duty) for duty in duties]
         try:
@@ -198,34 +201,11 @@ class Instance:
         finally:
             await self._shut_down(running)
 
-    async def _join(self) -> None:
-        sent_ms = monotonic_ms()
-        holder = await self._p.members.holder_of(self._p.member.node)
-        await self._p.members.join(self._p.member, instead_of=await self._dead_holder(holder))
-        self.heartbeat.joined(sent_ms)
-
-    async def _dead_holder(self, holder: str) -> str:
-        """The session that had our node's name, once it is sure to be dead; join refuses when it is not."""
-        if not holder:
-            return ""
-        before = (await self._p.members.read()).get(holder)
-        if before is None or self._p.is_lock_free(before):
-            return holder
-        deadline_ms = monotonic_ms() + int(self._settings.membership.dead_s * 1000)
-        while monotonic_ms() < deadline_ms:
-            await asyncio.sleep(self._settings.membership.read_s)
-            now = (await self._p.members.read()).get(holder)
-            if now is None or self._p.is_lock_free(now):
-                return holder
-            if now.counter != before.counter:
-                return ""
-        return holder
-
     async def _until_ended(self, running: list[asyncio.Task[None]]) -> None:
         stop = asyncio.create_task(self._stop.wait())
         ends: list[asyncio.Task[Any]] = [stop]
         if self._until_finished:
-            ends.append(asyncio.create_task(self._wait_finished()))
+            ends.append(asyncio.create_task(self._finish()))
         limit_s = self._settings.crawl.time_max_s or None
         try:
             done, _ = await asyncio.wait(
@@ -240,6 +220,15 @@ class Instance:
             for end in ends:
                 end.cancel()
             await asyncio.gather(*ends, return_exceptions=True)
+
+    async def _finish(self) -> None:
+        p = self._p
+        watcher = FinishWatcher(p.crawls, p.members, p.frontier.engine, self.archive, partitions=p.record.partitions)
+        self.stopped_because = await watcher.wait(
+            is_locally_quiet=lambda: not self.flow.outstanding and not self.committer.in_hand,
+            is_limit_reached=lambda: self.flow.is_page_limit_reached,
+            alive=lambda: self.ownership.alive,
+        )
 
     def stop(self) -> None:
         """Stop claiming, finish what is in flight, give the rest back, release, leave."""
@@ -279,7 +268,7 @@ class Instance:
             await self._give_back(waiting)
         else:
             await self.committer.flush()
-            await self.committer.drain()
+            await self.archive.drain()
 
     async def _let_go(self) -> None:
         async with asyncio.timeout(LEAVE_TIMEOUT_S):
@@ -293,10 +282,28 @@ class Instance:
         """Tell the committer when no request is running: then there is nothing to wait for with a group."""
         while True:
             if self.bench.active == 0:
-                self._quiet.set()
+                self.committer.is_quiet.set()
             else:
-                self._quiet.clear()
+                self.committer.is_quiet.clear()
             await asyncio.sleep(0.01)
+
+    async def _return_stale(self) -> None:
+        """Claims whose turn is far off go back: their queue was told to wait, or the instance is overloaded."""
+        half_ms = int(self._settings.frontier.visibility_timeout_s * 500)
+        while True:
+            await asyncio.sleep(1.0)
+            self.bench.forget_idle()
+            await self._give_back(self.bench.take_stale(wait_max_ms=WAIT_IN_HAND_MS, age_max_ms=half_ms))
+
+    async def _keep_engine(self) -> None:
+        """An embedded engine that was killed is started again by whoever notices first."""
+        while self._p.revive is not None:
+            await asyncio.sleep(self._settings.membership.beat_s)
+            if self.heartbeat.is_unanswered:
+                try:
+                    await self._p.revive()
+                except CrawlerError as error:
+                    log.warning("engine.not_revived", extra={"error": str(error)})
 
     async def _listen(self) -> None:
         """Hints of others that woke a queue of ours. A lost one costs a sweep."""
@@ -325,39 +332,3 @@ class Instance:
         self._record, self._roots = await self._p.crawls.shared()
         self.router.scope = ScopeRules.of(self._record.scope, self._roots)
         self.flow.recent.clear()  # what was out of scope may be in now
-
-    async def _wait_finished(self) -> None:
-        """Return when the crawl is finished or its page limit is reached."""
-        passes: list[Pass] = []
-        while True:
-            if self.flow.is_page_limit_reached:
-                self.stopped_because = "pages"
-                return
-            if not self._is_locally_quiet():
-                passes.clear()
-                await asyncio.sleep(IDLE_POLL_S)
-                continue
-            try:
-                passes = [*passes[-1:], await self._pass()]
-            except EngineError:
-                passes.clear()
-            if is_finished(passes):
-                self.stopped_because = "finished"
-                return
-            await asyncio.sleep(PASS_PAUSE_S if passes and passes[-1].is_quiet else 4 * PASS_PAUSE_S)
-
-    def _is_locally_quiet(self) -> bool:
-        return not self.flow.outstanding and not self.committer.in_hand
-
-    async def _pass(self) -> Pass:
-        await self.committer.drain()
-        counts = await self._p.crawls.counts(self._record.partitions)
-        members = await self._p.members.read()
-        return Pass(
-            engine_run_id=self._p.frontier.engine.run_id,
-            counts=tuple((c.added, c.done, c.log_entries) for c in counts),
-            streams_open=any(m.state == "seeding" and m.session in self.ownership.alive for m in members.values()),
-        )
-
-
-Duty = Callable[[], Awaitable[None]]

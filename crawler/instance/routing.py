@@ -1,11 +1,19 @@
-"""From links to candidates: scope, depth, score, partition. No I/O: the committer sends them where they belong."""
+"""Stage five: from links to candidates (scope, depth, score, partition), and to the partitions that own them."""
 
-from collections import Counter
-from collections.abc import Iterable
-from functools import lru_cache
+import asyncio
+import logging
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import lru_cache, partial
+from typing import TypeVar
 
-from crawler.frontier.crawls import CrawlRecord
+from crawler.errors import EngineError
+from crawler.frontier.crawls import CrawlRecord, Crawls
+from crawler.frontier.frontier import AddReply, Frontier
+from crawler.instance.claimer import Claimer
 from crawler.instance.clock import wall_s
+from crawler.instance.outcome import Committable
+from crawler.instance.ownership import Ownership
 from crawler.instance.state import RecentUrls
 from crawler.model import Candidate, Claim, Refusal
 from crawler.rules.domains import registrable_domain
@@ -13,6 +21,13 @@ from crawler.rules.fingerprint import fingerprint, partition_of
 from crawler.rules.priority import default_priority, score
 from crawler.rules.scope import ScopeRules
 from crawler.rules.urls import authority_of, host_of
+
+log = logging.getLogger(__name__)
+
+ACK_ITEMS_MAX = 256  # out-links that one ack may add; more go through add
+ENGINE_PAUSE_S = 0.2
+
+Answer = TypeVar("Answer")
 
 
 class Router:
@@ -82,3 +97,88 @@ class Router:
             refused[verdict.refusal or Refusal.SCOPE] += 1
             return None
         return self.candidate(target, depth=claim.depth, redirects=claim.redirects + 1, seed=claim.seed)
+
+
+class RouteStage:
+    """Stage five: the out-links of a group go to the partitions that own them, before their parents are acked."""
+
+    def __init__(
+        self, frontier: Frontier, crawls: Crawls, router: Router, ownership: Ownership, claimer: Claimer
+    ) -> None:
+        self._frontier = frontier
+        self._crawls = crawls
+        self.router = router
+        self._ownership = ownership
+        self._claimer = claimer
+
+    async def route(self, group: Sequence[Committable]) -> list[list[Candidate]]:
+        """Add what belongs to other partitions; per page, what is left for its own ack."""
+        await self._open_scope(group)
+        own: list[list[Candidate]] = []
+        away: defaultdict[int, list[Candidate]] = defaultdict(list)
+        taken: set[str] = set()
+        for outcome in group:
+            mine: list[Candidate] = []
+            for candidate in self._candidates(outcome):
+                if candidate.url in taken:
+                    continue
+                taken.add(candidate.url)
+                if candidate.partition == outcome.claim.partition and len(mine) < ACK_ITEMS_MAX:
+                    mine.append(candidate)
+                else:
+                    away[candidate.partition].append(candidate)
+            own.append(mine)
+        await self._add(dict(away))
+        return own
+
+    def _candidates(self, outcome: Committable) -> list[Candidate]:
+        claim, page = outcome.claim, outcome.page
+        found = self.router.links(claim, page.links, outcome.refused) if page.links else []
+        if outcome.redirect_to:
+            target = self.router.redirect(claim, outcome.redirect_to, outcome.refused)
+            if target is not None:
+                found.append(target)
+        return found
+
+    async def _open_scope(self, group: Sequence[Committable]) -> None:
+        """What a seed redirects to belongs to the crawl, as the seed did."""
+        scope = self.router.scope
+        targets = [o.redirect_to for o in group if o.claim.seed and o.redirect_to and not scope.allows(o.redirect_to)]
+        if targets:
+            roots = {scope.root_of(target) for target in targets}
+            await until_answered(partial(self._crawls.add_roots, roots))
+            self.router.scope = scope.with_roots(roots)
+
+    async def _add(self, away: dict[int, list[Candidate]]) -> None:
+        """Add until every partition has taken its URLs: the acks of their parents wait for this."""
+        while away:
+            asked = away
+            replies = await until_answered(partial(self._frontier.add, asked))
+            away = {}
+            for partition, candidates in asked.items():
+                reply = replies[partition]
+                if isinstance(reply, AddReply):
+                    self.added(partition, candidates, reply.woken)
+                else:
+                    away[partition] = candidates
+                    log.warning("route.refused", extra={"partition": partition, "error": str(reply)})
+            if away:
+                await asyncio.sleep(ENGINE_PAUSE_S)
+
+    def added(self, partition: int, candidates: Sequence[Candidate], woken: int) -> None:
+        """These stand in the frontier now."""
+        recent = self.router.recent
+        for candidate in candidates:
+            recent.add(candidate.url, candidate.depth)
+        if woken and self._ownership.is_open(partition):
+            self._claimer.schedule(partition)
+
+
+async def until_answered(call: Callable[[], Awaitable[Answer]]) -> Answer:
+    """Repeat an idempotent call until the engine answers."""
+    while True:
+        try:
+            return await call()
+        except EngineError as error:
+            log.warning("route.engine_error", extra={"error": str(error)})
+            await asyncio.sleep(ENGINE_PAUSE_S)

@@ -25,6 +25,7 @@ class Lane:
     active: int = 0
     waiting: deque[Claim] = field(default_factory=deque)
     armed: bool = False  # stands in the heap
+    since_ms: int = 0  # when the oldest waiting claim may have come
 
 
 class Workbench:
@@ -46,15 +47,17 @@ class Workbench:
         lane = self._lane(batch.queue)
         if batch.delay_ms >= 0:
             lane.delay_ms = batch.delay_ms
+        if not lane.waiting:
+            lane.since_ms = monotonic_ms()
         lane.waiting.extend(batch.claims)
         self.waiting += len(batch.claims)
         self._arm(lane)
         self._wake()
 
-    def put_back(self, claim: Claim, *, front: bool = True) -> None:
+    def put_back(self, claim: Claim) -> None:
         """A claim that was taken but not fetched goes to the head of its lane."""
         lane = self._lane(claim.queue)
-        lane.waiting.appendleft(claim) if front else lane.waiting.append(claim)
+        lane.waiting.appendleft(claim)
         self.waiting += 1
         self._arm(lane)
         self._wake()
@@ -163,6 +166,17 @@ class Workbench:
         """The waiting claims of a partition."""
         return (c for lane in self._lanes.values() for c in lane.waiting if c.partition == partition)
 
+    def take_stale(self, *, wait_max_ms: int, age_max_ms: int) -> list[Claim]:
+        """Take out claims whose turn is further off than `wait_max_ms`, and those that have waited too long."""
+        now_ms = monotonic_ms()
+        stale: list[Claim] = []
+        for lane in self._lanes.values():
+            if lane.waiting and (lane.next_ms - now_ms > wait_max_ms or now_ms - lane.since_ms > age_max_ms):
+                stale.extend(lane.waiting)
+                lane.waiting.clear()
+        self.waiting -= len(stale)
+        return stale
+
     def remove_all(self) -> list[Claim]:
         """Take out every waiting claim."""
         return self.remove({c.partition for lane in self._lanes.values() for c in lane.waiting})
@@ -170,6 +184,6 @@ class Workbench:
     def forget_idle(self) -> None:
         """Drop lanes without claims whose time has passed: memory stays bounded by what is in hand."""
         now_ms = monotonic_ms()
-        idle = [q for q, l in self._lanes.items() if not l.waiting and not l.active and l.next_ms <= now_ms]
+        idle = [q for q, n in self._lanes.items() if not n.waiting and not n.active and n.next_ms <= now_ms]
         for queue in idle:
             del self._lanes[queue]

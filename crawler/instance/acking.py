@@ -1,0 +1,105 @@
+"""Stage six: the ends of claims. Each is repeated until it has an answer: repeating one is safe, guessing is not."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+from crawler.errors import EngineError
+from crawler.frontier.client import Call
+from crawler.frontier.frontier import Ack, AckReply, Frontier
+from crawler.frontier.records import DeadLetter
+from crawler.instance.clock import wall_s
+from crawler.instance.outcome import Failed, Refused
+from crawler.instance.ownership import Ownership
+from crawler.model import AckOutcome, Claim
+
+log = logging.getLogger(__name__)
+
+ENGINE_PAUSE_S = 0.2
+
+
+class AckStage:
+    """Sends acks, retries, dead letters and refusals."""
+
+    def __init__(self, frontier: Frontier, ownership: Ownership) -> None:
+        self._frontier = frontier
+        self._ownership = ownership
+
+    def is_ours(self, claim: Claim) -> bool:
+        """Does the lease under which this claim was handed out still hold?"""
+        held = self._ownership.held.get(claim.partition)
+        return held is not None and held.epoch == claim.epoch
+
+    async def ack(self, acks: Sequence[Ack]) -> list[AckReply | None]:
+        """Commit; None stands for an ack that was given up because its lease is gone."""
+        answers: dict[int, AckReply | None] = {}
+        while missing := [i for i in range(len(acks)) if i not in answers]:
+            asked = [i for i in missing if self.is_ours(acks[i].claim)]
+            answers |= dict.fromkeys(set(missing).difference(asked))
+            for i, reply in zip(asked, await self._answers([acks[i] for i in asked]), strict=True):
+                if isinstance(reply, AckReply):
+                    answers[i] = reply
+            if len(answers) < len(acks):
+                await asyncio.sleep(ENGINE_PAUSE_S)
+        return [answers[i] for i in range(len(acks))]
+
+    async def _answers(self, acks: Sequence[Ack]) -> Sequence[AckReply | EngineError]:
+        try:
+            replies = await self._frontier.ack(acks)
+        except EngineError as error:
+            replies = [error] * len(acks)
+        _log_errors("ack.engine_error", replies)
+        return replies
+
+    async def end(
+        self, ended: Sequence[Failed | Refused], answered: Callable[[Failed | Refused, AckOutcome], None]
+    ) -> None:
+        """Send retries, dead letters and refusals; `answered` hears of each that the engine took or fenced."""
+        left = list(ended)
+        while left:
+            asked = [o for o in left if self.is_ours(o.claim)]
+            try:
+                replies = await self._frontier.end([self._call(o) for o in asked])
+            except EngineError as error:
+                replies = [error] * len(asked)
+            _log_errors("end.engine_error", replies)
+            left = []
+            for outcome, reply in zip(asked, replies, strict=True):
+                if isinstance(reply, EngineError):
+                    left.append(outcome)
+                else:
+                    answered(outcome, reply)
+            if left:
+                await asyncio.sleep(ENGINE_PAUSE_S)
+
+    def _call(self, outcome: Failed | Refused) -> Call:
+        claim, frontier = outcome.claim, self._frontier
+        fence = self._ownership.fence_of(claim.partition)
+        assert fence is not None, "asked for claims of held partitions only"
+        if isinstance(outcome, Refused):
+            return frontier.refuse(fence, claim, outcome.reason)
+        if outcome.retry_in_ms >= 0:
+            due_ms = fence.now_ms + outcome.retry_in_ms
+            return frontier.retry(fence, claim, outcome.settlement, due_ms=due_ms, kind=outcome.kind)
+        return frontier.dead(fence, claim, outcome.settlement, _letter(outcome))
+
+
+def _letter(outcome: Failed) -> DeadLetter:
+    claim = outcome.claim
+    return DeadLetter(
+        url=claim.url,
+        queue=claim.queue,
+        domain=claim.domain,
+        depth=claim.depth,
+        reason=outcome.kind,
+        detail=outcome.detail[:500],
+        attempts=claim.attempts + 1,
+        failed_at=wall_s(),
+        seed=claim.seed,
+    )
+
+
+def _log_errors(event: str, replies: Sequence[object]) -> None:
+    errors = {str(reply) for reply in replies if isinstance(reply, EngineError)}
+    if errors:
+        log.warning(event, extra={"errors": sorted(errors)[:3]})

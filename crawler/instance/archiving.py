@@ -1,0 +1,91 @@
+"""Stage four: records to disk before anything is acked, index lines to disk before the engine forgets a commit.
+
+What a dead session committed and did not index is indexed by the next owner of the partition.
+"""
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from crawler.archive.index import IndexWriter
+from crawler.archive.warc import WarcWriter
+from crawler.content.digest import payload_digest
+from crawler.errors import EngineError
+from crawler.frontier.frontier import Frontier
+from crawler.instance.clock import monotonic_ms
+from crawler.instance.outcome import Committable
+from crawler.instance.ownership import Ownership
+from crawler.model import CommitEntry, WarcLocation
+from crawler.settings import ArchiveSettings
+
+log = logging.getLogger(__name__)
+
+DRAIN_EVERY_MS = 500
+
+Placed = tuple[WarcLocation | None, str]
+
+
+class ArchiveStage:
+    """WARC records, index lines, and the drain of the engine's log."""
+
+    def __init__(
+        self, frontier: Frontier, ownership: Ownership, warc: WarcWriter, index: IndexWriter, settings: ArchiveSettings
+    ) -> None:
+        self._frontier = frontier
+        self._ownership = ownership
+        self._warc = warc
+        self._index = index
+        self._writes_warc = settings.warc
+        self._undrained: defaultdict[int, list[CommitEntry]] = defaultdict(list)
+        self._drained_ms = 0
+
+    async def store(self, group: Sequence[Committable]) -> list[Placed]:
+        """Records of a group, on disk when this returns: where each lies, and its payload digest. ArchiveError."""
+        if not self._writes_warc:
+            return [(None, payload_digest(outcome.response.raw_body)) for outcome in group]
+        placed: list[Placed] = [self._warc.add(outcome.response) for outcome in group]
+        await asyncio.to_thread(self._warc.sync)
+        return placed
+
+    def committed(self, partition: int, entry: CommitEntry) -> None:
+        """Index a commit; it leaves the engine's log with the next drain."""
+        self._index.add(entry)
+        self._undrained[partition].append(entry)
+
+    async def adopt(self, partition: int) -> None:
+        """Index what an earlier owner had committed in this partition and not yet indexed."""
+        for entry in await self._frontier.undrained(partition):
+            self.committed(partition, entry)
+
+    @property
+    def wants_drain(self) -> bool:
+        return bool(self._undrained)
+
+    @property
+    def is_drain_due(self) -> bool:
+        return bool(self._undrained) and monotonic_ms() - self._drained_ms >= DRAIN_EVERY_MS
+
+    def has_undrained(self, partition: int) -> bool:
+        """Do commits of this partition still stand in the engine's log by our doing?"""
+        return partition in self._undrained
+
+    def forget(self, partitions: Iterable[int]) -> None:
+        """These partitions are not ours: their new owners drain their logs."""
+        for partition in partitions:
+            self._undrained.pop(partition, None)
+
+    async def drain(self) -> None:
+        """Sync the index, then clear what it holds from the engine. Raises ArchiveError."""
+        self._drained_ms = monotonic_ms()
+        undrained, self._undrained = self._undrained, defaultdict(list)
+        if not undrained:
+            return
+        await asyncio.to_thread(self._index.sync)
+        fenced = [(fence, entries) for p, entries in undrained.items() if (fence := self._ownership.fence_of(p))]
+        try:
+            await self._frontier.drain(fenced)
+        except EngineError as error:
+            log.warning("drain.engine_error", extra={"error": str(error)})
+            for fence, entries in fenced:
+                self._undrained[fence.partition].extend(entries)

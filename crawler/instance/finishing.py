@@ -1,0 +1,62 @@
+"""Is there nothing left anywhere? Asked when this instance has nothing to do; judged by rules/finish.py."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from crawler.errors import EngineError
+from crawler.frontier.client import Engine
+from crawler.frontier.crawls import Crawls
+from crawler.frontier.members import Member, Members
+from crawler.instance.archiving import ArchiveStage
+from crawler.rules.finish import Pass, is_finished
+
+BUSY_PAUSE_S = 0.05
+QUIET_PAUSE_S = 0.05  # between the two passes that prove the end
+PENDING_PAUSE_S = 0.2  # others work, or URLs wait for their time
+
+
+class FinishWatcher:
+    """Reads the counters of all partitions in passes."""
+
+    def __init__(
+        self, crawls: Crawls, members: Members, engine: Engine, archive: ArchiveStage, *, partitions: int
+    ) -> None:
+        self._crawls = crawls
+        self._members = members
+        self._engine = engine
+        self._archive = archive
+        self._partitions = partitions
+
+    async def wait(
+        self,
+        *,
+        is_locally_quiet: Callable[[], bool],
+        is_limit_reached: Callable[[], bool],
+        alive: Callable[[], Mapping[str, Member]],
+    ) -> str:
+        """Return "finished", or "pages" when the page limit is reached."""
+        passes: list[Pass] = []
+        while True:
+            if is_limit_reached():
+                return "pages"
+            if not is_locally_quiet():
+                passes.clear()
+                await asyncio.sleep(BUSY_PAUSE_S)
+                continue
+            try:
+                passes = [*passes[-1:], await self._pass(alive)]
+            except EngineError:
+                passes.clear()
+            if is_finished(passes):
+                return "finished"
+            await asyncio.sleep(QUIET_PAUSE_S if passes and passes[-1].is_quiet else PENDING_PAUSE_S)
+
+    async def _pass(self, alive: Callable[[], Mapping[str, Member]]) -> Pass:
+        await self._archive.drain()
+        counts = await self._crawls.counts(self._partitions)
+        members = await self._members.read()
+        return Pass(
+            engine_run_id=self._engine.run_id,
+            counts=tuple((c.added, c.done, c.log_entries) for c in counts),
+            streams_open=any(m.state == "seeding" and m.session in alive() for m in members.values()),
+        )

@@ -1,0 +1,40 @@
+"""Entering the member list: a node's name belongs to one living session at a time."""
+
+import asyncio
+from collections.abc import Callable
+
+from crawler.frontier.members import Member, Members
+from crawler.instance.clock import monotonic_ms
+from crawler.settings import MembershipSettings
+
+
+async def join(
+    members: Members, member: Member, is_lock_free: Callable[[Member], bool], settings: MembershipSettings
+) -> int:
+    """Join under the member's node name; when the call was sent (monotonic ms), which counts as the first beat.
+
+    Raises ConflictError when another living session has the name. One that may be dead is watched for `dead_s`.
+    """
+    holder = await members.holder_of(member.node)
+    dead = await _dead_holder(members, holder, is_lock_free, settings) if holder else ""
+    sent_ms = monotonic_ms()
+    await members.join(member, instead_of=dead)
+    return sent_ms
+
+
+async def _dead_holder(
+    members: Members, holder: str, is_lock_free: Callable[[Member], bool], settings: MembershipSettings
+) -> str:
+    """The session that has the name, once it is sure to be dead; '' while it lives."""
+    first = (await members.read()).get(holder)
+    if first is None or is_lock_free(first):
+        return holder
+    deadline_ms = monotonic_ms() + int(settings.dead_s * 1000)
+    while monotonic_ms() < deadline_ms:
+        await asyncio.sleep(settings.read_s)
+        now = (await members.read()).get(holder)
+        if now is None or is_lock_free(now):
+            return holder
+        if now.counter != first.counter:
+            return ""
+    return holder
