@@ -28,7 +28,8 @@ from crawler.frontier.keys import Keys
 from crawler.frontier.leases import Leases
 from crawler.frontier.members import Member, Members
 from crawler.frontier.stats import Stats
-from crawler.instance.instance import Instance, Parts
+from crawler.instance.instance import Instance
+from crawler.instance.parts import Parts
 from crawler.instance.routing import Router
 from crawler.instance.seeding import Seeder
 from crawler.instance.state import RecentUrls

@@ -6,18 +6,11 @@ Knows how the parts follow each other; what each does stands in its own file.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from dataclasses import dataclass
+from collections.abc import Coroutine, Iterable
 from typing import Any
 
-from crawler.archive.index import IndexWriter
-from crawler.archive.warc import WarcWriter
 from crawler.errors import CrawlerError, EngineError
-from crawler.frontier.crawls import CrawlRecord, Crawls
-from crawler.frontier.frontier import Frontier
 from crawler.frontier.keys import Keys
-from crawler.frontier.leases import Leases
-from crawler.frontier.members import Member, Members
 from crawler.instance.acking import AckStage
 from crawler.instance.archiving import ArchiveStage
 from crawler.instance.claimer import Claimer
@@ -28,6 +21,7 @@ from crawler.instance.heartbeat import Heartbeat
 from crawler.instance.joining import join
 from crawler.instance.ownership import Ownership
 from crawler.instance.parsing import PageParser
+from crawler.instance.parts import Parts
 from crawler.instance.reserving import Reserver
 from crawler.instance.robots import RobotsCache
 from crawler.instance.routing import Router, RouteStage
@@ -36,32 +30,12 @@ from crawler.instance.workbench import Workbench
 from crawler.model import Claim
 from crawler.rules.scope import ScopeRules
 from crawler.settings import Settings
-from crawler.web.fetcher import Fetcher
 
 log = logging.getLogger(__name__)
 
 ENGINE_PAUSE_S = 0.2
 LEAVE_TIMEOUT_S = 10.0
 WAIT_IN_HAND_MS = 30_000  # a claim whose turn is further off than this is given back
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
-    """What the composition root puts in."""
-
-    frontier: Frontier
-    crawls: Crawls
-    leases: Leases
-    members: Members
-    member: Member
-    keys: Keys
-    record: CrawlRecord
-    roots: frozenset[str]
-    fetcher: Fetcher
-    warc: WarcWriter
-    index: IndexWriter
-    is_lock_free: Callable[[Member], bool]
-    revive: Callable[[], Awaitable[None]] | None = None  # start the embedded engine again after it died
 
 
 class Instance:

@@ -1,0 +1,32 @@
+"""What the composition root puts into an instance."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from crawler.archive.index import IndexWriter
+from crawler.archive.warc import WarcWriter
+from crawler.frontier.crawls import CrawlRecord, Crawls
+from crawler.frontier.frontier import Frontier
+from crawler.frontier.keys import Keys
+from crawler.frontier.leases import Leases
+from crawler.frontier.members import Member, Members
+from crawler.web.fetcher import Fetcher
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What the composition root puts in."""
+
+    frontier: Frontier
+    crawls: Crawls
+    leases: Leases
+    members: Members
+    member: Member
+    keys: Keys
+    record: CrawlRecord
+    roots: frozenset[str]
+    fetcher: Fetcher
+    warc: WarcWriter
+    index: IndexWriter
+    is_lock_free: Callable[[Member], bool]
+    revive: Callable[[], Awaitable[None]] | None = None  # start the embedded engine again after it died
