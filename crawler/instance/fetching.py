@@ -6,6 +6,7 @@ A worker that needs a robots.txt first spends its queue's turn on that; the clai
 import asyncio
 import contextlib
 import logging
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -59,6 +60,7 @@ class FetchStage:
         self._deliver = deliver
         self._min_delay_ms = int(settings.politeness.delay_s * 1000)
         self._delay_max_ms = int(settings.politeness.delay_max_s * 1000)
+        self._open_of: Counter[str] = Counter()  # requests open by server address
         self._cookies: dict[str, dict[str, str]] = {}
         self._requests: set[asyncio.Task[FetchResult]] = set()
         self._workers: list[asyncio.Task[None]] = []
@@ -103,6 +105,22 @@ class FetchStage:
             d.bench.put_back(claim)
             await asyncio.sleep(PAUSE_S)
             return
+        address = await d.fetcher.address_of(claim.url)
+        if self._open_of[address] >= self._settings.politeness.concurrency_per_address:
+            d.bench.finished(lane, wait_ms=0, started=False)
+            d.bench.park(address, claim)
+            return
+        self._open_of[address] += 1
+        try:
+            await self._request(lane, claim)
+        finally:
+            self._open_of[address] -= 1
+            if not self._open_of[address]:
+                del self._open_of[address]
+            d.bench.unpark(address)
+
+    async def _request(self, lane: Lane, claim: Claim) -> None:
+        d = self._d
         entry = await self._robots_of(lane, claim) if self._settings.robots.obey else None
         if self._settings.robots.obey:
             if entry is None:

@@ -6,8 +6,8 @@ this one is at hand: the later of the two holds.
 
 import asyncio
 import heapq
-from collections import deque
-from collections.abc import Iterable
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from crawler.frontier.frontier import QueueBatch
@@ -39,6 +39,7 @@ class Workbench:
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
+        self._parked: defaultdict[str, deque[Claim]] = defaultdict(deque)
         self.waiting = 0
         self.active = 0
 
@@ -61,6 +62,21 @@ class Workbench:
         self.waiting += 1
         self._arm(lane)
         self._wake()
+
+    def park(self, address: str, claim: Claim) -> None:
+        """Set a claim aside until its server's address has room."""
+        self._parked[address].append(claim)
+        self.waiting += 1
+
+    def unpark(self, address: str) -> None:
+        """The address has room for one more."""
+        parked = self._parked.get(address)
+        if parked:
+            claim = parked.popleft()
+            if not parked:
+                del self._parked[address]
+            self.waiting -= 1
+            self.put_back(claim)
 
     def _lane(self, queue: str) -> Lane:
         lane = self._lanes.get(queue)
@@ -154,17 +170,29 @@ class Workbench:
     def remove(self, partitions: Iterable[int]) -> list[Claim]:
         """Take out every waiting claim of these partitions."""
         wanted = set(partitions)
+        return self._take_out(lambda claim: claim.partition in wanted)
+
+    def remove_all(self) -> list[Claim]:
+        """Take out every waiting claim."""
+        return self._take_out(lambda _: True)
+
+    def _take_out(self, is_wanted: Callable[[Claim], bool]) -> list[Claim]:
         removed: list[Claim] = []
-        for lane in self._lanes.values():
-            if any(c.partition in wanted for c in lane.waiting):
-                removed.extend(c for c in lane.waiting if c.partition in wanted)
-                lane.waiting = deque(c for c in lane.waiting if c.partition not in wanted)
+        for waiting in self._lines():
+            if any(map(is_wanted, waiting)):
+                removed.extend(filter(is_wanted, waiting))
+                kept = [claim for claim in waiting if not is_wanted(claim)]
+                waiting.clear()
+                waiting.extend(kept)
         self.waiting -= len(removed)
         return removed
 
+    def _lines(self) -> list[deque[Claim]]:
+        return [*(lane.waiting for lane in self._lanes.values()), *self._parked.values()]
+
     def waiting_in(self, partition: int) -> Iterable[Claim]:
         """The waiting claims of a partition."""
-        return (c for lane in self._lanes.values() for c in lane.waiting if c.partition == partition)
+        return (c for waiting in self._lines() for c in waiting if c.partition == partition)
 
     def take_stale(self, *, wait_max_ms: int, age_max_ms: int) -> list[Claim]:
         """Take out claims whose turn is further off than `wait_max_ms`, and those that have waited too long."""
@@ -176,10 +204,6 @@ class Workbench:
                 lane.waiting.clear()
         self.waiting -= len(stale)
         return stale
-
-    def remove_all(self) -> list[Claim]:
-        """Take out every waiting claim."""
-        return self.remove({c.partition for lane in self._lanes.values() for c in lane.waiting})
 
     def forget_idle(self) -> None:
         """Drop lanes without claims whose time has passed: memory stays bounded by what is in hand."""

@@ -18,13 +18,13 @@ from aiohttp.http import HttpVersion10, RawResponseMessage
 
 from crawler.errors import InvalidUrl
 from crawler.model import Failure, FailureKind, FetchResult, Response
-from crawler.rules.urls import split
+from crawler.rules.urls import host_of, split
 from crawler.settings import Settings
 from crawler.web import guard
 from crawler.web.connection import Connection
 from crawler.web.inflate import INCOMPLETE, inflate
 from crawler.web.pool import ConnectFailedError, Origin, Pool
-from crawler.web.resolver import CachingResolver
+from crawler.web.resolver import CachingResolver, LookupFailedError
 
 ACCEPT_ENCODING = "gzip, deflate, br, zstd"
 _ORIGINS_MAX = 16_384
@@ -134,6 +134,17 @@ class Fetcher:
             fetch_ms=fetch_ms,
         )
         return FetchResult(url=url, response=response, fetch_ms=fetch_ms, retry_after_ms=self._retry_after_ms(message))
+
+    async def address_of(self, url: str) -> str:
+        """The address that a request for this canonical URL would go to first; the host when it can't be resolved."""
+        host = host_of(url)
+        if guard.is_address(host.strip("[]")):
+            return host
+        try:
+            known = self._resolver.cached(host) or await self._resolver.lookup(host)
+        except LookupFailedError:
+            return host
+        return known[0] if known else host
 
     def _origin_and_target(self, url: str) -> tuple[Origin, str]:
         slash = url.find("/", 8)
