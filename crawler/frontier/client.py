@@ -195,13 +195,13 @@ class Engine:
         if not commands:
             return []
         try:
-            async with asyncio.timeout(self._timeout_s * 2):
+            async with asyncio.timeout(self._timeout_s):
                 pipeline = self._client.pipeline() if self.is_cluster else self._client.pipeline(transaction=False)
                 for command in commands:
                     pipeline.execute_command(*command)
                 return list(await pipeline.execute(raise_on_error=False))
         except TimeoutError:
-            raise EngineDown(f"no answer from the engine within {self._timeout_s * 2:g} s") from None
+            raise EngineDown(f"no answer from the engine within {self._timeout_s:g} s") from None
         except (rex.RedisError, OSError) as error:
             raise translate(error) from None
 
@@ -236,7 +236,7 @@ def _is_per_node(raw: Any) -> bool:
 def _client_of(url: str, timeout_s: float, on_connect: Callable[[Any], Awaitable[None]]) -> Any:
     """redis://, rediss://, unix://, redis+cluster://host:port[,host:port], redis+sentinel://host:port/service."""
     options: dict[str, Any] = {
-        "socket_timeout": timeout_s,
+        "socket_timeout": None,  # one time-out around a whole pipeline instead of one per reply: see _pipeline
         "socket_connect_timeout": timeout_s,
         "retry": Retry(NoBackoff(), 0),
         "protocol": 2,
