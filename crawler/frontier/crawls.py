@@ -109,14 +109,16 @@ class Crawls:
 
     async def counts(self, partitions: int) -> list[PartitionCount]:
         """Added, done and undrained of every partition; not a snapshot (see rules/finish.py)."""
-        commands: list[tuple[str, ...]] = []
-        for p in range(partitions):
-            commands.append(("HMGET", self._keys.meta(p), "added", "done"))
-            commands.append(("HLEN", self._keys.of(p, "l")))
-        raw = await self._engine.commands(commands)
+        metas = await self._engine.commands(
+            [("HMGET", self._keys.meta(p), "added", "done") for p in range(partitions)]
+        )
+        used = [p for p, meta in enumerate(metas) if meta[0]]
+        logs = dict(
+            zip(used, await self._engine.commands([("HLEN", self._keys.of(p, "l")) for p in used]), strict=True)
+        )
         return [
-            PartitionCount(added=int(m[0] or 0), done=int(m[1] or 0), log_entries=int(n))
-            for m, n in zip(raw[::2], raw[1::2], strict=True)
+            PartitionCount(added=int(meta[0] or 0), done=int(meta[1] or 0), log_entries=int(logs.get(p, 0)))
+            for p, meta in enumerate(metas)
         ]
 
 

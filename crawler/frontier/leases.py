@@ -21,12 +21,14 @@ class Lease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acquired:
-    """A lease won: its epoch, the partition's stored clock (ms), how many log entries wait to be indexed."""
+    """A lease won: its epoch, the partition's stored clock (ms), how many log entries wait to be indexed and how many
+    URLs are pending."""
 
     partition: int
     epoch: int
     clock_ms: int
     log_entries: int
+    pending: int
 
 
 class Leases:
@@ -67,9 +69,14 @@ class Leases:
             if isinstance(raw, EngineError):
                 results.append(raw)
             elif raw[0] == b"ACQUIRED":
+                epoch, clock_ms, log_entries, pending = map(int, raw[1:5])
                 results.append(
                     Acquired(
-                        partition=seen.partition, epoch=int(raw[1]), clock_ms=int(raw[2]), log_entries=int(raw[3])
+                        partition=seen.partition,
+                        epoch=epoch,
+                        clock_ms=clock_ms,
+                        log_entries=log_entries,
+                        pending=pending,
                     )
                 )
             else:

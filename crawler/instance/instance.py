@@ -88,8 +88,9 @@ class Instance:
 
     # --- what ownership calls (PartitionUser) ---
 
-    def acquired(self, partition: int, log_entries: int) -> None:
-        self.claimer.schedule(partition)
+    def acquired(self, partition: int, *, log_entries: int, pending: int) -> None:
+        if pending:
+            self.claimer.schedule(partition)
         if log_entries:
             self._spawn(self._adopt_log(partition))
 

@@ -35,7 +35,7 @@ class Held:
 class PartitionUser(Protocol):
     """The pipeline, as ownership sees it."""
 
-    def acquired(self, partition: int, log_entries: int) -> None:
+    def acquired(self, partition: int, *, log_entries: int, pending: int) -> None:
         """A partition is ours from now on."""
 
     def drain(self, partition: int) -> None:
@@ -202,7 +202,7 @@ class Ownership:
     def _take(self, won: Acquired, anchor_ms: int) -> None:
         self._tried[won.partition] = won.epoch
         self._held[won.partition] = Held(won.epoch, won.clock_ms, anchor_ms)
-        self._user.acquired(won.partition, won.log_entries)
+        self._user.acquired(won.partition, log_entries=won.log_entries, pending=won.pending)
 
     async def _hand_over(self, wanted: set[int]) -> None:
         now_ms = self._clock_ms()
@@ -211,7 +211,7 @@ class Ownership:
             if partition in wanted:
                 if held.draining:  # wanted again before it was given away
                     held.draining = False
-                    self._user.acquired(partition, 0)
+                    self._user.acquired(partition, log_entries=0, pending=1)
                 continue
             if not held.draining:
                 held.draining = True

@@ -14,7 +14,8 @@ from crawler.content.page import parse_page
 
 HEAD = struct.Struct(">I")
 MEMORY_BYTES = 2 * 1024**3
-CPU_S = 10
+CPU_S = 5
+READY = b"ready\n"
 
 
 def main() -> None:
@@ -22,6 +23,8 @@ def main() -> None:
     keep_freed_memory()
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     stdin, stdout = sys.stdin.buffer, sys.stdout.buffer
+    stdout.write(READY)
+    stdout.flush()
     while len(head := stdin.read(HEAD.size)) == HEAD.size:
         used = resource.getrusage(resource.RUSAGE_SELF)
         resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime) + CPU_S, resource.RLIM_INFINITY))

@@ -16,7 +16,8 @@ from crawler.settings import Settings
 log = logging.getLogger(__name__)
 
 HEAD = struct.Struct(">I")
-WORKER_TIMEOUT_S = 5.0
+READY = b"ready\n"
+WORKER_TIMEOUT_S = 10.0  # wall; the kernel ends it after some CPU seconds, see parse_worker
 
 
 class ParseKilledError(Exception):
@@ -59,9 +60,10 @@ class PageParser:
             (url, content_type, x_robots, body, self._links_max, self._nofollow, self._bytes_max, self._agent)
         )
         async with self._lock:
+            worker = await self._running_worker()
             try:
                 async with asyncio.timeout(WORKER_TIMEOUT_S):
-                    return await self._ask(request)
+                    return await self._ask(worker, request)
             except (TimeoutError, asyncio.IncompleteReadError, OSError) as error:
                 self.killed += 1
                 await self.close()
@@ -71,13 +73,19 @@ class PageParser:
                 await self.close()  # half an answer may stand in the pipe
                 raise
 
-    async def _ask(self, request: bytes) -> Page:
+    async def _running_worker(self) -> asyncio.subprocess.Process:
+        """A worker that is ready: its start does not count against the page's time."""
         if self._worker is None or self._worker.returncode is not None:
             self._worker = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "crawler.instance.parse_worker",
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
             )  # fmt: skip
-        stdin, stdout = self._worker.stdin, self._worker.stdout
+            assert self._worker.stdout is not None
+            await self._worker.stdout.readexactly(len(READY))
+        return self._worker
+
+    async def _ask(self, worker: asyncio.subprocess.Process, request: bytes) -> Page:
+        stdin, stdout = worker.stdin, worker.stdout
         assert stdin is not None
         assert stdout is not None
         stdin.write(HEAD.pack(len(request)) + request)

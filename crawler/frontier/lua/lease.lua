@@ -3,9 +3,9 @@
 -- and above any that this session tried. Claims of earlier epochs count as expired from here on.
 -- KEYS  meta
 -- ARGV  session, node, session seen, epoch seen, floor of the new epoch, engine run id
--- returns {'CHANGED', session, node, epoch} | {'ACQUIRED', epoch, clock (ms), log entries}
+-- returns {'CHANGED', session, node, epoch} | {'ACQUIRED', epoch, clock (ms), log entries, pending URLs}
 --@include _fence
-local m = call('HMGET', M, 'session', 'node', 'epoch', 'clock')
+local m = call('HMGET', M, 'session', 'node', 'epoch', 'clock', 'added', 'done')
 local holder, epoch, clock = m[1] or '', tonumber(m[3]) or 0, tonumber(m[4]) or 0
 if holder ~= ARGV[3] or epoch ~= tonumber(ARGV[4]) then return {'CHANGED', holder, m[2] or '', epoch} end
 epoch = math.max(epoch, tonumber(ARGV[5])) + 1
@@ -17,4 +17,4 @@ if open then
   call('ZUNIONSTORE', P .. 'o', 2, P .. 'o', P .. 'x')
   call('DEL', P .. 'x')
 end
-return {'ACQUIRED', epoch, clock, call('HLEN', P .. 'l')}
+return {'ACQUIRED', epoch, clock, call('HLEN', P .. 'l'), (tonumber(m[5] or nil) or 0) - (tonumber(m[6] or nil) or 0)}
