@@ -15,6 +15,7 @@ from pathlib import Path
 from crawler.errors import EngineDown, EngineUnfit, UsageError
 
 START_TIMEOUT_S = 60.0  # a large append-only file is read at start
+PIDFILE_GRACE_S = 0.5  # the server writes its pid file soon after it went into the background
 SOCKET_PATH_MAX = 100  # bytes; the kernel's limit is 107
 
 
@@ -52,7 +53,8 @@ class EmbeddedEngine:
             command = Path(f"/proc/{pid}/cmdline").read_bytes() if Path("/proc").exists() else b"valkey"
         except (OSError, ValueError):
             return 0
-        return pid if b"valkey" in command or b"redis" in command or self._binary.encode() in command else 0
+        names = (b"valkey", b"redis", os.fsencode(self._binary or "valkey"))
+        return pid if any(name in command for name in names) else 0  # a zombie has no command line
 
     def ensure(self) -> bool:
         """Have a server that answers; True when it was started now, False when one was adopted.
@@ -61,13 +63,13 @@ class EmbeddedEngine:
         """
         if self._answers():
             return False
-        if self.pid():
-            self._wait_until_it_answers()
+        if self.pid() and self._comes_up():
             return False
         self.folder.mkdir(parents=True, exist_ok=True)
         self.socket.unlink(missing_ok=True)
         self._start()
-        self._wait_until_it_answers()
+        if not self._comes_up():
+            raise EngineDown(f"the embedded engine stopped at once: {self._last_words()} (see {self.log})")
         return True
 
     def _start(self) -> None:
@@ -98,14 +100,14 @@ class EmbeddedEngine:
             path.chmod(0o755)
         return str(path)
 
-    def _wait_until_it_answers(self) -> None:
-        deadline = time.monotonic() + START_TIMEOUT_S
-        pause, grace = 0.005, time.monotonic() + 2.0
-        while time.monotonic() < deadline:
+    def _comes_up(self) -> bool:
+        """Wait until the server answers; False when its process is gone. EngineDown when it lives and says nothing."""
+        began, pause = time.monotonic(), 0.005
+        while time.monotonic() - began < START_TIMEOUT_S:
             if self._answers():
-                return
-            if time.monotonic() > grace and not self.pid():
-                raise EngineDown(f"the embedded engine stopped at once: {self._last_words()} (see {self.log})")
+                return True
+            if time.monotonic() - began > PIDFILE_GRACE_S and not self.pid():
+                return False
             time.sleep(pause)
             pause = min(pause * 1.5, 0.1)
         raise EngineDown(f"the embedded engine does not answer after {START_TIMEOUT_S:.0f} s: see {self.log}")
