@@ -6,7 +6,7 @@ the frontier before their parent is acked, and the index line is on disk before 
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from crawler.frontier.frontier import Ack, AckReply
@@ -42,14 +42,16 @@ class Stages:
 class Committer:
     """Gathers outcomes and commits them in groups; one group at a time."""
 
-    def __init__(self, stages: Stages, settings: ArchiveSettings, *, node: str, session: str) -> None:
+    def __init__(
+        self, stages: Stages, settings: ArchiveSettings, *, node: str, session: str, is_quiet: Callable[[], bool]
+    ) -> None:
         self._s = stages
         self._settings = settings
         self._node = node
         self._session = session
         self._waiting: list[Outcome] = []
         self._arrived = asyncio.Event()
-        self.is_quiet = asyncio.Event()  # set while no request runs: nothing to wait for with a group
+        self._is_quiet = is_quiet  # while no request runs there is nothing to wait for with a group
         self.in_hand = 0
 
     def deliver(self, outcome: Outcome) -> None:
@@ -79,7 +81,7 @@ class Committer:
 
     def _is_group_ready(self, deadline_ms: int) -> bool:
         full = len(self._waiting) >= self._settings.sync_pages
-        return full or self.is_quiet.is_set() or monotonic_ms() >= deadline_ms
+        return full or self._is_quiet() or monotonic_ms() >= deadline_ms
 
     async def flush(self) -> None:
         """Commit all that waits now, and drain the log when it is time."""
@@ -95,7 +97,7 @@ class Committer:
                 self._s.claimer.room_changed()
         finally:
             self.in_hand -= len(group)
-        if self._s.archive.is_drain_due or (self._s.archive.wants_drain and self.is_quiet.is_set()):
+        if self._s.archive.is_drain_due or (self._s.archive.wants_drain and self._is_quiet()):
             await self._s.archive.drain()
 
     async def settle(self) -> None:

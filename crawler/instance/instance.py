@@ -81,7 +81,9 @@ class Instance:
         route = RouteStage(p.frontier, p.crawls, self.router, self.ownership, self.claimer)
         acks = AckStage(p.frontier, self.ownership)
         stages = Stages(self.archive, route, acks, self.ownership, self.claimer, self.flow)
-        self.committer = Committer(stages, s.archive, node=p.member.node, session=p.member.session)
+        self.committer = Committer(
+            stages, s.archive, node=p.member.node, session=p.member.session, is_quiet=lambda: not self.bench.active
+        )
         doors = Doors(p.frontier, self.ownership, self.heartbeat, self.bench, p.fetcher, robots, self.parser, self.flow)
         self.fetching = FetchStage(doors, s, deliver=self.committer.deliver)
         self.heartbeat.describe_with(lambda: (len(self.ownership.held), self.bench.active))
@@ -96,10 +98,10 @@ class Instance:
 
     def drain(self, partition: int) -> None:
         self.claimer.forget([partition])
+        self._spawn(self.give_back(partition))
 
     def is_idle(self, partition: int) -> bool:
-        waiting = sum(1 for _ in self.bench.waiting_in(partition))
-        return self.flow.outstanding_of[partition] <= waiting and not self.archive.has_undrained(partition)
+        return not self.flow.outstanding_of[partition] and not self.archive.has_undrained(partition)
 
     def lost(self, partitions: Iterable[int]) -> None:
         gone = list(partitions)
@@ -164,7 +166,6 @@ class Instance:
             self.claimer.run(),
             self.committer.run(),
             self.fetching.abort_when_silent(),
-            self._watch_quiet(),
             self._listen(),
             self._follow_shared(),
             self._return_stale(),
@@ -252,15 +253,6 @@ class Instance:
             await self._p.members.leave(self.heartbeat.member)
 
     # --- duties ---
-
-    async def _watch_quiet(self) -> None:
-        """Tell the committer when no request is running: then there is nothing to wait for with a group."""
-        while True:
-            if self.bench.active == 0:
-                self.committer.is_quiet.set()
-            else:
-                self.committer.is_quiet.clear()
-            await asyncio.sleep(0.01)
 
     async def _return_stale(self) -> None:
         """Claims whose turn is far off go back: their queue was told to wait, or the instance is overloaded."""

@@ -178,7 +178,7 @@ class Workbench:
 
     def _take_out(self, is_wanted: Callable[[Claim], bool]) -> list[Claim]:
         removed: list[Claim] = []
-        for waiting in self._lines():
+        for waiting in self._lines() if self.waiting else ():
             if any(map(is_wanted, waiting)):
                 removed.extend(filter(is_wanted, waiting))
                 kept = [claim for claim in waiting if not is_wanted(claim)]
@@ -189,10 +189,6 @@ class Workbench:
 
     def _lines(self) -> list[deque[Claim]]:
         return [*(lane.waiting for lane in self._lanes.values()), *self._parked.values()]
-
-    def waiting_in(self, partition: int) -> Iterable[Claim]:
-        """The waiting claims of a partition."""
-        return (c for waiting in self._lines() for c in waiting if c.partition == partition)
 
     def take_stale(self, *, wait_max_ms: int, age_max_ms: int) -> list[Claim]:
         """Take out claims whose turn is further off than `wait_max_ms`, and those that have waited too long."""
