@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from crawler import errors
+from crawler.frontier import scripts
+
 ROOT = Path(__file__).parent.parent
 LINES_MAX = 320
 SCRIPTS = ("crawl", "test", "check", "bench")
@@ -33,12 +36,51 @@ def test_every_dependency_has_a_lower_bound() -> None:
 
 def test_the_readme_names_only_scripts_and_files_that_exist() -> None:
     readme = ROOT / "README.md"
-    if not readme.exists():
-        pytest.skip("no README.md yet")
     text = readme.read_text("utf-8")
     named = set(re.findall(r"(?:\./)?((?:scripts|docs|config|tests|\.ci)/[\w./-]*\w)", text))
     assert named, "the README shows no command"
     assert {name for name in named if not (ROOT / name).exists()} == set()
+
+
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_documents_name_only_files_and_link_only_to_pages_that_exist(document: Path) -> None:
+    text = document.read_text("utf-8")
+    named = set(re.findall(r"`((?:crawler|tests|scripts|config|docs)/[\w./-]*)`", text))
+    assert {name for name in named if not (ROOT / name).exists()} == set()
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if not target.startswith(("http://", "https://")):
+            page, _, heading = target.partition("#")
+            file = document.parent / page if page else document
+            assert file.exists(), target
+            assert not heading or heading in headings(file), target
+
+
+def headings(document: Path) -> set[str]:
+    """Anchors of a page's headings as code hosts make them."""
+    lines = re.findall(r"^#+ +(.+)$", document.read_text("utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", line.lower()).replace(" ", "-") for line in lines}
+
+
+def test_every_test_that_the_architecture_names_exists() -> None:
+    named = set(re.findall(r"\btest_\w+", "".join(path.read_text("utf-8") for path in DOCUMENTS)))
+    written = {name for path in sources(".py") for name in re.findall(r"def (test_\w+)", path.read_text("utf-8"))}
+    assert len(named) > 10
+    assert named - written == set()
+
+
+def test_the_frontiers_page_has_a_row_for_every_script_and_no_other() -> None:
+    rows = (ROOT / "docs" / "frontier.md").read_text("utf-8").partition("## Scripts")[2].partition("\n## ")[0]
+    assert set(re.findall(r"^\| `(\w+)` \|", rows, re.MULTILINE)) == set(scripts.NAMES)
+
+
+def test_the_readme_says_what_every_exit_code_means() -> None:
+    table = (ROOT / "README.md").read_text("utf-8").partition("## Exit codes")[2].partition("\n## ")[0]
+    documented = {int(code) for code in re.findall(r"^\| (\d+) \|", table, re.MULTILINE)}
+    raised = {kind.exit_code for kind in vars(errors).values() if isinstance(kind, type)}
+    assert documented == raised | {0}
 
 
 @pytest.mark.parametrize("name", [f"scripts/{name}" for name in SCRIPTS] + [".ci/run"])
