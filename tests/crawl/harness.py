@@ -70,8 +70,12 @@ async def crawl(
     *,
     instances: int = 1,
     meanwhile: Callable[[list[Instance]], Any] | None = None,
+    start_after: Sequence[int] | None = None,
 ) -> Crawled:
-    """Seed and crawl until finished; `meanwhile(instances)` is awaited beside it."""
+    """Seed and crawl until finished; `meanwhile(instances)` is awaited beside it.
+
+    `start_after`: for each instance, how many pages must be committed before it starts.
+    """
     done = Crawled([])
     async with contextlib.AsyncExitStack() as stack:
         first = await stack.enter_async_context(open_crawl(settings, create=True))
@@ -80,7 +84,8 @@ async def crawl(
             opened = first if n == 0 else await stack.enter_async_context(open_crawl(settings, create=True))
             done.instances.append(await _opened(stack, await opened.reloaded(), f"node-{n}"))
         beside = asyncio.ensure_future(meanwhile(done.instances)) if meanwhile else None
-        ended = await asyncio.gather(*(i.run() for i in done.instances), return_exceptions=True)
+        after = start_after or [0] * instances
+        ended = await asyncio.gather(*(_run(i, done, n) for i, n in zip(done.instances, after, strict=True)), return_exceptions=True)
         if beside is not None:
             await beside
         done.errors = [e for e in ended if isinstance(e, BaseException)]
@@ -90,3 +95,9 @@ async def crawl(
 
 async def _opened(stack: contextlib.AsyncExitStack, opened: OpenCrawl, node: str) -> Instance:
     return await stack.enter_async_context(open_instance(opened, node=node, until_finished=True))
+
+
+async def _run(instance: Instance, crawled: Crawled, after: int) -> None:
+    while sum(i.flow.committed for i in crawled.instances) < after:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    await instance.run()
