@@ -1,0 +1,112 @@
+"""The workbench hands out each claim when its queue's time has come, and no sooner."""
+
+import asyncio
+import time
+
+import pytest
+
+from crawler.frontier.frontier import QueueBatch
+from crawler.instance.workbench import Workbench
+from crawler.model import Claim
+
+
+def claim(n: int, queue: str = "a.test", partition: int = 1) -> Claim:
+    return Claim(
+        url=f"http://{queue}/{n}",
+        fingerprint=str(n),
+        visit=1,
+        partition=partition,
+        epoch=1,
+        token=f"t.{n}",
+        domain=queue,
+        queue=queue,
+        depth=0,
+        redirects=0,
+        attempts=0,
+        deliveries=0,
+        seed=False,
+    )
+
+
+def batch(*numbers: int, queue: str = "a.test", delay_ms: int = 0, partition: int = 1) -> QueueBatch:
+    return QueueBatch(queue=queue, delay_ms=delay_ms, claims=tuple(claim(n, queue, partition) for n in numbers))
+
+
+async def test_claims_of_a_queue_leave_in_order_one_at_a_time() -> None:
+    bench = Workbench(concurrency_per_queue=1)
+    bench.put(batch(1, 2))
+    lane, first = await bench.take()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.02):
+            await bench.take()
+    bench.finished(lane, wait_ms=0)
+    _, second = await bench.take()
+    assert (first.url, second.url) == ("http://a.test/1", "http://a.test/2")
+
+
+async def test_a_queue_waits_after_each_request_while_others_go_on() -> None:
+    bench = Workbench(concurrency_per_queue=1)
+    bench.put(batch(1, 2, delay_ms=50))
+    bench.put(batch(1, queue="b.test", delay_ms=50))
+    lane, _ = await bench.take()
+    other, taken = await bench.take()
+    assert taken.queue == "b.test"
+    began = time.monotonic()
+    bench.finished(lane, wait_ms=50)
+    bench.finished(other, wait_ms=50)
+    _, taken = await bench.take()
+    assert taken.url == "http://a.test/2"
+    assert 0.045 <= time.monotonic() - began < 0.5
+
+
+async def test_with_several_requests_at_once_their_starts_are_a_delay_apart() -> None:
+    bench = Workbench(concurrency_per_queue=3)
+    bench.put(batch(1, 2, 3, delay_ms=30))
+    starts = []
+    for _ in range(3):
+        await bench.take()
+        starts.append(time.monotonic())
+    assert min(b - a for a, b in zip(starts, starts[1:], strict=False)) >= 0.028
+
+
+async def test_a_worker_that_gives_up_waiting_leaves_its_turn_to_another() -> None:
+    bench = Workbench(concurrency_per_queue=1)
+    impatient, patient = (asyncio.create_task(bench.take()) for _ in range(2))
+    await asyncio.sleep(0)
+    bench.put(batch(1))
+    impatient.cancel()
+    _, taken = await asyncio.wait_for(patient, 1)
+    assert taken.url == "http://a.test/1"
+    assert impatient.cancelled() or impatient.done()
+
+
+async def test_what_is_taken_back_is_not_handed_out() -> None:
+    bench = Workbench(concurrency_per_queue=1)
+    bench.put(batch(1, 2))
+    bench.put(batch(3, queue="b.test", partition=2))
+    bench.park("192.0.2.1", claim(4, partition=1))
+    assert {c.fingerprint for c in bench.remove([1])} == {"1", "2", "4"}
+    _, left = await bench.take()
+    assert left.fingerprint == "3"
+    assert bench.waiting == 0
+
+
+async def test_a_parked_claim_comes_back_when_its_address_has_room() -> None:
+    bench = Workbench(concurrency_per_queue=1)
+    bench.park("192.0.2.1", claim(1))
+    bench.unpark("192.0.2.2")
+    assert bench.waiting == 1
+    bench.unpark("192.0.2.1")
+    _, taken = await bench.take()
+    assert taken.fingerprint == "1"
+
+
+async def test_claims_whose_turn_is_far_off_are_stale() -> None:
+    bench = Workbench(concurrency_per_queue=1)
+    bench.put(batch(1, 2))
+    lane, _ = await bench.take()
+    bench.finished(lane, wait_ms=60_000)
+    assert [c.fingerprint for c in bench.take_stale(wait_max_ms=30_000, age_max_ms=60_000)] == ["2"]
+    assert bench.waiting == 0
+    bench.forget_idle()
+    assert bench.lane_of("a.test") is lane, "a queue that must wait is remembered"
