@@ -255,9 +255,7 @@ def _client_of(url: str, timeout_s: float, on_connect: Callable[[Any], Awaitable
             return _sentinel_client(parts.netloc, parts.path, parse_qs(parts.query), options)
     except ValueError as error:
         raise UsageError(f"bad engine URL {url!r}: {error}") from None
-    raise UsageError(
-        f"bad engine URL {url!r}: use redis://, rediss://, unix://, redis+cluster:// or redis+sentinel://"
-    )
+    raise UsageError(f"bad engine URL {url!r}: use redis://, rediss://, unix://, redis+cluster:// or redis+sentinel://")
 
 
 def _cluster_options(options: dict[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from crawler.settings import ScopeSettings, Settings
 
 
 class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """Stored once per crawl. `version` is the one of `Crawls.version` when read by `shared`; `begun_at` is wall clock, s."""
+    """Stored once per crawl. `version` is that of `Crawls.version`, set by `shared`; `begun_at` is wall clock, s."""
 
     layout: int
     partitions: int
@@ -109,9 +109,7 @@ class Crawls:
 
     async def counts(self, partitions: int) -> list[PartitionCount]:
         """Added, done and undrained of every partition; not a snapshot (see rules/finish.py)."""
-        metas = await self._engine.commands(
-            [("HMGET", self._keys.meta(p), "added", "done") for p in range(partitions)]
-        )
+        metas = await self._engine.commands([("HMGET", self._keys.meta(p), "added", "done") for p in range(partitions)])
         used = [p for p, meta in enumerate(metas) if meta[0]]
         logs = dict(
             zip(used, await self._engine.commands([("HLEN", self._keys.of(p, "l")) for p in used]), strict=True)

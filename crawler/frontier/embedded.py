@@ -83,7 +83,9 @@ class EmbeddedEngine:
             "--set-max-intset-entries", "512", "--daemonize", "yes", "--logfile", str(self.log), "--loglevel", "notice",
         ]  # fmt: skip
         try:
-            started = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False, cwd=self.folder)
+            started = subprocess.run(
+                command, stdin=subprocess.DEVNULL, capture_output=True, check=False, cwd=self.folder
+            )
         except OSError as error:
             raise UsageError(f"can't start the engine {command[0]}: {error.strerror}") from None
         if started.returncode:

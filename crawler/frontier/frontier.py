@@ -17,7 +17,6 @@ from crawler.frontier.records import (
     pack,
     pack_entry,
     pack_letter,
-    retry_record,
     unpack_log,
     unpack_record,
 )
@@ -161,7 +160,8 @@ class Frontier:
             if isinstance(raw, EngineError):
                 replies.append(raw)
             else:
-                sequence, woken = (int(raw[1]), int(raw[3])) if len(raw) > 1 else (0, 0)
+                sequence = int(raw[1]) if len(raw) > 1 else 0
+                woken = int(raw[3]) if len(raw) > 3 else 0
                 replies.append(AckReply(outcome=_outcome(raw), sequence=sequence, woken=woken))
         return replies
 
@@ -179,7 +179,7 @@ class Frontier:
     def retry(self, fence: Fence, claim: Claim, s: Settlement, *, due_ms: int, kind: str) -> Call:
         """For `end`: a failed attempt, due again at `due_ms` on the partition clock."""
         args = (claim.fingerprint, claim.token, claim.queue, claim.domain, s.next_fetch_ms, s.delay_ms, due_ms)
-        return self._fenced("retry", fence, pack((*args, retry_record(claim), kind)))
+        return self._fenced("retry", fence, pack((*args, kind)))
 
     def dead(self, fence: Fence, claim: Claim, s: Settlement, letter: DeadLetter) -> Call:
         """For `end`: give a URL up; the letter is kept."""
@@ -197,7 +197,7 @@ class Frontier:
 
     async def give_back(self, fence: Fence, claims: Iterable[tuple[Claim, int]]) -> AckOutcome:
         """Return unfetched claims; the number is the next fetch (ms) of a started one, or 0."""
-        packed = [(c.fingerprint, c.token, c.queue, c.domain, c.score, at) for c, at in claims]
+        packed = [(c.fingerprint, c.token, c.queue, c.domain, at) for c, at in claims]
         call = self._fenced("give_back", fence, pack(packed))
         return _outcome(await self.engine.run(call.name, call.keys, *call.args))
 

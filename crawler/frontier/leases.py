@@ -22,7 +22,8 @@ class Lease:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acquired:
     """A lease won: its epoch, the partition's stored clock (ms), how many log entries wait to be indexed and how many
-    URLs are pending."""
+    URLs are pending.
+    """
 
     partition: int
     epoch: int
@@ -41,9 +42,7 @@ class Leases:
     async def read(self, partitions: Iterable[int]) -> list[Lease]:
         """The leases as they stand."""
         wanted = list(partitions)
-        raw = await self._engine.commands(
-            [("HMGET", self._keys.meta(p), "session", "node", "epoch") for p in wanted]
-        )
+        raw = await self._engine.commands([("HMGET", self._keys.meta(p), "session", "node", "epoch") for p in wanted])
         return [
             Lease(p, (m[0] or b"").decode(), (m[1] or b"").decode(), int(m[2] or 0))
             for p, m in zip(wanted, raw, strict=True)

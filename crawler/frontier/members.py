@@ -12,7 +12,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
-    """One session as it describes itself. `counter` is absolute; `lock` is its lock file, judged on the same host only."""
+    """One session as it describes itself. `counter` is absolute; `lock` (a file) is judged on the same host only."""
 
     session: str
     node: str
@@ -69,9 +69,7 @@ class Members:
 
     async def leave(self, member: Member) -> None:
         """Strike the own session off."""
-        await self._engine.run(
-            "leave", (self._keys.members, self._keys.nodes), member.session, member.node, ""
-        )
+        await self._engine.run("leave", (self._keys.members, self._keys.nodes), member.session, member.node, "")
 
     async def strike(self, member: Member) -> bool:
         """Strike a dead session off if it has not beaten since it was read."""

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from crawler.errors import EngineUnfit
-from crawler.model import Candidate, Claim, CommitEntry
+from crawler.model import Candidate, CommitEntry
 
 _pack = msgspec.msgpack.Encoder().encode
 _json = msgspec.json.Encoder().encode
@@ -32,10 +32,10 @@ class DeadLetter(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 class UrlRecord(msgspec.Struct, array_like=True, frozen=True):
     """Record of a pending URL; the order of the fields is known to lua/_record.lua."""
 
-    url: str
+    depth: int
     queue: str
     domain: str
-    depth: int
+    url: str
     redirects: int
     seed: int
     attempts: int
@@ -57,7 +57,7 @@ def pack(value: Any) -> bytes:
 def pack_record(candidate: Candidate, *, attempts: int = 0, deliveries: int = 0, visit: int = 1) -> str:
     """The record of a URL that becomes pending."""
     c = candidate
-    fields = (c.url, c.queue, c.domain, c.depth, c.redirects, int(c.seed), attempts, deliveries, visit, c.score)
+    fields = (c.depth, c.queue, c.domain, c.url, c.redirects, int(c.seed), attempts, deliveries, visit, c.score)
     return _json(fields).decode()
 
 
@@ -67,13 +67,6 @@ def unpack_record(packed: bytes) -> UrlRecord:
         return _record_decoder.decode(packed)
     except msgspec.MsgspecError as error:
         raise EngineUnfit(f"unreadable record in the engine: {error}") from None
-
-
-def retry_record(claim: Claim) -> str:
-    """The claim's record with one more attempt."""
-    c = claim
-    fields = (c.url, c.queue, c.domain, c.depth, c.redirects, int(c.seed), c.attempts + 1, c.deliveries, c.visit, c.score)
-    return _json(fields).decode()
 
 
 def item_of(candidate: Candidate) -> tuple[str, str, str, float, int, str]:

@@ -1,4 +1,4 @@
-"""Statistics as the scripts count them: totals and per domain. Work is bounded by what is shown, never by the frontier."""
+"""Statistics as the scripts count them: totals and per domain. Work is bounded by what is shown."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -90,7 +90,9 @@ class Stats:
 
     async def domain_count(self) -> int:
         """How many domains the crawl has met."""
-        return sum(await self._engine.commands([("ZCARD", self._keys.of(p, "domains")) for p in range(self._partitions)]))
+        return sum(
+            await self._engine.commands([("ZCARD", self._keys.of(p, "domains")) for p in range(self._partitions)])
+        )
 
     async def domains(self, wanted: list[tuple[str, int]]) -> list[DomainStats]:
         """Statistics of the given (domain, partition) pairs."""
@@ -101,8 +103,7 @@ class Stats:
             commands.append(("HMGET", self._keys.meta(partition), "clock", "node", "epoch", "session"))
         raw = await self._engine.commands(commands)
         return [
-            _domain_stats(domain, partition, *raw[3 * i : 3 * i + 3])
-            for i, (domain, partition) in enumerate(wanted)
+            _domain_stats(domain, partition, *raw[3 * i : 3 * i + 3]) for i, (domain, partition) in enumerate(wanted)
         ]
 
 

@@ -85,7 +85,9 @@ async def crawl(
             done.instances.append(await _opened(stack, await opened.reloaded(), f"node-{n}"))
         beside = asyncio.ensure_future(meanwhile(done.instances)) if meanwhile else None
         after = start_after or [0] * instances
-        ended = await asyncio.gather(*(_run(i, done, n) for i, n in zip(done.instances, after, strict=True)), return_exceptions=True)
+        ended = await asyncio.gather(
+            *(_run(i, done, n) for i, n in zip(done.instances, after, strict=True)), return_exceptions=True
+        )
         if beside is not None:
             await beside
         done.errors = [e for e in ended if isinstance(e, BaseException)]
@@ -98,6 +100,6 @@ async def _opened(stack: contextlib.AsyncExitStack, opened: OpenCrawl, node: str
 
 
 async def _run(instance: Instance, crawled: Crawled, after: int) -> None:
-    while sum(i.flow.committed for i in crawled.instances) < after:  # noqa: ASYNC110
+    while sum(i.flow.committed for i in crawled.instances) < after:
         await asyncio.sleep(0.01)
     await instance.run()

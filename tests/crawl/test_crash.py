@@ -1,5 +1,6 @@
 """kill -9 and the same command again: it resumes at once, nothing is lost, nothing is committed twice."""
 
+import contextlib
 import os
 import signal
 import time
@@ -19,6 +20,10 @@ CONCURRENCY = 8
 DELAY_S = 0.02
 DOMAINS = 6
 GROUP_S = 0.25  # what was fetched within a group commit is not acked yet: in flight, as its requests are
+
+
+def lab(dns: str) -> contextlib.AbstractContextManager[Nursery]:
+    return nursery(QUICK | {"CRAWLER_DNS_NAMESERVERS": dns})
 
 
 def start(programs: Nursery, site: GeneratedSite, folder: Path) -> Program:
@@ -44,7 +49,7 @@ def test_kill_9_and_the_same_command_again_resumes_without_loss(tmp_path: Path) 
     folder = tmp_path / "c"
     kills = (5, 60, 150, 230)
     with name_server() as dns, serve_web(seed=4, domains=DOMAINS, pages=6) as site:
-        with nursery(QUICK | {"CRAWLER_DNS_NAMESERVERS": dns}) as programs:
+        with lab(dns) as programs:
             for n in kills:
                 program = start(programs, site, folder)
                 wait_for_requests(site, n, program)
@@ -65,28 +70,26 @@ def test_kill_9_and_the_same_command_again_resumes_without_loss(tmp_path: Path) 
 
 def test_an_engine_killed_with_its_crawler_loses_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "c"
-    with name_server() as dns, serve_web(seed=6, domains=4, pages=5) as site:
-        with nursery(QUICK | {"CRAWLER_DNS_NAMESERVERS": dns}) as programs:
-            program = start(programs, site, folder)
-            wait_for_requests(site, 70, program)
-            program.kill()
-            kill_engine(folder)
-            last = start(programs, site, folder)
-            assert last.wait(90) == 0, last.err
+    with name_server() as dns, serve_web(seed=6, domains=4, pages=5) as site, lab(dns) as programs:
+        program = start(programs, site, folder)
+        wait_for_requests(site, 70, program)
+        program.kill()
+        kill_engine(folder)
+        last = start(programs, site, folder)
+        assert last.wait(90) == 0, last.err
     assert_exact(site, folder)
 
 
 def test_an_engine_that_dies_during_the_crawl_is_started_again(tmp_path: Path) -> None:
     folder = tmp_path / "c"
-    with name_server() as dns, serve_web(seed=7, domains=5, pages=5) as site:
-        with nursery(QUICK | {"CRAWLER_DNS_NAMESERVERS": dns}) as programs:
-            program = start(programs, site, folder)
-            for n in (40, 110):
-                wait_for_requests(site, n, program)
-                kill_engine(folder)
-                time.sleep(0.5)
-            assert program.wait(90) == 0, program.err
-            assert programs.left() == []
+    with name_server() as dns, serve_web(seed=7, domains=5, pages=5) as site, lab(dns) as programs:
+        program = start(programs, site, folder)
+        for n in (40, 110):
+            wait_for_requests(site, n, program)
+            kill_engine(folder)
+            time.sleep(0.5)
+        assert program.wait(90) == 0, program.err
+        assert programs.left() == []
     assert_exact(site, folder)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.crawl.harness import crawl, settings_of, lab_names
+from tests.crawl.harness import crawl, lab_names, settings_of
 from tests.support.serving import serve_web
 
 

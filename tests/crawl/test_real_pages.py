@@ -24,9 +24,7 @@ async def test_a_crawl_of_the_python_documentation_commits_what_its_links_reach(
         )
         done = await crawl(settings, [root])
         requests = [r for r in site.requests() if not r.is_robots]
-    reachable = {
-        url: status for url, status in reach_of_folder(PYTHON_DOCS, root).items() if "/_sources/" not in url
-    }
+    reachable = {url: status for url, status in reach_of_folder(PYTHON_DOCS, root).items() if "/_sources/" not in url}
     assert done.statuses == reachable
     assert len(requests) == len(reachable)
     _assert_archive_is_whole(tmp_path / "c", done.entries)

@@ -11,26 +11,27 @@ end
 -- Make a queue that has URLs claimable; 1 if it was asleep. A queue with claims out stays asleep unless it has no delay.
 local function wake(queue, default_delay_ms)
   local w = call('HMGET', P .. 'w:' .. queue, 'next', 'delay', 'out')
-  local delay = tonumber(w[2]) or default_delay_ms
-  if (tonumber(w[3]) or 0) > 0 and delay > 0 then return 0 end
+  local delay = tonumber(w[2] or nil) or default_delay_ms
+  if (tonumber(w[3] or nil) or 0) > 0 and delay > 0 then return 0 end
   local hold = tonumber(call('HGET', M, 'hold') or nil)
-  return call('ZADD', P .. 'ready', 'NX', due_of(tonumber(w[1]), delay, hold), queue)
+  return call('ZADD', P .. 'ready', 'NX', due_of(tonumber(w[1] or nil), delay, hold), queue)
 end
 
--- n claims of a queue have ended: move its clock, and make it claimable when none is out (or it has no delay).
+-- n claims of a queue have ended (0: a request without one): move its clock, and make it claimable when none is out or
+-- it has no delay. While its delay is unknown its due time here is a lower bound; claim looks again.
 local function settle(queue, n, next_ms, delay_ms)
   local key = P .. 'w:' .. queue
-  local out = call('HINCRBY', key, 'out', -n)
-  local w = call('HMGET', key, 'next', 'delay')
-  local known = tonumber(w[1]) or 0
-  if next_ms > known then
-    call('HSET', key, 'next', next_ms)
-    known = next_ms
+  local w = call('HMGET', key, 'next', 'delay', 'out')
+  local out = (tonumber(w[3] or nil) or 0) - n
+  local next_fetch = math.max(tonumber(w[1] or nil) or 0, next_ms)
+  local delay = delay_ms >= 0 and delay_ms or tonumber(w[2] or nil)
+  if delay then
+    call('HSET', key, 'out', out, 'next', next_fetch, 'delay', delay)
+  else
+    call('HSET', key, 'out', out, 'next', next_fetch)
   end
-  if delay_ms >= 0 and w[2] ~= tostring(delay_ms) then call('HSET', key, 'delay', delay_ms) end
-  local delay = delay_ms >= 0 and delay_ms or tonumber(w[2]) or 0
   if (out <= 0 or delay == 0) and call('EXISTS', P .. 'q:' .. queue) == 1 then
     local hold = tonumber(call('HGET', M, 'hold') or nil)
-    call('ZADD', P .. 'ready', due_of(known, delay, hold), queue)
+    call('ZADD', P .. 'ready', due_of(next_fetch, delay or 0, hold), queue)
   end
 end

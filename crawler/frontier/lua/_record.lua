@@ -1,3 +1,12 @@
 -- u: hash fingerprint -> record of every pending URL, from its add to its end.
--- record = JSON [url, queue, domain, depth, redirects, seed, attempts, deliveries, visit, score]
-local R_QUEUE, R_DOMAIN, R_DEPTH, R_DELIVERIES, R_SCORE = 2, 3, 4, 8, 10
+-- record = JSON [depth, queue, domain, url, redirects, seed, attempts, deliveries, visit, score]
+-- Depth, queue and domain come first so that a pattern reads them: decoding the whole costs ten times as much.
+local R_DEPTH, R_QUEUE, R_DOMAIN, R_ATTEMPTS, R_DELIVERIES, R_SCORE = 1, 2, 3, 7, 8, 10
+
+local function depth_of(packed)
+  return tonumber(string.match(packed, '^%[(%d+)'))
+end
+
+local function place_of(packed)
+  return string.match(packed, '^%[%d+,"([^"]*)","([^"]*)"')
+end

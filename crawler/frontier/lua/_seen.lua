@@ -29,11 +29,9 @@ local function split_one(seen, buckets)
   if #move > 0 then call('SADD', seen .. to, unpack(move)) end
 end
 
--- Count n new members of run's seen-set and split buckets until the load is right again.
-local function seen_grow(run, buckets, n)
-  local seen = P .. 's' .. run .. ':'
-  local count = call('HINCRBY', M, 'seen' .. run, n)
-  local before = buckets
+-- Run's seen-set has `count` members now: split buckets until the load is right again.
+local function seen_grow(run, buckets, count)
+  local seen, before = P .. 's' .. run .. ':', buckets
   while count > SEEN_PER_BUCKET * buckets do
     split_one(seen, buckets)
     buckets = buckets + 1

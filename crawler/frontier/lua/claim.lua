@@ -4,7 +4,7 @@
 -- ARGV  session, epoch, now (ms), msgpack {request id, engine run id, urls max, urls per queue max, claim ahead (ms),
 --       visibility timeout (ms), default delay (ms), out max}
 -- returns {'FENCED'} | {'RECOVER'} | {'OK', next due (ms) or -1, flat batch}; the batch repeats
---       queue, delay (ms, -1 unknown), n, then n times fingerprint, token, record
+--       queue, delay (ms, -1 unknown), n, then n times fingerprint, token, record; a token is 'epoch.request.serial'
 --@include _fence _record _queue
 local session, epoch, now = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local a = cmsgpack.unpack(ARGV[4])
@@ -51,7 +51,7 @@ local batch = {}
 -- The call was repeated because its reply was lost: the same batch again.
 if call('HGET', M, 'request') == request then
   local again = {}
-  local prefix = request .. '.'
+  local prefix = epoch .. '.' .. request .. '.'
   local claims = call('HGETALL', P .. 'c')
   for i = 1, #claims, 2 do
     if string.sub(claims[i + 1], 1, #prefix) == prefix then again[#again + 1] = {claims[i], claims[i + 1]} end
@@ -91,7 +91,7 @@ else
         local tokens, deadlines = {}, {}
         for i, fp in ipairs(members) do
           serial = serial + 1
-          local token = request .. '.' .. serial
+          local token = epoch .. '.' .. request .. '.' .. serial
           tokens[#tokens + 1] = fp
           tokens[#tokens + 1] = token
           deadlines[#deadlines + 1] = now + visibility

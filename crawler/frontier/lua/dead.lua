@@ -7,10 +7,10 @@
 --@include _fence _queue _end
 if not fence(ARGV[1], ARGV[2], tonumber(ARGV[3])) then return {'FENCED'} end
 local a = cmsgpack.unpack(ARGV[4])
-if not is_claimed(a[1], a[2]) then return {'GONE'} end
-end_claim(a[1], a[4], true)
+if not is_claimed(a[1], a[2], ARGV[2]) then return {'GONE'} end
+end_claim(a[1], true)
 call('HSET', P .. 'dead', a[1], a[7])
-count(a[4], 'dead', 1)
-count(a[4], 'e:' .. a[8], 1)
+bump(P .. 'd:' .. a[4], {'claimed', -1, 'dead', 1, 'e:' .. a[8], 1})
+bump(M, {'done', 1, 'dead', 1, 'e:' .. a[8], 1})
 settle(a[3], 1, a[5], a[6])
 return {'COMMITTED'}

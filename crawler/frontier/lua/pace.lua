@@ -4,11 +4,8 @@
 -- KEYS  meta
 -- ARGV  session, epoch, now (ms), queue, next fetch (ms), delay (ms), origin, robots blob
 -- returns {'FENCED'} | {'COMMITTED'}
---@include _fence
+--@include _fence _queue
 if not fence(ARGV[1], ARGV[2], tonumber(ARGV[3])) then return {'FENCED'} end
-local key = P .. 'w:' .. ARGV[4]
-local known = tonumber(call('HGET', key, 'next') or nil) or 0
-call('HSET', key, 'next', math.max(known, tonumber(ARGV[5])))
-if tonumber(ARGV[6]) >= 0 then call('HSET', key, 'delay', ARGV[6]) end
+settle(ARGV[4], 0, tonumber(ARGV[5]), tonumber(ARGV[6]))
 if ARGV[7] ~= '' then call('HSET', P .. 'robots', ARGV[7], ARGV[8]) end
 return {'COMMITTED'}

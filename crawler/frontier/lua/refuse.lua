@@ -6,8 +6,9 @@
 --@include _fence _queue _end
 if not fence(ARGV[1], ARGV[2], tonumber(ARGV[3])) then return {'FENCED'} end
 local a = cmsgpack.unpack(ARGV[4])
-if not is_claimed(a[1], a[2]) then return {'GONE'} end
-end_claim(a[1], a[4], true)
-count(a[4], 'refused:' .. a[5], 1)
+if not is_claimed(a[1], a[2], ARGV[2]) then return {'GONE'} end
+end_claim(a[1], true)
+bump(P .. 'd:' .. a[4], {'claimed', -1, 'refused:' .. a[5], 1})
+bump(M, {'done', 1, 'refused:' .. a[5], 1})
 settle(a[3], 1, 0, -1)
 return {'COMMITTED'}
