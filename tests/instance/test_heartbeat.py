@@ -78,7 +78,7 @@ async def test_the_time_counts_from_sending_not_from_the_answer() -> None:
 
 
 async def test_a_beat_answered_after_the_deadline_is_a_lapse() -> None:
-    beat, members, clock, lapses = heartbeat()
+    beat, members, _, lapses = heartbeat()
     await beat.beat()
     members.delay_ms = 6_000
     await beat.beat()
