@@ -14,17 +14,19 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from crawler.archive.binding import bind, check_name
 from crawler.archive.folder import CrawlFolder, open_existing, open_or_create
 from crawler.archive.index import IndexWriter
 from crawler.archive.recover import recover_open_files
 from crawler.archive.sessions import Life, SessionLock, is_abandoned, life_at, life_of, sessions
 from crawler.archive.warc import WarcWriter
 from crawler.content.allocator import keep_freed_memory
-from crawler.errors import UsageError
+from crawler.errors import CrawlerError, UsageError
 from crawler.frontier.client import Engine, EngineInfo
 from crawler.frontier.crawls import CrawlRecord, Crawls
 from crawler.frontier.embedded import EmbeddedEngine
 from crawler.frontier.frontier import Frontier
+from crawler.frontier.inspect import Inspect
 from crawler.frontier.keys import Keys
 from crawler.frontier.leases import Leases
 from crawler.frontier.members import Member, Members
@@ -81,6 +83,10 @@ class OpenCrawl:
     @property
     def stats(self) -> Stats:
         return Stats(self.engine, self.keys, self.record.partitions)
+
+    @property
+    def inspect(self) -> Inspect:
+        return Inspect(self.engine, self.keys, self.record.partitions)
 
     def router(self) -> Router:
         """Routing by the crawl's rules, with a recent-URL cache of its own."""
@@ -152,16 +158,31 @@ def _leave_folder(folder: CrawlFolder, lock: SessionLock, embedded: EmbeddedEngi
             embedded.stop()
 
 
+def abandon(crawl: OpenCrawl) -> None:
+    """Leave without ceremony, as a crash would, but let no embedded engine run on for nobody.
+
+    The session's lock file stays: free once this process is gone, it proves to the next start that nobody works here.
+    """
+    if crawl.settings.frontier.redis:
+        return
+    others = (session for session in sessions(crawl.folder) if session != crawl.session)
+    with contextlib.suppress(CrawlerError), crawl.folder.exclusive("engine", timeout_s=1.0):
+        if not any(life_of(crawl.folder, session) is Life.ALIVE for session in others):
+            EmbeddedEngine(crawl.folder.engine, binary=crawl.settings.frontier.engine).stop()
+
+
 async def _open(
     settings: Settings, folder: CrawlFolder, lock: SessionLock, session: str, engine: Engine, *, create: bool
 ) -> OpenCrawl:
     info = await engine.connect()
     keys = Keys(settings.crawl.name)
     crawls = Crawls(engine, keys)
+    check_name(folder, settings.crawl.name)
     if not create and await crawls.load() is None:
         raise UsageError(f"there is no crawl {settings.crawl.name!r} here yet: start one with 'crawler crawl URL'")
     await crawls.create_or_load(settings)
     record, roots = await crawls.shared()
+    bind(folder, settings.crawl.name, record.begun_at)
     return OpenCrawl(
         settings=settings,
         folder=folder,
@@ -249,6 +270,7 @@ async def open_instance(crawl: OpenCrawl, *, node: str, until_finished: bool) ->
                 members=crawl.members,
                 member=member_of(crawl, node),
                 keys=crawl.keys,
+                stats=crawl.stats,
                 record=crawl.record,
                 roots=crawl.roots,
                 fetcher=fetcher,

@@ -39,6 +39,7 @@ class ArchiveStage:
         self._writes_warc = settings.warc
         self._undrained: defaultdict[int, list[CommitEntry]] = defaultdict(list)
         self._drained_ms = 0
+        self._draining = asyncio.Lock()
 
     async def store(self, group: Sequence[Committable]) -> list[Placed]:
         """Records of a group, on disk when this returns: where each lies, and its payload digest. ArchiveError."""
@@ -77,6 +78,10 @@ class ArchiveStage:
 
     async def drain(self) -> None:
         """Sync the index, then clear what it holds from the engine. Raises ArchiveError."""
+        async with self._draining:
+            await self._drain()
+
+    async def _drain(self) -> None:
         self._drained_ms = monotonic_ms()
         undrained, self._undrained = self._undrained, defaultdict(list)
         if not undrained:

@@ -39,6 +39,7 @@ class Claimer:
         self._heap: list[tuple[int, int]] = []
         self._wake = asyncio.Event()
         self._serial = 0
+        self._unanswered: dict[int, ClaimRequest] = {}  # sent again as they were: then nothing is handed out twice
         self._swept_ms = 0
         self._out_max = max(256, 16 * settings.fetch.concurrency)
 
@@ -56,6 +57,7 @@ class Claimer:
         """These partitions are not ours any more."""
         for partition in partitions:
             self._due.pop(partition, None)
+            self._unanswered.pop(partition, None)
 
     @property
     def is_idle(self) -> bool:
@@ -131,12 +133,13 @@ class Claimer:
         for partition in partitions:
             fence = self._ownership.fence_of(partition)
             if fence is not None:
-                wanted.append((fence, self._request(share)))
+                known = partition in self._unanswered
+                wanted.append((fence, self._unanswered.pop(partition) if known else self._request(share)))
         try:
             replies = await self._frontier.claim(wanted)
         except EngineError:
-            for fence, _ in wanted:  # expired or repeated: what was handed out comes back by itself
-                self.schedule(fence.partition, monotonic_ms() + 1000)
+            for fence, request in wanted:
+                self._again(fence.partition, request)
             raise
         for (fence, request), reply in zip(wanted, replies, strict=True):
             self._take_in(fence, request, reply)
@@ -156,7 +159,7 @@ class Claimer:
     def _take_in(self, fence: Fence, request: ClaimRequest, reply: ClaimReply | EngineError) -> None:
         partition = fence.partition
         if isinstance(reply, EngineError):
-            self.schedule(partition, monotonic_ms() + 1000)
+            self._again(partition, request)
             return
         if reply.status == "FENCED":
             self._ownership.fenced(partition)
@@ -175,7 +178,12 @@ class Claimer:
             got = sum(len(b.claims) for b in reply.batches)
             pause_ms = 0 if got else 20  # a queue that is due but gave nothing is at its cap: acks will wake it
             self.schedule(partition, monotonic_ms() + max(wait_ms, pause_ms))
-        del request
+
+    def _again(self, partition: int, request: ClaimRequest) -> None:
+        """The outcome is unknown: the same request id brings the same batch."""
+        if self._ownership.is_open(partition):
+            self._unanswered[partition] = request
+            self.schedule(partition, monotonic_ms() + int(ENGINE_PAUSE_S * 1000))
 
     async def _sweep(self) -> None:
         """Partitions that wait for nothing are looked at once a second: a hint may have been lost."""

@@ -62,7 +62,7 @@ class FetchStage:
         self._delay_max_ms = int(settings.politeness.delay_max_s * 1000)
         self._open_of: Counter[str] = Counter()  # requests open by server address
         self._cookies: dict[str, dict[str, str]] = {}
-        self._requests: set[asyncio.Task[FetchResult]] = set()
+        self._requests: dict[asyncio.Task[FetchResult], Claim] = {}
         self._workers: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -70,12 +70,14 @@ class FetchStage:
         for n in range(self._settings.fetch.concurrency):
             self._workers.append(asyncio.create_task(self._work(), name=f"fetch-{n}"))
 
-    async def close(self) -> None:
-        """Cancel the workers; what is in flight is cut off."""
+    async def close(self) -> list[Claim]:
+        """Cancel the workers; what is in flight is cut off. Returns the claims whose requests were."""
+        cut_off = list(self._requests.values())
         for worker in self._workers:
             worker.cancel()
         await asyncio.gather(*self._workers, return_exceptions=True)
         self._workers.clear()
+        return cut_off
 
     @property
     def workers(self) -> list[asyncio.Task[None]]:
@@ -193,7 +195,7 @@ class FetchStage:
         d, claimed_at = self._d, wall_s()
         cookies = self._cookies.pop(claim.fingerprint, None)
         task = asyncio.ensure_future(d.fetcher.fetch(claim.url, cookies=cookies, before_send=self._before_send))
-        self._requests.add(task)
+        self._requests[task] = claim
         try:
             result = await task
         except NotEntitledError:
@@ -207,7 +209,7 @@ class FetchStage:
             d.flow.ended(claim.partition)  # aborted: the claim is not ours to end any more
             return
         finally:
-            self._requests.discard(task)
+            self._requests.pop(task, None)
         wait = self._wait_after(lane, result)
         finished_at = wall_s()
         d.bench.finished(lane, wait_ms=wait)

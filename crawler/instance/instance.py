@@ -10,11 +10,12 @@ from collections.abc import Coroutine, Iterable
 from typing import Any
 
 from crawler.errors import CrawlerError, EngineError
-from crawler.frontier.keys import Keys
+from crawler.frontier.frontier import Fence
 from crawler.instance.acking import AckStage
 from crawler.instance.archiving import ArchiveStage
 from crawler.instance.claimer import Claimer
 from crawler.instance.committing import Committer, Stages
+from crawler.instance.duties import keep_engine, listen
 from crawler.instance.fetching import Doors, FetchStage
 from crawler.instance.finishing import FinishWatcher
 from crawler.instance.heartbeat import Heartbeat
@@ -35,6 +36,8 @@ log = logging.getLogger(__name__)
 
 ENGINE_PAUSE_S = 0.2
 LEAVE_TIMEOUT_S = 10.0
+GIVE_BACK_MAX = 256  # claims per call
+TOTALS_EVERY_S = 0.5
 WAIT_IN_HAND_MS = 30_000  # a claim whose turn is further off than this is given back
 
 
@@ -113,7 +116,8 @@ class Instance:
     async def give_back(self, partition: int) -> None:
         await self._give_back(self.bench.remove([partition]))
 
-    async def _give_back(self, claims: list[Claim]) -> None:
+    async def _give_back(self, claims: list[Claim], *, started: bool = False) -> None:
+        """Return claims; those whose request was started move their queue's clock."""
         by_partition: dict[int, list[Claim]] = {}
         for claim in claims:
             by_partition.setdefault(claim.partition, []).append(claim)
@@ -122,9 +126,15 @@ class Instance:
             fence = self.ownership.fence_of(partition)
             if fence is None:
                 continue
-            for start in range(0, len(mine), 256):
+            for start in range(0, len(mine), GIVE_BACK_MAX):
+                given = [
+                    (c, self._next_fetch_ms(fence, c) if started else 0) for c in mine[start : start + GIVE_BACK_MAX]
+                ]
                 with contextlib.suppress(EngineError):  # else they expire
-                    await self._p.frontier.give_back(fence, [(c, 0) for c in mine[start : start + 256]])
+                    await self._p.frontier.give_back(fence, given)
+
+    def _next_fetch_ms(self, fence: Fence, claim: Claim) -> int:
+        return fence.now_ms + max(0, self.bench.lane_of(claim.queue).delay_ms)
 
     async def _adopt_log(self, partition: int) -> None:
         try:
@@ -166,11 +176,14 @@ class Instance:
             self.claimer.run(),
             self.committer.run(),
             self.fetching.abort_when_silent(),
-            self._listen(),
+            listen(p.frontier.engine, f"{p.keys.hints}{p.member.session}", self._on_hint),
             self._follow_shared(),
             self._return_stale(),
-            self._keep_engine(),
+            keep_engine(self.heartbeat, p.revive, every_s=self._settings.membership.beat_s),
         ]
+        if self.flow.pages_max:
+            await self._count_pages()
+            duties.append(self._follow_pages())
         running = [self._spawn(duty) for duty in duties]
         try:
             await self._until_ended(running)
@@ -236,10 +249,11 @@ class Instance:
             await self.fetching.wait_idle(self._settings.membership.drain_timeout_s)
             await self._give_back(self.bench.remove_all())
             await self.committer.settle()
-        await self.fetching.close()
+        cut_off = await self.fetching.close()
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
+        await self._give_back(cut_off, started=True)
         if failed:
             await self._give_back(waiting)
         else:
@@ -262,27 +276,20 @@ class Instance:
             self.bench.forget_idle()
             await self._give_back(self.bench.take_stale(wait_max_ms=WAIT_IN_HAND_MS, age_max_ms=half_ms))
 
-    async def _keep_engine(self) -> None:
-        """An embedded engine that was killed is started again by whoever notices first."""
-        while self._p.revive is not None:
-            await asyncio.sleep(self._settings.membership.beat_s)
-            if self.heartbeat.is_unanswered:
-                try:
-                    await self._p.revive()
-                except CrawlerError as error:
-                    log.warning("engine.not_revived", extra={"error": str(error)})
+    async def _count_pages(self) -> None:
+        """How many pages the whole crawl has, without ours: the limit is the crawl's, not the instance's."""
+        ours = self.flow.committed
+        self.flow.committed_before = max(0, (await self._p.stats.totals()).fetched - ours)
 
-    async def _listen(self) -> None:
-        """Hints of others that woke a queue of ours. A lost one costs a sweep."""
-        channel = f"{self._p.keys.hints}{self._p.member.session}"
+    async def _follow_pages(self) -> None:
         while True:
-            try:
-                async for message in self._p.frontier.engine.subscribe(channel):
-                    partition = Keys.partition_of_meta(message.decode())
-                    if self.ownership.is_open(partition):
-                        self.claimer.schedule(partition)
-            except EngineError:
-                await asyncio.sleep(1.0)
+            await asyncio.sleep(TOTALS_EVERY_S)
+            with contextlib.suppress(EngineError):
+                await self._count_pages()
+
+    def _on_hint(self, partition: int) -> None:
+        if self.ownership.is_open(partition):
+            self.claimer.schedule(partition)
 
     async def _follow_shared(self) -> None:
         """Scope changes of others, within a heartbeat."""

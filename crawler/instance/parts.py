@@ -10,6 +10,7 @@ from crawler.frontier.frontier import Frontier
 from crawler.frontier.keys import Keys
 from crawler.frontier.leases import Leases
 from crawler.frontier.members import Member, Members
+from crawler.frontier.stats import Stats
 from crawler.web.fetcher import Fetcher
 
 
@@ -23,6 +24,7 @@ class Parts:
     members: Members
     member: Member
     keys: Keys
+    stats: Stats
     record: CrawlRecord
     roots: frozenset[str]
     fetcher: Fetcher

@@ -1,0 +1,36 @@
+"""Small duties that run beside the pipeline for as long as the instance lives."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from crawler.errors import CrawlerError, EngineError
+from crawler.frontier.client import Engine
+from crawler.frontier.keys import Keys
+from crawler.instance.heartbeat import Heartbeat
+
+log = logging.getLogger(__name__)
+
+RECONNECT_PAUSE_S = 1.0
+
+
+async def keep_engine(heartbeat: Heartbeat, revive: Callable[[], Awaitable[None]] | None, *, every_s: float) -> None:
+    """Start an embedded engine again that was killed; whoever notices first does it. Nothing to do for others."""
+    while revive is not None:
+        await asyncio.sleep(every_s)
+        if heartbeat.is_unanswered:
+            try:
+                await revive()
+            except CrawlerError as error:
+                log.warning("engine.not_revived", extra={"error": str(error)})
+    await asyncio.Event().wait()
+
+
+async def listen(engine: Engine, channel: str, on_hint: Callable[[int], None]) -> None:
+    """Hear which partitions others have woken. A lost hint costs a sweep of the claimer."""
+    while True:
+        try:
+            async for message in engine.subscribe(channel):
+                on_hint(Keys.partition_of_meta(message.decode()))
+        except EngineError:
+            await asyncio.sleep(RECONNECT_PAUSE_S)
