@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from crawler.frontier.frontier import QueueBatch
 from crawler.instance.clock import monotonic_ms
 from crawler.model import Claim
+from crawler.rules.politeness import TICK_MS
 
 
 @dataclass(slots=True)
@@ -120,7 +121,7 @@ class Workbench:
             lane.active += 1
             self.active += 1
             if lane.delay_ms > 0:
-                lane.next_ms = max(lane.next_ms, now_ms + lane.delay_ms)
+                lane.next_ms = max(lane.next_ms, now_ms + lane.delay_ms + TICK_MS)
             self._arm(lane)
             return lane, claim
         return None

@@ -1,5 +1,7 @@
 """When a queue may be asked again. Pure; all times in ms."""
 
+TICK_MS = 1
+
 
 def delay_ms(*, min_delay_ms: int, crawl_delay_s: float | None, delay_max_ms: int) -> int:
     """The delay of a queue: ours, or what robots.txt asks for up to a cap, whichever is longer."""
@@ -8,5 +10,6 @@ def delay_ms(*, min_delay_ms: int, crawl_delay_s: float | None, delay_max_ms: in
 
 
 def wait_ms(*, delay_ms: int, factor: float, fetch_ms: int, retry_after_ms: int = 0, backoff_ms: int = 0) -> int:
-    """How long to wait after the end of a request."""
-    return max(delay_ms, int(factor * fetch_ms), retry_after_ms, backoff_ms)
+    """How long to wait after the end of a request: a tick longer than asked, for clocks count whole milliseconds."""
+    wait = max(delay_ms, int(factor * fetch_ms), retry_after_ms, backoff_ms)
+    return wait + TICK_MS if wait else 0

@@ -30,7 +30,7 @@ async def test_a_leaver_hands_over_and_nothing_is_fetched_twice(tmp_path: Path) 
     assert [i.stopped_because for i in done.instances] == ["finished", "signal", "finished"]
     assert done.statuses == expected
     assert fetched_twice(requests) == []
-    assert min(closest_pairs(requests).values()) >= DELAY_S - 0.002
+    assert min(closest_pairs(requests).values()) >= DELAY_S
     assert done.instances[1].flow.committed > 0
 
 
@@ -46,5 +46,5 @@ async def test_a_joiner_takes_its_share_and_nothing_is_fetched_twice(tmp_path: P
     assert done.errors == []
     assert done.statuses == expected
     assert fetched_twice(requests) == []
-    assert min(closest_pairs(requests).values()) >= DELAY_S - 0.002
+    assert min(closest_pairs(requests).values()) >= DELAY_S
     assert done.instances[1].flow.committed > 0
