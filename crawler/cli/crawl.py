@@ -1,47 +1,105 @@
-"""`crawler crawl`: seed, crawl, end by itself."""
+"""`crawler crawl`: seed, crawl until nothing is left, say what was found and where it is."""
 
 import argparse
-import asyncio
-import signal
+import contextlib
+import sys
+from typing import TYPE_CHECKING, Any
 
-from crawler.settings import load
+from crawler.cli.crawling import KEYS, add_fetching, add_instances, check_instances
+from crawler.cli.given import add_urls
+from crawler.cli.options import add_common, duration_type, settings_of
+
+if TYPE_CHECKING:
+    from crawler.settings import Settings
+
+SCOPE_KEYS = {"scope": "mode", "include": "include", "exclude": "exclude", "depth": "depth_max"}
+ALL_KEYS = KEYS | {name: f"scope.{key}" for name, key in SCOPE_KEYS.items()}
+
+EPILOG = """\
+examples:
+  crawler crawl https://docs.example/
+  crawler crawl https://docs.example/guide/ --scope prefix -o guide.jsonl
+  crawler crawl -i seeds.txt --depth 1 --exclude '/(login|cart)' -n 2
+  subdomains example.com | crawler crawl -i - --pages 10000 --time 2h
+
+Ctrl-C stops in order: what is in flight is finished, the rest is kept. The same command
+goes on where the crawl stopped, also after a crash. Options of scope given again change
+the scope of the crawl; without them the stored ones hold.
+
+exit codes: 0 done or limit reached, 2 bad input, 3 engine, 4 folder or node taken, 5 disk,
+6 not one seed could be fetched, 10 stopped by a signal, 11 forced by a second one
+"""
 
 
-def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    p = commands.add_parser("crawl", help="crawl sites from seed URLs until nothing is left")
-    p.add_argument("urls", nargs="*")
-    p.add_argument("--allow-private", action="store_true", default=None)
-    p.add_argument("--delay", type=float)
-    p.add_argument("--concurrency", type=int)
-    p.add_argument("--concurrency-per-queue", type=int)
-    p.add_argument("--scope")
-    p.add_argument("--include", action="append")
-    p.add_argument("--dir")
-    p.add_argument("-o", "--output")
+def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
+    p = commands.add_parser(
+        "crawl",
+        help="crawl sites from seed URLs until nothing is left",
+        description="Crawl from seed URLs until nothing is left, then say what was found and where it is.",
+        epilog=EPILOG,
+    )
+    add_urls(p)
+    group = p.add_argument_group("what to crawl")
+    group.add_argument(
+        "--scope",
+        choices=("domain", "host", "prefix", "any"),
+        help="how far links may lead: the seeds' registrable domain (default), host, folder, or anywhere",
+    )
+    group.add_argument(
+        "-np", "--no-parent", dest="scope", action="store_const", const="prefix", help="the same as --scope prefix"
+    )
+    group.add_argument(
+        "-d", "--depth", type=int, metavar="N", help="links away from a seed; 0: seeds only (default: no limit)"
+    )
+    group.add_argument(
+        "--include",
+        action="append",
+        metavar="RE",
+        help="only URLs in which this regular expression is found; repeatable",
+    )
+    group.add_argument(
+        "--exclude", action="append", metavar="RE", help="no URLs in which this regular expression is found; repeatable"
+    )
+    group = p.add_argument_group("when to stop")
+    group.add_argument("--pages", type=int, metavar="N", help="when the crawl has N pages in all")
+    group.add_argument("--time", type=duration_type, metavar="T", help="after this time: 90 (seconds), 10m, 2h, 1d")
+    group = p.add_argument_group("results")
+    group.add_argument(
+        "-o", "--output", action="append", default=[], metavar="FILE",
+        help="export at the end: FILE.jsonl, FILE.csv, or - for JSON Lines on standard output; may be repeated",
+    )  # fmt: skip
+    group.add_argument("-q", "--quiet", action="store_true", help="no progress and no summary; errors are still said")
+    add_fetching(p)
+    add_instances(p)
+    add_common(p)
     p.set_defaults(run=run)
 
 
-def run(a: argparse.Namespace) -> int:
-    settings = load(options={"fetch.allow_private": a.allow_private, "politeness.delay_s": a.delay, "archive.dir": a.dir,
-      "fetch.concurrency": a.concurrency, "politeness.concurrency_per_queue": a.concurrency_per_queue, "scope.mode": a.scope, "scope.include": a.include})
-    import uvloop
-    return uvloop.run(_run(a, settings))
+def run(arguments: argparse.Namespace) -> int:
+    """Crawl; see EPILOG for the exit codes."""
+    from crawler.cli.crawl_session import CrawlSession
+    from crawler.cli.export import check_targets
+    from crawler.cli.given import sources_of
+    from crawler.cli.loop import raise_file_limit, run_async
 
-
-async def _run(a, settings):
-    from crawler.app import open_crawl, open_instance, choose_node
-    from crawler.instance.seeding import GivenUrl
-    async with open_crawl(settings, create=True) as crawl:
-        r = await crawl.seeder().add_all([GivenUrl("argument", u) for u in a.urls]); print(r)
-        crawl = await crawl.reloaded()
-        node = await choose_node(crawl, may_move=False)
-        async with open_instance(crawl, node=node, until_finished=True) as instance:
-            loop = asyncio.get_running_loop()
-            loop.add_signal_handler(signal.SIGINT, instance.stop)
-            await instance.run()
-            print(instance.stopped_because, instance.flow.committed, instance.flow)
-        print(await crawl.stats.totals())
-    if a.output:
-        from crawler.archive.export import export
-        export(crawl.folder, [a.output])
+    check_instances(arguments)
+    check_targets(arguments.output)
+    settings = settings_of(arguments, ALL_KEYS)
+    _check_scope(settings)
+    plain, files = sources_of(arguments)
+    raise_file_limit()
+    given = {
+        key: getattr(settings.scope, key) for name, key in SCOPE_KEYS.items() if getattr(arguments, name) is not None
+    }
+    session = CrawlSession(arguments, settings, plain=plain, files=files, scope=given)
+    with contextlib.suppress(BrokenPipeError):
+        return run_async(session.run())
+    sys.stderr.close()
     return 0
+
+
+def _check_scope(settings: "Settings") -> None:
+    """A bad regular expression is said before anything is made."""
+    from crawler.rules.scope import ScopeRules
+
+    ScopeRules.of(settings.scope)

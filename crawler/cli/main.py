@@ -1,31 +1,141 @@
-"""The command line: finds the command, hands over, turns errors into one line and an exit code."""
+"""The command line: finds the command, hands over, turns every error into one line and an exit code.
+
+Imports nothing heavy: `crawler --help` answers at once, and each command loads what it needs when it runs.
+"""
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
+from typing import Any, NoReturn
 
 from crawler.errors import CrawlerError
 
+INTERRUPTED = 130  # Ctrl-C in a command that has nothing to finish, as shells count it
 
-def parser() -> argparse.ArgumentParser:
-    """The whole command line; each family of commands brings its own options."""
-    from crawler.cli import crawl, export
+EXIT_CODES = """\
+exit codes:
+  0   done                                5   the disk is full or can't be written
+  1   a bug, or instances kept crashing   6   not one seed could be fetched
+  2   bad URL, file, option or setting    7   `doctor` found something to mend
+  3   engine down, unfit or full          10  stopped by a signal; the same command resumes
+  4   folder, node or crawl is taken      11  forced by a second signal; the same command resumes
+"""
 
-    top = argparse.ArgumentParser(prog="crawler", description="A distributed web crawler.")
-    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for module in (crawl, export):
+EXAMPLES = """\
+examples:
+  crawler crawl https://docs.example/                    one site, until nothing is left
+  crawler crawl -i seeds.txt --depth 2 -o pages.jsonl    seeds from a file, results into another
+  crawler run -n 4 --redis redis://queue.example/        four instances that wait for work
+  crawler explain https://docs.example/private/          why a URL is, is not or will be crawled
+"""
+
+
+class Parser(argparse.ArgumentParser):
+    """Errors are one line; options are never guessed from their beginnings."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        kwargs.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        super().__init__(*args, **{"allow_abbrev": False, **kwargs})
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"crawler: {message} (see '{self.prog} --help')\n")
+
+    def known_options(self) -> list[str]:
+        return [option for action in self._actions for option in action.option_strings]
+
+
+def parser() -> tuple[Parser, dict[str, Parser]]:
+    """The whole command line, and the parser of each command."""
+    from crawler.cli import crawl, doctor, explain, export, ring, run, seed, stats
+
+    top = Parser(
+        prog="crawler",
+        description="A distributed web crawler: its queue of URLs lives in Redis or Valkey, split by domain.",
+        epilog=f"{EXAMPLES}\n{EXIT_CODES}\n'crawler COMMAND --help' explains a command and its options.",
+    )
+    top.add_argument("--version", action="store_true", help="print the version and exit")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", title="commands")
+    for module in (crawl, run, seed, stats, ring, explain, export, doctor):
         module.add_parser(commands)
-    return top
+    return top, commands.choices
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
-    arguments = parser().parse_args(argv)
+    arguments = list(sys.argv[1:] if argv is None else argv)
     try:
-        return int(arguments.run(arguments))
+        return _run(arguments)
     except CrawlerError as error:
         print(f"crawler: {error}", file=sys.stderr)
         return error.exit_code
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        _forget_stdout()
+        return 0
+    except Exception as error:  # noqa: BLE001 - the last door: a traceback never reaches the user
+        return _report_bug(error, verbose=bool({"-v", "--verbose"} & set(arguments)))
+
+
+def _run(arguments: Sequence[str]) -> int:
+    top, commands = parser()
+    known, rest = top.parse_known_args(arguments)
+    if known.version:
+        from crawler.app import program_version
+
+        print(f"crawler {program_version()}")
+        return 0
+    if known.command is None:
+        if rest:
+            top.error(_complaint(rest, top))
+        top.print_help()
+        return 2
+    # URLs may stand before, between and after the options.
+    strays = [one for one in rest if one == "-" or not one.startswith("-")]
+    if hasattr(known, "urls") and known.takes_urls:
+        known.urls += strays
+        rest = [one for one in rest if one not in strays]
+    if rest:
+        commands[known.command].error(_complaint(rest, commands[known.command]))
+    code = int(known.run(known))
+    sys.stdout.flush()
+    return code
+
+
+def _complaint(rest: Sequence[str], command: Parser) -> str:
+    """What was not understood, and what may have been meant."""
+    import difflib
+
+    name = rest[0].partition("=")[0]
+    if not name.startswith("-"):
+        return f"unexpected argument {name!r}"
+    close = difflib.get_close_matches(name, command.known_options(), n=1, cutoff=0.6)
+    return f"unknown option {name}" + (f": did you mean {close[0]}?" if close else "")
+
+
+def _forget_stdout() -> None:
+    """Whoever read our output is gone: nothing may complain about it at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _report_bug(error: Exception, *, verbose: bool) -> int:
+    import tempfile
+    import traceback
+
+    trace = "".join(traceback.format_exception(error))
+    where = ""
+    try:
+        with tempfile.NamedTemporaryFile("w", prefix="crawler-bug-", suffix=".txt", delete=False) as file:
+            file.write(f"{' '.join(sys.argv)}\n{trace}")
+            where = f"; the details are in {file.name}"
+    except OSError:
+        verbose = True
+    said = str(error).splitlines()
+    print(f"crawler: this is a bug: {type(error).__name__}: {said[0] if said else ''}{where}", file=sys.stderr)
+    if verbose:
+        print(trace, file=sys.stderr)
+    return 1
 
 
 if __name__ == "__main__":

@@ -1,0 +1,213 @@
+"""One run of `crawler crawl`, in the order of what the user sees: seeds, progress, summary, exports, the end."""
+
+import argparse
+import asyncio
+import shlex
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from crawler.app import OpenCrawl, abandon, choose_node, open_crawl
+from crawler.cli.crawl_summary import failure_of_all, summary
+from crawler.cli.crawling import log_to_folder, run_instance
+from crawler.cli.export import export_all
+from crawler.cli.given import complaints, read_given
+from crawler.cli.signals import StopSignals
+from crawler.cli.watching import Watcher
+from crawler.errors import Stopped, UsageError
+from crawler.frontier.crawls import merged_scope
+from crawler.instance.seeding import GivenUrl, Seeder, SeedReport
+from crawler.rules.urls import canonicalize, host_of
+from crawler.settings import Settings
+from crawler.watch.progress import View, view_for
+from crawler.watch.wording import counted
+from crawler.web.guard import is_address, is_public
+
+if TYPE_CHECKING:
+    from crawler.frontier.inspect import Progress
+
+LOCAL_NAMES = ("localhost",)
+LOCAL_ENDINGS = (".localhost", ".test", ".local", ".internal", ".lan", ".home.arpa")
+
+
+class CrawlSession:
+    """Holds what was asked for; `run` does it."""
+
+    def __init__(
+        self,
+        arguments: argparse.Namespace,
+        settings: Settings,
+        *,
+        plain: Sequence[GivenUrl],
+        files: Sequence[str],
+        scope: Mapping[str, Any],
+    ) -> None:
+        self._arguments = arguments
+        self._settings = settings
+        self._plain = plain
+        self._files = files
+        self._scope = scope
+        self._signals = StopSignals()
+        self._out = sys.stderr if "-" in arguments.output else sys.stdout
+        self._why = "finished"
+        self._view: View = view_for(sys.stderr, quiet=True, verbose=False)
+
+    async def run(self) -> int:
+        """The exit code. Raises CrawlerError kinds, Stopped among them."""
+        with self._signals:
+            try:
+                async with open_crawl(self._settings, create=True) as crawl:
+                    return await self._in(crawl)
+            except asyncio.CancelledError:
+                if self._signals.stopped:
+                    raise Stopped(f"stopped before the crawl began; {self._how_to_resume()}") from None
+                raise
+
+    async def _in(self, crawl: OpenCrawl) -> int:
+        self._signals.on_force = lambda: self._forced(crawl)
+        log_to_folder(self._settings, crawl.folder.log, "crawl", verbose=self._arguments.verbose)
+        crawl = await self._with_scope(crawl)
+        before = await crawl.inspect.progress()
+        report = await self._seed(crawl, before)
+        crawl = await crawl.reloaded()
+        self._greet(crawl, report, before)
+        self._view = view_for(sys.stderr, quiet=self._arguments.quiet, verbose=self._arguments.verbose)
+        began = time.monotonic()
+        try:
+            await self._crawl(crawl)
+        finally:
+            self._view.close()
+        await self._conclude(crawl, time.monotonic() - began, before)
+        return 0
+
+    # --- seeds ---
+
+    async def _with_scope(self, crawl: OpenCrawl) -> OpenCrawl:
+        """Scope options given again change the stored scope."""
+        if not self._scope:
+            return crawl
+        wanted = merged_scope(crawl.record.scope, self._scope)
+        if wanted == crawl.record.scope:
+            return crawl
+        await crawl.crawls.change_scope(crawl.record, wanted)
+        self._warn(
+            "the scope of this crawl is changed from now on; URLs refused before stay refused unless found again"
+        )
+        return await crawl.reloaded()
+
+    async def _seed(self, crawl: OpenCrawl, before: "Progress") -> SeedReport:
+        """Add what was given. Raises UsageError when there is nothing to begin with."""
+        seeder = crawl.seeder()
+        report = await self._add(seeder)
+        for line in complaints(report):
+            self._warn(line)
+        for url, rule in report.out_of_scope_rules:
+            self._warn(f"{url}: out of scope: {rule}")
+        if report.new + report.seen == 0:
+            if report.total:
+                raise UsageError(f"not one of {counted(report.total, 'URL')} given can be crawled")
+            if self._files:
+                raise UsageError(f"there is no URL in {', '.join(self._files)}")
+            if not before.added:
+                raise UsageError("give at least one URL to begin with (see 'crawler crawl --help')")
+        return report
+
+    async def _add(self, seeder: Seeder) -> SeedReport:
+        report = await seeder.add_all(self._plain)
+        for file in self._files:
+            async for batch in read_given(file):
+                report = await seeder.add_all(batch)
+        return report
+
+    def _greet(self, crawl: OpenCrawl, report: SeedReport, before: "Progress") -> None:
+        """What is known before the first request; and the one warning about politeness."""
+        if before.pending:
+            self._say(f"Resuming: {counted(before.fetched, 'page')} so far, {before.pending:,} URLs pending.")
+        elif before.fetched and not report.new:
+            self._say(
+                f"This crawl is finished: {counted(before.fetched, 'page')}, and no URL given is new. "
+                f"To crawl anew, use another --dir or remove {crawl.folder.root}."
+            )
+        if not self._settings.robots.obey:
+            self._warn("robots.txt is ignored: only do this on sites that are yours")
+        if report.new and not self._settings.fetch.contact and self._is_abroad():
+            self._warn("no --contact: site owners can't reach you; name a page or mail address")
+
+    def _is_abroad(self) -> bool:
+        """Is any site given as an argument, or in files, somebody else's?"""
+        return bool(self._files) or any(_is_public_host(one.text) for one in self._plain)
+
+    # --- the crawl ---
+
+    async def _crawl(self, crawl: OpenCrawl) -> None:
+        domains = self._view.__class__.__name__ == "LiveView"
+        if self._arguments.instances > 1:
+            from crawler.cli.run import supervise
+
+            watcher = Watcher(crawl, self._view, domains=domains)
+            self._why = await supervise(
+                crawl, self._arguments, self._signals, self._view, until_finished=True, watch=watcher.run
+            )
+            return
+        node = await choose_node(crawl, may_move=False)
+        watcher = Watcher(crawl, self._view, domains=domains)
+        self._why = await run_instance(
+            crawl,
+            node,
+            until_finished=True,
+            on_start=self._stop_with,
+            beside_it=(watcher.run,),
+        )
+
+    def _stop_with(self, stop: Any) -> None:
+        def stop_in_order() -> None:
+            self._view.say("Stopping: finishing what is in flight; once more forces.")
+            stop()
+
+        self._signals.on_stop = stop_in_order
+
+    def _forced(self, crawl: OpenCrawl) -> None:
+        self._view.close()
+        print(f"crawler: forced; {self._how_to_resume()}", file=sys.stderr)
+        abandon(crawl)
+
+    # --- the end ---
+
+    async def _conclude(self, crawl: OpenCrawl, seconds: float, before: "Progress") -> None:
+        await asyncio.to_thread(export_all, crawl.folder, self._arguments.output, quiet=True)
+        totals = await crawl.stats.totals()
+        if not totals.fetched and self._why == "finished":
+            raise await failure_of_all(crawl, totals)
+        if not self._arguments.quiet:
+            found = replace(totals, fetched=totals.fetched - before.fetched)
+            print(await summary(crawl, totals, new=found.fetched, seconds=seconds, why=self._why,
+                                outputs=self._arguments.output), file=self._out)  # fmt: skip
+        if self._why == "signal":
+            raise Stopped(f"stopped; {self._how_to_resume()}")
+        if self._why in ("pages", "time") and totals.pending:
+            self._say(f"{counted(totals.pending, 'URL is', 'URLs are')} left; {self._how_to_resume()}")
+
+    def _how_to_resume(self) -> str:
+        command = shlex.join(["crawler", *sys.argv[1:]])
+        return f"the same command resumes: {command}"
+
+    def _say(self, line: str) -> None:
+        if not self._arguments.quiet:
+            print(line, file=sys.stderr, flush=True)
+
+    def _warn(self, line: str) -> None:
+        print(f"crawler: {line}", file=sys.stderr, flush=True)
+
+
+def _is_public_host(url: str) -> bool:
+    """Is this a site on the internet, as far as its name tells?"""
+    try:
+        host = host_of(canonicalize(url.strip()))
+    except UsageError:
+        return False
+    bare = host.strip("[]")
+    if is_address(bare):
+        return is_public(bare)
+    return "." in host and host not in LOCAL_NAMES and not host.endswith(LOCAL_ENDINGS)

@@ -1,0 +1,120 @@
+"""What `crawl` and `run` have in common: their options, and how instances are run beneath a view."""
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from crawler.cli.options import duration_type
+from crawler.errors import CrawlerError
+
+if TYPE_CHECKING:
+    from crawler.app import OpenCrawl
+    from crawler.settings import Settings
+
+KEYS = {
+    "delay": "politeness.delay_s",
+    "concurrency": "fetch.concurrency",
+    "concurrency_per_queue": "politeness.concurrency_per_queue",
+    "contact": "fetch.contact",
+    "user_agent": "fetch.user_agent",
+    "allow_private": "fetch.allow_private",
+    "obey_robots": "robots.obey",
+    "nameservers": "dns.nameservers",
+    "pages": "crawl.pages_max",
+    "time": "crawl.time_max_s",
+    "node": "membership.node",
+}
+
+
+def add_fetching(parser: argparse.ArgumentParser) -> None:
+    """How sites are asked."""
+    group = parser.add_argument_group("politeness and identity")
+    group.add_argument(
+        "--delay", "--wait", type=duration_type, metavar="S",
+        help="pause between two requests to one domain (default: 1 s); a longer Crawl-delay in robots.txt wins",
+    )  # fmt: skip
+    group.add_argument(
+        "-c", "--concurrency", type=int, metavar="N", help="requests open at once, in each instance (default: 64)"
+    )
+    group.add_argument(
+        "--concurrency-per-queue", type=int, metavar="N", help="requests open at once to one domain (default: 1)"
+    )
+    group.add_argument(
+        "--contact", metavar="URL", help="page or mail address in the User-Agent, so that site owners can reach you"
+    )
+    group.add_argument("-U", "--user-agent", metavar="UA", help="template; {version} and {contact} have values")
+    group.add_argument(
+        "--ignore-robots", dest="obey_robots", action="store_false", default=None,
+        help="do not ask for robots.txt: only for sites that are yours",
+    )  # fmt: skip
+    group = parser.add_argument_group("network")
+    group.add_argument(
+        "--allow-private", action="store_true", default=None, help="connect to private and loopback addresses too"
+    )
+    group.add_argument(
+        "--nameserver", dest="nameservers", action="append", metavar="IP[:PORT]",
+        help="ask this DNS server instead of the system's; may be repeated",
+    )  # fmt: skip
+
+
+def add_instances(parser: argparse.ArgumentParser) -> None:
+    """How many, and under which name."""
+    group = parser.add_argument_group("instances")
+    group.add_argument(
+        "-n", "--instances", type=int, default=1, metavar="N", help="processes that share the domains (default: 1)"
+    )
+    group.add_argument("--node", metavar="NAME", help="stable name of this instance (default: host name and slot)")
+
+
+def check_instances(arguments: argparse.Namespace) -> None:
+    """Raises UsageError for a number of instances that makes no sense."""
+    from crawler.errors import UsageError
+
+    if not 1 <= arguments.instances <= 256:
+        raise UsageError(f"-n {arguments.instances}: expected 1 to 256 instances")
+    if arguments.instances > 1 and arguments.node:
+        raise UsageError("--node names one instance: it can't be used with -n")
+
+
+def log_to_folder(settings: "Settings", folder: Path, node: str, *, verbose: bool) -> None:
+    """Log events of this process: a file of its own, and stderr when asked for."""
+    from crawler.watch.logs import start_logging
+
+    level = settings.log.level
+    if verbose and level in ("warning", "error"):
+        level = "info"
+    file = Path(settings.log.file) if settings.log.file else folder / f"{node}.log"
+    start_logging(level, file=file, stream=sys.stderr if verbose else None)
+
+
+async def beside(work: Awaitable[None], *others: Callable[[], Awaitable[None]]) -> None:
+    """Await `work` while the others run; they end with it."""
+    tasks = [asyncio.ensure_future(other()) for other in others]
+    try:
+        await work
+    finally:
+        for task in tasks:
+            task.cancel()
+        for result in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(result, Exception) and not isinstance(result, CrawlerError):
+                raise result
+
+
+async def run_instance(
+    crawl: "OpenCrawl",
+    node: str,
+    *,
+    until_finished: bool,
+    on_start: Callable[[Callable[[], None]], None],
+    beside_it: tuple[Callable[[], Awaitable[None]], ...] = (),
+) -> str:
+    """One instance in this process, to its end; why it ended. `on_start` gets what stops it."""
+    from crawler.app import open_instance
+
+    async with open_instance(crawl, node=node, until_finished=until_finished) as instance:
+        on_start(instance.stop)
+        await beside(instance.run(), *beside_it)
+        return instance.stopped_because

@@ -1,0 +1,94 @@
+"""`crawler doctor`: is everything here that a crawl needs, and how is it mended?"""
+
+import argparse
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from crawler.cli.crawling import KEYS, add_fetching
+from crawler.cli.options import add_common, settings_of
+from crawler.errors import CrawlerError, DoctorError
+
+if TYPE_CHECKING:
+    from crawler.settings import Settings
+    from crawler.watch.doctor import Check
+
+EPILOG = """\
+examples:
+  crawler doctor
+  crawler doctor --redis redis://queue.example/ --json
+
+exit codes: 0 nothing must be mended (warnings may stand), 7 something must be
+"""
+
+
+def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
+    p = commands.add_parser(
+        "doctor",
+        help="check engine, DNS, disk and limits; say how to mend",
+        description="Check the engine, DNS, disk and limits that a crawl needs, and say how to mend them.",
+        epilog=EPILOG,
+    )
+    p.add_argument("--json", action="store_true", help="as a JSON list")
+    add_fetching(p)
+    add_common(p)
+    p.set_defaults(run=run, takes_urls=False)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print all checks; raises DoctorError when one failed."""
+    from crawler.cli.loop import run_async
+    from crawler.watch.doctor import Level, report
+
+    checks = run_async(_checks(settings_of(arguments, KEYS)))
+    print(json.dumps([asdict(check) for check in checks]) if arguments.json else report(checks))
+    failed = [check.name for check in checks if check.level is Level.FAIL]
+    if failed:
+        raise DoctorError(f"to be mended: {', '.join(failed)}")
+    return 0
+
+
+async def _checks(settings: "Settings") -> "list[Check]":
+    import asyncio
+
+    from crawler.frontier.client import Engine
+    from crawler.watch.doctor import Check, Level, check_disk, check_dns, check_engine, check_files, check_python
+
+    machine = [check_python(), check_files(settings), check_disk(settings), await check_dns(settings)]
+    serving = _engine_url(settings)
+    try:
+        url = await asyncio.to_thread(serving.__enter__)
+    except CrawlerError as error:
+        return [*machine, Check("engine", Level.FAIL, str(error), "see the engine's log, or use --redis")]
+    try:
+        timeout_s = settings.frontier.call_timeout_s
+        return [*machine, *await check_engine(lambda: Engine(url, call_timeout_s=timeout_s))]
+    finally:
+        await asyncio.to_thread(serving.__exit__, None, None, None)
+
+
+@contextmanager
+def _engine_url(settings: "Settings") -> Iterator[str]:
+    """The engine to look at: the one named, the folder's own, or one that lives as long as the look."""
+    import tempfile
+    from pathlib import Path
+
+    from crawler.frontier.embedded import EmbeddedEngine
+
+    if settings.frontier.redis:
+        yield settings.frontier.redis
+        return
+    binary = settings.frontier.engine
+    running = EmbeddedEngine(Path(settings.archive.dir) / "engine", binary=binary)
+    if running.pid():
+        yield running.url
+        return
+    with tempfile.TemporaryDirectory(prefix="crawler-doctor-") as home:
+        own = EmbeddedEngine(Path(home), binary=binary)
+        own.ensure()
+        try:
+            yield own.url
+        finally:
+            own.stop()

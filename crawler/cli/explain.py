@@ -1,0 +1,134 @@
+"""`crawler explain`: why a URL is, is not or will be crawled."""
+
+import argparse
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+from crawler.cli.crawling import KEYS, add_fetching
+from crawler.cli.options import add_common, settings_of
+
+if TYPE_CHECKING:
+    from crawler.app import OpenCrawl
+    from crawler.model import CommitEntry
+    from crawler.settings import Settings
+    from crawler.watch.explanation import Facts, RobotsFact
+
+EPILOG = """\
+example:
+  crawler explain https://docs.example/private/page
+
+exit codes: 0 answered, 2 no such crawl or not a URL, 3 engine
+"""
+
+
+def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
+    p = commands.add_parser(
+        "explain",
+        help="why a URL is, is not or will be crawled",
+        description="Why a URL is, is not or will be crawled: canonical form, scope and robots.txt with the rule "
+        "that decided, where it is now, whose it is, and when its queue is due.",
+        epilog=EPILOG,
+    )
+    p.add_argument("url", metavar="URL")
+    p.add_argument("--json", action="store_true", help="as one JSON object; times in ms")
+    p.add_argument(
+        "--fetch-robots", action="store_true", help="ask the site for robots.txt, politely, when nobody has read it yet"
+    )
+    add_fetching(p)
+    add_common(p)
+    p.set_defaults(run=run, takes_urls=False)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the explanation; raises InvalidUrl for what is no URL."""
+    from crawler.cli.loop import run_async
+    from crawler.rules.urls import canonicalize
+
+    canonicalize(arguments.url.strip())  # said before an engine is started
+    return run_async(_run(arguments, settings_of(arguments, KEYS)))
+
+
+async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
+    from crawler.app import open_crawl
+    from crawler.watch.explanation import as_json, explanation
+
+    async with open_crawl(settings, create=False) as crawl:
+        facts = await _facts(crawl, arguments.url.strip(), fetch_robots=arguments.fetch_robots)
+    print(json.dumps(as_json(facts)) if arguments.json else explanation(facts))
+    return 0
+
+
+async def _facts(crawl: "OpenCrawl", given: str, *, fetch_robots: bool) -> "Facts":
+    from crawler.cli.ring import ring_of
+    from crawler.rules.urls import canonicalize
+    from crawler.watch.explanation import Facts
+
+    url, router = canonicalize(given), crawl.router()
+    candidate = router.candidate(url, depth=0)
+    where = await crawl.inspect.where(candidate, run=crawl.record.run)
+    members = await crawl.members.read()
+    owners = ring_of(crawl, members).owners
+    depth, redirects = (where.record.depth, where.record.redirects) if where.record else (0, 0)
+    return Facts(
+        given=given,
+        url=url,
+        domain=candidate.domain,
+        queue=candidate.queue,
+        partition=candidate.partition,
+        suggested=owners[candidate.partition] if owners else "",
+        is_alone=not owners,
+        scope=router.scope.verdict(url, depth, redirects),
+        robots=await _robots(crawl, url, candidate.partition, fetch=fetch_robots),
+        where=where,
+        commits=_commits(crawl, url, where.entry),
+    )
+
+
+def _commits(crawl: "OpenCrawl", url: str, entry: "CommitEntry | None") -> "list[CommitEntry]":
+    """From the index on this machine, and from the engine's log where it is not yet in an index."""
+    from crawler.archive.reader import find_url
+
+    found = find_url(crawl.folder, url)
+    if entry is not None and not any(e.visit == entry.visit for e in found):
+        found.append(entry)
+    return found
+
+
+async def _robots(crawl: "OpenCrawl", url: str, partition: int, *, fetch: bool) -> "RobotsFact":
+    import msgspec
+
+    from crawler.instance.robots import SharedRobots
+    from crawler.rules.robots import RobotsRules
+    from crawler.rules.urls import origin_of
+    from crawler.watch.explanation import RobotsFact
+
+    settings, origin = crawl.settings.robots, origin_of(url)
+    if not settings.obey:
+        return RobotsFact(note="ignored by the settings")
+    blob = await crawl.frontier.robots(partition, origin)
+    if blob is not None:
+        stored = msgspec.msgpack.decode(blob, type=SharedRobots)
+        rules = RobotsRules.parse(stored.group if stored.policy == "parse" else b"", settings.agent)
+        stale = time.time() - stored.fetched_at >= settings.ttl_s
+        note = "it will be read again before the next fetch" if stale else ""
+        return RobotsFact(verdict=rules.verdict(url), read_at=stored.fetched_at, note=note)
+    if fetch:
+        return await _fetched_robots(crawl, url, origin)
+    return RobotsFact(note="not read yet: it will be before the first fetch (--fetch-robots asks now)")
+
+
+async def _fetched_robots(crawl: "OpenCrawl", url: str, origin: str) -> "RobotsFact":
+    """Ask the site on the clock of its queue; nothing is stored: the owner reads for itself."""
+    from crawler.cli.sitemaps import NO_CLAIM, polite_fetcher
+    from crawler.instance.robots import RobotsCache
+    from crawler.watch.explanation import RobotsFact
+
+    async with polite_fetcher(crawl) as (fetcher, reserver):
+        if not await reserver.reserve(f"{origin}/robots.txt", NO_CLAIM):
+            return RobotsFact(note="could not be asked for: its domain is busy")
+        cache = RobotsCache(crawl.frontier, fetcher, crawl.settings, reserve=reserver.reserve)
+        entry, _, _ = await cache.fetch(NO_CLAIM, origin)
+    if entry.rules is None:
+        return RobotsFact(note=f"can't be read ({entry.detail}): nothing is fetched there until it can")
+    return RobotsFact(verdict=entry.rules.verdict(url), read_at=time.time())

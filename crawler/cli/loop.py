@@ -1,0 +1,35 @@
+"""How commands run their coroutine: uvloop where there is one, and as many open files as the system lets us have."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+def run_async(work: Coroutine[Any, Any, T]) -> T:
+    """Run to the end; Ctrl-C cancels it and raises KeyboardInterrupt, unless it handles signals itself."""
+    factory: Callable[[], asyncio.AbstractEventLoop] | None = None
+    try:
+        import uvloop
+    except ImportError:
+        pass
+    else:
+        factory = uvloop.new_event_loop
+    with asyncio.Runner(loop_factory=factory) as runner:
+        return runner.run(work)
+
+
+def raise_file_limit() -> tuple[int, int]:
+    """Raise the soft limit of open files to the hard one; (limit now, limit before)."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 1_048_576 if hard == resource.RLIM_INFINITY else hard
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return soft, soft
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    except (OSError, ValueError):
+        return soft, soft
+    return wanted, soft

@@ -1,0 +1,113 @@
+"""Options that all commands share, and the settings that they make together with file and environment."""
+
+import argparse
+import json
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from crawler.errors import UsageError
+
+if TYPE_CHECKING:
+    from crawler.settings import Settings
+
+OPTIONS_VARIABLE = (
+    "CRAWLER_OPTIONS_JSON"  # how a supervisor hands its options on: {"section.key": value, "config": FILE}
+)
+
+COMMON = {"dir": "archive.dir", "redis": "frontier.redis", "name": "crawl.name", "engine": "frontier.engine"}
+
+
+def add_common(parser: argparse.ArgumentParser) -> None:
+    """Where the crawl is, and how settings are given."""
+    group = parser.add_argument_group("where the crawl is")
+    group.add_argument(
+        "--dir", metavar="DIR", help="crawl folder: archive, index, embedded engine (default: crawl-data)"
+    )
+    group.add_argument(
+        "--redis",
+        metavar="URL",
+        help="use this Redis >= 7 or Valkey >= 7.2 instead of the embedded engine: redis://, rediss://, unix://, "
+        "redis+cluster://, redis+sentinel://",
+    )
+    group.add_argument("--name", metavar="NAME", help="name of the crawl in the engine (default: main)")
+    group.add_argument("--engine", metavar="PATH", help="another server program for the embedded engine")
+    group = parser.add_argument_group("settings and messages")
+    group.add_argument(
+        "--config", metavar="FILE", help="settings file in TOML (default: $CRAWLER_CONFIG); options win over it"
+    )
+    group.add_argument(
+        "--set", metavar="KEY=VALUE", action="append", default=[], help="any setting, like fetch.total_timeout_s=30"
+    )
+    group.add_argument("-v", "--verbose", action="store_true", help="show log events on stderr")
+
+
+def duration_type(text: str) -> float:
+    """For argparse: a time in seconds, or with units."""
+    from crawler.watch.wording import parse_duration
+
+    try:
+        return parse_duration(text)
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def options_of(arguments: argparse.Namespace, keys: Mapping[str, str]) -> dict[str, Any]:
+    """The options that were given, as settings: `keys` maps an argument's name to "section.key"."""
+    options: dict[str, Any] = {}
+    for text in arguments.set:
+        options |= _set(text)
+    for name, key in {**COMMON, **keys}.items():
+        value = getattr(arguments, name, None)
+        if value is not None:
+            options[key] = value
+    return options
+
+
+def settings_of(arguments: argparse.Namespace, keys: Mapping[str, str] | None = None) -> "Settings":
+    """Defaults < file < environment < what a supervisor handed on < options. Raises UsageError."""
+    from pathlib import Path
+
+    from crawler.settings import load
+
+    handed = _handed_on()
+    config = arguments.config or handed.pop("config", None) or os.environ.get("CRAWLER_CONFIG")
+    settings = load(file=Path(config) if config else None, options=handed | options_of(arguments, keys or {}))
+    if settings.frontier.redis and settings.frontier.engine:
+        raise UsageError(
+            "--redis and --engine exclude each other: one names a server that runs, one a program to start"
+        )
+    return settings
+
+
+def handed_to_children(arguments: argparse.Namespace, keys: Mapping[str, str]) -> str:
+    """What goes into a child's OPTIONS_VARIABLE so that it has the same settings as we."""
+    options = options_of(arguments, keys)
+    if arguments.config:
+        options["config"] = arguments.config
+    return json.dumps(options)
+
+
+def _handed_on() -> dict[str, Any]:
+    text = os.environ.get(OPTIONS_VARIABLE)
+    return dict(json.loads(text)) if text else {}
+
+
+def _set(text: str) -> dict[str, Any]:
+    """One --set, typed by the setting it names."""
+    from crawler.settings import Settings, load
+
+    key, equals, value = text.partition("=")
+    section, dot, name = key.strip().partition(".")
+    if not equals or not dot:
+        raise UsageError(f"--set {text!r}: write SECTION.KEY=VALUE, like fetch.concurrency=32")
+    if section not in Settings.__struct_fields__:
+        raise UsageError(f"--set {text}: unknown section {section} (known: {', '.join(Settings.__struct_fields__)})")
+    variable = f"CRAWLER_{section}_{name}".upper()
+    try:
+        changed = load(environment={variable: value.strip()})
+    except UsageError as error:
+        said = str(error).removeprefix(f"{variable}: ").removeprefix(f"{variable}={value.strip()!r}: ")
+        raise UsageError(f"--set {text}: {said.removeprefix('settings: ')}") from None
+    typed = getattr(getattr(changed, section), name)
+    return {f"{section}.{name}": list(typed) if isinstance(typed, tuple) else typed}

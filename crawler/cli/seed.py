@@ -1,0 +1,146 @@
+"""`crawler seed`: add URLs to a crawl that runs, or to one that begins later."""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import sys
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
+
+from crawler.cli.crawling import KEYS, add_fetching
+from crawler.cli.given import add_urls, complaints, read_given, sources_of
+from crawler.cli.options import add_common, settings_of
+from crawler.errors import UsageError
+from crawler.watch.wording import counted
+
+if TYPE_CHECKING:
+    from crawler.app import OpenCrawl
+    from crawler.instance.seeding import GivenUrl, SeedReport
+    from crawler.settings import Settings
+
+EPILOG = """\
+examples:
+  crawler seed https://docs.example/ https://blog.example/
+  crawler seed -i hosts.txt --priority 5
+  tail -f found.log | crawler seed -
+  crawler seed --sitemap https://docs.example/sitemap.xml
+
+Each seed's domain (host, folder; see --scope of 'crawler crawl') joins the scope of the
+crawl. A crawl does not end while a stream of seeds is being read.
+
+exit codes: 0 done, 2 not one URL could be used, 3 engine, 6 the sitemap could not be fetched
+"""
+
+
+def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
+    p = commands.add_parser(
+        "seed",
+        help="add URLs to a running or future crawl",
+        description="Add URLs to a crawl, running or not yet begun, and say what became of them.",
+        epilog=EPILOG,
+    )
+    add_urls(p)
+    group = p.add_argument_group("seeds")
+    group.add_argument(
+        "--sitemap", action="append", default=[], metavar="URL",
+        help="add the URLs of this sitemap (or sitemap index) of its own host; may be repeated",
+    )  # fmt: skip
+    group.add_argument("--priority", type=float, metavar="P", help="higher leaves first (default: minus the depth)")
+    group.add_argument("--depth", type=int, default=0, metavar="N", help="the depth these URLs count as (default: 0)")
+    group.add_argument("--json", action="store_true", help="the counts as one JSON object")
+    add_fetching(p)
+    add_common(p)
+    p.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Add; raises UsageError when not one URL could be used."""
+    from crawler.cli.loop import run_async
+
+    settings = settings_of(arguments, KEYS)
+    if not 0 <= arguments.depth <= 255:
+        raise UsageError(f"--depth {arguments.depth}: expected 0 to 255")
+    plain, files = sources_of(arguments)
+    if not plain and not files and not arguments.sitemap:
+        raise UsageError("give URLs, -i FILE, - for standard input, or --sitemap URL (see 'crawler seed --help')")
+    return run_async(_run(arguments, settings, plain, files))
+
+
+async def _run(arguments: argparse.Namespace, settings: "Settings", plain: list["GivenUrl"], files: list[str]) -> int:
+    from crawler.app import open_crawl
+
+    async with open_crawl(settings, create=True) as crawl:
+        seeder = crawl.seeder(depth=arguments.depth, priority=arguments.priority)
+        said = 0
+        async with _on_the_list(crawl):
+            report = await seeder.add_all(plain)
+            for file in files:
+                async for batch in read_given(file):
+                    report = await seeder.add_all(batch)
+                    said = _say_new(report, said)
+            foreign = 0
+            for url in arguments.sitemap:
+                foreign += await _add_sitemap(crawl, seeder, url)
+    _say_new(report, said)
+    _print(report, foreign, as_json=arguments.json)
+    if report.total and not report.new + report.seen:
+        raise UsageError(f"not one of {counted(report.total, 'URL')} given could be added")
+    return 0
+
+
+async def _add_sitemap(crawl: "OpenCrawl", seeder: Any, url: str) -> int:
+    """Add a sitemap's URLs; how many of other hosts were left out."""
+    from crawler.cli.sitemaps import SitemapReader, polite_fetcher
+    from crawler.instance.seeding import GivenUrl
+
+    async with polite_fetcher(crawl) as (fetcher, reserver):
+        reader = SitemapReader(fetcher, reserver)
+        async for found in reader.read(url):
+            await seeder.add_all(GivenUrl(found.where, loc) for loc in found.urls)
+    return reader.foreign
+
+
+def _say_new(report: "SeedReport", said: int) -> int:
+    """Print the complaints that were not printed yet, as they come; how many there are now."""
+    lines = complaints(report)[: len(report.invalid)]
+    for line in lines[said:]:
+        print(f"crawler: {line}", file=sys.stderr)
+    return len(lines)
+
+
+def _print(report: "SeedReport", foreign: int, *, as_json: bool) -> None:
+    if as_json:
+        counts = {
+            "new": report.new, "seen": report.seen, "out_of_scope": report.out_of_scope,
+            "invalid": report.invalid_count, "other_hosts": foreign,
+        }  # fmt: skip
+        print(json.dumps(counts))
+        return
+    for url, rule in report.out_of_scope_rules:
+        print(f"crawler: {url}: out of scope: {rule}", file=sys.stderr)
+    more = f", {foreign:,} of other hosts left out" if foreign else ""
+    print(
+        f"{report.new:,} new, {report.seen:,} already seen, {report.out_of_scope:,} out of scope, "
+        f"{report.invalid_count:,} invalid{more}"
+    )
+
+
+@contextlib.asynccontextmanager
+async def _on_the_list(crawl: "OpenCrawl") -> AsyncIterator[None]:
+    """Stand on the member list as one who seeds, and beat: no crawl ends meanwhile."""
+    from crawler.app import member_of
+    from crawler.errors import EngineError
+    from crawler.instance.heartbeat import Heartbeat
+
+    member = member_of(crawl, f"seed-{crawl.session}", state="seeding")
+    await crawl.members.join(member)
+    heartbeat = Heartbeat(crawl.members, member, crawl.settings.membership, on_lapse=lambda: None)
+    beating = asyncio.create_task(heartbeat.run())
+    try:
+        yield
+    finally:
+        beating.cancel()
+        await asyncio.gather(beating, return_exceptions=True)
+        with contextlib.suppress(EngineError):
+            await crawl.members.leave(member)

@@ -1,0 +1,107 @@
+"""Reads sitemaps given by hand, on the clock of their host: an index leads to further ones, two levels deep."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from crawler.app import OpenCrawl, program_version
+from crawler.content.page import redirect_target
+from crawler.content.sitemap import Sitemap, parse_sitemap
+from crawler.errors import InvalidUrl, NothingFetchedError, UsageError
+from crawler.instance.reserving import Reserver
+from crawler.model import Claim, FetchResult
+from crawler.rules.urls import canonicalize, host_of
+from crawler.web.fetcher import Fetcher
+from crawler.web.resolver import CachingResolver
+
+DEPTH_MAX = 2  # an index of indexes; the protocol knows one level, sites have two
+SITEMAPS_MAX = 10_000
+REDIRECTS_MAX = 5
+BODY_BYTES_MAX = 50 * 1024 * 1024  # the protocol's own limit
+REDIRECTS = frozenset({301, 302, 303, 307, 308})
+
+
+@dataclass(frozen=True, slots=True)
+class FoundUrls:
+    """The URLs of one sitemap, and which one it was."""
+
+    where: str
+    urls: list[str]
+
+
+NO_CLAIM = Claim(
+    url="", fingerprint="", visit=0, partition=-1, epoch=0, token="", domain="", queue="", depth=0, redirects=0,
+    attempts=0, deliveries=0, seed=False,
+)  # fmt: skip
+
+
+@contextlib.asynccontextmanager
+async def polite_fetcher(crawl: OpenCrawl) -> AsyncIterator[tuple[Fetcher, Reserver]]:
+    """A door to the web for commands, and turns on the politeness clocks of hosts."""
+    resolver = CachingResolver(crawl.settings.dns, allow_private=crawl.settings.fetch.allow_private)
+    try:
+        async with Fetcher(crawl.settings, resolver=resolver, version=program_version()) as fetcher:
+            yield fetcher, Reserver(crawl.frontier, crawl.router())
+    finally:
+        await resolver.close()
+
+
+class SitemapReader:
+    """Reads with what `polite_fetcher` gave. `foreign` counts URLs of other hosts: no sitemap speaks for those."""
+
+    def __init__(self, fetcher: Fetcher, reserver: Reserver) -> None:
+        self._fetcher = fetcher
+        self._reserver = reserver
+        self.foreign = 0
+
+    async def read(self, url: str) -> AsyncIterator[FoundUrls]:
+        """The sitemap at `url` and those that it names. Raises UsageError, NothingFetchedError for the first only."""
+        try:
+            first = canonicalize(url)
+        except InvalidUrl as error:
+            raise UsageError(f"--sitemap: {error}") from None
+        host, waiting, known = host_of(first), [(first, 0)], {first}
+        while waiting:
+            current, level = waiting.pop(0)
+            sitemap = await self._fetched(current, is_first=current == first)
+            yield FoundUrls(f"sitemap {current}", self._own([entry.loc for entry in sitemap.urls], host))
+            further = self._own(list(sitemap.sitemaps), host) if level < DEPTH_MAX else []
+            for loc in further:
+                if loc not in known and len(known) < SITEMAPS_MAX:
+                    known.add(loc)
+                    waiting.append((loc, level + 1))
+
+    def _own(self, urls: list[str], host: str) -> list[str]:
+        own = [url for url in urls if host_of(url) == host]
+        self.foreign += len(urls) - len(own)
+        return own
+
+    async def _fetched(self, url: str, *, is_first: bool) -> Sitemap:
+        """What a URL leads to, after redirects; an empty one for a further sitemap that can't be had."""
+        target = url
+        for _ in range(REDIRECTS_MAX + 1):
+            result = await self._polite(target)
+            response = result.response
+            if response is not None and response.status in REDIRECTS:
+                with contextlib.suppress(InvalidUrl):
+                    target = redirect_target(target, response.header("location")) or ""
+                if target:
+                    continue
+            if response is not None and response.status == 200:
+                return parse_sitemap(response.body, target)
+            break
+        if is_first:
+            raise NothingFetchedError(f"can't fetch the sitemap {url}: {_reason(result)}")
+        return Sitemap()
+
+    async def _polite(self, url: str) -> FetchResult:
+        if not await self._reserver.reserve(url, NO_CLAIM):
+            raise NothingFetchedError(f"no turn at {host_of(url)} within 30 s: its domain is busy, try again")
+        return await self._fetcher.fetch(url, body_bytes_max=BODY_BYTES_MAX)
+
+
+def _reason(result: FetchResult) -> str:
+    if result.response is not None:
+        return f"status {result.response.status}"
+    assert result.failure is not None
+    return f"{result.failure.kind}: {result.failure.detail}" if result.failure.detail else str(result.failure.kind)

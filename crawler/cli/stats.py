@@ -1,0 +1,113 @@
+"""`crawler stats`: totals and domains, as the engine has counted them."""
+
+import argparse
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from crawler.cli.options import add_common, settings_of
+from crawler.errors import UsageError
+
+if TYPE_CHECKING:
+    from crawler.app import OpenCrawl
+    from crawler.frontier.stats import DomainStats, Totals
+    from crawler.settings import Settings
+
+TOP = 20
+
+EPILOG = """\
+examples:
+  crawler stats                       totals, and the 20 domains with most pages
+  crawler stats example.com           one domain in full
+  crawler stats --json --top 1000 | jq '.domains[] | select(.queued > 100)'
+
+Every number is a counter that the crawl keeps: asking costs the same for ten URLs or a
+billion. "robots" are URLs refused by robots.txt, "dead" URLs given up after all retries.
+
+exit codes: 0 done, 2 no such crawl or domain, 3 engine
+"""
+
+
+def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
+    p = commands.add_parser(
+        "stats",
+        help="totals and per-domain statistics",
+        description="Totals of a crawl and statistics of its domains, while it runs and afterwards.",
+        epilog=EPILOG,
+    )
+    p.add_argument("domain", nargs="?", metavar="DOMAIN", help="a domain, host or URL: this domain in full")
+    p.add_argument(
+        "--top", type=int, default=TOP, metavar="N", help=f"domains with most pages to list (default: {TOP})"
+    )
+    p.add_argument("--json", action="store_true", help="as one JSON object; times in ms")
+    add_common(p)
+    p.set_defaults(run=run, takes_urls=False)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print; raises UsageError for a crawl or domain that is not there."""
+    from crawler.cli.loop import run_async
+
+    if arguments.top < 0:
+        raise UsageError(f"--top {arguments.top}: expected a number of domains")
+    return run_async(_run(arguments, settings_of(arguments)))
+
+
+async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
+    from crawler.app import open_crawl
+
+    async with open_crawl(settings, create=False) as crawl:
+        if arguments.domain:
+            text = await _one(crawl, arguments.domain, as_json=arguments.json)
+        else:
+            text = await _all(crawl, arguments.top, as_json=arguments.json)
+    print(text)
+    return 0
+
+
+async def _one(crawl: "OpenCrawl", name: str, *, as_json: bool) -> str:
+    from crawler.watch.report import domain_text
+
+    domain, _, partition = crawl.router().place(_url_of(name))
+    (found,) = await crawl.stats.domains([(domain, partition)])
+    if not (found.pending or found.fetched or found.dead or found.refused):
+        raise UsageError(f"this crawl has not met the domain {domain}")
+    return json.dumps(domain_json(found)) if as_json else domain_text(found)
+
+
+def _url_of(name: str) -> str:
+    from crawler.rules.urls import canonicalize
+
+    return canonicalize(name if "://" in name else f"http://{name}/")
+
+
+async def _all(crawl: "OpenCrawl", top: int, *, as_json: bool) -> str:
+    from crawler.watch.report import domain_table, totals_text
+
+    totals = await crawl.stats.totals()
+    shown = await crawl.stats.domains(await crawl.stats.top_domains(top)) if top else []
+    count = await crawl.stats.domain_count()
+    in_flight = sum(member.in_flight for member in (await crawl.members.read()).values())
+    in_flight = min(in_flight, totals.pending)
+    if as_json:
+        return json.dumps(
+            {
+                "crawl": crawl.settings.crawl.name,
+                "totals": totals_json(totals) | {"domains": count, "in_flight": in_flight},
+                "domains": [domain_json(d) for d in shown],
+            }
+        )
+    parts = [totals_text(totals, domains=count, in_flight=in_flight)]
+    if shown:
+        parts.append(domain_table(shown, owned=bool(totals.pending)))
+    if count > len(shown) and top:
+        parts.append(f"... and {count - len(shown):,} more domains: crawler stats --top {count}")
+    return "\n\n".join(parts)
+
+
+def totals_json(totals: "Totals") -> dict[str, Any]:
+    return asdict(totals) | {"pending": totals.pending, "robots_denied": totals.refused.get("robots", 0)}
+
+
+def domain_json(domain: "DomainStats") -> dict[str, Any]:
+    return asdict(domain) | {"pending": domain.pending, "robots_denied": domain.refused.get("robots", 0)}

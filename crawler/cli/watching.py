@@ -1,0 +1,59 @@
+"""Feeds a view with the state of a running crawl, read from the engine once a second."""
+
+import asyncio
+import contextlib
+import time
+from typing import TYPE_CHECKING
+
+from crawler.errors import EngineError
+from crawler.frontier.inspect import Progress
+from crawler.watch.progress import DOMAINS_SHOWN, Snapshot, View
+
+if TYPE_CHECKING:
+    from crawler.app import OpenCrawl
+    from crawler.frontier.stats import DomainStats
+
+EVERY_S = 1.0
+DOMAINS_EVERY = 2  # reads between two looks at the domains, which cost more
+
+
+class Watcher:
+    """Reads and shows until cancelled."""
+
+    def __init__(self, crawl: "OpenCrawl", view: View, *, domains: bool) -> None:
+        self._crawl = crawl
+        self._view = view
+        self._domains = domains
+        self._began = time.monotonic()
+        self._last = Snapshot(at_s=0.0, progress=Progress())
+        self._reads = 0
+
+    async def run(self) -> None:
+        """Once a second; an engine that does not answer is shown as no change."""
+        while True:
+            with contextlib.suppress(EngineError):  # the instances say so themselves
+                await self.look()
+            await asyncio.sleep(EVERY_S)
+
+    async def look(self) -> Snapshot:
+        """Read once and show it."""
+        crawl = self._crawl
+        progress = await crawl.inspect.progress()
+        members = [m for m in (await crawl.members.read()).values() if m.state == "alive"]
+        domains = self._last.domains
+        if self._domains and self._reads % DOMAINS_EVERY == 0:
+            domains = await self._busiest()
+        self._reads += 1
+        self._last = Snapshot(
+            at_s=time.monotonic() - self._began,
+            progress=progress,
+            in_flight=min(progress.pending, sum(m.in_flight for m in members)),
+            instances=max(1, len(members)),
+            domains=domains,
+        )
+        self._view.show(self._last)
+        return self._last
+
+    async def _busiest(self) -> list["DomainStats"]:
+        stats = self._crawl.stats
+        return await stats.domains(await stats.top_domains(DOMAINS_SHOWN))

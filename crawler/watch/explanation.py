@@ -1,0 +1,200 @@
+"""Why a URL is, is not or will be crawled: facts in, plain sentences out. Reads nothing itself."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from crawler.frontier.inspect import Whereabouts
+from crawler.model import CommitEntry
+from crawler.rules.robots import RobotsVerdict
+from crawler.rules.scope import ScopeVerdict
+from crawler.watch.tables import facts
+from crawler.watch.wording import counted, duration
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RobotsFact:
+    """What robots.txt says. `verdict` is None while nobody has read it; `note` then says what that means."""
+
+    verdict: RobotsVerdict | None = None
+    read_at: float = 0.0  # wall clock, s
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """All that is known of one URL. `commits` come from the index and from the engine, oldest first."""
+
+    given: str
+    url: str
+    domain: str
+    queue: str
+    partition: int
+    suggested: str  # node by the ring, or ""
+    is_alone: bool  # no instance is running
+    scope: ScopeVerdict
+    robots: RobotsFact
+    where: Whereabouts
+    commits: Sequence[CommitEntry] = ()
+
+
+def state_of(f: Facts) -> str:
+    """One word: committed, claimed, retrying, queued, dead, refused, unknown."""
+    w = f.where
+    if w.claim_deadline_ms is not None:
+        return "claimed"
+    if w.retry_at_ms is not None:
+        return "retrying"
+    if w.record is not None:
+        return "queued"
+    if f.commits:
+        return "committed"
+    if w.letter is not None:
+        return "dead"
+    return "refused" if w.seen else "unknown"
+
+
+def explanation(f: Facts) -> str:
+    """The answer in one sentence, then what it rests on."""
+    pairs = [("url", f.url if f.url == f.given else f"{f.url} (canonical form of {f.given})")]
+    pairs.append(("domain", f"{f.domain}, partition {f.partition}, owner {_owner(f)}"))
+    if f.queue != f.domain:
+        pairs.append(("queue", f.queue))
+    pairs.append(("scope", f"{'in' if f.scope.allowed else 'out'}: {f.scope.rule}"))
+    pairs.append(("robots.txt", _robots(f.robots)))
+    pairs.append(("seen", "yes" if f.where.seen else "no: not added to this crawl so far"))
+    pairs.extend(("fetched", _commit(entry)) for entry in f.commits)
+    pairs.append(("next fetch", _next(f.where)))
+    return f"{verdict(f)}\n\n{facts(pairs)}"
+
+
+def verdict(f: Facts) -> str:
+    """Is, is not, or will be crawled, and why."""
+    return _VERDICTS[state_of(f)](f)
+
+
+def _committed(f: Facts) -> str:
+    last = f.commits[-1]
+    return f"Crawled: status {last.status} at {_at(last.fetched_at)}."
+
+
+def _claimed(f: Facts) -> str:
+    return f"Being crawled: claimed by {f.where.node or 'an instance that is gone'} just now.{_alone(f)}"
+
+
+def _retrying(f: Facts) -> str:
+    assert f.where.retry_at_ms is not None
+    tries = counted(f.where.record.attempts if f.where.record else 1, "try", "tries")
+    wait = max(0, f.where.retry_at_ms - f.where.clock_ms) / 1000
+    return f"Will be crawled: {tries} failed, the next one is due in {duration(wait)}.{_alone(f)}"
+
+
+def _queued(f: Facts) -> str:
+    place = f.where.place
+    where = f"number {place + 1} in the queue of {f.queue}" if place is not None else f"in the queue of {f.queue}"
+    if f.robots.verdict is not None and not f.robots.verdict.allowed:
+        return f"Will not be crawled: it is {where}, but robots.txt forbids it."
+    return f"Will be crawled: it is {where}.{_alone(f)}"
+
+
+def _dead(f: Facts) -> str:
+    letter = f.where.letter
+    assert letter is not None
+    detail = f" ({letter.detail})" if letter.detail else ""
+    tries = counted(letter.attempts, "try", "tries")
+    return f"Given up: {letter.reason}{detail}, after {tries}, at {_at(letter.failed_at)}."
+
+
+def _refused(f: Facts) -> str:
+    if f.robots.verdict is not None and not f.robots.verdict.allowed:
+        return "Not crawled: robots.txt forbids it."
+    return "Not crawled: it was refused when its turn came (robots.txt as it was then, or a limit of redirects)."
+
+
+def _unknown(f: Facts) -> str:
+    if not f.scope.allowed:
+        return f"Not crawled: out of scope ({f.scope.rule})."
+    if f.robots.verdict is not None and not f.robots.verdict.allowed:
+        return "Not crawled: no link to it was found so far; if one is, robots.txt forbids it."
+    return "Not crawled so far: no link to it was found, or only beyond the depth limit; it would be if one is found."
+
+
+_VERDICTS = {
+    "committed": _committed,
+    "claimed": _claimed,
+    "retrying": _retrying,
+    "queued": _queued,
+    "dead": _dead,
+    "refused": _refused,
+    "unknown": _unknown,
+}
+
+
+def as_json(f: Facts) -> dict[str, Any]:
+    """The same for programs."""
+    v, w = f.robots.verdict, f.where
+    return {
+        "state": state_of(f),
+        "verdict": verdict(f),
+        "url": f.url,
+        "domain": f.domain,
+        "queue": f.queue,
+        "partition": f.partition,
+        "owner": w.node if w.session else "",
+        "epoch": w.epoch,
+        "suggested": f.suggested,
+        "scope": {"allowed": f.scope.allowed, "rule": f.scope.rule},
+        "robots": {
+            "allowed": None if v is None else v.allowed,
+            "line_number": v.line_number if v else 0,
+            "line": v.line if v else "",
+            "note": f.robots.note,
+        },
+        "seen": w.seen,
+        "place": w.place,
+        "retry_in_ms": None if w.retry_at_ms is None else max(0, w.retry_at_ms - w.clock_ms),
+        "attempts": w.letter.attempts if w.letter else w.record.attempts if w.record else None,
+        "dead_reason": w.letter.reason if w.letter else None,
+        "dead_detail": w.letter.detail if w.letter else None,
+        "next_fetch_in_ms": max(0, w.next_fetch_ms - w.clock_ms),
+        "delay_ms": w.delay_ms,
+        "commits": [{"status": e.status, "fetched_at": e.fetched_at, "visit": e.visit} for e in f.commits],
+    }
+
+
+def _owner(f: Facts) -> str:
+    if f.where.session:
+        moving = f", moving to {f.suggested}" if f.suggested and f.suggested != f.where.node else ""
+        return f"{f.where.node} (epoch {f.where.epoch}){moving}"
+    return f"none now (the ring suggests {f.suggested})" if f.suggested else "none now"
+
+
+def _robots(robots: RobotsFact) -> str:
+    if robots.verdict is None:
+        return robots.note
+    v = robots.verdict
+    line = f"line {v.line_number}: {v.line}" if v.line_number else "no line concerns it"
+    when = f", read at {_at(robots.read_at)}" if robots.read_at else ""
+    return f"{'allowed' if v.allowed else 'forbidden'} ({line}{when})"
+
+
+def _commit(entry: CommitEntry) -> str:
+    to = f" -> {entry.redirect_to}" if entry.redirect_to else ""
+    place = f", {entry.warc.file} at {entry.warc.offset}" if entry.warc else ""
+    return f"{_at(entry.fetched_at)}, status {entry.status}{to}, depth {entry.depth}{place}"
+
+
+def _next(where: Whereabouts) -> str:
+    wait = max(0, where.next_fetch_ms - where.clock_ms)
+    delay = f"delay {duration(where.delay_ms / 1000)}" if where.delay_ms is not None else "delay not known yet"
+    busy = f", {counted(where.claims_out, 'URL')} of the queue in hand" if where.claims_out else ""
+    return f"{f'in {duration(wait / 1000)}' if wait else 'at any time'} ({delay}{busy})"
+
+
+def _alone(f: Facts) -> str:
+    return " No instance is running: start one with 'crawler run' or 'crawler crawl'." if f.is_alone else ""
+
+
+def _at(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

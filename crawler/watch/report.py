@@ -1,0 +1,111 @@
+"""What is printed when a crawl ends or its statistics are asked for. Text out of values; reads nothing itself."""
+
+from collections.abc import Mapping, Sequence
+from itertools import compress
+
+from crawler.frontier.stats import DomainStats, Totals
+from crawler.watch.tables import NOTHING, facts, or_nothing, table
+from crawler.watch.wording import counted, duration, number, size
+
+DOMAIN_HEADERS = ("domain", "pages", "2xx", "3xx", "4xx", "5xx", "size", "retries", "dead", "robots", "queued")
+COLUMNS_ALWAYS = 2
+OWNED_HEADERS = ("in flight", "retrying", "delay", "next", "owner")
+
+
+def domain_table(domains: Sequence[DomainStats], *, owned: bool = False) -> str:
+    """One line a domain; `owned`: also what holds while it is crawled. Columns that tell nothing are left out."""
+    headers = DOMAIN_HEADERS + (OWNED_HEADERS if owned else ())
+    rows = [_domain_row(d) + (_owned_row(d) if owned else ()) for d in domains]
+    told = [n < COLUMNS_ALWAYS or any(row[n] != NOTHING for row in rows) for n in range(len(headers))]
+    return table(list(compress(headers, told)), [list(compress(row, told)) for row in rows])
+
+
+def _domain_row(d: DomainStats) -> tuple[str, ...]:
+    by_class = [_count(d.status.get(c, 0)) for c in "2345"]
+    return (
+        d.domain, number(d.fetched), *by_class, or_nothing(size(d.bytes), d.bytes), _count(d.retries), _count(d.dead),
+        _count(d.refused.get("robots", 0)), _count(d.queued),
+    )  # fmt: skip
+
+
+def _owned_row(d: DomainStats) -> tuple[str, ...]:
+    return (_count(d.claimed), _count(d.retrying), delay_text(d.delay_ms), next_text(d), d.owner or "-")
+
+
+def delay_text(delay_ms: int) -> str:
+    """The delay in force; "?" until a robots.txt was read."""
+    return duration(delay_ms / 1000) if delay_ms >= 0 else "?"
+
+
+def next_text(d: DomainStats) -> str:
+    """When the next request may start."""
+    if not d.pending:
+        return "-"
+    return f"in {duration(d.next_fetch_in_ms / 1000)}" if d.next_fetch_in_ms > 0 else "now"
+
+
+def totals_text(totals: Totals, *, domains: int, in_flight: int) -> str:
+    """The whole crawl in a few lines."""
+    pairs = [
+        ("pages", f"{number(totals.fetched)}{_in_brackets(_classes(totals.status))}"),
+        ("pending", f"{number(totals.pending)} ({number(in_flight)} in flight)" if totals.pending else "0"),
+        ("domains", number(domains)),
+        ("size", size(totals.bytes)),
+        ("retries", number(totals.retries)),
+        ("given up", f"{number(totals.dead)}{_in_brackets(named(totals.errors))}"),
+        ("refused", f"{number(sum(totals.refused.values()))}{_in_brackets(named(totals.refused))}"),
+    ]
+    return facts(pairs)
+
+
+def domain_text(d: DomainStats) -> str:
+    """One domain in full."""
+    pairs = [
+        ("domain", d.domain),
+        (
+            "partition",
+            f"{d.partition}, owner {d.owner}, epoch {d.epoch}" if d.owner else f"{d.partition}, no owner now",
+        ),
+        ("pages", f"{number(d.fetched)}{_in_brackets(_classes(d.status))}"),
+        ("queued", number(d.queued)),
+        ("in flight", number(d.claimed)),
+        ("retrying", number(d.retrying)),
+        ("size", size(d.bytes)),
+        ("retries", number(d.retries)),
+        ("failures", f"{number(sum(d.errors.values()))}{_in_brackets(named(d.errors))}"),
+        ("given up", number(d.dead)),
+        ("refused", f"{number(sum(d.refused.values()))}{_in_brackets(named(d.refused))}"),
+        ("delay", delay_text(d.delay_ms) if d.delay_ms >= 0 else "unknown: no robots.txt was read yet"),
+        ("next fetch", next_text(d)),
+        ("mean fetch", duration(d.fetch_ms / d.fetched / 1000) if d.fetched else "-"),
+    ]
+    return facts(pairs)
+
+
+def named(counts: Mapping[str, int]) -> str:
+    """Like "timeout 3, connect 1": the most frequent first."""
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{name} {number(n)}" for name, n in ordered if n)
+
+
+def finish_line(pages: int, seconds: float, why: str) -> str:
+    """Like "Finished: 120 pages in 12 s (10.0/s)."."""
+    words = {
+        "finished": "Finished",
+        "pages": "Page limit reached",
+        "time": "Time is up",
+        "signal": "Stopped",
+    }
+    return f"{words.get(why, why)}: {counted(pages, 'page')} in {duration(seconds)}."
+
+
+def _classes(status: Mapping[str, int]) -> str:
+    return ", ".join(f"{c}xx {number(n)}" for c, n in sorted(status.items()) if n)
+
+
+def _in_brackets(text: str) -> str:
+    return f" ({text})" if text else ""
+
+
+def _count(n: int) -> str:
+    return or_nothing(number(n), n)

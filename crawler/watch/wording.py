@@ -1,0 +1,60 @@
+"""Numbers as people read and write them: durations, sizes, counts. Pure; knows nothing of what they count."""
+
+import re
+
+from crawler.errors import UsageError
+
+_UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)", re.IGNORECASE)
+_SIZES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of "90", "1.5", "90s", "10m", "2h", "1d", "1h30m", "500ms". Raises UsageError."""
+    compact = "".join(text.split())
+    if re.fullmatch(r"\d+(\.\d+)?", compact):
+        return float(compact)
+    parts = list(_PART.finditer(compact))
+    if not parts or "".join(part[0] for part in parts) != compact:
+        raise UsageError(f"{text!r} is no time: write seconds (90) or units (10m, 2h, 1h30m, 1d)")
+    return sum(float(part[1]) * _UNITS_S[part[2].lower()] for part in parts)
+
+
+def duration(seconds: float) -> str:
+    """A duration in at most two units: "0.4 s", "42 s", "3 m 07 s", "2 h 05 m", "4 d 03 h"."""
+    if seconds < 9.95:
+        return f"{seconds:.1f} s".replace(".0 s", " s")
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} m {whole % 60:02d} s"
+    if whole < 86400:
+        return f"{whole // 3600} h {whole % 3600 // 60:02d} m"
+    return f"{whole // 86400} d {whole % 86400 // 3600:02d} h"
+
+
+def size(count: float) -> str:
+    """Bytes in binary units with three digits: "0 B", "31.2 KiB", "1.45 GiB"."""
+    unit = 0
+    while count >= 1000 and unit < len(_SIZES) - 1:
+        count /= 1024
+        unit += 1
+    if unit == 0:
+        return f"{count:.0f} B"
+    return f"{count:.{2 if count < 9.995 else 1 if count < 99.95 else 0}f} {_SIZES[unit]}"
+
+
+def number(count: float) -> str:
+    """A count with thin groups of thousands: "1,234,567"."""
+    return f"{count:,.0f}"
+
+
+def rate(per_second: float) -> str:
+    """Pages per second, with a decimal only where it tells something."""
+    return f"{per_second:,.1f}" if per_second < 9.95 else f"{per_second:,.0f}"
+
+
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """Like "1 page", "2,000 pages", "3 URLs"."""
+    return f"{number(count)} {noun if count == 1 else plural or noun + 's'}"
