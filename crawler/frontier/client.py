@@ -100,7 +100,7 @@ class Engine:
         await connection.send_command("INFO", "server")
         found = re.search(rb"run_id:(\w+)", await connection.read_response())
         run_id = found[1].decode() if found else ""
-        if self.run_id and run_id != self.run_id:
+        if self.run_id and run_id not in self.run_id.split("+"):  # a cluster's is made of its primaries'
             self.run_id = run_id
             self.on_restart()
             raise rex.ConnectionError("it was restarted")
@@ -138,6 +138,17 @@ class Engine:
             raise translate(error) from None
         text = {_text(k): _text(v) for k, v in found.items()}
         return text.get("maxmemory-policy", "noeviction"), int(text.get("set-max-intset-entries", "512"))
+
+    async def memory_share(self) -> float:
+        """Used part of the engine's maxmemory (the fullest primary of a cluster); 0 without a limit."""
+        with _translated():
+            if self.is_cluster:
+                raw = await self._client.execute_command("INFO", "memory", target_nodes=RedisCluster.PRIMARIES)
+                nodes = list(raw.values()) if _is_per_node(raw) else [raw]
+            else:
+                nodes = [await self._client.info("memory")]
+        shares = [int(n["used_memory"]) / int(n["maxmemory"]) for n in nodes if int(n.get("maxmemory", 0))]
+        return max(shares, default=0.0)
 
     async def refresh_run_id(self) -> str:
         """The engine's run id now; different from before after a restart or a failover."""
@@ -249,7 +260,7 @@ def _client_of(url: str, timeout_s: float, on_connect: Callable[[Any], Awaitable
             return client
         if parts.scheme in ("redis+cluster", "rediss+cluster"):
             plain = f"{parts.scheme.partition('+')[0]}://{parts.netloc.split(',')[0]}"
-            return RedisCluster.from_url(plain, cluster_error_retry_attempts=3, **_cluster_options(options))
+            return _cluster_client(plain, on_connect, options)
         if parts.scheme == "redis+sentinel":
             options["redis_connect_func"] = on_connect
             return _sentinel_client(parts.netloc, parts.path, parse_qs(parts.query), options)
@@ -258,8 +269,12 @@ def _client_of(url: str, timeout_s: float, on_connect: Callable[[Any], Awaitable
     raise UsageError(f"bad engine URL {url!r}: use redis://, rediss://, unix://, redis+cluster:// or redis+sentinel://")
 
 
-def _cluster_options(options: dict[str, Any]) -> dict[str, Any]:
-    return {k: v for k, v in options.items() if k != "retry"}
+def _cluster_client(url: str, on_connect: Callable[[Any], Awaitable[None]], options: dict[str, Any]) -> Any:
+    client: Any = RedisCluster.from_url(url, **options)
+    for kwargs in (client.connection_kwargs, *(node.connection_kwargs for node in client.startup_nodes)):
+        kwargs["redis_connect_func"] = on_connect  # the library keeps this hook for itself
+        kwargs["retry"] = options["retry"]
+    return client
 
 
 def _sentinel_client(netloc: str, path: str, query: dict[str, list[str]], options: dict[str, Any]) -> Any:

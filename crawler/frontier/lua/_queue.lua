@@ -30,7 +30,9 @@ local function settle(queue, n, next_ms, delay_ms)
   else
     call('HSET', key, 'out', out, 'next', next_fetch)
   end
-  if (out <= 0 or delay == 0) and call('EXISTS', P .. 'q:' .. queue) == 1 then
+  if out > 0 and delay ~= 0 then
+    if w[2] == '0' then call('ZREM', P .. 'ready', queue) end -- it has a delay from now on
+  elseif call('EXISTS', P .. 'q:' .. queue) == 1 then
     local hold = tonumber(call('HGET', M, 'hold') or nil)
     call('ZADD', P .. 'ready', due_of(next_fetch, delay or 0, hold), queue)
   end

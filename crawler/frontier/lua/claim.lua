@@ -74,7 +74,9 @@ else
     local w = call('HMGET', P .. 'w:' .. queue, 'next', 'delay', 'out')
     local delay, out = tonumber(w[2]) or default_delay, tonumber(w[3]) or 0
     local due = due_of(tonumber(w[1]), delay, hold)
-    if due > now then
+    if out > 0 and delay > 0 then
+      call('ZREM', P .. 'ready', queue) -- the last of its claims to end brings it back
+    elseif due > now then
       call('ZADD', P .. 'ready', due, queue)
     else
       -- A queue whose delay is unknown gives one URL: its robots.txt may ask for more patience than our default.

@@ -1,0 +1,257 @@
+"""What the steps of the frontier's state machine share: the sessions' hands, the fence, and what always holds."""
+
+import asyncio
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant
+
+from crawler.frontier.client import Engine
+from crawler.frontier.frontier import ClaimRequest, Fence, Frontier, Settlement
+from crawler.frontier.keys import Keys
+from crawler.frontier.leases import Acquired, Lease, Leases
+from crawler.model import Candidate, Claim
+from crawler.rules.fingerprint import fingerprint
+from tests.frontier.model import DEFAULT_DELAY_MS, OUT_MAX, PENDING, PartitionModel, State
+from tests.frontier.raw import RawPartition, dump
+
+SESSIONS = ("ann", "bob", "cyd")
+PARTITIONS = (0, 1)
+# Three queues of two domains in each partition, as with frontier.queue_by = "host".
+HOSTS = (("a.test", "a.test"), ("x.b.test", "b.test"), ("y.b.test", "b.test"))
+PATHS = 5
+
+moments = st.sampled_from((0, 0, 0, 1, 700, -900))  # by how much a caller's clock is off
+delays = st.sampled_from((-1, -1, 0, 500, 2500))
+waits = st.sampled_from((0, 1, 800, 2500))
+some = st.integers(0, 10**6)  # an index into whatever there is
+partitions = st.sampled_from(PARTITIONS)
+sessions = st.sampled_from(SESSIONS)
+
+
+def candidate(partition: int, host: int, path: int, depth: int) -> Candidate:
+    queue, domain = HOSTS[host]
+    url = f"http://{queue}/{partition}/{path}"
+    score = round(-depth - path / 1e4, 4)
+    return Candidate(
+        url=url, fingerprint=fingerprint(url), partition=partition, domain=domain, queue=queue, depth=depth, score=score
+    )
+
+
+@st.composite
+def candidates(draw: st.DrawFn, partition: int, most: int) -> list[Candidate]:
+    picked = st.tuples(st.integers(0, len(HOSTS) - 1), st.integers(0, PATHS - 1), st.integers(0, 3))
+    return [candidate(partition, *what) for what in draw(st.lists(picked, min_size=1, max_size=most))]
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """A claim in somebody's hands, for ever: what is too late or of a lost lease must change nothing."""
+
+    session: str
+    claim: Claim
+
+
+class FrontierSteps(RuleBasedStateMachine):
+    """What the steps have in common, and what holds after each of them."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, engine: Engine, raw: Any) -> None:
+        super().__init__()
+        self._loop, self._engine, self._raw = loop, engine, raw
+        self._keys = Keys("t")
+        self._leases = Leases(engine, self._keys)
+        self._frontiers = {
+            s: Frontier(engine, self._keys, session=s, run=0, default_delay_ms=DEFAULT_DELAY_MS) for s in SESSIONS
+        }
+        self._models = {p: PartitionModel() for p in PARTITIONS}
+        self._epochs: dict[tuple[str, int], int] = {}  # what each session believes to hold
+        self._requests: dict[tuple[str, int], ClaimRequest] = {}  # the last one sent
+        self._deliveries: list[Delivery] = []
+        self._now = self._serial = 0
+        self._handed: dict[str, int] = {}  # queue -> clock of the last hand-out
+
+    def _do(self, call: Any) -> Any:
+        return self._loop.run_until_complete(call)
+
+    def _dump(self) -> dict[bytes, Any]:
+        whole: dict[bytes, Any] = {}
+        for client in self._raw:
+            whole |= dump(client, "*")
+        return whole
+
+    @initialize()
+    def empty(self) -> None:
+        for client in self._raw:
+            client.flushdb()
+        self._before = self._dump()
+        for partition, session in zip(PARTITIONS, SESSIONS, strict=False):
+            self._acquire(partition, session, 0, stale=False)
+        self._untouched = False
+
+    def _acquire(self, partition: int, session: str, floor: int, *, stale: bool) -> None:
+        model = self._models[partition]
+        seen = Lease(partition, model.session, "", model.epoch)
+        if stale:
+            seen = replace(seen, epoch=max(0, model.epoch - 1), session=SESSIONS[floor % 3])
+        expected = model.lease(session, (seen.session, seen.epoch), floor)
+        (reply,) = self._do(self._leases.acquire(session, f"node-{session}", [(seen, floor)]))
+        self._untouched = expected is None
+        if expected is None:
+            assert isinstance(reply, Lease)
+            assert (reply.session, reply.epoch) == (model.session, model.epoch)
+            return
+        assert isinstance(reply, Acquired)
+        assert (reply.epoch, reply.clock_ms, reply.log_entries) == (expected, model.clock, len(model.log))
+        assert expected > max(floor, self._epochs.get((session, partition), 0))
+        self._epochs[session, partition] = expected
+
+    # Which fence a step speaks under: mostly the one that holds, sometimes one that was lost.
+
+    def _fence(self, session: str, partition: int, epoch: int, off: int) -> Fence:
+        return Fence(partition, session, epoch, max(0, self._now + off))
+
+    def _owner(self, partition: int, off: int) -> Fence:
+        model = self._models[partition]
+        return self._fence(model.session, partition, model.epoch, off)
+
+    def _is_held(self, fence: Fence) -> bool:
+        """Does the model take this fence (and carry its clock on)? If not, nothing may change."""
+        ok = self._models[fence.partition].fence(fence.session, fence.epoch, fence.now_ms)
+        self._untouched = not ok
+        return ok
+
+    def _claim(self, fence: Fence, request: ClaimRequest) -> None:
+        model, session = self._models[fence.partition], fence.session or "ann"
+        (reply,) = self._do(self._frontiers[session].claim([(fence, request)]))
+        if not fence.session:
+            self._untouched = True
+            return
+        self._requests[session, fence.partition] = request
+        assert self._is_held(fence)
+        assert reply.status == "OK"
+        model.expire()
+        claims = [c for b in reply.batches for c in b.claims]
+        if request.request_id == model.request:
+            assert {c.fingerprint for c in claims} == model.claimed_by(request.request_id)
+            assert all(model.is_claimed(c.fingerprint, c.token) for c in claims)
+        else:
+            self._check_batches(model, request, reply.batches)
+            if claims:
+                model.request = request.request_id
+        for claim in claims:
+            self._check_claim(model, claim, fence)
+            self._deliveries.append(Delivery(session, claim))
+        first, last = model.soonest()
+        assert first <= reply.next_due_ms
+        assert last < 0 or 0 <= reply.next_due_ms <= last
+
+    def _check_batches(self, model: PartitionModel, request: ClaimRequest, batches: Any) -> None:
+        left = request.urls_max
+        assert len({b.queue for b in batches}) == len(batches)
+        for batch in batches:
+            queue = model.queue(batch.queue)
+            assert batch.queue in model.due_queues(), "handed out too early, or with claims out"
+            assert batch.delay_ms == (-1 if queue.delay_ms is None else queue.delay_ms)
+            best = model.of_queue(batch.queue, State.QUEUED)[: min(left, model.allowance(batch.queue))]
+            assert [c.fingerprint for c in batch.claims] == best
+            left -= len(best)
+            for claim in batch.claims:
+                model.hand_out(claim.fingerprint, claim.token)
+        assert left >= 0
+        if left and request.urls_max >= len(HOSTS):
+            waiting = [n for n in model.due_queues() if n not in {b.queue for b in batches}]
+            assert not waiting, "due, but not handed out"
+
+    def _check_claim(self, model: PartitionModel, claim: Claim, fence: Fence) -> None:
+        url = model.urls[claim.fingerprint]
+        assert (claim.url, claim.queue, claim.domain) == (url.candidate.url, url.candidate.queue, url.candidate.domain)
+        assert (claim.depth, claim.score) == (url.depth, url.score)
+        assert (claim.attempts, claim.deliveries, claim.visit) == (url.attempts, url.deliveries, 1)
+        assert (claim.partition, claim.epoch) == (fence.partition, fence.epoch)
+
+    def _pick(self, index: int, off: int, late: bool) -> tuple[PartitionModel, Claim, Fence, bool]:
+        """A delivery, the fence to speak under, and whether it still counts. Mostly one that does."""
+        live = [d for d in self._deliveries if self._counts(d)]
+        delivery = live[index % len(live)] if live and not late else self._deliveries[index % len(self._deliveries)]
+        claim, session = delivery.claim, delivery.session
+        model = self._models[claim.partition]
+        fence = self._fence(session, claim.partition, claim.epoch, off)
+        if late and session == model.session:
+            fence = replace(fence, epoch=model.epoch)  # the same session, having acquired anew
+        return model, claim, fence, self._is_held(fence) and model.is_claimed(claim.fingerprint, claim.token)
+
+    def _counts(self, d: Delivery) -> bool:
+        model = self._models[d.claim.partition]
+        held = (model.session, model.epoch) == (d.session, d.claim.epoch)
+        return held and model.is_claimed(d.claim.fingerprint, d.claim.token)
+
+    def _settled(self, model: PartitionModel, claim: Claim, after: int, delay: int) -> Settlement:
+        settlement = Settlement(next_fetch_ms=self._now + after, delay_ms=delay)
+        model.settle(claim.queue, settlement.next_fetch_ms, delay)
+        return settlement
+
+    # What always holds
+
+    @invariant()
+    def engine_and_model_agree(self) -> None:
+        if not hasattr(self, "_before"):
+            return
+        now = self._dump()
+        if getattr(self, "_untouched", False):
+            assert now == self._before, "a call without the fence left a trace"
+        self._before, self._untouched = now, False
+        for partition, model in self._models.items():
+            raw = RawPartition.of(now, self._keys, partition)
+            self._check_states(model, raw)
+            self._check_counters(model, raw)
+            self._check_queues(model, raw)
+
+    def _check_states(self, model: PartitionModel, raw: RawPartition) -> None:
+        """I3 and I4: each URL ever added is in one place, and that is the place where the model has it."""
+        queued = [f for name in raw.under("q:") for f in raw.zset(f"q:{name}")]
+        assert len(queued) == len(set(queued))
+        assert set(queued) == model.in_state(State.QUEUED)
+        assert set(raw.zset("x")) == model.in_state(State.CLAIMED)
+        assert set(raw.zset("o")) == model.in_state(State.ORPHANED)
+        assert set(raw.zset("r")) == model.in_state(State.RETRYING)
+        assert set(raw.hash("dead")) == model.in_state(State.DEAD)
+        assert {k: v.split()[0] for k, v in raw.hash("l").items()} == model.log
+        assert max(model.committed.values(), default=1) == 1
+        assert raw.hash("c") == {f: model.urls[f].token for f in model.in_state(State.CLAIMED, State.ORPHANED)}
+        assert raw.seen() == set(model.urls)
+        assert set(raw.records()) == model.in_state(*PENDING)
+        for f in model.in_state(State.RETRYING, State.CLAIMED):
+            assert raw.zset("r" if model.urls[f].state is State.RETRYING else "x")[f] == model.urls[f].until_ms
+
+    def _check_counters(self, model: PartitionModel, raw: RawPartition) -> None:
+        meta = raw.hash("m")
+        assert (meta.get("session", ""), int(meta.get("epoch", 0))) == (model.session, model.epoch)
+        assert int(meta.get("clock", 0)) == model.clock
+        not_counters = ("session", "node", "epoch", "clock", "hold", "engine", "request", "seen0", "buckets0")
+        assert raw.numbers("m", *not_counters) == model.totals_view()
+        assert int(meta.get("seen0", 0)) == len(model.urls)
+        assert set(raw.zset("domains")) == set(model.domains)
+        for domain, counts in model.domains.items():
+            assert raw.numbers(f"d:{domain}") == model.domain_view(domain)
+            fetched = sum(n for field, n in counts.items() if field in ("s2", "s3", "s4"))
+            assert raw.zset("domains")[domain] == fetched
+
+    def _check_queues(self, model: PartitionModel, raw: RawPartition) -> None:
+        ready, names = raw.zset("ready"), set(model.names())
+        assert set(ready) <= names
+        for name in names:
+            w = raw.hash(f"w:{name}")
+            queue = model.queue(name)
+            assert int(float(w.get("next", 0))) == queue.next_ms
+            assert (int(w["delay"]) if "delay" in w else None) == queue.delay_ms
+            assert int(w.get("out", 0)) == model.out(name)
+            if model.out(name) < OUT_MAX:
+                assert (name in ready) == model.is_claimable(name), f"{name}: asleep or awake against the rule"
+            if name in ready:
+                assert ready[name] <= model.due_ms(name), "would wake too late"
+            best = sorted(raw.zset(f"q:{name}").items(), key=lambda pair: (pair[1], pair[0]), reverse=True)
+            assert [f for f, _ in best] == model.of_queue(name, State.QUEUED)
+            records = raw.records()
+            for f, score in best:
+                assert (score, records[f][9], records[f][0]) == (model.urls[f].score,) * 2 + (model.urls[f].depth,)

@@ -1,0 +1,244 @@
+"""A partition as plain dicts: what the scripts should do, said without Redis. It knows no key and no script.
+
+Times are ms on the partition clock. `PartitionModel` changes as the operations of the same names do and answers what
+the engine should answer; `view` is everything that people and other sessions can see of it.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from crawler.model import Candidate
+
+DEFAULT_DELAY_MS = 1000
+OUT_MAX = 4
+PER_QUEUE_MAX = 3
+AHEAD_MS = 2000
+VISIBILITY_MS = 3000
+
+
+class State(StrEnum):
+    QUEUED = "queued"
+    CLAIMED = "claimed"
+    ORPHANED = "orphaned"  # claimed under an earlier lease: about to go back to its queue
+    RETRYING = "retrying"
+    COMMITTED = "committed"
+    DEAD = "dead"
+    REFUSED = "refused"
+
+
+PENDING = (State.QUEUED, State.CLAIMED, State.ORPHANED, State.RETRYING)
+
+
+@dataclass
+class Url:
+    candidate: Candidate
+    depth: int
+    score: float
+    state: State = State.QUEUED
+    attempts: int = 0
+    deliveries: int = 0
+    token: str = ""
+    until_ms: int = 0  # deadline of a claim, due time of a retry
+
+
+@dataclass
+class Queue:
+    next_ms: int = 0
+    delay_ms: int | None = None
+
+    @property
+    def patience_ms(self) -> int:
+        return DEFAULT_DELAY_MS if self.delay_ms is None else self.delay_ms
+
+
+@dataclass
+class PartitionModel:
+    clock: int = 0
+    session: str = ""
+    epoch: int = 0
+    hold: int | None = None
+    sequence: int = 0
+    request: str = ""
+    urls: dict[str, Url] = field(default_factory=dict)
+    queues: dict[str, Queue] = field(default_factory=dict)
+    log: dict[str, str] = field(default_factory=dict)  # fingerprint:visit -> token, until drained
+    committed: Counter[str] = field(default_factory=Counter)
+    totals: Counter[str] = field(default_factory=Counter)
+    domains: dict[str, Counter[str]] = field(default_factory=dict)
+
+    # Who may
+
+    def fence(self, session: str, epoch: int, now_ms: int) -> bool:
+        if (session, epoch) != (self.session, self.epoch):
+            return False
+        self.clock = max(self.clock, now_ms)
+        return True
+
+    def lease(self, session: str, seen: tuple[str, int], floor: int) -> int | None:
+        """The new epoch, or None when the lease is not the one that was seen."""
+        if seen != (self.session, self.epoch):
+            return None
+        open_claims = [u for u in self.urls.values() if u.state in (State.CLAIMED, State.ORPHANED)]
+        if self.session or open_claims:
+            self.hold = self.clock
+        self.session, self.epoch = session, max(self.epoch, floor) + 1
+        for url in open_claims:
+            url.state = State.ORPHANED
+        return self.epoch
+
+    def release(self) -> None:
+        self.session = ""
+
+    # Queues
+
+    def queue(self, name: str) -> Queue:
+        return self.queues.setdefault(name, Queue())
+
+    def of_queue(self, name: str, *states: State) -> list[str]:
+        """Fingerprints of a queue in these states, best first."""
+        found = [f for f, u in self.urls.items() if u.candidate.queue == name and u.state in states]
+        return sorted(found, key=lambda f: (self.urls[f].score, f), reverse=True)
+
+    def out(self, name: str) -> int:
+        return len(self.of_queue(name, State.CLAIMED, State.ORPHANED))
+
+    def due_ms(self, name: str) -> int:
+        queue = self.queue(name)
+        held = 0 if self.hold is None else self.hold + queue.patience_ms
+        return max(queue.next_ms, held)
+
+    def names(self) -> Iterator[str]:
+        yield from sorted({u.candidate.queue for u in self.urls.values()})
+
+    def is_claimable(self, name: str) -> bool:
+        """Whenever it is due: has it URLs, and none out (or no delay to keep)?"""
+        free = self.out(name) == 0 or self.queue(name).patience_ms == 0
+        return free and bool(self.of_queue(name, State.QUEUED))
+
+    def settle(self, name: str, next_ms: int, delay_ms: int) -> None:
+        queue = self.queue(name)
+        queue.next_ms = max(queue.next_ms, next_ms)
+        if delay_ms >= 0:
+            queue.delay_ms = delay_ms
+
+    # Adding
+
+    def add(self, candidates: Sequence[Candidate]) -> str:
+        """A digit per candidate: 1 new, 0 seen, 2 depth lowered."""
+        return "".join(str(self._add(c)) for c in candidates)
+
+    def _add(self, c: Candidate) -> int:
+        url = self.urls.get(c.fingerprint)
+        if url is None:
+            self.urls[c.fingerprint] = Url(candidate=c, depth=c.depth, score=c.score)
+            self.totals["added"] += 1
+            self.domains.setdefault(c.domain, Counter())
+            return 1
+        if url.state not in PENDING or url.depth <= c.depth:
+            return 0
+        url.depth, url.score = c.depth, max(url.score, c.score)
+        return 2
+
+    # Claiming
+
+    def expire(self) -> None:
+        """What comes back to the queues before a claim hands out anything."""
+        for url in self.urls.values():
+            gone = url.state is State.CLAIMED and url.until_ms <= self.clock
+            if gone or url.state is State.ORPHANED:
+                url.state, url.deliveries = State.QUEUED, url.deliveries + 1
+                self.totals["expired"] += 1
+            elif url.state is State.RETRYING and url.until_ms <= self.clock:
+                url.state = State.QUEUED
+
+    def allowance(self, name: str) -> int:
+        """How many URLs of a due queue one call may hand out."""
+        queue = self.queue(name)
+        wanted = 1
+        if queue.delay_ms is not None:
+            wanted = max(1, AHEAD_MS // queue.delay_ms) if queue.delay_ms else PER_QUEUE_MAX
+        return min(wanted, PER_QUEUE_MAX, OUT_MAX - self.out(name), len(self.of_queue(name, State.QUEUED)))
+
+    def due_queues(self) -> list[str]:
+        """Queues of which a claim with room enough must hand out something now."""
+        due = (n for n in self.names() if self.is_claimable(n) and self.due_ms(n) <= self.clock)
+        return [name for name in due if self.allowance(name) > 0]
+
+    def hand_out(self, fingerprint: str, token: str) -> None:
+        url = self.urls[fingerprint]
+        url.state, url.token, url.until_ms = State.CLAIMED, token, self.clock + VISIBILITY_MS
+
+    def claimed_by(self, request: str) -> set[str]:
+        """What a repeated request gets: its own claims that are still out."""
+        claimed = (f for f, u in self.urls.items() if u.state is State.CLAIMED)
+        return {f for f in claimed if f".{request}." in f".{self.urls[f].token}"}
+
+    def soonest(self) -> tuple[int, int]:
+        """When something is due next: not before, and at the latest; -1 for never.
+
+        Not before: a hold put on the partition is looked at when the queue's own time has come.
+        """
+        claimable = [n for n in self.names() if self.is_claimable(n)]
+        waiting = [u.until_ms for u in self.urls.values() if u.state in (State.RETRYING, State.CLAIMED)]
+        first = min([self.queue(n).next_ms for n in claimable] + waiting, default=-1)
+        last = min([self.due_ms(n) for n in claimable if self.allowance(n) > 0] + waiting, default=-1)
+        return first, last
+
+    # Ends
+
+    def is_claimed(self, fingerprint: str, token: str) -> bool:
+        url = self.urls.get(fingerprint)
+        return url is not None and url.state is State.CLAIMED and url.token == token
+
+    def commit(self, fingerprint: str, *, status: int, body_bytes: int, fetch_ms: int) -> int:
+        url = self.urls[fingerprint]
+        url.state, self.sequence = State.COMMITTED, self.sequence + 1
+        self.committed[f"{fingerprint}:1"] += 1
+        self.log[f"{fingerprint}:1"] = url.token
+        self._count(url, **{f"s{status // 100}": 1, "bytes": body_bytes})
+        self.domains[url.candidate.domain]["fetch_ms"] += fetch_ms
+        return self.sequence
+
+    def retry(self, fingerprint: str, *, due_ms: int, kind: str) -> None:
+        url = self.urls[fingerprint]
+        url.state, url.until_ms, url.attempts = State.RETRYING, due_ms, url.attempts + 1
+        self._count(url, **{"retries": 1, f"e:{kind}": 1})
+
+    def bury(self, fingerprint: str, *, kind: str) -> None:
+        url = self.urls[fingerprint]
+        url.state = State.DEAD
+        self._count(url, **{"dead": 1, f"e:{kind}": 1})
+
+    def refuse(self, fingerprint: str, *, reason: str) -> None:
+        url = self.urls[fingerprint]
+        url.state = State.REFUSED
+        self._count(url, **{f"refused:{reason}": 1})
+
+    def refused_links(self, fingerprint: str, reasons: dict[str, int]) -> None:
+        self._count(self.urls[fingerprint], **{f"refused:{reason}": n for reason, n in reasons.items()})
+
+    def give_back(self, fingerprint: str) -> None:
+        self.urls[fingerprint].state = State.QUEUED
+
+    def _count(self, url: Url, **fields: int) -> None:
+        self.totals.update(fields)
+        self.domains[url.candidate.domain].update(fields)
+
+    # What can be seen
+
+    def in_state(self, *states: State) -> set[str]:
+        return {f for f, u in self.urls.items() if u.state in states}
+
+    def domain_view(self, domain: str) -> dict[str, int]:
+        counts = Counter(self.domains[domain])
+        for url in self.urls.values():
+            if url.candidate.domain == domain and url.state in PENDING:
+                counts[State.CLAIMED if url.state is State.ORPHANED else url.state] += 1
+        return {k: n for k, n in counts.items() if n}
+
+    def totals_view(self) -> dict[str, int]:
+        done = len(self.urls) - len(self.in_state(*PENDING))
+        counts = {**self.totals, "done": done, "sequence": self.sequence}
+        return {k: n for k, n in counts.items() if n}

@@ -1,0 +1,61 @@
+"""A partition as the engine stores it, read key by key without any of the code under test."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import redis
+
+from crawler.frontier.keys import Keys
+
+READERS = {
+    b"hash": lambda c, k: c.hgetall(k),
+    b"zset": lambda c, k: c.zrange(k, 0, -1, withscores=True),
+    b"set": lambda c, k: c.smembers(k),
+    b"string": lambda c, k: c.get(k),
+}
+
+
+def dump(client: "redis.Redis[bytes]", pattern: str) -> dict[bytes, Any]:
+    """Every key that matches, with its whole value."""
+    names = sorted(client.keys(pattern))
+    pipeline = client.pipeline(transaction=False)
+    for name in names:
+        pipeline.type(name)
+    kinds = pipeline.execute()
+    for name, kind in zip(names, kinds, strict=True):
+        READERS[kind](pipeline, name)
+    return dict(zip(names, pipeline.execute(), strict=True))
+
+
+@dataclass
+class RawPartition:
+    """What stands under one partition's keys."""
+
+    keys: dict[str, Any]
+
+    @classmethod
+    def of(cls, whole: dict[bytes, Any], keys: Keys, partition: int) -> "RawPartition":
+        prefix = keys.of(partition, "").encode()
+        return cls({k[len(prefix) :].decode(): v for k, v in whole.items() if k.startswith(prefix)})
+
+    def hash(self, name: str) -> dict[str, str]:
+        return {k.decode(): v.decode() for k, v in self.keys.get(name, {}).items()}
+
+    def zset(self, name: str) -> dict[str, float]:
+        return {m.decode(): score for m, score in self.keys.get(name, [])}
+
+    def under(self, prefix: str) -> list[str]:
+        """Names after a prefix like 'q:'."""
+        return sorted(k[len(prefix) :] for k in self.keys if k.startswith(prefix))
+
+    def numbers(self, name: str, *left_out: str) -> dict[str, int]:
+        """The counters of a hash that are not zero."""
+        fields = self.hash(name).items()
+        return {k: int(v) for k, v in fields if k not in left_out and int(v)}
+
+    def records(self) -> dict[str, list[Any]]:
+        return {fingerprint: json.loads(packed) for fingerprint, packed in self.hash("u").items()}
+
+    def seen(self) -> set[str]:
+        return {m.decode() for k, v in self.keys.items() if k.startswith("s0:") for m in v}

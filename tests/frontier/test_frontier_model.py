@@ -1,0 +1,273 @@
+"""The scripts on the real engine against a model in plain dicts, step by step, in any order that Hypothesis finds."""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import precondition, rule, run_state_machine_as_test
+
+from crawler.frontier.client import Engine
+from crawler.frontier.frontier import Ack, ClaimRequest, Fence, Settlement
+from crawler.frontier.records import DeadLetter
+from crawler.model import AckOutcome, CommitEntry
+from tests.frontier.machine import (
+    HOSTS,
+    FrontierSteps,
+    candidates,
+    delays,
+    moments,
+    partitions,
+    sessions,
+    some,
+    waits,
+)  # fmt: skip
+from tests.frontier.model import AHEAD_MS, DEFAULT_DELAY_MS, OUT_MAX, PER_QUEUE_MAX, VISIBILITY_MS
+from tests.frontier.raw import RawPartition
+
+EXAMPLES = {"default": 60, "cluster": 6, "deep": 3000, "quick": 5, "long": 800}
+STEPS = 40
+
+
+class FrontierMachine(FrontierSteps):
+    """Sessions that follow no rule but the scripts' own."""
+
+    # Steps
+
+    @rule(ms=st.sampled_from((1, 400, 1000, 2600, VISIBILITY_MS + 1, 60_000)))
+    def time_passes(self, ms: int) -> None:
+        self._now += ms
+
+    @rule(data=st.data(), partition=partitions, session=sessions)
+    def add(self, data: st.DataObject, partition: int, session: str) -> None:
+        found = data.draw(candidates(partition, 6))
+        reply = self._do(self._frontiers[session].add({partition: found}))[partition]
+        asleep = {n for n in {c.queue for c in found} if n not in self._ready(partition)}
+        expected = self._models[partition].add(found)
+        assert "".join(str(int(o)) for o in reply.outcomes) == expected
+        fresh = {c.queue for c, digit in zip(found, expected, strict=True) if digit == "1"}
+        woken = {n for n in fresh & asleep if self._models[partition].is_claimable(n)}
+        assert reply.woken == len(woken)
+
+    def _ready(self, partition: int) -> set[str]:
+        return set(RawPartition.of(self._before, self._keys, partition).zset("ready"))
+
+    @rule(partition=partitions, session=sessions, floor=st.integers(0, 6), stale=st.sampled_from((0, 0, 0, 1)))
+    def acquire(self, partition: int, session: str, floor: int, stale: int) -> None:
+        self._acquire(partition, session, floor, stale=bool(stale))
+
+    @rule(partition=partitions, session=sessions, off=moments)
+    def release(self, partition: int, session: str, off: int) -> None:
+        """By whoever believes to hold it."""
+        fence = self._fence(session, partition, self._epochs.get((session, partition), 0), off)
+        self._do(self._leases.release([fence]))
+        if self._is_held(fence):
+            self._models[partition].release()
+
+    @rule(partition=partitions, urls_max=st.integers(1, 8), off=moments)
+    def claim(self, partition: int, urls_max: int, off: int) -> None:
+        self._serial += 1
+        request = ClaimRequest(
+            request_id=f"r{self._serial}", urls_max=urls_max, per_queue_max=PER_QUEUE_MAX, ahead_ms=AHEAD_MS,
+            visibility_ms=VISIBILITY_MS, default_delay_ms=DEFAULT_DELAY_MS, out_max=OUT_MAX,
+        )  # fmt: skip
+        self._claim(self._owner(partition, off), request)
+
+    @rule(partition=partitions, off=moments)
+    def claim_again_because_the_reply_was_lost(self, partition: int, off: int) -> None:
+        fence = self._owner(partition, off)
+        request = self._requests.get((fence.session, partition))
+        if request:
+            self._claim(fence, request)
+
+    @rule(partition=partitions, session=sessions, off=moments)
+    def claim_under_an_old_lease(self, partition: int, session: str, off: int) -> None:
+        model, epoch = self._models[partition], self._epochs.get((session, partition), 0)
+        if (session, epoch) == (model.session, model.epoch):
+            epoch -= 1
+        request = ClaimRequest(
+            request_id="old",
+            urls_max=9,
+            per_queue_max=9,
+            ahead_ms=AHEAD_MS,
+            visibility_ms=1,
+            default_delay_ms=0,
+            out_max=9,
+        )
+        fence = self._fence(session, partition, epoch, off)
+        assert not self._is_held(fence)
+        (reply,) = self._do(self._frontiers[session].claim([(fence, request)]))
+        assert reply.status == "FENCED"
+
+    # Ends of claims: of any delivery ever made, under the fence it was made under or under today's.
+
+    @precondition(lambda self: self._deliveries)
+    @rule(
+        data=st.data(), index=some, off=moments, late=st.booleans(), after=waits, delay=delays,
+        status=st.sampled_from((200, 301, 404)), refused=st.sampled_from(({}, {"scope": 2}, {"scope": 1, "depth": 3})),
+    )  # fmt: skip
+    def ack(
+        self, data: st.DataObject, index: int, off: int, late: bool, after: int, delay: int, status: int, refused: dict
+    ) -> None:
+        model, claim, fence, counts = self._pick(index, off, late)
+        children = data.draw(st.one_of(st.just([]), candidates(claim.partition, 4)))
+        entry = CommitEntry(
+            url=claim.url,
+            fingerprint=claim.fingerprint,
+            visit=1,
+            status=status,
+            fetched_at=1.0,
+            body_bytes=100,
+            fetch_ms=7,
+        )
+        settlement = Settlement(next_fetch_ms=self._now + after, delay_ms=delay)
+        ack = Ack(claim=claim, fence=fence, entry=entry, items=children, settlement=settlement, refused=refused)
+        (reply,) = self._do(self._frontiers[fence.session].ack([ack]))
+        if self._untouched:
+            assert reply.outcome is AckOutcome.FENCED
+        elif counts:
+            model.add(children)
+            sequence = model.commit(claim.fingerprint, status=status, body_bytes=100, fetch_ms=7)
+            model.refused_links(claim.fingerprint, refused)
+            self._settled(model, claim, after, delay)
+            assert (reply.outcome, reply.sequence) == (AckOutcome.COMMITTED, sequence)
+        elif model.log.get(f"{claim.fingerprint}:1") == claim.token:
+            assert reply.outcome is AckOutcome.ALREADY_YOURS
+        else:
+            assert reply.outcome is AckOutcome.GONE
+
+    @precondition(lambda self: self._deliveries)
+    @rule(index=some, off=moments, late=st.booleans(), after=waits, delay=delays, due=waits)
+    def retry(self, index: int, off: int, late: bool, after: int, delay: int, due: int) -> None:
+        model, claim, fence, counts = self._pick(index, off, late)
+        due_ms = fence.now_ms + due
+        settlement = Settlement(next_fetch_ms=self._now + after, delay_ms=delay)
+        call = self._frontiers[fence.session].retry(fence, claim, settlement, due_ms=due_ms, kind="timeout")
+        if self._ended(fence, call, counts):
+            model.retry(claim.fingerprint, due_ms=due_ms, kind="timeout")
+            self._settled(model, claim, after, delay)
+
+    @precondition(lambda self: self._deliveries)
+    @rule(index=some, off=moments, late=st.booleans(), after=waits, delay=delays)
+    def dead(self, index: int, off: int, late: bool, after: int, delay: int) -> None:
+        model, claim, fence, counts = self._pick(index, off, late)
+        letter = DeadLetter(
+            url=claim.url, queue=claim.queue, domain=claim.domain, depth=claim.depth, reason="dns_error", detail="",
+            attempts=claim.attempts + 1, failed_at=1.0,
+        )  # fmt: skip
+        settlement = Settlement(next_fetch_ms=self._now + after, delay_ms=delay)
+        if self._ended(fence, self._frontiers[fence.session].dead(fence, claim, settlement, letter), counts):
+            model.bury(claim.fingerprint, kind="dns_error")
+            self._settled(model, claim, after, delay)
+
+    @precondition(lambda self: self._deliveries)
+    @rule(index=some, off=moments, late=st.booleans())
+    def refuse(self, index: int, off: int, late: bool) -> None:
+        model, claim, fence, counts = self._pick(index, off, late)
+        if self._ended(fence, self._frontiers[fence.session].refuse(fence, claim, "robots"), counts):
+            model.refuse(claim.fingerprint, reason="robots")
+
+    def _ended(self, fence: Fence, call: Any, counts: bool) -> bool:
+        (outcome,) = self._do(self._frontiers[fence.session].end([call]))
+        if self._untouched:
+            assert outcome is AckOutcome.FENCED
+        else:
+            assert outcome is (AckOutcome.COMMITTED if counts else AckOutcome.GONE)
+        return counts
+
+    @precondition(lambda self: self._deliveries)
+    @rule(index=some, off=moments, late=st.booleans(), started=st.sampled_from((None, 0, 1500)))
+    def give_back(self, index: int, off: int, late: bool, started: int | None) -> None:
+        model, claim, fence, counts = self._pick(index, off, late)
+        at = 0 if started is None else self._now + started
+        outcome = self._do(self._frontiers[fence.session].give_back(fence, [(claim, at)]))
+        assert outcome is (AckOutcome.FENCED if self._untouched else AckOutcome.COMMITTED)
+        if counts:
+            model.give_back(claim.fingerprint)
+            model.settle(claim.queue, at, -1)
+
+    # The rest of what owners and others do
+
+    @rule(partition=partitions, host=st.integers(0, 2), off=moments, after=waits, delay=delays, old=st.booleans())
+    def pace(self, partition: int, host: int, off: int, after: int, delay: int, old: bool) -> None:
+        fence, queue = self._owner(partition, off), HOSTS[host][0]
+        if old:
+            fence = replace(fence, epoch=fence.epoch - 1)
+        settlement = Settlement(next_fetch_ms=self._now + after, delay_ms=delay)
+        if not fence.session:
+            return
+        outcome = self._do(self._frontiers[fence.session].pace(fence, queue, settlement))
+        held = self._is_held(fence)
+        assert outcome is (AckOutcome.COMMITTED if held else AckOutcome.FENCED)
+        if held:
+            self._models[partition].settle(queue, settlement.next_fetch_ms, delay)
+
+    @rule(partition=partitions, host=st.integers(0, 2), session=sessions, off=moments)
+    def reserve(self, partition: int, host: int, session: str, off: int) -> None:
+        model, name = self._models[partition], HOSTS[host][0]
+        wait_ms, clock = self._do(self._frontiers[session].reserve(partition, name, now_ms=max(0, self._now + off)))
+        then = max(model.clock, self._now + off)
+        patience = model.queue(name).patience_ms
+        assert clock == then
+        if patience and model.out(name):
+            assert wait_ms >= patience
+        else:
+            assert wait_ms == max(0, model.due_ms(name) - then)
+        if wait_ms == 0:
+            model.clock = then
+            model.queue(name).next_ms = then + patience
+        else:
+            self._untouched = True
+
+    @rule(partition=partitions, session=sessions, off=moments)
+    def drain(self, partition: int, session: str, off: int) -> None:
+        """What any session read of the log, by whoever believes to hold the partition."""
+        fence = self._fence(session, partition, self._epochs.get((session, partition), 0), off)
+        entries = self._do(self._frontiers[session].undrained(partition))
+        model = self._models[partition]
+        assert {f"{e.fingerprint}:{e.visit}" for e in entries} == set(model.log)
+        if entries:
+            self._do(self._frontiers[session].drain([(fence, entries)]))
+            if self._is_held(fence):
+                model.log.clear()
+
+
+def profile() -> str:
+    return os.environ.get("HYPOTHESIS_PROFILE", "default")
+
+
+@contextlib.contextmanager
+def connected(url: str) -> Iterator[tuple[asyncio.AbstractEventLoop, Engine]]:
+    loop = asyncio.new_event_loop()
+    engine = Engine(url)
+    try:
+        loop.run_until_complete(engine.connect())
+        yield loop, engine
+    finally:
+        loop.run_until_complete(engine.close())
+        loop.close()
+
+
+def run_machine(url: str, raw: list[Any], examples: int) -> None:
+    config = settings(
+        max_examples=examples, stateful_step_count=STEPS, deadline=None, database=None, print_blob=False,
+        derandomize=profile() in ("default", "quick"), suppress_health_check=list(HealthCheck),
+        phases=[Phase.generate, Phase.shrink] if profile() == "deep" else [Phase.generate],  # shrinking takes minutes
+    )  # fmt: skip
+    with connected(url) as (loop, engine), contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(contextlib.closing(node.client())) for node in raw]
+        run_state_machine_as_test(lambda: FrontierMachine(loop, engine, clients), settings=config)
+
+
+def test_the_scripts_do_what_a_plain_model_does(engine: Any) -> None:
+    run_machine(engine.url, [engine], EXAMPLES[profile()])
+
+
+@pytest.mark.cluster
+def test_the_scripts_do_what_a_plain_model_does_on_a_cluster(cluster: Any) -> None:
+    run_machine(cluster.url, cluster.nodes, EXAMPLES["cluster"])
