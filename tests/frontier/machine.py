@@ -26,6 +26,7 @@ moments = st.sampled_from((0, 0, 0, 1, 700, -900))  # by how much a caller's clo
 delays = st.sampled_from((-1, -1, 0, 500, 2500))
 waits = st.sampled_from((0, 1, 800, 2500))
 some = st.integers(0, 10**6)  # an index into whatever there is
+deliveries = st.sampled_from(("live", "live", "live", "overtaken", "overtaken anew", "any", "any anew"))
 partitions = st.sampled_from(PARTITIONS)
 sessions = st.sampled_from(SESSIONS)
 
@@ -87,6 +88,9 @@ class FrontierSteps(RuleBasedStateMachine):
         self._before = self._dump()
         for partition, session in zip(PARTITIONS, SESSIONS, strict=False):
             self._acquire(partition, session, 0, stale=False)
+            known = [candidate(partition, host, path, 3) for host in range(len(HOSTS)) for path in range(2)]
+            self._do(self._frontiers[session].add({partition: known}))
+            self._models[partition].add(known)
         self._untouched = False
 
     def _acquire(self, partition: int, session: str, floor: int, *, stale: bool) -> None:
@@ -170,16 +174,23 @@ class FrontierSteps(RuleBasedStateMachine):
         assert (claim.attempts, claim.deliveries, claim.visit) == (url.attempts, url.deliveries, 1)
         assert (claim.partition, claim.epoch) == (fence.partition, fence.epoch)
 
-    def _pick(self, index: int, off: int, late: bool) -> tuple[PartitionModel, Claim, Fence, bool]:
+    def _pick(self, index: int, off: int, which: str) -> tuple[PartitionModel, Claim, Fence, bool]:
         """A delivery, the fence to speak under, and whether it still counts. Mostly one that does."""
-        live = [d for d in self._deliveries if self._counts(d)]
-        delivery = live[index % len(live)] if live and not late else self._deliveries[index % len(self._deliveries)]
+        pools = {
+            "live": [d for d in self._deliveries if self._counts(d)],
+            "overtaken": [d for d in self._deliveries if self._is_pending(d) and not self._counts(d)],
+        }
+        pool = pools.get(which.removesuffix(" anew")) or self._deliveries
+        delivery = pool[index % len(pool)]
         claim, session = delivery.claim, delivery.session
         model = self._models[claim.partition]
         fence = self._fence(session, claim.partition, claim.epoch, off)
-        if late and session == model.session:
+        if which.endswith(" anew") and session == model.session:
             fence = replace(fence, epoch=model.epoch)  # the same session, having acquired anew
         return model, claim, fence, self._is_held(fence) and model.is_claimed(claim.fingerprint, claim.token)
+
+    def _is_pending(self, d: Delivery) -> bool:
+        return self._models[d.claim.partition].urls[d.claim.fingerprint].state in (State.CLAIMED, State.ORPHANED)
 
     def _counts(self, d: Delivery) -> bool:
         model = self._models[d.claim.partition]
@@ -254,4 +265,6 @@ class FrontierSteps(RuleBasedStateMachine):
             assert [f for f, _ in best] == model.of_queue(name, State.QUEUED)
             records = raw.records()
             for f, score in best:
-                assert (score, records[f][9], records[f][0]) == (model.urls[f].score,) * 2 + (model.urls[f].depth,)
+                url = model.urls[f]
+                assert (score, records[f][9], records[f][0]) == (url.score, url.score, url.depth)
+                assert (records[f][6], records[f][7]) == (url.attempts, url.deliveries)

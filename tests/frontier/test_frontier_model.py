@@ -21,6 +21,7 @@ from tests.frontier.machine import (
     FrontierSteps,
     candidates,
     delays,
+    deliveries,
     moments,
     partitions,
     sessions,
@@ -30,8 +31,8 @@ from tests.frontier.machine import (
 from tests.frontier.model import AHEAD_MS, DEFAULT_DELAY_MS, OUT_MAX, PER_QUEUE_MAX, VISIBILITY_MS
 from tests.frontier.raw import RawPartition
 
-EXAMPLES = {"default": 60, "cluster": 6, "deep": 3000, "quick": 5, "long": 800}
-STEPS = 40
+EXAMPLES = {"default": 100, "cluster": 6, "deep": 3000, "quick": 5, "long": 800}
+STEPS = 50
 
 
 class FrontierMachine(FrontierSteps):
@@ -108,13 +109,13 @@ class FrontierMachine(FrontierSteps):
 
     @precondition(lambda self: self._deliveries)
     @rule(
-        data=st.data(), index=some, off=moments, late=st.booleans(), after=waits, delay=delays,
+        data=st.data(), index=some, off=moments, which=deliveries, after=waits, delay=delays,
         status=st.sampled_from((200, 301, 404)), refused=st.sampled_from(({}, {"scope": 2}, {"scope": 1, "depth": 3})),
     )  # fmt: skip
     def ack(
-        self, data: st.DataObject, index: int, off: int, late: bool, after: int, delay: int, status: int, refused: dict
+        self, data: st.DataObject, index: int, off: int, which: str, after: int, delay: int, status: int, refused: dict
     ) -> None:
-        model, claim, fence, counts = self._pick(index, off, late)
+        model, claim, fence, counts = self._pick(index, off, which)
         children = data.draw(st.one_of(st.just([]), candidates(claim.partition, 4)))
         entry = CommitEntry(
             url=claim.url,
@@ -142,9 +143,9 @@ class FrontierMachine(FrontierSteps):
             assert reply.outcome is AckOutcome.GONE
 
     @precondition(lambda self: self._deliveries)
-    @rule(index=some, off=moments, late=st.booleans(), after=waits, delay=delays, due=waits)
-    def retry(self, index: int, off: int, late: bool, after: int, delay: int, due: int) -> None:
-        model, claim, fence, counts = self._pick(index, off, late)
+    @rule(index=some, off=moments, which=deliveries, after=waits, delay=delays, due=waits)
+    def retry(self, index: int, off: int, which: str, after: int, delay: int, due: int) -> None:
+        model, claim, fence, counts = self._pick(index, off, which)
         due_ms = fence.now_ms + due
         settlement = Settlement(next_fetch_ms=self._now + after, delay_ms=delay)
         call = self._frontiers[fence.session].retry(fence, claim, settlement, due_ms=due_ms, kind="timeout")
@@ -153,9 +154,9 @@ class FrontierMachine(FrontierSteps):
             self._settled(model, claim, after, delay)
 
     @precondition(lambda self: self._deliveries)
-    @rule(index=some, off=moments, late=st.booleans(), after=waits, delay=delays)
-    def dead(self, index: int, off: int, late: bool, after: int, delay: int) -> None:
-        model, claim, fence, counts = self._pick(index, off, late)
+    @rule(index=some, off=moments, which=deliveries, after=waits, delay=delays)
+    def dead(self, index: int, off: int, which: str, after: int, delay: int) -> None:
+        model, claim, fence, counts = self._pick(index, off, which)
         letter = DeadLetter(
             url=claim.url, queue=claim.queue, domain=claim.domain, depth=claim.depth, reason="dns_error", detail="",
             attempts=claim.attempts + 1, failed_at=1.0,
@@ -166,9 +167,9 @@ class FrontierMachine(FrontierSteps):
             self._settled(model, claim, after, delay)
 
     @precondition(lambda self: self._deliveries)
-    @rule(index=some, off=moments, late=st.booleans())
-    def refuse(self, index: int, off: int, late: bool) -> None:
-        model, claim, fence, counts = self._pick(index, off, late)
+    @rule(index=some, off=moments, which=deliveries)
+    def refuse(self, index: int, off: int, which: str) -> None:
+        model, claim, fence, counts = self._pick(index, off, which)
         if self._ended(fence, self._frontiers[fence.session].refuse(fence, claim, "robots"), counts):
             model.refuse(claim.fingerprint, reason="robots")
 
@@ -181,9 +182,9 @@ class FrontierMachine(FrontierSteps):
         return counts
 
     @precondition(lambda self: self._deliveries)
-    @rule(index=some, off=moments, late=st.booleans(), started=st.sampled_from((None, 0, 1500)))
-    def give_back(self, index: int, off: int, late: bool, started: int | None) -> None:
-        model, claim, fence, counts = self._pick(index, off, late)
+    @rule(index=some, off=moments, which=deliveries, started=st.sampled_from((None, 0, 1500)))
+    def give_back(self, index: int, off: int, which: str, started: int | None) -> None:
+        model, claim, fence, counts = self._pick(index, off, which)
         at = 0 if started is None else self._now + started
         outcome = self._do(self._frontiers[fence.session].give_back(fence, [(claim, at)]))
         assert outcome is (AckOutcome.FENCED if self._untouched else AckOutcome.COMMITTED)
@@ -227,7 +228,7 @@ class FrontierMachine(FrontierSteps):
     @rule(partition=partitions, session=sessions, off=moments)
     def drain(self, partition: int, session: str, off: int) -> None:
         """What any session read of the log, by whoever believes to hold the partition."""
-        fence = self._fence(session, partition, self._epochs.get((session, partition), 0), off)
+        fence = self._fence(session, partition, self._epochs.get((session, partition), 1), off)
         entries = self._do(self._frontiers[session].undrained(partition))
         model = self._models[partition]
         assert {f"{e.fingerprint}:{e.visit}" for e in entries} == set(model.log)
