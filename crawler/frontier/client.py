@@ -218,18 +218,19 @@ class Engine:
 
     async def subscribe(self, channel: str) -> AsyncIterator[bytes]:
         """Messages of a channel, for ever; raises EngineDown when the connection breaks."""
-        client = self._client
-        if self.is_cluster:
-            client = self._client.get_random_node().redis_connection or _node_client(self._client, self._timeout_s)
-        async with client.pubsub(ignore_subscribe_messages=True) as pubsub:
-            try:
+        client = _node_client(self._client) if self.is_cluster else self._client
+        try:
+            async with client.pubsub(ignore_subscribe_messages=True) as pubsub:
                 await pubsub.subscribe(channel)
                 while True:
                     message = await pubsub.get_message(timeout=60.0)
                     if message is not None:
                         yield message["data"]
-            except (rex.RedisError, OSError) as error:
-                raise translate(error) from None
+        except (rex.RedisError, OSError) as error:
+            raise translate(error) from None
+        finally:
+            if client is not self._client:
+                await client.aclose()
 
 
 @contextlib.contextmanager
@@ -286,9 +287,11 @@ def _sentinel_client(netloc: str, path: str, query: dict[str, list[str]], option
     return sentinel.master_for(service, password=password, **options)
 
 
-def _node_client(cluster: RedisCluster, timeout_s: float) -> Any:
+def _node_client(cluster: RedisCluster) -> Any:
+    """A client of any one node: what is published anywhere in a cluster is heard everywhere."""
     node = cluster.get_random_node()
-    return aioredis.Redis(host=node.host, port=int(node.port), socket_connect_timeout=timeout_s, protocol=2)
+    pool: Any = aioredis.ConnectionPool(connection_class=node.connection_class, **node.connection_kwargs)
+    return aioredis.Redis.from_pool(pool)
 
 
 def _text(value: Any) -> str:

@@ -91,6 +91,12 @@ class FrontierSteps(RuleBasedStateMachine):
             known = [candidate(partition, host, path, 3) for host in range(len(HOSTS)) for path in range(2)]
             self._do(self._frontiers[session].add({partition: known}))
             self._models[partition].add(known)
+            self._do(
+                self._frontiers[session].pace(
+                    self._owner(partition, 0), HOSTS[1][0], Settlement(next_fetch_ms=0, delay_ms=0)
+                )
+            )
+            self._models[partition].settle(HOSTS[1][0], 0, 0)
         self._untouched = False
 
     def _acquire(self, partition: int, session: str, floor: int, *, stale: bool) -> None:
@@ -239,6 +245,7 @@ class FrontierSteps(RuleBasedStateMachine):
         meta = raw.hash("m")
         assert (meta.get("session", ""), int(meta.get("epoch", 0))) == (model.session, model.epoch)
         assert int(meta.get("clock", 0)) == model.clock
+        assert (int(meta["hold"]) if "hold" in meta else None) == model.hold
         not_counters = ("session", "node", "epoch", "clock", "hold", "engine", "request", "seen0", "buckets0")
         assert raw.numbers("m", *not_counters) == model.totals_view()
         assert int(meta.get("seen0", 0)) == len(model.urls)

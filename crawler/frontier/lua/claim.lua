@@ -11,8 +11,10 @@ local a = cmsgpack.unpack(ARGV[4])
 local request, urls_max, per_queue, ahead, visibility = a[1], a[3], a[4], a[5], a[6]
 local default_delay, out_max = a[7], a[8]
 if not fence(session, epoch, now) then return {'FENCED'} end
-if call('HGET', M, 'engine') ~= a[2] then return {'RECOVER'} end
-now = math.max(now, tonumber(call('HGET', M, 'clock') or nil) or 0)
+local meta = call('HMGET', M, 'engine', 'clock', 'hold', 'request')
+if meta[1] ~= a[2] then return {'RECOVER'} end
+now = math.max(now, tonumber(meta[2] or nil) or 0)
+local hold = tonumber(meta[3] or nil)
 
 -- Back to its queue: an expired claim (its delivery counted) or a retry that is due.
 local function requeue(fingerprint, delivered)
@@ -48,34 +50,42 @@ for _, fp in ipairs(call('ZRANGEBYSCORE', P .. 'r', '-inf', now, 'LIMIT', 0, 64)
 end
 
 local batch = {}
--- The call was repeated because its reply was lost: the same batch again.
-if call('HGET', M, 'request') == request then
-  local again = {}
-  local prefix = epoch .. '.' .. request .. '.'
-  local claims = call('HGETALL', P .. 'c')
+local function put(...)
+  for _, value in ipairs({...}) do batch[#batch + 1] = value end
+end
+
+-- The call was repeated because its reply was lost: the same batch again, less what has expired since.
+local function repeat_batch()
+  local prefix, claims, again = epoch .. '.' .. request .. '.', call('HGETALL', P .. 'c'), {}
   for i = 1, #claims, 2 do
-    if string.sub(claims[i + 1], 1, #prefix) == prefix then again[#again + 1] = {claims[i], claims[i + 1]} end
+    local token = claims[i + 1]
+    if string.sub(token, 1, #prefix) == prefix then
+      local record = call('HGET', P .. 'u', claims[i])
+      local serial = tonumber(string.sub(token, #prefix + 1))
+      again[#again + 1] = {serial = serial, queue = place_of(record), fp = claims[i], token = token, record = record}
+    end
   end
-  for _, pair in ipairs(again) do
-    local packed = call('HGET', P .. 'u', pair[1])
-    local queue = cjson.decode(packed)[R_QUEUE]
-    batch[#batch + 1] = queue
-    batch[#batch + 1] = call('HGET', P .. 'w:' .. queue, 'delay') or '-1'
-    batch[#batch + 1] = 1
-    batch[#batch + 1] = pair[1]
-    batch[#batch + 1] = pair[2]
-    batch[#batch + 1] = packed
+  table.sort(again, function(one, other) return one.serial < other.serial end)
+  local first = 1
+  while first <= #again do
+    local queue, last = again[first].queue, first
+    while again[last + 1] and again[last + 1].queue == queue do last = last + 1 end
+    put(queue, call('HGET', P .. 'w:' .. queue, 'delay') or '-1', last - first + 1)
+    for i = first, last do put(again[i].fp, again[i].token, again[i].record) end
+    first = last + 1
   end
-else
-  local hold = tonumber(call('HGET', M, 'hold') or nil)
-  local left, serial = urls_max, 0
+end
+
+-- Take the best URLs of due queues: a list of {queue, delay or '-1', how many}, and their fingerprints in that order.
+local function take_due()
+  local taken, fingerprints, asleep, left = {}, {}, {}, urls_max
   for _, queue in ipairs(call('ZRANGEBYSCORE', P .. 'ready', '-inf', now, 'LIMIT', 0, urls_max)) do
     if left <= 0 then break end
     local w = call('HMGET', P .. 'w:' .. queue, 'next', 'delay', 'out')
-    local delay, out = tonumber(w[2]) or default_delay, tonumber(w[3]) or 0
-    local due = due_of(tonumber(w[1]), delay, hold)
+    local delay, out = tonumber(w[2] or nil) or default_delay, tonumber(w[3] or nil) or 0
+    local due = due_of(tonumber(w[1] or nil), delay, hold)
     if out > 0 and delay > 0 then
-      call('ZREM', P .. 'ready', queue) -- the last of its claims to end brings it back
+      asleep[#asleep + 1] = queue -- the last of its claims to end brings it back
     elseif due > now then
       call('ZADD', P .. 'ready', due, queue)
     else
@@ -83,38 +93,48 @@ else
       local n = 1
       if w[2] then n = delay > 0 and math.max(1, math.floor(ahead / delay)) or per_queue end
       n = math.min(n, per_queue, left, math.max(0, out_max - out))
-      local members = n > 0 and call('ZREVRANGE', P .. 'q:' .. queue, 0, n - 1) or {}
-      if #members > 0 then
-        call('ZREM', P .. 'q:' .. queue, unpack(members))
-        local records = call('HMGET', P .. 'u', unpack(members))
-        batch[#batch + 1] = queue
-        batch[#batch + 1] = w[2] or '-1'
-        batch[#batch + 1] = #members
-        local tokens, deadlines = {}, {}
-        for i, fp in ipairs(members) do
-          serial = serial + 1
-          local token = epoch .. '.' .. request .. '.' .. serial
-          tokens[#tokens + 1] = fp
-          tokens[#tokens + 1] = token
-          deadlines[#deadlines + 1] = now + visibility
-          deadlines[#deadlines + 1] = fp
-          batch[#batch + 1] = fp
-          batch[#batch + 1] = token
-          batch[#batch + 1] = records[i]
-        end
-        call('HSET', P .. 'c', unpack(tokens))
-        call('ZADD', P .. 'x', unpack(deadlines))
-        call('HINCRBY', P .. 'w:' .. queue, 'out', #members)
-        local domain = cjson.decode(records[1])[R_DOMAIN]
-        call('HINCRBY', P .. 'd:' .. domain, 'queued', -#members)
-        call('HINCRBY', P .. 'd:' .. domain, 'claimed', #members)
-        left = left - #members
+      local best = n > 0 and call('ZPOPMAX', P .. 'q:' .. queue, n) or {}
+      local got = #best / 2
+      if got > 0 then
+        for i = 1, #best, 2 do fingerprints[#fingerprints + 1] = best[i] end
+        taken[#taken + 1] = {queue, w[2] or '-1', got}
+        call('HINCRBY', P .. 'w:' .. queue, 'out', got)
+        left = left - got
       end
-      local more = w[2] and delay == 0 and out + #members < out_max and call('EXISTS', P .. 'q:' .. queue) == 1
-      if not more then call('ZREM', P .. 'ready', queue) end
+      local more = w[2] and delay == 0 and out + got < out_max and call('EXISTS', P .. 'q:' .. queue) == 1
+      if not more then asleep[#asleep + 1] = queue end
     end
   end
-  if serial > 0 then call('HSET', M, 'request', request) end
+  if #asleep > 0 then call('ZREM', P .. 'ready', unpack(asleep)) end
+  return taken, fingerprints
+end
+
+local function hand_out(taken, fingerprints)
+  local records = call('HMGET', P .. 'u', unpack(fingerprints))
+  local tokens, deadlines, domains, serial = {}, {}, {}, 0
+  for _, of in ipairs(taken) do
+    put(of[1], of[2], of[3])
+    local _, domain = place_of(records[serial + 1])
+    domains[domain] = (domains[domain] or 0) + of[3]
+    for _ = 1, of[3] do
+      serial = serial + 1
+      local fp, token = fingerprints[serial], epoch .. '.' .. request .. '.' .. serial
+      tokens[2 * serial - 1], tokens[2 * serial] = fp, token
+      deadlines[2 * serial - 1], deadlines[2 * serial] = now + visibility, fp
+      put(fp, token, records[serial])
+    end
+  end
+  call('HSET', P .. 'c', unpack(tokens))
+  call('ZADD', P .. 'x', unpack(deadlines))
+  for domain, n in pairs(domains) do bump(P .. 'd:' .. domain, {'queued', -n, 'claimed', n}) end
+  call('HSET', M, 'request', request)
+end
+
+if meta[4] == request then
+  repeat_batch()
+else
+  local taken, fingerprints = take_due()
+  if #taken > 0 then hand_out(taken, fingerprints) end
 end
 
 local soonest = -1

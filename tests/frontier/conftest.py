@@ -1,0 +1,19 @@
+"""The frontier's tests run on one server and on a cluster of three primaries: `door` is either."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.frontier.door import Door
+
+
+@pytest.fixture(params=["standalone", pytest.param("cluster", marks=pytest.mark.cluster)])
+async def door(request: pytest.FixtureRequest) -> AsyncIterator[Door]:
+    """One session with the lease of partition 0, on an empty engine."""
+    found = request.getfixturevalue("engine" if request.param == "standalone" else "cluster")
+    opened = Door(found.url, getattr(found, "nodes", [found]))
+    try:
+        await opened.open()
+        yield opened
+    finally:
+        await opened.close()
