@@ -69,10 +69,10 @@ def unpack_record(packed: bytes) -> UrlRecord:
         raise EngineUnfit(f"unreadable record in the engine: {error}") from None
 
 
-def item_of(candidate: Candidate) -> tuple[str, str, str, float, int, str]:
-    """What `add` and `ack` take for one URL (see lua/_add.lua)."""
+def item_of(candidate: Candidate) -> tuple[str, str, str, str, int, str]:
+    """What `add` and `ack` take for one URL (see lua/_add.lua). The score is text: the engine reads it once."""
     c = candidate
-    return (c.fingerprint, c.queue, c.domain, c.score, c.depth, pack_record(c))
+    return (c.fingerprint, c.queue, c.domain, repr(c.score), c.depth, pack_record(c))
 
 
 def pack_letter(letter: DeadLetter) -> str:
