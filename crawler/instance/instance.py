@@ -297,6 +297,15 @@ class Instance:
             await asyncio.sleep(self._settings.membership.beat_s)
             with contextlib.suppress(EngineError):
                 await self.refresh_shared()
+                await self._watch_memory()
+
+    async def _watch_memory(self) -> None:
+        """Claiming stops while the engine has no headroom; acks and give-backs go on and make some."""
+        full = await self._p.frontier.engine.memory_share() > self._settings.frontier.memory_mark
+        if full != self.flow.is_engine_full:
+            self.flow.is_engine_full = full
+            log.warning("engine.full" if full else "engine.has_room")
+            self.claimer.room_changed()
 
     async def refresh_shared(self) -> None:
         """Read scope rules and roots anew if they changed."""

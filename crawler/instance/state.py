@@ -52,6 +52,7 @@ class Flow:
     by_domain: Counter[str] = field(default_factory=Counter)
     is_stopping: bool = False
     is_paused: bool = False
+    is_engine_full: bool = False  # no more claims until there is room for the links of those in flight
     on_recover: Callable[[], None] = lambda: None
 
     def pages_left(self) -> int | None:
