@@ -10,7 +10,7 @@ import pytest
 from tests.crawl.harness import entries_of
 from tests.crawl.lab import QUICK, closest_pairs, domain_of, fetched_twice, name_server
 from tests.support.engine import Engine
-from tests.support.processes import Nursery, nursery
+from tests.support.processes import Nursery, Program, nursery
 from tests.support.serving import Request, serve_web
 
 pytestmark = pytest.mark.processes
@@ -43,7 +43,7 @@ def test_three_instances_share_the_domains_and_fetch_each_url_once(tmp_path: Pat
     assert_owned_alone(requests)
 
 
-def start(programs: Nursery, engine: Engine, folder: Path, n: int):  # noqa: ANN201
+def start(programs: Nursery, engine: Engine, folder: Path, n: int) -> Program:
     """An instance that waits for work; its User-Agent tells its requests apart in the server's log."""
     place = ["--redis", engine.url, "--dir", str(folder / f"c{n}"), "--node", f"node-{n}"]
     return programs.crawler("run", *place, CRAWLER_FETCH_USER_AGENT=f"test/1 node-{n}")
