@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from crawler.errors import EngineError
 from crawler.frontier.inspect import Progress
-from crawler.watch.progress import DOMAINS_SHOWN, Snapshot, View
+from crawler.watch.progress import DOMAINS_SHOWN, Quiet, Snapshot, View
 
 if TYPE_CHECKING:
     from crawler.app import OpenCrawl
@@ -22,6 +22,7 @@ class Watcher:
 
     def __init__(self, crawl: "OpenCrawl", view: View, *, domains: bool) -> None:
         self._crawl = crawl
+        self._inspect = crawl.inspect
         self._view = view
         self._domains = domains
         self._began = time.monotonic()
@@ -30,15 +31,16 @@ class Watcher:
 
     async def run(self) -> None:
         """Once a second; an engine that does not answer is shown as no change."""
-        while True:
+        while not isinstance(self._view, Quiet):
             with contextlib.suppress(EngineError):  # the instances say so themselves
                 await self.look()
             await asyncio.sleep(EVERY_S)
+        await asyncio.Event().wait()  # nobody looks
 
     async def look(self) -> Snapshot:
         """Read once and show it."""
         crawl = self._crawl
-        progress = await crawl.inspect.progress()
+        progress = await self._inspect.progress()
         members = [m for m in (await crawl.members.read()).values() if m.state == "alive"]
         domains = self._last.domains
         if self._domains and self._reads % DOMAINS_EVERY == 0:

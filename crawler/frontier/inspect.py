@@ -10,6 +10,7 @@ from crawler.frontier.keys import Keys
 from crawler.frontier.records import DeadLetter, UrlRecord, unpack_letter, unpack_log, unpack_record
 from crawler.model import Candidate, CommitEntry
 
+FULL_LOOK_EVERY = 10
 _PROGRESS = ("added", "done", "bytes", "retries", "dead", "s1", "s2", "s3", "s4", "s5")
 
 
@@ -58,6 +59,8 @@ class Inspect:
         self._engine = engine
         self._keys = keys
         self._partitions = partitions
+        self._used: list[int] = []
+        self._looks = 0
 
     async def where(self, candidate: Candidate, *, run: int = 0, visit: int = 1) -> Whereabouts:
         """Everything about one URL, read at one moment."""
@@ -68,10 +71,13 @@ class Inspect:
         return _whereabouts([value.decode("utf-8", "replace") for value in raw], raw)
 
     async def progress(self) -> Progress:
-        """One pass over the partitions' counters."""
+        """One pass over the counters of the partitions in use; every tenth time over all of them."""
+        partitions = self._used if self._looks % FULL_LOOK_EVERY else list(range(self._partitions))
+        self._looks += 1
         sums = [0] * len(_PROGRESS)
-        commands = [("HMGET", self._keys.meta(p), *_PROGRESS) for p in range(self._partitions)]
-        for values in await self._engine.commands(commands):
+        found = await self._engine.commands([("HMGET", self._keys.meta(p), *_PROGRESS) for p in partitions])
+        self._used = [p for p, values in zip(partitions, found, strict=True) if values[0] is not None]
+        for values in found:
             if values[0] is not None:
                 sums = [total + int(value or 0) for total, value in zip(sums, values, strict=True)]
         n = dict(zip(_PROGRESS, sums, strict=True))

@@ -20,6 +20,8 @@ from crawler.web.connection import Connection
 from crawler.web.resolver import CachingResolver, LookupFailedError, address_family
 
 IDLE_S = 4.0  # less than the 5 s after which common servers close: seldom do we write into a closing connection
+IDLE_MAX = 256  # connections kept at least; workers wander between hosts, and reopening costs more than keeping
+IDLE_PER_REQUEST = 8
 _HAPPY_EYEBALLS_DELAY_S = 0.25  # RFC 8305 5
 _SWEEP_S = 2.0
 
@@ -55,7 +57,7 @@ class Pool:
         self._loop = asyncio.get_running_loop()
         self._tls: ssl.SSLContext | None = None  # made when first needed: reading the CA bundle costs 20 ms
         self._idle: OrderedDict[Connection, Origin] = OrderedDict()  # oldest first
-        self._idle_max = max(64, 2 * settings.concurrency)
+        self._idle_max = max(IDLE_MAX, IDLE_PER_REQUEST * settings.concurrency)
         self._sweeper: asyncio.TimerHandle | None = None
 
     def take(self, origin: Origin) -> Connection | None:
