@@ -187,7 +187,9 @@ class CrawlSession:
         if self._why == "signal":
             raise Stopped(f"stopped; {self._how_to_resume()}")
         if self._why in ("pages", "time") and totals.pending:
-            self._say(f"{counted(totals.pending, 'URL is', 'URLs are')} left; {self._how_to_resume()}")
+            self._say(
+                f"{counted(totals.pending, 'URL is', 'URLs are')} left: the same command with a higher limit goes on."
+            )
 
     def _how_to_resume(self) -> str:
         command = shlex.join(["crawler", *sys.argv[1:]])

@@ -1,7 +1,6 @@
 """What `crawl` and `run` have in common: their options, and how instances are run beneath a view."""
 
 import argparse
-import asyncio
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -92,6 +91,8 @@ def log_to_folder(settings: "Settings", folder: Path, node: str, *, verbose: boo
 
 async def beside(work: Awaitable[None], *others: Callable[[], Awaitable[None]]) -> None:
     """Await `work` while the others run; they end with it."""
+    import asyncio
+
     tasks = [asyncio.ensure_future(other()) for other in others]
     try:
         await work

@@ -5,11 +5,9 @@ empty lines and lines beginning with # are none.
 """
 
 import argparse
-import asyncio
 import os
 import stat
 import sys
-import threading
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -79,6 +77,8 @@ def _text(line: bytes) -> str:
 
 
 async def _blocks(file: str) -> AsyncIterator[bytes]:
+    import asyncio
+
     descriptor = sys.stdin.fileno() if file == STDIN else os.open(file, os.O_RDONLY | os.O_CLOEXEC)
     try:
         if stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -97,6 +97,9 @@ async def _blocks(file: str) -> AsyncIterator[bytes]:
 
 async def _flowing(descriptor: int) -> AsyncIterator[bytes]:
     """Blocks of a pipe or terminal, read by a thread that may be left behind in its read when we stop."""
+    import asyncio
+    import threading
+
     loop = asyncio.get_running_loop()
     queue: asyncio.Queue[bytes] = asyncio.Queue(maxsize=4)
 

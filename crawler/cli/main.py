@@ -80,6 +80,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str]) -> int:
     top, commands = parser()
+    if arguments and not arguments[0].startswith("-") and arguments[0] not in commands:
+        top.error(_unknown_command(arguments[0], list(commands)))
     known, rest = top.parse_known_args(arguments)
     if known.version:
         from crawler.app import program_version
@@ -101,6 +103,13 @@ def _run(arguments: Sequence[str]) -> int:
     code = int(known.run(known))
     sys.stdout.flush()
     return code
+
+
+def _unknown_command(name: str, known: Sequence[str]) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"unknown command {name!r}: " + (f"did you mean {close[0]}?" if close else f"use {', '.join(known)}")
 
 
 def _complaint(rest: Sequence[str], command: Parser) -> str:

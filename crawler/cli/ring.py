@@ -1,7 +1,6 @@
 """`crawler ring`: who takes part, who has which share, and whose a URL is."""
 
 import argparse
-import asyncio
 import json
 import time
 from collections import Counter
@@ -79,6 +78,8 @@ def ring_of(crawl: "OpenCrawl", members: Mapping[str, "Member"]) -> "Ring":
 
 async def observed(crawl: "OpenCrawl") -> tuple[dict[str, "Member"], dict[str, str]]:
     """Members, and the state of each by two looks at its heartbeat."""
+    import asyncio
+
     from crawler.app import is_lock_free
 
     first = await crawl.members.read()

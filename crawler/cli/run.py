@@ -1,9 +1,7 @@
 """`crawler run`: instances that share the domains of a crawl and wait for work; also the children of `-n`."""
 
 import argparse
-import asyncio
 import os
-import socket
 import sys
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
@@ -57,6 +55,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
+    import asyncio
+
     from crawler.app import abandon, choose_node, open_crawl
     from crawler.cli.signals import StopSignals
     from crawler.cli.watching import Watcher
@@ -91,6 +91,8 @@ async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
 async def _run_here(
     crawl: "OpenCrawl", arguments: argparse.Namespace, signals: "StopSignals", node: str, watcher: Any
 ) -> str:
+    import asyncio
+
     def on_start(stop: Callable[[], None]) -> None:
         signals.on_stop = stop
         if arguments.child:
@@ -107,6 +109,8 @@ async def _run_here(
 
 def _parent_is_gone(stop: Callable[[], None]) -> None:
     """Nobody ever writes to our standard input: that it can be read means that it ended."""
+    import asyncio
+
     asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
     stop()
 
@@ -152,6 +156,8 @@ async def supervise(
 
 async def _places(crawl: "OpenCrawl", count: int) -> list[str]:
     """Free slots of this host, as many as are needed."""
+    import socket
+
     from crawler.app import is_lock_free
 
     host, known, free = socket.gethostname(), await crawl.members.read(), []

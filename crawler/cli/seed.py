@@ -1,7 +1,6 @@
 """`crawler seed`: add URLs to a crawl that runs, or to one that begins later."""
 
 import argparse
-import asyncio
 import contextlib
 import json
 import sys
@@ -129,6 +128,8 @@ def _print(report: "SeedReport", foreign: int, *, as_json: bool) -> None:
 @contextlib.asynccontextmanager
 async def _on_the_list(crawl: "OpenCrawl") -> AsyncIterator[None]:
     """Stand on the member list as one who seeds, and beat: no crawl ends meanwhile."""
+    import asyncio
+
     from crawler.app import member_of
     from crawler.errors import EngineError
     from crawler.instance.heartbeat import Heartbeat

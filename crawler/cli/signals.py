@@ -38,6 +38,8 @@ class StopSignals:
     ) -> None:
         for number in SIGNALS:
             self._loop.remove_signal_handler(number)
+            if self.stopped:
+                signal.signal(number, signal.SIG_IGN)  # all is done: there is nothing left to force
 
     def _arrived(self) -> None:
         now = self._loop.time()

@@ -12,6 +12,8 @@ from crawler.rules.scope import ScopeVerdict
 from crawler.watch.tables import facts
 from crawler.watch.wording import counted, duration
 
+WAIT_SHOWN_MS = 50
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RobotsFact:
@@ -189,7 +191,7 @@ def _next(where: Whereabouts) -> str:
     wait = max(0, where.next_fetch_ms - where.clock_ms)
     delay = f"delay {duration(where.delay_ms / 1000)}" if where.delay_ms is not None else "delay not known yet"
     busy = f", {counted(where.claims_out, 'URL')} of the queue in hand" if where.claims_out else ""
-    return f"{f'in {duration(wait / 1000)}' if wait else 'at any time'} ({delay}{busy})"
+    return f"{f'in {duration(wait / 1000)}' if wait >= WAIT_SHOWN_MS else 'at any time'} ({delay}{busy})"
 
 
 def _alone(f: Facts) -> str:

@@ -9,6 +9,7 @@ from crawler.watch.wording import counted, duration, number, size
 
 DOMAIN_HEADERS = ("domain", "pages", "2xx", "3xx", "4xx", "5xx", "size", "retries", "dead", "robots", "queued")
 COLUMNS_ALWAYS = 2
+WAIT_SHOWN_MS = 50
 OWNED_HEADERS = ("in flight", "retrying", "delay", "next", "owner")
 
 
@@ -41,7 +42,7 @@ def next_text(d: DomainStats) -> str:
     """When the next request may start."""
     if not d.pending:
         return "-"
-    return f"in {duration(d.next_fetch_in_ms / 1000)}" if d.next_fetch_in_ms > 0 else "now"
+    return f"in {duration(d.next_fetch_in_ms / 1000)}" if d.next_fetch_in_ms >= WAIT_SHOWN_MS else "now"
 
 
 def totals_text(totals: Totals, *, domains: int, in_flight: int) -> str:
@@ -77,7 +78,7 @@ def domain_text(d: DomainStats) -> str:
         ("refused", f"{number(sum(d.refused.values()))}{_in_brackets(named(d.refused))}"),
         ("delay", delay_text(d.delay_ms) if d.delay_ms >= 0 else "unknown: no robots.txt was read yet"),
         ("next fetch", next_text(d)),
-        ("mean fetch", duration(d.fetch_ms / d.fetched / 1000) if d.fetched else "-"),
+        ("mean fetch", f"{number(d.fetch_ms / d.fetched)} ms" if d.fetched else "-"),
     ]
     return facts(pairs)
 

@@ -1,0 +1,57 @@
+"""Small webs and quick options for the tests of the command line."""
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support.processes import Nursery
+from tests.support.serving import Site, serve_resources
+from tests.support.web import Resource
+
+HOST = "127.0.0.1"
+QUICK = ("--allow-private", "--delay", "0", "--set", "crawl.partitions=16")
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a command left: its exit code and its words."""
+
+    code: int
+    out: str
+    err: str
+
+
+def crawler(nursery: Nursery, *arguments: str, stdin: str | None = None, cwd: Path | None = None, **env: str) -> Ran:
+    """Run a command to its end."""
+    done = subprocess.run(
+        [sys.executable, "-m", "crawler", *arguments], input=stdin if stdin is not None else "", text=True,
+        capture_output=True, env=nursery.environment | env, cwd=cwd, timeout=60, check=False,
+    )  # fmt: skip
+    return Ran(done.returncode, done.stdout, done.stderr)
+
+
+def page(*links: str, delay_s: float = 0.0, status: int = 200) -> Resource:
+    body = "<title>A page</title>" + "".join(f'<a href="{link}">x</a>' for link in links)
+    return Resource(status=status, body=body, delay_s=delay_s)
+
+
+def small_site(pages: int = 12, *, delay_s: float = 0.0) -> dict[tuple[str, str], Resource]:
+    """A home page that leads to all others, one of which is forbidden, one missing, one a redirect."""
+    names = [f"/p{n}" for n in range(pages)]
+    web = {(HOST, name): page("/", delay_s=delay_s) for name in names}
+    web[HOST, "/"] = page(*names, "/private/x", "/gone", "/moved", "http://elsewhere.test/", delay_s=delay_s)
+    web[HOST, "/robots.txt"] = Resource(content_type="text/plain", body="User-agent: *\nDisallow: /private/\n")
+    web[HOST, "/moved"] = Resource(status=301, headers={"Location": "/p0"})
+    return web
+
+
+SMALL_PAGES = 12 + 3  # pages, home, gone (404), moved (301)
+
+
+@contextlib.contextmanager
+def small(pages: int = 12, *, delay_s: float = 0.0) -> Iterator[Site]:
+    with serve_resources(small_site(pages, delay_s=delay_s)) as site:
+        yield site

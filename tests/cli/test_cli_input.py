@@ -1,0 +1,274 @@
+"""Bad input of every kind: one clear line, the documented exit code, no traceback, nothing made."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from tests.cli.cli_lab import HOST, QUICK, crawler, page, small
+from tests.support.engine import Engine, running_engine
+from tests.support.processes import Nursery, nursery
+from tests.support.serving import serve_resources
+from tests.support.web import Resource
+
+COMMANDS = ("crawl", "run", "seed", "stats", "ring", "explain", "export", "doctor")
+
+
+@pytest.fixture
+def programs() -> Iterator[Nursery]:
+    with nursery() as programs:
+        yield programs
+        assert programs.left() == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["crawl", "http://a.test/", "--dept", "3"], "unknown option --dept: did you mean --depth?"),
+        (["crwl"], "unknown command 'crwl': did you mean crawl?"),
+        (["--foo"], "unknown option --foo"),
+        (["crawl"], "give at least one URL"),
+        (["crawl", "not a url"], "not one of 1 URL given can be crawled"),
+        (["crawl", "-i", "/nonexistent/seeds.txt"], "can't read seed file /nonexistent/seeds.txt: No such file"),
+        (["crawl", "http://a.test/", "--set", "fetch.nothing=1"], "--set fetch.nothing=1: unknown key fetch.nothing"),
+        (["crawl", "http://a.test/", "--set", "fetch.concurrency=x"], "--set fetch.concurrency=x: not a valid int"),
+        (["crawl", "http://a.test/", "--set", "nothing.at=1"], "unknown section nothing"),
+        (["crawl", "http://a.test/", "--set", "depth"], "write SECTION.KEY=VALUE"),
+        (["crawl", "http://a.test/", "--concurrency", "0"], "fetch.concurrency = 0: expected an integer >= 1"),
+        (["crawl", "http://a.test/", "--config", "/nonexistent.toml"], "can't read settings file /nonexistent.toml"),
+        (["crawl", "http://a.test/", "--time", "10x"], "'10x' is no time"),
+        (["crawl", "http://a.test/", "--include", "("], "--include '(' is no regular expression"),
+        (["crawl", "http://a.test/", "-o", "pages.txt"], "can't tell the format of pages.txt"),
+        (["crawl", "http://a.test/", "-o", "/nonexistent/pages.csv"], "there is no folder /nonexistent"),
+        (["crawl", "http://a.test/", "-n", "0"], "-n 0: expected 1 to 256 instances"),
+        (["crawl", "http://a.test/", "--redis", "http://x/"], "bad engine URL 'http://x/'"),
+        (["seed"], "give URLs, -i FILE, - for standard input, or --sitemap URL"),
+        (["explain", "ftp://a.test/"], "invalid URL 'ftp://a.test/': not http or https"),
+        (["stats"], "is no crawl folder"),
+        (["export"], "is no crawl folder"),
+        (["stats", "--top", "-1"], "--top -1"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(
+    programs: Nursery, tmp_path: Path, arguments: list[str], said: str
+) -> None:
+    ran = crawler(programs, *arguments, cwd=tmp_path)
+    assert ran.code == 2
+    *before, last = ran.err.splitlines()
+    assert said in last
+    assert last.startswith("crawler: ")
+    assert all(line.startswith("crawler: ") for line in before)
+    assert ran.out == ""
+
+
+def test_every_command_has_a_help_with_examples_and_exit_codes(programs: Nursery) -> None:
+    for command in COMMANDS:
+        ran = crawler(programs, command, "--help")
+        assert ran.code == 0
+        assert "example" in ran.out
+        assert "exit codes" in ran.out
+        assert "--dir" in ran.out
+
+
+def test_help_answers_at_once_and_imports_nothing_heavy(programs: Nursery) -> None:
+    code = (
+        "import sys; from crawler.cli.main import main\n"
+        "try: main(['--help'])\nexcept SystemExit: pass\nprint(sorted(sys.modules))"
+    )
+    out = subprocess.run(
+        [sys.executable, "-c", code], env=programs.environment, capture_output=True, text=True, check=True
+    ).stdout
+    loaded = out.splitlines()[-1]
+    for heavy in ("aiohttp", "redis", "msgspec", "rich", "asyncio", "uvloop", "tldextract"):
+        assert f"'{heavy}'" not in loaded
+    best = min(_seconds(programs) for _ in range(3))
+    assert best < 1.0  # 0.1 s on a quiet machine
+
+
+def _seconds(programs: Nursery) -> float:
+    began = time.monotonic()
+    assert crawler(programs, "--help").code == 0
+    return time.monotonic() - began
+
+
+def test_an_engine_that_is_down_is_exit_code_3(programs: Nursery, tmp_path: Path) -> None:
+    for arguments in (["crawl", "http://a.test/"], ["stats"], ["seed", "http://a.test/"]):
+        ran = crawler(programs, *arguments, "--redis", "redis://127.0.0.1:1/", cwd=tmp_path)
+        assert ran.code == 3
+        assert ran.err.startswith("crawler: no answer from the engine")
+        assert ran.err.count("\n") == 1
+
+
+def test_a_folder_of_another_crawl_is_exit_code_4(programs: Nursery, tmp_path: Path) -> None:
+    with small(2) as site:
+        assert crawler(programs, "crawl", site.url(HOST), *QUICK, cwd=tmp_path).code == 0
+        ran = crawler(programs, "crawl", site.url(HOST), *QUICK, "--name", "other", cwd=tmp_path)
+        assert ran.code == 4
+        assert "crawl-data holds the crawl 'main', not 'other'" in ran.err
+
+
+def test_an_engine_that_was_wiped_is_said_and_not_crawled_on(programs: Nursery, tmp_path: Path, engine: Engine) -> None:
+    with small(2) as site:
+        command = ("crawl", site.url(HOST), *QUICK, "--redis", engine.url, "--dir", str(tmp_path / "c"))
+        assert crawler(programs, *command).code == 0
+        engine.flush()
+        ran = crawler(programs, *command)
+        assert ran.code == 4
+        assert "the engine knows another crawl" in ran.err
+
+
+def test_a_folder_with_other_things_in_it_is_left_alone(programs: Nursery, tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("mine")
+    ran = crawler(programs, "crawl", "http://a.test/", "--dir", str(tmp_path))
+    assert ran.code == 2
+    assert "is not empty and no crawl folder" in ran.err
+    assert [p.name for p in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_a_disk_that_takes_no_more_is_exit_code_5_and_the_crawl_resumes(programs: Nursery, tmp_path: Path) -> None:
+    """The limit on file sizes stands for a full disk: the archive's file can't grow beyond 64 KiB."""
+    resources = {(HOST, f"/{n}"): Resource(body=os.urandom(6000).hex()) for n in range(30)}
+    resources[HOST, "/"] = page(*(f"/{n}" for n in range(30)))
+    with serve_resources(resources) as site, running_engine() as engine:
+        command = ["crawl", site.url(HOST), *QUICK, "--redis", engine.url, "--dir", str(tmp_path / "c")]
+        shell = 'ulimit -f 128; trap "" XFSZ; exec "$@"'
+        full = programs.start("bash", "-c", shell, "-", sys.executable, "-m", "crawler", *command)
+        assert full.wait() == 5
+        last = full.err.splitlines()[-1]
+        assert last.startswith("crawler: can't")
+        assert "Traceback" not in full.err
+        again = crawler(programs, *command)
+        assert again.code == 0
+        records = [json.loads(line) for line in crawler(programs, "export", *command[-4:]).out.splitlines()]
+        assert len({r["url"] for r in records}) == len(records) == 31
+
+
+def test_no_dns_is_exit_code_6_with_the_reason(programs: Nursery, tmp_path: Path) -> None:
+    ran = crawler(
+        programs, "crawl", "http://a.test/", *QUICK, "--dir", str(tmp_path / "c"), "--nameserver", "127.0.0.1:1",
+        "--set", "dns.timeout_s=0.2", "--set", "dns.tries=1", "--set", "retry.backoff_s=0.2",
+    )  # fmt: skip
+    assert ran.code == 6
+    line = ran.err.splitlines()[-1]
+    assert line.startswith("crawler: nothing was fetched: http://a.test/: dns_error")
+    assert "no answer from the DNS servers 127.0.0.1:1" in line
+
+
+def test_private_addresses_are_refused_unless_allowed(programs: Nursery, tmp_path: Path) -> None:
+    with small(2) as site:
+        ran = crawler(programs, "crawl", site.url(HOST), "--dir", str(tmp_path / "c"), "--set", "crawl.partitions=16")
+        assert ran.code == 6
+        assert "127.0.0.1 is not a public address" in ran.err
+        assert site.requests() == []
+
+
+def test_seeds_are_counted_by_what_became_of_them(programs: Nursery, tmp_path: Path) -> None:
+    file, folder = tmp_path / "seeds.txt", str(tmp_path / "c")
+    file.write_bytes(
+        b"\xef\xbb\xbfhttp://a.test/\r\n# comment\n\nhttp://A.test:80/#x\nhttp://b.test/\nfoo\nhttp://[::1/"
+    )
+    ran = crawler(programs, "seed", "-i", str(file), "--dir", folder)
+    assert ran.code == 0
+    assert ran.out == "2 new, 1 already seen, 0 out of scope, 2 invalid\n"
+    assert f"crawler: {file} line 6: 'foo': not a URL" in ran.err
+    assert f"crawler: {file} line 7: 'http://[::1/': " in ran.err
+    again = json.loads(crawler(programs, "seed", "-", "--json", "--dir", folder, stdin="http://a.test/\n").out)
+    assert again == {"new": 0, "seen": 1, "out_of_scope": 0, "invalid": 0, "other_hosts": 0}
+    pending = json.loads(crawler(programs, "stats", "--json", "--dir", folder).out)["totals"]["pending"]
+    assert pending == 2
+
+
+def test_a_stream_of_seeds_is_taken_in_while_it_flows(programs: Nursery, tmp_path: Path) -> None:
+    folder = str(tmp_path / "c")
+    command = [sys.executable, "-m", "crawler", "seed", "-", "--dir", folder]
+    seeding = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=programs.environment
+    )
+    assert seeding.stdin is not None
+    seeding.stdin.write("http://a.test/\n")
+    seeding.stdin.flush()
+    deadline = time.monotonic() + 20
+    while True:
+        found = crawler(programs, "stats", "--json", "--dir", folder)
+        if found.code == 0 and json.loads(found.out)["totals"]["pending"] == 1:
+            break
+        assert time.monotonic() < deadline
+    members = json.loads(crawler(programs, "ring", "--json", "--dir", folder).out)["members"]
+    assert [(m["state"], m["held"]) for m in members] == [("seeding", 0)]
+    out, _ = seeding.communicate("http://b.test/\n")
+    assert out == "2 new, 0 already seen, 0 out of scope, 0 invalid\n"
+
+
+def test_a_sitemap_gives_the_urls_of_its_own_host(programs: Nursery, tmp_path: Path) -> None:
+    def xml(root: str, *locs: str) -> Resource:
+        inner = "url" if root == "urlset" else "sitemap"
+        body = "".join(f"<{inner}><loc>{loc}</loc></{inner}>" for loc in locs)
+        return Resource(content_type="application/xml", body=f"<?xml version='1.0'?><{root}>{body}</{root}>")
+
+    resources: dict[tuple[str, str], Resource] = {}
+    resources[HOST, "/index.xml"] = xml("sitemapindex", "/a.xml", "/gone.xml")
+    resources[HOST, "/a.xml"] = xml("urlset", "/1", "/2", "http://elsewhere.test/")
+    with serve_resources(resources) as site:
+        ran = crawler(
+            programs, "seed", "--sitemap", site.url(HOST, "/index.xml"), "--dir", str(tmp_path / "c"),
+            "--allow-private", "--delay", "0.1",
+        )  # fmt: skip
+        assert ran.code == 0, ran.err
+        assert ran.out == "2 new, 0 already seen, 0 out of scope, 0 invalid, 1 of other hosts left out\n"
+        times = [r.start for r in site.requests()]
+        assert len(times) == 3
+        assert min(b - a for a, b in pairwise(times)) >= 0.1
+        missing = crawler(
+            programs, "seed", "--sitemap", site.url(HOST, "/no.xml"), "--dir", str(tmp_path / "c"), "--allow-private"
+        )
+        assert missing.code == 6
+        assert "status 404" in missing.err
+
+
+def test_the_doctor_finds_an_engine_that_would_lose_urls(programs: Nursery, tmp_path: Path) -> None:
+    with running_engine("--maxmemory-policy", "allkeys-lru", "--set-max-intset-entries", "64") as sick:
+        ran = crawler(programs, "doctor", "--redis", sick.url, "--nameserver", "127.0.0.1:1", cwd=tmp_path)
+        assert ran.code == 7
+        assert ran.err == "crawler: to be mended: dns, eviction, persistence, seen-set\n"
+        assert "to mend: CONFIG SET maxmemory-policy noeviction" in ran.out
+    found = json.loads(crawler(programs, "doctor", "--json", "--nameserver", "127.0.0.1:1", cwd=tmp_path).out)
+    levels = {check["name"]: check["level"] for check in found}
+    assert levels["dns"] == "FAIL"
+    assert {levels[name] for name in ("python", "engine", "eviction", "persistence", "seen-set", "role")} == {"ok"}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_settings_come_from_file_environment_and_options_in_this_order(programs: Nursery, tmp_path: Path) -> None:
+    config = tmp_path / "my.toml"
+    config.write_text('[archive]\ndir = "from-file"\n[crawl]\nname = "news"\n')
+    base = {"CRAWLER_CONFIG": str(config)}
+    crawler(programs, "seed", "http://a.test/", cwd=tmp_path, **base)
+    assert (tmp_path / "from-file").is_dir()
+    assert crawler(programs, "stats", "--name", "other", cwd=tmp_path, **base).code == 2
+    crawler(programs, "seed", "http://a.test/", cwd=tmp_path, **base, CRAWLER_ARCHIVE_DIR="from-environment")
+    assert (tmp_path / "from-environment").is_dir()
+    crawler(programs, "seed", "http://a.test/", "--dir", "from-option", cwd=tmp_path, **base, CRAWLER_ARCHIVE_DIR="x")
+    assert (tmp_path / "from-option").is_dir()
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_bug_is_one_line_and_its_details_are_in_a_file(programs: Nursery, tmp_path: Path) -> None:
+    code = (
+        "import sys; from crawler.cli import main, export\n"
+        "def broken(arguments): raise ZeroDivisionError('two\\nlines')\n"
+        "export.run = broken\nsys.exit(main.main(['export']))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=programs.environment | {"TMPDIR": str(tmp_path)},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.startswith("crawler: this is a bug: ZeroDivisionError: two; the details are in ")
+    assert "ZeroDivisionError" in Path(done.stderr.strip().rpartition(" ")[2]).read_text()

@@ -1,0 +1,129 @@
+"""Durations, sizes, tables, progress lines, log lines: what people read, as pure text."""
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from crawler.errors import UsageError
+from crawler.frontier.inspect import Progress
+from crawler.frontier.stats import DomainStats
+from crawler.watch.logs import start_logging
+from crawler.watch.progress import Pace, PlainLines, Quiet, Snapshot, summary_line, view_for
+from crawler.watch.report import domain_table, named
+from crawler.watch.tables import facts, shortened, table
+from crawler.watch.wording import counted, duration, parse_duration, rate, size
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90", 90), ("1.5", 1.5), ("90s", 90), ("10m", 600), ("2h", 7200), ("1d", 86400), ("1h30m", 5400), ("500ms", 0.5)],
+)
+def test_times_are_seconds_or_have_units(text: str, seconds: float) -> None:
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "x", "10x", "-5", "m", "1h 30", "1e9", "nan", "1..5s"])
+def test_what_is_no_time_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="is no time"):
+        parse_duration(text)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0 s"), (0.44, "0.4 s"), (9.96, "10 s"), (59.4, "59 s"), (59.6, "1 m 00 s"), (187, "3 m 07 s"),
+     (7500, "2 h 05 m"), (4 * 86400 + 3 * 3600, "4 d 03 h")],
+)  # fmt: skip
+def test_durations_have_at_most_two_units(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 B"), (999, "999 B"), (1000, "0.98 KiB"), (31_900, "31.2 KiB"), (1_560_000_000, "1.45 GiB")],
+)
+def test_sizes_have_three_digits(count: int, text: str) -> None:
+    assert size(count) == text
+
+
+def test_counts_and_rates_read_naturally() -> None:
+    assert counted(1, "page") == "1 page"
+    assert counted(2000, "retry", "retries") == "2,000 retries"
+    assert (rate(0.52), rate(98.4), rate(1234)) == ("0.5", "98", "1,234")
+
+
+def test_columns_line_up_whatever_stands_in_them() -> None:
+    lines = table(("name", "n"), [("a", "1"), ("日本", "1,000")]).splitlines()
+    assert lines == ["name      n", "a         1", "日本  1,000"]
+    assert facts([("a", "1"), ("long", "2")]) == "a     1\nlong  2"
+    assert shortened("a" * 50, 9) == "aaaa…aaaa"
+
+
+def test_columns_that_tell_nothing_are_left_out() -> None:
+    plain = DomainStats(domain="a.test", partition=1, fetched=2, status={"2": 2}, bytes=10)
+    assert domain_table([plain]).splitlines()[0].split() == ["domain", "pages", "2xx", "size"]
+    retried = DomainStats(domain="b.test", partition=1, retries=1)
+    assert "retries" in domain_table([plain, retried])
+    assert named({"timeout": 1, "connect": 3, "tls": 0}) == "connect 3, timeout 1"
+
+
+def snapshot(at_s: float, fetched: int = 0) -> Snapshot:
+    progress = Progress(added=1000 + fetched, done=fetched, fetched=fetched, dead=1, bytes=2048)
+    return Snapshot(at_s=at_s, progress=progress, in_flight=64)
+
+
+def test_a_progress_line_says_all_that_matters() -> None:
+    line = summary_line(snapshot(12, 1204), 98.2)
+    assert line == "12 s: 1,204 pages, 98/s, 936 queued, 64 in flight, 1 error, 2.00 KiB"
+
+
+def test_the_pace_is_that_of_the_last_ten_seconds() -> None:
+    pace = Pace()
+    assert pace.take(0, 0) == 0
+    for second in range(1, 21):
+        last = pace.take(second, 100 * second)
+    assert last == 100
+    for second in range(21, 32):
+        last = pace.take(second, 2000)
+    assert last == 0
+
+
+def test_where_there_is_no_terminal_lines_come_every_few_seconds() -> None:
+    stream = io.StringIO()
+    view = view_for(stream, quiet=False, verbose=False)
+    assert isinstance(view, PlainLines)
+    for second in range(13):
+        view.show(snapshot(second, 10 * second))
+    assert [line.split(":")[0] for line in stream.getvalue().splitlines()] == ["5 s", "10 s"]
+    assert isinstance(view_for(stream, quiet=True, verbose=False), Quiet)
+
+
+@pytest.fixture
+def root_logger() -> Iterator[logging.Logger]:
+    root = logging.getLogger()
+    before, level, raises = list(root.handlers), root.level, logging.raiseExceptions
+    yield root
+    for handler in [h for h in root.handlers if h not in before]:
+        root.removeHandler(handler)
+        handler.close()
+    for handler in before:
+        root.addHandler(handler)
+    root.setLevel(level)
+    logging.raiseExceptions = raises
+
+
+def test_log_events_are_json_lines_in_a_file_that_is_made_with_the_first(root_logger: logging.Logger, tmp_path) -> None:
+    for handler in list(root_logger.handlers):
+        root_logger.removeHandler(handler)
+    file, stream = tmp_path / "node.log", io.StringIO()
+    start_logging("info", file=file, stream=stream)
+    assert not file.exists()
+    logging.getLogger("x").info("member.dead", extra={"member": "host-1", "n": 2})
+    logging.getLogger("x").debug("unheard")
+    (line,) = file.read_text().splitlines()
+    event = json.loads(line)
+    assert (event["event"], event["level"], event["member"], event["n"]) == ("member.dead", "info", "host-1", 2)
+    assert event["at"].endswith("Z")
+    assert stream.getvalue().rstrip().endswith("info member.dead member=host-1 n=2")
