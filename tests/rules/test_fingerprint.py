@@ -1,0 +1,39 @@
+"""Fingerprints and partitions: frozen, since what is stored is found by them."""
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crawler.rules.fingerprint import fingerprint, partition_of
+
+URL = "https://example.com/a?b=c"
+
+
+def test_a_fingerprint_is_a_signed_64_bit_integer_in_decimal() -> None:
+    for i in range(2000):
+        text = fingerprint(f"{URL}{i}")
+        assert text == str(int(text))
+        assert -(2**63) <= int(text) < 2**63
+    signs = Counter(fingerprint(f"{URL}{i}")[0] == "-" for i in range(2000))
+    assert min(signs.values()) > 800
+
+
+@given(st.text(), st.text(), st.integers(0, 10**9), st.integers(0, 10**9))
+def test_other_urls_and_other_runs_have_other_fingerprints(a: str, b: str, run: int, other: int) -> None:
+    same = (a, run) == (b, other)
+    assert (fingerprint(f"http://h/{a}", run) == fingerprint(f"http://h/{b}", other)) == same
+
+
+def test_neither_changes_between_releases() -> None:
+    assert (fingerprint(URL), fingerprint(URL, 7), partition_of("example.com", 1024)) == FROZEN
+
+
+FROZEN = ("-7975248794485765957", "6016129508814843609", 126)
+
+
+def test_partitions_are_spread_evenly() -> None:
+    loads = Counter(partition_of(f"site-{i}.example", 64) for i in range(64_000))
+    assert len(loads) == 64
+    assert max(loads.values()) < 1200
+    assert min(loads.values()) > 800
