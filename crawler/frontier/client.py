@@ -25,6 +25,7 @@ from crawler.frontier.scripts import all_scripts, script
 
 REDIS_MIN = (7, 0)
 VALKEY_MIN = (7, 2)
+LIBRARY_ERRORS = (rex.RedisError, rex.RedisClusterException, OSError)  # the second is no RedisError
 PIPELINE_MAX = 512  # calls sent before replies are read: bounds the engine's output buffer
 
 
@@ -60,11 +61,14 @@ def translate(error: Exception) -> EngineError:
         return EngineFull("the engine is out of memory: raise maxmemory or wait until it drains")
     if isinstance(error, rex.ReadOnlyError) or text.startswith(("READONLY", "You can't write against")):
         return EngineUnfit("the engine is read-only (a replica?): connect to the primary")
-    if isinstance(error, rex.AuthenticationError | rex.AuthorizationError) or "NOAUTH" in text:
+    refused = any(word in text for word in ("NOAUTH", "WRONGPASS", "invalid username-password", "invalid password"))
+    if refused or isinstance(error, rex.AuthenticationError | rex.AuthorizationError):
         return EngineUnfit(f"the engine refused the login: {text}")
     if text.startswith("MISCONF"):
         return EngineFull("the engine can't write to its disk (MISCONF): free space there")
-    if isinstance(error, rex.BusyLoadingError | rex.ConnectionError | rex.TimeoutError | OSError):
+    if isinstance(
+        error, rex.BusyLoadingError | rex.ConnectionError | rex.TimeoutError | rex.RedisClusterException | OSError
+    ):
         return EngineDown(f"no answer from the engine: {text}")
     if text.startswith(("LOADING", "BUSY", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN")):
         return EngineDown(f"the engine can't answer now: {text}")
@@ -91,7 +95,7 @@ class Engine:
         return info
 
     async def close(self) -> None:
-        with contextlib.suppress(rex.RedisError, OSError):
+        with contextlib.suppress(*LIBRARY_ERRORS):
             await self._client.aclose()
 
     async def _on_connect(self, connection: Any) -> None:
@@ -107,7 +111,7 @@ class Engine:
 
     async def info(self) -> EngineInfo:
         """Ask the engine (in a cluster: all primaries; the run id is made of theirs)."""
-        with _translated():
+        async with self._asking():
             if self.is_cluster:
                 raw = await self._client.execute_command("INFO", target_nodes=RedisCluster.PRIMARIES)
                 nodes = list(raw.values()) if _is_per_node(raw) else [raw]
@@ -130,18 +134,28 @@ class Engine:
 
     async def _config(self) -> tuple[str, int]:
         """Eviction policy and intset bound; managed engines may forbid CONFIG: then trust the defaults."""
-        try:
-            found = await self._client.config_get("maxmemory-policy", "set-max-intset-entries")
-        except rex.ResponseError:
-            return "noeviction", 512
-        except (rex.RedisError, OSError) as error:
-            raise translate(error) from None
+        async with self._asking():
+            try:
+                found = await self._client.config_get("maxmemory-policy", "set-max-intset-entries")
+            except rex.ResponseError:
+                return "noeviction", 512
         text = {_text(k): _text(v) for k, v in found.items()}
         return text.get("maxmemory-policy", "noeviction"), int(text.get("set-max-intset-entries", "512"))
 
+    @contextlib.asynccontextmanager
+    async def _asking(self) -> AsyncIterator[None]:
+        """Around what the library does: an end in time, also while it connects, and errors in our words."""
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                yield
+        except TimeoutError:
+            raise EngineDown(f"no answer from the engine within {self._timeout_s:g} s") from None
+        except LIBRARY_ERRORS as error:
+            raise translate(error) from None
+
     async def memory_share(self) -> float:
         """Used part of the engine's maxmemory (the fullest primary of a cluster); 0 without a limit."""
-        with _translated():
+        async with self._asking():
             if self.is_cluster:
                 raw = await self._client.execute_command("INFO", "memory", target_nodes=RedisCluster.PRIMARIES)
                 nodes = list(raw.values()) if _is_per_node(raw) else [raw]
@@ -156,7 +170,7 @@ class Engine:
         return self.run_id
 
     async def _load_scripts(self) -> None:
-        with _translated():
+        async with self._asking():
             for one in all_scripts():
                 await self._client.script_load(one.source)
 
@@ -205,16 +219,11 @@ class Engine:
     async def _pipeline(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
         if not commands:
             return []
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                pipeline = self._client.pipeline() if self.is_cluster else self._client.pipeline(transaction=False)
-                for command in commands:
-                    pipeline.execute_command(*command)
-                return list(await pipeline.execute(raise_on_error=False))
-        except TimeoutError:
-            raise EngineDown(f"no answer from the engine within {self._timeout_s:g} s") from None
-        except (rex.RedisError, OSError) as error:
-            raise translate(error) from None
+        async with self._asking():
+            pipeline = self._client.pipeline() if self.is_cluster else self._client.pipeline(transaction=False)
+            for command in commands:
+                pipeline.execute_command(*command)
+            return list(await pipeline.execute(raise_on_error=False))
 
     async def subscribe(self, channel: str) -> AsyncIterator[bytes]:
         """Messages of a channel, for ever; raises EngineDown when the connection breaks."""
@@ -226,19 +235,11 @@ class Engine:
                     message = await pubsub.get_message(timeout=60.0)
                     if message is not None:
                         yield message["data"]
-        except (rex.RedisError, OSError) as error:
+        except LIBRARY_ERRORS as error:
             raise translate(error) from None
         finally:
             if client is not self._client:
                 await client.aclose()
-
-
-@contextlib.contextmanager
-def _translated() -> Any:
-    try:
-        yield
-    except (rex.RedisError, OSError) as error:
-        raise translate(error) from None
 
 
 def _is_per_node(raw: Any) -> bool:

@@ -50,7 +50,11 @@ class EmbeddedEngine:
         """The running server's process id, or 0."""
         try:
             pid = int((self.folder / "engine.pid").read_text())
-            command = Path(f"/proc/{pid}/cmdline").read_bytes() if Path("/proc").exists() else b"valkey"
+            if not Path("/proc/self").exists():
+                return pid
+            command = Path(f"/proc/{pid}/cmdline").read_bytes()
+            if Path(f"/proc/{pid}/cwd").resolve(strict=True) != self.folder:
+                return 0  # the number was given to another process, maybe to another folder's server
         except (OSError, ValueError):
             return 0
         names = (b"valkey", b"redis", os.fsencode(self._binary or "valkey"))

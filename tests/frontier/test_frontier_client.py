@@ -1,0 +1,186 @@
+"""The door to the engine: what is wrong with an engine is said in one line, soon, and nothing is repeated unasked."""
+
+import asyncio
+import contextlib
+import time
+from typing import Any
+
+import pytest
+
+from crawler.errors import EngineDown, EngineError, EngineFull, EngineUnfit, UsageError
+from crawler.frontier.client import Engine, translate
+from tests.frontier.resp_server import engine_like, serving
+
+
+@contextlib.asynccontextmanager
+async def opened(url: str, **options: Any):
+    engine = Engine(url, **options)
+    try:
+        yield engine
+    finally:
+        await engine.close()
+
+
+@pytest.mark.parametrize("scheme", ["redis", "redis+cluster"])
+async def test_an_engine_that_is_not_there_is_said_to_be_down_at_once(scheme: str) -> None:
+    began = time.monotonic()
+    async with opened(f"{scheme}://127.0.0.1:1") as engine:
+        with pytest.raises(EngineDown, match="no answer from the engine"):
+            await engine.connect()
+    assert time.monotonic() - began < 1.5
+
+
+async def test_a_socket_file_that_is_not_there_is_said_to_be_down() -> None:
+    async with opened("unix:///tmp/no/such/engine.sock") as engine:
+        with pytest.raises(EngineDown):
+            await engine.connect()
+
+
+async def test_a_call_to_an_engine_that_never_answers_ends_in_time_and_is_sent_once() -> None:
+    commands: list[bytes] = []
+    honest = engine_like()
+
+    def falling_silent(command: list[bytes]) -> bytes:
+        if command[0].upper() == b"EVALSHA":
+            commands.append(command[0])
+            return b""
+        return honest(command)
+
+    async with serving(falling_silent) as url, opened(url, call_timeout_s=0.2) as engine:
+        await engine.connect()
+        began = time.monotonic()
+        with pytest.raises(EngineDown):
+            await engine.run("beat", ("k",), "s", "b")
+        assert time.monotonic() - began < 1.0
+    assert len(commands) == 1
+
+
+async def test_connecting_to_a_server_that_accepts_and_says_nothing_ends_in_time() -> None:
+    async with serving(None) as url, opened(url, call_timeout_s=0.2) as engine:
+        began = time.monotonic()
+        with pytest.raises(EngineDown):
+            await engine.connect()
+        assert time.monotonic() - began < 1.5
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"redis_version": "6.2.14"}, "redis 6.2.14: redis 7.0 or newer is needed"),
+        ({"valkey_version": "7.1.9"}, "valkey 7.1.9: valkey 7.2 or newer is needed"),
+        ({"policy": "allkeys-lru"}, "CONFIG SET maxmemory-policy noeviction"),
+        ({"role": "slave"}, "connect to its primary"),
+    ],
+)
+async def test_an_engine_that_can_not_serve_is_refused_with_what_to_do(fields: dict[str, str], said: str) -> None:
+    async with serving(engine_like(**fields)) as url, opened(url) as engine:
+        with pytest.raises(EngineUnfit, match=said):
+            await engine.connect()
+
+
+async def test_an_engine_that_forbids_config_is_trusted() -> None:
+    honest = engine_like()
+
+    def forbidding(command: list[bytes]) -> bytes:
+        return b"-ERR unknown command 'CONFIG'\r\n" if command[0].upper() == b"CONFIG" else honest(command)
+
+    async with serving(forbidding) as url, opened(url) as engine:
+        assert (await engine.connect()).policy == "noeviction"
+
+
+async def test_a_wrong_password_is_said_as_such(engine: Any) -> None:
+    with contextlib.closing(engine.client()) as client:
+        client.execute_command("ACL", "SETUSER", "ann", "on", ">right", "~*", "&*", "+@all")
+        try:
+            path = engine.url.removeprefix("unix://")
+            async with opened(f"unix://ann:right@{path}") as good:
+                assert (await good.connect()).role == "master"
+            async with opened(f"unix://ann:wrong@{path}") as bad:
+                with pytest.raises(EngineUnfit, match="refused the login"):
+                    await bad.connect()
+        finally:
+            client.execute_command("ACL", "DELUSER", "ann")
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:6379", "127.0.0.1:6379", "redis://127.0.0.1:port", "redis:/"])
+def test_a_url_that_names_no_engine_is_refused(url: str) -> None:
+    if url == "redis:/":
+        assert Engine(url)  # means localhost, as redis-cli takes it
+        return
+    with pytest.raises(UsageError, match="bad engine URL"):
+        Engine(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "rediss://ann:pw@127.0.0.1:6390/2",
+        "redis+cluster://ann:pw@127.0.0.1:1,127.0.0.1:2",
+        "redis+sentinel://h:1,i:2/main",
+    ],
+)
+async def test_every_documented_url_makes_a_client_that_repeats_nothing(url: str) -> None:
+    async with opened(url) as engine:
+        client: Any = engine._client
+        retry = client.retry if engine.is_cluster else client.connection_pool.connection_kwargs["retry"]
+        assert retry.get_retries() == 0
+
+
+def test_login_and_tls_of_a_url_reach_the_connection() -> None:
+    kwargs = Engine("rediss://ann:pw@127.0.0.1:6390/2")._client.connection_pool.connection_kwargs
+    assert (kwargs["username"], kwargs["password"], kwargs["db"], kwargs["port"]) == ("ann", "pw", 2, 6390)
+    assert Engine("rediss://h")._client.connection_pool.connection_class.__name__ == "SSLConnection"
+
+
+async def test_a_restarted_engine_fails_the_call_that_finds_out_and_says_so_first() -> None:
+    run_ids = ["first"]
+
+    def restarted(command: list[bytes]) -> bytes:
+        return engine_like(run_id=run_ids[-1])(command)
+
+    told: list[str] = []
+    async with serving(restarted) as url, opened(url) as engine:
+        await engine.connect()
+        engine.on_restart = lambda: told.append(engine.run_id)
+        run_ids.append("second")
+        await engine._client.connection_pool.disconnect()
+        with pytest.raises(EngineDown, match="restarted"):
+            await engine.command("PING")
+        assert told == ["second"]
+        assert await engine.command("ECHO", "x") == b"OK"
+
+
+@pytest.mark.cluster
+async def test_a_cluster_is_asked_on_all_its_primaries(cluster: Any) -> None:
+    async with opened(cluster.url) as engine:
+        info = await engine.connect()
+        assert len(info.run_id.split("+")) == len(cluster.nodes) == 3
+        assert info.policy == "noeviction"
+        assert info.intset_max == 512
+        assert await engine.refresh_run_id() == info.run_id
+        assert await engine.memory_share() == 0.0
+        for node in cluster.nodes:
+            with contextlib.closing(node.client()) as client:
+                assert client.info("memory")["number_of_cached_scripts"] >= 16
+
+
+async def test_many_calls_at_once_keep_their_order(engine: Any) -> None:
+    async with opened(engine.url) as door:
+        await door.connect()
+        replies = await door.commands([("ECHO", str(i)) for i in range(1500)])
+        assert replies == [str(i).encode() for i in range(1500)]
+        assert await asyncio.gather(*(door.command("ECHO", str(i)) for i in range(50))) == [
+            str(i).encode() for i in range(50)
+        ]
+
+
+def test_what_engines_say_is_told_by_whose_fault_it_is() -> None:
+    from redis import exceptions as rex
+
+    said = {
+        "OOM command not allowed": EngineFull, "MISCONF Errors writing to the AOF file": EngineFull,
+        "READONLY You can't write against a replica.": EngineUnfit, "NOAUTH Authentication required.": EngineUnfit,
+        "LOADING the dataset in memory": EngineDown, "CLUSTERDOWN The cluster is down": EngineDown,
+        "BUSY a script": EngineDown, "WRONGTYPE Operation": EngineError,
+    }  # fmt: skip
+    assert {text: type(translate(rex.ResponseError(text))) for text in said} == said

@@ -1,0 +1,172 @@
+"""The embedded engine: one per folder, whoever starts it, whatever happened before."""
+
+import contextlib
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+
+from crawler.errors import EngineDown, UsageError
+from crawler.frontier.embedded import EmbeddedEngine
+from tests.support.engine import short_folder
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with short_folder() as made:
+        yield made
+        EmbeddedEngine(made).stop()
+
+
+def say(embedded: EmbeddedEngine, *command: str) -> object:
+    with contextlib.closing(redis.Redis.from_url(embedded.url, retry=None)) as client:
+        return client.execute_command(*command)
+
+
+def is_gone(pid: int) -> bool:
+    """No process and no zombie under that id."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def wait_until_gone(pid: int) -> None:
+    deadline = time.monotonic() + 5
+    while not is_gone(pid):
+        assert time.monotonic() < deadline, "still there"
+        time.sleep(0.01)
+
+
+def test_a_fresh_folder_gets_a_server_that_keeps_what_it_is_told(folder: Path) -> None:
+    embedded = EmbeddedEngine(folder / "new" / "crawl")
+    assert embedded.ensure()
+    try:
+        assert say(embedded, "CONFIG", "GET", "appendonly")[b"appendonly"] == b"yes"
+        assert say(embedded, "CONFIG", "GET", "maxmemory-policy")[b"maxmemory-policy"] == b"noeviction"
+        assert embedded.socket.stat().st_mode & 0o077 == 0
+    finally:
+        embedded.stop()
+
+
+def test_a_running_one_is_adopted_and_not_doubled(folder: Path) -> None:
+    first = EmbeddedEngine(folder)
+    assert first.ensure()
+    say(first, "SET", "k", "v")
+    second = EmbeddedEngine(folder)
+    assert not second.ensure()
+    assert second.pid() == first.pid() > 0
+    assert say(second, "GET", "k") == b"v"
+
+
+def test_stopping_leaves_no_process_no_zombie_and_all_data(folder: Path) -> None:
+    embedded = EmbeddedEngine(folder)
+    embedded.ensure()
+    say(embedded, "SET", "k", "v")
+    pid = embedded.pid()
+    embedded.stop()
+    wait_until_gone(pid)  # reaped by whoever adopted it: it left its starter at once
+    assert embedded.pid() == 0
+    embedded.stop()  # nothing to do
+    assert embedded.ensure()
+    assert say(embedded, "GET", "k") == b"v"
+
+
+def test_after_kill_9_it_starts_again_with_what_was_written(folder: Path) -> None:
+    embedded = EmbeddedEngine(folder)
+    embedded.ensure()
+    for i in range(100):
+        say(embedded, "SET", f"k{i}", "v")
+    pid = embedded.pid()
+    os.kill(pid, signal.SIGKILL)
+    wait_until_gone(pid)
+    assert embedded.pid() == 0
+    assert embedded.ensure()
+    assert embedded.pid() != pid
+    assert say(embedded, "DBSIZE") == 100
+
+
+def test_a_stale_pid_file_of_some_other_process_is_not_believed(folder: Path) -> None:
+    (folder / "engine.pid").write_text(str(os.getpid()))
+    embedded = EmbeddedEngine(folder)
+    assert embedded.pid() == 0
+    assert embedded.ensure()
+
+
+def test_a_stale_pid_file_of_another_folders_server_is_not_believed(folder: Path) -> None:
+    (folder / "a").mkdir()
+    other = EmbeddedEngine(folder / "a")
+    other.ensure()
+    try:
+        (folder / "b").mkdir()
+        (folder / "b" / "engine.pid").write_text(str(other.pid()))
+        mine = EmbeddedEngine(folder / "b")
+        assert mine.pid() == 0
+        mine.stop()
+        assert say(other, "PING")
+    finally:
+        other.stop()
+
+
+STARTER = """
+import fcntl, sys
+from pathlib import Path
+from crawler.frontier.embedded import EmbeddedEngine
+folder = Path(sys.argv[1])
+with open(folder / "lock", "w") as lock:
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    print(EmbeddedEngine(folder).ensure())
+"""
+
+
+def test_processes_that_start_at_once_share_one_server(folder: Path) -> None:
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # so that both are there before either may go on
+        command = [sys.executable, "-c", STARTER, str(folder)]
+        root = Path(__file__).resolve().parents[2]
+        starters = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=root) for _ in range(2)]
+    said = sorted(starter.communicate(timeout=30)[0].strip() for starter in starters)
+    assert said == ["False", "True"]
+    servers = [p for p in Path("/proc").glob("[0-9]*/cmdline") if os.fsencode(folder) in read(p)]
+    assert len(servers) == 1
+
+
+def read(path: Path) -> bytes:
+    with contextlib.suppress(OSError):
+        return path.read_bytes()
+    return b""
+
+
+def test_a_folder_too_deep_for_a_socket_gets_one_elsewhere(folder: Path) -> None:
+    deep = folder / ("d" * 60) / ("e" * 60)
+    embedded = EmbeddedEngine(deep)
+    assert embedded.ensure()
+    try:
+        assert len(os.fsencode(embedded.socket)) <= 100
+        assert not EmbeddedEngine(deep).ensure()
+        assert say(embedded, "PING")
+    finally:
+        embedded.stop()
+        embedded.socket.unlink(missing_ok=True)
+        embedded.socket.parent.rmdir()
+
+
+def test_a_binary_that_is_not_there_is_the_persons_mistake(folder: Path) -> None:
+    with pytest.raises(UsageError, match="can't start the engine /no/such/engine"):
+        EmbeddedEngine(folder, binary="/no/such/engine").ensure()
+
+
+def test_a_server_that_can_not_start_says_why(folder: Path) -> None:
+    (folder / "appendonlydir").write_text("in the way")
+    began = time.monotonic()
+    with pytest.raises(EngineDown, match="engine"):
+        EmbeddedEngine(folder).ensure()
+    assert time.monotonic() - began < 10
