@@ -14,8 +14,9 @@ def test_no_delay_is_possible_when_nobody_asks_for_one() -> None:
 
 
 def test_after_a_request_the_longest_of_all_reasons_to_wait_counts() -> None:
+    """And a tick more: clocks count whole milliseconds."""
     assert wait_ms(delay_ms=1000, factor=0, fetch_ms=9000) == 1001
     assert wait_ms(delay_ms=1000, factor=0.5, fetch_ms=9000) == 4501
     assert wait_ms(delay_ms=1000, factor=0.5, fetch_ms=9000, retry_after_ms=120_000) == 120_001
-    assert wait_ms(delay_ms=1000, factor=0, fetch_ms=1, retry_after_ms=5, backoff_ms=2000) == 2001  # a tick more: clocks count whole ms
+    assert wait_ms(delay_ms=1000, factor=0, fetch_ms=1, retry_after_ms=5, backoff_ms=2000) == 2001
     assert wait_ms(delay_ms=0, factor=0, fetch_ms=9000) == 0
