@@ -3,6 +3,7 @@
 Takes snapshots and shows them; must not know where they come from.
 """
 
+import os
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from typing import IO, TYPE_CHECKING, Protocol
 
 from crawler.frontier.inspect import Progress
 from crawler.frontier.stats import DomainStats
+from crawler.watch.report import next_text
 from crawler.watch.wording import counted, duration, number, rate, size
 
 if TYPE_CHECKING:
@@ -130,9 +132,9 @@ class LiveView:
         from rich.text import Text
 
         head = Text(summary_line(snapshot, pages_per_s), style="bold", no_wrap=True, overflow="ellipsis")
-        room = max(0, min(DOMAINS_SHOWN, self._console.height - 5))
+        room = max(0, min(DOMAINS_SHOWN, self._console.height - 6))
         rows = snapshot.domains[:room]
-        return Group(head, _domain_table(rows)) if rows else Group(head)
+        return Group(head, "", _domain_table(rows)) if rows else Group(head)
 
     def say(self, line: str) -> None:
         self._console.print(line, markup=False, soft_wrap=True)
@@ -146,17 +148,16 @@ def _domain_table(domains: Sequence[DomainStats]) -> "Table":
 
     table = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("domain", no_wrap=True, overflow="ellipsis", max_width=NAME_WIDTH_MAX)
-    for name in ("pages", "queued", "in flight", "errors", "next"):
+    for name in ("pages", "pending", "failed", "next"):
         table.add_column(name, justify="right", no_wrap=True)
     for d in domains:
         errors = sum(d.errors.values())
         table.add_row(
             d.domain,
             number(d.fetched),
-            number(d.queued + d.retrying),
-            number(d.claimed),
+            number(d.pending) if d.pending else "-",
             number(errors) if errors else "-",
-            duration(d.next_fetch_in_ms / 1000) if d.pending and d.next_fetch_in_ms > 0 else "-",
+            next_text(d),
         )
     return table
 
@@ -165,6 +166,6 @@ def view_for(stream: IO[str], *, quiet: bool, verbose: bool) -> View:
     """The view that fits: nothing, lines (no terminal, or log events are shown there), or live."""
     if quiet:
         return Quiet()
-    if verbose or not stream.isatty():
+    if verbose or not stream.isatty() or os.environ.get("TERM", "dumb") == "dumb":
         return PlainLines(stream)
     return LiveView(stream)

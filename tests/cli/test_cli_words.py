@@ -3,7 +3,9 @@
 import io
 import json
 import logging
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -127,3 +129,27 @@ def test_log_events_are_json_lines_in_a_file_that_is_made_with_the_first(root_lo
     assert (event["event"], event["level"], event["member"], event["n"]) == ("member.dead", "info", "host-1", 2)
     assert event["at"].endswith("Z")
     assert stream.getvalue().rstrip().endswith("info member.dead member=host-1 n=2")
+
+
+def test_the_live_view_shows_totals_and_the_busiest_domains_and_leaves_the_terminal_clean(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("LINES", "24")
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    terminal = Terminal()
+    view = view_for(terminal, quiet=False, verbose=False)
+    busy = DomainStats(domain="docs.example", partition=3, fetched=1204, queued=30, claimed=6, errors={"timeout": 2})
+    view.show(replace(snapshot(12, 1204), domains=[busy]))
+    view.say("[a] a line among them")
+    view.close()
+    shown = terminal.getvalue()
+    assert "1,204 pages" in shown
+    assert re.search(r"docs\.example +1,204 +36 +2 +now", shown)
+    assert "a line among them" in shown
+    assert shown.rindex("\x1b[2K") > shown.rindex("docs.example")  # erased at the end: the summary takes its place
