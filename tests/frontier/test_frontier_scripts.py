@@ -5,15 +5,12 @@ import contextlib
 from typing import Any
 
 import pytest
-from redis.crc import key_slot
 
 from crawler.errors import EngineFull
 from crawler.frontier.frontier import Settlement
 from crawler.frontier.records import DeadLetter
-from crawler.frontier.scripts import NAMES
 from crawler.model import AckOutcome, AddOutcome, Refusal
 from tests.frontier.door import DELAY_MS, Door, found
-from tests.frontier.raw import dump
 
 NEW, SEEN, LOWERED = AddOutcome.NEW, AddOutcome.SEEN, AddOutcome.LOWERED
 
@@ -219,39 +216,6 @@ async def test_best_score_leaves_first_and_ties_in_a_fixed_order(door: Door) -> 
     assert [c.score for c in await door.claim()] == sorted(scores, reverse=True)
 
 
-async def test_a_reserved_request_moves_the_clock_that_claims_obey(door: Door) -> None:
-    await door.add(found(1))
-    assert await door.frontier.reserve(0, "a.test", now_ms=500) == (0, 500)
-    assert await door.frontier.reserve(0, "a.test", now_ms=600) == (900, 600)
-    door.now = 1499
-    assert await door.claim() == []
-    door.now = 1500
-    assert len(await door.claim()) == 1
-    wait_ms, _ = await door.frontier.reserve(0, "a.test", now_ms=90_000)
-    assert wait_ms > 0, "claims are out"
-
-
-async def test_a_queue_without_delay_grants_requests_beside_its_claims(door: Door) -> None:
-    await door.frontier.pace(door.fence, "a.test", Settlement(next_fetch_ms=0, delay_ms=0))
-    await door.add(found(1))
-    assert len(await door.claim()) == 1
-    assert (await door.frontier.reserve(0, "a.test", now_ms=0))[0] == 0
-
-
-async def test_a_delay_that_robots_asks_for_holds_before_the_first_page(door: Door) -> None:
-    await door.add(found(1), found(2))
-    (first,) = await door.claim()  # unknown delay: one URL only
-    await door.frontier.pace(
-        door.fence, "a.test", Settlement(next_fetch_ms=7000, delay_ms=7000), origin="http://a.test", robots=b"r"
-    )
-    assert await door.frontier.robots(0, "http://a.test") == b"r"
-    assert await door.frontier.give_back(door.fence, [(first, 0)]) is AckOutcome.COMMITTED
-    door.now = 6999
-    assert await door.claim() == []
-    door.now = 7000
-    assert len(await door.claim()) == 1
-
-
 async def test_where_tells_the_place_of_a_url(door: Door) -> None:
     async def where(path: int) -> list[bytes]:
         c = found(path)
@@ -272,62 +236,3 @@ async def test_where_tells_the_place_of_a_url(door: Door) -> None:
         AckOutcome.COMMITTED
     ]
     assert b"tls" in (await where(2))[6]
-
-
-async def test_every_key_of_a_script_falls_in_one_slot(door: Door) -> None:
-    """All scripts run on one partition and the crawl's own keys; every key there is has one of two slots.
-
-    What scripts only read, the cluster judges: a script with `#!lua` that touches keys of two slots fails there.
-    """
-    ran = await run_all_scripts(door)
-    assert ran == set(NAMES)
-    keys: set[bytes] = set()
-    for client in door.nodes():
-        with contextlib.closing(client):
-            keys |= set(dump(client, "*"))
-    assert len(keys) > 10
-    partition = {k for k in keys if k.startswith(b"{t:0}:")}
-    assert {key_slot(k) for k in partition} == {key_slot(b"t:0")}
-    assert keys - partition <= {door.keys.members.encode(), door.keys.nodes.encode()}
-    assert key_slot(door.keys.members.encode()) == key_slot(door.keys.nodes.encode())
-
-
-async def run_all_scripts(door: Door) -> set[str]:
-    """Each of them once with an effect; the names of those that ran."""
-    from crawler.frontier.members import Member, Members
-
-    ran: set[str] = set()
-    plain = door.engine.run_many
-
-    async def noting(calls: Any) -> Any:
-        ran.update(c.name for c in calls)
-        return await plain(calls)
-
-    door.engine.run_many = noting
-    members, me = Members(door.engine, door.keys), Member(session="ann", node="n", counter=1)
-    await members.join(me)
-    await members.beat(me)
-    await door.acquire()
-    await door.add(*(found(i, host=f"h{i}.test") for i in range(4)))
-    await door.frontier.reserve(0, "z.test", now_ms=0)
-    door.now = 3000
-    one, two, three, four = await door.claim()
-    await door.ack(one, found("child"))
-    s = Settlement(next_fetch_ms=0)
-    letter = DeadLetter(url="u", queue="q", domain="d", depth=1, reason="tls", detail="", attempts=1, failed_at=1.0)
-    await door.frontier.end(
-        [
-            door.frontier.retry(door.fence, two, s, due_ms=5, kind="tls"),
-            door.frontier.dead(door.fence, three, s, letter),
-            door.frontier.refuse(door.fence, four, "scope"),
-        ]
-    )
-    door.now = 9000
-    await door.frontier.give_back(door.fence, [(c, 0) for c in await door.claim()])
-    await door.frontier.pace(door.fence, "h1.test", s, origin="o", robots=b"r")
-    await door.engine.run("where", (door.keys.meta(0),), 0, "1", 1, "q", "d")
-    await door.frontier.drain([(door.fence, await door.frontier.undrained(0))])
-    await door.leases.release([door.fence])
-    await members.join(Member(session="cyd", node="m", counter=1))
-    await members.leave(me)
-    return ran

@@ -1,0 +1,70 @@
+"""Every script stays in one slot, so that the same code runs on a cluster."""
+
+import contextlib
+from typing import Any
+
+from redis.crc import key_slot
+
+from crawler.frontier.frontier import Settlement
+from crawler.frontier.members import Member, Members
+from crawler.frontier.records import DeadLetter
+from crawler.frontier.scripts import NAMES
+from tests.frontier.door import Door, found
+from tests.frontier.raw import dump
+
+
+async def test_every_key_of_a_script_falls_in_one_slot(door: Door) -> None:
+    """All scripts run on one partition and the crawl's own keys; every key there is has one of two slots.
+
+    What scripts only read, the cluster judges: a script with `#!lua` that touches keys of two slots fails there.
+    """
+    ran = await run_all_scripts(door)
+    assert ran == set(NAMES)
+    keys: set[bytes] = set()
+    for client in door.nodes():
+        with contextlib.closing(client):
+            keys |= set(dump(client, "*"))
+    assert len(keys) > 10
+    partition = {k for k in keys if k.startswith(b"{t:0}:")}
+    assert {key_slot(k) for k in partition} == {key_slot(b"t:0")}
+    assert keys - partition <= {door.keys.members.encode(), door.keys.nodes.encode()}
+    assert key_slot(door.keys.members.encode()) == key_slot(door.keys.nodes.encode())
+
+
+async def run_all_scripts(door: Door) -> set[str]:
+    """Each of them once with an effect; the names of those that ran."""
+    ran: set[str] = set()
+    plain = door.engine.run_many
+
+    async def noting(calls: Any) -> Any:
+        ran.update(c.name for c in calls)
+        return await plain(calls)
+
+    door.engine.run_many = noting
+    members, me = Members(door.engine, door.keys), Member(session="ann", node="n", counter=1)
+    await members.join(me)
+    await members.beat(me)
+    await door.acquire()
+    await door.add(*(found(i, host=f"h{i}.test") for i in range(4)))
+    await door.frontier.reserve(0, "z.test", now_ms=0)
+    door.now = 3000
+    one, two, three, four = await door.claim()
+    await door.ack(one, found("child"))
+    s = Settlement(next_fetch_ms=0)
+    letter = DeadLetter(url="u", queue="q", domain="d", depth=1, reason="tls", detail="", attempts=1, failed_at=1.0)
+    await door.frontier.end(
+        [
+            door.frontier.retry(door.fence, two, s, due_ms=5, kind="tls"),
+            door.frontier.dead(door.fence, three, s, letter),
+            door.frontier.refuse(door.fence, four, "scope"),
+        ]
+    )
+    door.now = 9000
+    await door.frontier.give_back(door.fence, [(c, 0) for c in await door.claim()])
+    await door.frontier.pace(door.fence, "h1.test", s, origin="o", robots=b"r")
+    await door.engine.run("where", (door.keys.meta(0),), 0, "1", 1, "q", "d")
+    await door.frontier.drain([(door.fence, await door.frontier.undrained(0))])
+    await door.leases.release([door.fence])
+    await members.join(Member(session="cyd", node="m", counter=1))
+    await members.leave(me)
+    return ran
