@@ -128,7 +128,8 @@ class FetchStage:
             if entry is None:
                 return  # this turn went into robots.txt
             if entry.rules is None:
-                self._robots_unreachable(lane, claim, entry)
+                d.bench.finished(lane, wait_ms=0, started=False)
+                self._robots_unreachable(claim, entry)
                 return
             if not entry.rules.allows(claim.url):
                 d.bench.finished(lane, wait_ms=0, started=False)
@@ -147,22 +148,34 @@ class FetchStage:
         entry = self._d.robots.known(origin) or await self._d.robots.shared(claim, origin)
         if entry is not None:
             return entry
-        fence = self._d.ownership.fence_of(claim.partition)
-        if fence is None:
+        try:
+            entry, blob, fetch_ms = await self._d.robots.fetch(claim, origin, self._before_send)
+        except NotEntitledError:
             self._d.bench.finished(lane, wait_ms=0, started=False)
             self._d.bench.put_back(claim)
             return None
-        entry, blob, fetch_ms = await self._d.robots.fetch(claim, origin)
         delay = self._delay_of(entry)
         lane.delay_ms = max(delay, 0)
         wait = wait_ms(delay_ms=delay, factor=self._settings.politeness.factor, fetch_ms=fetch_ms)
         self._d.bench.finished(lane, wait_ms=wait)
-        self._d.bench.put_back(claim)
-        if self._is_ours(claim):
-            settled = Settlement(next_fetch_ms=self._d.ownership.now_of(claim.partition) + wait, delay_ms=delay)
-            fence = self._d.ownership.fence_of(claim.partition) or fence
-            await self._d.frontier.pace(fence, claim.queue, settled, origin=origin if blob else "", robots=blob)
+        await self._share(lane, claim, wait, delay, origin if blob else "", blob)
+        if entry.rules is None:
+            self._robots_unreachable(claim, entry)  # in the turn that learned it: the entry may not outlive the wait
+        else:
+            self._d.bench.put_back(claim)
         return None
+
+    async def _share(self, lane: Lane, claim: Claim, wait: int, delay: int, origin: str, blob: bytes) -> None:
+        """Book the request on its queue's clock, and let the others have what it brought."""
+        fence = self._d.ownership.fence_of(claim.partition)
+        if fence is None or fence.epoch != claim.epoch:
+            return
+        try:
+            settled = Settlement(next_fetch_ms=fence.now_ms + wait, delay_ms=delay)
+            await self._d.frontier.pace(fence, claim.queue, settled, origin=origin, robots=blob)
+        except EngineError as error:
+            lane.delay_ms = -1  # not stored: the next turn does it, before any page is asked for
+            log.warning("robots.not_shared", extra={"origin": origin, "error": str(error)})
 
     def _delay_of(self, entry: RobotsEntry | None) -> int:
         return delay_ms(
@@ -176,13 +189,12 @@ class FetchStage:
         delay = self._delay_of(entry)
         if lane.delay_ms == delay:
             return
-        lane.delay_ms = delay
         fence = self._d.ownership.fence_of(claim.partition)
         if fence is not None:
             await self._d.frontier.pace(fence, claim.queue, Settlement(next_fetch_ms=0, delay_ms=delay))
+        lane.delay_ms = delay
 
-    def _robots_unreachable(self, lane: Lane, claim: Claim, entry: RobotsEntry) -> None:
-        self._d.bench.finished(lane, wait_ms=0, started=False)
+    def _robots_unreachable(self, claim: Claim, entry: RobotsEntry) -> None:
         kind = entry.failure or FailureKind.ROBOTS_UNREACHABLE
         detail = f"robots.txt: {entry.detail}"
         self._fail(claim, kind, detail, Settlement(next_fetch_ms=0), retry_after_ms=entry.retry_after_ms)

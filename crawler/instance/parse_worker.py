@@ -4,6 +4,7 @@ Its CPU time per page and its memory are limited by the kernel; whoever started 
 """
 
 import resource
+import signal
 import struct
 import sys
 
@@ -20,6 +21,7 @@ READY = b"ready\n"
 
 def main() -> None:
     """Serve requests one by one."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the instance's to answer; it closes our stdin
     keep_freed_memory()
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     stdin, stdout = sys.stdin.buffer, sys.stdout.buffer

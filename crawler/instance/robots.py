@@ -3,7 +3,6 @@
 An origin whose robots.txt can't be read is not crawled: its URLs are retried until the retry rules give them up.
 """
 
-import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
@@ -86,13 +85,19 @@ class RobotsCache:
         rules = RobotsRules.parse(body, self._settings.robots.agent)
         return self._keep(origin, self._entry(rules, ttl_s=self._settings.robots.ttl_s - age_s))
 
-    async def fetch(self, claim: Claim, origin: str) -> tuple[RobotsEntry, bytes, int]:
-        """Ask the origin, following redirects politely: the entry, the blob to share (b"": none), fetch time in ms."""
+    async def fetch(
+        self, claim: Claim, origin: str, before_send: Callable[[], None] | None = None
+    ) -> tuple[RobotsEntry, bytes, int]:
+        """Ask the origin, following redirects politely: the entry, the blob to share (b"": none), fetch time in ms.
+
+        What `before_send` raises just before a request passes through.
+        """
         url, fetch_ms = f"{origin}/robots.txt", 0
         for hop in range(self._settings.robots.redirects_max + 1):
             if hop and not await self._reserve(url, claim):
                 return self._unreachable(origin, FailureKind.ROBOTS_UNREACHABLE, f"no turn at {url}"), b"", fetch_ms
-            result = await self._fetcher.fetch(url, body_bytes_max=self._settings.robots.body_bytes_max)
+            limit = self._settings.robots.body_bytes_max
+            result = await self._fetcher.fetch(url, body_bytes_max=limit, before_send=before_send)
             fetch_ms += result.fetch_ms
             target = _redirected(result)
             if target is None:
@@ -146,8 +151,3 @@ def _redirected(result: FetchResult) -> str | None:
     if result.response is None or result.response.status not in REDIRECTS:
         return None
     return redirect_target(result.url, result.response.header("location"))
-
-
-async def pause_ms(wait_ms: int) -> None:
-    """Sleep; named for what callers mean."""
-    await asyncio.sleep(wait_ms / 1000)

@@ -141,7 +141,13 @@ class RouteStage:
         return found
 
     async def _open_scope(self, group: Sequence[Committable]) -> None:
-        """What a seed redirects to belongs to the crawl, as the seed did."""
+        """What a seed redirects to belongs to the crawl, as the seed did.
+
+        A seed that is not in scope itself was given a moment ago: its root is known to the engine, not yet here.
+        """
+        if any(o.claim.seed and not self.router.scope.allows(o.claim.url) for o in group):
+            record, known = await until_answered(self._crawls.shared)
+            self.router.scope = ScopeRules.of(record.scope, known)
         scope = self.router.scope
         targets = [o.redirect_to for o in group if o.claim.seed and o.redirect_to and not scope.allows(o.redirect_to)]
         if targets:

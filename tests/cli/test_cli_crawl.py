@@ -232,7 +232,6 @@ def test_run_waits_for_work_that_seed_adds_and_stops_on_a_signal(programs: Nurse
         assert waiting.wait() == 10
 
 
-@pytest.mark.xfail(strict=True, reason="a running instance routes a new seed's links by the scope it knew before")
 def test_the_links_of_a_seed_given_to_a_running_instance_are_followed(programs: Nursery, tmp_path: Path) -> None:
     with small() as site:
         waiting = programs.crawler("run", *QUICK, "--dir", str(tmp_path / "c"))
