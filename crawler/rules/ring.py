@@ -29,9 +29,7 @@ class Ring:
         return [p for p, owner in enumerate(self.owners) if owner == node]
 
 
-def build(
-    weights: Mapping[str, int], *, partitions: int, virtual_nodes: int = 150, load_bound: float = 1.1
-) -> Ring:
+def build(weights: Mapping[str, int], *, partitions: int, virtual_nodes: int = 150, load_bound: float = 1.1) -> Ring:
     """The ring over nodes with integer weights (>= 1)."""
     if not weights:
         return Ring(())
