@@ -103,7 +103,6 @@ class FrontierSettings(_Section, frozen=True):
     claim_ahead_s: Positive = 2.0  # hand out as many URLs of a queue as its delay allows in this time
     visibility_timeout_s: Positive = 300.0
     call_timeout_s: Positive = 2.0
-    add_batch: Count = 256
     recent_urls: CountOrZero = 200_000
     log_entries_max: Count = 10_000  # undrained commit entries of a partition before acks wait
     memory_mark: Annotated[float, Meta(gt=0, le=1)] = 0.85  # claiming stops above this share of maxmemory

@@ -1,6 +1,6 @@
 """The connection to the engine: one server, Sentinel or Cluster, behind one face.
 
-The one module that knows the topology and redis-py. The library's own repeats are off: a reply can be lost after a
+Which client it takes is topology.py's matter. The library's own repeats are off: a reply can be lost after a
 script ran, and only the caller knows whether a repeat is safe. NOSCRIPT (a restart, SCRIPT FLUSH) is healed here, also
 inside pipelines: a script that the engine did not know has not run.
 """
@@ -8,20 +8,16 @@ inside pipelines: a script that the engine did not know has not run.
 import asyncio
 import contextlib
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
-import redis.asyncio as aioredis
 import redis.exceptions as rex
 from redis.asyncio.cluster import RedisCluster
-from redis.asyncio.retry import Retry
-from redis.asyncio.sentinel import Sentinel
-from redis.backoff import NoBackoff
 
-from crawler.errors import EngineDown, EngineError, EngineFull, EngineUnfit, UsageError
+from crawler.errors import EngineDown, EngineError, EngineFull, EngineUnfit
 from crawler.frontier.scripts import all_scripts, script
+from crawler.frontier.topology import client_of, node_client
 
 REDIS_MIN = (7, 0)
 VALKEY_MIN = (7, 2)
@@ -83,7 +79,7 @@ class Engine:
         self.run_id = ""
         self.on_restart: Callable[[], None] = lambda: None  # told before any call reaches the restarted engine
         self._timeout_s = call_timeout_s
-        self._client: Any = _client_of(url, call_timeout_s, self._on_connect)
+        self._client: Any = client_of(url, call_timeout_s, self._on_connect)
         self.is_cluster = isinstance(self._client, RedisCluster)
 
     async def connect(self) -> EngineInfo:
@@ -227,7 +223,7 @@ class Engine:
 
     async def subscribe(self, channel: str) -> AsyncIterator[bytes]:
         """Messages of a channel, for ever; raises EngineDown when the connection breaks."""
-        client = _node_client(self._client) if self.is_cluster else self._client
+        client = node_client(self._client) if self.is_cluster else self._client
         try:
             async with client.pubsub(ignore_subscribe_messages=True) as pubsub:
                 await pubsub.subscribe(channel)
@@ -244,55 +240,6 @@ class Engine:
 
 def _is_per_node(raw: Any) -> bool:
     return bool(raw) and all(isinstance(value, dict) for value in raw.values())
-
-
-def _client_of(url: str, timeout_s: float, on_connect: Callable[[Any], Awaitable[None]]) -> Any:
-    """redis://, rediss://, unix://, redis+cluster://host:port[,host:port], redis+sentinel://host:port/service."""
-    options: dict[str, Any] = {
-        "socket_timeout": None,  # one time-out around a whole pipeline instead of one per reply: see _pipeline
-        "socket_connect_timeout": timeout_s,
-        "retry": Retry(NoBackoff(), 0),
-        "protocol": 2,
-    }
-    parts = urlsplit(url)
-    try:
-        if parts.scheme in ("redis", "rediss", "unix"):
-            client = aioredis.Redis.from_url(url, redis_connect_func=on_connect, **options)
-            client.connection_pool.max_connections = 64
-            return client
-        if parts.scheme in ("redis+cluster", "rediss+cluster"):
-            plain = f"{parts.scheme.partition('+')[0]}://{parts.netloc.split(',')[0]}"
-            return _cluster_client(plain, on_connect, options)
-        if parts.scheme == "redis+sentinel":
-            options["redis_connect_func"] = on_connect
-            return _sentinel_client(parts.netloc, parts.path, parse_qs(parts.query), options)
-    except ValueError as error:
-        raise UsageError(f"bad engine URL {url!r}: {error}") from None
-    raise UsageError(f"bad engine URL {url!r}: use redis://, rediss://, unix://, redis+cluster:// or redis+sentinel://")
-
-
-def _cluster_client(url: str, on_connect: Callable[[Any], Awaitable[None]], options: dict[str, Any]) -> Any:
-    client: Any = RedisCluster.from_url(url, **options)
-    for kwargs in (client.connection_kwargs, *(node.connection_kwargs for node in client.startup_nodes)):
-        kwargs["redis_connect_func"] = on_connect  # the library keeps this hook for itself
-        kwargs["retry"] = options["retry"]
-    return client
-
-
-def _sentinel_client(netloc: str, path: str, query: dict[str, list[str]], options: dict[str, Any]) -> Any:
-    service = path.strip("/") or "mymaster"
-    sentinels = [(h.rpartition(":")[0] or h, int(h.rpartition(":")[2] or 26379)) for h in netloc.split(",")]
-    password = query.get("password", [None])[0]
-    own = {key: value for key, value in options.items() if key != "redis_connect_func"}
-    sentinel: Any = Sentinel(sentinels, **own)  # type: ignore[no-untyped-call]
-    return sentinel.master_for(service, password=password, **options)
-
-
-def _node_client(cluster: RedisCluster) -> Any:
-    """A client of any one node: what is published anywhere in a cluster is heard everywhere."""
-    node = cluster.get_random_node()
-    pool: Any = aioredis.ConnectionPool(connection_class=node.connection_class, **node.connection_kwargs)
-    return aioredis.Redis.from_pool(pool)
 
 
 def _text(value: Any) -> str:

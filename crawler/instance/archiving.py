@@ -22,6 +22,7 @@ from crawler.settings import ArchiveSettings
 log = logging.getLogger(__name__)
 
 DRAIN_EVERY_MS = 500
+DRAIN_PAUSE_S = 0.2
 
 Placed = tuple[WarcLocation | None, str]
 
@@ -30,13 +31,21 @@ class ArchiveStage:
     """WARC records, index lines, and the drain of the engine's log."""
 
     def __init__(
-        self, frontier: Frontier, ownership: Ownership, warc: WarcWriter, index: IndexWriter, settings: ArchiveSettings
+        self,
+        frontier: Frontier,
+        ownership: Ownership,
+        warc: WarcWriter,
+        index: IndexWriter,
+        settings: ArchiveSettings,
+        *,
+        log_entries_max: int,
     ) -> None:
         self._frontier = frontier
         self._ownership = ownership
         self._warc = warc
         self._index = index
         self._writes_warc = settings.warc
+        self._log_entries_max = log_entries_max
         self._undrained: defaultdict[int, list[CommitEntry]] = defaultdict(list)
         self._drained_ms = 0
         self._draining = asyncio.Lock()
@@ -66,6 +75,13 @@ class ArchiveStage:
     @property
     def is_drain_due(self) -> bool:
         return bool(self._undrained) and monotonic_ms() - self._drained_ms >= DRAIN_EVERY_MS
+
+    async def have_room(self) -> None:
+        """Wait until no partition's log is at its bound: acks wait for this."""
+        while any(len(entries) >= self._log_entries_max for entries in self._undrained.values()):
+            await self.drain()
+            if any(len(entries) >= self._log_entries_max for entries in self._undrained.values()):
+                await asyncio.sleep(DRAIN_PAUSE_S)
 
     def has_undrained(self, partition: int) -> bool:
         """Do commits of this partition still stand in the engine's log by our doing?"""

@@ -108,6 +108,7 @@ class Committer:
     async def _commit(self, group: list[Committable]) -> None:
         placed = await self._s.archive.store(group)
         own = await self._s.route.route(group)
+        await self._s.archive.have_room()
         acks = self._acks(group, placed, own)
         replies = await self._s.ack.ack([ack for _, ack in acks])
         for (outcome, ack), reply in zip(acks, replies, strict=True):

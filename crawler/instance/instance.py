@@ -80,7 +80,9 @@ class Instance:
         self.parser = PageParser(s)
         reserver = Reserver(p.frontier, self.router)
         robots = RobotsCache(p.frontier, p.fetcher, s, reserve=reserver.reserve)
-        self.archive = ArchiveStage(p.frontier, self.ownership, p.warc, p.index, s.archive)
+        self.archive = ArchiveStage(
+            p.frontier, self.ownership, p.warc, p.index, s.archive, log_entries_max=s.frontier.log_entries_max
+        )
         route = RouteStage(p.frontier, p.crawls, self.router, self.ownership, self.claimer)
         acks = AckStage(p.frontier, self.ownership)
         stages = Stages(self.archive, route, acks, self.ownership, self.claimer, self.flow)
