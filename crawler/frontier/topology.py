@@ -56,7 +56,7 @@ class _PackedInC:
 
 def _packing_in_c(client: Any) -> Any:
     pool = client.connection_pool
-    pool.connection_class = type("PackedConnection", (_PackedInC, pool.connection_class), {})
+    pool.connection_class = type(pool.connection_class.__name__, (_PackedInC, pool.connection_class), {})
     return client
 
 
