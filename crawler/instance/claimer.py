@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 
 PARTITIONS_PER_ROUND = 256
 SWEEP_MS = 1000
+SOON_MS = 500
 ENGINE_PAUSE_S = 0.2
 
 
@@ -61,8 +62,8 @@ class Claimer:
 
     @property
     def is_idle(self) -> bool:
-        """Is nothing due now or soon?"""
-        return not self._due
+        """Will no partition be due soon?"""
+        return not self._heap or self._heap[0][0] > monotonic_ms() + SOON_MS
 
     async def run(self) -> None:
         """Claim until cancelled."""

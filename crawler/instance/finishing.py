@@ -12,7 +12,7 @@ from crawler.rules.finish import Pass, is_finished
 
 BUSY_PAUSE_S = 0.05
 QUIET_PAUSE_S = 0.05  # between the two passes that prove the end
-PENDING_PAUSE_S = 0.2  # others work, or URLs wait for their time
+PENDING_PAUSES_S = (0.1, 2.0)  # others work, or URLs wait for their time: first pause, longest pause
 
 
 class FinishWatcher:
@@ -36,11 +36,13 @@ class FinishWatcher:
     ) -> str:
         """Return "finished", or "pages" when the page limit is reached."""
         passes: list[Pass] = []
+        pause_s, longest_s = PENDING_PAUSES_S
         while True:
             if is_limit_reached():
                 return "pages"
             if not is_locally_quiet():
                 passes.clear()
+                pause_s = PENDING_PAUSES_S[0]
                 await asyncio.sleep(BUSY_PAUSE_S)
                 continue
             try:
@@ -49,7 +51,11 @@ class FinishWatcher:
                 passes.clear()
             if is_finished(passes):
                 return "finished"
-            await asyncio.sleep(QUIET_PAUSE_S if passes and passes[-1].is_quiet else PENDING_PAUSE_S)
+            if passes and passes[-1].is_quiet:
+                await asyncio.sleep(QUIET_PAUSE_S)
+                continue
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, longest_s)  # a pass reads every partition: not often while others are busy
 
     async def _pass(self, alive: Callable[[], Mapping[str, Member]]) -> Pass:
         await self._archive.drain()

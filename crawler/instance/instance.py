@@ -216,7 +216,7 @@ class Instance:
         p = self._p
         watcher = FinishWatcher(p.crawls, p.members, p.frontier.engine, self.archive, partitions=p.record.partitions)
         self.stopped_because = await watcher.wait(
-            is_locally_quiet=lambda: not self.flow.outstanding and not self.committer.in_hand,
+            is_locally_quiet=lambda: not (self.flow.outstanding or self.committer.in_hand) and self.claimer.is_idle,
             is_limit_reached=lambda: self.flow.is_page_limit_reached,
             alive=lambda: self.ownership.alive,
         )
