@@ -10,13 +10,17 @@ import msgspec
 
 from crawler.content.cost import looks_expensive
 from crawler.content.page import parse_page
+from crawler.instance.clock import monotonic_ms
 from crawler.model import Page, Response
+from crawler.rules.urls import origin_of
 from crawler.settings import Settings
 
 log = logging.getLogger(__name__)
 
 HEAD = struct.Struct(">I")
 READY = b"ready\n"
+SLOW_MS = 500
+SLOW_ORIGINS_MAX = 10_000
 WORKER_TIMEOUT_S = 10.0  # wall; the kernel ends it after some CPU seconds, see parse_worker
 
 
@@ -34,6 +38,7 @@ class PageParser:
         self._agent = settings.robots.agent
         self._worker: asyncio.subprocess.Process | None = None
         self._lock = asyncio.Lock()
+        self._slow_origins: set[str] = set()  # one page got past the estimate: the next ones of its site do not
         self.killed = 0
 
     async def parse(self, response: Response) -> Page:
@@ -42,9 +47,11 @@ class PageParser:
         x_robots = "\n".join(
             value.decode("latin-1") for key, value in response.headers if key.lower() == b"x-robots-tag"
         )
-        if looks_expensive(response.body):
+        origin = origin_of(response.url)
+        if origin in self._slow_origins or looks_expensive(response.body):
             return await self._in_worker(response.url, content_type, x_robots, response.body)
-        return parse_page(
+        began_ms = monotonic_ms()
+        page = parse_page(
             response.url,
             content_type,
             x_robots,
@@ -54,6 +61,10 @@ class PageParser:
             bytes_max=self._bytes_max,
             agent=self._agent,
         )
+        if monotonic_ms() - began_ms > SLOW_MS and len(self._slow_origins) < SLOW_ORIGINS_MAX:
+            self._slow_origins.add(origin)
+            log.warning("parse.slow", extra={"url": response.url, "bytes": len(response.body)})
+        return page
 
     async def _in_worker(self, url: str, content_type: str, x_robots: str, body: bytes) -> Page:
         request = msgspec.msgpack.encode(

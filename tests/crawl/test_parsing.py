@@ -6,7 +6,7 @@ import time
 import pytest
 
 from crawler.instance.parsing import PageParser, ParseKilledError
-from crawler.model import Response
+from crawler.model import Page, Response
 from crawler.settings import Settings
 
 
@@ -48,3 +48,21 @@ async def test_a_page_nested_too_deeply_is_killed_while_the_loop_runs_on(monkeyp
     assert (page.title, page.links) == ("fine", ("http://a.test/x",))
     await parser.close()
     assert parser.killed == 1
+
+
+async def test_a_site_that_got_a_dear_page_past_the_estimate_is_parsed_apart_from_then_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("crawler.instance.parsing.SLOW_MS", -1)
+    parser = PageParser(Settings())
+    asked: list[str] = []
+
+    async def in_worker(url: str, *_: object) -> Page:
+        asked.append(url)
+        return Page()
+
+    monkeypatch.setattr(parser, "_in_worker", in_worker)
+    await parser.parse(response(b"<p>first</p>"))
+    assert asked == []
+    await parser.parse(response(b"<p>second</p>"))
+    assert asked == ["http://a.test/"]
