@@ -1,7 +1,6 @@
 """Feeds a view with the state of a running crawl, read from the engine once a second."""
 
 import asyncio
-import contextlib
 import time
 from typing import TYPE_CHECKING
 
@@ -28,12 +27,18 @@ class Watcher:
         self._began = time.monotonic()
         self._last = Snapshot(at_s=0.0, progress=Progress())
         self._reads = 0
+        self._is_silent = False
 
     async def run(self) -> None:
-        """Once a second; an engine that does not answer is shown as no change."""
+        """Once a second; an engine that does not answer is said once."""
         while not isinstance(self._view, Quiet):
-            with contextlib.suppress(EngineError):  # the instances say so themselves
+            try:
                 await self.look()
+                self._is_silent = False
+            except EngineError as error:
+                if not self._is_silent:
+                    self._view.say(f"Waiting: {error}")
+                self._is_silent = True
             await asyncio.sleep(EVERY_S)
         await asyncio.Event().wait()  # nobody looks
 

@@ -8,14 +8,12 @@ from crawler.errors import EngineError
 from crawler.frontier.client import Call
 from crawler.frontier.frontier import Ack, AckReply, Frontier
 from crawler.frontier.records import DeadLetter
-from crawler.instance.clock import wall_s
+from crawler.instance.clock import ENGINE_PAUSE_S, wall_s
 from crawler.instance.outcome import Failed, Refused
 from crawler.instance.ownership import Ownership
 from crawler.model import AckOutcome, Claim
 
 log = logging.getLogger(__name__)
-
-ENGINE_PAUSE_S = 0.2
 
 
 class AckStage:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from crawler.errors import EngineError
 from crawler.frontier.frontier import ClaimReply, ClaimRequest, Fence, Frontier
-from crawler.instance.clock import monotonic_ms
+from crawler.instance.clock import ENGINE_PAUSE_S, monotonic_ms
 from crawler.instance.ownership import Ownership
 from crawler.instance.state import Flow
 from crawler.instance.workbench import Workbench
@@ -22,7 +22,6 @@ log = logging.getLogger(__name__)
 PARTITIONS_PER_ROUND = 256
 SWEEP_MS = 1000
 SOON_MS = 500
-ENGINE_PAUSE_S = 0.2
 
 
 class Claimer:

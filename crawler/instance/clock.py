@@ -2,6 +2,8 @@
 
 import time
 
+ENGINE_PAUSE_S = 0.2  # before a call that the engine did not answer is repeated
+
 _BOOTTIME = getattr(time, "CLOCK_BOOTTIME", None)
 
 

@@ -34,7 +34,6 @@ from crawler.settings import Settings
 
 log = logging.getLogger(__name__)
 
-ENGINE_PAUSE_S = 0.2
 LEAVE_TIMEOUT_S = 10.0
 GIVE_BACK_MAX = 256  # claims per call
 TOTALS_EVERY_S = 0.5
@@ -57,7 +56,7 @@ class Instance:
         )
         self._stop = asyncio.Event()
         self._recovering: asyncio.Task[None] | None = None
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
         self.stopped_because = ""
         parts.frontier.engine.on_restart = self._recover
         self._build()
@@ -162,14 +161,15 @@ class Instance:
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
-        self._tasks.append(task)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
         return task
 
     # --- life ---
 
     async def run(self) -> None:
         """Join, crawl, leave. Raises CrawlerError when the instance could not go on; nothing is lost then."""
-        p, self._tasks = self._p, []
+        p = self._p
         self.heartbeat.joined(await join(p.members, p.member, p.is_lock_free, self._settings.membership))
         self.fetching.start()
         duties = [
@@ -235,13 +235,14 @@ class Instance:
         try:
             await self._end_work(others, failed=failed)
             await self._let_go()
-        except CrawlerError as error:
-            log.warning("shutdown.incomplete", extra={"error": str(error)})
+        except (CrawlerError, TimeoutError) as error:
+            log.warning("shutdown.incomplete", extra={"error": str(error) or type(error).__name__})
         finally:
             heartbeat.cancel()
-            for task in self._tasks:
+            left = list(self._tasks)
+            for task in left:
                 task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await asyncio.gather(*left, return_exceptions=True)
             await self.parser.close()
 
     async def _end_work(self, others: list[asyncio.Task[None]], *, failed: bool) -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import logging
-import struct
 import sys
 
 import msgspec
@@ -11,14 +10,13 @@ import msgspec
 from crawler.content.cost import looks_expensive
 from crawler.content.page import parse_page
 from crawler.instance.clock import monotonic_ms
+from crawler.instance.parse_worker import HEAD, READY
 from crawler.model import Page, Response
 from crawler.rules.urls import origin_of
 from crawler.settings import Settings
 
 log = logging.getLogger(__name__)
 
-HEAD = struct.Struct(">I")
-READY = b"ready\n"
 SLOW_MS = 500
 SLOW_ORIGINS_MAX = 10_000
 WORKER_TIMEOUT_S = 10.0  # wall; the kernel ends it after some CPU seconds, see parse_worker

@@ -11,7 +11,7 @@ from crawler.errors import EngineError
 from crawler.frontier.crawls import CrawlRecord, Crawls
 from crawler.frontier.frontier import AddReply, Frontier
 from crawler.instance.claimer import Claimer
-from crawler.instance.clock import wall_s
+from crawler.instance.clock import ENGINE_PAUSE_S, wall_s
 from crawler.instance.outcome import Committable
 from crawler.instance.ownership import Ownership
 from crawler.instance.state import RecentUrls
@@ -25,7 +25,6 @@ from crawler.rules.urls import authority_of, host_of
 log = logging.getLogger(__name__)
 
 ACK_ITEMS_MAX = 256  # out-links that one ack may add; more go through add
-ENGINE_PAUSE_S = 0.2
 
 Answer = TypeVar("Answer")
 
