@@ -5,15 +5,12 @@ import contextlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-from crawler.cli.crawling import KEYS, add_fetching, add_instances, check_instances
+from crawler.cli.crawling import ALL_KEYS, SCOPE_KEYS, add_fetching, add_instances, check_instances
 from crawler.cli.given import add_urls
 from crawler.cli.options import add_common, duration_type, settings_of
 
 if TYPE_CHECKING:
     from crawler.settings import Settings
-
-SCOPE_KEYS = {"scope": "mode", "include": "include", "exclude": "exclude", "depth": "depth_max"}
-ALL_KEYS = KEYS | {name: f"scope.{key}" for name, key in SCOPE_KEYS.items()}
 
 EPILOG = """\
 examples:

@@ -26,6 +26,8 @@ KEYS = {
     "time": "crawl.time_max_s",
     "node": "membership.node",
 }
+SCOPE_KEYS = {"scope": "mode", "include": "include", "exclude": "exclude", "depth": "depth_max"}
+ALL_KEYS = KEYS | {name: f"scope.{key}" for name, key in SCOPE_KEYS.items()}
 
 
 def add_fetching(parser: argparse.ArgumentParser) -> None:

@@ -6,7 +6,15 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-from crawler.cli.crawling import KEYS, add_fetching, add_instances, check_instances, log_to_folder, run_instance
+from crawler.cli.crawling import (
+    ALL_KEYS,
+    KEYS,
+    add_fetching,
+    add_instances,
+    check_instances,
+    log_to_folder,
+    run_instance,
+)
 from crawler.cli.options import OPTIONS_VARIABLE, add_common, handed_to_children, settings_of
 from crawler.errors import Stopped
 
@@ -126,7 +134,6 @@ async def supervise(
 ) -> str:
     """N children of this process, to their end; why they ended. Raises GaveUpError."""
     from crawler.app import abandon
-    from crawler.cli.crawl import ALL_KEYS
     from crawler.cli.crawling import beside
     from crawler.supervisor import Supervisor
 

@@ -1,17 +1,21 @@
 """Small duties that run beside the pipeline for as long as the instance lives."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 
 from crawler.errors import CrawlerError, EngineError
 from crawler.frontier.client import Engine
 from crawler.frontier.keys import Keys
+from crawler.frontier.stats import Stats
 from crawler.instance.heartbeat import Heartbeat
+from crawler.instance.state import Flow
 
 log = logging.getLogger(__name__)
 
 RECONNECT_PAUSE_S = 1.0
+TOTALS_EVERY_S = 0.5
 
 
 async def keep_engine(heartbeat: Heartbeat, revive: Callable[[], Awaitable[None]] | None, *, every_s: float) -> None:
@@ -34,3 +38,17 @@ async def listen(engine: Engine, channel: str, on_hint: Callable[[int], None]) -
                 on_hint(Keys.partition_of_meta(message.decode()))
         except EngineError:
             await asyncio.sleep(RECONNECT_PAUSE_S)
+
+
+async def count_pages(stats: Stats, flow: Flow) -> None:
+    """How many pages the whole crawl has, without ours: the limit is the crawl's, not the instance's."""
+    ours = flow.committed
+    flow.committed_before = max(0, (await stats.totals()).fetched - ours)
+
+
+async def follow_pages(stats: Stats, flow: Flow) -> None:
+    """Keep that count up to date while others commit."""
+    while True:
+        await asyncio.sleep(TOTALS_EVERY_S)
+        with contextlib.suppress(EngineError):
+            await count_pages(stats, flow)

@@ -15,7 +15,7 @@ from crawler.instance.acking import AckStage
 from crawler.instance.archiving import ArchiveStage
 from crawler.instance.claimer import Claimer
 from crawler.instance.committing import Committer, Stages
-from crawler.instance.duties import keep_engine, listen
+from crawler.instance.duties import count_pages, follow_pages, keep_engine, listen
 from crawler.instance.fetching import Doors, FetchStage
 from crawler.instance.finishing import FinishWatcher
 from crawler.instance.heartbeat import Heartbeat
@@ -36,7 +36,6 @@ log = logging.getLogger(__name__)
 
 LEAVE_TIMEOUT_S = 10.0
 GIVE_BACK_MAX = 256  # claims per call
-TOTALS_EVERY_S = 0.5
 WAIT_IN_HAND_MS = 30_000  # a claim whose turn is further off than this is given back
 
 
@@ -184,8 +183,8 @@ class Instance:
             keep_engine(self.heartbeat, p.revive, every_s=self._settings.membership.beat_s),
         ]
         if self.flow.pages_max:
-            await self._count_pages()
-            duties.append(self._follow_pages())
+            await count_pages(p.stats, self.flow)
+            duties.append(follow_pages(p.stats, self.flow))
         running = [self._spawn(duty) for duty in duties]
         try:
             await self._until_ended(running)
@@ -278,17 +277,6 @@ class Instance:
             await asyncio.sleep(1.0)
             self.bench.forget_idle()
             await self._give_back(self.bench.take_stale(wait_max_ms=WAIT_IN_HAND_MS, age_max_ms=half_ms))
-
-    async def _count_pages(self) -> None:
-        """How many pages the whole crawl has, without ours: the limit is the crawl's, not the instance's."""
-        ours = self.flow.committed
-        self.flow.committed_before = max(0, (await self._p.stats.totals()).fetched - ours)
-
-    async def _follow_pages(self) -> None:
-        while True:
-            await asyncio.sleep(TOTALS_EVERY_S)
-            with contextlib.suppress(EngineError):
-                await self._count_pages()
 
     def _on_hint(self, partition: int) -> None:
         if self.ownership.is_open(partition):
