@@ -21,7 +21,9 @@ def parse_duration(text: str) -> float:
 
 
 def duration(seconds: float) -> str:
-    """A duration in at most two units: "0.4 s", "42 s", "3 m 07 s", "2 h 05 m", "4 d 03 h"."""
+    """A duration in at most two units: "20 ms", "0.4 s", "42 s", "3 m 07 s", "2 h 05 m", "4 d 03 h"."""
+    if 0 < seconds < 0.0995:
+        return f"{max(1, round(seconds * 1000))} ms"
     if seconds < 9.95:
         return f"{seconds:.1f} s".replace(".0 s", " s")
     whole = round(seconds)
