@@ -6,11 +6,12 @@ Opens what a command needs (folder, engine, crawl), builds an instance out of it
 import asyncio
 import contextlib
 import gc
+import os
 import secrets
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -42,6 +43,7 @@ from crawler.web.fetcher import Fetcher
 from crawler.web.resolver import CachingResolver
 
 PACKAGE = "shardcrawl"
+SLOTS_MAX = 10_000  # instances of a host
 GC_ALLOCATIONS = 50_000  # containers allocated between two looks; the default of 700 costs 5 % of a crawl
 
 
@@ -107,8 +109,6 @@ class OpenCrawl:
 
     async def reloaded(self) -> "OpenCrawl":
         """The same with record and roots as they are now."""
-        from dataclasses import replace
-
         record, roots = await self.crawls.shared()
         return replace(self, record=record, roots=roots)
 
@@ -218,21 +218,26 @@ async def choose_node(crawl: OpenCrawl, *, may_move: bool) -> str:
     """
     if crawl.settings.membership.node:
         return crawl.settings.membership.node
-    host = socket.gethostname()
     if not may_move:
-        return f"{host}-0"
-    known = await crawl.members.read()
-    for slot in range(10_000):
-        holder = await crawl.members.holder_of(f"{host}-{slot}")
+        return f"{socket.gethostname()}-0"
+    return (await free_nodes(crawl, 1))[0]
+
+
+async def free_nodes(crawl: OpenCrawl, count: int) -> list[str]:
+    """Names of this host's first free slots. Raises UsageError when there are not as many."""
+    host, known, free = socket.gethostname(), await crawl.members.read(), []
+    for slot in range(SLOTS_MAX):
+        node = f"{host}-{slot}"
+        holder = await crawl.members.holder_of(node)
         if not holder or holder not in known or is_lock_free(known[holder]):
-            return f"{host}-{slot}"
+            free.append(node)
+            if len(free) == count:
+                return free
     raise UsageError("no free slot on this host: set membership.node")
 
 
 def member_of(crawl: OpenCrawl, node: str, *, state: str = "alive") -> Member:
     """How this process describes itself on the member list."""
-    import os
-
     return Member(
         session=crawl.session,
         node=node,

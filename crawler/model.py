@@ -7,8 +7,6 @@ epoch (float, UTC) and serve for dates only; `*_ms` are integers on the clock th
 import enum
 from dataclasses import dataclass, field
 
-SCHEMES = ("http", "https")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UrlParts:
@@ -69,7 +67,6 @@ class FailureKind(enum.StrEnum):
     DISCONNECTED = "disconnected"  # empty reply, reset
     PROTOCOL = "protocol"  # not HTTP/1.x as we accept it
     HEADERS_TOO_LARGE = "headers_too_large"
-    DECODE = "decode"  # content coding lies or bombs
     SERVER_BUSY = "server_busy"  # 429, 503
     SERVER_ERROR = "server_error"  # other 5xx
     ROBOTS_UNREACHABLE = "robots_unreachable"
@@ -207,5 +204,3 @@ class Refusal(enum.StrEnum):
     DEPTH = "depth"
     ROBOTS = "robots"
     REDIRECTS = "redirects"
-    URL_TOO_LONG = "url_too_long"
-    INVALID = "invalid"

@@ -112,8 +112,3 @@ def to_entry(line: bytes) -> CommitEntry | None:
 def is_whole(line: bytes) -> bool:
     """Whether a line (without line feed) was written to its end, as far as its shape tells."""
     return line.endswith(b"}") and b" {" in line and b"\0" not in line
-
-
-def key_of(line: bytes) -> bytes:
-    """The SURT key of a line."""
-    return line[: line.index(b" ")]

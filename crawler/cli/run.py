@@ -133,12 +133,12 @@ async def supervise(
     watch: Callable[[], Awaitable[None]],
 ) -> str:
     """N children of this process, to their end; why they ended. Raises GaveUpError."""
-    from crawler.app import abandon
+    from crawler.app import abandon, free_nodes
     from crawler.cli.crawling import beside
     from crawler.supervisor import Supervisor
 
     command = [sys.executable, "-m", "crawler", "run", "--child"] + ["--until-finished"] * until_finished
-    places = await _places(crawl, arguments.instances)
+    places = await free_nodes(crawl, arguments.instances)
     keys = ALL_KEYS if hasattr(arguments, "scope") else KEYS
     environment = os.environ | {OPTIONS_VARIABLE: handed_to_children(arguments, keys)}
     supervisor = Supervisor(
@@ -159,22 +159,6 @@ async def supervise(
     if supervisor.was_stopped:
         return "signal"
     return await _why_ended(crawl)
-
-
-async def _places(crawl: "OpenCrawl", count: int) -> list[str]:
-    """Free slots of this host, as many as are needed."""
-    import socket
-
-    from crawler.app import is_lock_free
-
-    host, known, free = socket.gethostname(), await crawl.members.read(), []
-    for slot in range(10_000):
-        holder = await crawl.members.holder_of(f"{host}-{slot}")
-        if not holder or holder not in known or is_lock_free(known[holder]):
-            free.append(f"{host}-{slot}")
-        if len(free) == count:
-            break
-    return free
 
 
 async def _why_ended(crawl: "OpenCrawl") -> str:

@@ -94,11 +94,6 @@ class Inspect:
         found = [unpack_letter(blob) for flat in await self._engine.commands(commands) for blob in flat[1::2]]
         return sorted(found, key=lambda letter: (not letter.seed, letter.failed_at))[:limit]
 
-    async def clock_s(self) -> float:
-        """The engine's wall clock, seconds since the epoch."""
-        seconds, micros = await self._engine.command("TIME")
-        return int(seconds) + int(micros) / 1e6
-
 
 def _whereabouts(text: list[str], raw: list[bytes]) -> Whereabouts:
     place = int(text[5]) if text[5] else -1

@@ -11,7 +11,7 @@ from crawler.frontier.records import DeadLetter
 from crawler.instance.clock import ENGINE_PAUSE_S, wall_s
 from crawler.instance.outcome import Failed, Refused
 from crawler.instance.ownership import Ownership
-from crawler.model import AckOutcome, Claim
+from crawler.model import AckOutcome
 
 log = logging.getLogger(__name__)
 
@@ -23,16 +23,11 @@ class AckStage:
         self._frontier = frontier
         self._ownership = ownership
 
-    def is_ours(self, claim: Claim) -> bool:
-        """Does the lease under which this claim was handed out still hold?"""
-        held = self._ownership.held.get(claim.partition)
-        return held is not None and held.epoch == claim.epoch
-
     async def ack(self, acks: Sequence[Ack]) -> list[AckReply | None]:
         """Commit; None stands for an ack that was given up because its lease is gone."""
         answers: dict[int, AckReply | None] = {}
         while missing := [i for i in range(len(acks)) if i not in answers]:
-            asked = [i for i in missing if self.is_ours(acks[i].claim)]
+            asked = [i for i in missing if self._ownership.holds(acks[i].claim)]
             answers |= dict.fromkeys(set(missing).difference(asked))
             for i, reply in zip(asked, await self._answers([acks[i] for i in asked]), strict=True):
                 if isinstance(reply, AckReply):
@@ -55,7 +50,7 @@ class AckStage:
         """Send retries, dead letters and refusals; `answered` hears of each that the engine took or fenced."""
         left = list(ended)
         while left:
-            asked = [o for o in left if self.is_ours(o.claim)]
+            asked = [o for o in left if self._ownership.holds(o.claim)]
             try:
                 replies = await self._frontier.end([self._call(o) for o in asked])
             except EngineError as error:

@@ -120,7 +120,7 @@ class Committer:
         acks = []
         for outcome, where, items in zip(group, placed, own, strict=True):
             fence = self._s.ownership.fence_of(outcome.claim.partition)
-            if fence is None or not self._s.ack.is_ours(outcome.claim):
+            if fence is None or not self._s.ownership.holds(outcome.claim):
                 self._s.flow.fenced += 1
                 continue
             ack = Ack(

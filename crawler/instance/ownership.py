@@ -14,6 +14,7 @@ from crawler.frontier.frontier import Fence
 from crawler.frontier.leases import Acquired, Lease, Leases
 from crawler.frontier.members import Member, Members
 from crawler.instance.clock import monotonic_ms
+from crawler.model import Claim
 from crawler.rules.membership import Observer, Reading, State, Times
 from crawler.rules.ring import Ring, build
 from crawler.settings import MembershipSettings
@@ -87,7 +88,6 @@ class Ownership:
         self._pending_ring: tuple[dict[str, int], int] | None = None
         self._leaving = False
         self.alive: dict[str, Member] = {}
-        self.takeovers = 0
 
     @property
     def held(self) -> dict[int, Held]:
@@ -107,6 +107,11 @@ class Ownership:
     def _fence(self, partition: int, held: Held) -> Fence:
         now_ms = held.clock_ms + self._clock_ms() - held.anchor_ms
         return Fence(partition, self._me.session, held.epoch, now_ms)
+
+    def holds(self, claim: Claim) -> bool:
+        """Does the lease still stand under which this claim was handed out?"""
+        held = self._held.get(claim.partition)
+        return held is not None and held.epoch == claim.epoch
 
     def is_open(self, partition: int) -> bool:
         """May new work start in this partition?"""
@@ -191,10 +196,8 @@ class Ownership:
         asked = [(lease, self._tried.get(lease.partition, 0)) for lease in takeable]
         replies = await self._leases.acquire(self._me.session, self._me.node, asked)
         anchor_ms = self._clock_ms()  # when the reply arrived, not when the call was sent
-        for (lease, _), reply in zip(asked, replies, strict=True):
+        for reply in replies:
             if isinstance(reply, Acquired):
-                if lease.session not in ("", self._me.session):
-                    self.takeovers += 1
                 self._take(reply, anchor_ms)
             elif isinstance(reply, EngineError):
                 raise reply

@@ -46,12 +46,10 @@ class Flow:
     outstanding_of: Counter[int] = field(default_factory=Counter)
     committed: int = 0
     committed_before: int = 0  # by the whole crawl when last asked, without our own since then
-    fetched_bytes: int = 0
     errors: int = 0
     fenced: int = 0
     by_domain: Counter[str] = field(default_factory=Counter)
     is_stopping: bool = False
-    is_paused: bool = False
     is_engine_full: bool = False  # no more claims until there is room for the links of those in flight
     on_recover: Callable[[], None] = lambda: None
 
