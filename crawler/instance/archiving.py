@@ -14,6 +14,7 @@ from crawler.content.digest import payload_digest
 from crawler.errors import EngineError
 from crawler.frontier.frontier import Frontier
 from crawler.instance.clock import monotonic_ms
+from crawler.instance.crash_points import reached
 from crawler.instance.outcome import Committable
 from crawler.instance.ownership import Ownership
 from crawler.model import CommitEntry, WarcLocation
@@ -55,7 +56,9 @@ class ArchiveStage:
         if not self._writes_warc:
             return [(None, payload_digest(outcome.response.raw_body)) for outcome in group]
         placed: list[Placed] = [self._warc.add(outcome.response) for outcome in group]
+        reached("archive.written")
         await asyncio.to_thread(self._warc.sync)
+        reached("archive.synced")
         return placed
 
     def committed(self, partition: int, entry: CommitEntry) -> None:
@@ -103,9 +106,11 @@ class ArchiveStage:
         if not undrained:
             return
         await asyncio.to_thread(self._index.sync)
+        reached("index.synced")
         fenced = [(fence, entries) for p, entries in undrained.items() if (fence := self._ownership.fence_of(p))]
         try:
             await self._frontier.drain(fenced)
+            reached("drain.answered")
         except EngineError as error:
             log.warning("drain.engine_error", extra={"error": str(error)})
             for fence, entries in fenced:

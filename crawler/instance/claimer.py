@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from crawler.errors import EngineError
 from crawler.frontier.frontier import ClaimReply, ClaimRequest, Fence, Frontier
 from crawler.instance.clock import ENGINE_PAUSE_S, monotonic_ms
+from crawler.instance.crash_points import reached
 from crawler.instance.ownership import Ownership
 from crawler.instance.state import Flow
 from crawler.instance.workbench import Workbench
@@ -173,6 +174,7 @@ class Claimer:
         for batch in reply.batches:
             self._flow.claimed(partition, len(batch.claims))
             self._bench.put(batch)
+            reached("claim.taken", batch.claims[0].url)
         if reply.next_due_ms >= 0:
             wait_ms = reply.next_due_ms - self._ownership.now_of(partition)
             got = sum(len(b.claims) for b in reply.batches)

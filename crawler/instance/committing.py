@@ -14,6 +14,7 @@ from crawler.instance.acking import AckStage
 from crawler.instance.archiving import ArchiveStage, Placed
 from crawler.instance.claimer import Claimer
 from crawler.instance.clock import monotonic_ms, wall_s
+from crawler.instance.crash_points import reached
 from crawler.instance.outcome import Committable, Failed, Outcome, Refused
 from crawler.instance.ownership import Ownership
 from crawler.instance.routing import RouteStage
@@ -91,6 +92,7 @@ class Committer:
                 await self._commit(commits)
             if ended := [o for o in group if not isinstance(o, Committable)]:
                 await self._s.ack.end(ended, self._ended)
+                reached("end.answered", ended[0].claim.url)
             for outcome in group:
                 self._s.flow.ended(outcome.claim.partition)
             if group:
@@ -108,9 +110,11 @@ class Committer:
     async def _commit(self, group: list[Committable]) -> None:
         placed = await self._s.archive.store(group)
         own = await self._s.route.route(group)
+        reached("route.added", group[0].claim.url)
         await self._s.archive.have_room()
         acks = self._acks(group, placed, own)
         replies = await self._s.ack.ack([ack for _, ack in acks])
+        reached("ack.answered", group[0].claim.url)
         for (outcome, ack), reply in zip(acks, replies, strict=True):
             self._acked(outcome, ack, reply)
 

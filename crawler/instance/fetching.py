@@ -1,39 +1,34 @@
-"""Stage two: workers take claims from the workbench, obey robots.txt and the session's deadline, and fetch.
-
-A worker that needs a robots.txt first spends its queue's turn on that; the claim goes back to the head of its lane.
-"""
+"""Stage two: workers take claims from the workbench, obey robots.txt and the session's deadline, and fetch."""
 
 import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from crawler.content.page import redirect_target
 from crawler.errors import EngineError
 from crawler.frontier.frontier import Frontier, Settlement
 from crawler.instance.clock import monotonic_ms, wall_s
+from crawler.instance.crash_points import reached
 from crawler.instance.heartbeat import Heartbeat
-from crawler.instance.outcome import Committable, Failed, Outcome, Refused
+from crawler.instance.outcome import Committable, Failed, NotEntitledError, Outcome, Refused
 from crawler.instance.ownership import Ownership
 from crawler.instance.parsing import PageParser, ParseKilledError
+from crawler.instance.permitting import Permits
 from crawler.instance.robots import REDIRECTS, RobotsCache, RobotsEntry
 from crawler.instance.state import Flow
 from crawler.instance.workbench import Lane, Workbench
 from crawler.model import Claim, FailureKind, FetchResult, Page, Refusal, Response
-from crawler.rules.politeness import delay_ms, wait_ms
+from crawler.rules.politeness import wait_ms
 from crawler.rules.retry import decide, failure_of_status
-from crawler.rules.urls import origin_of
 from crawler.settings import Settings
 from crawler.web.fetcher import Fetcher
 
 log = logging.getLogger(__name__)
 
 PAUSE_S = 0.2  # while the engine does not answer or the heartbeat is late
-
-
-class NotEntitledError(Exception):
-    """The deadline passed while the connection was made: nothing was sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +52,10 @@ class FetchStage:
         self._d = doors
         self._settings = settings
         self._deliver = deliver
-        self._min_delay_ms = int(settings.politeness.delay_s * 1000)
-        self._delay_max_ms = int(settings.politeness.delay_max_s * 1000)
+        self._permits = Permits(
+            doors.frontier, doors.ownership, doors.bench, doors.robots, settings.politeness,
+            before_send=self._before_send,
+        )  # fmt: skip
         self._open_of: Counter[str] = Counter()  # requests open by server address
         self._cookies: dict[str, dict[str, str]] = {}
         self._requests: dict[asyncio.Task[FetchResult], Claim] = {}
@@ -126,10 +123,12 @@ class FetchStage:
 
     async def _request(self, lane: Lane, claim: Claim) -> None:
         d = self._d
-        entry = await self._robots_of(lane, claim) if self._settings.robots.obey else None
+        entry = None
         if self._settings.robots.obey:
+            entry = await self._permits.known(claim)
             if entry is None:
-                return  # this turn went into robots.txt
+                await self._ask_robots(lane, claim)
+                return
             if entry.rules is None:
                 d.bench.finished(lane, wait_ms=0, started=False)
                 self._robots_unreachable(claim, entry)
@@ -138,74 +137,32 @@ class FetchStage:
                 d.bench.finished(lane, wait_ms=0, started=False)
                 self._deliver(Refused(claim=claim, reason=Refusal.ROBOTS))
                 return
-        await self._learn_delay(lane, claim, entry)
+        await self._permits.learn_delay(lane, claim, entry)
         await self._page(lane, claim)
 
-    async def _robots_of(self, lane: Lane, claim: Claim) -> RobotsEntry | None:
-        """The entry that holds for a claim's origin; None when this turn was spent on fetching it."""
-        origin = origin_of(claim.url)
-        entry = self._d.robots.known(origin) or await self._d.robots.shared(claim, origin)
-        if entry is not None:
-            return entry
-        try:
-            entry, blob, fetch_ms = await self._d.robots.fetch(claim, origin, self._before_send)
-        except NotEntitledError:
-            self._d.bench.finished(lane, wait_ms=0, started=False)
-            self._d.bench.put_back(claim)
-            return None
-        delay = self._delay_of(entry)
-        lane.delay_ms = max(delay, 0)
-        wait = wait_ms(delay_ms=delay, factor=self._settings.politeness.factor, fetch_ms=fetch_ms)
-        self._d.bench.finished(lane, wait_ms=wait)
-        await self._share(lane, claim, wait, delay, origin if blob else "", blob)
-        if entry.rules is None:
+    async def _ask_robots(self, lane: Lane, claim: Claim) -> None:
+        entry = await self._permits.ask(lane, claim)
+        if entry is not None and entry.rules is None:
             self._robots_unreachable(claim, entry)  # in the turn that learned it: the entry may not outlive the wait
         else:
             self._d.bench.put_back(claim)
-        return None
-
-    async def _share(self, lane: Lane, claim: Claim, wait: int, delay: int, origin: str, blob: bytes) -> None:
-        """Book the request on its queue's clock, and let the others have what it brought."""
-        fence = self._d.ownership.fence_of(claim.partition)
-        if fence is None or not self._d.ownership.holds(claim):
-            return
-        try:
-            settled = Settlement(next_fetch_ms=fence.now_ms + wait, delay_ms=delay)
-            await self._d.frontier.pace(fence, claim.queue, settled, origin=origin, robots=blob)
-        except EngineError as error:
-            lane.delay_ms = -1  # not stored: the next turn does it, before any page is asked for
-            log.warning("robots.not_shared", extra={"origin": origin, "error": str(error)})
-
-    def _delay_of(self, entry: RobotsEntry | None) -> int:
-        return delay_ms(
-            min_delay_ms=self._min_delay_ms,
-            crawl_delay_s=entry.crawl_delay_s if entry else None,
-            delay_max_ms=self._delay_max_ms,
-        )
-
-    async def _learn_delay(self, lane: Lane, claim: Claim, entry: RobotsEntry | None) -> None:
-        """The queue's delay is stored before its first page request, so that a new owner can keep it."""
-        delay = self._delay_of(entry)
-        if lane.delay_ms == delay:
-            return
-        fence = self._d.ownership.fence_of(claim.partition)
-        if fence is not None:
-            await self._d.frontier.pace(fence, claim.queue, Settlement(next_fetch_ms=0, delay_ms=delay))
-        lane.delay_ms = delay
 
     def _robots_unreachable(self, claim: Claim, entry: RobotsEntry) -> None:
         kind = entry.failure or FailureKind.ROBOTS_UNREACHABLE
         detail = f"robots.txt: {entry.detail}"
         self._fail(claim, kind, detail, Settlement(next_fetch_ms=0), retry_after_ms=entry.retry_after_ms)
 
-    def _before_send(self) -> None:
+    def _before_send(self, url: str) -> None:
         if not self._d.heartbeat.may_start():
             raise NotEntitledError
+        reached("fetch.checked", url)
 
     async def _page(self, lane: Lane, claim: Claim) -> None:
         d, claimed_at = self._d, wall_s()
         cookies = self._cookies.pop(claim.fingerprint, None)
-        task = asyncio.ensure_future(d.fetcher.fetch(claim.url, cookies=cookies, before_send=self._before_send))
+        task = asyncio.ensure_future(
+            d.fetcher.fetch(claim.url, cookies=cookies, before_send=partial(self._before_send, claim.url))
+        )
         self._requests[task] = claim
         try:
             result = await task
@@ -221,6 +178,7 @@ class FetchStage:
             return
         finally:
             self._requests.pop(task, None)
+        reached("fetch.answered", claim.url)
         wait = self._wait_after(lane, result)
         finished_at = wall_s()
         d.bench.finished(lane, wait_ms=wait)
@@ -260,6 +218,7 @@ class FetchStage:
         except ParseKilledError as error:
             self._fail(claim, FailureKind.PARSE, str(error), settled)
             return
+        reached("page.parsed", claim.url)
         self._deliver(
             Committable(
                 claim=claim,

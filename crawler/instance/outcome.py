@@ -7,6 +7,10 @@ from crawler.frontier.frontier import Settlement
 from crawler.model import Claim, FailureKind, Page, Response
 
 
+class NotEntitledError(Exception):
+    """The deadline passed while the connection was made: nothing was sent."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Committable:
     """A response to archive, route and ack. `redirect_to` is canonical; `started_at` ... are wall clock, s."""

@@ -14,6 +14,7 @@ from crawler.frontier.frontier import Fence
 from crawler.frontier.leases import Acquired, Lease, Leases
 from crawler.frontier.members import Member, Members
 from crawler.instance.clock import monotonic_ms
+from crawler.instance.crash_points import reached
 from crawler.model import Claim
 from crawler.rules.membership import Observer, Reading, State, Times
 from crawler.rules.ring import Ring, build
@@ -196,6 +197,7 @@ class Ownership:
         asked = [(lease, self._tried.get(lease.partition, 0)) for lease in takeable]
         replies = await self._leases.acquire(self._me.session, self._me.node, asked)
         anchor_ms = self._clock_ms()  # when the reply arrived, not when the call was sent
+        reached("lease.acquired")
         for reply in replies:
             if isinstance(reply, Acquired):
                 self._take(reply, anchor_ms)
@@ -233,7 +235,10 @@ class Ownership:
             if held is not None:
                 fences.append(self._fence(partition, held))
         self._user.lost(partitions)
-        await self._leases.release(fences)
+        if fences:
+            reached("handover.dropped")
+            await self._leases.release(fences)
+            reached("release.answered")
 
     async def leave(self) -> None:
         """Release everything that is idle by now; called when the pipeline has ended."""

@@ -3,7 +3,6 @@
 An origin whose robots.txt can't be read is not crawled: its URLs are retried until the retry rules give them up.
 """
 
-import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ import msgspec
 
 from crawler.content.page import redirect_target
 from crawler.frontier.frontier import Frontier
-from crawler.instance.clock import monotonic_ms
+from crawler.instance.clock import monotonic_ms, wall_s
 from crawler.model import Claim, FailureKind, FetchResult
 from crawler.rules.robots import RobotsRules, robots_policy
 from crawler.settings import Settings
@@ -67,7 +66,7 @@ class RobotsCache:
         entry = self._entries.get(origin)
         if entry is None:
             return None
-        if monotonic_ms() >= entry.expires_ms or time.time() >= entry.expires_at:
+        if monotonic_ms() >= entry.expires_ms or wall_s() >= entry.expires_at:
             del self._entries[origin]
             return None
         return entry
@@ -78,7 +77,7 @@ class RobotsCache:
         if blob is None:
             return None
         stored = msgspec.msgpack.decode(blob, type=SharedRobots)
-        age_s = max(0.0, time.time() - stored.fetched_at)
+        age_s = max(0.0, wall_s() - stored.fetched_at)
         if age_s >= self._settings.robots.ttl_s:
             return None
         body = stored.group if stored.policy == "parse" else b""
@@ -122,7 +121,7 @@ class RobotsCache:
 
     def _share(self, origin: str, policy: str, body: bytes) -> tuple[RobotsEntry, bytes]:
         rules = RobotsRules.parse(body, self._settings.robots.agent) if body else self._allow_all
-        blob = msgspec.msgpack.encode(SharedRobots(time.time(), policy, rules.our_group() if body else b""))
+        blob = msgspec.msgpack.encode(SharedRobots(wall_s(), policy, rules.our_group() if body else b""))
         return self._keep(origin, self._entry(rules, ttl_s=self._settings.robots.ttl_s)), blob
 
     def _unreachable(self, origin: str, kind: FailureKind, detail: str, retry_after_ms: int = 0) -> RobotsEntry:
@@ -133,12 +132,12 @@ class RobotsCache:
             detail=detail,
             retry_after_ms=retry_after_ms,
             expires_ms=monotonic_ms() + int(ttl_s * 1000),
-            expires_at=time.time() + ttl_s,
+            expires_at=wall_s() + ttl_s,
         )
         return self._keep(origin, entry)
 
     def _entry(self, rules: RobotsRules, *, ttl_s: float) -> RobotsEntry:
-        return RobotsEntry(rules=rules, expires_ms=monotonic_ms() + int(ttl_s * 1000), expires_at=time.time() + ttl_s)
+        return RobotsEntry(rules=rules, expires_ms=monotonic_ms() + int(ttl_s * 1000), expires_at=wall_s() + ttl_s)
 
     def _keep(self, origin: str, entry: RobotsEntry) -> RobotsEntry:
         self._entries[origin] = entry

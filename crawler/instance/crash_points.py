@@ -1,0 +1,66 @@
+"""Named points of the pipeline at which a test may end, stop or delay the process. Nothing in normal life.
+
+SHARDCRAWL_CRASH_POINT=POINT[@TEXT]=ACTION, read once at the start. The action is done when POINT is reached for the
+first time with TEXT in its detail (a URL, where there is one): `kill` (SIGKILL), `stop` (SIGSTOP), `exit:CODE`,
+`sleep:SECONDS` (the whole process, as a pause would). With `*` behind the action it is done each time.
+"""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+
+VARIABLE = "SHARDCRAWL_CRASH_POINT"
+
+POINTS = (
+    "lease.acquired",  # the engine has it, this session does not know yet
+    "claim.taken",  # claims are in hand, nothing was started
+    "robots.answered",  # robots.txt was read, not shared
+    "fetch.checked",  # the deadline was checked, the request is not written
+    "fetch.answered",  # the response is here, not parsed
+    "page.parsed",
+    "archive.written",  # the record is in memory, not synced
+    "archive.synced",
+    "route.added",  # the children stand in other partitions, the parent is not acked
+    "ack.answered",  # committed, not indexed
+    "end.answered",  # a retry, dead letter or refusal is written
+    "index.synced",  # indexed, the engine's log is not drained
+    "drain.answered",
+    "handover.dropped",  # given up in memory, not yet released
+    "release.answered",
+)
+
+
+def _action_of(text: str) -> Callable[[], None]:
+    name, _, value = text.partition(":")
+    actions: dict[str, Callable[[], None]] = {
+        "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
+        "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
+        "exit": lambda: os._exit(int(value)),
+        "sleep": lambda: time.sleep(float(value)),
+    }
+    return actions[name]
+
+
+def _armed(setting: str) -> Callable[[str, str], None]:
+    place, _, action = setting.partition("=")
+    point, _, text = place.partition("@")
+    if point not in POINTS:
+        raise ValueError(f"{VARIABLE}: no point {point!r}; there are {', '.join(POINTS)}")
+    again = action.endswith("*")
+    act, left = _action_of(action.rstrip("*")), 1
+
+    def reached(name: str, detail: str = "") -> None:
+        nonlocal left
+        if name == point and text in detail and left:
+            left = 1 if again else 0
+            act()
+
+    return reached
+
+
+def _nothing(name: str, detail: str = "") -> None:
+    """No crash point is set."""
+
+
+reached: Callable[..., None] = _armed(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else _nothing
