@@ -17,6 +17,7 @@ class Keys:
         self.crawl = f"{{{crawl}}}:crawl"
         self.members = f"{{{crawl}}}:members"
         self.nodes = f"{{{crawl}}}:nodes"
+        self.pins = f"{{{crawl}}}:pins"
         self.scope = f"{{{crawl}}}:scope"
         self.hints = f"{{{crawl}}}:hints:"  # channel prefix; the owner's session follows
         self._prefix = f"{{{crawl}:"

@@ -77,3 +77,22 @@ def test_every_partition_has_an_owner_with_more_nodes_than_partitions() -> None:
 def test_a_share_is_what_the_owners_say() -> None:
     ring = build({"a": 1, "b": 1}, partitions=64)
     assert sorted(ring.share_of("a") + ring.share_of("b")) == list(range(64))
+
+
+def test_pinned_partitions_go_to_their_node_and_the_rest_stays_fair() -> None:
+    weights = dict.fromkeys(names(5), 1)
+    pins = {7: "host-0/0", 11: "host-0/0", 500: "host-3/0", 3: "gone"}
+    plain, pinned = build(weights, partitions=1024), build(weights, partitions=1024, pins=pins)
+    assert [pinned.owners[p] for p in (7, 11, 500)] == ["host-0/0", "host-0/0", "host-3/0"]
+    assert pinned.owners[3] == plain.owners[3], "a pin to a node that is not there changes nothing"
+    assert sum(a != b for a, b in zip(plain.owners, pinned.owners, strict=True)) <= 2 * len(pins)
+    loads = Counter(pinned.owners)
+    assert all(loads[node] <= pinned.caps[node] for node in weights)
+
+
+def test_more_pins_than_a_node_may_have_are_all_heard() -> None:
+    pins = dict.fromkeys(range(600), "host-0/0")
+    owners = build(dict.fromkeys(names(4), 1), partitions=1024, pins=pins).owners
+    assert all(owner == "host-0/0" for owner in owners[:600])
+    assert "host-0/0" not in owners[600:], "a node that is full of pins gets nothing else"
+    assert len(set(owners[600:])) == 3
