@@ -142,7 +142,7 @@ class Proxy:
             lane.rate = bytes_per_s
 
     def drop_reply(self, n: int = 1, of: bytes = b"") -> None:
-        """Lose the n-th reply from now (to requests that contain `of`) after the engine sent it; that link is closed."""
+        """Lose the n-th reply from now (to requests that contain `of`) after the engine sent it; its link is closed."""
         self._drop_after, self._drop_of = n, of
 
     def drop_replies(self, probability: float, seed: int = 0) -> None:
