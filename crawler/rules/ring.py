@@ -44,8 +44,8 @@ def build(
 ) -> Ring:
     """The ring over nodes with integer weights (>= 1).
 
-    A partition in `pins` goes to its node, full or not, while that node is on the ring, else where the ring puts it. Pins
-    count against their node's cap before anything else does.
+    A partition in `pins` goes to its node, full or not, while that node is on the ring, else where the ring puts it.
+    Pins count against their node's cap before anything else does.
     """
     if not weights:
         return Ring(())
