@@ -13,19 +13,19 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 
 from crawler.archive.binding import bind, check_name
 from crawler.archive.folder import CrawlFolder, open_existing, open_or_create
 from crawler.archive.index import IndexWriter
 from crawler.archive.recover import recover_open_files
-from crawler.archive.sessions import Life, SessionLock, is_abandoned, life_at, life_of, sessions
+from crawler.archive.sessions import Life, SessionLock, is_abandoned, life_of, sessions
 from crawler.archive.warc import WarcWriter
 from crawler.content.allocator import keep_freed_memory
 from crawler.errors import CrawlerError, UsageError
 from crawler.frontier.client import Engine, EngineInfo
 from crawler.frontier.crawls import CrawlRecord, Crawls
 from crawler.frontier.embedded import EmbeddedEngine
+from crawler.frontier.fleets import Fleets
 from crawler.frontier.frontier import Frontier
 from crawler.frontier.inspect import Inspect
 from crawler.frontier.keys import Keys
@@ -37,13 +37,13 @@ from crawler.instance.parts import Parts
 from crawler.instance.routing import Router
 from crawler.instance.seeding import Seeder
 from crawler.instance.state import RecentUrls
+from crawler.nodes import Slots, host_id, is_lock_free
 from crawler.rules.scope import ScopeRules
 from crawler.settings import Settings
 from crawler.web.fetcher import Fetcher
 from crawler.web.resolver import CachingResolver
 
 PACKAGE = "shardcrawl"
-SLOTS_MAX = 10_000  # instances of a host
 GC_ALLOCATIONS = 50_000  # containers allocated between two looks; the default of 700 costs 5 % of a crawl
 
 
@@ -89,6 +89,14 @@ class OpenCrawl:
     @property
     def inspect(self) -> Inspect:
         return Inspect(self.engine, self.keys, self.record.partitions)
+
+    @property
+    def fleets(self) -> Fleets:
+        return Fleets(self.engine, self.keys)
+
+    @property
+    def slots(self) -> Slots:
+        return Slots(self.members)
 
     def router(self) -> Router:
         """Routing by the crawl's rules, with a recent-URL cache of its own."""
@@ -199,18 +207,6 @@ async def _open(
     )
 
 
-def host_id() -> str:
-    """Machine and boot: where a lock file of the same id can be tried."""
-    with contextlib.suppress(OSError):
-        return f"{socket.gethostname()}/{Path('/proc/sys/kernel/random/boot_id').read_text().strip()}"
-    return socket.gethostname()
-
-
-def is_lock_free(member: Member) -> bool:
-    """Proof of death: the member's lock file is on this machine, and nobody holds it."""
-    return bool(member.lock) and member.host == host_id() and life_at(Path(member.lock)) is Life.DEAD
-
-
 async def choose_node(crawl: OpenCrawl, *, may_move: bool) -> str:
     """The node name of this instance: the one set, or the host's name with the first slot that is free.
 
@@ -220,20 +216,7 @@ async def choose_node(crawl: OpenCrawl, *, may_move: bool) -> str:
         return crawl.settings.membership.node
     if not may_move:
         return f"{socket.gethostname()}-0"
-    return (await free_nodes(crawl, 1))[0]
-
-
-async def free_nodes(crawl: OpenCrawl, count: int) -> list[str]:
-    """Names of this host's first free slots. Raises UsageError when there are not as many."""
-    host, known, free = socket.gethostname(), await crawl.members.read(), []
-    for slot in range(SLOTS_MAX):
-        node = f"{host}-{slot}"
-        holder = await crawl.members.holder_of(node)
-        if not holder or holder not in known or is_lock_free(known[holder]):
-            free.append(node)
-            if len(free) == count:
-                return free
-    raise UsageError("no free slot on this host: set membership.node")
+    return (await crawl.slots.free(1))[0]
 
 
 def member_of(crawl: OpenCrawl, node: str, *, state: str = "alive") -> Member:

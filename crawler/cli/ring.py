@@ -80,7 +80,7 @@ async def observed(crawl: "OpenCrawl") -> tuple[dict[str, "Member"], dict[str, s
     """Members, and the state of each by two looks at its heartbeat."""
     import asyncio
 
-    from crawler.app import is_lock_free
+    from crawler.nodes import is_lock_free
 
     first = await crawl.members.read()
     if first:

@@ -133,12 +133,12 @@ async def supervise(
     watch: Callable[[], Awaitable[None]],
 ) -> str:
     """N children of this process, to their end; why they ended. Raises GaveUpError."""
-    from crawler.app import abandon, free_nodes
+    from crawler.app import abandon
     from crawler.cli.crawling import beside
     from crawler.supervisor import Supervisor
 
     command = [sys.executable, "-m", "crawler", "run", "--child"] + ["--until-finished"] * until_finished
-    places = await free_nodes(crawl, arguments.instances)
+    places = await crawl.slots.free(arguments.instances)
     keys = ALL_KEYS if hasattr(arguments, "scope") else KEYS
     environment = os.environ | {OPTIONS_VARIABLE: handed_to_children(arguments, keys)}
     supervisor = Supervisor(

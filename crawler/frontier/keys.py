@@ -18,6 +18,8 @@ class Keys:
         self.members = f"{{{crawl}}}:members"
         self.nodes = f"{{{crawl}}}:nodes"
         self.pins = f"{{{crawl}}}:pins"
+        self.fleets = f"{{{crawl}}}:fleets"
+        self.wanted = f"{{{crawl}}}:wanted"
         self.scope = f"{{{crawl}}}:scope"
         self.hints = f"{{{crawl}}}:hints:"  # channel prefix; the owner's session follows
         self._prefix = f"{{{crawl}:"
