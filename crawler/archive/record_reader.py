@@ -21,6 +21,8 @@ class StoredResponse:
     status_line: str
     headers: tuple[tuple[str, str], ...]
     payload: bytes
+    digest: str = ""  # of the payload, as the record names it
+    truncated: str = ""  # in the words of WARC-Truncated
 
     def header(self, name: str) -> str:
         """First value of a header by its lower-case name; '' when absent."""
@@ -42,19 +44,31 @@ def read_record(folder: CrawlFolder, location: WarcLocation) -> StoredResponse:
         record: bytes = isal_zlib.decompress(member, _GZIP)
     except (isal_zlib.error, EOFError):  # type: ignore[misc]  # its stub declares an instance
         raise ArchiveError(f"no whole record in {where}") from None
+    stored = stored_response(record, where)
+    if stored is None:
+        raise ArchiveError(f"no response record in {where}")
+    return stored
+
+
+def stored_response(record: bytes, where: str) -> StoredResponse | None:
+    """An inflated record; None when it is of another type. Raises ArchiveError naming `where` when it is torn."""
     head, _, block = record.partition(b"\r\n\r\n")
     fields = dict(_headers(head))
-    if not head.startswith(b"WARC/1.1\r\n") or fields.get("WARC-Type") != "response":
-        raise ArchiveError(f"no response record in {where}")
+    if not head.startswith(b"WARC/1.1\r\n") or not fields.get("Content-Length", "").isdigit():
+        raise ArchiveError(f"no record in {where}")
+    if fields.get("WARC-Type") != "response":
+        return None
     length = int(fields["Content-Length"])
     if len(block) != length + 4:
         raise ArchiveError(f"the record in {where} has not the length that it names")
     http, _, payload = block[:length].partition(b"\r\n\r\n")
     return StoredResponse(
-        uri=fields["WARC-Target-URI"],
+        uri=fields.get("WARC-Target-URI", ""),
         status_line=http.partition(b"\r\n")[0].decode("latin-1"),
         headers=tuple(_headers(http)),
         payload=payload,
+        digest=fields.get("WARC-Payload-Digest", ""),
+        truncated=fields.get("WARC-Truncated", ""),
     )
 
 

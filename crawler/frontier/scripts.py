@@ -7,7 +7,7 @@ from importlib.resources import files
 
 NAMES = (
     "ack", "add", "beat", "claim", "dead", "drain", "give_back", "join", "lease", "leave",
-    "pace", "refuse", "release", "reserve", "retry", "where",
+    "pace", "refuse", "release", "reserve", "retry", "states", "where",
 )  # fmt: skip
 
 _INCLUDE = "--@include "

@@ -9,6 +9,7 @@ from crawler.frontier.frontier import Settlement
 from crawler.frontier.members import Member, Members
 from crawler.frontier.records import DeadLetter
 from crawler.frontier.scripts import NAMES
+from crawler.frontier.states import States
 from tests.frontier.door import Door, found
 from tests.frontier.raw import dump
 
@@ -63,6 +64,7 @@ async def run_all_scripts(door: Door) -> set[str]:
     await door.frontier.give_back(door.fence, [(c, 0) for c in await door.claim()])
     await door.frontier.pace(door.fence, "h1.test", s, origin="o", robots=b"r")
     await door.engine.run("where", (door.keys.meta(0),), 0, "1", 1, "q", "d")
+    await States(door.engine, door.keys, 1).of(0, {0: [one.fingerprint]})
     await door.frontier.drain([(door.fence, await door.frontier.undrained(0))])
     await door.leases.release([door.fence])
     await members.join(Member(session="cyd", node="m", counter=1))

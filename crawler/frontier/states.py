@@ -1,0 +1,133 @@
+"""What the engine knows of very many URLs, and whether its own counts agree. Reads only; for audits.
+
+Must not know how anything came to be so: it repeats what stands there.
+"""
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from crawler.errors import EngineError
+from crawler.frontier.client import Call, Engine
+from crawler.frontier.keys import Keys
+from crawler.frontier.records import unpack_log
+from crawler.model import CommitEntry, Refusal
+
+STATES_MAX = 256  # URLs per call: well below a millisecond of the engine
+# Reasons under which links are counted that never became URLs of the crawl; all others end a URL.
+_NEVER_ADDED = frozenset({Refusal.SCOPE, Refusal.DEPTH, Refusal.REDIRECTS})
+
+
+class UrlState(enum.IntEnum):
+    """Shared with lua/states.lua. COMMITTED: not yet in an index; ENDED: indexed, refused, or lost."""
+
+    UNSEEN = 0
+    PENDING = 1
+    COMMITTED = 2
+    DEAD = 3
+    ENDED = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tally:
+    """One partition: counters as the scripts keep them, beside what can be counted again.
+
+    `is_steady` is False when the counters moved while the rest was read.
+    """
+
+    partition: int
+    added: int
+    done: int
+    seen_counter: int
+    seen: int  # members of the seen-set
+    pending: int  # records of pending URLs
+    committed: int  # by the counters of status classes
+    dead_counter: int
+    dead: int  # letters
+    refused: int  # URLs ended as refused; links that were never added are not among them
+    log_entries: int
+    is_steady: bool
+
+
+class States:
+    """Questions about one crawl."""
+
+    def __init__(self, engine: Engine, keys: Keys, partitions: int) -> None:
+        self._engine = engine
+        self._keys = keys
+        self._partitions = partitions
+
+    async def of(self, run: int, wanted: Mapping[int, Sequence[str]], *, visit: int = 1) -> dict[str, UrlState]:
+        """State of each fingerprint, given by partition; in pipelines of calls with `STATES_MAX` each."""
+        calls, asked = [], []
+        for partition, fingerprints in wanted.items():
+            for start in range(0, len(fingerprints), STATES_MAX):
+                some = fingerprints[start : start + STATES_MAX]
+                asked.append(some)
+                calls.append(Call("states", (self._keys.meta(partition),), (run, visit, *some)))
+        found: dict[str, UrlState] = {}
+        for some, digits in zip(asked, await self._engine.run_many(calls), strict=True):
+            if isinstance(digits, EngineError):
+                raise digits
+            found.update(zip(some, (UrlState(digit - 48) for digit in digits), strict=True))
+        return found
+
+    async def counters(self) -> list[tuple[int, int, int]]:
+        """(partition, added, done) of the partitions in use: tells whether the crawl moves."""
+        metas = await self._engine.commands(
+            [("HMGET", self._keys.meta(p), "added", "done") for p in range(self._partitions)]
+        )
+        return [(p, int(meta[0] or 0), int(meta[1] or 0)) for p, meta in enumerate(metas) if meta[0]]
+
+    async def tally(self, run: int, partition: int) -> Tally:
+        """Count one partition again. Its seen-set is asked bucket by bucket, so this costs by its size."""
+        meta, key = self._keys.meta(partition), partial(self._keys.of, partition)
+        before = _fields(await self._engine.command("HGETALL", meta))
+        buckets = before.get(f"buckets{run}", 1)
+        sizes = await self._engine.commands([("SCARD", key(f"s{run}:{n}")) for n in range(buckets)])
+        pending, dead, log_entries, after = await self._engine.commands(
+            [("HLEN", key("u")), ("HLEN", key("dead")), ("HLEN", key("l")), ("HGETALL", meta)]
+        )
+        counters = _fields(after)
+        moved = ("added", "done", "dead", f"seen{run}", f"buckets{run}")
+        ended = {name for name in counters if name.startswith("refused:")} - {f"refused:{r}" for r in _NEVER_ADDED}
+        return Tally(
+            partition=partition,
+            added=counters.get("added", 0),
+            done=counters.get("done", 0),
+            seen_counter=counters.get(f"seen{run}", 0),
+            seen=sum(sizes),
+            pending=pending,
+            committed=sum(counters.get(f"s{status}", 0) for status in range(1, 6)),
+            dead_counter=counters.get("dead", 0),
+            dead=dead,
+            refused=sum(counters[name] for name in ended),
+            log_entries=log_entries,
+            is_steady=all(before.get(name) == counters.get(name) for name in moved),
+        )
+
+    async def undrained(self, partition: int) -> list[CommitEntry]:
+        """Commits of a partition that stand in the engine's log, whether in an index too or not."""
+        return [unpack_log(v)[1] for v in await self._engine.command("HVALS", self._keys.of(partition, "l"))]
+
+    async def robots(self, partition: int) -> dict[str, bytes]:
+        """What was shared of each origin's robots.txt, by origin."""
+        return {
+            k.decode(): v for k, v in _pairs(await self._engine.command("HGETALL", self._keys.of(partition, "robots")))
+        }
+
+    async def delays(self, wanted: Sequence[tuple[int, str]]) -> list[int | None]:
+        """The stored delay in ms of each (partition, queue); None where none was stored."""
+        raw = await self._engine.commands([("HGET", self._keys.of(p, f"w:{queue}"), "delay") for p, queue in wanted])
+        return [None if value is None else int(value) for value in raw]
+
+
+def _pairs(flat: Any) -> list[tuple[bytes, bytes]]:
+    return list(flat.items()) if isinstance(flat, Mapping) else list(zip(flat[::2], flat[1::2], strict=True))
+
+
+def _fields(flat: Any) -> dict[str, int]:
+    """The whole numbers of a hash."""
+    return {k.decode(): int(v) for k, v in _pairs(flat) if v.lstrip(b"-").isdigit()}
