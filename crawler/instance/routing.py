@@ -115,16 +115,14 @@ class RouteStage:
         await self._open_scope(group)
         own: list[list[Candidate]] = []
         away: defaultdict[int, list[Candidate]] = defaultdict(list)
-        taken: set[str] = set()
+        taken: set[tuple[str, int]] = set()
         for outcome in group:
             mine: list[Candidate] = []
             for candidate in self._candidates(outcome):
-                if candidate.url in taken:
-                    continue
-                taken.add(candidate.url)
                 if candidate.partition == outcome.claim.partition and len(mine) < ACK_ITEMS_MAX:
-                    mine.append(candidate)
-                else:
+                    mine.append(candidate)  # although others of the group have it: their acks may be refused
+                elif (candidate.url, candidate.depth) not in taken:
+                    taken.add((candidate.url, candidate.depth))
                     away[candidate.partition].append(candidate)
             own.append(mine)
         await self._add(dict(away))
