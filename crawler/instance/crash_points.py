@@ -1,8 +1,9 @@
 """Named points of the pipeline at which a test may end, stop or delay the process. Nothing in normal life.
 
-SHARDCRAWL_CRASH_POINT=POINT[@TEXT]=ACTION, read once at the start. The action is done when POINT is reached for the
-first time with TEXT in its detail (a URL, where there is one): `kill` (SIGKILL), `stop` (SIGSTOP), `exit:CODE`,
-`sleep:SECONDS` (the whole process, as a pause would). With `*` behind the action it is done each time.
+SHARDCRAWL_CRASH_POINT=POINT[@TEXT][#N]=ACTION, read once at the start. The action is done when POINT is reached for the
+Nth time (the first) with TEXT in its detail (a URL, where there is one): `kill` (SIGKILL), `stop` (SIGSTOP),
+`exit:CODE`, `sleep:SECONDS` (the whole process, as a pause would). With `*` behind the action it is done each time
+from then on.
 """
 
 import os
@@ -44,17 +45,19 @@ def _action_of(text: str) -> Callable[[], None]:
 
 def _armed(setting: str) -> Callable[[str, str], None]:
     place, _, action = setting.partition("=")
+    place, _, nth = place.partition("#")
     point, _, text = place.partition("@")
     if point not in POINTS:
         raise ValueError(f"{VARIABLE}: no point {point!r}; there are {', '.join(POINTS)}")
     again = action.endswith("*")
-    act, left = _action_of(action.rstrip("*")), 1
+    act, count, wanted = _action_of(action.rstrip("*")), 0, int(nth or 1)
 
     def reached(name: str, detail: str = "") -> None:
-        nonlocal left
-        if name == point and text in detail and left:
-            left = 1 if again else 0
-            act()
+        nonlocal count
+        if name == point and text in detail:
+            count += 1
+            if count == wanted or (again and count > wanted):
+                act()
 
     return reached
 
