@@ -1,0 +1,227 @@
+"""What the tests of faults of instances, disks, names and web servers share: a little web, instances, and judges.
+
+The judges believe what the crawler did not write itself (the web server's log, the engine's leases, the records in
+the archive) before what it says of itself.
+"""
+
+import contextlib
+import json
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+
+import redis
+from warcio.archiveiterator import ArchiveIterator
+
+from crawler.archive.folder import open_existing
+from crawler.archive.record_reader import read_record
+from crawler.model import CommitEntry
+from tests.crawl.harness import entries_of
+from tests.crawl.lab import QUICK, closest_pairs
+from tests.support.processes import Nursery, Program
+from tests.support.serving import Request, Site, _listening, _serving
+from tests.support.web import ATTEMPTS, Resource
+
+TAKEOVER_S = 10.0  # I8
+PARTITIONS = 16
+SETTINGS = QUICK | {"CRAWLER_CRAWL_PARTITIONS": str(PARTITIONS), "CRAWLER_SCOPE_MODE": "any"}
+
+
+class LittleWeb(Site):
+    """dN.test, each with a home page, `pages` others, a redirect, a page that always fails and a forbidden one.
+
+    Every home leads to the home of the next domain, every page to a page of another one: whatever is lost shows.
+    """
+
+    def __init__(self, site: Site, domains: int, pages: int) -> None:
+        super().__init__(site.port, site._log, site.process)
+        self.domains, self.pages = domains, pages
+
+    @property
+    def seed(self) -> str:
+        return self.url("d0.test")
+
+    def expected(self) -> dict[str, int]:
+        """What a correct crawl commits: URL -> status."""
+        found = {}
+        for n in range(self.domains):
+            host = f"d{n}.test"
+            found |= {self.url(host, f"/p{k}"): 200 for k in range(self.pages)}
+            found |= {self.url(host): 200, self.url(host, "/moved"): 301}
+        return found
+
+    def requests_of(self, agent: str) -> list[Request]:
+        """Those whose User-Agent is this one's, by start time."""
+        return [request for request in self.requests() if request.agent == agent]
+
+
+@contextlib.contextmanager
+def little_web(domains: int = 5, pages: int = 4, *, delay_s: float = 0.0) -> Iterator[LittleWeb]:
+    """`delay_s` is how long each page takes."""
+    with _listening() as listener:
+        port = listener.getsockname()[1]
+        with _serving(listener, resources=_resources(port, domains, pages, delay_s)) as (log, process):
+            yield LittleWeb(Site(port, log, process), domains, pages)
+
+
+def _resources(port: int, domains: int, pages: int, delay_s: float) -> dict[tuple[str, str], Resource]:
+    web: dict[tuple[str, str], Resource] = {}
+    for n in range(domains):
+        host, other = f"d{n}.test", f"http://d{(n + 1) % domains}.test:{port}"
+        links = ["/private/x", "/broken", "/moved", f"{other}/", *(f"/p{k}" for k in range(pages))]
+        web[host, "/"] = _page(links, delay_s)
+        for k in range(pages):
+            web[host, f"/p{k}"] = _page(["/", f"{other}/p{(k + 1) % pages}"], delay_s)
+        web[host, "/moved"] = Resource(status=301, headers={"Location": f"{other}/p0"})
+        web[host, "/broken"] = Resource(fails=1_000_000)
+        web[host, "/robots.txt"] = Resource(content_type="text/plain", body="User-agent: *\nDisallow: /private/\n")
+    return web
+
+
+def _page(links: Iterable[str], delay_s: float) -> Resource:
+    body = "<title>A page</title>" + "".join(f'<a href="{link}">x</a>' for link in links)
+    return Resource(body=body, delay_s=delay_s)
+
+
+# -- instances ----------------------------------------------------------------------------------------------------
+
+
+def run_instance(programs: Nursery, folder: Path, n: int, *options: str, **environment: str) -> Program:
+    """`crawler run` as node-N with a crawl folder and a User-Agent of its own."""
+    place = ["--dir", str(folder / f"c{n}"), "--node", f"node-{n}", "--user-agent", f"test node-{n}"]
+    return programs.crawler("run", *place, *options, **environment)
+
+
+def seed(programs: Nursery, folder: Path, url: str, *options: str) -> None:
+    """Give running instances their first URL."""
+    program = programs.crawler("seed", url, "--dir", str(folder / "seeder"), *options)
+    assert program.wait(40) == 0, program.err
+
+
+def wait_until(condition: Callable[[], object], what: str, *, timeout_s: float = 60.0, every_s: float = 0.05) -> float:
+    """Seconds until the condition held."""
+    began = time.monotonic()
+    while not condition():
+        if time.monotonic() - began > timeout_s:
+            raise TimeoutError(f"waited {timeout_s} s for {what}")
+        time.sleep(every_s)
+    return time.monotonic() - began
+
+
+def events(folder: Path, node: str) -> list[dict[str, object]]:
+    """What an instance logged into its crawl folder."""
+    log = folder / "log" / f"{node}.log"
+    return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+
+
+class EngineView:
+    """Leases and counters as they stand in the engine: plain reads, no code of the crawler."""
+
+    def __init__(self, client: "redis.Redis[bytes]", crawl: str = "main", partitions: int = PARTITIONS) -> None:
+        self._client, self._crawl, self._partitions = client, crawl, partitions
+
+    def _key(self, partition: int, name: str) -> str:
+        return f"{{{self._crawl}:{partition}}}:{name}"
+
+    def _meta(self, *fields: str) -> list[list[bytes]]:
+        with self._client.pipeline(transaction=False) as pipe:
+            for partition in range(self._partitions):
+                pipe.hmget(self._key(partition, "m"), list(fields))
+            return pipe.execute()
+
+    def leases(self) -> dict[int, tuple[str, int]]:
+        """Partition -> (node, epoch); the node is empty where nobody holds it."""
+        rows = self._meta("session", "node", "epoch")
+        return {p: ((node or b"").decode() * bool(s), int(epoch or 0)) for p, (s, node, epoch) in enumerate(rows)}
+
+    def held_by(self, node: str) -> set[int]:
+        return {partition for partition, (holder, _) in self.leases().items() if holder == node}
+
+    def pending(self) -> int:
+        return sum(int(added or 0) - int(done or 0) for added, done in self._meta("added", "done"))
+
+    def total(self, field: str) -> int:
+        return sum(int(value or 0) for (value,) in self._meta(field))
+
+    def is_done(self) -> bool:
+        return self.total("added") > 0 and self.pending() == 0
+
+    def undrained(self) -> dict[str, str]:
+        """URLs that are committed and stand in the engine's log, and the node that committed each."""
+        found = {}
+        for partition in range(self._partitions):
+            for value in self._client.hvals(self._key(partition, "l")):
+                entry = json.loads(value.split(b" ", 2)[2])
+                found[entry["url"]] = entry["node"]
+        return found
+
+
+# -- judges -------------------------------------------------------------------------------------------------------
+
+
+def fetched(requests: Iterable[Request]) -> Counter[str]:
+    """How often each page was asked for, by URL without the port; robots.txt and pages that fail on purpose apart."""
+    return Counter(f"http://{r.host}{r.target}" for r in requests if not r.is_robots and r.status < 500)
+
+
+def asked_twice(requests: Iterable[Request]) -> set[str]:
+    return {url for url, n in fetched(requests).items() if n > 1}
+
+
+def assert_exact(web: LittleWeb, entries: Iterable[CommitEntry]) -> None:
+    """Every page that must be there, with its status, committed once; one commit may stand on two lines."""
+    commits: defaultdict[str, set[tuple[object, ...]]] = defaultdict(set)
+    statuses = {}
+    for e in entries:
+        commits[e.url].add((e.session, e.epoch, e.fetched_at, e.digest, e.warc))
+        statuses[e.url] = e.status
+    assert statuses == web.expected()
+    assert {url: lines for url, lines in commits.items() if len(lines) > 1} == {}
+
+
+def assert_exported_once(web: LittleWeb, folder: Path) -> None:
+    """Of one crawl folder alone."""
+    entries = entries_of(folder)
+    assert_exact(web, entries)
+    assert [url for url, n in Counter(e.url for e in entries).items() if n > 1] == []
+
+
+def assert_polite(requests: Iterable[Request], delay_s: float) -> None:
+    """The delay held between any two requests of a domain, the pages that fail and robots.txt included."""
+    closest = closest_pairs(requests)
+    assert min(closest.values()) >= delay_s, closest
+
+
+def assert_attempts_bounded(requests: Iterable[Request], deaths: int) -> None:
+    """The page that always fails was given up after its attempts; each death may have cost one more."""
+    asked = Counter(r.host for r in requests if r.target == "/broken")
+    assert max(asked.values()) <= ATTEMPTS + deaths, asked
+
+
+def records_in(path: Path) -> int:
+    """Response records of one WARC file, each with its digests checked."""
+    with path.open("rb") as file:
+        return sum(1 for record in ArchiveIterator(file, check_digests="raise") if record.rec_type == "response")
+
+
+def assert_archive_whole(folder: Path) -> None:
+    """All WARC files read whole, none is left open, and each index line leads to the record it names."""
+    opened = open_existing(folder)
+    assert list(opened.warc.glob("*.open")) == []
+    entries = entries_of(folder)
+    assert sum(map(records_in, opened.warc.iterdir())) >= len(entries)
+    for entry in entries:
+        assert entry.warc is not None
+        assert read_record(opened, entry.warc).uri == entry.url
+
+
+def without_port(urls: Iterable[str], web: Site) -> set[str]:
+    return {url.replace(f":{web.port}", "") for url in urls}
+
+
+def by_agent(requests: Iterable[Request]) -> Mapping[str, list[Request]]:
+    found: defaultdict[str, list[Request]] = defaultdict(list)
+    for request in requests:
+        found[request.agent].append(request)
+    return found

@@ -1,0 +1,152 @@
+"""kill -9 at every named point of the pipeline, twice, and the same command again: the crawl ends exact."""
+
+import math
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import redis
+
+from crawler.frontier.embedded import EmbeddedEngine
+from crawler.instance.crash_points import POINTS, VARIABLE
+from tests.crawl.harness import entries_of
+from tests.crawl.lab import name_server
+from tests.faults.instance_lab import (
+    SETTINGS,
+    EngineView,
+    LittleWeb,
+    asked_twice,
+    assert_archive_whole,
+    assert_attempts_bounded,
+    assert_exported_once,
+    assert_polite,
+    fetched,
+    little_web,
+    without_port,
+)
+from tests.support.processes import Nursery, Program, nursery
+from tests.support.serving import Request
+
+pytestmark = pytest.mark.processes
+
+DELAY_S = 0.03
+KILLED = -9
+DEEP = {  # the first kill comes when the point is reached for this time: the crawl is in full swing by then
+    "claim.taken": 5,
+    "robots.answered": 3,
+    "fetch.checked": 12,
+    "fetch.answered": 12,
+    "page.parsed": 8,
+    "archive.written": 4,
+    "archive.synced": 4,
+    "route.added": 4,
+    "ack.answered": 4,
+    "end.answered": 3,
+    "index.synced": 2,
+    "drain.answered": 2,
+}
+KILLS = 2  # the second one when the crawl that was resumed first reaches the point
+AT_ONCE = 3  # crawls side by side: each spends most of its time starting and waiting
+
+
+@dataclass(frozen=True)
+class Death:
+    """When a process began and died (monotonic seconds), and what was committed by then."""
+
+    began: float
+    died: float
+    committed: frozenset[str]
+
+
+class Crawl:
+    """One crawl folder, and the command that begins and resumes its crawl."""
+
+    def __init__(self, programs: Nursery, web: LittleWeb, folder: Path, point: str) -> None:
+        self._programs, self._web, self.point = programs, web, point
+        self.folder = folder
+        self.agent = f"test {point}"
+        self.deaths: list[Death] = []
+
+    def run(self, *, killed_at: int = 0) -> Program:
+        """`killed_at`: when the point is reached for this time; 0: never."""
+        options = ["--dir", str(self.folder), "--delay", str(DELAY_S), "--concurrency", "8", "--user-agent", self.agent]
+        environment = {VARIABLE: f"{self.point}#{killed_at}=kill"} if killed_at else {}
+        program = self._programs.crawler("crawl", self._web.seed, *options, "--quiet", **environment)
+        program.wait(60)
+        return program
+
+    def die(self, killed_at: int) -> int:
+        """Run into the crash point."""
+        began = time.monotonic()
+        code = self.run(killed_at=killed_at).process.returncode
+        if code == KILLED:
+            self.deaths.append(Death(began, time.monotonic(), self._committed()))
+        return code
+
+    def _committed(self) -> frozenset[str]:
+        """In the index, or in the log of the engine, which outlives its crawler."""
+        with redis.Redis.from_url(EmbeddedEngine(self.folder / "engine").url, retry=None) as client:
+            urls = {*(e.url for e in entries_of(self.folder)), *EngineView(client).undrained()}
+        return frozenset(without_port(urls, self._web))
+
+    @property
+    def requests(self) -> list[Request]:
+        return self._web.requests_of(self.agent)
+
+    def in_flight(self) -> set[str]:
+        """What was asked for by a process that died before it was committed."""
+        return {
+            url for d in self.deaths for url in set(fetched(self._between(d.began, d.died))) if url not in d.committed
+        }
+
+    def repeated_commits(self) -> set[str]:
+        """What was committed when a process died, and asked for again."""
+        return {url for d in self.deaths for url in d.committed & set(fetched(self._between(d.died, math.inf)))}
+
+    def _between(self, first: float, last: float) -> list[Request]:
+        return [r for r in self.requests if first <= r.start < last]
+
+
+def crashed_and_finished(crawl: Crawl) -> Crawl:
+    codes = [crawl.die(DEEP.get(crawl.point, 1)), *(crawl.die(1) for _ in range(KILLS - 1))]
+    assert codes[0] == KILLED, f"{codes}: the point was never reached"
+    assert set(codes) <= {KILLED, 0}  # where only the end of the crawl was left, there is nothing to die of
+    last = crawl.run()
+    assert last.process.returncode == 0, last.err
+    return crawl
+
+
+@pytest.fixture(scope="module")
+def web() -> Iterator[LittleWeb]:
+    with little_web(domains=4, pages=3, delay_s=0.05) as web:
+        yield web
+
+
+@pytest.fixture(scope="module")
+def crashed(web: LittleWeb, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[Crawl]]]:
+    """All points at once, a few at a time: what became of each crawl, by point."""
+    home = tmp_path_factory.mktemp("crashes")
+    with name_server() as dns, nursery(SETTINGS | {"CRAWLER_DNS_NAMESERVERS": dns}) as programs:
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            yield {
+                point: pool.submit(crashed_and_finished, Crawl(programs, web, home / point, point)) for point in POINTS
+            }
+        assert programs.left() == [], "an engine was left behind"
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_crawl_killed_at_this_point_and_started_again_ends_exact(
+    point: str, web: LittleWeb, crashed: dict[str, Future[Crawl]]
+) -> None:
+    """Nothing lost, nothing twice, nobody asked early; asked for again was only what nobody had committed."""
+    crawl = crashed[point].result()
+    assert_exported_once(web, crawl.folder)
+    assert_archive_whole(crawl.folder)
+    requests = crawl.requests
+    assert crawl.repeated_commits() == set()
+    assert asked_twice(requests) <= crawl.in_flight()
+    assert_attempts_bounded(requests, KILLS)
+    assert_polite(requests, DELAY_S)
