@@ -175,6 +175,7 @@ class CommitEntry:
     session: str = ""
     epoch: int = 0
     sequence: int = 0
+    scope_version: int = 0  # of the crawl's scope by which its links were judged; 0: not known
     warc: WarcLocation | None = None
     fetch_ms: int = 0
     times: dict[str, float] = field(default_factory=dict)  # claimed, started, finished, archived: wall clock, s

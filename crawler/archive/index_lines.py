@@ -37,6 +37,7 @@ class _Fields(msgspec.Struct, omit_defaults=True, gc=False):
     session: str = ""
     epoch: int = 0
     seq: int = 0
+    scope: int = 0
     fetch_ms: int = 0
     times: dict[str, float] | None = None
 
@@ -70,6 +71,7 @@ def to_line(entry: CommitEntry) -> bytes:
         session=entry.session,
         epoch=entry.epoch,
         seq=entry.sequence,
+        scope=entry.scope_version,
         fetch_ms=entry.fetch_ms,
         times=entry.times or None,
     )
@@ -103,6 +105,7 @@ def to_entry(line: bytes) -> CommitEntry | None:
         session=f.session,
         epoch=f.epoch,
         sequence=f.seq,
+        scope_version=f.scope,
         warc=warc,
         fetch_ms=f.fetch_ms,
         times=f.times or {},

@@ -37,6 +37,17 @@ class PartitionCount:
 _encode = msgspec.json.Encoder().encode
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScopeHistory:
+    """What the scope was: the version that each root came with, and rules that held up to a version, oldest first.
+
+    A root without a version has been there from the beginning.
+    """
+
+    roots: Mapping[str, int]
+    rules: tuple[tuple[int, ScopeSettings], ...]
+
+
 class Crawls:
     """The crawl's shared record, its scope roots, and the counters that tell whether it is finished."""
 
@@ -77,6 +88,8 @@ class Crawls:
     async def change_scope(self, record: CrawlRecord, scope: ScopeSettings) -> CrawlRecord:
         """Store other scope rules; running instances see them with their next heartbeat."""
         changed = msgspec.structs.replace(record, scope=scope)
+        until = await self.version()
+        await self._engine.command("HSETNX", self._keys.history, f"rules {until}", _encode(record.scope))
         await self._engine.command("HSET", self._keys.crawl, "record", _encode(changed))
         return msgspec.structs.replace(changed, version=await self._changed())
 
@@ -92,12 +105,27 @@ class Crawls:
         wanted = sorted(set(roots))
         fresh = int(await self._engine.command("SADD", self._keys.scope, *wanted)) if wanted else 0
         if fresh:
-            await self._changed()
+            version = await self._changed()
+            await self._engine.commands([("HSETNX", self._keys.history, f"root {root}", version) for root in wanted])
         return fresh
 
     async def roots(self) -> frozenset[str]:
         """All scope roots."""
         return frozenset(root.decode() for root in await self._engine.command("SMEMBERS", self._keys.scope))
+
+    async def history(self) -> ScopeHistory:
+        """How the scope came to be what it is."""
+        raw = await self._engine.command("HGETALL", self._keys.history)
+        pairs = raw.items() if isinstance(raw, Mapping) else zip(raw[::2], raw[1::2], strict=True)
+        roots: dict[str, int] = {}
+        rules: list[tuple[int, ScopeSettings]] = []
+        for name, value in pairs:
+            kind, _, what = name.decode().partition(" ")
+            if kind == "root":
+                roots[what] = int(value)
+            else:
+                rules.append((int(what), msgspec.json.decode(value, type=ScopeSettings)))
+        return ScopeHistory(roots=roots, rules=tuple(sorted(rules, key=lambda rule: rule[0])))
 
     async def shared(self) -> tuple[CrawlRecord, frozenset[str]]:
         """Record and roots as they are now; the version is read before what it speaks of."""

@@ -21,6 +21,7 @@ class Keys:
         self.fleets = f"{{{crawl}}}:fleets"
         self.wanted = f"{{{crawl}}}:wanted"
         self.scope = f"{{{crawl}}}:scope"
+        self.history = f"{{{crawl}}}:history"
         self.hints = f"{{{crawl}}}:hints:"  # channel prefix; the owner's session follows
         self._prefix = f"{{{crawl}:"
         self.meta = lru_cache(maxsize=None)(self._meta)  # at most one entry per partition

@@ -159,6 +159,7 @@ class Committer:
             node=self._node,
             session=self._session,
             epoch=claim.epoch,
+            scope_version=outcome.scope_version,
             warc=location,
             fetch_ms=response.fetch_ms,
             times={

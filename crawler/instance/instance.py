@@ -304,5 +304,5 @@ class Instance:
         if version == self._record.version:
             return
         self._record, self._roots = await self._p.crawls.shared()
-        self.router.scope = ScopeRules.of(self._record.scope, self._roots)
+        self.router.follow(self._record, self._roots)
         self.flow.recent.clear()  # what was out of scope may be in now

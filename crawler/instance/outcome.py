@@ -22,6 +22,7 @@ class Committable:
     redirect_to: str = ""
     claimed_at: float = 0.0
     finished_at: float = 0.0
+    scope_version: int = 0  # by which its links were judged
     refused: Counter[str] = field(default_factory=Counter)
 
 

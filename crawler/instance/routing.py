@@ -35,8 +35,15 @@ class Router:
     def __init__(self, record: CrawlRecord, scope: ScopeRules, recent: RecentUrls) -> None:
         self._record = record
         self.scope = scope
+        self.version = record.version
         self.recent = recent
         self._place = lru_cache(maxsize=100_000)(self._place_of)
+
+    def follow(self, record: CrawlRecord, roots: Iterable[str]) -> None:
+        """Take over scope rules and roots as they were read, unless newer ones are known. Roots only grow."""
+        if record.version >= self.version:
+            self.scope = ScopeRules.of(record.scope, self.scope.roots.union(roots))
+            self.version = record.version
 
     def _place_of(self, authority: str) -> tuple[str, str, int]:
         """(domain, queue, partition) of a URL's host[:port]."""
@@ -130,6 +137,7 @@ class RouteStage:
 
     def _candidates(self, outcome: Committable) -> list[Candidate]:
         claim, page = outcome.claim, outcome.page
+        outcome.scope_version = self.router.version
         found = self.router.links(claim, page.links, outcome.refused) if page.links else []
         if outcome.redirect_to:
             target = self.router.redirect(claim, outcome.redirect_to, outcome.refused)
@@ -143,14 +151,13 @@ class RouteStage:
         A seed that is not in scope itself was given a moment ago: its root is known to the engine, not yet here.
         """
         if any(o.claim.seed and not self.router.scope.allows(o.claim.url) for o in group):
-            record, known = await until_answered(self._crawls.shared)
-            self.router.scope = ScopeRules.of(record.scope, known)
+            self.router.follow(*await until_answered(self._crawls.shared))
         scope = self.router.scope
         targets = [o.redirect_to for o in group if o.claim.seed and o.redirect_to and not scope.allows(o.redirect_to)]
         if targets:
             roots = {scope.root_of(target) for target in targets}
             await until_answered(partial(self._crawls.add_roots, roots))
-            self.router.scope = scope.with_roots(roots)
+            self.router.scope = self.router.scope.with_roots(roots)
 
     async def _add(self, away: dict[int, list[Candidate]]) -> None:
         """Add until every partition has taken its URLs: the acks of their parents wait for this."""

@@ -1,0 +1,59 @@
+"""What the scope of a crawl was at each version: who judges links later must not take what came in afterwards."""
+
+from collections.abc import AsyncIterator
+
+import msgspec
+import pytest
+
+from crawler.frontier.client import Engine as Connection
+from crawler.frontier.crawls import Crawls, ScopeHistory
+from crawler.frontier.keys import Keys
+from crawler.instance.routing import Router
+from crawler.instance.state import RecentUrls
+from crawler.rules.scope import ScopeRules
+from crawler.settings import ScopeSettings, load
+from tests.support.engine import Engine
+
+
+@pytest.fixture
+async def crawls(engine: Engine) -> AsyncIterator[Crawls]:
+    door = Connection(engine.url)
+    await door.connect()
+    yield Crawls(door, Keys("t"))
+    await door.close()
+
+
+async def test_each_root_has_the_version_it_came_with_and_keeps_it(crawls: Crawls) -> None:
+    await crawls.create_or_load(load(environment={}))
+    assert await crawls.history() == ScopeHistory(roots={}, rules=())
+    await crawls.add_roots(["domain:a.test", "domain:b.test"])
+    await crawls.add_roots(["domain:b.test", "domain:c.test"])
+    await crawls.add_roots(["domain:a.test"])
+    history = await crawls.history()
+    assert history.roots == {"domain:a.test": 1, "domain:b.test": 1, "domain:c.test": 2}
+    assert await crawls.version() == 2
+
+
+async def test_rules_that_were_replaced_are_kept_with_the_version_up_to_which_they_held(crawls: Crawls) -> None:
+    record = await crawls.create_or_load(load(environment={}, options={"scope.depth_max": 1}))
+    await crawls.add_roots(["domain:a.test"])
+    await crawls.change_scope(record, ScopeSettings(depth_max=5))
+    assert (await crawls.history()).rules == ((1, ScopeSettings(depth_max=1)),)
+    assert await crawls.version() == 2
+
+
+async def test_a_router_takes_over_newer_rules_never_older_ones_and_forgets_no_root(crawls: Crawls) -> None:
+    """A root that this instance added is known here before it is read; an answer that was slow is older than it."""
+    await crawls.create_or_load(load(environment={}))
+    await crawls.add_roots(["domain:a.test"])
+    slow = await crawls.shared()
+    router = Router(slow[0], ScopeRules.of(slow[0].scope, slow[1]), RecentUrls(0))
+    await crawls.add_roots(["domain:b.test"])
+    router.scope = router.scope.with_roots(["domain:b.test"])
+    router.follow(*slow)
+    assert router.scope.allows("http://b.test/")
+    changed = msgspec.structs.replace(slow[0], version=2, scope=ScopeSettings(depth_max=3))
+    router.follow(changed, slow[1])
+    router.follow(*slow)
+    assert (router.version, router.scope.depth_max) == (2, 3)
+    assert router.scope.allows("http://b.test/")
