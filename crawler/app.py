@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 
 from crawler.archive.binding import bind, check_name
+from crawler.archive.black_box import BlackBox
 from crawler.archive.folder import CrawlFolder, open_existing, open_or_create
 from crawler.archive.index import IndexWriter
 from crawler.archive.recover import recover_open_files
@@ -31,8 +32,10 @@ from crawler.frontier.inspect import Inspect
 from crawler.frontier.keys import Keys
 from crawler.frontier.leases import Leases
 from crawler.frontier.members import Member, Members
+from crawler.frontier.pins import Pins
 from crawler.frontier.stats import Stats
 from crawler.instance.instance import Instance
+from crawler.instance.mourning import Mourner
 from crawler.instance.parts import Parts
 from crawler.instance.routing import Router
 from crawler.instance.seeding import Seeder
@@ -219,7 +222,7 @@ async def choose_node(crawl: OpenCrawl, *, may_move: bool) -> str:
     return (await crawl.slots.free(1))[0]
 
 
-def member_of(crawl: OpenCrawl, node: str, *, state: str = "alive") -> Member:
+def member_of(crawl: OpenCrawl, node: str, *, state: str = "joining") -> Member:
     """How this process describes itself on the member list."""
     return Member(
         session=crawl.session,
@@ -249,6 +252,7 @@ async def open_instance(crawl: OpenCrawl, *, node: str, until_finished: bool) ->
         software=f"{PACKAGE}/{program_version()}",
     )
     index = IndexWriter(crawl.folder, crawl.session)
+    black_box = BlackBox(crawl.folder, crawl.session, slots=settings.fetch.concurrency)
     try:
         async with Fetcher(settings, resolver=resolver, version=program_version()) as fetcher:
             parts = Parts(
@@ -256,6 +260,7 @@ async def open_instance(crawl: OpenCrawl, *, node: str, until_finished: bool) ->
                 crawls=crawl.crawls,
                 leases=crawl.leases,
                 members=crawl.members,
+                pins=Pins(crawl.engine, crawl.keys),
                 member=member_of(crawl, node),
                 keys=crawl.keys,
                 stats=crawl.stats,
@@ -264,6 +269,12 @@ async def open_instance(crawl: OpenCrawl, *, node: str, until_finished: bool) ->
                 fetcher=fetcher,
                 warc=warc,
                 index=index,
+                black_box=black_box,
+                mourner=Mourner(
+                    crawl.frontier,
+                    sessions=crawl.folder.sessions,
+                    is_here=lambda member: member.host == host_id(),
+                ),
                 is_lock_free=is_lock_free,
                 revive=_reviver(crawl),
             )
@@ -271,6 +282,7 @@ async def open_instance(crawl: OpenCrawl, *, node: str, until_finished: bool) ->
     finally:
         await resolver.close()
         await asyncio.to_thread(_close_files, warc, index)
+        black_box.close()
 
 
 def _spend_less_on_memory() -> None:

@@ -52,6 +52,7 @@ class Claim:
     attempts: int  # earlier failed attempts
     deliveries: int  # earlier deliveries whose owner vanished
     seed: bool
+    deaths: int = 0  # processes that died while it was under way
     score: float = 0.0
 
 
@@ -71,6 +72,7 @@ class FailureKind(enum.StrEnum):
     SERVER_ERROR = "server_error"  # other 5xx
     ROBOTS_UNREACHABLE = "robots_unreachable"
     PARSE = "parse"  # parser killed or crashed
+    KILLER = "killer"  # the process that fetched it died, again and again, the last time with nothing else under way
     REDIRECT_LOOP = "redirect_loop"
 
 

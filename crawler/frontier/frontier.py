@@ -201,6 +201,27 @@ class Frontier:
         call = self._fenced("give_back", fence, pack(packed))
         return _outcome(await self.engine.run(call.name, call.keys, *call.args))
 
+    async def extend(self, claims: Mapping[int, tuple[Fence, Sequence[Claim]]], *, visibility_ms: int) -> None:
+        """Claims that are still worked on stay invisible for longer. What a lost lease refuses is left to expire."""
+        calls = []
+        for fence, mine in claims.values():
+            pairs = [text for c in mine for text in (c.fingerprint, c.token)]
+            calls.append(self._fenced("extend", fence, visibility_ms, *pairs))
+        await self.engine.run_many(calls)
+
+    async def died(self, session: str, started: Mapping[int, Sequence[str]]) -> int:
+        """Note that a session's process died with these fingerprints under way; how many of them are pending.
+
+        Any session may tell, any number of times. Raises EngineError.
+        """
+        calls = [Call("died", (self.keys.meta(p),), (session, *fps)) for p, fps in started.items()]
+        noted = 0
+        for reply in await self.engine.run_many(calls):
+            if isinstance(reply, EngineError):
+                raise reply
+            noted += int(reply[1])
+        return noted
+
     async def drain(self, entries: Sequence[tuple[Fence, Sequence[CommitEntry]]]) -> None:
         """Clear commit entries that are on disk; what a lost lease refuses is the next owner's to drain."""
         calls = []
@@ -283,4 +304,5 @@ def _claim(fence: Fence, fingerprint: bytes, token: bytes, packed: bytes) -> Cla
         url=r.url, fingerprint=fingerprint.decode(), visit=r.visit, partition=fence.partition, epoch=fence.epoch,
         token=token.decode(), domain=r.domain, queue=r.queue, depth=r.depth, redirects=r.redirects,
         attempts=r.attempts, deliveries=r.deliveries, seed=bool(r.seed), score=r.score,
+        deaths=r.deaths,
     )  # fmt: skip

@@ -17,6 +17,8 @@ class Keys:
         self.crawl = f"{{{crawl}}}:crawl"
         self.members = f"{{{crawl}}}:members"
         self.nodes = f"{{{crawl}}}:nodes"
+        self.returns = f"{{{crawl}}}:returns"
+        self.evicted = f"{{{crawl}}}:evicted"
         self.pins = f"{{{crawl}}}:pins"
         self.fleets = f"{{{crawl}}}:fleets"
         self.wanted = f"{{{crawl}}}:wanted"

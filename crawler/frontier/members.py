@@ -1,5 +1,6 @@
 """The member list: sessions and their heartbeat counters. Who is alive is judged in rules/membership.py."""
 
+import enum
 from collections.abc import Mapping
 
 import msgspec
@@ -18,16 +19,26 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     node: str
     counter: int
     weight: int = 1
-    state: str = "alive"  # alive | leaving | seeding (a seed stream is open; takes no partitions)
+    state: str = "joining"  # a word of rules.membership.Declared
+    stretch: int = 1  # its times are those of the settings times this
     host: str = ""  # machine and boot, to know whether `lock` can be tried
     lock: str = ""
     pid: int = 0
     started_at: float = 0.0
     partitions: int = 0
     in_flight: int = 0
+    ring: str = ""  # digest of the ring it follows: two that differ for long do not agree on the settings
 
 
 _decoder = msgspec.json.Decoder(Member)
+
+
+class BeatAnswer(enum.StrEnum):
+    """What the engine says to a heartbeat; shared with lua/beat.lua."""
+
+    COMMITTED = "COMMITTED"
+    GONE = "GONE"  # struck off: join anew
+    EVICTED = "EVICTED"  # an operator took this session off the crawl
 
 
 class Members:
@@ -48,32 +59,47 @@ class Members:
         raw = await self._engine.command("HGET", self._keys.nodes, node)
         return (raw or b"").decode()
 
-    async def join(self, member: Member, *, instead_of: str = "") -> None:
+    async def join(self, member: Member, *, instead_of: str = "") -> int:
         """Enter the list under the node's name; `instead_of` is the (dead) session that had it.
 
-        Raises ConflictError when another session has the name.
+        How often the node has joined since its last steady life. Raises ConflictError when another session has the
+        name, or this session was evicted.
         """
-        reply = await self._engine.run(
-            "join", (self._keys.members, self._keys.nodes), member.session, member.node, instead_of, _encode(member)
-        )
+        k = self._keys
+        keys = (k.members, k.nodes, k.returns, k.evicted)
+        reply = await self._engine.run("join", keys, member.session, member.node, instead_of, _encode(member))
         if reply[0] == b"TAKEN":
             raise ConflictError(
                 f"node {member.node!r} is already running (session {reply[1].decode()}): "
                 "stop it, or give this one another --node"
             )
+        if reply[0] == b"EVICTED":
+            raise ConflictError(f"node {member.node!r} was evicted by an operator: start it again to let it in")
+        return int(reply[1])
 
-    async def beat(self, member: Member) -> bool:
-        """Write the heartbeat; False when the session was struck off and must join anew."""
-        reply = await self._engine.run("beat", (self._keys.members,), member.session, _encode(member))
-        return bool(reply[0] == b"COMMITTED")
+    async def beat(self, member: Member) -> BeatAnswer:
+        """Write the heartbeat."""
+        keys = (self._keys.members, self._keys.evicted)
+        reply = await self._engine.run("beat", keys, member.session, _encode(member))
+        return BeatAnswer(reply[0].decode())
+
+    async def is_steady(self, node: str) -> None:
+        """The node has lived long enough: its next returns are counted afresh."""
+        await self._engine.command("HDEL", self._keys.returns, node)
+
+    async def evict(self, member: Member) -> None:
+        """Refuse all further beats of a session: it lets go by itself, or is taken over when it has been silent."""
+        await self._engine.command("HSET", self._keys.evicted, member.session, member.node)
 
     async def leave(self, member: Member) -> None:
         """Strike the own session off."""
-        await self._engine.run("leave", (self._keys.members, self._keys.nodes), member.session, member.node, "")
+        await self._engine.run("leave", self._leaving_keys, member.session, member.node, "")
 
     async def strike(self, member: Member) -> bool:
         """Strike a dead session off if it has not beaten since it was read."""
-        reply = await self._engine.run(
-            "leave", (self._keys.members, self._keys.nodes), member.session, member.node, _encode(member)
-        )
+        reply = await self._engine.run("leave", self._leaving_keys, member.session, member.node, _encode(member))
         return bool(reply[0] == b"COMMITTED")
+
+    @property
+    def _leaving_keys(self) -> tuple[str, str, str]:
+        return self._keys.members, self._keys.nodes, self._keys.evicted

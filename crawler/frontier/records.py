@@ -42,6 +42,8 @@ class UrlRecord(msgspec.Struct, array_like=True, frozen=True):
     deliveries: int
     visit: int
     score: float
+    deaths: int = 0  # processes that died while it was under way
+    died_with: str = ""  # the last of their sessions
 
 
 _record_decoder = msgspec.json.Decoder(UrlRecord, strict=False)

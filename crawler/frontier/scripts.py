@@ -6,8 +6,8 @@ from functools import cache
 from importlib.resources import files
 
 NAMES = (
-    "ack", "add", "beat", "claim", "dead", "drain", "give_back", "join", "lease", "leave",
-    "pace", "refuse", "release", "reserve", "retry", "states", "where",
+    "ack", "add", "beat", "claim", "dead", "died", "drain", "extend", "give_back", "join", "lease",
+    "leave", "pace", "refuse", "release", "reserve", "retry", "states", "where",
 )  # fmt: skip
 
 _INCLUDE = "--@include "

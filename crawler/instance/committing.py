@@ -19,7 +19,7 @@ from crawler.instance.outcome import Committable, Failed, Outcome, Refused
 from crawler.instance.ownership import Ownership
 from crawler.instance.routing import RouteStage
 from crawler.instance.state import Flow
-from crawler.model import AckOutcome, Candidate, CommitEntry
+from crawler.model import AckOutcome, Candidate, Claim, CommitEntry
 from crawler.settings import ArchiveSettings
 
 log = logging.getLogger(__name__)
@@ -51,6 +51,7 @@ class Committer:
         self._node = node
         self._session = session
         self._waiting: list[Outcome] = []
+        self._group: list[Outcome] = []
         self._arrived = asyncio.Event()
         self._is_quiet = is_quiet  # while no request runs there is nothing to wait for with a group
         self.in_hand = 0
@@ -87,6 +88,7 @@ class Committer:
     async def flush(self) -> None:
         """Commit all that waits now, and drain the log when it is time."""
         group, self._waiting = self._waiting, []
+        self._group = group
         try:
             if commits := [o for o in group if isinstance(o, Committable)]:
                 await self._commit(commits)
@@ -99,8 +101,14 @@ class Committer:
                 self._s.claimer.room_changed()
         finally:
             self.in_hand -= len(group)
+            self._group = []
         if self._s.archive.is_drain_due or (self._s.archive.wants_drain and self._is_quiet()):
             await self._s.archive.drain()
+
+    @property
+    def claims(self) -> list[Claim]:
+        """Claims whose outcome is here and not yet acked."""
+        return [outcome.claim for outcome in (*self._group, *self._waiting)]
 
     async def settle(self) -> None:
         """Wait until all that was delivered is committed."""

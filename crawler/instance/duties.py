@@ -7,10 +7,13 @@ from collections.abc import Awaitable, Callable
 
 from crawler.errors import CrawlerError, EngineError
 from crawler.frontier.client import Engine
+from crawler.frontier.frontier import Fence, Frontier
 from crawler.frontier.keys import Keys
 from crawler.frontier.stats import Stats
 from crawler.instance.heartbeat import Heartbeat
+from crawler.instance.ownership import Ownership
 from crawler.instance.state import Flow
+from crawler.model import Claim
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +41,21 @@ async def listen(engine: Engine, channel: str, on_hint: Callable[[int], None]) -
                 on_hint(Keys.partition_of_meta(message.decode()))
         except EngineError:
             await asyncio.sleep(RECONNECT_PAUSE_S)
+
+
+async def keep_claims(
+    frontier: Frontier, ownership: Ownership, in_work: Callable[[], list[Claim]], *, visibility_ms: int
+) -> None:
+    """Extend claims while they are worked on: a slow page is not handed out twice."""
+    while True:
+        await asyncio.sleep(visibility_ms / 4000)
+        mine: dict[int, tuple[Fence, list[Claim]]] = {}
+        for claim in in_work():
+            fence = ownership.fence_of(claim.partition)
+            if fence is not None and ownership.holds(claim):
+                mine.setdefault(claim.partition, (fence, []))[1].append(claim)
+        with contextlib.suppress(EngineError):  # three more tries before the first one expires
+            await frontier.extend(mine, visibility_ms=visibility_ms)
 
 
 async def count_pages(stats: Stats, flow: Flow) -> None:

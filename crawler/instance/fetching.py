@@ -7,11 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from crawler.archive.black_box import BlackBox
 from crawler.content.page import redirect_target
 from crawler.errors import EngineError
 from crawler.frontier.frontier import Frontier, Settlement
 from crawler.instance.clock import monotonic_ms, wall_s
 from crawler.instance.crash_points import reached
+from crawler.instance.gate import Gate
 from crawler.instance.heartbeat import Heartbeat
 from crawler.instance.outcome import Committable, Failed, NotEntitledError, Outcome, Refused
 from crawler.instance.ownership import Ownership
@@ -21,6 +23,7 @@ from crawler.instance.robots import REDIRECTS, RobotsCache, RobotsEntry
 from crawler.instance.state import Flow
 from crawler.instance.workbench import Lane, Workbench
 from crawler.model import Claim, FailureKind, FetchResult, Page, Refusal, Response
+from crawler.rules.killers import Fate, fate_of
 from crawler.rules.politeness import wait_ms
 from crawler.rules.retry import decide, failure_of_status
 from crawler.settings import Settings
@@ -43,6 +46,7 @@ class Doors:
     robots: RobotsCache
     parser: PageParser
     flow: Flow
+    black_box: BlackBox
 
 
 class FetchStage:
@@ -60,7 +64,8 @@ class FetchStage:
         self._cookies: dict[str, dict[str, str]] = {}
         self._requests: dict[asyncio.Task[FetchResult], Claim] = {}
         self._workers: list[asyncio.Task[None]] = []
-        self._busy = 0  # workers in a turn: more than requests open, for a dear page is parsed after its own
+        self._in_turn: dict[str, Claim] = {}  # by token: more than requests open, for a page is parsed after its own
+        self._gate = Gate()
 
     def start(self) -> None:
         """Start the workers."""
@@ -77,6 +82,11 @@ class FetchStage:
         return cut_off
 
     @property
+    def in_turn(self) -> list[Claim]:
+        """Claims that are being worked on: fetched, or parsed after that."""
+        return list(self._in_turn.values())
+
+    @property
     def workers(self) -> list[asyncio.Task[None]]:
         """The workers; one that ends has met an error of ours."""
         return self._workers
@@ -84,16 +94,29 @@ class FetchStage:
     async def _work(self) -> None:
         while True:
             lane, claim = await self._d.bench.take()
-            self._busy += 1
+            self._in_turn[claim.token] = claim
             try:
-                await self._turn(lane, claim)
+                await self._isolated_turn(lane, claim)
             except EngineError as error:
                 log.warning("fetch.engine_error", extra={"error": str(error)})
                 self._d.bench.finished(lane, wait_ms=0, started=False)
                 self._d.bench.put_back(claim)
                 await asyncio.sleep(PAUSE_S)
             finally:
-                self._busy -= 1
+                del self._in_turn[claim.token]
+
+    async def _isolated_turn(self, lane: Lane, claim: Claim) -> None:
+        """What processes died with runs alone, and at last not at all."""
+        fate = fate_of(claim.deaths, claim.deliveries)
+        if fate is Fate.GIVEN_UP and self._d.ownership.holds(claim):
+            self._d.bench.finished(lane, wait_ms=0, started=False)
+            detail = f"the process that fetched it died {max(claim.deaths, 1)} times"
+            self._deliver(Failed.finally_(claim, FailureKind.KILLER, detail))
+            return
+        async with self._gate.passing(alone=fate is Fate.ALONE):
+            if fate is Fate.ALONE:
+                log.warning("fetch.alone", extra={"url": claim.url, "deaths": claim.deaths})
+            await self._turn(lane, claim)
 
     async def _turn(self, lane: Lane, claim: Claim) -> None:
         """One turn of a queue: a page, or what must come before it."""
@@ -113,9 +136,11 @@ class FetchStage:
             d.bench.park(address, claim)
             return
         self._open_of[address] += 1
+        slot = d.black_box.started(claim.partition, claim.fingerprint)
         try:
             await self._request(lane, claim)
         finally:
+            d.black_box.ended(slot)
             self._open_of[address] -= 1
             if not self._open_of[address]:
                 del self._open_of[address]
@@ -214,7 +239,7 @@ class FetchStage:
             if target == claim.url and self._retry_with_cookies(claim, response):
                 return
         try:
-            page = Page() if response.decode_error else await self._d.parser.parse(response)
+            page = Page() if response.decode_error else await self._d.parser.parse(response, guarded=claim.deaths > 0)
         except ParseKilledError as error:
             self._fail(claim, FailureKind.PARSE, str(error), settled)
             return
@@ -271,5 +296,5 @@ class FetchStage:
     async def wait_idle(self, timeout_s: float) -> None:
         """Wait until nothing is in flight: neither a request nor a page that is being parsed."""
         deadline_ms = monotonic_ms() + int(timeout_s * 1000)
-        while self._busy and monotonic_ms() < deadline_ms:  # noqa: ASYNC110 - asked once, at the end
+        while self._in_turn and monotonic_ms() < deadline_ms:  # noqa: ASYNC110 - asked once, at the end
             await asyncio.sleep(0.02)

@@ -9,12 +9,14 @@ import contextlib
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
 from crawler.errors import EngineError
-from crawler.frontier.members import Member, Members
+from crawler.frontier.members import BeatAnswer, Member, Members
 from crawler.instance.clock import monotonic_ms
+from crawler.rules.membership import Declared, hold_out_ms, step
 from crawler.settings import MembershipSettings
 
 log = logging.getLogger(__name__)
@@ -22,11 +24,18 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class BeatState:
-    """When the last answered beat was *sent* (monotonic ms); None before the first."""
+    """When the last answered beat was *sent* (monotonic ms); None before the first.
+
+    `stretch` is what others may judge us by: of the last answered beat, or of one sent since if that is smaller.
+    """
 
     sent_ms: int | None = None
+    stretch: int = 1
     lapses: int = 0
     failed: bool = False
+    evicted: bool = False
+    hold_until_ms: int = 0
+    alive_since_ms: int | None = None  # None: steady already, or not alive
 
 
 class Heartbeat:
@@ -39,39 +48,66 @@ class Heartbeat:
         settings: MembershipSettings,
         *,
         on_lapse: Callable[[], None],
+        on_evicted: Callable[[], None] = lambda: None,
         clock_ms: Callable[[], int] = monotonic_ms,
     ) -> None:
         self.member = member
         self._members = members
-        self._beat_s = settings.beat_s
+        self._settings = settings
         self._stop_ms = int(settings.self_stop_s * 1000)
         self._abort_ms = int(settings.dead_s * 1000)
         self._on_lapse = on_lapse
+        self._on_evicted = on_evicted
         self._clock_ms = clock_ms
         self._state = BeatState()
-        self._describe: Callable[[], tuple[int, int]] = lambda: (0, 0)
+        self._describe: Callable[[], dict[str, Any]] = dict
+        self._stretch: Callable[[], int] = lambda: 1
 
     @property
     def lapses(self) -> int:
         return self._state.lapses
 
-    def describe_with(self, describe: Callable[[], tuple[int, int]]) -> None:
-        """Where the beat gets (partitions held, requests in flight) from."""
+    def describe_with(self, describe: Callable[[], dict[str, Any]], stretch: Callable[[], int]) -> None:
+        """Where the beat gets the fields of `Member` that change from, and by how much its times are to stretch."""
         self._describe = describe
+        self._stretch = stretch
 
     def may_start(self) -> bool:
         """May a request be started now?"""
-        sent = self._state.sent_ms
-        return sent is not None and self._clock_ms() - sent < self._stop_ms
+        sent, state = self._state.sent_ms, self._state
+        return sent is not None and not state.evicted and self._clock_ms() - sent < self._stop_ms * state.stretch
 
     def must_abort(self) -> bool:
         """Has silence lasted so long that others may own what is in flight?"""
         sent = self._state.sent_ms
-        return sent is not None and self._clock_ms() - sent >= self._abort_ms
+        return sent is not None and self._clock_ms() - sent >= self._abort_ms * self._state.stretch
 
-    def joined(self, sent_ms: int) -> None:
-        """The join counts as the first beat."""
-        self._state.sent_ms = sent_ms
+    def joined(self, sent_ms: int, returns: int) -> None:
+        """The join counts as the first beat; a node that returns too often is held out for a growing time."""
+        s, state = self._settings, self._state
+        state.sent_ms, state.stretch = sent_ms, self.member.stretch
+        if self._declared is Declared.SEEDING:
+            return
+        hold_ms = hold_out_ms(
+            returns, free=s.flap_free, hold_ms=int(s.flap_hold_s * 1000), hold_max_ms=int(s.flap_hold_max_s * 1000)
+        )
+        state.hold_until_ms = self._clock_ms() + hold_ms
+        if hold_ms:
+            log.warning("member.held_out", extra={"returns": returns, "seconds": hold_ms / 1000})
+            self._declare(Declared.HELD_OUT)
+        else:
+            self._take_part()
+
+    @property
+    def _declared(self) -> Declared:
+        return Declared(self.member.state)
+
+    def _declare(self, then: Declared) -> None:
+        self.member = msgspec.structs.replace(self.member, state=step(self._declared, then).value)
+
+    def _take_part(self) -> None:
+        self._declare(Declared.ALIVE)
+        self._state.alive_since_ms = self._clock_ms()
 
     @property
     def is_unanswered(self) -> bool:
@@ -79,39 +115,72 @@ class Heartbeat:
         return self._state.failed
 
     async def run(self) -> None:
-        """Beat until cancelled."""
-        while True:
+        """Beat until cancelled, or evicted."""
+        while not self._state.evicted:
             await self.beat()
-            await asyncio.sleep(self._beat_s)
+            await asyncio.sleep(self._settings.beat_s * self._state.stretch)
 
     async def beat(self) -> None:
         """One beat; an engine that does not answer is no error here, silence speaks for itself."""
-        partitions, in_flight = self._describe()
+        if self._declared is Declared.HELD_OUT and self._clock_ms() >= self._state.hold_until_ms:
+            self._take_part()
         self.member = msgspec.structs.replace(
-            self.member, counter=self.member.counter + 1, partitions=partitions, in_flight=in_flight
+            self.member, counter=self.member.counter + 1, stretch=self._stretch(), **self._describe()
         )
+        self._state.stretch = min(self._state.stretch, self.member.stretch)  # the engine may have it, answered or not
         sent_ms = self._clock_ms()
         try:
-            known = await self._members.beat(self.member)
-            if not known:
-                await self._members.join(self.member)
+            answer = await self._members.beat(self.member)
+            if answer is BeatAnswer.GONE:
+                await self._rejoin()
         except EngineError as error:
             self._state.failed = True
             log.warning("heartbeat.unanswered", extra={"error": str(error)})
             return
-        self._answered(sent_ms, known=known)
+        self._state.failed = False
+        if answer is BeatAnswer.EVICTED:
+            log.warning("member.evicted", extra={"node": self.member.node})
+            self._state.evicted = True
+            self._on_evicted()
+        elif answer is BeatAnswer.COMMITTED:
+            self._answered(sent_ms)
+            await self._settle_down()
 
-    def _answered(self, sent_ms: int, *, known: bool) -> None:
+    async def _rejoin(self) -> None:
+        """Struck off while we were silent: we come back as one that joins, and hold nothing."""
+        if self._declared is Declared.LEAVING:
+            self._lapse(struck_off=True)
+            return
+        if self._declared is not Declared.SEEDING:
+            self._declare(Declared.JOINING)
+        sent_ms = self._clock_ms()
+        returns = await self._members.join(self.member)
+        self._lapse(struck_off=True)
+        self.joined(sent_ms, returns)
+
+    def _answered(self, sent_ms: int) -> None:
         state, before = self._state, self._state.sent_ms
-        state.sent_ms, state.failed = sent_ms, False
-        late = before is not None and self._clock_ms() - before >= self._stop_ms
-        if late or not known:
-            state.lapses += 1
-            log.warning("heartbeat.lapse", extra={"struck_off": not known})
-            self._on_lapse()
+        late = before is not None and self._clock_ms() - before >= self._stop_ms * state.stretch
+        state.sent_ms, state.stretch = sent_ms, self.member.stretch
+        if late:
+            self._lapse(struck_off=False)
+
+    def _lapse(self, *, struck_off: bool) -> None:
+        self._state.lapses += 1
+        log.warning("heartbeat.lapse", extra={"struck_off": struck_off})
+        self._on_lapse()
+
+    async def _settle_down(self) -> None:
+        """A life that lasted ends the count of returns."""
+        since = self._state.alive_since_ms
+        if since is not None and self._clock_ms() - since >= self._settings.steady_s * 1000:
+            with contextlib.suppress(EngineError):
+                await self._members.is_steady(self.member.node)
+                self._state.alive_since_ms = None
 
     async def leaving(self) -> None:
         """Tell the others that this session goes: its share moves at once."""
-        self.member = msgspec.structs.replace(self.member, state="leaving", counter=self.member.counter + 1)
+        self._declare(Declared.LEAVING)
+        self.member = msgspec.structs.replace(self.member, counter=self.member.counter + 1)
         with contextlib.suppress(EngineError):
             await self._members.beat(self.member)

@@ -6,20 +6,20 @@ Knows how the parts follow each other; what each does stands in its own file.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine
 from typing import Any
 
 from crawler.errors import CrawlerError, EngineError
-from crawler.frontier.frontier import Fence
 from crawler.instance.acking import AckStage
 from crawler.instance.archiving import ArchiveStage
 from crawler.instance.claimer import Claimer
 from crawler.instance.committing import Committer, Stages
-from crawler.instance.duties import count_pages, follow_pages, keep_engine, listen
+from crawler.instance.duties import count_pages, follow_pages, keep_claims, keep_engine, listen
 from crawler.instance.fetching import Doors, FetchStage
 from crawler.instance.finishing import FinishWatcher
 from crawler.instance.heartbeat import Heartbeat
 from crawler.instance.joining import join
+from crawler.instance.neighbours import Neighbours
 from crawler.instance.ownership import Ownership
 from crawler.instance.parsing import PageParser
 from crawler.instance.parts import Parts
@@ -27,15 +27,14 @@ from crawler.instance.reserving import Reserver
 from crawler.instance.robots import RobotsCache
 from crawler.instance.routing import Router, RouteStage
 from crawler.instance.state import Flow, RecentUrls
+from crawler.instance.work import PartitionWork
 from crawler.instance.workbench import Workbench
-from crawler.model import Claim
 from crawler.rules.scope import ScopeRules
 from crawler.settings import Settings
 
 log = logging.getLogger(__name__)
 
 LEAVE_TIMEOUT_S = 10.0
-GIVE_BACK_MAX = 256  # claims per call
 WAIT_IN_HAND_MS = 30_000  # a claim whose turn is further off than this is given back
 
 
@@ -56,6 +55,7 @@ class Instance:
         self._stop = asyncio.Event()
         self._recovering: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._drain_timeout_s = settings.membership.drain_timeout_s
         self.stopped_because = ""
         parts.frontier.engine.on_restart = self._recover
         self._build()
@@ -63,16 +63,18 @@ class Instance:
     def _build(self) -> None:
         p, s = self._p, self._settings
         self.bench = Workbench(concurrency_per_queue=s.politeness.concurrency_per_queue)
-        self.heartbeat = Heartbeat(p.members, p.member, s.membership, on_lapse=self._lapse)
-        self.ownership = Ownership(
-            p.leases,
+        self.heartbeat = Heartbeat(p.members, p.member, s.membership, on_lapse=self._lapse, on_evicted=self._evicted)
+        self.neighbours = Neighbours(
             p.members,
+            p.pins,
             p.member,
             s.membership,
             partitions=p.record.partitions,
-            user=self,
             is_lock_free=p.is_lock_free,
+            on_death=p.mourner.mourn,
         )
+        self.work = PartitionWork(p.frontier, self.bench, self.flow, spawn=self._spawn)
+        self.ownership = Ownership(p.leases, self.neighbours, p.member, s.membership, user=self.work)
         self.claimer = Claimer(p.frontier, self.ownership, self.bench, self.flow, s)
         self.router = Router(p.record, ScopeRules.of(p.record.scope, p.roots), self.flow.recent)
         self.parser = PageParser(s)
@@ -87,63 +89,36 @@ class Instance:
         self.committer = Committer(
             stages, s.archive, node=p.member.node, session=p.member.session, is_quiet=lambda: not self.bench.active
         )
-        doors = Doors(p.frontier, self.ownership, self.heartbeat, self.bench, p.fetcher, robots, self.parser, self.flow)
+        self.work.serve(self.ownership, self.claimer, self.archive)
+        doors = Doors(
+            p.frontier,
+            self.ownership,
+            self.heartbeat,
+            self.bench,
+            p.fetcher,
+            robots,
+            self.parser,
+            self.flow,
+            p.black_box,
+        )
         self.fetching = FetchStage(doors, s, deliver=self.committer.deliver)
-        self.heartbeat.describe_with(lambda: (len(self.ownership.held), self.bench.active))
+        self.heartbeat.describe_with(self._description, lambda: self.neighbours.stretch)
 
-    # --- what ownership calls (PartitionUser) ---
+    def _description(self) -> dict[str, Any]:
+        held, active = len(self.ownership.held), self.bench.active
+        return {"partitions": held, "in_flight": active, "ring": self.neighbours.digest}
 
-    def acquired(self, partition: int, *, log_entries: int, pending: int) -> None:
-        if pending:
-            self.claimer.schedule(partition)
-        if log_entries:
-            self._spawn(self._adopt_log(partition))
-
-    def drain(self, partition: int) -> None:
-        self.claimer.forget([partition])
-        self._spawn(self.give_back(partition))
-
-    def is_idle(self, partition: int) -> bool:
-        return not self.flow.outstanding_of[partition] and not self.archive.has_undrained(partition)
-
-    def lost(self, partitions: Iterable[int]) -> None:
-        gone = list(partitions)
-        self.claimer.forget(gone)
-        for claim in self.bench.remove(gone):
-            self.flow.ended(claim.partition)
-        self.archive.forget(gone)
-
-    async def give_back(self, partition: int) -> None:
-        await self._give_back(self.bench.remove([partition]))
-
-    async def _give_back(self, claims: list[Claim], *, started: bool = False) -> None:
-        """Return claims; those whose request was started move their queue's clock."""
-        by_partition: dict[int, list[Claim]] = {}
-        for claim in claims:
-            by_partition.setdefault(claim.partition, []).append(claim)
-            self.flow.ended(claim.partition)
-        for partition, mine in by_partition.items():
-            fence = self.ownership.fence_of(partition)
-            if fence is None:
-                continue
-            for start in range(0, len(mine), GIVE_BACK_MAX):
-                given = [
-                    (c, self._next_fetch_ms(fence, c) if started else 0) for c in mine[start : start + GIVE_BACK_MAX]
-                ]
-                with contextlib.suppress(EngineError):  # else they expire
-                    await self._p.frontier.give_back(fence, given)
-
-    def _next_fetch_ms(self, fence: Fence, claim: Claim) -> int:
-        return fence.now_ms + max(0, self.bench.lane_of(claim.queue).delay_ms)
-
-    async def _adopt_log(self, partition: int) -> None:
-        try:
-            await self.archive.adopt(partition)
-        except EngineError:
-            self.ownership.fenced(partition)  # acquired anew, and tried again
+    # --- what the parts call ---
 
     def _lapse(self) -> None:
         self.ownership.lapse()
+
+    def _evicted(self) -> None:
+        """An operator took this session off the crawl: let go while our last answered beat still entitles us to."""
+        s = self._settings.membership
+        self._drain_timeout_s = min(s.drain_timeout_s, (s.self_stop_s - s.beat_s) / 2)
+        self.stopped_because = "evicted"
+        self._stop.set()
 
     def _recover(self) -> None:
         """The engine was restarted or fell back: forget what we believe it has, and acquire everything anew."""
@@ -169,7 +144,9 @@ class Instance:
     async def run(self) -> None:
         """Join, crawl, leave. Raises CrawlerError when the instance could not go on; nothing is lost then."""
         p = self._p
-        self.heartbeat.joined(await join(p.members, p.member, p.is_lock_free, self._settings.membership))
+        self.heartbeat.joined(*await join(p.members, p.member, p.is_lock_free, self._settings.membership))
+        with contextlib.suppress(EngineError):
+            await p.mourner.look_back()
         self.fetching.start()
         duties = [
             self.heartbeat.run(),
@@ -180,6 +157,12 @@ class Instance:
             listen(p.frontier.engine, f"{p.keys.hints}{p.member.session}", self._on_hint),
             self._follow_shared(),
             self._return_stale(),
+            keep_claims(
+                p.frontier,
+                self.ownership,
+                lambda: [*self.fetching.in_turn, *self.committer.claims],
+                visibility_ms=int(self._settings.frontier.visibility_timeout_s * 1000),
+            ),
             keep_engine(self.heartbeat, p.revive, every_s=self._settings.membership.beat_s),
         ]
         if self.flow.pages_max:
@@ -217,7 +200,7 @@ class Instance:
         self.stopped_because = await watcher.wait(
             is_locally_quiet=lambda: not (self.flow.outstanding or self.committer.in_hand) and self.claimer.is_idle,
             is_limit_reached=lambda: self.flow.is_page_limit_reached,
-            alive=lambda: self.ownership.alive,
+            alive=lambda: self.neighbours.alive,
         )
 
     def stop(self) -> None:
@@ -247,17 +230,17 @@ class Instance:
     async def _end_work(self, others: list[asyncio.Task[None]], *, failed: bool) -> None:
         waiting = self.bench.remove_all()
         if not failed:
-            await self._give_back(waiting)
-            await self.fetching.wait_idle(self._settings.membership.drain_timeout_s)
-            await self._give_back(self.bench.remove_all())
+            await self.work.return_claims(waiting)
+            await self.fetching.wait_idle(self._drain_timeout_s)
+            await self.work.return_claims(self.bench.remove_all())
             await self.committer.settle()
         cut_off = await self.fetching.close()
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
-        await self._give_back(cut_off, started=True)
+        await self.work.return_claims(cut_off, started=True)
         if failed:
-            await self._give_back(waiting)
+            await self.work.return_claims(waiting)
         else:
             await self.committer.flush()
             await self.archive.drain()
@@ -276,7 +259,7 @@ class Instance:
         while True:
             await asyncio.sleep(1.0)
             self.bench.forget_idle()
-            await self._give_back(self.bench.take_stale(wait_max_ms=WAIT_IN_HAND_MS, age_max_ms=half_ms))
+            await self.work.return_claims(self.bench.take_stale(wait_max_ms=WAIT_IN_HAND_MS, age_max_ms=half_ms))
 
     def _on_hint(self, partition: int) -> None:
         if self.ownership.is_open(partition):

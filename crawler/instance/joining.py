@@ -10,16 +10,16 @@ from crawler.settings import MembershipSettings
 
 async def join(
     members: Members, member: Member, is_lock_free: Callable[[Member], bool], settings: MembershipSettings
-) -> int:
-    """Join under the member's node name; when the call was sent (monotonic ms), which counts as the first beat.
+) -> tuple[int, int]:
+    """Join under the member's node name: when the call was sent (monotonic ms), which counts as the first beat, and
+    how often the node has joined since its last steady life.
 
     Raises ConflictError when another living session has the name. One that may be dead is watched for `dead_s`.
     """
     holder = await members.holder_of(member.node)
     dead = await _dead_holder(members, holder, is_lock_free, settings) if holder else ""
     sent_ms = monotonic_ms()
-    await members.join(member, instead_of=dead)
-    return sent_ms
+    return sent_ms, await members.join(member, instead_of=dead)
 
 
 async def _dead_holder(
@@ -29,7 +29,7 @@ async def _dead_holder(
     first = (await members.read()).get(holder)
     if first is None or is_lock_free(first):
         return holder
-    deadline_ms = monotonic_ms() + int(settings.dead_s * 1000)
+    deadline_ms = monotonic_ms() + int(settings.dead_s * 1000) * first.stretch
     while monotonic_ms() < deadline_ms:
         await asyncio.sleep(settings.read_s)
         now = (await members.read()).get(holder)

@@ -36,6 +36,11 @@ class Failed:
     settlement: Settlement
     retry_in_ms: int
 
+    @classmethod
+    def finally_(cls, claim: Claim, kind: FailureKind, detail: str) -> "Failed":
+        """Given up without an attempt."""
+        return cls(claim=claim, kind=kind, detail=detail, settlement=Settlement(next_fetch_ms=0), retry_in_ms=-1)
+
 
 @dataclass(slots=True, kw_only=True)
 class Refused:

@@ -12,12 +12,12 @@ from typing import Protocol
 from crawler.errors import EngineError
 from crawler.frontier.frontier import Fence
 from crawler.frontier.leases import Acquired, Lease, Leases
-from crawler.frontier.members import Member, Members
+from crawler.frontier.members import Member
 from crawler.instance.clock import monotonic_ms
 from crawler.instance.crash_points import reached
+from crawler.instance.neighbours import Neighbours
 from crawler.model import Claim
-from crawler.rules.membership import Observer, Reading, State, Times
-from crawler.rules.ring import Ring, build
+from crawler.rules.membership import State
 from crawler.settings import MembershipSettings
 
 log = logging.getLogger(__name__)
@@ -54,41 +54,27 @@ class PartitionUser(Protocol):
 
 
 class Ownership:
-    """Runs every `read_s`: reads members, judges them, moves leases towards the ring."""
+    """Runs every `read_s`: looks at the neighbours, moves leases towards the ring."""
 
     def __init__(
         self,
         leases: Leases,
-        members: Members,
+        neighbours: Neighbours,
         me: Member,
         settings: MembershipSettings,
         *,
-        partitions: int,
         user: PartitionUser,
-        is_lock_free: Callable[[Member], bool],
         clock_ms: Callable[[], int] = monotonic_ms,
     ) -> None:
         self._leases = leases
-        self._members = members
+        self._neighbours = neighbours
         self._me = me
         self._settings = settings
-        self._partitions = partitions
         self._user = user
-        self._is_lock_free = is_lock_free
         self._clock_ms = clock_ms
-        times = Times(
-            suspect_ms=int(settings.suspect_s * 1000),
-            dead_ms=int(settings.dead_s * 1000),
-            gap_ms=int(settings.gap_s * 1000),
-        )
-        self._observer = Observer(times, {})
         self._held: dict[int, Held] = {}
         self._tried: dict[int, int] = {}  # highest epoch that this session ever had or saw, per partition
-        self._ring = Ring(())
-        self._ring_of: dict[str, int] = {}
-        self._pending_ring: tuple[dict[str, int], int] | None = None
         self._leaving = False
-        self.alive: dict[str, Member] = {}
 
     @property
     def held(self) -> dict[int, Held]:
@@ -127,7 +113,7 @@ class Ownership:
                     continue  # the ring changed: act on it at once
             except EngineError as error:
                 log.warning("ownership.engine_error", extra={"error": str(error)})
-            await asyncio.sleep(self._settings.read_s)
+            await asyncio.sleep(self._settings.read_s * self._neighbours.stretch)
 
     async def step(self) -> bool:
         """One round; True when the ring changed in it.
@@ -136,60 +122,18 @@ class Ownership:
         """
         wanted = self._wanted()
         seen = await self._leases.read(p for p in wanted if p not in self._held) if wanted else []
-        await self._observe()
+        await self._neighbours.look()
         share = set(self._wanted())
         await self._hand_over(share)
         await self._acquire([lease for lease in seen if lease.partition in share and self._is_takeable(lease)])
         return share != set(wanted)
 
     def _wanted(self) -> list[int]:
-        return [] if self._leaving else self._ring.share_of(self._me.node)
+        return [] if self._leaving else self._neighbours.ring.share_of(self._me.node)
 
     def _is_takeable(self, lease: Lease) -> bool:
         """Free, or its holder is dead; or in our own name without our knowing: the acquire's reply was lost."""
-        if lease.session in ("", self._me.session):
-            return True
-        return self._observer.state_of(lease.session, self._clock_ms()) is State.DEAD
-
-    async def _observe(self) -> None:
-        members = await self._members.read()
-        now_ms = self._clock_ms()
-        readings = [
-            Reading(m.session, m.counter, m.state == "leaving", self._is_proven_dead(m)) for m in members.values()
-        ]
-        self._observer = self._observer.read(readings, now_ms)
-        self.alive = {
-            s: m for s, m in members.items() if self._observer.state_of(s, now_ms) in (State.ALIVE, State.SUSPECT)
-        }
-        weights = {m.node: m.weight for m in self.alive.values() if m.state == "alive"}
-        self._follow_ring(weights, now_ms)
-        for session, member in members.items():
-            if self._observer.state_of(session, now_ms) is State.DEAD and await self._members.strike(member):
-                log.warning("member.dead", extra={"member": member.node, "member_session": session})
-
-    def _is_proven_dead(self, member: Member) -> bool:
-        return member.session != self._me.session and self._is_lock_free(member)
-
-    def _follow_ring(self, weights: dict[str, int], now_ms: int) -> None:
-        """Apply joins together after a short debounce, departures at once."""
-        if weights == self._ring_of:
-            self._pending_ring = None
-            return
-        joined = set(weights) - set(self._ring_of)
-        if joined and self._ring_of and not (set(self._ring_of) - set(weights)):
-            if self._pending_ring is None or self._pending_ring[0] != weights:
-                self._pending_ring = (weights, now_ms)
-            if now_ms - self._pending_ring[1] < self._settings.debounce_s * 1000:
-                return
-        self._pending_ring = None
-        self._ring_of = weights
-        self._ring = build(
-            weights,
-            partitions=self._partitions,
-            virtual_nodes=self._settings.virtual_nodes,
-            load_bound=self._settings.load_bound,
-        )
-        log.info("ring.changed", extra={"nodes": sorted(weights)})
+        return lease.session in ("", self._me.session) or self._neighbours.state_of(lease.session) is State.DEAD
 
     async def _acquire(self, takeable: list[Lease]) -> None:
         if not takeable or self._leaving:
@@ -201,8 +145,9 @@ class Ownership:
         for reply in replies:
             if isinstance(reply, Acquired):
                 self._take(reply, anchor_ms)
-            elif isinstance(reply, EngineError):
-                raise reply
+        failed = [reply for reply in replies if isinstance(reply, EngineError)]
+        if failed:
+            raise failed[0]
 
     def _take(self, won: Acquired, anchor_ms: int) -> None:
         self._tried[won.partition] = won.epoch

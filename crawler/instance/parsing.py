@@ -39,14 +39,14 @@ class PageParser:
         self._slow_origins: set[str] = set()  # one page got past the estimate: the next ones of its site do not
         self.killed = 0
 
-    async def parse(self, response: Response) -> Page:
-        """Raises ParseKilledError when the body can't be parsed within its limits."""
+    async def parse(self, response: Response, *, guarded: bool = False) -> Page:
+        """Raises ParseKilledError when the body can't be parsed within its limits. `guarded`: never in this process."""
         content_type = response.header("content-type")
         x_robots = "\n".join(
             value.decode("latin-1") for key, value in response.headers if key.lower() == b"x-robots-tag"
         )
         origin = origin_of(response.url)
-        if origin in self._slow_origins or looks_expensive(response.body):
+        if guarded or origin in self._slow_origins or looks_expensive(response.body):
             return await self._in_worker(response.url, content_type, x_robots, response.body)
         began_ms = monotonic_ms()
         page = parse_page(

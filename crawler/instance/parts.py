@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from crawler.archive.black_box import BlackBox
 from crawler.archive.index import IndexWriter
 from crawler.archive.warc import WarcWriter
 from crawler.frontier.crawls import CrawlRecord, Crawls
@@ -10,7 +11,9 @@ from crawler.frontier.frontier import Frontier
 from crawler.frontier.keys import Keys
 from crawler.frontier.leases import Leases
 from crawler.frontier.members import Member, Members
+from crawler.frontier.pins import Pins
 from crawler.frontier.stats import Stats
+from crawler.instance.mourning import Mourner
 from crawler.web.fetcher import Fetcher
 
 
@@ -22,6 +25,7 @@ class Parts:
     crawls: Crawls
     leases: Leases
     members: Members
+    pins: Pins
     member: Member
     keys: Keys
     stats: Stats
@@ -30,5 +34,7 @@ class Parts:
     fetcher: Fetcher
     warc: WarcWriter
     index: IndexWriter
+    black_box: BlackBox
+    mourner: Mourner
     is_lock_free: Callable[[Member], bool]
     revive: Callable[[], Awaitable[None]] | None = None  # start the embedded engine again after it died

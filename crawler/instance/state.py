@@ -47,7 +47,8 @@ class Flow:
     committed: int = 0
     committed_before: int = 0  # by the whole crawl when last asked, without our own since then
     errors: int = 0
-    fenced: int = 0
+    fenced: int = 0  # results that came too late: the lease was somebody else's by then
+    dropped: int = 0  # claims let go unfetched because their lease was lost
     by_domain: Counter[str] = field(default_factory=Counter)
     is_stopping: bool = False
     is_engine_full: bool = False  # no more claims until there is room for the links of those in flight

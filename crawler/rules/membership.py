@@ -1,8 +1,11 @@
 """Who is alive, judged by observed silence alone. Pure: readings and monotonic times in, states out.
 
-Others are judged by their heartbeat counter: unchanged for `suspect_ms` of the observer's own time they are suspect
-(shown, nothing moves), for `dead_ms` dead. An observer that was itself paused or cut off learns nothing from the gap:
-when two successful reads lie further apart than `gap_ms`, every window starts afresh.
+A session says of itself where it stands (`Declared`); others judge it by that and by its heartbeat counter, unchanged
+for `suspect_ms` of the observer's own time or for `dead_ms` (`_STATES`). An observer that was itself paused or cut off
+learns nothing from the gap: when two successful reads lie further apart than `gap_ms`, every window starts afresh.
+
+All times stretch together with the number of members: a session says by how much its own are stretched, and it is
+judged by what it said.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,13 +13,65 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 
+class Declared(StrEnum):
+    """What a session says of itself; the words of `Member.state`."""
+
+    JOINING = "joining"  # on the list, not on the ring yet
+    ALIVE = "alive"
+    HELD_OUT = "held_out"  # came back so often lately that it has to wait before it takes a share
+    LEAVING = "leaving"
+    SEEDING = "seeding"  # a seed stream: takes no partitions
+
+
 class State(StrEnum):
     """A session as an observer sees it."""
 
+    JOINING = "joining"
     ALIVE = "alive"
     SUSPECT = "suspect"
     DEAD = "dead"
     LEAVING = "leaving"
+    HELD_OUT = "held_out"
+
+
+class Silence(StrEnum):
+    """How long a session's counter has not changed."""
+
+    HEARD = "heard"
+    SUSPICIOUS = "suspicious"
+    DEADLY = "deadly"
+
+
+# What a session is, by what it says and how long it has been silent. SUSPECT is shown, nothing moves.
+_STATES: Mapping[Declared, tuple[State, State, State]] = {
+    #                     heard           suspicious      deadly
+    Declared.JOINING: (State.JOINING, State.SUSPECT, State.DEAD),
+    Declared.ALIVE: (State.ALIVE, State.SUSPECT, State.DEAD),
+    Declared.HELD_OUT: (State.HELD_OUT, State.HELD_OUT, State.DEAD),
+    Declared.LEAVING: (State.LEAVING, State.LEAVING, State.DEAD),
+    Declared.SEEDING: (State.ALIVE, State.SUSPECT, State.DEAD),
+}
+_COLUMNS = tuple(Silence)
+
+# What a session may say next. Joining anew is what one does that was struck off while it was silent.
+_STEPS: Mapping[Declared, frozenset[Declared]] = {
+    Declared.JOINING: frozenset({Declared.JOINING, Declared.ALIVE, Declared.HELD_OUT, Declared.LEAVING}),
+    Declared.HELD_OUT: frozenset({Declared.JOINING, Declared.ALIVE, Declared.LEAVING}),
+    Declared.ALIVE: frozenset({Declared.JOINING, Declared.LEAVING}),
+    Declared.LEAVING: frozenset({Declared.LEAVING}),
+    Declared.SEEDING: frozenset({Declared.JOINING, Declared.LEAVING}),
+}
+
+
+class IllegalStepError(ValueError):
+    """A session may not say this after what it said before."""
+
+
+def step(now: Declared, then: Declared) -> Declared:
+    """`then`, if a session that says `now` may say it next. Raises IllegalStepError."""
+    if then not in _STEPS[now]:
+        raise IllegalStepError(f"{now} -> {then}")
+    return then
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +80,8 @@ class Observation:
 
     counter: int
     since_ms: int
-    leaving: bool = False
+    declared: Declared = Declared.ALIVE
+    stretch: int = 1
     proven_dead: bool = False  # its file lock is free: no need to wait
 
 
@@ -35,17 +91,24 @@ class Reading:
 
     session: str
     counter: int
-    leaving: bool = False
+    declared: Declared = Declared.ALIVE
+    stretch: int = 1
     proven_dead: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
-    """The thresholds, in ms."""
+    """The thresholds, in ms, before they are stretched."""
 
     suspect_ms: int
     dead_ms: int
     gap_ms: int
+
+    def silence(self, silent_ms: int, stretch: int) -> Silence:
+        """Which column of the table a silence falls into."""
+        if silent_ms >= self.dead_ms * stretch:
+            return Silence.DEADLY
+        return Silence.SUSPICIOUS if silent_ms >= self.suspect_ms * stretch else Silence.HEARD
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +119,16 @@ class Observer:
     seen: Mapping[str, Observation]
     read_at_ms: int = -1
 
-    def read(self, readings: Iterable[Reading], now_ms: int) -> "Observer":
-        """Take in one successful read of the whole member list."""
-        afresh = self.read_at_ms >= 0 and now_ms - self.read_at_ms > self.times.gap_ms
+    def read(self, readings: Iterable[Reading], now_ms: int, stretch: int = 1) -> "Observer":
+        """Take in one successful read of the whole member list; `stretch` is that of the observer's own reads."""
+        afresh = self.read_at_ms >= 0 and now_ms - self.read_at_ms > self.times.gap_ms * stretch
         seen = {}
         for r in readings:
             before = self.seen.get(r.session)
             if before is None or before.counter != r.counter or afresh:
-                seen[r.session] = Observation(r.counter, now_ms, r.leaving, r.proven_dead)
+                seen[r.session] = Observation(r.counter, now_ms, r.declared, r.stretch, r.proven_dead)
             else:
-                seen[r.session] = replace(before, leaving=r.leaving, proven_dead=r.proven_dead)
+                seen[r.session] = replace(before, declared=r.declared, stretch=r.stretch, proven_dead=r.proven_dead)
         return replace(self, seen=seen, read_at_ms=now_ms)
 
     def state_of(self, session: str, now_ms: int) -> State:
@@ -73,9 +136,27 @@ class Observer:
         seen = self.seen.get(session)
         if seen is None or seen.proven_dead:
             return State.DEAD
-        silence = now_ms - seen.since_ms
-        if silence >= self.times.dead_ms:
-            return State.DEAD
-        if seen.leaving:
-            return State.LEAVING
-        return State.SUSPECT if silence >= self.times.suspect_ms else State.ALIVE
+        silence = self.times.silence(now_ms - seen.since_ms, seen.stretch)
+        return _STATES[seen.declared][_COLUMNS.index(silence)]
+
+
+def stretch_of(members: int, per_stretch: int) -> int:
+    """By how much the times of a session stretch in a list of so many members: reading them costs all of them."""
+    return max(1, -(-members // per_stretch))
+
+
+def takers(declared: Mapping[str, Declared]) -> frozenset[str]:
+    """Who among the living (session -> what it says) takes a share: those held out only when there is nobody else."""
+    alive = frozenset(s for s, says in declared.items() if says is Declared.ALIVE)
+    return alive or frozenset(s for s, says in declared.items() if says is Declared.HELD_OUT)
+
+
+def hold_out_ms(returns: int, *, free: int, hold_ms: int, hold_max_ms: int) -> int:
+    """How long a node stays off the ring that has joined for the `returns`-th time since its last steady life.
+
+    The first `free` joins cost nothing: a crash and the same command again go on at once. Then the hold doubles.
+    """
+    beyond = returns - free
+    if beyond <= 0:
+        return 0
+    return min(hold_max_ms, hold_ms << min(beyond - 1, 30))

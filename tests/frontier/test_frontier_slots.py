@@ -28,7 +28,8 @@ async def test_every_key_of_a_script_falls_in_one_slot(door: Door) -> None:
     assert len(keys) > 10
     partition = {k for k in keys if k.startswith(b"{t:0}:")}
     assert {key_slot(k) for k in partition} == {key_slot(b"t:0")}
-    assert keys - partition <= {door.keys.members.encode(), door.keys.nodes.encode()}
+    crawl_wide = (door.keys.members, door.keys.nodes, door.keys.returns, door.keys.evicted)
+    assert keys - partition <= {key.encode() for key in crawl_wide}
     assert key_slot(door.keys.members.encode()) == key_slot(door.keys.nodes.encode())
 
 
@@ -49,7 +50,9 @@ async def run_all_scripts(door: Door) -> set[str]:
     await door.add(*(found(i, host=f"h{i}.test") for i in range(4)))
     await door.frontier.reserve(0, "z.test", now_ms=0)
     door.now = 3000
-    one, two, three, four = await door.claim()
+    one, two, three, four = claims = await door.claim()
+    await door.frontier.extend({0: (door.fence, claims)}, visibility_ms=1000)
+    await door.frontier.died("dan", {0: [one.fingerprint]})
     await door.ack(one, found("child"))
     s = Settlement(next_fetch_ms=0)
     letter = DeadLetter(url="u", queue="q", domain="d", depth=1, reason="tls", detail="", attempts=1, failed_at=1.0)

@@ -1,7 +1,7 @@
 """What a heartbeat entitles to: silence stops requests, and a reply that came too late is a lapse."""
 
 from crawler.errors import EngineDown
-from crawler.frontier.members import Member
+from crawler.frontier.members import BeatAnswer, Member
 from crawler.instance.heartbeat import Heartbeat
 from crawler.settings import MembershipSettings
 
@@ -10,19 +10,26 @@ class FakeMembers:
     """Answers beats after a delay on the test's clock, or not at all."""
 
     def __init__(self, clock: "Clock") -> None:
-        self.clock, self.delay_ms, self.down, self.known = clock, 0, False, True
+        self.clock, self.delay_ms, self.down, self.answer = clock, 0, False, BeatAnswer.COMMITTED
         self.beats: list[int] = []
-        self.joins = 0
+        self.said: list[tuple[str, int]] = []
+        self.joins = self.steady = 0
+        self.returns = 1
 
-    async def beat(self, member: Member) -> bool:
+    async def beat(self, member: Member) -> BeatAnswer:
         self.clock.now_ms += self.delay_ms
         if self.down:
             raise EngineDown("no answer")
         self.beats.append(member.counter)
-        return self.known
+        self.said.append((member.state, member.stretch))
+        return self.answer
 
-    async def join(self, member: Member) -> None:
+    async def join(self, member: Member) -> int:
         self.joins += 1
+        return self.returns
+
+    async def is_steady(self, node: str) -> None:
+        self.steady += 1
 
 
 class Clock:
@@ -46,15 +53,21 @@ def heartbeat() -> tuple[Heartbeat, FakeMembers, Clock, list[int]]:
     return beat, members, clock, lapses
 
 
+def joined(returns: int = 1) -> tuple[Heartbeat, FakeMembers, Clock, list[int]]:
+    beat, members, clock, lapses = heartbeat()
+    beat.joined(clock.now_ms, returns)
+    return beat, members, clock, lapses
+
+
 async def test_nothing_may_start_before_the_first_answered_beat() -> None:
-    beat, _, _, _ = heartbeat()
+    beat, _, clock, _ = heartbeat()
     assert not beat.may_start()
-    await beat.beat()
+    beat.joined(clock.now_ms, 1)
     assert beat.may_start()
 
 
 async def test_silence_stops_requests_after_five_seconds_and_aborts_them_after_seven() -> None:
-    beat, members, clock, lapses = heartbeat()
+    beat, members, clock, lapses = joined()
     await beat.beat()
     members.down = True
     clock.now_ms += 4_999
@@ -70,7 +83,7 @@ async def test_silence_stops_requests_after_five_seconds_and_aborts_them_after_s
 
 
 async def test_the_time_counts_from_sending_not_from_the_answer() -> None:
-    beat, members, clock, _ = heartbeat()
+    beat, members, clock, _ = joined()
     members.delay_ms = 1_500
     await beat.beat()
     clock.now_ms += 3_500
@@ -78,7 +91,7 @@ async def test_the_time_counts_from_sending_not_from_the_answer() -> None:
 
 
 async def test_a_beat_answered_after_the_deadline_is_a_lapse() -> None:
-    beat, members, _, lapses = heartbeat()
+    beat, members, _, lapses = joined()
     await beat.beat()
     members.delay_ms = 6_000
     await beat.beat()
@@ -89,7 +102,7 @@ async def test_a_beat_answered_after_the_deadline_is_a_lapse() -> None:
 
 
 async def test_a_pause_longer_than_the_deadline_is_a_lapse() -> None:
-    beat, _, clock, lapses = heartbeat()
+    beat, _, clock, lapses = joined()
     await beat.beat()
     clock.now_ms += 30_000
     await beat.beat()
@@ -97,19 +110,94 @@ async def test_a_pause_longer_than_the_deadline_is_a_lapse() -> None:
 
 
 async def test_a_session_that_was_struck_off_joins_again_and_has_lapsed() -> None:
-    beat, members, _, lapses = heartbeat()
+    beat, members, _, lapses = joined()
     await beat.beat()
-    members.known = False
+    members.answer = BeatAnswer.GONE
     await beat.beat()
     assert members.joins == 1
     assert len(lapses) == 1
 
 
 async def test_the_counter_is_absolute_and_grows_even_when_nobody_answers() -> None:
-    beat, members, _, _ = heartbeat()
+    beat, members, _, _ = joined()
     await beat.beat()
     members.down = True
     await beat.beat()
     members.down = False
     await beat.beat()
     assert members.beats == [1, 3]
+
+
+async def test_a_node_that_came_back_too_often_is_held_out_for_a_growing_time() -> None:
+    for returns, hold_ms in ((3, 0), (4, 5_000), (5, 10_000), (40, 300_000)):
+        beat, members, clock, _ = joined(returns)
+        await beat.beat()
+        assert members.said[-1][0] == ("held_out" if hold_ms else "alive"), returns
+        clock.now_ms += hold_ms - 1
+        await beat.beat()
+        assert members.said[-1][0] == ("held_out" if hold_ms else "alive")
+        clock.now_ms += 1
+        await beat.beat()
+        assert members.said[-1][0] == "alive"
+
+
+async def test_a_steady_life_ends_the_count_of_returns_once() -> None:
+    beat, members, clock, _ = joined()
+    clock.now_ms += 59_999
+    await beat.beat()
+    assert members.steady == 0
+    for _ in range(2):
+        clock.now_ms += 1
+        await beat.beat()
+    assert members.steady == 1
+
+
+async def test_one_that_was_struck_off_is_counted_as_coming_back() -> None:
+    beat, members, _, _ = joined()
+    members.answer, members.returns = BeatAnswer.GONE, 4
+    await beat.beat()
+    members.answer = BeatAnswer.COMMITTED
+    await beat.beat()
+    assert members.said[-1][0] == "held_out"
+
+
+async def test_longer_times_hold_once_they_are_answered_shorter_ones_once_they_are_sent() -> None:
+    """Others judge us by what they read: the longer time before they can have read it would be ours alone."""
+    beat, members, clock, _ = joined()
+    stretch = 3
+    beat.describe_with(dict, lambda: stretch)
+    members.down = True
+    await beat.beat()
+    clock.now_ms += 5_000
+    assert not beat.may_start()
+    members.down = False
+    await beat.beat()
+    clock.now_ms += 14_999
+    assert beat.may_start()
+    clock.now_ms += 1
+    assert not beat.may_start()
+    await beat.beat()
+    stretch, members.down = 1, True
+    await beat.beat()
+    clock.now_ms += 5_000
+    assert not beat.may_start()
+
+
+async def test_an_evicted_session_starts_nothing_and_beats_no_more() -> None:
+    beat, members, _, lapses = joined()
+    told: list[int] = []
+    beat._on_evicted = lambda: told.append(1)
+    members.answer = BeatAnswer.EVICTED
+    await beat.run()
+    assert told == [1]
+    assert not beat.may_start()
+    assert lapses == []
+
+
+async def test_a_leaver_that_is_struck_off_does_not_join_again() -> None:
+    beat, members, _, lapses = joined()
+    await beat.leaving()
+    members.answer = BeatAnswer.GONE
+    await beat.beat()
+    assert members.joins == 0
+    assert len(lapses) == 1

@@ -1,11 +1,26 @@
 """Who is alive, by observed silence: a table of readings."""
 
-from crawler.rules.membership import Observer, Reading, State, Times
+from typing import Any
+
+import pytest
+
+from crawler.rules.membership import (
+    Declared,
+    IllegalStepError,
+    Observer,
+    Reading,
+    State,
+    Times,
+    hold_out_ms,
+    step,
+    stretch_of,
+    takers,
+)
 
 TIMES = Times(suspect_ms=3000, dead_ms=7000, gap_ms=2500)
 
 
-def watch(*readings: tuple[int, int | None], **more: bool) -> Observer:
+def watch(*readings: tuple[int, int | None], **more: Any) -> Observer:
     """(ms, counter of session s, or None when it is not on the list) one after the other."""
     observer = Observer(TIMES, {})
     for at, counter in readings:
@@ -51,7 +66,7 @@ def test_a_free_lock_proves_death_at_once() -> None:
 
 
 def test_a_leaver_is_shown_as_leaving_until_its_silence_is_death() -> None:
-    observer = watch(*steady(7000), leaving=True)
+    observer = watch(*steady(7000), declared=Declared.LEAVING)
     assert observer.state_of("s", 6999) is State.LEAVING
     assert observer.state_of("s", 7000) is State.DEAD
 
@@ -59,3 +74,58 @@ def test_a_leaver_is_shown_as_leaving_until_its_silence_is_death() -> None:
 def test_a_session_that_is_not_listed_is_dead() -> None:
     assert watch((0, 1), (500, None)).state_of("s", 500) is State.DEAD
     assert watch().state_of("s", 0) is State.DEAD
+
+
+HEARD, SUSPICIOUS, DEADLY = 0, 3000, 7000
+SAYS = {
+    Declared.JOINING: (State.JOINING, State.SUSPECT, State.DEAD),
+    Declared.ALIVE: (State.ALIVE, State.SUSPECT, State.DEAD),
+    Declared.HELD_OUT: (State.HELD_OUT, State.HELD_OUT, State.DEAD),
+    Declared.LEAVING: (State.LEAVING, State.LEAVING, State.DEAD),
+    Declared.SEEDING: (State.ALIVE, State.SUSPECT, State.DEAD),
+}
+
+
+@pytest.mark.parametrize("says", list(Declared))
+def test_a_state_is_what_a_session_says_and_how_long_it_has_been_silent(says: Declared) -> None:
+    observer = watch(*steady(7000), declared=says)
+    assert tuple(observer.state_of("s", at) for at in (HEARD, SUSPICIOUS, DEADLY)) == SAYS[says]
+
+
+def test_a_stretched_session_is_judged_by_the_times_it_said() -> None:
+    observer = watch(*steady(21_000), stretch=3)
+    table = {8_999: State.ALIVE, 9_000: State.SUSPECT, 20_999: State.SUSPECT, 21_000: State.DEAD}
+    assert {at: observer.state_of("s", at) for at in table} == table
+
+
+def test_an_observer_whose_reads_are_stretched_does_not_take_their_distance_for_a_pause() -> None:
+    observer = Observer(TIMES, {})
+    for at in range(0, 70_001, 5_000):
+        observer = observer.read([Reading("s", 1, stretch=10)], at, 10)
+    assert observer.state_of("s", 69_999) is State.SUSPECT
+    assert observer.state_of("s", 70_000) is State.DEAD
+
+
+@pytest.mark.parametrize(("members", "stretch"), [(0, 1), (1, 1), (100, 1), (101, 2), (1000, 10), (1001, 11)])
+def test_times_stretch_with_the_length_of_the_list(members: int, stretch: int) -> None:
+    assert stretch_of(members, 100) == stretch
+
+
+def test_a_session_takes_only_legal_steps() -> None:
+    assert step(Declared.JOINING, Declared.HELD_OUT) is Declared.HELD_OUT
+    assert step(Declared.HELD_OUT, Declared.ALIVE) is Declared.ALIVE
+    for now, then in ((Declared.LEAVING, Declared.ALIVE), (Declared.ALIVE, Declared.HELD_OUT)):
+        with pytest.raises(IllegalStepError, match=f"{now} -> {then}"):
+            step(now, then)
+
+
+def test_who_is_held_out_takes_a_share_only_when_there_is_nobody_else() -> None:
+    alone = {"a": Declared.HELD_OUT, "b": Declared.JOINING, "c": Declared.SEEDING}
+    assert takers(alone) == {"a"}
+    assert takers(alone | {"d": Declared.ALIVE}) == {"d"}
+    assert takers({}) == frozenset()
+
+
+@pytest.mark.parametrize(("returns", "hold_ms"), [(1, 0), (3, 0), (4, 5), (5, 10), (6, 20), (9, 100), (500, 100)])
+def test_the_hold_of_a_flapping_node_doubles_up_to_a_bound(returns: int, hold_ms: int) -> None:
+    assert hold_out_ms(returns, free=3, hold_ms=5, hold_max_ms=100) == hold_ms

@@ -1,11 +1,16 @@
 #!lua flags=allow-oom
--- join: enter a session into the member list under its node's name, by compare-and-set on who had the name.
--- KEYS  members, nodes (both '{crawl}:...')
+-- join: enter a session into the member list under its node's name, by compare-and-set on who had the name. Counts how
+-- often the node came back since its last steady life; a repeat of the same join counts once.
+-- KEYS  members, nodes, returns, evicted (all '{crawl}:...')
 -- ARGV  session, node, session seen under that name ('' for none), member blob
--- returns {'TAKEN', session} | {'COMMITTED'}
+-- returns {'TAKEN', session} | {'EVICTED'} | {'COMMITTED', how often}
+if redis.call('HEXISTS', KEYS[4], ARGV[1]) == 1 then return {'EVICTED'} end
 local held = redis.call('HGET', KEYS[2], ARGV[2]) or ''
 if held ~= '' and held ~= ARGV[3] and held ~= ARGV[1] then return {'TAKEN', held} end
-if held ~= '' and held ~= ARGV[1] then redis.call('HDEL', KEYS[1], held) end
+if held ~= '' and held ~= ARGV[1] then
+  redis.call('HDEL', KEYS[1], held)
+  redis.call('HDEL', KEYS[4], held)
+end
 redis.call('HSET', KEYS[2], ARGV[2], ARGV[1])
-redis.call('HSET', KEYS[1], ARGV[1], ARGV[4])
-return {'COMMITTED'}
+local fresh = redis.call('HSET', KEYS[1], ARGV[1], ARGV[4]) == 1
+return {'COMMITTED', redis.call('HINCRBY', KEYS[3], ARGV[2], fresh and 1 or 0)}

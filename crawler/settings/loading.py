@@ -1,0 +1,128 @@
+"""Reads the settings from where people put them: defaults < TOML file < environment (CRAWLER_*) < options."""
+
+import os
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+
+from crawler.errors import UsageError
+from crawler.settings.sections import Settings
+from crawler.settings.sense import complaints
+
+
+def load(
+    file: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Settings:
+    """Merge the sources and validate.
+
+    `options` maps "section.key" to a value; None values are left out. Raises UsageError with one line.
+    """
+    merged: dict[str, dict[str, Any]] = {}
+    if file is not None:
+        merged = _read_toml(file)
+        _convert(merged, f"{file}")  # so that the message names the file
+    _merge_environment(merged, os.environ if environment is None else environment)
+    for dotted, value in (options or {}).items():
+        if value is not None:
+            section, _, key = dotted.partition(".")
+            merged.setdefault(section, {})[key] = value
+    settings = _convert(merged, "settings")
+    for complaint in complaints(settings):
+        raise UsageError(complaint)
+    return settings
+
+
+def _read_toml(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"can't read settings file {file}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{file} is not valid TOML: {error}") from None
+
+
+def _convert(raw: Mapping[str, Any], where: str) -> Settings:
+    try:
+        return msgspec.convert(raw, Settings, strict=True)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{where}: {_readable(error, raw)}") from None
+
+
+def _readable(error: msgspec.ValidationError, raw: Mapping[str, Any]) -> str:
+    """Name the key at fault as section.key, and for an unknown one the keys that exist."""
+    text, _, path = str(error).partition(" - at `$")
+    path = path.strip("`.")
+    if "unknown field" in text:
+        unknown = text.split("`")[-2]
+        return _unknown(f"{path}.{unknown}" if path else unknown, _keys_of(path))
+    if not path:
+        return text
+    if text.startswith("Invalid enum value"):
+        text = f"expected one of {', '.join(_choices_of(path))}"
+    for theirs, ours in _PLAIN_WORDS.items():
+        text = text.replace(theirs, ours)
+    return f"{path} = {_value_at(raw, path)!r}: {text[0].lower()}{text[1:]}"
+
+
+# The validator speaks of JSON; people write TOML.
+_PLAIN_WORDS = {
+    "`object`": "a [section]",
+    "`array`": "a list",
+    "`str`": "a string",
+    "`int`": "an integer",
+    "`float`": "a number",
+    "`bool`": "true or false",
+}
+
+
+def _unknown(key: str, known: Iterable[str]) -> str:
+    return f"unknown key {key} (known: {', '.join(sorted(known))})"
+
+
+def _value_at(raw: Any, path: str) -> Any:
+    """What stands at a path like fetch.accept or scope.include[0]."""
+    for step in path.replace("[", ".[").split("."):
+        raw = raw[int(step[1:-1])] if step.startswith("[") else raw[step]
+    return raw
+
+
+def _choices_of(path: str) -> tuple[str, ...]:
+    section, _, key = path.partition(".")
+    return get_args(type(getattr(Settings(), section)).__annotations__[key])
+
+
+def _keys_of(section: str) -> tuple[str, ...]:
+    struct: Any = type(getattr(Settings(), section)) if section else Settings
+    return tuple(struct.__struct_fields__)
+
+
+def _merge_environment(merged: dict[str, dict[str, Any]], environment: Mapping[str, str]) -> None:
+    """CRAWLER_<SECTION>_<KEY>=value; lists are comma-separated."""
+    for name in sorted(n for n in environment if n.startswith("CRAWLER_")):
+        section, _, key = name.removeprefix("CRAWLER_").lower().partition("_")
+        if section not in Settings.__struct_fields__:
+            continue  # CRAWLER_CONFIG and test switches are not settings
+        if key not in _keys_of(section):
+            raise UsageError(f"{name}: {_unknown(f'{section}.{key}', _keys_of(section))}")
+        merged.setdefault(section, {})[key] = _from_text(name, environment[name], section, key)
+
+
+_BOOLEANS = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
+
+
+def _from_text(name: str, text: str, section: str, key: str) -> Any:
+    default = getattr(getattr(Settings(), section), key)
+    try:
+        if isinstance(default, bool):
+            return _BOOLEANS[text.lower()]
+        if isinstance(default, tuple):
+            return [part.strip() for part in text.split(",") if part.strip()]
+        return type(default)(text)
+    except (ValueError, KeyError):
+        kind = "yes or no" if isinstance(default, bool) else type(default).__name__
+        raise UsageError(f"{name}={text!r}: not a valid {kind}") from None

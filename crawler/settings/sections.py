@@ -1,0 +1,151 @@
+"""The record of all settings: sections, keys, types, defaults. `load` is the one way to get a validated one.
+
+Times that people set are seconds (`*_s`); sizes are bytes (`*_bytes`).
+"""
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+Positive = Annotated[float, Meta(gt=0)]
+NotNegative = Annotated[float, Meta(ge=0)]
+Count = Annotated[int, Meta(ge=1)]
+CountOrZero = Annotated[int, Meta(ge=0)]
+
+
+class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of the sections: immutable, and an unknown key is an error."""
+
+
+class CrawlSettings(_Section, frozen=True):
+    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{1,64}$")] = "main"
+    partitions: Annotated[int, Meta(ge=1, le=16384)] = 1024
+    pages_max: CountOrZero = 0  # 0: no limit
+    time_max_s: NotNegative = 0.0  # 0: no limit
+
+
+class ScopeSettings(_Section, frozen=True):
+    mode: Literal["domain", "host", "prefix", "any"] = "domain"
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    depth_max: Annotated[int, Meta(ge=-1, le=255)] = -1  # -1: no limit; 0: seeds only
+    redirects_max: CountOrZero = 10
+    url_bytes_max: Count = 8192
+    nofollow: bool = True  # obey rel=nofollow and meta robots nofollow
+
+
+class PolitenessSettings(_Section, frozen=True):
+    delay_s: NotNegative = 1.0
+    delay_max_s: Positive = 60.0  # cap on robots.txt Crawl-delay
+    factor: NotNegative = 0.0  # wait at least factor x the last fetch time
+    retry_after_max_s: Positive = 3600.0
+    concurrency_per_queue: Count = 1
+    concurrency_per_address: Count = 8
+
+
+class FetchSettings(_Section, frozen=True):
+    concurrency: Count = 64
+    user_agent: str = "shardcrawl/{version} (+{contact})"
+    contact: str = ""
+    connect_timeout_s: Positive = 10.0
+    idle_timeout_s: Positive = 20.0
+    total_timeout_s: Positive = 60.0
+    body_bytes_max: Count = 10 * 1024 * 1024
+    headers_bytes_max: Count = 64 * 1024
+    inflate_ratio_max: Count = 100  # beyond the first MiB
+    links_max: Count = 5000
+    allow_private: bool = False
+    insecure_tls: bool = False
+    accept: str = "text/html,application/xhtml+xml,*/*;q=0.5"
+    accept_language: str = "en,*;q=0.5"
+
+
+class RobotsSettings(_Section, frozen=True):
+    obey: bool = True
+    agent: str = "shardcrawl"  # the product token looked up in robots.txt
+    ttl_s: Positive = 86400.0
+    body_bytes_max: Annotated[int, Meta(ge=512_000)] = 512_000
+    redirects_max: CountOrZero = 5
+
+
+class DnsSettings(_Section, frozen=True):
+    nameservers: tuple[str, ...] = ()  # empty: the system's; "host" or "host:port"
+    timeout_s: Positive = 5.0
+    tries: Count = 2
+    ttl_min_s: NotNegative = 60.0
+    ttl_max_s: Positive = 3600.0
+    negative_ttl_s: NotNegative = 60.0
+    cache_size: Count = 100_000
+
+
+class RetrySettings(_Section, frozen=True):
+    attempts: Count = 3
+    backoff_s: NotNegative = 2.0  # before the 2nd attempt; times `backoff_factor` each further one
+    backoff_factor: Annotated[float, Meta(ge=1)] = 4.0
+    backoff_max_s: Positive = 3600.0
+
+
+class FrontierSettings(_Section, frozen=True):
+    redis: str = ""  # empty: the embedded engine in the crawl folder
+    engine: str = ""  # path of another server binary for the embedded engine
+    queue_by: Literal["domain", "host"] = "domain"
+    half_life_s: float = -86400.0  # see docs: negative: older first; positive: fresher first
+    claim_urls_max: Count = 64  # per queue and call
+    claim_ahead_s: Positive = 2.0  # hand out as many URLs of a queue as its delay allows in this time
+    visibility_timeout_s: Positive = 300.0
+    call_timeout_s: Positive = 2.0
+    recent_urls: CountOrZero = 200_000
+    log_entries_max: Count = 10_000  # undrained commit entries of a partition before acks wait
+    memory_mark: Annotated[float, Meta(gt=0, le=1)] = 0.85  # claiming stops above this share of maxmemory
+
+
+class MembershipSettings(_Section, frozen=True):
+    node: str = ""  # empty: host name + slot
+    weight: Annotated[int, Meta(ge=1, le=100)] = 1
+    beat_s: Positive = 1.0
+    read_s: Positive = 0.5
+    suspect_s: Positive = 3.0
+    self_stop_s: Positive = 5.0
+    dead_s: Positive = 7.0
+    gap_s: Positive = 2.5  # two reads further apart than this start the window afresh
+    debounce_s: NotNegative = 0.5
+    drain_timeout_s: Positive = 30.0
+    stretch_members: Count = 100  # all times above are multiplied by members / this, rounded up
+    flap_free: Count = 3  # joins of a node in short order that cost it nothing
+    flap_hold_s: Positive = 5.0  # how long the next one stays off the ring; doubled for each further one
+    flap_hold_max_s: Positive = 300.0
+    steady_s: Positive = 60.0  # a life of this length ends the count
+    virtual_nodes: Count = 150
+    load_bound: Annotated[float, Meta(ge=1)] = 1.1
+
+
+class ArchiveSettings(_Section, frozen=True):
+    dir: str = "crawl-data"
+    warc: bool = True
+    warc_bytes_max: Annotated[int, Meta(ge=1_000_000)] = 1_000_000_000
+    compression_level: Annotated[int, Meta(ge=0, le=3)] = 1  # ISA-L levels
+    sync_s: Positive = 0.2
+    sync_pages: Count = 256
+    request_records: bool = True
+
+
+class LogSettings(_Section, frozen=True):
+    level: Literal["debug", "info", "warning", "error"] = "warning"
+    file: str = ""
+
+
+class Settings(_Section, frozen=True):
+    """All settings. `load` is the one way to get one."""
+
+    crawl: CrawlSettings = CrawlSettings()
+    scope: ScopeSettings = ScopeSettings()
+    politeness: PolitenessSettings = PolitenessSettings()
+    fetch: FetchSettings = FetchSettings()
+    robots: RobotsSettings = RobotsSettings()
+    dns: DnsSettings = DnsSettings()
+    retry: RetrySettings = RetrySettings()
+    frontier: FrontierSettings = FrontierSettings()
+    membership: MembershipSettings = MembershipSettings()
+    archive: ArchiveSettings = ArchiveSettings()
+    log: LogSettings = LogSettings()

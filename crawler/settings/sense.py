@@ -1,0 +1,71 @@
+"""What the settings must be in relation to each other; each complaint is one line that states the relation."""
+
+import math
+from collections.abc import Iterator
+from itertools import pairwise
+
+from crawler.settings.sections import Settings
+
+# Each of these must be smaller than the next. A session must have stopped before others may take over (self_stop,
+# dead); one lost read must not start the judging afresh (read, gap), nor two lost beats arouse suspicion.
+_MEMBERSHIP_ORDER = ("read_s", "gap_s", "suspect_s", "self_stop_s", "dead_s")
+
+
+def complaints(settings: Settings) -> Iterator[str]:
+    """What is wrong with the settings taken together, first things first."""
+    yield from _endless(settings)
+    yield from _headers(settings)
+    yield from _membership(settings)
+    yield from _times(settings)
+
+
+def _endless(settings: Settings) -> Iterator[str]:
+    """TOML and float() both know inf; no time here may be endless."""
+    for section in settings.__struct_fields__:
+        record = getattr(settings, section)
+        for key in record.__struct_fields__:
+            value = getattr(record, key)
+            if isinstance(value, float) and not math.isfinite(value):
+                yield f"{section}.{key} = {value}: expected a finite number"
+
+
+def _headers(settings: Settings) -> Iterator[str]:
+    """What goes into request headers is one line of printable ASCII."""
+    for key in ("user_agent", "contact", "accept", "accept_language"):
+        value = getattr(settings.fetch, key)
+        if not (value.isascii() and value.isprintable()):
+            yield f"fetch.{key} = {value!r}: expected printable ASCII on one line"
+    try:
+        settings.fetch.user_agent.format(version="", contact="")
+    except (KeyError, IndexError, ValueError, AttributeError):
+        yield f"fetch.user_agent = {settings.fetch.user_agent!r}: {{version}}, {{contact}} have values"
+
+
+def _membership(settings: Settings) -> Iterator[str]:
+    m, call_s = settings.membership, settings.frontier.call_timeout_s
+    for low, high in pairwise(_MEMBERSHIP_ORDER):
+        a, b = getattr(m, low), getattr(m, high)
+        if a >= b:
+            yield f"membership.{low} = {a} must be smaller than membership.{high} = {b}"
+    if m.beat_s * 2 > m.suspect_s:
+        yield f"membership.beat_s = {m.beat_s} must be at most half of membership.suspect_s = {m.suspect_s}"
+    if m.beat_s + call_s >= m.self_stop_s:
+        yield (
+            f"membership.beat_s = {m.beat_s} and frontier.call_timeout_s = {call_s} together must be smaller than "
+            f"membership.self_stop_s = {m.self_stop_s}: one lost beat must not stop an instance"
+        )
+    if m.debounce_s >= m.dead_s:
+        yield f"membership.debounce_s = {m.debounce_s} must be smaller than membership.dead_s = {m.dead_s}"
+    if m.flap_hold_s > m.flap_hold_max_s:
+        yield f"membership.flap_hold_s = {m.flap_hold_s} is above membership.flap_hold_max_s = {m.flap_hold_max_s}"
+    if m.steady_s <= m.dead_s:
+        yield f"membership.steady_s = {m.steady_s} must be greater than membership.dead_s = {m.dead_s}"
+
+
+def _times(settings: Settings) -> Iterator[str]:
+    politeness = settings.politeness
+    if politeness.delay_s > politeness.delay_max_s:
+        yield f"politeness.delay_s = {politeness.delay_s} is above politeness.delay_max_s = {politeness.delay_max_s}"
+    visibility, total = settings.frontier.visibility_timeout_s, settings.fetch.total_timeout_s
+    if visibility < 2 * total:
+        yield f"frontier.visibility_timeout_s = {visibility} must be at least twice fetch.total_timeout_s = {total}"

@@ -1,0 +1,73 @@
+"""Claims that last longer, URLs that processes died with, sessions that are not let in."""
+
+import pytest
+
+from crawler.errors import ConflictError
+from crawler.frontier.frontier import Settlement
+from crawler.frontier.members import BeatAnswer, Member, Members
+from crawler.model import AckOutcome
+from tests.frontier.door import Door, found
+
+
+async def test_an_extended_claim_is_not_handed_out_twice(door: Door) -> None:
+    await door.add(found("slow"), found("lost", host="b.test"))
+    slow, lost = sorted(await door.claim(visibility_ms=10_000), key=lambda claim: claim.domain)
+    door.now += 9_000
+    await door.frontier.extend({0: (door.fence, [slow])}, visibility_ms=10_000)
+    door.now += 9_000
+    assert [c.url for c in await door.claim()] == [lost.url]
+    assert (await door.ack(slow)).outcome is AckOutcome.COMMITTED
+    assert (await door.ack(lost)).outcome is AckOutcome.GONE
+
+
+async def test_a_claim_that_has_ended_or_is_anothers_is_not_extended(door: Door) -> None:
+    await door.add(found("a"), found("b", host="b.test"))
+    one, two = await door.claim(visibility_ms=1_000)
+    await door.ack(one)
+    stale = door.fence
+    await door.acquire("bob")
+    await door.frontier.extend({0: (stale, [one, two])}, visibility_ms=10_000)
+    door.now += 2_000  # the hold of a takeover
+    assert [c.url for c in await door.claim()] == [two.url]
+
+
+async def test_deaths_are_counted_once_a_session_and_survive_retries_and_shorter_paths(door: Door) -> None:
+    await door.add(found("a", depth=3), found("b", depth=3))
+    await door.frontier.pace(door.fence, "a.test", Settlement(next_fetch_ms=0, delay_ms=0))
+    first, _ = await door.claim()
+    told = [await door.frontier.died(who, {0: [first.fingerprint, "12345"]}) for who in ("dan", "dan", "eve", "eve")]
+    assert told == [1, 0, 1, 0]
+    await door.frontier.end([door.frontier.retry(door.fence, first, Settlement(next_fetch_ms=0), due_ms=0, kind="tls")])
+    await door.add(found(first.url.rpartition("/")[2], depth=1))
+    door.now += 1
+    (again,) = await door.claim()
+    assert (again.url, again.deaths, again.attempts, again.depth) == (first.url, 2, 1, 1)
+
+
+async def test_the_death_of_a_url_that_has_ended_is_passed_over(door: Door) -> None:
+    await door.add(found("a"))
+    (claim,) = await door.claim()
+    await door.ack(claim)
+    assert await door.frontier.died("dan", {0: [claim.fingerprint]}) == 0
+
+
+async def test_an_evicted_session_can_neither_beat_nor_join_and_its_successor_can(door: Door) -> None:
+    members, ann = Members(door.engine, door.keys), Member(session="ann", node="n", counter=1)
+    assert await members.join(ann) == 1
+    await members.evict(ann)
+    assert await members.beat(ann) is BeatAnswer.EVICTED
+    assert await members.strike(ann)
+    assert await members.beat(ann) is BeatAnswer.EVICTED
+    with pytest.raises(ConflictError, match="evicted by an operator"):
+        await members.join(ann)
+    bob = Member(session="bob", node="n", counter=1)
+    assert await members.join(bob) == 2
+    assert await members.beat(bob) is BeatAnswer.COMMITTED
+
+
+async def test_a_repeated_join_counts_once_and_a_steady_life_ends_the_count(door: Door) -> None:
+    members, ann = Members(door.engine, door.keys), Member(session="ann", node="n", counter=1)
+    assert [await members.join(ann), await members.join(ann)] == [1, 1]
+    assert await members.join(Member(session="bob", node="n", counter=1), instead_of="ann") == 2
+    await members.is_steady("n")
+    assert await members.join(Member(session="cyd", node="n", counter=1), instead_of="bob") == 1
