@@ -34,6 +34,7 @@ from crawler.frontier.leases import Leases
 from crawler.frontier.members import Member, Members
 from crawler.frontier.pins import Pins
 from crawler.frontier.stats import Stats
+from crawler.frontier.takeovers import Takeovers
 from crawler.instance.instance import Instance
 from crawler.instance.mourning import Mourner
 from crawler.instance.parts import Parts
@@ -261,6 +262,7 @@ async def open_instance(crawl: OpenCrawl, *, node: str, until_finished: bool) ->
                 leases=crawl.leases,
                 members=crawl.members,
                 pins=Pins(crawl.engine, crawl.keys),
+                takeovers=Takeovers(crawl.engine, crawl.keys),
                 member=member_of(crawl, node),
                 keys=crawl.keys,
                 stats=crawl.stats,

@@ -19,6 +19,7 @@ class Keys:
         self.nodes = f"{{{crawl}}}:nodes"
         self.returns = f"{{{crawl}}}:returns"
         self.evicted = f"{{{crawl}}}:evicted"
+        self.takeovers = f"{{{crawl}}}:takeovers"
         self.pins = f"{{{crawl}}}:pins"
         self.fleets = f"{{{crawl}}}:fleets"
         self.wanted = f"{{{crawl}}}:wanted"

@@ -74,7 +74,9 @@ class Instance:
             on_death=p.mourner.mourn,
         )
         self.work = PartitionWork(p.frontier, self.bench, self.flow, spawn=self._spawn)
-        self.ownership = Ownership(p.leases, self.neighbours, p.member, s.membership, user=self.work)
+        self.ownership = Ownership(
+            p.leases, self.neighbours, p.member, s.membership, user=self.work, takeovers=p.takeovers
+        )
         self.claimer = Claimer(p.frontier, self.ownership, self.bench, self.flow, s)
         self.router = Router(p.record, ScopeRules.of(p.record.scope, p.roots), self.flow.recent)
         self.parser = PageParser(s)

@@ -17,6 +17,7 @@ from crawler.settings import MembershipSettings
 
 log = logging.getLogger(__name__)
 
+HEARD_MAX = 10_000  # sessions
 DEBOUNCES_MAX = 10  # joins that keep coming are applied after so many quiet times at the latest
 
 
@@ -53,12 +54,18 @@ class Neighbours:
         self._joining: dict[str, int] = {}
         self._joining_since_ms = 0
         self._quiet_since_ms = 0
+        self._heard_ms: dict[str, int] = {}  # of those who are gone, too: their partitions may not be taken over yet
         self._differing_since: dict[str, int] = {}
         self._differing: frozenset[str] = frozenset()
         self.ring = Ring(())
         self.digest = ""
         self.stretch = 1
         self.alive: dict[str, Member] = {}
+
+    def silence_of(self, session: str) -> int:
+        """For how long a session's counter has not changed, ms; -1 when it was never seen."""
+        since_ms = self._heard_ms.get(session)
+        return -1 if since_ms is None else self._clock_ms() - since_ms
 
     def state_of(self, session: str) -> State:
         """What a session is, at this moment."""
@@ -69,6 +76,9 @@ class Neighbours:
         members, pins = await self._members.read(), await self._pins.read()
         now_ms = self._clock_ms()
         self._observer = self._observer.read(map(self._reading, members.values()), now_ms, self.stretch)
+        self._heard_ms |= {s: seen.since_ms for s, seen in self._observer.seen.items()}
+        if len(self._heard_ms) > HEARD_MAX:
+            self._heard_ms = {s: seen.since_ms for s, seen in self._observer.seen.items()}
         self.stretch = stretch_of(len(members), self._settings.stretch_members)
         states = {s: self._observer.state_of(s, now_ms) for s in members}
         self.alive = {s: m for s, m in members.items() if states[s] not in (State.DEAD, State.LEAVING)}

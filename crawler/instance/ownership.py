@@ -4,16 +4,20 @@ Holds leases and their clocks; knows nothing of URLs. The pipeline asks `fence_o
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
+
 from crawler.errors import EngineError
 from crawler.frontier.frontier import Fence
 from crawler.frontier.leases import Acquired, Lease, Leases
 from crawler.frontier.members import Member
-from crawler.instance.clock import monotonic_ms
+from crawler.frontier.takeovers import Takeover, Takeovers
+from crawler.instance.clock import monotonic_ms, wall_s
 from crawler.instance.crash_points import reached
 from crawler.instance.neighbours import Neighbours
 from crawler.model import Claim
@@ -64,6 +68,7 @@ class Ownership:
         settings: MembershipSettings,
         *,
         user: PartitionUser,
+        takeovers: Takeovers,
         clock_ms: Callable[[], int] = monotonic_ms,
     ) -> None:
         self._leases = leases
@@ -71,6 +76,7 @@ class Ownership:
         self._me = me
         self._settings = settings
         self._user = user
+        self._takeovers = takeovers
         self._clock_ms = clock_ms
         self._held: dict[int, Held] = {}
         self._tried: dict[int, int] = {}  # highest epoch that this session ever had or saw, per partition
@@ -145,9 +151,30 @@ class Ownership:
         for reply in replies:
             if isinstance(reply, Acquired):
                 self._take(reply, anchor_ms)
+        await self._note_takeovers([asked[i][0] for i, reply in enumerate(replies) if isinstance(reply, Acquired)])
         failed = [reply for reply in replies if isinstance(reply, EngineError)]
         if failed:
             raise failed[0]
+
+    async def _note_takeovers(self, taken: list[Lease]) -> None:
+        """For people and audits: whose partitions these were, and how long it took."""
+        by_session: dict[str, list[Lease]] = {}
+        for lease in taken:
+            if lease.session not in ("", self._me.session):
+                by_session.setdefault(lease.session, []).append(lease)
+        for session, leases in by_session.items():
+            takeover = Takeover(
+                node=leases[0].node,
+                session=session,
+                by_node=self._me.node,
+                by_session=self._me.session,
+                partitions=len(leases),
+                silent_ms=self._neighbours.silence_of(session),
+                at=wall_s(),
+            )
+            log.warning("partitions.taken_over", extra=msgspec.structs.asdict(takeover))
+            with contextlib.suppress(EngineError):
+                await self._takeovers.note(takeover)
 
     def _take(self, won: Acquired, anchor_ms: int) -> None:
         self._tried[won.partition] = won.epoch

@@ -13,6 +13,7 @@ from crawler.frontier.leases import Leases
 from crawler.frontier.members import Member, Members
 from crawler.frontier.pins import Pins
 from crawler.frontier.stats import Stats
+from crawler.frontier.takeovers import Takeovers
 from crawler.instance.mourning import Mourner
 from crawler.web.fetcher import Fetcher
 
@@ -26,6 +27,7 @@ class Parts:
     leases: Leases
     members: Members
     pins: Pins
+    takeovers: Takeovers
     member: Member
     keys: Keys
     stats: Stats
