@@ -10,6 +10,7 @@ CrawlerError                     has a one-line message and an exit code
 |- ArchiveError        (5)       the disk: full, I/O error, not writable
 |- NothingFetchedError (6)       not one seed could be fetched
 |- DoctorError         (7)       the doctor found something to mend
+|- NotReachedError     (9)       what was asked for was not there when the wait for it ended
 |- Stopped             (10)      a signal stopped the crawl; it can be resumed
 `- Killed              (11)      a second signal forced it
 
@@ -80,6 +81,12 @@ class DoctorError(CrawlerError):
     """The doctor found something that must be mended."""
 
     exit_code = 7
+
+
+class NotReachedError(CrawlerError):
+    """What was asked for was not there when the wait for it ended; it may still come."""
+
+    exit_code = 9
 
 
 class Stopped(CrawlerError):

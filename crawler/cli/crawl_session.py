@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from crawler.app import OpenCrawl, abandon, choose_node, open_crawl
 from crawler.cli.crawl_summary import failure_of_all, summary
-from crawler.cli.crawling import log_to_folder, run_instance
+from crawler.cli.crawling import is_supervised, log_to_folder, run_instance
 from crawler.cli.export import export_all
 from crawler.cli.given import complaints, read_given
 from crawler.cli.signals import StopSignals
@@ -143,8 +143,8 @@ class CrawlSession:
 
     async def _crawl(self, crawl: OpenCrawl) -> None:
         domains = self._view.__class__.__name__ == "LiveView"
-        if self._arguments.instances > 1:
-            from crawler.cli.run import supervise
+        if is_supervised(self._arguments):
+            from crawler.cli.supervising import supervise
 
             watcher = Watcher(crawl, self._view, domains=domains)
             self._why = await supervise(
@@ -152,6 +152,7 @@ class CrawlSession:
             )
             return
         node = await choose_node(crawl, may_move=False)
+        log_to_folder(self._settings, crawl.folder.log, "crawl", node=node, verbose=self._arguments.verbose)
         watcher = Watcher(crawl, self._view, domains=domains)
         self._why = await run_instance(
             crawl,

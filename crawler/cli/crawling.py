@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from crawler.app import OpenCrawl
     from crawler.settings import Settings
 
+INSTANCES_MAX = 256  # of one command
 KEYS = {
     "delay": "politeness.delay_s",
     "concurrency": "fetch.concurrency",
@@ -65,8 +66,10 @@ def add_instances(parser: argparse.ArgumentParser) -> None:
     """How many, and under which name."""
     group = parser.add_argument_group("instances")
     group.add_argument(
-        "-n", "--instances", type=int, default=1, metavar="N", help="processes that share the domains (default: 1)"
-    )
+        "-n", "--instances", type=int, metavar="N",
+        help="run N processes that share the domains, restart those that crash, let 'crawler scale' change N "
+        "(default: one instance, in this process)",
+    )  # fmt: skip
     group.add_argument("--node", metavar="NAME", help="stable name of this instance (default: host name and slot)")
 
 
@@ -74,21 +77,28 @@ def check_instances(arguments: argparse.Namespace) -> None:
     """Raises UsageError for a number of instances that makes no sense."""
     from crawler.errors import UsageError
 
-    if not 1 <= arguments.instances <= 256:
-        raise UsageError(f"-n {arguments.instances}: expected 1 to 256 instances")
+    if arguments.instances is None:
+        return
+    if not 1 <= arguments.instances <= INSTANCES_MAX:
+        raise UsageError(f"-n {arguments.instances}: expected 1 to {INSTANCES_MAX} instances")
     if arguments.instances > 1 and arguments.node:
         raise UsageError("--node names one instance: it can't be used with -n")
 
 
-def log_to_folder(settings: "Settings", folder: Path, node: str, *, verbose: bool) -> None:
-    """Log events of this process: a file of its own, and stderr when asked for."""
+def is_supervised(arguments: argparse.Namespace) -> bool:
+    """Do instances run in processes of their own? With -n 1 too: a number that was given can be changed."""
+    return arguments.instances is not None and not arguments.node
+
+
+def log_to_folder(settings: "Settings", folder: Path, name: str, *, verbose: bool, node: str = "") -> None:
+    """Log events of this process: a file of its own, and stderr when asked for. Lines name the node, if any."""
     from crawler.watch.logs import start_logging
 
     level = settings.log.level
     if verbose and level in ("warning", "error"):
         level = "info"
-    file = Path(settings.log.file) if settings.log.file else folder / f"{node}.log"
-    start_logging(level, file=file, stream=sys.stderr if verbose else None)
+    file = Path(settings.log.file) if settings.log.file else folder / f"{name}.log"
+    start_logging(level, file=file, stream=sys.stderr if verbose else None, node=node)
 
 
 async def beside(work: Awaitable[None], *others: Callable[[], Awaitable[None]]) -> None:

@@ -1,28 +1,27 @@
 """`crawler run`: instances that share the domains of a crawl and wait for work; also the children of `-n`."""
 
 import argparse
-import os
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from crawler.cli.crawling import (
-    ALL_KEYS,
     KEYS,
     add_fetching,
     add_instances,
     check_instances,
+    is_supervised,
     log_to_folder,
     run_instance,
 )
-from crawler.cli.options import OPTIONS_VARIABLE, add_common, handed_to_children, settings_of
+from crawler.cli.options import add_common, settings_of
 from crawler.errors import Stopped
 
 if TYPE_CHECKING:
     from crawler.app import OpenCrawl
     from crawler.cli.signals import StopSignals
+    from crawler.cli.watching import Watcher
     from crawler.settings import Settings
-    from crawler.watch.progress import View
 
 EPILOG = """\
 examples:
@@ -65,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
 async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
     import asyncio
 
-    from crawler.app import abandon, choose_node, open_crawl
+    from crawler.app import abandon, open_crawl
     from crawler.cli.signals import StopSignals
     from crawler.cli.watching import Watcher
     from crawler.watch.progress import view_for
@@ -78,26 +77,44 @@ async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
                 view = view_for(sys.stderr, quiet=arguments.quiet or arguments.child, verbose=arguments.verbose)
                 watcher = Watcher(crawl, view, domains=sys.stderr.isatty())
                 try:
-                    if arguments.instances > 1:
-                        log_to_folder(settings, crawl.folder.log, "run", verbose=arguments.verbose)
-                        await supervise(crawl, arguments, signals, view, until_finished=False, watch=watcher.run)
-                    else:
-                        node = await choose_node(crawl, may_move=True)
-                        log_to_folder(settings, crawl.folder.log, node, verbose=arguments.verbose)
-                        view.say(f"Instance {node} of crawl {settings.crawl.name!r} waits for work; Ctrl-C stops it.")
-                        why = await _run_here(crawl, arguments, signals, node, watcher)
-                        if why in ("finished", "pages", "time"):
-                            return 0
+                    why = await _run_in(crawl, arguments, signals, watcher, view.say)
                 finally:
                     view.close()
+                if why in ("finished", "pages", "time"):
+                    return 0
         except asyncio.CancelledError:
             if not signals.stopped:
                 raise
     raise Stopped("stopped; nothing is lost")
 
 
+async def _run_in(
+    crawl: "OpenCrawl",
+    arguments: argparse.Namespace,
+    signals: "StopSignals",
+    watcher: "Watcher",
+    say: Callable[[str], None],
+) -> str:
+    """Here or in processes of their own; why it ended."""
+    from crawler.app import choose_node
+
+    name, settings = crawl.settings.crawl.name, crawl.settings
+    if is_supervised(arguments):
+        from crawler.cli.supervising import supervise
+        from crawler.watch.wording import counted
+
+        log_to_folder(settings, crawl.folder.log, "run", verbose=arguments.verbose)
+        instances = counted(arguments.instances, "instance")
+        say(f"Starting {instances} of crawl {name!r}; 'crawler scale N' changes the number, Ctrl-C stops.")
+        return await supervise(crawl, arguments, signals, watcher.view, until_finished=False, watch=watcher.run)
+    node = await choose_node(crawl, may_move=True)
+    log_to_folder(settings, crawl.folder.log, node, node=node, verbose=arguments.verbose)
+    say(f"Instance {node} of crawl {name!r} waits for work; Ctrl-C stops it.")
+    return await _run_here(crawl, arguments, signals, node, watcher)
+
+
 async def _run_here(
-    crawl: "OpenCrawl", arguments: argparse.Namespace, signals: "StopSignals", node: str, watcher: Any
+    crawl: "OpenCrawl", arguments: argparse.Namespace, signals: "StopSignals", node: str, watcher: "Watcher"
 ) -> str:
     import asyncio
 
@@ -121,49 +138,3 @@ def _parent_is_gone(stop: Callable[[], None]) -> None:
 
     asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
     stop()
-
-
-async def supervise(
-    crawl: "OpenCrawl",
-    arguments: argparse.Namespace,
-    signals: "StopSignals",
-    view: "View",
-    *,
-    until_finished: bool,
-    watch: Callable[[], Awaitable[None]],
-) -> str:
-    """N children of this process, to their end; why they ended. Raises GaveUpError."""
-    from crawler.app import abandon
-    from crawler.cli.crawling import beside
-    from crawler.supervisor import Supervisor
-
-    command = [sys.executable, "-m", "crawler", "run", "--child"] + ["--until-finished"] * until_finished
-    places = await crawl.slots.free(arguments.instances)
-    keys = ALL_KEYS if hasattr(arguments, "scope") else KEYS
-    environment = os.environ | {OPTIONS_VARIABLE: handed_to_children(arguments, keys)}
-    supervisor = Supervisor(
-        {place: [*command, "--node", place] for place in places}, environment=environment, say=view.say
-    )
-
-    def stop() -> None:
-        view.say("Stopping: finishing what is in flight; once more forces.")
-        supervisor.stop()
-
-    def force() -> None:
-        view.close()
-        supervisor.kill()
-        abandon(crawl)
-
-    signals.on_stop, signals.on_force = stop, force
-    await beside(supervisor.run(), watch)
-    if supervisor.was_stopped:
-        return "signal"
-    return await _why_ended(crawl)
-
-
-async def _why_ended(crawl: "OpenCrawl") -> str:
-    """Children end by themselves when nothing is left, or at a limit."""
-    progress, limits = await crawl.inspect.progress(), crawl.settings.crawl
-    if limits.pages_max and progress.fetched >= limits.pages_max:
-        return "pages"
-    return "time" if progress.pending and limits.time_max_s else "finished"

@@ -22,7 +22,7 @@ class Watcher:
     def __init__(self, crawl: "OpenCrawl", view: View, *, domains: bool) -> None:
         self._crawl = crawl
         self._inspect = crawl.inspect
-        self._view = view
+        self.view = view
         self._domains = domains
         self._began = time.monotonic()
         self._last = Snapshot(at_s=0.0, progress=Progress())
@@ -31,13 +31,13 @@ class Watcher:
 
     async def run(self) -> None:
         """Once a second; an engine that does not answer is said once."""
-        while not isinstance(self._view, Quiet):
+        while not isinstance(self.view, Quiet):
             try:
                 await self.look()
                 self._is_silent = False
             except EngineError as error:
                 if not self._is_silent:
-                    self._view.say(f"Waiting: {error}")
+                    self.view.say(f"Waiting: {error}")
                 self._is_silent = True
             await asyncio.sleep(EVERY_S)
         await asyncio.Event().wait()  # nobody looks
@@ -58,7 +58,7 @@ class Watcher:
             instances=max(1, len(members)),
             domains=domains,
         )
-        self._view.show(self._last)
+        self.view.show(self._last)
         return self._last
 
     async def _busiest(self) -> list["DomainStats"]:

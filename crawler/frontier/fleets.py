@@ -35,13 +35,22 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True):
     lock: str
     wanted: int
     state: str = "running"  # running | stopping
+    obeyed: str = ""  # who asked for the number that it has now
     counter: int = 0  # grows with each write
     age_s: float = 0.0
     children: tuple[FleetChild, ...] = ()
 
 
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """So many instances are wanted; `by` is the session of who asks, to tell one request from the next."""
+
+    wanted: int
+    by: str
+
+
 _encode = msgspec.json.Encoder().encode
 _decoder = msgspec.json.Decoder(Fleet)
+_request_decoder = msgspec.json.Decoder(Request)
 
 
 class Fleets:
@@ -64,14 +73,14 @@ class Fleets:
         """Take a supervisor's record away, and what it was asked."""
         await self._engine.commands([("HDEL", key, session) for key in (self._keys.fleets, self._keys.wanted)])
 
-    async def ask(self, session: str, wanted: int) -> None:
+    async def ask(self, session: str, request: Request) -> None:
         """Ask a supervisor for so many instances: it looks once a second."""
-        await self._engine.command("HSET", self._keys.wanted, session, wanted)
+        await self._engine.command("HSET", self._keys.wanted, session, _encode(request))
 
-    async def asked(self, session: str) -> int | None:
-        """How many instances a supervisor was last asked for; None when nobody did."""
+    async def asked(self, session: str) -> Request | None:
+        """What a supervisor was last asked for; None when nobody asked."""
         raw = await self._engine.command("HGET", self._keys.wanted, session)
-        return None if raw is None else int(raw)
+        return None if raw is None else _request_decoder.decode(raw)
 
 
 def _pairs(raw: Any) -> list[tuple[bytes, bytes]]:

@@ -18,12 +18,16 @@ def fields_of(record: logging.LogRecord) -> dict[str, Any]:
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object a line: at (UTC), level, event, logger, then the event's fields."""
+    """One JSON object a line: at (UTC), level, event, logger, node (where there is one), then the event's fields."""
+
+    def __init__(self, node: str) -> None:
+        super().__init__()
+        self._node = {"node": node} if node else {}
 
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         line = {"at": at, "level": record.levelname.lower(), "event": record.getMessage(), "logger": record.name}
-        line |= fields_of(record)
+        line |= self._node | fields_of(record)
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
         return json.dumps(line, default=str, ensure_ascii=False)
@@ -39,8 +43,8 @@ class Readable(logging.Formatter):
         return f"{at} {record.levelname.lower()} {record.getMessage()}{fields}{trace}"
 
 
-def start_logging(level: str, *, file: Path | None = None, stream: IO[str] | None = None) -> None:
-    """Replace the handlers of the root logger. The file is made with its first event.
+def start_logging(level: str, *, file: Path | None = None, stream: IO[str] | None = None, node: str = "") -> None:
+    """Replace the handlers of the root logger. The file is made with its first event; its lines name the node.
 
     A log that can't be written never stops a crawl: the events are lost, the crawl goes on.
     """
@@ -51,7 +55,7 @@ def start_logging(level: str, *, file: Path | None = None, stream: IO[str] | Non
         handler.close()
     if file is not None:
         to_file = logging.FileHandler(file, encoding="utf-8", delay=True)
-        to_file.setFormatter(JsonLines())
+        to_file.setFormatter(JsonLines(node))
         root.addHandler(to_file)
     if stream is not None:
         to_stream = logging.StreamHandler(stream)
