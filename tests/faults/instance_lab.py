@@ -119,14 +119,14 @@ class EngineView:
     """Leases and counters as they stand in the engine: plain reads, no code of the crawler."""
 
     def __init__(self, client: "redis.Redis[bytes]", crawl: str = "main", partitions: int = PARTITIONS) -> None:
-        self._client, self._crawl, self._partitions = client, crawl, partitions
+        self._client, self._crawl, self.partitions = client, crawl, partitions
 
     def _key(self, partition: int, name: str) -> str:
         return f"{{{self._crawl}:{partition}}}:{name}"
 
     def _meta(self, *fields: str) -> list[list[bytes]]:
         with self._client.pipeline(transaction=False) as pipe:
-            for partition in range(self._partitions):
+            for partition in range(self.partitions):
                 pipe.hmget(self._key(partition, "m"), list(fields))
             return pipe.execute()
 
@@ -150,7 +150,7 @@ class EngineView:
     def undrained(self) -> dict[str, str]:
         """URLs that are committed and stand in the engine's log, and the node that committed each."""
         found = {}
-        for partition in range(self._partitions):
+        for partition in range(self.partitions):
             for value in self._client.hvals(self._key(partition, "l")):
                 entry = json.loads(value.split(b" ", 2)[2])
                 found[entry["url"]] = entry["node"]
