@@ -208,6 +208,8 @@ class FetchStage:
         finished_at = wall_s()
         d.bench.finished(lane, wait_ms=wait)
         if not self._d.ownership.holds(claim):
+            d.flow.late += 1
+            log.warning("fetch.late", extra={"url": claim.url})
             d.flow.ended(claim.partition)
             return
         settled = Settlement(next_fetch_ms=d.ownership.now_of(claim.partition) + wait, delay_ms=lane.delay_ms)

@@ -107,8 +107,14 @@ class Instance:
         self.heartbeat.describe_with(self._description, lambda: self.neighbours.stretch)
 
     def _description(self) -> dict[str, Any]:
-        held, active = len(self.ownership.held), self.bench.active
-        return {"partitions": held, "in_flight": active, "ring": self.neighbours.digest}
+        return {
+            "partitions": len(self.ownership.held),
+            "in_flight": self.bench.active,
+            "ring": self.neighbours.digest,
+            "lapses": self.heartbeat.lapses,
+            "fenced": self.flow.fenced,
+            "late": self.flow.late,
+        }
 
     # --- what the parts call ---
 

@@ -178,6 +178,7 @@ class FrontierSteps(RuleBasedStateMachine):
         assert (claim.url, claim.queue, claim.domain) == (url.candidate.url, url.candidate.queue, url.candidate.domain)
         assert (claim.depth, claim.score) == (url.depth, url.score)
         assert (claim.attempts, claim.deliveries, claim.visit) == (url.attempts, url.deliveries, 1)
+        assert claim.deaths == url.deaths
         assert (claim.partition, claim.epoch) == (fence.partition, fence.epoch)
 
     def _pick(self, index: int, off: int, which: str) -> tuple[PartitionModel, Claim, Fence, bool]:

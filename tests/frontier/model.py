@@ -39,6 +39,8 @@ class Url:
     state: State = State.QUEUED
     attempts: int = 0
     deliveries: int = 0
+    deaths: int = 0
+    died_with: str = ""
     token: str = ""
     until_ms: int = 0  # deadline of a claim, due time of a retry
 
@@ -185,6 +187,18 @@ class PartitionModel:
         first = min([self.queue(n).next_ms for n in claimable] + waiting, default=-1)
         last = min([self.due_ms(n) for n in claimable if self.allowance(n) > 0] + waiting, default=-1)
         return first, last
+
+    def extend(self, fingerprint: str, until_ms: int) -> None:
+        url = self.urls[fingerprint]
+        url.until_ms = max(url.until_ms, until_ms)
+
+    def died(self, fingerprint: str, session: str) -> int:
+        """1 if this death was news and the URL is pending."""
+        url = self.urls[fingerprint]
+        if url.state not in PENDING or url.died_with == session:
+            return 0
+        url.deaths, url.died_with = url.deaths + 1, session
+        return 1
 
     # Ends
 

@@ -192,7 +192,26 @@ class FrontierMachine(FrontierSteps):
             model.give_back(claim.fingerprint)
             model.settle(claim.queue, at, -1)
 
+    @precondition(lambda self: self._deliveries)
+    @rule(index=some, off=moments, which=deliveries)
+    def extend(self, index: int, off: int, which: str) -> None:
+        """A claim that is still worked on; never an earlier deadline than it had."""
+        model, claim, fence, counts = self._pick(index, off, which)
+        self._do(self._frontiers[fence.session].extend({0: (fence, [claim])}, visibility_ms=VISIBILITY_MS))
+        if counts:
+            model.extend(claim.fingerprint, fence.now_ms + VISIBILITY_MS)
+
     # The rest of what owners and others do
+
+    @precondition(lambda self: self._deliveries)
+    @rule(index=some, session=sessions, teller=sessions)
+    def died(self, index: int, session: str, teller: str) -> None:
+        """A session's process died with a URL under way, as anybody may tell, and tell again."""
+        claim = self._deliveries[index % len(self._deliveries)].claim
+        model = self._models[claim.partition]
+        noted = self._do(self._frontiers[teller].died(session, {claim.partition: [claim.fingerprint]}))
+        assert noted == model.died(claim.fingerprint, session)
+        self._untouched = not noted
 
     @rule(partition=partitions, host=st.integers(0, 2), off=moments, after=waits, delay=delays, old=st.booleans())
     def pace(self, partition: int, host: int, off: int, after: int, delay: int, old: bool) -> None:

@@ -8,7 +8,7 @@ if not fence(ARGV[1], ARGV[2], tonumber(ARGV[3])) then return {'FENCED'} end
 local extended, deadline = 0, tonumber(ARGV[3]) + tonumber(ARGV[4])
 for i = 5, #ARGV, 2 do
   if is_claimed(ARGV[i], ARGV[i + 1], ARGV[2]) then
-    call('ZADD', P .. 'x', 'XX', deadline, ARGV[i])
+    call('ZADD', P .. 'x', 'XX', 'GT', deadline, ARGV[i])
     extended = extended + 1
   end
 end
