@@ -60,15 +60,14 @@ async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
 
 
 async def _facts(crawl: "OpenCrawl", given: str, *, fetch_robots: bool) -> "Facts":
-    from crawler.cli.ring import ring_of
+    from crawler.cli.ring_members import ring_of, weights_of
     from crawler.rules.urls import canonicalize
     from crawler.watch.explanation import Facts
 
     url, router = canonicalize(given), crawl.router()
     candidate = router.candidate(url, depth=0)
     where = await crawl.inspect.where(candidate, run=crawl.record.run)
-    members = await crawl.members.read()
-    owners = ring_of(crawl, members).owners
+    owners = (await ring_of(crawl, weights_of(await crawl.members.read()))).owners
     depth, redirects = (where.record.depth, where.record.redirects) if where.record else (0, 0)
     return Facts(
         given=given,

@@ -80,10 +80,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str]) -> int:
+    from crawler.cli.ring import plan_as_one_word
+
     top, commands = parser()
     if arguments and not arguments[0].startswith("-") and arguments[0] not in commands:
         top.error(_unknown_command(arguments[0], list(commands)))
-    known, rest = top.parse_known_args(arguments)
+    known, rest = top.parse_known_args(plan_as_one_word(arguments))
     if known.version:
         from crawler.app import program_version
 

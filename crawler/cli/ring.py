@@ -1,184 +1,144 @@
-"""`crawler ring`: who takes part, who has which share, and whose a URL is."""
+"""`crawler ring`: who takes part and has which share, whose a URL is, what a change would move, pins, eviction.
+
+One file for each: ring_members, ring_place, ring_plan, ring_pins, ring_evict. This one finds out which is meant.
+"""
 
 import argparse
 import json
-import time
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from crawler.cli.options import add_common, settings_of
+from crawler.errors import UsageError
 
 if TYPE_CHECKING:
     from crawler.app import OpenCrawl
-    from crawler.frontier.members import Member
-    from crawler.rules.ring import Ring
     from crawler.settings import Settings
+
+# What may stand in the place of a URL, and what has to follow it.
+ACTIONS = {"pins": (), "pin": ("DOMAIN", "NODE"), "unpin": ("DOMAIN",), "evict": ("NODE",)}
+PLAN = "--plan"
 
 EPILOG = """\
 examples:
   crawler ring                             members, their state and share
   crawler ring https://docs.example/a      domain, partition, owner, epoch
+  crawler ring --plan +2                   what two more nodes would move
+  crawler ring --plan -web-3 +big-0:4      one node less, another with four times the share
+  crawler ring pin shop.example big-0      give a domain to a node; `unpin DOMAIN` takes it back
+  crawler ring pins                        all pins, and whether they are heard
+  crawler ring evict web-3                 take an instance off the crawl, now
 
 A member's state is judged by its heartbeat, read twice: "silent" has not beaten in between,
-"dead" is proven by its free lock file on this machine. The ring suggests shares; what is
-held are leases, which follow the ring.
+"dead" is proven by its free lock file on this machine. "held out" came back so often lately
+that it has to wait. "disagrees" follows another ring than most: its settings, or its release,
+differ from theirs. The ring suggests shares; what is held are leases, which follow the ring.
 
-exit codes: 0 done, 2 no such crawl or bad URL, 3 engine
+What is owned are partitions. A pinned domain takes its whole partition along, some 1/1024 of
+all domains, so two domains of one partition can't be pinned to different nodes. While the
+node of a pin does not take part, the ring decides.
+
+An evicted instance lets go at once and exits with 10. If it hangs, nothing it writes counts
+once it was silent for membership.dead_s; others take over then. Started again, it may join.
+
+A host that is named like an action is asked for as a URL: crawler ring http://pin/
+
+exit codes: 0 done, 2 no such crawl, bad URL, node or plan, 3 engine,
+4 another domain of the partition is pinned to another node, or an evicted node's
+partitions stay in its name
 """
 
 
 def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     p = commands.add_parser(
         "ring",
-        help="members, their state and share; the owner of a URL",
+        usage="crawler ring [URL | --plan CHANGE ... | pin DOMAIN NODE | unpin DOMAIN | pins | evict NODE]\n"
+        "                    [options]",
+        help="members, their state and share; the owner of a URL; pins; what a change would move",
         description="Who takes part in a crawl and who has which share; with a URL, whose it is.",
         epilog=EPILOG,
     )
-    p.add_argument("url", nargs="?", metavar="URL", help="a URL or domain: where it belongs")
+    p.add_argument("urls", nargs="*", metavar="URL", help="a URL or domain: where it belongs")
+    p.add_argument(
+        PLAN,
+        action="append",
+        default=[],
+        metavar="CHANGE",
+        help="what would move: +2 or -1 nodes, -NODE, +NODE:WEIGHT (a new node, or a new weight); several at once",
+    )
     p.add_argument("--json", action="store_true", help="as one JSON object")
     add_common(p)
-    p.set_defaults(run=run, takes_urls=False)
+    p.set_defaults(run=run, takes_urls=True)
+
+
+def plan_as_one_word(arguments: Sequence[str]) -> list[str]:
+    """`--plan +2 -web-3` as `--plan=+2 -web-3`: a node's name behind a minus is no option."""
+    if PLAN not in arguments or arguments[0] != "ring":
+        return list(arguments)
+    begin = arguments.index(PLAN)
+    end = begin + 1
+    while end < len(arguments) and arguments[end][:1] in ("+", "-") and not _is_option(arguments[end]):
+        end += 1
+    if end == begin + 1:
+        return list(arguments)
+    return [*arguments[:begin], f"{PLAN}={' '.join(arguments[begin + 1 : end])}", *arguments[end:]]
+
+
+def _is_option(word: str) -> bool:
+    return word.startswith("--") or word in ("-v", "-h")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print members, or the place of one URL."""
+    """Do what the words mean. Raises UsageError for words that mean nothing."""
     from crawler.cli.loop import run_async
 
+    _check_words(arguments.urls, planned=bool(arguments.plan))
     return run_async(_run(arguments, settings_of(arguments)))
+
+
+def _check_words(words: Sequence[str], *, planned: bool) -> None:
+    if planned and words:
+        raise UsageError(f"{PLAN} goes alone: {words[0]!r} is no change (+2, -1, -NODE, +NODE:WEIGHT)")
+    if words and words[0] in ACTIONS:
+        wanted = ACTIONS[words[0]]
+        if len(words) - 1 != len(wanted):
+            usage = " ".join(("crawler ring", words[0], *wanted))
+            host = f"; a host of that name: crawler ring http://{words[0]}/" if len(words) == 1 else ""
+            raise UsageError(f"write '{usage}'{host}")
+    elif len(words) > 1:
+        raise UsageError(f"one URL at a time, not {words[1]!r} as well")
 
 
 async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
     from crawler.app import open_crawl
 
     async with open_crawl(settings, create=False) as crawl:
-        found = await _place(crawl, arguments.url) if arguments.url else await _members(crawl)
-    if arguments.json:
-        print(json.dumps(found))
-    elif arguments.url:
-        print(_place_text(found))
-    else:
-        print(_members_text(found))
+        found, text = await _answer(crawl, arguments.urls, " ".join(arguments.plan).split())
+    print(json.dumps(found) if arguments.json else text)
     return 0
 
 
-def ring_of(crawl: "OpenCrawl", members: Mapping[str, "Member"]) -> "Ring":
-    """The ring over those who take partitions."""
-    from crawler.rules.ring import build
+async def _answer(crawl: "OpenCrawl", words: Sequence[str], plan: Sequence[str]) -> tuple[dict[str, Any], str]:
+    """What was found, for programs and for people."""
+    from crawler.cli import ring_evict, ring_members, ring_pins, ring_place, ring_plan
 
-    settings = crawl.settings.membership
-    weights = {m.node: m.weight for m in members.values() if m.state == "alive"}
-    return build(
-        weights,
-        partitions=crawl.record.partitions,
-        virtual_nodes=settings.virtual_nodes,
-        load_bound=settings.load_bound,
-    )
-
-
-async def observed(crawl: "OpenCrawl") -> tuple[dict[str, "Member"], dict[str, str]]:
-    """Members, and the state of each by two looks at its heartbeat."""
-    import asyncio
-
-    from crawler.nodes import is_lock_free
-
-    first = await crawl.members.read()
-    if first:
-        await asyncio.sleep(1.5 * crawl.settings.membership.beat_s)
-    members = await crawl.members.read()
-    states = {}
-    for session, member in members.items():
-        silent = session in first and first[session].counter == member.counter
-        states[session] = "dead" if is_lock_free(member) else "silent" if silent else member.state
-    return members, states
-
-
-async def _members(crawl: "OpenCrawl") -> dict[str, Any]:
-    members, states = await observed(crawl)
-    alive = {s: m for s, m in members.items() if states[s] != "dead"}
-    suggested = Counter(ring_of(crawl, alive).owners)
-    leases = await crawl.leases.read(range(crawl.record.partitions))
-    held = Counter(lease.session for lease in leases if lease.session)
-    now = time.time()
-    rows = [
-        {
-            "node": m.node,
-            "state": states[s],
-            "session": s,
-            "age_s": round(max(0.0, now - m.started_at), 1),
-            "host": m.host.partition("/")[0],
-            "pid": m.pid,
-            "weight": m.weight,
-            "in_flight": m.in_flight,
-            "suggested": suggested[m.node] if m.state == "alive" else 0,
-            "held": held[s],
-        }
-        for s, m in sorted(members.items(), key=lambda item: item[1].node)
-    ]
-    unowned = sum(1 for lease in leases if not lease.session)
-    strangers = sum(n for session, n in held.items() if session not in members)
-    return {
-        "crawl": crawl.settings.crawl.name, "partitions": crawl.record.partitions, "members": rows,
-        "free": unowned, "held_by_gone": strangers,
-    }  # fmt: skip
-
-
-def _members_text(found: dict[str, Any]) -> str:
-    from crawler.watch.tables import table
-    from crawler.watch.wording import duration, number
-
-    total = found["partitions"]
-    if not found["members"]:
-        return f"No instance is running; {number(total)} partitions wait. Start one: crawler run"
-    rows = [
-        (
-            m["node"],
-            m["state"],
-            duration(m["age_s"]),
-            str(m["weight"]),
-            number(m["in_flight"]),
-            number(m["suggested"]),
-            number(m["held"]),
-            f"{100 * m['held'] / total:.1f} %",
-            f"{m['host']} {m['pid']}",
-        )
-        for m in found["members"]
-    ]
-    headers = ("node", "state", "age", "weight", "in flight", "suggested", "held", "share", "host, pid")
-    lines = [table(headers, rows, left=2)]
-    if found["free"] or found["held_by_gone"]:
-        lines.append(
-            f"\nof {number(total)} partitions {number(found['free'])} are free, "
-            f"{number(found['held_by_gone'])} held by sessions that are gone"
-        )
-    return "\n".join(lines)
-
-
-async def _place(crawl: "OpenCrawl", text: str) -> dict[str, Any]:
-    from crawler.rules.urls import canonicalize
-
-    url = canonicalize(text if "://" in text else f"http://{text}/")
-    domain, queue, partition = crawl.router().place(url)
-    (lease,) = await crawl.leases.read([partition])
-    owners = ring_of(crawl, await crawl.members.read()).owners
-    return {
-        "url": url, "domain": domain, "queue": queue, "partition": partition,
-        "owner": lease.node if lease.session else "", "session": lease.session, "epoch": lease.epoch,
-        "suggested": owners[partition] if owners else "",
-    }  # fmt: skip
-
-
-def _place_text(found: dict[str, Any]) -> str:
-    from crawler.watch.tables import facts
-
-    return facts(
-        [
-            ("url", found["url"]),
-            ("domain", found["domain"]),
-            ("queue", found["queue"]),
-            ("partition", str(found["partition"])),
-            ("owner", f"{found['owner']} (session {found['session']})" if found["owner"] else "none now"),
-            ("epoch", str(found["epoch"])),
-            ("suggested", found["suggested"] or "nobody: no instance is running"),
-        ]
-    )
+    if plan:
+        found = await ring_plan.planned(crawl, plan)
+        return found, ring_plan.plan_text(found)
+    if not words:
+        found = await ring_members.members(crawl)
+        return found, ring_members.members_text(found)
+    if words[0] == "pins":
+        found = await ring_pins.pins(crawl)
+        return found, ring_pins.pins_text(found)
+    if words[0] == "pin":
+        found = await ring_pins.pin(crawl, words[1], words[2])
+        return found, ring_pins.pin_text(found)
+    if words[0] == "unpin":
+        found = await ring_pins.unpin(crawl, words[1])
+        return found, ring_pins.unpin_text(found)
+    if words[0] == "evict":
+        found = await ring_evict.evict(crawl, words[1])
+        return found, ring_evict.evict_text(found)
+    found = await ring_place.place(crawl, words[0])
+    return found, ring_place.place_text(found)

@@ -94,6 +94,10 @@ class Members:
         """Refuse all further beats of a session: it lets go by itself, or is taken over when it has been silent."""
         await self._engine.command("HSET", self._keys.evicted, member.session, member.node)
 
+    async def is_evicted(self, session: str) -> bool:
+        """Was it evicted, and has not left by itself since?"""
+        return bool(await self._engine.command("HEXISTS", self._keys.evicted, session))
+
     async def leave(self, member: Member) -> None:
         """Strike the own session off."""
         await self._engine.run("leave", self._leaving_keys, member.session, member.node, "")

@@ -1,7 +1,7 @@
 """Statistics as the scripts count them: totals and per domain. Work is bounded by what is shown."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from crawler.frontier.client import Engine
@@ -90,9 +90,17 @@ class Stats:
 
     async def domain_count(self) -> int:
         """How many domains the crawl has met."""
-        return sum(
-            await self._engine.commands([("ZCARD", self._keys.of(p, "domains")) for p in range(self._partitions)])
-        )
+        return sum(await self.domain_counts(range(self._partitions)))
+
+    async def domain_counts(self, partitions: Iterable[int]) -> list[int]:
+        """How many domains were met, for each of the given partitions."""
+        found = await self._engine.commands([("ZCARD", self._keys.of(p, "domains")) for p in partitions])
+        return [int(count) for count in found]
+
+    async def pending_counts(self, partitions: Iterable[int]) -> list[int]:
+        """How many URLs are pending, for each of the given partitions."""
+        found = await self._engine.commands([("HMGET", self._keys.meta(p), "added", "done") for p in partitions])
+        return [int(added or 0) - int(done or 0) for added, done in found]
 
     async def domains(self, wanted: list[tuple[str, int]]) -> list[DomainStats]:
         """Statistics of the given (domain, partition) pairs."""

@@ -37,7 +37,7 @@ class Ring:
         shares = defaultdict(list)
         for partition, owner in enumerate(self.owners):
             shares[owner].append(partition)
-        named = blake2b("\0".join(self.owners).encode(), digest_size=4).hexdigest()
+        named = blake2b("\n".join(self.owners).encode(), digest_size=6).hexdigest()
         object.__setattr__(self, "_shares", dict(shares))
         object.__setattr__(self, "digest", named if self.owners else "")
 
