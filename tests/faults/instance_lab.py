@@ -10,6 +10,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import redis
 from warcio.archiveiterator import ArchiveIterator
@@ -32,6 +33,7 @@ class LittleWeb(Site):
     """dN.test, each with a home page, `pages` others, a redirect, a page that always fails and a forbidden one.
 
     Every home leads to the home of the next domain, every page to a page of another one: whatever is lost shows.
+    Nothing leads to /late, which is for who wants more work when all is done.
     """
 
     def __init__(self, site: Site, domains: int, pages: int) -> None:
@@ -41,6 +43,10 @@ class LittleWeb(Site):
     @property
     def seed(self) -> str:
         return self.url("d0.test")
+
+    @property
+    def late(self) -> list[str]:
+        return [self.url(f"d{n}.test", "/late") for n in range(self.domains)]
 
     def expected(self) -> dict[str, int]:
         """What a correct crawl commits: URL -> status."""
@@ -75,6 +81,7 @@ def _resources(port: int, domains: int, pages: int, delay_s: float) -> dict[tupl
             web[host, f"/p{k}"] = _page(["/", f"{other}/p{(k + 1) % pages}"], delay_s)
         web[host, "/moved"] = Resource(status=301, headers={"Location": f"{other}/p0"})
         web[host, "/broken"] = Resource(fails=1_000_000)
+        web[host, "/late"] = _page([], delay_s)
         web[host, "/robots.txt"] = Resource(content_type="text/plain", body="User-agent: *\nDisallow: /private/\n")
     return web
 
@@ -93,9 +100,9 @@ def run_instance(programs: Nursery, folder: Path, n: int, *options: str, **envir
     return programs.crawler("run", *place, *options, **environment)
 
 
-def seed(programs: Nursery, folder: Path, url: str, *options: str) -> None:
-    """Give running instances their first URL."""
-    program = programs.crawler("seed", url, "--dir", str(folder / "seeder"), *options)
+def seed(programs: Nursery, folder: Path, urls: Iterable[str], *options: str) -> None:
+    """Give running instances work."""
+    program = programs.crawler("seed", *urls, "--dir", str(folder / "seeder"), *options)
     assert program.wait(40) == 0, program.err
 
 
@@ -109,10 +116,15 @@ def wait_until(condition: Callable[[], object], what: str, *, timeout_s: float =
     return time.monotonic() - began
 
 
-def events(folder: Path, node: str) -> list[dict[str, object]]:
-    """What an instance logged into its crawl folder."""
-    log = folder / "log" / f"{node}.log"
+def events(folder: Path, n: int) -> list[dict[str, Any]]:
+    """What node-N logged into its crawl folder."""
+    log = folder / f"c{n}" / "log" / f"node-{n}.log"
     return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+
+
+def is_stopped(program: Program) -> bool:
+    """Has it got a SIGSTOP?"""
+    return Path(f"/proc/{program.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
 class EngineView:
@@ -138,14 +150,13 @@ class EngineView:
     def held_by(self, node: str) -> set[int]:
         return {partition for partition, (holder, _) in self.leases().items() if holder == node}
 
-    def pending(self) -> int:
-        return sum(int(added or 0) - int(done or 0) for added, done in self._meta("added", "done"))
-
-    def total(self, field: str) -> int:
-        return sum(int(value or 0) for (value,) in self._meta(field))
+    def totals(self, *fields: str) -> list[int]:
+        """Sums over all partitions."""
+        return [sum(int(value or 0) for value in column) for column in zip(*self._meta(*fields), strict=True)]
 
     def is_done(self) -> bool:
-        return self.total("added") > 0 and self.pending() == 0
+        added, done = self.totals("added", "done")
+        return added > 0 and added == done
 
     def undrained(self) -> dict[str, str]:
         """URLs that are committed and stand in the engine's log, and the node that committed each."""

@@ -94,12 +94,12 @@ class Pair:
             mortal = self._start(0, armed=True)
             if self._name == "handover.dropped":
                 wait_until(lambda: len(view.held_by("node-0")) == view.partitions, "the first to own all")
-                seed(self._programs, self._home, self._web.seed, *self._place)
+                seed(self._programs, self._home, [self._web.seed], *self._place)
                 other = self._start(1, armed=False)
             else:
                 other = self._start(1, armed=False)
                 wait_until(lambda: view.held_by("node-0") and view.held_by("node-1"), "both to own a share")
-                seed(self._programs, self._home, self._web.seed, *self._place)
+                seed(self._programs, self._home, [self._web.seed], *self._place)
             code = mortal.wait(60)
             died_at = time.monotonic()
             committed = {e.url for e in entries_of(self._home / "c0")}
