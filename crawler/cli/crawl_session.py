@@ -185,6 +185,8 @@ class CrawlSession:
             found = replace(totals, fetched=totals.fetched - before.fetched)
             print(await summary(crawl, totals, new=found.fetched, seconds=seconds, why=self._why,
                                 outputs=self._arguments.output), file=self._out)  # fmt: skip
+        if self._why == "evicted":
+            raise Stopped(f"this instance was evicted by an operator; {self._how_to_resume()}")
         if self._why == "signal":
             raise Stopped(f"stopped; {self._how_to_resume()}")
         if self._why in ("pages", "time") and totals.pending:

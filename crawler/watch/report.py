@@ -96,6 +96,7 @@ def finish_line(pages: int, seconds: float, why: str) -> str:
         "pages": "Page limit reached",
         "time": "Time is up",
         "signal": "Stopped",
+        "evicted": "Evicted",
     }
     return f"{words.get(why, why)}: {counted(pages, 'page')} in {duration(seconds)}."
 
