@@ -10,6 +10,7 @@ CrawlerError                     has a one-line message and an exit code
 |- ArchiveError        (5)       the disk: full, I/O error, not writable
 |- NothingFetchedError (6)       not one seed could be fetched
 |- DoctorError         (7)       the doctor found something to mend
+|- AuditFailed         (8)       the audit found something lost, doubled or impolite
 |- NotReachedError     (9)       what was asked for was not there when the wait for it ended
 |- Stopped             (10)      a signal stopped the crawl; it can be resumed
 `- Killed              (11)      a second signal forced it
@@ -81,6 +82,12 @@ class DoctorError(CrawlerError):
     """The doctor found something that must be mended."""
 
     exit_code = 7
+
+
+class AuditFailed(CrawlerError):
+    """The audit found that something was lost, doubled, damaged, or asked for when it must not be."""
+
+    exit_code = 8
 
 
 class NotReachedError(CrawlerError):

@@ -17,10 +17,10 @@ EXIT_CODES = """\
 exit codes:
   0   done                                6   not one seed could be fetched
   1   a bug, or instances kept crashing   7   `doctor` found something to mend
-  2   bad URL, file, option or setting    9   `scale` did not see it done in time
-  3   engine down, unfit or full          10  stopped by a signal; the same command resumes
-  4   folder, node or crawl is taken      11  forced by a second signal; the same command resumes
-  5   the disk is full or can't be written
+  2   bad URL, file, option or setting    8   `audit` found something wrong
+  3   engine down, unfit or full          9   `scale` did not see it done in time
+  4   folder, node or crawl is taken      10  stopped by a signal; the same command resumes
+  5   the disk is full or not writable    11  forced by a second signal; the same command resumes
 """
 
 EXAMPLES = """\
@@ -48,7 +48,7 @@ class Parser(argparse.ArgumentParser):
 
 def parser() -> tuple[Parser, dict[str, Parser]]:
     """The whole command line, and the parser of each command."""
-    from crawler.cli import crawl, doctor, explain, export, ring, run, scale, seed, stats
+    from crawler.cli import audit, crawl, doctor, explain, export, ring, run, scale, seed, stats
 
     top = Parser(
         prog="crawler",
@@ -57,7 +57,7 @@ def parser() -> tuple[Parser, dict[str, Parser]]:
     )
     top.add_argument("--version", action="store_true", help="print the version and exit")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", title="commands")
-    for module in (crawl, run, scale, seed, stats, ring, explain, export, doctor):
+    for module in (crawl, run, scale, seed, stats, ring, explain, export, audit, doctor):
         module.add_parser(commands)
     return top, commands.choices
 

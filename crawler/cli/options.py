@@ -18,12 +18,14 @@ OPTIONS_VARIABLE = (
 COMMON = {"dir": "archive.dir", "redis": "frontier.redis", "name": "crawl.name", "engine": "frontier.engine"}
 
 
-def add_common(parser: argparse.ArgumentParser) -> None:
-    """Where the crawl is, and how settings are given."""
+def add_common(parser: argparse.ArgumentParser, *, many_folders: bool = False) -> None:
+    """Where the crawl is, and how settings are given. With `many_folders`, --dir may be repeated and is a list."""
     group = parser.add_argument_group("where the crawl is")
+    several = "; may be repeated: the folders of all machines" if many_folders else ""
     group.add_argument(
-        "--dir", metavar="DIR", help="crawl folder: archive, index, embedded engine (default: crawl-data)"
-    )
+        "--dir", metavar="DIR", action="append" if many_folders else "store",
+        help=f"crawl folder: archive, index, embedded engine (default: crawl-data){several}",
+    )  # fmt: skip
     group.add_argument(
         "--redis",
         metavar="URL",

@@ -1,0 +1,137 @@
+"""`crawler audit`: was anything lost, committed twice, asked for too early or against robots.txt?"""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from crawler.cli.crawling import KEYS, add_fetching
+from crawler.cli.options import add_common, settings_of
+from crawler.errors import AuditFailed, UsageError
+
+if TYPE_CHECKING:
+    from crawler.app import OpenCrawl
+    from crawler.settings import Settings
+    from crawler.watch.audit import Subject, WebLogs
+
+JSON_LINES = b"{"
+
+EPILOG = """\
+examples:
+  crawler audit
+  crawler audit --dir a --dir b --redis redis://queue.example/ --web-log access.log
+  crawler audit --json | jq '.findings.lost.examples[].url'
+
+Judged are, in this order: the archive (every page is parsed again; each link in scope must
+be pending, committed, dead or refused), the web server's log, and only then the index.
+Where several machines crawled, name the folders of all of them. The crawl may be going on.
+
+A web log has JSON lines with start, end (seconds), host, target, agent and status, or the
+common or combined format with the host in front. Times to the second are too coarse for
+short delays; write them to the millisecond or finer behind the User-Agent:
+  nginx   '$http_host $remote_addr - $remote_user [$time_local] "$request" $status
+           $bytes_sent "$http_referer" "$http_user_agent" $msec $request_time'
+  Apache  "%{Host}i %h %l %u %t \\"%r\\" %>s %b \\"%{Referer}i\\" \\"%{User-Agent}i\\" %{usec}t %D"
+
+exit codes: 0 clean, 2 bad folder, crawl or log, 3 engine, 8 not clean
+"""
+
+
+def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
+    p = commands.add_parser(
+        "audit",
+        help="judge a crawl by its archive and by the web server's log",
+        description="Judge a crawl by what its own bookkeeping did not write: was anything lost, committed twice, "
+        "asked for too early or against robots.txt?",
+        epilog=EPILOG,
+    )
+    p.add_argument(
+        "--web-log", action="append", default=[], metavar="FILE", type=Path,
+        help="access log of the web server that was crawled; may be repeated; .gz is unpacked",
+    )  # fmt: skip
+    p.add_argument(
+        "--agent", metavar="TEXT",
+        help="what the crawler's User-Agent has in the web log; other requests are left out (default: the product's "
+        "name, and all requests of a log in JSON lines)",
+    )  # fmt: skip
+    p.add_argument("--json", action="store_true", help="as one JSON object, with up to 10,000 examples of each finding")
+    add_fetching(p)
+    add_common(p, many_folders=True)
+    p.set_defaults(run=run, takes_urls=False)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the report; raises AuditFailed when something is violated."""
+    from crawler.cli.loop import run_async
+    from crawler.watch.audit_report import report_json, report_text, violations_text
+
+    folders = arguments.dir or []
+    arguments.dir = folders[0] if folders else None
+    report = run_async(_audit(arguments, settings_of(arguments, KEYS), folders[1:]))
+    print(json.dumps(report_json(report)) if arguments.json else report_text(report))
+    if found := violations_text(report):
+        raise AuditFailed(f"the crawl is not clean: {found}")
+    return 0
+
+
+async def _audit(arguments: argparse.Namespace, settings: "Settings", others: Sequence[str]) -> Any:
+    from crawler.app import open_crawl
+    from crawler.archive.folder import open_existing
+    from crawler.watch.audit import audit
+
+    for folder in (settings.archive.dir, *others):
+        open_existing(folder)  # said before an engine is started
+    logs = _web_logs(arguments, settings)
+    async with open_crawl(settings, create=False) as crawl:
+        try:
+            return await audit(await _subject(crawl, others, logs), _pulse)
+        finally:
+            _pulse(0)
+
+
+async def _subject(crawl: "OpenCrawl", others: Sequence[str], logs: "WebLogs") -> "Subject":
+    import msgspec
+
+    from crawler.archive.folder import open_existing
+    from crawler.frontier.states import States
+    from crawler.frontier.takeovers import Takeovers
+    from crawler.watch.audit import Subject
+    from crawler.watch.audit_links import CrawlRules
+
+    return Subject(
+        settings=msgspec.structs.replace(crawl.settings, scope=crawl.record.scope),
+        folders=[crawl.folder, *(open_existing(other) for other in others)],
+        rules=CrawlRules(record=crawl.record, roots=crawl.roots, history=await crawl.crawls.history()),
+        states=States(crawl.engine, crawl.keys, crawl.record.partitions),
+        takeovers=Takeovers(crawl.engine, crawl.keys),
+        web_logs=logs,
+    )
+
+
+def _web_logs(arguments: argparse.Namespace, settings: "Settings") -> "WebLogs":
+    from crawler.watch.audit import WebLogs
+
+    for file in arguments.web_log:
+        if not file.is_file():
+            raise UsageError(f"there is no web log {file}")
+    agent = arguments.agent
+    if agent is None:
+        product = settings.fetch.user_agent.partition("/")[0].strip()
+        agent = "" if all(map(_is_json, arguments.web_log)) else product
+    return WebLogs(files=arguments.web_log, agent=agent)
+
+
+def _is_json(file: Path) -> bool:
+    try:
+        with file.open("rb") as opened:
+            return opened.read(1) in (JSON_LINES, b"")
+    except OSError as error:
+        raise UsageError(f"can't read the web log {file}: {error.strerror}") from None
+
+
+def _pulse(records: int) -> None:
+    """How far it is, on a terminal; 0 takes the line away."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[2K{f'{records:,} records read' if records else ''}", end="", file=sys.stderr, flush=True)

@@ -1,0 +1,98 @@
+"""What an audit reports: findings by number, each with examples. Plain values; knows no judge and no printing."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+KEPT_MAX = 10_000  # examples of one finding; the count goes on
+
+
+@dataclass(slots=True, kw_only=True)
+class Finding:
+    """How often something was found. A violation makes the audit fail; the others are told because people ask."""
+
+    title: str
+    is_violation: bool = True
+    count: int = 0
+    note: str = ""
+    examples: list[dict[str, Any]] = field(default_factory=list)
+
+    def add(self, n: int = 1, **facts: Any) -> None:
+        """Count, and keep what was found."""
+        self.count += n
+        if facts and len(self.examples) < KEPT_MAX:
+            self.examples.append(facts)
+
+
+def _violation(title: str) -> Finding:
+    return Finding(title=title)
+
+
+def _information(title: str) -> Finding:
+    return Finding(title=title, is_violation=False)
+
+
+@dataclass(slots=True, kw_only=True)
+class Findings:
+    """All that is judged, in the order in which it is told. Those of the web log count only when one was given."""
+
+    lost: Finding = field(default_factory=lambda: _violation("URLs lost"))
+    sums: Finding = field(default_factory=lambda: _violation("partitions whose sums disagree"))
+    twice: Finding = field(default_factory=lambda: _violation("committed twice"))
+    no_record: Finding = field(default_factory=lambda: _violation("commits without their record"))
+    damage: Finding = field(default_factory=lambda: _violation("damaged or out of reach"))
+    politeness: Finding = field(default_factory=lambda: _violation("politeness violations"))
+    robots: Finding = field(default_factory=lambda: _violation("robots violations"))
+    orphans: Finding = field(default_factory=lambda: _information("archived without commit"))
+    torn: Finding = field(default_factory=lambda: _information("torn ends of open files"))
+    takeovers: Finding = field(default_factory=lambda: _information("takeovers"))
+    duplicates: Finding = field(default_factory=lambda: _information("duplicate fetches"))
+    uncommitted: Finding = field(default_factory=lambda: _information("fetched, never committed"))
+    unparsed: Finding = field(default_factory=lambda: _information("pages not parsed again"))
+    unjudged: Finding = field(default_factory=lambda: _information("requests not judged"))
+
+    def all(self) -> list[tuple[str, Finding]]:
+        """(name, finding) of each."""
+        return [(name, getattr(self, name)) for name in self.__slots__]
+
+    @property
+    def violations(self) -> list[Finding]:
+        return [finding for _, finding in self.all() if finding.is_violation and finding.count]
+
+
+@dataclass(slots=True, kw_only=True)
+class Closest:
+    """The two request starts of one queue that came closest to breaking its delay; times in seconds."""
+
+    queue: str
+    gap_s: float
+    delay_s: float
+
+    @property
+    def share(self) -> float:
+        """The gap as a part of the delay: below 1 it is a violation."""
+        return self.gap_s / self.delay_s
+
+
+@dataclass(slots=True, kw_only=True)
+class Report:
+    """The findings, and the figures that say what was looked at."""
+
+    crawl: str
+    findings: Findings = field(default_factory=Findings)
+    folders: list[str] = field(default_factory=list)
+    is_moving: bool = False
+    records: int = 0
+    warc_files: int = 0
+    segments: int = 0
+    commits: int = 0  # distinct, by fingerprint and visit
+    links: int = 0  # distinct targets that must be in a known state
+    seen: int = 0
+    pending: int = 0
+    dead: int = 0
+    refused: int = 0
+    requests: int = 0  # of the web log
+    closest: Closest | None = None
+    takeover_max_s: float = 0.0
+    has_web_log: bool = False
+    has_records: bool = True
+    notes: list[str] = field(default_factory=list)

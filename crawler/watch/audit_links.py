@@ -1,0 +1,127 @@
+"""What an archived page must have led to: its record parsed again by the crawl's own parser, its links judged by the
+rules that held when the page was committed.
+
+Must not know what became of the links.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+
+from crawler.archive.record_reader import StoredResponse
+from crawler.content.page import redirect_target
+from crawler.frontier.crawls import CrawlRecord, ScopeHistory
+from crawler.instance.parsing import PageParser
+from crawler.instance.robots import REDIRECTS
+from crawler.instance.routing import Router
+from crawler.instance.state import RecentUrls
+from crawler.model import Candidate, Claim, Page, Response
+from crawler.rules.domains import registrable_domain
+from crawler.rules.scope import ScopeRules
+from crawler.rules.urls import authority_of, host_of
+from crawler.settings import FetchSettings, ScopeSettings, Settings
+from crawler.watch.audit_ledger import Commit
+from crawler.web.inflate import INCOMPLETE, inflate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrawlRules:
+    """What the engine has stored of a crawl."""
+
+    record: CrawlRecord
+    roots: frozenset[str]
+    history: ScopeHistory
+
+
+class LinkRules:
+    """Which links of a page belong to the crawl, as instances judged it then."""
+
+    def __init__(self, rules: CrawlRules) -> None:
+        self._roots = rules.roots
+        self._opened = rules.history.roots
+        self._prefixes = [root for root in rules.roots if root.startswith("prefix:")]
+        self._past = [(until, _router(rules, scope)) for until, scope in rules.history.rules]
+        self.router = _router(rules, rules.record.scope)
+
+    def required(self, commit: Commit, links: tuple[str, ...], target: str | None) -> list[Candidate]:
+        """Where the links and the redirect of a committed page must have gone."""
+        router, claim = self._router_at(commit.scope), _claim_of(commit)
+        refused: Counter[str] = Counter()
+        found = [c for c in router.links(claim, links, refused) if self._was_open(c.url, commit.scope)]
+        if target:
+            candidate = router.redirect(claim, target, refused)
+            # A seed's redirect opens the scope for its target by itself.
+            if candidate is not None and (commit.depth == 0 or self._was_open(target, commit.scope)):
+                found.append(candidate)
+        return found
+
+    def _router_at(self, version: int) -> Router:
+        """Routing by the rules of that version; 0, of commits that don't know theirs, stands for those of today."""
+        if version:
+            for until, router in self._past:
+                if version <= until:
+                    return router
+        return self.router
+
+    def _was_open(self, url: str, version: int) -> bool:
+        """Had some root that lets this URL in come by that version?"""
+        if not version or self.router.scope.mode == "any":
+            return True
+        authority = authority_of(url)
+        roots = ["any:*", f"host:{authority}", f"domain:{registrable_domain(host_of(url))}"]
+        roots += [prefix for prefix in self._prefixes if url.startswith(prefix[7:])]
+        return any(root in self._roots and self._opened.get(root, 0) <= version for root in roots)
+
+
+class LinkReader:
+    """Parses archived pages again."""
+
+    def __init__(self, rules: CrawlRules, settings: Settings) -> None:
+        self.rules = LinkRules(rules)
+        self._fetch = settings.fetch
+        self._parser = PageParser(settings)
+
+    async def close(self) -> None:
+        await self._parser.close()
+
+    async def required(self, commit: Commit, stored: StoredResponse) -> list[Candidate]:
+        """The URLs that this page must have led to. Raises ParseKilledError when it can't be parsed."""
+        response, error = response_of(commit.url, stored, self._fetch)
+        page = Page() if error else await self._parser.parse(response)
+        target = redirect_target(commit.url, stored.header("location")) if response.status in REDIRECTS else None
+        return self.rules.required(commit, page.links, target)
+
+
+def response_of(url: str, stored: StoredResponse, settings: FetchSettings) -> tuple[Response, str]:
+    """The archived exchange as the parser takes it, and why its content coding could not be undone ("": it could)."""
+    coding, body, error = stored.header("content-encoding"), stored.payload, ""
+    if coding and body:
+        inflated = inflate(body, coding, limit=settings.body_bytes_max, ratio_max=settings.inflate_ratio_max)
+        body, error = inflated.body, "" if stored.truncated and inflated.error == INCOMPLETE else inflated.error
+    version, _, rest = stored.status_line.partition(" ")
+    status = rest[:3]
+    response = Response(
+        url=url,
+        status=int(status) if status.isdigit() else 0,
+        reason=rest[4:],
+        http_version=version.removeprefix("HTTP/"),
+        headers=tuple((k.encode("latin-1"), v.encode("latin-1")) for k, v in stored.headers),
+        raw_body=stored.payload,
+        body=body,
+        truncated=stored.truncated,
+        request_head=b"",
+        remote_ip="",
+        started_at=0.0,
+        fetch_ms=0,
+    )
+    return response, error
+
+
+def _router(rules: CrawlRules, scope: ScopeSettings) -> Router:
+    return Router(rules.record, ScopeRules.of(scope, rules.roots), RecentUrls(0))
+
+
+def _claim_of(commit: Commit) -> Claim:
+    return Claim(
+        url=commit.url, fingerprint=str(commit.fp), visit=commit.visit, partition=commit.partition, epoch=0, token="",
+        domain="", queue="", depth=commit.depth, redirects=commit.redirects, attempts=0, deliveries=0, seed=False,
+    )  # fmt: skip

@@ -1,0 +1,42 @@
+"""What the instances have shared of the robots.txt of origins, as judges need it."""
+
+from dataclasses import dataclass
+
+import msgspec
+
+from crawler.frontier.states import States
+from crawler.instance.robots import SharedRobots
+from crawler.rules.robots import RobotsRules
+from crawler.rules.urls import authority_of, host_of
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """An origin, the rules for our agent, and when they were read last (wall clock, s)."""
+
+    url: str
+    rules: RobotsRules
+    read_at: float
+
+    @property
+    def host(self) -> str:
+        return host_of(f"{self.url}/")
+
+    def serves(self, host: str, port: int) -> bool:
+        """Is it this host's, and of this port if one is told (0: it is not)?"""
+        authority = authority_of(f"{self.url}/")
+        if self.host != host:
+            return False
+        if not port:
+            return True
+        return authority == f"{host}:{port}" or (authority == host and port in (80, 443))
+
+
+async def origins_of(states: States, partition: int, agent: str) -> list[Origin]:
+    """All origins of a partition whose robots.txt somebody has read."""
+    found = []
+    for url, blob in (await states.robots(partition)).items():
+        stored = msgspec.msgpack.decode(blob, type=SharedRobots)
+        rules = RobotsRules.parse(stored.group if stored.policy == "parse" else b"", agent)
+        found.append(Origin(url, rules, stored.fetched_at))
+    return found

@@ -1,0 +1,101 @@
+"""Were two requests to one queue ever closer than its delay? By the web server's log."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import groupby
+
+from crawler.frontier.states import States
+from crawler.instance.routing import Router
+from crawler.rules.politeness import delay_ms
+from crawler.settings import Settings
+from crawler.watch.audit_findings import Closest, Report
+from crawler.watch.audit_ledger import Ledger, Request
+from crawler.watch.audit_origins import Origin, origins_of
+
+BATCH = 500
+
+Queue = tuple[int, str]  # partition, queue
+
+
+@dataclass(frozen=True, slots=True)
+class Delays:
+    """What a queue waits after a request, in ms; `of_host` where the origins ask for different times."""
+
+    default_ms: int
+    of_host: dict[str, int] = field(default_factory=dict)
+
+    def after(self, request: Request) -> int:
+        return self.of_host.get(request.host, self.default_ms)
+
+
+async def judge_politeness(ledger: Ledger, report: Report, states: States, router: Router, settings: Settings) -> None:
+    """Notes each pair that is too close, and the closest pair of all for its delay."""
+    delays = StoredDelays(states, router, settings)
+    await delays.read([(p, q) for p, q in ledger.db.execute("SELECT DISTINCT partition, queue FROM requests")])
+    requests = ledger.requests("ORDER BY partition, queue, started, ended")
+    for queue, group in groupby(requests, key=lambda request: (request.partition, request.queue)):
+        judge_queue(group, await delays.of(queue), report)
+
+
+def judge_queue(requests: Iterable[Request], delays: Delays, report: Report) -> None:
+    """The requests of one queue in the order of their start."""
+    before: Request | None = None
+    for request in requests:
+        if before is not None and (delay_s := delays.after(before) / 1000):
+            pair = Closest(queue=request.queue, gap_s=request.started - before.started, delay_s=delay_s)
+            if pair.gap_s + max(before.blur, request.blur) < delay_s:
+                report.findings.politeness.add(
+                    queue=request.queue, gap_s=round(pair.gap_s, 6), delay_s=delay_s,
+                    first=before.shown, second=request.shown, at=request.started,
+                )  # fmt: skip
+            if report.closest is None or pair.share < report.closest.share:
+                report.closest = pair
+        before = request
+
+
+class StoredDelays:
+    """The delay in force for each queue: as the engine has stored it before the queue's first page was asked for."""
+
+    def __init__(self, states: States, router: Router, settings: Settings) -> None:
+        self._states = states
+        self._router = router
+        self._settings = settings
+        self._stored: dict[Queue, int | None] = {}
+        self._base_ms = int(settings.politeness.delay_s * 1000)
+        self._partition = -1
+        self._origins: dict[str, list[Origin]] = {}
+
+    async def read(self, queues: list[Queue]) -> None:
+        """Read those of all queues; the smallest tells what instances were set to, whatever is set here."""
+        for start in range(0, len(queues), BATCH):
+            some = queues[start : start + BATCH]
+            self._stored.update(zip(some, await self._states.delays(some), strict=True))
+        known = [delay for delay in self._stored.values() if delay is not None]
+        self._base_ms = min(known, default=self._base_ms)
+
+    async def of(self, queue: Queue) -> Delays:
+        """The delays of one queue. Cheapest when asked by partition."""
+        stored = self._stored[queue]
+        if stored is None:
+            return Delays(self._base_ms)
+        asked: defaultdict[str, list[float | None]] = defaultdict(list)
+        for origin in (await self._origins_of(queue[0])).get(queue[1], []):
+            asked[origin.host].append(origin.rules.crawl_delay_s)
+        if len({delay for wanted in asked.values() for delay in wanted}) <= 1:
+            return Delays(stored)
+        # The stored one is that of the origin asked last: each host is judged by what its own robots.txt says.
+        of_host = {host: min(map(self._delay_of, wanted)) for host, wanted in asked.items()}
+        return Delays(self._base_ms, of_host)
+
+    def _delay_of(self, crawl_delay_s: float | None) -> int:
+        cap_ms = int(self._settings.politeness.delay_max_s * 1000)
+        return delay_ms(min_delay_ms=self._base_ms, crawl_delay_s=crawl_delay_s, delay_max_ms=cap_ms)
+
+    async def _origins_of(self, partition: int) -> dict[str, list[Origin]]:
+        if partition != self._partition:
+            by_queue: defaultdict[str, list[Origin]] = defaultdict(list)
+            for origin in await origins_of(self._states, partition, self._settings.robots.agent):
+                by_queue[self._router.place(f"{origin.url}/")[1]].append(origin)
+            self._partition, self._origins = partition, by_queue
+        return self._origins
