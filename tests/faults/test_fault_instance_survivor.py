@@ -1,6 +1,5 @@
 """One of two instances is killed at a point of the pipeline: the other one has its partitions within ten seconds."""
 
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from crawler.instance.crash_points import VARIABLE
 from tests.crawl.harness import entries_of
 from tests.crawl.lab import name_server
 from tests.faults.instance_lab import (
+    ELSEWHERE,
     SETTINGS,
     TAKEOVER_S,
     EngineView,
@@ -24,6 +24,7 @@ from tests.faults.instance_lab import (
     by_agent,
     fetched,
     little_web,
+    may_be_elsewhere,
     run_instance,
     seed,
     wait_until,
@@ -38,18 +39,6 @@ KILLED, STOPPED = -9, 10
 # Where each dies, and whether a lock file proves it at once. `handover.dropped`: somebody joins and gets a share.
 POINTS = {"claim.taken#6": False, "route.added#6": True, "ack.answered#6": False, "handover.dropped": True}
 DELAY_S = {False: 0.1, True: 1.0}  # longer than the quick takeover takes: there only the hold keeps it
-ELSEWHERE = (
-    "unshare",
-    "--uts",
-    "sh",
-    "-c",
-    'hostname elsewhere; exec "$@"',
-    "-",
-)  # another machine, as far as names go
-
-
-def may_be_elsewhere() -> bool:
-    return subprocess.run([*ELSEWHERE, "true"], capture_output=True, check=False).returncode == 0
 
 
 @dataclass(frozen=True)
