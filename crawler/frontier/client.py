@@ -148,6 +148,8 @@ class Engine:
             raise EngineDown(f"no answer from the engine within {self._timeout_s:g} s") from None
         except LIBRARY_ERRORS as error:
             raise translate(error) from None
+        except RuntimeError as error:
+            raise _closed_below(error) from None
 
     async def memory_share(self) -> float:
         """Used part of the engine's maxmemory (the fullest primary of a cluster); 0 without a limit."""
@@ -233,9 +235,17 @@ class Engine:
                         yield message["data"]
         except LIBRARY_ERRORS as error:
             raise translate(error) from None
+        except RuntimeError as error:
+            raise _closed_below(error) from None
         finally:
             if client is not self._client:
                 await client.aclose()
+
+
+def _closed_below(error: RuntimeError) -> Exception:
+    """What uvloop says when a connection was cut just before something is written to it; other errors as they are."""
+    closed = "the handler is closed" in str(error)
+    return EngineDown("no answer from the engine: the connection was closed") if closed else error
 
 
 def _is_per_node(raw: Any) -> bool:

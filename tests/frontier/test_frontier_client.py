@@ -6,6 +6,8 @@ import time
 from typing import Any
 
 import pytest
+import redis.asyncio
+import uvloop
 
 from crawler.errors import EngineDown, EngineError, EngineFull, EngineUnfit, UsageError
 from crawler.frontier.client import Engine, translate
@@ -53,6 +55,25 @@ async def test_a_call_to_an_engine_that_never_answers_ends_in_time_and_is_sent_o
             await engine.run("beat", ("k",), "s", "b")
         assert time.monotonic() - began < 1.0
     assert len(commands) == 1
+
+
+def test_a_connection_that_is_cut_as_a_call_is_written_to_it_is_an_engine_that_is_down(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """uvloop has an error of its own for it, which the library does not know."""
+
+    async def cut(connection: Any) -> None:
+        connection._writer.transport.abort()
+        await asyncio.sleep(0.01)
+
+    async def check() -> None:
+        async with serving(engine_like()) as url, opened(url) as engine:
+            await engine.connect()
+            monkeypatch.setattr(redis.asyncio.Connection, "check_health", cut)
+            with pytest.raises(EngineDown, match="the connection was closed"):
+                await engine.run("beat", ("k",), "s", "b")
+
+    uvloop.run(check())
 
 
 async def test_connecting_to_a_server_that_accepts_and_says_nothing_ends_in_time() -> None:
