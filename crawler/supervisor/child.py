@@ -37,6 +37,7 @@ class State(enum.StrEnum):
     """What people see of a child."""
 
     STARTING = "starting"  # the process runs, its instance has not joined the crawl yet
+    HELD_OUT = "held out"  # it came back so often lately that it has to wait for a share
     RUNNING = "running"
     RESTARTING = "restarting"  # it died, and waits for its next start
     STOPPING = "stopping"
@@ -131,10 +132,10 @@ class Child:
             return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] in "Tt"
         return False
 
-    def joined(self) -> None:
-        """Its instance takes part in the crawl."""
-        if self.state is State.STARTING:
-            self._be(State.RUNNING)
+    def is_seen(self, state: State) -> None:
+        """Its instance is on the member list: it takes part, or is held out."""
+        if self.state in (State.STARTING, State.HELD_OUT, State.RUNNING) and state is not self.state:
+            self._be(state)
 
     def stop(self) -> None:
         """Ask it to stop in order; it is not started again."""

@@ -17,13 +17,16 @@ from crawler.errors import EngineError, EngineFull
 from crawler.frontier.fleets import Fleet, FleetChild, Fleets
 from crawler.frontier.members import Member, Members
 from crawler.nodes import is_lock_free
+from crawler.rules.membership import Declared
 from crawler.settings import MembershipSettings
 from crawler.supervisor.child import Child, State
 from crawler.supervisor.supervisor import Supervisor
 
 EVERY_S = 1.0
+GAP_S = 2.5  # two looks further apart than this start the observation of silences afresh
 HUNG_SILENCES = 3  # times after which others take a silent member's partitions: there is no way back into its old work
 WORDS_MAX = 300
+SEEN_AS = {Declared.ALIVE: State.RUNNING, Declared.HELD_OUT: State.HELD_OUT}
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +109,7 @@ class Desk:
 
     def _feel(self, members: Iterable[Member]) -> None:
         now_s = self._clock()
-        if now_s - self._looked_s > self._settings.gap_s:
+        if now_s - self._looked_s > GAP_S:
             self._pulses.clear()
         self._looked_s = now_s
         here = {(m.node, m.pid): m for m in members if m.host == self._me.host}
@@ -115,7 +118,8 @@ class Desk:
             if member is None:
                 self._pulses.pop(child.name, None)
                 continue
-            child.joined()
+            if member.state in SEEN_AS:
+                child.is_seen(SEEN_AS[Declared(member.state)])
             self._judge(child, member, now_s)
 
     def _judge(self, child: Child, member: Member, now_s: float) -> None:
@@ -123,7 +127,7 @@ class Desk:
         if pulse is None or (pulse.session, pulse.counter) != (member.session, member.counter) or child.is_paused():
             self._pulses[child.name] = Pulse(member.session, member.counter, now_s)
             return
-        if now_s - pulse.since_s >= HUNG_SILENCES * self._settings.dead_s:
+        if now_s - pulse.since_s >= HUNG_SILENCES * self._settings.dead_s * member.stretch:
             del self._pulses[child.name]
             child.kill(hung=f"no heartbeat for {now_s - pulse.since_s:.0f} s")
 
