@@ -1,0 +1,330 @@
+"""`crawler ring` with words: plans, pins, members that disagree. Members are entered by hand; no instance runs."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from crawler.app import open_crawl
+from crawler.cli.main import main
+from crawler.cli.ring import plan_as_one_word
+from crawler.cli.ring_members import by_number, disagreeing, members, members_text
+from crawler.cli.ring_plan import changed
+from crawler.errors import UsageError
+from crawler.frontier.client import Engine as Door
+from crawler.frontier.keys import Keys
+from crawler.frontier.members import Member, Members
+from crawler.rules.fingerprint import partition_of
+from crawler.settings import Settings, load
+from tests.support.engine import Engine
+
+PARTITIONS = 64
+NOW = {"web-1": 1, "web-2": 1, "web-10": 2}
+BEAT_S = 0.05
+
+Ring = Callable[..., dict[str, Any]]
+Words = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def place(engine: Engine, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """A crawl with one seed in each of eight domains, and nobody at work."""
+    given = ["--redis", engine.url, "--dir", str(tmp_path / "c")]
+    seeds = [f"http://d{n}.test/" for n in range(8)]
+    beat = ["--set", f"membership.beat_s={BEAT_S}"]
+    assert main(["seed", *seeds, *given, "--set", f"crawl.partitions={PARTITIONS}"]) == 0
+    capsys.readouterr()
+    return [*given, *beat]
+
+
+@pytest.fixture
+def words(place: list[str], capsys: pytest.CaptureFixture[str]) -> Words:
+    """Runs `crawler ring WORDS`: exit code, output, errors."""
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        code = main(["ring", *arguments, *place])
+        return (code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def ring(words: Words) -> Ring:
+    """Runs `crawler ring WORDS --json`."""
+
+    def run(*arguments: str) -> dict[str, Any]:
+        code, out, err = words(*arguments, "--json")
+        assert code == 0, err
+        found: dict[str, Any] = json.loads(out)
+        return found
+
+    return run
+
+
+def enter(engine: Engine, *nodes: str, **fields: Any) -> None:
+    """Put nodes on the member list."""
+
+    async def join() -> None:
+        door = Door(engine.url)
+        await door.connect()
+        for node in nodes:
+            await Members(door, Keys("main")).join(member(node, **fields))
+        await door.close()
+
+    asyncio.run(join())
+
+
+def member(node: str, **fields: Any) -> Member:
+    return Member(**{"session": f"s-{node}", "node": node, "counter": 1, "state": "alive", **fields})
+
+
+# --- plans ---
+
+
+@pytest.mark.parametrize(
+    ("words", "then"),
+    [
+        (["+2"], {**NOW, "new-0": 1, "new-1": 1}),
+        (["-1"], {"web-1": 1, "web-2": 1}),
+        (["-2"], {"web-1": 1}),
+        (["-web-1"], {"web-2": 1, "web-10": 2}),
+        (["+big:4"], {**NOW, "big": 4}),
+        (["+web-1:3"], {**NOW, "web-1": 3}),
+        (["+other"], {**NOW, "other": 1}),
+        (["+1", "-web-2", "+web-10:1"], {"web-1": 1, "web-10": 1, "new-0": 1}),
+        (["-3", "+1"], {"new-0": 1}),
+        (["+0"], NOW),
+    ],
+)
+def test_a_plan_is_a_list_of_changes(words: list[str], then: dict[str, int]) -> None:
+    assert changed(NOW, words, ["new-0", "new-1"]) == then
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("-web-3", r"--plan -web-3: no such node \(web-1, web-2, web-10\)"),
+        ("-4", "--plan -4: only 3 take part"),
+        ("+web-1", r"--plan \+web-1: it takes part already; \+web-1:2 gives it more"),
+        ("+big:0", r"\+NODE:WEIGHT with a weight from 1 to 100"),
+        ("+big:101", r"\+NODE:WEIGHT with a weight from 1 to 100"),
+        ("+:3", r"write \+NODE:WEIGHT"),
+        ("big", r"write \+2, -1, -NODE or \+NODE:WEIGHT"),
+        ("-", r"write \+2, -1, -NODE or \+NODE:WEIGHT"),
+    ],
+)
+def test_what_is_no_change_is_refused_in_one_line(word: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        changed(NOW, [word], [])
+
+
+@pytest.mark.parametrize(
+    ("given", "understood"),
+    [
+        ("ring --plan +2 -1 --json", ["ring", "--plan=+2 -1", "--json"]),
+        ("ring --plan -web-3 -v", ["ring", "--plan=-web-3", "-v"]),
+        ("ring --plan -vm-3 +1", ["ring", "--plan=-vm-3 +1"]),
+        ("ring --plan --json", ["ring", "--plan", "--json"]),
+        ("ring --plan=-web-3", ["ring", "--plan=-web-3"]),
+        ("crawl http://a.test/ --plan -v", ["crawl", "http://a.test/", "--plan", "-v"]),
+        ("", []),
+    ],
+)
+def test_a_node_behind_a_minus_is_no_option(given: str, understood: list[str]) -> None:
+    assert plan_as_one_word(given.split()) == understood
+
+
+def test_nodes_are_in_the_order_of_their_numbers() -> None:
+    assert sorted(["web-10", "web-9", "a", "web-1-0", "10"], key=by_number) == ["10", "a", "web-1-0", "web-9", "web-10"]
+
+
+def test_a_plan_counts_what_would_move_and_changes_nothing(engine: Engine, ring: Ring, words: Words) -> None:
+    enter(engine, "web-0", "web-1")
+    plan = ring("--plan", "+2", "-web-0")
+    assert (plan["now"], len(plan["then"])) == ({"web-0": 1, "web-1": 1}, 3)
+    assert plan["moved"] == sum(pair["partitions"] for pair in plan["moves"]) >= PARTITIONS / 2
+    assert plan["share_changed"] == round(2 / 3, 4)
+    rows = {row["node"]: row for row in plan["nodes"]}
+    assert rows["web-0"]["gives"] == rows["web-0"]["now"] == PARTITIONS - rows["web-1"]["now"]
+    assert all(row["now"] - row["gives"] + row["gets"] == row["then"] for row in rows.values())
+    assert sum(row["then"] for row in rows.values()) == PARTITIONS
+    assert plan["pending"] == sum(pair["pending"] for pair in plan["moves"])
+    assert 0 < plan["pending"] == plan["domains"] <= 8
+    assert ring("--plan", "+2", "-web-0") == plan
+    text = words("--plan", "+2", "-web-0")[1]
+    assert "now 2 nodes, then 3: -web-0, +" in text
+    assert f"{plan['moved']} of {PARTITIONS} partitions would move" in text
+
+
+def test_all_is_moved_by_the_first_to_come_and_the_last_to_go(engine: Engine, ring: Ring, words: Words) -> None:
+    first = ring("--plan", "+web-0")
+    assert (first["moved"], first["share_changed"], first["pending"]) == (PARTITIONS, 1.0, 8)
+    assert "nobody  web-0" in words("--plan", "+web-0")[1]
+    enter(engine, "web-0")
+    last = ring("--plan", "-1")
+    assert (last["moved"], last["share_changed"], last["domains"]) == (PARTITIONS, 1.0, 8)
+
+
+def test_a_plan_of_nothing_says_so(engine: Engine, words: Words) -> None:
+    enter(engine, "web-0")
+    code, out, _ = words("--plan", "+web-0:5")
+    assert code == 0
+    assert "web-0 weight 1 -> 5" in out
+    assert f"0 of {PARTITIONS} partitions would move (0.0 %; the shares change by 0.0 %)" in out
+    assert out.count("\n") == 2, "no empty tables"
+
+
+# --- pins ---
+
+
+def test_a_pin_is_shown_wherever_it_matters(engine: Engine, ring: Ring, words: Words) -> None:
+    enter(engine, "web-0", "web-1")
+    before = ring("d0.test")
+    other = {"web-0": "web-1", "web-1": "web-0"}[before["suggested"]]
+    pinned = ring("pin", "http://www.d0.test/a", other)
+    assert (pinned["domain"], pinned["partition"], pinned["running"]) == ("d0.test", before["partition"], True)
+    assert pinned["domains"] >= 1
+    after = ring("d0.test")
+    assert (after["suggested"], after["pinned"], before["pinned"]) == (other, other, "")
+    assert f"{other} (the partition is pinned to {other})" in words("d0.test")[1]
+    assert ring("pins")["pins"] == [
+        {"domain": "d0.test", "node": other, "partition": before["partition"], "owner": "", "state": "moving"}
+    ]
+    assert ring("unpin", "d0.test")["still_pinned_by"] == []
+    assert ring("d0.test") == before
+    assert words("pins")[1].startswith("Nothing is pinned.")
+
+
+def test_a_pin_to_a_node_that_is_not_there_waits(engine: Engine, words: Words) -> None:
+    enter(engine, "web-0")
+    code, out, _ = words("pin", "d0.test", "later")
+    assert code == 0
+    assert "later does not take part now; until it does, the ring decides" in out
+    assert "its node does not take part" in words("pins")[1]
+    assert "suggested  web-0 (the partition is pinned to later)" in words("d0.test")[1]
+
+
+def test_a_pin_weighs_in_a_plan(engine: Engine, ring: Ring) -> None:
+    enter(engine, "web-0")
+    ring("pin", "d0.test", "web-1")
+    plan = ring("--plan", "+web-1", "+other:100")
+    assert plan["then"] == {"web-0": 1, "web-1": 1, "other": 100}
+    assert {"from": "web-0", "to": "web-1"}.items() <= plan["moves"][-1].items(), "alone with its pinned partition"
+
+
+def test_neighbours_in_a_partition_cant_be_pinned_apart(ring: Ring, words: Words) -> None:
+    ring("pin", "d0.test", "web-0")
+    partition = ring("d0.test")["partition"]
+    twin = next(f"t{n}.test" for n in range(10_000) if ring_partition(f"t{n}.test") == partition)
+    code, _, err = words("pin", twin, "web-1")
+    assert code == 4
+    assert err.count("\n") == 1
+    assert f"{twin} shares partition {partition} with d0.test, which is pinned to web-0" in err
+    ring("pin", twin, "web-0")
+    assert f"partition {partition} stays where it is pinned, by {twin}" in words("unpin", "d0.test")[1]
+
+
+def ring_partition(domain: str) -> int:
+    return partition_of(domain, PARTITIONS)
+
+
+# --- words ---
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["pin"], "write 'crawler ring pin DOMAIN NODE'; a host of that name: crawler ring http://pin/"),
+        (["pin", "a.test"], "write 'crawler ring pin DOMAIN NODE'"),
+        (["pins", "a.test"], "write 'crawler ring pins'"),
+        (["evict"], "write 'crawler ring evict NODE'; a host of that name: crawler ring http://evict/"),
+        (["a.test", "b.test"], "one URL at a time, not 'b.test' as well"),
+        (["--plan", "+2", "web-0"], "--plan goes alone: 'web-0' is no change"),
+        (["--plan", "2"], "--plan 2: write +2, -1, -NODE or +NODE:WEIGHT"),
+        (["unpin", "d0.test"], "d0.test is not pinned"),
+        (["pin", "not a url", "web-0"], "invalid URL"),
+        (["evict", "web-9"], "no node 'web-9' takes part (web-0, web-10)"),
+    ],
+)
+def test_words_that_mean_nothing_are_one_line(engine: Engine, words: Words, given: list[str], said: str) -> None:
+    enter(engine, "web-10", "web-0")
+    code, out, err = words(*given)
+    assert (code, out) == (2, "")
+    assert said in err
+    assert err.count("\n") == 1
+
+
+def test_options_may_stand_between_the_words(engine: Engine, place: list[str]) -> None:
+    assert main(["ring", "pin", *place, "d0.test", "--json", "web-0"]) == 0
+
+
+def test_a_host_may_be_called_like_an_action(ring: Ring) -> None:
+    assert ring("http://pins/")["domain"] == "pins"
+
+
+# --- members ---
+
+
+def settings_of(engine: Engine, folder: Path) -> Settings:
+    options = {"frontier.redis": engine.url, "archive.dir": str(folder / "c"), "membership.beat_s": BEAT_S}
+    return load(environment={}, options=options)
+
+
+async def test_members_that_follow_another_ring_are_named(engine: Engine, place: list[str], tmp_path: Path) -> None:
+    """Row 28: two weights side by side. All beat; one follows another ring, and one is too young to have settled."""
+    async with open_crawl(settings_of(engine, tmp_path), create=False) as crawl:
+        old = {"started_at": 1.0}
+        sessions = [
+            member("web-0", ring="aaa", **old), member("web-1", ring="aaa", **old), member("web-2", ring="bbb", **old),
+            member("web-3", ring="ccc", started_at=9e9), member("web-4", ring="", state="held_out", **old),
+        ]  # fmt: skip
+        for one in sessions:
+            await crawl.members.join(one)
+        beating = asyncio.create_task(beat(crawl.members, sessions))
+        try:
+            found = await members(crawl)
+        finally:
+            beating.cancel()
+        assert found["rings"] == {"aaa": ["web-0", "web-1"], "bbb": ["web-2"]}
+        rows = {row["node"]: row for row in found["members"]}
+        assert [node for node, row in rows.items() if row["disagrees"]] == ["web-2"]
+        assert {node: row["state"] for node, row in rows.items() if row["state"] != "alive"} == {"web-4": "held_out"}
+        assert (rows["web-4"]["suggested"], sum(row["suggested"] for row in rows.values())) == (0, PARTITIONS)
+        text = members_text(found)
+        assert "alive, disagrees" in text
+        assert "held out" in text
+        assert "2 different rings are followed: aaa by web-0, web-1; bbb by web-2." in text
+
+
+async def beat(listed: Members, sessions: list[Member]) -> None:
+    count = 1
+    while True:
+        count += 1
+        for one in sessions:
+            await listed.beat(msgspec.structs.replace(one, counter=count))
+        await asyncio.sleep(BEAT_S / 2)
+
+
+async def test_one_ring_that_is_on_its_way_is_no_disagreement(engine: Engine, place: list[str], tmp_path: Path) -> None:
+    async with open_crawl(settings_of(engine, tmp_path), create=False) as crawl:
+        slow, quick = member("web-0", ring="old", started_at=1.0), member("web-1", ring="new", started_at=1.0)
+        for one in (slow, quick):
+            await crawl.members.join(one)
+        seen = await crawl.members.read()
+        await crawl.members.beat(member("web-0", ring="new", started_at=1.0, counter=2))
+        assert await disagreeing(crawl, seen, "new") == {}
+
+
+async def test_among_equals_the_ring_of_our_own_settings_is_right(
+    engine: Engine, place: list[str], tmp_path: Path
+) -> None:
+    async with open_crawl(settings_of(engine, tmp_path), create=False) as crawl:
+        for one in (member("web-0", ring="aaa", started_at=1.0), member("web-1", ring="bbb", started_at=1.0)):
+            await crawl.members.join(one)
+        seen = await crawl.members.read()
+        assert list(await disagreeing(crawl, seen, "bbb")) == ["bbb", "aaa"]
+        assert list(await disagreeing(crawl, seen, "ccc")) == ["aaa", "bbb"]
