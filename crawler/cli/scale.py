@@ -30,7 +30,7 @@ goes on), or the supervisor ended meanwhile
 """
 
 LEAVE_S = 30.0  # beyond the time that an instance has to finish what is in flight
-WORDS_WIDTH = 60
+WORDS_WIDTH = 50
 
 
 def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
