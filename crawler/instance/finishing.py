@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 
 from crawler.errors import EngineError
 from crawler.frontier.client import Engine
-from crawler.frontier.crawls import Crawls
+from crawler.frontier.crawls import CrawlRecord, Crawls
 from crawler.frontier.members import Member, Members
 from crawler.instance.archiving import ArchiveStage
 from crawler.rules.finish import Pass, is_finished
@@ -19,13 +19,13 @@ class FinishWatcher:
     """Reads the counters of all partitions in passes."""
 
     def __init__(
-        self, crawls: Crawls, members: Members, engine: Engine, archive: ArchiveStage, *, partitions: int
+        self, crawls: Crawls, members: Members, engine: Engine, archive: ArchiveStage, *, record: CrawlRecord
     ) -> None:
         self._crawls = crawls
         self._members = members
         self._engine = engine
         self._archive = archive
-        self._partitions = partitions
+        self._record = record
 
     async def wait(
         self,
@@ -34,7 +34,7 @@ class FinishWatcher:
         is_limit_reached: Callable[[], bool],
         alive: Callable[[], Mapping[str, Member]],
     ) -> str:
-        """Return "finished", or "pages" when the page limit is reached."""
+        """Return "finished", or "pages" when the page limit is reached. Raises ConflictError when the crawl is gone."""
         passes: list[Pass] = []
         pause_s, longest_s = PENDING_PAUSES_S
         while True:
@@ -59,8 +59,9 @@ class FinishWatcher:
 
     async def _pass(self, alive: Callable[[], Mapping[str, Member]]) -> Pass:
         await self._archive.drain()
-        counts = await self._crawls.counts(self._partitions)
+        counts = await self._crawls.counts(self._record.partitions)
         members = await self._members.read()
+        await self._crawls.still(self._record)  # read last: the counts were those of this crawl
         return Pass(
             engine_run_id=self._engine.run_id,
             counts=tuple((c.added, c.done, c.log_entries) for c in counts),

@@ -7,7 +7,7 @@ taken over meanwhile, so every lease must be acquired anew before anything is st
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,7 +39,10 @@ class BeatState:
 
 
 class Heartbeat:
-    """Writes the counter every beat; `on_lapse` is called when this session was silent for too long."""
+    """Writes the counter every beat; `on_lapse` is called when this session was silent for too long.
+
+    `still` is awaited before a session that was struck off joins again; what it raises ends the session.
+    """
 
     def __init__(
         self,
@@ -49,6 +52,7 @@ class Heartbeat:
         *,
         on_lapse: Callable[[], None],
         on_evicted: Callable[[], None] = lambda: None,
+        still: Callable[[], Awaitable[None]] | None = None,
         clock_ms: Callable[[], int] = monotonic_ms,
     ) -> None:
         self.member = member
@@ -58,6 +62,7 @@ class Heartbeat:
         self._abort_ms = int(settings.dead_s * 1000)
         self._on_lapse = on_lapse
         self._on_evicted = on_evicted
+        self._still = still
         self._clock_ms = clock_ms
         self._state = BeatState()
         self._describe: Callable[[], dict[str, Any]] = dict
@@ -147,10 +152,12 @@ class Heartbeat:
             await self._settle_down()
 
     async def _rejoin(self) -> None:
-        """Struck off while we were silent: we come back as one that joins, and hold nothing."""
+        """Struck off while we were silent: we come back as one that joins, and hold nothing. `still` may object."""
         if self._declared is Declared.LEAVING:
             self._lapse(struck_off=True)
             return
+        if self._still is not None:
+            await self._still()
         if self._declared is not Declared.SEEDING:
             self._declare(Declared.JOINING)
         sent_ms = self._clock_ms()

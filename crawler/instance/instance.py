@@ -63,7 +63,9 @@ class Instance:
     def _build(self) -> None:
         p, s = self._p, self._settings
         self.bench = Workbench(concurrency_per_queue=s.politeness.concurrency_per_queue)
-        self.heartbeat = Heartbeat(p.members, p.member, s.membership, on_lapse=self._lapse, on_evicted=self._evicted)
+        self.heartbeat = Heartbeat(
+            p.members, p.member, s.membership, on_lapse=self._lapse, on_evicted=self._evicted, still=self._still
+        )
         self.neighbours = Neighbours(
             p.members,
             p.pins,
@@ -120,6 +122,9 @@ class Instance:
 
     def _lapse(self) -> None:
         self.ownership.lapse()
+
+    async def _still(self) -> None:
+        await self._p.crawls.still(self._record)
 
     def _evicted(self) -> None:
         """An operator took this session off the crawl: let go while our last answered beat still entitles us to."""
@@ -195,7 +200,7 @@ class Instance:
             if not done:
                 self.stopped_because = "time"
             for task in done:
-                if task not in ends and not task.cancelled() and task.exception() is not None:
+                if not task.cancelled() and task.exception() is not None:
                     raise task.exception()  # type: ignore[misc]
         finally:
             for end in ends:
@@ -204,7 +209,7 @@ class Instance:
 
     async def _finish(self) -> None:
         p = self._p
-        watcher = FinishWatcher(p.crawls, p.members, p.frontier.engine, self.archive, partitions=p.record.partitions)
+        watcher = FinishWatcher(p.crawls, p.members, p.frontier.engine, self.archive, record=p.record)
         self.stopped_because = await watcher.wait(
             is_locally_quiet=lambda: not (self.flow.outstanding or self.committer.in_hand) and self.claimer.is_idle,
             is_limit_reached=lambda: self.flow.is_page_limit_reached,
@@ -290,8 +295,8 @@ class Instance:
             self.claimer.room_changed()
 
     async def refresh_shared(self) -> None:
-        """Read scope rules and roots anew if they changed."""
-        version = await self._p.crawls.version()
+        """Read scope rules and roots anew if they changed. Raises ConflictError when the crawl is gone."""
+        version = await self._p.crawls.still(self._record)
         if version == self._record.version:
             return
         self._record, self._roots = await self._p.crawls.shared()
