@@ -1,0 +1,267 @@
+"""`crawler audit` on crawls that went well, and on copies of them that were spoiled in one way each."""
+
+import asyncio
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crawler.archive.folder import open_existing
+from crawler.cli.main import main
+from crawler.rules.fingerprint import fingerprint
+from tests.archive.archive_samples import response, writer_in
+from tests.cli.audit_lab import Kept, Spoiled, add_roots, kept_crawl
+
+NOT_CLEAN = 8
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept]:
+    with kept_crawl(tmp_path_factory.mktemp("kept")) as kept:
+        yield kept
+
+
+@pytest.fixture
+def crawl(kept: Kept, tmp_path: Path) -> Iterator[Spoiled]:
+    with kept.copied(tmp_path) as spoiled:
+        yield spoiled
+
+
+def counts(report: dict[str, Any]) -> dict[str, int]:
+    """What was found, by name."""
+    return {name: found["count"] for name, found in report["findings"].items() if found and found["count"]}
+
+
+def test_a_crawl_in_two_folders_that_went_well_is_clean(crawl: Spoiled, capsys: Capture) -> None:
+    code, report = crawl.audit(capsys)
+    assert counts(report) == {}
+    assert (code, report["clean"], report["is_moving"]) == (0, True, False)
+    expected = crawl.kept.expected
+    assert report["commits"] == report["records"] == len(expected.committed)
+    refused = [url for url in expected.refused if "/long/" not in url]  # redirects beyond the limit were never added
+    assert (report["dead"], report["refused"], report["pending"]) == (len(expected.dead), len(refused), 0)
+    assert report["seen"] == report["commits"] + report["dead"] + report["refused"]
+    assert report["links"] >= report["seen"] - 1  # all but perhaps the seed are linked to
+    assert report["requests"] == len(crawl.requests)
+    assert report["closest"]["delay_s"] == 0.02
+    assert 0.02 <= report["closest"]["gap_s"] < 1
+
+
+def test_without_a_web_log_what_it_would_tell_is_not_said_to_be_fine(crawl: Spoiled, capsys: Capture) -> None:
+    code, report = crawl.audit(capsys, log=False)
+    assert (code, report["has_web_log"]) == (0, False)
+    assert report["findings"]["politeness"] is None
+    assert report["findings"]["lost"]["count"] == 0
+
+
+def test_a_link_that_the_engine_never_saw_is_lost_and_named_with_its_page(crawl: Spoiled, capsys: Capture) -> None:
+    url = next(url for url in crawl.kept.expected.refused if "/private/" in url)
+    assert crawl.client.srem(crawl.key("s0:0", url), fingerprint(url))
+    code, report = crawl.audit(capsys)
+    assert code == NOT_CLEAN
+    assert counts(report) == {"lost": 1, "sums": 1}
+    (lost,) = report["findings"]["lost"]["examples"]
+    assert lost["url"] == url
+    assert lost["linked_from"] in crawl.kept.expected.committed
+
+
+def test_a_url_that_was_seen_and_is_in_no_state_is_lost(crawl: Spoiled, capsys: Capture) -> None:
+    """The result of one page is gone, and nothing of it but its fingerprint is left."""
+    path, line = crawl.line_of("/notes.txt")
+    path.write_bytes(path.read_bytes().replace(line, b""))
+    code, report = crawl.audit(capsys)
+    assert code == NOT_CLEAN
+    assert counts(report) == {"lost": 1, "sums": 1, "orphans": 1, "uncommitted": 1}
+    assert report["findings"]["lost"]["examples"][0]["url"].endswith("/notes.txt")
+
+
+def test_a_segment_that_is_gone_is_as_many_lost_urls(crawl: Spoiled, capsys: Capture) -> None:
+    path = crawl.lines()[0][0]
+    lines = len(path.read_bytes().splitlines())
+    path.unlink()
+    code, report = crawl.audit(capsys)
+    assert code == NOT_CLEAN
+    assert report["findings"]["lost"]["count"] == report["findings"]["orphans"]["count"] == lines
+
+
+def test_a_folder_that_is_not_named_shows_as_lost_urls(crawl: Spoiled, capsys: Capture) -> None:
+    of_b = sum("/b/index/" in str(path) for path, _ in crawl.lines())
+    crawl.left_out.add("b")
+    code, report = crawl.audit(capsys)
+    assert code == NOT_CLEAN
+    assert of_b
+    assert report["findings"]["lost"]["count"] == of_b
+
+
+def test_a_second_commit_of_one_url_is_told_and_a_second_line_of_one_commit_is_not(
+    crawl: Spoiled, capsys: Capture
+) -> None:
+    path, line = crawl.line_of("/notes.txt")
+    other = next(folder for folder in crawl.folders if folder not in path.parents) / "index" / "feed-00000.cdxj"
+    other.write_bytes(line)
+    assert crawl.audit(capsys)[0] == 0
+    other.write_bytes(re.sub(rb'"epoch":\d+', b'"epoch":99', line))
+    code, report = crawl.audit(capsys)
+    assert code == NOT_CLEAN
+    assert counts(report) == {"twice": 1}
+    (twice,) = report["findings"]["twice"]["examples"]
+    assert twice["url"].endswith("/notes.txt")
+    assert any("epoch 99" in commit for commit in twice["commits"])
+
+
+def test_a_record_that_was_cut_is_damage_and_a_commit_without_record(crawl: Spoiled, capsys: Capture) -> None:
+    fields = [json.loads(line.split(b" ", 2)[2]) for _, line in crawl.lines()]
+    last = max(fields, key=lambda f: (f["filename"], int(f["offset"])))
+    (file,) = (
+        folder / "warc" / last["filename"] for folder in crawl.folders if (folder / "warc" / last["filename"]).exists()
+    )
+    with file.open("r+b") as opened:
+        opened.truncate(int(last["offset"]) + 50)
+    code, report = crawl.audit(capsys)
+    assert code == NOT_CLEAN
+    assert counts(report) == {"damage": 1, "no_record": 1}
+    assert report["findings"]["no_record"]["examples"][0]["url"] == last["url"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "changed", "reason"),
+    [
+        (rb'"digest":"sha1:..', b'"digest":"sha1:22', "another digest"),
+        (rb'"status":"200"', b'"status":"404"', "another status"),
+        (rb'"offset":"\d+"', b'"offset":"7"', "no whole record there"),
+        (rb'"filename":"[^"]+"', b'"filename":"elsewhere.warc.gz"', "the file is in no folder given"),
+    ],
+)
+def test_a_line_whose_record_is_another_or_nowhere_is_told(
+    crawl: Spoiled, capsys: Capture, pattern: bytes, changed: bytes, reason: str
+) -> None:
+    path, line = crawl.line_of("/notes.txt")
+    path.write_bytes(path.read_bytes().replace(line, re.sub(pattern, changed, line)))
+    code, report = crawl.audit(capsys)
+    assert code == NOT_CLEAN
+    (found,) = report["findings"]["no_record"]["examples"]
+    assert found["url"].endswith("/notes.txt")
+    assert found["reason"] == reason
+
+
+def test_a_record_that_no_commit_names_is_told_and_is_no_fault(crawl: Spoiled, capsys: Capture) -> None:
+    writer = writer_in(open_existing(crawl.folders[0]), "late")
+    writer.add(response())
+    writer.close()
+    code, report = crawl.audit(capsys)
+    assert code == 0
+    assert counts(report) == {"orphans": 1}
+    assert report["findings"]["orphans"]["examples"][0]["url"] == response().url
+
+
+def page_request(crawl: Spoiled) -> dict[str, Any]:
+    """A page that was asked for in the middle of the crawl."""
+    return next(r for r in crawl.requests if r["target"] == "/notes.txt")
+
+
+def test_requests_that_are_too_close_are_told_with_their_delay(crawl: Spoiled, capsys: Capture) -> None:
+    page = page_request(crawl)
+    crawl.requests.append(page | {"target": "/file.pdf", "start": page["start"] + 0.001})
+    code, report = crawl.audit(capsys)
+    assert code == NOT_CLEAN
+    assert counts(report)["politeness"] in (1, 2)  # the one before it, and perhaps the one after
+    closest = report["findings"]["politeness"]["examples"][0]
+    assert closest["gap_s"] == pytest.approx(0.001)
+    assert closest["delay_s"] == report["closest"]["delay_s"] == 0.02
+    assert report["closest"]["gap_s"] == pytest.approx(0.001)
+
+
+def test_a_request_for_a_forbidden_path_is_told_with_the_line_that_forbids_it(crawl: Spoiled, capsys: Capture) -> None:
+    page = next(r for r in crawl.requests if r["host"] == "a0.d0.test" and r["target"] == "/notes.txt")
+    crawl.requests.append(page | {"target": "/private/secret", "start": page["start"] + 100})
+    code, report = crawl.audit(capsys)
+    assert code == NOT_CLEAN
+    assert counts(report) == {"robots": 1, "uncommitted": 1}
+    (found,) = report["findings"]["robots"]["examples"]
+    assert found["request"] == "a0.d0.test/private/secret"
+    assert "Disallow: /private/" in found["reason"]
+
+
+def test_a_page_asked_for_before_robots_txt_is_told(crawl: Spoiled, capsys: Capture) -> None:
+    page = page_request(crawl)
+    page["start"] = page["end"] = crawl.requests[0]["start"] - 100
+    code, report = crawl.audit(capsys)
+    assert code == NOT_CLEAN
+    assert counts(report) == {"robots": 1}
+    assert report["findings"]["robots"]["examples"][0]["reason"] == "before robots.txt was read"
+
+
+def test_a_page_fetched_again_is_counted_with_the_rate_and_is_no_fault(crawl: Spoiled, capsys: Capture) -> None:
+    page = page_request(crawl)
+    crawl.requests.append(page | {"start": page["start"] + 100})
+    crawl.requests.append(page | {"start": page["start"] + 200, "status": 500})
+    code, report = crawl.audit(capsys)
+    assert code == 0
+    assert counts(report) == {"duplicates": 1}
+    assert "%" in report["findings"]["duplicates"]["note"]
+
+
+def test_links_into_a_site_that_was_seeded_after_their_page_are_not_missed(
+    tmp_path: Path, capsys: Capture, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Without the version that a root came with, every earlier link into it would count as lost."""
+    home = tmp_path_factory.mktemp("scoped")
+    with kept_crawl(home, folders=("a",), scope__mode="domain") as kept, kept.copied(tmp_path) as crawl:
+        asyncio.run(add_roots(kept.engine.url, "domain:d1.test"))
+        assert counts(crawl.audit(capsys)[1]) == {}
+        crawl.client.hdel("{main}:history", "root domain:d1.test")
+        assert crawl.audit(capsys)[0] == NOT_CLEAN
+
+
+def test_a_crawl_that_was_stopped_midway_is_clean_until_a_pending_url_is_taken_from_it(
+    tmp_path: Path, capsys: Capture, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    home = tmp_path_factory.mktemp("stopped")
+    with kept_crawl(home, folders=("a",), crawl__pages_max=60) as kept, kept.copied(tmp_path) as crawl:
+        code, report = crawl.audit(capsys)
+        assert (code, counts(report)) == (0, {})
+        assert report["pending"] > 0
+        key = next(key for key in crawl.client.keys("*:u") if crawl.client.hlen(key))
+        fp, record = next(iter(crawl.client.hgetall(key).items()))
+        crawl.client.hdel(key, fp)
+        crawl.client.srem(key[:-1] + b"s0:0", fp)
+        code, report = crawl.audit(capsys)
+        assert (code, counts(report)) == (NOT_CLEAN, {"lost": 1, "sums": 1})
+        assert report["findings"]["lost"]["examples"][0]["url"] == json.loads(record)[3]
+
+
+def test_what_people_read_begins_with_the_answer_and_shows_examples(crawl: Spoiled, capsys: Capture) -> None:
+    page = page_request(crawl)
+    crawl.requests.append(page | {"target": "/file.pdf", "start": page["start"] + 0.001})
+    crawl.audit(capsys)
+    where = [word for folder in crawl.folders for word in ("--dir", str(folder))]
+    log = ["--web-log", str(crawl.home / "requests.jsonl")]
+    code = main(["audit", "--redis", crawl.kept.engine.url, *where, *log])
+    out, err = capsys.readouterr()
+    assert code == NOT_CLEAN
+    assert err.startswith("crawler: the crawl is not clean: ")
+    assert re.search(r"not clean, \d politeness violation", out.splitlines()[0])
+    assert re.search(r"^FAIL +politeness violations +\d", out, re.MULTILINE)
+    assert re.search(r"^ok +URLs lost +0$", out, re.MULTILINE)
+    assert "0.001 s apart at a delay of 0.02 s" in out
+    main(["audit", "--redis", crawl.kept.engine.url, *where])
+    assert re.search(r"^- +politeness violations +\? +needs --web-log$", capsys.readouterr().out, re.MULTILINE)
+
+
+def test_what_can_not_be_read_is_said_in_one_line(crawl: Spoiled, capsys: Capture, tmp_path: Path) -> None:
+    engine, folder = crawl.kept.engine.url, str(crawl.folders[0])
+    strange = tmp_path / "strange.log"
+    strange.write_text("what is this\n")
+    for wrong in (
+        ["--dir", folder, "--dir", str(tmp_path / "none")],
+        ["--dir", folder, "--web-log", str(tmp_path / "none.log")],
+        ["--dir", folder, "--web-log", str(strange)],
+    ):
+        capsys.readouterr()
+        assert main(["audit", "--redis", engine, *wrong]) == 2
+        assert capsys.readouterr().err.count("\n") == 1

@@ -1,0 +1,150 @@
+"""Access logs as web servers write them, and what is judged by their times."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from crawler.errors import UsageError
+from crawler.rules.robots import RobotsRules
+from crawler.watch.audit_findings import Report
+from crawler.watch.audit_ledger import Request, page_of
+from crawler.watch.audit_log import LogLine, parse_line, read_log
+from crawler.watch.audit_origins import Origin
+from crawler.watch.audit_politeness import Delays, judge_queue
+from crawler.watch.audit_robots import judge_request
+
+STAMP = "[21/Nov/2026:19:00:00 +0000]"
+AT = 1795287600.0
+NGINX = f'a.test:8080 10.0.0.1 - - {STAMP} "GET /p?q=1 HTTP/1.1" 200 123 "-" "shardcrawl/1" 1795287600.250 0.050'
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (
+            '{"start": 12.5, "end": 12.75, "host": "A.test", "target": "/p", "agent": "x", "status": 200, "port": 4}',
+            LogLine(host="a.test", port=0, target="/p", started=12.5, ended=12.75, blur_s=0, status=200, agent="x"),
+        ),
+        (
+            f'a.test 10.0.0.1 - - {STAMP} "GET / HTTP/1.1" 404 12',
+            LogLine(host="a.test", port=0, target="/", started=AT, ended=AT, blur_s=1.0, status=404),
+        ),
+        (
+            '[::1]:80 10.0.0.1 - bob [21/Nov/2026:20:00:00 +0100] "GET /\\"x HTTP/1.1" 301 0 "http://r/" "a \\"b\\""',
+            LogLine(
+                host="[::1]", port=80, target='/\\"x', started=AT, ended=AT, blur_s=1, status=301, agent='a \\"b\\"'
+            ),
+        ),
+        (
+            NGINX,
+            LogLine(
+                host="a.test", port=8080, target="/p?q=1", started=AT + 0.2, ended=AT + 0.25, blur_s=0.002, status=200,
+                agent="shardcrawl/1",
+            ),
+        ),
+        (
+            f'a.test 10.0.0.1 - - {STAMP} "GET / HTTP/1.1" 200 1 "-" "x" 1795287600250000 3000',
+            LogLine(
+                host="a.test", port=0, target="/", started=AT + 0.25, ended=AT + 0.253, blur_s=1e-6, status=200,
+                agent="x",
+            ),
+        ),
+        (
+            f'a.test 10.0.0.1 - - {STAMP} "GET / HTTP/1.1" 200 1 "-" "x" 1795287600250',
+            LogLine(
+                host="a.test", port=0, target="/", started=AT + 0.25, ended=AT + 0.25, blur_s=1e-3, status=200,
+                agent="x",
+            ),
+        ),
+    ],
+)  # fmt: skip
+def test_lines_of_every_format_are_understood(text: str, line: LogLine) -> None:
+    found = parse_line(text)
+    assert found is not None
+    assert found.started == pytest.approx(line.started, abs=1e-5)
+    assert found.ended == pytest.approx(line.ended, abs=1e-5)
+    assert found == LogLine(
+        host=line.host, port=line.port, target=line.target, started=found.started, ended=found.ended,
+        blur_s=line.blur_s, status=line.status, agent=line.agent,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "{", "{}", '{"start": 1}', "GET / HTTP/1.1", f'a.test 10.0.0.1 - - {STAMP} "-" 400 0',
+        '10.0.0.1 - - [nonsense] "GET / HTTP/1.1" 200 1', f'a/b 10.0.0.1 - - {STAMP} "GET / HTTP/1.1" 200 1',
+    ],
+)  # fmt: skip
+def test_what_is_no_line_of_a_log_is_told_from_what_is(text: str) -> None:
+    assert parse_line(text) is None
+
+
+def test_requests_of_others_are_left_out_and_packed_logs_are_read(tmp_path: Path) -> None:
+    other = NGINX.replace("shardcrawl/1", "Mozilla/5.0")
+    packed = tmp_path / "access.log.gz"
+    packed.write_bytes(gzip.compress(f"{NGINX}\n{other}\n\nnonsense\n".encode()))
+    lines = list(read_log(packed, "Shardcrawl"))
+    assert [line and line.agent for line in lines] == ["shardcrawl/1", None]
+    assert len([line for line in read_log(packed, "") if line]) == 2
+    packed.write_bytes(b"no gzip")
+    with pytest.raises(UsageError, match="can't read the web log"):
+        list(read_log(packed, ""))
+
+
+def request(started: float, *, host: str = "a.test", target: str = "/", blur: float = 0.0) -> Request:
+    page = page_of(host, target)
+    return Request("a.test", 0, host, 0, target, page, started, started, blur, 200, "x")
+
+
+def too_close(*requests: Request, delays: Delays) -> int:
+    report = Report(crawl="main")
+    judge_queue(requests, delays, report)
+    return report.findings.politeness.count
+
+
+def test_two_starts_closer_than_the_delay_are_one_violation() -> None:
+    delays = Delays(1000)
+    assert too_close(request(1), request(2), request(2.999), delays=delays) == 1
+    assert too_close(request(1), request(1), delays=Delays(0)) == 0
+
+
+def test_times_to_the_second_condemn_nobody_for_less_than_a_second() -> None:
+    assert too_close(request(1, blur=1.0), request(2, blur=1.0), delays=Delays(1900)) == 0
+    assert too_close(request(1, blur=1.0), request(2, blur=1.0), delays=Delays(2100)) == 1
+
+
+def test_where_hosts_of_a_queue_ask_for_different_delays_the_first_of_two_requests_says_how_long() -> None:
+    delays = Delays(100, {"slow.a.test": 5000, "a.test": 100})
+    slow, fast = request(1, host="slow.a.test"), request(2)
+    assert too_close(fast, request(2.5, host="slow.a.test"), delays=delays) == 0
+    assert too_close(slow, fast, delays=delays) == 1
+
+
+def robots_of(*, read_at: float | None, origin_read_at: float = 0.0, started: float = AT) -> tuple[int, int]:
+    """(violations, not judged) of one request for an allowed page."""
+    report = Report(crawl="main")
+    origin = Origin("http://a.test", RobotsRules.parse(b"User-agent: *\nDisallow: /private/\n", "x"), origin_read_at)
+    judge_request(request(started), [origin], read_at, report)
+    return report.findings.robots.count, report.findings.unjudged.count
+
+
+def test_a_page_may_be_asked_for_once_robots_txt_was_read_by_whichever_log_tells_it() -> None:
+    assert robots_of(read_at=AT - 1) == (0, 0)
+    assert robots_of(read_at=AT + 1, origin_read_at=AT + 1) == (1, 0)
+    assert robots_of(read_at=None, origin_read_at=AT - 1) == (0, 0)
+    assert robots_of(read_at=None, origin_read_at=AT + 1) == (0, 1)
+    # A log whose clock began with the machine can't be compared with dates.
+    assert robots_of(read_at=None, origin_read_at=AT - 1, started=12.5) == (0, 1)
+
+
+def test_a_host_that_serves_two_origins_is_only_judged_by_what_both_forbid() -> None:
+    rules = [RobotsRules.parse(text, "x") for text in (b"User-agent: *\nDisallow: /\n", b"")]
+    origins = [Origin(url, r, 0.0) for url, r in zip(("http://a.test", "https://a.test"), rules, strict=True)]
+    report = Report(crawl="main")
+    judge_request(request(AT), origins, AT - 1, report)
+    assert report.findings.robots.count == 0
+    judge_request(request(AT), origins[:1], AT - 1, report)
+    assert report.findings.robots.count == 1
+    assert [o.serves("a.test", port) for o in origins for port in (0, 443, 8080)] == [True, True, False] * 2
