@@ -5,6 +5,7 @@ the archive) before what it says of itself.
 """
 
 import contextlib
+import gzip
 import json
 import subprocess
 import time
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import redis
 from warcio.archiveiterator import ArchiveIterator
 
@@ -165,13 +167,13 @@ class EngineView:
         added, done = self.totals("added", "done")
         return added > 0 and added == done
 
-    def undrained(self) -> dict[str, str]:
-        """URLs that are committed and stand in the engine's log, and the node that committed each."""
+    def log(self) -> dict[str, CommitEntry]:
+        """What is committed and stands in the engine's log, by URL."""
         found = {}
         for partition in range(self.partitions):
             for value in self._client.hvals(self._key(partition, "l")):
-                entry = json.loads(value.split(b" ", 2)[2])
-                found[entry["url"]] = entry["node"]
+                entry = msgspec.json.decode(value.split(b" ", 2)[2], type=CommitEntry)
+                found[entry.url] = entry
         return found
 
 
@@ -218,7 +220,10 @@ def assert_attempts_bounded(requests: Iterable[Request], deaths: int) -> None:
 
 
 def records_in(path: Path) -> int:
-    """Response records of one WARC file, each with its digests checked."""
+    """Response records of one WARC file, each with its digests checked; raises when its end is torn."""
+    with gzip.open(path) as whole:
+        while whole.read(1 << 20):
+            pass
     with path.open("rb") as file:
         return sum(1 for record in ArchiveIterator(file, check_digests="raise") if record.rec_type == "response")
 

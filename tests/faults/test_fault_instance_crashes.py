@@ -59,6 +59,7 @@ class Death:
     began: float
     died: float
     committed: frozenset[str]
+    archived: dict[str, bytes]  # the archive's files that it left open, by their final names
 
 
 class Crawl:
@@ -83,13 +84,15 @@ class Crawl:
         began = time.monotonic()
         code = self.run(killed_at=killed_at).process.returncode
         if code == KILLED:
-            self.deaths.append(Death(began, time.monotonic(), self._committed()))
+            left = (self.folder / "warc").glob("*.open")
+            archived = {path.name.removesuffix(".open"): path.read_bytes() for path in left}
+            self.deaths.append(Death(began, time.monotonic(), self._committed(), archived))
         return code
 
     def _committed(self) -> frozenset[str]:
         """In the index, or in the log of the engine, which outlives its crawler."""
         with redis.Redis.from_url(EmbeddedEngine(self.folder / "engine").url, retry=None) as client:
-            urls = {*(e.url for e in entries_of(self.folder)), *EngineView(client).undrained()}
+            urls = {*(e.url for e in entries_of(self.folder)), *EngineView(client).log()}
         return frozenset(without_port(urls, self._web))
 
     @property
@@ -105,6 +108,12 @@ class Crawl:
     def repeated_commits(self) -> set[str]:
         """What was committed when a process died, and asked for again."""
         return {url for d in self.deaths for url in d.committed & set(fetched(self._between(d.died, math.inf)))}
+
+    def appended_to(self) -> list[str]:
+        """Files of the archive that a dead process had left and that are more than what it had written."""
+        left = [item for death in self.deaths for item in death.archived.items()]
+        paths = [(self.folder / "warc" / name, data) for name, data in left]
+        return [path.name for path, data in paths if path.exists() and not data.startswith(path.read_bytes())]
 
     def _between(self, first: float, last: float) -> list[Request]:
         return [r for r in self.requests if first <= r.start < last]
@@ -145,6 +154,7 @@ def test_a_crawl_killed_at_this_point_and_started_again_ends_exact(
     crawl = crashed[point].result()
     assert_exported_once(web, crawl.folder)
     assert_archive_whole(crawl.folder)
+    assert crawl.appended_to() == []
     requests = crawl.requests
     assert crawl.repeated_commits() == set()
     assert asked_twice(requests) <= crawl.in_flight()

@@ -92,7 +92,7 @@ class Pair:
             code = mortal.wait(60)
             died_at = time.monotonic()
             committed = {e.url for e in entries_of(self._home / "c0")}
-            committed |= {url for url, node in view.undrained().items() if node == "node-0"}
+            committed |= {url for url, entry in view.log().items() if entry.node == "node-0"}
             wait_until(lambda: len(view.held_by("node-1")) == view.partitions, "the other to own all", timeout_s=30)
             taken_at = time.monotonic()
             wait_until(view.is_done, "the end of the crawl")
