@@ -1,0 +1,82 @@
+"""The engine is well, the way to it is not: replies are lost, late, or come byte by byte; one direction is dead."""
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+
+from crawler.frontier.scripts import script
+from crawler.instance.instance import Instance
+from tests.faults.engine_lab import HASTY, committed, counted, is_crawling, lab, spy_on_acquires
+from tests.support.engine import Engine
+from tests.support.proxy import tcp_proxy
+
+BEAT_S, READ_S = HASTY["membership__beat_s"], HASTY["membership__read_s"]
+SELF_STOP_S, DEAD_S = HASTY["membership__self_stop_s"], HASTY["membership__dead_s"]
+LATE_S = 0.25  # from the check of the deadline to the line in the web server's log, on a busy machine
+
+
+async def test_any_reply_may_be_lost_after_its_script_ran_and_every_effect_happens_once(
+    tmp_path: Path, engine: Engine
+) -> None:
+    """The n-th reply from now is lost, with its connection, for n from 1 to 40."""
+    with tcp_proxy(engine.url) as proxy:
+
+        async def drop(instances: list[Instance]) -> None:
+            await committed(instances, 1)
+            for n in range(1, 41):
+                lost = proxy.lost
+                proxy.drop_reply(n)
+                while proxy.lost == lost and is_crawling(instances):
+                    await asyncio.sleep(0.005)
+            proxy.heal()
+
+        async with lab(tmp_path, seed=35) as here:
+            done = await here.crawl(proxy.url, meanwhile=drop, instances=2)
+            totals = await counted(engine.url)
+            here.check_counts(totals)
+        assert proxy.lost == 40
+    assert sum(i.flow.committed for i in done.instances) == totals.fetched
+
+
+async def test_heartbeats_answered_late_stop_their_owner_in_time_and_others_take_over_only_when_silence_is_real(
+    tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """First single answers come late, but in time: nothing happens. Then all come too late: the owner stops although
+    its heartbeats arrive, and nobody takes over. Then the way is cut, which is silence: the other one takes over.
+    """
+    won, beat = spy_on_acquires(monkeypatch), script("beat").sha.encode()
+    story: dict[str, float] = {}
+    with tcp_proxy(engine.url) as proxy:
+
+        async def slow_down(instances: list[Instance]) -> None:
+            late, _ = instances
+            await committed(instances, 20)
+            first = len(won)
+            proxy.hold_replies_of(beat, 0.7)
+            await asyncio.sleep(1.0)
+            proxy.hold_replies_of(beat, 0.0)
+            await asyncio.sleep(0.5)
+            assert (late.heartbeat.lapses, len(won)) == (0, first)
+            proxy.hold_replies_of(beat, 60)
+            story["held"] = time.monotonic()
+            await asyncio.sleep(DEAD_S + 2.0)
+            assert len(won) == first, "taken over from an owner whose heartbeats arrive"
+            proxy.cut()
+            story["silent"] = time.monotonic()
+            while len(won) == first:
+                await asyncio.sleep(0.02)
+            story["taken"] = time.monotonic()
+            proxy.heal()
+
+        async with lab(tmp_path, seed=36, domains=6) as here:
+            ways = {"late": proxy.url, "other": engine.url}
+            options = HASTY | {"politeness__delay_s": 0.1, "frontier__claim_ahead_s": 20.0}
+            done = await here.crawl_apart(ways, meanwhile=slow_down, **options)
+            requests = [r for r in here.site.requests() if r.agent.endswith("late")]
+    stopped_at = story["held"] + SELF_STOP_S
+    assert any(stopped_at - 1.0 < r.start < stopped_at for r in requests), "it stopped for want of work"
+    assert not any(stopped_at + LATE_S < r.start < story["taken"] for r in requests)
+    assert DEAD_S - BEAT_S - READ_S <= story["taken"] - story["silent"] <= 10.0
+    assert done.instances[0].heartbeat.lapses >= 1

@@ -1,0 +1,107 @@
+"""The engine dies and comes back: as it was, without its last writes, as an older backup, or slowly."""
+
+import asyncio
+import logging
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from crawler.instance.instance import Instance
+from tests.faults.engine_lab import (
+    DurableEngine,
+    committed,
+    counted,
+    durable_engine,
+    is_crawling,
+    lab,
+    spy_on_acquires,
+)
+
+UP_S = 0.8  # between two kills: time to acquire everything anew and to work a little
+
+
+async def test_an_engine_killed_again_and_again_costs_no_url_and_repeats_no_epoch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    won = spy_on_acquires(monkeypatch)
+    kills = 0
+    with durable_engine() as engine:
+
+        async def strike(instances: list[Instance]) -> None:
+            nonlocal kills
+            await committed(instances, 5)
+            while is_crawling(instances):
+                await engine.kill_and_restart(down_s=0.1)
+                kills += 1
+                await asyncio.sleep(UP_S)
+
+        async with lab(tmp_path, seed=31) as here:
+            await here.crawl(engine.url, meanwhile=strike, instances=2)
+            totals = await counted(engine.url)
+    assert kills >= 4
+    assert (totals.added, totals.fetched) == (totals.done, here.pages)
+    granted = [(partition, epoch) for partition, _, epoch in won]
+    assert len(granted) == len(set(granted)) > 64 * 2
+
+
+async def test_the_last_writes_of_an_engine_may_be_lost_and_nothing_is_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Killed and cut shorter again and again, by nothing, within a command, and by a large part of the crawl.
+
+    An epoch may be granted again by number: the fence names the session too.
+    """
+    won = spy_on_acquires(monkeypatch)
+    caplog.set_level(logging.WARNING, "crawler")
+    cuts = [0, 1, 13, 200, 1_000, 5_000, 20_000, 60_000]
+    random.Random(8).shuffle(cuts)
+    lost: list[int] = []
+    with durable_engine() as engine:
+
+        async def strike(instances: list[Instance]) -> None:
+            for n in cuts:
+                await committed(instances, sum(i.flow.committed for i in instances) + 10)
+                await asyncio.to_thread(engine.kill)
+                lost.append(cut_tail(engine, n))
+                await asyncio.to_thread(engine.start)
+
+        async with lab(tmp_path, seed=32) as here:
+            done = await here.crawl(engine.url, meanwhile=strike, instances=2)
+            totals = await counted(engine.url)
+    assert lost == cuts
+    assert totals.added == totals.done
+    assert sum(i.flow.committed for i in done.instances) > here.pages, "some pages must have been crawled again"
+    assert len(won) == len(set(won))
+    told = [r for r in caplog.records if r.getMessage() == "engine.restarted"]
+    assert len(told) >= len(cuts) * 2
+
+
+async def test_an_engine_set_back_to_an_older_backup_is_crawled_forward_again(tmp_path: Path) -> None:
+    with durable_engine() as engine:
+        files, backup = engine.folder / "appendonlydir", engine.folder / "backup"
+
+        async def set_back(instances: list[Instance]) -> None:
+            await committed(instances, 40)
+            await asyncio.to_thread(shutil.copytree, files, backup)
+            await committed(instances, 160)
+            await asyncio.to_thread(engine.kill)
+            shutil.rmtree(files)
+            backup.rename(files)
+            await asyncio.to_thread(engine.start)
+
+        async with lab(tmp_path, seed=33) as here:
+            done = await here.crawl(engine.url, meanwhile=set_back)
+            totals = await counted(engine.url)
+    assert (totals.added, totals.fetched) == (totals.done, here.pages)
+    assert done.instances[0].flow.committed > here.pages + 50
+
+
+def cut_tail(engine: DurableEngine, n: int) -> int:
+    """Take the last n bytes from the append-only file; how many were taken."""
+    (file,) = (engine.folder / "appendonlydir").glob("*.incr.aof")
+    size = file.stat().st_size
+    with file.open("rb+") as opened:
+        opened.truncate(size - min(n, size // 2))
+    return min(n, size // 2)
