@@ -9,6 +9,8 @@ import logging
 from collections.abc import Coroutine
 from typing import Any
 
+import msgspec
+
 from crawler.errors import CrawlerError, EngineError
 from crawler.instance.acking import AckStage
 from crawler.instance.archiving import ArchiveStage
@@ -81,7 +83,7 @@ class Instance:
         )
         self.claimer = Claimer(p.frontier, self.ownership, self.bench, self.flow, s)
         self.router = Router(p.record, ScopeRules.of(p.record.scope, p.roots), self.flow.recent)
-        self.parser = PageParser(s)
+        self.parser = PageParser(msgspec.structs.replace(s, scope=p.record.scope))
         reserver = Reserver(p.frontier, self.router)
         robots = RobotsCache(p.frontier, p.fetcher, s, reserve=reserver.reserve)
         self.archive = ArchiveStage(
