@@ -159,6 +159,10 @@ class EngineView:
     def held_by(self, node: str) -> set[int]:
         return {partition for partition, (holder, _) in self.leases().items() if holder == node}
 
+    def added_of(self, partition: int) -> int:
+        """How many URLs ever became pending in a partition."""
+        return int(self._client.hget(self._key(partition, "m"), "added") or 0)
+
     def totals(self, *fields: str) -> list[int]:
         """Sums over all partitions."""
         return [sum(int(value or 0) for value in column) for column in zip(*self._meta(*fields), strict=True)]
