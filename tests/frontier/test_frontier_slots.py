@@ -8,6 +8,7 @@ from redis.crc import key_slot
 from crawler.frontier.frontier import Settlement
 from crawler.frontier.members import Member, Members
 from crawler.frontier.records import DeadLetter
+from crawler.frontier.restoring import DoneUrl, Restored, Restoring
 from crawler.frontier.scripts import NAMES
 from crawler.frontier.states import States
 from tests.frontier.door import Door, found
@@ -69,7 +70,16 @@ async def run_all_scripts(door: Door) -> set[str]:
     await door.engine.run("where", (door.keys.meta(0),), 0, "1", 1, "q", "d")
     await States(door.engine, door.keys, 1).of(0, {0: [one.fingerprint]})
     await door.frontier.drain([(door.fence, await door.frontier.undrained(0))])
+    await restored(door)
     await door.leases.release([door.fence])
     await members.join(Member(session="cyd", node="m", counter=1))
     await members.leave(me)
     return ran
+
+
+async def restored(door: Door) -> None:
+    done = DoneUrl(fingerprint="77", partition=0, domain="h.test", queue="h.test", status=200, body_bytes=1, fetch_ms=1)
+    restoring = Restoring(door.engine, door.keys, run=0)
+    await restoring.hold(1)
+    assert await restoring.restore([done]) == {Restored.UNKNOWN: 1}
+    assert await restoring.pending({0: ["77"]}) == {}

@@ -1,0 +1,149 @@
+"""Commits that are known from disk alone become seen and done, wherever the engine has their URLs."""
+
+import contextlib
+
+from crawler.frontier.frontier import Settlement
+from crawler.frontier.inspect import Inspect
+from crawler.frontier.records import DeadLetter
+from crawler.frontier.restoring import RESTORE_MAX, DoneUrl, Restored, Restoring
+from crawler.frontier.states import States, Tally, UrlState
+from crawler.frontier.stats import Stats
+from crawler.model import Candidate
+from tests.frontier.door import Door, found
+
+SETTLED = Settlement(next_fetch_ms=0)
+
+
+def restoring(door: Door) -> Restoring:
+    return Restoring(door.engine, door.keys, run=0)
+
+
+def done(candidate: Candidate, status: int = 200) -> DoneUrl:
+    c = candidate
+    return DoneUrl(
+        fingerprint=c.fingerprint, partition=0, domain=c.domain, queue=c.queue, status=status, body_bytes=100,
+        fetch_ms=7,
+    )  # fmt: skip
+
+
+async def restore(door: Door, *urls: DoneUrl) -> dict[Restored, int]:
+    return dict(await restoring(door).restore(urls))
+
+
+def left_of(door: Door) -> set[str]:
+    """The keys of pending URLs that the partition still has."""
+    with contextlib.closing(door.node) as client:
+        return {name for name in ("u", "c", "x", "o", "r", "ready") if client.exists(door.keys.of(0, name))}
+
+
+async def tally(door: Door) -> Tally:
+    return await States(door.engine, door.keys, 1).tally(0, 0)
+
+
+async def test_an_unknown_url_is_seen_done_and_counted_and_never_new_again(door: Door) -> None:
+    page, moved = found("page"), found("moved", host="b.test")
+    assert await restore(door, done(page), done(moved, 301)) == {Restored.UNKNOWN: 2}
+    assert await door.add(page, moved) == [0, 0]
+    assert await door.claim() == []
+    totals = await Stats(door.engine, door.keys, 1).totals()
+    assert (totals.added, totals.done, totals.bytes, dict(totals.status)) == (2, 2, 200, {"2": 1, "3": 1})
+    (b,) = await Stats(door.engine, door.keys, 1).domains([("b.test", 0)])
+    assert (b.fetched, b.bytes, b.fetch_ms, b.pending) == (1, 100, 7, 0)
+
+
+async def test_a_repeat_changes_nothing(door: Door) -> None:
+    page = done(found("page"))
+    await restore(door, page)
+    before = await tally(door)
+    assert await restore(door, page, page) == {Restored.ENDED: 2}
+    assert await tally(door) == before
+
+
+async def test_a_queued_url_leaves_its_queue_and_the_queue_its_turn(door: Door) -> None:
+    await door.add(found(1), found(2))
+    assert await restore(door, done(found(1))) == {Restored.PENDING: 1}
+    assert [claim.url for claim in await door.claim()] == [found(2).url]
+    await restore(door, done(found(2)))
+    await door.add(found(3, host="lonely.test"))
+    await restore(door, done(found(3, host="lonely.test")))
+    assert left_of(door) == set()
+
+
+async def test_a_claimed_url_is_taken_from_its_owner_and_the_late_ack_finds_it_gone(door: Door) -> None:
+    await door.add(found(1), found(2))
+    claims = await door.claim(urls_max=1)
+    assert await restore(door, *(done(found(n)) for n in (1, 2))) == {Restored.PENDING: 2}
+    assert (await door.ack(claims[0])).outcome == "GONE"
+    assert left_of(door) == set()
+    await door.add(found(3))
+    door.now += 120_000
+    assert [claim.url for claim in await door.claim()] == [found(3).url]
+    counted = await tally(door)
+    assert (counted.added, counted.done, counted.pending, counted.committed) == (3, 2, 1, 2)
+
+
+async def test_a_claim_of_a_dead_owner_does_not_come_back(door: Door) -> None:
+    await door.add(found(1))
+    await door.claim()
+    await door.acquire("bob")
+    await restore(door, done(found(1)))
+    assert left_of(door) == set()
+    door.now += 120_000
+    assert await door.claim() == []
+    (domain,) = await Stats(door.engine, door.keys, 1).domains([("a.test", 0)])
+    assert (domain.claimed, domain.queued, domain.fetched) == (0, 0, 1)
+
+
+async def test_a_url_that_waits_for_its_retry_is_not_tried_again(door: Door) -> None:
+    await door.add(found(1))
+    (claim,) = await door.claim()
+    await door.frontier.end([door.frontier.retry(door.fence, claim, SETTLED, due_ms=door.now + 5, kind="tls")])
+    assert await restore(door, done(found(1))) == {Restored.PENDING: 1}
+    door.now += 1000
+    assert await door.claim() == []
+    (domain,) = await Stats(door.engine, door.keys, 1).domains([("a.test", 0)])
+    assert (domain.retrying, domain.queued, domain.fetched) == (0, 0, 1)
+
+
+async def test_what_the_engine_ended_itself_is_left_as_it_is(door: Door) -> None:
+    await door.add(found(1), found(2, host="b.test"))
+    dead, committed = sorted(await door.claim(), key=lambda claim: claim.url)
+    letter = DeadLetter(url="u", queue="q", domain="d", depth=1, reason="tls", detail="", attempts=1, failed_at=1.0)
+    await door.frontier.end([door.frontier.dead(door.fence, dead, SETTLED, letter)])
+    await door.ack(committed)
+    before = await tally(door)
+    assert await restore(door, done(found(1)), done(found(2, host="b.test"))) == {Restored.ENDED: 2}
+    assert await tally(door) == before
+
+
+async def test_more_than_a_call_takes_go_out_in_several_and_every_bucket_has_its_part(door: Door) -> None:
+    urls = [found(n) for n in range(3 * RESTORE_MAX)]
+    assert await restore(door, *map(done, urls)) == {Restored.UNKNOWN: len(urls)}
+    states = await States(door.engine, door.keys, 1).of(0, {0: [c.fingerprint for c in urls]})
+    assert set(states.values()) == {UrlState.ENDED}
+    with contextlib.closing(door.node) as client:
+        assert int(client.hget(door.keys.meta(0), "buckets0")) == len(urls) // 200 + 1
+    counted = await tally(door)
+    assert (counted.seen, counted.seen_counter, counted.added, counted.done) == (len(urls),) * 4
+
+
+async def test_records_of_pending_urls_are_found_and_no_others(door: Door) -> None:
+    await door.add(found(1, depth=4), found(2))
+    await restore(door, done(found(2)))
+    pending = await restoring(door).pending({0: [found(n).fingerprint for n in (1, 2, 3)]})
+    assert {fp: record.depth for fp, record in pending.items()} == {found(1).fingerprint: 4}
+
+
+async def test_held_queues_wait_for_their_delay_although_nobody_knows_their_last_request(door: Door) -> None:
+    await restoring(door).hold(1)
+    await door.add(found(1))
+    assert await door.claim() == []
+    assert (await door.claim_reply()).next_due_ms == 1000
+    door.now = 1000
+    assert len(await door.claim()) == 1
+
+
+async def test_a_rebuilt_crawl_shows_its_progress(door: Door) -> None:
+    await restore(door, done(found(1)), done(found(2), 404))
+    progress = await Inspect(door.engine, door.keys, 1).progress()
+    assert (progress.fetched, progress.failed, progress.pending) == (2, 1, 0)
