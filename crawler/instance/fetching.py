@@ -64,13 +64,15 @@ class FetchStage:
         self._cookies: dict[str, dict[str, str]] = {}
         self._requests: dict[asyncio.Task[FetchResult], Claim] = {}
         self._workers: list[asyncio.Task[None]] = []
-        self._in_turn: dict[str, Claim] = {}  # by token: more than requests open, for a page is parsed after its own
+        # More than requests open, for a page is parsed after its own. By worker: two may have one claim, when the first
+        # put it back and rests.
+        self._in_turn: dict[int, Claim] = {}
         self._gate = Gate()
 
     def start(self) -> None:
         """Start the workers."""
         for n in range(self._settings.fetch.concurrency):
-            self._workers.append(asyncio.create_task(self._work(), name=f"fetch-{n}"))
+            self._workers.append(asyncio.create_task(self._work(n), name=f"fetch-{n}"))
 
     async def close(self) -> list[Claim]:
         """Cancel the workers; what is in flight is cut off. Returns the claims whose requests were."""
@@ -91,10 +93,10 @@ class FetchStage:
         """The workers; one that ends has met an error of ours."""
         return self._workers
 
-    async def _work(self) -> None:
+    async def _work(self, worker: int) -> None:
         while True:
             lane, claim = await self._d.bench.take()
-            self._in_turn[claim.token] = claim
+            self._in_turn[worker] = claim
             try:
                 await self._isolated_turn(lane, claim)
             except EngineError as error:
@@ -103,7 +105,7 @@ class FetchStage:
                 self._d.bench.put_back(claim)
                 await asyncio.sleep(PAUSE_S)
             finally:
-                del self._in_turn[claim.token]
+                del self._in_turn[worker]
 
     async def _isolated_turn(self, lane: Lane, claim: Claim) -> None:
         """What processes died with runs alone, and at last not at all."""

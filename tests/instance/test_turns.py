@@ -5,15 +5,12 @@ import time
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
 from crawler.instance.fetching import Doors, FetchStage
 from crawler.instance.workbench import Workbench
 from crawler.settings import Settings, load
 from tests.instance.test_workbench import batch
 
 
-@pytest.mark.xfail(strict=True, reason="a worker forgets its turn by the claim's token, which another one has by then")
 async def test_a_claim_that_goes_from_worker_to_worker_while_the_heartbeat_is_late_ends_none_of_them() -> None:
     """Each worker puts the claim back and rests; the next one takes it. When they have rested, its lease is gone."""
     settings: Settings = load(environment={}, options={"fetch.concurrency": 3})
