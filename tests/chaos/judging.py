@@ -149,6 +149,7 @@ class Takeover:
     node: str
     kind: str
     partition: int
+    died: float
     seconds: float  # from the death
     fair_s: float  # from the last thing that delayed it: another fault that hit the engine, the taker or a candidate
     to: str
@@ -208,7 +209,8 @@ def _timed(
     last = max((m for m in moments if incident.start < m <= at), default=incident.start)
     blind = [at for i in others if i.node in ("", taken.node) and i.start <= at <= i.end]
     last = max([last, *blind])
-    return Takeover(incident.node, incident.kind, partition, at - incident.start, at - last, taken.node)
+    seconds, fair_s = at - incident.start, at - last
+    return Takeover(incident.node, incident.kind, partition, incident.start, seconds, fair_s, taken.node)
 
 
 def strangers(

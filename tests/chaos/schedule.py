@@ -36,7 +36,7 @@ SECONDS = {
     "trickle": (3.0, 8.0),
     "lost replies": (3.0, 10.0),
     "held beats": (4.0, 12.0),
-    "engine kill": (0.1, 4.0),
+    "engine kill": (0.1, 10.0),  # some outlast the self-stop of all
     "engine pause": (0.5, 4.0),
     "script flush": (0.0, 0.0),
 }

@@ -117,7 +117,7 @@ def _judge_requests(
 
 
 def left_in_engine(client: "redis.Redis[bytes]", crawl: str, partitions: int) -> list[str]:
-    """What a finished crawl must not leave: pending URLs, claims, undrained commits, leases (docs/frontier.md)."""
+    """What a finished crawl must not leave: pending URLs, claims, undrained commits (docs/frontier.md)."""
     left = []
     for p in range(partitions):
         prefix = f"{{{crawl}:{p}}}:"
@@ -125,7 +125,6 @@ def left_in_engine(client: "redis.Redis[bytes]", crawl: str, partitions: int) ->
         sizes = {name: client.hlen(prefix + name) for name in ("u", "c", "l")}
         sizes |= {name: client.zcard(prefix + name) for name in ("x", "o", "r", "ready")}
         sizes["pending"] = int(meta.get("added", 0)) - int(meta.get("done", 0))
-        sizes["lease"] = len(meta.get("session", ""))
         left += [f"partition {p}: {name} {size}" for name, size in sizes.items() if size]
     return left
 
@@ -143,21 +142,19 @@ def as_text(total: Verdict, rounds: int) -> str:
         ("not expected", str(total.surplus)),
         ("too near", f"{total.near}; closest pair {total.closest_s:.3f} s at a delay of {total.delay_s:.3f} s"),
         ("held up by a pause", f"{total.late} requests"),
-        ("takeovers", f"{_deaths(total.takeovers)} of {len(total.takeovers)} partitions, {_longest(total.takeovers)}"),
-        ("  undisturbed", f"{_deaths(calm)} of {len(calm)} partitions, {_longest(calm)}"),
+        ("takeovers", f"{_counted(total.takeovers)}: longest {_longest(total.takeovers)}"),
+        ("  undisturbed", f"{_counted(calm)}: longest {_longest(calm)}"),
+        ("  from the death", f"longest {_longest(total.takeovers, fair=False)}, other faults meanwhile included"),
         ("fetched twice", f"{total.duplicates} ({rate:.2f} % of the requests), each explained by a fault"),
         ("refused or lapsed", refusals),
     ]
     return "\n".join(f"{name:20} {text}" for name, text in rows)
 
 
-def _deaths(found: Sequence[Takeover]) -> str:
-    return f"{len({(t.node, t.kind, round(t.seconds)) for t in found})}+" if found else "0"
+def _counted(found: Sequence[Takeover]) -> str:
+    return f"{len({(t.node, t.died) for t in found})} of {len(found)} partitions"
 
 
-def _longest(found: Sequence[Takeover]) -> str:
-    if not found:
-        return "none timed"
-    fair = max(found, key=lambda t: t.fair_s)
-    longest = max(found, key=lambda t: t.seconds)
-    return f"longest {fair.fair_s:.1f} s ({fair.kind}); with further faults meanwhile {longest.seconds:.1f} s"
+def _longest(found: Sequence[Takeover], *, fair: bool = True) -> str:
+    times = [(t.fair_s if fair else t.seconds, t.kind) for t in found]
+    return "none" if not times else "{:.1f} s ({})".format(*max(times))
