@@ -12,9 +12,9 @@ import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 
-from crawler.archive.binding import bind, check_name
 from crawler.archive.black_box import BlackBox
 from crawler.archive.folder import CrawlFolder, open_existing, open_or_create
 from crawler.archive.index import IndexWriter
@@ -22,7 +22,7 @@ from crawler.archive.recover import recover_open_files
 from crawler.archive.sessions import Life, SessionLock, is_abandoned, life_of, sessions
 from crawler.archive.warc import WarcWriter
 from crawler.content.allocator import keep_freed_memory
-from crawler.errors import CrawlerError, UsageError
+from crawler.errors import CrawlerError
 from crawler.frontier.client import Engine, EngineInfo
 from crawler.frontier.crawls import CrawlRecord, Crawls
 from crawler.frontier.embedded import EmbeddedEngine
@@ -35,6 +35,7 @@ from crawler.frontier.members import Member, Members
 from crawler.frontier.pins import Pins
 from crawler.frontier.stats import Stats
 from crawler.frontier.takeovers import Takeovers
+from crawler.instance.admission import admit
 from crawler.instance.instance import Instance
 from crawler.instance.mourning import Mourner
 from crawler.instance.parts import Parts
@@ -48,6 +49,7 @@ from crawler.web.fetcher import Fetcher
 from crawler.web.resolver import CachingResolver
 
 PACKAGE = "shardcrawl"
+Entrance = Callable[..., Awaitable[tuple[CrawlRecord, frozenset[str]]]]  # as admission.admit
 GC_ALLOCATIONS = 50_000  # containers allocated between two looks; the default of 700 costs 5 % of a crawl
 
 
@@ -126,10 +128,11 @@ class OpenCrawl:
 
 
 @contextlib.asynccontextmanager
-async def open_crawl(settings: Settings, *, create: bool) -> AsyncIterator[OpenCrawl]:
+async def open_crawl(settings: Settings, *, create: bool, enter: Entrance = admit) -> AsyncIterator[OpenCrawl]:
     """Open the crawl that the settings name, starting or adopting the embedded engine where there is no other.
 
-    Without `create`, a folder or crawl that does not exist is a UsageError. Raises CrawlerError kinds.
+    Without `create`, a folder or crawl that does not exist is a UsageError. `enter` finds or makes the crawl in the
+    engine, and decides whether it is the folder's. Raises CrawlerError kinds.
     """
     folder = open_or_create(settings.archive.dir) if create else _existing_folder(settings)
     session = secrets.token_hex(6)
@@ -141,7 +144,7 @@ async def open_crawl(settings: Settings, *, create: bool) -> AsyncIterator[OpenC
         url = embedded.url if embedded else settings.frontier.redis
         engine = Engine(url, call_timeout_s=settings.frontier.call_timeout_s)
         try:
-            yield await _open(settings, folder, lock, session, engine, create=create)
+            yield await _open(settings, folder, lock, session, engine, partial(enter, create=create))
         finally:
             await engine.close()
     finally:
@@ -184,17 +187,12 @@ def abandon(crawl: OpenCrawl) -> None:
 
 
 async def _open(
-    settings: Settings, folder: CrawlFolder, lock: SessionLock, session: str, engine: Engine, *, create: bool
+    settings: Settings, folder: CrawlFolder, lock: SessionLock, session: str, engine: Engine, enter: Entrance
 ) -> OpenCrawl:
     info = await engine.connect()
     keys = Keys(settings.crawl.name)
     crawls = Crawls(engine, keys)
-    check_name(folder, settings.crawl.name)
-    if not create and await crawls.load() is None:
-        raise UsageError(f"there is no crawl {settings.crawl.name!r} here yet: start one with 'crawler crawl URL'")
-    await crawls.create_or_load(settings)
-    record, roots = await crawls.shared()
-    bind(folder, settings.crawl.name, record.begun_at)
+    record, roots = await enter(folder, crawls, settings)
     return OpenCrawl(
         settings=settings,
         folder=folder,

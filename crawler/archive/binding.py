@@ -1,69 +1,101 @@
-"""Which crawl a folder belongs to: its name, and when it began, as the engine has it.
+"""Which crawl a folder belongs to: its name, when it began, and its record, as the engine has it.
 
 A folder holds the archive of one crawl. An engine that was wiped, or another engine, would start the same name anew
-and silently crawl everything again into the same archive: that is said instead.
+and silently crawl everything again into the same archive: that is said instead. Must not know what a record says.
 """
 
 import os
 import secrets
+from typing import Any
 
 import msgspec
 
 from crawler.archive.folder import CrawlFolder, archive_error
+from crawler.archive.seeds import SeedJournal
 from crawler.errors import ConflictError
 
 FILE = "bound.json"
 
 
-class Bound(msgspec.Struct, frozen=True):
-    """What bound.json says: the crawl's name, and its begin (wall clock, s) by the engine's record."""
+class Bound(msgspec.Struct, frozen=True, kw_only=True):
+    """What bound.json says. Wall clock, s, by the engine's record: `begun_at` is the crawl's begin in this engine;
+    `origin` its first begin, before it was ever rebuilt (0: older releases did not write it).
+    """
 
     name: str
     begun_at: float
+    origin: float = 0.0
+    record: dict[str, Any] = {}
+
+    @property
+    def first_begun_at(self) -> float:
+        return self.origin or self.begun_at
+
+
+def bound_to(folder: CrawlFolder) -> Bound | None:
+    """What the folder is bound to; None when it is new, or its note can't be read."""
+    path = folder.root / FILE
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Bound)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise archive_error("read", path, error) from None
+    except msgspec.MsgspecError:
+        return None
+
+
+def holds_results(folder: CrawlFolder) -> bool:
+    """Is there anything in the folder that another crawl must not mix with: pages, or seeds?"""
+    return SeedJournal(folder).has_lines or any(any(where.glob("*")) for where in (folder.index, folder.warc))
 
 
 def check_name(folder: CrawlFolder, name: str) -> None:
     """Refuse another crawl's folder before anything is made in the engine. Raises ConflictError."""
-    bound = _read(folder)
-    if bound is not None and bound.name != name and not _is_empty(folder):
+    bound = bound_to(folder)
+    if bound is not None and bound.name != name and holds_results(folder):
         raise ConflictError(
             f"{folder.root} holds the crawl {bound.name!r}, not {name!r}: use another --dir, or --name {bound.name}"
         )
 
 
-def bind(folder: CrawlFolder, name: str, begun_at: float) -> None:
-    """Note whose folder it is; a folder without results may change hands. Raises ConflictError, ArchiveError."""
+def check_known(folder: CrawlFolder, name: str, now: Bound | None) -> None:
+    """Refuse to go on in an engine that does not have the crawl of this folder. `now`: what it has, None for nothing.
+
+    A folder without results may change hands. Raises ConflictError.
+    """
     check_name(folder, name)
-    bound = _read(folder)
-    if bound == Bound(name, begun_at):
+    bound = bound_to(folder)
+    if bound is None or not holds_results(folder):
         return
-    if bound is not None and not _is_empty(folder):
-        raise ConflictError(
-            f"the engine knows another crawl {name!r} than the one whose results are in {folder.root} "
-            "(wiped, or another engine?): name its engine, or use another --dir"
+    if now is None or bound.begun_at != now.begun_at:
+        raise ConflictError(_unknown(folder, bound, now))
+
+
+def _unknown(folder: CrawlFolder, bound: Bound, now: Bound | None) -> str:
+    if now is not None and now.first_begun_at == bound.first_begun_at:
+        return (
+            f"the crawl {bound.name!r} was rebuilt in the engine without {folder.root}: "
+            "'crawler rebuild' with this folder adds what it holds"
         )
+    has = f"does not have the crawl {bound.name!r}" if now is None else f"has another crawl {bound.name!r} than that"
+    return (
+        f"the engine {has} whose results are in {folder.root} (wiped, or another engine?): "
+        "'crawler rebuild' makes it anew from them; or name its engine, or use another --dir"
+    )
+
+
+def bind(folder: CrawlFolder, bound: Bound) -> None:
+    """Note whose folder it is, and what the crawl's record says. Raises ArchiveError."""
+    if bound_to(folder) == bound:
+        return
     path = folder.root / FILE
     draft = folder.tmp / f"{FILE}.{secrets.token_hex(4)}"
     try:
         with draft.open("xb") as file:
-            file.write(msgspec.json.encode(Bound(name, begun_at)))
+            file.write(msgspec.json.encode(bound))
             file.flush()
             os.fsync(file.fileno())
         draft.replace(path)
     except OSError as error:
         raise archive_error("write", path, error) from None
-
-
-def _read(folder: CrawlFolder) -> Bound | None:
-    try:
-        return msgspec.json.decode((folder.root / FILE).read_bytes(), type=Bound)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise archive_error("read", folder.root / FILE, error) from None
-    except msgspec.MsgspecError:
-        return None
-
-
-def _is_empty(folder: CrawlFolder) -> bool:
-    return not any(any(where.glob("*")) for where in (folder.index, folder.warc))

@@ -13,7 +13,10 @@ from crawler.settings import ScopeSettings, Settings
 
 
 class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """Stored once per crawl. `version` is that of `Crawls.version`, set by `shared`; `begun_at` is wall clock, s."""
+    """Stored once per crawl. `version` is that of `Crawls.version`, set by `shared`; `begun_at` is wall clock, s.
+
+    `begun_at` tells a crawl from every other; one that was rebuilt has a new one, and keeps its first in `origin`.
+    """
 
     layout: int
     partitions: int
@@ -23,6 +26,11 @@ class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
     run: int
     scope: ScopeSettings
     version: int = 0
+    origin: float = 0.0
+
+    @property
+    def first_begun_at(self) -> float:
+        return self.origin or self.begun_at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +56,19 @@ class ScopeHistory:
     rules: tuple[tuple[int, ScopeSettings], ...]
 
 
+def _record_of(settings: Settings, origin: float) -> CrawlRecord:
+    return CrawlRecord(
+        layout=LAYOUT,
+        partitions=settings.crawl.partitions,
+        begun_at=time.time(),
+        queue_by=settings.frontier.queue_by,
+        half_life_s=settings.frontier.half_life_s,
+        run=0,
+        scope=settings.scope,
+        origin=origin,
+    )
+
+
 class Crawls:
     """The crawl's shared record, its scope roots, and the counters that tell whether it is finished."""
 
@@ -68,22 +89,17 @@ class Crawls:
             )
         return msgspec.json.decode(raw, type=CrawlRecord)
 
-    async def create_or_load(self, settings: Settings) -> CrawlRecord:
+    async def create_or_load(self, settings: Settings, *, origin: float = 0.0) -> CrawlRecord:
         """The stored crawl; made from the settings when there is none. The number of partitions never changes."""
-        record = CrawlRecord(
-            layout=LAYOUT,
-            partitions=settings.crawl.partitions,
-            begun_at=time.time(),
-            queue_by=settings.frontier.queue_by,
-            half_life_s=settings.frontier.half_life_s,
-            run=0,
-            scope=settings.scope,
-        )
-        await self._engine.command("HSETNX", self._keys.crawl, "record", _encode(record))
+        await self._engine.command("HSETNX", self._keys.crawl, "record", _encode(_record_of(settings, origin)))
         stored = await self.load()
         if stored is None:
             raise ConflictError("the crawl's record vanished from the engine while it was being made: try again")
         return stored
+
+    async def begin_anew(self, settings: Settings, *, origin: float) -> None:
+        """Put a new crawl in the place of one to which nothing was added yet."""
+        await self._engine.command("HSET", self._keys.crawl, "record", _encode(_record_of(settings, origin)))
 
     async def change_scope(self, record: CrawlRecord, scope: ScopeSettings) -> CrawlRecord:
         """Store other scope rules; running instances see them with their next heartbeat."""

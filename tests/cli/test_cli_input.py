@@ -1,5 +1,6 @@
 """Bad input of every kind: one clear line, the documented exit code, no traceback, nothing made."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -120,7 +121,10 @@ def test_an_engine_that_was_wiped_is_said_and_not_crawled_on(programs: Nursery, 
         engine.flush()
         ran = crawler(programs, *command)
         assert ran.code == 4
-        assert "the engine knows another crawl" in ran.err
+        assert "the engine does not have the crawl 'main' whose results are in" in ran.err
+        assert "'crawler rebuild'" in ran.err
+        with contextlib.closing(engine.client()) as client:
+            assert client.dbsize() == 0  # nothing is begun anew
 
 
 def test_a_folder_with_other_things_in_it_is_left_alone(programs: Nursery, tmp_path: Path) -> None:

@@ -1,0 +1,87 @@
+"""Does the crawl that the engine has belong to this folder? May it be made anew from it?
+
+Nothing is made in an engine that lacks the crawl of a folder with results: only a rebuild does that.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from crawler.archive.binding import Bound, bind, bound_to, check_known, check_name, holds_results
+from crawler.archive.folder import CrawlFolder
+from crawler.errors import ConflictError, UsageError
+from crawler.frontier.crawls import CrawlRecord, Crawls
+from crawler.settings import Settings
+
+
+def bound_of(name: str, record: CrawlRecord) -> Bound:
+    """What a folder of this crawl is to note."""
+    plain = msgspec.json.decode(msgspec.json.encode(msgspec.structs.replace(record, version=0)))
+    return Bound(name=name, begun_at=record.begun_at, origin=record.first_begun_at, record=plain)
+
+
+async def admit(
+    folder: CrawlFolder, crawls: Crawls, settings: Settings, *, create: bool
+) -> tuple[CrawlRecord, frozenset[str]]:
+    """Record and roots of the crawl that the settings name, made with `create` if the engine has none.
+
+    Raises ConflictError when the folder has results of another one, UsageError when there is none.
+    """
+    name = settings.crawl.name
+    stored = await crawls.load()
+    check_known(folder, name, bound_of(name, stored) if stored else None)
+    if stored is None and not create:
+        raise UsageError(f"there is no crawl {name!r} here yet: start one with 'crawler crawl URL'")
+    await crawls.create_or_load(settings)
+    record, roots = await crawls.shared()
+    check_known(folder, name, bound_of(name, record))  # begun by somebody else meanwhile?
+    bind(folder, bound_of(name, record))
+    return record, roots
+
+
+async def admit_rebuild(
+    folders: Sequence[CrawlFolder], crawls: Crawls, settings: Settings
+) -> tuple[CrawlRecord, frozenset[str]]:
+    """Record and roots of the crawl that these folders hold, begun anew if the engine lost it. Binds no folder.
+
+    Raises UsageError when they hold nothing, ConflictError when they, or they and the engine, are of different crawls.
+    """
+    name = settings.crawl.name
+    for folder in folders:
+        check_name(folder, name)
+    if not any(holds_results(folder) for folder in folders):
+        raise UsageError(f"there is nothing in {folders[0].root} to rebuild a crawl from")
+    bounds = sorted(filter(None, map(bound_to, folders)), key=lambda bound: bound.begun_at)
+    if len({bound.first_begun_at for bound in bounds}) > 1:
+        raise ConflictError(f"these folders hold different crawls {name!r}: rebuild each of them alone")
+    first_begun_at = bounds[0].first_begun_at if bounds else 0.0
+    stored = await crawls.load()
+    if stored is None:
+        await crawls.create_or_load(_as_it_was(settings, bounds), origin=first_begun_at)
+    elif bounds and stored.first_begun_at != first_begun_at:
+        await _replace(crawls, name, stored, _as_it_was(settings, bounds), first_begun_at)
+    return await crawls.shared()
+
+
+async def _replace(crawls: Crawls, name: str, other: CrawlRecord, settings: Settings, first_begun_at: float) -> None:
+    """Somebody began the crawl anew in the engine that lost it: with nothing added yet, its record may go."""
+    if any(count.added for count in await crawls.counts(other.partitions)):
+        raise ConflictError(
+            f"another crawl {name!r} was begun in the engine: empty the engine, and rebuild before anything crawls"
+        )
+    await crawls.begin_anew(settings, origin=first_begun_at)
+
+
+def _as_it_was(settings: Settings, bounds: Sequence[Bound]) -> Settings:
+    """The settings that the latest of the folders knows of the crawl's record; others as given."""
+    record = bounds[-1].record if bounds else {}
+    if not record:
+        return settings
+    was = msgspec.convert(record, CrawlRecord)
+    replace = msgspec.structs.replace
+    return replace(
+        settings,
+        scope=was.scope,
+        crawl=replace(settings.crawl, partitions=was.partitions),
+        frontier=replace(settings.frontier, queue_by=was.queue_by, half_life_s=was.half_life_s),
+    )
