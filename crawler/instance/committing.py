@@ -110,10 +110,12 @@ class Committer:
         """Claims whose outcome is here and not yet acked."""
         return [outcome.claim for outcome in (*self._group, *self._waiting)]
 
-    async def settle(self) -> None:
-        """Wait until all that was delivered is committed."""
-        while self.in_hand:  # noqa: ASYNC110 - asked once, at the end
+    async def settle(self, timeout_s: float) -> list[Claim]:
+        """Wait until all that was delivered is committed; the claims of what was not (the engine takes nothing)."""
+        deadline_ms = monotonic_ms() + int(timeout_s * 1000)
+        while self.in_hand and monotonic_ms() < deadline_ms:  # noqa: ASYNC110 - asked once, at the end
             await asyncio.sleep(0.01)
+        return self.claims
 
     async def _commit(self, group: list[Committable]) -> None:
         placed = await self._s.archive.store(group)

@@ -31,6 +31,7 @@ from crawler.instance.routing import Router, RouteStage
 from crawler.instance.state import Flow, RecentUrls
 from crawler.instance.work import PartitionWork
 from crawler.instance.workbench import Workbench
+from crawler.model import Claim
 from crawler.rules.scope import ScopeRules
 from crawler.settings import Settings
 
@@ -244,21 +245,23 @@ class Instance:
 
     async def _end_work(self, others: list[asyncio.Task[None]], *, failed: bool) -> None:
         waiting = self.bench.remove_all()
+        unsettled: list[Claim] = []
         if not failed:
             await self.work.return_claims(waiting)
             await self.fetching.wait_idle(self._drain_timeout_s)
             await self.work.return_claims(self.bench.remove_all())
-            await self.committer.settle()
+            unsettled = await self.committer.settle(self._drain_timeout_s)
         cut_off = await self.fetching.close()
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
-        await self.work.return_claims(cut_off, started=True)
+        await self.work.return_claims(cut_off + unsettled, started=True)
         if failed:
             await self.work.return_claims(waiting)
-        else:
+            return
+        if not unsettled:
             await self.committer.flush()
-            await self.archive.drain()
+        await self.archive.drain()
 
     async def _let_go(self) -> None:
         async with asyncio.timeout(LEAVE_TIMEOUT_S):

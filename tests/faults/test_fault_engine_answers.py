@@ -5,15 +5,22 @@ import contextlib
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from crawler.errors import EngineFull
 from crawler.frontier.frontier import AddReply
+from crawler.frontier.records import pack
 from crawler.instance.instance import Instance
 from crawler.model import AddOutcome
+from tests.crawl.harness import crawl
 from tests.faults.engine_lab import committed, counted, is_crawling, lab
 from tests.frontier.door import Door, found
 from tests.support.engine import Engine
 
 FLUSH_EVERY_S = 0.05
+HELD_FULL_S = 3.0
 
 
 async def test_scripts_flushed_all_the_time_are_loaded_again_and_every_effect_happens_once(
@@ -65,3 +72,56 @@ async def test_scripts_that_vanish_in_the_middle_of_a_pipeline_run_once(engine: 
         added = [int(client.hget(door.keys.meta(p), "added") or 0) for p in range(400)]
     assert added == [2] * 400
     assert any(0 < n < 400 for n in unknown), "no pipeline was hit in its middle"
+
+
+async def test_out_of_memory_only_adds_wait_and_everything_goes_on_when_there_is_room(
+    tmp_path: Path, engine: Engine
+) -> None:
+    """At the limit itself, of which claiming keeps away: what is in flight is acked or given back, heartbeats go on."""
+    seen: dict[str, Any] = {}
+    with contextlib.closing(engine.client()) as client:
+
+        async def fill_up(instances: list[Instance]) -> None:
+            await committed(instances, 60)
+            client.config_set("maxmemory", 1)
+            try:
+                before = [(i.heartbeat.member.counter, i.flow.committed) for i in instances]
+                with pytest.raises(EngineFull):
+                    await instances[0]._p.frontier.engine.run("add", ("{main:0}:m",), 0, 30, pack([]), "", "")
+                await asyncio.sleep(HELD_FULL_S)
+                seen["beats"] = [i.heartbeat.member.counter - n for i, (n, _) in zip(instances, before, strict=True)]
+                seen["unanswered"] = [i.heartbeat.is_unanswered for i in instances]
+                seen["acked"] = sum(i.flow.committed - n for i, (_, n) in zip(instances, before, strict=True))
+            finally:
+                client.config_set("maxmemory", 0)
+
+        async with lab(tmp_path, seed=38) as here:
+            done = await here.crawl(engine.url, meanwhile=fill_up, instances=2)
+            here.check_counts(await counted(engine.url))
+    assert min(seen["beats"]) >= HELD_FULL_S - 1
+    assert seen["unanswered"] == [False, False]
+    assert seen["acked"] >= 1
+    assert [i.heartbeat.lapses for i in done.instances] == [0, 0]
+
+
+async def test_a_crawl_that_is_stopped_while_its_engine_is_full_gives_back_its_claims_and_releases(
+    tmp_path: Path, engine: Engine
+) -> None:
+    with contextlib.closing(engine.client()) as client:
+
+        async def fill_up_and_stop(instances: list[Instance]) -> None:
+            await committed(instances, 2)
+            client.config_set("maxmemory", 1)
+            instances[0].stop()
+
+        async with lab(tmp_path, seed=39) as here:
+            settings = here.settings(engine.url, membership__drain_timeout_s=1.0)
+            try:
+                await crawl(settings, here.site.web.seeds, meanwhile=fill_up_and_stop)
+                held = sum(len(client.hgetall(f"{{main:{p}}}:c")) for p in range(64))
+                leases = {client.hget(f"{{main:{p}}}:m", "session") for p in range(64)}
+                members = client.hlen("{main}:members")
+            finally:
+                client.config_set("maxmemory", 0)
+            assert (held, leases, members) == (0, {b""}, 0)
+            await here.crawl(engine.url)
