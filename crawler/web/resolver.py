@@ -6,6 +6,7 @@ what does not exist is remembered too. /etc/hosts is honoured, search domains ar
 
 import asyncio
 import itertools
+import math
 import socket
 import time
 from collections import OrderedDict
@@ -23,6 +24,8 @@ from crawler.settings import DnsSettings
 from crawler.web.guard import is_public
 
 ADDRESSES_MAX = 4  # per host: as many as are worth trying
+# c-ares waits only so long for a server that has been quick, whatever it is told, and twice as long at each try.
+_FIRST_WAIT_S = 0.25
 _ERROR_TTL_S = 5.0  # a server that failed is asked again soon, but not once per queued URL
 _NOT_FOUND = frozenset((pycares.errno.ARES_ENOTFOUND, pycares.errno.ARES_ENODATA, pycares.errno.ARES_EBADNAME))
 
@@ -59,7 +62,7 @@ class CachingResolver(AbstractResolver):
         self._clock = clock
         self._cache: OrderedDict[str, _Entry] = OrderedDict()
         self._running: dict[str, asyncio.Task[_Entry]] = {}
-        self._channel: aiodns.DNSResolver | None = None
+        self._channels: dict[int, aiodns.DNSResolver] = {}  # by tries
 
     def cached(self, host: str) -> tuple[str, ...] | None:
         """Addresses known by now; None when a lookup is needed. Raises LookupFailedError for a known failure."""
@@ -124,33 +127,44 @@ class CachingResolver(AbstractResolver):
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        if self._channel is not None:
-            await self._channel.close()
-            self._channel = None
+        channels, self._channels = self._channels, {}
+        for channel in channels.values():
+            await channel.close()
             await asyncio.sleep(0)  # callbacks of cancelled queries come through the loop
 
-    def _open(self) -> aiodns.DNSResolver:
-        if self._channel is None:
+    def _open(self, tries: int = 0) -> aiodns.DNSResolver:
+        tries = tries or self._settings.tries
+        if tries not in self._channels:
             flags = pycares.ARES_FLAG_NOSEARCH | pycares.ARES_FLAG_EDNS
             servers = list(self._settings.nameservers)
             try:
-                self._channel = aiodns.DNSResolver(
+                self._channels[tries] = aiodns.DNSResolver(
                     servers or None,
                     asyncio.get_running_loop(),
                     timeout=self._settings.timeout_s,
-                    tries=self._settings.tries,
+                    tries=tries,
                     flags=flags,
                 )
             except pycares.AresError:
                 raise UsageError(f"dns.nameservers: not a list of IP addresses: {', '.join(servers)}") from None
-        return self._channel
+        return self._channels[tries]
+
+    async def _ask(self, host: str) -> Any:
+        """Ask until the time is over: a name that takes longer than most is no name that can't be resolved."""
+        settings = self._settings
+        # c-ares doubles its time-out at each try and goes through all servers; this bounds the whole.
+        async with asyncio.timeout(settings.timeout_s * settings.tries):
+            try:
+                return await self._open().getaddrinfo(host, socket.AF_UNSPEC, 0)
+            except aiodns.error.DNSError as error:
+                if error.args[0] != pycares.errno.ARES_ETIMEOUT:
+                    raise
+            enough = math.ceil(math.log2(settings.timeout_s * settings.tries / _FIRST_WAIT_S + 1))
+            return await self._open(max(settings.tries, enough)).getaddrinfo(host, socket.AF_UNSPEC, 0)
 
     async def _look_up(self, host: str) -> _Entry:
-        settings = self._settings
         try:
-            # c-ares doubles its time-out at each try and goes through all servers; this bounds the whole.
-            async with asyncio.timeout(settings.timeout_s * settings.tries):
-                result: Any = await self._open().getaddrinfo(host, socket.AF_UNSPEC, 0)
+            result = await self._ask(host)
         except aiodns.error.DNSError as error:
             entry = self._failed(error.args[0], str(error.args[1]))
         except TimeoutError:
@@ -159,7 +173,7 @@ class CachingResolver(AbstractResolver):
             entry = self._answered(host, result.nodes)
         self._cache[host] = entry
         self._cache.move_to_end(host)
-        while len(self._cache) > settings.cache_size:
+        while len(self._cache) > self._settings.cache_size:
             self._cache.popitem(last=False)
         return entry
 

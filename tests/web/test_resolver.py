@@ -132,6 +132,15 @@ async def test_a_slow_name_does_not_hold_up_another() -> None:
         slow.cancel()
 
 
+async def test_a_slow_name_is_waited_for_although_all_others_were_quick() -> None:
+    """c-ares learns how quick a server is and then gives up after a fraction of a second."""
+    table = {"slow.test": Answer(addresses=["127.0.0.7"], delay_s=0.9), "*.test": ["127.0.0.8"]}
+    async with resolving(table, timeout_s=4) as (resolver, _):
+        for n in range(8):
+            await resolver.lookup(f"quick{n}.test")
+        assert await resolver.lookup("slow.test") == ("127.0.0.7",)
+
+
 async def test_private_addresses_are_never_handed_out_unless_allowed() -> None:
     table = {
         "inside.test": ["10.0.0.1", "::1", "::ffff:127.0.0.1"],
