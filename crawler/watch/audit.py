@@ -15,7 +15,7 @@ from crawler.errors import UsageError
 from crawler.frontier.states import States
 from crawler.frontier.takeovers import Takeovers
 from crawler.settings import Settings
-from crawler.watch.audit_archive import ArchiveJudge
+from crawler.watch.audit_archive import ArchiveJudge, late_pages
 from crawler.watch.audit_findings import Report
 from crawler.watch.audit_frontier import FrontierJudge
 from crawler.watch.audit_ledger import Ledger
@@ -91,7 +91,7 @@ async def _judge_web_logs(subject: Subject, ledger: Ledger, reader: LinkReader, 
             raise UsageError(f"not one line of {file} is of a known format: see 'crawler audit --help'")
         if strange:
             report.notes.append(f"{strange:,} lines of {file} are of no known format and were left out")
-    await judge_politeness(ledger, report, states, router, settings)
+    await judge_politeness(ledger, report, states, router, settings, late_pages(subject.folders))
     await judge_robots(ledger, report, states, settings)
     judge_repeats(ledger, report)
     judge_outcomes(ledger, report)

@@ -2,6 +2,8 @@
 commits whose record is not there or is another, commits of one URL that differ.
 """
 
+import contextlib
+import json
 from collections.abc import Callable, Sequence
 
 from crawler.archive.folder import CrawlFolder
@@ -15,6 +17,7 @@ from crawler.watch.audit_findings import Report
 from crawler.watch.audit_ledger import Commit, Ledger, page_of
 from crawler.watch.audit_links import LinkReader
 
+LATE = "fetch.late"
 PULSE = 256  # records between two signs of life
 
 
@@ -148,6 +151,24 @@ class ArchiveJudge:
     def _flaw(self, folder: CrawlFolder, flaw: Flaw) -> None:
         finding = self._report.findings.torn if flaw.is_tail else self._report.findings.damage
         finding.add(file=f"{folder.root}/{flaw.file}" if self._many else flaw.file, reason=flaw.reason)
+
+
+def late_pages(folders: Sequence[CrawlFolder]) -> frozenset[int]:
+    """Pages that were answered when their instance had lost the lease, by the logs of the instances."""
+    found: set[int] = set()
+    for file in (file for folder in folders for file in sorted(folder.log.glob("*.log"))):
+        with contextlib.suppress(OSError), file.open(encoding="utf-8", errors="replace") as lines:
+            found.update(page_key(url) for line in lines if LATE in line and (url := _url_of(line)))
+    return frozenset(found)
+
+
+def _url_of(line: str) -> str:
+    """The URL of an event that tells of a late request."""
+    try:
+        event = json.loads(line)
+        return str(event["url"]) if event["event"] == LATE else ""
+    except (ValueError, KeyError, TypeError):
+        return ""
 
 
 def page_key(url: str) -> int:

@@ -45,6 +45,7 @@ class Findings:
     orphans: Finding = field(default_factory=lambda: _information("archived without commit"))
     torn: Finding = field(default_factory=lambda: _information("torn ends of open files"))
     takeovers: Finding = field(default_factory=lambda: _information("takeovers"))
+    late: Finding = field(default_factory=lambda: _information("late requests"))
     duplicates: Finding = field(default_factory=lambda: _information("duplicate fetches"))
     uncommitted: Finding = field(default_factory=lambda: _information("fetched, never committed"))
     unparsed: Finding = field(default_factory=lambda: _information("pages not parsed again"))

@@ -29,27 +29,40 @@ class Delays:
         return self.of_host.get(request.host, self.default_ms)
 
 
-async def judge_politeness(ledger: Ledger, report: Report, states: States, router: Router, settings: Settings) -> None:
-    """Notes each pair that is too close, and the closest pair of all for its delay."""
+async def judge_politeness(
+    ledger: Ledger, report: Report, states: States, router: Router, settings: Settings, late: frozenset[int]
+) -> None:
+    """Notes each pair that is too close, and the closest pair of all for its delay.
+
+    `late`: pages whose request was answered when its instance had lost the lease, as the instance said itself.
+    """
     delays = StoredDelays(states, router, settings)
     await delays.read([(p, q) for p, q in ledger.db.execute("SELECT DISTINCT partition, queue FROM requests")])
     requests = ledger.requests("ORDER BY partition, queue, started, ended")
     for queue, group in groupby(requests, key=lambda request: (request.partition, request.queue)):
-        judge_queue(group, await delays.of(queue), report)
+        judge_queue(group, await delays.of(queue), report, late)
 
 
-def judge_queue(requests: Iterable[Request], delays: Delays, report: Report) -> None:
-    """The requests of one queue in the order of their start."""
+def judge_queue(
+    requests: Iterable[Request], delays: Delays, report: Report, late: frozenset[int] = frozenset()
+) -> None:
+    """The requests of one queue in the order of their start.
+
+    A process that is paused between its last look at the deadline and the write to the socket sends one late request:
+    nothing can fence a web server. It is counted apart.
+    """
     before: Request | None = None
     for request in requests:
         if before is not None and (delay_s := delays.after(before) / 1000):
             pair = Closest(queue=request.queue, gap_s=request.started - before.started, delay_s=delay_s)
+            is_late = not late.isdisjoint((before.page, request.page))
             if pair.gap_s + max(before.blur, request.blur) < delay_s:
-                report.findings.politeness.add(
+                finding = report.findings.late if is_late else report.findings.politeness
+                finding.add(
                     queue=request.queue, gap_s=round(pair.gap_s, 6), delay_s=delay_s,
                     first=before.shown, second=request.shown, at=request.started,
                 )  # fmt: skip
-            if report.closest is None or pair.share < report.closest.share:
+            if not is_late and (report.closest is None or pair.share < report.closest.share):
                 report.closest = pair
         before = request
 

@@ -11,8 +11,8 @@ from crawler.watch.wording import counted, number
 SHOWN_MAX = 10  # examples of a violation; --json has more
 INFORMED_MAX = 3  # examples of anything else
 URL_COLUMNS = 100
-OF_WEB_LOG = frozenset({"politeness", "robots", "duplicates", "uncommitted", "unjudged"})
-QUIET = frozenset({"torn", "unparsed", "unjudged"})  # told only when there is something to tell
+OF_WEB_LOG = frozenset({"politeness", "robots", "late", "duplicates", "uncommitted", "unjudged"})
+QUIET = frozenset({"torn", "unparsed", "unjudged", "late"})  # told only when there is something to tell
 
 
 def report_text(report: Report) -> str:

@@ -176,6 +176,17 @@ def test_requests_that_are_too_close_are_told_with_their_delay(crawl: Spoiled, c
     assert report["closest"]["gap_s"] == pytest.approx(0.001)
 
 
+def test_a_late_request_that_its_instance_owned_up_to_is_counted_apart(crawl: Spoiled, capsys: Capture) -> None:
+    page = page_request(crawl)
+    crawl.requests.append(page | {"target": "/file.pdf", "start": page["start"] + 0.001})
+    event = {"event": "fetch.late", "url": crawl.kept.site.url(page["host"], "/file.pdf")}
+    (crawl.folders[0] / "log" / "node-0.log").write_text(f"{json.dumps(event)}\nfetch.late is no JSON\n")
+    code, report = crawl.audit(capsys)
+    assert code == 0
+    assert counts(report)["late"] in (1, 2)
+    assert report["closest"]["gap_s"] >= 0.02
+
+
 def test_a_request_for_a_forbidden_path_is_told_with_the_line_that_forbids_it(crawl: Spoiled, capsys: Capture) -> None:
     page = next(r for r in crawl.requests if r["host"] == "a0.d0.test" and r["target"] == "/notes.txt")
     crawl.requests.append(page | {"target": "/private/secret", "start": page["start"] + 100})
