@@ -27,8 +27,8 @@ def some_nodes(rng: random.Random, n: int) -> list[str]:
     return [f"{stem}-{number}-{rng.randrange(4)}" for number in rng.sample(range(10_000), n)]
 
 
-# P >= 80 n: up to 12 nodes at the default 1024 partitions, 50 at 4096.
-ROOMY = [*((n, 1024) for n in range(2, 13)), (30, 4096), (50, 4096)]
+# P >= 80 n: up to 12 nodes at the default 1024 partitions, 50 at 4096, 100 at 8192.
+ROOMY = [*((n, 1024) for n in range(2, 13)), (30, 4096), (50, 4096), (100, 8192)]
 
 
 @pytest.mark.parametrize(("n", "partitions"), [*ROOMY, *((n, 1024) for n in (13, 16, 20, 25, 32, 40, 50))])
