@@ -11,10 +11,7 @@ import pytest
 
 from crawler.app import open_crawl
 from crawler.cli.main import main
-from crawler.cli.ring import plan_as_one_word
-from crawler.cli.ring_members import by_number, disagreeing, members, members_text
-from crawler.cli.ring_plan import changed
-from crawler.errors import UsageError
+from crawler.cli.ring_members import disagreeing, members, members_text
 from crawler.frontier.client import Engine as Door
 from crawler.frontier.keys import Keys
 from crawler.frontier.members import Member, Members
@@ -23,7 +20,6 @@ from crawler.settings import Settings, load
 from tests.support.engine import Engine
 
 PARTITIONS = 64
-NOW = {"web-1": 1, "web-2": 1, "web-10": 2}
 BEAT_S = 0.05
 
 Ring = Callable[..., dict[str, Any]]
@@ -83,63 +79,6 @@ def member(node: str, **fields: Any) -> Member:
 
 
 # --- plans ---
-
-
-@pytest.mark.parametrize(
-    ("words", "then"),
-    [
-        (["+2"], {**NOW, "new-0": 1, "new-1": 1}),
-        (["-1"], {"web-1": 1, "web-2": 1}),
-        (["-2"], {"web-1": 1}),
-        (["-web-1"], {"web-2": 1, "web-10": 2}),
-        (["+big:4"], {**NOW, "big": 4}),
-        (["+web-1:3"], {**NOW, "web-1": 3}),
-        (["+other"], {**NOW, "other": 1}),
-        (["+1", "-web-2", "+web-10:1"], {"web-1": 1, "web-10": 1, "new-0": 1}),
-        (["-3", "+1"], {"new-0": 1}),
-        (["+0"], NOW),
-    ],
-)
-def test_a_plan_is_a_list_of_changes(words: list[str], then: dict[str, int]) -> None:
-    assert changed(NOW, words, ["new-0", "new-1"]) == then
-
-
-@pytest.mark.parametrize(
-    ("word", "said"),
-    [
-        ("-web-3", r"--plan -web-3: no such node \(web-1, web-2, web-10\)"),
-        ("-4", "--plan -4: only 3 take part"),
-        ("+web-1", r"--plan \+web-1: it takes part already; \+web-1:2 gives it more"),
-        ("+big:0", r"\+NODE:WEIGHT with a weight from 1 to 100"),
-        ("+big:101", r"\+NODE:WEIGHT with a weight from 1 to 100"),
-        ("+:3", r"write \+NODE:WEIGHT"),
-        ("big", r"write \+2, -1, -NODE or \+NODE:WEIGHT"),
-        ("-", r"write \+2, -1, -NODE or \+NODE:WEIGHT"),
-    ],
-)
-def test_what_is_no_change_is_refused_in_one_line(word: str, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
-        changed(NOW, [word], [])
-
-
-@pytest.mark.parametrize(
-    ("given", "understood"),
-    [
-        ("ring --plan +2 -1 --json", ["ring", "--plan=+2 -1", "--json"]),
-        ("ring --plan -web-3 -v", ["ring", "--plan=-web-3", "-v"]),
-        ("ring --plan -vm-3 +1", ["ring", "--plan=-vm-3 +1"]),
-        ("ring --plan --json", ["ring", "--plan", "--json"]),
-        ("ring --plan=-web-3", ["ring", "--plan=-web-3"]),
-        ("crawl http://a.test/ --plan -v", ["crawl", "http://a.test/", "--plan", "-v"]),
-        ("", []),
-    ],
-)
-def test_a_node_behind_a_minus_is_no_option(given: str, understood: list[str]) -> None:
-    assert plan_as_one_word(given.split()) == understood
-
-
-def test_nodes_are_in_the_order_of_their_numbers() -> None:
-    assert sorted(["web-10", "web-9", "a", "web-1-0", "10"], key=by_number) == ["10", "a", "web-1-0", "web-9", "web-10"]
 
 
 def test_a_plan_counts_what_would_move_and_changes_nothing(engine: Engine, ring: Ring, words: Words) -> None:
