@@ -23,6 +23,7 @@ from crawler.supervisor.child import Child, State
 from crawler.supervisor.supervisor import Supervisor
 
 EVERY_S = 1.0
+SETTLING_S = 0.1
 GAP_S = 2.5  # two looks further apart than this start the observation of silences afresh
 HUNG_SILENCES = 3  # times after which others take a silent member's partitions: there is no way back into its old work
 WORDS_MAX = 300
@@ -88,6 +89,7 @@ class Desk:
         if request is not None and request.by != self._me.obeyed:
             self._supervisor.scale(request.wanted)
             self._me = msgspec.structs.replace(self._me, obeyed=request.by)
+            await asyncio.sleep(SETTLING_S)  # who asked shall see what follows from it
         self._me = self._described()
         with contextlib.suppress(EngineFull):
             await self._fleets.write(self._me)

@@ -139,6 +139,6 @@ def _under_way(fleet: Fleet, name: str, wanted: int, by: str, timeout_s: float) 
         return f"supervisor {name} has not answered for {timeout_s:g} s: it goes on as soon as it can"
     running = sum(child.state == State.RUNNING for child in fleet.children)
     return (
-        f"after {timeout_s:g} s {running} of {wanted} instances run and {len(fleet.children) - running} are on "
-        "their way; it goes on, see 'crawler scale --status'"
+        f"not done after {timeout_s:g} s: {wanted} wanted, {running} running, {len(fleet.children) - running} on their "
+        "way; it goes on, see 'crawler scale --status'"
     )

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from crawler.cli.main import main
 from crawler.cli.scale import _text
 from crawler.errors import NotReachedError, UsageError
 from crawler.frontier.client import Engine as Client
@@ -103,7 +104,7 @@ def test_a_supervisor_is_found_by_machine_process_or_folder() -> None:
     ("change", "words"),
     [
         ({"state": "stopping"}, "is stopping: it starts no instance any more"),
-        ({"obeyed": "me", "wanted": 2}, "0 of 2 instances run and 0 are on their way; it goes on"),
+        ({"obeyed": "me", "wanted": 2}, "not done after 0.6 s: 2 wanted, 0 running, 0 on their way; it goes on"),
         ({}, "has not answered for 0.6 s"),
     ],
 )
@@ -129,6 +130,28 @@ async def test_of_two_who_scale_at_once_the_first_is_told_that_the_second_did(fl
 async def test_scaling_a_supervisor_that_ends_says_so(fleets: Fleets) -> None:
     with pytest.raises(NotReachedError, match="ended meanwhile"):
         await scaling.scale(fleets, Sighting(fleet(), "running"), 2, by="me", timeout_s=5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["-1"], "-1: expected 0 to 256 instances"),
+        (["1000"], "1000: expected 0 to 256 instances"),
+        (["3", "--status"], "--status shows how things are: give either it or N"),
+        (["3", "--hots", "x"], "unknown option --hots: did you mean --host?"),
+    ],
+)
+def test_arguments_that_make_no_sense_are_one_line(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        code = main(["scale", *arguments])
+    except SystemExit as end:  # as argparse ends
+        code = end.code
+    assert code == 2
+    said = capsys.readouterr().err
+    assert words in said
+    assert said.count("\n") == 1
 
 
 def test_each_state_can_be_read() -> None:
