@@ -76,8 +76,7 @@ class ArchiveJudge:
             if not self._is_same(found, commit):
                 continue
             try:
-                for candidate in await self._reader.required(commit, found.stored):
-                    self._ledger.add_link(candidate, commit)
+                self._ledger.add_links(await self._reader.required(commit, found.stored), commit)
             except ParseKilledError as error:
                 self._report.findings.unparsed.add(url=commit.url, reason=str(error))
 

@@ -6,7 +6,7 @@ means.
 
 import sqlite3
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 from pathlib import Path
 from types import TracebackType
@@ -16,7 +16,6 @@ from crawler.model import Candidate, CommitEntry, WarcLocation
 
 BATCH = 1000
 CACHE_KIB = 32 * 1024
-LINKS_REMEMBERED = 200_000  # fingerprints of links just added: most repeats never reach the database
 
 _TABLES = """
 CREATE TABLE files (id INTEGER PRIMARY KEY, name TEXT UNIQUE NOT NULL);
@@ -120,8 +119,6 @@ class Ledger:
         self.db.executescript(_TABLES)
         self.db.execute("BEGIN")
         self._files: dict[str, int] = {}
-        self._young: set[str] = set()
-        self._old: set[str] = set()
 
     def __enter__(self) -> Self:
         return self
@@ -169,17 +166,11 @@ class Ledger:
             "INSERT INTO orphans VALUES (?, ?, ?, ?)", (self.file_id(location.file), location.offset, url, page)
         )
 
-    def add_link(self, candidate: Candidate, parent: Commit) -> None:
-        """A URL that must be in a known state; repeats change nothing."""
-        fp = candidate.fingerprint
-        if fp in self._young or fp in self._old:
-            return
-        self._young.add(fp)
-        if len(self._young) >= LINKS_REMEMBERED // 2:
-            self._old, self._young = self._young, set()
-        self.db.execute(
+    def add_links(self, candidates: Iterable[Candidate], parent: Commit) -> None:
+        """URLs that must be in a known state; repeats change nothing."""
+        self.db.executemany(
             "INSERT OR IGNORE INTO links (fp, partition, url, parent) VALUES (?, ?, ?, ?)",
-            (int(fp), candidate.partition, candidate.url, parent.id),
+            [(int(c.fingerprint), c.partition, c.url, parent.id) for c in candidates],
         )
 
     def links_to_ask(self) -> Iterator[list[Link]]:

@@ -22,6 +22,8 @@ from crawler.settings import FetchSettings, ScopeSettings, Settings
 from crawler.watch.audit_ledger import Commit
 from crawler.web.inflate import INCOMPLETE, inflate
 
+LINKS_REMEMBERED = 200_000  # pages of a site repeat most of their links
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrawlRules:
@@ -39,11 +41,15 @@ class LinkRules:
         self._roots = rules.roots
         self._opened = rules.history.roots
         self._prefixes = [root for root in rules.roots if root.startswith("prefix:")]
-        self._past = [(until, _router(rules, scope)) for until, scope in rules.history.rules]
-        self.router = _router(rules, rules.record.scope)
+        self._recent = RecentUrls(LINKS_REMEMBERED)
+        self._past = [(until, self._router(rules, scope)) for until, scope in rules.history.rules]
+        self.router = self._router(rules, rules.record.scope)
+
+    def _router(self, rules: CrawlRules, scope: ScopeSettings) -> Router:
+        return Router(rules.record, ScopeRules.of(scope, rules.roots), self._recent)
 
     def required(self, commit: Commit, links: tuple[str, ...], target: str | None) -> list[Candidate]:
-        """Where the links and the redirect of a committed page must have gone."""
+        """Where the links and the redirect of a committed page must have gone, but for what was told lately."""
         router, claim = self._router_at(commit.scope), _claim_of(commit)
         refused: Counter[str] = Counter()
         found = [c for c in router.links(claim, links, refused) if self._was_open(c.url, commit.scope)]
@@ -52,6 +58,8 @@ class LinkRules:
             # A seed's redirect opens the scope for its target by itself.
             if candidate is not None and (commit.depth == 0 or self._was_open(target, commit.scope)):
                 found.append(candidate)
+        for candidate in found:
+            self._recent.add(candidate.url, candidate.depth)
         return found
 
     def _router_at(self, version: int) -> Router:
@@ -114,10 +122,6 @@ def response_of(url: str, stored: StoredResponse, settings: FetchSettings) -> tu
         fetch_ms=0,
     )
     return response, error
-
-
-def _router(rules: CrawlRules, scope: ScopeSettings) -> Router:
-    return Router(rules.record, ScopeRules.of(scope, rules.roots), RecentUrls(0))
 
 
 def _claim_of(commit: Commit) -> Claim:
