@@ -15,6 +15,7 @@ from crawler.instance.clock import monotonic_ms, wall_s
 from crawler.instance.crash_points import reached
 from crawler.instance.gate import Gate
 from crawler.instance.heartbeat import Heartbeat
+from crawler.instance.names import Names
 from crawler.instance.outcome import Committable, Failed, NotEntitledError, Outcome, Refused
 from crawler.instance.ownership import Ownership
 from crawler.instance.parsing import PageParser, ParseKilledError
@@ -60,6 +61,7 @@ class FetchStage:
             doors.frontier, doors.ownership, doors.bench, doors.robots, settings.politeness,
             before_send=self._before_send,
         )  # fmt: skip
+        self._names = Names(doors.fetcher, doors.bench)
         self._open_of: Counter[str] = Counter()  # requests open by server address
         self._cookies: dict[str, dict[str, str]] = {}
         self._requests: dict[asyncio.Task[FetchResult], Claim] = {}
@@ -75,13 +77,13 @@ class FetchStage:
             self._workers.append(asyncio.create_task(self._work(n), name=f"fetch-{n}"))
 
     async def close(self) -> list[Claim]:
-        """Cancel the workers; what is in flight is cut off. Returns the claims whose requests were."""
+        """Cancel the workers; what is in flight is cut off. Returns the claims whose requests or look-ups were."""
         cut_off = list(self._requests.values())
         for worker in self._workers:
             worker.cancel()
         await asyncio.gather(*self._workers, return_exceptions=True)
         self._workers.clear()
-        return cut_off
+        return cut_off + await self._names.close()
 
     @property
     def in_turn(self) -> list[Claim]:
@@ -132,7 +134,9 @@ class FetchStage:
             d.bench.put_back(claim)
             await asyncio.sleep(PAUSE_S)
             return
-        address = await d.fetcher.address_of(claim.url)
+        address = await self._names.address_of(lane, claim)
+        if address is None:
+            return
         if self._open_of[address] >= self._settings.politeness.concurrency_per_address:
             d.bench.finished(lane, wait_ms=0, started=False)
             d.bench.park(address, claim)

@@ -27,6 +27,7 @@ class Lane:
     waiting: deque[Claim] = field(default_factory=deque)
     armed: bool = False  # stands in the heap
     since_ms: int = 0  # when the oldest waiting claim may have come
+    looked_up: str = ""  # the name that the claim at the head has waited for
 
 
 class Workbench:

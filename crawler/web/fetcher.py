@@ -135,16 +135,28 @@ class Fetcher:
         )
         return FetchResult(url=url, response=response, fetch_ms=fetch_ms, retry_after_ms=self._retry_after_ms(message))
 
-    async def address_of(self, url: str) -> str:
-        """The address that a request for this canonical URL would go to first; the host when it can't be resolved."""
+    def known_address_of(self, url: str) -> str | None:
+        """The address that a request for this canonical URL would go to first; None when it must be looked up."""
         host = host_of(url)
         if guard.is_address(host.strip("[]")):
             return host
         try:
-            known = self._resolver.cached(host) or await self._resolver.lookup(host)
+            known = self._resolver.cached(host)
         except LookupFailedError:
             return host
-        return known[0] if known else host
+        return known[0] if known else None
+
+    async def address_of(self, url: str) -> str:
+        """The same, looked up if need be; the host when it can't be resolved."""
+        known = self.known_address_of(url)
+        if known is not None:
+            return known
+        host = host_of(url)
+        try:
+            found = await self._resolver.lookup(host)
+        except LookupFailedError:
+            return host
+        return found[0] if found else host
 
     def _origin_and_target(self, url: str) -> tuple[Origin, str]:
         slash = url.find("/", 8)
