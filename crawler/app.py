@@ -19,6 +19,7 @@ from crawler.archive.black_box import BlackBox
 from crawler.archive.folder import CrawlFolder, open_existing, open_or_create
 from crawler.archive.index import IndexWriter
 from crawler.archive.recover import recover_open_files
+from crawler.archive.seeds import SeedJournal
 from crawler.archive.sessions import Life, SessionLock, is_abandoned, life_of, sessions
 from crawler.archive.warc import WarcWriter
 from crawler.content.allocator import keep_freed_memory
@@ -33,6 +34,7 @@ from crawler.frontier.keys import Keys
 from crawler.frontier.leases import Leases
 from crawler.frontier.members import Member, Members
 from crawler.frontier.pins import Pins
+from crawler.frontier.states import States
 from crawler.frontier.stats import Stats
 from crawler.frontier.takeovers import Takeovers
 from crawler.instance.admission import admit
@@ -115,6 +117,8 @@ class OpenCrawl:
             self.frontier,
             self.crawls,
             self.router(),
+            states=States(self.engine, self.keys, self.record.partitions),
+            journal=SeedJournal(self.folder, self.keys.crawl_name, self.record.first_begun_at),
             opens_scope=opens_scope,
             depth=depth,
             priority=priority,

@@ -46,8 +46,13 @@ def bound_to(folder: CrawlFolder) -> Bound | None:
 
 
 def holds_results(folder: CrawlFolder) -> bool:
-    """Is there anything in the folder that another crawl must not mix with: pages, or seeds?"""
-    return SeedJournal(folder).has_lines or any(any(where.glob("*")) for where in (folder.index, folder.warc))
+    """Is there anything in the folder that another crawl must not mix with?"""
+    return any(any(where.glob("*")) for where in (folder.index, folder.warc))
+
+
+def holds_seeds(folder: CrawlFolder, bound: Bound) -> bool:
+    """Were seeds given to this crawl through the folder?"""
+    return SeedJournal(folder, bound.name, bound.first_begun_at).has_lines
 
 
 def check_name(folder: CrawlFolder, name: str) -> None:
@@ -62,11 +67,12 @@ def check_name(folder: CrawlFolder, name: str) -> None:
 def check_known(folder: CrawlFolder, name: str, now: Bound | None) -> None:
     """Refuse to go on in an engine that does not have the crawl of this folder. `now`: what it has, None for nothing.
 
-    A folder without results may change hands. Raises ConflictError.
+    A folder without results may change hands; one through which a crawl was seeded goes on with another name only.
+    Raises ConflictError.
     """
     check_name(folder, name)
     bound = bound_to(folder)
-    if bound is None or not holds_results(folder):
+    if bound is None or bound.name != name or not (holds_results(folder) or holds_seeds(folder, bound)):
         return
     if now is None or bound.begun_at != now.begun_at:
         raise ConflictError(_unknown(folder, bound, now))
@@ -78,9 +84,10 @@ def _unknown(folder: CrawlFolder, bound: Bound, now: Bound | None) -> str:
             f"the crawl {bound.name!r} was rebuilt in the engine without {folder.root}: "
             "'crawler rebuild' with this folder adds what it holds"
         )
+    what = "results are" if holds_results(folder) else "seeds were noted"
     has = f"does not have the crawl {bound.name!r}" if now is None else f"has another crawl {bound.name!r} than that"
     return (
-        f"the engine {has} whose results are in {folder.root} (wiped, or another engine?): "
+        f"the engine {has} whose {what} in {folder.root} (wiped, or another engine?): "
         "'crawler rebuild' makes it anew from them; or name its engine, or use another --dir"
     )
 

@@ -1,7 +1,8 @@
-"""The journal of seeds: what people gave this crawl through this folder, on disk before the engine has it.
+"""The journal of seeds: what people gave a crawl through this folder, on disk before the engine has it.
 
-No page leads to a seed, so an engine that loses its data takes the seeds with it. One file of JSON lines, appended to
-by any number of processes at once. Must not know what is in scope, or new.
+No page leads to a seed, so an engine that loses its data takes the seeds with it. One file of JSON lines for each
+crawl, appended to by any number of processes at once: a folder that only seeds may serve several crawls. Must not know
+what is in scope, or new.
 """
 
 import contextlib
@@ -13,7 +14,7 @@ import msgspec
 
 from crawler.archive.folder import CrawlFolder, archive_error, sync_directory
 
-FILE = "seeds.jsonl"
+SUFFIX = ".jsonl"
 
 
 class SeedLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -31,10 +32,10 @@ _decode = msgspec.json.Decoder(SeedLine).decode
 
 
 class SeedJournal:
-    """The journal of one folder."""
+    """The journal of one crawl in one folder. `first_begun_at` (wall clock, s) tells crawls of one name apart."""
 
-    def __init__(self, folder: CrawlFolder) -> None:
-        self.path = folder.journal / FILE
+    def __init__(self, folder: CrawlFolder, name: str, first_begun_at: float) -> None:
+        self.path = folder.journal / f"seeds-{name}-{round(first_begun_at * 1e6)}{SUFFIX}"
 
     @property
     def has_lines(self) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from crawler.archive.binding import Bound, bind, bound_to, check_known, check_name, holds_results
+from crawler.archive.binding import Bound, bind, bound_to, check_known, check_name, holds_results, holds_seeds
 from crawler.archive.folder import CrawlFolder
 from crawler.errors import ConflictError, UsageError
 from crawler.frontier.crawls import CrawlRecord, Crawls
@@ -49,9 +49,7 @@ async def admit_rebuild(
     name = settings.crawl.name
     for folder in folders:
         check_name(folder, name)
-    if not any(holds_results(folder) for folder in folders):
-        raise UsageError(f"there is nothing in {folders[0].root} to rebuild a crawl from")
-    bounds = sorted(filter(None, map(bound_to, folders)), key=lambda bound: bound.begun_at)
+    bounds = _bounds(folders, name)
     if len({bound.first_begun_at for bound in bounds}) > 1:
         raise ConflictError(f"these folders hold different crawls {name!r}: rebuild each of them alone")
     first_begun_at = bounds[0].first_begun_at if bounds else 0.0
@@ -61,6 +59,18 @@ async def admit_rebuild(
     elif bounds and stored.first_begun_at != first_begun_at:
         await _replace(crawls, name, stored, _as_it_was(settings, bounds), first_begun_at)
     return await crawls.shared()
+
+
+def _bounds(folders: Sequence[CrawlFolder], name: str) -> list[Bound]:
+    """What the folders are bound to, the latest last. Raises UsageError for one that holds nothing of this crawl."""
+    found = []
+    for folder in folders:
+        bound = bound_to(folder)
+        if bound is not None and bound.name == name and (holds_results(folder) or holds_seeds(folder, bound)):
+            found.append(bound)
+        elif not holds_results(folder):
+            raise UsageError(f"there is nothing in {folder.root} to rebuild the crawl {name!r} from")
+    return sorted(found, key=lambda bound: bound.begun_at)
 
 
 async def _replace(crawls: Crawls, name: str, other: CrawlRecord, settings: Settings, first_begun_at: float) -> None:

@@ -33,7 +33,7 @@ class Router:
     """Turns URLs into candidates by the crawl's shared rules."""
 
     def __init__(self, record: CrawlRecord, scope: ScopeRules, recent: RecentUrls) -> None:
-        self._record = record
+        self.record = record  # as it was when this was made; its scope rules may have changed since
         self.scope = scope
         self.version = record.version
         self.recent = recent
@@ -49,8 +49,8 @@ class Router:
         """(domain, queue, partition) of a URL's host[:port]."""
         host = host_of(f"http://{authority}/")
         domain = registrable_domain(host)
-        queue = domain if self._record.queue_by == "domain" else host
-        return domain, queue, partition_of(domain, self._record.partitions)
+        queue = domain if self.record.queue_by == "domain" else host
+        return domain, queue, partition_of(domain, self.record.partitions)
 
     def place(self, url: str) -> tuple[str, str, int]:
         """(domain, queue, partition) of a canonical URL."""
@@ -63,12 +63,12 @@ class Router:
         domain, queue, partition = self._place(authority_of(url))
         value = score(
             priority=default_priority(depth) if priority is None else priority,
-            age_s=wall_s() - self._record.begun_at,
-            half_life_s=self._record.half_life_s,
+            age_s=wall_s() - self.record.begun_at,
+            half_life_s=self.record.half_life_s,
         )
         return Candidate(
             url=url,
-            fingerprint=fingerprint(url, self._record.run),
+            fingerprint=fingerprint(url, self.record.run),
             partition=partition,
             domain=domain,
             queue=queue,

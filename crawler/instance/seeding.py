@@ -1,11 +1,17 @@
-"""Stage zero: URLs that people give enter the crawl, each counted as new, seen, out of scope or invalid."""
+"""Stage zero: URLs that people give enter the crawl, each counted as new, seen, out of scope or invalid.
 
-from collections.abc import Iterable
+No page leads to a seed, so each stands in the folder's journal before the engine has it.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from crawler.archive.seeds import SeedJournal, SeedLine
 from crawler.errors import EngineError, InvalidUrl
 from crawler.frontier.crawls import Crawls
-from crawler.frontier.frontier import Frontier
+from crawler.frontier.frontier import AddReply, Frontier
+from crawler.frontier.states import States, UrlState
 from crawler.instance.routing import Router
 from crawler.model import AddOutcome, Candidate
 from crawler.rules.urls import canonicalize
@@ -47,6 +53,8 @@ class Seeder:
         crawls: Crawls,
         router: Router,
         *,
+        states: States,
+        journal: SeedJournal,
         opens_scope: bool = True,
         depth: int = 0,
         priority: float | None = None,
@@ -55,6 +63,8 @@ class Seeder:
         self._frontier = frontier
         self._crawls = crawls
         self._router = router
+        self._states = states
+        self._journal = journal
         self._opens_scope = opens_scope
         self._depth = depth
         self._priority = priority
@@ -62,12 +72,14 @@ class Seeder:
         self.report = SeedReport()
 
     async def add_all(self, given: Iterable[GivenUrl]) -> SeedReport:
-        """Add in batches; raises EngineError when the engine does not take them (repeating is safe)."""
-        batch: list[tuple[GivenUrl, str]] = []
+        """Add in batches; repeating is safe. Raises EngineError when the engine does not take them, ConflictError when
+        it lost the crawl, ArchiveError when the journal can't be written.
+        """
+        batch: list[str] = []
         for one in given:
             url = self._canonical(one)
             if url is not None:
-                batch.append((one, url))
+                batch.append(url)
             if len(batch) >= BATCH:
                 await self._add(batch)
                 batch = []
@@ -83,13 +95,32 @@ class Seeder:
                 self.report.invalid.append((given.where, given.text.strip(), error.reason))
             return None
 
-    async def _add(self, batch: list[tuple[GivenUrl, str]]) -> None:
-        if self._opens_scope and batch:
-            roots = {self._router.scope.root_of(url) for _, url in batch}
-            await self._crawls.add_roots(roots)
-            self._router.scope = self._router.scope.with_roots(roots)
+    async def _add(self, batch: Sequence[str]) -> None:
+        if not batch:
+            return
+        await self._crawls.still(self._router.record)
+        opened = self._opened(batch) if self._opens_scope else frozenset()
+        by_partition = self._candidates(batch)
+        unseen = await self._unseen(by_partition)
+        await self._note(unseen, opened)
+        await self._crawls.add_roots(opened)
+        replies = await self._frontier.add(by_partition)
+        errors = [reply for reply in replies.values() if isinstance(reply, EngineError)]
+        if errors:
+            raise errors[0]
+        lowered = self._count(by_partition, {p: r for p, r in replies.items() if isinstance(r, AddReply)})
+        await self._note([c for c in lowered if c not in unseen])
+
+    def _opened(self, batch: Sequence[str]) -> frozenset[str]:
+        """Roots that the scope does not have yet; the router has them from here on."""
+        scope = self._router.scope
+        opened = frozenset(scope.root_of(url) for url in batch) - scope.roots
+        self._router.scope = scope.with_roots(opened)
+        return opened
+
+    def _candidates(self, batch: Sequence[str]) -> dict[int, list[Candidate]]:
         by_partition: dict[int, list[Candidate]] = {}
-        for _, url in batch:
+        for url in batch:
             verdict = self._router.scope.verdict(url, self._depth)
             if not verdict.allowed:
                 self.report.out_of_scope += 1
@@ -98,13 +129,30 @@ class Seeder:
                 continue
             candidate = self._router.candidate(url, depth=self._depth, seed=True, priority=self._priority)
             by_partition.setdefault(candidate.partition, []).append(candidate)
-        await self._send(by_partition)
+        return by_partition
 
-    async def _send(self, by_partition: dict[int, list[Candidate]]) -> None:
-        replies = await self._frontier.add(by_partition)
-        for reply in replies.values():
-            if isinstance(reply, EngineError):
-                raise reply
-            new = sum(outcome is AddOutcome.NEW for outcome in reply.outcomes)
+    async def _unseen(self, by_partition: Mapping[int, Sequence[Candidate]]) -> list[Candidate]:
+        """Those that the engine does not know: a crawl that is resumed with all its seeds does not note them again."""
+        wanted = {partition: [c.fingerprint for c in mine] for partition, mine in by_partition.items()}
+        states = await self._states.of(self._router.record.run, wanted)
+        return [c for mine in by_partition.values() for c in mine if states[c.fingerprint] is UrlState.UNSEEN]
+
+    async def _note(self, seeds: Iterable[Candidate], roots: Iterable[str] = ()) -> None:
+        lines = [SeedLine(root=root) for root in sorted(roots)]
+        run = self._router.record.run
+        lines += [SeedLine(url=c.url, depth=c.depth, priority=self._priority, run=run) for c in seeds]
+        if lines:
+            await asyncio.to_thread(self._journal.append, lines)
+
+    def _count(
+        self, by_partition: Mapping[int, Sequence[Candidate]], replies: Mapping[int, AddReply]
+    ) -> list[Candidate]:
+        """Count what became of them; those that were known from further away."""
+        lowered = []
+        for partition, mine in by_partition.items():
+            outcomes = replies[partition].outcomes
+            new = sum(outcome is AddOutcome.NEW for outcome in outcomes)
             self.report.new += new
-            self.report.seen += len(reply.outcomes) - new
+            self.report.seen += len(outcomes) - new
+            lowered += [c for c, outcome in zip(mine, outcomes, strict=True) if outcome is AddOutcome.LOWERED]
+        return lowered

@@ -16,22 +16,26 @@ def folder(tmp_path: Path) -> CrawlFolder:
     return open_or_create(tmp_path / "c")
 
 
+def journal_of(folder: CrawlFolder) -> SeedJournal:
+    return SeedJournal(folder, "main", 1700000000.123456)
+
+
 def seeds(*numbers: int) -> list[SeedLine]:
     return [SeedLine(url=f"http://a.test/{n}", depth=n) for n in numbers]
 
 
 def test_what_was_appended_is_read_back_in_order_by_anybody(folder: CrawlFolder) -> None:
     lines = [SeedLine(root="domain:a.test"), SeedLine(url="http://a.test/", priority=2.5), *seeds(1, 2)]
-    journal = SeedJournal(folder)
+    journal = journal_of(folder)
     assert not journal.has_lines
     journal.append(lines[:1])
-    SeedJournal(folder).append(lines[1:])
-    assert list(SeedJournal(folder).read()) == lines
+    journal_of(folder).append(lines[1:])
+    assert list(journal_of(folder).read()) == lines
     assert journal.has_lines
 
 
 def test_a_torn_line_is_cut_off_at_every_byte_and_what_follows_stays_whole(folder: CrawlFolder) -> None:
-    journal = SeedJournal(folder)
+    journal = journal_of(folder)
     journal.append(seeds(1, 2))
     whole = journal.path.read_bytes()
     for cut in range(len(whole) - 1):
@@ -43,7 +47,7 @@ def test_a_torn_line_is_cut_off_at_every_byte_and_what_follows_stays_whole(folde
 
 
 def test_a_long_torn_line_is_cut_off_too(folder: CrawlFolder) -> None:
-    journal = SeedJournal(folder)
+    journal = journal_of(folder)
     journal.append(seeds(1))
     with journal.path.open("ab") as file:
         file.write(b"x" * 200_000)
@@ -57,14 +61,14 @@ def test_many_writers_at_once_lose_nothing(folder: CrawlFolder) -> None:
 
     def write(batch: list[SeedLine]) -> None:
         for start in range(0, len(batch), 10):
-            SeedJournal(folder).append(batch[start : start + 10])
+            journal_of(folder).append(batch[start : start + 10])
 
     threads = [threading.Thread(target=write, args=(batch,)) for batch in batches]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    read = list(SeedJournal(folder).read())
+    read = list(journal_of(folder).read())
     assert sorted(line.url for line in read) == sorted(line.url for batch in batches for line in batch)
     for batch in batches:
         mine = [line for line in read if line in batch]
@@ -74,7 +78,7 @@ def test_many_writers_at_once_lose_nothing(folder: CrawlFolder) -> None:
 def test_a_disk_that_fails_is_said_and_leaves_the_lines_that_were_there(
     folder: CrawlFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    journal = SeedJournal(folder)
+    journal = journal_of(folder)
     journal.append(seeds(1))
 
     def fail(descriptor: int) -> None:
@@ -96,6 +100,14 @@ def test_the_journal_is_on_disk_when_append_returns(folder: CrawlFolder, monkeyp
         plain(descriptor)
 
     monkeypatch.setattr(os, "fdatasync", noting)
-    journal = SeedJournal(folder)
+    journal = journal_of(folder)
     journal.append(seeds(1))
     assert synced == [journal.path.stat().st_size]
+
+
+def test_crawls_that_share_a_folder_have_journals_of_their_own(folder: CrawlFolder) -> None:
+    other, later = SeedJournal(folder, "news", 1700000000.123456), SeedJournal(folder, "main", 1700000000.123457)
+    journal_of(folder).append(seeds(1))
+    other.append(seeds(2))
+    assert (list(other.read()), list(later.read())) == (seeds(2), [])
+    assert not later.has_lines

@@ -1,0 +1,91 @@
+"""Seeds stand in the folder's journal before the engine has them, once, however often they are given."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crawler.app import OpenCrawl, open_crawl
+from crawler.archive.seeds import SeedJournal, SeedLine
+from crawler.errors import ConflictError, EngineDown
+from crawler.frontier.frontier import Frontier
+from crawler.instance.seeding import GivenUrl
+from tests.crawl.harness import settings_of
+from tests.support.engine import Engine
+
+A, B = "http://a.test/", "http://b.test/x"
+ROOTS = [SeedLine(root="domain:a.test"), SeedLine(root="domain:b.test")]
+
+
+async def seed(folder: Path, engine: Engine, *urls: str, **options: Any) -> list[SeedLine]:
+    """Give URLs; all lines of the journal afterwards."""
+    async with open_crawl(settings_of(folder, frontier__redis=engine.url), create=True) as crawl:
+        await crawl.seeder(**options).add_all(GivenUrl("here", url) for url in urls)
+        return noted(crawl)
+
+
+def noted(crawl: OpenCrawl) -> list[SeedLine]:
+    return list(SeedJournal(crawl.folder, "main", crawl.record.first_begun_at).read())
+
+
+async def test_seeds_and_the_roots_that_they_open_are_noted_with_what_was_said_of_them(
+    tmp_path: Path, engine: Engine
+) -> None:
+    assert await seed(tmp_path, engine, A, B) == [*ROOTS, SeedLine(url=A), SeedLine(url=B)]
+    more = await seed(tmp_path, engine, f"{A}deep", depth=3, priority=7.5)
+    assert more[4:] == [SeedLine(url=f"{A}deep", depth=3, priority=7.5)]
+
+
+async def test_seeds_that_are_given_again_are_not_noted_again(tmp_path: Path, engine: Engine) -> None:
+    first = await seed(tmp_path, engine, A, B)
+    assert await seed(tmp_path, engine, A, B) == first
+    assert await seed(tmp_path, engine, A, f"{A}2") == [*first, SeedLine(url=f"{A}2")]
+
+
+async def test_a_seed_known_from_further_away_is_noted_for_its_depth(tmp_path: Path, engine: Engine) -> None:
+    first = await seed(tmp_path, engine, A, depth=5)
+    assert await seed(tmp_path, engine, A) == [*first, SeedLine(url=A)]
+
+
+async def test_what_is_out_of_scope_is_not_noted(tmp_path: Path, engine: Engine) -> None:
+    settings = settings_of(tmp_path, frontier__redis=engine.url, scope__exclude=["/x$"])
+    async with open_crawl(settings, create=True) as crawl:
+        await crawl.seeder().add_all([GivenUrl("here", A), GivenUrl("here", B)])
+        assert noted(crawl) == [*ROOTS, SeedLine(url=A)]
+
+
+async def test_a_seed_is_noted_even_when_the_engine_fails_before_it_has_it(
+    tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def down(*_: object) -> None:
+        raise EngineDown("cut off")
+
+    monkeypatch.setattr(Frontier, "add", down)
+    async with open_crawl(settings_of(tmp_path, frontier__redis=engine.url), create=True) as crawl:
+        with pytest.raises(EngineDown):
+            await crawl.seeder().add_all([GivenUrl("here", A)])
+        assert SeedLine(url=A) in noted(crawl)
+
+
+async def test_a_stream_of_seeds_ends_when_the_engine_loses_the_crawl(tmp_path: Path, engine: Engine) -> None:
+    async with open_crawl(settings_of(tmp_path, frontier__redis=engine.url), create=True) as crawl:
+        seeder = crawl.seeder()
+        await seeder.add_all([GivenUrl("line 1", A)])
+        await asyncio.to_thread(engine.flush)
+        with pytest.raises(ConflictError, match="crawler rebuild"):
+            await seeder.add_all([GivenUrl("line 2", B)])
+        assert SeedLine(url=B) not in noted(crawl)
+
+
+async def test_a_folder_that_only_seeds_serves_other_crawls_and_says_when_the_engine_lost_one(
+    tmp_path: Path, engine: Engine
+) -> None:
+    await seed(tmp_path, engine, A)
+    other = settings_of(tmp_path, frontier__redis=engine.url, crawl__name="news")
+    async with open_crawl(other, create=True) as crawl:
+        await crawl.seeder().add_all([GivenUrl("here", B)])
+    await asyncio.to_thread(engine.flush)
+    with pytest.raises(ConflictError, match="whose seeds were noted"):
+        async with open_crawl(other, create=True):
+            pass
