@@ -57,7 +57,7 @@ async def test_a_queue_waits_after_each_request_while_others_go_on() -> None:
     bench.finished(other, wait_ms=50)
     _, taken = await bench.take()
     assert taken.url == "http://a.test/2"
-    assert 0.045 <= time.monotonic() - began < 0.5
+    assert 0.045 <= time.monotonic() - began < 5
 
 
 async def test_with_several_requests_at_once_their_starts_are_a_delay_apart() -> None:
