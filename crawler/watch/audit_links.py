@@ -8,19 +8,16 @@ from collections import Counter
 from dataclasses import dataclass
 
 from crawler.archive.record_reader import StoredResponse
-from crawler.content.page import redirect_target
 from crawler.frontier.crawls import CrawlRecord, ScopeHistory
-from crawler.instance.parsing import PageParser
-from crawler.instance.robots import REDIRECTS
+from crawler.instance.rereading import Rereader
 from crawler.instance.routing import Router
 from crawler.instance.state import RecentUrls
-from crawler.model import Candidate, Claim, Page, Response
+from crawler.model import Candidate, Claim
 from crawler.rules.domains import registrable_domain
 from crawler.rules.scope import ScopeRules
 from crawler.rules.urls import authority_of, host_of
-from crawler.settings import FetchSettings, ScopeSettings, Settings
+from crawler.settings import ScopeSettings, Settings
 from crawler.watch.audit_ledger import Commit
-from crawler.web.inflate import INCOMPLETE, inflate
 
 LINKS_REMEMBERED = 200_000  # pages of a site repeat most of their links
 
@@ -85,43 +82,15 @@ class LinkReader:
 
     def __init__(self, rules: CrawlRules, settings: Settings) -> None:
         self.rules = LinkRules(rules)
-        self._fetch = settings.fetch
-        self._parser = PageParser(settings)
+        self._rereader = Rereader(settings)
 
     async def close(self) -> None:
-        await self._parser.close()
+        await self._rereader.close()
 
     async def required(self, commit: Commit, stored: StoredResponse) -> list[Candidate]:
         """The URLs that this page must have led to. Raises ParseKilledError when it can't be parsed."""
-        response, error = response_of(commit.url, stored, self._fetch)
-        page = Page() if error else await self._parser.parse(response)
-        target = redirect_target(commit.url, stored.header("location")) if response.status in REDIRECTS else None
-        return self.rules.required(commit, page.links, target)
-
-
-def response_of(url: str, stored: StoredResponse, settings: FetchSettings) -> tuple[Response, str]:
-    """The archived exchange as the parser takes it, and why its content coding could not be undone ("": it could)."""
-    coding, body, error = stored.header("content-encoding"), stored.payload, ""
-    if coding and body:
-        inflated = inflate(body, coding, limit=settings.body_bytes_max, ratio_max=settings.inflate_ratio_max)
-        body, error = inflated.body, "" if stored.truncated and inflated.error == INCOMPLETE else inflated.error
-    version, _, rest = stored.status_line.partition(" ")
-    status = rest[:3]
-    response = Response(
-        url=url,
-        status=int(status) if status.isdigit() else 0,
-        reason=rest[4:],
-        http_version=version.removeprefix("HTTP/"),
-        headers=tuple((k.encode("latin-1"), v.encode("latin-1")) for k, v in stored.headers),
-        raw_body=stored.payload,
-        body=body,
-        truncated=stored.truncated,
-        request_head=b"",
-        remote_ip="",
-        started_at=0.0,
-        fetch_ms=0,
-    )
-    return response, error
+        page = await self._rereader.read(commit.url, stored)
+        return self.rules.required(commit, page.links, page.redirect_to or None)
 
 
 def _claim_of(commit: Commit) -> Claim:
