@@ -29,7 +29,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     in_flight: int = 0
     lapses: int = 0  # silences after which every lease was acquired anew
     fenced: int = 0  # results and endings that were refused: the lease was somebody else's by then
-    late: int = 0  # requests that were answered when the lease was gone: they may have overlapped with the new owner's
+    late: int = 0  # requests that were open when the lease was gone: they may have overlapped with the new owner's
     ring: str = ""  # digest of the ring it follows: two that differ for long do not agree on the settings
 
 

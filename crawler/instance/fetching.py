@@ -205,7 +205,7 @@ class FetchStage:
             d.bench.finished(lane, wait_ms=lane.delay_ms)
             if asyncio.current_task().cancelling():  # type: ignore[union-attr]
                 raise
-            d.flow.ended(claim.partition)  # aborted: the claim is not ours to end any more
+            self._late(claim)  # aborted: the claim is not ours to end any more
             return
         finally:
             self._requests.pop(task, None)
@@ -214,12 +214,16 @@ class FetchStage:
         finished_at = wall_s()
         d.bench.finished(lane, wait_ms=wait)
         if not self._d.ownership.holds(claim):
-            d.flow.late += 1
-            log.warning("fetch.late", extra={"url": claim.url})
-            d.flow.ended(claim.partition)
+            self._late(claim)
             return
         settled = Settlement(next_fetch_ms=d.ownership.now_of(claim.partition) + wait, delay_ms=lane.delay_ms)
         await self._judge(claim, result, settled, claimed_at, finished_at)
+
+    def _late(self, claim: Claim) -> None:
+        """A request that was open when the lease was gone: the new owner's may have overlapped with it."""
+        self._d.flow.late += 1
+        log.warning("fetch.late", extra={"url": claim.url})
+        self._d.flow.ended(claim.partition)
 
     def _wait_after(self, lane: Lane, result: FetchResult) -> int:
         return wait_ms(

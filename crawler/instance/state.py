@@ -48,7 +48,7 @@ class Flow:
     committed_before: int = 0  # by the whole crawl when last asked, without our own since then
     errors: int = 0
     fenced: int = 0  # results that came too late: the lease was somebody else's by then
-    late: int = 0  # requests answered after the lease was lost: nothing can fence a web server
+    late: int = 0  # requests open when the lease was lost: nothing can fence a web server
     dropped: int = 0  # claims let go unfetched because their lease was lost
     by_domain: Counter[str] = field(default_factory=Counter)
     is_stopping: bool = False

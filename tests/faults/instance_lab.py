@@ -159,6 +159,11 @@ class EngineView:
     def held_by(self, node: str) -> set[int]:
         return {partition for partition, (holder, _) in self.leases().items() if holder == node}
 
+    def members(self) -> dict[str, dict[str, Any]]:
+        """What the sessions on the member list say of themselves, by node."""
+        said = map(json.loads, self._client.hvals(f"{{{self._crawl}}}:members"))
+        return {member["node"]: member for member in said}
+
     def added_of(self, partition: int) -> int:
         """How many URLs ever became pending in a partition."""
         return int(self._client.hget(self._key(partition, "m"), "added") or 0)

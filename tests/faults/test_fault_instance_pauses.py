@@ -56,6 +56,7 @@ class Pause:
     logs: list[list[dict[str, Any]]] | None = None
     entries: list[CommitEntry] | None = None
     requests: list[Request] | None = None
+    members: dict[str, dict[str, Any]] | None = None
 
     def log_of(self, n: int, event: str) -> list[dict[str, Any]]:
         assert self.logs is not None
@@ -92,7 +93,7 @@ class Lab:
                 seen.woken_at = time.monotonic()
             wait_until(lambda: view.held_by("node-0"), "the return of the one that was paused")
             time.sleep(3.0)
-            seen.totals_after, seen.leases_after = view.totals(*TOTALS), view.leases()
+            seen.totals_after, seen.leases_after, seen.members = view.totals(*TOTALS), view.leases(), view.members()
             seed(self._programs, self._home, self._web.late, *self._place)
             wait_until(view.is_done, "the end of what came later")
             for program in (sleeper, other):
@@ -113,7 +114,7 @@ class Lab:
 
 @pytest.fixture(scope="module")
 def web() -> Iterator[LittleWeb]:
-    with little_web(domains=8, pages=3) as web:
+    with little_web(domains=8, pages=3, delay_s=0.3) as web:  # a late answer comes when the waker knows what it lost
         yield web
 
 
@@ -178,6 +179,9 @@ def test_a_pause_between_the_last_check_and_the_request_costs_one_late_request(w
     assert slept.entries is not None
     late = [r for r in slept.requests if r.agent == "test slept 0" and r.start > slept.taken_at and r.target != "/late"]
     assert len(late) == 1
+    assert [line["url"] for line in slept.log_of(0, "fetch.late")] == [web.url(late[0].host, late[0].target)]
+    assert slept.members is not None
+    assert [slept.members[f"node-{n}"]["late"] for n in range(2)] == [1, 0]
     assert slept.totals_after == slept.totals_before, "the late request's page was committed, too"
     assert_exact(web, [e for e in slept.entries if not e.url.endswith("/late")])
     assert_polite([r for r in slept.requests if r != late[0]], DELAY_S)
