@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crawler.cli.crawling import KEYS, add_fetching
+from crawler.cli.crawling import KEYS
 from crawler.cli.options import add_common, settings_of
 from crawler.errors import AuditFailed, UsageError
 
@@ -57,7 +57,10 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         "name, and all requests of a log in JSON lines)",
     )  # fmt: skip
     p.add_argument("--json", action="store_true", help="as one JSON object, with up to 10,000 examples of each finding")
-    add_fetching(p)
+    p.add_argument(
+        "--ignore-robots", dest="obey_robots", action="store_false", default=None,
+        help="the crawl was told to ignore robots.txt: do not judge by it",
+    )  # fmt: skip
     add_common(p, many_folders=True)
     p.set_defaults(run=run, takes_urls=False)
 

@@ -11,6 +11,7 @@ class Finding:
     """How often something was found. A violation makes the audit fail; the others are told because people ask."""
 
     title: str
+    title_of_one: str = ""
     is_violation: bool = True
     count: int = 0
     note: str = ""
@@ -23,8 +24,8 @@ class Finding:
             self.examples.append(facts)
 
 
-def _violation(title: str) -> Finding:
-    return Finding(title=title)
+def _violation(title: str, title_of_one: str = "") -> Finding:
+    return Finding(title=title, title_of_one=title_of_one or title)
 
 
 def _information(title: str) -> Finding:
@@ -35,13 +36,17 @@ def _information(title: str) -> Finding:
 class Findings:
     """All that is judged, in the order in which it is told. Those of the web log count only when one was given."""
 
-    lost: Finding = field(default_factory=lambda: _violation("URLs lost"))
-    sums: Finding = field(default_factory=lambda: _violation("partitions whose sums disagree"))
+    lost: Finding = field(default_factory=lambda: _violation("URLs lost", "URL lost"))
+    sums: Finding = field(
+        default_factory=lambda: _violation("partitions whose sums disagree", "partition whose sums disagree")
+    )
     twice: Finding = field(default_factory=lambda: _violation("committed twice"))
-    no_record: Finding = field(default_factory=lambda: _violation("commits without their record"))
+    no_record: Finding = field(
+        default_factory=lambda: _violation("commits without their record", "commit without its record")
+    )
     damage: Finding = field(default_factory=lambda: _violation("damaged or out of reach"))
-    politeness: Finding = field(default_factory=lambda: _violation("politeness violations"))
-    robots: Finding = field(default_factory=lambda: _violation("robots violations"))
+    politeness: Finding = field(default_factory=lambda: _violation("politeness violations", "politeness violation"))
+    robots: Finding = field(default_factory=lambda: _violation("robots violations", "robots violation"))
     orphans: Finding = field(default_factory=lambda: _information("archived without commit"))
     torn: Finding = field(default_factory=lambda: _information("torn ends of open files"))
     takeovers: Finding = field(default_factory=lambda: _information("takeovers"))

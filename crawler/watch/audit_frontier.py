@@ -64,7 +64,7 @@ class FrontierJudge:
         report.links = self._ledger.number("SELECT count(*) FROM links")
         for batch in self._ledger.links_in(UrlState.UNSEEN):
             for link in batch:
-                report.findings.lost.add(url=link.url, linked_from=link.parent, reason="the engine never saw it")
+                report.findings.lost.add(url=link.url, reason="the engine never saw it", linked_from=link.parent)
         committed = self._committed()
         for tally in self._tallies:
             report.seen += tally.seen
@@ -72,6 +72,8 @@ class FrontierJudge:
             report.dead += tally.dead
             report.refused += tally.refused
             await self._judge_partition(tally, *committed.get(tally.partition, (0, 0)))
+        if any(tally.committed > committed.get(tally.partition, (0, 0))[0] for tally in self._tallies):
+            report.notes.append("commits are in no folder given: were all folders of the crawl named with --dir?")
         unsteady = sum(not tally.is_steady for tally in self._tallies)
         if unsteady:
             report.notes.append(f"{unsteady} partitions changed at every look: their sums are not judged")
@@ -97,10 +99,10 @@ class FrontierJudge:
     async def _say_lost(self, t: Tally, missing: int) -> None:
         """URLs that were seen and are in no state; the suspects are links that ended and that robots.txt allows."""
         lost = self._report.findings.lost
-        reason = "the engine has seen it, and it is not pending, committed, dead or refused"
+        reason = "seen, and not pending, committed, dead or refused"
         suspects = await self._suspects(t.partition)
         for link in suspects[:missing]:
-            lost.add(url=link.url, linked_from=link.parent, reason=reason)
+            lost.add(url=link.url, reason=reason, linked_from=link.parent)
         if left := missing - len(suspects[:missing]):
             which = f"{left:,} of {t.seen:,} URLs seen, which no link names"
             lost.add(left, partition=t.partition, reason=f"{which}, are not pending, committed, dead or refused")

@@ -34,7 +34,7 @@ def headline(report: Report) -> str:
 
 def violations_text(report: Report) -> str:
     """Like "3 URLs lost, 1 committed twice"; "" when there is nothing."""
-    return ", ".join(f"{number(finding.count)} {finding.title}" for finding in report.findings.violations)
+    return ", ".join(counted(f.count, f.title_of_one, f.title) for f in report.findings.violations)
 
 
 def _looked_at(report: Report) -> list[tuple[str, str]]:
@@ -76,7 +76,7 @@ def _examples(finding: Finding) -> str:
         return ""
     lines = [f"{finding.title[0].upper()}{finding.title[1:]}:", *(f"  {_line(example)}" for example in shown)]
     if len(finding.examples) > len(shown):
-        lines.append(f"  ... and {number(len(finding.examples) - len(shown))} more: --json has them")
+        lines.append(f"  ... {number(finding.count)} in all: --json has them")
     return "\n".join(lines)
 
 
@@ -106,7 +106,10 @@ def report_json(report: Report) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, finding in report.findings.all():
         is_judged = report.has_web_log or name not in OF_WEB_LOG
-        found[name] = asdict(finding) if is_judged else None
-    figures = asdict(report)
-    del figures["findings"]
+        found[name] = _without(asdict(finding), "title_of_one") if is_judged else None
+    figures = _without(asdict(report), "findings")
     return {"clean": not report.findings.violations, **figures, "findings": found}
+
+
+def _without(fields: dict[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in fields.items() if key != name}

@@ -54,7 +54,7 @@ def test_a_crawl_in_two_folders_that_went_well_is_clean(crawl: Spoiled, capsys: 
 
 def test_without_a_web_log_what_it_would_tell_is_not_said_to_be_fine(crawl: Spoiled, capsys: Capture) -> None:
     code, report = crawl.audit(capsys, log=False)
-    assert (code, report["has_web_log"]) == (0, False)
+    assert (code, report["has_web_log"], report["notes"]) == (0, False, [])
     assert report["findings"]["politeness"] is None
     assert report["findings"]["lost"]["count"] == 0
 
@@ -96,6 +96,7 @@ def test_a_folder_that_is_not_named_shows_as_lost_urls(crawl: Spoiled, capsys: C
     assert code == NOT_CLEAN
     assert of_b
     assert report["findings"]["lost"]["count"] == of_b
+    assert any("--dir" in note for note in report["notes"])
 
 
 def test_a_second_commit_of_one_url_is_told_and_a_second_line_of_one_commit_is_not(
