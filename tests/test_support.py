@@ -181,3 +181,13 @@ def test_a_program_can_be_watched_paused_and_killed_and_leaves_nothing() -> None
         with pytest.raises(TimeoutError, match="ready 7"):
             program.wait_for("never said")
     assert programs.left() == []
+
+
+def test_an_embedded_engine_whose_crawler_was_killed_is_found_and_ended(tmp_path: Path) -> None:
+    with nursery() as programs:
+        program = programs.crawler("run", "--dir", str(tmp_path / "c"))
+        program.wait_for("waits for work")
+        program.kill()
+        (engine,) = programs.left()
+        assert b"engine.sock" in Path(f"/proc/{engine}/cmdline").read_bytes()
+    assert programs.left() == []

@@ -1,7 +1,8 @@
 """Real crawler processes for tests: started, waited for, paused, killed; nothing of them is left at the end.
 
 Every process of a `Nursery` carries a mark in its environment, and so do its children, however they detach
-themselves: what still runs when the nursery closes is found by the mark and killed.
+themselves: what still runs when the nursery closes is found by the mark and killed. Embedded engines write their title
+over their environment; they are known by the crawl folder in which they run.
 """
 
 import contextlib
@@ -14,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import IO
 
@@ -125,8 +127,11 @@ class Nursery:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("CRAWLER_")}
         self.environment = kept | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **environment, MARK: self._mark}
         self._programs: list[Program] = []
+        self._engines: set[str] = set()  # where an embedded engine may run
 
     def start(self, *command: str, cwd: Path | None = None, **environment: str) -> Program:
+        folders = [folder for option, folder in pairwise(command) if option == "--dir"] or ["crawl-data"]
+        self._engines |= {str(((cwd or Path.cwd()) / folder / "engine").resolve()) for folder in folders}
         program = Program(list(command), self.environment | environment, cwd)
         self._programs.append(program)
         return program
@@ -141,7 +146,8 @@ class Nursery:
         found = []
         for folder in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
-                if wanted in (folder / "environ").read_bytes().split(b"\0"):
+                marked = wanted in (folder / "environ").read_bytes().split(b"\0")
+                if marked or str((folder / "cwd").readlink()) in self._engines:
                     found.append(int(folder.name))
         return found
 
