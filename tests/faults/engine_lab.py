@@ -88,7 +88,7 @@ class DurableEngine:
             return client.execute_command(*command)
 
     def client(self) -> "redis.Redis[bytes]":
-        return redis.Redis.from_url(self.url, retry=None)
+        return redis.Redis.from_url(self.url, retry=None, socket_timeout=None)
 
     @property
     def log(self) -> Path:
