@@ -72,7 +72,7 @@ async def _run(arguments: argparse.Namespace, settings: "Settings", plain: list[
     async with open_crawl(settings, create=True) as crawl:
         seeder = crawl.seeder(depth=arguments.depth, priority=arguments.priority)
         said = 0
-        async with _on_the_list(crawl):
+        async with on_the_list(crawl):
             report = await seeder.add_all(plain)
             for file in files:
                 async for batch in read_given(file):
@@ -126,7 +126,7 @@ def _print(report: "SeedReport", foreign: int, *, as_json: bool) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _on_the_list(crawl: "OpenCrawl") -> AsyncIterator[None]:
+async def on_the_list(crawl: "OpenCrawl") -> AsyncIterator[None]:
     """Stand on the member list as one who seeds, and beat: no crawl ends meanwhile."""
     import asyncio
 
@@ -136,7 +136,11 @@ async def _on_the_list(crawl: "OpenCrawl") -> AsyncIterator[None]:
 
     member = member_of(crawl, f"seed-{crawl.session}", state="seeding")
     await crawl.members.join(member)
-    heartbeat = Heartbeat(crawl.members, member, crawl.settings.membership, on_lapse=lambda: None)
+
+    async def still() -> None:
+        await crawl.crawls.still(crawl.record)
+
+    heartbeat = Heartbeat(crawl.members, member, crawl.settings.membership, on_lapse=lambda: None, still=still)
     beating = asyncio.create_task(heartbeat.run())
     try:
         yield

@@ -3,9 +3,12 @@
 import asyncio
 from collections.abc import Callable
 
+from crawler.errors import ConflictError
 from crawler.frontier.members import Member, Members
 from crawler.instance.clock import monotonic_ms
 from crawler.settings import MembershipSettings
+
+BEATS = 2.5  # in which a living session's counter moves for sure
 
 
 async def join(
@@ -38,3 +41,17 @@ async def _dead_holder(
         if now.counter != first.counter:
             return ""
     return holder
+
+
+async def check_nobody_works(
+    members: Members, is_lock_free: Callable[[Member], bool], settings: MembershipSettings
+) -> None:
+    """Raises ConflictError when an instance is at work on the crawl. One that may be dead is watched for some beats."""
+    there = [m for m in (await members.read()).values() if m.state != "seeding" and not is_lock_free(m)]
+    if not there:
+        return
+    await asyncio.sleep(BEATS * settings.beat_s * max(m.stretch for m in there))
+    now = await members.read()
+    working = sorted(m.node for m in there if m.session in now and now[m.session].counter != m.counter)
+    if working:
+        raise ConflictError(f"{', '.join(working)} at work on this crawl: stop all instances first")

@@ -1,0 +1,171 @@
+"""`crawler rebuild`: make the crawl anew in an engine that lost it, from the crawl folder."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from crawler.cli.crawling import log_to_folder
+from crawler.cli.given import add_urls, complaints, read_given, sources_of
+from crawler.cli.options import add_common, settings_of
+from crawler.watch.wording import counted
+
+if TYPE_CHECKING:
+    from crawler.app import Entrance, OpenCrawl
+    from crawler.archive.folder import CrawlFolder
+    from crawler.frontier.crawls import Crawls
+    from crawler.instance.replaying import Doors, RebuildReport
+    from crawler.instance.seeding import GivenUrl
+    from crawler.settings import Settings
+
+EPILOG = """\
+examples:
+  crawler rebuild
+  crawler rebuild --redis redis://queue.example/ --dir crawl-data
+
+For an engine that was wiped, or replaced by an empty one. Every page of the index counts as
+done again and is not fetched again; every link of every archived page and every seed is
+added again. Dead letters, and what robots.txt forbade, are tried again.
+
+Rebuild each folder of the crawl, on each of its machines, before anything crawls. Folders
+of an older release do not know their seeds and scope: give the URLs and settings again.
+What was interrupted is begun again by the same command.
+
+exit codes: 0 done, 2 bad folder or URL, 3 engine, 4 instances are at work, or the engine has
+another crawl, 5 a part of index or archive can't be read
+"""
+
+
+def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
+    p = commands.add_parser(
+        "rebuild",
+        help="make a crawl anew from its folder when the engine lost it",
+        description="Make a crawl anew in an engine that lost it, from index, archive and seeds of its folder.",
+        epilog=EPILOG,
+    )
+    add_urls(p)
+    p.add_argument(
+        "--refetch", action="store_true",
+        help="fetch pages again whose record is missing or damaged; without this, they end the rebuild",
+    )  # fmt: skip
+    p.add_argument("-q", "--quiet", action="store_true", help="say nothing but errors")
+    add_common(p, many_folders=True)
+    p.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Rebuild, and say what there is now."""
+    from crawler.cli.loop import run_async
+
+    plain, files = sources_of(arguments)
+    folders = arguments.dir or []
+    arguments.dir = folders[0] if folders else None
+    return run_async(_run(arguments, settings_of(arguments), folders[1:], plain, files))
+
+
+async def _run(
+    arguments: argparse.Namespace,
+    settings: "Settings",
+    others: Sequence[str],
+    plain: list["GivenUrl"],
+    files: list[str],
+) -> int:
+    from crawler.app import open_crawl
+    from crawler.archive.folder import open_existing, open_or_create
+    from crawler.cli.seed import on_the_list
+    from crawler.instance.joining import check_nobody_works
+    from crawler.nodes import is_lock_free
+
+    for folder in (settings.archive.dir, *others):
+        open_existing(folder)  # said before anything is made
+    more = [open_or_create(other) for other in others]
+
+    async with open_crawl(settings, create=True, enter=entrance(more)) as crawl:
+        log_to_folder(settings, crawl.folder.log, "rebuild", verbose=arguments.verbose)
+        await check_nobody_works(crawl.members, is_lock_free, settings.membership)
+        async with on_the_list(crawl):
+            await _seed(crawl, plain, files)
+            report = await _rebuild(crawl, [crawl.folder, *more], arguments)
+        if not arguments.quiet:
+            await _print(crawl, report, [crawl.folder, *more])
+    return 0
+
+
+def entrance(others: Sequence["CrawlFolder"]) -> "Entrance":
+    """For `open_crawl`: enter the crawl of its folder and these, begun anew if the engine lost it."""
+    from crawler.instance.admission import admit_rebuild
+
+    async def enter(folder: "CrawlFolder", crawls: "Crawls", settings: "Settings", **_: Any) -> Any:
+        return await admit_rebuild([folder, *others], crawls, settings)
+
+    return enter
+
+
+async def _seed(crawl: "OpenCrawl", plain: list["GivenUrl"], files: list[str]) -> None:
+    seeder = crawl.seeder()
+    report = await seeder.add_all(plain)
+    for file in files:
+        async for batch in read_given(file):
+            report = await seeder.add_all(batch)
+    for line in complaints(report):
+        _warn(line)
+
+
+async def _rebuild(
+    crawl: "OpenCrawl", folders: Sequence["CrawlFolder"], arguments: argparse.Namespace
+) -> "RebuildReport":
+    from crawler.instance.rebuilding import Rebuild
+
+    def pulse(records: int) -> None:
+        if sys.stderr.isatty() and not arguments.quiet:
+            print(f"\r\x1b[2K{records:,} records read" if records else "\r\x1b[2K", end="", file=sys.stderr, flush=True)
+
+    doors = doors_of(await crawl.reloaded())
+    try:
+        return await Rebuild(doors, folders, refetch=arguments.refetch, pulse=pulse).run()
+    finally:
+        pulse(0)
+        await doors.rereader.close()
+
+
+def doors_of(crawl: "OpenCrawl") -> "Doors":
+    import msgspec
+
+    from crawler.frontier.restoring import Restoring
+    from crawler.frontier.states import States
+    from crawler.instance.replaying import Doors
+    from crawler.instance.rereading import Rereader
+
+    return Doors(
+        name=crawl.settings.crawl.name,
+        frontier=crawl.frontier,
+        restoring=Restoring(crawl.engine, crawl.keys, run=crawl.record.run),
+        states=States(crawl.engine, crawl.keys, crawl.record.partitions),
+        crawls=crawl.crawls,
+        router=crawl.router(),
+        rereader=Rereader(msgspec.structs.replace(crawl.settings, scope=crawl.record.scope)),
+    )
+
+
+async def _print(crawl: "OpenCrawl", report: "RebuildReport", folders: Sequence["CrawlFolder"]) -> None:
+    progress = await crawl.inspect.progress()
+    for flaw in report.flaws:
+        _warn(flaw)
+    if report.unplaced:
+        _warn(
+            f"{counted(report.unplaced, 'archived page')} was never committed, and nothing known leads there "
+            f"(like {report.unplaced_urls[0]}): another folder of the crawl may, or a seed that is to be given again"
+        )
+    where = " and ".join(str(folder.root) for folder in folders)
+    print(f"The crawl {crawl.settings.crawl.name!r} is made anew from {where}:\n")
+    print(f"done     {progress.fetched:,} (not fetched again)")
+    sources = f"links of {counted(report.records, 'archived page')}, {counted(report.seeds, 'seed')}"
+    print(f"pending  {progress.pending:,} ({sources})")
+    if report.refetched:
+        print(f"         {report.refetched:,} of them were done, but can't be read again")
+    print("\nDead letters, and what robots.txt forbade, were known to the engine alone: they are tried again.")
+    print("Rebuild the other folders of this crawl, if there are any; then go on as before.")
+
+
+def _warn(line: str) -> None:
+    print(f"crawler: {line}", file=sys.stderr, flush=True)

@@ -1,0 +1,162 @@
+"""A crawl that the engine lost, made anew from what lies on disk: journal of seeds, index, archive.
+
+    indexed page          seen and done, counted as its line says; never fetched again
+    link, redirect        added again, from every archived page that the crawl knew, be its commit in the index or lost
+                          with the engine; as deep as the page's line says, or its place in the frontier
+    seed                  added again, from the journal
+    dead letter, refusal  not known any more: tried again
+
+Idempotent, and may be killed anywhere: no folder is bound to the new crawl before all of them were read. Memory is
+bounded by the recent-URL cache and the largest record. Must not know commands.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+
+from crawler.archive.binding import bind
+from crawler.archive.folder import CrawlFolder
+from crawler.archive.page_book import KnownPage, PageBook
+from crawler.archive.reader import IndexReader
+from crawler.archive.recover import recover_open_files
+from crawler.archive.seeds import SeedJournal, SeedLine
+from crawler.archive.sessions import is_abandoned
+from crawler.errors import ArchiveError
+from crawler.instance.admission import bound_of
+from crawler.instance.refilling import Refill
+from crawler.instance.replaying import PULSE, Doors, RebuildReport, Replay
+from crawler.model import Candidate, CommitEntry
+from crawler.rules.fingerprint import fingerprint
+
+ROOTS_MAX = 1_000  # of the scope, in one call
+NO_RECORD = "(no archive)"
+
+
+class Rebuild:
+    """One rebuild of one crawl, from all of its folders that are at hand. `pulse` hears how many records were read.
+
+    With `refetch`, committed pages that can't be read again are fetched again; without, they end the rebuild.
+    """
+
+    def __init__(
+        self,
+        doors: Doors,
+        folders: Sequence[CrawlFolder],
+        *,
+        refetch: bool = False,
+        pulse: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        self._d = doors
+        self._folders = folders
+        self._refetch = refetch
+        self._pulse = pulse
+        self._refill = Refill(doors.frontier, doors.restoring, doors.router)
+        self._report = RebuildReport()
+
+    async def run(self) -> RebuildReport:
+        """Read everything, then bind the folders to the crawl. Raises EngineError, and ArchiveError for what can't be
+        read or written.
+        """
+        for folder in self._folders:
+            await asyncio.to_thread(recover_open_files, folder, partial(is_abandoned, folder))
+        await self._d.restoring.hold(self._d.router.record.partitions)
+        with PageBook(self._folders[0].tmp) as book:
+            await self._add_seeds(book)
+            await self._read_index(book)
+            await Replay(self._d, self._refill, book, self._report, self._pulse).run(self._folders)
+            await self._settle_unreadable(book)
+        self._report.restored = self._refill.restored
+        record, _ = await self._d.crawls.shared()
+        for folder in self._folders:
+            bind(folder, bound_of(self._d.name, record))
+        return self._report
+
+    # --- seeds and scope ---
+
+    def _seed_lines(self) -> Iterable[SeedLine]:
+        record = self._d.router.record
+        for folder in self._folders:
+            yield from SeedJournal(folder, self._d.name, record.first_begun_at).read()
+
+    async def _open(self, roots: Iterable[str]) -> None:
+        """Let URLs under these roots in."""
+        router = self._d.router
+        opened = sorted(frozenset(roots) - router.scope.roots)
+        for start in range(0, len(opened), ROOTS_MAX):
+            await self._d.crawls.add_roots(opened[start : start + ROOTS_MAX])
+        router.scope = router.scope.with_roots(opened)
+
+    async def _add_seeds(self, book: PageBook) -> None:
+        """Roots first: what belongs to the crawl is decided by the scope as it was last."""
+        router = self._d.router
+        await self._open(line.root for line in self._seed_lines() if line.root)
+        for line in self._seed_lines():
+            if not line.url or line.run != router.record.run:
+                continue
+            self._report.seeds += 1
+            book.add_seed(fingerprint(line.url, line.run))
+            if router.scope.verdict(line.url, line.depth).allowed:
+                seed = router.candidate(line.url, depth=line.depth, seed=True, priority=line.priority)
+                await self._refill.add([seed])
+        await self._refill.flush()
+
+    # --- index ---
+
+    async def _read_index(self, book: PageBook) -> None:
+        """Remember every committed page. What a seed redirected to opened the scope, as the seed did."""
+        router, roots = self._d.router, set[str]()
+        for folder in self._folders:
+            reader = IndexReader(folder)
+            for number, entry in enumerate(reader.entries()):
+                if number % PULSE == 0:
+                    await asyncio.sleep(0)
+                page = KnownPage(entry.depth, entry.redirects, entry.status, entry.body_bytes, entry.fetch_ms)
+                self._report.committed += book.add_page(entry.fingerprint, page)
+                if entry.redirect_to and self._is_seed(book, entry):
+                    book.add_seed(fingerprint(entry.redirect_to, router.record.run))
+                    if not router.scope.allows(entry.redirect_to):
+                        roots.add(router.scope.root_of(entry.redirect_to))
+            for missing in reader.missing:
+                if missing.file.startswith(f"{folder.index.name}/"):  # records are looked for one by one
+                    self._report.flaw(f"{folder.root}/{missing.file}: {missing.reason}")
+        if self._report.flawed and not self._refetch:
+            raise ArchiveError(
+                f"the index can't be read as a whole ({self._report.flaws[0]}), and what it lacks would be fetched "
+                "again: bring the files back and run this again, or add --refetch"
+            )
+        await self._open(roots)
+
+    def _is_seed(self, book: PageBook, entry: CommitEntry) -> bool:
+        """Links are deeper than 0; what a seed redirects to is as deep as the seed."""
+        return entry.depth == 0 or book.is_seed(entry.fingerprint)
+
+    # --- committed, and not to be read again ---
+
+    async def _settle_unreadable(self, book: PageBook) -> None:
+        """Where these pages led is not known: fetched once more they lead there again, and their first result stays."""
+        if not book.unfound:
+            return
+        for folder in self._folders:
+            for number, entry in enumerate(IndexReader(folder).entries()):
+                if number % PULSE == 0:
+                    await asyncio.sleep(0)
+                if not book.is_found(entry.fingerprint):
+                    book.found(entry.fingerprint)  # named once, whatever folders have it
+                    await self._unreadable(book, entry)
+        await self._refill.flush()
+        if not self._refetch:
+            lost = self._report.unreadable
+            files = ", ".join(f"{name} ({pages:,})" for name, pages in lost.most_common(3))
+            raise ArchiveError(
+                f"{lost.total():,} committed pages can't be read again, so nobody knows where they led: {files}; bring "
+                "the files back and run this again, or add --refetch to have these pages fetched again"
+            )
+
+    async def _unreadable(self, book: PageBook, entry: CommitEntry) -> None:
+        self._report.unreadable[entry.warc.file if entry.warc else NO_RECORD] += 1
+        if self._refetch:
+            self._report.refetched += 1
+            await self._refill.add([self._again(entry, seed=self._is_seed(book, entry))])
+
+    def _again(self, entry: CommitEntry, *, seed: bool) -> Candidate:
+        return self._d.router.candidate(entry.url, depth=entry.depth, redirects=entry.redirects, seed=seed)
