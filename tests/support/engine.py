@@ -70,7 +70,7 @@ def running_cluster(primaries: int = 3) -> Iterator[Cluster]:
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(short_folder())
         nodes = []
-        ports = [free_port() for _ in range(2 * primaries)]
+        ports = free_ports(2 * primaries)
         for port, bus in zip(ports[:primaries], ports[primaries:], strict=True):
             home = folder / str(port)
             home.mkdir()
@@ -137,10 +137,16 @@ def wait_for(condition, what, detail=lambda: "") -> None:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    return free_ports(1)[0]
+
+
+def free_ports(n: int) -> list[int]:
+    """Different ones: all are held until the last is known."""
+    with contextlib.ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(n)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [probe.getsockname()[1] for probe in probes]
 
 
 @contextlib.contextmanager
