@@ -20,7 +20,7 @@ from tests.faults.engine_lab import (
     durable_engine,
     lab,
 )
-from tests.support.engine import free_port, short_folder, wait_for
+from tests.support.engine import free_ports, short_folder, wait_for
 from tests.support.proxy import tcp_proxy
 
 DEADLINE_S = HASTY["membership__self_stop_s"]
@@ -83,7 +83,7 @@ async def test_an_engine_busy_with_somebodys_script_is_waited_for_and_the_script
 
 async def test_a_primary_that_becomes_a_replica_is_waited_for_and_its_successor_is_gone_on_with(tmp_path: Path) -> None:
     """A hand-over that loses nothing; the address that all know leads to the new primary two seconds later."""
-    ports = [free_port(), free_port()]
+    ports = free_ports(2)
     with contextlib.ExitStack() as stack:
         old, new = (stack.enter_context(durable_engine(*on_port(port))) for port in ports)
         new.say("REPLICAOF", "127.0.0.1", ports[0])
