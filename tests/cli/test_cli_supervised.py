@@ -1,0 +1,210 @@
+"""`-n` with real processes: instances that crash, hang or are evicted, and the end of the supervisor itself."""
+
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.cli_lab import HOST, crawler, small, small_site
+from tests.cli.cli_lab import QUICK as AT_ONCE
+from tests.cli.scale_lab import (
+    DELAY_S,
+    NODES,
+    assert_exact,
+    children,
+    clean_nursery,
+    crawl,
+    pid_of,
+    scale,
+    status,
+    wait_for_requests,
+    wait_until,
+    web_for,
+)
+from tests.crawl.lab import closest_pairs
+from tests.support.engine import Engine
+from tests.support.processes import Nursery
+from tests.support.serving import GeneratedSite, serve_resources
+
+pytestmark = pytest.mark.processes
+
+IMPATIENT = {
+    "CRAWLER_FRONTIER_CALL_TIMEOUT_S": "0.4",
+    "CRAWLER_MEMBERSHIP_READ_S": "0.2",
+    "CRAWLER_MEMBERSHIP_GAP_S": "0.4",
+    "CRAWLER_MEMBERSHIP_BEAT_S": "0.25",
+    "CRAWLER_MEMBERSHIP_SUSPECT_S": "0.5",
+    "CRAWLER_MEMBERSHIP_SELF_STOP_S": "0.8",
+    "CRAWLER_MEMBERSHIP_DEAD_S": "1",
+}
+
+
+@pytest.fixture
+def programs() -> Iterator[Nursery]:
+    with clean_nursery() as programs:
+        yield programs
+
+
+@pytest.fixture
+def lab(programs: Nursery) -> Iterator[GeneratedSite]:
+    with web_for(programs) as site:
+        yield site
+
+
+# --- crashes ---
+
+
+def test_a_crashed_instance_is_started_again_and_the_crawl_is_exact(
+    programs: Nursery, lab: GeneratedSite, tmp_path: Path
+) -> None:
+    folder = tmp_path / "c"
+    running = crawl(programs, lab, folder, 2)
+    wait_for_requests(lab, 60)
+    os.kill(pid_of(status(programs, "--dir", str(folder)), NODES[1]), signal.SIGKILL)
+    killed_at = time.monotonic()
+    running.wait_for(rf"instance {NODES[1]} was killed \(SIGKILL\); starting it again in 1 s")
+    wait_until(lambda: children(status(programs, "--dir", str(folder))).get(NODES[1]) == "running")
+    assert time.monotonic() - killed_at < 15  # a second of pause, a start, two looks on a machine that may be busy
+    found = status(programs, "--dir", str(folder))
+    (again,) = (child for child in found["children"] if child["node"] == NODES[1])
+    assert (again["restarts"], again["last_words"]) == (1, "was killed (SIGKILL)")
+    assert running.wait(90) == 0, running.err
+    assert_exact(lab, folder)
+    assert min(closest_pairs(lab.requests()).values()) >= DELAY_S
+
+
+CRASH_LOOP = """\
+import sys
+from crawler.supervisor import child
+child.RESTARTS_MAX = 2
+from crawler.cli.main import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_a_crash_loop_ends_in_one_line_and_exit_code_1(programs: Nursery, tmp_path: Path) -> None:
+    with small() as site:
+        command = (sys.executable, "-c", CRASH_LOOP, "crawl", site.url(HOST), *AT_ONCE, "--dir", str(tmp_path / "c"))
+        running = programs.start(*command, "-n", "1", "-q", SHARDCRAWL_CRASH_POINT="claim.taken=exit:1")
+        assert running.wait() == 1
+    died = f"crawler: instance {NODES[0]} ended with exit code 1"
+    assert running.err.splitlines() == [
+        f"{died}; starting it again in 1 s",
+        f"{died}; starting it again in 2 s",
+        f"{died} 3 times: the others were stopped; nothing is lost",
+    ]
+
+
+def test_a_child_whose_settings_or_disk_are_at_fault_is_not_tried_again(programs: Nursery, tmp_path: Path) -> None:
+    with small() as site:
+        where = ("--dir", str(tmp_path / "c"), "-n", "2", "-q")
+        running = programs.crawler(
+            "crawl", site.url(HOST), *AT_ONCE, *where, SHARDCRAWL_CRASH_POINT="claim.taken=exit:5"
+        )
+        assert running.wait() == 5
+    assert running.err.count("\n") == 0
+    assert "ended with exit code 5: the others were stopped" in running.err
+
+
+def test_an_instance_that_hangs_is_killed_and_started_again(programs: Nursery, tmp_path: Path, engine: Engine) -> None:
+    programs.environment |= IMPATIENT
+    with small() as site:
+        where = ("--dir", str(tmp_path / "c"), "--redis", engine.url)
+        running = programs.crawler(
+            "crawl", site.url(HOST), *AT_ONCE, *where, "-n", "1", SHARDCRAWL_CRASH_POINT="fetch.checked@/p3=sleep:60"
+        )
+        running.wait_for(r"instance \S+ hung \(no heartbeat for [3-5] s\) and was killed; starting it again in 1 s")
+        running.kill()
+
+
+def test_a_paused_instance_is_not_killed_somebody_wants_it_so(
+    programs: Nursery, tmp_path: Path, engine: Engine
+) -> None:
+    programs.environment |= IMPATIENT
+    where = ("--dir", str(tmp_path / "c"), "--redis", engine.url)
+    running = programs.crawler("run", *AT_ONCE, *where, "-n", "1")
+    wait_until(lambda: "running" in crawler(programs, "scale", *where).out)
+    pid = pid_of(status(programs, *where), NODES[0])
+    os.kill(pid, signal.SIGSTOP)
+    time.sleep(5)
+    os.kill(pid, signal.SIGCONT)
+    assert pid_of(status(programs, *where), NODES[0]) == pid
+    running.terminate()
+    assert running.wait() == 10
+
+
+def test_an_evicted_instance_is_left_alone_and_the_others_finish_the_crawl(
+    programs: Nursery, lab: GeneratedSite, tmp_path: Path
+) -> None:
+    folder = tmp_path / "c"
+    running = crawl(programs, lab, folder, 2)
+    wait_for_requests(lab, 60)
+    assert crawler(programs, "ring", "evict", NODES[1], "--dir", str(folder)).code == 0
+    running.wait_for(f"instance {NODES[1]} was evicted; it is not started again, 1 wanted from now on")
+    assert children(status(programs, "--dir", str(folder))) == {NODES[0]: "running"}
+    assert running.wait(90) == 0, running.err
+    assert "starting it again" not in running.err
+    assert_exact(lab, folder)
+
+
+# --- the end of the supervisor ---
+
+
+def test_a_terminal_that_goes_away_stops_all_in_order_and_the_same_command_resumes(
+    programs: Nursery, tmp_path: Path
+) -> None:
+    with small(30, delay_s=0.1) as site:
+        command = ("crawl", site.url(HOST), *AT_ONCE, "--dir", str(tmp_path / "c"), "-n", "2")
+        running = programs.crawler(*command)
+        wait_for_requests(site, 4)
+        running.process.send_signal(signal.SIGHUP)
+        assert running.wait() == 10
+        assert programs.left() == []
+        assert crawler(programs, *command).code == 0
+        asked = [r.target for r in site.requests() if not r.is_robots]
+        assert len(asked) == len(set(asked)) == 33
+
+
+def test_a_second_signal_kills_the_instances_and_stops_the_engine(programs: Nursery, tmp_path: Path) -> None:
+    web = small_site(4)
+    web[HOST, "/p0"].delay_s = 4
+    with serve_resources(web) as slow:
+        running = programs.crawler("crawl", slow.url(HOST), *AT_ONCE, "--dir", str(tmp_path / "c"), "-n", "2")
+        wait_for_requests(slow, 2)
+        time.sleep(0.3)
+        running.interrupt()
+        running.wait_for("Stopping")
+        time.sleep(0.35)  # less would count as the same press
+        running.interrupt()
+        assert running.wait(2) == 11
+        assert "forced; the same command resumes" in running.err
+        wait_until(lambda: not programs.left(), 2)
+
+
+def test_after_kill_9_of_the_supervisor_nothing_is_left_and_no_page_is_asked_for_twice(
+    programs: Nursery, tmp_path: Path
+) -> None:
+    with small(30, delay_s=0.1) as site:
+        command = ("crawl", site.url(HOST), *AT_ONCE, "--dir", str(tmp_path / "c"), "-n", "2")
+        running = programs.crawler(*command)
+        wait_for_requests(site, 4)
+        running.kill()
+        wait_until(lambda: not programs.left())
+        assert crawler(programs, *command).code == 0
+        asked = [r.target for r in site.requests() if not r.is_robots]
+        assert len(asked) == len(set(asked)) == 33
+
+
+def test_a_supervisor_that_was_killed_is_shown_as_gone_once(programs: Nursery, tmp_path: Path, engine: Engine) -> None:
+    where = ("--dir", str(tmp_path / "c"), "--redis", engine.url)
+    running = programs.crawler("run", *AT_ONCE, *where, "-n", "1")
+    wait_until(lambda: "running" in crawler(programs, "scale", *where).out)
+    running.kill()
+    assert f"{socket.gethostname()}:{running.pid}: gone; it was killed" in scale(programs, where).out
+    assert "No supervisor is running" in scale(programs, where).out
+    wait_until(lambda: not programs.left())
