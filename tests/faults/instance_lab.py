@@ -54,6 +54,10 @@ class LittleWeb(Site):
         return self.url("d0.test")
 
     @property
+    def homes(self) -> list[str]:
+        return [self.url(f"d{n}.test") for n in range(self.domains)]
+
+    @property
     def late(self) -> list[str]:
         return [self.url(f"d{n}.test", "/late") for n in range(self.domains)]
 
@@ -163,6 +167,11 @@ class EngineView:
         """What the sessions on the member list say of themselves, by node."""
         said = map(json.loads, self._client.hvals(f"{{{self._crawl}}}:members"))
         return {member["node"]: member for member in said}
+
+    def state_of(self, node: str) -> str:
+        """What a node's session says of itself; '' when it is not on the list."""
+        said: str = self.members().get(node, {}).get("state", "")
+        return said
 
     def added_of(self, partition: int) -> int:
         """How many URLs ever became pending in a partition."""

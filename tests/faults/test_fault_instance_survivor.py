@@ -38,6 +38,7 @@ pytestmark = pytest.mark.processes
 KILLED, STOPPED = -9, 10
 # Where each dies, and whether a lock file proves it at once. `handover.dropped`: somebody joins and gets a share.
 POINTS = {"claim.taken#6": False, "route.added#6": True, "ack.answered#6": False, "handover.dropped": True}
+AT_ONCE_S = 5.0  # 0.2 to 0.4 on a quiet machine; a silence of seven seconds would not do
 DELAY_S = {False: 0.1, True: 1.0}  # longer than the quick takeover takes: there only the hold keeps it
 
 
@@ -106,7 +107,7 @@ class Pair:
 
 @pytest.fixture(scope="module")
 def web() -> Iterator[LittleWeb]:
-    with little_web(domains=8, pages=3, delay_s=0.05) as web:
+    with little_web(domains=8, pages=8, delay_s=0.05) as web:
         yield web
 
 
@@ -133,7 +134,7 @@ def test_the_other_instance_takes_over_within_ten_seconds_of_a_kill(
     """Where the dead one's lock file can't be tried, as on another machine, only its silence proves its death."""
     found = taken[point].result()
     assert found.code == KILLED
-    assert found.takeover_s < (2.0 if POINTS[point] else TAKEOVER_S)
+    assert found.takeover_s < (AT_ONCE_S if POINTS[point] else TAKEOVER_S)
     assert_exact(web, [entry for folder in found.folders for entry in entries_of(folder)])
     spoken = by_agent(web.requests())
     dead, living = (spoken[agent] for agent in found.agents)
