@@ -121,13 +121,14 @@ def test_log_events_are_json_lines_in_a_file_that_is_made_with_the_first(root_lo
     for handler in list(root_logger.handlers):
         root_logger.removeHandler(handler)
     file, stream = tmp_path / "node.log", io.StringIO()
-    start_logging("info", file=file, stream=stream)
+    start_logging("info", file=file, stream=stream, node="vm-0")
     assert not file.exists()
     logging.getLogger("x").info("member.dead", extra={"member": "host-1", "n": 2})
     logging.getLogger("x").debug("unheard")
     (line,) = file.read_text().splitlines()
     event = json.loads(line)
     assert (event["event"], event["level"], event["member"], event["n"]) == ("member.dead", "info", "host-1", 2)
+    assert event["node"] == "vm-0"
     assert event["at"].endswith("Z")
     assert stream.getvalue().rstrip().endswith("info member.dead member=host-1 n=2")
 
