@@ -14,7 +14,7 @@ from crawler.frontier import scripts
 
 ROOT = Path(__file__).parent.parent
 LINES_MAX = 320
-SCRIPTS = ("crawl", "test", "check", "bench")
+SCRIPTS = ("crawl", "test", "check", "bench", "chaos")
 
 
 def sources(*suffixes: str) -> list[Path]:
