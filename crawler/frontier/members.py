@@ -108,5 +108,5 @@ class Members:
         return bool(reply[0] == b"COMMITTED")
 
     @property
-    def _leaving_keys(self) -> tuple[str, str, str]:
-        return self._keys.members, self._keys.nodes, self._keys.evicted
+    def _leaving_keys(self) -> tuple[str, ...]:
+        return self._keys.members, self._keys.nodes, self._keys.evicted, self._keys.returns

@@ -65,6 +65,20 @@ async def test_an_evicted_session_can_neither_beat_nor_join_and_its_successor_ca
     assert await members.beat(bob) is BeatAnswer.COMMITTED
 
 
+async def test_who_leaves_in_good_order_has_not_come_back_too_often(door: Door) -> None:
+    """Scaling up and down is no flapping."""
+    members = Members(door.engine, door.keys)
+    for n in range(5):
+        member = Member(session=f"s{n}", node="n", counter=1)
+        assert await members.join(member) == 1
+        await members.leave(member)
+        await members.leave(member)
+    for n in range(3):
+        member = Member(session=f"t{n}", node="n", counter=1)
+        assert await members.join(member) == n + 1
+        assert await members.strike(member)
+
+
 async def test_a_repeated_join_counts_once_and_a_steady_life_ends_the_count(door: Door) -> None:
     members, ann = Members(door.engine, door.keys), Member(session="ann", node="n", counter=1)
     assert [await members.join(ann), await members.join(ann)] == [1, 1]
