@@ -190,7 +190,7 @@ class Engine:
         return replies
 
     async def _run_pipeline(self, calls: Sequence[Call]) -> list[Any]:
-        commands = [("EVALSHA", script(c.name).sha, len(c.keys), *c.keys, *c.args) for c in calls]
+        commands = [("EVALSHA", script(c.name).sha, *self._keys_of(c), *c.args) for c in calls]
         replies = await self._pipeline(commands)
         unknown = [i for i, reply in enumerate(replies) if isinstance(reply, rex.NoScriptError)]
         if unknown:
@@ -199,6 +199,14 @@ class Engine:
             for i, reply in zip(unknown, again, strict=True):
                 replies[i] = reply
         return [translate(r) if isinstance(r, Exception) else r for r in replies]
+
+    def _keys_of(self, call: Call) -> tuple[Any, ...]:
+        """In a cluster with a key that never exists: while the slot moves key by key, the script is refused (TRYAGAIN).
+
+        Without it, it would run and find some of its keys elsewhere: those that it makes from its first one.
+        """
+        keys = (*call.keys, f"{call.keys[0]}~") if self.is_cluster else call.keys
+        return len(keys), *keys
 
     async def commands(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Plain commands in pipelines, for reading; raises the first error."""

@@ -10,6 +10,7 @@ import subprocess
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -135,7 +136,8 @@ class Lab:
         **options: Any,
     ) -> Crawled:
         """Crawl to the end while `meanwhile` goes on; what must hold after any fault is checked."""
-        done = await crawl(self.settings(url, **options), self.site.web.seeds, instances=instances, meanwhile=meanwhile)
+        beside = partial(stopping_on_error, meanwhile) if meanwhile else None
+        done = await crawl(self.settings(url, **options), self.site.web.seeds, instances=instances, meanwhile=beside)
         self.check(done, delay_s=options.get("politeness__delay_s", DELAY_S))
         return done
 
@@ -156,7 +158,7 @@ class Lab:
                 instance = open_instance(await opened.reloaded(), node=node, until_finished=True)
                 done.instances.append(await stack.enter_async_context(instance))
             runs = [asyncio.create_task(instance.run()) for instance in done.instances]
-            await asyncio.gather(meanwhile(done.instances), *runs)
+            await asyncio.gather(stopping_on_error(meanwhile, done.instances), *runs)
         done.entries = entries_of(self.folder)
         self.check(done, delay_s=options.get("politeness__delay_s", DELAY_S))
         return done
@@ -192,6 +194,16 @@ async def lab(folder: Path, *, seed: int, domains: int = 4, pages: int = 5) -> A
     with serve_web(seed=seed, domains=domains, pages=pages) as site:
         async with lab_names() as dns:
             yield Lab(site, dns, folder / "c")
+
+
+async def stopping_on_error(meanwhile: Callable[[list[Instance]], Awaitable[None]], instances: list[Instance]) -> None:
+    """What goes wrong in a test must end its crawl, or it would be waited for in vain."""
+    try:
+        await meanwhile(instances)
+    except BaseException:
+        for instance in instances:
+            instance.stop()
+        raise
 
 
 def spy_on_acquires(patch: pytest.MonkeyPatch) -> list[tuple[int, str, int]]:
