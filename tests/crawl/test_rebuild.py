@@ -1,0 +1,201 @@
+"""A crawl whose engine lost everything, made anew from its folder: it ends with the exact set, each page once."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crawler.errors import ConflictError, EngineDown, UsageError
+from crawler.frontier.frontier import Frontier
+from crawler.frontier.members import Member
+from crawler.frontier.restoring import Restoring
+from crawler.instance.joining import check_nobody_works
+from tests.crawl.harness import crawl, lab_names
+from tests.crawl.rebuild_lab import (
+    WebLab,
+    crawl_on_two,
+    end_on_two,
+    given,
+    opened,
+    opened_anew,
+    page_of,
+    rebuild,
+    totals,
+)
+from tests.support.engine import Engine
+from tests.support.serving import serve_web
+
+
+@pytest.fixture
+async def lab(tmp_path: Path, engine: Engine) -> AsyncIterator[WebLab]:
+    with serve_web(seed=11, domains=4, pages=5) as site:
+        async with lab_names() as dns:
+            yield WebLab(site, dns, engine, tmp_path)
+
+
+async def test_a_wiped_engine_gets_back_what_was_done_and_all_that_was_to_be_done(lab: WebLab) -> None:
+    some = await lab.crawl_some(150)
+    before, asked = await totals(lab.settings()), lab.asked()
+    lab.engine.flush()
+    report = await rebuild(lab.settings())
+    assert (report.committed, report.restored, report.seeds) == (len(some.entries), len(some.entries), 1)
+    assert (report.flaws, report.orphans, report.unplaced) == ([], 0, 0)
+    after = await totals(lab.settings())
+    assert (after.fetched, after.bytes, after.status) == (before.fetched, before.bytes, before.status)
+    assert after.pending >= before.pending
+    done = await lab.finish(lab.settings())
+    assert all(asked[page_of(e.url)] for e in some.entries)
+    assert [e.url for e in some.entries if (lab.asked() - asked)[page_of(e.url)]] == []
+    assert len(done.entries) == len(lab.expected)
+
+
+async def test_a_second_rebuild_changes_nothing(lab: WebLab) -> None:
+    await lab.crawl_some(100)
+    lab.engine.flush()
+    await rebuild(lab.settings())
+    once = lab.kept()
+    report = await rebuild(lab.settings())
+    assert report.restored == 0
+    assert lab.kept() == once
+
+
+@pytest.mark.parametrize("dies_at", [1, 2, 4, 7, 10])
+async def test_a_rebuild_that_dies_anywhere_is_finished_by_the_next_one(
+    lab: WebLab, monkeypatch: pytest.MonkeyPatch, dies_at: int
+) -> None:
+    """After each death the folder is still refused to a crawl: half of a crawl is not crawled on."""
+    await lab.crawl_some(150)
+    lab.engine.flush()
+    await rebuild(lab.settings())
+    whole = await state(lab)
+    lab.engine.flush()
+    monkeypatch.setattr("crawler.instance.refilling.BATCH", 60)
+    left = [dies_at]
+    with monkeypatch.context() as patch:
+        for door, name in ((Frontier, "add"), (Restoring, "restore")):
+            patch.setattr(door, name, dying(getattr(door, name), left))
+        with pytest.raises(EngineDown):
+            await rebuild(lab.settings())
+    with pytest.raises(ConflictError, match="rebuilt in the engine without"):
+        async with opened(lab.settings()):
+            pass
+    await rebuild(lab.settings())
+    assert await state(lab) == whole
+    await lab.finish(lab.settings())
+
+
+def dying(call: Any, left: list[int]) -> Any:
+    """The n-th call of this kind is not made any more."""
+
+    async def wrapped(*arguments: Any) -> Any:
+        left[0] -= 1
+        if left[0] == 0:
+            raise EngineDown("killed here")
+        return await call(*arguments)
+
+    return wrapped
+
+
+async def state(lab: WebLab) -> tuple[Any, ...]:
+    """The URLs that are seen and those that are pending with their depths, and what was counted."""
+    async with opened(lab.settings()) as found:
+        counted, keys, kept = await found.stats.totals(), found.keys, lab.kept()
+        seen = {m for k, v in kept.items() if b"}:s0:" in k for m in v}
+        pending = {
+            fp: (packed.split(b",")[0], packed.split(b",")[4:6])
+            for p in range(found.record.partitions)
+            for fp, packed in kept.get(keys.of(p, "u").encode(), {}).items()
+        }
+        return seen, pending, counted
+
+
+async def test_scope_partitions_and_roots_are_those_of_the_crawl_whatever_the_settings_say_now(lab: WebLab) -> None:
+    seeds = [lab.site.url("d0.test"), lab.site.url("d1.test")]
+    strict = {"scope__mode": "host", "scope__depth_max": 1, "scope__exclude": ["slow"], "crawl__partitions": 32}
+    whole = await crawl(lab.settings(**strict), seeds)
+    async with opened(lab.settings()) as found:
+        before, roots = found.record, found.roots
+    lab.engine.flush()
+    await rebuild(lab.settings())
+    async with opened(lab.settings()) as found:
+        assert found.record.scope == before.scope
+        assert (found.record.partitions, found.roots) == (32, roots)
+        assert found.record.first_begun_at == before.begun_at < found.record.begun_at
+    again = await crawl(lab.settings(), [])
+    assert again.statuses == whole.statuses
+
+
+async def test_seeds_that_were_never_fetched_come_back_with_their_depth_and_place_in_line(lab: WebLab) -> None:
+    async with opened_anew(lab) as found:
+        await found.seeder(depth=4, priority=9.5).add_all([given(lab.site.url("d2.test", "/p/1.html"))])
+    await lab.crawl_some(20)
+    lab.engine.flush()
+    report = await rebuild(lab.settings())
+    assert report.seeds == 2
+    await lab.finish(lab.settings())
+
+
+async def test_folders_of_several_machines_are_added_one_by_one(lab: WebLab) -> None:
+    """Each refuses to be crawled on until it is in; together they hold every page once."""
+    await crawl_on_two(lab)
+    lab.engine.flush()
+    one, two = lab.settings("c0"), lab.settings("c1")
+    first = await rebuild(one)
+    with pytest.raises(ConflictError, match="rebuilt in the engine without"):
+        async with opened(two):
+            pass
+    second = await rebuild(two)
+    assert first.committed > 0 < second.committed
+    await end_on_two(lab)
+
+
+async def test_folders_of_several_machines_are_added_at_once(lab: WebLab) -> None:
+    await crawl_on_two(lab)
+    lab.engine.flush()
+    report = await rebuild(lab.settings("c0"), lab.home / "c1")
+    assert report.unplaced == 0
+    await end_on_two(lab)
+
+
+async def test_instances_at_work_are_not_rebuilt_under(lab: WebLab) -> None:
+    beating = Member(session="ann", node="n-0", counter=1, state="alive")
+    settings = lab.settings(membership__beat_s=0.2, membership__read_s=0.1).membership
+
+    async def beat(members: Any) -> None:
+        for counter in range(2, 20):
+            await asyncio.sleep(0.1)
+            await members.beat(Member(session="ann", node="n-0", counter=counter, state="alive"))
+
+    async with opened_anew(lab) as found:
+        await found.members.join(beating)
+        await check_nobody_works(found.members, lambda _: True, settings)
+        await check_nobody_works(found.members, lambda _: False, settings)
+        alive = asyncio.create_task(beat(found.members))
+        with pytest.raises(ConflictError, match="n-0 at work"):
+            await check_nobody_works(found.members, lambda _: False, settings)
+        alive.cancel()
+        await asyncio.gather(alive, return_exceptions=True)
+
+
+async def test_a_crawl_begun_anew_in_the_empty_engine_gives_way_only_while_it_is_empty(lab: WebLab) -> None:
+    await lab.crawl_some(20)
+    async with opened(lab.settings()) as found:
+        before = found.record
+    lab.engine.flush()
+    async with opened_anew(lab, "elsewhere", scope__mode="domain"):
+        pass  # an instance without results of its own was started too early
+    await rebuild(lab.settings())
+    async with opened(lab.settings()) as found:
+        assert found.record.scope == before.scope
+    lab.engine.flush()
+    async with opened_anew(lab, "elsewhere2") as found:
+        await found.seeder().add_all([given("http://x.test/")])
+    with pytest.raises(ConflictError, match="another crawl 'main' was begun"):
+        await rebuild(lab.settings())
+
+
+async def test_an_empty_folder_has_nothing_to_rebuild(lab: WebLab) -> None:
+    with pytest.raises(UsageError, match="nothing in"):
+        await rebuild(lab.settings("new"))

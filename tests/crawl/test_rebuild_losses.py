@@ -1,0 +1,229 @@
+"""What a rebuild can't know from the index alone: lost commits, lost files, seeds, where redirects of seeds led."""
+
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from crawler.archive.binding import FILE
+from crawler.errors import ArchiveError, ConflictError
+from tests.archive.archive_samples import response, writer_in
+from tests.crawl.harness import crawl, lab_names
+from tests.crawl.rebuild_lab import (
+    Lab,
+    WebLab,
+    folder_of,
+    forget_commits,
+    given,
+    opened,
+    opened_anew,
+    page_of,
+    rebuild,
+    totals,
+)
+from tests.support.engine import Engine
+from tests.support.serving import serve_resources, serve_web
+from tests.support.web import Resource
+
+A = "a.test"
+
+
+def page(*targets: str) -> Resource:
+    return Resource(body="".join(f"<a href='{target}'>x</a>" for target in targets))
+
+
+@contextlib.asynccontextmanager
+async def served(engine: Engine, home: Path, pages: Mapping[tuple[str, str], Resource]) -> AsyncIterator[Lab]:
+    with serve_resources(pages) as site:
+        async with lab_names() as dns:
+            yield Lab(site, dns, engine, home)
+
+
+@pytest.fixture
+async def lab(tmp_path: Path, engine: Engine) -> AsyncIterator[WebLab]:
+    with serve_web(seed=11, domains=4, pages=5) as site:
+        async with lab_names() as dns:
+            yield WebLab(site, dns, engine, tmp_path)
+
+
+CHAIN = {(A, "/"): page("/1"), (A, "/1"): page("/2"), (A, "/2"): page("/3"), (A, "/3"): page()}
+
+
+async def test_where_archived_pages_led_is_kept_although_their_commits_were_lost(
+    tmp_path: Path, engine: Engine
+) -> None:
+    """Three pages in a row were archived, and their commits went with the engine's log. By now the site is another one:
+    they are fetched again, and nothing there leads to page 3 any more; it was in the frontier and must be crawled.
+    """
+    async with served(engine, tmp_path, CHAIN) as lab:
+        settings = lab.settings()
+        await crawl(settings, [lab.site.url(A)])
+        forget_commits(folder_of(settings), [lab.site.url(A, f"/{n}") for n in ("", "1", "2", "3")])
+        port = lab.site.port
+    engine.flush()
+    report = await rebuild(settings)
+    assert (report.committed, report.orphans, report.unplaced) == (0, 4, 0)
+    async with opened(settings) as found:
+        wanted = [found.router().candidate(f"http://{A}:{port}/{n}", depth=0) for n in ("", "1", "2", "3")]
+        depths = [(await found.inspect.where(c)).record.depth for c in wanted]
+    assert depths == [0, 1, 2, 3]
+
+
+async def test_what_an_uncommitted_fetch_of_a_committed_page_led_to_is_kept_too(tmp_path: Path, engine: Engine) -> None:
+    """A page is archived twice when a crash came before its ack; what the first fetch led to was added by then."""
+    async with served(engine, tmp_path, {(A, "/"): page("/1"), (A, "/1"): page("/2")}) as lab:
+        settings = lab.settings()
+        await crawl(settings, [lab.site.url(A)])
+        writer = writer_in(folder_of(settings), session="dead")
+        writer.add(response(url=lab.site.url(A, "/1"), raw_body=b"<a href='/once'>x</a>"))
+        writer.close()
+        engine.flush()
+        await rebuild(settings)
+        async with opened(settings) as found:
+            c = found.router().candidate(lab.site.url(A, "/once"), depth=0)
+            record = (await found.inspect.where(c)).record
+            assert (await found.stats.totals()).pending == 1
+    assert record is not None
+    assert record.depth == 2
+
+
+async def test_an_archived_page_that_nothing_leads_to_is_told(tmp_path: Path, engine: Engine) -> None:
+    async with served(engine, tmp_path, {(A, "/"): page()}) as lab:
+        settings = lab.settings()
+        await crawl(settings, [lab.site.url(A)])
+        folder = folder_of(settings)
+        forget_commits(folder, [lab.site.url(A)])
+        for journal in folder.journal.iterdir():
+            journal.unlink()
+        engine.flush()
+        report = await rebuild(settings)
+        assert (report.unplaced, report.unplaced_urls) == (1, [lab.site.url(A)])
+
+
+async def test_pages_whose_records_are_gone_end_the_rebuild_or_are_fetched_again(lab: WebLab) -> None:
+    some = await lab.crawl_some(120)
+    folder = folder_of(lab.settings())
+    for path in folder.warc.iterdir():
+        path.unlink()
+    lab.engine.flush()
+    with pytest.raises(ArchiveError, match=f"{len(some.entries)} committed pages can't be read again.*--refetch"):
+        await rebuild(lab.settings())
+    with pytest.raises(ConflictError):
+        async with opened(lab.settings()):
+            pass
+    report = await rebuild(lab.settings(), refetch=True)
+    assert report.refetched == len(some.entries)
+    await lab.finish(lab.settings())
+
+
+async def test_a_damaged_record_is_named_and_only_its_page_is_fetched_again(lab: WebLab) -> None:
+    some = await lab.crawl_some(120)
+    hurt = next(e for e in some.entries if e.status == 200 and e.depth == 1 and e.warc is not None)
+    assert hurt.warc is not None
+    path = folder_of(lab.settings()).warc / hurt.warc.file
+    data = bytearray(path.read_bytes())
+    middle = hurt.warc.offset + hurt.warc.length // 2
+    data[middle : middle + 8] = b"\xff" * 8
+    path.write_bytes(data)
+    asked = lab.asked()
+    lab.engine.flush()
+    with pytest.raises(ArchiveError, match="1 committed pages"):
+        await rebuild(lab.settings())
+    report = await rebuild(lab.settings(), refetch=True)
+    assert report.refetched == 1
+    assert any("damaged from byte" in flaw for flaw in report.flaws)
+    await lab.finish(lab.settings())
+    later = lab.asked() - asked
+    assert [e.url for e in some.entries if later[page_of(e.url)]] == [hurt.url]
+
+
+async def test_a_lost_part_of_the_index_ends_the_rebuild_or_its_pages_are_fetched_again(lab: WebLab) -> None:
+    await lab.crawl_some(120)
+    (segment,) = folder_of(lab.settings()).index.iterdir()
+    lines = segment.read_bytes().splitlines(keepends=True)
+    segment.write_bytes(b"".join([*lines[:50], lines[50][:40] + b"\n", *lines[51:]]))
+    lab.engine.flush()
+    with pytest.raises(ArchiveError, match="the index can't be read as a whole"):
+        await rebuild(lab.settings())
+    report = await rebuild(lab.settings(), refetch=True)
+    assert report.orphans == 1
+    await lab.finish(lab.settings())
+
+
+async def test_a_crawl_without_an_archive_is_fetched_again_when_told_so(lab: WebLab) -> None:
+    await lab.crawl_some(100, archive__warc=False)
+    lab.engine.flush()
+    with pytest.raises(ArchiveError, match="no archive"):
+        await rebuild(lab.settings())
+    await rebuild(lab.settings(), refetch=True)
+    await lab.finish(lab.settings())
+
+
+@pytest.mark.parametrize("depth", [0, 3])
+async def test_where_a_seed_redirected_to_is_in_scope_again(lab: WebLab, depth: int) -> None:
+    """d0.test/away leads to d2.test; nobody gave that one as a seed."""
+    options = {"scope__mode": "domain"}
+
+    async def crawled(folder: str, **more: int) -> dict[str, int]:
+        async with opened_anew(lab, folder, **options) as found:
+            await found.seeder(depth=depth).add_all([given(lab.site.url("d0.test", "/away"))])
+        return (await crawl(lab.settings(folder, **options, **more), [])).statuses
+
+    whole = await crawled("whole")
+    lab.engine.flush()
+    assert len(await crawled("c", crawl__pages_max=20)) < len(whole)
+    lab.engine.flush()
+    await rebuild(lab.settings(**options))
+    async with opened(lab.settings(**options)) as found:
+        assert found.roots == {"domain:d0.test", "domain:d2.test"}
+    assert (await crawl(lab.settings(**options), [])).statuses == whole
+
+
+async def test_an_older_folder_is_rebuilt_when_its_seeds_and_scope_are_given_again(lab: WebLab) -> None:
+    """It has no journal, and bound.json says name and begin only."""
+    await lab.crawl_some(100)
+    folder = folder_of(lab.settings())
+    for journal in folder.journal.iterdir():
+        journal.unlink()
+    async with opened(lab.settings()) as found:
+        begun_at = found.record.begun_at
+    (folder.root / FILE).write_text(f'{{"name":"main","begun_at":{begun_at}}}')
+    lab.engine.flush()
+    await rebuild(lab.settings(), seeds=lab.site.web.seeds)
+    await lab.finish(lab.settings())
+
+
+async def test_what_was_given_up_or_forbidden_is_tried_again(tmp_path: Path, engine: Engine) -> None:
+    pages = {
+        (A, "/"): page("/broken", "/private"),
+        (A, "/broken"): Resource(fails=1_000_000),
+        (A, "/robots.txt"): Resource(body="User-agent: *\nDisallow: /private", content_type="text/plain"),
+    }
+    async with served(engine, tmp_path, pages) as lab:
+        settings = lab.settings()
+        await crawl(settings, [lab.site.url(A)])
+        before = await totals(settings)
+        assert (before.dead, before.refused["robots"]) == (1, 1)
+        engine.flush()
+        await rebuild(settings)
+        assert (await totals(settings)).pending == 2
+        await crawl(settings, [])
+        after = await totals(settings)
+        assert (after.dead, after.refused["robots"], after.fetched) == (1, 1, 1)
+
+
+async def test_seeds_that_wait_keep_their_depth_and_their_priority(tmp_path: Path, engine: Engine) -> None:
+    async with served(engine, tmp_path, CHAIN) as lab:
+        async with opened_anew(lab) as found:
+            await found.seeder(depth=3, priority=9.5).add_all([given(lab.site.url(A))])
+            c = found.router().candidate(lab.site.url(A), depth=0)
+            before = (await found.inspect.where(c)).record
+        engine.flush()
+        await rebuild(lab.settings())
+        async with opened(lab.settings()) as found:
+            after = (await found.inspect.where(c)).record
+    assert before is not None
+    assert after is not None
+    assert (after.depth, after.seed) == (before.depth, before.seed) == (3, 1)
+    assert abs(after.score - before.score) < 60.0
