@@ -180,6 +180,12 @@ def segment_names(folder: CrawlFolder) -> list[str]:
         before = names
 
 
+def sessions_of(folder: CrawlFolder) -> frozenset[str]:
+    """The sessions that wrote an index into this folder, and so their records too."""
+    stems = (name.removesuffix(OPEN_SUFFIX).removesuffix(index.SUFFIX) for name in segment_names(folder))
+    return frozenset(stem.rpartition("-")[0] for stem in stems)
+
+
 def _key_or_line(line: bytes) -> bytes:
     return line.partition(b" ")[0]
 

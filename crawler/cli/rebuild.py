@@ -156,6 +156,11 @@ async def _print(crawl: "OpenCrawl", report: "RebuildReport", folders: Sequence[
             f"{counted(report.unplaced, 'archived page')} was never committed, and nothing known leads there "
             f"(like {report.unplaced_urls[0]}): another folder of the crawl may, or a seed that is to be given again"
         )
+    if report.elsewhere:
+        _warn(
+            f"the records of {counted(report.elsewhere, 'committed page')} are in another folder of this crawl: "
+            "fetched again unless that one is rebuilt, too"
+        )
     where = " and ".join(str(folder.root) for folder in folders)
     print(f"The crawl {crawl.settings.crawl.name!r} is made anew from {where}:\n")
     print(f"done     {progress.fetched:,} (not fetched again)")

@@ -17,7 +17,7 @@ from functools import partial
 from crawler.archive.binding import bind
 from crawler.archive.folder import CrawlFolder
 from crawler.archive.page_book import KnownPage, PageBook
-from crawler.archive.reader import IndexReader
+from crawler.archive.reader import IndexReader, sessions_of
 from crawler.archive.recover import recover_open_files
 from crawler.archive.seeds import SeedJournal, SeedLine
 from crawler.archive.sessions import is_abandoned
@@ -133,29 +133,37 @@ class Rebuild:
     # --- committed, and not to be read again ---
 
     async def _settle_unreadable(self, book: PageBook) -> None:
-        """Where these pages led is not known: fetched once more they lead there again, and their first result stays."""
+        """Where these pages led is not known: fetched once more they lead there again, and their first result stays.
+
+        What another machine had committed and this one indexed is no loss: that machine's folder has the record, and
+        its rebuild finds the page here with its depth.
+        """
         if not book.unfound:
             return
+        here = frozenset[str]().union(*map(sessions_of, self._folders))
         for folder in self._folders:
             for number, entry in enumerate(IndexReader(folder).entries()):
                 if number % PULSE == 0:
                     await asyncio.sleep(0)
                 if not book.is_found(entry.fingerprint):
                     book.found(entry.fingerprint)  # named once, whatever folders have it
-                    await self._unreadable(book, entry)
+                    await self._unreadable(book, entry, is_ours=entry.session in here)
         await self._refill.flush()
-        if not self._refetch:
-            lost = self._report.unreadable
+        lost = self._report.unreadable
+        if lost and not self._refetch:
             files = ", ".join(f"{name} ({pages:,})" for name, pages in lost.most_common(3))
             raise ArchiveError(
                 f"{lost.total():,} committed pages can't be read again, so nobody knows where they led: {files}; bring "
                 "the files back and run this again, or add --refetch to have these pages fetched again"
             )
+        self._report.refetched = lost.total()
 
-    async def _unreadable(self, book: PageBook, entry: CommitEntry) -> None:
-        self._report.unreadable[entry.warc.file if entry.warc else NO_RECORD] += 1
-        if self._refetch:
-            self._report.refetched += 1
+    async def _unreadable(self, book: PageBook, entry: CommitEntry, *, is_ours: bool) -> None:
+        if is_ours:
+            self._report.unreadable[entry.warc.file if entry.warc else NO_RECORD] += 1
+        else:
+            self._report.elsewhere += 1
+        if self._refetch or not is_ours:
             await self._refill.add([self._again(entry, seed=self._is_seed(book, entry))])
 
     def _again(self, entry: CommitEntry, *, seed: bool) -> Candidate:

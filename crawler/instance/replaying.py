@@ -40,6 +40,7 @@ class RebuildReport:
     orphans: int = 0  # records of pages that were never committed: fetched again, and where they led is not lost
     unplaced: int = 0  # the same, but nothing known leads to them
     unplaced_urls: list[str] = field(default_factory=list)
+    elsewhere: int = 0  # committed pages whose records are in folders that are not at hand
     refetched: int = 0  # committed pages that can't be read again
     unreadable: Counter[str] = field(default_factory=Counter)  # the same, by WARC file
     flawed: int = 0

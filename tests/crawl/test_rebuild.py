@@ -42,6 +42,7 @@ async def test_a_wiped_engine_gets_back_what_was_done_and_all_that_was_to_be_don
     report = await rebuild(lab.settings())
     assert (report.committed, report.restored, report.seeds) == (len(some.entries), len(some.entries), 1)
     assert (report.flaws, report.orphans, report.unplaced) == ([], 0, 0)
+    assert all(b"hold" in value for key, value in lab.kept().items() if key.endswith(b"}:m"))
     after = await totals(lab.settings())
     assert (after.fetched, after.bytes, after.status) == (before.fetched, before.bytes, before.status)
     assert after.pending >= before.pending

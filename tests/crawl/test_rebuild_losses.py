@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from crawler.archive.binding import FILE
+from crawler.archive.index import IndexWriter
 from crawler.errors import ArchiveError, ConflictError
 from tests.archive.archive_samples import response, writer_in
 from tests.crawl.harness import crawl, lab_names
@@ -227,3 +228,28 @@ async def test_seeds_that_wait_keep_their_depth_and_their_priority(tmp_path: Pat
     assert after is not None
     assert (after.depth, after.seed) == (before.depth, before.seed) == (3, 1)
     assert abs(after.score - before.score) < 60.0
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+async def test_a_commit_that_another_machine_indexed_is_not_lost_and_its_links_neither(
+    tmp_path: Path, engine: Engine, order: tuple[int, int]
+) -> None:
+    """One machine archived page 1 and died, the next owner of its partition put the commit into its own index. By now
+    the site is gone: that page 2 is known is the archive's doing.
+    """
+    async with served(engine, tmp_path, CHAIN) as lab:
+        folders = [lab.settings("c0"), lab.settings("c1")]
+        whole = await crawl(folders[0], [lab.site.url(A)])
+        adopted = next(e for e in whole.entries if e.depth == 1)
+        async with opened_anew(lab, "c1") as found:
+            writer = IndexWriter(found.folder, "second")
+            writer.add(adopted)
+            writer.close()
+        forget_commits(folder_of(folders[0]), [adopted.url, lab.site.url(A, "/2"), lab.site.url(A, "/3")])
+        engine.flush()
+        reports = [await rebuild(folders[n]) for n in order]
+        assert sum(report.elsewhere for report in reports) == 1
+        async with opened(folders[0]) as found:
+            wanted = [found.router().candidate(lab.site.url(A, f"/{n}"), depth=0) for n in (1, 2, 3)]
+            records = [(await found.inspect.where(c)).record for c in wanted]
+    assert [record and record.depth for record in records] == [1, 2, 3]

@@ -148,16 +148,15 @@ def test_a_wiped_engine_stops_supervised_instances_and_seeders_with_one_line(
     with serve_web(seed=6, domains=5, pages=5) as site:
         running = start(programs, site, tmp_path / "c", *here, "-n", "2", command="run")
         running.wait_for("Starting 2 instances")
-        seeded = programs.crawler(
-            "seed", "--dir", str(tmp_path / "s"), *here, "--set", "scope.mode=any", *site.web.seeds
-        )
+        seeding = ("seed", "--dir", str(tmp_path / "s"), *here, *site.web.seeds)
+        seeded = programs.crawler(*seeding)
         assert seeded.wait(30) == 0, seeded.err
         wait_for_requests(site, 100, running)
         with contextlib.closing(engine.client()) as client:
             client.flushall()
         assert running.wait(40) == 4, running.err
         assert "'crawler rebuild'" in said(running)
-        late = programs.crawler("seed", "--dir", str(tmp_path / "s"), *here, *site.web.seeds)
+        late = programs.crawler(*seeding)
         assert late.wait(20) == 4
         assert "'crawler rebuild'" in said(late)
         with contextlib.closing(engine.client()) as client:

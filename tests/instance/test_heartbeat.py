@@ -1,6 +1,8 @@
 """What a heartbeat entitles to: silence stops requests, and a reply that came too late is a lapse."""
 
-from crawler.errors import EngineDown
+import pytest
+
+from crawler.errors import ConflictError, EngineDown
 from crawler.frontier.members import BeatAnswer, Member
 from crawler.instance.heartbeat import Heartbeat
 from crawler.settings import MembershipSettings
@@ -201,3 +203,17 @@ async def test_a_leaver_that_is_struck_off_does_not_join_again() -> None:
     await beat.beat()
     assert members.joins == 0
     assert len(lapses) == 1
+
+
+async def test_a_session_does_not_join_again_when_its_crawl_is_gone() -> None:
+    """The list is empty because the engine was wiped: nothing may be acquired there."""
+    beat, members, _, lapses = joined()
+
+    async def gone() -> None:
+        raise ConflictError("the engine lost the crawl")
+
+    beat._still = gone
+    members.answer = BeatAnswer.GONE
+    with pytest.raises(ConflictError):
+        await beat.beat()
+    assert (members.joins, lapses) == (0, [])
