@@ -22,6 +22,7 @@ TAKEOVER_S = 10.0
 DEADLY = ("kill", "pause", "cut", "blackhole requests", "blackhole both", "stall requests", "stall both")
 SURELY_DEAD_S = 11.0  # a silence so long must have been noticed
 UNACKED_S = 3.0  # what was answered so shortly before a fault may have been in flight to the engine
+UNWRITTEN_S = 3.0  # so long after it was archived a commit may be in the engine's memory only
 SEEN_S = 0.6  # a change of a lease is seen so late at most
 LATE_S = 1.0  # a request that was on its way when its sender was stopped arrives so soon after it wakes
 
@@ -100,13 +101,26 @@ def index_lines(folders: Iterable[Path]) -> list[tuple[Path, Line]]:
     ]
 
 
-def committed_twice(lines: Iterable[tuple[Path, Line]]) -> list[str]:
-    """One commit may stand on two lines: in the folder of who made it and of who took over. Two commits may not."""
-    commits: dict[tuple[str, int], set[tuple[Any, ...]]] = defaultdict(set)
+def committed_twice(lines: Iterable[tuple[Path, Line]]) -> dict[str, list[float]]:
+    """URLs with two commits, and when they were archived (wall time, the last thing before the ack).
+
+    One commit may stand on two lines: in the folder of who made it and of who took over.
+    """
+    commits: dict[tuple[str, int], dict[tuple[Any, ...], float]] = defaultdict(dict)
     for _, line in lines:
         key = line["url"], line.get("visit", 0)
-        commits[key].add(tuple(line.get(name) for name in ("session", "epoch", "at", "digest", "filename", "offset")))
-    return [url for (url, _), found in commits.items() if len(found) > 1]
+        commit = tuple(line.get(name) for name in ("session", "epoch", "at", "digest", "filename", "offset"))
+        commits[key][commit] = (line.get("times") or {}).get("archived", line.get("at", 0.0))
+    return {url: sorted(found.values()) for (url, _), found in commits.items() if len(found) > 1}
+
+
+def was_lost_by_the_engine(archived: float, incidents: Iterable[Incident]) -> bool:
+    """Was the engine killed so soon after a commit that it may not have written it yet? `archived` is monotonic.
+
+    While an fsync is under way, the engine answers and keeps the write in its own memory for up to two seconds: a
+    kill -9 loses what was acknowledged then, `appendfsync everysec` or not.
+    """
+    return any(i.kind == "engine kill" and archived <= i.start <= archived + UNWRITTEN_S for i in incidents)
 
 
 def unreadable(lines: Iterable[tuple[Path, Line]], folders: Sequence[Path]) -> list[str]:

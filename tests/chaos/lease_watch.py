@@ -15,6 +15,7 @@ from typing import Any
 import redis
 
 EVERY_S = 0.25
+GAP_S = 1.0  # between two reads: the engine hung, or this machine did
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class LeaseWatch:
         self._socket, self._crawl, self._partitions = socket, crawl, partitions
         self.history: dict[int, list[Seen]] = defaultdict(list)
         self.session_of_pid: dict[int, str] = {}
+        self.gaps: list[tuple[float, float]] = []  # while nobody could read the engine, killed or not
         self.done = 0
         self.pending = 0
         self._over = threading.Event()
@@ -82,6 +84,8 @@ class LeaseWatch:
             self.session_of_pid[member["pid"]] = member["session"]
         for p, meta in enumerate(metas):
             self._note(p, began, meta)
+        if time.monotonic() - self._read_at > GAP_S:
+            self.gaps.append((self._read_at, time.monotonic()))
         self.done = sum(int(meta[4] or 0) for meta in metas)
         self.pending = sum(int(meta[3] or 0) - int(meta[4] or 0) for meta in metas)
         self._read_at = began

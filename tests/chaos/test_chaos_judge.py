@@ -142,8 +142,13 @@ def test_one_commit_on_two_lines_counts_once_and_two_commits_are_found(tmp_path:
         folder_of(tmp_path / "b", {"session": "s", "at": 1.0}),
     )
     other = folder_of(tmp_path / "c", {"session": "t", "at": 2.0})
-    assert judging.committed_twice(judging.index_lines(same)) == []
-    assert judging.committed_twice(judging.index_lines([*same, other])) == [URL]
+    assert judging.committed_twice(judging.index_lines(same)) == {}
+    assert judging.committed_twice(judging.index_lines([*same, other])) == {URL: [1.0, 2.0]}
+
+
+def test_a_commit_just_before_the_engine_was_killed_may_be_lost_by_it() -> None:
+    kills = [incident("engine kill", 10, 12, node=""), incident("kill", 20)]
+    assert [at for at in (5, 9.9, 10.1, 19.9) if judging.was_lost_by_the_engine(at, kills)] == [9.9]
 
 
 def test_a_line_whose_record_is_missing_or_another_is_found(tmp_path: Path) -> None:

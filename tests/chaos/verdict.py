@@ -1,5 +1,6 @@
 """The figures of one round and of a whole run, and what in them is a violation."""
 
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ import redis
 
 from crawler.rules.fingerprint import partition_of
 from tests.chaos import judging
+from tests.chaos.fleet import Incident
 from tests.chaos.judging import Takeover
 from tests.chaos.lease_watch import LeaseWatch
 from tests.chaos.rounds import RoundLog
@@ -67,20 +69,25 @@ def judge(
     starts: dict[str, list[float]],
 ) -> Verdict:
     requests, lines = site.requests(), judging.index_lines(folders)
+    incidents = [*log.incidents, *(Incident("unreadable", "", start, end) for start, end in watch.gaps)]
     verdict = Verdict(requests=len(requests), delay_s=delay_s)
     verdict.faults.update(incident.kind for incident in log.incidents)
     verdict.refusals = judging.events(folders, REFUSALS)
     verdict.charge("problems", log.problems)
-    _judge_results(verdict, site, lines, folders)
-    _judge_requests(verdict, requests, log, watch, delay_s, partitions)
-    verdict.takeovers = judging.takeovers(watch.history, log.incidents, starts, log.ended)
+    _judge_results(verdict, site, lines, folders, incidents)
+    _judge_requests(verdict, requests, incidents, watch, delay_s, partitions)
+    verdict.takeovers = judging.takeovers(watch.history, incidents, starts, log.ended)
     slow = [t for t in verdict.takeovers if t.fair_s > judging.TAKEOVER_S]
     verdict.charge(f"partitions without an owner for more than {judging.TAKEOVER_S:.0f} s", slow)
     return verdict
 
 
 def _judge_results(
-    verdict: Verdict, site: GeneratedSite, lines: list[tuple[Path, judging.Line]], folders: Sequence[Path]
+    verdict: Verdict,
+    site: GeneratedSite,
+    lines: list[tuple[Path, judging.Line]],
+    folders: Sequence[Path],
+    incidents: Sequence[Incident],
 ) -> None:
     expected = site.web.expected().committed
     found = {line["url"]: int(line["status"]) for _, line in lines}
@@ -90,7 +97,10 @@ def _judge_results(
     verdict.pages, verdict.lost, verdict.surplus, verdict.twice = len(found), len(lost), len(surplus), len(twice)
     verdict.charge("URLs lost", lost)
     verdict.charge("URLs that should not have been committed", surplus)
-    verdict.charge("URLs committed twice", twice)
+    wall_s = time.time() - time.monotonic()
+    why = " (the engine had acknowledged the first and not yet written it when it was killed)"
+    lost_first = {u: why for u, at in twice.items() if judging.was_lost_by_the_engine(at[0] - wall_s, incidents)}
+    verdict.charge("URLs committed twice", [f"{url}{lost_first.get(url, '')}" for url in twice])
     wrong = [
         f"{url}: {found[url]}, not {expected[url]}"
         for url in expected
@@ -101,18 +111,23 @@ def _judge_results(
 
 
 def _judge_requests(
-    verdict: Verdict, requests: list[Request], log: RoundLog, watch: LeaseWatch, delay_s: float, partitions: int
+    verdict: Verdict,
+    requests: list[Request],
+    incidents: Sequence[Incident],
+    watch: LeaseWatch,
+    delay_s: float,
+    partitions: int,
 ) -> None:
     closest, near = judging.near_pairs(requests, delay_s)
-    late = [pair for pair in near if judging.was_on_its_way(pair.second, log.incidents)]
+    late = [pair for pair in near if judging.was_on_its_way(pair.second, incidents)]
     too_near = [pair for pair in near if pair not in late]
     verdict.closest_s, verdict.closest_share = closest, closest / delay_s
     verdict.late, verdict.near = len(late), len(too_near)
     verdict.charge(f"pairs of requests nearer than {delay_s:.3f} s", [f"{p.apart_s:.3f} s: {p}" for p in too_near])
-    twice = judging.duplicates(requests, log.incidents)
+    twice = judging.duplicates(requests, incidents)
     verdict.duplicates = twice.count
     verdict.charge("pages fetched twice without a fault to explain it", twice.unexplained)
-    strange = judging.strangers(requests, watch.history, lambda d: partition_of(d, partitions), log.incidents)
+    strange = judging.strangers(requests, watch.history, lambda d: partition_of(d, partitions), incidents)
     verdict.charge("requests under another node's lease", strange)
 
 
