@@ -1,6 +1,7 @@
 """A crawl whose engine lost everything, made anew from its folder: it ends with the exact set, each page once."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -200,3 +201,28 @@ async def test_a_crawl_begun_anew_in_the_empty_engine_gives_way_only_while_it_is
 async def test_an_empty_folder_has_nothing_to_rebuild(lab: WebLab) -> None:
     with pytest.raises(UsageError, match="nothing in"):
         await rebuild(lab.settings("new"))
+
+
+async def test_an_engine_that_still_has_the_crawl_keeps_all_that_it_knows(lab: WebLab) -> None:
+    await lab.crawl_some(120)
+    before = await totals(lab.settings())
+    report = await rebuild(lab.settings())
+    assert report.restored == 0
+    assert await totals(lab.settings()) == before
+    await lab.finish(lab.settings())
+
+
+async def test_an_older_backup_gets_what_it_lacks_and_nothing_is_fetched_again(lab: WebLab) -> None:
+    await lab.crawl_some(60)
+    with contextlib.closing(lab.engine.client()) as client:
+        backup = {key: client.dump(key) for key in client.keys("*")}
+    some = await crawl(lab.settings(crawl__pages_max=160), [])
+    asked = lab.asked()
+    with contextlib.closing(lab.engine.client()) as client:
+        client.flushall()
+        for key, value in backup.items():
+            client.restore(key, 0, value)
+    report = await rebuild(lab.settings())
+    assert 0 < report.restored < report.committed == len(some.entries)
+    await lab.finish(lab.settings())
+    assert [e.url for e in some.entries if (lab.asked() - asked)[page_of(e.url)]] == []
