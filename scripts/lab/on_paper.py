@@ -1,6 +1,6 @@
 """The ring at sizes that nobody can start here, computed: balance, movement, time and memory of the real ring code.
 
-    python -m scripts.lab.on_paper --instances 1000 --domains 10000000 --churn 20
+    scripts/simulate --instances 1000 --domains 10000000 --churn 20
 
 Domains are made-up names, hashed by the product's own `partition_of`; nodes have names as machines have them. Nothing
 is started and nothing is connected. The same arguments give the same figures, times and memory apart.
