@@ -5,10 +5,10 @@ A turn of a queue that has to read robots.txt first is spent on that; the claim 
 
 import logging
 from collections.abc import Callable
-from functools import partial
 
 from crawler.errors import EngineError
 from crawler.frontier.frontier import Frontier, Settlement
+from crawler.instance.clock import ENGINE_PAUSE_S
 from crawler.instance.crash_points import reached
 from crawler.instance.outcome import NotEntitledError
 from crawler.instance.ownership import Ownership
@@ -20,6 +20,8 @@ from crawler.rules.urls import origin_of
 from crawler.settings import PolitenessSettings
 
 log = logging.getLogger(__name__)
+
+PAUSE_MS = int(ENGINE_PAUSE_S * 1000)
 
 
 class Permits:
@@ -51,11 +53,17 @@ class Permits:
 
     async def ask(self, lane: Lane, claim: Claim) -> RobotsEntry | None:
         """Spend this turn of the lane on robots.txt; None when nothing was sent. The turn is over in either case."""
-        origin = origin_of(claim.url)
+        origin, sent = origin_of(claim.url), []
+
+        def before_send() -> None:
+            self._before_send(origin)
+            sent.append(origin)
+
         try:
-            entry, blob, fetch_ms = await self._robots.fetch(claim, origin, partial(self._before_send, origin))
-        except NotEntitledError:
-            self._bench.finished(lane, wait_ms=0, started=False)
+            entry, blob, fetch_ms = await self._robots.fetch(claim, origin, before_send)
+        except (NotEntitledError, EngineError) as error:  # maybe only before the request that a redirect asked for
+            log.warning("robots.not_read", extra={"origin": origin, "error": str(error)})
+            self._bench.finished(lane, wait_ms=max(self._min_delay_ms, PAUSE_MS), started=bool(sent))
             return None
         reached("robots.answered", origin)
         delay = self.delay_of(entry)
