@@ -194,8 +194,8 @@ class Engine:
         replies = await self._pipeline(commands)
         unknown = [i for i, reply in enumerate(replies) if isinstance(reply, rex.NoScriptError)]
         if unknown:
-            await self._load_scripts()
-            again = await self._pipeline([commands[i] for i in unknown])
+            # With their text, which also loads them: no flush can come between loading and calling.
+            again = await self._pipeline([("EVAL", script(calls[i].name).source, *commands[i][2:]) for i in unknown])
             for i, reply in zip(unknown, again, strict=True):
                 replies[i] = reply
         return [translate(r) if isinstance(r, Exception) else r for r in replies]

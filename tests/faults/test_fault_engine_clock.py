@@ -33,7 +33,7 @@ async def test_the_engines_clock_steps_an_hour_forth_and_back_and_nothing_moves(
 
         async with lab(tmp_path, seed=37) as here:
             done = await here.crawl(engine.url, meanwhile=set_clock, instances=2)
-            here.check_counts(await counted(engine.url))
+            here.check_counts(await counted(engine.url), done)
             assert fetched_twice(here.site.requests()) == []
     assert all(abs(error) < 5 for error in shown), "the engine's clock did not step"
     assert len(won) == len({partition for partition, _, _ in won}), "a lease moved"

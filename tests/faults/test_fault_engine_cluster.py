@@ -24,8 +24,8 @@ async def test_two_instances_crawl_the_exact_set_on_a_cluster_of_three_primaries
     tmp_path: Path, cluster: Cluster
 ) -> None:
     async with lab(tmp_path, seed=61) as here:
-        await here.crawl(cluster.url, instances=2)
-        here.check_counts(await counted(cluster.url))
+        done = await here.crawl(cluster.url, instances=2)
+        here.check_counts(await counted(cluster.url), done)
 
 
 async def test_slots_move_under_a_crawl_key_by_key_and_as_a_whole_and_every_effect_happens_once(tmp_path: Path) -> None:
@@ -44,8 +44,8 @@ async def test_slots_move_under_a_crawl_key_by_key_and_as_a_whole_and_every_effe
 
         try:
             async with lab(tmp_path, seed=62, domains=DOMAINS) as here:
-                await here.crawl(cluster.url, instances=2, meanwhile=reshard, politeness__delay_s=0.06)
-                here.check_counts(await counted(cluster.url))
+                done = await here.crawl(cluster.url, instances=2, meanwhile=reshard, politeness__delay_s=0.06)
+                here.check_counts(await counted(cluster.url), done)
         finally:
             movers.close()
     assert moved == 2 * (DOMAINS + 1)
