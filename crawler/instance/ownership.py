@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-import msgspec
 
 from crawler.errors import EngineError
 from crawler.frontier.frontier import Fence
@@ -80,6 +79,7 @@ class Ownership:
         self._clock_ms = clock_ms
         self._held: dict[int, Held] = {}
         self._tried: dict[int, int] = {}  # highest epoch that this session ever had or saw, per partition
+        self._astray: set[int] = set()  # leases that may be in our name though we do not hold them
         self._leaving = False
 
     @property
@@ -127,11 +127,16 @@ class Ownership:
         Leases are read before the counters that may condemn their holders, and acquired against what was read.
         """
         wanted = self._wanted()
-        seen = await self._leases.read(p for p in wanted if p not in self._held) if wanted else []
+        asked = [p for p in {*wanted, *self._astray} if p not in self._held]
+        seen = await self._leases.read(asked) if asked else []
         await self._neighbours.look()
         share = set(self._wanted())
         await self._hand_over(share)
-        await self._acquire([lease for lease in seen if lease.partition in share and self._is_takeable(lease)])
+        ours = {lease.partition for lease in seen if lease.session == self._me.session}
+        self._astray -= {lease.partition for lease in seen} - ours
+        # What is in our name and not wanted is acquired, too: to be released, or nobody could have it while we live.
+        free = {lease.partition for lease in seen if lease.partition in share and self._is_takeable(lease)}
+        await self._acquire([lease for lease in seen if lease.partition in ours | free], share)
         return share != set(wanted)
 
     def _wanted(self) -> list[int]:
@@ -141,16 +146,17 @@ class Ownership:
         """Free, or its holder is dead; or in our own name without our knowing: the acquire's reply was lost."""
         return lease.session in ("", self._me.session) or self._neighbours.state_of(lease.session) is State.DEAD
 
-    async def _acquire(self, takeable: list[Lease]) -> None:
+    async def _acquire(self, takeable: list[Lease], share: set[int]) -> None:
         if not takeable or self._leaving:
             return
         asked = [(lease, self._tried.get(lease.partition, 0)) for lease in takeable]
+        self._astray.update(lease.partition for lease in takeable)  # until the reply is here
         replies = await self._leases.acquire(self._me.session, self._me.node, asked)
         anchor_ms = self._clock_ms()  # when the reply arrived, not when the call was sent
         reached("lease.acquired")
         for reply in replies:
             if isinstance(reply, Acquired):
-                self._take(reply, anchor_ms)
+                self._take(reply, anchor_ms, is_wanted=reply.partition in share)
         await self._note_takeovers([asked[i][0] for i, reply in enumerate(replies) if isinstance(reply, Acquired)])
         failed = [reply for reply in replies if isinstance(reply, EngineError)]
         if failed:
@@ -172,14 +178,17 @@ class Ownership:
                 silent_ms=self._neighbours.silence_of(session),
                 at=wall_s(),
             )
-            log.warning("partitions.taken_over", extra=msgspec.structs.asdict(takeover))
+            fields = {"member": takeover.node, "member_session": session, "silent_ms": takeover.silent_ms}
+            log.warning("partitions.taken_over", extra=fields | {"partitions": len(leases)})
             with contextlib.suppress(EngineError):
                 await self._takeovers.note(takeover)
 
-    def _take(self, won: Acquired, anchor_ms: int) -> None:
+    def _take(self, won: Acquired, anchor_ms: int, *, is_wanted: bool) -> None:
         self._tried[won.partition] = won.epoch
-        self._held[won.partition] = Held(won.epoch, won.clock_ms, anchor_ms)
-        self._user.acquired(won.partition, log_entries=won.log_entries, pending=won.pending)
+        self._held[won.partition] = Held(won.epoch, won.clock_ms, anchor_ms, draining=not is_wanted)
+        self._astray.discard(won.partition)
+        if is_wanted:
+            self._user.acquired(won.partition, log_entries=won.log_entries, pending=won.pending)
 
     async def _hand_over(self, wanted: set[int]) -> None:
         now_ms = self._clock_ms()
@@ -204,6 +213,7 @@ class Ownership:
         for partition in partitions:
             await self._user.give_back(partition)
             held = self._held.pop(partition, None)
+            self._astray.add(partition)  # until its lease was read once more: a release may be lost
             if held is not None:
                 fences.append(self._fence(partition, held))
         self._user.lost(partitions)
@@ -220,11 +230,13 @@ class Ownership:
     def lapse(self) -> None:
         """Silence lasted too long: nothing is started anywhere until each lease was acquired anew."""
         dropped = list(self._held)
+        self._astray.update(dropped)
         self._held.clear()
         self._user.lost(dropped)
 
     def fenced(self, partition: int) -> None:
         """A write was refused: the partition belongs to somebody else."""
         if self._held.pop(partition, None) is not None:
+            self._astray.add(partition)
             log.warning("partition.fenced", extra={"partition": partition})
             self._user.lost([partition])

@@ -2,18 +2,12 @@
 tests.faults.joining_lab` does it with 1,000, which takes a core for a minute.
 """
 
-import pytest
-
 from tests.faults.joining_lab import join_at_once
 from tests.support.engine import Engine
 
 SETTLED_S = 60.0
 
 
-@pytest.mark.xfail(
-    strict=False,
-    reason="on a busy machine instances lapse, and leases stay behind: see tests/instance/test_left_leases.py",
-)
 async def test_hundreds_that_join_at_once_settle_within_a_minute_and_move_little(engine: Engine) -> None:
     """Ten instances own everything when 300 more come in one moment."""
     result = await join_at_once(engine.url, first=10, more=300, partitions=4096, timeout_s=SETTLED_S)

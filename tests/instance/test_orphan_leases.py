@@ -1,0 +1,130 @@
+"""A lease that carries the name of a session which does not hold it, and which the ring gives to somebody else."""
+
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
+
+import pytest
+
+from crawler.errors import EngineDown
+from crawler.frontier.client import Engine
+from crawler.frontier.keys import Keys
+from crawler.frontier.leases import Leases
+from crawler.frontier.members import Member
+from crawler.frontier.takeovers import Takeovers
+from crawler.instance.ownership import Ownership
+from crawler.rules.membership import State
+from crawler.rules.ring import Ring
+from crawler.settings import MembershipSettings
+from tests.support.engine import Engine as Server
+
+ME, OTHER = "node-me", "node-other"
+
+
+class Neighbourhood:
+    """Everybody is alive; the ring is what the test says."""
+
+    def __init__(self, owners: tuple[str, ...]) -> None:
+        self.ring = Ring(owners)
+        self.stretch = 1
+
+    async def look(self) -> None:
+        """Nothing new."""
+
+    def state_of(self, session: str) -> State:
+        return State.ALIVE
+
+    def silence_of(self, session: str) -> int:
+        return -1
+
+
+class Idle:
+    """A pipeline that does nothing."""
+
+    def acquired(self, partition: int, *, log_entries: int, pending: int) -> None: ...
+    def drain(self, partition: int) -> None: ...
+    def is_idle(self, partition: int) -> bool:
+        return True
+
+    def lost(self, partitions: Iterable[int]) -> None: ...
+    async def give_back(self, partition: int) -> None: ...
+
+
+@pytest.fixture
+async def owned(engine: Server) -> AsyncIterator[tuple[Any, ...]]:
+    """(ownership of partition 0, its neighbourhood, the leases of the crawl)"""
+    opened = Engine(engine.url)
+    await opened.connect()
+    keys, neighbourhood = Keys("t"), Neighbourhood((ME,))
+    leases, me = Leases(opened, keys), Member(session="s-me", node=ME, counter=0)
+    neighbours: Any = neighbourhood
+    ownership = Ownership(leases, neighbours, me, MembershipSettings(), user=Idle(), takeovers=Takeovers(opened, keys))
+    await ownership.step()
+    assert list(ownership.held) == [0]
+    yield ownership, neighbourhood, leases
+    await opened.close()
+
+
+async def holder(leases: Leases) -> str:
+    (lease,) = await leases.read([0])
+    return lease.session
+
+
+async def settled(ownership: Ownership) -> None:
+    for _ in range(3):
+        await ownership.step()
+
+
+async def test_a_lease_dropped_by_a_lapse_goes_to_whom_the_ring_gives_it_meanwhile(owned: Any) -> None:
+    """Found by chaos: paused over a join and a restart of the engine. The joiner waited for us, we for nobody."""
+    ownership, neighbourhood, leases = owned
+    ownership.lapse()
+    neighbourhood.ring = Ring((OTHER,))
+    await settled(ownership)
+    assert await holder(leases) == ""
+    assert ownership.held == {}
+
+
+async def test_a_release_without_an_answer_is_made_good(owned: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    ownership, neighbourhood, leases = owned
+
+    async def cut(*_: object) -> None:
+        raise EngineDown("no answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Leases, "release", cut)
+        neighbourhood.ring = Ring((OTHER,))
+        with pytest.raises(EngineDown):
+            await ownership.step()
+    assert await holder(leases) == "s-me"
+    await settled(ownership)
+    assert await holder(leases) == ""
+
+
+async def test_an_acquire_without_an_answer_is_not_forgotten_when_the_ring_moves_on(
+    owned: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ownership, neighbourhood, leases = owned
+    acquire = Leases.acquire
+
+    async def lost(self: Leases, *arguments: Any) -> None:
+        await acquire(self, *arguments)
+        raise EngineDown("no answer")
+
+    ownership.lapse()
+    with monkeypatch.context() as patch:
+        patch.setattr(Leases, "acquire", lost)
+        with pytest.raises(EngineDown):
+            await ownership.step()
+    neighbourhood.ring = Ring((OTHER,))
+    await settled(ownership)
+    assert await holder(leases) == ""
+
+
+async def test_a_lease_that_somebody_alive_has_taken_is_left_alone(owned: Any) -> None:
+    ownership, neighbourhood, leases = owned
+    ownership.lapse()
+    neighbourhood.ring = Ring((OTHER,))
+    (lease,) = await leases.read([0])
+    await leases.acquire("s-other", OTHER, [(lease, 0)])
+    await settled(ownership)
+    assert await holder(leases) == "s-other"
