@@ -123,10 +123,11 @@ class Committer:
         reached("route.added", group[0].claim.url)
         await self._s.archive.have_room()
         acks = self._acks(group, placed, own)
-        replies = await self._s.ack.ack([ack for _, ack in acks])
-        reached("ack.answered", group[0].claim.url)
-        for (outcome, ack), reply in zip(acks, replies, strict=True):
-            self._acked(outcome, ack, reply)
+        async with self._s.flow.acking:
+            replies = await self._s.ack.ack([ack for _, ack in acks])
+            reached("ack.answered", group[0].claim.url)
+            for (outcome, ack), reply in zip(acks, replies, strict=True):
+                self._acked(outcome, ack, reply)
 
     def _acks(
         self, group: list[Committable], placed: Sequence[Placed], own: Sequence[list[Candidate]]

@@ -59,9 +59,12 @@ async def keep_claims(
 
 
 async def count_pages(stats: Stats, flow: Flow) -> None:
-    """How many pages the whole crawl has, without ours: the limit is the crawl's, not the instance's."""
-    ours = flow.committed
-    flow.committed_before = max(0, (await stats.totals()).fetched - ours)
+    """How many pages the whole crawl has, without ours: the limit is the crawl's, not the instance's.
+
+    No ack of ours is under way meanwhile: it would be taken for another's.
+    """
+    async with flow.acking:
+        flow.committed_before = max(0, (await stats.totals()).fetched - flow.committed)
 
 
 async def follow_pages(stats: Stats, flow: Flow) -> None:

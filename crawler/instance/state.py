@@ -1,5 +1,6 @@
 """What the stages of one running instance share: counts, the stop flag, the recent-URL cache."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -54,6 +55,7 @@ class Flow:
     is_stopping: bool = False
     is_engine_full: bool = False  # no more claims until there is room for the links of those in flight
     on_recover: Callable[[], None] = lambda: None
+    acking: asyncio.Lock = field(default_factory=asyncio.Lock)  # while it is held, `committed` is what the engine has
 
     def pages_left(self) -> int | None:
         """How many more pages may be claimed under the limit; None without one."""

@@ -1,7 +1,11 @@
 """A limit ends a crawl in order; what is left waits for the next one."""
 
+import asyncio
 from pathlib import Path
 
+import pytest
+
+from crawler.frontier.stats import Stats, Totals
 from tests.crawl.harness import crawl, lab_names, settings_of
 from tests.support.serving import serve_web
 
@@ -20,6 +24,24 @@ async def test_a_page_limit_is_the_crawls_and_the_rest_waits(tmp_path: Path) -> 
             done = await crawl(settings_of(tmp_path / "c", **common), site.web.seeds)
     assert done.statuses == expected
     assert done.twice == []
+
+
+async def test_a_page_limit_is_met_although_pages_are_committed_while_all_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was committed between the two looks, at our own count and at the crawl's, must not be taken for others'."""
+    totals = Stats.totals
+
+    async def slow(stats: Stats) -> Totals:
+        await asyncio.sleep(0.2)
+        return await totals(stats)
+
+    monkeypatch.setattr(Stats, "totals", slow)
+    with serve_web(seed=16, domains=4, pages=4) as site:
+        async with lab_names() as dns:
+            options = {"dns__nameservers": [dns], "scope__mode": "any", "politeness__delay_s": 0.02}
+            done = await crawl(settings_of(tmp_path, crawl__pages_max=200, **options), site.web.seeds)
+    assert len(done.entries) == 200
 
 
 async def test_a_time_limit_ends_the_crawl_in_order(tmp_path: Path) -> None:
