@@ -20,6 +20,7 @@ from warcio.archiveiterator import ArchiveIterator
 
 from crawler.archive.folder import open_existing
 from crawler.archive.record_reader import read_record
+from crawler.errors import EngineDown
 from crawler.model import CommitEntry
 from tests.crawl.harness import entries_of
 from tests.crawl.lab import QUICK, closest_pairs
@@ -114,9 +115,12 @@ def run_instance(programs: Nursery, folder: Path, n: int, *options: str, **envir
 
 
 def seed(programs: Nursery, folder: Path, urls: Iterable[str], *options: str) -> None:
-    """Give running instances work."""
-    program = programs.crawler("seed", *urls, "--dir", str(folder / "seeder"), *options)
-    assert program.wait(40) == 0, program.err
+    """Give running instances work. Seeds may be given again: a machine too busy to answer in time gets a second try."""
+    for _ in range(3):
+        program = programs.crawler("seed", *urls, "--dir", str(folder / "seeder"), *options)
+        if program.wait(40) != EngineDown.exit_code:
+            break
+    assert program.process.returncode == 0, program.err
 
 
 def wait_until(condition: Callable[[], object], what: str, *, timeout_s: float = 60.0, every_s: float = 0.05) -> float:
