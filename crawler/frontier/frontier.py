@@ -195,10 +195,14 @@ class Frontier:
         replies = await self.engine.run_many(calls)
         return [raw if isinstance(raw, EngineError) else _outcome(raw) for raw in replies]
 
-    async def give_back(self, fence: Fence, claims: Iterable[tuple[Claim, int]]) -> AckOutcome:
-        """Return unfetched claims; the number is the next fetch (ms) of a started one, or 0."""
+    def give_back_call(self, fence: Fence, claims: Iterable[tuple[Claim, int]]) -> Call:
+        """For `end`: return unfetched claims; the number is the next fetch (ms) of a started one, or 0."""
         packed = [(c.fingerprint, c.token, c.queue, c.domain, at) for c, at in claims]
-        call = self._fenced("give_back", fence, pack(packed))
+        return self._fenced("give_back", fence, pack(packed))
+
+    async def give_back(self, fence: Fence, claims: Iterable[tuple[Claim, int]]) -> AckOutcome:
+        """The same at once, for one partition."""
+        call = self.give_back_call(fence, claims)
         return _outcome(await self.engine.run(call.name, call.keys, *call.args))
 
     async def extend(self, claims: Mapping[int, tuple[Fence, Sequence[Claim]]], *, visibility_ms: int) -> None:

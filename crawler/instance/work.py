@@ -81,6 +81,7 @@ class PartitionWork:
         for claim in claims:
             by_partition.setdefault(claim.partition, []).append(claim)
             self._flow.ended(claim.partition)
+        calls = []
         for partition, mine in by_partition.items():
             fence = self._ownership.fence_of(partition)
             if fence is None:
@@ -89,8 +90,9 @@ class PartitionWork:
                 given = [
                     (c, self._next_fetch_ms(fence, c) if started else 0) for c in mine[start : start + GIVE_BACK_MAX]
                 ]
-                with contextlib.suppress(EngineError):  # else they expire
-                    await self._frontier.give_back(fence, given)
+                calls.append(self._frontier.give_back_call(fence, given))
+        with contextlib.suppress(EngineError):  # else they expire
+            await self._frontier.end(calls)
 
     def _next_fetch_ms(self, fence: Fence, claim: Claim) -> int:
         return fence.now_ms + max(0, self._bench.lane_of(claim.queue).delay_ms)

@@ -8,12 +8,14 @@ import pytest
 
 from crawler.frontier.scripts import script
 from crawler.instance.instance import Instance
+from tests.crawl.harness import crawl
 from tests.faults.engine_lab import HASTY, committed, counted, is_crawling, lab, spy_on_acquires
 from tests.support.engine import Engine
 from tests.support.proxy import tcp_proxy
 
 BEAT_S, READ_S = HASTY["membership__beat_s"], HASTY["membership__read_s"]
 SELF_STOP_S, DEAD_S = HASTY["membership__self_stop_s"], HASTY["membership__dead_s"]
+STOP_S = 15.0  # two time-outs for what is in flight, ten seconds for leaving, a few calls
 LATE_S = 0.25  # from the check of the deadline to the line in the web server's log, on a busy machine
 
 
@@ -83,6 +85,29 @@ async def test_heartbeats_answered_late_stop_their_owner_in_time_and_others_take
     assert not any(stopped_at + LATE_S < r.start < story["taken"] for r in requests)
     assert DEAD_S - BEAT_S - READ_S <= story["taken"] - story["silent"] <= 10.0
     assert done.instances[0].heartbeat.lapses >= 1
+
+
+async def test_a_stop_ends_soon_although_the_engine_says_nothing_and_the_same_crawl_goes_on_later(
+    tmp_path: Path, engine: Engine
+) -> None:
+    """What is in hand is of many partitions: to give it back must not take a time-out for each of them."""
+    stopped_at = 0.0
+    with tcp_proxy(engine.url) as proxy:
+
+        async def fall_silent(instances: list[Instance]) -> None:
+            nonlocal stopped_at
+            await committed(instances, 60)
+            proxy.blackhole()
+            stopped_at = time.monotonic()
+            instances[0].stop()
+
+        async with lab(tmp_path, seed=40, domains=12, pages=4) as here:
+            seeds = [here.site.web.url(f"d{n}.test", "/") for n in range(12)]
+            options = {"membership__drain_timeout_s": 1.0, "frontier__call_timeout_s": 1.0}
+            await crawl(here.settings(proxy.url, **options), seeds, meanwhile=fall_silent)
+            stopped_s = time.monotonic() - stopped_at
+            await here.crawl(engine.url)
+    assert stopped_s < STOP_S
 
 
 async def answered_beat(instance: Instance) -> None:
