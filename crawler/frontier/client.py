@@ -162,6 +162,18 @@ class Engine:
         shares = [int(n["used_memory"]) / int(n["maxmemory"]) for n in nodes if int(n.get("maxmemory", 0))]
         return max(shares, default=0.0)
 
+    async def is_written(self) -> bool:
+        """Has the kernel all that the engine has answered so far? Then a kill of the engine can't take it back.
+
+        While an fsync of its append-only file runs, the engine answers and keeps what it should write in memory, for
+        up to two seconds. When this says that none runs, what was kept is written before the answer is sent.
+        """
+        if self.is_cluster:
+            return True
+        async with self._asking():
+            info = await self._client.info("persistence")
+        return not int(info.get("aof_enabled", 0)) or not int(info.get("aof_pending_bio_fsync", 0))
+
     async def refresh_run_id(self) -> str:
         """The engine's run id now; different from before after a restart or a failover."""
         self.run_id = (await self.info()).run_id

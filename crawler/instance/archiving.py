@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 
 DRAIN_EVERY_MS = 500
 DRAIN_PAUSE_S = 0.2
+SETTLE_PAUSE_S = 0.02
 
 Placed = tuple[WarcLocation | None, str]
 
@@ -47,7 +48,8 @@ class ArchiveStage:
         self._index = index
         self._writes_warc = settings.warc
         self._log_entries_max = log_entries_max
-        self._undrained: defaultdict[int, list[CommitEntry]] = defaultdict(list)
+        self._undrained: defaultdict[int, list[CommitEntry]] = defaultdict(list)  # not in the index yet
+        self._indexed: defaultdict[int, list[CommitEntry]] = defaultdict(list)  # on disk, and still in the log
         self._drained_ms = 0
         self._draining = asyncio.Lock()
 
@@ -62,8 +64,7 @@ class ArchiveStage:
         return placed
 
     def committed(self, partition: int, entry: CommitEntry) -> None:
-        """Index a commit; it leaves the engine's log with the next drain."""
-        self._index.add(entry)
+        """Index a commit, and clear it from the engine's log, with the next drain."""
         self._undrained[partition].append(entry)
 
     async def adopt(self, partition: int) -> None:
@@ -73,45 +74,78 @@ class ArchiveStage:
 
     @property
     def wants_drain(self) -> bool:
-        return bool(self._undrained)
+        return bool(self._undrained or self._indexed)
 
     @property
     def is_drain_due(self) -> bool:
-        return bool(self._undrained) and monotonic_ms() - self._drained_ms >= DRAIN_EVERY_MS
+        return self.wants_drain and monotonic_ms() - self._drained_ms >= DRAIN_EVERY_MS
 
     async def have_room(self) -> None:
         """Wait until no partition's log is at its bound: acks wait for this."""
-        while any(len(entries) >= self._log_entries_max for entries in self._undrained.values()):
+        while self._is_log_full():
             await self.drain()
-            if any(len(entries) >= self._log_entries_max for entries in self._undrained.values()):
+            if self._is_log_full():
                 await asyncio.sleep(DRAIN_PAUSE_S)
+
+    def _is_log_full(self) -> bool:
+        both = (*self._undrained.values(), *self._indexed.values())
+        return any(len(entries) >= self._log_entries_max for entries in both)
 
     def has_undrained(self, partition: int) -> bool:
         """Do commits of this partition still stand in the engine's log by our doing?"""
-        return partition in self._undrained
+        return partition in self._undrained or partition in self._indexed
 
     def forget(self, partitions: Iterable[int]) -> None:
         """These partitions are not ours: their new owners drain their logs."""
         for partition in partitions:
             self._undrained.pop(partition, None)
+            self._indexed.pop(partition, None)
+
+    async def settle(self, timeout_s: float) -> None:
+        """Drain until nothing is left to drain, or the engine does not take it. Raises ArchiveError."""
+        deadline_ms = monotonic_ms() + int(timeout_s * 1000)
+        await self.drain()
+        while self.wants_drain and monotonic_ms() < deadline_ms:
+            await asyncio.sleep(SETTLE_PAUSE_S)
+            await self.drain()
 
     async def drain(self) -> None:
         """Sync the index, then clear what it holds from the engine. Raises ArchiveError."""
         async with self._draining:
-            await self._drain()
+            self._drained_ms = monotonic_ms()
+            try:
+                await self._write_index()
+                await self._clear_log()
+            except EngineError as error:
+                log.warning("drain.engine_error", extra={"error": str(error)})
 
-    async def _drain(self) -> None:
-        self._drained_ms = monotonic_ms()
-        undrained, self._undrained = self._undrained, defaultdict(list)
-        if not undrained:
+    async def _write_index(self) -> None:
+        """Lines on disk, but only of commits that a killed engine can't forget: it would have them made again."""
+        asked = {partition: len(entries) for partition, entries in self._undrained.items()}
+        if not asked or not await self._frontier.engine.is_written():
             return
+        for partition, count in asked.items():
+            entries = self._undrained.get(partition, [])  # gone when the partition was lost meanwhile
+            taken, left = entries[:count], entries[count:]
+            if taken:
+                self._indexed[partition] += taken
+                self._undrained[partition] = left
+            if not left:
+                self._undrained.pop(partition, None)
+            for entry in taken:
+                self._index.add(entry)
         await asyncio.to_thread(self._index.sync)
         reached("index.synced")
-        fenced = [(fence, entries) for p, entries in undrained.items() if (fence := self._ownership.fence_of(p))]
+
+    async def _clear_log(self) -> None:
+        """What is in the index leaves the engine's log."""
+        indexed, self._indexed = self._indexed, defaultdict(list)
+        fenced = [(fence, entries) for p, entries in indexed.items() if (fence := self._ownership.fence_of(p))]
         try:
-            await self._frontier.drain(fenced)
-            reached("drain.answered")
-        except EngineError as error:
-            log.warning("drain.engine_error", extra={"error": str(error)})
+            if fenced:
+                await self._frontier.drain(fenced)
+                reached("drain.answered")
+        except EngineError:
             for fence, entries in fenced:
-                self._undrained[fence.partition].extend(entries)
+                self._indexed[fence.partition] += entries
+            raise

@@ -38,6 +38,7 @@ from crawler.settings import Settings
 log = logging.getLogger(__name__)
 
 LEAVE_TIMEOUT_S = 10.0
+SETTLE_TIMEOUT_S = 3.0  # an engine's fsync may take long; what is not indexed by then is the next owner's to index
 WAIT_IN_HAND_MS = 30_000  # a claim whose turn is further off than this is given back
 
 
@@ -261,7 +262,7 @@ class Instance:
             return
         if not unsettled:
             await self.committer.flush()
-        await self.archive.drain()
+        await self.archive.settle(SETTLE_TIMEOUT_S)
 
     async def _let_go(self) -> None:
         async with asyncio.timeout(LEAVE_TIMEOUT_S):

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-
 from crawler.errors import EngineError
 from crawler.frontier.frontier import Fence
 from crawler.frontier.leases import Acquired, Lease, Leases
