@@ -6,6 +6,7 @@ A node's name is the host's name and a slot. Must not know what an instance does
 import contextlib
 import socket
 from collections.abc import Collection
+from functools import cache
 from pathlib import Path
 from typing import Protocol
 
@@ -27,9 +28,14 @@ class Located(Protocol):
 
 def host_id() -> str:
     """Machine and boot: where a lock file of the same id can be tried."""
+    return f"{socket.gethostname()}{_boot_id()}"
+
+
+@cache
+def _boot_id() -> str:
     with contextlib.suppress(OSError):
-        return f"{socket.gethostname()}/{Path('/proc/sys/kernel/random/boot_id').read_text().strip()}"
-    return socket.gethostname()
+        return f"/{Path('/proc/sys/kernel/random/boot_id').read_text().strip()}"
+    return ""
 
 
 def is_lock_free(one: Located) -> bool:

@@ -50,12 +50,18 @@ class Members:
     def __init__(self, engine: Engine, keys: Keys) -> None:
         self._engine = engine
         self._keys = keys
+        self._known: dict[bytes, tuple[bytes, Member]] = {}  # as read last: most have not changed since
 
     async def read(self) -> dict[str, Member]:
         """All sessions on the list, by session."""
         raw = await self._engine.command("HGETALL", self._keys.members)
         pairs = raw.items() if isinstance(raw, Mapping) else zip(raw[::2], raw[1::2], strict=True)
-        return {key.decode(): _decoder.decode(blob) for key, blob in pairs}
+        before, known = self._known, {}
+        for key, blob in pairs:
+            last = before.get(key)
+            known[key] = last if last is not None and last[0] == blob else (blob, _decoder.decode(blob))
+        self._known = known
+        return {member.session: member for _, member in known.values()}
 
     async def holder_of(self, node: str) -> str:
         """The session that has a node's name now, or ''."""

@@ -6,12 +6,11 @@ stretch with the length of the list, since every session reads all of it.
 
 import logging
 from collections.abc import Awaitable, Callable
-from hashlib import blake2b
 
 from crawler.frontier.members import Member, Members
 from crawler.frontier.pins import Pins, by_partition
 from crawler.instance.clock import monotonic_ms
-from crawler.rules.membership import Declared, Observer, Reading, State, Times, stretch_of, takers
+from crawler.rules.membership import Observer, Reading, State, Times, declared, stretch_of, takers
 from crawler.rules.ring import Ring, build
 from crawler.settings import MembershipSettings
 
@@ -76,13 +75,12 @@ class Neighbours:
         members, pins = await self._members.read(), await self._pins.read()
         now_ms = self._clock_ms()
         self._observer = self._observer.read(map(self._reading, members.values()), now_ms, self.stretch)
-        self._heard_ms |= {s: seen.since_ms for s, seen in self._observer.seen.items()}
-        if len(self._heard_ms) > HEARD_MAX:
-            self._heard_ms = {s: seen.since_ms for s, seen in self._observer.seen.items()}
+        heard_ms = {s: seen.since_ms for s, seen in self._observer.seen.items()}
+        self._heard_ms = heard_ms if len(self._heard_ms) > HEARD_MAX else self._heard_ms | heard_ms
         self.stretch = stretch_of(len(members), self._settings.stretch_members)
-        states = {s: self._observer.state_of(s, now_ms) for s in members}
+        states = self._observer.states(now_ms)
         self.alive = {s: m for s, m in members.items() if states[s] not in (State.DEAD, State.LEAVING)}
-        taking = takers({s: Declared(m.state) for s, m in self.alive.items()})
+        taking = takers({s: declared(m.state) for s, m in self.alive.items()})
         self._follow({m.node: m.weight for s, m in self.alive.items() if s in taking}, pins, now_ms)
         self._compare(now_ms)
         for session, member in members.items():
@@ -91,7 +89,7 @@ class Neighbours:
 
     def _reading(self, member: Member) -> Reading:
         dead = member.session != self._me.session and self._is_lock_free(member)
-        return Reading(member.session, member.counter, Declared(member.state), member.stretch, dead)
+        return Reading(member.session, member.counter, declared(member.state), member.stretch, dead)
 
     async def _bury(self, member: Member) -> None:
         await self._on_death(member)
@@ -116,7 +114,7 @@ class Neighbours:
             load_bound=s.load_bound,
             pins=by_partition(pins, self._partitions),
         )
-        self.digest = _digest(self.ring)
+        self.digest = self.ring.digest
         log.info("ring.changed", extra={"nodes": sorted(weights), "pins": len(pins)})
 
     def _is_quiet(self, joining: dict[str, int], now_ms: int) -> bool:
@@ -143,8 +141,3 @@ class Neighbours:
     def differing(self) -> frozenset[str]:
         """Nodes that follow another ring for good: their settings or release differ from ours."""
         return self._differing
-
-
-def _digest(ring: Ring) -> str:
-    """Short enough to go with every beat."""
-    return blake2b("\n".join(ring.owners).encode(), digest_size=6).hexdigest() if ring.owners else ""

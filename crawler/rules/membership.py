@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+import msgspec
+
 
 class Declared(StrEnum):
     """What a session says of itself; the words of `Member.state`."""
@@ -34,13 +36,7 @@ class State(StrEnum):
     HELD_OUT = "held_out"
 
 
-class Silence(StrEnum):
-    """How long a session's counter has not changed."""
-
-    HEARD = "heard"
-    SUSPICIOUS = "suspicious"
-    DEADLY = "deadly"
-
+HEARD, SUSPICIOUS, DEADLY = range(3)  # how long a session's counter has not changed: columns of the table
 
 # What a session is, by what it says and how long it has been silent. SUSPECT is shown, nothing moves.
 _STATES: Mapping[Declared, tuple[State, State, State]] = {
@@ -51,7 +47,6 @@ _STATES: Mapping[Declared, tuple[State, State, State]] = {
     Declared.LEAVING: (State.LEAVING, State.LEAVING, State.DEAD),
     Declared.SEEDING: (State.ALIVE, State.SUSPECT, State.DEAD),
 }
-_COLUMNS = tuple(Silence)
 
 # What a session may say next. Joining anew is what one does that was struck off while it was silent.
 _STEPS: Mapping[Declared, frozenset[Declared]] = {
@@ -61,6 +56,14 @@ _STEPS: Mapping[Declared, frozenset[Declared]] = {
     Declared.LEAVING: frozenset({Declared.LEAVING}),
     Declared.SEEDING: frozenset({Declared.JOINING, Declared.LEAVING}),
 }
+
+
+_BY_WORD = {word.value: word for word in Declared}
+
+
+def declared(word: str) -> Declared:
+    """What a session says; a word of a newer release is taken for one that joins: it takes no share."""
+    return _BY_WORD.get(word, Declared.JOINING)
 
 
 class IllegalStepError(ValueError):
@@ -74,8 +77,7 @@ def step(now: Declared, then: Declared) -> Declared:
     return then
 
 
-@dataclass(frozen=True, slots=True)
-class Observation:
+class Observation(msgspec.Struct, frozen=True):
     """The last counter seen of a session, and since when (observer's ms) it has not changed."""
 
     counter: int
@@ -85,8 +87,7 @@ class Observation:
     proven_dead: bool = False  # its file lock is free: no need to wait
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(msgspec.Struct, frozen=True):
     """One session in one read of the member list."""
 
     session: str
@@ -104,11 +105,11 @@ class Times:
     dead_ms: int
     gap_ms: int
 
-    def silence(self, silent_ms: int, stretch: int) -> Silence:
+    def silence(self, silent_ms: int, stretch: int) -> int:
         """Which column of the table a silence falls into."""
         if silent_ms >= self.dead_ms * stretch:
-            return Silence.DEADLY
-        return Silence.SUSPICIOUS if silent_ms >= self.suspect_ms * stretch else Silence.HEARD
+            return DEADLY
+        return SUSPICIOUS if silent_ms >= self.suspect_ms * stretch else HEARD
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,19 +126,24 @@ class Observer:
         seen = {}
         for r in readings:
             before = self.seen.get(r.session)
-            if before is None or before.counter != r.counter or afresh:
-                seen[r.session] = Observation(r.counter, now_ms, r.declared, r.stretch, r.proven_dead)
-            else:
-                seen[r.session] = replace(before, declared=r.declared, stretch=r.stretch, proven_dead=r.proven_dead)
+            changed = before is None or before.counter != r.counter or afresh
+            since_ms = now_ms if changed or before is None else before.since_ms
+            seen[r.session] = Observation(r.counter, since_ms, r.declared, r.stretch, r.proven_dead)
         return replace(self, seen=seen, read_at_ms=now_ms)
 
     def state_of(self, session: str, now_ms: int) -> State:
         """A session that is not on the list is dead: it left, or it was struck off."""
         seen = self.seen.get(session)
-        if seen is None or seen.proven_dead:
+        return State.DEAD if seen is None else self._state(seen, now_ms)
+
+    def _state(self, seen: Observation, now_ms: int) -> State:
+        if seen.proven_dead:
             return State.DEAD
-        silence = self.times.silence(now_ms - seen.since_ms, seen.stretch)
-        return _STATES[seen.declared][_COLUMNS.index(silence)]
+        return _STATES[seen.declared][self.times.silence(now_ms - seen.since_ms, seen.stretch)]
+
+    def states(self, now_ms: int) -> dict[str, State]:
+        """Everybody on the list."""
+        return {session: self._state(seen, now_ms) for session, seen in self.seen.items()}
 
 
 def stretch_of(members: int, per_stretch: int) -> int:
@@ -145,10 +151,10 @@ def stretch_of(members: int, per_stretch: int) -> int:
     return max(1, -(-members // per_stretch))
 
 
-def takers(declared: Mapping[str, Declared]) -> frozenset[str]:
+def takers(living: Mapping[str, Declared]) -> frozenset[str]:
     """Who among the living (session -> what it says) takes a share: those held out only when there is nobody else."""
-    alive = frozenset(s for s, says in declared.items() if says is Declared.ALIVE)
-    return alive or frozenset(s for s, says in declared.items() if says is Declared.HELD_OUT)
+    alive = frozenset(s for s, says in living.items() if says is Declared.ALIVE)
+    return alive or frozenset(s for s, says in living.items() if says is Declared.HELD_OUT)
 
 
 def hold_out_ms(returns: int, *, free: int, hold_ms: int, hold_max_ms: int) -> int:

@@ -98,7 +98,7 @@ async def test_what_was_committed_while_the_index_was_written_comes_with_the_nex
 
 
 async def test_partitions_that_were_lost_are_their_new_owners_to_index() -> None:
-    archive, disk, engine = stage()
+    archive, disk, _ = stage()
     archive.committed(0, entry(1))
     archive.forget([0])
     await archive.drain()
