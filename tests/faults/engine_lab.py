@@ -233,6 +233,17 @@ async def committed(instances: list[Instance], n: int, timeout_s: float = 60.0) 
         await asyncio.sleep(0.01)
 
 
+async def shared(instances: list[Instance], timeout_s: float = 30.0) -> None:
+    """Wait until the instances have shared the partitions, and none is on its way from one to another."""
+    deadline, settled = time.monotonic() + timeout_s, 0
+    while settled < 5:
+        assert time.monotonic() < deadline, [len(i.ownership.held) for i in instances]
+        held = [[h.draining for h in i.ownership.held.values()] for i in instances]
+        whole = all(held) and sum(map(len, held)) == PARTITIONS and not any(map(any, held))
+        settled = settled + 1 if whole else 0
+        await asyncio.sleep(0.1)
+
+
 def is_crawling(instances: list[Instance]) -> bool:
     """Has none of them ended?"""
     return not any(instance.flow.is_stopping for instance in instances)
