@@ -149,7 +149,7 @@ class Claimer:
         f, self._serial = self._settings.frontier, self._serial + 1
         return ClaimRequest(
             request_id=f"{self._frontier.session}-{self._serial}",
-            urls_max=min(share, 4 * f.claim_urls_max),
+            urls_max=min(share, 2 * f.claim_urls_max),  # twice as many took the engine 5.5 ms beside a million keys
             per_queue_max=f.claim_urls_max,
             ahead_ms=int(f.claim_ahead_s * 1000),
             visibility_ms=int(f.visibility_timeout_s * 1000),

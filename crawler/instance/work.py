@@ -14,7 +14,7 @@ from crawler.instance.state import Flow
 from crawler.instance.workbench import Workbench
 from crawler.model import Claim
 
-GIVE_BACK_MAX = 256  # claims per call
+GIVE_BACK_MAX = 128  # claims per call: twice as many took the engine 7 ms beside a million keys
 
 
 class PartitionWork:
