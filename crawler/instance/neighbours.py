@@ -136,8 +136,3 @@ class Neighbours:
         if lasting - self._differing:
             log.warning("ring.disagreement", extra={"nodes": sorted(lasting), "ours": self.digest})
         self._differing = lasting
-
-    @property
-    def differing(self) -> frozenset[str]:
-        """Nodes that follow another ring for good: their settings or release differ from ours."""
-        return self._differing

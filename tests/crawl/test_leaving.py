@@ -3,6 +3,8 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from crawler.instance.instance import Instance
 from tests.crawl.harness import crawl, lab_names, settings_of
 from tests.crawl.lab import closest_pairs, fetched_twice
@@ -11,13 +13,18 @@ from tests.support.serving import serve_web
 DELAY_S = 0.05
 
 
-async def test_a_leaver_hands_over_and_nothing_is_fetched_twice(tmp_path: Path) -> None:
+@pytest.mark.parametrize("why", ["signal", "evicted"])
+async def test_a_leaver_hands_over_and_nothing_is_fetched_twice(tmp_path: Path, why: str) -> None:
     with serve_web(seed=11, domains=8, pages=4) as site:
 
         async def leave_in_the_middle(instances: list[Instance]) -> None:
             while sum(i.flow.committed for i in instances) < 60:
                 await asyncio.sleep(0.01)
-            instances[2].stop()
+            heartbeat = instances[2].heartbeat
+            if why == "evicted":
+                await heartbeat._members.evict(heartbeat.member)
+            else:
+                instances[2].stop()
 
         async with lab_names() as dns:
             settings = settings_of(
@@ -27,34 +34,11 @@ async def test_a_leaver_hands_over_and_nothing_is_fetched_twice(tmp_path: Path) 
         requests = site.requests()
         expected = site.web.expected(site.web.seeds, "any").committed
     assert done.errors == []
-    assert [i.stopped_because for i in done.instances] == ["finished", "finished", "signal"]
+    assert [i.stopped_because for i in done.instances] == ["finished", "finished", why]
     assert done.statuses == expected
     assert fetched_twice(requests) == []
     assert min(closest_pairs(requests).values()) >= DELAY_S
     assert done.instances[2].flow.committed > 0
-
-
-async def test_an_evicted_instance_lets_go_at_once_and_nothing_is_fetched_twice(tmp_path: Path) -> None:
-    with serve_web(seed=11, domains=8, pages=4) as site:
-
-        async def evict_in_the_middle(instances: list[Instance]) -> None:
-            while sum(i.flow.committed for i in instances) < 60:
-                await asyncio.sleep(0.01)
-            heartbeat = instances[2].heartbeat
-            await heartbeat._members.evict(heartbeat.member)
-
-        async with lab_names() as dns:
-            settings = settings_of(
-                tmp_path / "c", dns__nameservers=[dns], scope__mode="any", politeness__delay_s=DELAY_S
-            )
-            done = await crawl(settings, site.web.seeds, instances=3, meanwhile=evict_in_the_middle)
-        requests = site.requests()
-        expected = site.web.expected(site.web.seeds, "any").committed
-    assert done.errors == []
-    assert [i.stopped_because for i in done.instances] == ["finished", "finished", "evicted"]
-    assert done.statuses == expected
-    assert fetched_twice(requests) == []
-    assert min(closest_pairs(requests).values()) >= DELAY_S
 
 
 async def test_a_joiner_takes_its_share_and_nothing_is_fetched_twice(tmp_path: Path) -> None:
