@@ -1,0 +1,89 @@
+"""`scripts/simulate`: runs seeds, shows what was broken and what was provoked. Exit code 1 when anything was broken."""
+
+import argparse
+import multiprocessing
+import sys
+from collections.abc import Iterator, Sequence
+
+from tests.simulation.mutants import MUTANTS, mutated
+from tests.simulation.report import Total, failure
+from tests.simulation.run import Outcome, simulate
+from tests.simulation.wire import real_engine
+
+BLOCK = 10  # seeds that share an engine
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run what the command line asks for."""
+    if any(word.startswith("--instances") for word in arguments):
+        from scripts.lab.on_paper import main as on_paper
+
+        return int(on_paper(list(arguments)) or 0)
+    options = _options(arguments)
+    if options.mutants:
+        return _mutants(range(options.first, options.first + options.mutants))
+    if options.seed is not None:
+        return _one(options.seed, verbose=options.verbose)
+    total = Total()
+    for outcome in _outcomes(range(options.first, options.first + options.seeds), options.jobs):
+        total.add(outcome)
+        if outcome.violations:
+            print(failure(outcome), flush=True)
+        elif total.runs % 50 == 0:
+            print(f"{total.runs} of {options.seeds} seeds, {len(total.failed)} failed", flush=True)
+    print(total.table())
+    return 1 if total.failed else 0
+
+
+def _options(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="scripts/simulate", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=100, help="how many seeds (default 100)")
+    parser.add_argument("--first", type=int, default=0, help="the first of them (default 0)")
+    parser.add_argument("--jobs", type=int, default=2, help="processes that run them (default 2)")
+    parser.add_argument("--seed", type=int, help="run this one only and show the end of its trace")
+    parser.add_argument("--verbose", action="store_true", help="with --seed: show the whole trace")
+    parser.add_argument("--mutants", type=int, help="leave out one rule after the other, so many seeds each")
+    parser.add_argument("--instances", help="no crawl: balance and movement of the ring on paper (see docs/scaling.md)")
+    return parser.parse_args(arguments)
+
+
+def _one(seed: int, *, verbose: bool) -> int:
+    with real_engine() as real:
+        outcome = simulate(seed, real, say=print if verbose else lambda _: None)
+    total = Total()
+    total.add(outcome)
+    if not verbose:
+        print("\n".join(outcome.tail))
+    print(total.table())
+    print(f"trace {outcome.digest[:16]}, {outcome.steps} steps")
+    for violation in outcome.violations:
+        print(violation)
+    return 1 if outcome.violations else 0
+
+
+def _mutants(seeds: Sequence[int]) -> int:
+    """In how many seeds the absence of each rule is noticed, and by what."""
+    with real_engine() as real:
+        for name in MUTANTS:
+            seen = [outcome.violations for seed in seeds if (outcome := mutated(name, seed, real)).violations]
+            by = sorted({violation.split()[0] for violations in seen for violation in violations})
+            print(f"{name:<24}{len(seen):>4} of {len(seeds)}  {' '.join(by)}", flush=True)
+    return 0
+
+
+def _outcomes(seeds: Sequence[int], jobs: int) -> Iterator[Outcome]:
+    if jobs <= 1:
+        yield from _block(seeds)
+        return
+    with multiprocessing.get_context("fork").Pool(jobs) as pool:
+        for outcomes in pool.imap_unordered(_block, [tuple(seeds[i : i + BLOCK]) for i in range(0, len(seeds), BLOCK)]):
+            yield from outcomes
+
+
+def _block(seeds: Sequence[int]) -> list[Outcome]:
+    with real_engine() as real:
+        return [simulate(seed, real) for seed in seeds]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,145 @@
+"""The fetcher that simulated instances are given, and the requests that judge them.
+
+Answers take virtual time; a request that was sent counts whatever becomes of who sent it.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from crawler.model import Failure, FailureKind, FetchResult, Response
+from tests.simulation.clocks import VirtualTime
+from tests.simulation.loop import NS, PROCESS, Process, VirtualLoop
+from tests.simulation.web import Kind, Site, Url, Web, host_of
+
+SHARED_ADDRESS = "192.0.2.1"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """When it was sent, by whom; `late` if its sender slept between its last check and this."""
+
+    at_ns: int
+    process: Process
+    url: str
+    queue: str
+    robots: bool
+    late: bool
+
+
+@dataclass(slots=True)
+class Internet:
+    """The web as it is reached; `on_request` hears of each request when it is sent."""
+
+    web: Web
+    loop: VirtualLoop
+    connect_s: Callable[[], float]
+    before_write: Callable[[Process], bool] = lambda _: False  # True: the process was put to sleep just there
+    on_request: Callable[[Request], None] = lambda _: None
+    answered_ns: dict[Process, int] = field(default_factory=dict)  # when its last request ends
+
+    def take(self, url: str, process: Process, *, late: bool) -> tuple[float, FetchResult]:
+        """The answer to a request, and after how many seconds it comes."""
+        site, page = self.web.site_of(url), self.web.urls.get(url)
+        is_robots = url.endswith("/robots.txt")
+        queue = site.domain if site else host_of(url)
+        self.on_request(Request(self.loop.now_ns, process, url, queue, is_robots, late))
+        seconds = page.seconds if page is not None else 0.02
+        self.answered_ns[process] = max(self.answered_ns.get(process, 0), self.loop.now_ns + round(seconds * NS))
+        if is_robots and site is not None:
+            return seconds, _robots(self.web, site, url)
+        if page is None:
+            return seconds, _response(url, 404)
+        page.took += 1
+        return seconds, _answer(page)
+
+
+def _robots(web: Web, site: Site, url: str) -> FetchResult:
+    site.took += 1
+    if site.took <= site.robots_failures:
+        return _response(url, 503)
+    site.read.add(host_of(url))
+    if site.redirected_to:
+        return _response(url, 301, location=f"http://{site.redirected_to}/robots.txt")
+    if not site.has_robots:
+        return _response(url, 404)
+    delay = "" if site.crawl_delay_s is None else f"Crawl-delay: {site.crawl_delay_s}\n"
+    return _response(url, 200, f"User-agent: *\nDisallow: /private/\n{delay}", media="text/plain")
+
+
+def _answer(page: Url) -> FetchResult:
+    if page.kind is Kind.BROKEN or (page.kind is Kind.FLAKY and page.took <= page.failures):
+        if page.took % 3 == 2:
+            return FetchResult(url=page.url, failure=Failure(kind=FailureKind.DISCONNECTED, detail="reset"))
+        return _response(page.url, 500)
+    if page.kind is Kind.REDIRECT:
+        return _response(page.url, page.status, location=page.links[0])
+    links = "".join(f'<p><a href="{link}">to {link}</a></p>' for link in page.links)
+    return _response(page.url, page.status, f"<html><title>{page.url}</title><body>{links}</body></html>")
+
+
+def _response(url: str, status: int, text: str = "", *, location: str = "", media: str = "text/html") -> FetchResult:
+    headers = [(b"Content-Type", media.encode())]
+    if location:
+        headers.append((b"Location", location.encode()))
+    body = text.encode()
+    response = Response(
+        url=url, status=status, reason="", http_version="1.1", headers=tuple(headers), raw_body=body, body=body,
+        request_head=b"GET / HTTP/1.1\r\n\r\n", remote_ip=SHARED_ADDRESS, started_at=0.0, fetch_ms=0,
+    )  # fmt: skip
+    return FetchResult(url=url, response=response)
+
+
+class SimFetcher:
+    """What `crawler.web.fetcher.Fetcher` is to an instance."""
+
+    def __init__(self, internet: Internet) -> None:
+        self._net = internet
+        self._time = VirtualTime(internet.loop)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Nothing is kept open."""
+
+    def known_address_of(self, url: str) -> str:
+        return host_of(url)
+
+    async def address_of(self, url: str) -> str:
+        return host_of(url)
+
+    async def fetch(
+        self,
+        url: str,
+        *,
+        cookies: Mapping[str, str] | None = None,
+        accept: str | None = None,
+        body_bytes_max: int | None = None,
+        before_send: Callable[[], None] | None = None,
+    ) -> FetchResult:
+        net, process = self._net, PROCESS.get()
+        assert process is not None
+        await asyncio.sleep(net.connect_s())
+        if before_send is not None:
+            before_send()
+        late = net.before_write(process)
+        if late:
+            await asyncio.sleep(0)  # asleep until somebody wakes this process; then the bytes go out
+        sent_ns, started_at = net.loop.now_ns, self._time.time()
+        seconds, result = net.take(url, process, late=late)
+        arrived: asyncio.Future[None] = net.loop.create_future()
+        net.loop.after(seconds, _set, arrived)
+        await arrived
+        fetch_ms = (net.loop.now_ns - sent_ns) // 1_000_000
+        if result.response is None:
+            return FetchResult(url=url, failure=result.failure, fetch_ms=fetch_ms)
+        fields: dict[str, Any] = {name: getattr(result.response, name) for name in Response.__slots__}
+        response = Response(**(fields | {"started_at": started_at, "fetch_ms": fetch_ms}))
+        return FetchResult(url=url, response=response, fetch_ms=fetch_ms)
+
+
+def _set(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)

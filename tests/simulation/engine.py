@@ -1,0 +1,270 @@
+"""The simulated engine: real scripts on a real server, reached over a network that delays, loses and cuts.
+
+`Server` is the far side: it runs what arrives, at one virtual moment each. `SimEngine` is what an instance is given for
+`crawler.frontier.client.Engine`: the same face and the same behaviour at time-outs, new connections and restarts.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import hiredis
+import redis.exceptions as rex
+
+from crawler.errors import EngineDown, EngineError
+from crawler.frontier.client import Call, EngineInfo, translate
+from crawler.frontier.scripts import script
+from tests.simulation.loop import PROCESS, Process, VirtualLoop
+from tests.simulation.weather import Weather
+from tests.simulation.wire import RealEngine
+
+INFO = ("INFO",)
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """A pipeline under way: what was asked, by whom, and how far the server has come with it."""
+
+    process: Process
+    calls: Sequence[Call | tuple[Any, ...]]
+    answer: "asyncio.Future[list[Any]]"
+    generation: int
+    replies: list[Any] = field(default_factory=list)
+    reply_lost: bool = False
+
+
+class Server:
+    """One engine for all. `observe(process, call, reply)` hears of each call at the moment it was executed."""
+
+    def __init__(self, real: RealEngine, loop: VirtualLoop, weather: Weather) -> None:
+        self.real = real
+        self.loop = loop
+        self.weather = weather
+        self.is_up = True
+        self.is_stopped = False
+        self.generation = 1  # of connections: those of an earlier one are broken
+        self.run_id = "run-1"
+        self.observe: Callable[[Process, Call | tuple[Any, ...], Any], None] = lambda *_: None
+        self.on_sent: Callable[[Job], None] = lambda _: None
+        self.on_executed: Callable[[Job, int], None] = lambda *_: None  # from which call on is new
+        self.executed = 0
+        self._waiting: list[Job] = []  # arrived while the server was stopped
+        self._ears: dict[str, tuple[Process, asyncio.Queue[bytes | None]]] = {}
+
+    # --- what happens to it ---
+
+    def kill(self) -> None:
+        """All connections break; what was on its way is lost."""
+        self.is_up = self.is_stopped = False
+        self.generation += 1
+        lost, self._waiting = self._waiting, []
+        for job in lost:
+            self._reset(job)
+        for _, ear in self._ears.values():
+            ear.put_nowait(None)
+        self._ears.clear()
+
+    def start(self) -> None:
+        """Up again with all its data, and a new run id."""
+        self.is_up = True
+        self.run_id = f"run-{self.generation}"
+
+    def stop(self) -> None:
+        self.is_stopped = self.is_up
+
+    def go_on(self) -> None:
+        """What has arrived meanwhile is done now, also for those who have given up waiting."""
+        self.is_stopped = False
+        waiting, self._waiting = self._waiting, []
+        for job in waiting:
+            self._work(job)
+
+    @property
+    def is_reachable(self) -> bool:
+        return self.is_up and not self.is_stopped
+
+    # --- the way there and back ---
+
+    def carry(self, job: Job) -> None:
+        fate = self.weather.fate(job.process, [c.name if isinstance(c, Call) else c[0] for c in job.calls])
+        self.on_sent(job)
+        if fate.request_lost:
+            self._fail(job, fate.silent)
+            return
+        job.reply_lost = fate.reply_lost
+        if self.weather.hold(job.process, lambda: self._arrive(job)):
+            return
+        self.loop.after(fate.request_s, self._arrive, job)
+
+    def _arrive(self, job: Job) -> None:
+        if not self.is_up or job.generation != self.generation:
+            self._reset(job)
+        elif self.is_stopped:
+            self._waiting.append(job)
+        else:
+            self._work(job)
+
+    def _work(self, job: Job) -> None:
+        """Run the next calls of a pipeline; others may come in between two parts of it."""
+        if not self.is_up or job.generation != self.generation:
+            self._reset(job)
+            return
+        if self.is_stopped:
+            self._waiting.append(job)
+            return
+        begin = len(job.replies)
+        part = job.calls[begin : begin + self.weather.part_of(len(job.calls) - begin)]
+        replies = self.real.wire.ask([_command(c) for c in part if c is not INFO]) if part != [INFO] else []
+        answers = iter(replies)
+        for call in part:
+            job.replies.append(self.run_id.encode() if call is INFO else next(answers))
+            self.observe(job.process, call, job.replies[-1])
+        self.executed += len(part)
+        if any(isinstance(c, Call) and c.name == "add" for c in part):
+            self._publish()
+        self.on_executed(job, begin)
+        if job.generation != self.generation:
+            self._reset(job)
+        elif len(job.replies) < len(job.calls):
+            self.loop.after(self.weather.gap_s(), self._work, job)
+        else:
+            self._reply(job)
+
+    def _reply(self, job: Job) -> None:
+        fate = self.weather.fate_of_reply(job.process, job.calls)
+        if job.reply_lost or self.weather.is_deaf(job.process):
+            self._fail(job, fate.silent)
+        else:
+            self.loop.after(fate.reply_s, _answer, job)
+
+    def _fail(self, job: Job, silent: bool) -> None:
+        if not silent:
+            self.loop.after(self.weather.latency_s(), self._reset, job)
+
+    def _reset(self, job: Job) -> None:
+        if not job.answer.done():
+            job.answer.set_exception(EngineDown("no answer from the engine: connection lost"))
+
+    # --- hints ---
+
+    def listen(self, process: Process, channel: str) -> "asyncio.Queue[bytes | None]":
+        ear: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._ears[channel] = (process, ear)
+        return ear
+
+    def _publish(self) -> None:
+        for channel, message in self.real.ear.published():
+            if channel in self._ears and not self.weather.is_deaf(self._ears[channel][0]):
+                self.loop.after(self.weather.latency_s(), self._ears[channel][1].put_nowait, message)
+
+
+def _answer(job: Job) -> None:
+    if not job.answer.done():
+        job.answer.set_result(job.replies)
+
+
+def _command(call: Call | tuple[Any, ...]) -> tuple[Any, ...]:
+    if isinstance(call, Call):
+        return ("EVALSHA", script(call.name).sha, len(call.keys), *call.keys, *call.args)
+    return tuple(call)
+
+
+class SimEngine:
+    """The engine as one instance sees it."""
+
+    def __init__(self, server: Server, url: str, call_timeout_s: float) -> None:
+        process = PROCESS.get()
+        assert process is not None, "engines are opened by processes"
+        self.url = url
+        self.run_id = ""
+        self.on_restart: Callable[[], None] = lambda: None
+        self.is_cluster = False
+        self._server = server
+        self._process = process
+        self._timeout_s = call_timeout_s
+        self._idle: list[int] = []  # generations of open connections that nobody uses
+
+    async def connect(self) -> EngineInfo:
+        info = await self.info()
+        self.run_id = info.run_id
+        return info
+
+    async def close(self) -> None:
+        self._idle.clear()
+
+    async def info(self) -> EngineInfo:
+        (raw,) = await self._pipeline([INFO])
+        return EngineInfo(
+            product="valkey", version=(9, 1), run_id=raw.decode(), policy="noeviction", persistent=True, used_bytes=0,
+            max_bytes=0, role="master", cpu_s=0.0,
+        )  # fmt: skip
+
+    async def memory_share(self) -> float:
+        await self._pipeline([INFO])
+        return 0.0
+
+    async def refresh_run_id(self) -> str:
+        self.run_id = (await self.info()).run_id
+        return self.run_id
+
+    async def run(self, name: str, keys: tuple[str, ...], *args: Any) -> Any:
+        (reply,) = await self.run_many([Call(name, keys, args)])
+        if isinstance(reply, EngineError):
+            raise reply
+        return reply
+
+    async def run_many(self, calls: Sequence[Call]) -> list[Any]:
+        return [_translated(reply) for reply in await self._pipeline(calls)]
+
+    async def commands(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+        replies = [_translated(reply) for reply in await self._pipeline(commands)]
+        for reply in replies:
+            if isinstance(reply, EngineError):
+                raise reply
+        return replies
+
+    async def command(self, *command: Any) -> Any:
+        return (await self.commands([command]))[0]
+
+    async def subscribe(self, channel: str) -> AsyncIterator[bytes]:
+        await self._connection()
+        ear = self._server.listen(self._process, channel)
+        while True:
+            message = await ear.get()
+            if message is None:
+                raise EngineDown("no answer from the engine: connection lost")
+            yield message
+
+    async def _pipeline(self, calls: Sequence[Any]) -> list[Any]:
+        if not calls:
+            return []
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                generation = self._idle.pop() if self._idle else 0
+                if generation != self._server.generation:  # a broken connection is noticed before it is used
+                    generation = await self._connection()
+                replies = await self._exchange(calls, generation)
+        except TimeoutError:
+            raise EngineDown(f"no answer from the engine within {self._timeout_s:g} s") from None
+        self._idle.append(generation)
+        return replies
+
+    async def _connection(self) -> int:
+        """Open a connection; the first one to a restarted engine fails after the instance was told."""
+        generation = self._server.generation
+        (run_id,) = await self._exchange([INFO], generation)
+        if self.run_id and run_id.decode() != self.run_id:
+            self.run_id = run_id.decode()
+            self.on_restart()
+            raise EngineDown("no answer from the engine: it was restarted")
+        return generation
+
+    async def _exchange(self, calls: Sequence[Any], generation: int) -> list[Any]:
+        answer: asyncio.Future[list[Any]] = self._server.loop.create_future()
+        self._server.carry(Job(self._process, calls, answer, generation))
+        return await answer
+
+
+def _translated(reply: Any) -> Any:
+    return translate(rex.ResponseError(str(reply))) if isinstance(reply, hiredis.ReplyError) else reply

@@ -1,0 +1,232 @@
+"""Simulated processes: each runs the real composition root with doors to the simulated engine, web and disk.
+
+A node may live several times. What ends a life: the end of the crawl, a stop, an error of its own, or a kill.
+"""
+
+import asyncio
+import contextlib
+import os
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from crawler import app, nodes
+from crawler.archive.sessions import SessionLock
+from crawler.content.page import parse_page
+from crawler.errors import CrawlerError
+from crawler.instance.instance import Instance
+from crawler.instance.parsing import PageParser
+from crawler.model import Page
+from crawler.settings import Settings
+from tests.simulation.browsing import Internet, SimFetcher
+from tests.simulation.disk import Disks
+from tests.simulation.engine import Server, SimEngine
+from tests.simulation.loop import NS, PROCESS, Process, VirtualLoop
+
+RESTART_S = 1.0  # what a supervisor waits before it starts a failed child again
+
+
+class Life(Process):
+    """One process of a node: one session."""
+
+    def __init__(self, node: "Node", number: int, rng: random.Random) -> None:
+        super().__init__(f"{node.name}.{number}", boot_ns=rng.randrange(10**6) * NS, wall_ns=rng.randrange(-NS, NS))
+        self.node = node
+        self.session = ""
+        self.host = node.machine if node.shows_death else f"{node.machine}-{number}"
+        self.instance: Instance | None = None
+        self.locks: list[SessionLock] = []
+        self.joined_ns = -1  # since when it has leases
+        self.ended = ""  # finished, stopped, killed, or the error
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """A place where processes live. With `shows_death` others on its machine can try its lock file."""
+
+    name: str
+    machine: str
+    shows_death: bool = True
+    life: Life | None = None
+    lives: int = 0
+    comes_back: bool = True  # after the faults are over
+
+    @property
+    def is_up(self) -> bool:
+        return self.life is not None
+
+
+@dataclass(slots=True)
+class Fleet:
+    """All nodes."""
+
+    loop: VirtualLoop
+    server: Server
+    internet: Internet
+    disks: Disks
+    folder: Path
+    settings: Settings
+    rng: random.Random
+    on_event: Callable[[str, Life], None]  # start, finished, stopped, failed, killed, pause, resume
+    nodes: list[Node] = field(default_factory=list)
+    sessions: dict[str, Life] = field(default_factory=dict)
+    unexpected: list[BaseException] = field(default_factory=list)
+
+    def add(self, machine: str, *, shows_death: bool = True) -> Node:
+        node = Node(f"n{len(self.nodes)}", machine, shows_death)
+        self.nodes.append(node)
+        return node
+
+    @property
+    def up(self) -> list[Life]:
+        return [node.life for node in self.nodes if node.life is not None]
+
+    def start(self, node: Node) -> None:
+        """Start a process for this node, unless it has one."""
+        if node.life is None:
+            node.lives += 1
+            node.life = life = Life(node, node.lives, self.rng)
+            self.loop.start(life, self._live(life))
+
+    async def _live(self, life: Life) -> None:
+        folder = str(self.folder / life.node.machine)
+        s = self.settings
+        settings = replaced(s, archive={"dir": folder}, membership={"node": life.node.name})
+        self.on_event("start", life)
+        try:
+            async with app.open_crawl(settings, create=True) as opened:
+                life.session = opened.session
+                self.sessions[opened.session] = life
+                crawl = await opened.reloaded()
+                async with app.open_instance(crawl, node=life.node.name, until_finished=True) as instance:
+                    life.instance = instance
+                    await instance.run()
+            self._end(life, instance.stopped_because)
+        except CrawlerError as error:
+            self._end(life, f"{type(error).__name__}: {error}")
+        except (asyncio.CancelledError, GeneratorExit):
+            raise
+        except BaseException as error:
+            self.unexpected.append(error)
+            raise
+
+    def _end(self, life: Life, reason: str) -> None:
+        if life.ended:
+            return
+        life.ended = reason
+        event = {"finished": "finished", "signal": "stopped"}.get(reason, "failed")
+        life.node.life = None
+        self.on_event(event, life)
+        if event == "failed":
+            self.loop.after(RESTART_S, self.start, life.node)
+
+    def kill(self, life: Life) -> None:
+        """As by SIGKILL: no callback of it runs any more; the kernel closes what it had open."""
+        if life.ended:
+            return
+        life.ended, life.is_dead, life.is_paused = "killed", True, False
+        life.node.life = None
+        self.disks.killed(life)
+        for lock in life.locks:
+            if lock._descriptor >= 0:
+                os.close(lock._descriptor)
+                lock._descriptor = -1
+        self.on_event("killed", life)
+
+    def pause(self, life: Life, seconds: float) -> None:
+        """As by SIGSTOP, and SIGCONT after some seconds."""
+        if not (life.ended or life.is_paused):
+            life.is_paused = True
+            self.on_event("pause", life)
+            self.loop.after(seconds, self.resume, life)
+
+    def resume(self, life: Life) -> None:
+        if life.is_paused and not life.is_dead:
+            self.loop.resume(life)
+            self.on_event("resume", life)
+
+    def leave(self, life: Life) -> None:
+        """As by SIGTERM."""
+        if life.instance is not None:
+            self.on_event("leave", life)
+            life.context.copy().run(life.instance.stop)
+
+    def power_cut(self, machine: str) -> None:
+        """All that runs on a machine dies, and its page cache is lost."""
+        for life in self.up:
+            if life.node.machine == machine:
+                self.kill(life)
+        if (self.folder / machine).exists():
+            self.disks.power_cut(self.folder / machine)
+
+
+def replaced(settings: Settings, **sections: dict[str, Any]) -> Settings:
+    """Settings with some keys of some sections changed."""
+    return replace(settings, **{name: replace(getattr(settings, name), **keys) for name, keys in sections.items()})
+
+
+class _Tokens:
+    """Sessions in a row instead of random ones."""
+
+    def __init__(self) -> None:
+        self._last = 0
+
+    def token_hex(self, length: int) -> str:
+        self._last += 1
+        return f"{self._last:0{2 * length}x}"
+
+
+class _Lock(SessionLock):
+    """A lock that the simulation can let go of when it kills the process."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        life = PROCESS.get()
+        assert isinstance(life, Life)
+        life.locks.append(self)
+
+
+class _NoResolver:
+    """Names lead nowhere here."""
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+async def _parse_apart(parser: PageParser, url: str, content_type: str, x_robots: str, body: bytes) -> Page:
+    """What the worker process does, without one."""
+    await asyncio.sleep(0.03)
+    return parse_page(url, content_type, x_robots, body, links_max=5000, obey_nofollow=True, bytes_max=8192, agent="x")
+
+
+@contextlib.contextmanager
+def simulated_doors(server: Server, internet: Internet) -> Iterator[None]:
+    """The composition root builds instances with these doors."""
+
+    def host_id() -> str:
+        life = PROCESS.get()
+        return life.host if isinstance(life, Life) else ""
+
+    doors: list[tuple[Any, str, Any]] = [
+        (app, "Engine", lambda url, *, call_timeout_s: SimEngine(server, url, call_timeout_s)),
+        (app, "Fetcher", lambda settings, *, resolver, version: SimFetcher(internet)),
+        (app, "CachingResolver", lambda settings, *, allow_private: _NoResolver()),
+        (app, "SessionLock", _Lock),
+        (app, "secrets", _Tokens()),
+        (app, "host_id", host_id),
+        (nodes, "host_id", host_id),
+        (app, "_spend_less_on_memory", lambda: None),
+        (PageParser, "_in_worker", _parse_apart),
+    ]
+    before = [(owner, name, getattr(owner, name)) for owner, name, _ in doors]
+    for owner, name, door in doors:
+        setattr(owner, name, door)
+    try:
+        yield
+    finally:
+        for owner, name, door in before:
+            setattr(owner, name, door)

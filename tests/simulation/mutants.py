@@ -1,0 +1,209 @@
+"""The crawler with one of its rules left out: what the simulation must notice.
+
+Each change is a context in which runs are made.
+"""
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from crawler.frontier import scripts
+from crawler.frontier.frontier import Frontier, Settlement
+from crawler.frontier.leases import Acquired, Leases
+from crawler.instance import finishing
+from crawler.instance.archiving import ArchiveStage
+from crawler.instance.clock import monotonic_ms
+from crawler.instance.heartbeat import Heartbeat
+from crawler.instance.instance import Instance
+from crawler.instance.permitting import Permits
+from crawler.instance.work import PartitionWork
+from tests.simulation.plan import plan_of
+from tests.simulation.run import Outcome, simulate
+from tests.simulation.wire import RealEngine
+
+
+@contextlib.contextmanager
+def _patched(owner: Any, name: str, value: Any) -> Iterator[None]:
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
+
+
+@contextlib.contextmanager
+def _scripts_without(wanted: str, instead: str) -> Iterator[None]:
+    """The Lua scripts with something else in the place of what must stand in some of them."""
+    before = scripts._resolve
+    assert any(wanted in before(name) for name in scripts.NAMES), f"the scripts have changed: {wanted}"
+    scripts.script.cache_clear()
+    try:
+        with _patched(scripts, "_resolve", lambda name: before(name).replace(wanted, instead)):
+            yield
+    finally:
+        scripts.script.cache_clear()
+
+
+def no_hold() -> contextlib.AbstractContextManager[None]:
+    """A takeover does not wait for what the dead session may have fetched."""
+    return _scripts_without("call('HSET', M, 'hold', clock)", "")
+
+
+def no_fence() -> contextlib.AbstractContextManager[None]:
+    """Writes pass whatever lease they name."""
+    return _scripts_without("lease[1] ~= session or lease[2] ~= epoch", "false")
+
+
+def no_token() -> contextlib.AbstractContextManager[None]:
+    """An ack passes whatever delivery it names."""
+    return _scripts_without("if not is_claimed(fp, token, ARGV[2]) then", "if false then")
+
+
+def ack_before_sync() -> contextlib.AbstractContextManager[None]:
+    """Pages are acked while their records are still on the way to the disk."""
+
+    async def store(self: ArchiveStage, group: Any) -> Any:
+        return [self._warc.add(outcome.response) for outcome in group]
+
+    return _patched(ArchiveStage, "store", store)
+
+
+def drain_before_index() -> contextlib.AbstractContextManager[None]:
+    """The engine forgets commits before they are in an index on disk."""
+    return _patched(ArchiveStage, "_drain", _drain_first)
+
+
+async def _drain_first(self: ArchiveStage) -> None:
+    undrained = dict(self._undrained)
+    self._undrained.clear()
+    fenced = [(fence, entries) for p, entries in undrained.items() if (fence := self._ownership.fence_of(p))]
+    with contextlib.suppress(Exception):
+        await self._frontier.drain(fenced)
+
+
+def no_lapse() -> contextlib.AbstractContextManager[None]:
+    """A beat that was answered too late is as good as any."""
+    return _patched(Heartbeat, "_lapse", lambda self, *, struck_off: None)
+
+
+def no_self_stop() -> contextlib.AbstractContextManager[None]:
+    """Requests are started however long ago the last beat was."""
+    stack = contextlib.ExitStack()
+    stack.enter_context(_patched(Heartbeat, "may_start", lambda self: self._state.sent_ms is not None))
+    stack.enter_context(_patched(Heartbeat, "must_abort", lambda self: False))
+    return stack
+
+
+def one_pass() -> contextlib.AbstractContextManager[None]:
+    """One quiet reading of the counters is taken for the end."""
+    return _patched(finishing, "is_finished", lambda passes: bool(passes) and passes[-1].is_quiet)
+
+
+def anchor_at_send() -> contextlib.AbstractContextManager[None]:
+    """The partition clock is anchored when the acquire is sent, not when its reply arrives."""
+    acquire = Leases.acquire
+
+    async def early(self: Leases, *arguments: Any) -> Any:
+        sent_ms = monotonic_ms()
+        replies = await acquire(self, *arguments)
+        late_ms = monotonic_ms() - sent_ms
+        return [_ahead(reply, late_ms) for reply in replies]
+
+    return _patched(Leases, "acquire", early)
+
+
+def _ahead(reply: Any, by_ms: int) -> Any:
+    if not isinstance(reply, Acquired):
+        return reply
+    fields = {name: getattr(reply, name) for name in Acquired.__slots__}
+    return Acquired(**(fields | {"clock_ms": reply.clock_ms + by_ms}))
+
+
+def no_drain() -> contextlib.AbstractContextManager[None]:
+    """A partition is handed over while its pages are being fetched."""
+    return _patched(PartitionWork, "is_idle", lambda self, partition: True)
+
+
+def clock_not_stored() -> contextlib.AbstractContextManager[None]:
+    """What a queue must wait is known to its owner only."""
+    stack = contextlib.ExitStack()
+    pack = Frontier._pack_ack
+
+    def packed(self: Frontier, a: Any) -> bytes:
+        return pack(
+            self, dataclasses.replace(a, settlement=Settlement(next_fetch_ms=0, delay_ms=a.settlement.delay_ms))
+        )
+
+    stack.enter_context(_patched(Frontier, "_pack_ack", packed))
+    return stack
+
+
+def delay_not_stored() -> contextlib.AbstractContextManager[None]:
+    """The delay that robots.txt asks for is known to its reader only."""
+
+    async def learn(self: Permits, lane: Any, claim: Any, entry: Any) -> None:
+        lane.delay_ms = self.delay_of(entry)
+
+    async def share(self: Permits, *_: Any) -> None:
+        pass
+
+    stack = contextlib.ExitStack()
+    stack.enter_context(_patched(Permits, "learn_delay", learn))
+    stack.enter_context(_patched(Permits, "_share", share))
+    return stack
+
+
+def no_recovery() -> contextlib.AbstractContextManager[None]:
+    """After a restart of the engine all that was known of it is still believed."""
+    return _patched(Instance, "_recover", lambda self: None)
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """A rule left out, the kind of runs that show it soonest (empty: as drawn), and what is then seen to be broken."""
+
+    change: Callable[[], contextlib.AbstractContextManager[None]]
+    shape: str
+    mix: str
+    breaks: str
+
+
+# anchor_at_send stands here for completeness: no reply is waited for longer than the silence outlasts the self-stop, so
+# the anchor has nothing left to do.
+MUTANTS = {
+    mutant.change.__name__: mutant
+    for mutant in (
+        Mutant(no_hold, "graph", "kills", "I5"),
+        Mutant(no_fence, "graph", "pauses", "I2"),
+        Mutant(no_token, "graph", "", "I4"),
+        Mutant(ack_before_sync, "", "", "archive"),
+        Mutant(drain_before_index, "", "", "I3"),
+        Mutant(no_lapse, "graph", "pauses", "owner"),
+        Mutant(no_self_stop, "graph", "pauses", "owner"),
+        Mutant(one_pass, "chain", "nothing", "I12"),
+        Mutant(anchor_at_send, "graph", "kills", "I5"),
+        Mutant(no_drain, "graph", "planned", "duplicate"),
+        Mutant(clock_not_stored, "graph", "planned", "I5"),
+        Mutant(delay_not_stored, "graph", "kills", "I5"),
+        Mutant(no_recovery, "graph", "engine", "I12"),
+    )
+}
+
+
+def first_caught(name: str, seeds: Iterable[int], real: RealEngine) -> Outcome | None:
+    """The first of these runs in which the rule's absence shows as it should."""
+    for seed in seeds:
+        outcome = mutated(name, seed, real)
+        if any(violation.startswith(MUTANTS[name].breaks) for violation in outcome.violations):
+            return outcome
+    return None
+
+
+def mutated(name: str, seed: int, real: RealEngine) -> Outcome:
+    """One run of a mutant."""
+    mutant = MUTANTS[name]
+    with mutant.change():
+        return simulate(seed, real, plan=plan_of(seed, shape=mutant.shape, mix=mutant.mix))

@@ -1,0 +1,131 @@
+"""What a seed stands for: the web, the crawl's settings, the machines, and what will go wrong and when."""
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+from crawler.settings import Settings, load
+from tests.simulation.weather import CALM, Climate
+from tests.simulation.web import Web, chain_web, graph_web
+
+# How often each fault is drawn; what they do stands in faults.py.
+WEIGHTS = {
+    "kill": 14, "kill at a call": 14, "power cut": 3, "blackout": 2, "flap": 3,
+    "pause": 8, "pause at a call": 6, "pause before a request": 4, "pause until struck": 4, "wall clock jump": 3,
+    "leave": 4, "leave at a call": 4, "join": 6,
+    "engine restart": 6, "engine stop": 4, "engine rollback": 4,
+    "cut": 7, "slow beats": 3, "reply lost at a call": 6, "disk full": 3,
+}  # fmt: skip
+PLANNED = {"leave": 1, "leave at a call": 2, "join": 2}
+KILLS = {"kill": 3, "kill at a call": 3, "power cut": 1, "flap": 1}
+PAUSES = {
+    "pause": 3,
+    "pause at a call": 2,
+    "pause before a request": 1,
+    "pause until struck": 2,
+    "cut": 2,
+    "slow beats": 1,
+}
+ENGINE = {"engine restart": 2, "engine stop": 1, "engine rollback": 2, "blackout": 1}
+NOTHING: dict[str, int] = {}
+MIXES = {
+    "all": WEIGHTS, "planned": PLANNED, "kills": KILLS, "pauses": PAUSES, "engine": ENGINE, "nothing": NOTHING
+}  # fmt: skip
+DRAWN = ("all", "all", "all", "all", "planned", "kills", "pauses", "engine", "nothing")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Drawn from a seed, and from nothing else."""
+
+    seed: int
+    shape: str
+    settings: Settings
+    web: Web
+    starts: tuple[tuple[float, str, bool], ...]  # seconds, machine, can its death be seen by its lock file
+    climate: Climate
+    faults: tuple[tuple[float, str], ...]
+    heal_at_s: float
+    disk_s: float
+
+    @property
+    def is_planned(self) -> bool:
+        """Does nothing happen but joins and leaves?"""
+        return self.climate == CALM and all(kind in PLANNED for _, kind in self.faults)
+
+
+def rng_of(seed: int, what: str) -> random.Random:
+    """A generator of its own for each purpose: one more draw in one place changes nothing elsewhere."""
+    return random.Random(f"{seed}/{what}")
+
+
+def plan_of(seed: int, *, shape: str = "", mix: str = "", redirected: float = 0.0) -> Plan:
+    """A seed's plan. `shape` of the web and `mix` of faults are drawn unless given; `redirected`: see graph_web."""
+    rng = rng_of(seed, "plan")
+    partitions = rng.choice((4, 8, 16, 24))
+    shape = shape or ("chain" if seed % 5 == 4 else "graph")
+    web = chain_web(rng, partitions) if shape == "chain" else graph_web(rng, redirected=redirected)
+    delay_s = rng.choice((0.0, 0.1)) if shape == "chain" else rng.choice((0.0, 0.3, 1.0, 1.0, 2.0))
+    machines = [f"m{n}" for n in range(rng.randint(1, 3))]
+    starts = [
+        (rng.choice((0.0, 0.0, 0.5, 3.0)), rng.choice(machines), rng.random() < 0.7) for _ in range(rng.randint(1, 4))
+    ]
+    starts[0] = (0.0, *starts[0][1:])
+    drawn = rng.choice(DRAWN)
+    faults = MIXES[mix or drawn]
+    busy_s = max(6.0, min(45.0, web.work_s(delay_s)))
+    count = rng.randint(2, 9) if faults else 0
+    schedule = sorted((rng.uniform(0.3, busy_s), _drawn(rng, faults)) for _ in range(count))
+    return Plan(
+        seed=seed,
+        shape=shape,
+        settings=_settings(rng, partitions, delay_s, "any" if shape == "chain" else "domain"),
+        web=web,
+        starts=tuple(starts),
+        climate=_climate(rng, is_quiet=faults in (NOTHING, PLANNED), shape=shape),
+        faults=tuple(schedule),
+        heal_at_s=max((at for at, _ in schedule), default=0.0) + rng.uniform(1.0, 12.0),
+        disk_s=rng.choice((0.002, 0.01, 0.05)),
+    )
+
+
+def _drawn(rng: random.Random, mix: dict[str, int]) -> str:
+    return rng.choices(list(mix), list(mix.values()))[0]
+
+
+def _climate(rng: random.Random, *, is_quiet: bool, shape: str) -> Climate:
+    if shape == "chain":  # the readers of counters take their time: children travel behind their backs
+        return Climate(scattered=0.9, gap_max_s=rng.choice((0.02, 0.1, 0.5)))
+    scattered = rng.choice((0.0, 0.3))
+    if is_quiet or rng.random() < 0.5:
+        return Climate(scattered=scattered)
+    worst = rng.choice((0.005, 0.02))
+    return Climate(
+        lost_requests=worst * rng.random(),
+        lost_replies=worst * rng.random(),
+        late_requests=worst * rng.random(),
+        late_replies=worst * rng.random(),
+        late_max_s=rng.choice((3.0, 6.0, 15.0)),
+        scattered=scattered,
+    )
+
+
+def _settings(rng: random.Random, partitions: int, delay_s: float, scope: str) -> Settings:
+    options: dict[str, Any] = {
+        "crawl.partitions": partitions,
+        "scope.mode": scope,
+        "politeness.delay_s": delay_s,
+        "politeness.concurrency_per_address": 64,
+        "fetch.concurrency": rng.choice((2, 8, 8)),
+        "frontier.claim_ahead_s": rng.choice((2.0, 2.0, 20.0)),
+        "fetch.total_timeout_s": 15.0,
+        "frontier.redis": "redis://simulated",
+        "frontier.visibility_timeout_s": 40.0,
+        "frontier.claim_urls_max": rng.choice((4, 64)),
+        "frontier.recent_urls": rng.choice((8, 1000)),
+        "frontier.log_entries_max": rng.choice((3, 10_000)),
+        "retry.attempts": 6,
+        "retry.backoff_s": 0.5,
+        "retry.backoff_factor": 1.5,
+    }
+    return load(environment={}, options=options)

@@ -1,0 +1,269 @@
+"""One run: a seed becomes a plan, the plan a crawl with faults, and the judge says what was broken."""
+
+import asyncio
+import hashlib
+import logging
+import shutil
+import tempfile
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from crawler.app import open_crawl
+from crawler.instance.seeding import GivenUrl
+from crawler.rules.killers import GIVEN_UP_AT
+from tests.simulation.browsing import Internet, Request
+from tests.simulation.census import Census, exported
+from tests.simulation.clocks import virtual_time
+from tests.simulation.disk import Disks, mounted
+from tests.simulation.disturbance import Disturbances
+from tests.simulation.engine import Server
+from tests.simulation.faults import Faults
+from tests.simulation.judge import LEAVE_S, Judge
+from tests.simulation.loop import NS, PROCESS, Process, StuckError, VirtualLoop
+from tests.simulation.machines import Fleet, Life, replaced, simulated_doors
+from tests.simulation.plan import Plan, plan_of, rng_of
+from tests.simulation.weather import CALM, Weather
+from tests.simulation.wire import RealEngine
+
+TAIL = 400  # lines of the trace that a failure shows
+TMPFS = Path("/dev/shm")
+
+
+@dataclass(slots=True, kw_only=True)
+class Outcome:
+    """What one run came to. `digest` is that of the whole trace."""
+
+    seed: int
+    violations: list[str]
+    stats: Counter[str]
+    faults: Counter[str]
+    takeover_max_s: float
+    virtual_s: float
+    steps: int
+    digest: str
+    tail: list[str]
+
+
+class Simulation:
+    """The parts of one run."""
+
+    def __init__(self, plan: Plan, real: RealEngine, folder: Path, say: Callable[[str], None]) -> None:
+        seed = plan.seed
+        self.plan, self.folder, self._say = plan, folder, say
+        disk_rng, net_rng = rng_of(seed, "threads"), rng_of(seed, "web")
+        self.loop = VirtualLoop(thread_delay_s=lambda: plan.disk_s * (0.5 + disk_rng.random()))
+        self.weather = Weather(rng_of(seed, "weather"), CALM)
+        self.server = Server(real, self.loop, self.weather)
+        self.disturbances = Disturbances(self.loop)
+        s = plan.settings
+        self.judge = Judge(
+            self.loop, plan.web, s.politeness.delay_s, s.crawl.partitions, self.disturbances, self.trace,
+            session_of=lambda process: process.session if isinstance(process, Life) else "",
+        )  # fmt: skip
+        self.disks = Disks(self.loop, rng_of(seed, "disks"))
+        internet = Internet(plan.web, self.loop, connect_s=lambda: 0.001 + 0.02 * net_rng.random())
+        internet.on_request = self._requested
+        self.fleet = Fleet(
+            self.loop, self.server, internet, self.disks, folder, plan.settings, rng_of(seed, "lives"), self._event
+        )
+        self.census = Census(real, plan.settings.crawl.partitions)
+        self.faults = Faults(
+            self.loop, self.server, self.fleet, self.disks, self.judge, self.census, rng_of(seed, "faults")
+        )
+        self.server.observe = self.judge.executed
+        self.judge.is_witnessed, self.judge.on_acquired = self._is_witnessed, self._acquired
+        self.weather.on_mishap = self.disturbances.happened
+        self._leaving: dict[Life, tuple[int, list[int]]] = {}
+        self._digest = hashlib.sha256()
+        self.tail: deque[str] = deque(maxlen=TAIL)
+
+    def trace(self, line: str) -> None:
+        text = f"{self.loop.now_ns / NS:10.4f} {line}"
+        self._digest.update(text.encode())
+        self.tail.append(text)
+        self._say(text)
+
+    def _acquired(self, session: str) -> None:
+        life = self.fleet.sessions.get(session)
+        if life is not None and life.joined_ns < 0:
+            life.joined_ns = self.loop.now_ns
+
+    def _is_witnessed(self, since_ns: int) -> bool:
+        return any(0 <= life.joined_ns < since_ns and not life.is_paused for life in self.fleet.up)
+
+    def _requested(self, request: Request) -> None:
+        self.judge.requested(request)
+
+    def _event(self, event: str, life: Life) -> None:
+        if event in ("start", "finished", "leave"):
+            self.disturbances.moved()
+        self.trace(f"{life.name} {event} {life.ended if event == 'failed' else ''}")
+        if event == "start":
+            self.judge.stats["sessions"] += 1
+        elif event == "finished" and (left := self.census.pending()):
+            self.judge.blame("I12", f"{life.name} says that the crawl is finished; {left} URLs are pending")
+        elif event == "failed":
+            when = "starting" if life.joined_ns < 0 else "running"
+            self.judge.stats[f"ended while {when} by {life.ended.partition(':')[0]}"] += 1
+            self.disturbances.happened("failed", life)
+        elif event == "leave":
+            self.judge.stats["left"] += 1
+            self._leaving[life] = (self.loop.now_ns, self.judge.owned_by(life.session))
+        elif event == "stopped" and life in self._leaving:
+            self._watch_leaver(life)
+
+    def _watch_leaver(self, life: Life) -> None:
+        """Its partitions must be somebody else's soon after its last request was answered."""
+        left_ns, partitions = self._leaving.pop(life)
+        last_ns = max(left_ns, self.fleet.internet.answered_ns.get(life, 0))
+        due_s = last_ns / NS + LEAVE_S
+        if partitions:
+            wait_s = max(0.0, due_s - self.loop.time())
+            self.loop.after(wait_s, self.judge.check_handed_over, partitions, left_ns, due_s, life.name)
+
+    def _look_closely(self) -> None:
+        """I3 at a moment of no special meaning."""
+        if self.server.is_up:
+            for fault in self.census.faults():
+                self.judge.blame("I3", fault)
+
+    # --- the course of a run ---
+
+    async def main(self) -> None:
+        """Seed, start, let the faults happen, heal, and wait for the end."""
+        seeder = Process("seeder")
+        await self.loop.start(seeder, self._seed())
+        self.weather.climate = self.plan.climate
+        for at_s, machine, shows_death in self.plan.starts:
+            self.loop.after(at_s, self.fleet.start, self.fleet.add(machine, shows_death=shows_death))
+        for at_s, kind in self.plan.faults:
+            self.loop.after(at_s, self._strike, kind)
+        looks = rng_of(self.plan.seed, "looks")
+        for _ in range(LOOKS):
+            self.loop.after(looks.uniform(0.5, self.plan.heal_at_s + 10.0), self._look_closely)
+        healed_s = self.loop.time() + self.plan.heal_at_s
+        last_start_s = max(at for at, _, _ in self.plan.starts)
+        await asyncio.sleep(last_start_s + 0.01)
+        while self.loop.time() < healed_s and not self._is_over():
+            await asyncio.sleep(0.25)
+        self._heal()
+        limit_s = self.loop.time() + 60.0 + 2 * self.plan.web.work_s(self.plan.settings.politeness.delay_s)
+        limit_s += self.plan.settings.frontier.visibility_timeout_s
+        while not self._is_over():
+            if self.loop.time() > limit_s:
+                self.judge.blame("I12", f"not at its end; up: {[life.name for life in self.fleet.up]}; {self._stuck()}")
+                return
+            if not self.fleet.up:  # the last one had been told to leave
+                self.fleet.start(self.fleet.nodes[0])
+            await asyncio.sleep(0.25)
+        self._close()
+
+    async def _seed(self) -> None:
+        life = Life(self.fleet.add("seeding"), 0, rng_of(self.plan.seed, "seeder"))
+        self.fleet.nodes.remove(life.node)
+        PROCESS.set(life)
+        settings = replaced(self.plan.settings, archive={"dir": str(self.folder / life.node.machine)})
+        async with open_crawl(settings, create=True) as crawl:
+            await crawl.seeder().add_all([GivenUrl("seed", url) for url in self.plan.web.seeds])
+
+    def _strike(self, kind: str) -> None:
+        self.trace(f"--- {kind}")
+        self.faults.strike(kind)
+
+    def _heal(self) -> None:
+        self.trace("--- all faults end")
+        self.weather.climate = CALM
+        self.faults.heal()
+        for node in self.fleet.nodes:
+            if node.comes_back and not node.is_up:
+                self.fleet.start(node)
+        if not self.fleet.up:
+            self.fleet.start(self.fleet.nodes[0])
+
+    def _stuck(self) -> str:
+        """Who has the partitions in which something is left."""
+        names = {session: life.name for session, life in self.fleet.sessions.items()}
+        left = self.census.left()
+        return ", ".join(f"partition {p}: {n} left, leased to {names.get(s, 'nobody')}" for p, (n, s) in left.items())
+
+    def _is_over(self) -> bool:
+        return not self.fleet.up and not self.census.left()
+
+    # --- the verdict ---
+
+    def _close(self) -> None:
+        judge = self.judge
+        for fault in self.census.faults():
+            judge.blame("I3", fault)
+        letters = self.census.dead_letters()
+        truth = self.plan.web.truth(frozenset(filter(self._is_killer, letters)))
+        committed = {e.url: e.status for e in judge.endings.values() if e.how == "committed"}
+        self._compare("committed", committed, truth.committed)
+        self._compare("dead", dict.fromkeys(letters, 0), dict.fromkeys(truth.dead, 0))
+        twice = [key for key, n in judge.commits.items() if n > 1 and not judge._rolled_back]
+        if twice:
+            judge.blame("I4", f"committed twice: {twice}")
+        folders = sorted(path for path in self.folder.iterdir() if path.name != "seeding")
+        entries, faults = exported(folders)
+        for fault in faults:
+            judge.blame("archive", fault)
+        self._compare("exported", {e.url: e.status for e in entries.values()}, truth.committed)
+        judge.stats["pages"] = len(committed)
+        if self.plan.is_planned and judge.stats["duplicates"]:
+            judge.blame("duplicate", f"{judge.stats['duplicates']} although nothing happened but joins and leaves")
+
+    def _is_killer(self, url: str) -> bool:
+        """The rule against pages that end processes may take one for a killer that had bad luck three times."""
+        return self.judge.deaths[url] >= GIVEN_UP_AT
+
+    def _compare(self, what: str, found: dict[str, int], wanted: dict[str, int]) -> None:
+        if lost := sorted(set(wanted) - set(found)):
+            self.judge.blame("I3", f"not {what}: {lost[:5]} ({len(lost)})")
+        if strange := sorted(set(found) - set(wanted)):
+            self.judge.blame("I3", f"{what} for no reason: {strange[:5]} ({len(strange)})")
+        if other := [u for u in wanted if u in found and found[u] != wanted[u]]:
+            self.judge.blame("I3", f"{what} with another status: {other[:5]}")
+
+    def outcome(self) -> Outcome:
+        return Outcome(
+            seed=self.plan.seed, violations=self.judge.violations, stats=self.judge.stats,
+            faults=self.disturbances.counts, takeover_max_s=self.judge.takeover_max_s, virtual_s=self.loop.time(),
+            steps=self.loop.steps, digest=self._digest.hexdigest(), tail=list(self.tail),
+        )  # fmt: skip
+
+
+LOOKS = 4  # at all states of all URLs, during a run
+
+
+def simulate(
+    seed: int, real: RealEngine, *, say: Callable[[str], None] = lambda _: None, plan: Plan | None = None
+) -> Outcome:
+    """Run one seed on this engine, which is emptied before."""
+    real.reset()
+    parent = TMPFS if TMPFS.is_dir() else None
+    folder = Path(tempfile.mkdtemp(prefix="simulation-", dir=parent))
+    logging.disable(logging.CRITICAL)
+    try:
+        simulation = Simulation(plan or plan_of(seed), real, folder, say)
+        _run(simulation)
+        return simulation.outcome()
+    finally:
+        logging.disable(logging.NOTSET)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _run(simulation: Simulation) -> None:
+    loop, judge = simulation.loop, simulation.judge
+    with virtual_time(loop), mounted(simulation.disks), simulated_doors(simulation.server, simulation.fleet.internet):
+        try:
+            loop.run_until_complete(simulation.main())
+        except StuckError as error:
+            judge.blame("I12", str(error))
+        for error in simulation.fleet.unexpected:
+            judge.blame("program", repr(error))
+        for context in loop.errors:
+            judge.blame("program", f"{context.get('message')}: {context.get('exception')!r}")
+
+        loop.bury()

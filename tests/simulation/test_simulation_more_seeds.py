@@ -1,0 +1,11 @@
+"""Seeds 50 to 99. `scripts/simulate --seeds 1000` runs more; see docs/simulation.md."""
+
+import pytest
+
+from tests.simulation.seeds import nothing_is_broken_by
+from tests.simulation.wire import RealEngine
+
+
+@pytest.mark.parametrize("first", [50, 75])
+def test_further_seeded_crawls_under_faults_end_exact_polite_and_owned(first: int, real: RealEngine) -> None:
+    nothing_is_broken_by(range(first, first + 25), real)

@@ -1,0 +1,200 @@
+"""A small generated web, and what a crawl of it must come to. The truth is worked out here, by following links.
+
+Must not know the crawler beyond the hash that places a domain. Everything follows from the generator it is given.
+"""
+
+import random
+from collections import deque
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from crawler.rules.fingerprint import partition_of
+
+OUTSIDE = "outside.test"  # never in scope
+CRAWL_DELAYS = (None, None, None, 1, 2, 3, 10)
+
+
+class Kind(StrEnum):
+    """How a URL answers."""
+
+    PAGE = "page"
+    REDIRECT = "redirect"
+    MISSING = "missing"
+    FLAKY = "flaky"  # fails `failures` times, then answers as a page
+    BROKEN = "broken"  # fails for ever
+    HIDDEN = "hidden"  # robots.txt forbids it
+
+
+@dataclass(slots=True)
+class Url:
+    """One URL of the web. `took` counts the requests it got."""
+
+    url: str
+    queue: str
+    kind: Kind = Kind.PAGE
+    links: list[str] = field(default_factory=list)
+    seconds: float = 0.05
+    failures: int = 0
+    status: int = 200
+    took: int = 0
+
+
+@dataclass(slots=True)
+class Site:
+    """One domain: its queue, its robots.txt. `redirected_to` is another domain whose robots.txt speaks for this one."""
+
+    domain: str
+    crawl_delay_s: int | None = None
+    has_robots: bool = True
+    robots_failures: int = 0
+    redirected_to: str = ""
+    took: int = 0
+    read: set[str] = field(default_factory=set)  # hosts whose robots.txt was sent, or where it is
+
+
+@dataclass(slots=True)
+class Truth:
+    """How a crawl must end: URL -> status of those committed; those given up; those that robots.txt refuses."""
+
+    committed: dict[str, int] = field(default_factory=dict)
+    dead: set[str] = field(default_factory=set)
+    refused: set[str] = field(default_factory=set)
+
+
+class Web:
+    """Sites and URLs."""
+
+    def __init__(self) -> None:
+        self.sites: dict[str, Site] = {}
+        self.urls: dict[str, Url] = {}
+        self.seeds: list[str] = []
+
+    def add(self, url: Url) -> Url:
+        return self.urls.setdefault(url.url, url)
+
+    def site_of(self, url: str) -> Site | None:
+        return self.sites.get(".".join(host_of(url).split(".")[-2:]))
+
+    def truth(self, dead_too: frozenset[str] = frozenset()) -> Truth:
+        """What follows from the seeds; `dead_too` names URLs that were given up for another reason."""
+        truth, todo = Truth(), deque(self.seeds)
+        seen = set(self.seeds)
+        while todo:
+            page = self.urls[todo.popleft()]
+            if page.kind is Kind.HIDDEN:
+                truth.refused.add(page.url)
+            elif page.kind is Kind.BROKEN or page.url in dead_too:
+                truth.dead.add(page.url)
+            else:
+                truth.committed[page.url] = page.status
+                new = [link for link in page.links if link not in seen and host_of(link) != OUTSIDE]
+                seen.update(new)
+                todo.extend(new)
+        return truth
+
+    def work_s(self, delay_s: float) -> float:
+        """How long the slowest queue takes at best, s."""
+        worst = 0.0
+        for site in self.sites.values():
+            wait = max(delay_s, self.delay_of(site) or 0)
+            mine = [u for u in self.urls.values() if u.queue == site.domain]
+            turns = sum(1 + u.failures + 6 * (u.kind is Kind.BROKEN) for u in mine) + 3 + site.robots_failures
+            worst = max(worst, turns * wait + sum((1 + u.failures) * u.seconds for u in mine))
+        return worst
+
+    def delay_of(self, site: Site) -> int | None:
+        """The Crawl-delay in force for a site, s."""
+        return self.sites[site.redirected_to].crawl_delay_s if site.redirected_to else site.crawl_delay_s
+
+
+def host_of(url: str) -> str:
+    return url.split("/", 3)[2]
+
+
+def graph_web(rng: random.Random, *, redirected: float = 0.0) -> Web:
+    """Domains with pages that link to each other across partitions, with the misbehaviour that the web has.
+
+    `redirected`: share of sites whose robots.txt is a redirect to that of another site.
+    """
+    web, hosts = Web(), []
+    for i in range(rng.randint(4, 8)):
+        site = Site(
+            f"site{i}x{rng.randrange(1000)}.test",
+            crawl_delay_s=rng.choice(CRAWL_DELAYS),
+            has_robots=rng.random() < 0.8,
+            robots_failures=rng.choice((0, 0, 0, 0, 1, 2)),
+        )
+        if not site.has_robots:
+            site.crawl_delay_s = None
+        web.sites[site.domain] = site
+        hosts.append(site.domain)
+        if rng.random() < 0.2:
+            hosts.append(f"www.{site.domain}")
+    for site in list(web.sites.values()):
+        others = [s.domain for s in web.sites.values() if s is not site and s.has_robots and not s.redirected_to]
+        if others and rng.random() < redirected and not any(s.redirected_to == site.domain for s in web.sites.values()):
+            site.redirected_to = rng.choice(others)
+    pages = [_page(web, rng, host, n) for host in hosts for n in range(_pages(web, rng, host))]
+    for page in pages:
+        _link(web, rng, page, pages)
+    web.seeds = [next(p.url for p in pages if host_of(p.url) == d) for d in web.sites]
+    return web
+
+
+def _pages(web: Web, rng: random.Random, host: str) -> int:
+    """How many pages a host has: fewer where each takes long."""
+    site = web.site_of(f"http://{host}/")
+    assert site is not None
+    return rng.randint(4, 16) if (web.delay_of(site) or 0) < 10 else rng.randint(2, 5)
+
+
+def _page(web: Web, rng: random.Random, host: str, n: int) -> Url:
+    site = web.site_of(f"http://{host}/")
+    assert site is not None
+    page = Url(f"http://{host}/p{n}", site.domain, seconds=rng.choice((0.02, 0.05, 0.1, 0.3)))
+    luck = rng.random()
+    if n == 0:
+        pass  # a seed, or a way into its host
+    elif luck < 0.08:
+        page.kind, page.status = Kind.MISSING, 404
+    elif luck < 0.16:
+        page.kind, page.failures = Kind.FLAKY, rng.randint(1, 2)
+    elif luck < 0.18:
+        page.kind = Kind.BROKEN
+    elif luck < 0.26 and web.sites[site.redirected_to or site.domain].has_robots:
+        page.kind, page.url = Kind.HIDDEN, f"http://{host}/private/p{n}"
+    elif luck < 0.36:
+        page.kind, page.status = Kind.REDIRECT, rng.choice((301, 302))
+    if rng.random() < 0.06:
+        page.seconds = rng.uniform(1.0, 6.0)
+    return web.add(page)
+
+
+def _link(web: Web, rng: random.Random, page: Url, pages: list[Url]) -> None:
+    if page.kind is Kind.REDIRECT:
+        page.links = [rng.choice([p for p in pages if p is not page]).url]
+    elif page.kind in (Kind.PAGE, Kind.FLAKY):
+        page.links = list(dict.fromkeys(rng.choice(pages).url for _ in range(rng.randint(2, 6))))
+        if rng.random() < 0.1:
+            page.links.append(f"http://{OUTSIDE}/p{rng.randrange(5)}")
+
+
+def chain_web(rng: random.Random, partitions: int) -> Web:
+    """Chains in which each page has one link, into another partition: nothing is pending but one URL on its way."""
+    web, by_partition = Web(), {}
+    while len(by_partition) < min(partitions, 5):
+        domain = f"chain{rng.randrange(10_000)}.test"
+        by_partition.setdefault(partition_of(domain, partitions), domain)
+    domains = sorted(by_partition.values())
+    for domain in domains:
+        web.sites[domain] = Site(domain, has_robots=False)
+    for chain in range(rng.randint(1, 2)):
+        at, before = rng.choice(domains), None
+        for n in range(rng.randint(15, 60)):
+            page = web.add(Url(f"http://{at}/c{chain}-{n}", at, seconds=rng.choice((0.005, 0.02, 0.05))))
+            if before is None:
+                web.seeds.append(page.url)
+            else:
+                before.links = [page.url]
+            before, at = page, rng.choice([d for d in domains if d != at])
+    return web
