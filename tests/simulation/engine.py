@@ -204,6 +204,10 @@ class SimEngine:
         await self._pipeline([INFO])
         return 0.0
 
+    async def is_written(self) -> bool:
+        await self._pipeline([INFO])
+        return self._server.weather.is_written()
+
     async def refresh_run_id(self) -> str:
         self.run_id = (await self.info()).run_id
         return self.run_id

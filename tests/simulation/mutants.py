@@ -73,15 +73,13 @@ def ack_before_sync() -> contextlib.AbstractContextManager[None]:
 
 def drain_before_index() -> contextlib.AbstractContextManager[None]:
     """The engine forgets commits before they are in an index on disk."""
-    return _patched(ArchiveStage, "_drain", _drain_first)
 
+    async def unwritten(self: ArchiveStage) -> None:
+        for partition, entries in self._undrained.items():
+            self._indexed[partition] += entries
+        self._undrained.clear()
 
-async def _drain_first(self: ArchiveStage) -> None:
-    undrained = dict(self._undrained)
-    self._undrained.clear()
-    fenced = [(fence, entries) for p, entries in undrained.items() if (fence := self._ownership.fence_of(p))]
-    with contextlib.suppress(Exception):
-        await self._frontier.drain(fenced)
+    return _patched(ArchiveStage, "_write_index", unwritten)
 
 
 def no_lapse() -> contextlib.AbstractContextManager[None]:

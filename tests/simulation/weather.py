@@ -60,6 +60,10 @@ class Weather:
     def latency_s(self) -> float:
         return 0.0001 + 0.0009 * self._rng.random()
 
+    def is_written(self) -> bool:
+        """Has the engine's disk caught up? Now and then an fsync is under way."""
+        return self._rng.random() < 0.9
+
     def fate(self, process: Process, names: Sequence[str]) -> Fate:
         """Of a request."""
         c, rng, luck = self.climate, self._rng, self._rng.random()
