@@ -2,6 +2,7 @@
 
 import argparse
 import multiprocessing
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 
@@ -75,9 +76,14 @@ def _outcomes(seeds: Sequence[int], jobs: int) -> Iterator[Outcome]:
     if jobs <= 1:
         yield from _block(seeds)
         return
-    with multiprocessing.get_context("fork").Pool(jobs) as pool:
+    with multiprocessing.get_context("fork").Pool(jobs, initializer=_end_in_order) as pool:
         for outcomes in pool.imap_unordered(_block, [tuple(seeds[i : i + BLOCK]) for i in range(0, len(seeds), BLOCK)]):
             yield from outcomes
+
+
+def _end_in_order() -> None:
+    """A worker that is told to end stops its engine first."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
 
 
 def _block(seeds: Sequence[int]) -> list[Outcome]:
