@@ -41,6 +41,8 @@ class Claimer:
         self._wake = asyncio.Event()
         self._serial = 0
         self._unanswered: dict[int, ClaimRequest] = {}  # sent again as they were: then nothing is handed out twice
+        self._answered = asyncio.Event()  # no call is out whose claims are still to come
+        self._answered.set()
         self._swept_ms = 0
         self._out_max = max(256, 16 * settings.fetch.concurrency)
 
@@ -136,14 +138,21 @@ class Claimer:
             if fence is not None:
                 known = partition in self._unanswered
                 wanted.append((fence, self._unanswered.pop(partition) if known else self._request(share)))
+        self._answered.clear()
         try:
             replies = await self._frontier.claim(wanted)
+            for (fence, request), reply in zip(wanted, replies, strict=True):
+                self._take_in(fence, request, reply)
         except EngineError:
             for fence, request in wanted:
                 self._again(fence.partition, request)
             raise
-        for (fence, request), reply in zip(wanted, replies, strict=True):
-            self._take_in(fence, request, reply)
+        finally:
+            self._answered.set()
+
+    async def settle(self) -> None:
+        """Wait until the last call has brought its claims, or failed; called when no further one is made."""
+        await self._answered.wait()
 
     def _request(self, share: int) -> ClaimRequest:
         f, self._serial = self._settings.frontier, self._serial + 1

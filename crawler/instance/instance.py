@@ -249,6 +249,7 @@ class Instance:
         unsettled: list[Claim] = []
         if not failed:
             await self.work.return_claims(waiting)
+            await self.claimer.settle()  # what it brings is fetched, or given back with the rest
             await self.fetching.wait_idle(self._drain_timeout_s)
             await self.work.return_claims(self.bench.remove_all())
             unsettled = await self.committer.settle(self._drain_timeout_s)

@@ -1,0 +1,65 @@
+"""Who leaves waits for the claims that are on their way: they must be fetched or given back, not cut off."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+from crawler.errors import EngineDown
+from crawler.frontier.frontier import ClaimReply, Fence
+from crawler.instance.claimer import Claimer
+from crawler.instance.state import Flow, RecentUrls
+from crawler.instance.workbench import Workbench
+from crawler.settings import Settings
+from tests.instance.test_workbench import batch
+
+
+class SlowFrontier:
+    """Answers a claim when told to."""
+
+    session = "s"
+
+    def __init__(self) -> None:
+        self.answer: asyncio.Future[list[ClaimReply]] = asyncio.get_running_loop().create_future()
+
+    async def claim(self, wanted: Any) -> list[ClaimReply]:
+        return await self.answer
+
+    async def awake(self, partitions: Any) -> list[int]:
+        return []
+
+
+def claimer_of(frontier: Any, bench: Workbench, flow: Flow) -> Claimer:
+    ownership: Any = SimpleNamespace(
+        is_open=lambda _: True, fence_of=lambda p: Fence(p, "s", 1, 0), held={1: SimpleNamespace(epoch=1)}
+    )
+    claimer = Claimer(frontier, ownership, bench, flow, Settings())
+    claimer.schedule(1)
+    return claimer
+
+
+async def test_settling_waits_until_the_claims_of_the_last_call_are_in_hand() -> None:
+    frontier, bench, flow = SlowFrontier(), Workbench(concurrency_per_queue=1), Flow(recent=RecentUrls(10))
+    claimer = claimer_of(frontier, bench, flow)
+    running = asyncio.create_task(claimer.run())
+    await asyncio.sleep(0.01)
+    flow.is_stopping = True
+    settled = asyncio.create_task(claimer.settle())
+    await asyncio.sleep(0.05)
+    assert not settled.done()
+    frontier.answer.set_result([ClaimReply(status="OK", batches=(batch(1),))])
+    await asyncio.wait_for(settled, 1.0)
+    assert bench.waiting == 1
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_settling_ends_when_the_engine_does_not_answer() -> None:
+    frontier, bench, flow = SlowFrontier(), Workbench(concurrency_per_queue=1), Flow(recent=RecentUrls(10))
+    claimer = claimer_of(frontier, bench, flow)
+    running = asyncio.create_task(claimer.run())
+    await asyncio.sleep(0.01)
+    flow.is_stopping = True
+    frontier.answer.set_exception(EngineDown("no answer"))
+    await asyncio.wait_for(claimer.settle(), 1.0)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
