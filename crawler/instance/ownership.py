@@ -229,7 +229,7 @@ class Ownership:
     def lapse(self) -> None:
         """Silence lasted too long: nothing is started anywhere until each lease was acquired anew."""
         dropped = list(self._held)
-        self._astray.update(dropped)
+        self._astray.update(dropped, self._tried)  # an engine that fell back may have given back what we released
         self._held.clear()
         self._user.lost(dropped)
 
