@@ -14,7 +14,7 @@ async def test_a_lease_that_was_released_and_came_back_with_the_engines_past_is_
     """`a` had all and gave half to `b`; the engine forgets it. The ring gives `a` no reason to look at that half, and
     for `b` it is that of a living session.
     """
-    settings, keys = MembershipSettings(debounce_s=0), Keys("main")
+    settings, keys = MembershipSettings(debounce_s=0), Keys("t")
     ledger, door = Ledger(PARTITIONS), SharedEngine(engine.url)
     await door.connect()
     a, b = (VirtualInstance(door, ledger, node, settings) for node in ("a", "b"))
