@@ -124,10 +124,8 @@ async def _fetched_robots(crawl: "OpenCrawl", url: str, origin: str) -> "RobotsF
     from crawler.watch.explanation import RobotsFact
 
     async with polite_fetcher(crawl) as (fetcher, reserver):
-        if not await reserver.reserve(f"{origin}/robots.txt", NO_CLAIM):
-            return RobotsFact(note="could not be asked for: its domain is busy")
-        cache = RobotsCache(crawl.frontier, fetcher, crawl.settings, reserve=reserver.reserve)
-        entry, _, _ = await cache.fetch(NO_CLAIM, origin)
+        cache = RobotsCache(crawl.frontier, fetcher, crawl.settings, turn=reserver.turn)
+        entry, _, _ = await cache.fetch(NO_CLAIM, origin, has_turn=False)
     if entry.rules is None:
         return RobotsFact(note=f"can't be read ({entry.detail}): nothing is fetched there until it can")
     return RobotsFact(verdict=entry.rules.verdict(url), read_at=time.time())

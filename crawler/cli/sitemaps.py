@@ -95,9 +95,10 @@ class SitemapReader:
         return Sitemap()
 
     async def _polite(self, url: str) -> FetchResult:
-        if not await self._reserver.reserve(url, NO_CLAIM):
-            raise NothingFetchedError(f"no turn at {host_of(url)} within 30 s: its domain is busy, try again")
-        return await self._fetcher.fetch(url, body_bytes_max=BODY_BYTES_MAX)
+        async with self._reserver.turn(url, NO_CLAIM) as granted:
+            if not granted:
+                raise NothingFetchedError(f"no turn at {host_of(url)} within 30 s: its domain is busy, try again")
+            return await self._fetcher.fetch(url, body_bytes_max=BODY_BYTES_MAX)
 
 
 def _reason(result: FetchResult) -> str:

@@ -263,11 +263,6 @@ class Frontier:
         found = await self.engine.commands([("EXISTS", key) for key in keys])
         return [p for p, exists in zip(partitions, found, strict=True) if exists]
 
-    async def reserve(self, partition: int, queue: str, *, now_ms: int) -> tuple[int, int]:
-        """Ask for one request on a queue that others own: (wait in ms, 0 when granted; partition clock in ms)."""
-        reply = await self.engine.run("reserve", (self.keys.meta(partition),), queue, now_ms, self.default_delay_ms)
-        return int(reply[0]), int(reply[1])
-
     def _fenced(self, name: str, fence: Fence, *args: Any) -> Call:
         return Call(name, (self.keys.meta(fence.partition),), (fence.session, fence.epoch, fence.now_ms, *args))
 

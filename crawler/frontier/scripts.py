@@ -7,7 +7,7 @@ from importlib.resources import files
 
 NAMES = (
     "ack", "add", "beat", "claim", "dead", "died", "drain", "extend", "give_back", "join", "lease",
-    "leave", "pace", "refuse", "release", "reserve", "restore", "retry", "states", "where",
+    "leave", "pace", "refuse", "release", "reserve", "restore", "retry", "states", "visited", "where",
 )  # fmt: skip
 
 _INCLUDE = "--@include "

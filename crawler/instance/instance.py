@@ -87,7 +87,7 @@ class Instance:
         self.router = Router(p.record, ScopeRules.of(p.record.scope, p.roots), self.flow.recent)
         self.parser = PageParser(msgspec.structs.replace(s, scope=p.record.scope))
         reserver = Reserver(p.frontier, self.router)
-        robots = RobotsCache(p.frontier, p.fetcher, s, reserve=reserver.reserve)
+        robots = RobotsCache(p.frontier, p.fetcher, s, turn=reserver.turn)
         self.archive = ArchiveStage(
             p.frontier, self.ownership, p.warc, p.index, s.archive, log_entries_max=s.frontier.log_entries_max
         )

@@ -8,14 +8,14 @@ from collections.abc import Callable
 
 from crawler.errors import EngineError
 from crawler.frontier.frontier import Frontier, Settlement
-from crawler.instance.clock import ENGINE_PAUSE_S
+from crawler.instance.clock import ENGINE_PAUSE_S, monotonic_ms
 from crawler.instance.crash_points import reached
 from crawler.instance.outcome import NotEntitledError
 from crawler.instance.ownership import Ownership
 from crawler.instance.robots import RobotsCache, RobotsEntry
 from crawler.instance.workbench import Lane, Workbench
 from crawler.model import Claim
-from crawler.rules.politeness import delay_ms, wait_ms
+from crawler.rules.politeness import TICK_MS, delay_ms, wait_ms
 from crawler.rules.urls import origin_of
 from crawler.settings import PolitenessSettings
 
@@ -63,10 +63,12 @@ class Permits:
             entry, blob, fetch_ms = await self._robots.fetch(claim, origin, before_send)
         except (NotEntitledError, EngineError) as error:  # maybe only before the request that a redirect asked for
             log.warning("robots.not_read", extra={"origin": origin, "error": str(error)})
-            self._bench.finished(lane, wait_ms=max(self._min_delay_ms, PAUSE_MS), started=bool(sent))
+            self._bench.finished(lane, wait_ms=max(self._min_delay_ms, lane.delay_ms, PAUSE_MS), started=bool(sent))
             return None
         reached("robots.answered", origin)
         delay = self.delay_of(entry)
+        if entry.rules is None:
+            delay = max(delay, lane.delay_ms)  # what another origin of the queue has asked for still holds
         lane.delay_ms = max(delay, 0)
         wait = wait_ms(delay_ms=delay, factor=self._factor, fetch_ms=fetch_ms)
         self._bench.finished(lane, wait_ms=wait)
@@ -102,3 +104,5 @@ class Permits:
         if fence is not None:
             await self._frontier.pace(fence, claim.queue, Settlement(next_fetch_ms=0, delay_ms=delay))
         lane.delay_ms = delay
+        if delay > 0:  # the turn was taken under another one: with several requests at a time the next may be near
+            lane.next_ms = max(lane.next_ms, monotonic_ms() + delay + TICK_MS)

@@ -4,7 +4,8 @@ An origin whose robots.txt can't be read is not crawled: its URLs are retried un
 """
 
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 
 import msgspec
@@ -46,18 +47,18 @@ class RobotsEntry:
         return self.rules.crawl_delay_s if self.rules else None
 
 
-# Ask for a slot on the clock of the queue a URL belongs to; waits for it; False when it can't be had.
-Reserve = Callable[[str, Claim], Awaitable[bool]]
+# A turn on the clock of the queue a URL belongs to, for as long as it is entered; False when it can't be had.
+Turn = Callable[[str, Claim], AbstractAsyncContextManager[bool]]
 
 
 class RobotsCache:
     """Entries by origin. One fetch per origin at a time."""
 
-    def __init__(self, frontier: Frontier, fetcher: Fetcher, settings: Settings, *, reserve: Reserve) -> None:
+    def __init__(self, frontier: Frontier, fetcher: Fetcher, settings: Settings, *, turn: Turn) -> None:
         self._frontier = frontier
         self._fetcher = fetcher
         self._settings = settings
-        self._reserve = reserve
+        self._turn = turn
         self._entries: OrderedDict[str, RobotsEntry] = OrderedDict()
         self._allow_all = RobotsRules.parse(b"", settings.robots.agent)
 
@@ -85,18 +86,25 @@ class RobotsCache:
         return self._keep(origin, self._entry(rules, ttl_s=self._settings.robots.ttl_s - age_s))
 
     async def fetch(
-        self, claim: Claim, origin: str, before_send: Callable[[], None] | None = None
+        self,
+        claim: Claim,
+        origin: str,
+        before_send: Callable[[], None] | None = None,
+        *,
+        has_turn: bool = True,
     ) -> tuple[RobotsEntry, bytes, int]:
         """Ask the origin, following redirects politely: the entry, the blob to share (b"": none), fetch time in ms.
 
+        `has_turn`: the first request is made in a turn of the claim's queue that the caller has.
         What `before_send` raises just before a request passes through.
         """
         url, fetch_ms = f"{origin}/robots.txt", 0
         for hop in range(self._settings.robots.redirects_max + 1):
-            if hop and not await self._reserve(url, claim):
-                return self._unreachable(origin, FailureKind.ROBOTS_UNREACHABLE, f"no turn at {url}"), b"", fetch_ms
-            limit = self._settings.robots.body_bytes_max
-            result = await self._fetcher.fetch(url, body_bytes_max=limit, before_send=before_send)
+            async with nullcontext(enter_result=True) if has_turn and not hop else self._turn(url, claim) as granted:
+                if not granted:
+                    return self._unreachable(origin, FailureKind.ROBOTS_UNREACHABLE, f"no turn at {url}"), b"", fetch_ms
+                limit = self._settings.robots.body_bytes_max
+                result = await self._fetcher.fetch(url, body_bytes_max=limit, before_send=before_send)
             fetch_ms += result.fetch_ms
             target = _redirected(result)
             if target is None:

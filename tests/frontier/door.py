@@ -8,6 +8,7 @@ from redis.crc import key_slot
 from crawler.errors import EngineError
 from crawler.frontier.client import Engine
 from crawler.frontier.frontier import Ack, AckReply, ClaimReply, ClaimRequest, Fence, Frontier, Settlement
+from crawler.frontier.guests import Guests
 from crawler.frontier.keys import Keys
 from crawler.frontier.leases import Acquired, Lease, Leases
 from crawler.model import Candidate, Claim, CommitEntry
@@ -36,6 +37,7 @@ class Door:
         self.engine = Engine(url)
         self.keys = Keys("t")
         self.frontier = Frontier(self.engine, self.keys, session=session, run=0, default_delay_ms=DELAY_MS)
+        self.guests = Guests(self.engine, self.keys, default_delay_ms=DELAY_MS)
         self.leases = Leases(self.engine, self.keys)
         self.session, self.epoch, self.now, self._serial = session, 0, 0, 0
         self._nodes = nodes

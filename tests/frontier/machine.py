@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant
 
 from crawler.frontier.client import Engine
 from crawler.frontier.frontier import ClaimRequest, Fence, Frontier, Settlement
+from crawler.frontier.guests import Guests
 from crawler.frontier.keys import Keys
 from crawler.frontier.leases import Acquired, Lease, Leases
 from crawler.model import Candidate, Claim
@@ -65,11 +66,12 @@ class FrontierSteps(RuleBasedStateMachine):
         self._frontiers = {
             s: Frontier(engine, self._keys, session=s, run=0, default_delay_ms=DEFAULT_DELAY_MS) for s in SESSIONS
         }
+        self._guest_door = Guests(engine, self._keys, default_delay_ms=DEFAULT_DELAY_MS)
         self._models = {p: PartitionModel() for p in PARTITIONS}
         self._epochs: dict[tuple[str, int], int] = {}  # what each session believes to hold
         self._requests: dict[tuple[str, int], ClaimRequest] = {}  # the last one sent
         self._deliveries: list[Delivery] = []
-        self._now = self._serial = 0
+        self._now = self._serial = self._guests = 0
         self._handed: dict[str, int] = {}  # queue -> clock of the last hand-out
 
     def _do(self, call: Any) -> Any:
@@ -152,9 +154,18 @@ class FrontierSteps(RuleBasedStateMachine):
         for claim in claims:
             self._check_claim(model, claim, fence)
             self._deliveries.append(Delivery(session, claim))
+        self._look_at_guests(model, fence.partition)
         first, last = model.soonest()
         assert first <= reply.next_due_ms
         assert last < 0 or 0 <= reply.next_due_ms <= last
+
+    def _look_at_guests(self, model: PartitionModel, partition: int) -> None:
+        raw = RawPartition.of(self._dump(), self._keys, partition)
+        for name in model.names():
+            if model.queue(name).guest:
+                w = raw.hash(f"w:{name}")
+                seen_ms = int(w["guest_seen"]) if "guest_seen" in w else None
+                model.guest_looked_at(name, is_there="guest" in w, seen_ms=seen_ms)
 
     def _check_batches(self, model: PartitionModel, request: ClaimRequest, batches: Any) -> None:
         left = request.urls_max
@@ -265,6 +276,7 @@ class FrontierSteps(RuleBasedStateMachine):
             assert int(float(w.get("next", 0))) == queue.next_ms
             assert (int(w["delay"]) if "delay" in w else None) == queue.delay_ms
             assert int(w.get("out", 0)) == model.out(name)
+            assert w.get("guest", "") == queue.guest
             if model.out(name) < OUT_MAX:
                 assert (name in ready) == model.is_claimable(name), f"{name}: asleep or awake against the rule"
             if name in ready:

@@ -16,6 +16,8 @@ OUT_MAX = 4
 PER_QUEUE_MAX = 3
 AHEAD_MS = 2000
 VISIBILITY_MS = 3000
+LOOK_MS = 1000  # until the owner looks again whether a guest is done
+GUEST_MS = 20_000
 
 
 class State(StrEnum):
@@ -49,6 +51,8 @@ class Url:
 class Queue:
     next_ms: int = 0
     delay_ms: int | None = None
+    guest: str = ""  # who has a turn on it, "done ..." when its request has ended
+    guest_seen: int | None = None  # when the owner first saw that
 
     @property
     def patience_ms(self) -> int:
@@ -109,7 +113,8 @@ class PartitionModel:
     def due_ms(self, name: str) -> int:
         queue = self.queue(name)
         held = 0 if self.hold is None else self.hold + queue.patience_ms
-        return max(queue.next_ms, held)
+        looked_at = self.clock + LOOK_MS if queue.guest and queue.patience_ms else 0
+        return max(queue.next_ms, held, looked_at)
 
     def names(self) -> Iterator[str]:
         yield from sorted({u.candidate.queue for u in self.urls.values()})
@@ -124,6 +129,38 @@ class PartitionModel:
         queue.next_ms = max(queue.next_ms, next_ms)
         if delay_ms >= 0:
             queue.delay_ms = delay_ms
+
+    def reserve(self, name: str, guest: str, seen_ms: int, clock: int) -> bool:
+        """Is a guest's turn granted, who has seen the mark that is there for so long, and knows that it is `clock`?"""
+        queue, patience = self.queue(name), self.queue(name).patience_ms
+        held = 0 if self.hold is None else self.hold + patience
+        due_ms = max(queue.next_ms, held)
+        if not patience:
+            return due_ms <= clock
+        if queue.guest == guest:
+            return True
+        if self.out(name):
+            return False
+        if queue.guest:
+            if seen_ms < patience + (0 if queue.guest.startswith("done ") else GUEST_MS):
+                return False
+        elif due_ms > clock:
+            return False
+        queue.guest, queue.guest_seen = guest, None
+        queue.next_ms = max(due_ms, clock + patience)
+        return True
+
+    def guest_looked_at(self, name: str, *, is_there: bool, seen_ms: int | None) -> None:
+        """A claim may have looked at a queue with a guest's mark: whether it did is the engine's to say, not what."""
+        queue = self.queue(name)
+        if not is_there:
+            overdue = queue.guest_seen is not None and self.clock - queue.guest_seen >= GUEST_MS
+            assert queue.guest.startswith("done ") or overdue, "a guest was forgotten while its request may run"
+            queue.guest, queue.guest_seen = "", None
+            queue.next_ms = max(queue.next_ms, self.clock + queue.patience_ms)
+        elif seen_ms != queue.guest_seen:
+            assert (queue.guest_seen, seen_ms) == (None, self.clock)
+            queue.guest_seen = seen_ms
 
     # Adding
 

@@ -1,29 +1,75 @@
 """Queues and their politeness clocks, step by step."""
 
 import contextlib
+from typing import Any
 
 from crawler.frontier.frontier import Settlement
+from crawler.frontier.guests import TurnRequest
 from crawler.model import AckOutcome
 from tests.frontier.door import Door, found
 
 
 async def test_a_reserved_request_moves_the_clock_that_claims_obey(door: Door) -> None:
     await door.add(found(1))
-    assert await door.frontier.reserve(0, "a.test", now_ms=500) == (0, 500)
-    assert await door.frontier.reserve(0, "a.test", now_ms=600) == (900, 600)
-    door.now = 1499
+    assert await ask(door, "g1", now_ms=500) == (0, 500, "")
+    assert await ask(door, "g1", now_ms=600) == (0, 600, ""), "asked again: the answer was lost"
+    door.now = 5000
+    assert await door.claim() == [], "the request runs, whatever the owner's clock says"
+    await door.guests.visited(0, "a.test", "g1")
+    door.now = 7000
+    assert await door.claim() == [], "the owner sees only now that it has ended"
+    door.now = 7999
     assert await door.claim() == []
-    door.now = 1500
+    door.now = 8000
     assert len(await door.claim()) == 1
-    wait_ms, _ = await door.frontier.reserve(0, "a.test", now_ms=90_000)
+    wait_ms, _, _ = await ask(door, "g2", now_ms=90_000)
     assert wait_ms > 0, "claims are out"
+
+
+async def ask(door: Door, guest: str, *, epoch: int | None = None, **more: Any) -> tuple[int, int, str]:
+    """(wait, clock, mark) of a guest who knows today's epoch unless it is told another."""
+    asked = TurnRequest(guest=guest, epoch=door.epoch if epoch is None else epoch, **more)
+    reply = await door.guests.reserve(0, "a.test", asked)
+    assert reply.epoch == door.epoch
+    return reply.wait_ms, reply.clock_ms, reply.mark
+
+
+async def test_what_a_guest_knew_of_an_earlier_owners_time_does_not_count(door: Door) -> None:
+    await door.add(found(1))
+    (claim,) = await door.claim()
+    await door.ack(claim, next_ms=10_000, delay_ms=1000)
+    await door.acquire("bob")
+    assert (await ask(door, "g1", epoch=door.epoch - 1, now_ms=90_000))[0] > 0
+    assert (await ask(door, "g1", now_ms=90_000))[0] == 0
+
+
+async def test_a_guest_that_is_never_heard_of_again_does_not_hold_up_the_queue_for_ever(door: Door) -> None:
+    await door.add(found(1))
+    await ask(door, "g1")
+    for door.now in (100_000, 119_999, 120_999, 121_998):
+        assert await door.claim() == []
+    door.now = 121_999
+    assert len(await door.claim()) == 1
+
+
+async def test_guests_keep_the_delay_among_themselves_though_their_clocks_lag(door: Door) -> None:
+    """The second one has only its own patience to go by: the stored clock may leap when the owner looks."""
+    assert await ask(door, "g1") == (0, 0, "")
+    wait_ms, clock, mark = await ask(door, "g2", now_ms=500_000)
+    assert (wait_ms, clock, mark) == (1000, 500_000, "g1")
+    assert (await ask(door, "g2", mark=mark, seen_ms=20_999))[0] == 1
+    await door.guests.visited(0, "a.test", "g1")
+    wait_ms, _, mark = await ask(door, "g2", mark=mark, seen_ms=30_000)
+    assert (wait_ms, mark) == (1000, "done g1")
+    assert (await ask(door, "g2", mark=mark, seen_ms=999))[0] == 1
+    assert (await ask(door, "g2", mark=mark, seen_ms=1000))[0] == 0
 
 
 async def test_a_queue_without_delay_grants_requests_beside_its_claims(door: Door) -> None:
     await door.frontier.pace(door.fence, "a.test", Settlement(next_fetch_ms=0, delay_ms=0))
     await door.add(found(1))
     assert len(await door.claim()) == 1
-    assert (await door.frontier.reserve(0, "a.test", now_ms=0))[0] == 0
+    assert (await ask(door, "g"))[0] == 0
 
 
 async def test_a_delay_that_robots_asks_for_holds_before_the_first_page(door: Door) -> None:

@@ -14,6 +14,7 @@ from hypothesis.stateful import precondition, rule, run_state_machine_as_test
 
 from crawler.frontier.client import Engine
 from crawler.frontier.frontier import Ack, ClaimRequest, Fence, Settlement
+from crawler.frontier.guests import TurnRequest
 from crawler.frontier.records import DeadLetter
 from crawler.model import AckOutcome, CommitEntry
 from tests.frontier.machine import (
@@ -227,22 +228,31 @@ class FrontierMachine(FrontierSteps):
         if held:
             self._models[partition].settle(queue, settlement.next_fetch_ms, delay)
 
-    @rule(partition=partitions, host=st.integers(0, 2), session=sessions, off=moments)
-    def reserve(self, partition: int, host: int, session: str, off: int) -> None:
+    @rule(partition=partitions, host=st.integers(0, 2), session=sessions, off=moments, seen=waits, again=st.booleans())
+    def reserve(self, partition: int, host: int, session: str, off: int, seen: int, again: bool) -> None:
+        """A guest asks for a turn: a new one, or the last one of its session, which may have it already."""
         model, name = self._models[partition], HOSTS[host][0]
-        wait_ms, clock = self._do(self._frontiers[session].reserve(partition, name, now_ms=max(0, self._now + off)))
-        then = max(model.clock, self._now + off)
-        patience = model.queue(name).patience_ms
-        assert clock == then
-        if patience and model.out(name):
-            assert wait_ms >= patience
-        else:
-            assert wait_ms == max(0, model.due_ms(name) - then)
-        if wait_ms == 0:
-            model.clock = then
-            model.queue(name).next_ms = then + patience
-        else:
-            self._untouched = True
+        queue = model.queue(name)
+        self._guests += not again
+        guest, mark, now_ms = f"{session}-{self._guests}", queue.guest, max(0, self._now + off)
+        epoch = model.epoch - (seen == 1)  # sometimes what the guest knew of an earlier owner's time
+        asked = TurnRequest(guest=guest, now_ms=now_ms, epoch=epoch, mark=mark, seen_ms=seen)
+        reply = self._do(self._guest_door.reserve(partition, name, asked))
+        clock = max(model.clock, now_ms) if epoch == model.epoch else model.clock
+        assert (reply.clock_ms, reply.epoch) == (clock, model.epoch)
+        granted = model.reserve(name, guest, seen, clock)
+        assert (reply.wait_ms == 0) == granted, (reply, queue)
+        assert reply.mark == ("" if granted or not queue.guest or model.out(name) else queue.guest)
+
+    @rule(partition=partitions, host=st.integers(0, 2), session=sessions)
+    def visited(self, partition: int, host: int, session: str) -> None:
+        """Some guest's request has ended: of the one who has the turn, or of one that was given up."""
+        model, name = self._models[partition], HOSTS[host][0]
+        guest = f"{session}-{self._guests}"
+        self._do(self._guest_door.visited(partition, name, guest))
+        queue = model.queue(name)
+        if queue.guest in ("", guest):
+            queue.guest, queue.guest_seen = f"done {guest}", None
 
     @rule(partition=partitions, session=sessions, off=moments)
     def drain(self, partition: int, session: str, off: int) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 from redis.crc import key_slot
 
 from crawler.frontier.frontier import Settlement
+from crawler.frontier.guests import TurnRequest
 from crawler.frontier.members import Member, Members
 from crawler.frontier.records import DeadLetter
 from crawler.frontier.restoring import DoneUrl, Restored, Restoring
@@ -49,7 +50,8 @@ async def run_all_scripts(door: Door) -> set[str]:
     await members.beat(me)
     await door.acquire()
     await door.add(*(found(i, host=f"h{i}.test") for i in range(4)))
-    await door.frontier.reserve(0, "z.test", now_ms=0)
+    await door.guests.reserve(0, "z.test", TurnRequest(guest="g"))
+    await door.guests.visited(0, "z.test", "g")
     door.now = 3000
     one, two, three, four = claims = await door.claim()
     await door.frontier.extend({0: (door.fence, claims)}, visibility_ms=1000)

@@ -59,12 +59,15 @@ def rng_of(seed: int, what: str) -> random.Random:
     return random.Random(f"{seed}/{what}")
 
 
-def plan_of(seed: int, *, shape: str = "", mix: str = "", redirected: float = 0.0) -> Plan:
-    """A seed's plan. `shape` of the web and `mix` of faults are drawn unless given; `redirected`: see graph_web."""
+REDIRECTED = 0.2  # share of sites whose robots.txt is that of another site
+
+
+def plan_of(seed: int, *, shape: str = "", mix: str = "") -> Plan:
+    """A seed's plan. `shape` of the web and `mix` of faults are drawn unless given."""
     rng = rng_of(seed, "plan")
     partitions = rng.choice((4, 8, 16, 24))
     shape = shape or ("chain" if seed % 5 == 4 else "graph")
-    web = chain_web(rng, partitions) if shape == "chain" else graph_web(rng, redirected=redirected)
+    web = chain_web(rng, partitions) if shape == "chain" else graph_web(rng, redirected=REDIRECTED)
     delay_s = rng.choice((0.0, 0.1)) if shape == "chain" else rng.choice((0.0, 0.3, 1.0, 1.0, 2.0))
     machines = [f"m{n}" for n in range(rng.randint(1, 3))]
     starts = [

@@ -1,4 +1,5 @@
--- Queues and their politeness clocks: w:<queue> holds next (ms), delay (ms), out (claims handed out).
+-- Queues and their politeness clocks: w:<queue> holds next (ms), delay (ms), out (claims handed out); and while a
+-- guest has a turn (see reserve): guest (its mark), guest_seen (when the owner first saw that, ms).
 -- ready: zset of queues that have URLs and may be claimed from, by due time (ms on the partition clock).
 
 -- When a queue may be asked next: its own clock, and the hold that a takeover put on the whole partition.
@@ -6,6 +7,24 @@ local function due_of(next_ms, delay_ms, hold_ms)
   local due = next_ms or 0
   if hold_ms and hold_ms + delay_ms > due then due = hold_ms + delay_ms end
   return due
+end
+
+local GUEST_MS = 20000 -- so long after its turn was granted a guest's request may begin: look-up and connecting
+
+local function done_mark(guest) return 'done ' .. guest end
+local function is_done(mark) return string.sub(mark, 1, 5) == 'done ' end
+
+-- When the owner may start a request on a queue with a guest's mark (ms), as far as it knows now. Only the owner has the
+-- partition's time: guests know a lower bound. So it is the owner who books their requests, when it first sees them.
+local function guest_until(queue, mark, seen_ms, now, delay_ms, next_ms)
+  local key = P .. 'w:' .. queue
+  if is_done(mark) or (seen_ms and now - seen_ms >= GUEST_MS) then
+    call('HDEL', key, 'guest', 'guest_seen')
+    call('HSET', key, 'next', math.max(next_ms or 0, now + delay_ms))
+    return now + delay_ms
+  end
+  if not seen_ms then call('HSET', key, 'guest_seen', now) end
+  return now + 1000
 end
 
 -- Make a queue that has URLs claimable; 1 if it was asleep. A queue with claims out stays asleep unless it has no delay.

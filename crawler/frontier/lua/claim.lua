@@ -81,9 +81,12 @@ local function take_due()
   local taken, fingerprints, asleep, left = {}, {}, {}, urls_max
   for _, queue in ipairs(call('ZRANGEBYSCORE', P .. 'ready', '-inf', now, 'LIMIT', 0, urls_max)) do
     if left <= 0 then break end
-    local w = call('HMGET', P .. 'w:' .. queue, 'next', 'delay', 'out')
+    local w = call('HMGET', P .. 'w:' .. queue, 'next', 'delay', 'out', 'guest', 'guest_seen')
     local delay, out = tonumber(w[2] or nil) or default_delay, tonumber(w[3] or nil) or 0
     local due = due_of(tonumber(w[1] or nil), delay, hold)
+    if w[4] and delay > 0 and out == 0 then
+      due = math.max(due, guest_until(queue, w[4], tonumber(w[5] or nil), now, delay, tonumber(w[1] or nil)))
+    end
     if out > 0 and delay > 0 then
       asleep[#asleep + 1] = queue -- the last of its claims to end brings it back
     elseif due > now then

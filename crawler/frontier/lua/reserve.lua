@@ -1,18 +1,32 @@
 #!lua flags=allow-oom
 -- reserve: ask for one request on a queue's clock without owning its partition (a robots.txt that redirects to
 -- another domain, a sitemap given by hand). Granted only when the queue is due and nobody holds claims on it
--- (on a queue without delay, claims are no obstacle).
+-- (on a queue without delay, claims are no obstacle). The mark that it leaves keeps the owner and other guests off.
 -- KEYS  meta
--- ARGV  queue, now (ms; a lower bound of the partition's time), default delay (ms)
--- returns {wait (ms, 0: granted), clock (ms)}
+-- ARGV  queue, now (ms; a lower bound of the owner's time), epoch under which that holds, default delay (ms), guest,
+--       mark seen ('' for none), for how long the caller has seen it (ms)
+-- returns {wait (ms, 0: granted), clock (ms), epoch, mark of another guest or ''}
+-- The clock is not carried on: that is the owner's to do, and a new owner goes on from what is stored.
 --@include _fence _queue
-local clock = math.max(tonumber(call('HGET', M, 'clock') or nil) or 0, tonumber(ARGV[2]))
-local w = call('HMGET', P .. 'w:' .. ARGV[1], 'next', 'delay', 'out')
-local delay = tonumber(w[2]) or tonumber(ARGV[3])
-local due = due_of(tonumber(w[1]), delay, tonumber(call('HGET', M, 'hold') or nil))
-if delay > 0 and (tonumber(w[3]) or 0) > 0 then return {math.max(delay, 100), clock} end
-if due > clock then return {due - clock, clock} end
-call('HSET', M, 'clock', clock)
-call('HSET', P .. 'w:' .. ARGV[1], 'next', clock + delay)
-if call('ZSCORE', P .. 'ready', ARGV[1]) then call('ZADD', P .. 'ready', clock + delay, ARGV[1]) end
-return {0, clock}
+local meta = call('HMGET', M, 'clock', 'epoch', 'hold')
+local clock, epoch = tonumber(meta[1] or nil) or 0, meta[2] or '0'
+if epoch == ARGV[3] then clock = math.max(clock, tonumber(ARGV[2])) end
+local key = P .. 'w:' .. ARGV[1]
+local w = call('HMGET', key, 'next', 'delay', 'out', 'guest')
+local delay, mark = tonumber(w[2]) or tonumber(ARGV[4]), w[4] or ''
+local due = due_of(tonumber(w[1]), delay, tonumber(meta[3] or nil))
+local function answer(wait, other) return {wait, clock, epoch, other or ''} end
+if delay == 0 then return answer(math.max(0, due - clock)) end
+if mark == ARGV[5] then return answer(0) end -- granted before; the answer was lost
+if (tonumber(w[3]) or 0) > 0 then return answer(math.max(delay, 100)) end
+if mark ~= '' then
+  -- The clock that guests know may lag: who has seen the mark for a whole delay knows that its request is that long ago.
+  local patience = delay + (is_done(mark) and 0 or GUEST_MS)
+  local seen = mark == ARGV[6] and tonumber(ARGV[7]) or 0
+  if seen < patience then return answer(math.min(patience - seen, 1000), mark) end
+elseif due > clock then
+  return answer(due - clock)
+end
+call('HSET', key, 'guest', ARGV[5], 'next', math.max(due, clock + delay))
+call('HDEL', key, 'guest_seen')
+return answer(0)
