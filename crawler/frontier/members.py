@@ -44,6 +44,10 @@ class BeatAnswer(enum.StrEnum):
     EVICTED = "EVICTED"  # an operator took this session off the crawl
 
 
+class NameTakenError(ConflictError):
+    """Another session has the node's name."""
+
+
 class Members:
     """Join, beat, leave, read: crawl-wide, in one slot."""
 
@@ -71,14 +75,14 @@ class Members:
     async def join(self, member: Member, *, instead_of: str = "") -> int:
         """Enter the list under the node's name; `instead_of` is the (dead) session that had it.
 
-        How often the node has joined since its last steady life. Raises ConflictError when another session has the
-        name, or this session was evicted.
+        How often the node has joined since its last steady life. Raises NameTakenError when another session has
+        the name, ConflictError when this one was evicted.
         """
         k = self._keys
         keys = (k.members, k.nodes, k.returns, k.evicted)
         reply = await self._engine.run("join", keys, member.session, member.node, instead_of, _encode(member))
         if reply[0] == b"TAKEN":
-            raise ConflictError(
+            raise NameTakenError(
                 f"node {member.node!r} is already running (session {reply[1].decode()}): "
                 "stop it, or give this one another --node"
             )

@@ -14,12 +14,14 @@ from typing import Any
 import msgspec
 
 from crawler.errors import EngineError
-from crawler.frontier.members import BeatAnswer, Member, Members
+from crawler.frontier.members import BeatAnswer, Member, Members, NameTakenError
 from crawler.instance.clock import monotonic_ms
 from crawler.rules.membership import Declared, hold_out_ms, step
 from crawler.settings import MembershipSettings
 
 log = logging.getLogger(__name__)
+
+NAMELESS_DEATHS = 2  # so many times the silence that means death; a dead session is struck off by then
 
 
 @dataclass(slots=True)
@@ -35,6 +37,7 @@ class BeatState:
     failed: bool = False
     evicted: bool = False
     hold_until_ms: int = 0
+    nameless_since_ms: int | None = None  # struck off, and another session has the node's name
     alive_since_ms: int | None = None  # None: steady already, or not alive
 
 
@@ -161,9 +164,25 @@ class Heartbeat:
         if self._declared is not Declared.SEEDING:
             self._declare(Declared.JOINING)
         sent_ms = self._clock_ms()
-        returns = await self._members.join(self.member)
+        try:
+            returns = await self._members.join(self.member)
+        except NameTakenError:
+            self._wait_for_the_name()
+            return
         self._lapse(struck_off=True)
+        self._state.nameless_since_ms = None
         self.joined(sent_ms, returns)
+
+    def _wait_for_the_name(self) -> None:
+        """Somebody has our node's name. An engine that fell back may have put a dead former session of the node there:
+        the others will notice. Raises NameTakenError when it lasts: then the node was started elsewhere.
+        """
+        now_ms, since_ms = self._clock_ms(), self._state.nameless_since_ms
+        if since_ms is None:
+            self._state.nameless_since_ms = now_ms
+            self._lapse(struck_off=True)
+        elif now_ms - since_ms >= NAMELESS_DEATHS * self._abort_ms * self._state.stretch:
+            raise NameTakenError(f"node {self.member.node!r} was started elsewhere while this instance was silent")
 
     def _answered(self, sent_ms: int) -> None:
         state, before = self._state, self._state.sent_ms

@@ -3,7 +3,7 @@
 import pytest
 
 from crawler.errors import ConflictError, EngineDown
-from crawler.frontier.members import BeatAnswer, Member
+from crawler.frontier.members import BeatAnswer, Member, NameTakenError
 from crawler.instance.heartbeat import Heartbeat
 from crawler.settings import MembershipSettings
 
@@ -17,6 +17,7 @@ class FakeMembers:
         self.said: list[tuple[str, int]] = []
         self.joins = self.steady = 0
         self.returns = 1
+        self.taken = False
 
     async def beat(self, member: Member) -> BeatAnswer:
         self.clock.now_ms += self.delay_ms
@@ -27,6 +28,8 @@ class FakeMembers:
         return self.answer
 
     async def join(self, member: Member) -> int:
+        if self.taken:
+            raise NameTakenError("taken")
         self.joins += 1
         return self.returns
 
@@ -217,3 +220,27 @@ async def test_a_session_does_not_join_again_when_its_crawl_is_gone() -> None:
     with pytest.raises(ConflictError):
         await beat.beat()
     assert (members.joins, lapses) == (0, [])
+
+
+async def test_a_session_that_was_struck_off_waits_for_its_name_as_long_as_a_dead_one_may_have_it() -> None:
+    """An engine that fell back has a former session of the node on its list again; the others strike it off."""
+    beat, members, clock, lapses = joined()
+    members.answer, members.taken = BeatAnswer.GONE, True
+    await beat.beat()
+    clock.now_ms += 13_999
+    await beat.beat()
+    assert not beat.may_start()
+    assert len(lapses) == 1
+    members.taken = False
+    await beat.beat()
+    assert members.joins == 1
+    assert beat.may_start()
+
+
+async def test_a_session_whose_name_somebody_alive_has_ends() -> None:
+    beat, members, clock, _ = joined()
+    members.answer, members.taken = BeatAnswer.GONE, True
+    await beat.beat()
+    clock.now_ms += 14_000
+    with pytest.raises(NameTakenError, match="started elsewhere"):
+        await beat.beat()
