@@ -93,6 +93,9 @@ def test_a_cut_ends_connections_and_refuses_new_ones_until_healed(proxy: Proxy) 
             connection.read_response()
         with pytest.raises(redis.ConnectionError, match="refused"):
             client.ping()
+        deadline = time.monotonic() + 5  # its thread may not have got to it yet
+        while proxy.connections and time.monotonic() < deadline:
+            time.sleep(0.01)
         assert proxy.connections == 0
         proxy.heal()
         assert client.ping()
