@@ -124,7 +124,9 @@ def opened_anew(lab: Lab, folder: str = "c", **options: Any) -> contextlib.Abstr
 
 async def crawl_on_two(lab: WebLab, **options: Any) -> None:
     """Two instances, each with a folder of its own, crawl some of the web."""
-    await run_on_two(lab, lab.site.web.seeds, crawl__pages_max=120, **options)
+    # With a delay, or the first one may have all pages before the second one has its share.
+    slow = {"crawl__pages_max": 120, "politeness__delay_s": 0.05}
+    await run_on_two(lab, lab.site.web.seeds, **(slow | options))
     assert all(entries_of(lab.home / name) for name in ("c0", "c1"))
 
 
