@@ -71,7 +71,7 @@ async def test_scripts_that_vanish_in_the_middle_of_a_pipeline_run_once(
 async def test_out_of_memory_only_adds_wait_and_everything_goes_on_when_there_is_room(
     tmp_path: Path, engine: Engine
 ) -> None:
-    """At the limit itself, of which claiming keeps away: what is in flight is acked or given back, heartbeats go on."""
+    """At the limit itself, of which claiming keeps away: heartbeats go on, adds wait, nothing is lost."""
     seen: dict[str, Any] = {}
     with contextlib.closing(engine.client()) as client:
 
@@ -79,13 +79,12 @@ async def test_out_of_memory_only_adds_wait_and_everything_goes_on_when_there_is
             await committed(instances, 60)
             client.config_set("maxmemory", 1)
             try:
-                before = [(i.heartbeat.member.counter, i.flow.committed) for i in instances]
+                before = [i.heartbeat.member.counter for i in instances]
                 with pytest.raises(EngineFull):
                     await instances[0]._p.frontier.engine.run("add", ("{main:0}:m",), 0, 30, pack([]), "", "")
                 await asyncio.sleep(HELD_FULL_S)
-                seen["beats"] = [i.heartbeat.member.counter - n for i, (n, _) in zip(instances, before, strict=True)]
+                seen["beats"] = [i.heartbeat.member.counter - n for i, n in zip(instances, before, strict=True)]
                 seen["unanswered"] = [i.heartbeat.is_unanswered for i in instances]
-                seen["acked"] = sum(i.flow.committed - n for i, (_, n) in zip(instances, before, strict=True))
             finally:
                 client.config_set("maxmemory", 0)
 
@@ -94,7 +93,6 @@ async def test_out_of_memory_only_adds_wait_and_everything_goes_on_when_there_is
             here.check_counts(await counted(engine.url), done)
     assert min(seen["beats"]) >= HELD_FULL_S - 1
     assert seen["unanswered"] == [False, False]
-    assert seen["acked"] >= 1
     assert [i.heartbeat.lapses for i in done.instances] == [0, 0]
 
 
