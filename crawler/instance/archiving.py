@@ -124,11 +124,12 @@ class ArchiveStage:
         asked = {partition: len(entries) for partition, entries in self._undrained.items()}
         if not asked or not await self._frontier.engine.is_written():
             return
+        written: dict[int, list[CommitEntry]] = {}
         for partition, count in asked.items():
             entries = self._undrained.get(partition, [])  # gone when the partition was lost meanwhile
             taken, left = entries[:count], entries[count:]
             if taken:
-                self._indexed[partition] += taken
+                written[partition] = taken
                 self._undrained[partition] = left
             if not left:
                 self._undrained.pop(partition, None)
@@ -136,6 +137,8 @@ class ArchiveStage:
                 self._index.add(entry)
         await asyncio.to_thread(self._index.sync)
         reached("index.synced")
+        for partition, taken in written.items():  # after the sync: a line that was not written must stay in the log
+            self._indexed[partition] += taken
 
     async def _clear_log(self) -> None:
         """What is in the index leaves the engine's log."""
