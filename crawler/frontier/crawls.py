@@ -9,6 +9,7 @@ import msgspec
 from crawler.errors import ConflictError, UsageError
 from crawler.frontier.client import Engine
 from crawler.frontier.keys import LAYOUT, Keys
+from crawler.frontier.records import pairs_of
 from crawler.settings import ScopeSettings, Settings
 
 
@@ -144,10 +145,9 @@ class Crawls:
     async def history(self) -> ScopeHistory:
         """How the scope came to be what it is."""
         raw = await self._engine.command("HGETALL", self._keys.history)
-        pairs = raw.items() if isinstance(raw, Mapping) else zip(raw[::2], raw[1::2], strict=True)
         roots: dict[str, int] = {}
         rules: list[tuple[int, ScopeSettings]] = []
-        for name, value in pairs:
+        for name, value in pairs_of(raw):
             kind, _, what = name.decode().partition(" ")
             if kind == "root":
                 roots[what] = int(value)

@@ -4,13 +4,11 @@ A supervisor writes its own record once a second; anybody may ask it for another
 nothing: one that was removed while its supervisor lives is there again a second later.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
 import msgspec
 
 from crawler.frontier.client import Engine
 from crawler.frontier.keys import Keys
+from crawler.frontier.records import pairs_of
 
 
 class FleetChild(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,7 +61,7 @@ class Fleets:
     async def read(self) -> dict[str, Fleet]:
         """All supervisors that wrote a record and did not take it away, by session."""
         raw = await self._engine.command("HGETALL", self._keys.fleets)
-        return {key.decode(): _decoder.decode(blob) for key, blob in _pairs(raw)}
+        return {key.decode(): _decoder.decode(blob) for key, blob in pairs_of(raw)}
 
     async def write(self, fleet: Fleet) -> None:
         """Put down how things are."""
@@ -81,7 +79,3 @@ class Fleets:
         """What a supervisor was last asked for; None when nobody asked."""
         raw = await self._engine.command("HGET", self._keys.wanted, session)
         return None if raw is None else _request_decoder.decode(raw)
-
-
-def _pairs(raw: Any) -> list[tuple[bytes, bytes]]:
-    return list(raw.items()) if isinstance(raw, Mapping) else list(zip(raw[::2], raw[1::2], strict=True))

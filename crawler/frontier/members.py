@@ -1,13 +1,13 @@
 """The member list: sessions and their heartbeat counters. Who is alive is judged in rules/membership.py."""
 
 import enum
-from collections.abc import Mapping
 
 import msgspec
 
 from crawler.errors import ConflictError
 from crawler.frontier.client import Engine
 from crawler.frontier.keys import Keys
+from crawler.frontier.records import pairs_of
 
 _encode = msgspec.json.Encoder().encode
 
@@ -59,9 +59,8 @@ class Members:
     async def read(self) -> dict[str, Member]:
         """All sessions on the list, by session."""
         raw = await self._engine.command("HGETALL", self._keys.members)
-        pairs = raw.items() if isinstance(raw, Mapping) else zip(raw[::2], raw[1::2], strict=True)
         before, known = self._known, {}
-        for key, blob in pairs:
+        for key, blob in pairs_of(raw):
             last = before.get(key)
             known[key] = last if last is not None and last[0] == blob else (blob, _decoder.decode(blob))
         self._known = known

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from crawler.errors import ConflictError
 from crawler.frontier.client import Engine
 from crawler.frontier.keys import Keys
+from crawler.frontier.records import pairs_of
 from crawler.rules.fingerprint import partition_of
 
 
@@ -22,8 +23,7 @@ class Pins:
     async def read(self) -> dict[str, str]:
         """All pins: domain -> node."""
         raw = await self._engine.command("HGETALL", self._keys.pins)
-        pairs = raw.items() if isinstance(raw, Mapping) else zip(raw[::2], raw[1::2], strict=True)
-        return {domain.decode(): node.decode() for domain, node in pairs}
+        return {domain.decode(): node.decode() for domain, node in pairs_of(raw)}
 
     async def pin(self, domain: str, node: str, *, partitions: int) -> None:
         """Give a domain to a node, whether or not that node takes part now; a pin of the same domain is replaced.

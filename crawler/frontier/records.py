@@ -3,6 +3,7 @@
 Stored values travel inside msgpack arguments as text: the engine's cmsgpack knows no binary type.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -49,6 +50,11 @@ class UrlRecord(msgspec.Struct, array_like=True, frozen=True):
 _record_decoder = msgspec.json.Decoder(UrlRecord, strict=False)
 _letter_decoder = msgspec.json.Decoder(DeadLetter)
 _entry_decoder = msgspec.json.Decoder(CommitEntry)
+
+
+def pairs_of(raw: Any) -> list[tuple[bytes, bytes]]:
+    """The pairs of a hash as the client hands it over: a mapping, or name and value in turn."""
+    return list(raw.items()) if isinstance(raw, Mapping) else list(zip(raw[::2], raw[1::2], strict=True))
 
 
 def pack(value: Any) -> bytes:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from crawler.frontier.client import Engine
 from crawler.frontier.keys import Keys
+from crawler.frontier.records import pairs_of
 
 TOTAL_FIELDS = ("added", "done", "bytes", "retries", "dead", "expired", "s1", "s2", "s3", "s4", "s5")
 
@@ -115,16 +116,9 @@ class Stats:
         ]
 
 
-def _pairs(flat: object) -> list[tuple[bytes, bytes]]:
-    if isinstance(flat, Mapping):
-        return list(flat.items())
-    assert isinstance(flat, list)
-    return list(zip(flat[::2], flat[1::2], strict=True))
-
-
 def _counters(flat: object) -> dict[str, int]:
     known: dict[str, int] = {}
-    for key, value in _pairs(flat):
+    for key, value in pairs_of(flat):
         name = key.decode()
         if name in TOTAL_FIELDS or name.startswith(("e:", "refused:")):
             known[name] = int(value)
@@ -139,7 +133,7 @@ def _by(sums: Mapping[str, int], prefix: str) -> dict[str, int]:
 
 
 def _domain_stats(domain: str, partition: int, flat: object, queue: list[bytes], meta: list[bytes]) -> DomainStats:
-    sums = {key.decode(): int(value) for key, value in _pairs(flat)}
+    sums = {key.decode(): int(value) for key, value in pairs_of(flat)}
     clock = int(meta[0] or 0)
     return DomainStats(
         domain=domain, partition=partition, queued=sums.get("queued", 0), claimed=sums.get("claimed", 0),
