@@ -162,10 +162,10 @@ class FrontierSteps(RuleBasedStateMachine):
     def _look_at_guests(self, model: PartitionModel, partition: int) -> None:
         raw = RawPartition.of(self._dump(), self._keys, partition)
         for name in model.names():
-            if model.queue(name).guest:
-                w = raw.hash(f"w:{name}")
+            queue, w = model.queue(name), raw.hash(f"w:{name}")
+            if queue.guest or queue.wish:
                 seen_ms = int(w["guest_seen"]) if "guest_seen" in w else None
-                model.guest_looked_at(name, is_there="guest" in w, seen_ms=seen_ms)
+                model.guest_looked_at(name, is_there=("guest" if queue.guest else "wish") in w, seen_ms=seen_ms)
 
     def _check_batches(self, model: PartitionModel, request: ClaimRequest, batches: Any) -> None:
         left = request.urls_max
@@ -177,6 +177,8 @@ class FrontierSteps(RuleBasedStateMachine):
             best = model.of_queue(batch.queue, State.QUEUED)[: min(left, model.allowance(batch.queue))]
             assert [c.fingerprint for c in batch.claims] == best
             left -= len(best)
+            if queue.wish:
+                queue.wish, queue.guest_seen = "", None
             for claim in batch.claims:
                 model.hand_out(claim.fingerprint, claim.token)
         assert left >= 0
@@ -276,7 +278,7 @@ class FrontierSteps(RuleBasedStateMachine):
             assert int(float(w.get("next", 0))) == queue.next_ms
             assert (int(w["delay"]) if "delay" in w else None) == queue.delay_ms
             assert int(w.get("out", 0)) == model.out(name)
-            assert w.get("guest", "") == queue.guest
+            assert (w.get("guest", ""), w.get("wish", "")) == (queue.guest, queue.wish)
             if model.out(name) < OUT_MAX:
                 assert (name in ready) == model.is_claimable(name), f"{name}: asleep or awake against the rule"
             if name in ready:

@@ -18,6 +18,8 @@ AHEAD_MS = 2000
 VISIBILITY_MS = 3000
 LOOK_MS = 1000  # until the owner looks again whether a guest is done
 GUEST_MS = 20_000
+WISH_MS = 2500
+SERVED = "-"
 
 
 class State(StrEnum):
@@ -52,7 +54,9 @@ class Queue:
     next_ms: int = 0
     delay_ms: int | None = None
     guest: str = ""  # who has a turn on it, "done ..." when its request has ended
-    guest_seen: int | None = None  # when the owner first saw that
+    guest_seen: int | None = None  # when the owner first saw that, or the wish
+    wish: str = ""  # the guest that waits, or SERVED until the owner has had its own turn
+    left_until_ms: int = 0  # when the owner looks again at a queue that it left to the guest
 
     @property
     def patience_ms(self) -> int:
@@ -113,8 +117,18 @@ class PartitionModel:
     def due_ms(self, name: str) -> int:
         queue = self.queue(name)
         held = 0 if self.hold is None else self.hold + queue.patience_ms
-        looked_at = self.clock + LOOK_MS if queue.guest and queue.patience_ms else 0
-        return max(queue.next_ms, held, looked_at)
+        due_ms = max(queue.next_ms, held)
+        if not queue.patience_ms:
+            return due_ms
+        if queue.guest:
+            return max(due_ms, self.clock + LOOK_MS, queue.left_until_ms)
+        if queue.wish in ("", SERVED) or (queue.guest_seen is None and due_ms > self.clock):
+            return due_ms
+        return max(due_ms, (self.clock if queue.guest_seen is None else queue.guest_seen) + WISH_MS)
+
+    def _is_wished_for(self, queue: Queue) -> bool:
+        waits = queue.guest_seen is None or self.clock - queue.guest_seen < WISH_MS
+        return bool(queue.wish and queue.wish != SERVED and not queue.guest and queue.patience_ms and waits)
 
     def names(self) -> Iterator[str]:
         yield from sorted({u.candidate.queue for u in self.urls.values()})
@@ -139,21 +153,28 @@ class PartitionModel:
             return due_ms <= clock
         if queue.guest == guest:
             return True
-        if self.out(name):
-            return False
         if queue.guest:
-            if seen_ms < patience + (0 if queue.guest.startswith("done ") else GUEST_MS):
-                return False
-        elif due_ms > clock:
+            is_free = seen_ms >= patience + (0 if queue.guest.startswith("done ") else GUEST_MS)
+        else:
+            is_free = due_ms <= clock
+        if self.out(name) or not is_free:
+            queue.wish = queue.wish or guest
             return False
-        queue.guest, queue.guest_seen = guest, None
+        queue.guest, queue.guest_seen, queue.wish = guest, None, SERVED
         queue.next_ms = max(due_ms, clock + patience)
         return True
 
     def guest_looked_at(self, name: str, *, is_there: bool, seen_ms: int | None) -> None:
-        """A claim may have looked at a queue with a guest's mark: whether it did is the engine's to say, not what."""
+        """A claim may have looked at a queue with a guest's mark or wish: whether it did, the engine says, not what."""
         queue = self.queue(name)
-        if not is_there:
+        if not queue.guest:
+            if not is_there:
+                assert not self._is_wished_for(queue), "a wish was forgotten before its time"
+                queue.wish, queue.guest_seen = "", None
+            elif seen_ms != queue.guest_seen:
+                assert (queue.guest_seen, seen_ms) == (None, self.clock)
+                queue.guest_seen, queue.left_until_ms = seen_ms, self.clock + WISH_MS
+        elif not is_there:
             overdue = queue.guest_seen is not None and self.clock - queue.guest_seen >= GUEST_MS
             assert queue.guest.startswith("done ") or overdue, "a guest was forgotten while its request may run"
             queue.guest, queue.guest_seen = "", None
@@ -217,11 +238,11 @@ class PartitionModel:
     def soonest(self) -> tuple[int, int]:
         """When something is due next: not before, and at the latest; -1 for never.
 
-        Not before: a hold put on the partition is looked at when the queue's own time has come.
+        Not before: a hold put on the partition is looked at when the queue's own time has come, and so is a guest.
         """
         claimable = [n for n in self.names() if self.is_claimable(n)]
         waiting = [u.until_ms for u in self.urls.values() if u.state in (State.RETRYING, State.CLAIMED)]
-        first = min([self.queue(n).next_ms for n in claimable] + waiting, default=-1)
+        first = min([0 if self.queue(n).guest else self.queue(n).next_ms for n in claimable] + waiting, default=-1)
         last = min([self.due_ms(n) for n in claimable if self.allowance(n) > 0] + waiting, default=-1)
         return first, last
 

@@ -4,7 +4,7 @@ import contextlib
 from typing import Any
 
 from crawler.frontier.frontier import Settlement
-from crawler.frontier.guests import TurnRequest
+from crawler.frontier.guests import Guests, TurnRequest
 from crawler.model import AckOutcome
 from tests.frontier.door import Door, found
 
@@ -63,6 +63,53 @@ async def test_guests_keep_the_delay_among_themselves_though_their_clocks_lag(do
     assert (wait_ms, mark) == (1000, "done g1")
     assert (await ask(door, "g2", mark=mark, seen_ms=999))[0] == 1
     assert (await ask(door, "g2", mark=mark, seen_ms=1000))[0] == 0
+
+
+async def test_the_owner_lets_a_guest_have_a_turn_between_two_of_its_own(door: Door) -> None:
+    """Who asks once a second would never be quicker than an owner who always has work for the queue."""
+    await door.add(found(1), found(2), found(3))
+    (claim,) = await door.claim(per_queue_max=1)
+    assert (await ask(door, "g1"))[0] > 0, "claims are out"
+    await door.ack(claim, next_ms=1000, delay_ms=1000)
+    door.now = 1000
+    assert await door.claim(per_queue_max=1) == [], "due, but wished for"
+    assert (await ask(door, "g1", now_ms=1000))[0] == 0
+    assert (await ask(door, "g2", now_ms=1000))[0] > 0
+    await door.guests.visited(0, "a.test", "g1")
+    door.now = 3500
+    assert await door.claim() == [], "booked only now"
+    door.now = 4500
+    (claim,) = await door.claim(per_queue_max=1)
+    await door.ack(claim, next_ms=5500, delay_ms=1000)
+    assert (await ask(door, "g2", now_ms=4500))[0] > 0
+    door.now = 5500
+    assert await door.claim() == [], "the next guest's wish"
+
+
+async def test_a_wish_of_a_guest_that_does_not_come_again_holds_the_queue_up_once(door: Door) -> None:
+    await door.frontier.pace(door.fence, "a.test", Settlement(next_fetch_ms=1000, delay_ms=1000))
+    await door.add(found(1), found(2))
+    assert (await ask(door, "g1"))[0] > 0
+    for door.now in (1000, 2000, 3499):
+        assert (await door.claim_reply(per_queue_max=1)).batches == ()
+    door.now = 3500
+    (claim,) = await door.claim(per_queue_max=1)
+    await door.ack(claim, next_ms=4500, delay_ms=1000)
+    door.now = 4500
+    assert len(await door.claim(per_queue_max=1)) == 1
+
+
+async def test_a_guest_keeps_off_a_queue_that_may_yet_get_a_delay(door: Door) -> None:
+    """We keep no delay of our own, but robots.txt, which was not read yet, may ask for one."""
+    guests = Guests(door.engine, door.keys, default_delay_ms=0)
+    await door.add(found(1))
+    assert (await guests.reserve(0, "a.test", TurnRequest(guest="g1"))).wait_ms == 0
+    door.now = 900
+    assert await door.claim(default_delay_ms=0) == [], "its request may run"
+    await guests.visited(0, "a.test", "g1")
+    door.now = 1900
+    assert len(await door.claim(default_delay_ms=0)) == 1
+    assert (await guests.reserve(0, "a.test", TurnRequest(guest="g2"))).wait_ms > 0, "robots.txt is being read"
 
 
 async def test_a_queue_without_delay_grants_requests_beside_its_claims(door: Door) -> None:

@@ -242,7 +242,8 @@ class FrontierMachine(FrontierSteps):
         assert (reply.clock_ms, reply.epoch) == (clock, model.epoch)
         granted = model.reserve(name, guest, seen, clock)
         assert (reply.wait_ms == 0) == granted, (reply, queue)
-        assert reply.mark == ("" if granted or not queue.guest or model.out(name) else queue.guest)
+        is_marked = not granted and queue.patience_ms and not model.out(name)
+        assert reply.mark == (queue.guest if is_marked else "")
 
     @rule(partition=partitions, host=st.integers(0, 2), session=sessions)
     def visited(self, partition: int, host: int, session: str) -> None:

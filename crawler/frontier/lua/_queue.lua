@@ -1,5 +1,6 @@
 -- Queues and their politeness clocks: w:<queue> holds next (ms), delay (ms), out (claims handed out); and while a
--- guest has a turn (see reserve): guest (its mark), guest_seen (when the owner first saw that, ms).
+-- guest has a turn (see reserve): guest (its mark), guest_seen (when the owner first saw that, ms); and wish: the guest
+-- that waits for a turn, or SERVED from when one was granted until the owner has had its own.
 -- ready: zset of queues that have URLs and may be claimed from, by due time (ms on the partition clock).
 
 -- When a queue may be asked next: its own clock, and the hold that a takeover put on the whole partition.
@@ -25,6 +26,21 @@ local function guest_until(queue, mark, seen_ms, now, delay_ms, next_ms)
   end
   if not seen_ms then call('HSET', key, 'guest_seen', now) end
   return now + 1000
+end
+
+local WISH_MS = 2500 -- so long the owner leaves a queue that is due to the guest who waits for it; guests ask each second
+local SERVED = '-'
+
+-- When the owner may start a request on a queue that is due and that a guest wishes for (ms): without this, a guest would
+-- never be quicker than an owner who has work for the queue.
+local function wish_until(queue, seen_ms, now)
+  local key = P .. 'w:' .. queue
+  if seen_ms and now - seen_ms >= WISH_MS then
+    call('HDEL', key, 'wish', 'guest_seen')
+    return now
+  end
+  if not seen_ms then call('HSET', key, 'guest_seen', now) end
+  return (seen_ms or now) + WISH_MS
 end
 
 -- Make a queue that has URLs claimable; 1 if it was asleep. A queue with claims out stays asleep unless it has no delay.

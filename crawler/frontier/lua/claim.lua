@@ -81,11 +81,16 @@ local function take_due()
   local taken, fingerprints, asleep, left = {}, {}, {}, urls_max
   for _, queue in ipairs(call('ZRANGEBYSCORE', P .. 'ready', '-inf', now, 'LIMIT', 0, urls_max)) do
     if left <= 0 then break end
-    local w = call('HMGET', P .. 'w:' .. queue, 'next', 'delay', 'out', 'guest', 'guest_seen')
+    local w = call('HMGET', P .. 'w:' .. queue, 'next', 'delay', 'out', 'guest', 'guest_seen', 'wish')
     local delay, out = tonumber(w[2] or nil) or default_delay, tonumber(w[3] or nil) or 0
     local due = due_of(tonumber(w[1] or nil), delay, hold)
-    if w[4] and delay > 0 and out == 0 then
-      due = math.max(due, guest_until(queue, w[4], tonumber(w[5] or nil), now, delay, tonumber(w[1] or nil)))
+    if (w[4] or w[6]) and out == 0 and (delay > 0 or not w[2]) then
+      local seen = tonumber(w[5] or nil)
+      if w[4] then
+        due = math.max(due, guest_until(queue, w[4], seen, now, delay, tonumber(w[1] or nil)))
+      elseif w[6] ~= SERVED and due <= now then
+        due = wish_until(queue, seen, now)
+      end
     end
     if out > 0 and delay > 0 then
       asleep[#asleep + 1] = queue -- the last of its claims to end brings it back
@@ -102,6 +107,7 @@ local function take_due()
         for i = 1, #best, 2 do fingerprints[#fingerprints + 1] = best[i] end
         taken[#taken + 1] = {queue, w[2] or '-1', got}
         call('HINCRBY', P .. 'w:' .. queue, 'out', got)
+        if w[6] then call('HDEL', P .. 'w:' .. queue, 'wish', 'guest_seen') end
         left = left - got
       end
       local more = w[2] and delay == 0 and out + got < out_max and call('EXISTS', P .. 'q:' .. queue) == 1

@@ -1,7 +1,8 @@
 #!lua flags=allow-oom
 -- reserve: ask for one request on a queue's clock without owning its partition (a robots.txt that redirects to
 -- another domain, a sitemap given by hand). Granted only when the queue is due and nobody holds claims on it
--- (on a queue without delay, claims are no obstacle). The mark that it leaves keeps the owner and other guests off.
+-- (on a queue without delay, claims are no obstacle). The mark that it leaves keeps the owner and other guests off. A
+-- guest who has to wait leaves its wish: the owner lets one guest have a turn between two of its own.
 -- KEYS  meta
 -- ARGV  queue, now (ms; a lower bound of the owner's time), epoch under which that holds, default delay (ms), guest,
 --       mark seen ('' for none), for how long the caller has seen it (ms)
@@ -12,21 +13,27 @@ local meta = call('HMGET', M, 'clock', 'epoch', 'hold')
 local clock, epoch = tonumber(meta[1] or nil) or 0, meta[2] or '0'
 if epoch == ARGV[3] then clock = math.max(clock, tonumber(ARGV[2])) end
 local key = P .. 'w:' .. ARGV[1]
-local w = call('HMGET', key, 'next', 'delay', 'out', 'guest')
+local w = call('HMGET', key, 'next', 'delay', 'out', 'guest', 'wish')
 local delay, mark = tonumber(w[2]) or tonumber(ARGV[4]), w[4] or ''
 local due = due_of(tonumber(w[1]), delay, tonumber(meta[3] or nil))
 local function answer(wait, other) return {wait, clock, epoch, other or ''} end
-if delay == 0 then return answer(math.max(0, due - clock)) end
+if w[2] == '0' then return answer(math.max(0, due - clock)) end
 if mark == ARGV[5] then return answer(0) end -- granted before; the answer was lost
-if (tonumber(w[3]) or 0) > 0 then return answer(math.max(delay, 100)) end
-if mark ~= '' then
+local wait, other = 0, nil
+if (tonumber(w[3]) or 0) > 0 then
+  wait = math.max(delay, 100)
+elseif mark ~= '' then
   -- The clock that guests know may lag: who has seen the mark for a whole delay knows that its request is that long ago.
   local patience = delay + (is_done(mark) and 0 or GUEST_MS)
   local seen = mark == ARGV[6] and tonumber(ARGV[7]) or 0
-  if seen < patience then return answer(math.min(patience - seen, 1000), mark) end
+  if seen < patience then wait, other = math.min(patience - seen, 1000), mark end
 elseif due > clock then
-  return answer(due - clock)
+  wait = due - clock
 end
-call('HSET', key, 'guest', ARGV[5], 'next', math.max(due, clock + delay))
+if wait > 0 then
+  if not w[5] then call('HSET', key, 'wish', ARGV[5]) end
+  return answer(wait, other)
+end
+call('HSET', key, 'guest', ARGV[5], 'next', math.max(due, clock + delay), 'wish', SERVED)
 call('HDEL', key, 'guest_seen')
 return answer(0)
