@@ -7,6 +7,8 @@ epoch (float, UTC) and serve for dates only; `*_ms` are integers on the clock th
 import enum
 from dataclasses import dataclass, field
 
+REDIRECTS = frozenset({301, 302, 303, 307, 308})  # statuses whose Location is followed
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UrlParts:

@@ -1,8 +1,9 @@
-"""What holds for every test: loopback only, no task left behind; and the engines that tests share."""
+"""What holds for every test: loopback only, nothing left behind; and the engines that tests share."""
 
 import asyncio
 import inspect
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,14 @@ from tests.support.guards import leaked_tasks, loopback_only
 def _loopback_only() -> Iterator[None]:
     with loopback_only():
         yield
+
+
+@pytest.fixture(autouse=True)
+def _no_crawl_folder_left() -> Iterator[None]:
+    """The default crawl folder is where the tests were started: in somebody's checkout."""
+    was_there = Path("crawl-data").exists()
+    yield
+    assert was_there or not Path("crawl-data").exists(), "a test has made a crawl folder in the current folder"
 
 
 @pytest.fixture(autouse=True)

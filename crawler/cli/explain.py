@@ -119,13 +119,21 @@ async def _robots(crawl: "OpenCrawl", url: str, partition: int, *, fetch: bool) 
 
 async def _fetched_robots(crawl: "OpenCrawl", url: str, origin: str) -> "RobotsFact":
     """Ask the site on the clock of its queue; nothing is stored: the owner reads for itself."""
-    from crawler.cli.sitemaps import NO_CLAIM, polite_fetcher
+    import asyncio
+
+    from crawler.cli.sitemaps import NO_CLAIM, PATIENCE_MS, polite_fetcher
     from crawler.instance.robots import RobotsCache
+    from crawler.instance.robots_reading import RobotsReader
     from crawler.watch.explanation import RobotsFact
 
     async with polite_fetcher(crawl) as (fetcher, reserver):
-        cache = RobotsCache(crawl.frontier, fetcher, crawl.settings, turn=reserver.turn)
-        entry, _, _ = await cache.fetch(NO_CLAIM, origin, has_turn=False)
+        cache = RobotsCache(crawl.frontier, crawl.settings)
+        reader = RobotsReader(cache, fetcher, reserver, crawl.settings.robots, patience_ms=PATIENCE_MS)
+        reading = await reader.turn(NO_CLAIM, origin)
+        while reading.entry is None:
+            await asyncio.sleep(reading.wait_ms / 1000)
+            reading = await reader.turn(NO_CLAIM, origin)
+        entry = reading.entry
     if entry.rules is None:
         return RobotsFact(note=f"can't be read ({entry.detail}): nothing is fetched there until it can")
     return RobotsFact(verdict=entry.rules.verdict(url), read_at=time.time())

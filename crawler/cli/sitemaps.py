@@ -9,7 +9,7 @@ from crawler.content.page import redirect_target
 from crawler.content.sitemap import Sitemap, parse_sitemap
 from crawler.errors import InvalidUrl, NothingFetchedError, UsageError
 from crawler.instance.reserving import Reserver
-from crawler.model import Claim, FetchResult
+from crawler.model import REDIRECTS, Claim, FetchResult
 from crawler.rules.urls import canonicalize, host_of
 from crawler.web.fetcher import Fetcher
 from crawler.web.resolver import CachingResolver
@@ -17,8 +17,8 @@ from crawler.web.resolver import CachingResolver
 DEPTH_MAX = 2  # an index of indexes; the protocol knows one level, sites have two
 SITEMAPS_MAX = 10_000
 REDIRECTS_MAX = 5
+PATIENCE_MS = 30_000  # for a turn on the clock of a host
 BODY_BYTES_MAX = 50 * 1024 * 1024  # the protocol's own limit
-REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class SitemapReader:
         return Sitemap()
 
     async def _polite(self, url: str) -> FetchResult:
-        async with self._reserver.turn(url, NO_CLAIM) as granted:
+        async with self._reserver.waited_turn(url, patience_ms=PATIENCE_MS) as granted:
             if not granted:
                 raise NothingFetchedError(f"no turn at {host_of(url)} within 30 s: its domain is busy, try again")
             return await self._fetcher.fetch(url, body_bytes_max=BODY_BYTES_MAX)

@@ -20,10 +20,11 @@ from crawler.instance.outcome import Committable, Failed, NotEntitledError, Outc
 from crawler.instance.ownership import Ownership
 from crawler.instance.parsing import PageParser, ParseKilledError
 from crawler.instance.permitting import Permits
-from crawler.instance.robots import REDIRECTS, RobotsCache, RobotsEntry
+from crawler.instance.robots import RobotsCache, RobotsEntry
+from crawler.instance.robots_reading import RobotsReader
 from crawler.instance.state import Flow
 from crawler.instance.workbench import Lane, Workbench
-from crawler.model import Claim, FailureKind, FetchResult, Page, Refusal, Response
+from crawler.model import REDIRECTS, Claim, FailureKind, FetchResult, Page, Refusal, Response
 from crawler.rules.killers import Fate, fate_of
 from crawler.rules.politeness import wait_ms
 from crawler.rules.retry import decide, failure_of_status
@@ -45,6 +46,7 @@ class Doors:
     bench: Workbench
     fetcher: Fetcher
     robots: RobotsCache
+    robots_reader: RobotsReader
     parser: PageParser
     flow: Flow
     black_box: BlackBox
@@ -58,7 +60,7 @@ class FetchStage:
         self._settings = settings
         self._deliver = deliver
         self._permits = Permits(
-            doors.frontier, doors.ownership, doors.bench, doors.robots, settings.politeness,
+            doors.frontier, doors.ownership, doors.bench, doors.robots, doors.robots_reader, settings.politeness,
             before_send=self._before_send,
         )  # fmt: skip
         self._names = Names(doors.fetcher, doors.bench)
@@ -168,15 +170,17 @@ class FetchStage:
                 d.bench.finished(lane, wait_ms=0, started=False)
                 self._deliver(Refused(claim=claim, reason=Refusal.ROBOTS))
                 return
-        await self._permits.learn_delay(lane, claim, entry)
-        await self._page(lane, claim)
+        if await self._permits.learn_delay(lane, claim, entry):
+            await self._page(lane, claim)
+        else:
+            d.bench.put_back(claim)
 
     async def _ask_robots(self, lane: Lane, claim: Claim) -> None:
         entry = await self._permits.ask(lane, claim)
         if entry is not None and entry.rules is None:
             self._robots_unreachable(claim, entry)  # in the turn that learned it: the entry may not outlive the wait
         else:
-            self._d.bench.put_back(claim)
+            self._d.bench.put_back(claim, last=entry is None)  # others of its queue needn't wait for the same
 
     def _robots_unreachable(self, claim: Claim, entry: RobotsEntry) -> None:
         kind = entry.failure or FailureKind.ROBOTS_UNREACHABLE

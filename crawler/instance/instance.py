@@ -27,6 +27,7 @@ from crawler.instance.parsing import PageParser
 from crawler.instance.parts import Parts
 from crawler.instance.reserving import Reserver
 from crawler.instance.robots import RobotsCache
+from crawler.instance.robots_reading import RobotsReader
 from crawler.instance.routing import Router, RouteStage
 from crawler.instance.state import Flow, RecentUrls
 from crawler.instance.work import PartitionWork
@@ -86,8 +87,7 @@ class Instance:
         self.claimer = Claimer(p.frontier, self.ownership, self.bench, self.flow, s)
         self.router = Router(p.record, ScopeRules.of(p.record.scope, p.roots), self.flow.recent)
         self.parser = PageParser(msgspec.structs.replace(s, scope=p.record.scope))
-        reserver = Reserver(p.frontier, self.router)
-        robots = RobotsCache(p.frontier, p.fetcher, s, turn=reserver.turn)
+        robots = RobotsCache(p.frontier, s)
         self.archive = ArchiveStage(
             p.frontier, self.ownership, p.warc, p.index, s.archive, log_entries_max=s.frontier.log_entries_max
         )
@@ -105,6 +105,7 @@ class Instance:
             self.bench,
             p.fetcher,
             robots,
+            RobotsReader(robots, p.fetcher, Reserver(p.frontier, self.router), s.robots),
             self.parser,
             self.flow,
             p.black_box,

@@ -13,6 +13,7 @@ from crawler.instance.crash_points import reached
 from crawler.instance.outcome import NotEntitledError
 from crawler.instance.ownership import Ownership
 from crawler.instance.robots import RobotsCache, RobotsEntry
+from crawler.instance.robots_reading import RobotsReader
 from crawler.instance.workbench import Lane, Workbench
 from crawler.model import Claim
 from crawler.rules.politeness import TICK_MS, delay_ms, wait_ms
@@ -33,6 +34,7 @@ class Permits:
         ownership: Ownership,
         bench: Workbench,
         robots: RobotsCache,
+        reader: RobotsReader,
         settings: PolitenessSettings,
         *,
         before_send: Callable[[str], None],
@@ -41,6 +43,7 @@ class Permits:
         self._ownership = ownership
         self._bench = bench
         self._robots = robots
+        self._reader = reader
         self._before_send = before_send
         self._factor = settings.factor
         self._min_delay_ms = int(settings.delay_s * 1000)
@@ -49,10 +52,10 @@ class Permits:
     async def known(self, claim: Claim) -> RobotsEntry | None:
         """What some session has read for the claim's origin, if it still holds."""
         origin = origin_of(claim.url)
-        return self._robots.known(origin) or await self._robots.shared(claim, origin)
+        return self._robots.known(origin) or await self._robots.shared(claim.partition, origin)
 
     async def ask(self, lane: Lane, claim: Claim) -> RobotsEntry | None:
-        """Spend this turn of the lane on robots.txt; None when nothing was sent. The turn is over in either case."""
+        """Spend this turn of the lane on robots.txt; None when it takes another one. The turn is over in any case."""
         origin, sent = origin_of(claim.url), []
 
         def before_send() -> None:
@@ -60,29 +63,38 @@ class Permits:
             sent.append(origin)
 
         try:
-            entry, blob, fetch_ms = await self._robots.fetch(claim, origin, before_send)
-        except (NotEntitledError, EngineError) as error:  # maybe only before the request that a redirect asked for
+            reading = await self._reader.turn(claim, origin, before_send)
+        except (NotEntitledError, EngineError) as error:  # maybe only after a request elsewhere
             log.warning("robots.not_read", extra={"origin": origin, "error": str(error)})
             self._bench.finished(lane, wait_ms=max(self._min_delay_ms, lane.delay_ms, PAUSE_MS), started=bool(sent))
             return None
+        entry = reading.entry
+        if entry is None and not reading.is_asked:  # no turn yet where its redirect leads
+            self._bench.finished(lane, wait_ms=reading.wait_ms)
+            return None
         reached("robots.answered", origin)
-        delay = self.delay_of(entry)
-        if entry.rules is None:
-            delay = max(delay, lane.delay_ms)  # what another origin of the queue has asked for still holds
-        lane.delay_ms = max(delay, 0)
-        wait = wait_ms(delay_ms=delay, factor=self._factor, fetch_ms=fetch_ms)
+        learned, delay = (
+            -1,
+            max(self._min_delay_ms, lane.delay_ms),
+        )  # another origin of the queue may have asked for more
+        if entry is not None and entry.rules is not None:
+            learned = delay = lane.delay_ms = self.delay_of(entry)
+        wait = wait_ms(delay_ms=delay, factor=self._factor, fetch_ms=reading.fetch_ms)
         self._bench.finished(lane, wait_ms=wait)
-        await self._share(lane, claim, wait, delay, origin if blob else "", blob)
+        await self._share(lane, claim, (wait, learned), origin if reading.blob else "", reading.blob)
         return entry
 
-    async def _share(self, lane: Lane, claim: Claim, wait: int, delay: int, origin: str, blob: bytes) -> None:
-        """Book the request on its queue's clock, and let the others have what it brought."""
+    async def _share(self, lane: Lane, claim: Claim, settled: tuple[int, int], origin: str, blob: bytes) -> None:
+        """Book the request on its queue's clock, and let the others have what it brought. `settled`: wait, delay (ms;
+        -1: not known yet).
+        """
         fence = self._ownership.fence_of(claim.partition)
         if fence is None or not self._ownership.holds(claim):
             return
+        wait, delay = settled
         try:
-            settled = Settlement(next_fetch_ms=fence.now_ms + wait, delay_ms=delay)
-            await self._frontier.pace(fence, claim.queue, settled, origin=origin, robots=blob)
+            settlement = Settlement(next_fetch_ms=fence.now_ms + wait, delay_ms=delay)
+            await self._frontier.pace(fence, claim.queue, settlement, origin=origin, robots=blob)
         except EngineError as error:
             lane.delay_ms = -1  # not stored: the next turn does it, before any page is asked for
             log.warning("robots.not_shared", extra={"origin": origin, "error": str(error)})
@@ -95,14 +107,24 @@ class Permits:
             delay_max_ms=self._delay_max_ms,
         )
 
-    async def learn_delay(self, lane: Lane, claim: Claim, entry: RobotsEntry | None) -> None:
-        """The queue's delay is stored before its first page request, so that a new owner can keep it."""
-        delay = self.delay_of(entry)
-        if lane.delay_ms == delay:
-            return
+    async def learn_delay(self, lane: Lane, claim: Claim, entry: RobotsEntry | None) -> bool:
+        """The queue's delay is stored before its first page request, so that a new owner can keep it.
+
+        False: it is longer than what the turn was taken under, and the turn is over: a request (of a guest, for another
+        origin's robots.txt) may not be so long ago.
+        """
+        delay, known = self.delay_of(entry), lane.delay_ms
+        if known == delay:
+            return True
+        wait = delay + TICK_MS if delay > max(known, self._min_delay_ms) else 0
         fence = self._ownership.fence_of(claim.partition)
         if fence is not None:
-            await self._frontier.pace(fence, claim.queue, Settlement(next_fetch_ms=0, delay_ms=delay))
+            next_ms = fence.now_ms + wait if wait else 0
+            await self._frontier.pace(fence, claim.queue, Settlement(next_fetch_ms=next_ms, delay_ms=delay))
         lane.delay_ms = delay
-        if delay > 0:  # the turn was taken under another one: with several requests at a time the next may be near
+        if wait:
+            self._bench.finished(lane, wait_ms=wait)
+            return False
+        if delay > 0:  # with several requests at a time the next may be near
             lane.next_ms = max(lane.next_ms, monotonic_ms() + delay + TICK_MS)
+        return True

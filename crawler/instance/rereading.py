@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from crawler.archive.record_reader import StoredResponse
 from crawler.content.page import redirect_target
 from crawler.instance.parsing import PageParser
-from crawler.instance.robots import REDIRECTS
-from crawler.model import Page, Response
+from crawler.model import REDIRECTS, Page, Response
 from crawler.settings import FetchSettings, Settings
 from crawler.web.inflate import INCOMPLETE, inflate
 

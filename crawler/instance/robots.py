@@ -1,24 +1,19 @@
-"""robots.txt of origins: known here, shared through the frontier, or fetched politely on the clock of its queue.
+"""robots.txt of origins: what is known of them here, and what was shared through the frontier.
 
 An origin whose robots.txt can't be read is not crawled: its URLs are retried until the retry rules give them up.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 
 import msgspec
 
-from crawler.content.page import redirect_target
 from crawler.frontier.frontier import Frontier
 from crawler.instance.clock import monotonic_ms, wall_s
-from crawler.model import Claim, FailureKind, FetchResult
+from crawler.model import FailureKind, FetchResult
 from crawler.rules.robots import RobotsRules, robots_policy
 from crawler.settings import Settings
-from crawler.web.fetcher import Fetcher
 
-REDIRECTS = frozenset({301, 302, 303, 307, 308})
 UNREACHABLE_TTL_S = 30.0  # how long a failure speaks for the other URLs of its origin
 CACHED_ORIGINS_MAX = 50_000
 
@@ -47,18 +42,12 @@ class RobotsEntry:
         return self.rules.crawl_delay_s if self.rules else None
 
 
-# A turn on the clock of the queue a URL belongs to, for as long as it is entered; False when it can't be had.
-Turn = Callable[[str, Claim], AbstractAsyncContextManager[bool]]
-
-
 class RobotsCache:
-    """Entries by origin. One fetch per origin at a time."""
+    """Entries by origin; those of files that robots.txt redirect to by URL, when they are no origin's robots.txt."""
 
-    def __init__(self, frontier: Frontier, fetcher: Fetcher, settings: Settings, *, turn: Turn) -> None:
+    def __init__(self, frontier: Frontier, settings: Settings) -> None:
         self._frontier = frontier
-        self._fetcher = fetcher
         self._settings = settings
-        self._turn = turn
         self._entries: OrderedDict[str, RobotsEntry] = OrderedDict()
         self._allow_all = RobotsRules.parse(b"", settings.robots.agent)
 
@@ -72,9 +61,9 @@ class RobotsCache:
             return None
         return entry
 
-    async def shared(self, claim: Claim, origin: str) -> RobotsEntry | None:
+    async def shared(self, partition: int, origin: str) -> RobotsEntry | None:
         """What another session has read and shared; then it is known here too."""
-        blob = await self._frontier.robots(claim.partition, origin)
+        blob = await self._frontier.robots(partition, origin)
         if blob is None:
             return None
         stored = msgspec.msgpack.decode(blob, type=SharedRobots)
@@ -85,34 +74,22 @@ class RobotsCache:
         rules = RobotsRules.parse(body, self._settings.robots.agent)
         return self._keep(origin, self._entry(rules, ttl_s=self._settings.robots.ttl_s - age_s))
 
-    async def fetch(
-        self,
-        claim: Claim,
-        origin: str,
-        before_send: Callable[[], None] | None = None,
-        *,
-        has_turn: bool = True,
-    ) -> tuple[RobotsEntry, bytes, int]:
-        """Ask the origin, following redirects politely: the entry, the blob to share (b"": none), fetch time in ms.
+    def keep(self, origin: str, entry: RobotsEntry) -> tuple[RobotsEntry, bytes]:
+        """What was read elsewhere speaks for this origin too: the entry, and the blob to share."""
+        assert entry.rules is not None
+        read_at = entry.expires_at - self._settings.robots.ttl_s
+        return self._keep(origin, entry), _blob(read_at, "parse", entry.rules.our_group())
 
-        `has_turn`: the first request is made in a turn of the claim's queue that the caller has.
-        What `before_send` raises just before a request passes through.
-        """
-        url, fetch_ms = f"{origin}/robots.txt", 0
-        for hop in range(self._settings.robots.redirects_max + 1):
-            async with nullcontext(enter_result=True) if has_turn and not hop else self._turn(url, claim) as granted:
-                if not granted:
-                    return self._unreachable(origin, FailureKind.ROBOTS_UNREACHABLE, f"no turn at {url}"), b"", fetch_ms
-                limit = self._settings.robots.body_bytes_max
-                result = await self._fetcher.fetch(url, body_bytes_max=limit, before_send=before_send)
-            fetch_ms += result.fetch_ms
-            target = _redirected(result)
-            if target is None:
-                return (*self._judge(origin, result), fetch_ms)
-            url = target
-        return (*self._share(origin, "allow_all", b""), fetch_ms)  # RFC 9309 2.3.1.2: too many hops: unavailable
+    def allow_all(self, origin: str) -> tuple[RobotsEntry, bytes]:
+        """RFC 9309 2.3.1.2: after too many redirects robots.txt is unavailable, and everything is allowed."""
+        return self._share(origin, "allow_all", b"")
 
-    def _judge(self, origin: str, result: FetchResult) -> tuple[RobotsEntry, bytes]:
+    def unreachable(self, origin: str, detail: str) -> tuple[RobotsEntry, bytes]:
+        """It can't be read now; there is nothing to share."""
+        return self._unreachable(origin, FailureKind.ROBOTS_UNREACHABLE, detail), b""
+
+    def judge(self, origin: str, result: FetchResult) -> tuple[RobotsEntry, bytes]:
+        """What an answer means for an origin: the entry, and the blob to share (b"": none)."""
         if result.response is None:
             failure = result.failure
             detail = f"{failure.kind}: {failure.detail}" if failure else ""
@@ -121,15 +98,13 @@ class RobotsCache:
         status = result.response.status
         policy = robots_policy(status)
         if policy == "disallow_all":
-            entry = self._unreachable(
-                origin, FailureKind.ROBOTS_UNREACHABLE, f"status {status}", retry_after_ms=result.retry_after_ms
-            )
-            return entry, b""
+            kind, detail = FailureKind.ROBOTS_UNREACHABLE, f"status {status}"
+            return self._unreachable(origin, kind, detail, retry_after_ms=result.retry_after_ms), b""
         return self._share(origin, policy, result.response.body if policy == "parse" else b"")
 
     def _share(self, origin: str, policy: str, body: bytes) -> tuple[RobotsEntry, bytes]:
         rules = RobotsRules.parse(body, self._settings.robots.agent) if body else self._allow_all
-        blob = msgspec.msgpack.encode(SharedRobots(wall_s(), policy, rules.our_group() if body else b""))
+        blob = _blob(wall_s(), policy, rules.our_group() if body else b"")
         return self._keep(origin, self._entry(rules, ttl_s=self._settings.robots.ttl_s)), blob
 
     def _unreachable(self, origin: str, kind: FailureKind, detail: str, retry_after_ms: int = 0) -> RobotsEntry:
@@ -154,7 +129,5 @@ class RobotsCache:
         return entry
 
 
-def _redirected(result: FetchResult) -> str | None:
-    if result.response is None or result.response.status not in REDIRECTS:
-        return None
-    return redirect_target(result.url, result.response.header("location"))
+def _blob(read_at: float, policy: str, group: bytes) -> bytes:
+    return msgspec.msgpack.encode(SharedRobots(read_at, policy, group))

@@ -57,10 +57,13 @@ class Workbench:
         self._arm(lane)
         self._wake()
 
-    def put_back(self, claim: Claim) -> None:
-        """A claim that was taken but not fetched goes to the head of its lane."""
+    def put_back(self, claim: Claim, *, last: bool = False) -> None:
+        """A claim that was taken but not fetched goes to the head of its lane, or to its end."""
         lane = self._lane(claim.queue)
-        lane.waiting.appendleft(claim)
+        if last:
+            lane.waiting.append(claim)
+        else:
+            lane.waiting.appendleft(claim)
         self.waiting += 1
         self._arm(lane)
         self._wake()

@@ -17,7 +17,7 @@ from aiohttp import hdrs
 from aiohttp.http import HttpVersion10, RawResponseMessage
 
 from crawler.errors import InvalidUrl
-from crawler.model import Failure, FailureKind, FetchResult, Response
+from crawler.model import REDIRECTS, Failure, FailureKind, FetchResult, Response
 from crawler.rules.urls import host_of, split
 from crawler.settings import Settings
 from crawler.web import guard
@@ -28,7 +28,6 @@ from crawler.web.resolver import CachingResolver, LookupFailedError
 
 ACCEPT_ENCODING = "gzip, deflate, br, zstd"
 _ORIGINS_MAX = 16_384
-_REDIRECTS = frozenset((301, 302, 303, 307, 308))
 
 
 def user_agent(settings: Settings, version: str) -> str:
@@ -114,7 +113,7 @@ class Fetcher:
         if failure is not None or message is None:
             kind, detail = failure or (FailureKind.DISCONNECTED, "no response")
             return FetchResult(url=url, failure=Failure(kind=kind, detail=detail), fetch_ms=fetch_ms)
-        if message.code in _REDIRECTS and _targets_differ(message):
+        if message.code in REDIRECTS and _targets_differ(message):
             differ = Failure(kind=FailureKind.PROTOCOL, detail="several Location headers that differ")
             return FetchResult(url=url, failure=differ, fetch_ms=fetch_ms)
         body, truncated, decode_error = self._decode(message, raw, truncated, body_limit)

@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from crawler.errors import EngineDown
-from crawler.frontier.frontier import QueueBatch
+from crawler.frontier.frontier import Fence, QueueBatch, Settlement
 from crawler.instance.clock import monotonic_ms
 from crawler.instance.outcome import NotEntitledError
 from crawler.instance.permitting import Permits
+from crawler.instance.robots import RobotsEntry
+from crawler.instance.robots_reading import Reading
 from crawler.instance.workbench import Workbench
 from crawler.model import Claim
 from crawler.settings import PolitenessSettings
@@ -28,7 +30,7 @@ class RedirectedRobots:
         self._error = error
         self._sent = sent
 
-    async def fetch(self, claim: Claim, origin: str, before_send: Callable[[], None]) -> Any:
+    async def turn(self, claim: Claim, origin: str, before_send: Callable[[], None]) -> Any:
         if self._sent:
             before_send()
         raise self._error
@@ -42,9 +44,63 @@ async def test_robots_asked_for_in_vain_make_their_queue_wait(error: Exception, 
     bench.put(QueueBatch(queue="a.test", delay_ms=-1, claims=(CLAIM,)))
     lane, claim = await bench.take()
     unused: Any = SimpleNamespace()
-    robots: Any = RedirectedRobots(error, sent=sent)
-    permits = Permits(unused, unused, bench, robots, PolitenessSettings(), before_send=lambda _: None)
+    reader: Any = RedirectedRobots(error, sent=sent)
+    permits = Permits(unused, unused, bench, unused, reader, PolitenessSettings(), before_send=lambda _: None)
     began_ms = monotonic_ms()
     assert await permits.ask(lane, claim) is None
     assert lane.active == 0
     assert lane.next_ms - began_ms >= wait_ms if wait_ms else lane.next_ms <= monotonic_ms()
+
+
+@pytest.mark.parametrize(
+    ("lane_ms", "crawl_delay_s", "waits"), [(-1, 5, True), (2000, 5, True), (-1, None, False), (5000, 2, False)]
+)
+async def test_a_delay_longer_than_the_turns_own_takes_another_turn(
+    lane_ms: int, crawl_delay_s: float | None, waits: bool
+) -> None:
+    """Its robots.txt was read by a guest, whose request the turn was not waited for by that delay."""
+    paced = []
+
+    class Door:
+        async def pace(self, fence: Fence, queue: str, settled: Settlement) -> None:
+            paced.append(
+                (queue, settled.next_fetch_ms - fence.now_ms if settled.next_fetch_ms else 0, settled.delay_ms)
+            )
+
+    bench: Workbench = Workbench(concurrency_per_queue=1)
+    bench.put(QueueBatch(queue="a.test", delay_ms=lane_ms, claims=(CLAIM,)))
+    lane, claim = await bench.take()
+    door: Any = Door()
+    ownership: Any = SimpleNamespace(fence_of=lambda _: Fence(1, "ann", 1, 50_000))
+    unused, entry = SimpleNamespace(), SimpleNamespace(crawl_delay_s=crawl_delay_s)
+    permits = Permits(door, ownership, bench, unused, unused, PolitenessSettings(), before_send=lambda _: None)  # type: ignore[arg-type]
+    began_ms = monotonic_ms()
+    assert await permits.learn_delay(lane, claim, entry) is not waits  # type: ignore[arg-type]
+    delay_ms = max(1000, int((crawl_delay_s or 0) * 1000))
+    assert paced == [("a.test", delay_ms + 1 if waits else 0, delay_ms)]
+    assert lane.delay_ms == delay_ms
+    assert lane.active == (0 if waits else 1)
+    assert lane.next_ms - began_ms > delay_ms
+
+
+async def test_a_robots_txt_that_cant_be_read_says_nothing_of_the_delay() -> None:
+    """Stored as none, it would let guests ask beside our next attempt, which may learn of one."""
+    paced = []
+
+    class Door:
+        async def turn(self, *_: Any) -> Reading:
+            return Reading(RobotsEntry(rules=None, expires_ms=0, expires_at=0), is_asked=True)
+
+        async def pace(self, fence: Fence, queue: str, settled: Settlement, *, origin: str, robots: bytes) -> None:
+            paced.append((settled.delay_ms, origin))
+
+    bench: Workbench = Workbench(concurrency_per_queue=1)
+    bench.put(QueueBatch(queue="a.test", delay_ms=-1, claims=(CLAIM,)))
+    lane, claim = await bench.take()
+    door: Any = Door()
+    ownership: Any = SimpleNamespace(fence_of=lambda _: Fence(1, "ann", 1, 0), holds=lambda _: True)
+    unused: Any = SimpleNamespace()
+    settings = PolitenessSettings(delay_s=0)
+    permits = Permits(door, ownership, bench, unused, door, settings, before_send=lambda _: None)
+    assert await permits.ask(lane, claim) is not None
+    assert (paced, lane.delay_ms) == ([(-1, "")], -1)

@@ -18,7 +18,7 @@ async def test_a_claim_that_goes_from_worker_to_worker_while_the_heartbeat_is_la
     late: Any = SimpleNamespace(may_start=lambda: False)
     ownership: Any = SimpleNamespace(holds=lambda _: time.monotonic() < held_until)
     flow: Any = SimpleNamespace(ended=lambda _: None)
-    doors: Any = Doors(nobody, ownership, late, bench, nobody, nobody, nobody, flow, nobody)  # type: ignore[arg-type]
+    doors: Any = Doors(nobody, ownership, late, bench, nobody, nobody, nobody, nobody, flow, nobody)  # type: ignore[arg-type]
     stage = FetchStage(doors, settings, deliver=lambda _: None)
     bench.put(batch(1))
     stage.start()

@@ -142,8 +142,9 @@ def clock_not_stored() -> contextlib.AbstractContextManager[None]:
 def delay_not_stored() -> contextlib.AbstractContextManager[None]:
     """The delay that robots.txt asks for is known to its reader only."""
 
-    async def learn(self: Permits, lane: Any, claim: Any, entry: Any) -> None:
+    async def learn(self: Permits, lane: Any, claim: Any, entry: Any) -> bool:
         lane.delay_ms = self.delay_of(entry)
+        return True
 
     async def share(self: Permits, *_: Any) -> None:
         pass

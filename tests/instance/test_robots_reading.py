@@ -1,0 +1,179 @@
+"""Reading robots.txt along redirects: a request a turn, elsewhere as a guest, and none where the answer is known."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from crawler.instance.outcome import NotEntitledError
+from crawler.instance.robots import RobotsCache
+from crawler.instance.robots_reading import Reading, RobotsReader
+from crawler.model import Claim, FetchResult, Response
+from crawler.rules.urls import host_of
+from crawler.settings import RobotsSettings, Settings
+
+RULES = b"User-agent: *\nCrawl-delay: 3\nDisallow: /no\n"
+CLAIM = Claim(
+    url="http://a.test/", fingerprint="1", visit=1, partition=1, epoch=1, token="t", domain="a.test", queue="a.test",
+    depth=0, redirects=0, attempts=0, deliveries=0, seed=False,
+)  # fmt: skip
+
+
+class Lab:
+    """A reader on a web of dictionaries. `shared` is what the frontier has; `waits` are the answers to guests."""
+
+    def __init__(self, *, patience_ms: int = 60_000, redirects_max: int = 5) -> None:
+        self.web: dict[str, str | bytes] = {}  # a redirect's target or a body
+        self.shared: dict[str, bytes] = {}
+        self.waits: list[int] = []
+        self.seen: list[str] = []  # what went on, in order
+        settings = Settings(robots=RobotsSettings(redirects_max=redirects_max))
+        frontier: Any = SimpleNamespace(robots=self._robots)
+        self.cache = RobotsCache(frontier, settings)
+        doors: Any = self
+        self.reader = RobotsReader(self.cache, doors, doors, settings.robots, patience_ms=patience_ms)
+
+    async def read(self, before_send: Callable[[], None] | None = None) -> Reading:
+        return await self.reader.turn(CLAIM, "http://a.test", before_send)
+
+    async def _robots(self, partition: int, origin: str) -> bytes | None:
+        return self.shared.get(origin)
+
+    # The fetcher
+
+    async def fetch(self, url: str, *, body_bytes_max: int, before_send: Callable[[], None] | None) -> FetchResult:
+        if before_send is not None:
+            before_send()
+        self.seen.append(f"GET {url}")
+        answer = self.web[url]
+        is_redirect = isinstance(answer, str)
+        response = Response(
+            url=url, status=301 if is_redirect else 200, reason="", http_version="1.1",
+            headers=((b"location", answer.encode()),) if isinstance(answer, str) else (),
+            raw_body=b"", body=b"" if isinstance(answer, str) else answer, request_head=b"", remote_ip="",
+            started_at=0.0, fetch_ms=7,
+        )  # fmt: skip
+        return FetchResult(url=url, response=response, fetch_ms=7)
+
+    # The reserver, and the only turn it has
+
+    def place(self, url: str) -> tuple[str, int]:
+        return host_of(url).removeprefix("www."), 1
+
+    def turn(self, url: str) -> Any:
+        self.seen.append(f"guest of {host_of(url)}")
+        return SimpleNamespace(ask=self._ask, end=self._end)
+
+    async def _ask(self) -> int:
+        return self.waits.pop(0)
+
+    async def _end(self) -> None:
+        self.seen.append("end")
+
+
+async def test_a_redirect_within_the_queue_takes_a_second_turn_of_it() -> None:
+    lab = Lab()
+    lab.web = {"http://a.test/robots.txt": "http://www.a.test/robots.txt", "http://www.a.test/robots.txt": RULES}
+    assert await lab.read() == Reading(None, is_asked=True, fetch_ms=7)
+    reading = await lab.read()
+    assert reading.entry is not None
+    assert (reading.entry.crawl_delay_s, reading.is_asked) == (3, True)
+    assert lab.seen == ["GET http://a.test/robots.txt", "GET http://www.a.test/robots.txt"]
+    assert lab.cache.known("http://a.test") is lab.cache.known("http://www.a.test") is reading.entry
+
+
+async def test_elsewhere_it_waits_for_a_guests_turn_that_ends_with_the_request() -> None:
+    lab = Lab()
+    lab.web = {"http://a.test/robots.txt": "http://b.test/r", "http://b.test/r": RULES}
+    lab.waits = [700, 30, 0]
+    await lab.read()
+    assert [(r := await lab.read()).wait_ms for _ in range(2)] == [700, 30]
+    assert (r.entry, r.is_asked) == (None, False)
+    reading = await lab.read()
+    assert reading.entry is not None
+    assert reading.entry.rules is not None
+    assert not reading.is_asked, "not on the claim's queue"
+    assert not reading.entry.rules.allows("http://a.test/no")
+    assert lab.seen[1:] == ["guest of b.test", "GET http://b.test/r", "end"]
+
+
+@pytest.mark.parametrize("how", ["known", "shared", "read for another"])
+async def test_what_is_known_of_the_place_where_a_redirect_leads_is_not_asked_for(how: str) -> None:
+    lab = Lab()
+    lab.web = {"http://a.test/robots.txt": "http://b.test/robots.txt", "http://b.test/robots.txt": RULES}
+    other = Lab()
+    other.web = {"http://b.test/robots.txt": RULES, "http://a.test/robots.txt": RULES}
+    other.waits = [0]
+    if how == "known":
+        lab.cache.judge(
+            "http://b.test", await other.fetch("http://b.test/robots.txt", body_bytes_max=1, before_send=None)
+        )
+    elif how == "shared":
+        lab.shared["http://b.test"] = (await other.read()).blob
+    else:
+        lab.web["http://c.test/robots.txt"] = "http://b.test/robots.txt"
+        lab.waits = [0, 0]
+        for _ in range(2):
+            await lab.reader.turn(CLAIM, "http://c.test")
+        lab.seen.clear()
+    await lab.read()
+    reading = await lab.read()
+    assert reading.entry is not None
+    assert (reading.entry.crawl_delay_s, reading.is_asked) == (3, False)
+    assert lab.seen[-1:] == ["GET http://a.test/robots.txt"]
+    third = Lab()
+    third.shared["http://a.test"] = reading.blob
+    entry = await third.cache.shared(1, "http://a.test")
+    assert entry is not None
+    assert entry.rules is not None
+    assert (entry.crawl_delay_s, entry.rules.allows("http://a.test/no")) == (3, False)
+
+
+async def test_without_a_turn_for_too_long_it_is_unreachable() -> None:
+    lab = Lab(patience_ms=-1)
+    lab.web = {"http://a.test/robots.txt": "http://b.test/r"}
+    lab.waits = [1000]
+    await lab.read()
+    reading = await lab.read()
+    assert reading.entry is not None
+    assert (reading.entry.rules, reading.entry.detail) == (None, "no turn at http://b.test/r")
+
+
+async def test_after_too_many_redirects_everything_is_allowed() -> None:
+    lab = Lab(redirects_max=2)
+    lab.web = {"http://a.test/robots.txt": "http://a.test/r", "http://a.test/r": "http://a.test/robots.txt"}
+    assert [(await lab.read()).entry for _ in range(2)] == [None, None]
+    reading = await lab.read()
+    assert reading.entry is not None
+    assert reading.entry.rules is not None
+    assert reading.entry.rules.allows("http://a.test/no")
+
+
+async def test_a_turn_in_which_nothing_may_be_sent_is_ended() -> None:
+    def refuse() -> None:
+        raise NotEntitledError
+
+    lab = Lab()
+    lab.web = {"http://a.test/robots.txt": "http://b.test/r", "http://b.test/r": RULES}
+    lab.waits = [0, 0]
+    await lab.read()
+    with pytest.raises(NotEntitledError):
+        await lab.read(refuse)
+    assert (await lab.read()).entry is not None
+    assert lab.seen[1:] == ["guest of b.test", "end", "guest of b.test", "GET http://b.test/r", "end"]
+
+
+async def test_of_two_claims_of_an_origin_one_reads_and_the_other_waits() -> None:
+    lab = Lab()
+    lab.web = {"http://a.test/robots.txt": RULES}
+    others = []
+
+    def meanwhile() -> None:
+        with pytest.raises(StopIteration) as stop:  # it does not even have to wait for the loop
+            lab.reader.turn(CLAIM, "http://a.test").send(None)
+        others.append(stop.value.value)
+
+    assert (await lab.read(meanwhile)).entry is not None
+    assert [(r.entry, r.wait_ms > 0) for r in others] == [(None, True)]
+    assert len(lab.seen) == 1
