@@ -73,10 +73,8 @@ class Permits:
             self._bench.finished(lane, wait_ms=reading.wait_ms)
             return None
         reached("robots.answered", origin)
-        learned, delay = (
-            -1,
-            max(self._min_delay_ms, lane.delay_ms),
-        )  # another origin of the queue may have asked for more
+        learned = -1
+        delay = max(self._min_delay_ms, lane.delay_ms)  # another origin of the queue may have asked for more
         if entry is not None and entry.rules is not None:
             learned = delay = lane.delay_ms = self.delay_of(entry)
         wait = wait_ms(delay_ms=delay, factor=self._factor, fetch_ms=reading.fetch_ms)
