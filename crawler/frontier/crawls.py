@@ -129,6 +129,12 @@ class Crawls:
         """Grows with each change of scope rules or roots."""
         return int(await self._engine.command("HGET", self._keys.crawl, "version") or 0)
 
+    async def count_from(self, version: int) -> None:
+        """Have the next change get a higher version than this one, which some page's commit names."""
+        behind = version - await self.version()
+        if behind > 0:
+            await self._engine.command("HINCRBY", self._keys.crawl, "version", behind)
+
     async def add_roots(self, roots: Iterable[str]) -> int:
         """Let URLs under these roots in ("domain:example.com"); how many are new."""
         wanted = sorted(set(roots))

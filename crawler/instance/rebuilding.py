@@ -52,6 +52,7 @@ class Rebuild:
         self._pulse = pulse
         self._refill = Refill(doors.frontier, doors.restoring, doors.router)
         self._report = RebuildReport()
+        self._scope_version = 0  # the highest that a page was judged by
 
     async def run(self) -> RebuildReport:
         """Read everything, then bind the folders to the crawl. Raises EngineError, and ArchiveError for what can't be
@@ -66,6 +67,7 @@ class Rebuild:
             await Replay(self._d, self._refill, book, self._report, self._pulse).run(self._folders)
             await self._settle_unreadable(book)
         self._report.restored = self._refill.restored
+        await self._d.crawls.count_from(self._scope_version)
         record, _ = await self._d.crawls.shared()
         for folder in self._folders:
             bind(folder, bound_of(self._d.name, record))
@@ -111,6 +113,7 @@ class Rebuild:
                 if number % PULSE == 0:
                     await asyncio.sleep(0)
                 page = KnownPage(entry.depth, entry.redirects, entry.status, entry.body_bytes, entry.fetch_ms)
+                self._scope_version = max(self._scope_version, entry.scope_version)
                 self._report.committed += book.add_page(entry.fingerprint, page)
                 if entry.redirect_to and self._is_seed(book, entry):
                     book.add_seed(fingerprint(entry.redirect_to, router.record.run))

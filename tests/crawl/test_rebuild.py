@@ -53,6 +53,20 @@ async def test_a_wiped_engine_gets_back_what_was_done_and_all_that_was_to_be_don
     assert len(done.entries) == len(lab.expected)
 
 
+async def test_a_scope_that_changes_after_a_rebuild_is_told_from_the_one_that_pages_were_judged_by(lab: WebLab) -> None:
+    async with opened_anew(lab) as found:
+        for n in range(5):
+            await found.crawls.add_roots([f"domain:other{n}.test"])
+    some = await lab.crawl_some(150)
+    judged_by = max(entry.scope_version for entry in some.entries)
+    assert judged_by >= 5
+    lab.engine.flush()
+    await rebuild(lab.settings())
+    async with opened(lab.settings()) as found:
+        await found.crawls.add_roots(["domain:new.test"])
+        assert (await found.crawls.history()).roots["domain:new.test"] > judged_by
+
+
 async def test_a_second_rebuild_changes_nothing(lab: WebLab) -> None:
     await lab.crawl_some(100)
     lab.engine.flush()
