@@ -16,7 +16,7 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 
 from crawler.archive.black_box import BlackBox
-from crawler.archive.folder import CrawlFolder, open_existing, open_or_create
+from crawler.archive.folder import CrawlFolder, open_existing, open_or_borrow, open_or_create
 from crawler.archive.index import IndexWriter
 from crawler.archive.recover import recover_open_files
 from crawler.archive.seeds import SeedJournal
@@ -138,27 +138,28 @@ async def open_crawl(settings: Settings, *, create: bool, enter: Entrance = admi
     Without `create`, a folder or crawl that does not exist is a UsageError. `enter` finds or makes the crawl in the
     engine, and decides whether it is the folder's. Raises CrawlerError kinds.
     """
-    folder = open_or_create(settings.archive.dir) if create else _existing_folder(settings)
-    session = secrets.token_hex(6)
-    lock = SessionLock(folder, session, node=settings.membership.node)
-    embedded = None if settings.frontier.redis else EmbeddedEngine(folder.engine, binary=settings.frontier.engine)
-    try:
-        if embedded is not None:
-            await asyncio.to_thread(_ensure_engine, folder, embedded)
-        url = embedded.url if embedded else settings.frontier.redis
-        engine = Engine(url, call_timeout_s=settings.frontier.call_timeout_s)
+    with _folder_of(settings, create=create) as folder:
+        session = secrets.token_hex(6)
+        lock = SessionLock(folder, session, node=settings.membership.node)
+        embedded = None if settings.frontier.redis else EmbeddedEngine(folder.engine, binary=settings.frontier.engine)
         try:
-            yield await _open(settings, folder, lock, session, engine, partial(enter, create=create))
+            if embedded is not None:
+                await asyncio.to_thread(_ensure_engine, folder, embedded)
+            url = embedded.url if embedded else settings.frontier.redis
+            engine = Engine(url, call_timeout_s=settings.frontier.call_timeout_s)
+            try:
+                yield await _open(settings, folder, lock, session, engine, partial(enter, create=create))
+            finally:
+                await engine.close()
         finally:
-            await engine.close()
-    finally:
-        await asyncio.to_thread(_leave_folder, folder, lock, embedded)
+            await asyncio.to_thread(_leave_folder, folder, lock, embedded)
 
 
-def _existing_folder(settings: Settings) -> CrawlFolder:
-    if settings.frontier.redis:
-        return open_or_create(settings.archive.dir)
-    return open_existing(settings.archive.dir)
+def _folder_of(settings: Settings, *, create: bool) -> contextlib.AbstractContextManager[CrawlFolder]:
+    path = settings.archive.dir
+    if create:
+        return contextlib.nullcontext(open_or_create(path))
+    return open_or_borrow(path) if settings.frontier.redis else contextlib.nullcontext(open_existing(path))
 
 
 def _ensure_engine(folder: CrawlFolder, embedded: EmbeddedEngine) -> None:

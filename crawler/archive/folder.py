@@ -7,6 +7,7 @@ import contextlib
 import fcntl
 import os
 import secrets
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -129,6 +130,19 @@ def open_or_create(path: str | os.PathLike[str], clock: Callable[[], float] = ti
     folder = open_existing(root)
     _make_writable(folder)
     return folder
+
+
+@contextlib.contextmanager
+def open_or_borrow(path: str | os.PathLike[str]) -> Iterator[CrawlFolder]:
+    """Open the crawl folder at `path`; where there is nothing, one that is gone afterwards.
+
+    For who only asks an engine elsewhere. Raises as `open_or_create` does.
+    """
+    if Path(path).exists():
+        yield open_or_create(path)
+    else:
+        with tempfile.TemporaryDirectory(prefix="crawler-") as place:
+            yield open_or_create(place)
 
 
 def open_existing(path: str | os.PathLike[str]) -> CrawlFolder:

@@ -81,7 +81,7 @@ def test_scaled_to_none_a_supervisor_waits_and_starts_again_what_is_asked_for(
 def test_of_two_supervisors_on_one_machine_the_one_that_is_meant_is_scaled(
     programs: Nursery, tmp_path: Path, engine: Engine
 ) -> None:
-    engine_only = ("--redis", engine.url)
+    engine_only = ("--redis", engine.url)  # from a folder that knows nothing of the crawl, and need not
     first, second = (("--dir", str(tmp_path / name), *engine_only) for name in ("a", "b"))
     begun = crawler(programs, "seed", "http://a.test/", *first, "--set", "crawl.partitions=16")
     assert begun.code == 0, begun.err
