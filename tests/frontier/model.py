@@ -208,7 +208,8 @@ class PartitionModel:
         for url in self.urls.values():
             gone = url.state is State.CLAIMED and url.until_ms <= self.clock
             if gone or url.state is State.ORPHANED:
-                url.state, url.deliveries = State.QUEUED, url.deliveries + 1
+                url.state = State.QUEUED
+                url.deliveries += f".{self.session}-" not in url.token
                 self.totals["expired"] += 1
             elif url.state is State.RETRYING and url.until_ms <= self.clock:
                 url.state = State.QUEUED

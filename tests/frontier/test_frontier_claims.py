@@ -20,6 +20,20 @@ async def test_an_extended_claim_is_not_handed_out_twice(door: Door) -> None:
     assert (await door.ack(lost)).outcome is AckOutcome.GONE
 
 
+async def test_a_claim_that_comes_back_to_the_session_that_had_it_is_no_sign_of_a_death(door: Door) -> None:
+    """An engine that fails again and again has every lease acquired anew: URLs would be given up as killers."""
+    await door.add(found("a"))
+    for _ in range(3):
+        await door.acquire()
+        door.now += 5_000  # the hold of a takeover
+        (claim,) = await door.claim()
+        assert claim.deliveries == 0
+    await door.acquire("bob")
+    door.now += 5_000
+    (claim,) = await door.claim()
+    assert claim.deliveries == 1
+
+
 async def test_a_claim_that_has_ended_or_is_anothers_is_not_extended(door: Door) -> None:
     await door.add(found("a"), found("b", host="b.test"))
     one, two = await door.claim(visibility_ms=1_000)

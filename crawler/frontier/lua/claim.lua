@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 -- claim: hand the best URLs of due queues to the owner. Needs the fence. Returns expired claims to their queues first.
 -- KEYS  meta
--- ARGV  session, epoch, now (ms), msgpack {request id, engine run id, urls max, urls per queue max, claim ahead (ms),
---       visibility timeout (ms), default delay (ms), out max}
+-- ARGV  session, epoch, now (ms), msgpack {request id (session-number), engine run id, urls max, urls per queue max,
+--       claim ahead (ms), visibility timeout (ms), default delay (ms), out max}
 -- returns {'FENCED'} | {'RECOVER'} | {'OK', next due (ms) or -1, flat batch}; the batch repeats
 --       queue, delay (ms, -1 unknown), n, then n times fingerprint, token, record; a token is 'epoch.request.serial'
 --@include _fence _record _queue
@@ -16,14 +16,18 @@ if meta[1] ~= a[2] then return {'RECOVER'} end
 now = math.max(now, tonumber(meta[2] or nil) or 0)
 local hold = tonumber(meta[3] or nil)
 
--- Back to its queue: an expired claim (its delivery counted) or a retry that is due.
+-- Back to its queue: an expired claim or a retry that is due. A delivery whose owner vanished is counted; one of the
+-- session that asks now is not, for that has not died of it (its leases were taken anew, after a silence of the engine).
 local function requeue(fingerprint, delivered)
   local packed = call('HGET', P .. 'u', fingerprint)
   if not packed then return end
   local record = cjson.decode(packed)
   if delivered then
-    record[R_DELIVERIES] = record[R_DELIVERIES] + 1
-    call('HSET', P .. 'u', fingerprint, cjson.encode(record))
+    local owner = string.match(call('HGET', P .. 'c', fingerprint) or '', '^%d+%.(.*)%-%d+%.%d+$')
+    if owner ~= session then
+      record[R_DELIVERIES] = record[R_DELIVERIES] + 1
+      call('HSET', P .. 'u', fingerprint, cjson.encode(record))
+    end
     call('HDEL', P .. 'c', fingerprint)
     call('HINCRBY', P .. 'd:' .. record[R_DOMAIN], 'claimed', -1)
     call('HINCRBY', M, 'expired', 1)
