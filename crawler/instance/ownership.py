@@ -77,7 +77,7 @@ class Ownership:
         self._takeovers = takeovers
         self._clock_ms = clock_ms
         self._held: dict[int, Held] = {}
-        self._tried: dict[int, int] = {}  # highest epoch that this session ever had or saw, per partition
+        self._tried: dict[int, int] = {}  # highest epoch that this session had or may have been given, per partition
         self._astray: set[int] = set()  # leases that may be in our name though we do not hold them
         self._leaving = False
 
@@ -150,6 +150,8 @@ class Ownership:
             return
         asked = [(lease, self._tried.get(lease.partition, 0)) for lease in takeable]
         self._astray.update(lease.partition for lease in takeable)  # until the reply is here
+        # Should the reply be lost, and the engine fall back, the same epoch must not be ours a second time.
+        self._tried.update((lease.partition, max(lease.epoch, floor) + 1) for lease, floor in asked)
         replies = await self._leases.acquire(self._me.session, self._me.node, asked)
         anchor_ms = self._clock_ms()  # when the reply arrived, not when the call was sent
         reached("lease.acquired")

@@ -128,3 +128,29 @@ async def test_a_lease_that_somebody_alive_has_taken_is_left_alone(owned: Any) -
     await leases.acquire("s-other", OTHER, [(lease, 0)])
     await settled(ownership)
     assert await holder(leases) == "s-other"
+
+
+async def test_an_epoch_that_was_asked_for_is_not_had_again_when_its_reply_and_the_engines_memory_are_lost(
+    owned: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found by the simulation: two tenures of one session with the same epoch, which no fence can tell apart."""
+    ownership, _, leases = owned
+    ownership.lapse()
+    (before,) = await leases.read([0])
+    acquire = Leases.acquire
+
+    async def unheard(self: Leases, *arguments: Any) -> Any:
+        await acquire(self, *arguments)
+        return [EngineDown("the reply was lost")]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Leases, "acquire", unheard)
+        with pytest.raises(EngineDown):
+            await ownership.step()
+    (lost,) = await leases.read([0])
+    assert (lost.session, lost.epoch) == ("s-me", before.epoch + 1)
+    await leases._engine.command("HSET", Keys("t").meta(0), "epoch", before.epoch)  # the engine fell back
+    await settled(ownership)
+    (again,) = await leases.read([0])
+    assert list(ownership.held) == [0]
+    assert again.epoch > lost.epoch
