@@ -34,6 +34,7 @@ class Held:
     anchor_ms: int
     draining: bool = False
     drain_until_ms: int = 0
+    log_entries: int = 0  # commits of an earlier tenure in the engine's log that the pipeline was not told of
 
 
 class PartitionUser(Protocol):
@@ -186,7 +187,10 @@ class Ownership:
 
     def _take(self, won: Acquired, anchor_ms: int, *, is_wanted: bool) -> None:
         self._tried[won.partition] = won.epoch
-        self._held[won.partition] = Held(won.epoch, won.clock_ms, anchor_ms, draining=not is_wanted)
+        log_entries = 0 if is_wanted else won.log_entries
+        self._held[won.partition] = Held(
+            won.epoch, won.clock_ms, anchor_ms, draining=not is_wanted, log_entries=log_entries
+        )
         self._astray.discard(won.partition)
         if is_wanted:
             self._user.acquired(won.partition, log_entries=won.log_entries, pending=won.pending)
@@ -198,7 +202,8 @@ class Ownership:
             if partition in wanted:
                 if held.draining:  # wanted again before it was given away
                     held.draining = False
-                    self._user.acquired(partition, log_entries=0, pending=1)
+                    self._user.acquired(partition, log_entries=held.log_entries, pending=1)
+                    held.log_entries = 0
                 continue
             if not held.draining:
                 held.draining = True

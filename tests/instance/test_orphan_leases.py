@@ -38,9 +38,14 @@ class Neighbourhood:
 
 
 class Idle:
-    """A pipeline that does nothing."""
+    """A pipeline that does nothing but note which logs it is told to index."""
 
-    def acquired(self, partition: int, *, log_entries: int, pending: int) -> None: ...
+    def __init__(self) -> None:
+        self.logs: list[int] = []
+
+    def acquired(self, partition: int, *, log_entries: int, pending: int) -> None:
+        self.logs.append(log_entries)
+
     def drain(self, partition: int) -> None: ...
     def is_idle(self, partition: int) -> bool:
         return True
@@ -154,3 +159,31 @@ async def test_an_epoch_that_was_asked_for_is_not_had_again_when_its_reply_and_t
     (again,) = await leases.read([0])
     assert list(ownership.held) == [0]
     assert again.epoch > lost.epoch
+
+
+async def test_a_log_that_was_left_is_indexed_when_a_lease_taken_to_be_released_is_wanted_after_all(
+    engine: Server,
+) -> None:
+    """Found by the simulation: acquired while the ring gave it to a leaver, whose share came back before the release.
+
+    Nobody indexed what an earlier tenure had committed, and the crawl never ended.
+    """
+    opened = Engine(engine.url)
+    await opened.connect()
+    keys, neighbourhood, work = Keys("t"), Neighbourhood((ME,)), Idle()
+    leases, me = Leases(opened, keys), Member(session="s-me", node=ME, counter=0)
+    neighbours: Any = neighbourhood
+    ownership = Ownership(leases, neighbours, me, MembershipSettings(), user=work, takeovers=Takeovers(opened, keys))
+    work.is_idle = lambda _: False  # type: ignore[method-assign]
+    try:
+        await ownership.step()
+        await opened.command("HSET", keys.of(0, "l"), "1:1", "1.s-me-1.1 1 {}")
+        ownership.lapse()
+        neighbourhood.ring = Ring((OTHER,))
+        await ownership.step()
+        neighbourhood.ring = Ring((ME,))
+        await settled(ownership)
+    finally:
+        await opened.close()
+    assert list(ownership.held) == [0]
+    assert [n for n in work.logs if n] == [1]
