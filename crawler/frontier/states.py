@@ -12,7 +12,7 @@ from typing import Any
 from crawler.errors import EngineError
 from crawler.frontier.client import Call, Engine
 from crawler.frontier.keys import Keys
-from crawler.frontier.records import unpack_log
+from crawler.frontier.records import pairs_of, unpack_log
 from crawler.model import CommitEntry, Refusal
 
 STATES_MAX = 256  # URLs per call: well below a millisecond of the engine
@@ -115,7 +115,8 @@ class States:
     async def robots(self, partition: int) -> dict[str, bytes]:
         """What was shared of each origin's robots.txt, by origin."""
         return {
-            k.decode(): v for k, v in _pairs(await self._engine.command("HGETALL", self._keys.of(partition, "robots")))
+            k.decode(): v
+            for k, v in pairs_of(await self._engine.command("HGETALL", self._keys.of(partition, "robots")))
         }
 
     async def delays(self, wanted: Sequence[tuple[int, str]]) -> list[int | None]:
@@ -124,10 +125,6 @@ class States:
         return [None if value is None else int(value) for value in raw]
 
 
-def _pairs(flat: Any) -> list[tuple[bytes, bytes]]:
-    return list(flat.items()) if isinstance(flat, Mapping) else list(zip(flat[::2], flat[1::2], strict=True))
-
-
 def _fields(flat: Any) -> dict[str, int]:
     """The whole numbers of a hash."""
-    return {k.decode(): int(v) for k, v in _pairs(flat) if v.lstrip(b"-").isdigit()}
+    return {k.decode(): int(v) for k, v in pairs_of(flat) if v.lstrip(b"-").isdigit()}

@@ -75,8 +75,12 @@ class RobotsReader:
             return Reading(None, wait_ms=POLL_MS_MAX)
         journey.is_under_way = True
         try:
-            if self._reserver.place(journey.url)[0] == claim.queue:
-                reading = await self._on_own_queue(journey, origin, before_send)
+            is_own = self._reserver.place(journey.url)[0] == claim.queue
+            known = None if is_own and not journey.hops else await self._known_at(journey.url)
+            if known is not None:
+                reading = Reading(*self._cache.keep(origin, known))
+            elif is_own:
+                reading = await self._request(journey, origin, before_send)
             else:
                 reading = await self._as_guest(journey, origin, before_send)
         finally:
@@ -93,16 +97,7 @@ class RobotsReader:
                 self._journeys.popitem(last=False)
         return journey
 
-    async def _on_own_queue(self, journey: Journey, origin: str, before_send: Callable[[], None] | None) -> Reading:
-        known = await self._known_at(journey.url) if journey.hops else None
-        if known is not None:
-            return Reading(*self._cache.keep(origin, known))
-        return await self._request(journey, origin, before_send)
-
     async def _as_guest(self, journey: Journey, origin: str, before_send: Callable[[], None] | None) -> Reading:
-        known = await self._known_at(journey.url)
-        if known is not None:
-            return Reading(*self._cache.keep(origin, known))
         turn = journey.turn = journey.turn or self._reserver.turn(journey.url)
         wait_ms = await turn.ask()
         if wait_ms and monotonic_ms() - journey.since_ms > self._patience_ms:
