@@ -72,13 +72,19 @@ class RobotsCache:
             return None
         body = stored.group if stored.policy == "parse" else b""
         rules = RobotsRules.parse(body, self._settings.robots.agent)
-        return self._keep(origin, self._entry(rules, ttl_s=self._settings.robots.ttl_s - age_s))
+        return self.keep(origin, self._entry(rules, ttl_s=self._settings.robots.ttl_s - age_s))
 
-    def keep(self, origin: str, entry: RobotsEntry) -> tuple[RobotsEntry, bytes]:
-        """What was read elsewhere speaks for this origin too: the entry, and the blob to share."""
+    def keep(self, origin: str, entry: RobotsEntry) -> RobotsEntry:
+        """What was read elsewhere speaks for this place too."""
+        self._entries[origin] = entry
+        if len(self._entries) > CACHED_ORIGINS_MAX:
+            self._entries.popitem(last=False)
+        return entry
+
+    def blob_of(self, entry: RobotsEntry) -> bytes:
+        """What sessions share of an entry that has rules."""
         assert entry.rules is not None
-        read_at = entry.expires_at - self._settings.robots.ttl_s
-        return self._keep(origin, entry), _blob(read_at, "parse", entry.rules.our_group())
+        return _blob(entry.expires_at - self._settings.robots.ttl_s, "parse", entry.rules.our_group())
 
     def allow_all(self, origin: str) -> tuple[RobotsEntry, bytes]:
         """RFC 9309 2.3.1.2: after too many redirects robots.txt is unavailable, and everything is allowed."""
@@ -105,7 +111,7 @@ class RobotsCache:
     def _share(self, origin: str, policy: str, body: bytes) -> tuple[RobotsEntry, bytes]:
         rules = RobotsRules.parse(body, self._settings.robots.agent) if body else self._allow_all
         blob = _blob(wall_s(), policy, rules.our_group() if body else b"")
-        return self._keep(origin, self._entry(rules, ttl_s=self._settings.robots.ttl_s)), blob
+        return self.keep(origin, self._entry(rules, ttl_s=self._settings.robots.ttl_s)), blob
 
     def _unreachable(self, origin: str, kind: FailureKind, detail: str, retry_after_ms: int = 0) -> RobotsEntry:
         ttl_s = max(UNREACHABLE_TTL_S if retry_after_ms else self._settings.retry.backoff_s, retry_after_ms / 1000)
@@ -117,16 +123,10 @@ class RobotsCache:
             expires_ms=monotonic_ms() + int(ttl_s * 1000),
             expires_at=wall_s() + ttl_s,
         )
-        return self._keep(origin, entry)
+        return self.keep(origin, entry)
 
     def _entry(self, rules: RobotsRules, *, ttl_s: float) -> RobotsEntry:
         return RobotsEntry(rules=rules, expires_ms=monotonic_ms() + int(ttl_s * 1000), expires_at=wall_s() + ttl_s)
-
-    def _keep(self, origin: str, entry: RobotsEntry) -> RobotsEntry:
-        self._entries[origin] = entry
-        if len(self._entries) > CACHED_ORIGINS_MAX:
-            self._entries.popitem(last=False)
-        return entry
 
 
 def _blob(read_at: float, policy: str, group: bytes) -> bytes:

@@ -78,7 +78,7 @@ class RobotsReader:
             is_own = self._reserver.place(journey.url)[0] == claim.queue
             known = None if is_own and not journey.hops else await self._known_at(journey.url)
             if known is not None:
-                reading = Reading(*self._cache.keep(origin, known))
+                reading = Reading(self._cache.keep(origin, known), self._cache.blob_of(known))
             elif is_own:
                 reading = await self._request(journey, origin, before_send)
             else:

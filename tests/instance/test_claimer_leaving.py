@@ -1,6 +1,8 @@
 """Who leaves waits for the claims that are on their way: they must be fetched or given back, not cut off."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -37,29 +39,32 @@ def claimer_of(frontier: Any, bench: Workbench, flow: Flow) -> Claimer:
     return claimer
 
 
-async def test_settling_waits_until_the_claims_of_the_last_call_are_in_hand() -> None:
+@asynccontextmanager
+async def leaving() -> AsyncIterator[tuple[SlowFrontier, Workbench, Claimer]]:
+    """A claimer that has been told to stop while a claim is on its way."""
     frontier, bench, flow = SlowFrontier(), Workbench(concurrency_per_queue=1), Flow(recent=RecentUrls(10))
     claimer = claimer_of(frontier, bench, flow)
     running = asyncio.create_task(claimer.run())
     await asyncio.sleep(0.01)
     flow.is_stopping = True
-    settled = asyncio.create_task(claimer.settle())
-    await asyncio.sleep(0.05)
-    assert not settled.done()
-    frontier.answer.set_result([ClaimReply(status="OK", batches=(batch(1),))])
-    await asyncio.wait_for(settled, 1.0)
-    assert bench.waiting == 1
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
+    try:
+        yield frontier, bench, claimer
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_settling_waits_until_the_claims_of_the_last_call_are_in_hand() -> None:
+    async with leaving() as (frontier, bench, claimer):
+        settled = asyncio.create_task(claimer.settle())
+        await asyncio.sleep(0.05)
+        assert not settled.done()
+        frontier.answer.set_result([ClaimReply(status="OK", batches=(batch(1),))])
+        await asyncio.wait_for(settled, 1.0)
+        assert bench.waiting == 1
 
 
 async def test_settling_ends_when_the_engine_does_not_answer() -> None:
-    frontier, bench, flow = SlowFrontier(), Workbench(concurrency_per_queue=1), Flow(recent=RecentUrls(10))
-    claimer = claimer_of(frontier, bench, flow)
-    running = asyncio.create_task(claimer.run())
-    await asyncio.sleep(0.01)
-    flow.is_stopping = True
-    frontier.answer.set_exception(EngineDown("no answer"))
-    await asyncio.wait_for(claimer.settle(), 1.0)
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
+    async with leaving() as (frontier, _, claimer):
+        frontier.answer.set_exception(EngineDown("no answer"))
+        await asyncio.wait_for(claimer.settle(), 1.0)
