@@ -52,6 +52,14 @@ class Doors:
     black_box: BlackBox
 
 
+@dataclass(slots=True)
+class Exchange:
+    """A request for a page, from looking its host up to the end of its answer."""
+
+    claim: Claim
+    is_sent: bool = False  # the last check was passed
+
+
 class FetchStage:
     """A pool of workers."""
 
@@ -192,11 +200,16 @@ class FetchStage:
             raise NotEntitledError
         reached("fetch.checked", url)
 
+    def _before_page(self, exchange: Exchange) -> None:
+        self._before_send(exchange.claim.url)
+        exchange.is_sent = True
+
     async def _page(self, lane: Lane, claim: Claim) -> None:
         d, claimed_at = self._d, wall_s()
         cookies = self._cookies.pop(claim.fingerprint, None)
+        exchange = Exchange(claim)
         task = asyncio.ensure_future(
-            d.fetcher.fetch(claim.url, cookies=cookies, before_send=partial(self._before_send, claim.url))
+            d.fetcher.fetch(claim.url, cookies=cookies, before_send=partial(self._before_page, exchange))
         )
         self._requests[task] = claim
         try:
@@ -209,7 +222,7 @@ class FetchStage:
             d.bench.finished(lane, wait_ms=lane.delay_ms)
             if asyncio.current_task().cancelling():  # type: ignore[union-attr]
                 raise
-            self._late(claim)  # aborted: the claim is not ours to end any more
+            self._late(exchange)  # aborted: the claim is not ours to end any more
             return
         finally:
             self._requests.pop(task, None)
@@ -218,16 +231,17 @@ class FetchStage:
         finished_at = wall_s()
         d.bench.finished(lane, wait_ms=wait)
         if not self._d.ownership.holds(claim):
-            self._late(claim)
+            self._late(exchange)
             return
         settled = Settlement(next_fetch_ms=d.ownership.now_of(claim.partition) + wait, delay_ms=lane.delay_ms)
         await self._judge(claim, result, settled, claimed_at, finished_at)
 
-    def _late(self, claim: Claim) -> None:
-        """A request that was open when the lease was gone: the new owner's may have overlapped with it."""
-        self._d.flow.late += 1
-        log.warning("fetch.late", extra={"url": claim.url})
-        self._d.flow.ended(claim.partition)
+    def _late(self, exchange: Exchange) -> None:
+        """The lease was gone before the answer was read: the new owner's request may have overlapped with this one."""
+        if exchange.is_sent:
+            self._d.flow.late += 1
+            log.warning("fetch.late", extra={"url": exchange.claim.url})
+        self._d.flow.ended(exchange.claim.partition)
 
     def _wait_after(self, lane: Lane, result: FetchResult) -> int:
         return wait_ms(

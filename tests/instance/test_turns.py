@@ -2,8 +2,11 @@
 
 import asyncio
 import time
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
+
+import pytest
 
 from crawler.instance.fetching import Doors, FetchStage
 from crawler.instance.workbench import Workbench
@@ -26,3 +29,32 @@ async def test_a_claim_that_goes_from_worker_to_worker_while_the_heartbeat_is_la
     ended = [worker for worker in stage.workers if worker.done()]
     await stage.close()
     assert ended == []
+
+
+@pytest.mark.parametrize("is_sent", [True, False])
+async def test_a_request_that_is_cut_off_is_late_only_if_it_was_sent(is_sent: bool) -> None:
+    """One that still connects when it must stop has met no new owner's request."""
+    settings: Settings = load(environment={}, options={"robots.obey": False, "fetch.concurrency": 1})
+    bench, nobody, begun = Workbench(concurrency_per_queue=1), SimpleNamespace(), asyncio.Event()
+
+    async def fetch(url: str, *, cookies: Any, before_send: Callable[[], None]) -> None:
+        if is_sent:
+            before_send()
+        begun.set()
+        await asyncio.sleep(60)
+
+    heartbeat: Any = SimpleNamespace(may_start=lambda: True, must_abort=begun.is_set)
+    fetcher: Any = SimpleNamespace(fetch=fetch, known_address_of=lambda _: "127.0.0.1")
+    ownership: Any = SimpleNamespace(holds=lambda _: True, fence_of=lambda _: None)
+    black_box: Any = SimpleNamespace(started=lambda *_: 0, ended=lambda _: None)
+    flow: Any = SimpleNamespace(late=0, ended=lambda _: None)
+    doors: Any = Doors(nobody, ownership, heartbeat, bench, fetcher, nobody, nobody, nobody, flow, black_box)  # type: ignore[arg-type]
+    stage = FetchStage(doors, settings, deliver=lambda _: None)
+    bench.put(batch(1))
+    stage.start()
+    aborting = asyncio.create_task(stage.abort_when_silent())
+    await asyncio.wait_for(begun.wait(), 5.0)
+    await asyncio.sleep(0.5)
+    aborting.cancel()
+    await stage.close()
+    assert flow.late == int(is_sent)
