@@ -12,6 +12,7 @@ from crawler.content.page import redirect_target
 from crawler.errors import EngineError
 from crawler.frontier.frontier import Frontier, Settlement
 from crawler.instance.clock import monotonic_ms, wall_s
+from crawler.instance.cookie_walls import CookieWalls
 from crawler.instance.crash_points import reached
 from crawler.instance.gate import Gate
 from crawler.instance.heartbeat import Heartbeat
@@ -24,7 +25,7 @@ from crawler.instance.robots import RobotsCache, RobotsEntry
 from crawler.instance.robots_reading import RobotsReader
 from crawler.instance.state import Flow
 from crawler.instance.workbench import Lane, Workbench
-from crawler.model import REDIRECTS, Claim, FailureKind, FetchResult, Page, Refusal, Response
+from crawler.model import REDIRECTS, Claim, FailureKind, FetchResult, Page, Refusal
 from crawler.rules.killers import Fate, fate_of
 from crawler.rules.politeness import wait_ms
 from crawler.rules.retry import decide, failure_of_status
@@ -73,7 +74,7 @@ class FetchStage:
         )  # fmt: skip
         self._names = Names(doors.fetcher, doors.bench)
         self._open_of: Counter[str] = Counter()  # requests open by server address
-        self._cookies: dict[str, dict[str, str]] = {}
+        self._cookie_walls = CookieWalls()
         self._requests: dict[asyncio.Task[FetchResult], Claim] = {}
         self._workers: list[asyncio.Task[None]] = []
         # More than requests open, for a page is parsed after its own. By worker: two may have one claim, when the first
@@ -206,7 +207,7 @@ class FetchStage:
 
     async def _page(self, lane: Lane, claim: Claim) -> None:
         d, claimed_at = self._d, wall_s()
-        cookies = self._cookies.pop(claim.fingerprint, None)
+        cookies = self._cookie_walls.cookies_for(claim)
         exchange = Exchange(claim)
         task = asyncio.ensure_future(
             d.fetcher.fetch(claim.url, cookies=cookies, before_send=partial(self._before_page, exchange))
@@ -266,7 +267,8 @@ class FetchStage:
         target = ""
         if response.status in REDIRECTS:
             target = redirect_target(claim.url, response.header("location")) or ""
-            if target == claim.url and self._retry_with_cookies(claim, response):
+            if target == claim.url and self._cookie_walls.offers_another_try(claim, response):
+                self._d.bench.put_back(claim)
                 return
         try:
             page = Page() if response.decode_error else await self._d.parser.parse(response, guarded=claim.deaths > 0)
@@ -285,21 +287,6 @@ class FetchStage:
                 finished_at=finished_at,
             )
         )
-
-    def _retry_with_cookies(self, claim: Claim, response: Response) -> bool:
-        """A redirect to itself is a cookie wall: one more try, on the queue's next turn, with what it set."""
-        if claim.fingerprint in self._cookies or b"\r\nCookie: " in response.request_head:
-            return False
-        cookies = {}
-        for key, value in response.headers:
-            if key.lower() == b"set-cookie":
-                name, _, rest = value.decode("latin-1").partition("=")
-                cookies[name.strip()] = rest.partition(";")[0].strip()
-        if not cookies:
-            return False
-        self._cookies[claim.fingerprint] = cookies
-        self._d.bench.put_back(claim)
-        return True
 
     def _fail(self, claim: Claim, kind: FailureKind, detail: str, settled: Settlement, retry_after_ms: int = 0) -> None:
         decision = decide(

@@ -1,0 +1,30 @@
+"""Sites that redirect a URL to itself until their cookie comes back: one more try, with what they set.
+
+Cookies live for that one try. Nothing else is kept of any site.
+"""
+
+from crawler.model import Claim, Response
+
+
+class CookieWalls:
+    """What the next try of a claim sends."""
+
+    def __init__(self) -> None:
+        self._cookies: dict[str, dict[str, str]] = {}
+
+    def cookies_for(self, claim: Claim) -> dict[str, str] | None:
+        """The cookies that the last answer set, once."""
+        return self._cookies.pop(claim.fingerprint, None)
+
+    def offers_another_try(self, claim: Claim, response: Response) -> bool:
+        """Note the cookies of a redirect to itself; False if there are none, or if such a try was this one."""
+        if claim.fingerprint in self._cookies or b"\r\nCookie: " in response.request_head:
+            return False
+        cookies = {}
+        for key, value in response.headers:
+            if key.lower() == b"set-cookie":
+                name, _, rest = value.decode("latin-1").partition("=")
+                cookies[name.strip()] = rest.partition(";")[0].strip()
+        if cookies:
+            self._cookies[claim.fingerprint] = cookies
+        return bool(cookies)
