@@ -53,8 +53,8 @@ class Claimer:
             return
         self._due[partition] = at_ms
         heapq.heappush(self._heap, (at_ms, partition))
-        if at_ms <= monotonic_ms():
-            self._wake.set()
+        if self._heap[0] == (at_ms, partition):
+            self._wake.set()  # also for a time that is still to come: the sleep may end later than that
 
     def forget(self, partitions: Iterable[int]) -> None:
         """These partitions are not ours any more."""
