@@ -10,6 +10,8 @@ import re
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 
 from crawler.content.charset import decode, detect_charset
 from crawler.errors import InvalidUrl
@@ -17,6 +19,7 @@ from crawler.rules.urls import canonicalize, join
 
 URLS_MAX = 50_000  # the protocol's own bound
 INFLATED_BYTES_MAX = 50 * 1024 * 1024
+WEB_BEGAN_AT = 631_152_000.0  # 1990: earlier dates are the zeros of somebody's database
 
 _NAME = r"(?:[A-Za-z_][\w.-]*:)?"
 _HIDDEN = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
@@ -39,6 +42,11 @@ class SitemapUrl:
     loc: str
     lastmod: str = ""
     priority: float | None = None
+
+    @property
+    def changed_at(self) -> float | None:
+        """`lastmod` in seconds since the epoch; None when it is no date that we can read."""
+        return _date(self.lastmod)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +138,24 @@ def _blocks(text: str) -> Iterator[str]:
         start = match.end()
     if start is not None:
         yield text[start:]
+
+
+_REDUCED = re.compile(r"\d{4}(-\d\d)?")  # W3C-DTF goes down to the year, fromisoformat to the day
+
+
+def _date(text: str) -> float | None:
+    """W3C-DTF as sitemaps and Atom have it, or the dates of RSS; without a zone it is UTC."""
+    text = text.strip()
+    if _REDUCED.fullmatch(text):
+        text += "-01-01"[len(text) - 4 :]
+    for parse in (datetime.fromisoformat, parsedate_to_datetime):
+        try:
+            found = parse(text)
+            seconds = (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+            return seconds if seconds >= WEB_BEGAN_AT else None
+        except (ValueError, OverflowError, IndexError, TypeError):
+            continue
+    return None
 
 
 def _priority(text: str | None) -> float | None:

@@ -8,6 +8,7 @@ import pytest
 from crawler.content.sitemap import INFLATED_BYTES_MAX, URLS_MAX, SitemapUrl, parse_sitemap
 
 URL = "http://h.test/sitemap.xml"
+IN_2000 = 946_684_800.0
 HEAD = '<?xml version="1.0"?><urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">'
 
 RSS = (
@@ -69,6 +70,36 @@ def test_dates_of_feeds_are_kept():
     assert (
         parse_sitemap(b"<feed><entry><updated>2024</updated><link href='/a'/></entry>", URL).urls[0].lastmod == "2024"
     )
+
+
+@pytest.mark.parametrize(
+    ("written", "seconds"),
+    [
+        ("2000-01-02", 86400.0),
+        ("2000", 0.0),
+        ("2000-02", 31 * 86400.0),
+        ("2000-01-01T01:00:00+01:00", 0.0),
+        ("2000-01-01T00:01Z", 60.0),
+        (" 2000-01-01T00:00:01.5Z ", 1.5),
+        ("2000-01-01 00:00:02", 2.0),
+        ("Sat, 01 Jan 2000 00:00:03 GMT", 3.0),
+        ("Sat, 01 Jan 2000 01:00:00 +0100", 0.0),
+        ("1999-12-31", -86400.0),
+        ("1970-01-01T00:00:00Z", None),
+        ("0001-01-01T00:00:00", None),
+        ("0001-01-01T00:00:00+23:00", None),
+        ("", None),
+        ("yesterday", None),
+        ("0000-00-00", None),
+        ("2024-13", None),
+        ("2024-02-30T99:00", None),
+        ("9" * 5000, None),
+        ("Mon, 99 Foo 99999999999999999999 00:00:00", None),
+    ],
+)
+def test_dates_are_read_in_all_forms_that_sitemaps_and_feeds_have(written, seconds):
+    entry = SitemapUrl(loc=URL, lastmod=written)
+    assert entry.changed_at == (None if seconds is None else IN_2000 + seconds)
 
 
 def test_a_torn_gzip_gives_what_was_whole():
