@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from crawler.errors import UsageError
-from crawler.settings import Settings, load
+from crawler.settings import PriorityRule, Settings, load
 
 DOCUMENTED = Path(__file__).parent.parent / "config" / "crawler.toml"
 
@@ -89,6 +89,8 @@ def test_environment_texts_become_the_type_of_their_key() -> None:
             "CRAWLER_FETCH_CONCURRENCY": "7",
             "CRAWLER_DNS_NAMESERVERS": "127.0.0.1:5353, ::1,",
             "CRAWLER_SCOPE_MODE": "any",
+            "CRAWLER_FRONTIER_ORDER": "freshness",
+            "CRAWLER_FRONTIER_RULES": "[{match = '/a,b/', add = 2}, {match = '=', add = -0.5}]",
             "CRAWLER_CONFIG": "is not a setting",
             "PATH": "/bin",
         }
@@ -98,8 +100,24 @@ def test_environment_texts_become_the_type_of_their_key() -> None:
     assert settings.fetch.concurrency == 7
     assert settings.dns.nameservers == ("127.0.0.1:5353", "::1")
     assert settings.scope.mode == "any"
+    assert settings.frontier.order == "freshness"
+    assert settings.frontier.rules == (PriorityRule(match="/a,b/", add=2.0), PriorityRule(match="=", add=-0.5))
 
 
+def test_the_settings_that_the_page_on_order_shows_are_valid(tmp_path: Path) -> None:
+    shown = (DOCUMENTED.parent.parent / "docs" / "order.md").read_text("utf-8").partition("```toml\n")[2]
+    settings = load(toml(tmp_path, shown.partition("```")[0]), environment={})
+    assert len(settings.frontier.rules) == 3
+
+
+def test_rules_of_priority_are_tables_of_a_file(tmp_path: Path) -> None:
+    text = "[frontier]\norder = 'priority'\n[[frontier.rules]]\nmatch = '/a/'\nadd = 2\n"
+    text += "[[frontier.rules]]\nmatch = '/b/'\nadd = -1\n"
+    settings = load(toml(tmp_path, text), environment={})
+    assert settings.frontier.rules == (PriorityRule(match="/a/", add=2.0), PriorityRule(match="/b/", add=-1.0))
+
+
+RULES = "[frontier]\norder = 'priority'\n[[frontier.rules]]\n"
 BAD_FILES = [
     ("[fetch]\nconcurency = 3", ["unknown key fetch.concurency", "concurrency"]),
     ("[fecth]\nconcurrency = 3", ["unknown key fecth", "fetch"]),
@@ -115,6 +133,17 @@ BAD_FILES = [
     ("[politeness]\ndelay_s = -1", ["politeness.delay_s = -1"]),
     ("[politeness]\ndelay_s = nan", ["politeness.delay_s = nan"]),
     ("[frontier]\nhalf_life_s = inf", ["frontier.half_life_s = inf", "finite"]),
+    ("[frontier]\nhalf_life_s = -86400.0", ["frontier.half_life_s = -86400.0", ">= 60"]),
+    ("[frontier]\norder = 'depth'", ["frontier.order = 'depth'", "breadth, priority, freshness"]),
+    ("[frontier]\nqueue_by = 'ip'", ["frontier.queue_by = 'ip'", "domain, host"]),
+    (f"{RULES}match = '('\nadd = 1", ["frontier.rules[0].match = '('", "no regular expression"]),
+    (f"{RULES}match = ''\nadd = 1", ["frontier.rules[0].match = ''", "length >= 1"]),
+    (f"{RULES}match = 'a'\nadd = nan", ["frontier.rules[0].add = nan", ">= -100000"]),
+    (f"{RULES}match = 'a'\nadd = 1e9", ["frontier.rules[0].add = 1000000000.0", "<= 100000"]),
+    (f"{RULES}match = 'a'", ["frontier.rules[0]", "missing `add`"]),
+    (f"{RULES}match = 'a'\nadds = 1", ["unknown key frontier.rules[0].adds", "known: add, match"]),
+    ("[[frontier.rules]]\nmatch = 'a'\nadd = 1", ["frontier.rules needs frontier.order = priority or freshness"]),
+    ("[frontier]\ndepth_weight = 0", ["frontier.depth_weight needs frontier.order = priority"]),
     ("[politeness]\ndelay_s = 90", ["politeness.delay_s = 90.0", "politeness.delay_max_s = 60.0"]),
     ("[membership]\nsuspect_s = 6", ["membership.suspect_s = 6.0", "membership.self_stop_s = 5.0"]),
     ("[membership]\nbeat_s = 2", ["membership.beat_s = 2.0", "membership.suspect_s = 3.0"]),
@@ -139,6 +168,8 @@ def test_a_mistake_in_a_file_is_one_line_naming_the_key(tmp_path: Path, text: st
         ({"CRAWLER_FETCH_CONCURRENCY": "0"}, ["fetch.concurrency = 0"]),
         ({"CRAWLER_FETCH_ALLOW_PRIVATE": "on"}, ["CRAWLER_FETCH_ALLOW_PRIVATE='on'", "yes or no"]),
         ({"CRAWLER_POLITENESS_DELAY_S": "nan"}, ["politeness.delay_s = nan"]),
+        ({"CRAWLER_FRONTIER_RULES": "/news/=2"}, ["CRAWLER_FRONTIER_RULES='/news/=2'", "[{match ="]),
+        ({"CRAWLER_FRONTIER_RULES": "['/news/']"}, ["frontier.rules[0] = '/news/'", "a [section]"]),
     ],
 )
 def test_a_mistake_in_the_environment_is_one_line_naming_the_key(environment: dict[str, str], parts: list[str]) -> None:

@@ -18,11 +18,16 @@ SUFFIX = ".jsonl"
 
 
 class SeedLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One line: a seed (canonical URL), or a root that the scope got. `run`: the crawl's run that it was given to."""
+    """One line: a seed (canonical URL), or a root that the scope got. `run`: the crawl's run that it was given to.
+
+    `priority` as it was given, `sitemap_priority` and `changed_at` (wall clock, s) as a sitemap said.
+    """
 
     url: str = ""
     depth: int = 0
     priority: float | None = None
+    sitemap_priority: float | None = None
+    changed_at: float | None = None
     root: str = ""
     run: int = 0
 

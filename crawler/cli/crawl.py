@@ -5,7 +5,7 @@ import contextlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-from crawler.cli.crawling import ALL_KEYS, SCOPE_KEYS, add_fetching, add_instances, check_instances
+from crawler.cli.crawling import ALL_KEYS, SCOPE_KEYS, add_fetching, add_instances, add_order, check_instances
 from crawler.cli.given import add_urls
 from crawler.cli.options import add_common, duration_type, settings_of
 
@@ -57,6 +57,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     group.add_argument(
         "--exclude", action="append", metavar="RE", help="no URLs in which this regular expression is found; repeatable"
     )
+    add_order(group)
     group = p.add_argument_group("when to stop")
     group.add_argument("--pages", type=int, metavar="N", help="when the crawl has N pages in all")
     group.add_argument("--time", type=duration_type, metavar="T", help="after this time: 90 (seconds), 10m, 2h, 1d")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from crawler.app import OpenCrawl, abandon, choose_node, open_crawl
 from crawler.cli.crawl_summary import failure_of_all, summary
-from crawler.cli.crawling import is_supervised, log_to_folder, run_instance
+from crawler.cli.crawling import check_order, is_supervised, log_to_folder, run_instance
 from crawler.cli.export import export_all
 from crawler.cli.given import complaints, read_given
 from crawler.cli.signals import StopSignals
@@ -66,6 +66,7 @@ class CrawlSession:
                 raise
 
     async def _in(self, crawl: OpenCrawl) -> int:
+        check_order(self._arguments, crawl)
         self._signals.on_force = lambda: self._forced(crawl)
         log_to_folder(self._settings, crawl.folder.log, "crawl", verbose=self._arguments.verbose)
         crawl = await self._with_scope(crawl)

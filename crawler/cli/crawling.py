@@ -26,6 +26,7 @@ KEYS = {
     "pages": "crawl.pages_max",
     "time": "crawl.time_max_s",
     "node": "membership.node",
+    "order": "frontier.order",
 }
 SCOPE_KEYS = {"scope": "mode", "include": "include", "exclude": "exclude", "depth": "depth_max"}
 ALL_KEYS = KEYS | {name: f"scope.{key}" for name, key in SCOPE_KEYS.items()}
@@ -60,6 +61,31 @@ def add_fetching(parser: argparse.ArgumentParser) -> None:
         "--nameserver", dest="nameservers", action="append", metavar="IP[:PORT]",
         help="ask this DNS server instead of the system's; may be repeated",
     )  # fmt: skip
+
+
+def add_order(parser: "argparse.ArgumentParser | argparse._ArgumentGroup") -> None:
+    """Which URL leaves first."""
+    parser.add_argument(
+        "--order", choices=("breadth", "priority", "freshness"),
+        help="which URLs leave first: near the seeds (default), by rules and sitemaps, or new ones; for good",
+    )  # fmt: skip
+
+
+def check_order(arguments: argparse.Namespace, crawl: "OpenCrawl") -> None:
+    """Raises UsageError when the person wants another order than the crawl was made with."""
+    from crawler.errors import UsageError
+    from crawler.settings import OrderSettings
+
+    wanted, stored, default = crawl.settings.frontier, crawl.record.ordering, OrderSettings()
+    for key in OrderSettings.__struct_fields__:
+        value, kept = getattr(wanted, key), getattr(stored, key)
+        is_named = value != getattr(default, key) or (key == "order" and arguments.order is not None)
+        if is_named and value != kept:
+            what = f"frontier.{key}" if key == "rules" else f"frontier.{key} = {kept}"
+            raise UsageError(
+                f"this crawl was made with {'other ' if key == 'rules' else ''}{what}, which stays as it is: leave it "
+                "out, or crawl anew with another --name or --dir"
+            )
 
 
 def add_instances(parser: argparse.ArgumentParser) -> None:

@@ -97,7 +97,8 @@ def _handed_on() -> dict[str, Any]:
 
 def _set(text: str) -> dict[str, Any]:
     """One --set, typed by the setting it names."""
-    from crawler.settings import Settings, load
+    from crawler.settings import Settings
+    from crawler.settings.loading import read_one
 
     key, equals, value = text.partition("=")
     section, dot, name = key.strip().partition(".")
@@ -107,9 +108,7 @@ def _set(text: str) -> dict[str, Any]:
         raise UsageError(f"--set {text}: unknown section {section} (known: {', '.join(Settings.__struct_fields__)})")
     variable = f"CRAWLER_{section}_{name}".upper()
     try:
-        changed = load(environment={variable: value.strip()})
+        return {f"{section}.{name}": read_one(variable, value.strip())}
     except UsageError as error:
         said = str(error).removeprefix(f"{variable}: ").removeprefix(f"{variable}={value.strip()!r}: ")
         raise UsageError(f"--set {text}: {said.removeprefix('settings: ')}") from None
-    typed = getattr(getattr(changed, section), name)
-    return {f"{section}.{name}": list(typed) if isinstance(typed, tuple) else typed}

@@ -9,7 +9,9 @@ from crawler.cli.crawling import (
     KEYS,
     add_fetching,
     add_instances,
+    add_order,
     check_instances,
+    check_order,
     is_supervised,
     log_to_folder,
     run_instance,
@@ -45,6 +47,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     )
     add_instances(p)
     p.add_argument("-q", "--quiet", action="store_true", help="no progress; errors are still said")
+    add_order(p)
     add_fetching(p)
     add_common(p)
     p.add_argument("--until-finished", action="store_true", help=argparse.SUPPRESS)
@@ -73,6 +76,7 @@ async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
     with signals:
         try:
             async with open_crawl(settings, create=True) as crawl:
+                check_order(arguments, crawl)
                 signals.on_force = lambda: abandon(crawl)
                 view = view_for(sys.stderr, quiet=arguments.quiet or arguments.child, verbose=arguments.verbose)
                 watcher = Watcher(crawl, view, domains=sys.stderr.isatty())

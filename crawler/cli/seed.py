@@ -7,7 +7,7 @@ import sys
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
-from crawler.cli.crawling import KEYS, add_fetching
+from crawler.cli.crawling import KEYS, add_fetching, add_order, check_order
 from crawler.cli.given import add_urls, complaints, read_given, sources_of
 from crawler.cli.options import add_common, settings_of
 from crawler.errors import UsageError
@@ -45,9 +45,12 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         "--sitemap", action="append", default=[], metavar="URL",
         help="add the URLs of this sitemap (or sitemap index) of its own host; may be repeated",
     )  # fmt: skip
-    group.add_argument("--priority", type=float, metavar="P", help="higher leaves first (default: minus the depth)")
+    group.add_argument(
+        "--priority", type=float, metavar="P", help="higher leaves first (default: what --order makes of them)"
+    )
     group.add_argument("--depth", type=int, default=0, metavar="N", help="the depth these URLs count as (default: 0)")
     group.add_argument("--json", action="store_true", help="the counts as one JSON object")
+    add_order(group)
     add_fetching(p)
     add_common(p)
     p.set_defaults(run=run)
@@ -56,10 +59,13 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Add; raises UsageError when not one URL could be used."""
     from crawler.cli.loop import run_async
+    from crawler.settings.sections import PRIORITY_MAX
 
     settings = settings_of(arguments, KEYS)
     if not 0 <= arguments.depth <= 255:
         raise UsageError(f"--depth {arguments.depth}: expected 0 to 255")
+    if arguments.priority is not None and not -PRIORITY_MAX <= arguments.priority <= PRIORITY_MAX:
+        raise UsageError(f"--priority {arguments.priority}: expected -{PRIORITY_MAX:,} to {PRIORITY_MAX:,}")
     plain, files = sources_of(arguments)
     if not plain and not files and not arguments.sitemap:
         raise UsageError("give URLs, -i FILE, - for standard input, or --sitemap URL (see 'crawler seed --help')")
@@ -70,6 +76,7 @@ async def _run(arguments: argparse.Namespace, settings: "Settings", plain: list[
     from crawler.app import open_crawl
 
     async with open_crawl(settings, create=True) as crawl:
+        check_order(arguments, crawl)
         seeder = crawl.seeder(depth=arguments.depth, priority=arguments.priority)
         said = 0
         async with on_the_list(crawl):
@@ -92,11 +99,15 @@ async def _add_sitemap(crawl: "OpenCrawl", seeder: Any, url: str) -> int:
     """Add a sitemap's URLs; how many of other hosts were left out."""
     from crawler.cli.sitemaps import SitemapReader, polite_fetcher
     from crawler.instance.seeding import GivenUrl
+    from crawler.rules.priority import Signals
 
     async with polite_fetcher(crawl) as (fetcher, reserver):
         reader = SitemapReader(fetcher, reserver)
         async for found in reader.read(url):
-            await seeder.add_all(GivenUrl(found.where, loc) for loc in found.urls)
+            await seeder.add_all(
+                GivenUrl(found.where, e.loc, Signals(sitemap_priority=e.priority, changed_at=e.changed_at))
+                for e in found.urls
+            )
     return reader.foreign
 
 

@@ -1,12 +1,12 @@
 """Reads sitemaps given by hand, on the clock of their host: an index leads to further ones, two levels deep."""
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
 from crawler.app import OpenCrawl, program_version
 from crawler.content.page import redirect_target
-from crawler.content.sitemap import Sitemap, parse_sitemap
+from crawler.content.sitemap import Sitemap, SitemapUrl, parse_sitemap
 from crawler.errors import InvalidUrl, NothingFetchedError, UsageError
 from crawler.instance.reserving import Reserver
 from crawler.model import REDIRECTS, Claim, FetchResult
@@ -26,7 +26,7 @@ class FoundUrls:
     """The URLs of one sitemap, and which one it was."""
 
     where: str
-    urls: list[str]
+    urls: list[SitemapUrl]
 
 
 NO_CLAIM = Claim(
@@ -64,14 +64,18 @@ class SitemapReader:
         while waiting:
             current, level = waiting.pop(0)
             sitemap = await self._fetched(current, is_first=current == first)
-            yield FoundUrls(f"sitemap {current}", self._own([entry.loc for entry in sitemap.urls], host))
-            further = self._own(list(sitemap.sitemaps), host) if level < DEPTH_MAX else []
+            yield FoundUrls(f"sitemap {current}", self._own_entries(sitemap.urls, host))
+            further = self._own(sitemap.sitemaps, host) if level < DEPTH_MAX else []
             for loc in further:
                 if loc not in known and len(known) < SITEMAPS_MAX:
                     known.add(loc)
                     waiting.append((loc, level + 1))
 
-    def _own(self, urls: list[str], host: str) -> list[str]:
+    def _own_entries(self, entries: Sequence[SitemapUrl], host: str) -> list[SitemapUrl]:
+        own = set(self._own([entry.loc for entry in entries], host))
+        return [entry for entry in entries if entry.loc in own]
+
+    def _own(self, urls: Sequence[str], host: str) -> list[str]:
         own = [url for url in urls if host_of(url) == host]
         self.foreign += len(urls) - len(own)
         return own

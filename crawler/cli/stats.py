@@ -82,6 +82,8 @@ def _url_of(name: str) -> str:
 
 
 async def _all(crawl: "OpenCrawl", top: int, *, as_json: bool) -> str:
+    import msgspec
+
     from crawler.watch.report import domain_table, totals_text
 
     totals = await crawl.stats.totals()
@@ -93,11 +95,12 @@ async def _all(crawl: "OpenCrawl", top: int, *, as_json: bool) -> str:
         return json.dumps(
             {
                 "crawl": crawl.settings.crawl.name,
+                "ordering": msgspec.to_builtins(crawl.record.ordering),
                 "totals": totals_json(totals) | {"domains": count, "in_flight": in_flight},
                 "domains": [domain_json(d) for d in shown],
             }
         )
-    parts = [totals_text(totals, domains=count, in_flight=in_flight)]
+    parts = [totals_text(totals, domains=count, in_flight=in_flight, ordering=crawl.record.ordering)]
     if shown:
         parts.append(domain_table(shown, owned=bool(totals.pending)))
     if count > len(shown) and top:

@@ -10,7 +10,7 @@ from crawler.errors import ConflictError, UsageError
 from crawler.frontier.client import Engine
 from crawler.frontier.keys import LAYOUT, Keys
 from crawler.frontier.records import pairs_of
-from crawler.settings import ScopeSettings, Settings
+from crawler.settings import OrderSettings, ScopeSettings, Settings
 
 
 class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,9 +23,9 @@ class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
     partitions: int
     begun_at: float
     queue_by: str
-    half_life_s: float
     run: int
     scope: ScopeSettings
+    ordering: OrderSettings = OrderSettings()
     version: int = 0
     origin: float = 0.0
 
@@ -63,11 +63,15 @@ def _record_of(settings: Settings, origin: float) -> CrawlRecord:
         partitions=settings.crawl.partitions,
         begun_at=time.time(),
         queue_by=settings.frontier.queue_by,
-        half_life_s=settings.frontier.half_life_s,
         run=0,
         scope=settings.scope,
+        ordering=_ordering_of(settings),
         origin=origin,
     )
+
+
+def _ordering_of(settings: Settings) -> OrderSettings:
+    return OrderSettings(**{key: getattr(settings.frontier, key) for key in OrderSettings.__struct_fields__})
 
 
 class Crawls:

@@ -93,5 +93,5 @@ def _as_it_was(settings: Settings, bounds: Sequence[Bound]) -> Settings:
         settings,
         scope=was.scope,
         crawl=replace(settings.crawl, partitions=was.partitions),
-        frontier=replace(settings.frontier, queue_by=was.queue_by, half_life_s=was.half_life_s),
+        frontier=replace(settings.frontier, queue_by=was.queue_by, **msgspec.structs.asdict(was.ordering)),
     )

@@ -27,6 +27,7 @@ from crawler.instance.refilling import Refill
 from crawler.instance.replaying import PULSE, Doors, RebuildReport, Replay
 from crawler.model import Candidate, CommitEntry
 from crawler.rules.fingerprint import fingerprint
+from crawler.rules.priority import Signals
 
 ROOTS_MAX = 1_000  # of the scope, in one call
 NO_RECORD = "(no archive)"
@@ -98,7 +99,8 @@ class Rebuild:
             self._report.seeds += 1
             book.add_seed(fingerprint(line.url, line.run))
             if router.scope.verdict(line.url, line.depth).allowed:
-                seed = router.candidate(line.url, depth=line.depth, seed=True, priority=line.priority)
+                signals = Signals(sitemap_priority=line.sitemap_priority, changed_at=line.changed_at)
+                seed = router.candidate(line.url, depth=line.depth, seed=True, priority=line.priority, signals=signals)
                 await self._refill.add([seed])
         await self._refill.flush()
 

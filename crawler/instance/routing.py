@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from functools import lru_cache, partial
 from typing import TypeVar
 
@@ -18,7 +18,7 @@ from crawler.instance.state import RecentUrls
 from crawler.model import Candidate, Claim, Refusal
 from crawler.rules.domains import registrable_domain
 from crawler.rules.fingerprint import fingerprint, partition_of
-from crawler.rules.priority import default_priority, score
+from crawler.rules.priority import NO_SIGNALS, Ordering, Signals
 from crawler.rules.scope import ScopeRules
 from crawler.rules.urls import authority_of, host_of
 
@@ -37,6 +37,7 @@ class Router:
         self.scope = scope
         self.version = record.version
         self.recent = recent
+        self._ordering = Ordering.of(record.ordering, record.begun_at)
         self._place = lru_cache(maxsize=100_000)(self._place_of)
 
     def follow(self, record: CrawlRecord, roots: Iterable[str]) -> None:
@@ -57,15 +58,18 @@ class Router:
         return self._place(authority_of(url))
 
     def candidate(
-        self, url: str, *, depth: int, redirects: int = 0, seed: bool = False, priority: float | None = None
+        self,
+        url: str,
+        *,
+        depth: int,
+        redirects: int = 0,
+        seed: bool = False,
+        priority: float | None = None,
+        signals: Signals = NO_SIGNALS,
     ) -> Candidate:
-        """A canonical URL that was let in."""
+        """A canonical URL that was let in; a `priority` that was given stands for all that the order would reckon."""
         domain, queue, partition = self._place(authority_of(url))
-        value = score(
-            priority=default_priority(depth) if priority is None else priority,
-            age_s=wall_s() - self.record.begun_at,
-            half_life_s=self.record.half_life_s,
-        )
+        score = self._ordering.score(url, depth=depth, found_at=wall_s(), signals=signals, given=priority)
         return Candidate(
             url=url,
             fingerprint=fingerprint(url, self.record.run),
@@ -75,10 +79,10 @@ class Router:
             depth=depth,
             redirects=redirects,
             seed=seed,
-            score=value,
+            score=score,
         )
 
-    def links(self, claim: Claim, links: Iterable[str], refused: Counter[str]) -> list[Candidate]:
+    def links(self, claim: Claim, links: Collection[str], refused: Counter[str]) -> list[Candidate]:
         """Candidates of a page's links that were not added lately; the others are counted by reason."""
         depth = claim.depth + 1
         if 0 <= self.scope.depth_max < depth:
@@ -86,12 +90,13 @@ class Router:
             refused[Refusal.DEPTH] += sum(1 for url in links if self.scope.allows(url))
             return []
         allows, knows = self.scope.allows, self.recent.knows
+        signals = Signals(links=len(links))
         found = []
         for url in links:
             if knows(url, depth):
                 continue
             if allows(url):
-                found.append(self.candidate(url, depth=depth))
+                found.append(self.candidate(url, depth=depth, signals=signals))
             else:
                 refused[Refusal.SCOPE] += 1
         return found

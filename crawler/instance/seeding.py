@@ -14,6 +14,7 @@ from crawler.frontier.frontier import AddReply, Frontier
 from crawler.frontier.states import States, UrlState
 from crawler.instance.routing import Router
 from crawler.model import AddOutcome, Candidate
+from crawler.rules.priority import NO_SIGNALS, Signals
 from crawler.rules.urls import canonicalize
 
 BATCH = 2_000
@@ -22,10 +23,11 @@ INVALID_SHOWN_MAX = 1_000
 
 @dataclass(frozen=True, slots=True)
 class GivenUrl:
-    """A URL as given: where it stood ("line 7", "argument 1"), and its text."""
+    """A URL as given: where it stood ("line 7", "argument 1"), its text, and what a sitemap said of it."""
 
     where: str
     text: str
+    signals: Signals = NO_SIGNALS
 
 
 @dataclass(slots=True, kw_only=True)
@@ -75,11 +77,11 @@ class Seeder:
         """Add in batches; repeating is safe. Raises EngineError when the engine does not take them, ConflictError when
         it lost the crawl, ArchiveError when the journal can't be written.
         """
-        batch: list[str] = []
+        batch: list[tuple[str, Signals]] = []
         for one in given:
             url = self._canonical(one)
             if url is not None:
-                batch.append(url)
+                batch.append((url, one.signals))
             if len(batch) >= BATCH:
                 await self._add(batch)
                 batch = []
@@ -95,39 +97,42 @@ class Seeder:
                 self.report.invalid.append((given.where, given.text.strip(), error.reason))
             return None
 
-    async def _add(self, batch: Sequence[str]) -> None:
+    async def _add(self, batch: Sequence[tuple[str, Signals]]) -> None:
         if not batch:
             return
         await self._crawls.still(self._router.record)
-        opened = self._opened(batch) if self._opens_scope else frozenset()
+        opened = self._opened([url for url, _ in batch]) if self._opens_scope else frozenset()
         by_partition = self._candidates(batch)
         unseen = await self._unseen(by_partition)
-        await self._note(unseen, opened)
+        signals = dict(batch)
+        await self._note(unseen, signals, opened)
         await self._crawls.add_roots(opened)
         replies = await self._frontier.add(by_partition)
         errors = [reply for reply in replies.values() if isinstance(reply, EngineError)]
         if errors:
             raise errors[0]
         lowered = self._count(by_partition, {p: r for p, r in replies.items() if isinstance(r, AddReply)})
-        await self._note([c for c in lowered if c not in unseen])
+        await self._note([c for c in lowered if c not in unseen], signals)
 
-    def _opened(self, batch: Sequence[str]) -> frozenset[str]:
+    def _opened(self, urls: Sequence[str]) -> frozenset[str]:
         """Roots that the scope does not have yet; the router has them from here on."""
         scope = self._router.scope
-        opened = frozenset(scope.root_of(url) for url in batch) - scope.roots
+        opened = frozenset(scope.root_of(url) for url in urls) - scope.roots
         self._router.scope = scope.with_roots(opened)
         return opened
 
-    def _candidates(self, batch: Sequence[str]) -> dict[int, list[Candidate]]:
+    def _candidates(self, batch: Sequence[tuple[str, Signals]]) -> dict[int, list[Candidate]]:
         by_partition: dict[int, list[Candidate]] = {}
-        for url in batch:
+        for url, signals in batch:
             verdict = self._router.scope.verdict(url, self._depth)
             if not verdict.allowed:
                 self.report.out_of_scope += 1
                 if len(self.report.out_of_scope_rules) < INVALID_SHOWN_MAX:
                     self.report.out_of_scope_rules.append((url, verdict.rule))
                 continue
-            candidate = self._router.candidate(url, depth=self._depth, seed=True, priority=self._priority)
+            candidate = self._router.candidate(
+                url, depth=self._depth, seed=True, priority=self._priority, signals=signals
+            )
             by_partition.setdefault(candidate.partition, []).append(candidate)
         return by_partition
 
@@ -137,12 +142,23 @@ class Seeder:
         states = await self._states.of(self._router.record.run, wanted)
         return [c for mine in by_partition.values() for c in mine if states[c.fingerprint] is UrlState.UNSEEN]
 
-    async def _note(self, seeds: Iterable[Candidate], roots: Iterable[str] = ()) -> None:
+    async def _note(
+        self, seeds: Iterable[Candidate], signals: Mapping[str, Signals], roots: Iterable[str] = ()
+    ) -> None:
         lines = [SeedLine(root=root) for root in sorted(roots)]
-        run = self._router.record.run
-        lines += [SeedLine(url=c.url, depth=c.depth, priority=self._priority, run=run) for c in seeds]
+        lines += [self._line(seed, signals[seed.url]) for seed in seeds]
         if lines:
             await asyncio.to_thread(self._journal.append, lines)
+
+    def _line(self, seed: Candidate, signals: Signals) -> SeedLine:
+        return SeedLine(
+            url=seed.url,
+            depth=seed.depth,
+            priority=self._priority,
+            sitemap_priority=signals.sitemap_priority,
+            changed_at=signals.changed_at,
+            run=self._router.record.run,
+        )
 
     def _count(
         self, by_partition: Mapping[int, Sequence[Candidate]], replies: Mapping[int, AddReply]

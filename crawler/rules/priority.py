@@ -1,19 +1,101 @@
-"""The score of a queued URL: highest leaves first. Pure.
+"""The order of the frontier: what a URL is worth before it is fetched, as one score that never changes. Pure.
 
-score = priority + t / half_life, t in seconds since the crawl began. A negative half-life makes older URLs gain, so
-that equal priorities leave in order of arrival. A positive one decays values exponentially: the order of
-v * 2**-((now - t) / h) is that of log2(v) + t / h, the same at every `now`, so no score is ever computed anew.
+    breadth, priority    score = priority - t / half_life    older first among equals, so nothing waits for ever
+    freshness            score = priority + t / half_life    a value of 2 ** priority, halved every half-life
+
+t is in seconds since the crawl began. Highest leaves first. One static score keeps the order of decaying values for
+ever: log2(v * 2 ** -((now - t) / h)) = log2(v) + t / h - now / h, and now / h is the same for all. So the three orders
+share a unit: one step of depth, one doubling of a value, one half-life of waiting.
+
+Knows no engine: what operators change at run time (boosts) and the time are arguments.
 """
 
-SCORE_DIGITS = 4  # short scores keep small sorted sets small; 1e-4 of a depth step is 8.6 s at the default half-life
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import exp2, log2
+
+from crawler.settings import OrderSettings, PriorityRule
+
+QUANTA = 4096  # of one unit of score
+QUANTISED_MIN, QUANTISED_MAX = -(2**31), 2**31 - 1  # what a signed 32-bit integer holds
 
 
-def score(*, priority: float, age_s: float, half_life_s: float) -> float:
-    """Score of a URL found `age_s` seconds after the crawl began; half_life_s 0 leaves time out."""
-    bonus = age_s / half_life_s if half_life_s else 0.0
-    return round(priority + bonus, SCORE_DIGITS)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signals:
+    """What is known of a URL, beside itself, when it is found.
+
+    `links`: how many distinct links the page has that led to it, 0 for a seed. `sitemap_priority`: 0 to 1, None when no
+    sitemap gave one. `changed_at`: the date that a sitemap or feed gave it, wall clock, s.
+    """
+
+    links: int = 0
+    sitemap_priority: float | None = None
+    changed_at: float | None = None
 
 
-def default_priority(depth: int) -> float:
-    """Breadth first: minus the depth."""
-    return -float(depth)
+NO_SIGNALS = Signals()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ordering:
+    """The order of one crawl. Build with `of`; dates are wall clock, s."""
+
+    settings: OrderSettings
+    begun_at: float
+    rules: tuple[tuple[re.Pattern[str], float], ...]
+
+    @classmethod
+    def of(cls, settings: OrderSettings, begun_at: float) -> "Ordering":
+        """The settings are valid: `load` has compiled every pattern once."""
+        return cls(settings=settings, begun_at=begun_at, rules=tuple(_compiled(settings.rules)))
+
+    def score(
+        self,
+        url: str,
+        *,
+        depth: int,
+        found_at: float,
+        signals: Signals = NO_SIGNALS,
+        given: float | None = None,
+        boost: float = 0.0,
+    ) -> float:
+        """Score of a canonical URL. A priority that was `given` with a seed stands for all terms; `boost` is that of
+        its domain, and comes on top.
+        """
+        priority = self.priority(url, depth=depth, found_at=found_at, signals=signals) if given is None else given
+        at = found_at
+        if self.settings.order == "freshness" and signals.changed_at is not None:
+            at = min(found_at, signals.changed_at)  # no page is from the future
+        waited = (at - self.begun_at) / self.settings.half_life_s
+        return priority + boost + (waited if self.settings.order == "freshness" else -waited)
+
+    def priority(self, url: str, *, depth: int, found_at: float, signals: Signals = NO_SIGNALS) -> float:
+        """The sum of all terms: depth, rules that match, the page's number of links, what its sitemap says."""
+        s = self.settings
+        if s.order == "breadth":
+            return -float(depth)
+        value = -s.depth_weight * depth
+        for pattern, add in self.rules:
+            if pattern.search(url):
+                value += add
+        if signals.links > 1:
+            value -= s.links_weight * log2(signals.links)
+        if signals.sitemap_priority is not None:
+            value += s.sitemap_weight * (2 * signals.sitemap_priority - 1)  # 0.5 is the protocol's default: nothing
+        if signals.changed_at is not None and s.order == "priority":
+            value += s.sitemap_weight * exp2(-max(0.0, found_at - signals.changed_at) / s.half_life_s)
+        return value
+
+
+def quantise(score: float) -> int:
+    """The score as the engine keeps it: a signed 32-bit integer, 4,096 to the unit; beyond +-524,288 units the nearest.
+
+    A quantum is half_life / 4,096: 21 s at the default half-life of a day. URLs of equal priority that were found less
+    than that apart may leave in either order. Never turns an order around.
+    """
+    return round(min(max(score * QUANTA, QUANTISED_MIN), QUANTISED_MAX))
+
+
+def _compiled(rules: Iterable[PriorityRule]) -> Iterable[tuple[re.Pattern[str], float]]:
+    return ((re.compile(rule.match), rule.add) for rule in rules)

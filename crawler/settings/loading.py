@@ -4,7 +4,7 @@ import os
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_args, get_type_hints
 
 import msgspec
 
@@ -35,6 +35,18 @@ def load(
     for complaint in complaints(settings):
         raise UsageError(complaint)
     return settings
+
+
+def read_one(variable: str, text: str) -> Any:
+    """One setting from its text, as `options` of `load` takes it, by the name of its environment variable.
+
+    What it must be in relation to others is not looked at. Raises UsageError with one line.
+    """
+    merged: dict[str, dict[str, Any]] = {}
+    _merge_environment(merged, {variable: text})
+    _convert(merged, "settings")
+    ((value,),) = (section.values() for section in merged.values())
+    return value
 
 
 def _read_toml(file: Path) -> dict[str, Any]:
@@ -71,6 +83,7 @@ def _readable(error: msgspec.ValidationError, raw: Mapping[str, Any]) -> str:
 
 # The validator speaks of JSON; people write TOML.
 _PLAIN_WORDS = {
+    "Object missing required field": "missing",
     "`object`": "a [section]",
     "`array`": "a list",
     "`str`": "a string",
@@ -92,17 +105,30 @@ def _value_at(raw: Any, path: str) -> Any:
 
 
 def _choices_of(path: str) -> tuple[str, ...]:
+    return get_args(_hint_of(*path.split(".")))
+
+
+def _keys_of(path: str) -> tuple[str, ...]:
+    """Of all settings (""), of a section, or of one of a list of tables like frontier.rules[0]."""
     section, _, key = path.partition(".")
-    return get_args(type(getattr(Settings(), section)).__annotations__[key])
-
-
-def _keys_of(section: str) -> tuple[str, ...]:
     struct: Any = type(getattr(Settings(), section)) if section else Settings
+    if key:
+        struct = _table_in(section, key.partition("[")[0])
     return tuple(struct.__struct_fields__)
 
 
+def _hint_of(section: str, key: str) -> Any:
+    return get_type_hints(type(getattr(Settings(), section)))[key]
+
+
+def _table_in(section: str, key: str) -> Any:
+    """The record that each table of a list of tables is; None for other kinds of keys."""
+    inner = get_args(_hint_of(section, key))
+    return inner[0] if inner and isinstance(inner[0], type) and issubclass(inner[0], msgspec.Struct) else None
+
+
 def _merge_environment(merged: dict[str, dict[str, Any]], environment: Mapping[str, str]) -> None:
-    """CRAWLER_<SECTION>_<KEY>=value; lists are comma-separated."""
+    """CRAWLER_<SECTION>_<KEY>=value; lists are comma-separated, lists of tables written as in TOML."""
     for name in sorted(n for n in environment if n.startswith("CRAWLER_")):
         section, _, key = name.removeprefix("CRAWLER_").lower().partition("_")
         if section not in Settings.__struct_fields__:
@@ -120,9 +146,13 @@ def _from_text(name: str, text: str, section: str, key: str) -> Any:
     try:
         if isinstance(default, bool):
             return _BOOLEANS[text.lower()]
+        if _table_in(section, key):
+            return tomllib.loads(f"value = {text}")["value"]
         if isinstance(default, tuple):
             return [part.strip() for part in text.split(",") if part.strip()]
         return type(default)(text)
     except (ValueError, KeyError):
         kind = "yes or no" if isinstance(default, bool) else type(default).__name__
+        if isinstance(default, tuple):
+            kind = "list of tables in TOML, like [{match = '/news/', add = 2.0}]"
         raise UsageError(f"{name}={text!r}: not a valid {kind}") from None

@@ -12,6 +12,8 @@ Positive = Annotated[float, Meta(gt=0)]
 NotNegative = Annotated[float, Meta(ge=0)]
 Count = Annotated[int, Meta(ge=1)]
 CountOrZero = Annotated[int, Meta(ge=0)]
+PRIORITY_MAX = 100_000  # either way; leaves room for years of waiting in a score of 32 bits
+Priority = Annotated[float, Meta(ge=-PRIORITY_MAX, le=PRIORITY_MAX)]
 
 
 class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -86,11 +88,28 @@ class RetrySettings(_Section, frozen=True):
     backoff_max_s: Positive = 3600.0
 
 
-class FrontierSettings(_Section, frozen=True):
+class PriorityRule(_Section, frozen=True):
+    """`add` to the priority of every URL in which the regular expression `match` is found."""
+
+    match: Annotated[str, Meta(min_length=1)]
+    add: Priority
+
+
+class OrderSettings(_Section, frozen=True):
+    """Which URL of a queue leaves first: the part of the frontier's settings that a crawl keeps for good."""
+
+    order: Literal["breadth", "priority", "freshness"] = "breadth"
+    half_life_s: Annotated[float, Meta(ge=60)] = 86400.0  # shorter ones would exhaust a score within months
+    rules: tuple[PriorityRule, ...] = ()
+    depth_weight: NotNegative = 1.0  # taken away per link from a seed
+    links_weight: NotNegative = 0.1  # taken away per doubling of the links on the page that led to a URL
+    sitemap_weight: NotNegative = 1.0  # of a sitemap's priority and date, each at most this
+
+
+class FrontierSettings(OrderSettings, frozen=True):
     redis: str = ""  # empty: the embedded engine in the crawl folder
     engine: str = ""  # path of another server binary for the embedded engine
     queue_by: Literal["domain", "host"] = "domain"
-    half_life_s: float = -86400.0  # see docs: negative: older first; positive: fresher first
     claim_urls_max: Count = 64  # per queue and call
     claim_ahead_s: Positive = 2.0  # hand out as many URLs of a queue as its delay allows in this time
     visibility_timeout_s: Positive = 300.0

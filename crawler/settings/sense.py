@@ -1,10 +1,11 @@
 """What the settings must be in relation to each other; each complaint is one line that states the relation."""
 
 import math
+import re
 from collections.abc import Iterator
 from itertools import pairwise
 
-from crawler.settings.sections import Settings
+from crawler.settings.sections import OrderSettings, Settings
 
 # Each of these must be smaller than the next. A session must have stopped before others may take over (self_stop,
 # dead); one lost read must not start the judging afresh (read, gap), nor two lost beats arouse suspicion.
@@ -16,6 +17,7 @@ def complaints(settings: Settings) -> Iterator[str]:
     yield from _endless(settings)
     yield from _headers(settings)
     yield from _membership(settings)
+    yield from _order(settings)
     yield from _times(settings)
 
 
@@ -60,6 +62,19 @@ def _membership(settings: Settings) -> Iterator[str]:
         yield f"membership.flap_hold_s = {m.flap_hold_s} is above membership.flap_hold_max_s = {m.flap_hold_max_s}"
     if m.steady_s <= m.dead_s:
         yield f"membership.steady_s = {m.steady_s} must be greater than membership.dead_s = {m.dead_s}"
+
+
+def _order(settings: Settings) -> Iterator[str]:
+    f, default = settings.frontier, OrderSettings()
+    for number, rule in enumerate(f.rules):
+        try:
+            re.compile(rule.match)
+        except (re.error, OverflowError) as error:
+            yield f"frontier.rules[{number}].match = {rule.match!r} is no regular expression: {error}"
+    if f.order == "breadth":
+        for key in ("rules", "depth_weight", "links_weight", "sitemap_weight"):
+            if getattr(f, key) != getattr(default, key):
+                yield f"frontier.{key} needs frontier.order = priority or freshness: breadth looks at the depth alone"
 
 
 def _times(settings: Settings) -> Iterator[str]:

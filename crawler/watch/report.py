@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from itertools import compress
 
 from crawler.frontier.stats import DomainStats, Totals
+from crawler.settings import OrderSettings
 from crawler.watch.tables import NOTHING, facts, or_nothing, table
 from crawler.watch.wording import counted, duration, number, size
 
@@ -45,7 +46,7 @@ def next_text(d: DomainStats) -> str:
     return f"in {duration(d.next_fetch_in_ms / 1000)}" if d.next_fetch_in_ms >= WAIT_SHOWN_MS else "now"
 
 
-def totals_text(totals: Totals, *, domains: int, in_flight: int) -> str:
+def totals_text(totals: Totals, *, domains: int, in_flight: int, ordering: OrderSettings) -> str:
     """The whole crawl in a few lines."""
     pairs = [
         ("pages", f"{number(totals.fetched)}{_in_brackets(_classes(totals.status))}"),
@@ -55,8 +56,16 @@ def totals_text(totals: Totals, *, domains: int, in_flight: int) -> str:
         ("retries", number(totals.retries)),
         ("given up", f"{number(totals.dead)}{_in_brackets(named(totals.errors))}"),
         ("refused", f"{number(sum(totals.refused.values()))}{_in_brackets(named(totals.refused))}"),
+        ("order", order_text(ordering)),
     ]
     return facts(pairs)
+
+
+def order_text(ordering: OrderSettings) -> str:
+    """Like "freshness (half-life 6 h, 2 rules)"."""
+    details = [f"half-life {duration(ordering.half_life_s)}"] if ordering.order == "freshness" else []
+    details += [counted(len(ordering.rules), "rule")] if ordering.rules else []
+    return ordering.order + _in_brackets(", ".join(details))
 
 
 def domain_text(d: DomainStats) -> str:

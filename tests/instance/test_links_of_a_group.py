@@ -14,9 +14,7 @@ from crawler.model import AddOutcome, Candidate, Claim, Page
 from crawler.rules.scope import ScopeRules
 from crawler.settings import ScopeSettings
 
-RECORD = CrawlRecord(
-    layout=1, partitions=1024, begun_at=0.0, queue_by="domain", half_life_s=-1.0, run=0, scope=ScopeSettings(mode="any")
-)
+RECORD = CrawlRecord(layout=1, partitions=1024, begun_at=0.0, queue_by="domain", run=0, scope=ScopeSettings(mode="any"))
 
 
 class Adds:
