@@ -73,6 +73,8 @@ class FailureKind(enum.StrEnum):
     SERVER_BUSY = "server_busy"  # 429, 503
     SERVER_ERROR = "server_error"  # other 5xx
     ROBOTS_UNREACHABLE = "robots_unreachable"
+    BODY = "body"  # cut off, too slow, or not decodable; what came is kept after the last attempt
+    HOST_DEAD = "host_dead"  # given up without an attempt: its host has not answered for too long
     PARSE = "parse"  # parser killed or crashed
     KILLER = "killer"  # the process that fetched it died, again and again, the last time with nothing else under way
     REDIRECT_LOOP = "redirect_loop"

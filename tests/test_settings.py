@@ -1,8 +1,10 @@
 """Settings: which source wins, and that every mistake is one line that names the key at fault."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from crawler.errors import UsageError
@@ -30,18 +32,22 @@ def test_the_documented_file_names_every_key_with_a_comment() -> None:
     section = ""
     for line in DOCUMENTED.read_text(encoding="utf-8").splitlines():
         if line.startswith("["):
-            section = line.strip("[]")
+            section = line.partition("#")[0].strip(" []")
         elif "=" in line and not line.startswith("#"):
             value, _, comment = line.partition("  #") if "  #" in line else line.partition(" # ")
             assert comment.strip(), f"{section}: {line} has no comment"
             commented.add(f"{section}.{value.partition('=')[0].strip()}")
-    defaults = Settings()
-    known = {
-        f"{section}.{key}"
-        for section in defaults.__struct_fields__
-        for key in getattr(defaults, section).__struct_fields__
-    }
+    known = {path for path, value in leaves(Settings()) if value is not None}
     assert commented == known
+
+
+def leaves(record: msgspec.Struct, path: str = "") -> Iterator[tuple[str, object]]:
+    """section.key and value; None where a table within a section adds nothing to it."""
+    for key, value in msgspec.structs.asdict(record).items():
+        if isinstance(value, msgspec.Struct):
+            yield from leaves(value, f"{path}{key}.")
+        else:
+            yield f"{path}{key}", value
 
 
 @pytest.mark.parametrize(
@@ -79,6 +85,19 @@ def test_sources_add_up_within_a_section(tmp_path: Path) -> None:
         "https://example.org/bot",
         9,
     )
+
+
+def test_a_table_within_a_section_is_reached_from_every_source_and_keeps_its_other_defaults(tmp_path: Path) -> None:
+    settings = load(
+        toml(tmp_path, "[retry.connect]\nattempts = 9"),
+        environment={"CRAWLER_RETRY_CONNECT_BACKOFF_MAX_S": "7.5", "CRAWLER_RETRY_DNS_NOT_FOUND_ATTEMPTS": "3"},
+        options={"retry.timeout.backoff_s": 4.0},
+    )
+    retry, defaults = settings.retry, Settings().retry
+    assert (retry.connect.attempts, retry.connect.backoff_max_s) == (9, 7.5)
+    assert retry.connect.backoff_s == defaults.connect.backoff_s
+    assert (retry.dns_not_found.attempts, retry.timeout.backoff_s) == (3, 4.0)
+    assert retry.server_busy == defaults.server_busy
 
 
 def test_environment_texts_become_the_type_of_their_key() -> None:
@@ -151,6 +170,12 @@ BAD_FILES = [
     ('[fetch]\nuser_agent = "a\\r\\nX: y"', ["fetch.user_agent", "one line"]),
     ("[fetch]\nuser_agent = '{name}'", ["fetch.user_agent = '{name}'", "{contact}"]),
     ("[fetch]\naccept_language = 'é'", ["fetch.accept_language", "ASCII"]),
+    ("[retry.conect]\nattempts = 1", ["unknown key retry.conect", "connect"]),
+    ("[retry.connect]\ntries = 1", ["unknown key retry.connect.tries", "attempts"]),
+    ("[retry.connect]\nattempts = 0", ["retry.connect.attempts = 0", ">= 1"]),
+    ("[retry.connect]\nbackoff_s = inf", ["retry.connect.backoff_s = inf", "finite"]),
+    ("[retry]\nconnect = 3", ["retry.connect = 3", "[section]"]),
+    ("[hosts]\nprobe_s = 9000", ["hosts.probe_s = 9000.0", "hosts.probe_max_s = 3600.0"]),
     ("[fetch", ["not valid TOML"]),
 ]
 
@@ -167,6 +192,9 @@ def test_a_mistake_in_a_file_is_one_line_naming_the_key(tmp_path: Path, text: st
         ({"CRAWLER_FETCH_CONCURRENCY": "x"}, ["CRAWLER_FETCH_CONCURRENCY='x'", "int"]),
         ({"CRAWLER_FETCH_CONCURRENCY": "0"}, ["fetch.concurrency = 0"]),
         ({"CRAWLER_FETCH_ALLOW_PRIVATE": "on"}, ["CRAWLER_FETCH_ALLOW_PRIVATE='on'", "yes or no"]),
+        ({"CRAWLER_RETRY_CONNECT_TRIES": "1"}, ["CRAWLER_RETRY_CONNECT_TRIES", "unknown key retry.connect.tries"]),
+        ({"CRAWLER_RETRY_CONNECT": "1"}, ["CRAWLER_RETRY_CONNECT", "retry.connect is a table"]),
+        ({"CRAWLER_RETRY_CONNECT_BACKOFF_MAX_S": "x"}, ["CRAWLER_RETRY_CONNECT_BACKOFF_MAX_S='x'", "float"]),
         ({"CRAWLER_POLITENESS_DELAY_S": "nan"}, ["politeness.delay_s = nan"]),
         ({"CRAWLER_FRONTIER_RULES": "/news/=2"}, ["CRAWLER_FRONTIER_RULES='/news/=2'", "[{match ="]),
         ({"CRAWLER_FRONTIER_RULES": "['/news/']"}, ["frontier.rules[0] = '/news/'", "a [section]"]),

@@ -106,7 +106,7 @@ def _set(text: str) -> dict[str, Any]:
         raise UsageError(f"--set {text!r}: write SECTION.KEY=VALUE, like fetch.concurrency=32")
     if section not in Settings.__struct_fields__:
         raise UsageError(f"--set {text}: unknown section {section} (known: {', '.join(Settings.__struct_fields__)})")
-    variable = f"CRAWLER_{section}_{name}".upper()
+    variable = f"CRAWLER_{section}_{name}".upper().replace(".", "_")
     try:
         return {f"{section}.{name}": read_one(variable, value.strip())}
     except UsageError as error:

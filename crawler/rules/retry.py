@@ -1,15 +1,49 @@
-"""What to do after a failed attempt. Pure."""
+"""What to do after a failed attempt: a table by the kind of failure. Pure.
+
+The settings hold the table: how often, after how long, how much longer each time. Chance comes from `jitter_of`, a
+hash, so that the same URL waits the same time on every machine and in every simulation.
+"""
 
 from dataclasses import dataclass
+from hashlib import blake2b
+from typing import TypeVar
 
-from crawler.model import FailureKind
+from crawler.model import FailureKind, Response
 from crawler.settings import RetrySettings
 
 # No second attempt can change these.
 PERMANENT = frozenset(
-    {FailureKind.ADDRESS_REFUSED, FailureKind.HEADERS_TOO_LARGE, FailureKind.REDIRECT_LOOP, FailureKind.PARSE}
+    {
+        FailureKind.ADDRESS_REFUSED,
+        FailureKind.HEADERS_TOO_LARGE,
+        FailureKind.REDIRECT_LOOP,
+        FailureKind.PARSE,
+        FailureKind.KILLER,
+        FailureKind.HOST_DEAD,
+    }
 )
 BUSY_STATUSES = frozenset({429, 503})
+INTERRUPTED = frozenset({"time", "disconnect"})  # "length" is our own limit: more of it would not come next time
+_T = TypeVar("_T")
+JITTER = 0.25  # of a pause: enough to spread what failed together, too little to change its order of magnitude
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The row of the table for one kind of failure."""
+
+    attempts: int
+    backoff_s: float
+    factor: float
+    max_s: float
+
+    def backoff_ms(self, nth: int, jitter: float = 0.0) -> int:
+        """The pause after the nth failure (from 1); `jitter` (0 to 1) takes off up to a quarter of it."""
+        try:
+            grown_s = self.backoff_s * self.factor ** (nth - 1)
+        except OverflowError:
+            grown_s = self.max_s
+        return int(1000 * min(grown_s, self.max_s) * (1 - JITTER * jitter))
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +54,21 @@ class RetryDecision:
     wait_ms: int = 0
 
 
+def policy_of(kind: FailureKind, settings: RetrySettings) -> Policy:
+    """What differs for this kind, over what holds for all."""
+    own = getattr(settings, kind, None)
+    return Policy(
+        attempts=1 if kind in PERMANENT else _first(own and own.attempts, settings.attempts),
+        backoff_s=_first(own and own.backoff_s, settings.backoff_s),
+        factor=_first(own and own.backoff_factor, settings.backoff_factor),
+        max_s=_first(own and own.backoff_max_s, settings.backoff_max_s),
+    )
+
+
+def _first(own: _T | None, common: _T) -> _T:
+    return common if own is None else own
+
+
 def failure_of_status(status: int) -> FailureKind | None:
     """Server errors are failed attempts, every other status is a result."""
     if status in BUSY_STATUSES:
@@ -27,9 +76,25 @@ def failure_of_status(status: int) -> FailureKind | None:
     return FailureKind.SERVER_ERROR if status >= 500 else None
 
 
-def decide(kind: FailureKind, *, attempts: int, settings: RetrySettings, retry_after_ms: int = 0) -> RetryDecision:
-    """`attempts` counts this one. Back-off grows by a factor with each attempt; a longer Retry-After wins."""
-    if kind in PERMANENT or attempts >= settings.attempts:
+def failure_of(response: Response) -> FailureKind | None:
+    """The failure that a response is. A body that did not come whole is one, and the best there is if it stays so."""
+    kind = failure_of_status(response.status)
+    if kind is None and (response.truncated in INTERRUPTED or response.decode_error):
+        return FailureKind.BODY
+    return kind
+
+
+def jitter_of(key: str, nth: int) -> float:
+    """A number from 0 to 1 that looks random and is the same each time."""
+    digest = blake2b(f"{key} {nth}".encode(), digest_size=4, person=b"jitter").digest()
+    return int.from_bytes(digest, "big") / 0xFFFFFFFF
+
+
+def decide(
+    kind: FailureKind, *, attempts: int, settings: RetrySettings, retry_after_ms: int = 0, jitter: float = 0.0
+) -> RetryDecision:
+    """`attempts` counts this one, and earlier ones of whatever kind. A Retry-After longer than the pause wins."""
+    policy = policy_of(kind, settings)
+    if attempts >= policy.attempts:
         return RetryDecision(again=False)
-    backoff_s = min(settings.backoff_s * settings.backoff_factor ** (attempts - 1), settings.backoff_max_s)
-    return RetryDecision(again=True, wait_ms=max(int(backoff_s * 1000), retry_after_ms))
+    return RetryDecision(again=True, wait_ms=max(policy.backoff_ms(attempts, jitter), retry_after_ms))

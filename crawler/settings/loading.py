@@ -4,7 +4,7 @@ import os
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -20,17 +20,17 @@ def load(
 ) -> Settings:
     """Merge the sources and validate.
 
-    `options` maps "section.key" to a value; None values are left out. Raises UsageError with one line.
+    `options` maps "section.key" (or "section.table.key") to a value; None values are left out. Raises UsageError with
+    one line.
     """
-    merged: dict[str, dict[str, Any]] = {}
+    merged: dict[str, Any] = {}
     if file is not None:
         merged = _read_toml(file)
         _convert(merged, f"{file}")  # so that the message names the file
     _merge_environment(merged, os.environ if environment is None else environment)
     for dotted, value in (options or {}).items():
         if value is not None:
-            section, _, key = dotted.partition(".")
-            merged.setdefault(section, {})[key] = value
+            _put(merged, dotted, value)
     settings = _convert(merged, "settings")
     for complaint in complaints(settings):
         raise UsageError(complaint)
@@ -42,11 +42,19 @@ def read_one(variable: str, text: str) -> Any:
 
     What it must be in relation to others is not looked at. Raises UsageError with one line.
     """
-    merged: dict[str, dict[str, Any]] = {}
+    merged: Any = {}
     _merge_environment(merged, {variable: text})
     _convert(merged, "settings")
-    ((value,),) = (section.values() for section in merged.values())
-    return value
+    while isinstance(merged, dict):
+        (merged,) = merged.values()
+    return merged
+
+
+def _put(merged: dict[str, Any], path: str, value: Any) -> None:
+    *tables, key = path.split(".")
+    for table in tables:
+        merged = merged.setdefault(table, {})
+    merged[key] = value
 
 
 def _read_toml(file: Path) -> dict[str, Any]:
@@ -105,54 +113,89 @@ def _value_at(raw: Any, path: str) -> Any:
 
 
 def _choices_of(path: str) -> tuple[str, ...]:
-    return get_args(_hint_of(*path.split(".")))
+    table, _, key = path.partition("[")[0].rpartition(".")
+    choices = get_args(_hint_of(table, key))
+    return get_args(choices[0]) or choices  # of the items of a list, or of the value itself
 
 
 def _keys_of(path: str) -> tuple[str, ...]:
-    """Of all settings (""), of a section, or of one of a list of tables like frontier.rules[0]."""
-    section, _, key = path.partition(".")
-    struct: Any = type(getattr(Settings(), section)) if section else Settings
-    if key:
-        struct = _table_in(section, key.partition("[")[0])
+    """Of all settings (""), of a section, of a table in it, or of one of a list of tables like frontier.rules[0]."""
+    struct: Any
+    if path.endswith("]"):
+        table, _, key = path.rpartition("[")[0].rpartition(".")
+        struct = _table_in(table, key)
+    else:
+        struct = type(_table(path))
     return tuple(struct.__struct_fields__)
 
 
-def _hint_of(section: str, key: str) -> Any:
-    return get_type_hints(type(getattr(Settings(), section)))[key]
+def _table(path: str) -> Any:
+    """The defaults of a section, or of a table within one."""
+    found: Any = Settings()
+    for step in path.split(".") if path else ():
+        found = getattr(found, step)
+    return found
 
 
-def _table_in(section: str, key: str) -> Any:
+def _hint_of(table: str, key: str) -> Any:
+    return get_type_hints(type(_table(table)))[key]
+
+
+def _table_in(table: str, key: str) -> Any:
     """The record that each table of a list of tables is; None for other kinds of keys."""
-    inner = get_args(_hint_of(section, key))
+    hint = _hint_of(table, key)
+    inner = get_args(hint) if get_origin(hint) is tuple else ()
     return inner[0] if inner and isinstance(inner[0], type) and issubclass(inner[0], msgspec.Struct) else None
 
 
-def _merge_environment(merged: dict[str, dict[str, Any]], environment: Mapping[str, str]) -> None:
-    """CRAWLER_<SECTION>_<KEY>=value; lists are comma-separated, lists of tables written as in TOML."""
+def _merge_environment(merged: dict[str, Any], environment: Mapping[str, str]) -> None:
+    """CRAWLER_<SECTION>_<KEY>=value, CRAWLER_<SECTION>_<TABLE>_<KEY>=value.
+
+    Lists are comma-separated, lists of tables written as in TOML.
+    """
     for name in sorted(n for n in environment if n.startswith("CRAWLER_")):
         section, _, key = name.removeprefix("CRAWLER_").lower().partition("_")
         if section not in Settings.__struct_fields__:
             continue  # CRAWLER_CONFIG and test switches are not settings
-        if key not in _keys_of(section):
-            raise UsageError(f"{name}: {_unknown(f'{section}.{key}', _keys_of(section))}")
-        merged.setdefault(section, {})[key] = _from_text(name, environment[name], section, key)
+        table, key = _place_of(section, key)
+        if key not in _keys_of(table):
+            raise UsageError(f"{name}: {_unknown(f'{table}.{key}', _keys_of(table))}")
+        if isinstance(getattr(_table(table), key), msgspec.Struct):
+            raise UsageError(f"{name}: {table}.{key} is a table: name a key in it")
+        _put(merged, f"{table}.{key}", _from_text(name, environment[name], table, key))
+
+
+def _place_of(section: str, name: str) -> tuple[str, str]:
+    """The table that a variable's name leads to, and the key in it."""
+    for key, value in zip(_keys_of(section), msgspec.structs.astuple(_table(section)), strict=True):
+        if isinstance(value, msgspec.Struct) and name.startswith(f"{key}_"):
+            return f"{section}.{key}", name.removeprefix(f"{key}_")
+    return section, name
 
 
 _BOOLEANS = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 
 
-def _from_text(name: str, text: str, section: str, key: str) -> Any:
-    default = getattr(getattr(Settings(), section), key)
+def _from_text(name: str, text: str, table: str, key: str) -> Any:
+    kind, is_tables = _type_of(table, key), _table_in(table, key) is not None
     try:
-        if isinstance(default, bool):
+        if kind is bool:
             return _BOOLEANS[text.lower()]
-        if _table_in(section, key):
+        if is_tables:
             return tomllib.loads(f"value = {text}")["value"]
-        if isinstance(default, tuple):
+        if kind is tuple:
             return [part.strip() for part in text.split(",") if part.strip()]
-        return type(default)(text)
+        return kind(text)
     except (ValueError, KeyError):
-        kind = "yes or no" if isinstance(default, bool) else type(default).__name__
-        if isinstance(default, tuple):
-            kind = "list of tables in TOML, like [{match = '/news/', add = 2.0}]"
-        raise UsageError(f"{name}={text!r}: not a valid {kind}") from None
+        wanted = "yes or no" if kind is bool else kind.__name__
+        if is_tables:
+            wanted = "list of tables in TOML, like [{match = '/news/', add = 2.0}]"
+        raise UsageError(f"{name}={text!r}: not a valid {wanted}") from None
+
+
+def _type_of(table: str, key: str) -> Any:
+    """By the default; where that is None, by the annotation."""
+    default = getattr(_table(table), key)
+    if default is not None:
+        return type(default)
+    return get_args(get_type_hints(type(_table(table)))[key])[0]

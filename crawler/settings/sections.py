@@ -12,8 +12,10 @@ Positive = Annotated[float, Meta(gt=0)]
 NotNegative = Annotated[float, Meta(ge=0)]
 Count = Annotated[int, Meta(ge=1)]
 CountOrZero = Annotated[int, Meta(ge=0)]
+Attempts = Annotated[int, Meta(ge=1, le=15)]  # four bits of a URL's score
 PRIORITY_MAX = 100_000  # either way; leaves room for years of waiting in a score of 32 bits
 Priority = Annotated[float, Meta(ge=-PRIORITY_MAX, le=PRIORITY_MAX)]
+Factor = Annotated[float, Meta(ge=1)]
 
 
 class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -32,7 +34,7 @@ class ScopeSettings(_Section, frozen=True):
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     depth_max: Annotated[int, Meta(ge=-1, le=255)] = -1  # -1: no limit; 0: seeds only
-    redirects_max: CountOrZero = 10
+    redirects_max: Annotated[int, Meta(ge=0, le=15)] = 10
     url_bytes_max: Count = 8192
     nofollow: bool = True  # obey rel=nofollow and meta robots nofollow
 
@@ -42,6 +44,7 @@ class PolitenessSettings(_Section, frozen=True):
     delay_max_s: Positive = 60.0  # cap on robots.txt Crawl-delay
     factor: NotNegative = 0.0  # wait at least factor x the last fetch time
     retry_after_max_s: Positive = 3600.0
+    adaptive: bool = False  # the delay grows where a site struggles, and shrinks back to what it was
     concurrency_per_queue: Count = 1
     concurrency_per_address: Count = 8
 
@@ -81,11 +84,58 @@ class DnsSettings(_Section, frozen=True):
     cache_size: Count = 100_000
 
 
+class RetryKind(_Section, frozen=True):
+    """What differs for one kind of failure; None: as in [retry] itself."""
+
+    attempts: Attempts | None = None
+    backoff_s: NotNegative | None = None
+    backoff_factor: Factor | None = None
+    backoff_max_s: Positive | None = None
+
+
+class RetryAbsent(RetryKind, frozen=True):
+    attempts: Attempts | None = 1
+
+
+class RetryHost(RetryKind, frozen=True):
+    backoff_s: NotNegative | None = 5.0
+
+
+class RetryBusy(RetryKind, frozen=True):
+    attempts: Attempts | None = 5
+    backoff_s: NotNegative | None = 10.0
+
+
+class RetryOnce(RetryKind, frozen=True):
+    attempts: Attempts | None = 2
+
+
 class RetrySettings(_Section, frozen=True):
-    attempts: Count = 3
+    """A table by the kinds of failures (`FailureKind`) that another attempt may heal."""
+
+    attempts: Attempts = 3
     backoff_s: NotNegative = 2.0  # before the 2nd attempt; times `backoff_factor` each further one
-    backoff_factor: Annotated[float, Meta(ge=1)] = 4.0
+    backoff_factor: Factor = 4.0
     backoff_max_s: Positive = 3600.0
+    dns_not_found: RetryAbsent = RetryAbsent()
+    dns_error: RetryHost = RetryHost()
+    connect: RetryHost = RetryHost()
+    tls: RetryOnce = RetryOnce()
+    timeout: RetryHost = RetryHost()
+    disconnected: RetryKind = RetryKind()
+    protocol: RetryOnce = RetryOnce()
+    server_busy: RetryBusy = RetryBusy()
+    server_error: RetryKind = RetryKind()
+    robots_unreachable: RetryKind = RetryKind()
+    body: RetryOnce = RetryOnce()
+
+
+class HostsSettings(_Section, frozen=True):
+    failures: Count = 5  # in a row that speak against the host: then its queue is set aside
+    probe_s: Positive = 60.0  # until the first URL is tried again; times `probe_factor` each further one
+    probe_factor: Factor = 2.0
+    probe_max_s: Positive = 3600.0
+    give_up_s: Positive = 3600.0  # after so long without any answer its URLs are given up
 
 
 class PriorityRule(_Section, frozen=True):
@@ -119,6 +169,24 @@ class FrontierSettings(OrderSettings, frozen=True):
     memory_mark: Annotated[float, Meta(gt=0, le=1)] = 0.85  # claiming stops above this share of maxmemory
 
 
+TrapRule = Literal["long", "hosts", "repeats", "path", "query", "calendar", "session", "soft_404"]
+
+
+class TrapSettings(_Section, frozen=True):
+    off: tuple[TrapRule, ...] = ()  # rules that are not applied
+    penalty: Annotated[float, Meta(ge=512)] = 1000.0  # off the priority of suspects: more than any depth
+    steps_max: Annotated[int, Meta(ge=1, le=64)] = 24  # from suspect to suspect, each further in, until all are parked
+    suspects_max: Count = 20_000  # fetched of a domain and rule, whatever they lead to
+    long_bytes: Count = 512
+    host_labels: Count = 4  # before the registrable domain
+    repeats: Annotated[int, Meta(ge=2)] = 3  # of one segment or parameter
+    path_segments: Count = 10
+    parameters: Count = 4
+    years_ahead: CountOrZero = 2  # of all years that the site lists
+    years_back: CountOrZero = 40
+    same_digest: Annotated[int, Meta(ge=2)] = 50  # URLs that gave the very same body
+
+
 class MembershipSettings(_Section, frozen=True):
     node: str = ""  # empty: host name + slot
     weight: Annotated[int, Meta(ge=1, le=100)] = 1
@@ -136,7 +204,7 @@ class MembershipSettings(_Section, frozen=True):
     flap_hold_max_s: Positive = 300.0
     steady_s: Positive = 60.0  # a life of this length ends the count
     virtual_nodes: Count = 150
-    load_bound: Annotated[float, Meta(ge=1)] = 1.1
+    load_bound: Factor = 1.1
 
 
 class ArchiveSettings(_Section, frozen=True):
@@ -164,7 +232,9 @@ class Settings(_Section, frozen=True):
     robots: RobotsSettings = RobotsSettings()
     dns: DnsSettings = DnsSettings()
     retry: RetrySettings = RetrySettings()
+    hosts: HostsSettings = HostsSettings()
     frontier: FrontierSettings = FrontierSettings()
+    traps: TrapSettings = TrapSettings()
     membership: MembershipSettings = MembershipSettings()
     archive: ArchiveSettings = ArchiveSettings()
     log: LogSettings = LogSettings()

@@ -5,6 +5,8 @@ import re
 from collections.abc import Iterator
 from itertools import pairwise
 
+import msgspec
+
 from crawler.settings.sections import OrderSettings, Settings
 
 # Each of these must be smaller than the next. A session must have stopped before others may take over (self_stop,
@@ -23,12 +25,18 @@ def complaints(settings: Settings) -> Iterator[str]:
 
 def _endless(settings: Settings) -> Iterator[str]:
     """TOML and float() both know inf; no time here may be endless."""
-    for section in settings.__struct_fields__:
-        record = getattr(settings, section)
-        for key in record.__struct_fields__:
-            value = getattr(record, key)
-            if isinstance(value, float) and not math.isfinite(value):
-                yield f"{section}.{key} = {value}: expected a finite number"
+    for path, value in _leaves(settings, ""):
+        if isinstance(value, float) and not math.isfinite(value):
+            yield f"{path} = {value}: expected a finite number"
+
+
+def _leaves(record: msgspec.Struct, path: str) -> Iterator[tuple[str, object]]:
+    for key in record.__struct_fields__:
+        value = getattr(record, key)
+        if isinstance(value, msgspec.Struct):
+            yield from _leaves(value, f"{path}{key}.")
+        else:
+            yield f"{path}{key}", value
 
 
 def _headers(settings: Settings) -> Iterator[str]:
@@ -81,6 +89,9 @@ def _times(settings: Settings) -> Iterator[str]:
     politeness = settings.politeness
     if politeness.delay_s > politeness.delay_max_s:
         yield f"politeness.delay_s = {politeness.delay_s} is above politeness.delay_max_s = {politeness.delay_max_s}"
+    hosts = settings.hosts
+    if hosts.probe_s > hosts.probe_max_s:
+        yield f"hosts.probe_s = {hosts.probe_s} is above hosts.probe_max_s = {hosts.probe_max_s}"
     visibility, total = settings.frontier.visibility_timeout_s, settings.fetch.total_timeout_s
     if visibility < 2 * total:
         yield f"frontier.visibility_timeout_s = {visibility} must be at least twice fetch.total_timeout_s = {total}"

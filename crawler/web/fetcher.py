@@ -8,8 +8,6 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from datetime import UTC
-from email.utils import parsedate_to_datetime
 from types import TracebackType
 from typing import Self
 
@@ -18,6 +16,7 @@ from aiohttp.http import HttpVersion10, RawResponseMessage
 
 from crawler.errors import InvalidUrl
 from crawler.model import REDIRECTS, Failure, FailureKind, FetchResult, Response
+from crawler.rules.retry_after import retry_after_ms
 from crawler.rules.urls import host_of, split
 from crawler.settings import Settings
 from crawler.web import guard
@@ -132,7 +131,13 @@ class Fetcher:
             started_at=started_at,
             fetch_ms=fetch_ms,
         )
-        return FetchResult(url=url, response=response, fetch_ms=fetch_ms, retry_after_ms=self._retry_after_ms(message))
+        asked_ms = retry_after_ms(
+            message.headers.get(hdrs.RETRY_AFTER),
+            date=message.headers.get(hdrs.DATE),
+            now_s=time.time(),
+            max_s=self._settings.politeness.retry_after_max_s,
+        )
+        return FetchResult(url=url, response=response, fetch_ms=fetch_ms, retry_after_ms=asked_ms)
 
     def known_address_of(self, url: str) -> str | None:
         """The address that a request for this canonical URL would go to first; None when it must be looked up."""
@@ -227,22 +232,6 @@ class Fetcher:
         inflated = inflate(raw, coding, limit=limit, ratio_max=self._settings.fetch.inflate_ratio_max)
         error = "" if truncated and inflated.error == INCOMPLETE else inflated.error
         return inflated.body, truncated or ("length" if inflated.truncated else ""), error
-
-    def _retry_after_ms(self, message: RawResponseMessage) -> int:
-        """RFC 9110 10.2.3: seconds or a date; capped, since hosts say anything; 0 when there is none."""
-        value = message.headers.get(hdrs.RETRY_AFTER)
-        if not value:
-            return 0
-        value = value.strip()
-        if value.isascii() and value.isdigit():
-            seconds = float(value[:12])
-        else:
-            try:
-                date = parsedate_to_datetime(value)
-                seconds = date.replace(tzinfo=date.tzinfo or UTC).timestamp() - time.time()
-            except (ValueError, OverflowError):
-                return 0
-        return int(1000 * min(max(seconds, 0.0), self._settings.politeness.retry_after_max_s))
 
 
 def _targets_differ(message: RawResponseMessage) -> bool:

@@ -39,6 +39,12 @@ def programs() -> Iterator[Nursery]:
         (["crawl", "-i", "/nonexistent/seeds.txt"], "can't read seed file /nonexistent/seeds.txt: No such file"),
         (["crawl", "http://a.test/", "--set", "fetch.nothing=1"], "--set fetch.nothing=1: unknown key fetch.nothing"),
         (["crawl", "http://a.test/", "--set", "fetch.concurrency=x"], "--set fetch.concurrency=x: not a valid int"),
+        (
+            ["crawl", "http://a.test/", "--set", "retry.tls.nothing=1"],
+            "unknown key retry.tls.nothing (known: attempts,",
+        ),
+        (["crawl", "http://a.test/", "--set", "retry.tls.attempts=0"], "retry.tls.attempts = 0: expected"),
+        (["crawl", "http://a.test/", "--set", "retry.tls=2"], "retry.tls is a table: name a key in it"),
         (["crawl", "http://a.test/", "--set", "nothing.at=1"], "unknown section nothing"),
         (["crawl", "http://a.test/", "--set", "frontier.rules=/news/"], "not a valid list of tables in TOML"),
         (["crawl", "http://a.test/", "--set", "frontier.rules=[{match='a'}]"], "frontier.rules[0] = "),
@@ -160,7 +166,7 @@ def test_a_disk_that_takes_no_more_is_exit_code_5_and_the_crawl_resumes(programs
 def test_no_dns_is_exit_code_6_with_the_reason(programs: Nursery, tmp_path: Path) -> None:
     ran = crawler(
         programs, "crawl", "http://a.test/", *QUICK, "--dir", str(tmp_path / "c"), "--nameserver", "127.0.0.1:1",
-        "--set", "dns.timeout_s=0.2", "--set", "dns.tries=1", "--set", "retry.backoff_s=0.2",
+        "--set", "dns.timeout_s=0.2", "--set", "dns.tries=1", "--set", "retry.dns_error.backoff_s=0.2",
     )  # fmt: skip
     assert ran.code == 6
     line = ran.err.splitlines()[-1]

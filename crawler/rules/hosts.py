@@ -1,0 +1,111 @@
+"""Whether a queue's host answers: a state of three numbers, and what follows from it. Pure.
+
+After some failures in a row that speak against the host, its queue is set aside as a whole: one URL probes it at
+growing intervals, and the others wait without losing attempts. Any answer brings it back at once. After too long a
+silence its URLs may be given up; it is still probed. Times are ms on whatever clock the caller keeps the state by.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+import msgspec
+
+from crawler.model import FailureKind
+from crawler.rules.retry import Policy, policy_of
+from crawler.settings import HostsSettings, RetrySettings
+
+# No answer at all, or "not now" for whatever is asked. A 404, or a 500 for one page, says nothing of the host but that
+# it lives.
+AGAINST = frozenset(
+    {
+        FailureKind.DNS_NOT_FOUND,
+        FailureKind.DNS_ERROR,
+        FailureKind.CONNECT,
+        FailureKind.TLS,
+        FailureKind.TIMEOUT,
+        FailureKind.DISCONNECTED,
+        FailureKind.SERVER_BUSY,
+        FailureKind.ROBOTS_UNREACHABLE,
+    }
+)
+# Known without asking anybody.
+SILENT = frozenset({FailureKind.ADDRESS_REFUSED})
+
+
+class Standing(msgspec.Struct, frozen=True, array_like=True):
+    """What is kept for a queue: failures in a row, when the first of them was, and when the next probe is due (0: the
+    queue is not set aside).
+    """
+
+    failures: int = 0
+    since_ms: int = 0
+    probe_ms: int = 0
+
+    @property
+    def is_aside(self) -> bool:
+        return self.probe_ms > 0
+
+
+GOOD = Standing()
+
+
+class Turn(Enum):
+    """What a queue's turn may be used for."""
+
+    FETCH = "fetch"
+    PROBE = "probe"  # one URL, and nothing else before its end
+    WAIT = "wait"
+    GIVE_UP = "give_up"  # end the URL without asking
+
+
+@dataclass(frozen=True, slots=True)
+class HostRules:
+    """The settings that these rules go by."""
+
+    retry: RetrySettings
+    hosts: HostsSettings
+
+    def turn_of(self, standing: Standing, *, now_ms: int) -> Turn:
+        """What to do with a URL whose turn it is."""
+        if not standing.is_aside:
+            return Turn.FETCH
+        if now_ms >= standing.probe_ms:
+            return Turn.PROBE
+        return Turn.GIVE_UP if self.is_given_up(standing, now_ms=now_ms) else Turn.WAIT
+
+    def is_given_up(self, standing: Standing, *, now_ms: int) -> bool:
+        """Has the host been silent for too long?"""
+        return standing.is_aside and now_ms - standing.since_ms >= self.hosts.give_up_s * 1000
+
+    def after(
+        self,
+        standing: Standing,
+        kind: FailureKind | None,
+        *,
+        now_ms: int,
+        retry_after_ms: int = 0,
+        jitter: float = 0.0,
+    ) -> Standing:
+        """The standing after a request that ended with this failure (None: with a result)."""
+        if kind in SILENT:
+            return standing
+        if kind is None or kind not in AGAINST:
+            return GOOD
+        if now_ms < standing.probe_ms:
+            return standing  # no probe, but a request that was under way when the queue was set aside
+        since_ms = standing.since_ms if standing.failures else now_ms
+        counted = Standing(standing.failures + 1, since_ms)
+        if counted.failures < self.hosts.failures:
+            return counted
+        wait_ms = max(self.backoff_ms(counted, kind, jitter=jitter), retry_after_ms, 1)
+        return Standing(counted.failures, since_ms, now_ms + wait_ms)
+
+    def backoff_ms(self, standing: Standing, kind: FailureKind, *, jitter: float = 0.0) -> int:
+        """How long the whole queue waits after its last failure, which was of this kind; grows with each in a row."""
+        if not standing.failures:
+            return 0
+        beyond = standing.failures - self.hosts.failures
+        if beyond >= 0:
+            h = self.hosts
+            return Policy(1, h.probe_s, h.probe_factor, h.probe_max_s).backoff_ms(beyond + 1, jitter)
+        return min(policy_of(kind, self.retry).backoff_ms(standing.failures, jitter), int(self.hosts.probe_s * 1000))
