@@ -11,6 +11,7 @@ from crawler.archive.black_box import BlackBox
 from crawler.content.page import redirect_target
 from crawler.errors import EngineError
 from crawler.frontier.frontier import Frontier, Settlement
+from crawler.instance.aftermath import Aftermath
 from crawler.instance.clock import monotonic_ms, wall_s
 from crawler.instance.cookie_walls import CookieWalls
 from crawler.instance.crash_points import reached
@@ -26,9 +27,8 @@ from crawler.instance.robots_reading import RobotsReader
 from crawler.instance.state import Flow
 from crawler.instance.workbench import Lane, Workbench
 from crawler.model import REDIRECTS, Claim, FailureKind, FetchResult, Page, Refusal
+from crawler.rules.hosts import Turn
 from crawler.rules.killers import Fate, fate_of
-from crawler.rules.politeness import wait_ms
-from crawler.rules.retry import decide, failure_of_status
 from crawler.settings import Settings
 from crawler.web.fetcher import Fetcher
 
@@ -68,9 +68,10 @@ class FetchStage:
         self._d = doors
         self._settings = settings
         self._deliver = deliver
+        self._aftermath = Aftermath(settings)
         self._permits = Permits(
-            doors.frontier, doors.ownership, doors.bench, doors.robots, doors.robots_reader, settings.politeness,
-            before_send=self._before_send,
+            doors.frontier, doors.ownership, doors.bench, doors.robots, doors.robots_reader, self._aftermath,
+            settings.politeness, before_send=self._before_send,
         )  # fmt: skip
         self._names = Names(doors.fetcher, doors.bench)
         self._open_of: Counter[str] = Counter()  # requests open by server address
@@ -145,6 +146,8 @@ class FetchStage:
             d.bench.put_back(claim)
             await asyncio.sleep(PAUSE_S)
             return
+        if not self._may_ask(lane, claim):
+            return
         address = await self._names.address_of(lane, claim)
         if address is None:
             return
@@ -163,6 +166,17 @@ class FetchStage:
                 del self._open_of[address]
             d.bench.unpark(address)
 
+    def _may_ask(self, lane: Lane, claim: Claim) -> bool:
+        """Is the host worth a request? If not, the turn is over."""
+        turn = self._aftermath.turn_of(lane)
+        if turn is Turn.WAIT:
+            self._d.bench.finished(lane, wait_ms=lane.standing.probe_ms - monotonic_ms())
+            self._d.bench.put_back(claim)
+        elif turn is Turn.GIVE_UP:
+            for abandoned in (claim, *self._d.bench.abandon(lane)):
+                self._deliver(self._aftermath.abandoned(lane, abandoned))
+        return turn in (Turn.FETCH, Turn.PROBE)
+
     async def _request(self, lane: Lane, claim: Claim) -> None:
         d = self._d
         entry = None
@@ -173,7 +187,7 @@ class FetchStage:
                 return
             if entry.rules is None:
                 d.bench.finished(lane, wait_ms=0, started=False)
-                self._robots_unreachable(claim, entry)
+                self._robots_unreachable(lane, claim, entry)
                 return
             if not entry.rules.allows(claim.url):
                 d.bench.finished(lane, wait_ms=0, started=False)
@@ -187,14 +201,17 @@ class FetchStage:
     async def _ask_robots(self, lane: Lane, claim: Claim) -> None:
         entry = await self._permits.ask(lane, claim)
         if entry is not None and entry.rules is None:
-            self._robots_unreachable(claim, entry)  # in the turn that learned it: the entry may not outlive the wait
+            self._robots_unreachable(
+                lane, claim, entry
+            )  # in the turn that learned it: the entry may not outlive the wait
         else:
             self._d.bench.put_back(claim, last=entry is None)  # others of its queue needn't wait for the same
 
-    def _robots_unreachable(self, claim: Claim, entry: RobotsEntry) -> None:
+    def _robots_unreachable(self, lane: Lane, claim: Claim, entry: RobotsEntry) -> None:
         kind = entry.failure or FailureKind.ROBOTS_UNREACHABLE
         detail = f"robots.txt: {entry.detail}"
-        self._fail(claim, kind, detail, Settlement(next_fetch_ms=0), retry_after_ms=entry.retry_after_ms)
+        settled = Settlement(next_fetch_ms=0)
+        self._deliver(self._aftermath.failed(lane, claim, kind, detail, settled, retry_after_ms=entry.retry_after_ms))
 
     def _before_send(self, url: str) -> None:
         if not self._d.heartbeat.may_start():
@@ -228,14 +245,14 @@ class FetchStage:
         finally:
             self._requests.pop(task, None)
         reached("fetch.answered", claim.url)
-        wait = self._wait_after(lane, result)
+        wait = self._aftermath.of_page(lane, result)
         finished_at = wall_s()
         d.bench.finished(lane, wait_ms=wait)
         if not self._d.ownership.holds(claim):
             self._late(exchange)
             return
         settled = Settlement(next_fetch_ms=d.ownership.now_of(claim.partition) + wait, delay_ms=lane.delay_ms)
-        await self._judge(claim, result, settled, claimed_at, finished_at)
+        await self._judge(lane, claim, result, settled, claimed_at, finished_at)
 
     def _late(self, exchange: Exchange) -> None:
         """The lease was gone before the answer was read: the new owner's request may have overlapped with this one."""
@@ -244,27 +261,15 @@ class FetchStage:
             log.warning("fetch.late", extra={"url": exchange.claim.url})
         self._d.flow.ended(exchange.claim.partition)
 
-    def _wait_after(self, lane: Lane, result: FetchResult) -> int:
-        return wait_ms(
-            delay_ms=max(lane.delay_ms, 0),
-            factor=self._settings.politeness.factor,
-            fetch_ms=result.fetch_ms,
-            retry_after_ms=result.retry_after_ms,
-        )
-
     async def _judge(
-        self, claim: Claim, result: FetchResult, settled: Settlement, claimed_at: float, finished_at: float
+        self, lane: Lane, claim: Claim, result: FetchResult, settled: Settlement, claimed_at: float, finished_at: float
     ) -> None:
-        response = result.response
-        if response is None:
-            assert result.failure is not None
-            self._fail(claim, result.failure.kind, result.failure.detail, settled)
+        failed = self._aftermath.judged(lane, claim, result, settled)
+        if failed is not None:
+            self._deliver(failed)
             return
-        kind = failure_of_status(response.status)
-        if kind is not None:
-            self._fail(claim, kind, f"status {response.status}", settled, retry_after_ms=result.retry_after_ms)
-            return
-        target = ""
+        response, target = result.response, ""
+        assert response is not None
         if response.status in REDIRECTS:
             target = redirect_target(claim.url, response.header("location")) or ""
             if target == claim.url and self._cookie_walls.offers_another_try(claim, response):
@@ -273,7 +278,7 @@ class FetchStage:
         try:
             page = Page() if response.decode_error else await self._d.parser.parse(response, guarded=claim.deaths > 0)
         except ParseKilledError as error:
-            self._fail(claim, FailureKind.PARSE, str(error), settled)
+            self._deliver(self._aftermath.failed(lane, claim, FailureKind.PARSE, str(error), settled))
             return
         reached("page.parsed", claim.url)
         self._deliver(
@@ -285,20 +290,6 @@ class FetchStage:
                 redirect_to=target,
                 claimed_at=claimed_at,
                 finished_at=finished_at,
-            )
-        )
-
-    def _fail(self, claim: Claim, kind: FailureKind, detail: str, settled: Settlement, retry_after_ms: int = 0) -> None:
-        decision = decide(
-            kind, attempts=claim.attempts + 1, settings=self._settings.retry, retry_after_ms=retry_after_ms
-        )
-        self._deliver(
-            Failed(
-                claim=claim,
-                kind=kind,
-                detail=detail,
-                settlement=settled,
-                retry_in_ms=decision.wait_ms if decision.again else -1,
             )
         )
 

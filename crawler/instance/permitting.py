@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from crawler.errors import EngineError
 from crawler.frontier.frontier import Frontier, Settlement
+from crawler.instance.aftermath import Aftermath
 from crawler.instance.clock import ENGINE_PAUSE_S, monotonic_ms
 from crawler.instance.crash_points import reached
 from crawler.instance.outcome import NotEntitledError
@@ -16,7 +17,7 @@ from crawler.instance.robots import RobotsCache, RobotsEntry
 from crawler.instance.robots_reading import RobotsReader
 from crawler.instance.workbench import Lane, Workbench
 from crawler.model import Claim
-from crawler.rules.politeness import TICK_MS, delay_ms, wait_ms
+from crawler.rules.politeness import TICK_MS, delay_ms
 from crawler.rules.urls import origin_of
 from crawler.settings import PolitenessSettings
 
@@ -35,6 +36,7 @@ class Permits:
         bench: Workbench,
         robots: RobotsCache,
         reader: RobotsReader,
+        aftermath: Aftermath,
         settings: PolitenessSettings,
         *,
         before_send: Callable[[str], None],
@@ -45,7 +47,7 @@ class Permits:
         self._robots = robots
         self._reader = reader
         self._before_send = before_send
-        self._factor = settings.factor
+        self._aftermath = aftermath
         self._min_delay_ms = int(settings.delay_s * 1000)
         self._delay_max_ms = int(settings.delay_max_s * 1000)
 
@@ -77,7 +79,7 @@ class Permits:
         delay = max(self._min_delay_ms, lane.delay_ms)  # another origin of the queue may have asked for more
         if entry is not None and entry.rules is not None:
             learned = delay = lane.delay_ms = self.delay_of(entry)
-        wait = wait_ms(delay_ms=delay, factor=self._factor, fetch_ms=reading.fetch_ms)
+        wait = self._aftermath.of_robots(lane, reading, delay_ms=delay)
         self._bench.finished(lane, wait_ms=wait)
         await self._share(lane, claim, (wait, learned), origin if reading.blob else "", reading.blob)
         return entry

@@ -14,7 +14,6 @@ from crawler.model import FailureKind, FetchResult
 from crawler.rules.robots import RobotsRules, robots_policy
 from crawler.settings import Settings
 
-UNREACHABLE_TTL_S = 30.0  # how long a failure speaks for the other URLs of its origin
 CACHED_ORIGINS_MAX = 50_000
 
 
@@ -114,7 +113,7 @@ class RobotsCache:
         return self.keep(origin, self._entry(rules, ttl_s=self._settings.robots.ttl_s)), blob
 
     def _unreachable(self, origin: str, kind: FailureKind, detail: str, retry_after_ms: int = 0) -> RobotsEntry:
-        ttl_s = max(UNREACHABLE_TTL_S if retry_after_ms else self._settings.retry.backoff_s, retry_after_ms / 1000)
+        ttl_s = max(self._settings.retry.backoff_s, retry_after_ms / 1000)  # its queue waits at least as long
         entry = RobotsEntry(
             rules=None,
             failure=kind,

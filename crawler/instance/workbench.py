@@ -13,7 +13,11 @@ from dataclasses import dataclass, field
 from crawler.frontier.frontier import QueueBatch
 from crawler.instance.clock import monotonic_ms
 from crawler.model import Claim
+from crawler.rules.adaptive import UNMEASURED, Pace
+from crawler.rules.hosts import GOOD, Standing
 from crawler.rules.politeness import TICK_MS
+
+KEPT_MS = 60_000  # what was learned of a host outlives its claims here by so long: its next ones are on their way
 
 
 @dataclass(slots=True)
@@ -28,6 +32,14 @@ class Lane:
     armed: bool = False  # stands in the heap
     since_ms: int = 0  # when the oldest waiting claim may have come
     looked_up: str = ""  # the name that the claim at the head has waited for
+    standing: Standing = GOOD  # of its host
+    pace: Pace = UNMEASURED
+
+    def is_idle(self, now_ms: int) -> bool:
+        """Has it no claims, and nothing to remember?"""
+        learned = self.standing.failures or self.pace.delay_ms > max(self.delay_ms, 0)
+        until_ms = max(self.next_ms, self.standing.probe_ms) + (KEPT_MS if learned else 0)
+        return not self.waiting and not self.active and until_ms <= now_ms
 
 
 class Workbench:
@@ -115,7 +127,7 @@ class Workbench:
         while self._heap and self._heap[0][0] <= now_ms:
             _, _, lane = heapq.heappop(self._heap)
             lane.armed = False
-            if not lane.waiting or lane.active >= self._per_queue:
+            if not lane.waiting or lane.active >= self._room(lane):
                 continue
             if lane.next_ms > now_ms:
                 self._arm(lane)
@@ -124,8 +136,9 @@ class Workbench:
             self.waiting -= 1
             lane.active += 1
             self.active += 1
-            if lane.delay_ms > 0:
-                lane.next_ms = max(lane.next_ms, now_ms + lane.delay_ms + TICK_MS)
+            delay_ms = max(lane.delay_ms, lane.pace.delay_ms)
+            if delay_ms > 0:
+                lane.next_ms = max(lane.next_ms, now_ms + delay_ms + TICK_MS)
             self._arm(lane)
             return lane, claim
         return None
@@ -139,12 +152,25 @@ class Workbench:
         self._arm(lane)
         self._wake()
 
+    def abandon(self, lane: Lane) -> list[Claim]:
+        """A turn has ended without a request, and there will be none for what waits in its lane: those claims."""
+        claims = list(lane.waiting)
+        lane.waiting.clear()
+        self.waiting -= len(claims)
+        lane.next_ms = min(lane.next_ms, monotonic_ms())
+        self.finished(lane, wait_ms=0, started=False)
+        return claims
+
     def _arm(self, lane: Lane) -> None:
-        if lane.armed or not lane.waiting or lane.active >= self._per_queue:
+        if lane.armed or not lane.waiting or lane.active >= self._room(lane):
             return
         lane.armed = True
         self._serial += 1
         heapq.heappush(self._heap, (lane.next_ms, self._serial, lane))
+
+    def _room(self, lane: Lane) -> int:
+        """Requests at a time: a host that does not answer is asked by one."""
+        return 1 if lane.standing.is_aside else self._per_queue
 
     def _wake(self) -> None:
         if self._heap and self._heap[0][0] <= monotonic_ms():
@@ -196,19 +222,22 @@ class Workbench:
         return [*(lane.waiting for lane in self._lanes.values()), *self._parked.values()]
 
     def take_stale(self, *, wait_max_ms: int, age_max_ms: int) -> list[Claim]:
-        """Take out claims whose turn is further off than `wait_max_ms`, and those that have waited too long."""
+        """Take out claims whose turn is further off than `wait_max_ms`, those that have waited too long, and those of
+        queues that are set aside.
+        """
         now_ms = monotonic_ms()
         stale: list[Claim] = []
         for lane in self._lanes.values():
-            if lane.waiting and (lane.next_ms - now_ms > wait_max_ms or now_ms - lane.since_ms > age_max_ms):
+            is_far = lane.next_ms - now_ms > wait_max_ms or (lane.next_ms > now_ms and lane.standing.is_aside)
+            if lane.waiting and (is_far or now_ms - lane.since_ms > age_max_ms):
                 stale.extend(lane.waiting)
                 lane.waiting.clear()
         self.waiting -= len(stale)
         return stale
 
     def forget_idle(self) -> None:
-        """Drop lanes without claims whose time has passed: memory stays bounded by what is in hand."""
+        """Drop lanes without claims whose time has passed: memory stays bounded by what is, or lately was, in hand."""
         now_ms = monotonic_ms()
-        idle = [q for q, n in self._lanes.items() if not n.waiting and not n.active and n.next_ms <= now_ms]
+        idle = [queue for queue, lane in self._lanes.items() if lane.is_idle(now_ms)]
         for queue in idle:
             del self._lanes[queue]

@@ -68,6 +68,7 @@ async def rate(folder: Path, sick: dict[str, Answer]) -> tuple[float, Crawled]:
             settings = settings_of(
                 folder, dns__nameservers=[dns.address], scope__mode="any",
                 fetch__allow_private=False, fetch__concurrency=CONCURRENCY, politeness__delay_s=DELAY_S,
+                hosts__probe_s=0.2, hosts__give_up_s=2.0,
             )  # fmt: skip
             done = await crawl(settings, [web.url(f"d{n}.test") for n in range(DOMAINS)])
         requests = web.requests()

@@ -8,6 +8,7 @@ import pytest
 
 from crawler.errors import EngineDown
 from crawler.frontier.frontier import Fence, QueueBatch, Settlement
+from crawler.instance.aftermath import Aftermath
 from crawler.instance.clock import monotonic_ms
 from crawler.instance.outcome import NotEntitledError
 from crawler.instance.permitting import Permits
@@ -15,12 +16,14 @@ from crawler.instance.robots import RobotsEntry
 from crawler.instance.robots_reading import Reading
 from crawler.instance.workbench import Workbench
 from crawler.model import Claim
-from crawler.settings import PolitenessSettings
+from crawler.settings import PolitenessSettings, Settings
 
 CLAIM = Claim(
     url="http://a.test/", fingerprint="1", visit=1, partition=1, epoch=1, token="t", domain="a.test", queue="a.test",
     depth=0, redirects=0, attempts=0, deliveries=0, seed=False,
 )  # fmt: skip
+
+AFTERMATH = Aftermath(Settings())
 
 
 class RedirectedRobots:
@@ -45,7 +48,9 @@ async def test_robots_asked_for_in_vain_make_their_queue_wait(error: Exception, 
     lane, claim = await bench.take()
     unused: Any = SimpleNamespace()
     reader: Any = RedirectedRobots(error, sent=sent)
-    permits = Permits(unused, unused, bench, unused, reader, PolitenessSettings(), before_send=lambda _: None)
+    permits = Permits(
+        unused, unused, bench, unused, reader, AFTERMATH, PolitenessSettings(), before_send=lambda _: None
+    )
     began_ms = monotonic_ms()
     assert await permits.ask(lane, claim) is None
     assert lane.active == 0
@@ -73,7 +78,9 @@ async def test_a_delay_longer_than_the_turns_own_takes_another_turn(
     door: Any = Door()
     ownership: Any = SimpleNamespace(fence_of=lambda _: Fence(1, "ann", 1, 50_000))
     unused, entry = SimpleNamespace(), SimpleNamespace(crawl_delay_s=crawl_delay_s)
-    permits = Permits(door, ownership, bench, unused, unused, PolitenessSettings(), before_send=lambda _: None)  # type: ignore[arg-type]
+    permits = Permits(
+        door, ownership, bench, unused, unused, AFTERMATH, PolitenessSettings(), before_send=lambda _: None
+    )  # type: ignore[arg-type]
     began_ms = monotonic_ms()
     assert await permits.learn_delay(lane, claim, entry) is not waits  # type: ignore[arg-type]
     delay_ms = max(1000, int((crawl_delay_s or 0) * 1000))
@@ -101,6 +108,6 @@ async def test_a_robots_txt_that_cant_be_read_says_nothing_of_the_delay() -> Non
     ownership: Any = SimpleNamespace(fence_of=lambda _: Fence(1, "ann", 1, 0), holds=lambda _: True)
     unused: Any = SimpleNamespace()
     settings = PolitenessSettings(delay_s=0)
-    permits = Permits(door, ownership, bench, unused, door, settings, before_send=lambda _: None)
+    permits = Permits(door, ownership, bench, unused, door, AFTERMATH, settings, before_send=lambda _: None)
     assert await permits.ask(lane, claim) is not None
     assert (paced, lane.delay_ms) == ([(-1, "")], -1)

@@ -7,8 +7,11 @@ from itertools import pairwise
 import pytest
 
 from crawler.frontier.frontier import QueueBatch
+from crawler.instance.clock import monotonic_ms
 from crawler.instance.workbench import Workbench
 from crawler.model import Claim
+from crawler.rules.adaptive import Pace
+from crawler.rules.hosts import GOOD, Standing
 
 
 def claim(n: int, queue: str = "a.test", partition: int = 1) -> Claim:
@@ -111,3 +114,54 @@ async def test_claims_whose_turn_is_far_off_are_stale() -> None:
     assert bench.waiting == 0
     bench.forget_idle()
     assert bench.lane_of("a.test") is lane, "a queue that must wait is remembered"
+
+
+def aside(probe_in_ms: int) -> Standing:
+    return Standing(failures=5, since_ms=1, probe_ms=monotonic_ms() + probe_in_ms)
+
+
+async def test_claims_of_a_queue_that_is_set_aside_are_stale_at_once() -> None:
+    bench = Workbench(concurrency_per_queue=1)
+    bench.put(batch(1, 2))
+    bench.put(batch(3, queue="b.test"))
+    lane, _ = await bench.take()
+    lane.standing = aside(5_000)
+    bench.finished(lane, wait_ms=5_000)
+    assert [c.fingerprint for c in bench.take_stale(wait_max_ms=30_000, age_max_ms=60_000)] == ["2"]
+
+
+async def test_a_queue_that_is_set_aside_has_one_request_at_a_time() -> None:
+    bench = Workbench(concurrency_per_queue=3)
+    bench.lane_of("a.test").standing = aside(-1)
+    bench.put(batch(1, 2, 3))
+    lane, _ = await bench.take()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.02):
+            await bench.take()
+    lane.standing = GOOD
+    bench.finished(lane, wait_ms=0)
+    _, second = await bench.take()
+    _, third = await bench.take()
+    assert (second.fingerprint, third.fingerprint) == ("2", "3")
+
+
+async def test_what_waits_behind_an_abandoned_turn_is_handed_over_and_the_next_need_not_wait() -> None:
+    bench = Workbench(concurrency_per_queue=1)
+    bench.put(batch(1, 2, 3, delay_ms=60_000))
+    lane, _ = await bench.take()
+    assert [c.fingerprint for c in bench.abandon(lane)] == ["2", "3"]
+    assert (bench.waiting, bench.active) == (0, 0)
+    bench.put(batch(4, delay_ms=60_000))
+    _, taken = await asyncio.wait_for(bench.take(), 1)
+    assert taken.fingerprint == "4"
+
+
+async def test_what_was_learned_of_a_failing_or_slow_host_outlives_its_claims_and_nothing_else_does() -> None:
+    bench = Workbench(concurrency_per_queue=1)
+    bench.lane_of("fine.test")
+    bench.lane_of("failing.test").standing = Standing(failures=1, since_ms=1)
+    bench.lane_of("slow.test").pace = Pace(delay_ms=2000, latency_ms=80.0)
+    for queue in ("fine.test", "failing.test", "slow.test"):
+        bench.lane_of(queue).next_ms = monotonic_ms() - 1
+    bench.forget_idle()
+    assert set(bench._lanes) == {"failing.test", "slow.test"}
