@@ -1,0 +1,109 @@
+"""Dates in URLs, and which of them are far from all that a site lists itself.
+
+A calendar links to the day, month or year before and after, for ever; an archive has dates that its undated pages, or
+long lists of years, lead to. So these are the anchors, and a date is suspect far from all of them. There is no clock.
+"""
+
+import re
+from collections.abc import Iterable
+
+from crawler.rules.traps.shapes import Suspicion, section_of
+from crawler.settings.sections import TrapSettings
+
+YEAR_FIRST, YEAR_LAST = 1400, 2199  # years that can be anchors; the dates of a calendar gone wild can not
+LISTING_YEARS = 6  # a dated page that leads to so many years is a list; a calendar leads to the next and the last
+
+_DAY, _MONTH, _YEAR = 1, 31, 372  # ordinals without gaps are not needed, only an order
+
+_NEAR_YEAR = r"(19\d\d|2[01]\d\d)"  # where digits may as well be a number
+_ANY_YEAR = r"([1-9]\d{3})"
+_PADDED = r"(0[1-9]|1[0-2])"
+_DAY_OF_MONTH = r"(0[1-9]|[12]\d|3[01])"
+_QUICK = re.compile(r"[/=-][1-9]\d{3}").search
+_IN_PATH = (
+    re.compile(rf"/{_ANY_YEAR}/{_PADDED}(?:/{_DAY_OF_MONTH})?(?=[/.]|$)"),
+    re.compile(rf"/{_ANY_YEAR}-{_PADDED}(?:-{_DAY_OF_MONTH})?(?=[/.]|$)"),
+    re.compile(rf"/{_NEAR_YEAR}/([1-9])(?:/(\d\d?))?(?=[/.]|$)"),
+    re.compile(rf"/{_NEAR_YEAR}{_PADDED}{_DAY_OF_MONTH}(?=/?$|\.\w+$)"),
+)
+_IN_VALUE = (
+    re.compile(rf"{_ANY_YEAR}-{_PADDED}(?:-{_DAY_OF_MONTH}(?:T.*)?)?"),
+    re.compile(rf"{_NEAR_YEAR}{_PADDED}{_DAY_OF_MONTH}"),  # not without the day: 200010 is as well an offset
+)
+_WEEK_VALUE = re.compile(rf"{_ANY_YEAR}-?W(\d\d?)")
+_DATE_NAMES = re.compile(r"date|day|month|week|when|from|start|begin|until|end", re.IGNORECASE)
+_YEAR_NAME = re.compile(r"(?:\w*[_.-])?(?:year|yr|y)", re.IGNORECASE)
+_MONTH_NAME = re.compile(r"(?:\w*[_.-])?(?:month|mon|m)", re.IGNORECASE)
+_DAY_NAME = re.compile(r"(?:\w*[_.-])?(?:day|d)", re.IGNORECASE)
+
+
+def date_of(url: str) -> int | None:
+    """Ordinal of the first date in a canonical URL, larger for later ones; None without one."""
+    if not _QUICK(url, 8):
+        return None
+    address, _, query = url.partition("?")
+    start = address.index("/", 8)
+    for form in _IN_PATH:
+        if found := form.search(address, start):
+            return _ordinal(found[1], found[2], found[3])
+    return _date_in(query) if query else None
+
+
+def year_of(date: int) -> int:
+    """Year of an ordinal."""
+    return date // _YEAR
+
+
+def anchors(url: str, links: Iterable[str], *, first: bool) -> set[int]:
+    """Years that a fetched page vouches for; the `first` one of a domain does so for its own date."""
+    own = date_of(url)
+    years = {year_of(date) for date in map(date_of, links) if date is not None}
+    if own is not None and len(years) < LISTING_YEARS:
+        years = {year_of(own)} if first else set()
+    return {year for year in years if YEAR_FIRST <= year <= YEAR_LAST}
+
+
+def suspicion_of_date(url: str, spans: tuple[tuple[int, int], ...], limits: TrapSettings) -> Suspicion | None:
+    """Is the URL's date further ahead of, or back from, all anchors than an archive goes?"""
+    date = date_of(url) if spans else None
+    if date is None:
+        return None
+    year = year_of(date)
+    if any(low - limits.years_back <= year <= high + limits.years_ahead for low, high in spans):
+        return None
+    distance = min(min(abs(date - low * _YEAR), abs(date - high * _YEAR)) for low, high in spans)
+    return Suspicion("calendar", section_of(url), f"{year} is far from {_spelled(spans)}", distance // _MONTH, distance)
+
+
+def _spelled(spans: tuple[tuple[int, int], ...]) -> str:
+    return ", ".join(str(low) if low == high else f"{low} to {high}" for low, high in spans)
+
+
+def _ordinal(year: str, month: str | None, day: str | None) -> int:
+    return int(year) * _YEAR + int(month or 1) * _MONTH + int(day or 1) * _DAY - _MONTH - _DAY
+
+
+def _date_of_value(value: str) -> int | None:
+    for form in _IN_VALUE:
+        if found := form.fullmatch(value):
+            return _ordinal(found[1], found[2], found[3])
+    found = _WEEK_VALUE.fullmatch(value)
+    return int(found[1]) * _YEAR + int(found[2]) * 7 if found else None
+
+
+def _date_in(query: str) -> int | None:
+    """A whole date under a name that speaks of time, or year (and month, day) in parameters of their own."""
+    year = month = day = None
+    for parameter in query.split("&"):
+        name, _, value = parameter.partition("=")
+        if _DATE_NAMES.search(name) and (date := _date_of_value(value)) is not None:
+            return date
+        if _YEAR_NAME.fullmatch(name) and len(value) == 4 and value.isdecimal():
+            year = year or (name, value)
+        elif _MONTH_NAME.fullmatch(name) and value.isdecimal() and 1 <= int(value[:4]) <= 12:
+            month = month or value
+        elif _DAY_NAME.fullmatch(name) and value.isdecimal() and 1 <= int(value[:4]) <= 31:
+            day = day or value
+    if year is None or (month is None and not year[0].lower().endswith("year")):
+        return None  # y=1234 alone is a coordinate
+    return _ordinal(year[1], month, day)

@@ -1,0 +1,114 @@
+"""Brings the trap rules together: what becomes of a URL, and what is learned from a page."""
+
+import enum
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from crawler.rules.domains import registrable_domain
+from crawler.rules.traps.calendars import anchors, suspicion_of_date
+from crawler.rules.traps.sessions import learn_tokens, suspicion_of_token
+from crawler.rules.traps.shapes import Suspicion, suspicions_of_shape
+from crawler.rules.traps.state import LEVELS, TrapState, with_digest, with_suspect, with_years
+from crawler.rules.urls import host_of, origin_of
+from crawler.settings.sections import TrapSettings
+
+# Of suspects the furthest come first, although deeper by a link: if there is an end, it is found, and if not, this is
+# seen after few fetches and not when all the branches before it are done.
+LEVEL_BONUS = 4
+DIGEST_CHARS = 12  # kept of a digest, from its end: 60 bits of base 32
+
+
+class Action(enum.StrEnum):
+    """What becomes of a URL."""
+
+    PASS = "pass"  # noqa: S105
+    DEMOTE = "demote"  # queued behind all others of its domain
+    PARK = "park"  # kept and counted by rule, not fetched
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """`rule` decided ("" for PASS), `why` says what it saw; `penalty` is to be taken off the priority."""
+
+    action: Action
+    rule: str = ""
+    why: str = ""
+    penalty: float = 0.0
+
+
+PASSED = Verdict(action=Action.PASS)
+
+
+@dataclass(frozen=True, slots=True)
+class TrapRules:
+    """The rules under given limits. URLs are canonical; all of a state are of one registrable domain."""
+
+    limits: TrapSettings
+
+    def judge(self, state: TrapState, url: str, *, parent_digest: str = "") -> Verdict:
+        """What becomes of `url`. `parent_digest` is that of the page where it was found, "" when not known.
+
+        Nothing is learned by asking; without a state it is judged by its looks alone, and never parked.
+        """
+        doubt = None
+        for suspicion in self._suspicions(state, url, parent_digest):
+            count = state.count(suspicion.rule, suspicion.place)
+            evidence = count.steps if suspicion.evidence is None else suspicion.evidence
+            if evidence >= self.limits.steps_max or count.pages >= self.limits.suspects_max:
+                return Verdict(action=Action.PARK, rule=suspicion.rule, why=suspicion.why)
+            doubt = doubt or suspicion
+        if doubt is None:
+            return PASSED
+        penalty = self.limits.penalty - LEVEL_BONUS * min(doubt.level, LEVELS)
+        return Verdict(action=Action.DEMOTE, rule=doubt.rule, why=doubt.why, penalty=penalty)
+
+    def learn(self, state: TrapState, url: str, *, links: Sequence[str] = (), digest: str = "") -> TrapState:
+        """What a fetched page adds: once for each page, before its links are judged.
+
+        `links` holds the target when it redirects; `digest` is that of a body of status 200, "" for all else. Links to
+        other domains say nothing of this one.
+        """
+        links = _of_same_domain(url, links)
+        if digest and "soft_404" not in self.limits.off:
+            state = with_digest(state, digest[-DIGEST_CHARS:])
+        if "calendar" not in self.limits.off:
+            state = with_years(state, anchors(url, links, first=not state.years))
+        if "session" not in self.limits.off:
+            tokens = learn_tokens(state.tokens, url, links)
+            state = state if tokens is state.tokens else msgspec.structs.replace(state, tokens=tokens)
+        for suspicion in list(self._suspicions(state, url, "")):
+            leads_on = suspicion.evidence is None and any(map(suspicion.leads_to, self._of_all(state, links)))
+            state = with_suspect(state, suspicion.rule, suspicion.place, suspicion.level if leads_on else None)
+        return state
+
+    def _of_all(self, state: TrapState, urls: Sequence[str]) -> Iterator[Suspicion]:
+        for url in urls:
+            yield from self._suspicions(state, url, "")
+
+    def _suspicions(self, state: TrapState, url: str, parent_digest: str) -> Iterator[Suspicion]:
+        off = self.limits.off
+        for suspicion in suspicions_of_shape(url, self.limits):
+            if suspicion.rule not in off:
+                yield suspicion
+        found = None if "calendar" in off else suspicion_of_date(url, state.years, self.limits)
+        if found:
+            yield found
+        found = None if "session" in off else suspicion_of_token(url, state.tokens)
+        if found:
+            yield found
+        if parent_digest and "soft_404" not in off:
+            yield from self._of_parent(state, parent_digest[-DIGEST_CHARS:])
+
+    def _of_parent(self, state: TrapState, digest: str) -> Iterator[Suspicion]:
+        """Links of a body that came under many URLs: what they name absolutely is known since the first time."""
+        times = dict(state.digests).get(digest, 0)
+        if times >= self.limits.same_digest:
+            why = f"found in a body that {times} URLs gave"
+            yield Suspicion("soft_404", "", why, evidence=times - self.limits.same_digest)
+
+
+def _of_same_domain(url: str, links: Sequence[str]) -> list[str]:
+    origin, domain = f"{origin_of(url)}/", registrable_domain(host_of(url))
+    return [link for link in links if link.startswith(origin) or registrable_domain(host_of(link)) == domain]

@@ -1,0 +1,56 @@
+"""Session ids by their names, and tokens that turn out to be some."""
+
+from uuid import UUID
+
+import pytest
+
+from crawler.rules.traps import PASSED, without_session
+from tests.rules.traps_lab import HOME, RULES, TOKEN, learned, shop, visits
+
+
+@pytest.mark.parametrize(
+    ("url", "identity"),
+    [
+        (f"/a;jsessionid={TOKEN}.node1?x=1", "/a?x=1"),
+        (f"/a;JSESSIONID={TOKEN}", "/a"),
+        (f"/a?PHPSESSID={TOKEN}", "/a"),
+        (f"/a?x=1&PHPSESSID={TOKEN}", "/a?x=1"),
+        (f"/a?PHPSESSID={TOKEN}&x=1", "/a?x=1"),
+        ("/a?ASPSESSIONIDQQABCDEF=ABCDEFGHIJKLMNOPQRSTUVWX&x=1", "/a?x=1"),
+        ("/(S(lit3py55t21z5v55vlm25s55))/orders/form.aspx", "/orders/form.aspx"),
+        ("/a?id=5&CFID=1234&CFTOKEN=5678", "/a?id=5"),
+        (f"/shop?osCsid={TOKEN}", "/shop"),
+        (f"/a?sid={TOKEN}", f"/a?sid={TOKEN}"),
+        ("/a?session=keynote-2026", "/a?session=keynote-2026"),
+        ("/a?cfid=7", "/a?cfid=7"),
+        ("/a?myphpsessid=7", "/a?myphpsessid=7"),
+        ("/wiki/Foo_(S)/x", "/wiki/Foo_(S)/x"),
+        ("/a;v=1/b?x=1&", "/a;v=1/b?x=1&"),
+        ("/a?", "/a?"),
+    ],
+)
+def test_session_ids_are_no_part_of_an_identity_and_everything_else_is(url: str, identity: str) -> None:
+    assert without_session(f"http://site.test{url}") == f"http://site.test{identity}"
+
+
+def test_a_page_known_under_another_token_is_suspect_and_a_new_one_never() -> None:
+    state = learned(visits(20, 2))
+    assert RULES.judge(state, shop(3, 77)).rule == "session"
+    assert RULES.judge(state, shop(3, 3)) == PASSED, "it is known by this very URL"
+    assert RULES.judge(state, shop(20, 77)) == PASSED
+
+
+def test_ids_of_things_are_never_taken_for_session_ids() -> None:
+    def thing(number: int) -> str:
+        return f"{HOME}thing/{UUID(int=number + (1 << 120))}"
+
+    pages = [(thing(n), [thing(n + k) for k in (1, 2, 5)]) for n in range(500)]
+    categories = [(f"{thing(n)}/{k}", [f"{thing(n)}/{m}" for m in range(9)]) for n in range(60) for k in range(9)]
+    state = learned([*pages, *categories])
+    assert all(RULES.judge(state, url) == PASSED for url, _ in [*pages, *categories])
+
+
+def test_a_token_that_names_things_after_all_is_taken_for_none() -> None:
+    state = learned(visits(20, 2))
+    state = RULES.learn(state, shop(3, 77), links=[shop(1, 8), shop(1, 9)])
+    assert RULES.judge(state, shop(3, 78)) == PASSED
