@@ -15,8 +15,9 @@ import redis
 from tests.support.engine import Cluster, Engine
 from tests.support.guards import NetworkUsedError, leaked_tasks
 from tests.support.processes import nursery
-from tests.support.reach import reach_of_folder, search
-from tests.support.serving import Site, serve_directory, serve_resources, serve_web
+from tests.support.reach import links_of, reach_of_folder, search
+from tests.support.serving import Site, serve_directory, serve_resources, serve_traps, serve_web
+from tests.support.trap_sites import NAMES, trap_site
 from tests.support.web import GeneratedWeb, Resource, Scope
 
 
@@ -162,6 +163,20 @@ def test_a_folder_is_served_as_its_files_and_not_beyond(tmp_path: Path) -> None:
         assert fetch(site, site.url("docs.test", "/../secret"))[0] == 404
         assert {u: s for u, s in found.items() if s} == reach_of_folder(site_folder, site.url("docs.test"))
     assert sorted(found.values()) == [0, 200, 200, 200, 301, 404]
+
+
+def test_traps_are_served_without_end_and_their_html_leads_where_the_definition_says() -> None:
+    with serve_traps() as site:
+        for name in NAMES:
+            trap = trap_site(name, site.port)
+            url = trap.url(trap.entrances[0])
+            for _ in range(20):
+                status, html, _ = fetch(site, url)
+                targets = trap.answer(urlsplit(url).hostname or "", url[url.index("/", 8) :]).targets
+                assert (status, links_of(url, html)) == (200, set(targets)), url
+                url = targets[0]
+            assert {fetch(site, real)[0] for real in sorted(trap.real)[:40]} == {200}
+        assert fetch(site, site.url("path.test", "/robots.txt"))[0] == 404
 
 
 def test_a_program_can_be_watched_paused_and_killed_and_leaves_nothing() -> None:

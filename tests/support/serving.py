@@ -21,6 +21,7 @@ from typing import Any
 from tests.support.web import GeneratedWeb, Resource
 
 SERVER = Path(__file__).with_name("web_server.py")
+TRAPS = Path(__file__).with_name("trap_sites.py")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +85,14 @@ def serve_resources(resources: Mapping[tuple[str, str], Resource]) -> Iterator[S
 @contextlib.contextmanager
 def serve_directory(folder: Path) -> Iterator[Site]:
     """A folder's files under every host name; '/' is index.html, a folder without its slash a redirect."""
-    with _listening() as listener, _serving(listener, folder=folder) as (log, process):
+    with _listening() as listener, _serving(listener, source=folder) as (log, process):
+        yield Site(listener.getsockname()[1], log, process)
+
+
+@contextlib.contextmanager
+def serve_traps() -> Iterator[Site]:
+    """All the sites of trap_sites.py, each under its own host name (trap_site(name, site.port) knows them)."""
+    with _listening() as listener, _serving(listener, source=TRAPS) as (log, process):
         yield Site(listener.getsockname()[1], log, process)
 
 
@@ -100,7 +108,7 @@ def _serving(
     listener: socket.socket,
     *,
     resources: Mapping[tuple[str, str], Resource] | None = None,
-    folder: Path | None = None,
+    source: Path | None = None,
 ) -> Iterator[tuple[Path, subprocess.Popen[bytes]]]:
     with tempfile.TemporaryDirectory(prefix="web-") as home:
         log = Path(home, "requests.jsonl")
@@ -109,9 +117,7 @@ def _serving(
             rows = [[host, target, asdict(resource)] for (host, target), resource in resources.items()]
             source = Path(home, "resources.json")
             source.write_text(json.dumps(rows), encoding="utf-8")
-        else:
-            assert folder is not None
-            source = folder
+        assert source is not None
         command = [sys.executable, "-I", str(SERVER), str(listener.fileno()), str(source), str(log)]
         process = subprocess.Popen(command, pass_fds=[listener.fileno()], stdin=subprocess.PIPE)
         try:

@@ -1,12 +1,12 @@
 """Sites with one endless trap each, and real pages among and behind what looks like it, known to the last one.
 
-Pages are made when they are asked for, from the URL alone. `real` names what a crawl has to find; every other page
-belongs to the trap. Nothing here uses the crawler.
+Pages are made when they are asked for, from the URL alone (serving.py: serve_traps). `real` names what a crawl has to
+find; every other page belongs to the trap. Nothing here uses the crawler.
 """
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from hashlib import sha256
 from urllib.parse import parse_qsl, urljoin, urlsplit
 
@@ -244,10 +244,20 @@ def _long(port: int) -> TrapSite:
     return TrapSite(name="long", port=port, odd=chain(cursors), entrances=["/game"], trap=trap)
 
 
+def answer_anywhere(host: str, target: str, port: int) -> Resource:
+    """What the web of all trap sites gives."""
+    for name in NAMES:
+        site = trap_site(name, port)
+        if host == site.host or host.endswith(f".{site.host}"):
+            return site.answer(host, target)
+    return Resource(status=404)
+
+
 _MAKERS = (_repeats, _path, _query, _calendar, _session, _jsessionid, _hosts, _soft_404, _long)
 NAMES = tuple(maker.__name__[1:] for maker in _MAKERS)
 
 
+@cache
 def trap_site(name: str, port: int = 8080) -> TrapSite:
     """The site of a trap, one of NAMES."""
     return next(maker for maker in _MAKERS if maker.__name__ == f"_{name}")(port)

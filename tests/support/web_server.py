@@ -1,7 +1,7 @@
 """The server behind serving.py: HTTP/1.1 with keep-alive on an inherited socket, routed by the Host header.
 
-Run as `python -I web_server.py FD SOURCE LOG` with SOURCE a folder or a JSON table of resources; ends with its stdin,
-so that it outlives no test. Standard library only: it starts in 0.1 s and knows nothing of the crawler.
+Run as `python -I web_server.py FD SOURCE LOG` with SOURCE a folder, a JSON table of resources, or trap_sites.py; ends
+with its stdin, so that it outlives no test. Standard library only: it starts in 0.1 s and knows nothing of the crawler.
 """
 
 import asyncio
@@ -10,6 +10,7 @@ import mimetypes
 import socket
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 from urllib.parse import unquote
@@ -57,10 +58,26 @@ class Folder:
         return {"status": 200, "content_type": kind, "body": file.read_bytes()}
 
 
+class Traps:
+    """Sites without end, whose pages are made when they are asked for."""
+
+    def __init__(self, port: int) -> None:
+        sys.path.insert(0, str(Path(__file__).parents[2]))
+        from tests.support.trap_sites import answer_anywhere
+
+        self._answer, self._port = answer_anywhere, port
+
+    def answer(self, host: str, target: str) -> dict[str, Any]:
+        return asdict(self._answer(host, target, self._port))
+
+
+Source = Table | Folder | Traps
+
+
 class Connection(asyncio.Protocol):
     """One client's connection: requests one after another, pipelined ones too."""
 
-    def __init__(self, source: Table | Folder, log: TextIO) -> None:
+    def __init__(self, source: Source, log: TextIO) -> None:
         self._source, self._log = source, log
         self._pending = b""
         self._busy = False
@@ -112,7 +129,7 @@ class Connection(asyncio.Protocol):
         self._busy = False
 
 
-async def serve(listener: socket.socket, source: Table | Folder, log: TextIO) -> None:
+async def serve(listener: socket.socket, source: Source, log: TextIO) -> None:
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: Connection(source, log), sock=listener)
     over = asyncio.Event()
@@ -123,9 +140,13 @@ async def serve(listener: socket.socket, source: Table | Folder, log: TextIO) ->
 
 def main() -> None:
     descriptor, source, log = int(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3])
-    answers = Folder(source) if source.is_dir() else Table(source)
     # Line buffered: a request is in the log before its answer is on the wire.
     with socket.socket(fileno=descriptor) as listener, log.open("a", buffering=1, encoding="utf-8") as lines:
+        answers: Source
+        if source.suffix == ".py":
+            answers = Traps(listener.getsockname()[1])
+        else:
+            answers = Folder(source) if source.is_dir() else Table(source)
         asyncio.run(serve(listener, answers, lines))
 
 
