@@ -1,5 +1,8 @@
 """Which URLs have a date, and which dates are far from all that a site lists."""
 
+from datetime import date, timedelta
+from itertools import pairwise
+
 import pytest
 
 from crawler.rules.traps import NOTHING_LEARNED, PASSED
@@ -52,6 +55,13 @@ def test_no_date_is_suspect_before_the_site_listed_one_or_near_one_that_it_lists
     state = learned([(HOME, [url % 2005, url % 2026])])
     suspect = {year for year in range(1900, 2100) if RULES.judge(state, url % year).rule == "calendar"}
     assert suspect == {*range(1900, 1965), *range(2029, 2100)}
+
+
+def test_an_archive_of_thirty_years_that_leads_from_each_day_to_the_one_before_is_never_suspect() -> None:
+    days = [date(2026, 11, 21) - timedelta(days=n) for n in range(30 * 365)]
+    urls = [f"{HOME}archive/{day:%Y/%m/%d}/" for day in days]
+    state = learned([(HOME, urls[:1]), *((url, [before]) for url, before in pairwise(urls))])
+    assert all(RULES.judge(state, url) == PASSED for url in urls)
 
 
 def test_a_calendar_vouches_for_no_year_but_a_list_of_years_does() -> None:

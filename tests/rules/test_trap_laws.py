@@ -36,7 +36,7 @@ def test_what_is_remembered_is_small_and_survives_storage(pages: list[tuple[str,
 def test_a_site_with_every_trap_is_remembered_in_a_kilobyte() -> None:
     pages = [page for name in STEPPING for page in steps(name, 120)]
     pages += [(f"{HOME}{n}/again/again/again/", [f"{HOME}{n}/again/again/again/again/"]) for n in range(300)]
-    pages += [(HOME, [f"{HOME}{year}/05" for year in range(1400, 2200, 40)]), *visits(80, 2)]
+    pages += [(HOME, [f"{HOME}{year}/05" for year in range(1400, 2200, 2)]), *visits(200, 2)]
     state = learned(pages)
     for n in range(8):
         state = RULES.learn(state, f"{HOME}page", digest=f"sha1:{n:032}")

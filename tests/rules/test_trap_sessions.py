@@ -4,7 +4,7 @@ from uuid import UUID
 
 import pytest
 
-from crawler.rules.traps import PASSED, without_session
+from crawler.rules.traps import PASSED, Action, without_session
 from tests.rules.traps_lab import HOME, RULES, TOKEN, learned, shop, visits
 
 
@@ -38,6 +38,12 @@ def test_a_page_known_under_another_token_is_suspect_and_a_new_one_never() -> No
     assert RULES.judge(state, shop(3, 77)).rule == "session"
     assert RULES.judge(state, shop(3, 3)) == PASSED, "it is known by this very URL"
     assert RULES.judge(state, shop(20, 77)) == PASSED
+
+
+def test_on_a_site_too_large_to_know_the_unknown_pages_are_suspect_and_not_parked() -> None:
+    state = learned(visits(90, 2))
+    actions = [RULES.judge(state, shop(n, 77)).action for n in range(90)]
+    assert actions == [Action.PARK] * 64 + [Action.DEMOTE] * 26
 
 
 def test_ids_of_things_are_never_taken_for_session_ids() -> None:

@@ -97,6 +97,18 @@ def test_a_long_list_of_suspects_that_go_no_further_is_not_parked() -> None:
     assert RULES.judge(state, urls[-1]).action is Action.DEMOTE
 
 
+def test_cursors_that_vary_in_length_lead_on_to_nothing() -> None:
+    urls = [f"{HOME}list?cursor={'x' * (500 + n * 15)}" for n in range(200)]
+    state = learned((url, [after]) for url, after in pairwise(urls))
+    assert RULES.judge(state, urls[-1]).action is Action.DEMOTE
+
+
+def test_suspects_of_many_sizes_that_lead_nowhere_prove_nothing() -> None:
+    forms = [f"{HOME}?" + "&".join(f"p{k}=" for k in range(n)) for n in range(5, 60)]
+    state = learned((form, [HOME, forms[0]]) for form in forms)
+    assert RULES.judge(state, forms[-1]).action is Action.DEMOTE
+
+
 def test_suspects_that_lead_nowhere_are_parked_when_there_are_too_many() -> None:
     rules = TrapRules(TrapSettings(suspects_max=30))
     pages = [(f"{HOME}again/again/again/{n}", []) for n in range(31)]

@@ -42,7 +42,7 @@ def shop(number: int, visitor: int) -> str:
 def visits(pages: int, rounds: int) -> list[tuple[str, list[str]]]:
     """Every page fetched in turn under the tokens of other pages; each gives a token of its own to all its links."""
     return [
-        (shop(n, 1000 * r + n), [shop(k, 5_000_000 + 1000 * r + n) for k in range(pages)])
+        (shop(n, 1000 * r + n), [shop((n + k) % pages, 5_000_000 + 1000 * r + n) for k in range(12)])
         for r in range(rounds)
         for n in range(pages)
     ]

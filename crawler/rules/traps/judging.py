@@ -17,6 +17,7 @@ from crawler.settings.sections import TrapSettings
 # Of suspects the furthest come first, although deeper by a link: if there is an end, it is found, and if not, this is
 # seen after few fetches and not when all the branches before it are done.
 LEVEL_BONUS = 4
+LINKS_MAX = 1_000  # of a page, learned from: some 2 ms
 DIGEST_CHARS = 12  # kept of a digest, from its end: 60 bits of base 32
 
 
@@ -70,7 +71,7 @@ class TrapRules:
         `links` holds the target when it redirects; `digest` is that of a body of status 200, "" for all else. Links to
         other domains say nothing of this one.
         """
-        links = _of_same_domain(url, links)
+        links = _of_same_domain(url, links[:LINKS_MAX])
         if digest and "soft_404" not in self.limits.off:
             state = with_digest(state, digest[-DIGEST_CHARS:])
         if "calendar" not in self.limits.off:
@@ -79,13 +80,17 @@ class TrapRules:
             tokens = learn_tokens(state.tokens, url, links)
             state = state if tokens is state.tokens else msgspec.structs.replace(state, tokens=tokens)
         for suspicion in list(self._suspicions(state, url, "")):
-            leads_on = suspicion.evidence is None and any(map(suspicion.leads_to, self._of_all(state, links)))
+            leads_on = self._leads_on(state, suspicion, links)
             state = with_suspect(state, suspicion.rule, suspicion.place, suspicion.level if leads_on else None)
         return state
 
-    def _of_all(self, state: TrapState, urls: Sequence[str]) -> Iterator[Suspicion]:
-        for url in urls:
-            yield from self._suspicions(state, url, "")
+    def _leads_on(self, state: TrapState, suspicion: Suspicion, links: Sequence[str]) -> bool:
+        if suspicion.evidence is not None:
+            return False
+        if suspicion.rule == "calendar":
+            dates = (suspicion_of_date(link, state.years, self.limits) for link in links)
+            return any(date is not None and suspicion.leads_to(date) for date in dates)
+        return any(suspicion.leads_to(shape) for link in links for shape in suspicions_of_shape(link, self.limits))
 
     def _suspicions(self, state: TrapState, url: str, parent_digest: str) -> Iterator[Suspicion]:
         off = self.limits.off
