@@ -88,6 +88,7 @@ class OpenCrawl:
             session=self.session,
             run=self.record.run,
             default_delay_ms=int(self.settings.politeness.delay_s * 1000),
+            is_limited=self.record.scope.depth_max >= 0,
         )
 
     @property

@@ -11,18 +11,21 @@ from typing import Any
 from crawler.errors import EngineError
 from crawler.frontier.client import Call, Engine
 from crawler.frontier.keys import Keys
-from crawler.frontier.records import (
-    DeadLetter,
-    item_of,
-    pack,
-    pack_entry,
-    pack_letter,
-    unpack_log,
-    unpack_record,
+from crawler.frontier.records import DeadLetter, item_of, pack, pack_entry, pack_letter, unpack_log
+from crawler.frontier.replies import (
+    AckReply,
+    AddReply,
+    ClaimReply,
+    ack_replies,
+    claim_reply,
+    joined,
+    outcome_of,
+    with_depths,
 )
-from crawler.model import AckOutcome, AddOutcome, Candidate, Claim, CommitEntry
+from crawler.model import AckOutcome, Candidate, Claim, CommitEntry
 
 ADD_ITEMS_MAX = 256  # per call: about 1 ms of the engine
+ACK_MAX = 32  # commits per call
 DRAIN_MAX = 1000  # entries per call
 
 
@@ -50,24 +53,6 @@ class ClaimRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QueueBatch:
-    """Claims of one queue, best first; `delay_ms` is -1 while no robots.txt was read for it."""
-
-    queue: str
-    delay_ms: int
-    claims: tuple[Claim, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimReply:
-    """`status` is OK, FENCED or RECOVER; `next_due_ms` on the partition clock, -1 when nothing waits."""
-
-    status: str
-    next_due_ms: int = -1
-    batches: tuple[QueueBatch, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Settlement:
     """How the end of a request moves its queue's clock: ms on the partition clock; delay -1 leaves it."""
 
@@ -87,32 +72,21 @@ class Ack:
     refused: Mapping[str, int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AckReply:
-    """`woken`: sleeping queues of the partition that the out-links woke."""
-
-    outcome: AckOutcome
-    sequence: int = 0
-    woken: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AddReply:
-    """Outcomes in the order of the candidates; `woken` sleeping queues."""
-
-    outcomes: tuple[AddOutcome, ...]
-    woken: int
-
-
 class Frontier:
-    """One crawl's frontier in one engine, spoken to by one session."""
+    """One crawl's frontier in one engine, spoken to by one session.
 
-    def __init__(self, engine: Engine, keys: Keys, *, session: str, run: int, default_delay_ms: int) -> None:
+    `is_limited`: the crawl has a limit of depth, so the depth of a pending URL is lowered when a shorter path is found.
+    """
+
+    def __init__(
+        self, engine: Engine, keys: Keys, *, session: str, run: int, default_delay_ms: int, is_limited: bool = False
+    ) -> None:
         self.engine = engine
         self.keys = keys
         self.session = session
         self.run = run
         self.default_delay_ms = default_delay_ms
+        self.is_limited = is_limited
 
     async def add(self, by_partition: Mapping[int, Sequence[Candidate]]) -> dict[int, AddReply | EngineError]:
         """Add URLs to their partitions (any session may); idempotent. An EngineError stands where a call failed."""
@@ -124,11 +98,13 @@ class Frontier:
                 owners.append(partition)
         replies: dict[int, AddReply | EngineError] = {}
         for partition, raw in zip(owners, await self.engine.run_many(calls), strict=True):
-            replies[partition] = _joined(replies.get(partition), raw)
+            replies[partition] = joined(replies.get(partition), raw)
         return replies
 
     def _call_add(self, partition: int, items: list[Any]) -> Call:
-        args = (self.run, self.default_delay_ms, pack(items), self.keys.hints, self.session)
+        args = (
+            self.run, self.default_delay_ms, pack(items), self.keys.hints, self.session, int(self.is_limited)
+        )  # fmt: skip
         return Call("add", (self.keys.meta(partition),), args)
 
     async def claim(self, wanted: Sequence[tuple[Fence, ClaimRequest]]) -> list[ClaimReply | EngineError]:
@@ -147,23 +123,41 @@ class Frontier:
             for fence, r in wanted
         ]  # fmt: skip
         raws = await self.engine.run_many(calls)
-        return [
-            raw if isinstance(raw, EngineError) else _claim_reply(fence, raw)
+        replies = [
+            raw if isinstance(raw, EngineError) else claim_reply((fence.partition, fence.epoch), raw, self.run)
             for (fence, _), raw in zip(wanted, raws, strict=True)
         ]
+        return await self._deepened(replies) if self.is_limited else replies
+
+    async def _deepened(self, replies: Sequence[ClaimReply | EngineError]) -> list[ClaimReply | EngineError]:
+        """The claims as deep as the shortest path says; as they were added when the engine does not tell."""
+        claims = [c for r in replies if isinstance(r, ClaimReply) for b in r.batches for c in b.claims]
+        by_partition: dict[int, list[str]] = {}
+        for claim in claims:
+            by_partition.setdefault(claim.partition, []).append(claim.fingerprint)
+        calls = [Call("depths", (self.keys.meta(p),), (self.run, *fps)) for p, fps in by_partition.items()]
+        depths: dict[str, int] = {}
+        for fps, raw in zip(by_partition.values(), await self.engine.run_many(calls), strict=True):
+            if not isinstance(raw, EngineError):
+                depths.update((fp, int(depth)) for fp, depth in zip(fps, raw, strict=True) if int(depth) >= 0)
+        return [r if isinstance(r, EngineError) else with_depths(r, depths) for r in replies]
 
     async def ack(self, acks: Sequence[Ack]) -> list[AckReply | EngineError]:
-        """Commit fetched URLs; safe to repeat."""
-        calls = [self._fenced("ack", a.fence, self._pack_ack(a)) for a in acks]
-        replies: list[AckReply | EngineError] = []
-        for raw in await self.engine.run_many(calls):
-            if isinstance(raw, EngineError):
-                replies.append(raw)
-            else:
-                sequence = int(raw[1]) if len(raw) > 1 else 0
-                woken = int(raw[3]) if len(raw) > 3 else 0
-                replies.append(AckReply(outcome=_outcome(raw), sequence=sequence, woken=woken))
-        return replies
+        """Commit fetched URLs, many of a partition in one call; safe to repeat."""
+        groups: dict[Fence, list[int]] = {}
+        for number, a in enumerate(acks):
+            groups.setdefault(a.fence, []).append(number)
+        calls, asked = [], []
+        for fence, numbers in groups.items():
+            for start in range(0, len(numbers), ACK_MAX):
+                some = numbers[start : start + ACK_MAX]
+                common = (self.run, self.default_delay_ms, int(self.is_limited))
+                calls.append(self._fenced("ack", fence, *common, *(self._pack_ack(acks[i]) for i in some)))
+                asked.append(some)
+        replies: dict[int, AckReply | EngineError] = {}
+        for some, raw in zip(asked, await self.engine.run_many(calls), strict=True):
+            replies.update(zip(some, ack_replies(raw, len(some)), strict=True))
+        return [replies[i] for i in range(len(acks))]
 
     def _pack_ack(self, a: Ack) -> bytes:
         c, e, s = a.claim, a.entry, a.settlement
@@ -171,8 +165,7 @@ class Frontier:
         return pack(
             (
                 c.fingerprint, c.token, c.visit, c.queue, c.domain, s.next_fetch_ms, s.delay_ms, e.status // 100,
-                e.body_bytes, e.fetch_ms, self.run, self.default_delay_ms, items, pack_entry(e),
-                list(a.refused.items()),
+                e.body_bytes, e.fetch_ms, items, pack_entry(e), list(a.refused.items()),
             )
         )  # fmt: skip
 
@@ -184,37 +177,36 @@ class Frontier:
     def dead(self, fence: Fence, claim: Claim, s: Settlement, letter: DeadLetter) -> Call:
         """For `end`: give a URL up; the letter is kept."""
         args = (claim.fingerprint, claim.token, claim.queue, claim.domain, s.next_fetch_ms, s.delay_ms)
-        return self._fenced("dead", fence, pack((*args, pack_letter(letter), letter.reason)))
+        return self._fenced("dead", fence, pack((*args, pack_letter(letter), letter.reason, str(self.run))))
 
     def refuse(self, fence: Fence, claim: Claim, reason: str) -> Call:
         """For `end`: a claimed URL that must not be fetched; counted by reason."""
-        return self._fenced("refuse", fence, pack((claim.fingerprint, claim.token, claim.queue, claim.domain, reason)))
+        args = (claim.fingerprint, claim.token, claim.queue, claim.domain, reason, str(self.run))
+        return self._fenced("refuse", fence, pack(args))
 
     async def end(self, calls: Sequence[Call]) -> list[AckOutcome | EngineError]:
         """Send endings that `retry`, `dead` and `refuse` made."""
         replies = await self.engine.run_many(calls)
-        return [raw if isinstance(raw, EngineError) else _outcome(raw) for raw in replies]
+        return [raw if isinstance(raw, EngineError) else outcome_of(raw) for raw in replies]
 
     def give_back_call(self, fence: Fence, claims: Iterable[tuple[Claim, int]]) -> Call:
         """For `end`: return unfetched claims; the number is the next fetch (ms) of a started one, or 0."""
-        packed = [(c.fingerprint, c.token, c.queue, c.domain, at) for c, at in claims]
-        return self._fenced("give_back", fence, pack(packed))
+        return self._fenced("give_back", fence, pack([(c.token, at) for c, at in claims]))
 
     async def give_back(self, fence: Fence, claims: Iterable[tuple[Claim, int]]) -> AckOutcome:
         """The same at once, for one partition."""
         call = self.give_back_call(fence, claims)
-        return _outcome(await self.engine.run(call.name, call.keys, *call.args))
+        return outcome_of(await self.engine.run(call.name, call.keys, *call.args))
 
     async def extend(self, claims: Mapping[int, tuple[Fence, Sequence[Claim]]], *, visibility_ms: int) -> None:
         """Claims that are still worked on stay invisible for longer. What a lost lease refuses is left to expire."""
         calls = []
         for fence, mine in claims.values():
-            pairs = [text for c in mine for text in (c.fingerprint, c.token)]
-            calls.append(self._fenced("extend", fence, visibility_ms, *pairs))
+            calls.append(self._fenced("extend", fence, visibility_ms, *(c.token for c in mine)))
         await self.engine.run_many(calls)
 
     async def died(self, session: str, started: Mapping[int, Sequence[str]]) -> int:
-        """Note that a session's process died with these fingerprints under way; how many of them are pending.
+        """Note that a session's process died with these fingerprints under way; for how many of them that is news.
 
         Any session may tell, any number of times. Raises EngineError.
         """
@@ -246,7 +238,7 @@ class Frontier:
     ) -> AckOutcome:
         """Book a request made outside of a claim, and share the robots.txt it brought."""
         call = self._fenced("pace", fence, queue, settlement.next_fetch_ms, settlement.delay_ms, origin, robots)
-        return _outcome(await self.engine.run(call.name, call.keys, *call.args))
+        return outcome_of(await self.engine.run(call.name, call.keys, *call.args))
 
     async def robots(self, partition: int, origin: str) -> bytes | None:
         """The robots blob that some owner shared for an origin."""
@@ -265,43 +257,3 @@ class Frontier:
 
     def _fenced(self, name: str, fence: Fence, *args: Any) -> Call:
         return Call(name, (self.keys.meta(fence.partition),), (fence.session, fence.epoch, fence.now_ms, *args))
-
-
-def _outcome(raw: Sequence[Any]) -> AckOutcome:
-    return AckOutcome(raw[0].decode())
-
-
-def _joined(earlier: AddReply | EngineError | None, raw: Any) -> AddReply | EngineError:
-    if isinstance(earlier, EngineError):
-        return earlier
-    if isinstance(raw, EngineError):
-        return raw
-    outcomes = tuple(AddOutcome(digit - 48) for digit in raw[0])
-    if earlier is None:
-        return AddReply(outcomes=outcomes, woken=int(raw[1]))
-    return AddReply(outcomes=earlier.outcomes + outcomes, woken=earlier.woken + int(raw[1]))
-
-
-def _claim_reply(fence: Fence, raw: Sequence[Any]) -> ClaimReply:
-    status = raw[0].decode()
-    if status != "OK":
-        return ClaimReply(status=status)
-    flat, position, batches = raw[2], 0, []
-    while position < len(flat):
-        queue, delay, n = flat[position].decode(), int(flat[position + 1]), int(flat[position + 2])
-        position += 3
-        triples = flat[position : position + 3 * n]
-        claims = tuple(_claim(fence, *triples[i : i + 3]) for i in range(0, 3 * n, 3))
-        batches.append(QueueBatch(queue=queue, delay_ms=delay, claims=claims))
-        position += 3 * n
-    return ClaimReply(status=status, next_due_ms=int(raw[1]), batches=tuple(batches))
-
-
-def _claim(fence: Fence, fingerprint: bytes, token: bytes, packed: bytes) -> Claim:
-    r = unpack_record(packed)
-    return Claim(
-        url=r.url, fingerprint=fingerprint.decode(), visit=r.visit, partition=fence.partition, epoch=fence.epoch,
-        token=token.decode(), domain=r.domain, queue=r.queue, depth=r.depth, redirects=r.redirects,
-        attempts=r.attempts, deliveries=r.deliveries, seed=bool(r.seed), score=r.score,
-        deaths=r.deaths,
-    )  # fmt: skip

@@ -1,13 +1,15 @@
 """Read-only queries for people: where a URL is, how far a crawl has come, why the first URLs were given up.
 
-Never a scan: the work is bounded by the number of partitions or by what is shown.
+The work is bounded by the number of partitions, by what is shown, or by the queue of the one URL asked for.
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 from crawler.frontier.client import Engine
 from crawler.frontier.keys import Keys
-from crawler.frontier.records import DeadLetter, UrlRecord, unpack_letter, unpack_log, unpack_record
+from crawler.frontier.pending import PendingUrls
+from crawler.frontier.records import DeadLetter, PendingUrl, member_of, pending_url, unpack_letter, unpack_log
 from crawler.model import Candidate, CommitEntry
 
 FULL_LOOK_EVERY = 10
@@ -19,7 +21,7 @@ class Whereabouts:
     """Everything a partition knows of one URL. Times in ms on the partition's clock; None for what is not there."""
 
     seen: bool
-    record: UrlRecord | None  # pending: queued, claimed or due again later
+    record: PendingUrl | None  # pending: queued, claimed or due again later
     claim_deadline_ms: int | None
     retry_at_ms: int | None
     place: int | None  # in its queue, 0 is the front
@@ -63,12 +65,23 @@ class Inspect:
         self._looks = 0
 
     async def where(self, candidate: Candidate, *, run: int = 0, visit: int = 1) -> Whereabouts:
-        """Everything about one URL, read at one moment."""
-        c = candidate
-        raw = await self._engine.run(
-            "where", (self._keys.meta(c.partition),), run, c.fingerprint, visit, c.queue, c.domain
+        """Everything about one URL. Its queue is read block by block: what moves meanwhile may be missed."""
+        c, pending = candidate, PendingUrls(self._engine, self._keys)
+        raw = await self._engine.run("where", (self._keys.meta(c.partition),), run, c.fingerprint, visit, c.queue)
+        place = await pending.place(c.partition, c.queue, c.url)
+        if place is not None:
+            member, origin = member_of(c.url, c.queue)
+            record = pending_url(c.queue, c.domain, place[1], f" {c.url}" if origin else member, "")
+            return _whereabouts(raw, record, place=place[0])
+        found = await pending.delivered(c.partition, c.url)
+        if found is None:
+            return _whereabouts(raw)
+        key = partial(self._keys.of, c.partition)
+        claimed, orphaned, retried = await self._engine.commands(
+            [("ZSCORE", key(name), found.name) for name in ("x", "o", "r")]
         )
-        return _whereabouts([value.decode("utf-8", "replace") for value in raw], raw)
+        deadline = claimed if claimed is not None else orphaned
+        return _whereabouts(raw, found.url, deadline=deadline, retry_at=retried)
 
     async def progress(self) -> Progress:
         """One pass over the counters of the partitions in use; every tenth time over all of them."""
@@ -95,25 +108,32 @@ class Inspect:
         return sorted(found, key=lambda letter: (not letter.seed, letter.failed_at))[:limit]
 
 
-def _whereabouts(text: list[str], raw: list[bytes]) -> Whereabouts:
-    place = int(text[5]) if text[5] else -1
+def _whereabouts(
+    raw: list[bytes],
+    record: PendingUrl | None = None,
+    *,
+    place: int | None = None,
+    deadline: bytes | float | None = None,
+    retry_at: bytes | float | None = None,
+) -> Whereabouts:
+    seen, letter, entry, clock, session, node, epoch, next_fetch, delay, out = raw
     return Whereabouts(
-        seen=text[0] == "1",
-        record=unpack_record(raw[1]) if raw[1] else None,
-        claim_deadline_ms=_ms(text[3]) if text[2] else None,
-        retry_at_ms=_ms(text[4]) if text[4] else None,
-        place=place if place >= 0 else None,
-        letter=unpack_letter(raw[6]) if raw[6] else None,
-        entry=unpack_log(raw[7])[1] if raw[7] else None,
-        clock_ms=_ms(text[8]),
-        session=text[9],
-        node=text[10],
-        epoch=int(text[11] or 0),
-        next_fetch_ms=_ms(text[12]),
-        delay_ms=_ms(text[13]) if text[13] else None,
-        claims_out=int(text[14] or 0),
+        seen=seen == b"1",
+        record=record,
+        claim_deadline_ms=None if deadline is None else int(float(deadline)),
+        retry_at_ms=None if retry_at is None else int(float(retry_at)),
+        place=place,
+        letter=unpack_letter(letter) if letter else None,
+        entry=unpack_log(entry)[1] if entry else None,
+        clock_ms=_ms(clock),
+        session=session.decode(),
+        node=node.decode(),
+        epoch=int(epoch or 0),
+        next_fetch_ms=_ms(next_fetch),
+        delay_ms=_ms(delay) if delay else None,
+        claims_out=int(out or 0),
     )
 
 
-def _ms(text: str) -> int:
+def _ms(text: bytes) -> int:
     return int(float(text or 0))

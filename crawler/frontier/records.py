@@ -1,17 +1,26 @@
-"""What stands in the engine: a pending URL's record, a dead letter, a commit entry, as JSON; arguments as msgpack.
+"""What stands in the engine: a pending URL as member and score, dead letters and commit entries as JSON.
 
 Stored values travel inside msgpack arguments as text: the engine's cmsgpack knows no binary type.
 """
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import msgspec
 
 from crawler.errors import EngineUnfit
 from crawler.model import Candidate, CommitEntry
+from crawler.rules.priority import QUANTA, quantise
+from crawler.rules.urls import origin_of
 
+# As in lua/_record.lua.
+KNOWN_BITS = 21
+DEPTH_MAX = 255
+COUNT_MAX = 15
+ORIGINS = {"!": "https://", '"': "http://", "#": "https://www.", "$": "http://www."}
+INLINE = " "
 _pack = msgspec.msgpack.Encoder().encode
 _json = msgspec.json.Encoder().encode
 
@@ -30,24 +39,20 @@ class DeadLetter(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     seed: bool = False
 
 
-class UrlRecord(msgspec.Struct, array_like=True, frozen=True):
-    """Record of a pending URL; the order of the fields is known to lua/_record.lua."""
+class PendingUrl(msgspec.Struct, frozen=True, kw_only=True):
+    """A URL that waits in a queue, is claimed or is to be retried."""
 
-    depth: int
+    url: str
     queue: str
     domain: str
-    url: str
+    depth: int
     redirects: int
-    seed: int
+    seed: bool
     attempts: int
     deliveries: int
-    visit: int
     score: float
-    deaths: int = 0  # processes that died while it was under way
-    died_with: str = ""  # the last of their sessions
 
 
-_record_decoder = msgspec.json.Decoder(UrlRecord, strict=False)
 _letter_decoder = msgspec.json.Decoder(DeadLetter)
 _entry_decoder = msgspec.json.Decoder(CommitEntry)
 
@@ -62,25 +67,56 @@ def pack(value: Any) -> bytes:
     return _pack(value)
 
 
-def pack_record(candidate: Candidate, *, attempts: int = 0, deliveries: int = 0, visit: int = 1) -> str:
-    """The record of a URL that becomes pending."""
+def score_of(candidate: Candidate) -> int:
+    """The score of a URL's member (see lua/_record.lua): its order, and in the low bits what else is known of it."""
     c = candidate
-    fields = (c.depth, c.queue, c.domain, c.url, c.redirects, int(c.seed), attempts, deliveries, visit, c.score)
-    return _json(fields).decode()
+    known = (DEPTH_MAX - min(c.depth, DEPTH_MAX)) << 13 | c.seed << 12 | min(c.redirects, COUNT_MAX) << 8
+    return (quantise(c.score) << KNOWN_BITS) + known
 
 
-def unpack_record(packed: bytes) -> UrlRecord:
-    """Raises EngineUnfit for bytes that no record of this layout is."""
-    try:
-        return _record_decoder.decode(packed)
-    except msgspec.MsgspecError as error:
-        raise EngineUnfit(f"unreadable record in the engine: {error}") from None
+def member_of(url: str, queue: str) -> tuple[str, str]:
+    """(member, origin) of a URL in its queue; with an origin, the engine puts a letter for it before the member."""
+    origin = origin_of(url)
+    letter = _letters(queue).get(origin)
+    path = url[len(origin) :]
+    return (letter + path, "") if letter else (path, origin)
 
 
-def item_of(candidate: Candidate) -> tuple[str, str, str, str, int, str]:
+@lru_cache(maxsize=10_000)
+def _letters(queue: str) -> dict[str, str]:
+    return {f"{scheme}{queue}": letter for letter, scheme in ORIGINS.items()}
+
+
+def url_of(member: str, queue: str, origin: str) -> str:
+    """The URL of a member; `origin` as the engine has it listed, or "". Raises EngineUnfit for what no member is."""
+    letter, path = member[:1], member[1:]
+    if origin:
+        return origin + path
+    if letter == INLINE:
+        return path
+    if letter not in ORIGINS:
+        raise EngineUnfit(f"unreadable URL in the engine: {member[:80]!r} in the queue of {queue}")
+    return f"{ORIGINS[letter]}{queue}{path}"
+
+
+def listed(member: str, origins: Mapping[str, str]) -> str:
+    """The origin of a member that the engine has listed by its letter, or ""."""
+    return origins.get(member[:1], "")
+
+
+def pending_url(queue: str, domain: str, score: int, member: str, origin: str) -> PendingUrl:
+    """What stands in the engine, taken apart."""
+    return PendingUrl(
+        url=url_of(member, queue, origin), queue=queue, domain=domain, depth=DEPTH_MAX - (score >> 13 & 255),
+        redirects=score >> 8 & 15, seed=bool(score >> 12 & 1), attempts=score >> 4 & 15, deliveries=score & 15,
+        score=(score >> KNOWN_BITS) / QUANTA,
+    )  # fmt: skip
+
+
+def item_of(candidate: Candidate) -> tuple[str, str, str, str, int, str, str]:
     """What `add` and `ack` take for one URL (see lua/_add.lua). The score is text: the engine reads it once."""
     c = candidate
-    return (c.fingerprint, c.queue, c.domain, repr(c.score), c.depth, pack_record(c))
+    return (c.fingerprint, c.queue, c.domain, str(score_of(c)), c.depth, *member_of(c.url, c.queue))
 
 
 def pack_letter(letter: DeadLetter) -> str:

@@ -3,25 +3,18 @@
 Must not know where the commits are known from.
 """
 
-import enum
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from crawler.errors import EngineError
 from crawler.frontier.client import Call, Engine
 from crawler.frontier.keys import Keys
-from crawler.frontier.records import UrlRecord, pack, unpack_record
+from crawler.frontier.pending import Found, PendingUrls
+from crawler.frontier.records import PendingUrl, pack
+from crawler.rules.fingerprint import fingerprint
 
 RESTORE_MAX = 256  # URLs per call: below a millisecond of the engine
-
-
-class Restored(enum.IntEnum):
-    """Shared with lua/restore.lua."""
-
-    ENDED = 0  # the engine had it already as done, or as given up
-    UNKNOWN = 1
-    PENDING = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,34 +38,48 @@ class Restoring:
         self._keys = keys
         self._run = run
 
-    async def restore(self, urls: Iterable[DoneUrl]) -> Counter[Restored]:
-        """Make these URLs seen and done; what the engine knew of them. Raises EngineError."""
-        by_partition: dict[int, list[tuple[str, str, str, int, int, int]]] = {}
+    async def restore(self, urls: Iterable[DoneUrl]) -> int:
+        """Make those of these URLs seen and done that the engine did not know; how many. Raises EngineError."""
+        by_partition: dict[int, list[Any]] = {}
         for u in urls:
-            item = (u.fingerprint, u.queue, u.domain, u.status // 100, u.body_bytes, u.fetch_ms)
+            item = (u.fingerprint, u.domain, u.status // 100, u.body_bytes, u.fetch_ms)
             by_partition.setdefault(u.partition, []).append(item)
+        digits = await self._run_all("restore", by_partition)
+        return sum(answer.count(b"1") for answer in digits)
+
+    async def withdraw(self, found: Iterable[tuple[Found, DoneUrl]]) -> int:
+        """Make pending URLs done, wherever they stand; how many were still there. Raises EngineError."""
+        by_partition: dict[int, list[Any]] = {}
+        for f, u in found:
+            item = (u.fingerprint, u.queue, u.domain, f.block, f.name, u.status // 100, u.body_bytes, u.fetch_ms)
+            by_partition.setdefault(u.partition, []).append(item)
+        return sum(await self._run_all("withdraw", by_partition))
+
+    async def _run_all(self, name: str, by_partition: Mapping[int, Sequence[Any]]) -> list[Any]:
         calls = [
-            Call("restore", (self._keys.meta(partition),), (self._run, pack(items[start : start + RESTORE_MAX])))
+            Call(name, (self._keys.meta(partition),), (self._run, pack(items[start : start + RESTORE_MAX])))
             for partition, items in by_partition.items()
             for start in range(0, len(items), RESTORE_MAX)
         ]
-        found: Counter[Restored] = Counter()
-        for digits in await self._engine.run_many(calls):
-            if isinstance(digits, EngineError):
-                raise digits
-            found.update(Restored(digit - 48) for digit in digits)
+        replies = list(await self._engine.run_many(calls))
+        for reply in replies:
+            if isinstance(reply, EngineError):
+                raise reply
+        return replies
+
+    async def pending(self, wanted: Mapping[int, Sequence[str]]) -> dict[str, PendingUrl]:
+        """Those fingerprints, given by partition, that are pending now: each partition is read as a whole."""
+        found: dict[str, PendingUrl] = {}
+        for partition, fingerprints in wanted.items():
+            asked = set(fingerprints)
+            async for some in self.all_pending(partition):
+                found.update((fp, one.url) for fp, one in some if fp in asked)
         return found
 
-    async def pending(self, wanted: Mapping[int, Sequence[str]]) -> dict[str, UrlRecord]:
-        """The records of those fingerprints, given by partition, that are pending now."""
-        asked = [(partition, fps) for partition, fps in wanted.items() if fps]
-        rows = await self._engine.commands([("HMGET", self._keys.of(p, "u"), *fps) for p, fps in asked])
-        return {
-            fp: unpack_record(packed)
-            for (_, fps), row in zip(asked, rows, strict=True)
-            for fp, packed in zip(fps, row, strict=True)
-            if packed
-        }
+    async def all_pending(self, partition: int) -> AsyncIterator[list[tuple[str, Found]]]:
+        """(fingerprint, where it stands) of all pending URLs of a partition, some at a time."""
+        async for some in PendingUrls(self._engine, self._keys).read(partition):
+            yield [(fingerprint(found.url.url, self._run), found) for found in some]
 
     async def hold(self, partitions: int) -> None:
         """Nobody knows when the lost crawl made its last requests: the first ones wait for their queue's delay.

@@ -6,8 +6,8 @@ from functools import cache
 from importlib.resources import files
 
 NAMES = (
-    "ack", "add", "beat", "claim", "dead", "died", "drain", "extend", "give_back", "join", "lease",
-    "leave", "pace", "refuse", "release", "reserve", "restore", "retry", "states", "visited", "where",
+    "ack", "add", "beat", "claim", "dead", "depths", "died", "drain", "extend", "give_back", "join", "lease",
+    "leave", "pace", "refuse", "release", "reserve", "restore", "retry", "states", "visited", "where", "withdraw",
 )  # fmt: skip
 
 _INCLUDE = "--@include "

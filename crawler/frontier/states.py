@@ -12,6 +12,7 @@ from typing import Any
 from crawler.errors import EngineError
 from crawler.frontier.client import Call, Engine
 from crawler.frontier.keys import Keys
+from crawler.frontier.pending import PendingUrls
 from crawler.frontier.records import pairs_of, unpack_log
 from crawler.model import CommitEntry, Refusal
 
@@ -21,7 +22,10 @@ _NEVER_ADDED = frozenset({Refusal.SCOPE, Refusal.DEPTH, Refusal.REDIRECTS})
 
 
 class UrlState(enum.IntEnum):
-    """Shared with lua/states.lua. COMMITTED: not yet in an index; ENDED: indexed, refused, or lost."""
+    """Shared with lua/states.lua, which takes PENDING for ENDED.
+
+    COMMITTED: not yet in an index; ENDED: indexed, refused, or lost.
+    """
 
     UNSEEN = 0
     PENDING = 1
@@ -42,7 +46,7 @@ class Tally:
     done: int
     seen_counter: int
     seen: int  # members of the seen-set
-    pending: int  # records of pending URLs
+    pending: int  # URLs in queues, claims and retries
     committed: int  # by the counters of status classes
     dead_counter: int
     dead: int  # letters
@@ -60,7 +64,10 @@ class States:
         self._partitions = partitions
 
     async def of(self, run: int, wanted: Mapping[int, Sequence[str]], *, visit: int = 1) -> dict[str, UrlState]:
-        """State of each fingerprint, given by partition; in pipelines of calls with `STATES_MAX` each."""
+        """State of each fingerprint, given by partition, in pipelines of calls with `STATES_MAX` each.
+
+        ENDED stands for pending URLs, too: `pending` tells which these are.
+        """
         calls, asked = [], []
         for partition, fingerprints in wanted.items():
             for start in range(0, len(fingerprints), STATES_MAX):
@@ -73,6 +80,10 @@ class States:
                 raise digits
             found.update(zip(some, (UrlState(digit - 48) for digit in digits), strict=True))
         return found
+
+    async def pending(self, run: int, partition: int) -> set[str]:
+        """Fingerprints of all pending URLs of a partition."""
+        return await PendingUrls(self._engine, self._keys).fingerprints(run, partition)
 
     async def counters(self) -> list[tuple[int, int, int]]:
         """(partition, added, done) of the partitions in use: tells whether the crawl moves."""
@@ -87,8 +98,9 @@ class States:
         before = _fields(await self._engine.command("HGETALL", meta))
         buckets = before.get(f"buckets{run}", 1)
         sizes = await self._engine.commands([("SCARD", key(f"s{run}:{n}")) for n in range(buckets)])
-        pending, dead, log_entries, after = await self._engine.commands(
-            [("HLEN", key("u")), ("HLEN", key("dead")), ("HLEN", key("l")), ("HGETALL", meta)]
+        pending = await PendingUrls(self._engine, self._keys).count(partition)
+        dead, log_entries, after = await self._engine.commands(
+            [("HLEN", key("dead")), ("HLEN", key("l")), ("HGETALL", meta)]
         )
         counters = _fields(after)
         moved = ("added", "done", "dead", f"seen{run}", f"buckets{run}")
@@ -114,10 +126,8 @@ class States:
 
     async def robots(self, partition: int) -> dict[str, bytes]:
         """What was shared of each origin's robots.txt, by origin."""
-        return {
-            k.decode(): v
-            for k, v in pairs_of(await self._engine.command("HGETALL", self._keys.of(partition, "robots")))
-        }
+        raw = await self._engine.command("HGETALL", self._keys.of(partition, "robots"))
+        return {k.decode(): v for k, v in pairs_of(raw)}
 
     async def delays(self, wanted: Sequence[tuple[int, str]]) -> list[int | None]:
         """The stored delay in ms of each (partition, queue); None where none was stored."""

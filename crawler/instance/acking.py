@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 
 from crawler.errors import EngineError
 from crawler.frontier.client import Call
-from crawler.frontier.frontier import Ack, AckReply, Frontier
+from crawler.frontier.frontier import Ack, Frontier
 from crawler.frontier.records import DeadLetter
+from crawler.frontier.replies import AckReply
 from crawler.instance.clock import ENGINE_PAUSE_S, wall_s
 from crawler.instance.outcome import Failed, Refused
 from crawler.instance.ownership import Ownership

@@ -10,7 +10,8 @@ import logging
 from collections.abc import Iterable
 
 from crawler.errors import EngineError
-from crawler.frontier.frontier import ClaimReply, ClaimRequest, Fence, Frontier
+from crawler.frontier.frontier import ClaimRequest, Fence, Frontier
+from crawler.frontier.replies import ClaimReply
 from crawler.instance.clock import ENGINE_PAUSE_S, monotonic_ms
 from crawler.instance.crash_points import reached
 from crawler.instance.ownership import Ownership

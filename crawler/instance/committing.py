@@ -9,7 +9,8 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from crawler.frontier.frontier import Ack, AckReply
+from crawler.frontier.frontier import Ack
+from crawler.frontier.replies import AckReply
 from crawler.instance.acking import AckStage
 from crawler.instance.archiving import ArchiveStage, Placed
 from crawler.instance.claimer import Claimer

@@ -51,7 +51,6 @@ class Rebuild:
         self._folders = folders
         self._refetch = refetch
         self._pulse = pulse
-        self._refill = Refill(doors.frontier, doors.restoring, doors.router)
         self._report = RebuildReport()
         self._scope_version = 0  # the highest that a page was judged by
 
@@ -63,11 +62,15 @@ class Rebuild:
             await asyncio.to_thread(recover_open_files, folder, partial(is_abandoned, folder))
         await self._d.restoring.hold(self._d.router.record.partitions)
         with PageBook(self._folders[0].tmp) as book:
+            refill = self._refill = Refill(
+                self._d.frontier, self._d.restoring, self._d.router, is_committed=lambda fp: book.page(fp) is not None
+            )
             await self._add_seeds(book)
             await self._read_index(book)
-            await Replay(self._d, self._refill, book, self._report, self._pulse).run(self._folders)
+            replay = Replay(self._d, refill, book, self._report, self._pulse)
+            await replay.run(self._folders)
+            self._report.restored = refill.restored + await replay.withdraw()
             await self._settle_unreadable(book)
-        self._report.restored = self._refill.restored
         await self._d.crawls.count_from(self._scope_version)
         record, _ = await self._d.crawls.shared()
         for folder in self._folders:
@@ -169,7 +172,7 @@ class Rebuild:
         else:
             self._report.elsewhere += 1
         if self._refetch or not is_ours:
-            await self._refill.add([self._again(entry, seed=self._is_seed(book, entry))])
+            await self._refill.again(self._again(entry, seed=self._is_seed(book, entry)))
 
     def _again(self, entry: CommitEntry, *, seed: bool) -> Candidate:
         return self._d.router.candidate(entry.url, depth=entry.depth, redirects=entry.redirects, seed=seed)

@@ -3,11 +3,11 @@
 In this order a rebuild that is killed anywhere has forgotten nothing: the next one finds the page still to be done.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from crawler.errors import EngineError
 from crawler.frontier.frontier import Frontier
-from crawler.frontier.restoring import DoneUrl, Restored, Restoring
+from crawler.frontier.restoring import DoneUrl, Restoring
 from crawler.instance.routing import Router
 from crawler.model import Candidate
 
@@ -17,11 +17,16 @@ BATCH = 4_000  # URLs and commits; a megabyte or two on the wire
 class Refill:
     """Gathers and sends. Every call raises EngineError when the engine does not take it."""
 
-    def __init__(self, frontier: Frontier, restoring: Restoring, router: Router) -> None:
+    def __init__(
+        self, frontier: Frontier, restoring: Restoring, router: Router, *, is_committed: Callable[[str], bool]
+    ) -> None:
+        """`is_committed` tells of a fingerprint whether its page is in the index: it will become done, not pending."""
         self._frontier = frontier
         self._restoring = restoring
         self._router = router
+        self._is_committed = is_committed
         self._urls: dict[str, Candidate] = {}
+        self._again: dict[str, Candidate] = {}
         self._done: list[DoneUrl] = []
         self.restored = 0
 
@@ -36,10 +41,17 @@ class Refill:
         if len(self._urls) + len(self._done) >= BATCH:
             await self.flush()
 
+    async def again(self, candidate: Candidate) -> None:
+        """Take in a URL that is to be fetched although it was committed."""
+        self._again[candidate.fingerprint] = candidate
+        if len(self._again) >= BATCH:
+            await self.flush()
+
     async def flush(self) -> None:
         """Send what was taken in."""
-        urls, self._urls = self._urls, {}
+        urls = {fp: c for fp, c in self._urls.items() if not self._is_committed(fp)} | self._again
         done, self._done = self._done, []
+        self._urls, self._again = {}, {}
         by_partition: dict[int, list[Candidate]] = {}
         for candidate in urls.values():
             by_partition.setdefault(candidate.partition, []).append(candidate)
@@ -48,5 +60,4 @@ class Refill:
                 raise reply
         for candidate in urls.values():
             self._router.recent.add(candidate.url, candidate.depth)
-        known = await self._restoring.restore(done)
-        self.restored += known.total() - known[Restored.ENDED]
+        self.restored += await self._restoring.restore(done)

@@ -92,6 +92,22 @@ class Replay:
         await self._refill.flush()
         await self._orphans(folders)
 
+    async def withdraw(self) -> int:
+        """Pages whose records were found, and that were pending all the same, become done; how many.
+
+        Raises EngineError.
+        """
+        withdrawn, book = 0, self._book
+        for partition in range(self._d.router.record.partitions):
+            async for some in self._d.restoring.all_pending(partition):
+                done = [
+                    (found, self._done(found.url.url, fp, page))
+                    for fp, found in some
+                    if book.is_found(fp) and (page := book.page(fp)) is not None
+                ]
+                withdrawn += await self._d.restoring.withdraw(done)
+        return withdrawn
+
     async def _record(self, folder: int, found: ArchivedResponse) -> None:
         url = found.stored.uri
         fp = fingerprint(url, self._d.router.record.run)

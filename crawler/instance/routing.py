@@ -9,7 +9,8 @@ from typing import TypeVar
 
 from crawler.errors import EngineError
 from crawler.frontier.crawls import CrawlRecord, Crawls
-from crawler.frontier.frontier import AddReply, Frontier
+from crawler.frontier.frontier import Frontier
+from crawler.frontier.replies import AddReply
 from crawler.instance.claimer import Claimer
 from crawler.instance.clock import ENGINE_PAUSE_S, wall_s
 from crawler.instance.outcome import Committable

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from crawler.archive.seeds import SeedJournal, SeedLine
 from crawler.errors import EngineError, InvalidUrl
 from crawler.frontier.crawls import Crawls
-from crawler.frontier.frontier import AddReply, Frontier
+from crawler.frontier.frontier import Frontier
+from crawler.frontier.replies import AddReply
 from crawler.frontier.states import States, UrlState
 from crawler.instance.routing import Router
 from crawler.model import AddOutcome, Candidate

@@ -10,7 +10,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from crawler.frontier.frontier import QueueBatch
+from crawler.frontier.replies import QueueBatch
 from crawler.instance.clock import monotonic_ms
 from crawler.model import Claim
 from crawler.rules.adaptive import UNMEASURED, Pace

@@ -22,6 +22,7 @@ class FrontierJudge:
 
     def __init__(self, states: States, ledger: Ledger, report: Report, *, run: int, agent: str) -> None:
         self._states = states
+        self._pending: tuple[int, set[str]] = (-1, set())
         self._ledger = ledger
         self._report = report
         self._run = run
@@ -46,7 +47,17 @@ class FrontierJudge:
             for link in batch:
                 wanted[link.partition].append(str(link.fp))
             states = await self._states.of(self._run, wanted)
+            for partition, fps in wanted.items():
+                ended = [fp for fp in fps if states[fp] is UrlState.ENDED]
+                pending = await self._pending_of(partition) if ended else set()
+                states.update((fp, UrlState.PENDING) for fp in ended if fp in pending)
             self._ledger.set_states([(int(state), int(fp)) for fp, state in states.items()])
+
+    async def _pending_of(self, partition: int) -> set[str]:
+        """Links come by partition: the last one's pending URLs are kept."""
+        if self._pending[0] != partition:
+            self._pending = (partition, await self._states.pending(self._run, partition))
+        return self._pending[1]
 
     async def count(self) -> None:
         """Count all partitions again, and see whether the crawl moves."""

@@ -131,7 +131,10 @@ async def test_what_a_sitemap_says_counts_also_after_a_rebuild(
     rebuilt: bool,
 ) -> None:
     with serve_resources({(A, target): page() for target in signals}) as site:
-        options = {"dns__nameservers": [dns], "frontier__redis": engine.url, "frontier__order": order}
+        options = {
+            "dns__nameservers": [dns], "frontier__redis": engine.url, "frontier__order": order,
+            "frontier__half_life_s": DAY,
+        }  # fmt: skip
         settings = settings_of(tmp_path, **(ONE_AT_A_TIME | options))
         await given_with(settings, site, signals)
         if rebuilt:

@@ -11,6 +11,7 @@ import pytest
 from crawler.errors import ConflictError, EngineDown, UsageError
 from crawler.frontier.frontier import Frontier
 from crawler.frontier.members import Member
+from crawler.frontier.pending import PendingUrls
 from crawler.frontier.restoring import Restoring
 from crawler.instance.joining import check_nobody_works
 from tests.crawl.harness import crawl, lab_names
@@ -117,12 +118,14 @@ def dying(call: Any, left: list[int]) -> Any:
 async def state(lab: WebLab) -> tuple[Any, ...]:
     """The URLs that are seen and those that are pending with their depths, and what was counted."""
     async with opened(lab.settings()) as found:
-        counted, keys, kept = await found.stats.totals(), found.keys, lab.kept()
+        counted, kept = await found.stats.totals(), lab.kept()
         seen = {m for k, v in kept.items() if b"}:s0:" in k for m in v}
+        urls = PendingUrls(found.engine, found.keys)
         pending = {
-            fp: (packed.split(b",")[0], packed.split(b",")[4:6])
+            (one.url.url, one.url.depth, one.url.redirects, one.url.seed)
             for p in range(found.record.partitions)
-            for fp, packed in kept.get(keys.of(p, "u").encode(), {}).items()
+            async for some in urls.read(p)
+            for one in some
         }
         return seen, pending, counted
 

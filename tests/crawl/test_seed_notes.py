@@ -18,9 +18,10 @@ A, B = "http://a.test/", "http://b.test/x"
 ROOTS = [SeedLine(root="domain:a.test"), SeedLine(root="domain:b.test")]
 
 
-async def seed(folder: Path, engine: Engine, *urls: str, **options: Any) -> list[SeedLine]:
-    """Give URLs; all lines of the journal afterwards."""
-    async with open_crawl(settings_of(folder, frontier__redis=engine.url), create=True) as crawl:
+async def seed(folder: Path, engine: Engine, *urls: str, limit: int = -1, **options: Any) -> list[SeedLine]:
+    """Give URLs to a crawl with this limit of depth; all lines of the journal afterwards."""
+    settings = settings_of(folder, frontier__redis=engine.url, scope__depth_max=limit)
+    async with open_crawl(settings, create=True) as crawl:
         await crawl.seeder(**options).add_all(GivenUrl("here", url) for url in urls)
         return noted(crawl)
 
@@ -44,8 +45,8 @@ async def test_seeds_that_are_given_again_are_not_noted_again(tmp_path: Path, en
 
 
 async def test_a_seed_known_from_further_away_is_noted_for_its_depth(tmp_path: Path, engine: Engine) -> None:
-    first = await seed(tmp_path, engine, A, depth=5)
-    assert await seed(tmp_path, engine, A) == [*first, SeedLine(url=A)]
+    first = await seed(tmp_path, engine, A, depth=5, limit=9)
+    assert await seed(tmp_path, engine, A, limit=9) == [*first, SeedLine(url=A)]
 
 
 async def test_what_is_out_of_scope_is_not_noted(tmp_path: Path, engine: Engine) -> None:

@@ -190,7 +190,7 @@ class EngineView:
         return added > 0 and added == done
 
     def claims_out(self) -> int:
-        return sum(self._client.hlen(self._key(partition, "c")) for partition in range(self.partitions))
+        return sum(self._client.zcard(self._key(partition, "x")) for partition in range(self.partitions))
 
     def dead(self) -> dict[str, str]:
         """Dead letters: URL -> reason."""

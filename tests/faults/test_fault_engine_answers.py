@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from crawler.errors import EngineFull
-from crawler.frontier.frontier import AddReply
 from crawler.frontier.records import pack
+from crawler.frontier.replies import AddReply
 from crawler.instance.instance import Instance
 from crawler.model import AddOutcome
 from tests.crawl.harness import crawl

@@ -7,10 +7,11 @@ from redis.crc import key_slot
 
 from crawler.errors import EngineError
 from crawler.frontier.client import Engine
-from crawler.frontier.frontier import Ack, AckReply, ClaimReply, ClaimRequest, Fence, Frontier, Settlement
+from crawler.frontier.frontier import Ack, ClaimRequest, Fence, Frontier, Settlement
 from crawler.frontier.guests import Guests
 from crawler.frontier.keys import Keys
 from crawler.frontier.leases import Acquired, Lease, Leases
+from crawler.frontier.replies import AckReply, ClaimReply
 from crawler.model import Candidate, Claim, CommitEntry
 from crawler.rules.fingerprint import fingerprint
 

@@ -14,7 +14,8 @@ from crawler.frontier.keys import Keys
 from crawler.frontier.leases import Acquired, Lease, Leases
 from crawler.model import Candidate, Claim
 from crawler.rules.fingerprint import fingerprint
-from tests.frontier.model import DEFAULT_DELAY_MS, OUT_MAX, PENDING, PartitionModel, State
+from tests.frontier.model import PartitionModel
+from tests.frontier.model_urls import BLOCK, DEFAULT_DELAY_MS, OUT_MAX, PENDING, State
 from tests.frontier.raw import RawPartition, dump
 
 SESSIONS = ("ann", "bob", "cyd")
@@ -35,7 +36,7 @@ sessions = st.sampled_from(SESSIONS)
 def candidate(partition: int, host: int, path: int, depth: int) -> Candidate:
     queue, domain = HOSTS[host]
     url = f"http://{queue}/{partition}/{path}"
-    score = round(-depth - path / 1e4, 4)
+    score = -depth - path / 1e3
     return Candidate(
         url=url, fingerprint=fingerprint(url), partition=partition, domain=domain, queue=queue, depth=depth, score=score
     )
@@ -64,7 +65,8 @@ class FrontierSteps(RuleBasedStateMachine):
         self._keys = Keys("t")
         self._leases = Leases(engine, self._keys)
         self._frontiers = {
-            s: Frontier(engine, self._keys, session=s, run=0, default_delay_ms=DEFAULT_DELAY_MS) for s in SESSIONS
+            s: Frontier(engine, self._keys, session=s, run=0, default_delay_ms=DEFAULT_DELAY_MS, is_limited=True)
+            for s in SESSIONS
         }
         self._guest_door = Guests(engine, self._keys, default_delay_ms=DEFAULT_DELAY_MS)
         self._models = {p: PartitionModel() for p in PARTITIONS}
@@ -189,7 +191,7 @@ class FrontierSteps(RuleBasedStateMachine):
     def _check_claim(self, model: PartitionModel, claim: Claim, fence: Fence) -> None:
         url = model.urls[claim.fingerprint]
         assert (claim.url, claim.queue, claim.domain) == (url.candidate.url, url.candidate.queue, url.candidate.domain)
-        assert (claim.depth, claim.score) == (url.depth, url.score)
+        assert (claim.depth, claim.score) == (url.depth, (url.score >> 21) / 4096)
         assert (claim.attempts, claim.deliveries, claim.visit) == (url.attempts, url.deliveries, 1)
         assert claim.deaths == url.deaths
         assert (claim.partition, claim.epoch) == (fence.partition, fence.epoch)
@@ -240,20 +242,25 @@ class FrontierSteps(RuleBasedStateMachine):
 
     def _check_states(self, model: PartitionModel, raw: RawPartition) -> None:
         """I3 and I4: each URL ever added is in one place, and that is the place where the model has it."""
-        queued = [f for name in raw.under("q:") for f in raw.zset(f"q:{name}")]
-        assert len(queued) == len(set(queued))
-        assert set(queued) == model.in_state(State.QUEUED)
-        assert set(raw.zset("x")) == model.in_state(State.CLAIMED)
-        assert set(raw.zset("o")) == model.in_state(State.ORPHANED)
-        assert set(raw.zset("r")) == model.in_state(State.RETRYING)
+        assert set(raw.queued()) == model.in_state(State.QUEUED)
+        assert set(raw.zset("x")) == self._tokens(model, State.CLAIMED)
+        assert set(raw.zset("o")) == self._tokens(model, State.ORPHANED)
+        assert set(raw.zset("r")) == self._tokens(model, State.RETRYING)
+        delivered = model.in_state(State.CLAIMED, State.ORPHANED, State.RETRYING)
+        assert raw.delivered() == {model.urls[f].token: (f, model.urls[f].score) for f in delivered}
         assert set(raw.hash("dead")) == model.in_state(State.DEAD)
         assert {k: v.split()[0] for k, v in raw.hash("l").items()} == model.log
         assert max(model.committed.values(), default=1) == 1
-        assert raw.hash("c") == {f: model.urls[f].token for f in model.in_state(State.CLAIMED, State.ORPHANED)}
         assert raw.seen() == set(model.urls)
-        assert set(raw.records()) == model.in_state(*PENDING)
+        assert raw.depths() == {f: model.urls[f].depth for f in model.in_state(*PENDING)}
+        noted = {f: f"{u.deaths} {u.died_with}" for f, u in model.urls.items() if u.deaths}
+        assert raw.hash("k") == noted
         for f in model.in_state(State.RETRYING, State.CLAIMED):
-            assert raw.zset("r" if model.urls[f].state is State.RETRYING else "x")[f] == model.urls[f].until_ms
+            url = model.urls[f]
+            assert raw.zset("r" if url.state is State.RETRYING else "x")[url.token] == url.until_ms
+
+    def _tokens(self, model: PartitionModel, state: State) -> set[str]:
+        return {model.urls[f].token for f in model.in_state(state)}
 
     def _check_counters(self, model: PartitionModel, raw: RawPartition) -> None:
         meta = raw.hash("m")
@@ -283,10 +290,20 @@ class FrontierSteps(RuleBasedStateMachine):
                 assert (name in ready) == model.is_claimable(name), f"{name}: asleep or awake against the rule"
             if name in ready:
                 assert ready[name] <= model.due_ms(name), "would wake too late"
-            best = sorted(raw.zset(f"q:{name}").items(), key=lambda pair: (pair[1], pair[0]), reverse=True)
-            assert [f for f, _ in best] == model.of_queue(name, State.QUEUED)
-            records = raw.records()
-            for f, score in best:
-                url = model.urls[f]
-                assert (score, records[f][9], records[f][0]) == (url.score, url.score, url.depth)
-                assert (records[f][6], records[f][7]) == (url.attempts, url.deliveries)
+            self._check_blocks(model, raw, name)
+
+    def _check_blocks(self, model: PartitionModel, raw: RawPartition, name: str) -> None:
+        """The queue's URLs lie in small blocks, in order; the best one is there if there are any."""
+        waiting = model.of_queue(name, State.QUEUED)
+        stored = sorted(((score, f) for f, (queue, score) in raw.queued().items() if queue == name), reverse=True)
+        assert stored == [(model.urls[f].score, f) for f in waiting]
+        index = sorted(raw.zset(f"t:{name}").items(), key=lambda pair: (pair[1], pair[0]), reverse=True)
+        assert {f"b:{name}:{block}" for block, _ in index} == {key for key in raw.keys if key.startswith(f"b:{name}:")}
+        assert bool(raw.zset(f"q:{name}")) == bool(waiting)
+        lowest = float("inf")
+        for key, highest in [(f"q:{name}", float("inf")), *((f"b:{name}:{block}", most) for block, most in index)]:
+            scores = sorted(raw.zset(key).values())
+            assert len(scores) <= BLOCK
+            if scores:
+                assert scores[-1] <= min(highest, lowest), f"{key} holds what belongs into a better block"
+                lowest = scores[0]

@@ -7,60 +7,22 @@ the engine should answer; `view` is everything that people and other sessions ca
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 from crawler.model import Candidate
-
-DEFAULT_DELAY_MS = 1000
-OUT_MAX = 4
-PER_QUEUE_MAX = 3
-AHEAD_MS = 2000
-VISIBILITY_MS = 3000
-LOOK_MS = 1000  # until the owner looks again whether a guest is done
-GUEST_MS = 20_000
-WISH_MS = 2500
-SERVED = "-"
-
-
-class State(StrEnum):
-    QUEUED = "queued"
-    CLAIMED = "claimed"
-    ORPHANED = "orphaned"  # claimed under an earlier lease: about to go back to its queue
-    RETRYING = "retrying"
-    COMMITTED = "committed"
-    DEAD = "dead"
-    REFUSED = "refused"
-
-
-PENDING = (State.QUEUED, State.CLAIMED, State.ORPHANED, State.RETRYING)
-
-
-@dataclass
-class Url:
-    candidate: Candidate
-    depth: int
-    score: float
-    state: State = State.QUEUED
-    attempts: int = 0
-    deliveries: int = 0
-    deaths: int = 0
-    died_with: str = ""
-    token: str = ""
-    until_ms: int = 0  # deadline of a claim, due time of a retry
-
-
-@dataclass
-class Queue:
-    next_ms: int = 0
-    delay_ms: int | None = None
-    guest: str = ""  # who has a turn on it, "done ..." when its request has ended
-    guest_seen: int | None = None  # when the owner first saw that, or the wish
-    wish: str = ""  # the guest that waits, or SERVED until the owner has had its own turn
-    left_until_ms: int = 0  # when the owner looks again at a queue that it left to the guest
-
-    @property
-    def patience_ms(self) -> int:
-        return DEFAULT_DELAY_MS if self.delay_ms is None else self.delay_ms
+from tests.frontier.model_urls import (
+    AHEAD_MS,
+    GUEST_MS,
+    LOOK_MS,
+    OUT_MAX,
+    PENDING,
+    PER_QUEUE_MAX,
+    SERVED,
+    VISIBILITY_MS,
+    WISH_MS,
+    Queue,
+    State,
+    Url,
+)
 
 
 @dataclass
@@ -109,7 +71,7 @@ class PartitionModel:
     def of_queue(self, name: str, *states: State) -> list[str]:
         """Fingerprints of a queue in these states, best first."""
         found = [f for f, u in self.urls.items() if u.candidate.queue == name and u.state in states]
-        return sorted(found, key=lambda f: (self.urls[f].score, f), reverse=True)
+        return sorted(found, key=lambda f: self.urls[f].score, reverse=True)
 
     def out(self, name: str) -> int:
         return len(self.of_queue(name, State.CLAIMED, State.ORPHANED))
@@ -192,13 +154,13 @@ class PartitionModel:
     def _add(self, c: Candidate) -> int:
         url = self.urls.get(c.fingerprint)
         if url is None:
-            self.urls[c.fingerprint] = Url(candidate=c, depth=c.depth, score=c.score)
+            self.urls[c.fingerprint] = Url(candidate=c, depth=c.depth)
             self.totals["added"] += 1
             self.domains.setdefault(c.domain, Counter())
             return 1
         if url.state not in PENDING or url.depth <= c.depth:
             return 0
-        url.depth, url.score = c.depth, max(url.score, c.score)
+        url.depth = c.depth
         return 2
 
     # Claiming
@@ -252,9 +214,9 @@ class PartitionModel:
         url.until_ms = max(url.until_ms, until_ms)
 
     def died(self, fingerprint: str, session: str) -> int:
-        """1 if this death was news and the URL is pending."""
+        """1 if this death was news."""
         url = self.urls[fingerprint]
-        if url.state not in PENDING or url.died_with == session:
+        if url.died_with == session:
             return 0
         url.deaths, url.died_with = url.deaths + 1, session
         return 1
@@ -266,8 +228,8 @@ class PartitionModel:
         return url is not None and url.state is State.CLAIMED and url.token == token
 
     def commit(self, fingerprint: str, *, status: int, body_bytes: int, fetch_ms: int) -> int:
-        url = self.urls[fingerprint]
-        url.state, self.sequence = State.COMMITTED, self.sequence + 1
+        url = self._end(fingerprint, State.COMMITTED)
+        self.sequence += 1
         self.committed[f"{fingerprint}:1"] += 1
         self.log[f"{fingerprint}:1"] = url.token
         self._count(url, **{f"s{status // 100}": 1, "bytes": body_bytes})
@@ -280,14 +242,17 @@ class PartitionModel:
         self._count(url, **{"retries": 1, f"e:{kind}": 1})
 
     def bury(self, fingerprint: str, *, kind: str) -> None:
-        url = self.urls[fingerprint]
-        url.state = State.DEAD
+        url = self._end(fingerprint, State.DEAD)
         self._count(url, **{"dead": 1, f"e:{kind}": 1})
 
     def refuse(self, fingerprint: str, *, reason: str) -> None:
-        url = self.urls[fingerprint]
-        url.state = State.REFUSED
+        url = self._end(fingerprint, State.REFUSED)
         self._count(url, **{f"refused:{reason}": 1})
+
+    def _end(self, fingerprint: str, state: State) -> Url:
+        url = self.urls[fingerprint]
+        url.state, url.deaths, url.died_with = state, 0, ""
+        return url
 
     def refused_links(self, fingerprint: str, reasons: dict[str, int]) -> None:
         self._count(self.urls[fingerprint], **{f"refused:{reason}": n for reason, n in reasons.items()})

@@ -1,12 +1,12 @@
 """A partition as the engine stores it, read key by key without any of the code under test."""
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
 import redis
 
 from crawler.frontier.keys import Keys
+from crawler.rules.fingerprint import fingerprint
 
 READERS = {
     b"hash": lambda c, k: c.hgetall(k),
@@ -54,8 +54,34 @@ class RawPartition:
         fields = self.hash(name).items()
         return {k: int(v) for k, v in fields if k not in left_out and int(v)}
 
-    def records(self) -> dict[str, list[Any]]:
-        return {fingerprint: json.loads(packed) for fingerprint, packed in self.hash("u").items()}
+    def queued(self) -> dict[str, tuple[str, int]]:
+        """Fingerprint -> (queue, score) of all URLs in blocks; fails for one that stands there twice."""
+        found: dict[str, tuple[str, int]] = {}
+        for name in (*(f"q:{q}" for q in self.under("q:")), *(f"b:{b}" for b in self.under("b:"))):
+            queue = name[2:] if name.startswith("q:") else name[2:].rpartition(":")[0]
+            for member, score in self.zset(name).items():
+                fp = fingerprint(self.url(queue, member))
+                assert fp not in found, f"{member} stands in two places"
+                found[fp] = (queue, int(score))
+        return found
+
+    def delivered(self) -> dict[str, tuple[str, int]]:
+        """Token -> (fingerprint, score) of claims and retries."""
+        found = {}
+        for token, packed in self.hash("u").items():
+            score, queue, _, member = packed.split(" ", 3)
+            found[token] = (fingerprint(self.url(queue, member)), int(score))
+        return found
+
+    def url(self, queue: str, member: str) -> str:
+        """By the rules of the layout, written down once more."""
+        letter, path = member[0], member[1:]
+        if letter in '!"#$':
+            return ("https://", "http://", "https://www.", "http://www.")['!"#$'.index(letter)] + queue + path
+        return path if letter == " " else self.hash(f"g:{queue}")[letter] + path
+
+    def depths(self) -> dict[str, int]:
+        return {fp: int(d) for name in self.under("z0:") for fp, d in self.hash(f"z0:{name}").items()}
 
     def seen(self) -> set[str]:
         return {m.decode() for k, v in self.keys.items() if k.startswith("s0:") for m in v}

@@ -1,5 +1,7 @@
 """Claims that last longer, URLs that processes died with, sessions that are not let in."""
 
+import contextlib
+
 import pytest
 
 from crawler.errors import ConflictError
@@ -46,10 +48,11 @@ async def test_a_claim_that_has_ended_or_is_anothers_is_not_extended(door: Door)
 
 
 async def test_deaths_are_counted_once_a_session_and_survive_retries_and_shorter_paths(door: Door) -> None:
+    door.frontier.is_limited = True
     await door.add(found("a", depth=3), found("b", depth=3))
     await door.frontier.pace(door.fence, "a.test", Settlement(next_fetch_ms=0, delay_ms=0))
     first, _ = await door.claim()
-    told = [await door.frontier.died(who, {0: [first.fingerprint, "12345"]}) for who in ("dan", "dan", "eve", "eve")]
+    told = [await door.frontier.died(who, {0: [first.fingerprint]}) for who in ("dan", "dan", "eve", "eve")]
     assert told == [1, 0, 1, 0]
     await door.frontier.end([door.frontier.retry(door.fence, first, Settlement(next_fetch_ms=0), due_ms=0, kind="tls")])
     await door.add(found(first.url.rpartition("/")[2], depth=1))
@@ -58,11 +61,13 @@ async def test_deaths_are_counted_once_a_session_and_survive_retries_and_shorter
     assert (again.url, again.deaths, again.attempts, again.depth) == (first.url, 2, 1, 1)
 
 
-async def test_the_death_of_a_url_that_has_ended_is_passed_over(door: Door) -> None:
+async def test_the_deaths_of_a_url_are_forgotten_when_it_ends(door: Door) -> None:
     await door.add(found("a"))
     (claim,) = await door.claim()
+    await door.frontier.died("dan", {0: [claim.fingerprint]})
     await door.ack(claim)
-    assert await door.frontier.died("dan", {0: [claim.fingerprint]}) == 0
+    with contextlib.closing(door.node) as client:
+        assert not client.exists(door.keys.of(0, "k"))
 
 
 async def test_an_evicted_session_can_neither_beat_nor_join_and_its_successor_can(door: Door) -> None:

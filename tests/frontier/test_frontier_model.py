@@ -29,8 +29,9 @@ from tests.frontier.machine import (
     some,
     waits,
 )  # fmt: skip
-from tests.frontier.model import AHEAD_MS, DEFAULT_DELAY_MS, OUT_MAX, PER_QUEUE_MAX, VISIBILITY_MS
+from tests.frontier.model_urls import AHEAD_MS, DEFAULT_DELAY_MS, OUT_MAX, PER_QUEUE_MAX, VISIBILITY_MS
 from tests.frontier.raw import RawPartition
+from tests.frontier.small_blocks import small_blocks
 
 EXAMPLES = {"default": 100, "cluster": 6, "deep": 3000, "quick": 5, "long": 800}
 STEPS = 50
@@ -291,7 +292,7 @@ def run_machine(url: str, raw: list[Any], examples: int) -> None:
         derandomize=profile() in ("default", "quick"), suppress_health_check=list(HealthCheck),
         phases=[Phase.generate, Phase.shrink] if profile() == "deep" else [Phase.generate],  # shrinking takes minutes
     )  # fmt: skip
-    with connected(url) as (loop, engine), contextlib.ExitStack() as stack:
+    with small_blocks(), connected(url) as (loop, engine), contextlib.ExitStack() as stack:
         clients = [stack.enter_context(contextlib.closing(node.client())) for node in raw]
         run_state_machine_as_test(lambda: FrontierMachine(loop, engine, clients), settings=config)
 

@@ -2,14 +2,19 @@
 
 import asyncio
 import contextlib
+import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from crawler.errors import EngineFull
 from crawler.frontier.frontier import Settlement
+from crawler.frontier.inspect import Inspect
+from crawler.frontier.pending import PendingUrls
 from crawler.frontier.records import DeadLetter
-from crawler.model import AckOutcome, AddOutcome, Refusal
+from crawler.model import AckOutcome, AddOutcome, Claim, Refusal
+from crawler.rules.fingerprint import fingerprint
 from tests.frontier.door import DELAY_MS, Door, found
 
 NEW, SEEN, LOWERED = AddOutcome.NEW, AddOutcome.SEEN, AddOutcome.LOWERED
@@ -25,12 +30,8 @@ async def test_neighbouring_fingerprints_beyond_53_bits_stay_distinct(door: Door
     items = [found(i, fingerprint=str(v)) for i, v in enumerate(values)]
     assert await door.add(*items) == [NEW] * len(values)
     assert await door.add(*items) == [SEEN] * len(values)
-    assert {c.fingerprint for c in await claim_all(door)} == {str(v) for v in values}
-
-
-async def claim_all(door: Door) -> list[Any]:
-    await door.frontier.pace(door.fence, "a.test", Settlement(next_fetch_ms=0, delay_ms=0))
-    return await door.claim(out_max=10_000)
+    with contextlib.closing(door.node) as client:
+        assert {m.decode() for b in seen_buckets(client, door) for m in client.smembers(b)} == {str(v) for v in values}
 
 
 async def test_the_seen_set_stays_exact_and_small_as_it_grows(door: Door) -> None:
@@ -48,19 +49,35 @@ async def test_the_seen_set_stays_exact_and_small_as_it_grows(door: Door) -> Non
 
 
 async def test_a_repeat_inside_one_call_is_seen_and_lowers_the_depth(door: Door) -> None:
+    door.frontier.is_limited = True
     assert await door.add(found(1, depth=3), found(1, depth=3), found(1, depth=2), found(1, depth=1)) == [1, 0, 2, 2]
     (claim,) = await door.claim()
-    assert (claim.depth, claim.score) == (1, -1.0)
+    assert claim.depth == 1
 
 
-async def test_a_lower_depth_moves_a_queued_url_forward(door: Door) -> None:
-    await door.add(found("deep", depth=9), found("near", depth=2))
-    assert await door.add(found("deep", depth=1)) == [LOWERED]
-    assert await door.add(found("deep", depth=1), found("deep", depth=5)) == [SEEN, SEEN]
-    assert (await door.claim())[0].url == found("deep").url
+async def test_without_a_limit_of_depth_a_url_stays_as_deep_as_it_was_found(door: Door) -> None:
+    await door.add(found("deep", depth=9))
+    assert await door.add(found("deep", depth=1)) == [SEEN]
+    assert (await door.claim())[0].depth == 9
+
+
+async def test_depths_stay_exact_as_their_buckets_split(door: Door) -> None:
+    door.frontier.is_limited = True
+    for start in range(0, 2000, 200):
+        await door.add(*(found(n, depth=9) for n in range(start, start + 200)))
+    assert await door.add(*(found(n, depth=2) for n in range(0, 2000, 100))) == [LOWERED] * 20
+    await door.frontier.pace(door.fence, "a.test", Settlement(next_fetch_ms=0, delay_ms=0))
+    claims = await door.claim(urls_max=2000, per_queue_max=2000, out_max=2000)
+    assert {c.url for c in claims if c.depth == 2} == {found(n).url for n in range(0, 2000, 100)}
+    assert {c.depth for c in claims} == {2, 9}
+    for start in range(0, 2000, 100):
+        await door.frontier.end([door.frontier.refuse(door.fence, c, "robots") for c in claims[start : start + 100]])
+    with contextlib.closing(door.node) as client:
+        assert list(client.scan_iter(door.keys.of(0, "z0:*"), count=10_000)) == []
 
 
 async def test_a_claimed_url_keeps_the_shorter_path_when_it_is_retried(door: Door) -> None:
+    door.frontier.is_limited = True
     await door.add(found(1, depth=5))
     (claim,) = await door.claim()
     assert await door.add(found(1, depth=2)) == [LOWERED]
@@ -68,15 +85,19 @@ async def test_a_claimed_url_keeps_the_shorter_path_when_it_is_retried(door: Doo
     assert await door.frontier.end([call]) == [AckOutcome.COMMITTED]
     door.now = 5000
     (again,) = await door.claim()
-    assert (again.depth, again.score, again.attempts) == (2, -2.0, 1)
+    assert (again.depth, again.attempts) == (2, 1)
 
 
 async def test_an_unusual_url_survives_a_rewrite_of_its_record(door: Door) -> None:
     url = 'http://a.test/%22/"\\/é/\u2028?q=[1,"2"]'
-    await door.add(found(1, url=url, depth=5, score=-5.1234))
-    assert await door.add(found(1, url=url, depth=4, score=-4.5678)) == [LOWERED]
+    await door.add(found(1, url=url, fingerprint=fingerprint(url), depth=5, redirects=3, seed=True))
     (claim,) = await door.claim()
-    assert (claim.url, claim.depth, claim.score) == (url, 4, -4.5678)
+    call = door.frontier.retry(door.fence, claim, Settlement(next_fetch_ms=0), due_ms=10, kind="timeout")
+    await door.frontier.end([call])
+    door.now = 5000
+    (again,) = await door.claim()
+    assert again == replace(claim, token=again.token, attempts=1)
+    assert (again.url, again.depth, again.redirects, again.seed) == (url, 5, 3, True)
 
 
 async def test_an_ack_takes_more_links_than_lua_has_stack_for(door: Door) -> None:
@@ -84,8 +105,7 @@ async def test_an_ack_takes_more_links_than_lua_has_stack_for(door: Door) -> Non
     (claim,) = await door.claim()
     reply = await door.ack(claim, *(found(i) for i in range(9000)))
     assert reply.outcome is AckOutcome.COMMITTED
-    with contextlib.closing(door.node) as client:
-        assert client.zcard(door.keys.of(0, "q:a.test")) == 9000
+    assert await PendingUrls(door.engine, door.keys).count(0) == 9000
 
 
 async def test_a_hint_goes_to_the_owner_only_when_a_queue_woke(door: Door) -> None:
@@ -211,28 +231,72 @@ async def test_many_expired_claims_come_back_some_at_a_time_and_all_of_them(door
 
 async def test_best_score_leaves_first_and_ties_in_a_fixed_order(door: Door) -> None:
     await door.frontier.pace(door.fence, "a.test", Settlement(next_fetch_ms=0, delay_ms=0))
-    scores = [1.5, -2.0001, 0.0, 7e6, -2.0002]
+    scores = [1.5, -2.25, 0.0, 5e5, -2.25 - 2**-12]
     await door.add(*(found(i, score=s) for i, s in enumerate(scores)))
     assert [c.score for c in await door.claim()] == sorted(scores, reverse=True)
 
 
 async def test_where_tells_the_place_of_a_url(door: Door) -> None:
-    async def where(path: int) -> list[bytes]:
-        c = found(path)
-        return await door.engine.run("where", (door.keys.meta(0),), 0, c.fingerprint, 1, c.queue, c.domain)
+    inspect = Inspect(door.engine, door.keys, 1)
+    many = [found(f"https://{n}", depth=n % 7) for n in range(300)]
+    await door.add(found(1), found(2, depth=2), *many)
+    unknown = await inspect.where(found(9))
+    assert (unknown.seen, unknown.record, unknown.letter, unknown.entry) == (False, None, None, None)
+    whereabouts = [await inspect.where(c) for c in (found(1), *many[:8])]
+    ranks = {c.url: n for n, c in enumerate(await drained_order(door))}
+    assert [w.place for w in whereabouts] == [ranks[c.url] for c in (found(1), *many[:8])]
+    assert [w.record.depth for w in whereabouts if w.record] == [1, 0, 1, 2, 3, 4, 5, 6, 0]
 
-    await door.add(found(1), found(2, depth=2))
-    assert (await where(9))[:3] == [b"0", b"", b""]
-    assert [(await where(p))[5] for p in (1, 2)] == [b"0", b"1"]
-    (claim,) = await door.claim()
-    assert (await where(1))[2:4] == [claim.token.encode(), b"60000"]
-    await door.ack(claim)
-    assert (await where(1))[7].startswith(claim.token.encode())
-    letter = DeadLetter(
-        url="u", queue="a.test", domain="a.test", depth=1, reason="tls", detail="", attempts=1, failed_at=1.0
-    )
-    (claim,) = await door.claim()
-    assert await door.frontier.end([door.frontier.dead(door.fence, claim, Settlement(next_fetch_ms=0), letter)]) == [
-        AckOutcome.COMMITTED
-    ]
-    assert b"tls" in (await where(2))[6]
+
+async def drained_order(door: Door) -> list[Claim]:
+    """All that the queue has, in the order in which it hands it out; given back afterwards."""
+    await door.frontier.pace(door.fence, "a.test", Settlement(next_fetch_ms=0, delay_ms=0))
+    claims = await door.claim(urls_max=1000, per_queue_max=1000, out_max=1000)
+    await door.frontier.give_back(door.fence, [(claim, 0) for claim in claims])
+    return claims
+
+
+async def test_where_tells_how_a_url_that_has_left_its_queue_goes_on(door: Door) -> None:
+    inspect = Inspect(door.engine, door.keys, 1)
+    await door.add(found(1), found(2, host="b.test"), found(3, host="c.test"))
+    one, two, three = sorted(await door.claim(), key=lambda claim: claim.url)
+    claimed = await inspect.where(found(1))
+    assert (claimed.place, claimed.claim_deadline_ms, claimed.claims_out) == (None, 60_000, 1)
+    await door.ack(one)
+    committed = await inspect.where(found(1))
+    assert (committed.record, committed.entry.url if committed.entry else "") == (None, one.url)
+    s = Settlement(next_fetch_ms=0)
+    letter = DeadLetter(url="u", queue="q", domain="d", depth=1, reason="tls", detail="", attempts=1, failed_at=1.0)
+    await door.frontier.end([door.frontier.dead(door.fence, two, s, letter)])
+    assert (await inspect.where(found(2, host="b.test"))).letter == letter
+    await door.frontier.end([door.frontier.retry(door.fence, three, s, due_ms=77, kind="tls")])
+    retrying = await inspect.where(found(3, host="c.test"))
+    assert (retrying.retry_at_ms, retrying.record.attempts if retrying.record else 0) == (77, 1)
+
+
+async def test_queues_with_many_urls_hand_them_out_in_order_whatever_order_they_came_in(door: Door) -> None:
+    """Blocks split, follow one another and are used up."""
+    rng = random.Random(5)
+    scores = [float(rng.randrange(50)) for _ in range(700)] + [-float(n) for n in range(700)]
+    for start in range(0, len(scores), 200):
+        await door.add(*(found(start + i, score=s) for i, s in enumerate(scores[start : start + 200])))
+    with contextlib.closing(door.node) as client:
+        blocks = [k for k in client.scan_iter(count=10_000) if b"a.test" in k and client.type(k) == b"zset"]
+        assert len(blocks) > 1400 / 128
+        assert {client.object("ENCODING", key) for key in blocks} == {b"listpack"}
+    claims = await drained_order(door) + await drained_order(door)
+    assert [c.score for c in claims[:1000]] == sorted(scores, reverse=True)[:1000]
+    assert [c.score for c in claims[1000:]] == [c.score for c in claims[:1000]]
+
+
+async def test_urls_of_many_origins_of_a_queue_come_back_as_they_went_in(door: Door) -> None:
+    """Some origins follow from the queue's name, some are listed, and of very many the last ones are written out."""
+    urls = [f"{scheme}://{host}/p" for scheme in ("http", "https") for host in ("a.test", "www.a.test", "a.test:8080")]
+    urls += [f"https://h{n}.a.test/q?x={n}" for n in range(120)]
+    items = [found(n, url=url, fingerprint=fingerprint(url)) for n, url in enumerate(urls)]
+    assert await door.add(*items) == [NEW] * len(urls)
+    claims = await drained_order(door)
+    assert {(c.url, c.fingerprint) for c in claims} == {(c.url, c.fingerprint) for c in items}
+    places = [await Inspect(door.engine, door.keys, 1).where(c) for c in items]
+    assert sorted(w.place for w in places if w.place is not None) == list(range(len(urls)))
+    assert [w.record.url for w in places if w.record] == urls

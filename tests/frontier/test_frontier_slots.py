@@ -8,8 +8,9 @@ from redis.crc import key_slot
 from crawler.frontier.frontier import Settlement
 from crawler.frontier.guests import TurnRequest
 from crawler.frontier.members import Member, Members
-from crawler.frontier.records import DeadLetter
-from crawler.frontier.restoring import DoneUrl, Restored, Restoring
+from crawler.frontier.pending import HEAD, Found
+from crawler.frontier.records import DeadLetter, pending_url
+from crawler.frontier.restoring import DoneUrl, Restoring
 from crawler.frontier.scripts import NAMES
 from crawler.frontier.states import States
 from tests.frontier.door import Door, found
@@ -53,6 +54,7 @@ async def run_all_scripts(door: Door) -> set[str]:
     await door.guests.reserve(0, "z.test", TurnRequest(guest="g"))
     await door.guests.visited(0, "z.test", "g")
     door.now = 3000
+    door.frontier.is_limited = True
     one, two, three, four = claims = await door.claim()
     await door.frontier.extend({0: (door.fence, claims)}, visibility_ms=1000)
     await door.frontier.died("dan", {0: [one.fingerprint]})
@@ -69,7 +71,7 @@ async def run_all_scripts(door: Door) -> set[str]:
     door.now = 9000
     await door.frontier.give_back(door.fence, [(c, 0) for c in await door.claim()])
     await door.frontier.pace(door.fence, "h1.test", s, origin="o", robots=b"r")
-    await door.engine.run("where", (door.keys.meta(0),), 0, "1", 1, "q", "d")
+    await door.engine.run("where", (door.keys.meta(0),), 0, "1", 1, "q")
     await States(door.engine, door.keys, 1).of(0, {0: [one.fingerprint]})
     await door.frontier.drain([(door.fence, await door.frontier.undrained(0))])
     await restored(door)
@@ -83,5 +85,6 @@ async def restored(door: Door) -> None:
     done = DoneUrl(fingerprint="77", partition=0, domain="h.test", queue="h.test", status=200, body_bytes=1, fetch_ms=1)
     restoring = Restoring(door.engine, door.keys, run=0)
     await restoring.hold(1)
-    assert await restoring.restore([done]) == {Restored.UNKNOWN: 1}
+    assert await restoring.restore([done]) == 1
     assert await restoring.pending({0: ["77"]}) == {}
+    await restoring.withdraw([(Found(pending_url("h.test", "h.test", 0, "!/", ""), HEAD, "!/"), done)])

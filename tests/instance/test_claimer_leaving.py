@@ -7,7 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from crawler.errors import EngineDown
-from crawler.frontier.frontier import ClaimReply, Fence
+from crawler.frontier.frontier import Fence
+from crawler.frontier.replies import ClaimReply
 from crawler.instance.claimer import Claimer
 from crawler.instance.state import Flow, RecentUrls
 from crawler.instance.workbench import Workbench

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from crawler.frontier.crawls import CrawlRecord
-from crawler.frontier.frontier import AddReply, Settlement
+from crawler.frontier.frontier import Settlement
+from crawler.frontier.replies import AddReply
 from crawler.instance.outcome import Committable
 from crawler.instance.routing import Router, RouteStage
 from crawler.instance.state import RecentUrls

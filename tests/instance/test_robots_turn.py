@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from crawler.errors import EngineDown
-from crawler.frontier.frontier import Fence, QueueBatch, Settlement
+from crawler.frontier.frontier import Fence, Settlement
+from crawler.frontier.replies import QueueBatch
 from crawler.instance.aftermath import Aftermath
 from crawler.instance.clock import monotonic_ms
 from crawler.instance.outcome import NotEntitledError

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from crawler.frontier.frontier import QueueBatch
+from crawler.frontier.replies import QueueBatch
 from crawler.instance.clock import monotonic_ms
 from crawler.instance.workbench import Workbench
 from crawler.model import Claim

@@ -10,7 +10,7 @@ from pathlib import Path
 from crawler.archive.folder import open_existing
 from crawler.archive.reader import read_entries
 from crawler.frontier.keys import Keys
-from crawler.frontier.records import unpack_letter, unpack_record
+from crawler.frontier.records import unpack_letter, url_of
 from crawler.model import CommitEntry
 from tests.simulation.wire import RealEngine
 
@@ -31,18 +31,41 @@ class Census:
 
     def pending(self) -> int:
         """URLs that are neither done nor given up."""
-        return sum(self._wire.ask([("HLEN", self._keys.of(p, "u")) for p in range(self._partitions)]))
+        return sum(len(self._waiting(p)) + len(self._delivered(p)) for p in range(self._partitions))
+
+    def _waiting(self, p: int) -> list[str]:
+        """URLs in queues."""
+        of = self._keys.of
+        names = sorted(name.decode() for kind in "qb" for name in self._wire.ask([("KEYS", of(p, f"{kind}:*"))])[0])
+        found = []
+        for name, members in zip(names, self._wire.ask([("ZRANGE", name, 0, -1) for name in names]), strict=True):
+            queue = name.removeprefix(of(p, "q:")) if name.startswith(of(p, "q:")) else name.split(":")[-2]
+            found += [self._url(p, queue, member.decode()) for member in members]
+        return found
+
+    def _delivered(self, p: int) -> dict[str, str]:
+        """Token -> URL of claims and retries."""
+        (records,) = self._wire.ask([("HGETALL", self._keys.of(p, "u"))])
+        found = {}
+        for token, packed in zip(records[::2], records[1::2], strict=True):
+            _, queue, _, member = packed.decode().split(" ", 3)
+            found[token.decode()] = self._url(p, queue, member)
+        return found
+
+    def _url(self, p: int, queue: str, member: str) -> str:
+        origin = ""
+        if member[0] >= "%":
+            (letter,) = self._wire.ask([("HGET", self._keys.of(p, f"g:{queue}"), member[0])])
+            origin = letter.decode()
+        return url_of(member, queue, origin)
 
     def left(self) -> dict[int, tuple[int, str]]:
         """Partitions with work left: pending URLs and commits that are not indexed; and the session of the lease."""
         of, partitions = self._keys.of, range(self._partitions)
-        asked = [
-            (c, of(p, k), *f)
-            for p in partitions
-            for c, k, *f in (("HLEN", "u"), ("HLEN", "l"), ("HGET", "m", "session"))
-        ]
+        asked = [(c, of(p, k), *f) for p in partitions for c, k, *f in (("HLEN", "l"), ("HGET", "m", "session"))]
         found = self._wire.ask(asked)
-        counts = {p: (found[3 * p] + found[3 * p + 1], (found[3 * p + 2] or b"").decode()) for p in partitions}
+        pending = [len(self._waiting(p)) + len(self._delivered(p)) for p in partitions]
+        counts = {p: (pending[p] + found[2 * p], (found[2 * p + 1] or b"").decode()) for p in partitions}
         return {p: (n, session) for p, (n, session) in counts.items() if n}
 
     def dead_letters(self) -> dict[str, str]:
@@ -56,31 +79,22 @@ class Census:
         return [fault for p in range(self._partitions) for fault in self._faults_of(p)]
 
     def _faults_of(self, p: int) -> Iterable[str]:
-        of = self._keys.of
-        records, claims, expiring, overtaken, retries, meta = self._wire.ask([
-            ("HGETALL", of(p, "u")), ("HKEYS", of(p, "c")), ("ZRANGE", of(p, "x"), 0, -1),
-            ("ZRANGE", of(p, "o"), 0, -1), ("ZRANGE", of(p, "r"), 0, -1),
+        of, waiting, delivered = self._keys.of, self._waiting(p), self._delivered(p)
+        expiring, overtaken, retries, meta = self._wire.ask([
+            ("ZRANGE", of(p, "x"), 0, -1), ("ZRANGE", of(p, "o"), 0, -1), ("ZRANGE", of(p, "r"), 0, -1),
             ("HMGET", of(p, "m"), "added", "done", "seen0", "buckets0"),
         ])  # fmt: skip
-        pending = dict(zip(records[::2], records[1::2], strict=True))
-        queues = sorted({unpack_record(record).queue for record in pending.values()})
         buckets = [of(p, f"s0:{n}") for n in range(int(meta[3] or 1))]
-        answers = self._wire.ask(
-            [("ZRANGE", of(p, f"q:{q}"), 0, -1) for q in queues] + [("SCARD", bucket) for bucket in buckets]
-        )
-        waiting = [fp for found in answers[: len(queues)] for fp in found]
-        seen = sum(answers[len(queues) :])
-        places = Counter([*waiting, *claims, *retries])
-        if any(n > 1 for n in places.values()):
-            yield f"partition {p}: in two states at once: {[fp for fp, n in places.items() if n > 1]}"
-        if set(places) != set(pending):
-            lost = [unpack_record(pending[fp]).url for fp in pending if fp not in places]
-            yield f"partition {p}: pending in no state: {lost}; in a state without record: {set(places) - set(pending)}"
-        if sorted([*expiring, *overtaken]) != sorted(claims):
-            yield f"partition {p}: claims {claims} but deadlines {expiring} and overtaken {overtaken}"
+        seen = sum(self._wire.ask([("SCARD", bucket) for bucket in buckets]))
+        pending = Counter([*waiting, *delivered.values()])
+        if any(n > 1 for n in pending.values()):
+            yield f"partition {p}: in two states at once: {[url for url, n in pending.items() if n > 1]}"
+        tokens = Counter(token.decode() for token in (*expiring, *overtaken, *retries))
+        if tokens != Counter(delivered.keys()):
+            yield f"partition {p}: deliveries {delivered} but deadlines {tokens}"
         added, done = int(meta[0] or 0), int(meta[1] or 0)
-        if added - done != len(pending):
-            yield f"partition {p}: {added} added, {done} done, {len(pending)} pending"
+        if added - done != pending.total():
+            yield f"partition {p}: {added} added, {done} done, {pending.total()} pending"
         if seen != added or int(meta[2] or 0) != seen:
             yield f"partition {p}: {added} added, {seen} seen, {meta[2]} counted as seen"
 

@@ -98,8 +98,15 @@ class Judge:
             self._lease(call, reply, status)
         elif call.name == "release" and status == "COMMITTED":
             self.tenures[Keys.partition_of_meta(call.keys[0])].session = ""
-        elif status == "COMMITTED" and call.name in ("ack", "dead", "refuse"):
-            self._ending(call)
+        elif status == "OK" and call.name == "ack":
+            for packed, answer in zip(call.args[6:], reply[1:], strict=True):
+                if answer.startswith(b"COMMITTED "):
+                    self._committed(call, msgspec.msgpack.decode(packed))
+        elif status == "COMMITTED" and call.name in ("dead", "refuse"):
+            fp = msgspec.msgpack.decode(call.args[3])[0]
+            self._ended(
+                (fp, 1), Ending(self.loop.now_ns, {"refuse": "refused"}.get(call.name, "dead"), "", call.args[0])
+            )
 
     def _fence(self, process: Process, call: Call, status: str) -> None:
         partition = Keys.partition_of_meta(call.keys[0])
@@ -146,19 +153,19 @@ class Judge:
     def _is_judged(self, since_ns: int) -> bool:
         return self.disturbances.is_calm(since_ns + 1, self.loop.now_ns) and self.is_witnessed(since_ns)
 
-    def _ending(self, call: Call) -> None:
-        packed = msgspec.msgpack.decode(call.args[3])
-        visit, url, status = 1, "", 0
-        if call.name == "ack":
-            entry = msgspec.json.decode(packed[13])
-            visit, url, status = packed[2], entry["url"], entry["status"]
-            self.commits[packed[0], visit] += 1
-            self.trace(f"  committed {url}")
-        how = {"ack": "committed", "dead": "dead", "refuse": "refused"}[call.name]
-        before = self.endings.get((packed[0], visit))
+    def _committed(self, call: Call, packed: Any) -> None:
+        entry = msgspec.json.decode(packed[11])
+        key = packed[0], packed[2]
+        self.commits[key] += 1
+        self.trace(f"  committed {entry['url']}")
+        self._ended(key, Ending(self.loop.now_ns, "committed", entry["url"], call.args[0], entry["status"]))
+
+    def _ended(self, key: Key, ending: Ending) -> None:
+        before = self.endings.get(key)
         if before is not None:
-            self.blame("I4", f"{url or packed[0]} was {before.how} by {before.session} and is {how} by {call.args[0]}")
-        self.endings[packed[0], visit] = Ending(self.loop.now_ns, how, url, call.args[0], status)
+            what = f"{ending.url or key[0]} was {before.how} by {before.session}"
+            self.blame("I4", f"{what} and is {ending.how} by {ending.session}")
+        self.endings[key] = ending
 
     def rolled_back(self, to_ns: int, leases: dict[int, tuple[str, int]]) -> None:
         """The engine has lost what happened after that time: so do these notes."""

@@ -59,7 +59,7 @@ def no_fence() -> contextlib.AbstractContextManager[None]:
 
 def no_token() -> contextlib.AbstractContextManager[None]:
     """An ack passes whatever delivery it names."""
-    return _scripts_without("if not is_claimed(fp, token, ARGV[2]) then", "if false then")
+    return _scripts_without("if not ended[token] and is_claimed(token, ARGV[2]) then", "if not ended[token] then")
 
 
 def ack_before_sync() -> contextlib.AbstractContextManager[None]:

@@ -1,12 +1,46 @@
--- u: hash fingerprint -> record of every pending URL, from its add to its end.
--- record = JSON [depth, queue, domain, url, redirects, seed, attempts, deliveries, visit, score, deaths, died with]; the last two only where there were any
--- Depth, queue and domain come first so that a pattern reads them: decoding the whole costs ten times as much.
-local R_DEPTH, R_QUEUE, R_DOMAIN, R_ATTEMPTS, R_DELIVERIES, R_SCORE, R_DEATHS, R_DIED_WITH = 1, 2, 3, 7, 8, 10, 11, 12
+-- A pending URL. In its queue it is a member and a score; from its claim to its end, and while a retry waits, it stands
+-- in the hash u under the token of its delivery: 'score queue domain member'.
+-- member = a letter for the origin and the path: ! https://QUEUE, " http://QUEUE, # https://www.QUEUE, $ http://www.QUEUE,
+-- further ones are listed in g:QUEUE, and behind a space stands the whole URL.
+-- score = order * 2^21 + (255 - depth) * 2^13 + seed * 2^12 + redirects * 2^8 + attempts * 2^4 + deliveries: highest first,
+-- and what is known of the URL beside its order. Whole numbers below 2^53, so doubles keep them.
+local ATTEMPT, DEPTH_UNIT, COUNT_MAX = 16, 8192, 15
+local ORIGINS_MAX, FIRST_LETTER = 90, 37
 
-local function depth_of(packed)
-  return tonumber(string.match(packed, '^%[(%d+)'))
+local function text_of(score) return string.format('%.0f', score) end
+
+local function with_delivery(score)
+  return score % ATTEMPT < COUNT_MAX and score + 1 or score
 end
 
-local function place_of(packed)
-  return string.match(packed, '^%[%d+,"([^"]*)","([^"]*)"')
+local function with_attempt(score)
+  return math.floor(score / ATTEMPT) % ATTEMPT < COUNT_MAX and score + ATTEMPT or score
+end
+
+local function pack_record(score, queue, domain, member)
+  return score .. ' ' .. queue .. ' ' .. domain .. ' ' .. member
+end
+
+-- score (text), queue, domain, member
+local function unpack_record(packed)
+  return string.match(packed, '^(%S+) (%S+) (%S+) (.*)$')
+end
+
+-- The member of a URL whose origin is none of those that need no list.
+local function listed_member(queue, origin, path)
+  local key = P .. 'g:' .. queue
+  local letter = call('HGET', key, origin)
+  if not letter then
+    local n = call('HLEN', key) / 2
+    if n >= ORIGINS_MAX then return ' ' .. origin .. path end
+    letter = string.char(FIRST_LETTER + n)
+    call('HSET', key, origin, letter, letter, origin)
+  end
+  return letter .. path
+end
+
+-- The origin of a member that is listed; '' for others, which callers know how to read.
+local function listed_origin(queue, member)
+  if string.byte(member) < FIRST_LETTER then return '' end
+  return call('HGET', P .. 'g:' .. queue, string.sub(member, 1, 1)) or ''
 end

@@ -29,11 +29,28 @@ local function split_one(seen, buckets)
   if #move > 0 then call('SADD', seen .. to, unpack(move)) end
 end
 
+-- The depths of pending URLs (see _add.lua) lie in buckets of the same numbers.
+local function split_depths(depths, buckets)
+  local low = level_of(buckets)
+  local from, to = depths .. (buckets - low), buckets
+  local found, moved, names = call('HGETALL', from), {}, {}
+  for i = 1, #found, 2 do
+    if tonumber(string.sub(found[i], -9)) % (low * 2) == to then
+      moved[#moved + 1], moved[#moved + 2], names[#names + 1] = found[i], found[i + 1], found[i]
+    end
+  end
+  if #names > 0 then
+    call('HSET', depths .. to, unpack(moved))
+    call('HDEL', from, unpack(names))
+  end
+end
+
 -- Run's seen-set has `count` members now: split buckets until the load is right again.
 local function seen_grow(run, buckets, count)
   local seen, before = P .. 's' .. run .. ':', buckets
   while count > SEEN_PER_BUCKET * buckets do
     split_one(seen, buckets)
+    split_depths(P .. 'z' .. run .. ':', buckets)
     buckets = buckets + 1
   end
   if buckets ~= before then call('HSET', M, 'buckets' .. run, buckets) end

@@ -2,13 +2,14 @@
 -- dead: give a URL up; the letter is kept and counted. Needs the fence and the delivery's token.
 -- KEYS  meta
 -- ARGV  session, epoch, now (ms), msgpack {fingerprint, token, queue, domain, next fetch (ms), delay (ms), letter,
---       failure kind}
+--       failure kind, run}
 -- returns {'FENCED'} | {'GONE'} | {'COMMITTED'}
---@include _fence _queue _end
+--@include _fence _queue _seen _end
 if not fence(ARGV[1], ARGV[2], tonumber(ARGV[3])) then return {'FENCED'} end
 local a = cmsgpack.unpack(ARGV[4])
-if not is_claimed(a[1], a[2], ARGV[2]) then return {'GONE'} end
-end_claim(a[1], true)
+if not is_claimed(a[2], ARGV[2]) then return {'GONE'} end
+end_claims({a[2]})
+forget(a[9], {a[1]}, true)
 call('HSET', P .. 'dead', a[1], a[7])
 bump(P .. 'd:' .. a[4], {'claimed', -1, 'dead', 1, 'e:' .. a[8], 1})
 bump(M, {'done', 1, 'dead', 1, 'e:' .. a[8], 1})

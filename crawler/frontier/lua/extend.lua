@@ -1,13 +1,13 @@
 #!lua flags=allow-oom
 -- extend: claims whose fetch is still running stay invisible for longer. Needs the fence and each token.
 -- KEYS  meta
--- ARGV  session, epoch, now (ms), visibility timeout (ms), then fingerprint, token of each claim
+-- ARGV  session, epoch, now (ms), visibility timeout (ms), then the token of each claim
 -- returns {'FENCED'} | {'COMMITTED', how many}
 --@include _fence _end
 if not fence(ARGV[1], ARGV[2], tonumber(ARGV[3])) then return {'FENCED'} end
 local extended, deadline = 0, tonumber(ARGV[3]) + tonumber(ARGV[4])
-for i = 5, #ARGV, 2 do
-  if is_claimed(ARGV[i], ARGV[i + 1], ARGV[2]) then
+for i = 5, #ARGV do
+  if is_claimed(ARGV[i], ARGV[2]) then
     call('ZADD', P .. 'x', 'XX', 'GT', deadline, ARGV[i])
     extended = extended + 1
   end

@@ -4,16 +4,15 @@
 -- ARGV  session, epoch, now (ms), msgpack {fingerprint, token, queue, domain, next fetch (ms), delay (ms), due (ms),
 --       failure kind}
 -- returns {'FENCED'} | {'GONE'} | {'COMMITTED'}
---@include _fence _record _queue _end
+--@include _fence _record _queue _seen _end
 if not fence(ARGV[1], ARGV[2], tonumber(ARGV[3])) then return {'FENCED'} end
 local a = cmsgpack.unpack(ARGV[4])
-if not is_claimed(a[1], a[2], ARGV[2]) then return {'GONE'} end
--- The stored record, not the claim's: a shorter path may have been found meanwhile.
-local record = cjson.decode(call('HGET', P .. 'u', a[1]))
-record[R_ATTEMPTS] = record[R_ATTEMPTS] + 1
-end_claim(a[1], false)
-call('HSET', P .. 'u', a[1], cjson.encode(record))
-call('ZADD', P .. 'r', a[7], a[1])
+local token = a[2]
+if not is_claimed(token, ARGV[2]) then return {'GONE'} end
+local score, queue, domain, member = unpack_record(call('HGET', P .. 'u', token))
+call('HSET', P .. 'u', token, pack_record(text_of(with_attempt(tonumber(score))), queue, domain, member))
+call('ZREM', P .. 'x', token)
+call('ZADD', P .. 'r', a[7], token)
 bump(P .. 'd:' .. a[4], {'claimed', -1, 'retrying', 1, 'retries', 1, 'e:' .. a[8], 1})
 bump(M, {'retries', 1, 'e:' .. a[8], 1})
 settle(a[3], 1, a[5], a[6])

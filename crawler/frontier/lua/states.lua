@@ -1,15 +1,15 @@
 #!lua flags=no-writes,allow-oom
--- states: what became of many URLs, one digit each. Reads only.
+-- states: what became of many URLs, one digit each. Reads only. Whether a URL that was seen is pending is not asked here:
+-- pending URLs are found by reading the queues.
 -- KEYS  meta
 -- ARGV  run, visit, then at most 256 fingerprints
--- returns digits: 0 never seen, 1 pending, 2 committed and still in the log, 3 dead letter, 4 seen and none of these
+-- returns digits: 0 never seen, 2 committed and still in the log, 3 dead letter, 4 seen and none of these
 --@include _fence _seen
 local buckets = tonumber(call('HGET', M, 'buckets' .. ARGV[1]) or nil) or 1
 local low, seen, digits = level_of(buckets), P .. 's' .. ARGV[1] .. ':', {}
 for i = 3, #ARGV do
   local fp = ARGV[i]
-  if call('HEXISTS', P .. 'u', fp) == 1 then digits[i - 2] = '1'
-  elseif call('HEXISTS', P .. 'l', fp .. ':' .. ARGV[2]) == 1 then digits[i - 2] = '2'
+  if call('HEXISTS', P .. 'l', fp .. ':' .. ARGV[2]) == 1 then digits[i - 2] = '2'
   elseif call('HEXISTS', P .. 'dead', fp) == 1 then digits[i - 2] = '3'
   elseif call('SISMEMBER', seen .. bucket_of(fp, buckets, low), fp) == 1 then digits[i - 2] = '4'
   else digits[i - 2] = '0' end

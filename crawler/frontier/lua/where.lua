@@ -1,18 +1,14 @@
 #!lua flags=no-writes,allow-oom
--- where: everything the partition knows of one URL. Reads only.
+-- where: what the partition knows of one URL that is not in a queue. Reads only.
 -- KEYS  meta
--- ARGV  run, fingerprint, visit, queue, domain
--- returns {seen, record, token, deadline, retry at, place from the front or -1, letter, entry, clock, session, node,
---          epoch, next fetch, delay, claims out, hold} with '' for what is not there
+-- ARGV  run, fingerprint, visit, queue
+-- returns {seen, letter, entry, clock, session, node, epoch, next fetch, delay, claims out} with '' for what is not there
 --@include _fence _seen
 local fp, queue = ARGV[2], ARGV[4]
 local function text(v) if v == nil or v == false then return '' end return tostring(v) end
 local buckets = tonumber(call('HGET', M, 'buckets' .. ARGV[1]) or nil) or 1
 local seen = call('SISMEMBER', P .. 's' .. ARGV[1] .. ':' .. bucket_of(fp, buckets, level_of(buckets)), fp)
-local m = call('HMGET', M, 'clock', 'session', 'node', 'epoch', 'hold')
+local m = call('HMGET', M, 'clock', 'session', 'node', 'epoch')
 local w = call('HMGET', P .. 'w:' .. queue, 'next', 'delay', 'out')
-return {text(seen), text(call('HGET', P .. 'u', fp)), text(call('HGET', P .. 'c', fp)),
-  text(call('ZSCORE', P .. 'x', fp) or call('ZSCORE', P .. 'o', fp)), text(call('ZSCORE', P .. 'r', fp)),
-  text(call('ZREVRANK', P .. 'q:' .. queue, fp)), text(call('HGET', P .. 'dead', fp)),
-  text(call('HGET', P .. 'l', fp .. ':' .. ARGV[3])), text(m[1]), text(m[2]), text(m[3]), text(m[4]), text(w[1]),
-  text(w[2]), text(w[3]), text(m[5])}
+return {text(seen), text(call('HGET', P .. 'dead', fp)), text(call('HGET', P .. 'l', fp .. ':' .. ARGV[3])),
+  text(m[1]), text(m[2]), text(m[3]), text(m[4]), text(w[1]), text(w[2]), text(w[3])}

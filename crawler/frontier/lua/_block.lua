@@ -1,0 +1,86 @@
+-- A queue's URLs, in blocks of sorted sets that stay small enough to be packed: q:QUEUE holds the best ones, further
+-- blocks b:QUEUE:ID the others. t:QUEUE lists those by the highest score that each may hold; among equals the one with
+-- the highest id is the oldest. q:QUEUE is there if and only if the queue has URLs.
+local BLOCK = 128 -- the engine's zset-max-listpack-entries
+local LAST_ID = 999999999
+
+local function head_of(queue) return P .. 'q:' .. queue end
+local function block_of(queue, id) return P .. 'b:' .. queue .. ':' .. id end
+
+local function new_block(queue, highest)
+  local id = string.format('%09d', LAST_ID - call('HINCRBY', P .. 'w:' .. queue, 'blocks', 1))
+  call('ZADD', P .. 't:' .. queue, highest, id)
+  return block_of(queue, id)
+end
+
+-- A block is full. What is not better than the worst of the queue goes into a new one behind it; else the worse half
+-- of the block does, and the answer is the half that the score belongs to.
+local function make_room(queue, key, id, score)
+  local worst_id = call('ZRANGE', P .. 't:' .. queue, 0, 0)[1]
+  if worst_id == id and tonumber(score) <= tonumber(call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]) then
+    return new_block(queue, score)
+  end
+  local half = call('ZRANGE', key, 0, BLOCK / 2 - 1, 'WITHSCORES')
+  local highest, moved = half[#half], {}
+  for i = 1, #half, 2 do moved[i], moved[i + 1] = half[i + 1], half[i] end
+  local behind = new_block(queue, highest)
+  call('ZADD', behind, unpack(moved))
+  call('ZREMRANGEBYRANK', key, 0, BLOCK / 2 - 1)
+  return tonumber(score) <= tonumber(highest) and behind or key
+end
+
+-- Put URLs into a queue, given as {score, member, score, member, ...} with scores as text. Neighbours that belong into one
+-- block go there together.
+local function put(queue, entries)
+  local head, index = head_of(queue), P .. 't:' .. queue
+  local is_one = call('EXISTS', index) == 0
+  if is_one and call('ZCARD', head) + #entries / 2 <= BLOCK then
+    call('ZADD', head, unpack(entries))
+    return
+  end
+  local i = 1
+  while i <= #entries do
+    local score = entries[i]
+    local found = call('ZRANGEBYSCORE', index, score, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+    local id, highest = found[1], found[2]
+    local key = id and block_of(queue, id) or head
+    local room = BLOCK - call('ZCARD', key)
+    if room <= 0 then
+      call('ZADD', make_room(queue, key, id, score), score, entries[i + 1])
+      i = i + 2
+    else
+      local next_best = call('ZREVRANGEBYSCORE', index, id and '(' .. highest or '+inf', '-inf', 'WITHSCORES', 'LIMIT', 0, 1)
+      local most, least, some = tonumber(highest) or math.huge, tonumber(next_best[2]) or -math.huge, {}
+      repeat
+        some[#some + 1], some[#some + 2] = entries[i], entries[i + 1]
+        i, room = i + 2, room - 1
+        local following = tonumber(entries[i])
+      until i > #entries or room == 0 or following <= least or following > most
+      call('ZADD', key, unpack(some))
+    end
+  end
+end
+
+-- The next block becomes the head; false when there is none.
+local function promote(queue)
+  local index, head = P .. 't:' .. queue, head_of(queue)
+  while call('EXISTS', head) == 0 do
+    local best = call('ZPOPMAX', index)[1]
+    if not best then return false end
+    local key = block_of(queue, best)
+    if call('EXISTS', key) == 1 then call('RENAME', key, head) end
+  end
+  return true
+end
+
+-- Take the best n URLs out of a queue: {member, score, member, score, ...}, best first.
+local function take(queue, n)
+  local head, taken = head_of(queue), {}
+  while n > 0 do
+    local some = call('ZPOPMAX', head, n)
+    for i = 1, #some do taken[#taken + 1] = some[i] end
+    n = n - #some / 2
+    if call('EXISTS', head) == 1 or not promote(queue) then break end
+  end
+  return taken
+end

@@ -1,0 +1,12 @@
+#!lua flags=no-writes,allow-oom
+-- depths: how deep pending URLs are by the shortest path that was found, in a crawl with a limit of depth. Reads only.
+-- KEYS  meta
+-- ARGV  run, then at most 256 fingerprints
+-- returns the depths, -1 for URLs that are not pending
+--@include _fence _seen
+local buckets = tonumber(call('HGET', M, 'buckets' .. ARGV[1]) or nil) or 1
+local low, depths, found = level_of(buckets), P .. 'z' .. ARGV[1] .. ':', {}
+for i = 2, #ARGV do
+  found[i - 1] = tonumber(call('HGET', depths .. bucket_of(ARGV[i], buckets, low), ARGV[i]) or nil) or -1
+end
+return found

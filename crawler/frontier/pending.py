@@ -1,0 +1,152 @@
+"""Pending URLs read out of the queues, partition by partition: for audits, rebuilds, questions of people. Reads only.
+
+There is no index of pending URLs by fingerprint: that would cost more memory than the URLs. This reads a partition as a
+whole, in pipelines of bounded calls, and while the crawl goes on it sees no single moment.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from crawler.frontier.client import Engine
+from crawler.frontier.keys import Keys
+from crawler.frontier.records import PendingUrl, listed, member_of, pairs_of, pending_url
+from crawler.rules.fingerprint import fingerprint
+
+DELIVERED = "*"  # in place of a block: claimed, or to be retried
+HEAD = ""
+QUEUES_MAX = 256  # per pipeline
+BLOCKS_MAX = 64
+RECORDS_MAX = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A pending URL and where it stands: the block of its queue and its member there, or DELIVERED and its token."""
+
+    url: PendingUrl
+    block: str
+    name: str
+
+
+class PendingUrls:
+    """Reads one crawl's queues."""
+
+    def __init__(self, engine: Engine, keys: Keys) -> None:
+        self._engine = engine
+        self._keys = keys
+
+    async def read(self, partition: int) -> AsyncIterator[list[Found]]:
+        """All pending URLs of a partition, some at a time; what moves meanwhile may come twice."""
+        async for some in self._delivered(partition):
+            yield some
+        queues = await self._queues(partition)
+        for start in range(0, len(queues), QUEUES_MAX):
+            async for some in self._queued(partition, queues[start : start + QUEUES_MAX]):
+                yield some
+        async for some in self._delivered(partition):  # claimed since
+            yield some
+
+    async def fingerprints(self, run: int, partition: int) -> set[str]:
+        """Of all pending URLs of a partition."""
+        return {fingerprint(found.url.url, run) async for some in self.read(partition) for found in some}
+
+    async def count(self, partition: int) -> int:
+        """How many there are, by the sizes of all blocks."""
+        queues = await self._queues(partition)
+        blocks = [block for some in await self._blocks(partition, queues) for block in some]
+        sizes = await self._engine.commands([("ZCARD", key) for key in blocks]) if blocks else []
+        return int(sum(sizes)) + int(await self._engine.command("HLEN", self._keys.of(partition, "u")))
+
+    async def place(self, partition: int, queue: str, url: str) -> tuple[int, int] | None:
+        """(place in its queue from the front, score) of a queued URL."""
+        member, origin = member_of(url, queue)
+        if origin:
+            letter = await self._engine.command("HGET", self._keys.of(partition, f"g:{queue}"), origin)
+            member = f"{letter.decode()}{member}" if letter else f" {url}"
+        (blocks,) = await self._blocks(partition, [queue])
+        before = 0
+        for key in blocks:
+            size, rank, score = await self._engine.commands(
+                [("ZCARD", key), ("ZREVRANK", key, member), ("ZSCORE", key, member)]
+            )
+            if rank is not None and score is not None:
+                return before + int(rank), int(float(score))
+            before += int(size)
+        return None
+
+    async def delivered(self, partition: int, url: str) -> Found | None:
+        """A URL that is claimed or is to be retried."""
+        async for some in self._delivered(partition):
+            for found in some:
+                if found.url.url == url:
+                    return found
+        return None
+
+    # --- the partition's keys ---
+
+    async def _queues(self, partition: int) -> list[str]:
+        """Queues with URLs: they are ready, or asleep because of claims that are out."""
+        ready = await self._engine.command("ZRANGE", self._keys.of(partition, "ready"), 0, -1)
+        names = {name.decode() for name in ready}
+        async for some in self._delivered(partition):
+            names.update(found.url.queue for found in some)
+        return sorted(names)
+
+    async def _delivered(self, partition: int) -> AsyncIterator[list[Found]]:
+        key, cursor = self._keys.of(partition, "u"), 0
+        origins: dict[str, dict[str, str]] = {}
+        while True:
+            reply = await self._engine.command("HSCAN", key, cursor, "COUNT", RECORDS_MAX)
+            cursor = int(reply[0])
+            found = []
+            for token, packed in pairs_of(reply[1]):
+                score, queue, domain, member = packed.decode().split(" ", 3)
+                if queue not in origins:
+                    (origins[queue],) = await self._origins(partition, [queue])
+                url = pending_url(queue, domain, int(score), member, listed(member, origins[queue]))
+                found.append(Found(url, DELIVERED, token.decode()))
+            yield found
+            if cursor == 0:
+                return
+
+    async def _queued(self, partition: int, queues: Sequence[str]) -> AsyncIterator[list[Found]]:
+        origins = await self._origins(partition, queues)
+        clocks = [("HGET", self._keys.of(partition, f"w:{queue}"), "domain") for queue in queues]
+        domains = [(raw or queue.encode()).decode() for queue, raw in zip(queues, await self._run(clocks), strict=True)]
+        asked = [
+            (queue, domain, known, key)
+            for queue, domain, known, blocks in zip(
+                queues, domains, origins, await self._blocks(partition, queues), strict=True
+            )
+            for key in blocks
+        ]
+        for start in range(0, len(asked), BLOCKS_MAX):
+            some = asked[start : start + BLOCKS_MAX]
+            rows = await self._run([("ZREVRANGE", key, 0, -1, "WITHSCORES") for *_, key in some])
+            for (queue, domain, known, key), row in zip(some, rows, strict=True):
+                yield [
+                    Found(
+                        pending_url(queue, domain, int(float(score)), text, listed(text, known)),
+                        HEAD if key == self._keys.of(partition, f"q:{queue}") else key.rpartition(":")[2],
+                        text,
+                    )
+                    for text, score in ((member.decode(), score) for member, score in pairs_of(row))
+                ]
+
+    async def _blocks(self, partition: int, queues: Sequence[str]) -> list[list[str]]:
+        """The keys of each queue's blocks, the best first."""
+        rows = await self._run([("ZREVRANGE", self._keys.of(partition, f"t:{queue}"), 0, -1) for queue in queues])
+        return [
+            [self._keys.of(partition, f"q:{queue}")]
+            + [self._keys.of(partition, f"b:{queue}:{block.decode()}") for block in row]
+            for queue, row in zip(queues, rows, strict=True)
+        ]
+
+    async def _origins(self, partition: int, queues: Sequence[str]) -> list[dict[str, str]]:
+        """Letter -> origin, of each queue."""
+        rows = await self._run([("HGETALL", self._keys.of(partition, f"g:{queue}")) for queue in queues])
+        return [{k.decode(): v.decode() for k, v in pairs_of(row) if len(k) == 1} for row in rows]
+
+    async def _run(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+        return list(await self._engine.commands(commands)) if commands else []

@@ -1,0 +1,122 @@
+"""What the partition scripts answer, as the callers of the frontier read it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from crawler.errors import EngineError
+from crawler.frontier.records import pairs_of, pending_url
+from crawler.model import AckOutcome, AddOutcome, Claim
+from crawler.rules.fingerprint import fingerprint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueBatch:
+    """Claims of one queue, best first; `delay_ms` is -1 while no robots.txt was read for it."""
+
+    queue: str
+    delay_ms: int
+    claims: tuple[Claim, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimReply:
+    """`status` is OK, FENCED or RECOVER; `next_due_ms` on the partition clock, -1 when nothing waits."""
+
+    status: str
+    next_due_ms: int = -1
+    batches: tuple[QueueBatch, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AckReply:
+    """`woken`: sleeping queues of the partition that the out-links woke."""
+
+    outcome: AckOutcome
+    sequence: int = 0
+    woken: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddReply:
+    """Outcomes in the order of the candidates; `woken` sleeping queues."""
+
+    outcomes: tuple[AddOutcome, ...]
+    woken: int
+
+
+def outcome_of(raw: Sequence[Any]) -> AckOutcome:
+    """The first word of an answer."""
+    return AckOutcome(raw[0].decode())
+
+
+def joined(earlier: AddReply | EngineError | None, raw: Any) -> AddReply | EngineError:
+    """Replies of two calls for the same partition, one after the other."""
+    if isinstance(earlier, EngineError):
+        return earlier
+    if isinstance(raw, EngineError):
+        return raw
+    outcomes = tuple(AddOutcome(digit - 48) for digit in raw[0])
+    if earlier is None:
+        return AddReply(outcomes=outcomes, woken=int(raw[1]))
+    return AddReply(outcomes=earlier.outcomes + outcomes, woken=earlier.woken + int(raw[1]))
+
+
+def ack_replies(raw: Any, n: int) -> list[AckReply | EngineError]:
+    """What one call with n commits answered, in their order."""
+    if isinstance(raw, EngineError):
+        return [raw] * n
+    if raw[0] != b"OK":
+        return [AckReply(outcome=outcome_of(raw))] * n
+    return [_ack_reply(answer.decode()) for answer in raw[1:]]
+
+
+def _ack_reply(answer: str) -> AckReply:
+    """'GONE', 'YOURS sequence' or 'COMMITTED sequence woken digits'."""
+    word, *numbers = answer.split(" ")
+    if word == "COMMITTED":
+        return AckReply(outcome=AckOutcome.COMMITTED, sequence=int(numbers[0]), woken=int(numbers[1]))
+    if word == "YOURS":
+        return AckReply(outcome=AckOutcome.ALREADY_YOURS, sequence=int(numbers[0]))
+    return AckReply(outcome=AckOutcome.GONE)
+
+
+def claim_reply(lease: tuple[int, int], raw: Sequence[Any], run: int) -> ClaimReply:
+    """The claims of one partition; `lease` is (partition, epoch)."""
+    status = raw[0].decode()
+    if status != "OK":
+        return ClaimReply(status=status)
+    flat, position, batches = raw[2], 0, []
+    deaths = {fp.decode(): int(noted.split(b" ")[0]) for fp, noted in pairs_of(raw[3])}
+    while position < len(flat):
+        queue, domain = flat[position].decode(), flat[position + 1].decode()
+        delay, n = int(flat[position + 2]), int(flat[position + 3])
+        position += 4
+        claims = tuple(
+            _claim(lease, queue, domain, run, deaths, flat[i : i + 4]) for i in range(position, position + 4 * n, 4)
+        )
+        batches.append(QueueBatch(queue=queue, delay_ms=delay, claims=claims))
+        position += 4 * n
+    return ClaimReply(status=status, next_due_ms=int(raw[1]), batches=tuple(batches))
+
+
+def _claim(
+    lease: tuple[int, int], queue: str, domain: str, run: int, deaths: Mapping[str, int], fields: Sequence[bytes]
+) -> Claim:
+    token, score, member, origin = fields
+    u = pending_url(queue, domain, int(score), member.decode(), origin.decode())
+    fp = fingerprint(u.url, run)
+    return Claim(
+        url=u.url, fingerprint=fp, visit=1, partition=lease[0], epoch=lease[1], token=token.decode(),
+        domain=domain, queue=queue, depth=u.depth, redirects=u.redirects, attempts=u.attempts,
+        deliveries=u.deliveries, seed=u.seed, score=u.score, deaths=deaths.get(fp, 0),
+    )  # fmt: skip
+
+
+def with_depths(reply: ClaimReply, depths: Mapping[str, int]) -> ClaimReply:
+    """The same with other depths, by fingerprint."""
+    batches = tuple(
+        replace(batch, claims=tuple(replace(c, depth=depths.get(c.fingerprint, c.depth)) for c in batch.claims))
+        for batch in reply.batches
+    )
+    return replace(reply, batches=batches)

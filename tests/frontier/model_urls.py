@@ -1,0 +1,64 @@
+"""What the frontier's model is made of: URLs and queues with their states, and the figures that the tests use."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from crawler.model import Candidate
+
+DEFAULT_DELAY_MS = 1000
+OUT_MAX = 4
+BLOCK = 2  # URLs in a block, in these tests
+PER_QUEUE_MAX = 3
+AHEAD_MS = 2000
+VISIBILITY_MS = 3000
+LOOK_MS = 1000  # until the owner looks again whether a guest is done
+GUEST_MS = 20_000
+WISH_MS = 2500
+SERVED = "-"
+
+
+class State(StrEnum):
+    QUEUED = "queued"
+    CLAIMED = "claimed"
+    ORPHANED = "orphaned"  # claimed under an earlier lease: about to go back to its queue
+    RETRYING = "retrying"
+    COMMITTED = "committed"
+    DEAD = "dead"
+    REFUSED = "refused"
+
+
+PENDING = (State.QUEUED, State.CLAIMED, State.ORPHANED, State.RETRYING)
+
+
+@dataclass
+class Url:
+    candidate: Candidate
+    depth: int  # by the shortest path that was found
+    state: State = State.QUEUED
+    attempts: int = 0
+    deliveries: int = 0
+    deaths: int = 0
+    died_with: str = ""
+    token: str = ""
+    until_ms: int = 0  # deadline of a claim, due time of a retry
+
+    @property
+    def score(self) -> int:
+        """As it stands in the queue: the order, and what is known of the URL; the depth as it was added."""
+        c = self.candidate
+        known = [(255 - c.depth, 13), (c.seed, 12), (c.redirects, 8), (min(self.attempts, 15), 4)]
+        return (round(c.score * 4096) << 21) + sum(n << by for n, by in known) + min(self.deliveries, 15)
+
+
+@dataclass
+class Queue:
+    next_ms: int = 0
+    delay_ms: int | None = None
+    guest: str = ""  # who has a turn on it, "done ..." when its request has ended
+    guest_seen: int | None = None  # when the owner first saw that, or the wish
+    wish: str = ""  # the guest that waits, or SERVED until the owner has had its own turn
+    left_until_ms: int = 0  # when the owner looks again at a queue that it left to the guest
+
+    @property
+    def patience_ms(self) -> int:
+        return DEFAULT_DELAY_MS if self.delay_ms is None else self.delay_ms
