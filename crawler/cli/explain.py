@@ -95,7 +95,6 @@ def _commits(crawl: "OpenCrawl", url: str, entry: "CommitEntry | None") -> "list
 
 
 async def _robots(crawl: "OpenCrawl", url: str, partition: int, *, fetch: bool) -> "RobotsFact":
-    import msgspec
 
     from crawler.instance.robots import SharedRobots
     from crawler.rules.robots import RobotsRules
@@ -107,11 +106,11 @@ async def _robots(crawl: "OpenCrawl", url: str, partition: int, *, fetch: bool) 
         return RobotsFact(note="ignored by the settings")
     blob = await crawl.frontier.robots(partition, origin)
     if blob is not None:
-        stored = msgspec.msgpack.decode(blob, type=SharedRobots)
-        rules = RobotsRules.parse(stored.group if stored.policy == "parse" else b"", settings.agent)
-        stale = time.time() - stored.fetched_at >= settings.ttl_s
+        stored = SharedRobots.unpack(blob)
+        rules = RobotsRules.parse(stored.group, settings.agent)
+        stale = time.time() - stored.read_at >= settings.ttl_s
         note = "it will be read again before the next fetch" if stale else ""
-        return RobotsFact(verdict=rules.verdict(url), read_at=stored.fetched_at, note=note)
+        return RobotsFact(verdict=rules.verdict(url), read_at=stored.read_at, note=note)
     if fetch:
         return await _fetched_robots(crawl, url, origin)
     return RobotsFact(note="not read yet: it will be before the first fetch (--fetch-robots asks now)")

@@ -82,7 +82,7 @@ class EmbeddedEngine:
             self._server_binary(), "--port", "0", "--unixsocket", str(self.socket), "--unixsocketperm", "700",
             "--dir", str(self.folder), "--pidfile", str(self.folder / "engine.pid"), "--appendonly", "yes",
             "--appendfsync", "everysec", "--save", "", "--maxmemory-policy", "noeviction",
-            "--zset-max-listpack-value", "512",  # long URLs packed, too
+            "--zset-max-listpack-value", "512", "--hash-max-listpack-value", "256",  # long URLs packed, too
             "--auto-aof-rewrite-percentage", "100", "--auto-aof-rewrite-min-size", "256mb",
             "--no-appendfsync-on-rewrite", "yes",
             "--set-max-intset-entries", "512", "--daemonize", "yes", "--logfile", str(self.log), "--loglevel", "notice",

@@ -164,24 +164,24 @@ class Frontier:
         items = [item_of(candidate) for candidate in a.items]
         return pack(
             (
-                c.fingerprint, c.token, c.visit, c.queue, c.domain, s.next_fetch_ms, s.delay_ms, e.status // 100,
+                c.fingerprint, c.token, c.visit, c.queue, s.next_fetch_ms, s.delay_ms, e.status // 100,
                 e.body_bytes, e.fetch_ms, items, pack_entry(e), list(a.refused.items()),
             )
         )  # fmt: skip
 
     def retry(self, fence: Fence, claim: Claim, s: Settlement, *, due_ms: int, kind: str) -> Call:
         """For `end`: a failed attempt, due again at `due_ms` on the partition clock."""
-        args = (claim.fingerprint, claim.token, claim.queue, claim.domain, s.next_fetch_ms, s.delay_ms, due_ms)
+        args = (claim.fingerprint, claim.token, claim.queue, s.next_fetch_ms, s.delay_ms, due_ms)
         return self._fenced("retry", fence, pack((*args, kind)))
 
     def dead(self, fence: Fence, claim: Claim, s: Settlement, letter: DeadLetter) -> Call:
         """For `end`: give a URL up; the letter is kept."""
-        args = (claim.fingerprint, claim.token, claim.queue, claim.domain, s.next_fetch_ms, s.delay_ms)
+        args = (claim.fingerprint, claim.token, claim.queue, s.next_fetch_ms, s.delay_ms)
         return self._fenced("dead", fence, pack((*args, pack_letter(letter), letter.reason, str(self.run))))
 
     def refuse(self, fence: Fence, claim: Claim, reason: str) -> Call:
         """For `end`: a claimed URL that must not be fetched; counted by reason."""
-        args = (claim.fingerprint, claim.token, claim.queue, claim.domain, reason, str(self.run))
+        args = (claim.fingerprint, claim.token, claim.queue, reason, str(self.run))
         return self._fenced("refuse", fence, pack(args))
 
     async def end(self, calls: Sequence[Call]) -> list[AckOutcome | EngineError]:
@@ -242,8 +242,8 @@ class Frontier:
 
     async def robots(self, partition: int, origin: str) -> bytes | None:
         """The robots blob that some owner shared for an origin."""
-        blob: bytes | None = await self.engine.command("HGET", self.keys.of(partition, "robots"), origin)
-        return blob
+        (blob,) = await self.engine.run("look", (self.keys.meta(partition),), "robots", origin)
+        return bytes(blob) or None
 
     async def awake(self, partitions: Sequence[int]) -> list[int]:
         """Those of the partitions in which some queue is ready or will be."""

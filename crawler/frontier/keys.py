@@ -33,7 +33,7 @@ class Keys:
         return f"{self._prefix}{partition}}}:m"
 
     def of(self, partition: int, name: str) -> str:
-        """Key `name` of a partition: u, c, x, o, r, l, ready, dead, domains, robots, q:QUEUE, w:QUEUE, d:DOMAIN."""
+        """Key `name` of a partition: u, x, o, r, l, ready, dead, top, q:QUEUE, w:QUEUE and so on (docs/frontier.md)."""
         return f"{self._prefix}{partition}}}:{name}"
 
     @staticmethod

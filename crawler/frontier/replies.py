@@ -30,7 +30,7 @@ class ClaimReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AckReply:
-    """`woken`: sleeping queues of the partition that the out-links woke."""
+    """`woken`: sleeping queues of the partition that the out-links of the whole call woke."""
 
     outcome: AckOutcome
     sequence: int = 0
@@ -68,14 +68,14 @@ def ack_replies(raw: Any, n: int) -> list[AckReply | EngineError]:
         return [raw] * n
     if raw[0] != b"OK":
         return [AckReply(outcome=outcome_of(raw))] * n
-    return [_ack_reply(answer.decode()) for answer in raw[1:]]
+    return [_ack_reply(answer.decode(), int(raw[1])) for answer in raw[2:]]
 
 
-def _ack_reply(answer: str) -> AckReply:
-    """'GONE', 'YOURS sequence' or 'COMMITTED sequence woken digits'."""
+def _ack_reply(answer: str, woken: int) -> AckReply:
+    """'GONE', 'YOURS sequence' or 'COMMITTED sequence digits'."""
     word, *numbers = answer.split(" ")
     if word == "COMMITTED":
-        return AckReply(outcome=AckOutcome.COMMITTED, sequence=int(numbers[0]), woken=int(numbers[1]))
+        return AckReply(outcome=AckOutcome.COMMITTED, sequence=int(numbers[0]), woken=woken)
     if word == "YOURS":
         return AckReply(outcome=AckOutcome.ALREADY_YOURS, sequence=int(numbers[0]))
     return AckReply(outcome=AckOutcome.GONE)

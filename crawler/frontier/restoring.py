@@ -42,7 +42,7 @@ class Restoring:
         """Make those of these URLs seen and done that the engine did not know; how many. Raises EngineError."""
         by_partition: dict[int, list[Any]] = {}
         for u in urls:
-            item = (u.fingerprint, u.domain, u.status // 100, u.body_bytes, u.fetch_ms)
+            item = (u.fingerprint, u.queue, u.domain, u.status // 100, u.body_bytes, u.fetch_ms)
             by_partition.setdefault(u.partition, []).append(item)
         digits = await self._run_all("restore", by_partition)
         return sum(answer.count(b"1") for answer in digits)
@@ -51,7 +51,7 @@ class Restoring:
         """Make pending URLs done, wherever they stand; how many were still there. Raises EngineError."""
         by_partition: dict[int, list[Any]] = {}
         for f, u in found:
-            item = (u.fingerprint, u.queue, u.domain, f.block, f.name, u.status // 100, u.body_bytes, u.fetch_ms)
+            item = (u.fingerprint, u.queue, f.block, f.name, u.status // 100, u.body_bytes, u.fetch_ms)
             by_partition.setdefault(u.partition, []).append(item)
         return sum(await self._run_all("withdraw", by_partition))
 

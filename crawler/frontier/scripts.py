@@ -7,7 +7,8 @@ from importlib.resources import files
 
 NAMES = (
     "ack", "add", "beat", "claim", "dead", "depths", "died", "drain", "extend", "give_back", "join", "lease",
-    "leave", "pace", "refuse", "release", "reserve", "restore", "retry", "states", "visited", "where", "withdraw",
+    "leave", "look", "pace", "refuse", "release", "reserve", "restore", "retry", "states", "visited",
+    "where", "withdraw",
 )  # fmt: skip
 
 _INCLUDE = "--@include "

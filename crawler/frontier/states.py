@@ -126,13 +126,23 @@ class States:
 
     async def robots(self, partition: int) -> dict[str, bytes]:
         """What was shared of each origin's robots.txt, by origin."""
-        raw = await self._engine.command("HGETALL", self._keys.of(partition, "robots"))
-        return {k.decode(): v for k, v in pairs_of(raw)}
+        shelves = int(await self._engine.command("HGET", self._keys.meta(partition), "yb") or 1)
+        found: dict[str, bytes] = {}
+        for raw in await self._engine.commands(
+            [("HGETALL", self._keys.of(partition, f"y:{n}")) for n in range(shelves)]
+        ):
+            found.update((origin.decode(), blob) for origin, blob in pairs_of(raw))
+        return found
 
     async def delays(self, wanted: Sequence[tuple[int, str]]) -> list[int | None]:
         """The stored delay in ms of each (partition, queue); None where none was stored."""
-        raw = await self._engine.commands([("HGET", self._keys.of(p, f"w:{queue}"), "delay") for p, queue in wanted])
-        return [None if value is None else int(value) for value in raw]
+        calls = [Call("look", (self._keys.meta(p),), ("queues", queue)) for p, queue in wanted]
+        found: list[int | None] = []
+        for reply in await self._engine.run_many(calls):
+            if isinstance(reply, EngineError):
+                raise reply
+            found.append(_fields(reply[0]).get("delay"))
+        return found
 
 
 def _fields(flat: Any) -> dict[str, int]:

@@ -4,11 +4,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from crawler.frontier.client import Engine
+from crawler.errors import EngineError
+from crawler.frontier.client import Call, Engine
 from crawler.frontier.keys import Keys
 from crawler.frontier.records import pairs_of
 
 TOTAL_FIELDS = ("added", "done", "bytes", "retries", "dead", "expired", "s1", "s2", "s3", "s4", "s5")
+_TEXTS = frozenset({"guest", "wish", "domain"})  # what a queue's record holds beside numbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,9 +83,7 @@ class Stats:
 
     async def top_domains(self, limit: int) -> list[tuple[str, int]]:
         """(domain, partition) of the domains with most pages fetched, at most `limit`."""
-        commands = [
-            ("ZREVRANGE", self._keys.of(p, "domains"), 0, limit - 1, "WITHSCORES") for p in range(self._partitions)
-        ]
+        commands = [("ZREVRANGE", self._keys.of(p, "top"), 0, limit - 1, "WITHSCORES") for p in range(self._partitions)]
         found: list[tuple[float, str, int]] = []
         for partition, flat in enumerate(await self._engine.commands(commands)):
             found.extend((-float(flat[i + 1]), flat[i].decode(), partition) for i in range(0, len(flat), 2))
@@ -95,8 +95,8 @@ class Stats:
 
     async def domain_counts(self, partitions: Iterable[int]) -> list[int]:
         """How many domains were met, for each of the given partitions."""
-        found = await self._engine.commands([("ZCARD", self._keys.of(p, "domains")) for p in partitions])
-        return [int(count) for count in found]
+        found = await self._engine.commands([("HGET", self._keys.meta(p), "queues") for p in partitions])
+        return [int(count or 0) for count in found]
 
     async def pending_counts(self, partitions: Iterable[int]) -> list[int]:
         """How many URLs are pending, for each of the given partitions."""
@@ -105,15 +105,15 @@ class Stats:
 
     async def domains(self, wanted: list[tuple[str, int]]) -> list[DomainStats]:
         """Statistics of the given (domain, partition) pairs."""
-        commands: list[tuple[str, ...]] = []
-        for domain, partition in wanted:
-            commands.append(("HGETALL", self._keys.of(partition, f"d:{domain}")))
-            commands.append(("HMGET", self._keys.of(partition, f"w:{domain}"), "next", "delay"))
-            commands.append(("HMGET", self._keys.meta(partition), "clock", "node", "epoch", "session"))
-        raw = await self._engine.commands(commands)
-        return [
-            _domain_stats(domain, partition, *raw[3 * i : 3 * i + 3]) for i, (domain, partition) in enumerate(wanted)
-        ]
+        looks = [Call("look", (self._keys.meta(p),), ("queues", domain)) for domain, p in wanted]
+        metas = [("HMGET", self._keys.meta(p), "clock", "node", "epoch", "session") for _, p in wanted]
+        records = await self._engine.run_many(looks)
+        found = []
+        for (domain, partition), record, meta in zip(wanted, records, await self._engine.commands(metas), strict=True):
+            if isinstance(record, EngineError):
+                raise record
+            found.append(_domain_stats(domain, partition, record[0], meta))
+        return found
 
 
 def _counters(flat: object) -> dict[str, int]:
@@ -132,14 +132,14 @@ def _by(sums: Mapping[str, int], prefix: str) -> dict[str, int]:
     return {name.removeprefix(prefix): n for name, n in sums.items() if name.startswith(prefix) and n}
 
 
-def _domain_stats(domain: str, partition: int, flat: object, queue: list[bytes], meta: list[bytes]) -> DomainStats:
-    sums = {key.decode(): int(value) for key, value in pairs_of(flat)}
-    clock = int(meta[0] or 0)
+def _domain_stats(domain: str, partition: int, flat: object, meta: list[bytes]) -> DomainStats:
+    record = {key.decode(): value for key, value in pairs_of(flat)}
+    sums = {name: int(value) for name, value in record.items() if name not in _TEXTS}
     return DomainStats(
-        domain=domain, partition=partition, queued=sums.get("queued", 0), claimed=sums.get("claimed", 0),
+        domain=domain, partition=partition, queued=sums.get("n", 0), claimed=sums.get("out", 0),
         retrying=sums.get("retrying", 0), fetched=sum(_by(sums, "s").values()), bytes=sums.get("bytes", 0),
         retries=sums.get("retries", 0), dead=sums.get("dead", 0), fetch_ms=sums.get("fetch_ms", 0),
         status=_by(sums, "s"), errors=_by(sums, "e:"), refused=_by(sums, "refused:"),
-        delay_ms=int(queue[1]) if queue[1] else -1, next_fetch_in_ms=max(0, int(float(queue[0] or 0)) - clock),
+        delay_ms=sums.get("delay", -1), next_fetch_in_ms=max(0, sums.get("next", 0) - int(meta[0] or 0)),
         owner=(meta[1] or b"").decode() if meta[3] else "", epoch=int(meta[2] or 0),
     )  # fmt: skip

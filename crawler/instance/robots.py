@@ -5,8 +5,7 @@ An origin whose robots.txt can't be read is not crawled: its URLs are retried un
 
 from collections import OrderedDict
 from dataclasses import dataclass
-
-import msgspec
+from typing import NamedTuple
 
 from crawler.frontier.frontier import Frontier
 from crawler.instance.clock import monotonic_ms, wall_s
@@ -17,12 +16,20 @@ from crawler.settings import Settings
 CACHED_ORIGINS_MAX = 50_000
 
 
-class SharedRobots(msgspec.Struct, frozen=True, array_like=True):
-    """What the frontier keeps for an origin: when it was read (wall clock, s), its policy, our agent's group."""
+class SharedRobots(NamedTuple):
+    """What the frontier keeps for an origin: when it was read (wall s), and our agent's group (b"" allows all)."""
 
-    fetched_at: float
-    policy: str  # parse | allow_all
+    read_at: int
     group: bytes
+
+    def pack(self) -> bytes:
+        """As it stands in the engine, which reads the time from its beginning."""
+        return b"%d %b" % self
+
+    @classmethod
+    def unpack(cls, blob: bytes) -> "SharedRobots":
+        read_at, _, group = blob.partition(b" ")
+        return cls(int(read_at), group)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,12 +72,11 @@ class RobotsCache:
         blob = await self._frontier.robots(partition, origin)
         if blob is None:
             return None
-        stored = msgspec.msgpack.decode(blob, type=SharedRobots)
-        age_s = max(0.0, wall_s() - stored.fetched_at)
+        stored = SharedRobots.unpack(blob)
+        age_s = max(0.0, wall_s() - stored.read_at)
         if age_s >= self._settings.robots.ttl_s:
             return None
-        body = stored.group if stored.policy == "parse" else b""
-        rules = RobotsRules.parse(body, self._settings.robots.agent)
+        rules = RobotsRules.parse(stored.group, self._settings.robots.agent)
         return self.keep(origin, self._entry(rules, ttl_s=self._settings.robots.ttl_s - age_s))
 
     def keep(self, origin: str, entry: RobotsEntry) -> RobotsEntry:
@@ -83,11 +89,11 @@ class RobotsCache:
     def blob_of(self, entry: RobotsEntry) -> bytes:
         """What sessions share of an entry that has rules."""
         assert entry.rules is not None
-        return _blob(entry.expires_at - self._settings.robots.ttl_s, "parse", entry.rules.our_group())
+        return _blob(entry.expires_at - self._settings.robots.ttl_s, entry.rules.our_group())
 
     def allow_all(self, origin: str) -> tuple[RobotsEntry, bytes]:
         """RFC 9309 2.3.1.2: after too many redirects robots.txt is unavailable, and everything is allowed."""
-        return self._share(origin, "allow_all", b"")
+        return self._share(origin, b"")
 
     def unreachable(self, origin: str, detail: str) -> tuple[RobotsEntry, bytes]:
         """It can't be read now; there is nothing to share."""
@@ -105,11 +111,11 @@ class RobotsCache:
         if policy == "disallow_all":
             kind, detail = FailureKind.ROBOTS_UNREACHABLE, f"status {status}"
             return self._unreachable(origin, kind, detail, retry_after_ms=result.retry_after_ms), b""
-        return self._share(origin, policy, result.response.body if policy == "parse" else b"")
+        return self._share(origin, result.response.body if policy == "parse" else b"")
 
-    def _share(self, origin: str, policy: str, body: bytes) -> tuple[RobotsEntry, bytes]:
+    def _share(self, origin: str, body: bytes) -> tuple[RobotsEntry, bytes]:
         rules = RobotsRules.parse(body, self._settings.robots.agent) if body else self._allow_all
-        blob = _blob(wall_s(), policy, rules.our_group() if body else b"")
+        blob = _blob(wall_s(), rules.our_group() if body else b"")
         return self.keep(origin, self._entry(rules, ttl_s=self._settings.robots.ttl_s)), blob
 
     def _unreachable(self, origin: str, kind: FailureKind, detail: str, retry_after_ms: int = 0) -> RobotsEntry:
@@ -128,5 +134,5 @@ class RobotsCache:
         return RobotsEntry(rules=rules, expires_ms=monotonic_ms() + int(ttl_s * 1000), expires_at=wall_s() + ttl_s)
 
 
-def _blob(read_at: float, policy: str, group: bytes) -> bytes:
-    return msgspec.msgpack.encode(SharedRobots(read_at, policy, group))
+def _blob(read_at: float, group: bytes) -> bytes:
+    return SharedRobots(int(read_at), group).pack()

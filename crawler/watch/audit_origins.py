@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-import msgspec
-
 from crawler.frontier.states import States
 from crawler.instance.robots import SharedRobots
 from crawler.rules.robots import RobotsRules
@@ -36,7 +34,6 @@ async def origins_of(states: States, partition: int, agent: str) -> list[Origin]
     """All origins of a partition whose robots.txt somebody has read."""
     found = []
     for url, blob in (await states.robots(partition)).items():
-        stored = msgspec.msgpack.decode(blob, type=SharedRobots)
-        rules = RobotsRules.parse(stored.group if stored.policy == "parse" else b"", agent)
-        found.append(Origin(url, rules, stored.fetched_at))
+        stored = SharedRobots.unpack(blob)
+        found.append(Origin(url, RobotsRules.parse(stored.group, agent), stored.read_at))
     return found

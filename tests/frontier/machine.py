@@ -15,7 +15,7 @@ from crawler.frontier.leases import Acquired, Lease, Leases
 from crawler.model import Candidate, Claim
 from crawler.rules.fingerprint import fingerprint
 from tests.frontier.model import PartitionModel
-from tests.frontier.model_urls import BLOCK, DEFAULT_DELAY_MS, OUT_MAX, PENDING, State
+from tests.frontier.model_urls import BLOCK, DEFAULT_DELAY_MS, IDLE_MS, OUT_MAX, PENDING, TOP_MAX, State
 from tests.frontier.raw import RawPartition, dump
 
 SESSIONS = ("ann", "bob", "cyd")
@@ -23,6 +23,7 @@ PARTITIONS = (0, 1)
 # Three queues of two domains in each partition, as with frontier.queue_by = "host".
 HOSTS = (("a.test", "a.test"), ("x.b.test", "b.test"), ("y.b.test", "b.test"))
 PATHS = 5
+SIZES = ("top_min", "hn", "hb", "yn", "yb")  # of what lies beside
 
 moments = st.sampled_from((0, 0, 0, 1, 700, -900))  # by how much a caller's clock is off
 delays = st.sampled_from((-1, -1, 0, 500, 2500))
@@ -158,13 +159,14 @@ class FrontierSteps(RuleBasedStateMachine):
             self._deliveries.append(Delivery(session, claim))
         self._look_at_guests(model, fence.partition)
         first, last = model.soonest()
-        assert first <= reply.next_due_ms
+        idle = RawPartition.of(self._dump(), self._keys, fence.partition).zset("idle").values()
+        assert min([first, *(int(at) + IDLE_MS for at in idle)]) <= reply.next_due_ms
         assert last < 0 or 0 <= reply.next_due_ms <= last
 
     def _look_at_guests(self, model: PartitionModel, partition: int) -> None:
         raw = RawPartition.of(self._dump(), self._keys, partition)
         for name in model.names():
-            queue, w = model.queue(name), raw.hash(f"w:{name}")
+            queue, w = model.queue(name), raw.record(name)
             if queue.guest or queue.wish:
                 seen_ms = int(w["guest_seen"]) if "guest_seen" in w else None
                 model.guest_looked_at(name, is_there=("guest" if queue.guest else "wish") in w, seen_ms=seen_ms)
@@ -267,22 +269,27 @@ class FrontierSteps(RuleBasedStateMachine):
         assert (meta.get("session", ""), int(meta.get("epoch", 0))) == (model.session, model.epoch)
         assert int(meta.get("clock", 0)) == model.clock
         assert (int(meta["hold"]) if "hold" in meta else None) == model.hold
-        not_counters = ("session", "node", "epoch", "clock", "hold", "engine", "request", "seen0", "buckets0")
+        not_counters = ("session", "node", "epoch", "clock", "hold", "engine", "request", "seen0", "buckets0", *SIZES)
         assert raw.numbers("m", *not_counters) == model.totals_view()
         assert int(meta.get("seen0", 0)) == len(model.urls)
-        assert set(raw.zset("domains")) == set(model.domains)
-        for domain, counts in model.domains.items():
-            assert raw.numbers(f"d:{domain}") == model.domain_view(domain)
-            fetched = sum(n for field, n in counts.items() if field in ("s2", "s3", "s4"))
-            assert raw.zset("domains")[domain] == fetched
+        for name in model.counts:
+            clock = ("next", "delay", "guest", "guest_seen", "wish", "blocks", "domain")
+            assert raw.numbers(f"w:{name}", *clock) == model.queue_view(name)
+        pages, top = {name: counts["s2"] for name, counts in model.counts.items()}, raw.zset("top")
+        assert top == {name: pages[name] for name in top}
+        assert sorted(top.values(), reverse=True) == sorted(pages.values(), reverse=True)[:TOP_MAX]
 
     def _check_queues(self, model: PartitionModel, raw: RawPartition) -> None:
         ready, names = raw.zset("ready"), set(model.names())
         assert set(ready) <= names
         for name in names:
-            w = raw.hash(f"w:{name}")
+            w = raw.record(name)
             queue = model.queue(name)
-            assert int(float(w.get("next", 0))) == queue.next_ms
+            packed = bool(w) and not raw.hash(f"w:{name}")
+            if packed:
+                assert queue.next_ms + IDLE_MS <= model.clock, "packed although its clock ran"
+            else:
+                assert int(float(w.get("next", 0))) == queue.next_ms
             assert (int(w["delay"]) if "delay" in w else None) == queue.delay_ms
             assert int(w.get("out", 0)) == model.out(name)
             assert (w.get("guest", ""), w.get("wish", "")) == (queue.guest, queue.wish)

@@ -38,7 +38,7 @@ class PartitionModel:
     log: dict[str, str] = field(default_factory=dict)  # fingerprint:visit -> token, until drained
     committed: Counter[str] = field(default_factory=Counter)
     totals: Counter[str] = field(default_factory=Counter)
-    domains: dict[str, Counter[str]] = field(default_factory=dict)
+    counts: dict[str, Counter[str]] = field(default_factory=dict)  # by queue
 
     # Who may
 
@@ -156,7 +156,7 @@ class PartitionModel:
         if url is None:
             self.urls[c.fingerprint] = Url(candidate=c, depth=c.depth)
             self.totals["added"] += 1
-            self.domains.setdefault(c.domain, Counter())
+            self.counts.setdefault(c.queue, Counter())["urls"] += 1
             return 1
         if url.state not in PENDING or url.depth <= c.depth:
             return 0
@@ -233,7 +233,7 @@ class PartitionModel:
         self.committed[f"{fingerprint}:1"] += 1
         self.log[f"{fingerprint}:1"] = url.token
         self._count(url, **{f"s{status // 100}": 1, "bytes": body_bytes})
-        self.domains[url.candidate.domain]["fetch_ms"] += fetch_ms
+        self.counts[url.candidate.queue]["fetch_ms"] += fetch_ms
         return self.sequence
 
     def retry(self, fingerprint: str, *, due_ms: int, kind: str) -> None:
@@ -262,21 +262,21 @@ class PartitionModel:
 
     def _count(self, url: Url, **fields: int) -> None:
         self.totals.update(fields)
-        self.domains[url.candidate.domain].update(fields)
+        self.counts[url.candidate.queue].update(fields)
 
     # What can be seen
 
     def in_state(self, *states: State) -> set[str]:
         return {f for f, u in self.urls.items() if u.state in states}
 
-    def domain_view(self, domain: str) -> dict[str, int]:
-        counts = Counter(self.domains[domain])
-        for url in self.urls.values():
-            if url.candidate.domain == domain and url.state in PENDING:
-                counts[State.CLAIMED if url.state is State.ORPHANED else url.state] += 1
+    def queue_view(self, name: str) -> dict[str, int]:
+        """What is counted of a queue, and how many URLs it has: n in blocks, out as claims, retrying."""
+        places = {State.QUEUED: "n", State.CLAIMED: "out", State.ORPHANED: "out", State.RETRYING: "retrying"}
+        counts = Counter(self.counts[name])
+        counts.update(places[u.state] for u in self.urls.values() if u.candidate.queue == name and u.state in PENDING)
         return {k: n for k, n in counts.items() if n}
 
     def totals_view(self) -> dict[str, int]:
         done = len(self.urls) - len(self.in_state(*PENDING))
-        counts = {**self.totals, "done": done, "sequence": self.sequence}
+        counts = {**self.totals, "done": done, "sequence": self.sequence, "queues": len(self.counts)}
         return {k: n for k, n in counts.items() if n}

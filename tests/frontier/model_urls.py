@@ -8,6 +8,9 @@ from crawler.model import Candidate
 DEFAULT_DELAY_MS = 1000
 OUT_MAX = 4
 BLOCK = 2  # URLs in a block, in these tests
+IDLE_MS = 1500  # after its clock has run out, an idle queue's record is packed; in these tests
+PER_SHELF = 1
+TOP_MAX = 2  # queues in the list of those with most pages
 PER_QUEUE_MAX = 3
 AHEAD_MS = 2000
 VISIBILITY_MS = 3000

@@ -51,8 +51,19 @@ class RawPartition:
 
     def numbers(self, name: str, *left_out: str) -> dict[str, int]:
         """The counters of a hash that are not zero."""
-        fields = self.hash(name).items()
+        fields = (self.record(name[2:]) if name.startswith("w:") else self.hash(name)).items()
         return {k: int(v) for k, v in fields if k not in left_out and int(v)}
+
+    def record(self, queue: str) -> dict[str, str]:
+        """A queue's record, from wherever it lies; fails if it lies in two places."""
+        packed = [v[queue] for v in (self.hash(f"h:{n}") for n in self.under("h:")) if queue in v]
+        record = self.hash(f"w:{queue}")
+        assert len(packed) + bool(record) <= 1, f"the record of {queue} is in {len(packed) + bool(record)} places"
+        for text in packed:  # as lua/_idle.lua says
+            words = text.split(" ")
+            record |= dict(zip(("urls", "s2", "bytes", "fetch_ms"), words[:4], strict=True))
+            record |= dict(word.split("=") for word in words[4:])
+        return record
 
     def queued(self) -> dict[str, tuple[str, int]]:
         """Fingerprint -> (queue, score) of all URLs in blocks; fails for one that stands there twice."""

@@ -6,7 +6,14 @@ from collections.abc import Iterator
 import pytest
 
 from crawler.frontier import scripts
-from tests.frontier.model_urls import BLOCK
+from tests.frontier.model_urls import BLOCK, IDLE_MS, PER_SHELF, TOP_MAX
+
+SMALLER = (  # file, line, what stands there instead
+    ("_block", "local BLOCK = 128", f"local BLOCK = {BLOCK}"),
+    ("_idle", "local IDLE_MS = 60000", f"local IDLE_MS = {IDLE_MS}"),
+    ("_shelf", "local PER_SHELF = 64", f"local PER_SHELF = {PER_SHELF}"),
+    ("_top", "local TOP_MAX = 128", f"local TOP_MAX = {TOP_MAX}"),
+)
 
 
 @contextlib.contextmanager
@@ -15,8 +22,10 @@ def small_blocks() -> Iterator[None]:
 
     def read(name: str) -> str:
         source = whole(name)
-        assert ("local BLOCK = 128" in source) == (name == "_block")
-        return source.replace("local BLOCK = 128", f"local BLOCK = {BLOCK}")
+        for file, wanted, instead in SMALLER:
+            assert (wanted in source) == (name == file)
+            source = source.replace(wanted, instead)
+        return source
 
     whole = scripts._read
     with pytest.MonkeyPatch.context() as patch:

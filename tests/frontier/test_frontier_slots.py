@@ -71,6 +71,7 @@ async def run_all_scripts(door: Door) -> set[str]:
     door.now = 9000
     await door.frontier.give_back(door.fence, [(c, 0) for c in await door.claim()])
     await door.frontier.pace(door.fence, "h1.test", s, origin="o", robots=b"r")
+    assert await door.frontier.robots(0, "o") == b"r"
     await door.engine.run("where", (door.keys.meta(0),), 0, "1", 1, "q")
     await States(door.engine, door.keys, 1).of(0, {0: [one.fingerprint]})
     await door.frontier.drain([(door.fence, await door.frontier.undrained(0))])

@@ -8,11 +8,27 @@ local function push(list, a, b)
   list[n + 1], list[n + 2] = a, b
 end
 
--- Returns a string of one digit per item (1 new, 0 seen, 2 depth lowered) and how many sleeping queues woke.
+-- n URLs of a queue are new to the crawl.
+local function meet(r, domain, n)
+  if r.urls == 0 then
+    count(total, 'queues', 1)
+    if domain ~= r.queue then set(r, 'domain', domain) end
+    if call('ZCARD', P .. 'top') < TOP_MAX then call('ZADD', P .. 'top', 'NX', 0, r.queue) end
+  end
+  set(r, 'urls', r.urls + n)
+end
+
+local function enter(r, entries, domain, default_delay_ms)
+  put(r, entries)
+  meet(r, domain, #entries / 2)
+  wake(r, default_delay_ms)
+end
+
+-- Returns a string of one digit per item (1 new, 0 seen, 2 depth lowered).
 local function add_items(items, run, default_delay_ms, is_limited)
   local buckets = tonumber(call('HGET', M, 'buckets' .. run) or nil) or 1
   local low, seen, depths, bucket_keys = level_of(buckets), P .. 's' .. run .. ':', P .. 'z' .. run .. ':', {}
-  local outcome, queues, domains, domain_of, added = {}, {}, {}, {}, 0
+  local outcome, queues, domain_of, added = {}, {}, {}, 0
   for i, item in ipairs(items) do
     local bucket, queue = bucket_of(item[1], buckets, low), item[2]
     local key = bucket_keys[bucket]
@@ -22,10 +38,8 @@ local function add_items(items, run, default_delay_ms, is_limited)
     end
     if call('SADD', key, item[1]) == 1 then
       outcome[i], added = '1', added + 1
-      if not queues[queue] then queues[queue] = {} end
+      if not queues[queue] then queues[queue], domain_of[queue] = {}, item[3] end
       push(queues[queue], item[4], item[7] == '' and item[6] or listed_member(queue, item[7], item[6]))
-      domains[item[3]] = (domains[item[3]] or 0) + 1
-      if queue ~= item[3] then domain_of[queue] = item[3] end
       if is_limited then call('HSET', depths .. bucket, item[1], item[5]) end
     else
       outcome[i] = '0'
@@ -35,18 +49,11 @@ local function add_items(items, run, default_delay_ms, is_limited)
       end
     end
   end
-  local woken = 0
   if added > 0 then
-    local counts = bump(M, {'added', added, 'seen' .. run, added})
-    seen_grow(run, buckets, counts[2])
-    for queue, entries in pairs(queues) do
-      put(queue, entries)
-      if domain_of[queue] then call('HSET', P .. 'w:' .. queue, 'domain', domain_of[queue]) end
-      woken = woken + wake(queue, default_delay_ms)
-    end
-    for domain, n in pairs(domains) do
-      if call('HINCRBY', P .. 'd:' .. domain, 'queued', n) == n then call('ZADD', P .. 'domains', 'NX', 0, domain) end
-    end
+    count(total, 'added', added)
+    local counts = bump(M, {['seen' .. run] = added})
+    seen_grow(run, buckets, counts['seen' .. run])
+    for queue, entries in pairs(queues) do enter(record_of(queue), entries, domain_of[queue], default_delay_ms) end
   end
-  return table.concat(outcome), woken
+  return table.concat(outcome)
 end

@@ -5,48 +5,42 @@ local BLOCK = 128 -- the engine's zset-max-listpack-entries
 local LAST_ID = 999999999
 
 local function head_of(queue) return P .. 'q:' .. queue end
+local function index_of(queue) return P .. 't:' .. queue end
 local function block_of(queue, id) return P .. 'b:' .. queue .. ':' .. id end
 
-local function new_block(queue, highest)
-  local id = string.format('%09d', LAST_ID - call('HINCRBY', P .. 'w:' .. queue, 'blocks', 1))
-  call('ZADD', P .. 't:' .. queue, highest, id)
-  return block_of(queue, id)
+local function new_block(r, highest)
+  set(r, 'blocks', (r.blocks or 0) + 1)
+  local id = string.format('%09d', LAST_ID - r.blocks)
+  call('ZADD', index_of(r.queue), highest, id)
+  return block_of(r.queue, id)
 end
 
 -- A block is full. What is not better than the worst of the queue goes into a new one behind it; else the worse half
 -- of the block does, and the answer is the half that the score belongs to.
-local function make_room(queue, key, id, score)
-  local worst_id = call('ZRANGE', P .. 't:' .. queue, 0, 0)[1]
+local function make_room(r, key, id, score)
+  local worst_id = call('ZRANGE', index_of(r.queue), 0, 0)[1]
   if worst_id == id and tonumber(score) <= tonumber(call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]) then
-    return new_block(queue, score)
+    return new_block(r, score)
   end
   local half = call('ZRANGE', key, 0, BLOCK / 2 - 1, 'WITHSCORES')
   local highest, moved = half[#half], {}
   for i = 1, #half, 2 do moved[i], moved[i + 1] = half[i + 1], half[i] end
-  local behind = new_block(queue, highest)
+  local behind = new_block(r, highest)
   call('ZADD', behind, unpack(moved))
   call('ZREMRANGEBYRANK', key, 0, BLOCK / 2 - 1)
   return tonumber(score) <= tonumber(highest) and behind or key
 end
 
--- Put URLs into a queue, given as {score, member, score, member, ...} with scores as text. Neighbours that belong into one
--- block go there together.
-local function put(queue, entries)
-  local head, index = head_of(queue), P .. 't:' .. queue
-  local is_one = call('EXISTS', index) == 0
-  if is_one and call('ZCARD', head) + #entries / 2 <= BLOCK then
-    call('ZADD', head, unpack(entries))
-    return
-  end
-  local i = 1
+local function put_in_order(r, entries)
+  local queue, index, put, i = r.queue, index_of(r.queue), 0, 1
   while i <= #entries do
     local score = entries[i]
     local found = call('ZRANGEBYSCORE', index, score, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
     local id, highest = found[1], found[2]
-    local key = id and block_of(queue, id) or head
+    local key = id and block_of(queue, id) or head_of(queue)
     local room = BLOCK - call('ZCARD', key)
     if room <= 0 then
-      call('ZADD', make_room(queue, key, id, score), score, entries[i + 1])
+      put = put + call('ZADD', make_room(r, key, id, score), score, entries[i + 1])
       i = i + 2
     else
       local next_best = call('ZREVRANGEBYSCORE', index, id and '(' .. highest or '+inf', '-inf', 'WITHSCORES', 'LIMIT', 0, 1)
@@ -56,31 +50,45 @@ local function put(queue, entries)
         i, room = i + 2, room - 1
         local following = tonumber(entries[i])
       until i > #entries or room == 0 or following <= least or following > most
-      call('ZADD', key, unpack(some))
+      put = put + call('ZADD', key, unpack(some))
     end
   end
+  return put
+end
+
+-- Put URLs into a queue, given as {score, member, score, member, ...} with scores as text. Neighbours that belong into one
+-- block go there together.
+local function put(r, entries)
+  local is_one_block = not r.blocks and r.n + #entries / 2 <= BLOCK
+  local n = is_one_block and call('ZADD', head_of(r.queue), unpack(entries)) or put_in_order(r, entries)
+  set(r, 'n', r.n + n)
 end
 
 -- The next block becomes the head; false when there is none.
-local function promote(queue)
-  local index, head = P .. 't:' .. queue, head_of(queue)
+local function promote(r)
+  if not r.blocks then return r.n > 0 end
+  local index, head = index_of(r.queue), head_of(r.queue)
   while call('EXISTS', head) == 0 do
     local best = call('ZPOPMAX', index)[1]
-    if not best then return false end
-    local key = block_of(queue, best)
+    if not best then
+      set(r, 'blocks', nil)
+      return false
+    end
+    local key = block_of(r.queue, best)
     if call('EXISTS', key) == 1 then call('RENAME', key, head) end
   end
   return true
 end
 
 -- Take the best n URLs out of a queue: {member, score, member, score, ...}, best first.
-local function take(queue, n)
-  local head, taken = head_of(queue), {}
+local function take(r, n)
+  local head, taken = head_of(r.queue), {}
   while n > 0 do
     local some = call('ZPOPMAX', head, n)
     for i = 1, #some do taken[#taken + 1] = some[i] end
     n = n - #some / 2
-    if call('EXISTS', head) == 1 or not promote(queue) then break end
+    if not r.blocks or not promote(r) then break end
   end
+  set(r, 'n', r.n - #taken / 2)
   return taken
 end

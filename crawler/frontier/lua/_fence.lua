@@ -1,4 +1,4 @@
--- The partition's prefix, its clock and its fence. Included by every script of a partition.
+-- The partition's prefix, its clock, its fence and its totals. Included by every script of a partition.
 -- KEYS[1] is the partition's meta hash '{crawl:partition}:m'; every other key is built from its prefix, so that all
 -- keys of a script lie in one slot.
 local call = redis.call
@@ -13,15 +13,20 @@ local function fence(session, epoch, now_ms)
   return true
 end
 
--- Add to counters of a hash, given as {field, n, field, n, ...}; the new values, in that order.
+-- Add to counters of a hash, given as {field = n, ...}; the new values, by field.
 local function bump(key, changes)
-  local names, values, pairs_ = {}, {}, {}
-  for i = 1, #changes, 2 do names[#names + 1] = changes[i] end
+  local names, flat, values = {}, {}, {}
+  for name in pairs(changes) do names[#names + 1] = name end
+  if #names == 0 then return values end
   local known = call('HMGET', key, unpack(names))
   for i, name in ipairs(names) do
-    values[i] = (tonumber(known[i] or nil) or 0) + changes[2 * i]
-    pairs_[2 * i - 1], pairs_[2 * i] = name, values[i]
+    values[name] = (tonumber(known[i] or nil) or 0) + changes[name]
+    flat[2 * i - 1], flat[2 * i] = name, values[name]
   end
-  call('HSET', key, unpack(pairs_))
+  call('HSET', key, unpack(flat))
   return values
 end
+
+-- The partition's totals: gathered while a script runs, written by it once, at its end.
+local total = {}
+local function count(of, name, n) of[name] = (of[name] or 0) + n end

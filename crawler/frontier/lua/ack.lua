@@ -2,67 +2,59 @@
 -- ack: commit fetched URLs of a partition. Needs the fence, and for each URL its delivery's token. Works when out of memory.
 -- KEYS  meta
 -- ARGV  session, epoch, now (ms), run, default delay (ms), 1 when the crawl has a limit of depth, then for each URL msgpack
---       {fingerprint, token, visit, queue, domain, next fetch (ms), delay (ms), status class, bytes, fetch (ms), items of
+--       {fingerprint, token, visit, queue, next fetch (ms), delay (ms), status class, bytes, fetch (ms), items of
 --       this partition, entry, list of {reason, how many} out-links refused}
--- returns {'FENCED'} | {'OK', then for each URL 'GONE' | 'YOURS sequence' | 'COMMITTED sequence woken digits of its items'}
---@include _fence _record _queue _block _seen _add _end
+-- returns {'FENCED'} | {'OK', woken queues, then for each URL 'GONE' | 'YOURS sequence' | 'COMMITTED sequence digits'}
+--@include _fence _record _shelf _idle _queue _block _seen _top _add _end
 if not fence(ARGV[1], ARGV[2], tonumber(ARGV[3])) then return {'FENCED'} end
 local run, default_delay, is_limited = ARGV[4], tonumber(ARGV[5]), ARGV[6] == '1'
 
-local function flat(of)
-  local list = {}
-  for name, n in pairs(of) do push(list, name, n) end
-  return list
-end
-
--- What the commits count is gathered, and written once for the whole call.
-local total, domains, queues = {}, {}, {}
-local function count(of, name, n) of[name] = (of[name] or 0) + n end
-
 local function book(a)
-  local mine, queue = domains[a[5]] or {}, queues[a[4]] or {n = 0, next_ms = 0}
-  domains[a[5]], queues[a[4]] = mine, queue
+  local r, class = record_of(a[4]), 's' .. a[7]
   count(total, 'done', 1)
-  count(mine, 'claimed', -1)
-  count(mine, 'fetch_ms', a[10])
-  for _, of in ipairs({total, mine}) do
-    count(of, 's' .. a[8], 1)
-    count(of, 'bytes', a[9])
-    for _, refused in ipairs(a[13]) do count(of, 'refused:' .. refused[1], refused[2]) end
+  count(total, class, 1)
+  count(total, 'bytes', a[8])
+  add_to(r, class, 1)
+  add_to(r, 'bytes', a[8])
+  add_to(r, 'fetch_ms', a[9])
+  for _, refused in ipairs(a[12]) do
+    count(total, 'refused:' .. refused[1], refused[2])
+    add_to(r, 'refused:' .. refused[1], refused[2])
   end
-  queue.n, queue.next_ms, queue.delay_ms = queue.n + 1, math.max(queue.next_ms, a[6]), a[7]
+  settle(r, 1, a[5], a[6])
 end
 
-local sequence = tonumber(call('HGET', M, 'sequence') or nil) or 0
-local answers, log, tokens, ended, fingerprints = {'OK'}, {}, {}, {}, {}
+local commits, tokens = {}, {}
 for i = 7, #ARGV do
   local a = cmsgpack.unpack(ARGV[i])
+  commits[#commits + 1], tokens[#tokens + 1] = a, a[2]
+end
+local claimed = call('ZMSCORE', P .. 'x', unpack(tokens))
+local sequence = tonumber(call('HGET', M, 'sequence') or nil) or 0
+local answers, log, ended, is_ended, fingerprints = {'OK', 0}, {}, {}, {}, {}
+for i, a in ipairs(commits) do
   local fp, token, key = a[1], a[2], a[1] .. ':' .. a[3]
-  if not ended[token] and is_claimed(token, ARGV[2]) then
-    local digits, woken = '', 0
-    if #a[11] > 0 then digits, woken = add_items(a[11], run, default_delay, is_limited) end
+  if claimed[i] and not is_ended[token] and string.sub(token, 1, #ARGV[2] + 1) == ARGV[2] .. '.' then
+    local digits = #a[10] > 0 and add_items(a[10], run, default_delay, is_limited) or ''
     sequence = sequence + 1
-    local number = string.format('%.0f', sequence)
-    push(log, key, token .. ' ' .. number .. ' ' .. a[12])
-    tokens[#tokens + 1], fingerprints[#fingerprints + 1], ended[token] = token, fp, true
+    local text = string.format('%.0f', sequence)
+    push(log, key, token .. ' ' .. text .. ' ' .. a[11])
+    ended[#ended + 1], fingerprints[#fingerprints + 1], is_ended[token] = token, fp, true
     book(a)
-    answers[i - 5] = 'COMMITTED ' .. number .. ' ' .. woken .. ' ' .. digits
+    answers[i + 2] = 'COMMITTED ' .. text .. ' ' .. digits
   else
     local entry = call('HGET', P .. 'l', key)
     local is_mine = entry and string.sub(entry, 1, #token + 1) == token .. ' '
-    answers[i - 5] = is_mine and 'YOURS ' .. string.match(entry, '^%S+ (%d+) ') or 'GONE'
+    answers[i + 2] = is_mine and 'YOURS ' .. string.match(entry, '^%S+ (%d+) ') or 'GONE'
   end
 end
-if #tokens > 0 then
+if #ended > 0 then
   call('HSET', P .. 'l', unpack(log))
-  end_claims(tokens)
+  end_claims(ended)
   forget(run, fingerprints, is_limited)
-  count(total, 'sequence', #tokens)
-  bump(M, flat(total))
-  for domain, mine in pairs(domains) do
-    call('ZINCRBY', P .. 'domains', -mine.claimed, domain)
-    bump(P .. 'd:' .. domain, flat(mine))
-  end
-  for queue, of in pairs(queues) do settle(queue, of.n, of.next_ms, of.delay_ms) end
+  count(total, 'sequence', #ended)
+  rank_queues()
+  answers[2] = close_queues()
+  bump(M, total)
 end
 return answers

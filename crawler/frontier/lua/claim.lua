@@ -1,12 +1,13 @@
 #!lua flags=allow-oom
--- claim: hand the best URLs of due queues to the owner. Needs the fence. Returns expired claims to their queues first.
+-- claim: hand the best URLs of due queues to the owner. Needs the fence. Returns expired claims to their queues first, and packs
+-- the records of queues that have been idle for long.
 -- KEYS  meta
 -- ARGV  session, epoch, now (ms), msgpack {request id (session-number), engine run id, urls max, urls per queue max,
 --       claim ahead (ms), visibility timeout (ms), default delay (ms), out max}
 -- returns {'FENCED'} | {'RECOVER'} | {'OK', next due (ms) or -1, flat batch, flat deaths}; the batch repeats
 --       queue, domain, delay (ms, -1 unknown), n, then n times token, score, member, origin ('' when the member says it);
 --       a token is 'epoch.request.serial'; deaths are fingerprint, 'deaths session' of URLs that processes died with
---@include _fence _record _queue _block
+--@include _fence _record _shelf _idle _queue _guest _block
 local session, epoch, now = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local a = cmsgpack.unpack(ARGV[4])
 local request, urls_max, per_queue, ahead, visibility = a[1], a[3], a[4], a[5], a[6]
@@ -22,19 +23,18 @@ local hold = tonumber(meta[3] or nil)
 local function requeue(token, is_expired)
   local packed = call('HGET', P .. 'u', token)
   if not packed then return end
-  local score, queue, domain, member = unpack_record(packed)
+  local score, queue, _, member = unpack_record(packed)
+  local r = record_of(queue)
   call('HDEL', P .. 'u', token)
   if is_expired then
     if string.match(token, '^%d+%.(.*)%-%d+%.%d+$') ~= session then score = text_of(with_delivery(tonumber(score))) end
-    call('HINCRBY', P .. 'd:' .. domain, 'claimed', -1)
-    call('HINCRBY', M, 'expired', 1)
-    call('HINCRBY', P .. 'w:' .. queue, 'out', -1)
+    count(total, 'expired', 1)
+    set(r, 'out', r.out - 1)
   else
-    call('HINCRBY', P .. 'd:' .. domain, 'retrying', -1)
+    set(r, 'retrying', r.retrying - 1)
   end
-  call('HINCRBY', P .. 'd:' .. domain, 'queued', 1)
-  put(queue, {score, member})
-  wake(queue, default_delay)
+  put(r, {score, member})
+  wake(r, default_delay)
 end
 
 for _, token in ipairs(call('ZRANGE', P .. 'o', 0, 63)) do
@@ -49,6 +49,10 @@ for _, token in ipairs(call('ZRANGEBYSCORE', P .. 'r', '-inf', now, 'LIMIT', 0, 
   call('ZREM', P .. 'r', token)
   requeue(token, false)
 end
+
+close_queues() -- what came back is due like what was there
+bump(M, total)
+for _, queue in ipairs(call('ZRANGEBYSCORE', P .. 'idle', '-inf', now - IDLE_MS, 'LIMIT', 0, 16)) do shelve(queue) end
 
 local batch = {}
 local function put_batch(...)
@@ -72,7 +76,7 @@ local function repeat_batch()
   while first <= #again do
     local queue, last = again[first].queue, first
     while again[last + 1] and again[last + 1].queue == queue do last = last + 1 end
-    put_batch(queue, again[first].domain, call('HGET', P .. 'w:' .. queue, 'delay') or '-1', last - first + 1)
+    put_batch(queue, again[first].domain, tostring(record_of(queue).delay or -1), last - first + 1)
     for i = first, last do
       local one = again[i]
       put_batch(one.token, one.score, one.member, listed_origin(queue, one.member))
@@ -81,64 +85,71 @@ local function repeat_batch()
   end
 end
 
--- Take the best URLs of due queues: a list of {queue, domain, delay or '-1', {member, score, ...}}.
+-- When a request on this queue may start (ms), guests considered.
+local function start_of(r)
+  local delay = r.delay or default_delay
+  local due = due_of(r.next, delay, hold)
+  if r.out > 0 or r.delay == 0 then return due end
+  if r.guest then return math.max(due, guest_until(r, now, delay)) end
+  if r.wish and r.wish ~= SERVED and due <= now then return wish_until(r, now) end
+  return due
+end
+
+-- How many of its URLs a due queue gives. One whose delay is unknown gives one: its robots.txt may ask for more patience
+-- than our default.
+local function allowance(r, left)
+  local n = 1
+  if r.delay then n = r.delay > 0 and math.max(1, math.floor(ahead / r.delay)) or per_queue end
+  return math.min(n, per_queue, left, math.max(0, out_max - r.out))
+end
+
+-- Take the best URLs of due queues: a list of {record, {member, score, ...}}.
 local function take_due()
-  local taken, asleep, left = {}, {}, urls_max
+  local taken, later, asleep, left = {}, {}, {}, urls_max
   for _, queue in ipairs(call('ZRANGEBYSCORE', P .. 'ready', '-inf', now, 'LIMIT', 0, urls_max)) do
     if left <= 0 then break end
-    local w = call('HMGET', P .. 'w:' .. queue, 'next', 'delay', 'out', 'guest', 'guest_seen', 'wish', 'domain')
-    local delay, out = tonumber(w[2] or nil) or default_delay, tonumber(w[3] or nil) or 0
-    local due = due_of(tonumber(w[1] or nil), delay, hold)
-    if (w[4] or w[6]) and out == 0 and (delay > 0 or not w[2]) then
-      local seen = tonumber(w[5] or nil)
-      if w[4] then
-        due = math.max(due, guest_until(queue, w[4], seen, now, delay, tonumber(w[1] or nil)))
-      elseif w[6] ~= SERVED and due <= now then
-        due = wish_until(queue, seen, now)
-      end
-    end
-    if out > 0 and delay > 0 then
+    local r = record_of(queue)
+    local start = start_of(r)
+    if r.out > 0 and r.delay ~= 0 then
       asleep[#asleep + 1] = queue -- the last of its claims to end brings it back
-    elseif due > now then
-      call('ZADD', P .. 'ready', due, queue)
+    elseif start > now then
+      later[#later + 1], later[#later + 2] = start, queue
     else
-      -- A queue whose delay is unknown gives one URL: its robots.txt may ask for more patience than our default.
-      local n = 1
-      if w[2] then n = delay > 0 and math.max(1, math.floor(ahead / delay)) or per_queue end
-      n = math.min(n, per_queue, left, math.max(0, out_max - out))
-      local best = n > 0 and take(queue, n) or {}
-      local got = #best / 2
-      if got > 0 then
-        taken[#taken + 1] = {queue, w[7] or queue, w[2] or '-1', best}
-        call('HINCRBY', P .. 'w:' .. queue, 'out', got)
-        if w[6] then call('HDEL', P .. 'w:' .. queue, 'wish', 'guest_seen') end
-        left = left - got
+      local n = allowance(r, left)
+      local best = n > 0 and take(r, n) or {}
+      if #best > 0 then
+        taken[#taken + 1] = {r, best}
+        set(r, 'out', r.out + #best / 2)
+        if r.wish then
+          set(r, 'wish', nil)
+          set(r, 'guest_seen', nil)
+        end
+        left = left - #best / 2
       end
-      local more = w[2] and delay == 0 and out + got < out_max and call('EXISTS', head_of(queue)) == 1
-      if not more then asleep[#asleep + 1] = queue end
+      if r.delay ~= 0 or r.out >= out_max or r.n == 0 then asleep[#asleep + 1] = queue end
     end
   end
-  if #asleep > 0 then call('ZREM', P .. 'ready', unpack(asleep)) end
+  run_many(asleep, 'ZREM', P .. 'ready')
+  run_many(later, 'ZADD', P .. 'ready')
   return taken
 end
 
 local function hand_out(taken)
-  local records, deadlines, domains, serial = {}, {}, {}, 0
+  local entries, deadlines, serial = {}, {}, 0
   for _, of in ipairs(taken) do
-    local queue, domain, best = of[1], of[2], of[4]
-    put_batch(queue, domain, of[3], #best / 2)
-    domains[domain] = (domains[domain] or 0) + #best / 2
+    local r, best = of[1], of[2]
+    local domain = r.domain or r.queue
+    put_batch(r.queue, domain, tostring(r.delay or -1), #best / 2)
     for i = 1, #best, 2 do
       serial = serial + 1
       local token, score = epoch .. '.' .. request .. '.' .. serial, text_of(tonumber(best[i + 1]))
-      records[2 * serial - 1], records[2 * serial] = token, pack_record(score, queue, domain, best[i])
+      entries[2 * serial - 1], entries[2 * serial] = token, pack_record(score, r.queue, domain, best[i])
       deadlines[2 * serial - 1], deadlines[2 * serial] = now + visibility, token
-      put_batch(token, score, best[i], listed_origin(queue, best[i]))
+      put_batch(token, score, best[i], listed_origin(r.queue, best[i]))
     end
   end
-  call('HSET', P .. 'u', unpack(records))
+  call('HSET', P .. 'u', unpack(entries))
   call('ZADD', P .. 'x', unpack(deadlines))
-  for domain, n in pairs(domains) do bump(P .. 'd:' .. domain, {'queued', -n, 'claimed', n}) end
   call('HSET', M, 'request', request)
 end
 
@@ -149,11 +160,15 @@ else
   if #taken > 0 then hand_out(taken) end
 end
 
+write_queues()
+
 local soonest = -1
 for _, key in ipairs({'ready', 'r', 'x'}) do
   local first = call('ZRANGE', P .. key, 0, 0, 'WITHSCORES')
   local due = tonumber(first[2] or nil)
   if due and (soonest < 0 or due < soonest) then soonest = due end
 end
+local idle = tonumber(call('ZRANGE', P .. 'idle', 0, 0, 'WITHSCORES')[2] or nil)
+if idle and (soonest < 0 or idle + IDLE_MS < soonest) then soonest = idle + IDLE_MS end
 if call('EXISTS', P .. 'o') == 1 then soonest = 0 end
 return {'OK', string.format('%.0f', soonest), batch, call('HGETALL', P .. 'k')}

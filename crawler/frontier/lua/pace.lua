@@ -1,11 +1,22 @@
 #!lua flags=allow-oom
 -- pace: a request outside of any claim (robots.txt) was made for a queue: store what it learned and move the clock.
--- Needs the fence.
+-- Needs the fence. y:<bucket>: hashes origin -> robots.txt as sessions share it, which begins with the wall time (s)
+-- when it was read. With each that comes, some that came before are looked at and go when they are too old.
 -- KEYS  meta
 -- ARGV  session, epoch, now (ms), queue, next fetch (ms), delay (ms), origin, robots blob
 -- returns {'FENCED'} | {'COMMITTED'}
---@include _fence _queue
+--@include _fence _shelf _idle _queue
+local ROBOTS_S = 86400 -- nobody may rely on a robots.txt for longer (RFC 9309 2.4)
+local function read_at(blob) return tonumber(string.match(blob, '^%d+')) or 0 end
+
 if not fence(ARGV[1], ARGV[2], tonumber(ARGV[3])) then return {'FENCED'} end
-settle(ARGV[4], 0, tonumber(ARGV[5]), tonumber(ARGV[6]))
-if ARGV[7] ~= '' then call('HSET', P .. 'robots', ARGV[7], ARGV[8]) end
+settle(record_of(ARGV[4]), 0, tonumber(ARGV[5]), tonumber(ARGV[6]))
+close_queues()
+if ARGV[7] ~= '' then
+  shelf_put('y', ARGV[7], ARGV[8])
+  local others = call('HRANDFIELD', shelf_key('y', ARGV[7]), 3, 'WITHVALUES')
+  for i = 1, #others, 2 do
+    if read_at(others[i + 1]) < read_at(ARGV[8]) - ROBOTS_S then shelf_drop('y', others[i]) end
+  end
+end
 return {'COMMITTED'}

@@ -8,19 +8,18 @@
 --       mark seen ('' for none), for how long the caller has seen it (ms)
 -- returns {wait (ms, 0: granted), clock (ms), epoch, mark of another guest or ''}
 -- The clock is not carried on: that is the owner's to do, and a new owner goes on from what is stored.
---@include _fence _queue
+--@include _fence _shelf _idle _queue _guest
 local meta = call('HMGET', M, 'clock', 'epoch', 'hold')
 local clock, epoch = tonumber(meta[1] or nil) or 0, meta[2] or '0'
 if epoch == ARGV[3] then clock = math.max(clock, tonumber(ARGV[2])) end
-local key = P .. 'w:' .. ARGV[1]
-local w = call('HMGET', key, 'next', 'delay', 'out', 'guest', 'wish')
-local delay, mark = tonumber(w[2]) or tonumber(ARGV[4]), w[4] or ''
-local due = due_of(tonumber(w[1]), delay, tonumber(meta[3] or nil))
+local r = record_of(ARGV[1])
+local delay, mark = r.delay or tonumber(ARGV[4]), r.guest or ''
+local due = due_of(r.next, delay, tonumber(meta[3] or nil))
 local function answer(wait, other) return {wait, clock, epoch, other or ''} end
-if w[2] == '0' then return answer(math.max(0, due - clock)) end
+if r.delay == 0 then return answer(math.max(0, due - clock)) end
 if mark == ARGV[5] then return answer(0) end -- granted before; the answer was lost
 local wait, other = 0, nil
-if (tonumber(w[3]) or 0) > 0 then
+if r.out > 0 then
   wait = math.max(delay, 100)
 elseif mark ~= '' then
   -- The clock that guests know may lag: who has seen the mark for a whole delay knows that its request is that long ago.
@@ -31,9 +30,12 @@ elseif due > clock then
   wait = due - clock
 end
 if wait > 0 then
-  if not w[5] then call('HSET', key, 'wish', ARGV[5]) end
-  return answer(wait, other)
+  if not r.wish then set(r, 'wish', ARGV[5]) end
+else
+  set(r, 'guest', ARGV[5])
+  set(r, 'next', math.max(due, clock + delay))
+  set(r, 'wish', SERVED)
+  set(r, 'guest_seen', nil)
 end
-call('HSET', key, 'guest', ARGV[5], 'next', math.max(due, clock + delay), 'wish', SERVED)
-call('HDEL', key, 'guest_seen')
-return answer(0)
+close_queues()
+return answer(wait, other)

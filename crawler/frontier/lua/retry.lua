@@ -1,10 +1,9 @@
 #!lua flags=allow-oom
 -- retry: a failed fetch, due again later. Needs the fence and the delivery's token.
 -- KEYS  meta
--- ARGV  session, epoch, now (ms), msgpack {fingerprint, token, queue, domain, next fetch (ms), delay (ms), due (ms),
---       failure kind}
+-- ARGV  session, epoch, now (ms), msgpack {fingerprint, token, queue, next fetch (ms), delay (ms), due (ms), failure kind}
 -- returns {'FENCED'} | {'GONE'} | {'COMMITTED'}
---@include _fence _record _queue _seen _end
+--@include _fence _record _shelf _idle _queue _seen _end
 if not fence(ARGV[1], ARGV[2], tonumber(ARGV[3])) then return {'FENCED'} end
 local a = cmsgpack.unpack(ARGV[4])
 local token = a[2]
@@ -12,8 +11,10 @@ if not is_claimed(token, ARGV[2]) then return {'GONE'} end
 local score, queue, domain, member = unpack_record(call('HGET', P .. 'u', token))
 call('HSET', P .. 'u', token, pack_record(text_of(with_attempt(tonumber(score))), queue, domain, member))
 call('ZREM', P .. 'x', token)
-call('ZADD', P .. 'r', a[7], token)
-bump(P .. 'd:' .. a[4], {'claimed', -1, 'retrying', 1, 'retries', 1, 'e:' .. a[8], 1})
-bump(M, {'retries', 1, 'e:' .. a[8], 1})
-settle(a[3], 1, a[5], a[6])
+call('ZADD', P .. 'r', a[6], token)
+local r = record_of(queue)
+for name, n in pairs({retrying = 1, retries = 1, ['e:' .. a[7]] = 1}) do add_to(r, name, n) end
+settle(r, 1, a[4], a[5])
+close_queues()
+bump(M, {retries = 1, ['e:' .. a[7]] = 1})
 return {'COMMITTED'}

@@ -3,11 +3,11 @@
 -- KEYS  meta
 -- ARGV  queue, guest
 -- returns {'COMMITTED'}
---@include _fence _queue
-local key = P .. 'w:' .. ARGV[1]
-local mark = call('HGET', key, 'guest')
-if not mark or mark == ARGV[2] then
-  call('HSET', key, 'guest', done_mark(ARGV[2]))
-  call('HDEL', key, 'guest_seen')
+--@include _fence _shelf _idle _queue _guest
+local r = record_of(ARGV[1])
+if not r.guest or r.guest == ARGV[2] then
+  set(r, 'guest', done_mark(ARGV[2]))
+  set(r, 'guest_seen', nil)
 end
+close_queues()
 return {'COMMITTED'}

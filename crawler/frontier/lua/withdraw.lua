@@ -2,40 +2,44 @@
 -- withdraw: pending URLs whose commits are on disk become done, with what their index lines count. For the rebuild of a
 -- crawl; needs no fence, for nobody works then. Idempotent.
 -- KEYS  meta
--- ARGV  run, msgpack list of {fingerprint, queue, domain, block ('' for the head) or '*', member or token, status class,
---       bytes, fetch (ms)}: '*' is a claim or a retry, named by its token
+-- ARGV  run, msgpack list of {fingerprint, queue, block ('' for the head) or '*', member or token, status class, bytes,
+--       fetch (ms)}: '*' is a claim or a retry, named by its token
 -- returns how many were pending
---@include _fence _record _queue _block _seen _end _count
+--@include _fence _record _shelf _idle _queue _block _seen _end _count
 local done, fingerprints = {}, {}
 
--- The counter of its domain that a claimed or retrying URL leaves; nil when it is not there.
-local function take_delivery(queue, token)
-  if call('HDEL', P .. 'u', token) == 0 then return nil end
-  if call('ZREM', P .. 'r', token) == 1 then return 'retrying' end
-  call('ZREM', P .. 'x', token)
-  call('ZREM', P .. 'o', token)
-  settle(queue, 1, 0, -1)
-  return 'claimed'
+local function take_delivery(r, token)
+  if call('HDEL', P .. 'u', token) == 0 then return false end
+  if call('ZREM', P .. 'r', token) == 1 then
+    add_to(r, 'retrying', -1)
+  else
+    call('ZREM', P .. 'x', token)
+    call('ZREM', P .. 'o', token)
+    settle(r, 1, 0, -1)
+  end
+  return true
 end
 
-local function take_queued(queue, block, member)
-  local key = block == '' and head_of(queue) or block_of(queue, block)
-  if call('ZREM', key, member) == 0 then return nil end
-  if not promote(queue) then call('ZREM', P .. 'ready', queue) end
-  return 'queued'
+local function take_queued(r, block, member)
+  local key = block == '' and head_of(r.queue) or block_of(r.queue, block)
+  if call('ZREM', key, member) == 0 then return false end
+  set(r, 'n', r.n - 1)
+  if not promote(r) then call('ZREM', P .. 'ready', r.queue) end
+  return true
 end
 
 for _, a in ipairs(cmsgpack.unpack(ARGV[2])) do
-  local left
-  if a[4] == '*' then left = take_delivery(a[2], a[5]) else left = take_queued(a[2], a[4], a[5]) end
-  if left then
-    call('HINCRBY', P .. 'd:' .. a[3], left, -1)
-    done[#done + 1] = {domain = a[3], class = a[6], bytes = a[7], fetch_ms = a[8]}
+  local r, was_pending = record_of(a[2]), false
+  if a[3] == '*' then was_pending = take_delivery(r, a[4]) else was_pending = take_queued(r, a[3], a[4]) end
+  if was_pending then
+    done[#done + 1] = {queue = a[2], class = a[5], bytes = a[6], fetch_ms = a[7]}
     fingerprints[#fingerprints + 1] = a[1]
   end
 end
 if #done > 0 then
   count_done(done)
   forget(ARGV[1], fingerprints, true)
+  close_queues()
+  bump(M, total)
 end
 return #done
