@@ -9,7 +9,15 @@ from functools import partial
 from crawler.frontier.client import Engine
 from crawler.frontier.keys import Keys
 from crawler.frontier.pending import PendingUrls
-from crawler.frontier.records import DeadLetter, PendingUrl, member_of, pending_url, unpack_letter, unpack_log
+from crawler.frontier.records import (
+    DeadLetter,
+    PendingUrl,
+    member_of,
+    pending_url,
+    unpack_letter,
+    unpack_log,
+    unpack_queue,
+)
 from crawler.model import Candidate, CommitEntry
 
 FULL_LOOK_EVERY = 10
@@ -116,7 +124,8 @@ def _whereabouts(
     deadline: bytes | float | None = None,
     retry_at: bytes | float | None = None,
 ) -> Whereabouts:
-    seen, letter, entry, clock, session, node, epoch, next_fetch, delay, out = raw
+    seen, letter, entry, clock, session, node, epoch, queue = raw
+    known = unpack_queue(queue)
     return Whereabouts(
         seen=seen == b"1",
         record=record,
@@ -129,9 +138,9 @@ def _whereabouts(
         session=session.decode(),
         node=node.decode(),
         epoch=int(epoch or 0),
-        next_fetch_ms=_ms(next_fetch),
-        delay_ms=_ms(delay) if delay else None,
-        claims_out=int(out or 0),
+        next_fetch_ms=known.get("next", 0),
+        delay_ms=known["delay"] if known.get("delay", -1) >= 0 else None,
+        claims_out=known.get("out", 0),
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from crawler.frontier.client import Engine
 from crawler.frontier.keys import Keys
-from crawler.frontier.records import PendingUrl, listed, member_of, pairs_of, pending_url
+from crawler.frontier.records import PendingUrl, listed, member_of, pairs_of, pending_url, unpack_queue
 from crawler.rules.fingerprint import fingerprint
 
 DELIVERED = "*"  # in place of a block: claimed, or to be retried
@@ -112,8 +112,8 @@ class PendingUrls:
 
     async def _queued(self, partition: int, queues: Sequence[str]) -> AsyncIterator[list[Found]]:
         origins = await self._origins(partition, queues)
-        clocks = [("HGET", self._keys.of(partition, f"w:{queue}"), "domain") for queue in queues]
-        domains = [(raw or queue.encode()).decode() for queue, raw in zip(queues, await self._run(clocks), strict=True)]
+        records = await self._run([("GET", self._keys.of(partition, f"w:{queue}")) for queue in queues])
+        domains = [unpack_queue(raw or b"").get("domain", queue) for queue, raw in zip(queues, records, strict=True)]
         asked = [
             (queue, domain, known, key)
             for queue, domain, known, blocks in zip(

@@ -67,6 +67,28 @@ def pack(value: Any) -> bytes:
     return _pack(value)
 
 
+QUEUE_WORDS = (
+    "next",
+    "delay",
+    "out",
+    "n",
+    "retrying",
+    "blocks",
+    "urls",
+    "s2",
+    "bytes",
+    "fetch_ms",
+)  # as in lua/_queue.lua
+
+
+def unpack_queue(record: bytes) -> dict[str, Any]:
+    """A queue's record by name; empty for an empty one. A delay that is not known is -1."""
+    if not record:
+        return {}
+    *numbers, more = msgspec.msgpack.decode(record)
+    return dict(zip(QUEUE_WORDS, numbers, strict=True)) | dict(more)
+
+
 def score_of(candidate: Candidate) -> int:
     """The score of a URL's member (see lua/_record.lua): its order, and in the low bits what else is known of it."""
     c = candidate

@@ -13,7 +13,7 @@ from crawler.errors import EngineError
 from crawler.frontier.client import Call, Engine
 from crawler.frontier.keys import Keys
 from crawler.frontier.pending import PendingUrls
-from crawler.frontier.records import pairs_of, unpack_log
+from crawler.frontier.records import pairs_of, unpack_log, unpack_queue
 from crawler.model import CommitEntry, Refusal
 
 STATES_MAX = 256  # URLs per call: well below a millisecond of the engine
@@ -141,7 +141,8 @@ class States:
         for reply in await self._engine.run_many(calls):
             if isinstance(reply, EngineError):
                 raise reply
-            found.append(_fields(reply[0]).get("delay"))
+            delay = unpack_queue(reply[0]).get("delay", -1)
+            found.append(delay if delay >= 0 else None)
         return found
 
 

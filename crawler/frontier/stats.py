@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from crawler.errors import EngineError
 from crawler.frontier.client import Call, Engine
 from crawler.frontier.keys import Keys
-from crawler.frontier.records import pairs_of
+from crawler.frontier.records import pairs_of, unpack_queue
 
 TOTAL_FIELDS = ("added", "done", "bytes", "retries", "dead", "expired", "s1", "s2", "s3", "s4", "s5")
 _TEXTS = frozenset({"guest", "wish", "domain"})  # what a queue's record holds beside numbers
@@ -132,9 +132,8 @@ def _by(sums: Mapping[str, int], prefix: str) -> dict[str, int]:
     return {name.removeprefix(prefix): n for name, n in sums.items() if name.startswith(prefix) and n}
 
 
-def _domain_stats(domain: str, partition: int, flat: object, meta: list[bytes]) -> DomainStats:
-    record = {key.decode(): value for key, value in pairs_of(flat)}
-    sums = {name: int(value) for name, value in record.items() if name not in _TEXTS}
+def _domain_stats(domain: str, partition: int, record: bytes, meta: list[bytes]) -> DomainStats:
+    sums = {name: value for name, value in unpack_queue(record).items() if name not in _TEXTS}
     return DomainStats(
         domain=domain, partition=partition, queued=sums.get("n", 0), claimed=sums.get("out", 0),
         retrying=sums.get("retrying", 0), fetched=sum(_by(sums, "s").values()), bytes=sums.get("bytes", 0),

@@ -116,7 +116,7 @@ class PartitionModel:
         if queue.guest == guest:
             return True
         if queue.guest:
-            is_free = seen_ms >= patience + (0 if queue.guest.startswith("done ") else GUEST_MS)
+            is_free = seen_ms >= patience + (0 if queue.guest.startswith("done:") else GUEST_MS)
         else:
             is_free = due_ms <= clock
         if self.out(name) or not is_free:
@@ -138,7 +138,7 @@ class PartitionModel:
                 queue.guest_seen, queue.left_until_ms = seen_ms, self.clock + WISH_MS
         elif not is_there:
             overdue = queue.guest_seen is not None and self.clock - queue.guest_seen >= GUEST_MS
-            assert queue.guest.startswith("done ") or overdue, "a guest was forgotten while its request may run"
+            assert queue.guest.startswith("done:") or overdue, "a guest was forgotten while its request may run"
             queue.guest, queue.guest_seen = "", None
             queue.next_ms = max(queue.next_ms, self.clock + queue.patience_ms)
         elif seen_ms != queue.guest_seen:

@@ -57,7 +57,7 @@ class Url:
 class Queue:
     next_ms: int = 0
     delay_ms: int | None = None
-    guest: str = ""  # who has a turn on it, "done ..." when its request has ended
+    guest: str = ""  # who has a turn on it, "done:..." when its request has ended
     guest_seen: int | None = None  # when the owner first saw that, or the wish
     wish: str = ""  # the guest that waits, or SERVED until the owner has had its own turn
     left_until_ms: int = 0  # when the owner looks again at a queue that it left to the guest

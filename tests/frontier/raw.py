@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import redis
 
 from crawler.frontier.keys import Keys
@@ -54,16 +55,18 @@ class RawPartition:
         fields = (self.record(name[2:]) if name.startswith("w:") else self.hash(name)).items()
         return {k: int(v) for k, v in fields if k not in left_out and int(v)}
 
-    def record(self, queue: str) -> dict[str, str]:
+    def record(self, queue: str) -> dict[str, Any]:
         """A queue's record, from wherever it lies; fails if it lies in two places."""
-        packed = [v[queue] for v in (self.hash(f"h:{n}") for n in self.under("h:")) if queue in v]
-        record = self.hash(f"w:{queue}")
-        assert len(packed) + bool(record) <= 1, f"the record of {queue} is in {len(packed) + bool(record)} places"
-        for text in packed:  # as lua/_idle.lua says
-            words = text.split(" ")
-            record |= dict(zip(("urls", "s2", "bytes", "fetch_ms"), words[:4], strict=True))
-            record |= dict(word.split("=") for word in words[4:])
-        return record
+        name = queue.encode()
+        found = [v[name] for v in (self.keys[f"h:{n}"] for n in self.under("h:")) if name in v]
+        if f"w:{queue}" in self.keys:
+            found.append(self.keys[f"w:{queue}"])
+        assert len(found) <= 1, f"the record of {queue} is in two places"
+        if not found:
+            return {}
+        names = ("next", "delay", "out", "n", "retrying", "blocks", "urls", "s2", "bytes", "fetch_ms")
+        *numbers, more = msgspec.msgpack.decode(found[0])
+        return dict(zip(names, numbers, strict=True)) | dict(more)
 
     def queued(self) -> dict[str, tuple[str, int]]:
         """Fingerprint -> (queue, score) of all URLs in blocks; fails for one that stands there twice."""

@@ -10,7 +10,7 @@ from tests.frontier.model_urls import BLOCK, IDLE_MS, PER_SHELF, TOP_MAX
 
 SMALLER = (  # file, line, what stands there instead
     ("_block", "local BLOCK = 128", f"local BLOCK = {BLOCK}"),
-    ("_idle", "local IDLE_MS = 60000", f"local IDLE_MS = {IDLE_MS}"),
+    ("_queue", "local IDLE_MS = 60000", f"local IDLE_MS = {IDLE_MS}"),
     ("_shelf", "local PER_SHELF = 64", f"local PER_SHELF = {PER_SHELF}"),
     ("_top", "local TOP_MAX = 128", f"local TOP_MAX = {TOP_MAX}"),
 )

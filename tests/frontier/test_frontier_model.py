@@ -255,7 +255,7 @@ class FrontierMachine(FrontierSteps):
         self._do(self._guest_door.visited(partition, name, guest))
         queue = model.queue(name)
         if queue.guest in ("", guest):
-            queue.guest, queue.guest_seen = f"done {guest}", None
+            queue.guest, queue.guest_seen = f"done:{guest}", None
 
     @rule(partition=partitions, session=sessions, off=moments)
     def drain(self, partition: int, session: str, off: int) -> None:

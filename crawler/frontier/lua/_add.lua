@@ -10,12 +10,12 @@ end
 
 -- n URLs of a queue are new to the crawl.
 local function meet(r, domain, n)
-  if r.urls == 0 then
+  if r[URLS] == 0 then
     count(total, 'queues', 1)
-    if domain ~= r.queue then set(r, 'domain', domain) end
+    if domain ~= r.queue then set_more(r, 'domain', domain) end
     if call('ZCARD', P .. 'top') < TOP_MAX then call('ZADD', P .. 'top', 'NX', 0, r.queue) end
   end
-  set(r, 'urls', r.urls + n)
+  add_to(r, URLS, n)
 end
 
 local function enter(r, entries, domain, default_delay_ms)
@@ -27,19 +27,18 @@ end
 -- Returns a string of one digit per item (1 new, 0 seen, 2 depth lowered).
 local function add_items(items, run, default_delay_ms, is_limited)
   local buckets = tonumber(call('HGET', M, 'buckets' .. run) or nil) or 1
-  local low, seen, depths, bucket_keys = level_of(buckets), P .. 's' .. run .. ':', P .. 'z' .. run .. ':', {}
+  local low, seen, depths = level_of(buckets), P .. 's' .. run .. ':', P .. 'z' .. run .. ':'
   local outcome, queues, domain_of, added = {}, {}, {}, 0
   for i, item in ipairs(items) do
     local bucket, queue = bucket_of(item[1], buckets, low), item[2]
-    local key = bucket_keys[bucket]
-    if not key then
-      key = seen .. bucket
-      bucket_keys[bucket] = key
-    end
-    if call('SADD', key, item[1]) == 1 then
+    if call('SADD', seen .. bucket, item[1]) == 1 then
       outcome[i], added = '1', added + 1
-      if not queues[queue] then queues[queue], domain_of[queue] = {}, item[3] end
-      push(queues[queue], item[4], item[7] == '' and item[6] or listed_member(queue, item[7], item[6]))
+      local entries = queues[queue]
+      if not entries then
+        entries = {}
+        queues[queue], domain_of[queue] = entries, item[3]
+      end
+      push(entries, item[4], item[7] == '' and item[6] or listed_member(queue, item[7], item[6]))
       if is_limited then call('HSET', depths .. bucket, item[1], item[5]) end
     else
       outcome[i] = '0'

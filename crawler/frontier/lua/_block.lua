@@ -9,8 +9,8 @@ local function index_of(queue) return P .. 't:' .. queue end
 local function block_of(queue, id) return P .. 'b:' .. queue .. ':' .. id end
 
 local function new_block(r, highest)
-  set(r, 'blocks', (r.blocks or 0) + 1)
-  local id = string.format('%09d', LAST_ID - r.blocks)
+  add_to(r, BLOCKS, 1)
+  local id = string.format('%09d', LAST_ID - r[BLOCKS])
   call('ZADD', index_of(r.queue), highest, id)
   return block_of(r.queue, id)
 end
@@ -59,19 +59,18 @@ end
 -- Put URLs into a queue, given as {score, member, score, member, ...} with scores as text. Neighbours that belong into one
 -- block go there together.
 local function put(r, entries)
-  local is_one_block = not r.blocks and r.n + #entries / 2 <= BLOCK
-  local n = is_one_block and call('ZADD', head_of(r.queue), unpack(entries)) or put_in_order(r, entries)
-  set(r, 'n', r.n + n)
+  local is_one_block = r[BLOCKS] == 0 and r[N] + #entries / 2 <= BLOCK
+  add_to(r, N, is_one_block and call('ZADD', head_of(r.queue), unpack(entries)) or put_in_order(r, entries))
 end
 
 -- The next block becomes the head; false when there is none.
 local function promote(r)
-  if not r.blocks then return r.n > 0 end
+  if r[BLOCKS] == 0 then return r[N] ~= 0 end
   local index, head = index_of(r.queue), head_of(r.queue)
   while call('EXISTS', head) == 0 do
     local best = call('ZPOPMAX', index)[1]
     if not best then
-      set(r, 'blocks', nil)
+      set(r, BLOCKS, 0)
       return false
     end
     local key = block_of(r.queue, best)
@@ -87,8 +86,8 @@ local function take(r, n)
     local some = call('ZPOPMAX', head, n)
     for i = 1, #some do taken[#taken + 1] = some[i] end
     n = n - #some / 2
-    if not r.blocks or not promote(r) then break end
+    if r[BLOCKS] == 0 or not promote(r) then break end
   end
-  set(r, 'n', r.n - #taken / 2)
+  add_to(r, N, -#taken / 2)
   return taken
 end

@@ -5,8 +5,9 @@ local function count_done(commits)
     count(total, 'done', 1)
     count(total, class, 1)
     count(total, 'bytes', one.bytes)
-    add_to(r, class, 1)
-    add_to(r, 'bytes', one.bytes)
-    add_to(r, 'fetch_ms', one.fetch_ms)
+    count_in(r, class, 1)
+    add_to(r, BYTES, one.bytes)
+    add_to(r, FETCH_MS, one.fetch_ms)
+    r.has_pages = true
   end
 end

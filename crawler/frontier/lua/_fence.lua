@@ -5,11 +5,28 @@ local call = redis.call
 local M = KEYS[1]
 local P = string.sub(M, 1, -2)
 
+-- What of the meta hash most scripts need, read once: session, epoch, clock (ms), hold (ms or nil), engine, request.
+local known_meta
+
+local function meta()
+  if not known_meta then
+    local m = call('HMGET', M, 'session', 'epoch', 'clock', 'hold', 'engine', 'request')
+    known_meta = {
+      session = m[1] or '', epoch = m[2] or '0', clock = tonumber(m[3] or nil) or 0, hold = tonumber(m[4] or nil),
+      engine = m[5], request = m[6],
+    }
+  end
+  return known_meta
+end
+
 -- True when (session, epoch) holds the lease; then the partition clock is carried on to now_ms (never back).
 local function fence(session, epoch, now_ms)
-  local lease = call('HMGET', M, 'session', 'epoch', 'clock')
-  if session == '' or lease[1] ~= session or lease[2] ~= epoch then return false end
-  if now_ms > (tonumber(lease[3]) or 0) then call('HSET', M, 'clock', now_ms) end
+  local lease = meta()
+  if session == '' or lease.session ~= session or lease.epoch ~= epoch then return false end
+  if now_ms > lease.clock then
+    call('HSET', M, 'clock', now_ms)
+    lease.clock = now_ms
+  end
   return true
 end
 

@@ -5,7 +5,8 @@ local TOP_MAX = 128
 local function rank_queues()
   local least, better = tonumber(call('HGET', M, 'top_min') or nil), {}
   for queue, r in pairs(records) do
-    if r.dirty.s2 and (not least or r.s2 > least) then better[#better + 1], better[#better + 2] = r.s2, queue end
+    local pages = r.has_pages and r[S2]
+    if pages and (not least or pages > least) then better[#better + 1], better[#better + 2] = pages, queue end
   end
   if #better == 0 then return end
   call('ZADD', P .. 'top', unpack(better))

@@ -5,21 +5,20 @@
 --       {fingerprint, token, visit, queue, next fetch (ms), delay (ms), status class, bytes, fetch (ms), items of
 --       this partition, entry, list of {reason, how many} out-links refused}
 -- returns {'FENCED'} | {'OK', woken queues, then for each URL 'GONE' | 'YOURS sequence' | 'COMMITTED sequence digits'}
---@include _fence _record _shelf _idle _queue _block _seen _top _add _end
+--@include _fence _record _shelf _queue _block _seen _top _add _end
 if not fence(ARGV[1], ARGV[2], tonumber(ARGV[3])) then return {'FENCED'} end
 local run, default_delay, is_limited = ARGV[4], tonumber(ARGV[5]), ARGV[6] == '1'
 
 local function book(a)
   local r, class = record_of(a[4]), 's' .. a[7]
-  count(total, 'done', 1)
   count(total, class, 1)
   count(total, 'bytes', a[8])
-  add_to(r, class, 1)
-  add_to(r, 'bytes', a[8])
-  add_to(r, 'fetch_ms', a[9])
+  count_in(r, class, 1)
+  r[BYTES], r[FETCH_MS], r.has_pages = r[BYTES] + a[8], r[FETCH_MS] + a[9], true
   for _, refused in ipairs(a[12]) do
-    count(total, 'refused:' .. refused[1], refused[2])
-    add_to(r, 'refused:' .. refused[1], refused[2])
+    local name = 'refused:' .. refused[1]
+    count(total, name, refused[2])
+    count_in(r, name, refused[2])
   end
   settle(r, 1, a[5], a[6])
 end
@@ -52,7 +51,7 @@ if #ended > 0 then
   call('HSET', P .. 'l', unpack(log))
   end_claims(ended)
   forget(run, fingerprints, is_limited)
-  count(total, 'sequence', #ended)
+  total.done, total.sequence = #ended, #ended
   rank_queues()
   answers[2] = close_queues()
   bump(M, total)

@@ -7,16 +7,15 @@
 -- returns {'FENCED'} | {'RECOVER'} | {'OK', next due (ms) or -1, flat batch, flat deaths}; the batch repeats
 --       queue, domain, delay (ms, -1 unknown), n, then n times token, score, member, origin ('' when the member says it);
 --       a token is 'epoch.request.serial'; deaths are fingerprint, 'deaths session' of URLs that processes died with
---@include _fence _record _shelf _idle _queue _guest _block
+--@include _fence _record _shelf _queue _guest _block
 local session, epoch, now = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local a = cmsgpack.unpack(ARGV[4])
 local request, urls_max, per_queue, ahead, visibility = a[1], a[3], a[4], a[5], a[6]
 local default_delay, out_max = a[7], a[8]
 if not fence(session, epoch, now) then return {'FENCED'} end
-local meta = call('HMGET', M, 'engine', 'clock', 'hold', 'request')
-if meta[1] ~= a[2] then return {'RECOVER'} end
-now = math.max(now, tonumber(meta[2] or nil) or 0)
-local hold = tonumber(meta[3] or nil)
+if meta().engine ~= a[2] then return {'RECOVER'} end
+now = meta().clock
+local hold = meta().hold
 
 -- Back to its queue: an expired claim or a retry that is due. A delivery whose owner vanished is counted; one of the
 -- session that asks now is not, for that has not died of it (its leases were taken anew, after a silence of the engine).
@@ -29,30 +28,44 @@ local function requeue(token, is_expired)
   if is_expired then
     if string.match(token, '^%d+%.(.*)%-%d+%.%d+$') ~= session then score = text_of(with_delivery(tonumber(score))) end
     count(total, 'expired', 1)
-    set(r, 'out', r.out - 1)
+    add_to(r, OUT, -1)
   else
-    set(r, 'retrying', r.retrying - 1)
+    add_to(r, RETRYING, -1)
   end
   put(r, {score, member})
   wake(r, default_delay)
 end
 
-for _, token in ipairs(call('ZRANGE', P .. 'o', 0, 63)) do
+-- The first of a zset: its score, nil for an empty one.
+local function first_of(name) return tonumber(call('ZRANGE', P .. name, 0, 0, 'WITHSCORES')[2] or nil) end
+
+-- Return up to 64 tokens of a zset that are due; when the next one is.
+local function requeue_due(name, is_expired)
+  local first = first_of(name)
+  if not first or first > now then return first end
+  for _, token in ipairs(call('ZRANGEBYSCORE', P .. name, '-inf', now, 'LIMIT', 0, 64)) do
+    call('ZREM', P .. name, token)
+    requeue(token, is_expired)
+  end
+  return first_of(name)
+end
+
+local orphans = call('ZRANGE', P .. 'o', 0, 63)
+for _, token in ipairs(orphans) do
   call('ZREM', P .. 'o', token)
   requeue(token, true)
 end
-for _, token in ipairs(call('ZRANGEBYSCORE', P .. 'x', '-inf', now, 'LIMIT', 0, 64)) do
-  call('ZREM', P .. 'x', token)
-  requeue(token, true)
+requeue_due('x', true)
+local retry_due = requeue_due('r', false)
+if next(records) then
+  close_queues() -- what came back is due like what was there
+  bump(M, total)
 end
-for _, token in ipairs(call('ZRANGEBYSCORE', P .. 'r', '-inf', now, 'LIMIT', 0, 64)) do
-  call('ZREM', P .. 'r', token)
-  requeue(token, false)
+local idle_since = first_of('idle')
+if idle_since and idle_since <= now - IDLE_MS then
+  for _, queue in ipairs(call('ZRANGEBYSCORE', P .. 'idle', '-inf', now - IDLE_MS, 'LIMIT', 0, 16)) do shelve(queue) end
+  idle_since = first_of('idle')
 end
-
-close_queues() -- what came back is due like what was there
-bump(M, total)
-for _, queue in ipairs(call('ZRANGEBYSCORE', P .. 'idle', '-inf', now - IDLE_MS, 'LIMIT', 0, 16)) do shelve(queue) end
 
 local batch = {}
 local function put_batch(...)
@@ -76,7 +89,7 @@ local function repeat_batch()
   while first <= #again do
     local queue, last = again[first].queue, first
     while again[last + 1] and again[last + 1].queue == queue do last = last + 1 end
-    put_batch(queue, again[first].domain, tostring(record_of(queue).delay or -1), last - first + 1)
+    put_batch(queue, again[first].domain, record_of(queue)[DELAY], last - first + 1)
     for i = first, last do
       local one = again[i]
       put_batch(one.token, one.score, one.member, listed_origin(queue, one.member))
@@ -87,20 +100,21 @@ end
 
 -- When a request on this queue may start (ms), guests considered.
 local function start_of(r)
-  local delay = r.delay or default_delay
-  local due = due_of(r.next, delay, hold)
-  if r.out > 0 or r.delay == 0 then return due end
-  if r.guest then return math.max(due, guest_until(r, now, delay)) end
-  if r.wish and r.wish ~= SERVED and due <= now then return wish_until(r, now) end
+  local known, wish = delay_of(r), r.more.wish
+  local delay = known or default_delay
+  local due = due_of(r[NEXT], delay, hold)
+  if known == 0 or r[OUT] ~= 0 then return due end
+  if r.more.guest then return math.max(due, guest_until(r, now, delay)) end
+  if wish and wish ~= SERVED and due <= now then return wish_until(r, now) end
   return due
 end
 
 -- How many of its URLs a due queue gives. One whose delay is unknown gives one: its robots.txt may ask for more patience
 -- than our default.
 local function allowance(r, left)
-  local n = 1
-  if r.delay then n = r.delay > 0 and math.max(1, math.floor(ahead / r.delay)) or per_queue end
-  return math.min(n, per_queue, left, math.max(0, out_max - r.out))
+  local n, delay = 1, delay_of(r)
+  if delay then n = delay > 0 and math.max(1, math.floor(ahead / delay)) or per_queue end
+  return math.min(n, per_queue, left, math.max(0, out_max - r[OUT]))
 end
 
 -- Take the best URLs of due queues: a list of {record, {member, score, ...}}.
@@ -110,7 +124,8 @@ local function take_due()
     if left <= 0 then break end
     local r = record_of(queue)
     local start = start_of(r)
-    if r.out > 0 and r.delay ~= 0 then
+    local has_delay = delay_of(r) ~= 0
+    if has_delay and r[OUT] ~= 0 then
       asleep[#asleep + 1] = queue -- the last of its claims to end brings it back
     elseif start > now then
       later[#later + 1], later[#later + 2] = start, queue
@@ -119,14 +134,14 @@ local function take_due()
       local best = n > 0 and take(r, n) or {}
       if #best > 0 then
         taken[#taken + 1] = {r, best}
-        set(r, 'out', r.out + #best / 2)
-        if r.wish then
-          set(r, 'wish', nil)
-          set(r, 'guest_seen', nil)
+        add_to(r, OUT, #best / 2)
+        if r.more.wish then
+          set_more(r, 'wish', nil)
+          set_more(r, 'guest_seen', nil)
         end
         left = left - #best / 2
       end
-      if r.delay ~= 0 or r.out >= out_max or r.n == 0 then asleep[#asleep + 1] = queue end
+      if has_delay or r[OUT] >= out_max or r[N] == 0 then asleep[#asleep + 1] = queue end
     end
   end
   run_many(asleep, 'ZREM', P .. 'ready')
@@ -138,14 +153,16 @@ local function hand_out(taken)
   local entries, deadlines, serial = {}, {}, 0
   for _, of in ipairs(taken) do
     local r, best = of[1], of[2]
-    local domain = r.domain or r.queue
-    put_batch(r.queue, domain, tostring(r.delay or -1), #best / 2)
+    local domain, at = r.more.domain or r.queue, #batch
+    batch[at + 1], batch[at + 2], batch[at + 3], batch[at + 4] = r.queue, domain, r[DELAY], #best / 2
     for i = 1, #best, 2 do
       serial = serial + 1
       local token, score = epoch .. '.' .. request .. '.' .. serial, text_of(tonumber(best[i + 1]))
       entries[2 * serial - 1], entries[2 * serial] = token, pack_record(score, r.queue, domain, best[i])
       deadlines[2 * serial - 1], deadlines[2 * serial] = now + visibility, token
-      put_batch(token, score, best[i], listed_origin(r.queue, best[i]))
+      at = #batch
+      batch[at + 1], batch[at + 2], batch[at + 3] = token, score, best[i]
+      batch[at + 4] = listed_origin(r.queue, best[i])
     end
   end
   call('HSET', P .. 'u', unpack(entries))
@@ -153,7 +170,7 @@ local function hand_out(taken)
   call('HSET', M, 'request', request)
 end
 
-if meta[4] == request then
+if meta().request == request then
   repeat_batch()
 else
   local taken = take_due()
@@ -162,13 +179,10 @@ end
 
 write_queues()
 
-local soonest = -1
-for _, key in ipairs({'ready', 'r', 'x'}) do
-  local first = call('ZRANGE', P .. key, 0, 0, 'WITHSCORES')
-  local due = tonumber(first[2] or nil)
-  if due and (soonest < 0 or due < soonest) then soonest = due end
+local soonest = #orphans == 64 and 0 or math.huge
+for _, due in pairs({first_of('ready') or math.huge, first_of('x') or math.huge, retry_due or math.huge,
+  idle_since and idle_since + IDLE_MS or math.huge}) do
+  soonest = math.min(soonest, due)
 end
-local idle = tonumber(call('ZRANGE', P .. 'idle', 0, 0, 'WITHSCORES')[2] or nil)
-if idle and (soonest < 0 or idle + IDLE_MS < soonest) then soonest = idle + IDLE_MS end
-if call('EXISTS', P .. 'o') == 1 then soonest = 0 end
+if soonest == math.huge then soonest = -1 end
 return {'OK', string.format('%.0f', soonest), batch, call('HGETALL', P .. 'k')}

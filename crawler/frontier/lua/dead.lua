@@ -3,7 +3,7 @@
 -- KEYS  meta
 -- ARGV  session, epoch, now (ms), msgpack {fingerprint, token, queue, next fetch (ms), delay (ms), letter, failure kind, run}
 -- returns {'FENCED'} | {'GONE'} | {'COMMITTED'}
---@include _fence _shelf _idle _queue _seen _end
+--@include _fence _shelf _queue _seen _end
 if not fence(ARGV[1], ARGV[2], tonumber(ARGV[3])) then return {'FENCED'} end
 local a = cmsgpack.unpack(ARGV[4])
 if not is_claimed(a[2], ARGV[2]) then return {'GONE'} end
@@ -11,7 +11,7 @@ end_claims({a[2]})
 forget(a[8], {a[1]}, true)
 call('HSET', P .. 'dead', a[1], a[6])
 local r = record_of(a[3])
-for name, n in pairs({dead = 1, ['e:' .. a[7]] = 1}) do add_to(r, name, n) end
+for name, n in pairs({dead = 1, ['e:' .. a[7]] = 1}) do count_in(r, name, n) end
 settle(r, 1, a[4], a[5])
 close_queues()
 bump(M, {done = 1, dead = 1, ['e:' .. a[7]] = 1})

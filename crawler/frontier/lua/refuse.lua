@@ -3,14 +3,14 @@
 -- KEYS  meta
 -- ARGV  session, epoch, now (ms), msgpack {fingerprint, token, queue, reason, run}
 -- returns {'FENCED'} | {'GONE'} | {'COMMITTED'}
---@include _fence _shelf _idle _queue _seen _end
+--@include _fence _shelf _queue _seen _end
 if not fence(ARGV[1], ARGV[2], tonumber(ARGV[3])) then return {'FENCED'} end
 local a = cmsgpack.unpack(ARGV[4])
 if not is_claimed(a[2], ARGV[2]) then return {'GONE'} end
 end_claims({a[2]})
 forget(a[5], {a[1]}, true)
 local r = record_of(a[3])
-add_to(r, 'refused:' .. a[4], 1)
+count_in(r, 'refused:' .. a[4], 1)
 settle(r, 1, 0, -1)
 close_queues()
 bump(M, {done = 1, ['refused:' .. a[4]] = 1})

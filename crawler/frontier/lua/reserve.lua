@@ -8,18 +8,17 @@
 --       mark seen ('' for none), for how long the caller has seen it (ms)
 -- returns {wait (ms, 0: granted), clock (ms), epoch, mark of another guest or ''}
 -- The clock is not carried on: that is the owner's to do, and a new owner goes on from what is stored.
---@include _fence _shelf _idle _queue _guest
-local meta = call('HMGET', M, 'clock', 'epoch', 'hold')
-local clock, epoch = tonumber(meta[1] or nil) or 0, meta[2] or '0'
+--@include _fence _shelf _queue _guest
+local clock, epoch = meta().clock, meta().epoch
 if epoch == ARGV[3] then clock = math.max(clock, tonumber(ARGV[2])) end
 local r = record_of(ARGV[1])
-local delay, mark = r.delay or tonumber(ARGV[4]), r.guest or ''
-local due = due_of(r.next, delay, tonumber(meta[3] or nil))
+local delay, mark = delay_of(r) or tonumber(ARGV[4]), r.more.guest or ''
+local due = due_of(r[NEXT], delay, meta().hold)
 local function answer(wait, other) return {wait, clock, epoch, other or ''} end
-if r.delay == 0 then return answer(math.max(0, due - clock)) end
+if delay_of(r) == 0 then return answer(math.max(0, due - clock)) end
 if mark == ARGV[5] then return answer(0) end -- granted before; the answer was lost
 local wait, other = 0, nil
-if r.out > 0 then
+if r[OUT] ~= 0 then
   wait = math.max(delay, 100)
 elseif mark ~= '' then
   -- The clock that guests know may lag: who has seen the mark for a whole delay knows that its request is that long ago.
@@ -30,12 +29,12 @@ elseif due > clock then
   wait = due - clock
 end
 if wait > 0 then
-  if not r.wish then set(r, 'wish', ARGV[5]) end
+  if not r.more.wish then set_more(r, 'wish', ARGV[5]) end
 else
-  set(r, 'guest', ARGV[5])
-  set(r, 'next', math.max(due, clock + delay))
-  set(r, 'wish', SERVED)
-  set(r, 'guest_seen', nil)
+  set_more(r, 'guest', ARGV[5])
+  set(r, NEXT, math.max(due, clock + delay))
+  set_more(r, 'wish', SERVED)
+  set_more(r, 'guest_seen', nil)
 end
 close_queues()
 return answer(wait, other)

@@ -3,7 +3,7 @@
 -- KEYS  meta
 -- ARGV  session, epoch, now (ms), msgpack {fingerprint, token, queue, next fetch (ms), delay (ms), due (ms), failure kind}
 -- returns {'FENCED'} | {'GONE'} | {'COMMITTED'}
---@include _fence _record _shelf _idle _queue _seen _end
+--@include _fence _record _shelf _queue _seen _end
 if not fence(ARGV[1], ARGV[2], tonumber(ARGV[3])) then return {'FENCED'} end
 local a = cmsgpack.unpack(ARGV[4])
 local token = a[2]
@@ -13,7 +13,8 @@ call('HSET', P .. 'u', token, pack_record(text_of(with_attempt(tonumber(score)))
 call('ZREM', P .. 'x', token)
 call('ZADD', P .. 'r', a[6], token)
 local r = record_of(queue)
-for name, n in pairs({retrying = 1, retries = 1, ['e:' .. a[7]] = 1}) do add_to(r, name, n) end
+for name, n in pairs({retries = 1, ['e:' .. a[7]] = 1}) do count_in(r, name, n) end
+add_to(r, RETRYING, 1)
 settle(r, 1, a[4], a[5])
 close_queues()
 bump(M, {retries = 1, ['e:' .. a[7]] = 1})

@@ -3,11 +3,11 @@
 -- KEYS  meta
 -- ARGV  queue, guest
 -- returns {'COMMITTED'}
---@include _fence _shelf _idle _queue _guest
+--@include _fence _shelf _queue _guest
 local r = record_of(ARGV[1])
-if not r.guest or r.guest == ARGV[2] then
-  set(r, 'guest', done_mark(ARGV[2]))
-  set(r, 'guest_seen', nil)
+if not r.more.guest or r.more.guest == ARGV[2] then
+  set_more(r, 'guest', done_mark(ARGV[2]))
+  set_more(r, 'guest_seen', nil)
 end
 close_queues()
 return {'COMMITTED'}

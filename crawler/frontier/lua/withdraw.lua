@@ -5,13 +5,13 @@
 -- ARGV  run, msgpack list of {fingerprint, queue, block ('' for the head) or '*', member or token, status class, bytes,
 --       fetch (ms)}: '*' is a claim or a retry, named by its token
 -- returns how many were pending
---@include _fence _record _shelf _idle _queue _block _seen _end _count
+--@include _fence _record _shelf _queue _block _seen _end _count
 local done, fingerprints = {}, {}
 
 local function take_delivery(r, token)
   if call('HDEL', P .. 'u', token) == 0 then return false end
   if call('ZREM', P .. 'r', token) == 1 then
-    add_to(r, 'retrying', -1)
+    add_to(r, RETRYING, -1)
   else
     call('ZREM', P .. 'x', token)
     call('ZREM', P .. 'o', token)
@@ -23,7 +23,7 @@ end
 local function take_queued(r, block, member)
   local key = block == '' and head_of(r.queue) or block_of(r.queue, block)
   if call('ZREM', key, member) == 0 then return false end
-  set(r, 'n', r.n - 1)
+  add_to(r, N, -1)
   if not promote(r) then call('ZREM', P .. 'ready', r.queue) end
   return true
 end
