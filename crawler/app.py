@@ -17,6 +17,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from crawler.archive.black_box import BlackBox
 from crawler.archive.folder import CrawlFolder, open_existing, open_or_borrow, open_or_create
+from crawler.archive.history import HistoryWriter
 from crawler.archive.index import IndexWriter
 from crawler.archive.recover import recover_open_files
 from crawler.archive.seeds import SeedJournal
@@ -250,14 +251,12 @@ async def open_instance(crawl: OpenCrawl, *, node: str, until_finished: bool) ->
     await asyncio.to_thread(recover_open_files, crawl.folder, lambda session: is_abandoned(crawl.folder, session))
     resolver = CachingResolver(settings.dns, allow_private=settings.fetch.allow_private)
     warc = WarcWriter(
-        crawl.folder,
-        prefix=settings.crawl.name,
-        session=crawl.session,
-        settings=settings.archive,
+        crawl.folder, prefix=settings.crawl.name, session=crawl.session, settings=settings.archive,
         software=f"{PACKAGE}/{program_version()}",
-    )
+    )  # fmt: skip
     index = IndexWriter(crawl.folder, crawl.session)
     black_box = BlackBox(crawl.folder, crawl.session, slots=settings.fetch.concurrency)
+    history = HistoryWriter(crawl.folder, crawl.session, bytes_max=settings.history.bytes_max)
     try:
         async with Fetcher(settings, resolver=resolver, version=program_version()) as fetcher:
             parts = Parts(
@@ -276,6 +275,7 @@ async def open_instance(crawl: OpenCrawl, *, node: str, until_finished: bool) ->
                 warc=warc,
                 index=index,
                 black_box=black_box,
+                history=history,
                 mourner=Mourner(
                     crawl.frontier,
                     sessions=crawl.folder.sessions,
@@ -287,7 +287,7 @@ async def open_instance(crawl: OpenCrawl, *, node: str, until_finished: bool) ->
             yield Instance(parts, settings, until_finished=until_finished)
     finally:
         await resolver.close()
-        await asyncio.to_thread(_close_files, warc, index)
+        await asyncio.to_thread(_close_files, history, index, warc)
         black_box.close()
 
 
@@ -311,8 +311,8 @@ def _reviver(crawl: OpenCrawl) -> Callable[[], Awaitable[None]] | None:
     return revive
 
 
-def _close_files(warc: WarcWriter, index: IndexWriter) -> None:
-    try:
-        warc.close()
-    finally:
-        index.close()
+def _close_files(*files: WarcWriter | IndexWriter | HistoryWriter) -> None:
+    """The last one first, each whatever became of the others."""
+    with contextlib.ExitStack() as stack:
+        for file in files:
+            stack.callback(file.close)

@@ -55,6 +55,7 @@ class Claim:
     deliveries: int  # earlier deliveries whose owner vanished
     seed: bool
     deaths: int = 0  # processes that died while it was under way
+    claimed_at: float = 0.0  # wall clock, s; 0 where nobody noted it
     score: float = 0.0
 
 
@@ -211,3 +212,4 @@ class Refusal(enum.StrEnum):
     DEPTH = "depth"
     ROBOTS = "robots"
     REDIRECTS = "redirects"
+    PURGED = "purged"  # given up, and the dead letter thrown away

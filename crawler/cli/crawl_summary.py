@@ -30,7 +30,9 @@ async def summary(
 def _losses(totals: Totals) -> list[str]:
     lines = []
     if totals.dead:
-        lines.append(f"Given up: {counted(totals.dead, 'URL')} (failed tries: {named(totals.errors)})")
+        lines.append(
+            f"Given up: {counted(totals.dead, 'URL')} (failed tries: {named(totals.errors)}; ask: crawler dead list)"
+        )
     if totals.refused:
         lines.append(f"Refused: {named(totals.refused)} (ask: crawler explain URL)")
     return lines
@@ -58,9 +60,9 @@ async def failure_of_all(crawl: OpenCrawl, totals: Totals) -> NothingFetchedErro
     first = letters[0]
     detail = f": {first.detail}" if first.detail else ""
     hint = await _dns_hint(crawl) if first.reason == "dns_error" else ""
-    tried = counted(first.attempts, "try", "tries")
+    tried = f", after {counted(first.attempts, 'try', 'tries')}" if first.attempts else ""
     others = f" (and {number(totals.dead - 1)} more)" if totals.dead > 1 else ""
-    return NothingFetchedError(f"nothing was fetched: {first.url}: {first.reason}{detail}, after {tried}{others}{hint}")
+    return NothingFetchedError(f"nothing was fetched: {first.url}: {first.reason}{detail}{tried}{others}{hint}")
 
 
 async def _dns_hint(crawl: OpenCrawl) -> str:

@@ -37,6 +37,13 @@ def add_urls(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(takes_urls=True)
 
 
+def url_of_site(name: str) -> str:
+    """The URL of a site as people name it: a domain, a host, or any URL of it. Raises InvalidUrl."""
+    from crawler.rules.urls import canonicalize
+
+    return canonicalize(name if "://" in name else f"http://{name}/")
+
+
 def sources_of(arguments: argparse.Namespace) -> tuple[list["GivenUrl"], list[str]]:
     """The URLs given as arguments, and the files to read. Raises UsageError for a file that can't be read."""
     from crawler.instance.seeding import GivenUrl

@@ -9,9 +9,9 @@ if TYPE_CHECKING:
 
 def located(crawl: "OpenCrawl", text: str) -> tuple[str, str, str, int]:
     """(URL, domain, queue, partition) of a URL, host or domain as people write it. Raises UsageError."""
-    from crawler.rules.urls import canonicalize
+    from crawler.cli.given import url_of_site
 
-    url = canonicalize(text if "://" in text else f"http://{text}/")
+    url = url_of_site(text)
     return (url, *crawl.router().place(url))
 
 

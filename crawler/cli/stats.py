@@ -66,19 +66,14 @@ async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
 
 
 async def _one(crawl: "OpenCrawl", name: str, *, as_json: bool) -> str:
+    from crawler.cli.given import url_of_site
     from crawler.watch.report import domain_text
 
-    domain, _, partition = crawl.router().place(_url_of(name))
+    domain, _, partition = crawl.router().place(url_of_site(name))
     (found,) = await crawl.stats.domains([(domain, partition)])
     if not (found.pending or found.fetched or found.dead or found.refused):
         raise UsageError(f"this crawl has not met the domain {domain}")
     return json.dumps(domain_json(found)) if as_json else domain_text(found)
-
-
-def _url_of(name: str) -> str:
-    from crawler.rules.urls import canonicalize
-
-    return canonicalize(name if "://" in name else f"http://{name}/")
 
 
 async def _all(crawl: "OpenCrawl", top: int, *, as_json: bool) -> str:

@@ -11,7 +11,16 @@ from typing import Any
 from crawler.errors import EngineError
 from crawler.frontier.client import Call, Engine
 from crawler.frontier.keys import Keys
-from crawler.frontier.records import DeadLetter, item_of, pack, pack_entry, pack_letter, unpack_log
+from crawler.frontier.records import (
+    DeadLetter,
+    FailedAttempt,
+    item_of,
+    pack,
+    pack_entry,
+    pack_failure,
+    pack_letter,
+    unpack_log,
+)
 from crawler.frontier.replies import (
     AckReply,
     AddReply,
@@ -41,7 +50,7 @@ class Fence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimRequest:
-    """How much to hand out; see lua/claim.lua. Times in ms."""
+    """How much to hand out; see lua/claim.lua. Times in ms; `at_s`: when this is asked, for people (wall clock, s)."""
 
     request_id: str
     urls_max: int
@@ -50,6 +59,7 @@ class ClaimRequest:
     visibility_ms: int
     default_delay_ms: int
     out_max: int
+    at_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,8 +134,8 @@ class Frontier:
         ]  # fmt: skip
         raws = await self.engine.run_many(calls)
         replies = [
-            raw if isinstance(raw, EngineError) else claim_reply((fence.partition, fence.epoch), raw, self.run)
-            for (fence, _), raw in zip(wanted, raws, strict=True)
+            raw if isinstance(raw, EngineError) else claim_reply((fence.partition, fence.epoch), raw, self.run, r.at_s)
+            for (fence, r), raw in zip(wanted, raws, strict=True)
         ]
         return await self._deepened(replies) if self.is_limited else replies
 
@@ -169,15 +179,18 @@ class Frontier:
             )
         )  # fmt: skip
 
-    def retry(self, fence: Fence, claim: Claim, s: Settlement, *, due_ms: int, kind: str) -> Call:
-        """For `end`: a failed attempt, due again at `due_ms` on the partition clock."""
-        args = (claim.fingerprint, claim.token, claim.queue, s.next_fetch_ms, s.delay_ms, due_ms)
-        return self._fenced("retry", fence, pack((*args, kind)))
+    def retry(
+        self, fence: Fence, claim: Claim, s: Settlement, *, due_ms: int, kind: str, at_s: float = 0.0, detail: str = ""
+    ) -> Call:
+        """For `end`: an attempt that failed at a wall time, due again at `due_ms` on the partition clock."""
+        args = (claim.fingerprint, claim.token, claim.queue, s.next_fetch_ms, s.delay_ms, due_ms, kind)
+        return self._fenced("retry", fence, pack((*args, pack_failure(FailedAttempt(at_s, kind, detail)))))
 
-    def dead(self, fence: Fence, claim: Claim, s: Settlement, letter: DeadLetter) -> Call:
-        """For `end`: give a URL up; the letter is kept."""
+    def dead(self, fence: Fence, claim: Claim, s: Settlement, letter: DeadLetter, *, is_attempt: bool = True) -> Call:
+        """For `end`: give a URL up; the letter is kept, with all failed attempts. Was the last one just now?"""
+        attempt = pack_failure(FailedAttempt(letter.failed_at, letter.reason, letter.detail)) if is_attempt else ""
         args = (claim.fingerprint, claim.token, claim.queue, s.next_fetch_ms, s.delay_ms)
-        return self._fenced("dead", fence, pack((*args, pack_letter(letter), letter.reason, str(self.run))))
+        return self._fenced("dead", fence, pack((*args, pack_letter(letter), letter.reason, str(self.run), attempt)))
 
     def refuse(self, fence: Fence, claim: Claim, reason: str) -> Call:
         """For `end`: a claimed URL that must not be fetched; counted by reason."""

@@ -19,14 +19,26 @@ from crawler.rules.urls import origin_of
 KNOWN_BITS = 21
 DEPTH_MAX = 255
 COUNT_MAX = 15
+DETAIL_MAX = 100  # characters of each attempt's detail: the engine keeps them for as long as the URL waits
 ORIGINS = {"!": "https://", '"': "http://", "#": "https://www.", "$": "http://www."}
 INLINE = " "
 _pack = msgspec.msgpack.Encoder().encode
 _json = msgspec.json.Encoder().encode
 
 
+class FailedAttempt(msgspec.Struct, array_like=True, frozen=True):
+    """When (wall clock, s) and why a fetch failed."""
+
+    at: float
+    kind: str
+    detail: str = ""
+
+
 class DeadLetter(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """A URL given up: why, after how many attempts, when (wall clock, s), with what was known of it."""
+    """A URL given up: why, after how many attempts, when (wall clock, s), with what was known of it.
+
+    `failures` are the attempts one by one, the first one first; the engine keeps them beside the rest.
+    """
 
     url: str
     queue: str
@@ -37,6 +49,9 @@ class DeadLetter(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     attempts: int
     failed_at: float
     seed: bool = False
+    redirects: int = 0
+    score: float = 0.0
+    failures: tuple[FailedAttempt, ...] = ()
 
 
 class PendingUrl(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +69,7 @@ class PendingUrl(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _letter_decoder = msgspec.json.Decoder(DeadLetter)
+_failures_decoder = msgspec.json.Decoder(tuple[FailedAttempt, ...])
 _entry_decoder = msgspec.json.Decoder(CommitEntry)
 
 
@@ -142,11 +158,30 @@ def item_of(candidate: Candidate) -> tuple[str, str, str, str, int, str, str]:
 
 
 def pack_letter(letter: DeadLetter) -> str:
-    return _json(letter).decode()
+    """Without its failures: `dead` puts what it has of them behind a line feed."""
+    return _json(msgspec.structs.replace(letter, failures=())).decode()
 
 
-def unpack_letter(packed: bytes) -> DeadLetter:
-    return _letter_decoder.decode(packed)
+def pack_failure(failure: FailedAttempt) -> str:
+    """As `retry` and `dead` keep it; its detail is cut."""
+    return _json(msgspec.structs.replace(failure, detail=failure.detail[:DETAIL_MAX])).decode()
+
+
+def unpack_letter(stored: bytes) -> DeadLetter:
+    packed, _, failures = stored.partition(b"\n")
+    return msgspec.structs.replace(
+        _letter_decoder.decode(packed), failures=_failures_decoder.decode(b"[%b]" % failures)
+    )
+
+
+def item_of_letter(fingerprint: str, letter: DeadLetter) -> tuple[str, str, str, str, int, str, str]:
+    """What `revive` takes for one URL: as it stood in its queue, but for the attempts."""
+    return item_of(
+        Candidate(
+            url=letter.url, fingerprint=fingerprint, partition=0, domain=letter.domain, queue=letter.queue,
+            depth=letter.depth, redirects=letter.redirects, seed=letter.seed, score=letter.score,
+        )
+    )  # fmt: skip
 
 
 def pack_entry(entry: CommitEntry) -> str:

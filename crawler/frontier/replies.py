@@ -81,8 +81,8 @@ def _ack_reply(answer: str, woken: int) -> AckReply:
     return AckReply(outcome=AckOutcome.GONE)
 
 
-def claim_reply(lease: tuple[int, int], raw: Sequence[Any], run: int) -> ClaimReply:
-    """The claims of one partition; `lease` is (partition, epoch)."""
+def claim_reply(lease: tuple[int, int], raw: Sequence[Any], run: int, at_s: float) -> ClaimReply:
+    """The claims of one partition; `lease` is (partition, epoch), `at_s` the wall time that they get."""
     status = raw[0].decode()
     if status != "OK":
         return ClaimReply(status=status)
@@ -93,7 +93,8 @@ def claim_reply(lease: tuple[int, int], raw: Sequence[Any], run: int) -> ClaimRe
         delay, n = int(flat[position + 2]), int(flat[position + 3])
         position += 4
         claims = tuple(
-            _claim(lease, queue, domain, run, deaths, flat[i : i + 4]) for i in range(position, position + 4 * n, 4)
+            _claim(lease, queue, domain, run, at_s, deaths, flat[i : i + 4])
+            for i in range(position, position + 4 * n, 4)
         )
         batches.append(QueueBatch(queue=queue, delay_ms=delay, claims=claims))
         position += 4 * n
@@ -101,7 +102,13 @@ def claim_reply(lease: tuple[int, int], raw: Sequence[Any], run: int) -> ClaimRe
 
 
 def _claim(
-    lease: tuple[int, int], queue: str, domain: str, run: int, deaths: Mapping[str, int], fields: Sequence[bytes]
+    lease: tuple[int, int],
+    queue: str,
+    domain: str,
+    run: int,
+    at_s: float,
+    deaths: Mapping[str, int],
+    fields: Sequence[bytes],
 ) -> Claim:
     token, score, member, origin = fields
     u = pending_url(queue, domain, int(score), member.decode(), origin.decode())
@@ -109,7 +116,7 @@ def _claim(
     return Claim(
         url=u.url, fingerprint=fp, visit=1, partition=lease[0], epoch=lease[1], token=token.decode(),
         domain=domain, queue=queue, depth=u.depth, redirects=u.redirects, attempts=u.attempts,
-        deliveries=u.deliveries, seed=u.seed, score=u.score, deaths=deaths.get(fp, 0),
+        deliveries=u.deliveries, seed=u.seed, score=u.score, deaths=deaths.get(fp, 0), claimed_at=at_s,
     )  # fmt: skip
 
 

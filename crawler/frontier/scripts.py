@@ -6,8 +6,8 @@ from functools import cache
 from importlib.resources import files
 
 NAMES = (
-    "ack", "add", "beat", "claim", "dead", "depths", "died", "drain", "extend", "give_back", "join", "lease",
-    "leave", "look", "pace", "refuse", "release", "reserve", "restore", "retry", "states", "visited",
+    "ack", "add", "beat", "claim", "dead", "depths", "died", "discard", "drain", "extend", "give_back", "join", "lease",
+    "leave", "look", "pace", "refuse", "release", "reserve", "restore", "retry", "revive", "states", "visited",
     "where", "withdraw",
 )  # fmt: skip
 

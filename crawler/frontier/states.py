@@ -50,6 +50,7 @@ class Tally:
     committed: int  # by the counters of status classes
     dead_counter: int
     dead: int  # letters
+    revived: int  # done once, and then put back from a dead letter: they count as added once more
     refused: int  # URLs ended as refused; links that were never added are not among them
     log_entries: int
     is_steady: bool
@@ -115,6 +116,7 @@ class States:
             committed=sum(counters.get(f"s{status}", 0) for status in range(1, 6)),
             dead_counter=counters.get("dead", 0),
             dead=dead,
+            revived=counters.get("revived", 0),
             refused=sum(counters[name] for name in ended),
             log_entries=log_entries,
             is_steady=all(before.get(name) == counters.get(name) for name in moved),

@@ -9,7 +9,7 @@ from crawler.frontier.client import Call
 from crawler.frontier.frontier import Ack, Frontier
 from crawler.frontier.records import DeadLetter
 from crawler.frontier.replies import AckReply
-from crawler.instance.clock import ENGINE_PAUSE_S, wall_s
+from crawler.instance.clock import ENGINE_PAUSE_S
 from crawler.instance.outcome import Failed, Refused
 from crawler.instance.ownership import Ownership
 from crawler.model import AckOutcome
@@ -46,12 +46,19 @@ class AckStage:
         return replies
 
     async def end(
-        self, ended: Sequence[Failed | Refused], answered: Callable[[Failed | Refused, AckOutcome], None]
+        self, ended: Sequence[Failed | Refused], answered: Callable[[Failed | Refused, AckOutcome | None], None]
     ) -> None:
-        """Send retries, dead letters and refusals; `answered` hears of each that the engine took or fenced."""
-        left = list(ended)
+        """Send retries, dead letters and refusals; `answered` hears what the engine said to each.
+
+        None stands for one whose lease was gone before, ALREADY_YOURS for one that ended with an earlier call, as it
+        seems, whose answer was lost.
+        """
+        left, is_repeat = list(ended), False
         while left:
             asked = [o for o in left if self._ownership.holds(o.claim)]
+            for outcome in left:
+                if not self._ownership.holds(outcome.claim):
+                    answered(outcome, None)
             try:
                 replies = await self._frontier.end([self._call(o) for o in asked])
             except EngineError as error:
@@ -62,7 +69,9 @@ class AckStage:
                 if isinstance(reply, EngineError):
                     left.append(outcome)
                 else:
-                    answered(outcome, reply)
+                    is_done = is_repeat and reply is AckOutcome.GONE
+                    answered(outcome, AckOutcome.ALREADY_YOURS if is_done else reply)
+            is_repeat = True
             if left:
                 await asyncio.sleep(ENGINE_PAUSE_S)
 
@@ -74,8 +83,11 @@ class AckStage:
             return frontier.refuse(fence, claim, outcome.reason)
         if outcome.retry_in_ms >= 0:
             due_ms = fence.now_ms + outcome.retry_in_ms
-            return frontier.retry(fence, claim, outcome.settlement, due_ms=due_ms, kind=outcome.kind)
-        return frontier.dead(fence, claim, outcome.settlement, _letter(outcome))
+            return frontier.retry(
+                fence, claim, outcome.settlement,
+                due_ms=due_ms, kind=outcome.kind, at_s=outcome.failed_at, detail=outcome.detail,
+            )  # fmt: skip
+        return frontier.dead(fence, claim, outcome.settlement, _letter(outcome), is_attempt=outcome.is_attempt)
 
 
 def _letter(outcome: Failed) -> DeadLetter:
@@ -87,9 +99,11 @@ def _letter(outcome: Failed) -> DeadLetter:
         depth=claim.depth,
         reason=outcome.kind,
         detail=outcome.detail[:500],
-        attempts=claim.attempts + 1,
-        failed_at=wall_s(),
+        attempts=claim.attempts + outcome.is_attempt,
+        failed_at=outcome.failed_at,
         seed=claim.seed,
+        redirects=claim.redirects,
+        score=claim.score,
     )
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from crawler.errors import EngineError
 from crawler.frontier.frontier import ClaimRequest, Fence, Frontier
 from crawler.frontier.replies import ClaimReply
-from crawler.instance.clock import ENGINE_PAUSE_S, monotonic_ms
+from crawler.instance.clock import ENGINE_PAUSE_S, monotonic_ms, wall_s
 from crawler.instance.crash_points import reached
 from crawler.instance.ownership import Ownership
 from crawler.instance.state import Flow
@@ -165,6 +165,7 @@ class Claimer:
             visibility_ms=int(f.visibility_timeout_s * 1000),
             default_delay_ms=int(self._settings.politeness.delay_s * 1000),
             out_max=2 * f.claim_urls_max,
+            at_s=wall_s(),
         )
 
     def _take_in(self, fence: Fence, request: ClaimRequest, reply: ClaimReply | EngineError) -> None:

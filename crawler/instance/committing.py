@@ -16,6 +16,7 @@ from crawler.instance.archiving import ArchiveStage, Placed
 from crawler.instance.claimer import Claimer
 from crawler.instance.clock import monotonic_ms, wall_s
 from crawler.instance.crash_points import reached
+from crawler.instance.history import History
 from crawler.instance.outcome import Committable, Failed, Outcome, Refused
 from crawler.instance.ownership import Ownership
 from crawler.instance.routing import RouteStage
@@ -39,6 +40,7 @@ class Stages:
     ownership: Ownership
     claimer: Claimer
     flow: Flow
+    history: History
 
 
 class Committer:
@@ -138,6 +140,7 @@ class Committer:
             fence = self._s.ownership.fence_of(outcome.claim.partition)
             if fence is None or not self._s.ownership.holds(outcome.claim):
                 self._s.flow.fenced += 1
+                self._s.history.lost(outcome)
                 continue
             ack = Ack(
                 claim=outcome.claim,
@@ -175,7 +178,7 @@ class Committer:
             warc=location,
             fetch_ms=response.fetch_ms,
             times={
-                "claimed": outcome.claimed_at,
+                "claimed": claim.claimed_at,
                 "started": response.started_at,
                 "finished": outcome.finished_at,
                 "archived": wall_s(),
@@ -186,18 +189,26 @@ class Committer:
         flow, partition = self._s.flow, outcome.claim.partition
         if reply is None or reply.outcome in (AckOutcome.FENCED, AckOutcome.GONE):
             flow.fenced += 1
+            self._s.history.lost(outcome)
             log.warning("ack.refused", extra={"url": outcome.claim.url, "answer": reply and reply.outcome})
             if reply is not None and reply.outcome is AckOutcome.FENCED:
                 self._s.ownership.fenced(partition)
             return
         self._s.route.added(partition, ack.items, reply.woken)
+        self._s.history.took(outcome)
         flow.committed += 1
         flow.by_domain[outcome.claim.domain] += 1
         self._s.archive.committed(partition, ack.entry)
         self._wake_queue(partition, ack.settlement.next_fetch_ms)
 
-    def _ended(self, outcome: Failed | Refused, reply: AckOutcome) -> None:
+    def _ended(self, outcome: Failed | Refused, reply: AckOutcome | None) -> None:
         partition = outcome.claim.partition
+        if reply in (AckOutcome.COMMITTED, AckOutcome.ALREADY_YOURS):
+            self._s.history.took(outcome)
+        else:
+            self._s.history.lost(outcome)
+        if reply is None:
+            return
         if reply is AckOutcome.FENCED:
             self._s.flow.fenced += 1
             self._s.ownership.fenced(partition)

@@ -5,7 +5,8 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 
-from crawler.errors import CrawlerError, EngineError
+from crawler.archive.history import HistoryWriter
+from crawler.errors import ArchiveError, CrawlerError, EngineError
 from crawler.frontier.client import Engine
 from crawler.frontier.frontier import Fence, Frontier
 from crawler.frontier.keys import Keys
@@ -19,6 +20,7 @@ log = logging.getLogger(__name__)
 
 RECONNECT_PAUSE_S = 1.0
 TOTALS_EVERY_S = 0.5
+HISTORY_EVERY_S = 1.0  # what a killed process loses of it
 
 
 async def keep_engine(heartbeat: Heartbeat, revive: Callable[[], Awaitable[None]] | None, *, every_s: float) -> None:
@@ -73,3 +75,13 @@ async def follow_pages(stats: Stats, flow: Flow) -> None:
         await asyncio.sleep(TOTALS_EVERY_S)
         with contextlib.suppress(EngineError):
             await count_pages(stats, flow)
+
+
+async def keep_history(history: HistoryWriter) -> None:
+    """Write down what became of attempts. A disk that does not take it stops nothing: these notes are for people."""
+    while True:
+        await asyncio.sleep(HISTORY_EVERY_S)
+        try:
+            await asyncio.to_thread(history.write)
+        except ArchiveError as error:
+            log.warning("history.not_written", extra={"error": str(error)})

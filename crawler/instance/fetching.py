@@ -17,6 +17,7 @@ from crawler.instance.cookie_walls import CookieWalls
 from crawler.instance.crash_points import reached
 from crawler.instance.gate import Gate
 from crawler.instance.heartbeat import Heartbeat
+from crawler.instance.history import History
 from crawler.instance.names import Names
 from crawler.instance.outcome import Committable, Failed, NotEntitledError, Outcome, Refused
 from crawler.instance.ownership import Ownership
@@ -51,14 +52,17 @@ class Doors:
     parser: PageParser
     flow: Flow
     black_box: BlackBox
+    history: History
 
 
 @dataclass(slots=True)
 class Exchange:
-    """A request for a page, from looking its host up to the end of its answer."""
+    """A request for a page, from connecting to the end of its answer. `started_at` is wall clock, s."""
 
+    lane: Lane
     claim: Claim
-    is_sent: bool = False  # the last check was passed
+    started_at: float
+    is_sent: bool = False  # the last check was passed; started_at is its time from then on
 
 
 class FetchStage:
@@ -220,12 +224,12 @@ class FetchStage:
 
     def _before_page(self, exchange: Exchange) -> None:
         self._before_send(exchange.claim.url)
-        exchange.is_sent = True
+        exchange.is_sent, exchange.started_at = True, wall_s()
 
     async def _page(self, lane: Lane, claim: Claim) -> None:
-        d, claimed_at = self._d, wall_s()
+        d = self._d
         cookies = self._cookie_walls.cookies_for(claim)
-        exchange = Exchange(claim)
+        exchange = Exchange(lane, claim, wall_s())
         task = asyncio.ensure_future(
             d.fetcher.fetch(claim.url, cookies=cookies, before_send=partial(self._before_page, exchange))
         )
@@ -239,6 +243,7 @@ class FetchStage:
         except asyncio.CancelledError:
             d.bench.finished(lane, wait_ms=lane.delay_ms)
             if asyncio.current_task().cancelling():  # type: ignore[union-attr]
+                d.history.cut_off(claim, exchange.started_at)
                 raise
             self._late(exchange)  # aborted: the claim is not ours to end any more
             return
@@ -252,21 +257,25 @@ class FetchStage:
             self._late(exchange)
             return
         settled = Settlement(next_fetch_ms=d.ownership.now_of(claim.partition) + wait, delay_ms=lane.delay_ms)
-        await self._judge(lane, claim, result, settled, claimed_at, finished_at)
+        await self._judge(exchange, result, settled, finished_at)
 
     def _late(self, exchange: Exchange) -> None:
         """The lease was gone before the answer was read: the new owner's request may have overlapped with this one."""
         if exchange.is_sent:
             self._d.flow.late += 1
             log.warning("fetch.late", extra={"url": exchange.claim.url})
+        self._d.history.cut_off(exchange.claim, exchange.started_at)
         self._d.flow.ended(exchange.claim.partition)
 
-    async def _judge(
-        self, lane: Lane, claim: Claim, result: FetchResult, settled: Settlement, claimed_at: float, finished_at: float
-    ) -> None:
+    def _fail(self, exchange: Exchange, failed: Failed) -> None:
+        failed.started_at = exchange.started_at
+        self._deliver(failed)
+
+    async def _judge(self, exchange: Exchange, result: FetchResult, settled: Settlement, finished_at: float) -> None:
+        lane, claim = exchange.lane, exchange.claim
         failed = self._aftermath.judged(lane, claim, result, settled)
         if failed is not None:
-            self._deliver(failed)
+            self._fail(exchange, failed)
             return
         response, target = result.response, ""
         assert response is not None
@@ -278,7 +287,7 @@ class FetchStage:
         try:
             page = Page() if response.decode_error else await self._d.parser.parse(response, guarded=claim.deaths > 0)
         except ParseKilledError as error:
-            self._deliver(self._aftermath.failed(lane, claim, FailureKind.PARSE, str(error), settled))
+            self._fail(exchange, self._aftermath.failed(lane, claim, FailureKind.PARSE, str(error), settled))
             return
         reached("page.parsed", claim.url)
         self._deliver(
@@ -288,7 +297,6 @@ class FetchStage:
                 page=page,
                 settlement=settled,
                 redirect_to=target,
-                claimed_at=claimed_at,
                 finished_at=finished_at,
             )
         )

@@ -16,10 +16,11 @@ from crawler.instance.acking import AckStage
 from crawler.instance.archiving import ArchiveStage
 from crawler.instance.claimer import Claimer
 from crawler.instance.committing import Committer, Stages
-from crawler.instance.duties import count_pages, follow_pages, keep_claims, keep_engine, listen
+from crawler.instance.duties import count_pages, follow_pages, keep_claims, keep_engine, keep_history, listen
 from crawler.instance.fetching import Doors, FetchStage
 from crawler.instance.finishing import FinishWatcher
 from crawler.instance.heartbeat import Heartbeat
+from crawler.instance.history import History
 from crawler.instance.joining import join
 from crawler.instance.neighbours import Neighbours
 from crawler.instance.ownership import Ownership
@@ -93,7 +94,8 @@ class Instance:
         )
         route = RouteStage(p.frontier, p.crawls, self.router, self.ownership, self.claimer)
         acks = AckStage(p.frontier, self.ownership)
-        stages = Stages(self.archive, route, acks, self.ownership, self.claimer, self.flow)
+        history = History(p.history.add, node=p.member.node, session=p.member.session)
+        stages = Stages(self.archive, route, acks, self.ownership, self.claimer, self.flow, history)
         self.committer = Committer(
             stages, s.archive, node=p.member.node, session=p.member.session, is_quiet=lambda: not self.bench.active
         )
@@ -109,6 +111,7 @@ class Instance:
             self.parser,
             self.flow,
             p.black_box,
+            history,
         )
         self.fetching = FetchStage(doors, s, deliver=self.committer.deliver)
         self.heartbeat.describe_with(self._description, lambda: self.neighbours.stretch)
@@ -182,6 +185,7 @@ class Instance:
                 visibility_ms=int(self._settings.frontier.visibility_timeout_s * 1000),
             ),
             keep_engine(self.heartbeat, p.revive, every_s=self._settings.membership.beat_s),
+            keep_history(p.history),
         ]
         if self.flow.pages_max:
             await count_pages(p.stats, self.flow)

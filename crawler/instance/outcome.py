@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from crawler.frontier.frontier import Settlement
+from crawler.instance.clock import wall_s
 from crawler.model import Claim, FailureKind, Page, Response
 
 
@@ -13,14 +14,13 @@ class NotEntitledError(Exception):
 
 @dataclass(slots=True, kw_only=True)
 class Committable:
-    """A response to archive, route and ack. `redirect_to` is canonical; `started_at` ... are wall clock, s."""
+    """A response to archive, route and ack. `redirect_to` is canonical; `finished_at` is wall clock, s."""
 
     claim: Claim
     response: Response
     page: Page
     settlement: Settlement
     redirect_to: str = ""
-    claimed_at: float = 0.0
     finished_at: float = 0.0
     scope_version: int = 0  # by which its links were judged
     refused: Counter[str] = field(default_factory=Counter)
@@ -28,26 +28,34 @@ class Committable:
 
 @dataclass(slots=True, kw_only=True)
 class Failed:
-    """A failed attempt; `retry_in_ms` -1 means that it was the last one."""
+    """A failed attempt; `retry_in_ms` -1 means that it was the last one. Times are wall clock, s.
+
+    `started_at` is 0 where no request for the URL itself was begun; without `is_attempt`, nothing was tried at all.
+    """
 
     claim: Claim
     kind: FailureKind
     detail: str
     settlement: Settlement
     retry_in_ms: int
+    started_at: float = 0.0
+    failed_at: float = field(default_factory=wall_s)
+    is_attempt: bool = True
 
     @classmethod
     def finally_(cls, claim: Claim, kind: FailureKind, detail: str) -> "Failed":
         """Given up without an attempt."""
-        return cls(claim=claim, kind=kind, detail=detail, settlement=Settlement(next_fetch_ms=0), retry_in_ms=-1)
+        settled = Settlement(next_fetch_ms=0)
+        return cls(claim=claim, kind=kind, detail=detail, settlement=settled, retry_in_ms=-1, is_attempt=False)
 
 
 @dataclass(slots=True, kw_only=True)
 class Refused:
-    """A claimed URL that must not be fetched."""
+    """A claimed URL that must not be fetched. `refused_at` is wall clock, s."""
 
     claim: Claim
     reason: str
+    refused_at: float = field(default_factory=wall_s)
 
 
 Outcome = Committable | Failed | Refused

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from crawler.archive.black_box import BlackBox
+from crawler.archive.history import HistoryWriter
 from crawler.archive.index import IndexWriter
 from crawler.archive.warc import WarcWriter
 from crawler.frontier.crawls import CrawlRecord, Crawls
@@ -37,6 +38,7 @@ class Parts:
     warc: WarcWriter
     index: IndexWriter
     black_box: BlackBox
+    history: HistoryWriter
     mourner: Mourner
     is_lock_free: Callable[[Member], bool]
     revive: Callable[[], Awaitable[None]] | None = None  # start the embedded engine again after it died

@@ -217,6 +217,10 @@ class ArchiveSettings(_Section, frozen=True):
     request_records: bool = True
 
 
+class HistorySettings(_Section, frozen=True):
+    bytes_max: CountOrZero = 1_000_000_000  # of the folder; 0: no history
+
+
 class LogSettings(_Section, frozen=True):
     level: Literal["debug", "info", "warning", "error"] = "warning"
     file: str = ""
@@ -237,4 +241,5 @@ class Settings(_Section, frozen=True):
     traps: TrapSettings = TrapSettings()
     membership: MembershipSettings = MembershipSettings()
     archive: ArchiveSettings = ArchiveSettings()
+    history: HistorySettings = HistorySettings()
     log: LogSettings = LogSettings()

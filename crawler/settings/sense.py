@@ -13,11 +13,14 @@ from crawler.settings.sections import OrderSettings, Settings
 # dead); one lost read must not start the judging afresh (read, gap), nor two lost beats arouse suspicion.
 _MEMBERSHIP_ORDER = ("read_s", "gap_s", "suspect_s", "self_stop_s", "dead_s")
 
+HISTORY_BYTES_MIN = 1_000_000  # a 64th of it is a segment, which has to hold some lines with the longest URLs
+
 
 def complaints(settings: Settings) -> Iterator[str]:
     """What is wrong with the settings taken together, first things first."""
     yield from _endless(settings)
     yield from _headers(settings)
+    yield from _history(settings)
     yield from _membership(settings)
     yield from _order(settings)
     yield from _times(settings)
@@ -49,6 +52,12 @@ def _headers(settings: Settings) -> Iterator[str]:
         settings.fetch.user_agent.format(version="", contact="")
     except (KeyError, IndexError, ValueError, AttributeError):
         yield f"fetch.user_agent = {settings.fetch.user_agent!r}: {{version}}, {{contact}} have values"
+
+
+def _history(settings: Settings) -> Iterator[str]:
+    bytes_max, least = settings.history.bytes_max, HISTORY_BYTES_MIN
+    if 0 < bytes_max < least:
+        yield f"history.bytes_max = {bytes_max} must be at least {least}, or 0 for no history"
 
 
 def _membership(settings: Settings) -> Iterator[str]:

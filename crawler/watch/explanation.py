@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from crawler.frontier.inspect import Whereabouts
@@ -10,7 +9,7 @@ from crawler.model import CommitEntry
 from crawler.rules.robots import RobotsVerdict
 from crawler.rules.scope import ScopeVerdict
 from crawler.watch.tables import facts
-from crawler.watch.wording import counted, duration
+from crawler.watch.wording import counted, duration, moment
 
 WAIT_SHOWN_MS = 50
 
@@ -78,7 +77,7 @@ def verdict(f: Facts) -> str:
 
 def _committed(f: Facts) -> str:
     last = f.commits[-1]
-    return f"Crawled: status {last.status} at {_at(last.fetched_at)}."
+    return f"Crawled: status {last.status} at {moment(last.fetched_at)}."
 
 
 def _claimed(f: Facts) -> str:
@@ -104,14 +103,17 @@ def _dead(f: Facts) -> str:
     letter = f.where.letter
     assert letter is not None
     detail = f" ({letter.detail})" if letter.detail else ""
-    tries = counted(letter.attempts, "try", "tries")
-    return f"Given up: {letter.reason}{detail}, after {tries}, at {_at(letter.failed_at)}."
+    tries = f"after {counted(letter.attempts, 'try', 'tries')}" if letter.attempts else "without a try"
+    return f"Given up: {letter.reason}{detail}, {tries}, at {moment(letter.failed_at)}."
 
 
 def _refused(f: Facts) -> str:
     if f.robots.verdict is not None and not f.robots.verdict.allowed:
         return "Not crawled: robots.txt forbids it."
-    return "Not crawled: it was refused when its turn came (robots.txt as it was then, or a limit of redirects)."
+    return (
+        "Not crawled: it was refused when its turn came (robots.txt as it was then, or a limit of redirects), or it "
+        "was given up and then purged ('crawler dead purge')."
+    )
 
 
 def _unknown(f: Facts) -> str:
@@ -177,14 +179,14 @@ def _robots(robots: RobotsFact) -> str:
         return robots.note
     v = robots.verdict
     line = f"line {v.line_number}: {v.line}" if v.line_number else "no line concerns it"
-    when = f", read at {_at(robots.read_at)}" if robots.read_at else ""
+    when = f", read at {moment(robots.read_at)}" if robots.read_at else ""
     return f"{'allowed' if v.allowed else 'forbidden'} ({line}{when})"
 
 
 def _commit(entry: CommitEntry) -> str:
     to = f" -> {entry.redirect_to}" if entry.redirect_to else ""
     place = f", {entry.warc.file} at {entry.warc.offset}" if entry.warc else ""
-    return f"{_at(entry.fetched_at)}, status {entry.status}{to}, depth {entry.depth}{place}"
+    return f"{moment(entry.fetched_at)}, status {entry.status}{to}, depth {entry.depth}{place}"
 
 
 def _next(where: Whereabouts) -> str:
@@ -196,7 +198,3 @@ def _next(where: Whereabouts) -> str:
 
 def _alone(f: Facts) -> str:
     return " No instance is running: start one with 'crawler run' or 'crawler crawl'." if f.is_alone else ""
-
-
-def _at(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -1,6 +1,7 @@
 """Numbers as people read and write them: durations, sizes, counts. Pure; knows nothing of what they count."""
 
 import re
+from datetime import UTC, datetime
 
 from crawler.errors import UsageError
 
@@ -34,6 +35,11 @@ def duration(seconds: float) -> str:
     if whole < 86400:
         return f"{whole // 3600} h {whole % 3600 // 60:02d} m"
     return f"{whole // 86400} d {whole % 86400 // 3600:02d} h"
+
+
+def moment(at_s: float) -> str:
+    """A wall time: "2026-11-21 08:05:13 UTC"."""
+    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def size(count: float) -> str:

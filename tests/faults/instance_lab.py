@@ -194,7 +194,8 @@ class EngineView:
 
     def dead(self) -> dict[str, str]:
         """Dead letters: URL -> reason."""
-        letters = [json.loads(v) for p in range(self.partitions) for v in self._client.hvals(self._key(p, "dead"))]
+        stored = [v for p in range(self.partitions) for v in self._client.hvals(self._key(p, "dead"))]
+        letters = [json.loads(v.splitlines()[0]) for v in stored]  # their attempts stand in a second line
         return {letter[0]: letter[4] for letter in letters}
 
     def log(self) -> dict[str, CommitEntry]:

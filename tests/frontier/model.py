@@ -6,7 +6,7 @@ the engine should answer; `view` is everything that people and other sessions ca
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from crawler.model import Candidate
 from tests.frontier.model_urls import (
@@ -239,10 +239,13 @@ class PartitionModel:
     def retry(self, fingerprint: str, *, due_ms: int, kind: str) -> None:
         url = self.urls[fingerprint]
         url.state, url.until_ms, url.attempts = State.RETRYING, due_ms, url.attempts + 1
+        url.failures.append(kind)
         self._count(url, **{"retries": 1, f"e:{kind}": 1})
 
-    def bury(self, fingerprint: str, *, kind: str) -> None:
+    def bury(self, fingerprint: str, *, kind: str, is_attempt: bool) -> None:
+        failures = [*self.urls[fingerprint].failures, *([kind] if is_attempt else [])]
         url = self._end(fingerprint, State.DEAD)
+        url.failures = failures
         self._count(url, **{"dead": 1, f"e:{kind}": 1})
 
     def refuse(self, fingerprint: str, *, reason: str) -> None:
@@ -251,8 +254,29 @@ class PartitionModel:
 
     def _end(self, fingerprint: str, state: State) -> Url:
         url = self.urls[fingerprint]
-        url.state, url.deaths, url.died_with = state, 0, ""
+        url.state, url.deaths, url.died_with, url.failures = state, 0, "", []
         return url
+
+    # Dead letters
+
+    def revive(self, fingerprint: str) -> int:
+        """Added anew; 1 if it had a letter."""
+        url = self.urls[fingerprint]
+        if url.state is not State.DEAD:
+            return 0
+        self.urls[fingerprint] = Url(candidate=replace(url.candidate, depth=url.depth), depth=url.depth)
+        self._count(url, dead=-1)
+        self.totals.update(added=1, revived=1)
+        return 1
+
+    def discard(self, fingerprint: str, *, reason: str) -> int:
+        """Refused from here on; 1 if it had a letter."""
+        url = self.urls[fingerprint]
+        if url.state is not State.DEAD:
+            return 0
+        url.state, url.failures = State.REFUSED, []
+        self._count(url, **{"dead": -1, f"refused:{reason}": 1})
+        return 1
 
     def refused_links(self, fingerprint: str, reasons: dict[str, int]) -> None:
         self._count(self.urls[fingerprint], **{f"refused:{reason}": n for reason, n in reasons.items()})
@@ -277,6 +301,6 @@ class PartitionModel:
         return {k: n for k, n in counts.items() if n}
 
     def totals_view(self) -> dict[str, int]:
-        done = len(self.urls) - len(self.in_state(*PENDING))
+        done = len(self.urls) - len(self.in_state(*PENDING)) + self.totals["revived"]
         counts = {**self.totals, "done": done, "sequence": self.sequence, "queues": len(self.counts)}
         return {k: n for k, n in counts.items() if n}

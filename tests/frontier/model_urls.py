@@ -1,6 +1,6 @@
 """What the frontier's model is made of: URLs and queues with their states, and the figures that the tests use."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from crawler.model import Candidate
@@ -44,6 +44,7 @@ class Url:
     died_with: str = ""
     token: str = ""
     until_ms: int = 0  # deadline of a claim, due time of a retry
+    failures: list[str] = field(default_factory=list)  # kinds, while it is pending or a dead letter
 
     @property
     def score(self) -> int:

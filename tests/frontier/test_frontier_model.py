@@ -19,7 +19,6 @@ from crawler.frontier.records import DeadLetter
 from crawler.model import AckOutcome, CommitEntry
 from tests.frontier.machine import (
     HOSTS,
-    FrontierSteps,
     candidates,
     delays,
     deliveries,
@@ -29,6 +28,7 @@ from tests.frontier.machine import (
     some,
     waits,
 )  # fmt: skip
+from tests.frontier.machine_letters import LetterSteps
 from tests.frontier.model_urls import AHEAD_MS, DEFAULT_DELAY_MS, OUT_MAX, PER_QUEUE_MAX, VISIBILITY_MS
 from tests.frontier.raw import RawPartition
 from tests.frontier.small_blocks import small_blocks
@@ -37,7 +37,7 @@ EXAMPLES = {"default": 100, "cluster": 6, "deep": 3000, "quick": 5, "long": 800}
 STEPS = 50
 
 
-class FrontierMachine(FrontierSteps):
+class FrontierMachine(LetterSteps):
     """Sessions that follow no rule but the scripts' own."""
 
     # Steps
@@ -157,16 +157,17 @@ class FrontierMachine(FrontierSteps):
             self._settled(model, claim, after, delay)
 
     @precondition(lambda self: self._deliveries)
-    @rule(index=some, off=moments, which=deliveries, after=waits, delay=delays)
-    def dead(self, index: int, off: int, which: str, after: int, delay: int) -> None:
+    @rule(index=some, off=moments, which=deliveries, after=waits, delay=delays, is_attempt=st.booleans())
+    def dead(self, index: int, off: int, which: str, after: int, delay: int, is_attempt: bool) -> None:
         model, claim, fence, counts = self._pick(index, off, which)
         letter = DeadLetter(
             url=claim.url, queue=claim.queue, domain=claim.domain, depth=claim.depth, reason="dns_error", detail="",
-            attempts=claim.attempts + 1, failed_at=1.0,
+            attempts=claim.attempts + is_attempt, failed_at=1.0, score=claim.score,
         )  # fmt: skip
         settlement = Settlement(next_fetch_ms=self._now + after, delay_ms=delay)
-        if self._ended(fence, self._frontiers[fence.session].dead(fence, claim, settlement, letter), counts):
-            model.bury(claim.fingerprint, kind="dns_error")
+        call = self._frontiers[fence.session].dead(fence, claim, settlement, letter, is_attempt=is_attempt)
+        if self._ended(fence, call, counts):
+            model.bury(claim.fingerprint, kind="dns_error", is_attempt=is_attempt)
             self._settled(model, claim, after, delay)
 
     @precondition(lambda self: self._deliveries)

@@ -7,12 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace as replaced
 
 from crawler.errors import EngineFull
 from crawler.frontier.frontier import Settlement
 from crawler.frontier.inspect import Inspect
 from crawler.frontier.pending import PendingUrls
-from crawler.frontier.records import DeadLetter
+from crawler.frontier.records import DeadLetter, FailedAttempt
 from crawler.model import AckOutcome, AddOutcome, Claim, Refusal
 from crawler.rules.fingerprint import fingerprint
 from tests.frontier.door import DELAY_MS, Door, found
@@ -268,7 +269,8 @@ async def test_where_tells_how_a_url_that_has_left_its_queue_goes_on(door: Door)
     s = Settlement(next_fetch_ms=0)
     letter = DeadLetter(url="u", queue="q", domain="d", depth=1, reason="tls", detail="", attempts=1, failed_at=1.0)
     await door.frontier.end([door.frontier.dead(door.fence, two, s, letter)])
-    assert (await inspect.where(found(2, host="b.test"))).letter == letter
+    given_up = (await inspect.where(found(2, host="b.test"))).letter
+    assert given_up == replaced(letter, failures=(FailedAttempt(1.0, "tls", ""),))
     await door.frontier.end([door.frontier.retry(door.fence, three, s, due_ms=77, kind="tls")])
     retrying = await inspect.where(found(3, host="c.test"))
     assert (retrying.retry_at_ms, retrying.record.attempts if retrying.record else 0) == (77, 1)

@@ -7,6 +7,7 @@ from redis.crc import key_slot
 
 from crawler.frontier.frontier import Settlement
 from crawler.frontier.guests import TurnRequest
+from crawler.frontier.letters import DeadLetters
 from crawler.frontier.members import Member, Members
 from crawler.frontier.pending import HEAD, Found
 from crawler.frontier.records import DeadLetter, pending_url
@@ -60,7 +61,10 @@ async def run_all_scripts(door: Door) -> set[str]:
     await door.frontier.died("dan", {0: [one.fingerprint]})
     await door.ack(one, found("child"))
     s = Settlement(next_fetch_ms=0)
-    letter = DeadLetter(url="u", queue="q", domain="d", depth=1, reason="tls", detail="", attempts=1, failed_at=1.0)
+    letter = DeadLetter(
+        url="http://odd.test/x", queue="h2.test", domain="h2.test", depth=1, reason="tls", detail="", attempts=1,
+        failed_at=1.0,
+    )  # fmt: skip
     await door.frontier.end(
         [
             door.frontier.retry(door.fence, two, s, due_ms=5, kind="tls"),
@@ -75,6 +79,9 @@ async def run_all_scripts(door: Door) -> set[str]:
     await door.engine.run("where", (door.keys.meta(0),), 0, "1", 1, "q")
     await States(door.engine, door.keys, 1).of(0, {0: [one.fingerprint]})
     await door.frontier.drain([(door.fence, await door.frontier.undrained(0))])
+    letters = DeadLetters(door.frontier, 1)
+    (dead,) = [one async for some in letters.read() for one in some]
+    assert await letters.revive([dead]) + await letters.discard([dead], "purged") == 1
     await restored(door)
     await door.leases.release([door.fence])
     await members.join(Member(session="cyd", node="m", counter=1))

@@ -21,7 +21,7 @@ async def test_a_claim_that_goes_from_worker_to_worker_while_the_heartbeat_is_la
     late: Any = SimpleNamespace(may_start=lambda: False)
     ownership: Any = SimpleNamespace(holds=lambda _: time.monotonic() < held_until)
     flow: Any = SimpleNamespace(ended=lambda _: None)
-    doors: Any = Doors(nobody, ownership, late, bench, nobody, nobody, nobody, nobody, flow, nobody)  # type: ignore[arg-type]
+    doors: Any = Doors(nobody, ownership, late, bench, nobody, nobody, nobody, nobody, flow, nobody, nobody)  # type: ignore[arg-type]
     stage = FetchStage(doors, settings, deliver=lambda _: None)
     bench.put(batch(1))
     stage.start()
@@ -48,7 +48,9 @@ async def test_a_request_that_is_cut_off_is_late_only_if_it_was_sent(is_sent: bo
     ownership: Any = SimpleNamespace(holds=lambda _: True, fence_of=lambda _: None)
     black_box: Any = SimpleNamespace(started=lambda *_: 0, ended=lambda _: None)
     flow: Any = SimpleNamespace(late=0, ended=lambda _: None)
-    doors: Any = Doors(nobody, ownership, heartbeat, bench, fetcher, nobody, nobody, nobody, flow, black_box)  # type: ignore[arg-type]
+    noted: list[str] = []
+    history: Any = SimpleNamespace(cut_off=lambda claim, started_at: noted.append(claim.url))
+    doors: Any = Doors(nobody, ownership, heartbeat, bench, fetcher, nobody, nobody, nobody, flow, black_box, history)  # type: ignore[arg-type]
     stage = FetchStage(doors, settings, deliver=lambda _: None)
     bench.put(batch(1))
     stage.start()
@@ -58,3 +60,4 @@ async def test_a_request_that_is_cut_off_is_late_only_if_it_was_sent(is_sent: bo
     aborting.cancel()
     await stage.close()
     assert flow.late == int(is_sent)
+    assert noted == ["http://a.test/1"]

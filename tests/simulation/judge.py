@@ -99,7 +99,7 @@ class Judge:
         elif call.name == "release" and status == "COMMITTED":
             self.tenures[Keys.partition_of_meta(call.keys[0])].session = ""
         elif status == "OK" and call.name == "ack":
-            for packed, answer in zip(call.args[6:], reply[1:], strict=True):
+            for packed, answer in zip(call.args[6:], reply[2:], strict=True):
                 if answer.startswith(b"COMMITTED "):
                     self._committed(call, msgspec.msgpack.decode(packed))
         elif status == "COMMITTED" and call.name in ("dead", "refuse"):
@@ -154,7 +154,7 @@ class Judge:
         return self.disturbances.is_calm(since_ns + 1, self.loop.now_ns) and self.is_witnessed(since_ns)
 
     def _committed(self, call: Call, packed: Any) -> None:
-        entry = msgspec.json.decode(packed[11])
+        entry = msgspec.json.decode(packed[10])
         key = packed[0], packed[2]
         self.commits[key] += 1
         self.trace(f"  committed {entry['url']}")

@@ -6,9 +6,18 @@ local function is_claimed(token, epoch)
   return string.sub(token, 1, #epoch + 1) == epoch .. '.' and call('ZSCORE', P .. 'x', token) ~= false
 end
 
+-- A URL's failed attempts, and one more: JSON values with commas between. a: hash fingerprint -> attempts.
+local function attempts_with(fingerprint, one)
+  local earlier = call('HGET', P .. 'a', fingerprint)
+  if not earlier or one == '' then return earlier or one end
+  return earlier .. ',' .. one
+end
+
 -- These URLs are pending no more. k: hash fingerprint -> deaths of processes that were at it; z: see _add.lua.
 local function forget(run, fingerprints, is_limited)
-  if call('EXISTS', P .. 'k') == 1 then call('HDEL', P .. 'k', unpack(fingerprints)) end
+  for _, noted in ipairs({'k', 'a'}) do
+    if call('EXISTS', P .. noted) == 1 then call('HDEL', P .. noted, unpack(fingerprints)) end
+  end
   if not is_limited then return end
   local buckets = tonumber(call('HGET', M, 'buckets' .. run) or nil) or 1
   local low = level_of(buckets)

@@ -4,12 +4,9 @@
 -- ARGV  run, default delay (ms), msgpack list of items (see _add.lua), hint channel prefix, session of the adder,
 --       1 when the crawl has a limit of depth
 -- returns {digits, woken}: per item 1 new, 0 seen, 2 depth lowered; number of sleeping queues that woke
---@include _fence _record _shelf _queue _block _seen _top _add
+--@include _fence _record _shelf _queue _block _seen _top _add _hint
 local digits = add_items(cmsgpack.unpack(ARGV[3]), ARGV[1], tonumber(ARGV[2]), ARGV[6] == '1')
 local woken = close_queues()
 bump(M, total)
-if woken > 0 then
-  local owner = meta().session
-  if owner ~= '' and owner ~= ARGV[5] then call('PUBLISH', ARGV[4] .. owner, M) end
-end
+hint(woken, ARGV[4], ARGV[5])
 return {digits, woken}

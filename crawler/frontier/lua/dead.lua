@@ -1,15 +1,16 @@
 #!lua flags=allow-oom
 -- dead: give a URL up; the letter is kept and counted. Needs the fence and the delivery's token.
 -- KEYS  meta
--- ARGV  session, epoch, now (ms), msgpack {fingerprint, token, queue, next fetch (ms), delay (ms), letter, failure kind, run}
+-- ARGV  session, epoch, now (ms), msgpack {fingerprint, token, queue, next fetch (ms), delay (ms), letter, failure kind, run,
+--       this attempt (JSON) or '' for none}
 -- returns {'FENCED'} | {'GONE'} | {'COMMITTED'}
 --@include _fence _shelf _queue _seen _end
 if not fence(ARGV[1], ARGV[2], tonumber(ARGV[3])) then return {'FENCED'} end
 local a = cmsgpack.unpack(ARGV[4])
 if not is_claimed(a[2], ARGV[2]) then return {'GONE'} end
 end_claims({a[2]})
+call('HSET', P .. 'dead', a[1], a[6] .. '\n' .. attempts_with(a[1], a[9]))
 forget(a[8], {a[1]}, true)
-call('HSET', P .. 'dead', a[1], a[6])
 local r = record_of(a[3])
 for name, n in pairs({dead = 1, ['e:' .. a[7]] = 1}) do count_in(r, name, n) end
 settle(r, 1, a[4], a[5])

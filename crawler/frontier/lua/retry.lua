@@ -1,7 +1,8 @@
 #!lua flags=allow-oom
 -- retry: a failed fetch, due again later. Needs the fence and the delivery's token.
 -- KEYS  meta
--- ARGV  session, epoch, now (ms), msgpack {fingerprint, token, queue, next fetch (ms), delay (ms), due (ms), failure kind}
+-- ARGV  session, epoch, now (ms), msgpack {fingerprint, token, queue, next fetch (ms), delay (ms), due (ms), failure kind,
+--       this attempt (JSON)}
 -- returns {'FENCED'} | {'GONE'} | {'COMMITTED'}
 --@include _fence _record _shelf _queue _seen _end
 if not fence(ARGV[1], ARGV[2], tonumber(ARGV[3])) then return {'FENCED'} end
@@ -10,6 +11,7 @@ local token = a[2]
 if not is_claimed(token, ARGV[2]) then return {'GONE'} end
 local score, queue, domain, member = unpack_record(call('HGET', P .. 'u', token))
 call('HSET', P .. 'u', token, pack_record(text_of(with_attempt(tonumber(score))), queue, domain, member))
+call('HSET', P .. 'a', a[1], attempts_with(a[1], a[8]))
 call('ZREM', P .. 'x', token)
 call('ZADD', P .. 'r', a[6], token)
 local r = record_of(queue)

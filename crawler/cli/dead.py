@@ -1,0 +1,184 @@
+"""`crawler dead`: URLs that were given up, to be looked at, put back into their queues, or thrown away."""
+
+import argparse
+import heapq
+import json
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from crawler.cli.options import add_common, settings_of
+from crawler.errors import UsageError
+
+if TYPE_CHECKING:
+    from crawler.app import OpenCrawl
+    from crawler.frontier.letters import DeadLetters, StoredLetter
+    from crawler.settings import Settings
+
+SHOWN = 50
+ACTIONS = ("list", "show", "retry", "purge")
+
+EPILOG = """\
+examples:
+  crawler dead list                                the newest, and how many for each reason
+  crawler dead show https://docs.example/slow      everything about one, with each attempt
+  crawler dead retry --domain docs.example         its site is back: all of them once more
+  crawler dead retry https://docs.example/slow
+  crawler dead purge --reason dns_not_found
+
+What is put back counts as added anew and has all its attempts before it. A crawl that had
+ended goes on with 'crawler crawl'; one that runs takes it up at once. What is purged stays
+seen: it is not crawled again, and counts as refused ("purged").
+
+With --json, `list` prints one object a line, and all of them unless --limit is given.
+
+exit codes: 0 done, 2 no such crawl, URL or reason, 3 engine
+"""
+
+
+def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
+    p = commands.add_parser(
+        "dead",
+        usage="crawler dead list|show|retry|purge [URL ...] [options]",
+        help="URLs that were given up: list them, put them back, throw them away",
+        description="Dead letters: URLs that were given up after their last attempt, with the reason and each attempt.",
+        epilog=EPILOG,
+    )
+    p.add_argument("action", choices=ACTIONS, metavar="ACTION", help="list, show, retry or purge")
+    p.add_argument("urls", nargs="*", metavar="URL", help="of these URLs only")
+    p.add_argument("--domain", metavar="D", help="only of this domain")
+    p.add_argument("--reason", metavar="R", help="only those given up for this reason, like timeout or dns_error")
+    p.add_argument("--limit", metavar="N", type=int, help=f"at most N (default: all; {SHOWN} in a table)")
+    p.add_argument("--all", action="store_true", help="retry or purge all there are")
+    p.add_argument("--json", action="store_true", help="for programs; times in seconds")
+    add_common(p)
+    p.set_defaults(run=run, takes_urls=True)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do it. Raises UsageError for what is no URL, no reason, or not said clearly enough."""
+    from crawler.cli.loop import run_async
+
+    _check(arguments)
+    return run_async(_run(arguments, settings_of(arguments)))
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    from crawler.model import FailureKind
+    from crawler.rules.urls import canonicalize
+
+    action, urls = arguments.action, arguments.urls
+    filters = arguments.domain or arguments.reason
+    if action == "list" and urls:
+        raise UsageError(f"'crawler dead list' takes no URL: write 'crawler dead show {urls[0]}'")
+    if action == "show" and len(urls) != 1:
+        raise UsageError("name one URL: crawler dead show URL")
+    if urls and (filters or arguments.all or arguments.limit is not None):
+        raise UsageError("URLs go alone, without --domain, --reason, --limit and --all")
+    if action in ("retry", "purge") and not (urls or filters or arguments.all):
+        raise UsageError(f"'crawler dead {action}' of which? Name URLs, --domain or --reason, or say --all")
+    if arguments.limit is not None and arguments.limit < 1:
+        raise UsageError(f"--limit {arguments.limit}: expected a number of letters")
+    if arguments.reason and arguments.reason not in list(FailureKind):
+        raise UsageError(f"--reason {arguments.reason}: expected one of {', '.join(FailureKind)}")
+    arguments.urls = [canonicalize(url.strip()) for url in urls]
+
+
+async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
+    from crawler.app import open_crawl
+    from crawler.frontier.letters import DeadLetters
+
+    async with open_crawl(settings, create=False) as crawl:
+        letters = DeadLetters(crawl.frontier, crawl.record.partitions)
+        if arguments.action == "list":
+            await _list(_wanted(crawl, letters, arguments), limit=arguments.limit, as_json=arguments.json)
+        elif arguments.action == "show":
+            await _show(crawl, letters, arguments.urls[0], as_json=arguments.json)
+        else:
+            await _change(crawl, letters, arguments)
+    return 0
+
+
+async def _wanted(
+    crawl: "OpenCrawl", letters: "DeadLetters", arguments: argparse.Namespace
+) -> "AsyncIterator[list[StoredLetter]]":
+    """The letters that options ask for, some at a time, and without a limit in the case of a table."""
+    from crawler.cli.given import url_of_site
+
+    domain, _, partition = crawl.router().place(url_of_site(arguments.domain)) if arguments.domain else ("", "", -1)
+    left = arguments.limit if arguments.action != "list" or arguments.json else None
+    async for some in letters.read(partition):
+        found = [
+            one for one in some
+            if (not domain or one.letter.domain == domain) and arguments.reason in (None, one.letter.reason)
+        ]  # fmt: skip
+        yield found[:left]
+        if left is not None:
+            left -= min(left, len(found))
+            if not left:
+                return
+
+
+async def _list(found: "AsyncIterator[list[StoredLetter]]", *, limit: int | None, as_json: bool) -> None:
+    from crawler.watch.letters import letter_json, letters_table
+
+    reasons: Counter[str] = Counter()
+    newest: list[tuple[float, str, Any]] = []
+    async for some in found:
+        if as_json:
+            sys.stdout.writelines(json.dumps(letter_json(one.letter)) + "\n" for one in some)
+            continue
+        reasons.update(one.letter.reason for one in some)
+        keyed = [(one.letter.failed_at, one.fingerprint, one.letter) for one in some]
+        newest = heapq.nlargest(limit or SHOWN, [*newest, *keyed], key=lambda one: one[:2])
+    if not as_json:
+        print(letters_table([letter for _, _, letter in newest], reasons))
+
+
+async def _show(crawl: "OpenCrawl", letters: "DeadLetters", url: str, *, as_json: bool) -> None:
+    from crawler.watch.letters import letter_json, letter_text
+
+    found = await _of_urls(crawl, letters, [url])
+    letter = found[0].letter
+    print(json.dumps(letter_json(letter)) if as_json else letter_text(letter))
+
+
+async def _of_urls(crawl: "OpenCrawl", letters: "DeadLetters", urls: Sequence[str]) -> "list[StoredLetter]":
+    """The letters of these URLs. Raises UsageError when one has none."""
+    from crawler.rules.fingerprint import fingerprint
+
+    found = []
+    for url in urls:
+        _, _, partition = crawl.router().place(url)
+        one = await letters.find(partition, fingerprint(url, crawl.record.run))
+        if one is None:
+            raise UsageError(f"there is no dead letter of {url} (ask: crawler explain {url})")
+        found.append(one)
+    return found
+
+
+async def _change(crawl: "OpenCrawl", letters: "DeadLetters", arguments: argparse.Namespace) -> None:
+    from crawler.model import Refusal
+    from crawler.watch.wording import counted
+
+    is_retry, done = arguments.action == "retry", 0
+    async for some in _chosen(crawl, letters, arguments):
+        done += await letters.revive(some) if is_retry else await letters.discard(some, Refusal.PURGED)
+    if arguments.json:
+        print(json.dumps({"retried" if is_retry else "purged": done}))
+    elif not is_retry:
+        print(f"{counted(done, 'dead letter')} thrown away")
+    else:
+        idle = "" if await crawl.members.read() else "; no instance is running: start one with 'crawler crawl'"
+        print(f"{counted(done, 'URL')} put back{idle if done else ''}")
+
+
+async def _chosen(
+    crawl: "OpenCrawl", letters: "DeadLetters", arguments: argparse.Namespace
+) -> "AsyncIterator[list[StoredLetter]]":
+    if arguments.urls:
+        yield await _of_urls(crawl, letters, arguments.urls)
+        return
+    async for some in _wanted(crawl, letters, arguments):
+        yield some

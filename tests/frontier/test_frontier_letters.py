@@ -1,0 +1,211 @@
+"""Dead letters keep each attempt, are read in pieces, put back and thrown away, and every count stays right."""
+
+from dataclasses import replace
+
+from msgspec.structs import replace as replaced
+
+from crawler.frontier.frontier import Settlement
+from crawler.frontier.letters import DeadLetters, StoredLetter
+from crawler.frontier.records import DETAIL_MAX, DeadLetter, FailedAttempt
+from crawler.frontier.states import States
+from crawler.frontier.stats import Stats
+from crawler.model import Candidate, Claim
+from crawler.watch.audit_frontier import disagreements
+from tests.frontier.door import Door, found
+
+SETTLED = Settlement(next_fetch_ms=0)
+
+
+def letter_of(claim: Claim, *, reason: str = "timeout", attempts: int = 1, at: float = 9.0) -> DeadLetter:
+    return DeadLetter(
+        url=claim.url, queue=claim.queue, domain=claim.domain, depth=claim.depth, reason=reason, detail="no answer",
+        attempts=attempts, failed_at=at, seed=claim.seed, redirects=claim.redirects, score=claim.score,
+    )  # fmt: skip
+
+
+async def fail(door: Door, claim: Claim, *, at: float, kind: str = "connect", detail: str = "refused") -> Claim:
+    """A failed attempt, and the claim of the next one."""
+    call = door.frontier.retry(door.fence, claim, SETTLED, due_ms=door.now, kind=kind, at_s=at, detail=detail)
+    await door.frontier.end([call])
+    door.now += 10_000
+    claims = await door.claim()
+    await door.frontier.give_back(door.fence, [(c, 0) for c in claims if c.url != claim.url])
+    return next(c for c in claims if c.url == claim.url)
+
+
+async def bury(door: Door, *candidates: Candidate, reason: str = "timeout", is_attempt: bool = True) -> list[Claim]:
+    """Add them and give them up."""
+    await door.add(*candidates)
+    buried: list[Claim] = []
+    while len(buried) < len(candidates):
+        door.now += 10_000
+        claims = await door.claim()
+        await door.frontier.end(
+            [
+                door.frontier.dead(door.fence, c, SETTLED, letter_of(c, reason=reason), is_attempt=is_attempt)
+                for c in claims
+            ]
+        )
+        buried += claims
+    return buried
+
+
+def letters_of(door: Door) -> DeadLetters:
+    return DeadLetters(door.frontier, 1)
+
+
+async def read(door: Door) -> list[StoredLetter]:
+    return [one async for some in letters_of(door).read() for one in some]
+
+
+async def sums(door: Door) -> tuple[int, int, int, int, list[str]]:
+    """(added, done, letters, refused), and what does not add up."""
+    t = await States(door.engine, door.keys, 1).tally(0, 0)
+    return t.added, t.done, t.dead, t.refused, list(disagreements(t, 0, exactly=True))
+
+
+async def test_a_letter_has_each_attempt_also_those_of_an_earlier_owner(door: Door) -> None:
+    await door.add(found("a\nb", seed=True, redirects=2))
+    (claim,) = await door.claim()
+    claim = await fail(door, claim, at=1.5, detail="x" * 1000)
+    await door.acquire("bob")
+    door.now += 60_000
+    (claim,) = await door.claim()
+    claim = await fail(door, claim, at=2.5, kind="tls", detail='say "no",\n[]')
+    await door.frontier.end([door.frontier.dead(door.fence, claim, SETTLED, letter_of(claim, attempts=3))])
+    (stored,) = await read(door)
+    attempts = (
+        FailedAttempt(1.5, "connect", "x" * DETAIL_MAX),
+        FailedAttempt(2.5, "tls", 'say "no",\n[]'),
+        FailedAttempt(9.0, "timeout", "no answer"),
+    )
+    assert stored.letter == replaced(letter_of(claim, attempts=3), failures=attempts)
+    assert await letters_of(door).find(0, claim.fingerprint) == stored
+    assert await letters_of(door).find(0, "1") is None
+
+
+async def test_a_url_given_up_without_an_attempt_has_only_the_earlier_ones(door: Door) -> None:
+    await bury(door, found(1), is_attempt=False)
+    assert [one.letter.failures for one in await read(door)] == [()]
+
+
+async def test_attempts_are_forgotten_when_a_url_ends_well(door: Door) -> None:
+    await door.add(found(1))
+    (claim,) = await door.claim()
+    await door.ack(await fail(door, claim, at=1.0))
+    assert await door.engine.command("EXISTS", door.keys.of(0, "a")) == 0
+
+
+async def test_a_revived_url_is_as_it_was_before_its_first_attempt_and_every_count_adds_up(door: Door) -> None:
+    await door.add(first := found(1, seed=True, redirects=3, depth=2, score=7.25), found(2, host="b.test"))
+    (claim, other) = sorted(await door.claim(), key=lambda c: c.url)
+    await door.frontier.give_back(door.fence, [(other, 0)])
+    again = await fail(door, claim, at=1.0)
+    await door.frontier.end([door.frontier.dead(door.fence, again, SETTLED, letter_of(again, attempts=2))])
+    assert await sums(door) == (2, 1, 1, 0, [])
+    (letter,) = await read(door)
+    assert await letters_of(door).revive([letter]) == 1
+    assert await sums(door) == (3, 1, 0, 0, [])
+    (domain,) = await Stats(door.engine, door.keys, 1).domains([("a.test", 0)])
+    assert (domain.dead, domain.pending, domain.queued) == (0, 1, 1)
+    door.now += 10_000
+    back = next(c for c in await door.claim() if c.url == first.url)
+    assert back == replace(claim, token=back.token)
+    assert await door.add(first) == [0], "it was forgotten that it had been seen"
+
+
+async def test_reviving_twice_or_at_once_with_discarding_happens_once(door: Door) -> None:
+    await bury(door, found(1), found(2, host="b.test"))
+    all_letters = await read(door)
+    assert await letters_of(door).revive([*all_letters, all_letters[0]]) == 2
+    assert await letters_of(door).revive(all_letters) == 0
+    assert await letters_of(door).discard(all_letters, "purged") == 0
+    assert await sums(door) == (4, 2, 0, 0, [])
+
+
+async def test_a_revived_url_may_be_given_up_again_and_its_attempts_begin_anew(door: Door) -> None:
+    await bury(door, found(1))
+    await letters_of(door).revive(await read(door))
+    door.now += 10_000
+    (claim,) = await door.claim()
+    await door.frontier.end([door.frontier.dead(door.fence, claim, SETTLED, letter_of(claim, at=20.0))])
+    assert [one.letter.failures for one in await read(door)] == [(FailedAttempt(20.0, "timeout", "no answer"),)]
+    assert await sums(door) == (2, 2, 1, 0, [])
+
+
+async def test_a_revived_url_of_a_host_keeps_its_domain_and_its_origin(door: Door) -> None:
+    """Its queue is named by a host, its origin stands in no list but that of the queue."""
+    odd = found("x", host="www.b.test", domain="b.test", url="http://www.b.test:8080/x")
+    (claim,) = await bury(door, odd)
+    await letters_of(door).revive(await read(door))
+    door.now += 10_000
+    (back,) = await door.claim()
+    assert (back.url, back.queue, back.domain) == (claim.url, "www.b.test", "b.test")
+
+
+async def test_in_a_crawl_with_a_limit_of_depth_a_revived_url_can_be_found_by_a_shorter_path(door: Door) -> None:
+    door.frontier.is_limited = True
+    await bury(door, found(1, depth=5))
+    await letters_of(door).revive(await read(door))
+    assert await door.add(found(1, depth=3)) == [2]
+
+
+async def test_a_discarded_url_stays_seen_and_counts_as_refused(door: Door) -> None:
+    await bury(door, found(1), found(2, host="b.test"))
+    first, _ = sorted(await read(door), key=lambda one: one.letter.url)
+    assert await letters_of(door).discard([first, first], "purged") == 1
+    assert await sums(door) == (2, 2, 1, 1, [])
+    assert await door.add(found(1)) == [0]
+    (domain,) = await Stats(door.engine, door.keys, 1).domains([("a.test", 0)])
+    assert (domain.dead, dict(domain.refused)) == (0, {"purged": 1})
+
+
+async def test_thousands_of_letters_are_read_in_pieces_each_once_and_put_back_in_bounded_calls(door: Door) -> None:
+    n = 1200
+    await bury(door, *(found(i, host=f"h{i % 50}.test") for i in range(n)))
+    pieces = [some async for some in letters_of(door).read()]
+    assert len(pieces) > 1
+    assert max(map(len, pieces)) < n
+    everything = [one for some in pieces for one in some]
+    assert len({one.fingerprint for one in everything}) == len(everything) == n
+    assert await letters_of(door).revive(everything) == n
+    assert await sums(door) == (2 * n, n, 0, 0, [])
+    await door.frontier.pace(door.fence, "h1.test", SETTLED)
+    assert len(await door.claim()) == 50
+
+
+async def test_the_owner_hears_of_a_queue_that_a_revival_woke(door: Door) -> None:
+    await bury(door, found(1))
+    pubsub = door.node
+    try:
+        listener = pubsub.pubsub(ignore_subscribe_messages=True)
+        listener.subscribe(f"{door.keys.hints}ann")
+        listener.get_message(timeout=1.0)
+        door.frontier.session = "an operator"
+        await letters_of(door).revive(await read(door))
+        message = listener.get_message(timeout=2.0)
+        assert message is not None
+        assert message["data"] == door.keys.meta(0).encode()
+        listener.close()
+    finally:
+        pubsub.close()
+
+
+async def test_letters_of_an_idle_queue_whose_record_was_packed_are_put_back_and_thrown_away(door: Door) -> None:
+    async def pass_an_idle_time() -> None:
+        for _ in range(2):
+            door.now += 200_000
+            assert await door.claim() == []
+        assert await door.engine.command("EXISTS", door.keys.of(0, "w:a.test")) == 0, "it is not packed"
+
+    await bury(door, found(1), found(2))
+    await pass_an_idle_time()
+    thrown, back = await read(door)
+    assert await letters_of(door).discard([thrown], "purged") == 1
+    await pass_an_idle_time()
+    (domain,) = await Stats(door.engine, door.keys, 1).domains([("a.test", 0)])
+    assert (domain.dead, dict(domain.refused), domain.pending) == (1, {"purged": 1}, 0)
+    assert await letters_of(door).revive([back]) == 1
+    (claim,) = await door.claim()
+    assert claim.url == back.letter.url
+    assert await sums(door) == (3, 2, 0, 1, [])
