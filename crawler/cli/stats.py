@@ -37,7 +37,11 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     )
     p.add_argument("domain", nargs="?", metavar="DOMAIN", help="a domain, host or URL: this domain in full")
     p.add_argument(
-        "--top", type=int, default=TOP, metavar="N", help=f"domains with most pages to list (default: {TOP})"
+        "--top",
+        type=int,
+        default=TOP,
+        metavar="N",
+        help=f"domains with most pages, at most 128 of a partition (default: {TOP})",
     )
     p.add_argument("--json", action="store_true", help="as one JSON object; times in ms")
     add_common(p)
@@ -69,10 +73,10 @@ async def _one(crawl: "OpenCrawl", name: str, *, as_json: bool) -> str:
     from crawler.cli.given import url_of_site
     from crawler.watch.report import domain_text
 
-    domain, _, partition = crawl.router().place(url_of_site(name))
-    (found,) = await crawl.stats.domains([(domain, partition)])
+    _, queue, partition = crawl.router().place(url_of_site(name))
+    (found,) = await crawl.stats.domains([(queue, partition)])
     if not (found.pending or found.fetched or found.dead or found.refused):
-        raise UsageError(f"this crawl has not met the domain {domain}")
+        raise UsageError(f"this crawl has not met the domain {queue}")
     return json.dumps(domain_json(found)) if as_json else domain_text(found)
 
 

@@ -84,7 +84,7 @@ class EmbeddedEngine:
             "--appendfsync", "everysec", "--save", "", "--maxmemory-policy", "noeviction",
             "--zset-max-listpack-value", "512", "--hash-max-listpack-value", "256",  # long URLs packed, too
             "--auto-aof-rewrite-percentage", "100", "--auto-aof-rewrite-min-size", "256mb",
-            "--no-appendfsync-on-rewrite", "yes",
+            "--no-appendfsync-on-rewrite", "yes", "--latency-tracking", "no",
             "--set-max-intset-entries", "512", "--daemonize", "yes", "--logfile", str(self.log), "--loglevel", "notice",
         ]  # fmt: skip
         try:

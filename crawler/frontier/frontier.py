@@ -4,7 +4,7 @@ Every owner's call carries (session, epoch, now_ms); FENCED means that the lease
 Calls come in batches over partitions and go out as pipelines.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -159,8 +159,7 @@ class Frontier:
             groups.setdefault(a.fence, []).append(number)
         calls, asked = [], []
         for fence, numbers in groups.items():
-            for start in range(0, len(numbers), ACK_MAX):
-                some = numbers[start : start + ACK_MAX]
+            for some in _bounded(acks, numbers):
                 common = (self.run, self.default_delay_ms, int(self.is_limited))
                 calls.append(self._fenced("ack", fence, *common, *(self._pack_ack(acks[i]) for i in some)))
                 asked.append(some)
@@ -270,3 +269,18 @@ class Frontier:
 
     def _fenced(self, name: str, fence: Fence, *args: Any) -> Call:
         return Call(name, (self.keys.meta(fence.partition),), (fence.session, fence.epoch, fence.now_ms, *args))
+
+
+def _bounded(acks: Sequence[Ack], numbers: Sequence[int]) -> Iterator[list[int]]:
+    """What goes into one call: at most ACK_MAX commits, and links for about a millisecond of the engine."""
+    some: list[int] = []
+    links = 0
+    for number in numbers:
+        more = len(acks[number].items)
+        if some and (len(some) == ACK_MAX or links + more > ADD_ITEMS_MAX):
+            yield some
+            some, links = [], 0
+        some.append(number)
+        links += more
+    if some:
+        yield some
