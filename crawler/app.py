@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 from crawler.archive.black_box import BlackBox
 from crawler.archive.folder import CrawlFolder, open_existing, open_or_borrow, open_or_create
@@ -22,6 +23,7 @@ from crawler.archive.index import IndexWriter
 from crawler.archive.recover import recover_open_files
 from crawler.archive.seeds import SeedJournal
 from crawler.archive.sessions import Life, SessionLock, is_abandoned, life_of, sessions
+from crawler.archive.spill import SpillFiles
 from crawler.archive.warc import WarcWriter
 from crawler.content.allocator import keep_freed_memory
 from crawler.errors import CrawlerError
@@ -98,7 +100,19 @@ class OpenCrawl:
 
     @property
     def inspect(self) -> Inspect:
-        return Inspect(self.engine, self.keys, self.record.partitions)
+        return Inspect(self.engine, self.keys, self.record.partitions, self.spill_files)
+
+    @property
+    def states(self) -> States:
+        return States(self.engine, self.keys, self.record.partitions, self.spill_files)
+
+    @property
+    def spill_files(self) -> SpillFiles | None:
+        """Where spilled URLs lie; None when no folder is known that all who may own them can reach."""
+        place = Path(self.settings.frontier.spill_folder or self.folder.spill)
+        if self.settings.frontier.redis and not self.settings.frontier.spill_folder:
+            return None
+        return SpillFiles(place / f"{self.keys.crawl_name}-{self.record.begun_at * 1000:.0f}", self.session)
 
     @property
     def fleets(self) -> Fleets:
@@ -119,7 +133,7 @@ class OpenCrawl:
             self.frontier,
             self.crawls,
             self.router(),
-            states=States(self.engine, self.keys, self.record.partitions),
+            states=self.states,
             journal=SeedJournal(self.folder, self.keys.crawl_name, self.record.first_begun_at),
             opens_scope=opens_scope,
             depth=depth,
@@ -201,19 +215,9 @@ async def _open(
     crawls = Crawls(engine, keys)
     record, roots = await enter(folder, crawls, settings)
     return OpenCrawl(
-        settings=settings,
-        folder=folder,
-        lock=lock,
-        session=session,
-        engine=engine,
-        info=info,
-        keys=keys,
-        crawls=crawls,
-        members=Members(engine, keys),
-        leases=Leases(engine, keys),
-        record=record,
-        roots=roots,
-    )
+        settings=settings, folder=folder, lock=lock, session=session, engine=engine, info=info, keys=keys,
+        crawls=crawls, members=Members(engine, keys), leases=Leases(engine, keys), record=record, roots=roots,
+    )  # fmt: skip
 
 
 async def choose_node(crawl: OpenCrawl, *, may_move: bool) -> str:
@@ -276,11 +280,8 @@ async def open_instance(crawl: OpenCrawl, *, node: str, until_finished: bool) ->
                 index=index,
                 black_box=black_box,
                 history=history,
-                mourner=Mourner(
-                    crawl.frontier,
-                    sessions=crawl.folder.sessions,
-                    is_here=lambda member: member.host == host_id(),
-                ),
+                mourner=Mourner(crawl.frontier, sessions=crawl.folder.sessions, is_here=lambda m: m.host == host_id()),
+                spill_files=crawl.spill_files,
                 is_lock_free=is_lock_free,
                 revive=_reviver(crawl),
             )

@@ -70,6 +70,7 @@ class CrawlFolder:
         self.sessions = root / "sessions"
         self.engine = root / "engine"
         self.log = root / "log"
+        self.spill = root / "spill"  # made when the first URLs are moved there
         self.tmp = root / "tmp"
 
     def __repr__(self) -> str:

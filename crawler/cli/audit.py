@@ -98,7 +98,6 @@ async def _subject(crawl: "OpenCrawl", others: Sequence[str], logs: "WebLogs") -
     import msgspec
 
     from crawler.archive.folder import open_existing
-    from crawler.frontier.states import States
     from crawler.frontier.takeovers import Takeovers
     from crawler.watch.audit import Subject
     from crawler.watch.audit_links import CrawlRules
@@ -107,7 +106,7 @@ async def _subject(crawl: "OpenCrawl", others: Sequence[str], logs: "WebLogs") -
         settings=msgspec.structs.replace(crawl.settings, scope=crawl.record.scope),
         folders=[crawl.folder, *(open_existing(other) for other in others)],
         rules=CrawlRules(record=crawl.record, roots=crawl.roots, history=await crawl.crawls.history()),
-        states=States(crawl.engine, crawl.keys, crawl.record.partitions),
+        states=crawl.states,
         takeovers=Takeovers(crawl.engine, crawl.keys),
         web_logs=logs,
     )

@@ -132,15 +132,14 @@ def doors_of(crawl: "OpenCrawl") -> "Doors":
     import msgspec
 
     from crawler.frontier.restoring import Restoring
-    from crawler.frontier.states import States
     from crawler.instance.replaying import Doors
     from crawler.instance.rereading import Rereader
 
     return Doors(
         name=crawl.settings.crawl.name,
         frontier=crawl.frontier,
-        restoring=Restoring(crawl.engine, crawl.keys, run=crawl.record.run),
-        states=States(crawl.engine, crawl.keys, crawl.record.partitions),
+        restoring=Restoring(crawl.engine, crawl.keys, run=crawl.record.run, files=crawl.spill_files),
+        states=crawl.states,
         crawls=crawl.crawls,
         router=crawl.router(),
         rereader=Rereader(msgspec.structs.replace(crawl.settings, scope=crawl.record.scope)),

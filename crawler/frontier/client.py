@@ -10,7 +10,7 @@ import contextlib
 import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import redis.exceptions as rex
 from redis.asyncio.cluster import RedisCluster
@@ -48,6 +48,16 @@ class EngineInfo:
     role: str
     cpu_s: float
     intset_max: int = 512
+
+
+class Memory(NamedTuple):
+    """What the engine uses (in a cluster: all primaries), and which share of its maxmemory that is; 0 without one.
+
+    Of a cluster the share is that of the fullest primary.
+    """
+
+    used_bytes: int
+    share: float
 
 
 def translate(error: Exception) -> EngineError:
@@ -151,8 +161,8 @@ class Engine:
         except RuntimeError as error:
             raise _closed_below(error) from None
 
-    async def memory_share(self) -> float:
-        """Used part of the engine's maxmemory (the fullest primary of a cluster); 0 without a limit."""
+    async def memory(self) -> Memory:
+        """How much of its memory is used."""
         async with self._asking():
             if self.is_cluster:
                 raw = await self._client.execute_command("INFO", "memory", target_nodes=RedisCluster.PRIMARIES)
@@ -160,7 +170,7 @@ class Engine:
             else:
                 nodes = [await self._client.info("memory")]
         shares = [int(n["used_memory"]) / int(n["maxmemory"]) for n in nodes if int(n.get("maxmemory", 0))]
-        return max(shares, default=0.0)
+        return Memory(sum(int(n["used_memory"]) for n in nodes), max(shares, default=0.0))
 
     async def is_written(self) -> bool:
         """Has the kernel all that the engine has answered so far? Then a kill of the engine can't take it back.

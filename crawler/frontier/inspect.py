@@ -18,6 +18,7 @@ from crawler.frontier.records import (
     unpack_log,
     unpack_queue,
 )
+from crawler.frontier.spilling import BlockFiles
 from crawler.model import Candidate, CommitEntry
 
 FULL_LOOK_EVERY = 10
@@ -65,16 +66,17 @@ class Progress:
 class Inspect:
     """Questions about one crawl."""
 
-    def __init__(self, engine: Engine, keys: Keys, partitions: int) -> None:
+    def __init__(self, engine: Engine, keys: Keys, partitions: int, files: BlockFiles | None = None) -> None:
         self._engine = engine
         self._keys = keys
         self._partitions = partitions
+        self._pending = PendingUrls(engine, keys, files)
         self._used: list[int] = []
         self._looks = 0
 
     async def where(self, candidate: Candidate, *, run: int = 0, visit: int = 1) -> Whereabouts:
         """Everything about one URL. Its queue is read block by block: what moves meanwhile may be missed."""
-        c, pending = candidate, PendingUrls(self._engine, self._keys)
+        c, pending = candidate, self._pending
         raw = await self._engine.run("where", (self._keys.meta(c.partition),), run, c.fingerprint, visit, c.queue)
         place = await pending.place(c.partition, c.queue, c.url)
         if place is not None:

@@ -1,9 +1,12 @@
 """Pending URLs read out of the queues, partition by partition: for audits, rebuilds, questions of people. Reads only.
 
+Those that lie in files are read from there: this is the one place where both kinds of blocks look alike.
+
 There is no index of pending URLs by fingerprint: that would cost more memory than the URLs. This reads a partition as a
 whole, in pipelines of bounded calls, and while the crawl goes on it sees no single moment.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +14,7 @@ from typing import Any
 from crawler.frontier.client import Engine
 from crawler.frontier.keys import Keys
 from crawler.frontier.records import PendingUrl, listed, member_of, pairs_of, pending_url, unpack_queue
+from crawler.frontier.spilling import BlockFiles, NoFiles, Stub, Urls, urls_of
 from crawler.rules.fingerprint import fingerprint
 
 DELIVERED = "*"  # in place of a block: claimed, or to be retried
@@ -22,7 +26,10 @@ RECORDS_MAX = 1000
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A pending URL and where it stands: the block of its queue and its member there, or DELIVERED and its token."""
+    """A pending URL and where it stands: the block of its queue and its member there, or DELIVERED and its token.
+
+    The block is HEAD, or as the queue's index names it.
+    """
 
     url: PendingUrl
     block: str
@@ -30,11 +37,12 @@ class Found:
 
 
 class PendingUrls:
-    """Reads one crawl's queues."""
+    """Reads one crawl's queues. Where URLs lie in files and no folder of them is at hand: ArchiveError."""
 
-    def __init__(self, engine: Engine, keys: Keys) -> None:
+    def __init__(self, engine: Engine, keys: Keys, files: BlockFiles | None = None) -> None:
         self._engine = engine
         self._keys = keys
+        self._files = files or NoFiles()
 
     async def read(self, partition: int) -> AsyncIterator[list[Found]]:
         """All pending URLs of a partition, some at a time; what moves meanwhile may come twice."""
@@ -54,9 +62,13 @@ class PendingUrls:
     async def count(self, partition: int) -> int:
         """How many there are, by the sizes of all blocks."""
         queues = await self._queues(partition)
-        blocks = [block for some in await self._blocks(partition, queues) for block in some]
-        sizes = await self._engine.commands([("ZCARD", key) for key in blocks]) if blocks else []
-        return int(sum(sizes)) + int(await self._engine.command("HLEN", self._keys.of(partition, "u")))
+        named = zip(queues, await self._blocks(partition, queues), strict=True)
+        blocks = [(queue, block) for queue, some in named for block in some]
+        stubs = [Stub.of(block) for _, block in blocks]
+        in_memory = [self._key(partition, *one) for one, stub in zip(blocks, stubs, strict=True) if stub is None]
+        sizes = await self._run([("ZCARD", key) for key in in_memory])
+        delivered = await self._engine.command("HLEN", self._keys.of(partition, "u"))
+        return int(sum(sizes)) + sum(stub.urls for stub in stubs if stub) + int(delivered)
 
     async def place(self, partition: int, queue: str, url: str) -> tuple[int, int] | None:
         """(place in its queue from the front, score) of a queued URL."""
@@ -66,13 +78,12 @@ class PendingUrls:
             member = f"{letter.decode()}{member}" if letter else f" {url}"
         (blocks,) = await self._blocks(partition, [queue])
         before = 0
-        for key in blocks:
-            size, rank, score = await self._engine.commands(
-                [("ZCARD", key), ("ZREVRANK", key, member), ("ZSCORE", key, member)]
-            )
-            if rank is not None and score is not None:
-                return before + int(rank), int(float(score))
-            before += int(size)
+        for block in blocks:
+            (urls,) = await self._read(partition, [(queue, block)])
+            for rank, (name, score) in enumerate(urls):
+                if name == member:
+                    return before + rank, score
+            before += len(urls)
         return None
 
     async def delivered(self, partition: int, url: str) -> Found | None:
@@ -86,9 +97,10 @@ class PendingUrls:
     # --- the partition's keys ---
 
     async def _queues(self, partition: int) -> list[str]:
-        """Queues with URLs: they are ready, or asleep because of claims that are out."""
-        ready = await self._engine.command("ZRANGE", self._keys.of(partition, "ready"), 0, -1)
-        names = {name.decode() for name in ready}
+        """Queues with URLs: they are ready, or asleep because of claims that are out or blocks that are in files."""
+        of = self._keys.of
+        rows = await self._engine.commands([("ZRANGE", of(partition, name), 0, -1) for name in ("ready", "short")])
+        names = {name.decode() for row in rows for name in row}
         async for some in self._delivered(partition):
             names.update(found.url.queue for found in some)
         return sorted(names)
@@ -115,32 +127,40 @@ class PendingUrls:
         records = await self._run([("GET", self._keys.of(partition, f"w:{queue}")) for queue in queues])
         domains = [unpack_queue(raw or b"").get("domain", queue) for queue, raw in zip(queues, records, strict=True)]
         asked = [
-            (queue, domain, known, key)
+            (queue, domain, known, block)
             for queue, domain, known, blocks in zip(
                 queues, domains, origins, await self._blocks(partition, queues), strict=True
             )
-            for key in blocks
+            for block in blocks
         ]
         for start in range(0, len(asked), BLOCKS_MAX):
             some = asked[start : start + BLOCKS_MAX]
-            rows = await self._run([("ZREVRANGE", key, 0, -1, "WITHSCORES") for *_, key in some])
-            for (queue, domain, known, key), row in zip(some, rows, strict=True):
+            rows = await self._read(partition, [(queue, block) for queue, _, _, block in some])
+            for (queue, domain, known, block), row in zip(some, rows, strict=True):
                 yield [
-                    Found(
-                        pending_url(queue, domain, int(float(score)), text, listed(text, known)),
-                        HEAD if key == self._keys.of(partition, f"q:{queue}") else key.rpartition(":")[2],
-                        text,
-                    )
-                    for text, score in ((member.decode(), score) for member, score in pairs_of(row))
+                    Found(pending_url(queue, domain, score, member, listed(member, known)), block, member)
+                    for member, score in row
                 ]
 
     async def _blocks(self, partition: int, queues: Sequence[str]) -> list[list[str]]:
-        """The keys of each queue's blocks, the best first."""
+        """The names of each queue's blocks, the best first."""
         rows = await self._run([("ZREVRANGE", self._keys.of(partition, f"t:{queue}"), 0, -1) for queue in queues])
+        return [[HEAD, *(block.decode() for block in row)] for row in rows]
+
+    def _key(self, partition: int, queue: str, block: str) -> str:
+        return self._keys.of(partition, f"b:{queue}:{block}" if block else f"q:{queue}")
+
+    async def _read(self, partition: int, blocks: Sequence[tuple[str, str]]) -> list[Urls]:
+        """The URLs of each (queue, block), the best first."""
+        stubs = [Stub.of(block) for _, block in blocks]
+        places = [stub.place for stub in stubs if stub]
+        packed = await asyncio.to_thread(self._files.read, partition, places) if places else []
+        in_memory = [self._key(partition, *one) for one, stub in zip(blocks, stubs, strict=True) if stub is None]
+        rows = iter(await self._run([("ZREVRANGE", key, 0, -1, "WITHSCORES") for key in in_memory]))
+        spilled = iter(packed)
         return [
-            [self._keys.of(partition, f"q:{queue}")]
-            + [self._keys.of(partition, f"b:{queue}:{block.decode()}") for block in row]
-            for queue, row in zip(queues, rows, strict=True)
+            urls_of(next(spilled)) if stub else [(m.decode(), int(float(score))) for m, score in pairs_of(next(rows))]
+            for stub in stubs
         ]
 
     async def _origins(self, partition: int, queues: Sequence[str]) -> list[dict[str, str]]:

@@ -21,11 +21,15 @@ class QueueBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimReply:
-    """`status` is OK, FENCED or RECOVER; `next_due_ms` on the partition clock, -1 when nothing waits."""
+    """`status` is OK, FENCED or RECOVER; `next_due_ms` on the partition clock, -1 when nothing waits.
+
+    `short`: some of the queues whose next block is in a file and should be brought back.
+    """
 
     status: str
     next_due_ms: int = -1
     batches: tuple[QueueBatch, ...] = ()
+    short: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +102,8 @@ def claim_reply(lease: tuple[int, int], raw: Sequence[Any], run: int, at_s: floa
         )
         batches.append(QueueBatch(queue=queue, delay_ms=delay, claims=claims))
         position += 4 * n
-    return ClaimReply(status=status, next_due_ms=int(raw[1]), batches=tuple(batches))
+    short = tuple(queue.decode() for queue in raw[4])
+    return ClaimReply(status=status, next_due_ms=int(raw[1]), batches=tuple(batches), short=short)
 
 
 def _claim(

@@ -3,6 +3,7 @@
 Must not know where the commits are known from.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from crawler.frontier.client import Call, Engine
 from crawler.frontier.keys import Keys
 from crawler.frontier.pending import Found, PendingUrls
 from crawler.frontier.records import PendingUrl, pack
+from crawler.frontier.spilling import ID_LENGTH, BlockFiles, NoFiles, Spilling, Stub, urls_of
 from crawler.rules.fingerprint import fingerprint
 
 RESTORE_MAX = 256  # URLs per call: below a millisecond of the engine
@@ -33,10 +35,13 @@ class DoneUrl:
 class Restoring:
     """The calls of a rebuild on one crawl. Any session may make them; each may be repeated."""
 
-    def __init__(self, engine: Engine, keys: Keys, *, run: int) -> None:
+    def __init__(self, engine: Engine, keys: Keys, *, run: int, files: BlockFiles | None = None) -> None:
         self._engine = engine
         self._keys = keys
         self._run = run
+        self._files = files or NoFiles()
+        self._pending = PendingUrls(engine, keys, files)
+        self._spilling = Spilling(engine, keys, default_delay_ms=0)  # nobody works: claims look at the delay again
 
     async def restore(self, urls: Iterable[DoneUrl]) -> int:
         """Make those of these URLs seen and done that the engine did not know; how many. Raises EngineError."""
@@ -50,10 +55,20 @@ class Restoring:
     async def withdraw(self, found: Iterable[tuple[Found, DoneUrl]]) -> int:
         """Make pending URLs done, wherever they stand; how many were still there. Raises EngineError."""
         by_partition: dict[int, list[Any]] = {}
-        for f, u in found:
-            item = (u.fingerprint, u.queue, f.block, f.name, u.status // 100, u.body_bytes, u.fetch_ms)
+        asked = list(found)
+        await self._bring_back({(u.partition, u.queue, f.block) for f, u in asked})
+        for f, u in asked:
+            block = f.block[:ID_LENGTH]
+            item = (u.fingerprint, u.queue, block, f.name, u.status // 100, u.body_bytes, u.fetch_ms)
             by_partition.setdefault(u.partition, []).append(item)
         return sum(await self._run_all("withdraw", by_partition))
+
+    async def _bring_back(self, blocks: Iterable[tuple[int, str, str]]) -> None:
+        """Those of the (partition, queue, block) that lie in files are in memory again."""
+        stubs = [(p, queue, stub) for p, queue, block in sorted(blocks) if (stub := Stub.of(block))]
+        for p, queue, stub in stubs:
+            (packed,) = await asyncio.to_thread(self._files.read, p, [stub.place])
+            await self._spilling.unspill([(p, queue, stub, urls_of(packed))])
 
     async def _run_all(self, name: str, by_partition: Mapping[int, Sequence[Any]]) -> list[Any]:
         calls = [
@@ -78,7 +93,7 @@ class Restoring:
 
     async def all_pending(self, partition: int) -> AsyncIterator[list[tuple[str, Found]]]:
         """(fingerprint, where it stands) of all pending URLs of a partition, some at a time."""
-        async for some in PendingUrls(self._engine, self._keys).read(partition):
+        async for some in self._pending.read(partition):
             yield [(fingerprint(found.url.url, self._run), found) for found in some]
 
     async def hold(self, partitions: int) -> None:

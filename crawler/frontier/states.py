@@ -14,6 +14,7 @@ from crawler.frontier.client import Call, Engine
 from crawler.frontier.keys import Keys
 from crawler.frontier.pending import PendingUrls
 from crawler.frontier.records import pairs_of, unpack_log, unpack_queue
+from crawler.frontier.spilling import BlockFiles
 from crawler.model import CommitEntry, Refusal
 
 STATES_MAX = 256  # URLs per call: well below a millisecond of the engine
@@ -59,10 +60,11 @@ class Tally:
 class States:
     """Questions about one crawl."""
 
-    def __init__(self, engine: Engine, keys: Keys, partitions: int) -> None:
+    def __init__(self, engine: Engine, keys: Keys, partitions: int, files: BlockFiles | None = None) -> None:
         self._engine = engine
         self._keys = keys
         self._partitions = partitions
+        self._pending = PendingUrls(engine, keys, files)
 
     async def of(self, run: int, wanted: Mapping[int, Sequence[str]], *, visit: int = 1) -> dict[str, UrlState]:
         """State of each fingerprint, given by partition, in pipelines of calls with `STATES_MAX` each.
@@ -84,7 +86,7 @@ class States:
 
     async def pending(self, run: int, partition: int) -> set[str]:
         """Fingerprints of all pending URLs of a partition."""
-        return await PendingUrls(self._engine, self._keys).fingerprints(run, partition)
+        return await self._pending.fingerprints(run, partition)
 
     async def counters(self) -> list[tuple[int, int, int]]:
         """(partition, added, done) of the partitions in use: tells whether the crawl moves."""
@@ -99,7 +101,7 @@ class States:
         before = _fields(await self._engine.command("HGETALL", meta))
         buckets = before.get(f"buckets{run}", 1)
         sizes = await self._engine.commands([("SCARD", key(f"s{run}:{n}")) for n in range(buckets)])
-        pending = await PendingUrls(self._engine, self._keys).count(partition)
+        pending = await self._pending.count(partition)
         dead, log_entries, after = await self._engine.commands(
             [("HLEN", key("dead")), ("HLEN", key("l")), ("HGETALL", meta)]
         )

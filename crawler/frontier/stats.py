@@ -9,7 +9,7 @@ from crawler.frontier.client import Call, Engine
 from crawler.frontier.keys import Keys
 from crawler.frontier.records import pairs_of, unpack_queue
 
-TOTAL_FIELDS = ("added", "done", "bytes", "retries", "dead", "expired", "s1", "s2", "s3", "s4", "s5")
+TOTAL_FIELDS = ("added", "done", "spilled", "bytes", "retries", "dead", "expired", "s1", "s2", "s3", "s4", "s5")
 _TEXTS = frozenset({"guest", "wish", "domain"})  # what a queue's record holds beside numbers
 
 
@@ -19,6 +19,7 @@ class Totals:
 
     added: int = 0
     done: int = 0
+    spilled: int = 0  # of those that are pending: they lie in files
     fetched: int = 0
     bytes: int = 0
     retries: int = 0
@@ -76,7 +77,8 @@ class Stats:
             for name, value in _counters(meta).items():
                 sums[name] += value
         return Totals(
-            added=sums["added"], done=sums["done"], bytes=sums["bytes"], retries=sums["retries"], dead=sums["dead"],
+            added=sums["added"], done=sums["done"], spilled=sums["spilled"], bytes=sums["bytes"],
+            retries=sums["retries"], dead=sums["dead"],
             expired=sums["expired"], fetched=sum(_by(sums, "s").values()), status=_by(sums, "s"),
             errors=_by(sums, "e:"), refused=_by(sums, "refused:"),
         )  # fmt: skip

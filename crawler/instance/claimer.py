@@ -7,7 +7,7 @@ hint costs one sweep interval.
 import asyncio
 import heapq
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from crawler.errors import EngineError
 from crawler.frontier.frontier import ClaimRequest, Fence, Frontier
@@ -39,6 +39,7 @@ class Claimer:
         self._settings = settings
         self._due: dict[int, int] = {}
         self._heap: list[tuple[int, int]] = []
+        self.on_short: Callable[[int, Sequence[str]], None] = lambda *_: None
         self._wake = asyncio.Event()
         self._serial = 0
         self._unanswered: dict[int, ClaimRequest] = {}  # sent again as they were: then nothing is handed out twice
@@ -186,6 +187,8 @@ class Claimer:
             self._flow.claimed(partition, len(batch.claims))
             self._bench.put(batch)
             reached("claim.taken", batch.claims[0].url)
+        if reply.short:
+            self.on_short(partition, reply.short)
         if reply.next_due_ms >= 0:
             wait_ms = reply.next_due_ms - self._ownership.now_of(partition)
             got = sum(len(b.claims) for b in reply.batches)

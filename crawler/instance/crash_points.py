@@ -27,6 +27,9 @@ POINTS = (
     "end.answered",  # a retry, dead letter or refusal is written
     "index.synced",  # indexed, the engine's log is not drained
     "drain.answered",
+    "spill.written",  # blocks of queues are in a file, the engine was not told
+    "spill.told",
+    "unspill.answered",
     "handover.dropped",  # given up in memory, not yet released
     "release.answered",
 )

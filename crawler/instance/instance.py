@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from crawler.errors import CrawlerError, EngineError
+from crawler.frontier.spilling import Spilling
 from crawler.instance.acking import AckStage
 from crawler.instance.archiving import ArchiveStage
 from crawler.instance.claimer import Claimer
@@ -30,6 +31,7 @@ from crawler.instance.reserving import Reserver
 from crawler.instance.robots import RobotsCache
 from crawler.instance.robots_reading import RobotsReader
 from crawler.instance.routing import Router, RouteStage
+from crawler.instance.spilling import Spiller
 from crawler.instance.state import Flow, RecentUrls
 from crawler.instance.work import PartitionWork
 from crawler.instance.workbench import Workbench
@@ -86,6 +88,9 @@ class Instance:
             p.leases, self.neighbours, p.member, s.membership, user=self.work, takeovers=p.takeovers
         )
         self.claimer = Claimer(p.frontier, self.ownership, self.bench, self.flow, s)
+        spilling = Spilling(p.frontier.engine, p.keys, default_delay_ms=p.frontier.default_delay_ms)
+        self.spiller = Spiller(p.frontier.engine, spilling, p.spill_files, self.ownership, self.claimer, self.flow, s)
+        self.claimer.on_short = self.spiller.short
         self.router = Router(p.record, ScopeRules.of(p.record.scope, p.roots), self.flow.recent)
         self.parser = PageParser(msgspec.structs.replace(s, scope=p.record.scope))
         robots = RobotsCache(p.frontier, s)
@@ -177,6 +182,8 @@ class Instance:
             self.fetching.abort_when_silent(),
             listen(p.frontier.engine, f"{p.keys.hints}{p.member.session}", self._on_hint),
             self._follow_shared(),
+            self.spiller.watch(),
+            self.spiller.bring_back(),
             self._return_stale(),
             keep_claims(
                 p.frontier,
@@ -296,15 +303,6 @@ class Instance:
             await asyncio.sleep(self._settings.membership.beat_s)
             with contextlib.suppress(EngineError):
                 await self.refresh_shared()
-                await self._watch_memory()
-
-    async def _watch_memory(self) -> None:
-        """Claiming stops while the engine has no headroom; acks and give-backs go on and make some."""
-        full = await self._p.frontier.engine.memory_share() > self._settings.frontier.memory_mark
-        if full != self.flow.is_engine_full:
-            self.flow.is_engine_full = full
-            log.warning("engine.full" if full else "engine.has_room")
-            self.claimer.room_changed()
 
     async def refresh_shared(self) -> None:
         """Read scope rules and roots anew if they changed. Raises ConflictError when the crawl is gone."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from crawler.archive.black_box import BlackBox
 from crawler.archive.history import HistoryWriter
 from crawler.archive.index import IndexWriter
+from crawler.archive.spill import SpillFiles
 from crawler.archive.warc import WarcWriter
 from crawler.frontier.crawls import CrawlRecord, Crawls
 from crawler.frontier.frontier import Frontier
@@ -40,5 +41,6 @@ class Parts:
     black_box: BlackBox
     history: HistoryWriter
     mourner: Mourner
+    spill_files: SpillFiles | None
     is_lock_free: Callable[[Member], bool]
     revive: Callable[[], Awaitable[None]] | None = None  # start the embedded engine again after it died

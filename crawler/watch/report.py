@@ -50,7 +50,7 @@ def totals_text(totals: Totals, *, domains: int, in_flight: int, ordering: Order
     """The whole crawl in a few lines."""
     pairs = [
         ("pages", f"{number(totals.fetched)}{_in_brackets(_classes(totals.status))}"),
-        ("pending", f"{number(totals.pending)} ({number(in_flight)} in flight)" if totals.pending else "0"),
+        ("pending", _pending(totals, in_flight)),
         ("domains", number(domains)),
         ("size", size(totals.bytes)),
         ("retries", number(totals.retries)),
@@ -59,6 +59,13 @@ def totals_text(totals: Totals, *, domains: int, in_flight: int, ordering: Order
         ("order", order_text(ordering)),
     ]
     return facts(pairs)
+
+
+def _pending(totals: Totals, in_flight: int) -> str:
+    if not totals.pending:
+        return "0"
+    on_disk = f", {number(totals.spilled)} on disk" if totals.spilled else ""
+    return f"{number(totals.pending)} ({number(in_flight)} in flight{on_disk})"
 
 
 def order_text(ordering: OrderSettings) -> str:

@@ -52,6 +52,11 @@ KILLS = 2  # the second one when the crawl that was resumed first reaches the po
 AT_ONCE = 3  # crawls side by side: each spends most of its time starting and waiting
 
 
+AT_POINTS = tuple(
+    point for point in POINTS if "spill" not in point
+)  # those have a crawl of their own: test_overflow.py
+
+
 @dataclass(frozen=True)
 class Death:
     """When a process began and died (monotonic seconds), and what was committed by then."""
@@ -141,12 +146,13 @@ def crashed(web: LittleWeb, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     with name_server() as dns, nursery(SETTINGS | {"CRAWLER_DNS_NAMESERVERS": dns}) as programs:
         with ThreadPoolExecutor(AT_ONCE) as pool:
             yield {
-                point: pool.submit(crashed_and_finished, Crawl(programs, web, home / point, point)) for point in POINTS
+                point: pool.submit(crashed_and_finished, Crawl(programs, web, home / point, point))
+                for point in AT_POINTS
             }
         assert programs.left() == [], "an engine was left behind"
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", AT_POINTS)
 def test_a_crawl_killed_at_this_point_and_started_again_ends_exact(
     point: str, web: LittleWeb, crashed: dict[str, Future[Crawl]]
 ) -> None:

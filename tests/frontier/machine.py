@@ -12,18 +12,19 @@ from crawler.frontier.frontier import ClaimRequest, Fence, Frontier, Settlement
 from crawler.frontier.guests import Guests
 from crawler.frontier.keys import Keys
 from crawler.frontier.leases import Acquired, Lease, Leases
+from crawler.frontier.spilling import Urls
 from crawler.model import Candidate, Claim
 from crawler.rules.fingerprint import fingerprint
+from tests.frontier.machine_checks import check_counters, check_queues, check_states
 from tests.frontier.model import PartitionModel
-from tests.frontier.model_urls import BLOCK, DEFAULT_DELAY_MS, IDLE_MS, OUT_MAX, PENDING, TOP_MAX, State
+from tests.frontier.model_urls import DEFAULT_DELAY_MS, IDLE_MS, SHORT_MS, State
 from tests.frontier.raw import RawPartition, dump
 
 SESSIONS = ("ann", "bob", "cyd")
 PARTITIONS = (0, 1)
 # Three queues of two domains in each partition, as with frontier.queue_by = "host".
 HOSTS = (("a.test", "a.test"), ("x.b.test", "b.test"), ("y.b.test", "b.test"))
-PATHS = 5
-SIZES = ("top_min", "hn", "hb", "yn", "yb")  # of what lies beside
+PATHS = 9
 
 moments = st.sampled_from((0, 0, 0, 1, 700, -900))  # by how much a caller's clock is off
 delays = st.sampled_from((-1, -1, 0, 500, 2500))
@@ -60,6 +61,8 @@ class Delivery:
 class FrontierSteps(RuleBasedStateMachine):
     """What the steps have in common, and what holds after each of them."""
 
+    known = 2  # URLs of each queue at the start
+
     def __init__(self, loop: asyncio.AbstractEventLoop, engine: Engine, raw: Any) -> None:
         super().__init__()
         self._loop, self._engine, self._raw = loop, engine, raw
@@ -75,6 +78,8 @@ class FrontierSteps(RuleBasedStateMachine):
         self._requests: dict[tuple[str, int], ClaimRequest] = {}  # the last one sent
         self._deliveries: list[Delivery] = []
         self._now = self._serial = self._guests = 0
+        self._disk: dict[str, Urls] = {}  # file -> the one block in it
+        self._spilled: set[tuple[int, str]] = set()  # queues whose order is that of their blocks: some were in files
         self._handed: dict[str, int] = {}  # queue -> clock of the last hand-out
 
     def _do(self, call: Any) -> Any:
@@ -93,7 +98,7 @@ class FrontierSteps(RuleBasedStateMachine):
         self._before = self._dump()
         for partition, session in zip(PARTITIONS, SESSIONS, strict=False):
             self._acquire(partition, session, 0, stale=False)
-            known = [candidate(partition, host, path, 3) for host in range(len(HOSTS)) for path in range(2)]
+            known = [candidate(partition, host, path, 3) for host in range(len(HOSTS)) for path in range(self.known)]
             self._do(self._frontiers[session].add({partition: known}))
             self._models[partition].add(known)
             self._do(
@@ -151,43 +156,53 @@ class FrontierSteps(RuleBasedStateMachine):
             assert {c.fingerprint for c in claims} == model.claimed_by(request.request_id)
             assert all(model.is_claimed(c.fingerprint, c.token) for c in claims)
         else:
-            self._check_batches(model, request, reply.batches)
+            self._check_batches(model, request, reply, fence.partition)
             if claims:
                 model.request = request.request_id
         for claim in claims:
             self._check_claim(model, claim, fence)
             self._deliveries.append(Delivery(session, claim))
         self._look_at_guests(model, fence.partition)
-        first, last = model.soonest()
-        idle = RawPartition.of(self._dump(), self._keys, fence.partition).zset("idle").values()
-        assert min([first, *(int(at) + IDLE_MS for at in idle)]) <= reply.next_due_ms
+        raw = self._raw_of(self._dump(), fence.partition)
+        assert set(reply.short) == set(raw.zset("short"))
+        first, last = model.soonest({n for n in model.names() if not raw.zset(f"q:{n}")})
+        first = min([first, *(int(at) + IDLE_MS for at in raw.zset("idle").values())])
+        assert first <= reply.next_due_ms or (reply.short and reply.next_due_ms == model.clock + SHORT_MS)
         assert last < 0 or 0 <= reply.next_due_ms <= last
 
+    def _raw_of(self, whole: dict[bytes, Any], partition: int) -> RawPartition:
+        return RawPartition.of(whole, self._keys, partition, self._disk)
+
     def _look_at_guests(self, model: PartitionModel, partition: int) -> None:
-        raw = RawPartition.of(self._dump(), self._keys, partition)
+        raw = self._raw_of(self._dump(), partition)
         for name in model.names():
             queue, w = model.queue(name), raw.record(name)
             if queue.guest or queue.wish:
                 seen_ms = int(w["guest_seen"]) if "guest_seen" in w else None
                 model.guest_looked_at(name, is_there=("guest" if queue.guest else "wish") in w, seen_ms=seen_ms)
 
-    def _check_batches(self, model: PartitionModel, request: ClaimRequest, batches: Any) -> None:
-        left = request.urls_max
+    def _check_batches(self, model: PartitionModel, request: ClaimRequest, reply: Any, partition: int) -> None:
+        left, batches = request.urls_max, reply.batches
         assert len({b.queue for b in batches}) == len(batches)
         for batch in batches:
             queue = model.queue(batch.queue)
             assert batch.queue in model.due_queues(), "handed out too early, or with claims out"
             assert batch.delay_ms == (-1 if queue.delay_ms is None else queue.delay_ms)
-            best = model.of_queue(batch.queue, State.QUEUED)[: min(left, model.allowance(batch.queue))]
-            assert [c.fingerprint for c in batch.claims] == best
-            left -= len(best)
+            waiting, most = model.of_queue(batch.queue, State.QUEUED), min(left, model.allowance(batch.queue))
+            got = [c.fingerprint for c in batch.claims]
+            if (partition, batch.queue) in self._spilled:
+                assert set(got) <= set(waiting)
+                assert len(got) == most or (len(got) < most and batch.queue in reply.short)
+            else:
+                assert got == waiting[:most]
+            left -= len(got)
             if queue.wish:
                 queue.wish, queue.guest_seen = "", None
             for claim in batch.claims:
                 model.hand_out(claim.fingerprint, claim.token)
         assert left >= 0
         if left and request.urls_max >= len(HOSTS):
-            waiting = [n for n in model.due_queues() if n not in {b.queue for b in batches}]
+            waiting = [n for n in model.due_queues() if n not in {b.queue for b in batches} | set(reply.short)]
             assert not waiting, "due, but not handed out"
 
     def _check_claim(self, model: PartitionModel, claim: Claim, fence: Fence) -> None:
@@ -237,78 +252,7 @@ class FrontierSteps(RuleBasedStateMachine):
             assert now == self._before, "a call without the fence left a trace"
         self._before, self._untouched = now, False
         for partition, model in self._models.items():
-            raw = RawPartition.of(now, self._keys, partition)
-            self._check_states(model, raw)
-            self._check_counters(model, raw)
-            self._check_queues(model, raw)
-
-    def _check_states(self, model: PartitionModel, raw: RawPartition) -> None:
-        """I3 and I4: each URL ever added is in one place, and that is the place where the model has it."""
-        assert set(raw.queued()) == model.in_state(State.QUEUED)
-        assert set(raw.zset("x")) == self._tokens(model, State.CLAIMED)
-        assert set(raw.zset("o")) == self._tokens(model, State.ORPHANED)
-        assert set(raw.zset("r")) == self._tokens(model, State.RETRYING)
-        delivered = model.in_state(State.CLAIMED, State.ORPHANED, State.RETRYING)
-        assert raw.delivered() == {model.urls[f].token: (f, model.urls[f].score) for f in delivered}
-        assert set(raw.hash("dead")) == model.in_state(State.DEAD)
-        assert {k: v.split()[0] for k, v in raw.hash("l").items()} == model.log
-        assert max(model.committed.values(), default=1) == 1
-        assert raw.seen() == set(model.urls)
-        assert raw.depths() == {f: model.urls[f].depth for f in model.in_state(*PENDING)}
-        noted = {f: f"{u.deaths} {u.died_with}" for f, u in model.urls.items() if u.deaths}
-        assert raw.hash("k") == noted
-        for f in model.in_state(State.RETRYING, State.CLAIMED):
-            url = model.urls[f]
-            assert raw.zset("r" if url.state is State.RETRYING else "x")[url.token] == url.until_ms
-
-    def _tokens(self, model: PartitionModel, state: State) -> set[str]:
-        return {model.urls[f].token for f in model.in_state(state)}
-
-    def _check_counters(self, model: PartitionModel, raw: RawPartition) -> None:
-        meta = raw.hash("m")
-        assert (meta.get("session", ""), int(meta.get("epoch", 0))) == (model.session, model.epoch)
-        assert int(meta.get("clock", 0)) == model.clock
-        assert (int(meta["hold"]) if "hold" in meta else None) == model.hold
-        not_counters = ("session", "node", "epoch", "clock", "hold", "engine", "request", "seen0", "buckets0", *SIZES)
-        assert raw.numbers("m", *not_counters) == model.totals_view()
-        assert int(meta.get("seen0", 0)) == len(model.urls)
-        for name in model.counts:
-            clock = ("next", "delay", "guest", "guest_seen", "wish", "blocks", "domain")
-            assert raw.numbers(f"w:{name}", *clock) == model.queue_view(name)
-        pages, top = {name: counts["s2"] for name, counts in model.counts.items()}, raw.zset("top")
-        assert top == {name: pages[name] for name in top}
-        assert sorted(top.values(), reverse=True) == sorted(pages.values(), reverse=True)[:TOP_MAX]
-
-    def _check_queues(self, model: PartitionModel, raw: RawPartition) -> None:
-        ready, names = raw.zset("ready"), set(model.names())
-        assert set(ready) <= names
-        for name in names:
-            w = raw.record(name)
-            queue = model.queue(name)
-            if w.get("next") == 0 and queue.next_ms + IDLE_MS <= model.clock:
-                queue.next_ms = 0  # it was packed meanwhile: a time long past is forgotten, and nobody waits for it
-            assert w.get("next", 0) == queue.next_ms
-            assert w.get("delay", -1) == (-1 if queue.delay_ms is None else queue.delay_ms)
-            assert int(w.get("out", 0)) == model.out(name)
-            assert (w.get("guest", ""), w.get("wish", "")) == (queue.guest, queue.wish)
-            if model.out(name) < OUT_MAX:
-                assert (name in ready) == model.is_claimable(name), f"{name}: asleep or awake against the rule"
-            if name in ready:
-                assert ready[name] <= model.due_ms(name), "would wake too late"
-            self._check_blocks(model, raw, name)
-
-    def _check_blocks(self, model: PartitionModel, raw: RawPartition, name: str) -> None:
-        """The queue's URLs lie in small blocks, in order; the best one is there if there are any."""
-        waiting = model.of_queue(name, State.QUEUED)
-        stored = sorted(((score, f) for f, (queue, score) in raw.queued().items() if queue == name), reverse=True)
-        assert stored == [(model.urls[f].score, f) for f in waiting]
-        index = sorted(raw.zset(f"t:{name}").items(), key=lambda pair: (pair[1], pair[0]), reverse=True)
-        assert {f"b:{name}:{block}" for block, _ in index} == {key for key in raw.keys if key.startswith(f"b:{name}:")}
-        assert bool(raw.zset(f"q:{name}")) == bool(waiting)
-        lowest = float("inf")
-        for key, highest in [(f"q:{name}", float("inf")), *((f"b:{name}:{block}", most) for block, most in index)]:
-            scores = sorted(raw.zset(key).values())
-            assert len(scores) <= BLOCK
-            if scores:
-                assert scores[-1] <= min(highest, lowest), f"{key} holds what belongs into a better block"
-                lowest = scores[0]
+            raw = self._raw_of(now, partition)
+            check_states(model, raw)
+            check_counters(model, raw)
+            check_queues(model, raw, {name for p, name in self._spilled if p == partition})

@@ -5,7 +5,7 @@ the engine should answer; `view` is everything that people and other sessions ca
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from crawler.model import Candidate
@@ -198,15 +198,17 @@ class PartitionModel:
         claimed = (f for f, u in self.urls.items() if u.state is State.CLAIMED)
         return {f for f in claimed if f".{request}." in f".{self.urls[f].token}"}
 
-    def soonest(self) -> tuple[int, int]:
-        """When something is due next: not before, and at the latest; -1 for never.
+    def soonest(self, spilled: Collection[str] = ()) -> tuple[int, int]:
+        """When something is due next: not before, and at the latest; -1 for never. Queues that lie in files may wait.
 
         Not before: a hold put on the partition is looked at when the queue's own time has come, and so is a guest.
         """
         claimable = [n for n in self.names() if self.is_claimable(n)]
         waiting = [u.until_ms for u in self.urls.values() if u.state in (State.RETRYING, State.CLAIMED)]
         first = min([0 if self.queue(n).guest else self.queue(n).next_ms for n in claimable] + waiting, default=-1)
-        last = min([self.due_ms(n) for n in claimable if self.allowance(n) > 0] + waiting, default=-1)
+        last = min(
+            [self.due_ms(n) for n in claimable if self.allowance(n) > 0 and n not in spilled] + waiting, default=-1
+        )
         return first, last
 
     def extend(self, fingerprint: str, until_ms: int) -> None:

@@ -17,6 +17,7 @@ VISIBILITY_MS = 3000
 LOOK_MS = 1000  # until the owner looks again whether a guest is done
 GUEST_MS = 20_000
 WISH_MS = 2500
+SHORT_MS = 1000
 SERVED = "-"
 
 

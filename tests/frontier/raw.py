@@ -1,6 +1,7 @@
 """A partition as the engine stores it, read key by key without any of the code under test."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -31,14 +32,21 @@ def dump(client: "redis.Redis[bytes]", pattern: str) -> dict[bytes, Any]:
 
 @dataclass
 class RawPartition:
-    """What stands under one partition's keys."""
+    """What stands under one partition's keys, and in files: file -> the (member, score) of its one block."""
 
     keys: dict[str, Any]
+    disk: Mapping[str, Sequence[tuple[str, int]]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, whole: dict[bytes, Any], keys: Keys, partition: int) -> "RawPartition":
+    def of(
+        cls,
+        whole: dict[bytes, Any],
+        keys: Keys,
+        partition: int,
+        disk: Mapping[str, Sequence[tuple[str, int]]] | None = None,
+    ) -> "RawPartition":
         prefix = keys.of(partition, "").encode()
-        return cls({k[len(prefix) :].decode(): v for k, v in whole.items() if k.startswith(prefix)})
+        return cls({k[len(prefix) :].decode(): v for k, v in whole.items() if k.startswith(prefix)}, disk or {})
 
     def hash(self, name: str) -> dict[str, str]:
         return {k.decode(): v.decode() for k, v in self.keys.get(name, {}).items()}
@@ -71,13 +79,26 @@ class RawPartition:
     def queued(self) -> dict[str, tuple[str, int]]:
         """Fingerprint -> (queue, score) of all URLs in blocks; fails for one that stands there twice."""
         found: dict[str, tuple[str, int]] = {}
-        for name in (*(f"q:{q}" for q in self.under("q:")), *(f"b:{b}" for b in self.under("b:"))):
-            queue = name[2:] if name.startswith("q:") else name[2:].rpartition(":")[0]
-            for member, score in self.zset(name).items():
+        for queue, urls in self._blocks():
+            for member, score in urls:
                 fp = fingerprint(self.url(queue, member))
                 assert fp not in found, f"{member} stands in two places"
                 found[fp] = (queue, int(score))
         return found
+
+    def _blocks(self) -> Iterator[tuple[str, Iterable[tuple[str, float]]]]:
+        """Each queue's blocks, in memory and in files."""
+        for queue in self.under("q:"):
+            yield queue, self.zset(f"q:{queue}").items()
+        for name in self.under("b:"):
+            yield name.rpartition(":")[0], self.zset(f"b:{name}").items()
+        for queue in self.under("t:"):
+            for stub in self.stubs(queue):
+                yield queue, self.disk[stub.split(" ")[1]]
+
+    def stubs(self, queue: str) -> list[str]:
+        """Names of its blocks that are in files."""
+        return [name for name in self.zset(f"t:{queue}") if " " in name]
 
     def delivered(self) -> dict[str, tuple[str, int]]:
         """Token -> (fingerprint, score) of claims and retries."""

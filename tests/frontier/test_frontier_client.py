@@ -179,7 +179,7 @@ async def test_a_cluster_is_asked_on_all_its_primaries(cluster: Any) -> None:
         assert info.policy == "noeviction"
         assert info.intset_max == 512
         assert await engine.refresh_run_id() == info.run_id
-        assert await engine.memory_share() == 0.0
+        assert (await engine.memory()).share == 0.0
         for node in cluster.nodes:
             with contextlib.closing(node.client()) as client:
                 assert client.info("memory")["number_of_cached_scripts"] >= 16

@@ -32,12 +32,13 @@ from tests.frontier.machine_letters import LetterSteps
 from tests.frontier.model_urls import AHEAD_MS, DEFAULT_DELAY_MS, OUT_MAX, PER_QUEUE_MAX, VISIBILITY_MS
 from tests.frontier.raw import RawPartition
 from tests.frontier.small_blocks import small_blocks
+from tests.frontier.spilling_steps import SpillingSteps
 
 EXAMPLES = {"default": 100, "cluster": 6, "deep": 3000, "quick": 5, "long": 800}
 STEPS = 50
 
 
-class FrontierMachine(LetterSteps):
+class FrontierMachine(SpillingSteps, LetterSteps):
     """Sessions that follow no rule but the scripts' own."""
 
     # Steps
@@ -271,6 +272,13 @@ class FrontierMachine(LetterSteps):
                 model.log.clear()
 
 
+class LongQueues(FrontierMachine):
+    """With many URLs from the start, and only what puts them in, takes them out and moves them about."""
+
+    known = 7
+    retry = dead = refuse = extend = died = pace = reserve = visited = drain = None  # type: ignore[assignment]
+
+
 def profile() -> str:
     return os.environ.get("HYPOTHESIS_PROFILE", "default")
 
@@ -287,7 +295,7 @@ def connected(url: str) -> Iterator[tuple[asyncio.AbstractEventLoop, Engine]]:
         loop.close()
 
 
-def run_machine(url: str, raw: list[Any], examples: int) -> None:
+def run_machine(url: str, raw: list[Any], examples: int, machine: type[FrontierMachine] = FrontierMachine) -> None:
     config = settings(
         max_examples=examples, stateful_step_count=STEPS, deadline=None, database=None, print_blob=False,
         derandomize=profile() in ("default", "quick"), suppress_health_check=list(HealthCheck),
@@ -295,11 +303,15 @@ def run_machine(url: str, raw: list[Any], examples: int) -> None:
     )  # fmt: skip
     with small_blocks(), connected(url) as (loop, engine), contextlib.ExitStack() as stack:
         clients = [stack.enter_context(contextlib.closing(node.client())) for node in raw]
-        run_state_machine_as_test(lambda: FrontierMachine(loop, engine, clients), settings=config)
+        run_state_machine_as_test(lambda: machine(loop, engine, clients), settings=config)
 
 
 def test_the_scripts_do_what_a_plain_model_does(engine: Any) -> None:
     run_machine(engine.url, [engine], EXAMPLES[profile()])
+
+
+def test_long_queues_move_into_files_and_back_at_any_moment(engine: Any) -> None:
+    run_machine(engine.url, [engine], EXAMPLES[profile()], LongQueues)
 
 
 @pytest.mark.cluster

@@ -13,6 +13,7 @@ from crawler.frontier.pending import HEAD, Found
 from crawler.frontier.records import DeadLetter, pending_url
 from crawler.frontier.restoring import DoneUrl, Restoring
 from crawler.frontier.scripts import NAMES
+from crawler.frontier.spilling import Spilling
 from crawler.frontier.states import States
 from tests.frontier.door import Door, found
 from tests.frontier.raw import dump
@@ -83,10 +84,21 @@ async def run_all_scripts(door: Door) -> set[str]:
     (dead,) = [one async for some in letters.read() for one in some]
     assert await letters.revive([dead]) + await letters.discard([dead], "purged") == 1
     await restored(door)
+    await spilled(door)
     await door.leases.release([door.fence])
     await members.join(Member(session="cyd", node="m", counter=1))
     await members.leave(me)
     return ran
+
+
+async def spilled(door: Door) -> None:
+    await door.add(*(found(f"long{i}", host="long.test") for i in range(200)))
+    spilling = Spilling(door.engine, door.keys, default_delay_ms=0)
+    (block,) = await spilling.worst(0, "long.test", 1)
+    assert await spilling.spill(door.fence, [(block, ("file", 0, 1))]) == 1
+    (stub,) = await spilling.next_stubs([(0, "long.test")])
+    assert stub is not None
+    await spilling.unspill([(0, "long.test", stub, block.urls)])
 
 
 async def restored(door: Door) -> None:

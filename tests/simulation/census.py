@@ -9,17 +9,22 @@ from pathlib import Path
 
 from crawler.archive.folder import open_existing
 from crawler.archive.reader import read_entries
+from crawler.errors import ArchiveError
 from crawler.frontier.keys import Keys
 from crawler.frontier.records import unpack_letter, url_of
+from crawler.frontier.spilling import Stub
 from crawler.model import CommitEntry
+from tests.simulation.overflow import Files
 from tests.simulation.wire import RealEngine
 
 
 class Census:
     """Reads a crawl's keys at one moment, without any script."""
 
-    def __init__(self, real: RealEngine, partitions: int) -> None:
+    def __init__(self, real: RealEngine, partitions: int, files: Files) -> None:
         self._wire = real.wire
+        self._files = files
+        self._unreadable: list[str] = []
         self._keys = Keys("main")
         self._partitions = partitions
 
@@ -41,6 +46,18 @@ class Census:
         for name, members in zip(names, self._wire.ask([("ZRANGE", name, 0, -1) for name in names]), strict=True):
             queue = name.removeprefix(of(p, "q:")) if name.startswith(of(p, "q:")) else name.split(":")[-2]
             found += [self._url(p, queue, member.decode()) for member in members]
+        return found + self._in_files(p)
+
+    def _in_files(self, p: int) -> list[str]:
+        """URLs of blocks that are in files; a name for each of those that can't be read."""
+        prefix, found = self._keys.of(p, "t:"), list[str]()
+        for name in sorted(name.decode() for name in self._wire.one("KEYS", f"{prefix}*")):
+            for stub in filter(None, (Stub.of(block.decode()) for block in self._wire.one("ZRANGE", name, 0, -1))):
+                try:
+                    found += [self._url(p, name.removeprefix(prefix), m) for m in self._files.members(p, stub)]
+                except ArchiveError as error:
+                    self._unreadable.append(f"partition {p}: {error}")
+                    found += [f"{name} {stub.name} #{n}" for n in range(stub.urls)]
         return found
 
     def _delivered(self, p: int) -> dict[str, str]:
@@ -76,7 +93,9 @@ class Census:
 
     def faults(self) -> list[str]:
         """What is wrong with the states of URLs; nothing, it is hoped."""
-        return [fault for p in range(self._partitions) for fault in self._faults_of(p)]
+        self._unreadable = []
+        found = [fault for p in range(self._partitions) for fault in self._faults_of(p)]
+        return found + self._unreadable
 
     def _faults_of(self, p: int) -> Iterable[str]:
         of, waiting, delivered = self._keys.of, self._waiting(p), self._delivered(p)

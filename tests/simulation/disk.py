@@ -8,7 +8,7 @@ import contextlib
 import errno
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -83,8 +83,14 @@ class Disks:
 
     def power_cut(self, folder: Path) -> int:
         """The page cache of this folder's disk is gone: how many bytes that were written are lost."""
+        return self.lose(
+            sorted([*folder.glob("warc/*.open"), *folder.glob("index/*.open")])
+        )  # others were synced before
+
+    def lose(self, paths: Iterable[Path]) -> int:
+        """What of these files was not synced is gone, or a random part of it: how many bytes."""
         lost = 0
-        for path in sorted([*folder.glob("warc/*.open"), *folder.glob("index/*.open")]):  # others were synced before
+        for path in paths:
             status = path.stat()
             safe = self._synced.get(status.st_ino, 0)
             if status.st_size > safe:

@@ -13,7 +13,7 @@ import hiredis
 import redis.exceptions as rex
 
 from crawler.errors import EngineDown, EngineError
-from crawler.frontier.client import Call, EngineInfo, translate
+from crawler.frontier.client import Call, EngineInfo, Memory, translate
 from crawler.frontier.scripts import script
 from tests.simulation.loop import PROCESS, Process, VirtualLoop
 from tests.simulation.weather import Weather
@@ -43,6 +43,7 @@ class Server:
         self.weather = weather
         self.is_up = True
         self.is_stopped = False
+        self.memory = Memory(0, 0.0)
         self.generation = 1  # of connections: those of an earlier one are broken
         self.run_id = "run-1"
         self.observe: Callable[[Process, Call | tuple[Any, ...], Any], None] = lambda *_: None
@@ -200,9 +201,9 @@ class SimEngine:
             max_bytes=0, role="master", cpu_s=0.0,
         )  # fmt: skip
 
-    async def memory_share(self) -> float:
+    async def memory(self) -> Memory:
         await self._pipeline([INFO])
-        return 0.0
+        return self._server.memory
 
     async def is_written(self) -> bool:
         await self._pipeline([INFO])

@@ -75,6 +75,7 @@ class Fleet:
     nodes: list[Node] = field(default_factory=list)
     sessions: dict[str, Life] = field(default_factory=dict)
     unexpected: list[BaseException] = field(default_factory=list)
+    files_of: Callable[[set[str]], list[Path]] = lambda _: []  # in the folder that all machines share
 
     def add(self, machine: str, *, shows_death: bool = True) -> Node:
         node = Node(f"n{len(self.nodes)}", machine, shows_death)
@@ -162,6 +163,7 @@ class Fleet:
                 self.kill(life)
         if (self.folder / machine).exists():
             self.disks.power_cut(self.folder / machine)
+        self.disks.lose(self.files_of({s for s, life in self.sessions.items() if life.node.machine == machine}))
 
 
 def replaced(settings: Settings, **sections: dict[str, Any]) -> Settings:

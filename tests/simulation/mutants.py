@@ -19,6 +19,8 @@ from crawler.instance.heartbeat import Heartbeat
 from crawler.instance.instance import Instance
 from crawler.instance.permitting import Permits
 from crawler.instance.work import PartitionWork
+from tests.simulation import overflow
+from tests.simulation.disk import Disks
 from tests.simulation.plan import plan_of
 from tests.simulation.run import Outcome, simulate
 from tests.simulation.wire import RealEngine
@@ -54,12 +56,12 @@ def no_hold() -> contextlib.AbstractContextManager[None]:
 
 def no_fence() -> contextlib.AbstractContextManager[None]:
     """Writes pass whatever lease they name."""
-    return _scripts_without("lease[1] ~= session or lease[2] ~= epoch", "false")
+    return _scripts_without("lease.session ~= session or lease.epoch ~= epoch", "false")
 
 
 def no_token() -> contextlib.AbstractContextManager[None]:
     """An ack passes whatever delivery it names."""
-    return _scripts_without("if not ended[token] and is_claimed(token, ARGV[2]) then", "if not ended[token] then")
+    return _scripts_without("if claimed[i] and not is_ended[token] and", "if not is_ended[token] or")
 
 
 def ack_before_sync() -> contextlib.AbstractContextManager[None]:
@@ -160,6 +162,19 @@ def no_recovery() -> contextlib.AbstractContextManager[None]:
     return _patched(Instance, "_recover", lambda self: None)
 
 
+def files_not_synced() -> contextlib.AbstractContextManager[None]:
+    """The engine is told of spilled blocks whose file a power cut may still take."""
+    return _patched(Disks, "fdatasync", lambda self, descriptor: None)
+
+
+def files_go_at_once() -> contextlib.AbstractContextManager[None]:
+    """A file goes as soon as the engine does not name it any more."""
+    stack = contextlib.ExitStack()
+    stack.enter_context(_patched(overflow, "KEEP_MS", 0))
+    stack.enter_context(_patched(overflow, "SWEEP_MS", 0))
+    return stack
+
+
 @dataclass(frozen=True, slots=True)
 class Mutant:
     """A rule left out, the kind of runs that show it soonest (empty: as drawn), and what is then seen to be broken."""
@@ -168,6 +183,7 @@ class Mutant:
     shape: str
     mix: str
     breaks: str
+    overflows: bool = False  # queues lie in files
 
 
 # anchor_at_send stands here for completeness: no reply is waited for longer than the silence outlasts the self-stop, so
@@ -188,6 +204,8 @@ MUTANTS = {
         Mutant(clock_not_stored, "graph", "planned", "I5"),
         Mutant(delay_not_stored, "graph", "kills", "I5"),
         Mutant(no_recovery, "graph", "engine", "I12"),
+        Mutant(files_not_synced, "graph", "kills", "I3", overflows=True),
+        Mutant(files_go_at_once, "graph", "engine", "I3", overflows=True),
     )
 }
 
@@ -205,4 +223,5 @@ def mutated(name: str, seed: int, real: RealEngine) -> Outcome:
     """One run of a mutant."""
     mutant = MUTANTS[name]
     with mutant.change():
-        return simulate(seed, real, plan=plan_of(seed, shape=mutant.shape, mix=mutant.mix))
+        plan = plan_of(seed, shape=mutant.shape, mix=mutant.mix)
+        return simulate(seed, real, plan=dataclasses.replace(plan, overflows=mutant.overflows or plan.overflows))

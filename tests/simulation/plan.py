@@ -47,6 +47,7 @@ class Plan:
     faults: tuple[tuple[float, str], ...]
     heal_at_s: float
     disk_s: float
+    overflows: bool  # queues lie in files
 
     @property
     def is_planned(self) -> bool:
@@ -59,6 +60,7 @@ def rng_of(seed: int, what: str) -> random.Random:
     return random.Random(f"{seed}/{what}")
 
 
+OVERFLOWING = 0.3  # share of runs whose queues lie in files
 REDIRECTED = 0.2  # share of sites whose robots.txt is that of another site
 
 
@@ -89,6 +91,7 @@ def plan_of(seed: int, *, shape: str = "", mix: str = "") -> Plan:
         faults=tuple(schedule),
         heal_at_s=max((at for at, _ in schedule), default=0.0) + rng.uniform(1.0, 12.0),
         disk_s=rng.choice((0.002, 0.01, 0.05)),
+        overflows=rng_of(seed, "overflow").random() < OVERFLOWING,
     )
 
 

@@ -1,6 +1,7 @@
 """One run: a seed becomes a plan, the plan a crawl with faults, and the judge says what was broken."""
 
 import asyncio
+import contextlib
 import hashlib
 import logging
 import shutil
@@ -23,6 +24,7 @@ from tests.simulation.faults import Faults
 from tests.simulation.judge import LEAVE_S, Judge
 from tests.simulation.loop import NS, PROCESS, Process, StuckError, VirtualLoop
 from tests.simulation.machines import Fleet, Life, replaced, simulated_doors
+from tests.simulation.overflow import FOLDER, USED, Files, overflowing, with_files
 from tests.simulation.plan import Plan, plan_of, rng_of
 from tests.simulation.weather import CALM, Weather
 from tests.simulation.wire import RealEngine
@@ -57,7 +59,8 @@ class Simulation:
         self.weather = Weather(rng_of(seed, "weather"), CALM)
         self.server = Server(real, self.loop, self.weather)
         self.disturbances = Disturbances(self.loop)
-        s = plan.settings
+        s = self.settings = with_files(plan.settings, folder) if plan.overflows else plan.settings
+        self.server.memory = USED if plan.overflows else self.server.memory
         self.judge = Judge(
             self.loop, plan.web, s.politeness.delay_s, s.crawl.partitions, self.disturbances, self.trace,
             session_of=lambda process: process.session if isinstance(process, Life) else "",
@@ -65,10 +68,10 @@ class Simulation:
         self.disks = Disks(self.loop, rng_of(seed, "disks"))
         internet = Internet(plan.web, self.loop, connect_s=lambda: 0.001 + 0.02 * net_rng.random())
         internet.on_request = self._requested
-        self.fleet = Fleet(
-            self.loop, self.server, internet, self.disks, folder, plan.settings, rng_of(seed, "lives"), self._event
-        )
-        self.census = Census(real, plan.settings.crawl.partitions)
+        self.fleet = Fleet(self.loop, self.server, internet, self.disks, folder, s, rng_of(seed, "lives"), self._event)
+        files = Files(folder)
+        self.fleet.files_of = files.of
+        self.census = Census(real, s.crawl.partitions, files)
         self.faults = Faults(
             self.loop, self.server, self.fleet, self.disks, self.judge, self.census, rng_of(seed, "faults")
         )
@@ -164,7 +167,7 @@ class Simulation:
         life = Life(self.fleet.add("seeding"), 0, rng_of(self.plan.seed, "seeder"))
         self.fleet.nodes.remove(life.node)
         PROCESS.set(life)
-        settings = replaced(self.plan.settings, archive={"dir": str(self.folder / life.node.machine)})
+        settings = replaced(self.settings, archive={"dir": str(self.folder / life.node.machine)})
         async with open_crawl(settings, create=True) as crawl:
             await crawl.seeder().add_all([GivenUrl("seed", url) for url in self.plan.web.seeds])
 
@@ -205,7 +208,7 @@ class Simulation:
         twice = [key for key, n in judge.commits.items() if n > 1 and not judge._rolled_back]
         if twice:
             judge.blame("I4", f"committed twice: {twice}")
-        folders = sorted(path for path in self.folder.iterdir() if path.name != "seeding")
+        folders = sorted(path for path in self.folder.iterdir() if path.name not in ("seeding", FOLDER))
         entries, faults = exported(folders)
         for fault in faults:
             judge.blame("archive", fault)
@@ -241,12 +244,18 @@ def simulate(
     seed: int, real: RealEngine, *, say: Callable[[str], None] = lambda _: None, plan: Plan | None = None
 ) -> Outcome:
     """Run one seed on this engine, which is emptied before."""
+    plan = plan or plan_of(seed)
+    with overflowing() if plan.overflows else contextlib.nullcontext():
+        return _simulate(plan, real, say)
+
+
+def _simulate(plan: Plan, real: RealEngine, say: Callable[[str], None]) -> Outcome:
     real.reset()
     parent = TMPFS if TMPFS.is_dir() else None
     folder = Path(tempfile.mkdtemp(prefix="simulation-", dir=parent))
     logging.disable(logging.CRITICAL)
     try:
-        simulation = Simulation(plan or plan_of(seed), real, folder, say)
+        simulation = Simulation(plan, real, folder, say)
         _run(simulation)
         return simulation.outcome()
     finally:

@@ -1,17 +1,28 @@
 -- A queue's URLs, in blocks of sorted sets that stay small enough to be packed: q:QUEUE holds the best ones, further
 -- blocks b:QUEUE:ID the others. t:QUEUE lists those by the highest score that each may hold; among equals the one with
--- the highest id is the oldest. q:QUEUE is there if and only if the queue has URLs.
+-- the highest id is the oldest. A block that is in a file is a stub: only its name is left, 'ID FILE OFFSET LENGTH URLS'.
+-- q:QUEUE is there if and only if the queue has URLs that can be handed out: behind it, nothing passes by a stub.
+-- long: zset of queues -> how many blocks they have in memory behind the first; short: zset of queues whose next block
+-- is to be brought back from its file -> since when (ms).
 local BLOCK = 128 -- the engine's zset-max-listpack-entries
-local LAST_ID = 999999999
+local SHORT = BLOCK / 2 -- with fewer URLs left, the next block should be in memory
+local LAST_ID, ID_LENGTH = 999999999, 9
 
 local function head_of(queue) return P .. 'q:' .. queue end
 local function index_of(queue) return P .. 't:' .. queue end
 local function block_of(queue, id) return P .. 'b:' .. queue .. ':' .. id end
+local function is_stub(id) return #id > ID_LENGTH end
+
+local function lengthen(queue) call('ZINCRBY', P .. 'long', 1, queue) end
+local function shorten(queue)
+  if tonumber(call('ZINCRBY', P .. 'long', -1, queue)) <= 0 then call('ZREM', P .. 'long', queue) end
+end
 
 local function new_block(r, highest)
   add_to(r, BLOCKS, 1)
   local id = string.format('%09d', LAST_ID - r[BLOCKS])
   call('ZADD', index_of(r.queue), highest, id)
+  lengthen(r.queue)
   return block_of(r.queue, id)
 end
 
@@ -38,6 +49,7 @@ local function put_in_order(r, entries)
     local found = call('ZRANGEBYSCORE', index, score, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
     local id, highest = found[1], found[2]
     local key = id and block_of(queue, id) or head_of(queue)
+    if id and is_stub(id) then key = new_block(r, highest) end -- beside it: equal bounds, and the newer one is found
     local room = BLOCK - call('ZCARD', key)
     if room <= 0 then
       put = put + call('ZADD', make_room(r, key, id, score), score, entries[i + 1])
@@ -63,16 +75,16 @@ local function put(r, entries)
   add_to(r, N, is_one_block and call('ZADD', head_of(r.queue), unpack(entries)) or put_in_order(r, entries))
 end
 
--- The next block becomes the head; false when there is none.
+-- The next block becomes the head; false when there is none in memory.
 local function promote(r)
   if r[BLOCKS] == 0 then return r[N] ~= 0 end
   local index, head = index_of(r.queue), head_of(r.queue)
   while call('EXISTS', head) == 0 do
-    local best = call('ZPOPMAX', index)[1]
-    if not best then
-      set(r, BLOCKS, 0)
-      return false
-    end
+    local best = call('ZREVRANGE', index, 0, 0)[1]
+    if not best then set(r, BLOCKS, 0) end
+    if not best or is_stub(best) then return false end
+    call('ZREM', index, best)
+    shorten(r.queue)
     local key = block_of(r.queue, best)
     if call('EXISTS', key) == 1 then call('RENAME', key, head) end
   end
@@ -90,4 +102,17 @@ local function take(r, n)
   end
   add_to(r, N, -#taken / 2)
   return taken
+end
+
+-- Note whether the next block is to be brought back from its file; true when it is.
+local function look_ahead(queue, now)
+  if call('ZCARD', head_of(queue)) < SHORT then
+    local best = call('ZREVRANGE', index_of(queue), 0, 0)[1]
+    if best and is_stub(best) then
+      call('ZADD', P .. 'short', 'NX', now, queue)
+      return true
+    end
+  end
+  call('ZREM', P .. 'short', queue)
+  return false
 end

@@ -5,15 +5,16 @@ local call = redis.call
 local M = KEYS[1]
 local P = string.sub(M, 1, -2)
 
--- What of the meta hash most scripts need, read once: session, epoch, clock (ms), hold (ms or nil), engine, request.
+-- What of the meta hash most scripts need, read once: session, epoch, clock (ms), hold (ms or nil), engine, request,
+-- spilled.
 local known_meta
 
 local function meta()
   if not known_meta then
-    local m = call('HMGET', M, 'session', 'epoch', 'clock', 'hold', 'engine', 'request')
+    local m = call('HMGET', M, 'session', 'epoch', 'clock', 'hold', 'engine', 'request', 'spilled')
     known_meta = {
       session = m[1] or '', epoch = m[2] or '0', clock = tonumber(m[3] or nil) or 0, hold = tonumber(m[4] or nil),
-      engine = m[5], request = m[6],
+      engine = m[5], request = m[6], spilled = tonumber(m[7] or nil) or 0,
     }
   end
   return known_meta

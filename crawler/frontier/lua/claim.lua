@@ -4,7 +4,8 @@
 -- KEYS  meta
 -- ARGV  session, epoch, now (ms), msgpack {request id (session-number), engine run id, urls max, urls per queue max,
 --       claim ahead (ms), visibility timeout (ms), default delay (ms), out max}
--- returns {'FENCED'} | {'RECOVER'} | {'OK', next due (ms) or -1, flat batch, flat deaths}; the batch repeats
+-- returns {'FENCED'} | {'RECOVER'} | {'OK', next due (ms) or -1, flat batch, flat deaths, some queues whose next block is
+--       to be brought back from its file}; the batch repeats
 --       queue, domain, delay (ms, -1 unknown), n, then n times token, score, member, origin ('' when the member says it);
 --       a token is 'epoch.request.serial'; deaths are fingerprint, 'deaths session' of URLs that processes died with
 --@include _fence _record _shelf _queue _guest _block
@@ -15,7 +16,8 @@ local default_delay, out_max = a[7], a[8]
 if not fence(session, epoch, now) then return {'FENCED'} end
 if meta().engine ~= a[2] then return {'RECOVER'} end
 now = meta().clock
-local hold = meta().hold
+local hold, has_spilled = meta().hold, meta().spilled > 0
+local SHORT_MS = 1000
 
 -- Back to its queue: an expired claim or a retry that is due. A delivery whose owner vanished is counted; one of the
 -- session that asks now is not, for that has not died of it (its leases were taken anew, after a silence of the engine).
@@ -132,6 +134,7 @@ local function take_due()
     else
       local n = allowance(r, left)
       local best = n > 0 and take(r, n) or {}
+      if has_spilled then look_ahead(queue, now) end
       if #best > 0 then
         taken[#taken + 1] = {r, best}
         add_to(r, OUT, #best / 2)
@@ -141,7 +144,7 @@ local function take_due()
         end
         left = left - #best / 2
       end
-      if has_delay or r[OUT] >= out_max or r[N] == 0 then asleep[#asleep + 1] = queue end
+      if has_delay or r[OUT] >= out_max or r[N] == 0 or #best == 0 then asleep[#asleep + 1] = queue end
     end
   end
   run_many(asleep, 'ZREM', P .. 'ready')
@@ -184,5 +187,7 @@ for _, due in pairs({first_of('ready') or math.huge, first_of('x') or math.huge,
   idle_since and idle_since + IDLE_MS or math.huge}) do
   soonest = math.min(soonest, due)
 end
+local short = has_spilled and call('ZRANGE', P .. 'short', 0, 63) or {}
+if #short > 0 then soonest = math.min(soonest, now + SHORT_MS) end -- told until they are back
 if soonest == math.huge then soonest = -1 end
-return {'OK', string.format('%.0f', soonest), batch, call('HGETALL', P .. 'k')}
+return {'OK', string.format('%.0f', soonest), batch, call('HGETALL', P .. 'k'), short}

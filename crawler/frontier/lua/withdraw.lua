@@ -21,10 +21,13 @@ local function take_delivery(r, token)
 end
 
 local function take_queued(r, block, member)
-  local key = block == '' and head_of(r.queue) or block_of(r.queue, block)
-  if call('ZREM', key, member) == 0 then return false end
+  local head = head_of(r.queue) -- which the block may have become since
+  if call('ZREM', block_of(r.queue, block), member) + call('ZREM', head, member) == 0 then return false end
   add_to(r, N, -1)
-  if not promote(r) then call('ZREM', P .. 'ready', r.queue) end
+  if not promote(r) then
+    call('ZREM', P .. 'ready', r.queue)
+    look_ahead(r.queue, 0)
+  end
   return true
 end
 

@@ -1,0 +1,37 @@
+#!lua flags=allow-oom
+-- spill: a block of a queue is in a file, and leaves memory. Needs the fence. Idempotent. Works when out of memory.
+-- KEYS  meta
+-- ARGV  session, epoch, now (ms), msgpack {queue, id of the block, file, offset, length, {member, score, ...} as they were
+--       written}
+-- returns {'FENCED'} | {'COMMITTED'} | {'GONE'}: some of them have left the block since they were read, nothing was done
+--@include _fence _record _shelf _queue _block
+local now = tonumber(ARGV[3])
+if not fence(ARGV[1], ARGV[2], now) then return {'FENCED'} end
+local a = cmsgpack.unpack(ARGV[4])
+local queue, id, written = a[1], a[2], a[6]
+local index, key = index_of(queue), block_of(queue, id)
+local stub = table.concat({id, a[3], a[4], a[5], #written / 2}, ' ')
+if call('ZSCORE', index, stub) then return {'COMMITTED'} end
+if not call('ZSCORE', index, id) then return {'GONE'} end
+
+local there, known, members, highest = call('ZRANGE', key, 0, -1, 'WITHSCORES'), {}, {}, -math.huge
+for i = 1, #there, 2 do known[there[i]] = tonumber(there[i + 1]) end
+for i = 1, #written, 2 do
+  local score = tonumber(written[i + 1])
+  if known[written[i]] ~= score then return {'GONE'} end
+  members[#members + 1], highest = written[i], math.max(highest, score)
+end
+call('ZREM', index, id)
+call('ZADD', index, text_of(highest), stub)
+if #there == #written then
+  call('DEL', key)
+else
+  call('ZREM', key, unpack(members))
+  call('RENAME', key, new_block(record_of(queue), call('ZRANGE', key, -1, -1, 'WITHSCORES')[2])) -- what came since they were read
+end
+write_queues()
+shorten(queue)
+call('HINCRBY', M, 'spilled', #members)
+call('HINCRBY', P .. 'files', a[3], 1)
+look_ahead(queue, now)
+return {'COMMITTED'}

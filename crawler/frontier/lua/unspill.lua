@@ -1,0 +1,32 @@
+#!lua flags=allow-oom
+-- unspill: the URLs of a block that is in a file are in memory again. Needs no fence: what a stub names never changes.
+-- Idempotent. Works when out of memory: the queue may have nothing else.
+-- KEYS  meta
+-- ARGV  queue, stub, default delay (ms), msgpack {member, score, ...}
+-- returns {'COMMITTED' or 'GONE': they were brought back before, 1 when the next block is to be brought back, too, 1 when
+--       the queue woke}
+--@include _fence _shelf _queue _block
+local queue, stub, urls = ARGV[1], ARGV[2], cmsgpack.unpack(ARGV[4])
+local r, index, head = record_of(queue), index_of(queue), head_of(queue)
+local highest = call('ZSCORE', index, stub)
+if not highest then return {'GONE', look_ahead(queue, 0) and 1 or 0, 0} end
+
+local entries, n = {}, #urls / 2
+for i = 1, #urls, 2 do entries[i], entries[i + 1] = urls[i + 1], urls[i] end
+local is_next = call('ZREVRANGE', index, 0, 0)[1] == stub
+call('ZREM', index, stub)
+if is_next and call('ZCARD', head) + n <= BLOCK then
+  call('ZADD', head, unpack(entries))
+else
+  local id = string.sub(stub, 1, ID_LENGTH)
+  call('ZADD', index, highest, id)
+  call('ZADD', block_of(queue, id), unpack(entries))
+  lengthen(queue)
+  promote(r)
+end
+call('HINCRBY', M, 'spilled', -n)
+local file = string.match(stub, ' (%S+)')
+if call('HINCRBY', P .. 'files', file, -1) == 0 then call('HDEL', P .. 'files', file) end
+local is_short = look_ahead(queue, 0)
+wake(r, tonumber(ARGV[3]))
+return {'COMMITTED', is_short and 1 or 0, close_queues()}

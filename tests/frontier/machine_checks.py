@@ -1,0 +1,102 @@
+"""What holds after each step of the frontier's state machine: the engine's keys say what the model says."""
+
+from collections import Counter
+from collections.abc import Collection
+
+from tests.frontier.model import PartitionModel
+from tests.frontier.model_urls import BLOCK, IDLE_MS, OUT_MAX, PENDING, TOP_MAX, State
+from tests.frontier.raw import RawPartition
+
+LEASE = ("session", "node", "epoch", "engine")
+SIZES = ("top_min", "hn", "hb", "yn", "yb")  # of what lies beside
+
+
+def check_states(model: PartitionModel, raw: RawPartition) -> None:
+    """I3 and I4: each URL ever added is in one place, and that is the place where the model has it."""
+    assert set(raw.queued()) == model.in_state(State.QUEUED)
+    assert set(raw.zset("x")) == tokens(model, State.CLAIMED)
+    assert set(raw.zset("o")) == tokens(model, State.ORPHANED)
+    assert set(raw.zset("r")) == tokens(model, State.RETRYING)
+    delivered = model.in_state(State.CLAIMED, State.ORPHANED, State.RETRYING)
+    assert raw.delivered() == {model.urls[f].token: (f, model.urls[f].score) for f in delivered}
+    assert set(raw.hash("dead")) == model.in_state(State.DEAD)
+    assert {k: v.split()[0] for k, v in raw.hash("l").items()} == model.log
+    assert max(model.committed.values(), default=1) == 1
+    assert raw.seen() == set(model.urls)
+    assert raw.depths() == {f: model.urls[f].depth for f in model.in_state(*PENDING)}
+    noted = {f: f"{u.deaths} {u.died_with}" for f, u in model.urls.items() if u.deaths}
+    assert raw.hash("k") == noted
+    for f in model.in_state(State.RETRYING, State.CLAIMED):
+        url = model.urls[f]
+        assert raw.zset("r" if url.state is State.RETRYING else "x")[url.token] == url.until_ms
+
+
+def tokens(model: PartitionModel, state: State) -> set[str]:
+    return {model.urls[f].token for f in model.in_state(state)}
+
+
+def check_counters(model: PartitionModel, raw: RawPartition) -> None:
+    meta = raw.hash("m")
+    assert (meta.get("session", ""), int(meta.get("epoch", 0))) == (model.session, model.epoch)
+    assert int(meta.get("clock", 0)) == model.clock
+    assert (int(meta["hold"]) if "hold" in meta else None) == model.hold
+    not_counters = (*LEASE, *SIZES, "clock", "hold", "request", "seen0", "buckets0", "spilled")
+    assert raw.numbers("m", *not_counters) == model.totals_view()
+    assert int(meta.get("seen0", 0)) == len(model.urls)
+    for name in model.counts:
+        clock = ("next", "delay", "guest", "guest_seen", "wish", "blocks", "domain")
+        assert raw.numbers(f"w:{name}", *clock) == model.queue_view(name)
+    pages, top = {name: counts["s2"] for name, counts in model.counts.items()}, raw.zset("top")
+    assert top == {name: pages[name] for name in top}
+    assert sorted(top.values(), reverse=True) == sorted(pages.values(), reverse=True)[:TOP_MAX]
+
+
+def check_queues(model: PartitionModel, raw: RawPartition, spilled: Collection[str]) -> None:
+    ready, names = raw.zset("ready"), set(model.names())
+    assert set(ready) <= names
+    for name in names:
+        w = raw.record(name)
+        queue = model.queue(name)
+        if w.get("next") == 0 and queue.next_ms + IDLE_MS <= model.clock:
+            queue.next_ms = 0  # it was packed meanwhile: a time long past is forgotten, and nobody waits for it
+        assert w.get("next", 0) == queue.next_ms
+        assert w.get("delay", -1) == (-1 if queue.delay_ms is None else queue.delay_ms)
+        assert int(w.get("out", 0)) == model.out(name)
+        assert (w.get("guest", ""), w.get("wish", "")) == (queue.guest, queue.wish)
+        if model.out(name) < OUT_MAX and raw.zset(f"q:{name}"):
+            assert (name in ready) == model.is_claimable(name), f"{name}: asleep or awake against the rule"
+        if name in ready:
+            assert ready[name] <= model.due_ms(name), "would wake too late"
+        check_blocks(model, raw, name, is_exact=name not in spilled)
+    check_spilled(raw, names)
+
+
+def check_blocks(model: PartitionModel, raw: RawPartition, name: str, *, is_exact: bool) -> None:
+    """The queue's URLs lie in small blocks, in order; the best one is there if there are any."""
+    waiting = model.of_queue(name, State.QUEUED)
+    stored = sorted(((score, f) for f, (queue, score) in raw.queued().items() if queue == name), reverse=True)
+    assert stored == [(model.urls[f].score, f) for f in waiting]
+    index = [pair for pair in raw.zset(f"t:{name}").items() if " " not in pair[0]]
+    index.sort(key=lambda pair: (pair[1], pair[0]), reverse=True)
+    assert {f"b:{name}:{block}" for block, _ in index} == {key for key in raw.keys if key.startswith(f"b:{name}:")}
+    assert bool(raw.zset(f"q:{name}")) == bool(waiting) or name in raw.zset("short")
+    lowest = float("inf")
+    for key, highest in [(f"q:{name}", float("inf")), *((f"b:{name}:{block}", most) for block, most in index)]:
+        scores = sorted(raw.zset(key).values())
+        assert len(scores) <= BLOCK
+        if scores:
+            assert scores[-1] <= (min(highest, lowest) if is_exact else highest), (
+                f"{key} holds what belongs into a better block"
+            )
+            lowest = scores[0]
+
+
+def check_spilled(raw: RawPartition, names: set[str]) -> None:
+    """What the engine counts of blocks is what there is of them."""
+    index = {name: raw.zset(f"t:{name}") for name in names}
+    in_memory = {name: sum(" " not in block for block in blocks) for name, blocks in index.items()}
+    stubs = [stub.split(" ") for name in names for stub in raw.stubs(name)]
+    assert raw.zset("long") == {name: n for name, n in in_memory.items() if n}
+    assert raw.numbers("files") == Counter(file for _, file, *_ in stubs)
+    assert int(raw.hash("m").get("spilled", 0)) == sum(int(urls) for *_, urls in stubs)
+    assert set(raw.zset("short")) <= names
