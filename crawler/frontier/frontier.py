@@ -33,7 +33,7 @@ from crawler.frontier.replies import (
 )
 from crawler.model import AckOutcome, Candidate, Claim, CommitEntry
 
-ADD_ITEMS_MAX = 256  # per call: about 1 ms of the engine
+ADD_ITEMS_MAX = 128  # per call: one to four ms of the engine, by how many queues they are for
 ACK_MAX = 32  # commits per call
 DRAIN_MAX = 1000  # entries per call
 

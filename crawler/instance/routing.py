@@ -25,7 +25,7 @@ from crawler.rules.urls import authority_of, host_of
 
 log = logging.getLogger(__name__)
 
-ACK_ITEMS_MAX = 256  # out-links that one ack may add; more go through add
+ACK_ITEMS_MAX = 128  # out-links that one ack may add; more go through add
 
 Answer = TypeVar("Answer")
 

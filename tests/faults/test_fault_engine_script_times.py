@@ -15,7 +15,7 @@ from tests.support.engine import running_engine
 KEYS = 1_000_000
 QUEUES, PER_QUEUE = 300, 128  # of the one partition that is worked on
 # URLs in one call, each of another queue: the dearest kind of call. The bound is half for claims and their return.
-USUAL, LARGEST, LARGEST_CLAIM = 64, 256, 128
+USUAL, LARGEST, LARGEST_CLAIM = 64, 128, 128
 USUAL_MS, LARGEST_MS = 5.0, 10.0  # the largest stay under 5 ms, too, on a machine that is not slow and busy
 ROUNDS = 10
 

@@ -90,7 +90,7 @@ async def test_a_robots_txt_goes_when_it_is_too_old_and_others_come(door: Door) 
         await share(f"http://n{n}.test", 1_000 + 86_400)
     assert await door.frontier.robots(0, "http://old.test") == b"1000 x"
     await share("http://newer.test", 1_001 + 86_400)
-    for n in range(10):
+    for n in range(100):  # each looks at three others, whichever
         await share(f"http://m{n}.test", 1_001 + 86_400)
     assert await door.frontier.robots(0, "http://old.test") is None
     assert await door.frontier.robots(0, "http://n0.test") == b"87400 x"
