@@ -211,6 +211,14 @@ class Engine:
             replies.extend(await self._run_pipeline(calls[start : start + PIPELINE_MAX]))
         return replies
 
+    async def run_all(self, calls: Sequence[Call]) -> list[Any]:
+        """The same, for callers to whom one failed call is a failure of the whole: raises its EngineError."""
+        replies = await self.run_many(calls)
+        for reply in replies:
+            if isinstance(reply, EngineError):
+                raise reply
+        return replies
+
     async def _run_pipeline(self, calls: Sequence[Call]) -> list[Any]:
         commands = [("EVALSHA", script(c.name).sha, *self._keys_of(c), *c.args) for c in calls]
         replies = await self._pipeline(commands)

@@ -223,12 +223,7 @@ class Frontier:
         Any session may tell, any number of times. Raises EngineError.
         """
         calls = [Call("died", (self.keys.meta(p),), (session, *fps)) for p, fps in started.items()]
-        noted = 0
-        for reply in await self.engine.run_many(calls):
-            if isinstance(reply, EngineError):
-                raise reply
-            noted += int(reply[1])
-        return noted
+        return sum(int(reply[1]) for reply in await self.engine.run_all(calls))
 
     async def drain(self, entries: Sequence[tuple[Fence, Sequence[CommitEntry]]]) -> None:
         """Clear commit entries that are on disk; what a lost lease refuses is the next owner's to drain."""
@@ -236,9 +231,7 @@ class Frontier:
         for fence, mine in entries:
             keys = [f"{e.fingerprint}:{e.visit}" for e in mine]
             calls += [self._fenced("drain", fence, *keys[i : i + DRAIN_MAX]) for i in range(0, len(keys), DRAIN_MAX)]
-        for reply in await self.engine.run_many(calls):
-            if isinstance(reply, EngineError):
-                raise reply
+        await self.engine.run_all(calls)
 
     async def undrained(self, partition: int) -> list[CommitEntry]:
         """Commit entries that a dead session left in the partition's log."""

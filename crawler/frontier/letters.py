@@ -4,11 +4,9 @@ Must not know why a URL was given up. Nothing here needs a lease: letters are no
 may be repeated at any time, also while the crawl runs.
 """
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
-from typing import Any
 
-from crawler.errors import EngineError
 from crawler.frontier.client import Call, Engine
 from crawler.frontier.frontier import Frontier
 from crawler.frontier.records import DeadLetter, item_of_letter, pack, pairs_of, unpack_letter
@@ -60,7 +58,7 @@ class DeadLetters:
             items = [item_of_letter(one.fingerprint, one.letter) for one in some]
             args = (f.run, f.default_delay_ms, pack(items), f.keys.hints, f.session, int(f.is_limited))
             calls.append(Call("revive", (f.keys.meta(partition),), args))
-        return sum(int(reply[0]) for reply in await self._answers(calls))
+        return sum(int(reply[0]) for reply in await self._engine.run_all(calls))
 
     async def discard(self, letters: Iterable[StoredLetter], reason: str) -> int:
         """Throw letters away; their URLs stay seen, refused for that reason. How many were still there."""
@@ -68,7 +66,7 @@ class DeadLetters:
         for partition, some in _by_call(letters):
             items = [(one.fingerprint, one.letter.queue) for one in some]
             calls.append(Call("discard", (self._frontier.keys.meta(partition),), (reason, pack(items))))
-        return sum(int(reply) for reply in await self._answers(calls))
+        return sum(int(reply) for reply in await self._engine.run_all(calls))
 
     @property
     def _engine(self) -> Engine:
@@ -76,13 +74,6 @@ class DeadLetters:
 
     def _key(self, partition: int) -> str:
         return self._frontier.keys.of(partition, "dead")
-
-    async def _answers(self, calls: Sequence[Call]) -> list[Any]:
-        replies = list(await self._engine.run_many(calls))
-        for reply in replies:
-            if isinstance(reply, EngineError):
-                raise reply
-        return replies
 
 
 def _by_call(letters: Iterable[StoredLetter]) -> Iterable[tuple[int, list[StoredLetter]]]:

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from crawler.errors import EngineError
 from crawler.frontier.client import Call, Engine
 from crawler.frontier.keys import Keys
 from crawler.frontier.pending import Found, PendingUrls
@@ -76,11 +75,7 @@ class Restoring:
             for partition, items in by_partition.items()
             for start in range(0, len(items), RESTORE_MAX)
         ]
-        replies = list(await self._engine.run_many(calls))
-        for reply in replies:
-            if isinstance(reply, EngineError):
-                raise reply
-        return replies
+        return await self._engine.run_all(calls)
 
     async def pending(self, wanted: Mapping[int, Sequence[str]]) -> dict[str, PendingUrl]:
         """Those fingerprints, given by partition, that are pending now: each partition is read as a whole."""

@@ -5,11 +5,11 @@ Must not know where files are: it hands bytes over. What they say is said here.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
-from crawler.errors import ArchiveError, EngineError
+from crawler.errors import ArchiveError
 from crawler.frontier.client import Call, Engine
 from crawler.frontier.frontier import Fence
 from crawler.frontier.keys import Keys
@@ -136,7 +136,7 @@ class Spilling:
                     "spill", (self._keys.meta(fence.partition),), (fence.session, fence.epoch, fence.now_ms, pack(args))
                 )
             )
-        return sum(reply[0] == b"COMMITTED" for reply in await self._run(calls))
+        return sum(reply[0] == b"COMMITTED" for reply in await self._engine.run_all(calls))
 
     async def next_stubs(self, queues: Sequence[tuple[int, str]]) -> list[Stub | None]:
         """The next block of each (partition, queue), if that is in a file."""
@@ -149,15 +149,8 @@ class Spilling:
             Call("unspill", (self._keys.meta(p),), (queue, stub.name, self._default_delay_ms, pack(_flat(urls))))
             for p, queue, stub, urls in back
         ]
-        return [bool(reply[1]) for reply in await self._run(calls)]
+        return [bool(reply[1]) for reply in await self._engine.run_all(calls)]
 
     async def files(self, partition: int) -> set[str]:
         """Files that some stub of the partition names."""
         return {name.decode() for name in await self._engine.command("HKEYS", self._keys.of(partition, "files"))}
-
-    async def _run(self, calls: Sequence[Call]) -> list[Any]:
-        replies = await self._engine.run_many(calls)
-        for reply in replies:
-            if isinstance(reply, EngineError):
-                raise reply
-        return replies

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from crawler.errors import EngineError
 from crawler.frontier.client import Call, Engine
 from crawler.frontier.keys import Keys
 from crawler.frontier.pending import PendingUrls
@@ -78,9 +77,7 @@ class States:
                 asked.append(some)
                 calls.append(Call("states", (self._keys.meta(partition),), (run, visit, *some)))
         found: dict[str, UrlState] = {}
-        for some, digits in zip(asked, await self._engine.run_many(calls), strict=True):
-            if isinstance(digits, EngineError):
-                raise digits
+        for some, digits in zip(asked, await self._engine.run_all(calls), strict=True):
             found.update(zip(some, (UrlState(digit - 48) for digit in digits), strict=True))
         return found
 
@@ -142,9 +139,7 @@ class States:
         """The stored delay in ms of each (partition, queue); None where none was stored."""
         calls = [Call("look", (self._keys.meta(p),), ("queues", queue)) for p, queue in wanted]
         found: list[int | None] = []
-        for reply in await self._engine.run_many(calls):
-            if isinstance(reply, EngineError):
-                raise reply
+        for reply in await self._engine.run_all(calls):
             delay = unpack_queue(reply[0]).get("delay", -1)
             found.append(delay if delay >= 0 else None)
         return found

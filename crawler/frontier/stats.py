@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from crawler.errors import EngineError
 from crawler.frontier.client import Call, Engine
 from crawler.frontier.keys import Keys
 from crawler.frontier.records import pairs_of, unpack_queue
@@ -109,11 +108,9 @@ class Stats:
         """Statistics of the given (domain, partition) pairs."""
         looks = [Call("look", (self._keys.meta(p),), ("queues", domain)) for domain, p in wanted]
         metas = [("HMGET", self._keys.meta(p), "clock", "node", "epoch", "session") for _, p in wanted]
-        records = await self._engine.run_many(looks)
+        records = await self._engine.run_all(looks)
         found = []
         for (domain, partition), record, meta in zip(wanted, records, await self._engine.commands(metas), strict=True):
-            if isinstance(record, EngineError):
-                raise record
             found.append(_domain_stats(domain, partition, record[0], meta))
         return found
 

@@ -13,7 +13,7 @@ import hiredis
 import redis.exceptions as rex
 
 from crawler.errors import EngineDown, EngineError
-from crawler.frontier.client import Call, EngineInfo, Memory, translate
+from crawler.frontier.client import Call, Engine, EngineInfo, Memory, translate
 from crawler.frontier.scripts import script
 from tests.simulation.loop import PROCESS, Process, VirtualLoop
 from tests.simulation.weather import Weather
@@ -218,6 +218,8 @@ class SimEngine:
         if isinstance(reply, EngineError):
             raise reply
         return reply
+
+    run_all = Engine.run_all
 
     async def run_many(self, calls: Sequence[Call]) -> list[Any]:
         return [_translated(reply) for reply in await self._pipeline(calls)]

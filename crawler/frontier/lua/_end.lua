@@ -1,9 +1,12 @@
 -- The ends of a claim. x: zset token -> visibility deadline (ms).
 
--- Is this delivery still the one that counts? A token begins with the epoch it was handed out under: those of earlier
--- leases count as expired, also while they wait to be put back.
+-- A token begins with the epoch it was handed out under.
+local function is_of_epoch(token, epoch) return string.sub(token, 1, #epoch + 1) == epoch .. '.' end
+
+-- Is this delivery still the one that counts? Those of earlier leases count as expired, also while they wait to be put
+-- back.
 local function is_claimed(token, epoch)
-  return string.sub(token, 1, #epoch + 1) == epoch .. '.' and call('ZSCORE', P .. 'x', token) ~= false
+  return is_of_epoch(token, epoch) and call('ZSCORE', P .. 'x', token) ~= false
 end
 
 -- A URL's failed attempts, and one more: JSON values with commas between. a: hash fingerprint -> attempts.

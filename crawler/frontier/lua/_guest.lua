@@ -19,7 +19,6 @@ local function guest_until(r, now, delay_ms)
 end
 
 local WISH_MS = 2500 -- so long the owner leaves a queue that is due to the guest who waits for it; guests ask each second
-local SERVED = '-'
 
 -- When the owner may start a request on a queue that is due and that a guest wishes for (ms): without this, a guest would
 -- never be quicker than an owner who has work for the queue.

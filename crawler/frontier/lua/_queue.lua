@@ -11,6 +11,7 @@
 local NEXT, DELAY, OUT, N, RETRYING, BLOCKS, URLS, S2, BYTES, FETCH_MS = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
 local WORD_OF = {s2 = S2, bytes = BYTES, fetch_ms = FETCH_MS}
 local IDLE_MS = 60000 -- after its clock has run out an idle queue's record goes to a shelf
+local SERVED = '-'
 local records = {}
 
 local function record_of(queue)
@@ -93,7 +94,7 @@ end
 -- Nobody has work for it, or is at it.
 local function is_idle(r)
   if r[N] ~= 0 or r[OUT] ~= 0 or r[RETRYING] ~= 0 or r[URLS] == 0 then return false end
-  return not r.more.guest and (not r.more.wish or r.more.wish == '-')
+  return not r.more.guest and (not r.more.wish or r.more.wish == SERVED)
 end
 
 local function write_queues()

@@ -33,7 +33,7 @@ local sequence = tonumber(call('HGET', M, 'sequence') or nil) or 0
 local answers, log, ended, is_ended, fingerprints = {'OK', 0}, {}, {}, {}, {}
 for i, a in ipairs(commits) do
   local fp, token, key = a[1], a[2], a[1] .. ':' .. a[3]
-  if claimed[i] and not is_ended[token] and string.sub(token, 1, #ARGV[2] + 1) == ARGV[2] .. '.' then
+  if claimed[i] and not is_ended[token] and is_of_epoch(token, ARGV[2]) then
     local digits = #a[10] > 0 and add_items(a[10], run, default_delay, is_limited) or ''
     sequence = sequence + 1
     local text = string.format('%.0f', sequence)

@@ -70,8 +70,9 @@ if idle_since and idle_since <= now - IDLE_MS then
 end
 
 local batch = {}
-local function put_batch(...)
-  for _, value in ipairs({...}) do batch[#batch + 1] = value end
+local function put_batch(a, b, c, d)
+  local n = #batch
+  batch[n + 1], batch[n + 2], batch[n + 3], batch[n + 4] = a, b, c, d
 end
 
 -- The call was repeated because its reply was lost: the same batch again, less what has expired since.
@@ -156,16 +157,14 @@ local function hand_out(taken)
   local entries, deadlines, serial = {}, {}, 0
   for _, of in ipairs(taken) do
     local r, best = of[1], of[2]
-    local domain, at = r.more.domain or r.queue, #batch
-    batch[at + 1], batch[at + 2], batch[at + 3], batch[at + 4] = r.queue, domain, r[DELAY], #best / 2
+    local domain = r.more.domain or r.queue
+    put_batch(r.queue, domain, r[DELAY], #best / 2)
     for i = 1, #best, 2 do
       serial = serial + 1
       local token, score = epoch .. '.' .. request .. '.' .. serial, text_of(tonumber(best[i + 1]))
       entries[2 * serial - 1], entries[2 * serial] = token, pack_record(score, r.queue, domain, best[i])
       deadlines[2 * serial - 1], deadlines[2 * serial] = now + visibility, token
-      at = #batch
-      batch[at + 1], batch[at + 2], batch[at + 3] = token, score, best[i]
-      batch[at + 4] = listed_origin(r.queue, best[i])
+      put_batch(token, score, best[i], listed_origin(r.queue, best[i]))
     end
   end
   call('HSET', P .. 'u', unpack(entries))
