@@ -57,9 +57,10 @@ def test_the_same_arguments_give_the_same_figures(capsys: pytest.CaptureFixture[
     said = []
     for _ in range(2):
         assert on_paper.main(arguments) == 0
-        said.append(re.sub(r"[\d.]+ (s|ms|KiB|MiB)\b", "", capsys.readouterr().out))
+        timeless = re.sub(r"[\d.]+ (s|ms|KiB|MiB)\b", "", capsys.readouterr().out)
+        said.append(re.sub(r" +", " ", timeless))  # columns are as wide as the times in them
     assert said[0] == said[1]
-    (row,) = re.findall(r"^ *12 +1,024 +85 .*$", said[0], re.MULTILINE)
+    (row,) = re.findall(r"^ 12 1,024 85 .*$", said[0], re.MULTILINE)
     columns = row.split()
     assert float(columns[3]) <= 1.10
     assert all(1.0 <= float(worst) <= 1.5 for worst in (columns[6], columns[8]))
