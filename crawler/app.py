@@ -86,13 +86,10 @@ class OpenCrawl:
     @property
     def frontier(self) -> Frontier:
         return Frontier(
-            self.engine,
-            self.keys,
-            session=self.session,
-            run=self.record.run,
+            self.engine, self.keys, session=self.session, run=self.record.run,
             default_delay_ms=int(self.settings.politeness.delay_s * 1000),
-            is_limited=self.record.scope.depth_max >= 0,
-        )
+            is_limited=self.record.scope.depth_max >= 0, urls_max=self.settings.budget.urls,
+        )  # fmt: skip
 
     @property
     def stats(self) -> Stats:

@@ -35,6 +35,7 @@ class Candidate:
     redirects: int = 0
     seed: bool = False
     score: float = 0.0
+    parked: str = ""  # why it is not to be fetched now: kept, and not pending
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -49,6 +49,14 @@ class Fence:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """What of a queue is fetched, 0 for no limit. URLs beyond it are parked."""
+
+    pages: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimRequest:
     """How much to hand out; see lua/claim.lua. Times in ms; `at_s`: when this is asked, for people (wall clock, s)."""
 
@@ -60,6 +68,7 @@ class ClaimRequest:
     default_delay_ms: int
     out_max: int
     at_s: float = 0.0
+    budget: Budget = Budget()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,10 +95,19 @@ class Frontier:
     """One crawl's frontier in one engine, spoken to by one session.
 
     `is_limited`: the crawl has a limit of depth, so the depth of a pending URL is lowered when a shorter path is found.
+    `urls_max` (0: no limit): of a queue's URLs so many are taken in, the others are parked.
     """
 
     def __init__(
-        self, engine: Engine, keys: Keys, *, session: str, run: int, default_delay_ms: int, is_limited: bool = False
+        self,
+        engine: Engine,
+        keys: Keys,
+        *,
+        session: str,
+        run: int,
+        default_delay_ms: int,
+        is_limited: bool = False,
+        urls_max: int = 0,
     ) -> None:
         self.engine = engine
         self.keys = keys
@@ -97,6 +115,7 @@ class Frontier:
         self.run = run
         self.default_delay_ms = default_delay_ms
         self.is_limited = is_limited
+        self.urls_max = urls_max
 
     async def add(self, by_partition: Mapping[int, Sequence[Candidate]]) -> dict[int, AddReply | EngineError]:
         """Add URLs to their partitions (any session may); idempotent. An EngineError stands where a call failed."""
@@ -113,7 +132,8 @@ class Frontier:
 
     def _call_add(self, partition: int, items: list[Any]) -> Call:
         args = (
-            self.run, self.default_delay_ms, pack(items), self.keys.hints, self.session, int(self.is_limited)
+            self.run, self.default_delay_ms, pack(items), self.keys.hints, self.session, int(self.is_limited),
+            self.urls_max,
         )  # fmt: skip
         return Call("add", (self.keys.meta(partition),), args)
 
@@ -127,6 +147,7 @@ class Frontier:
                     (
                         r.request_id, self.engine.run_id, r.urls_max, r.per_queue_max,
                         r.ahead_ms, r.visibility_ms, r.default_delay_ms, r.out_max,
+                        r.budget.pages, r.budget.bytes,
                     )
                 ),
             )
@@ -160,7 +181,7 @@ class Frontier:
         calls, asked = [], []
         for fence, numbers in groups.items():
             for some in _bounded(acks, numbers):
-                common = (self.run, self.default_delay_ms, int(self.is_limited))
+                common = (self.run, self.default_delay_ms, int(self.is_limited), self.urls_max)
                 calls.append(self._fenced("ack", fence, *common, *(self._pack_ack(acks[i]) for i in some)))
                 asked.append(some)
         replies: dict[int, AckReply | EngineError] = {}

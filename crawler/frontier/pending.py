@@ -97,13 +97,20 @@ class PendingUrls:
     # --- the partition's keys ---
 
     async def _queues(self, partition: int) -> list[str]:
-        """Queues with URLs: they are ready, or asleep because of claims that are out or blocks that are in files."""
+        """Queues with pending URLs: they are ready, paused, or asleep because of claims out or of blocks in files."""
         of = self._keys.of
-        rows = await self._engine.commands([("ZRANGE", of(partition, name), 0, -1) for name in ("ready", "short")])
+        *rows, stops = await self._engine.commands(
+            [
+                *(("ZRANGE", of(partition, name), 0, -1) for name in ("ready", "short")),
+                ("HGETALL", of(partition, "stops")),
+            ]
+        )
+        stopped = {queue.decode(): reason for queue, reason in pairs_of(stops)}
         names = {name.decode() for row in rows for name in row}
         async for some in self._delivered(partition):
             names.update(found.url.queue for found in some)
-        return sorted(names)
+        names.update(stopped)
+        return sorted(queue for queue in names if stopped.get(queue, b"paused") == b"paused")
 
     async def _delivered(self, partition: int) -> AsyncIterator[list[Found]]:
         key, cursor = self._keys.of(partition, "u"), 0

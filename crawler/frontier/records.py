@@ -151,10 +151,11 @@ def pending_url(queue: str, domain: str, score: int, member: str, origin: str) -
     )  # fmt: skip
 
 
-def item_of(candidate: Candidate) -> tuple[str, str, str, str, int, str, str]:
+def item_of(candidate: Candidate) -> tuple[str | int, ...]:
     """What `add` and `ack` take for one URL (see lua/_add.lua). The score is text: the engine reads it once."""
     c = candidate
-    return (c.fingerprint, c.queue, c.domain, str(score_of(c)), c.depth, *member_of(c.url, c.queue))
+    item = (c.fingerprint, c.queue, c.domain, str(score_of(c)), c.depth, *member_of(c.url, c.queue))
+    return (*item, c.parked) if c.parked else item
 
 
 def pack_letter(letter: DeadLetter) -> str:
@@ -174,7 +175,7 @@ def unpack_letter(stored: bytes) -> DeadLetter:
     )
 
 
-def item_of_letter(fingerprint: str, letter: DeadLetter) -> tuple[str, str, str, str, int, str, str]:
+def item_of_letter(fingerprint: str, letter: DeadLetter) -> tuple[str | int, ...]:
     """What `revive` takes for one URL: as it stood in its queue, but for the attempts."""
     return item_of(
         Candidate(

@@ -51,6 +51,9 @@ class Tally:
     dead_counter: int
     dead: int  # letters
     revived: int  # done once, and then put back from a dead letter: they count as added once more
+    parked: int  # how often a URL was parked, which counts as done
+    released: int  # how often one was released, which counts as added once more
+    parks: int  # URLs that are parked now
     refused: int  # URLs ended as refused; links that were never added are not among them
     log_entries: int
     is_steady: bool
@@ -99,11 +102,11 @@ class States:
         buckets = before.get(f"buckets{run}", 1)
         sizes = await self._engine.commands([("SCARD", key(f"s{run}:{n}")) for n in range(buckets)])
         pending = await self._pending.count(partition)
-        dead, log_entries, after = await self._engine.commands(
-            [("HLEN", key("dead")), ("HLEN", key("l")), ("HGETALL", meta)]
+        dead, log_entries, parks, after = await self._engine.commands(
+            [("HLEN", key("dead")), ("HLEN", key("l")), ("HGETALL", key("parks")), ("HGETALL", meta)]
         )
         counters = _fields(after)
-        moved = ("added", "done", "dead", f"seen{run}", f"buckets{run}")
+        moved = ("added", "done", "dead", "parked", "released", f"seen{run}", f"buckets{run}")
         ended = {name for name in counters if name.startswith("refused:")} - {f"refused:{r}" for r in _NEVER_ADDED}
         return Tally(
             partition=partition,
@@ -116,6 +119,9 @@ class States:
             dead_counter=counters.get("dead", 0),
             dead=dead,
             revived=counters.get("revived", 0),
+            parked=counters.get("parked", 0),
+            released=counters.get("released", 0),
+            parks=sum(int(n) for _, n in pairs_of(parks)),
             refused=sum(counters[name] for name in ended),
             log_entries=log_entries,
             is_steady=all(before.get(name) == counters.get(name) for name in moved),

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 
 from crawler.errors import EngineError
-from crawler.frontier.frontier import ClaimRequest, Fence, Frontier
+from crawler.frontier.frontier import Budget, ClaimRequest, Fence, Frontier
 from crawler.frontier.replies import ClaimReply
 from crawler.instance.clock import ENGINE_PAUSE_S, monotonic_ms, wall_s
 from crawler.instance.crash_points import reached
@@ -166,6 +166,7 @@ class Claimer:
             visibility_ms=int(f.visibility_timeout_s * 1000),
             default_delay_ms=int(self._settings.politeness.delay_s * 1000),
             out_max=2 * f.claim_urls_max,
+            budget=Budget(pages=self._settings.budget.pages, bytes=self._settings.budget.bytes),
             at_s=wall_s(),
         )
 

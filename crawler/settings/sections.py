@@ -171,6 +171,12 @@ class FrontierSettings(OrderSettings, frozen=True):
     memory_mark: Annotated[float, Meta(gt=0, le=1)] = 0.85  # claiming stops above this share of maxmemory
 
 
+class BudgetSettings(_Section, frozen=True):
+    urls: CountOrZero = 0  # of a domain (or host, with queue_by = "host"), taken in; 0: no limit
+    pages: CountOrZero = 0  # fetched
+    bytes: CountOrZero = 0
+
+
 TrapRule = Literal["long", "hosts", "repeats", "path", "query", "calendar", "session", "soft_404"]
 
 
@@ -240,6 +246,7 @@ class Settings(_Section, frozen=True):
     retry: RetrySettings = RetrySettings()
     hosts: HostsSettings = HostsSettings()
     frontier: FrontierSettings = FrontierSettings()
+    budget: BudgetSettings = BudgetSettings()
     traps: TrapSettings = TrapSettings()
     membership: MembershipSettings = MembershipSettings()
     archive: ArchiveSettings = ArchiveSettings()

@@ -131,12 +131,12 @@ class FrontierJudge:
 
 def disagreements(t: Tally, commits: int, *, exactly: bool) -> Iterable[str]:
     """What does not add up. While a crawl goes on, more commits may be known than had been counted."""
-    if t.added - t.revived != t.seen or t.seen != t.seen_counter:
+    if t.added - t.revived - t.released != t.seen or t.seen != t.seen_counter:
         again = f", {t.revived:,} of them once more" if t.revived else ""
         yield f"{t.added:,} URLs added{again}, {t.seen_counter:,} counted as seen, {t.seen:,} in the seen-set"
     if t.added - t.done != t.pending:
         yield f"{t.added - t.done:,} URLs pending by the counters, {t.pending:,} records of them"
-    if t.done != t.committed + t.dead_counter + t.refused + t.revived:
+    if t.done != t.committed + t.dead_counter + t.refused + t.revived + t.parked:
         back = f", {t.revived:,} put back" if t.revived else ""
         yield f"{t.done:,} URLs done: {t.committed:,} committed, {t.dead_counter:,} dead, {t.refused:,} refused{back}"
     if t.dead != t.dead_counter:

@@ -94,8 +94,12 @@ class Door:
     async def claim(self, request: ClaimRequest | None = None, **other: Any) -> list[Claim]:
         return [c for b in (await self.claim_reply(request, **other)).batches for c in b.claims]
 
-    async def ack(self, claim: Claim, *children: Candidate, next_ms: int = 0, delay_ms: int = 0) -> AckReply:
-        entry = CommitEntry(url=claim.url, fingerprint=claim.fingerprint, visit=1, status=200, fetched_at=1.0)
+    async def ack(
+        self, claim: Claim, *children: Candidate, next_ms: int = 0, delay_ms: int = 0, body_bytes: int = 0
+    ) -> AckReply:
+        entry = CommitEntry(
+            url=claim.url, fingerprint=claim.fingerprint, visit=1, status=200, fetched_at=1.0, body_bytes=body_bytes
+        )
         settlement = Settlement(next_fetch_ms=next_ms, delay_ms=delay_ms)
         ack = Ack(claim=claim, fence=self.fence, entry=entry, items=children, settlement=settlement, refused={})
         (reply,) = await self.frontier.ack([ack])

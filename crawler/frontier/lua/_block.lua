@@ -13,8 +13,15 @@ local function index_of(queue) return P .. 't:' .. queue end
 local function block_of(queue, id) return P .. 'b:' .. queue .. ':' .. id end
 local function is_stub(id) return #id > ID_LENGTH end
 
-local function lengthen(queue) call('ZINCRBY', P .. 'long', 1, queue) end
+-- Rows of parked URLs (see _park.lua) are not counted: they stay in memory.
+local function is_row(queue) return string.find(queue, '|', 1, true) end
+
+local function lengthen(queue)
+  if not is_row(queue) then call('ZINCRBY', P .. 'long', 1, queue) end
+end
+
 local function shorten(queue)
+  if is_row(queue) then return end
   if tonumber(call('ZINCRBY', P .. 'long', -1, queue)) <= 0 then call('ZREM', P .. 'long', queue) end
 end
 

@@ -48,3 +48,8 @@ end
 -- The partition's totals: gathered while a script runs, written by it once, at its end.
 local total = {}
 local function count(of, name, n) of[name] = (of[name] or 0) + n end
+
+local function write_totals()
+  bump(M, total)
+  total = {}
+end

@@ -3,6 +3,7 @@
 -- _block.lua; blocks: how many ids were given to those), others retrying. Counted are urls (ever added), s2 (pages), bytes,
 -- fetch_ms and in the map s1, s3 ..., retries, dead, e:<failure>, refused:<reason>. There, too: domain, if that is not its
 -- own name; while a guest has a turn (see reserve), guest (its mark) and guest_seen (when the owner first saw that, ms); and
+-- stop: why none of its URLs is handed out (see _park.lua); and
 -- wish: the guest that waits for a turn, or SERVED from when one was granted until the owner has had its own. While a queue
 -- is idle its record lies on a shelf, with others.
 -- ready: zset of queues that have URLs and may be claimed from, by due time (ms on the partition clock).
@@ -79,6 +80,7 @@ end
 
 -- Where a changed queue goes: 'due' and its time, 'asleep', or nil when it stays where it is.
 local function place_of(r, hold)
+  if r.more.stop then return 'asleep' end
   local delay, is_out = delay_of(r), r[OUT] ~= 0
   if r.is_settled and is_out and delay ~= 0 then
     return r.had_no_delay and 'asleep' or nil -- it has a delay from now on
@@ -100,7 +102,7 @@ end
 local function write_queues()
   for _, r in pairs(records) do
     if r.is_changed then
-      call('SET', r.key, pack_record_of(r))
+      if r.is_row and r[N] == 0 then call('DEL', r.key) else call('SET', r.key, pack_record_of(r)) end
       r.is_changed = false
     end
   end
@@ -140,9 +142,8 @@ local function close_queues()
       woken[#woken + 1], woken[#woken + 2] = at, queue
     elseif place == 'asleep' then
       asleep[#asleep + 1] = queue
-    elseif r.is_settled and is_idle(r) then
-      idle[#idle + 1], idle[#idle + 2] = r[NEXT], queue
     end
+    if r.is_settled and is_idle(r) then idle[#idle + 1], idle[#idle + 2] = r[NEXT], queue end
     r.is_settled, r.wakes = nil, nil
   end
   write_queues()

@@ -1,13 +1,14 @@
 #!lua flags=allow-oom
 -- ack: commit fetched URLs of a partition. Needs the fence, and for each URL its delivery's token. Works when out of memory.
 -- KEYS  meta
--- ARGV  session, epoch, now (ms), run, default delay (ms), 1 when the crawl has a limit of depth, then for each URL msgpack
+-- ARGV  session, epoch, now (ms), run, default delay (ms), 1 when the crawl has a limit of depth, budget of URLs of a queue
+--       (0: none), then for each URL msgpack
 --       {fingerprint, token, visit, queue, next fetch (ms), delay (ms), status class, bytes, fetch (ms), items of
 --       this partition, entry, list of {reason, how many} out-links refused}
 -- returns {'FENCED'} | {'OK', woken queues, then for each URL 'GONE' | 'YOURS sequence' | 'COMMITTED sequence digits'}
---@include _fence _record _shelf _queue _block _seen _top _add _end
+--@include _fence _record _shelf _queue _block _park _seen _top _add _end
 if not fence(ARGV[1], ARGV[2], tonumber(ARGV[3])) then return {'FENCED'} end
-local run, default_delay, is_limited = ARGV[4], tonumber(ARGV[5]), ARGV[6] == '1'
+local run, default_delay, is_limited, urls_max = ARGV[4], tonumber(ARGV[5]), ARGV[6] == '1', tonumber(ARGV[7])
 
 local function book(a)
   local r, class = record_of(a[4]), 's' .. a[7]
@@ -24,7 +25,7 @@ local function book(a)
 end
 
 local commits, tokens = {}, {}
-for i = 7, #ARGV do
+for i = 8, #ARGV do
   local a = cmsgpack.unpack(ARGV[i])
   commits[#commits + 1], tokens[#tokens + 1] = a, a[2]
 end
@@ -34,7 +35,7 @@ local answers, log, ended, is_ended, fingerprints = {'OK', 0}, {}, {}, {}, {}
 for i, a in ipairs(commits) do
   local fp, token, key = a[1], a[2], a[1] .. ':' .. a[3]
   if claimed[i] and not is_ended[token] and is_of_epoch(token, ARGV[2]) then
-    local digits = #a[10] > 0 and add_items(a[10], run, default_delay, is_limited) or ''
+    local digits = #a[10] > 0 and add_items(a[10], run, default_delay, is_limited, urls_max) or ''
     sequence = sequence + 1
     local text = string.format('%.0f', sequence)
     push(log, key, token .. ' ' .. text .. ' ' .. a[11])
@@ -51,9 +52,10 @@ if #ended > 0 then
   call('HSET', P .. 'l', unpack(log))
   end_claims(ended)
   forget(run, fingerprints, is_limited)
-  total.done, total.sequence = #ended, #ended
+  count(total, 'done', #ended)
+  count(total, 'sequence', #ended)
   rank_queues()
   answers[2] = close_queues()
-  bump(M, total)
+  write_totals()
 end
 return answers

@@ -3,16 +3,16 @@
 -- the records of queues that have been idle for long.
 -- KEYS  meta
 -- ARGV  session, epoch, now (ms), msgpack {request id (session-number), engine run id, urls max, urls per queue max,
---       claim ahead (ms), visibility timeout (ms), default delay (ms), out max}
+--       claim ahead (ms), visibility timeout (ms), default delay (ms), out max, budgets of a queue: pages, bytes (0: none)}
 -- returns {'FENCED'} | {'RECOVER'} | {'OK', next due (ms) or -1, flat batch, flat deaths, some queues whose next block is
 --       to be brought back from its file}; the batch repeats
 --       queue, domain, delay (ms, -1 unknown), n, then n times token, score, member, origin ('' when the member says it);
 --       a token is 'epoch.request.serial'; deaths are fingerprint, 'deaths session' of URLs that processes died with
---@include _fence _record _shelf _queue _guest _block
+--@include _fence _record _shelf _queue _guest _block _park
 local session, epoch, now = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local a = cmsgpack.unpack(ARGV[4])
 local request, urls_max, per_queue, ahead, visibility = a[1], a[3], a[4], a[5], a[6]
-local default_delay, out_max = a[7], a[8]
+local default_delay, out_max, pages_max, bytes_max = a[7], a[8], a[9], a[10]
 if not fence(session, epoch, now) then return {'FENCED'} end
 if meta().engine ~= a[2] then return {'RECOVER'} end
 now = meta().clock
@@ -34,8 +34,7 @@ local function requeue(token, is_expired)
   else
     add_to(r, RETRYING, -1)
   end
-  put(r, {score, member})
-  wake(r, default_delay)
+  put_pending(r, {score, member}, default_delay)
 end
 
 -- The first of a zset: its score, nil for an empty one.
@@ -61,7 +60,7 @@ requeue_due('x', true)
 local retry_due = requeue_due('r', false)
 if next(records) then
   close_queues() -- what came back is due like what was there
-  bump(M, total)
+  write_totals()
 end
 local idle_since = first_of('idle')
 if idle_since and idle_since <= now - IDLE_MS then
@@ -120,6 +119,15 @@ local function allowance(r, left)
   return math.min(n, per_queue, left, math.max(0, out_max - r[OUT]))
 end
 
+-- How many more URLs of a queue its budget allows now, claims handed out counted as pages; and what is used up, if anything.
+local function budget_left(r)
+  if bytes_max > 0 and r[BYTES] >= bytes_max then return 0, 'bytes' end
+  if pages_max == 0 then return math.huge end
+  local pages = r[S2]
+  for _, class in ipairs({'s1', 's3', 's4', 's5'}) do pages = pages + (r.more[class] or 0) end
+  return math.max(0, pages_max - pages - r[OUT]), pages >= pages_max and 'pages' or nil
+end
+
 -- Take the best URLs of due queues: a list of {record, {member, score, ...}}.
 local function take_due()
   local taken, later, asleep, left = {}, {}, {}, urls_max
@@ -133,7 +141,9 @@ local function take_due()
     elseif start > now then
       later[#later + 1], later[#later + 2] = start, queue
     else
-      local n = allowance(r, left)
+      local budget, used_up = budget_left(r)
+      if used_up then stop_queue(r, used_up) end
+      local n = math.min(allowance(r, left), budget)
       local best = n > 0 and take(r, n) or {}
       if has_spilled then look_ahead(queue, now) end
       if #best > 0 then
@@ -180,6 +190,7 @@ else
 end
 
 write_queues()
+write_totals()
 
 local soonest = #orphans == 64 and 0 or math.huge
 for _, due in pairs({first_of('ready') or math.huge, first_of('x') or math.huge, retry_due or math.huge,

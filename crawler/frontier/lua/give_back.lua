@@ -3,7 +3,7 @@
 -- KEYS  meta
 -- ARGV  session, epoch, now (ms), msgpack list of {token, next fetch (ms) or 0}
 -- returns {'FENCED'} | {'COMMITTED', how many}
---@include _fence _record _shelf _queue _block _end
+--@include _fence _record _shelf _queue _block _park _end
 if not fence(ARGV[1], ARGV[2], tonumber(ARGV[3])) then return {'FENCED'} end
 local given = 0
 for _, a in ipairs(cmsgpack.unpack(ARGV[4])) do
@@ -11,10 +11,11 @@ for _, a in ipairs(cmsgpack.unpack(ARGV[4])) do
     local score, queue, _, member = unpack_record(call('HGET', P .. 'u', a[1]))
     end_claims({a[1]})
     local r = record_of(queue)
-    put(r, {score, member})
+    put_pending(r, {score, member})
     settle(r, 1, a[2], -1)
     given = given + 1
   end
 end
 close_queues()
+write_totals()
 return {'COMMITTED', given}

@@ -4,7 +4,7 @@
 -- KEYS  meta
 -- ARGV  as of add
 -- returns {how many, how many sleeping queues woke}
---@include _fence _record _shelf _queue _block _seen _top _add _hint
+--@include _fence _record _shelf _queue _block _park _seen _top _add _hint
 local run, items = ARGV[1], {}
 local buckets = tonumber(call('HGET', M, 'buckets' .. run) or nil) or 1
 local low = level_of(buckets)
@@ -16,7 +16,7 @@ for _, item in ipairs(cmsgpack.unpack(ARGV[3])) do
 end
 if #items == 0 then return {0, 0} end
 bump(M, {['seen' .. run] = -#items})
-add_items(items, run, tonumber(ARGV[2]), ARGV[6] == '1')
+add_items(items, run, tonumber(ARGV[2]), ARGV[6] == '1', 0) -- whoever asks for it wants it, budget or not
 for _, item in ipairs(items) do
   local r = record_of(item[2])
   count_in(r, 'dead', -1)
@@ -26,6 +26,6 @@ end
 count(total, 'dead', -#items)
 count(total, 'revived', #items)
 local woken = close_queues()
-bump(M, total)
+write_totals()
 hint(woken, ARGV[4], ARGV[5])
 return {#items, woken}

@@ -5,7 +5,7 @@
 -- ARGV  run, msgpack list of {fingerprint, queue, block ('' for the head) or '*', member or token, status class, bytes,
 --       fetch (ms)}: '*' is a claim or a retry, named by its token
 -- returns how many were pending
---@include _fence _record _shelf _queue _block _seen _end _count
+--@include _fence _record _shelf _queue _block _park _seen _end _count
 local done, fingerprints = {}, {}
 
 local function take_delivery(r, token)
@@ -24,6 +24,7 @@ local function take_queued(r, block, member)
   local head = head_of(r.queue) -- which the block may have become since
   if call('ZREM', block_of(r.queue, block), member) + call('ZREM', head, member) == 0 then return false end
   add_to(r, N, -1)
+  if parking_stop(r) then note_released(r.queue, r.more.stop, 1) end -- to be done as others are
   if not promote(r) then
     call('ZREM', P .. 'ready', r.queue)
     look_ahead(r.queue, 0)
@@ -43,6 +44,6 @@ if #done > 0 then
   count_done(done)
   forget(ARGV[1], fingerprints, true)
   close_queues()
-  bump(M, total)
+  write_totals()
 end
 return #done

@@ -1,0 +1,165 @@
+"""Parked URLs are kept, counted by reason, not handed out and not pending; and what is released is as it was."""
+
+from dataclasses import replace
+
+import pytest
+
+from crawler.frontier.frontier import Budget, Settlement
+from crawler.frontier.parking import BLOCKED, PAUSED, Order, Parking, What
+from crawler.frontier.pending import PendingUrls
+from crawler.frontier.states import States, Tally
+from crawler.watch.audit_frontier import disagreements
+from tests.frontier.door import Door, found
+
+QUEUE = "a.test"
+
+
+@pytest.fixture
+def parking(door: Door) -> Parking:
+    return Parking(door.frontier, 1)
+
+
+async def tally(door: Door) -> Tally:
+    """The partition's counts, which must add up at any time."""
+    counted = await States(door.engine, door.keys, 1).tally(0, 0)
+    assert list(disagreements(counted, counted.committed, exactly=True)) == []
+    assert counted.parks == counted.parked - counted.released
+    return counted
+
+
+async def pending(door: Door) -> int:
+    counted = await tally(door)
+    return counted.added - counted.done
+
+
+async def parks(parking: Parking) -> dict[str, int]:
+    return {p.reason: p.urls for p in await parking.of_queue(0, QUEUE)}
+
+
+async def stop(parking: Parking, reason: str) -> None:
+    await parking.steer(0, [Order(QUEUE, What.STOP, reason)])
+
+
+async def start(parking: Parking, reason: str) -> None:
+    await parking.steer(0, [Order(QUEUE, What.START, reason)])
+
+
+async def no_delay(door: Door) -> None:
+    await door.frontier.pace(door.fence, QUEUE, Settlement(next_fetch_ms=0, delay_ms=0))
+
+
+async def test_a_url_that_is_parked_at_once_is_seen_and_not_pending(door: Door, parking: Parking) -> None:
+    await no_delay(door)
+    trapped = found("trap", parked="trap:calendar")
+    assert await door.add(found("real"), trapped, replace(trapped)) == [1, 1, 0]
+    assert (await parks(parking), await pending(door)) == ({"trap:calendar": 1}, 1)
+    assert [c.url for c in await door.claim()] == ["http://a.test/real"]
+
+
+async def test_released_urls_come_best_first_and_are_as_they_were(door: Door, parking: Parking) -> None:
+    await no_delay(door)
+    await door.add(*(found(n, score=float(n), depth=3, seed=True, parked="urls") for n in range(300)))
+    assert await parking.release(0, QUEUE, "urls", 260) == 260
+    assert (await parks(parking), await pending(door)) == ({"urls": 40}, 260)
+    best = (await door.claim(urls_max=1))[0]
+    assert (best.url, best.depth, best.seed, best.score) == ("http://a.test/299", 3, True, 299.0)
+    assert await parking.release(0, QUEUE, "urls", 1000) == 40
+    assert (await parks(parking), await pending(door)) == ({}, 300)
+    with door.node as node:
+        assert node.keys(door.keys.of(0, "*|*")) == []
+
+
+async def test_beyond_the_budget_of_urls_they_are_parked(door: Door, parking: Parking) -> None:
+    door.frontier.urls_max = 3
+    await door.add(found(1), found(2))
+    await door.add(found(3), found(4), found(5), found(3))
+    assert (await parks(parking), await pending(door)) == ({"urls": 2}, 3)
+
+
+async def test_out_links_beyond_the_budget_are_parked_too(door: Door, parking: Parking) -> None:
+    door.frontier.urls_max = 2
+    await door.add(found(1))
+    (claim,) = await door.claim()
+    await door.ack(claim, found(2), found(3), found(4))
+    assert (await parks(parking), await pending(door)) == ({"urls": 2}, 1)
+
+
+@pytest.mark.parametrize("reason", [BLOCKED, "pages"])
+async def test_a_stopped_queue_hands_out_nothing_and_its_urls_are_parked(
+    door: Door, parking: Parking, reason: str
+) -> None:
+    await no_delay(door)
+    await door.add(found(1), found(2), found(3))
+    (claim,) = await door.claim(urls_max=1)
+    await stop(parking, reason)
+    await stop(parking, reason)
+    assert (await parks(parking), await pending(door)) == ({reason: 2}, 1)
+    await door.add(found(4))
+    assert await door.frontier.give_back(door.fence, [(claim, 0)]) is not None
+    assert (await parks(parking), await pending(door)) == ({reason: 4}, 0)
+    assert await door.claim() == []
+    await start(parking, "another reason")
+    assert await door.claim() == []
+    await start(parking, reason)
+    assert (await parks(parking), await pending(door)) == ({}, 4)
+    assert len(await door.claim()) == 4
+
+
+async def test_a_paused_queue_keeps_its_urls_pending(door: Door, parking: Parking) -> None:
+    await no_delay(door)
+    await door.add(found(1), found(2))
+    await stop(parking, PAUSED)
+    await door.add(found(3))
+    assert await door.claim() == []
+    assert (await parks(parking), await pending(door)) == ({}, 3)
+    assert await PendingUrls(door.engine, door.keys).count(0) == 3
+    await stop(parking, BLOCKED)
+    assert (await parks(parking), await pending(door)) == ({BLOCKED: 3}, 0)
+    await stop(parking, PAUSED)
+    assert (await parks(parking), await pending(door)) == ({}, 3)
+    await start(parking, PAUSED)
+    assert len(await door.claim()) == 3
+
+
+async def test_a_claim_that_expires_while_its_queue_is_blocked_is_parked(door: Door, parking: Parking) -> None:
+    await door.add(found(1))
+    await door.claim(visibility_ms=1000)
+    await stop(parking, BLOCKED)
+    door.now = 5000
+    assert await door.claim() == []
+    assert (await parks(parking), await pending(door)) == ({BLOCKED: 1}, 0)
+
+
+async def test_a_stop_outlasts_an_idle_time(door: Door, parking: Parking) -> None:
+    await stop(parking, BLOCKED)
+    door.now = 1_000_000
+    assert await door.claim() == []
+    await door.add(found(1))
+    assert await door.claim() == []
+    assert await parking.stops(0) == {QUEUE: BLOCKED}
+
+
+async def test_a_budget_of_pages_holds_with_claims_out_and_after_failures(door: Door, parking: Parking) -> None:
+    await no_delay(door)
+    await door.add(*(found(n) for n in range(5)))
+    budget = Budget(pages=2)
+    one, two = await door.claim(budget=budget)
+    assert await door.claim(budget=budget) == []
+    await door.ack(one)
+    await door.frontier.end([door.frontier.refuse(door.fence, two, "robots")])
+    (three,) = await door.claim(budget=budget)  # the second made no page
+    await door.ack(three)
+    assert await door.claim(budget=budget) == []
+    assert (await parks(parking), await pending(door)) == ({"pages": 2}, 0)
+    await start(parking, "pages")  # the budget was raised
+    assert len(await door.claim(budget=Budget(pages=4))) == 2
+
+
+async def test_a_budget_of_bytes_stops_a_queue(door: Door, parking: Parking) -> None:
+    await no_delay(door)
+    await door.add(found(1), found(2))
+    budget = Budget(bytes=1)
+    (claim,) = await door.claim(urls_max=1, budget=budget)
+    await door.ack(claim, body_bytes=10)
+    assert await door.claim(budget=budget) == []
+    assert (await parks(parking), await pending(door)) == ({"bytes": 1}, 0)
