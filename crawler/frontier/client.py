@@ -17,7 +17,7 @@ from redis.asyncio.cluster import RedisCluster
 
 from crawler.errors import EngineDown, EngineError, EngineFull, EngineUnfit
 from crawler.frontier.scripts import all_scripts, script
-from crawler.frontier.topology import client_of, node_client
+from crawler.frontier.topology import CALLS_MAX, client_of, node_client
 
 REDIS_MIN = (7, 0)
 VALKEY_MIN = (7, 2)
@@ -89,6 +89,7 @@ class Engine:
         self.run_id = ""
         self.on_restart: Callable[[], None] = lambda: None  # told before any call reaches the restarted engine
         self._timeout_s = call_timeout_s
+        self._turns = asyncio.Semaphore(CALLS_MAX)
         self._client: Any = client_of(url, call_timeout_s, self._on_connect)
         self.is_cluster = isinstance(self._client, RedisCluster)
 
@@ -152,7 +153,7 @@ class Engine:
     async def _asking(self) -> AsyncIterator[None]:
         """Around what the library does: an end in time, also while it connects, and errors in our words."""
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(self._timeout_s), self._turns:
                 yield
         except TimeoutError:
             raise EngineDown(f"no answer from the engine within {self._timeout_s:g} s") from None

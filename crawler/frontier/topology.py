@@ -16,7 +16,8 @@ from redis.backoff import NoBackoff
 
 from crawler.errors import UsageError
 
-CONNECTIONS_MAX = 64
+CALLS_MAX = 48  # at the same time; further ones wait for their turn
+CONNECTIONS_MAX = 64  # one of them is for what is heard of others; beyond this the library fails instead of waiting
 
 
 def client_of(url: str, timeout_s: float, on_connect: Callable[[Any], Awaitable[None]]) -> Any:
