@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 PARTITIONS_PER_ROUND = 256
 SWEEP_MS = 1000
 SOON_MS = 500
+NOTHING_MS = 20  # pause where a queue that is due gave nothing: it is at its cap, and acks will wake it
 
 
 class Claimer:
@@ -158,11 +159,12 @@ class Claimer:
 
     def _request(self, share: int) -> ClaimRequest:
         f, self._serial = self._settings.frontier, self._serial + 1
+        is_scarce = 2 * self._flow.outstanding > self._out_max  # then none is kept for later while other queues are due
         return ClaimRequest(
             request_id=f"{self._frontier.session}-{self._serial}",
             urls_max=min(share, 2 * f.claim_urls_max),  # twice as many took the engine 5.5 ms beside a million keys
             per_queue_max=f.claim_urls_max,
-            ahead_ms=int(f.claim_ahead_s * 1000),
+            ahead_ms=0 if is_scarce else int(f.claim_ahead_s * 1000),
             visibility_ms=int(f.visibility_timeout_s * 1000),
             default_delay_ms=int(self._settings.politeness.delay_s * 1000),
             out_max=2 * f.claim_urls_max,
@@ -191,10 +193,10 @@ class Claimer:
         if reply.short:
             self.on_short(partition, reply.short)
         if reply.next_due_ms >= 0:
-            wait_ms = reply.next_due_ms - self._ownership.now_of(partition)
-            got = sum(len(b.claims) for b in reply.batches)
-            pause_ms = 0 if got else 20  # a queue that is due but gave nothing is at its cap: acks will wake it
-            self.schedule(partition, monotonic_ms() + max(wait_ms, pause_ms))
+            wait_ms = reply.next_due_ms - self._ownership.now_of(partition)  # below 0: due since then, and goes first
+            if not reply.batches:
+                wait_ms = max(wait_ms, NOTHING_MS)
+            self.schedule(partition, monotonic_ms() + wait_ms)
 
     def _again(self, partition: int, request: ClaimRequest) -> None:
         """The outcome is unknown: the same request id brings the same batch."""

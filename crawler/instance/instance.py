@@ -43,7 +43,10 @@ log = logging.getLogger(__name__)
 
 LEAVE_TIMEOUT_S = 10.0
 SETTLE_TIMEOUT_S = 3.0  # an engine's fsync may take long; what is not indexed by then is the next owner's to index
-WAIT_IN_HAND_MS = 30_000  # a claim whose turn is further off than this is given back
+RETURN_EVERY_S = 0.5
+WAIT_IN_HAND_MS = (
+    1000  # at least; a claim whose turn is further off than that and the time to claim ahead is given back
+)
 
 
 class Instance:
@@ -124,7 +127,7 @@ class Instance:
     def _description(self) -> dict[str, Any]:
         return {
             "partitions": len(self.ownership.held),
-            "in_flight": self.bench.active,
+            "in_flight": len(self.fetching.in_turn),
             "ring": self.neighbours.digest,
             "lapses": self.heartbeat.lapses,
             "fenced": self.flow.fenced,
@@ -288,10 +291,11 @@ class Instance:
     async def _return_stale(self) -> None:
         """Claims whose turn is far off go back: their queue was told to wait, or the instance is overloaded."""
         half_ms = int(self._settings.frontier.visibility_timeout_s * 500)
+        wait_max_ms = max(WAIT_IN_HAND_MS, int(self._settings.frontier.claim_ahead_s * 1000))
         while True:
-            await asyncio.sleep(1.0)
+            await asyncio.sleep(RETURN_EVERY_S)
+            await self.work.return_claims(self.bench.take_stale(wait_max_ms=wait_max_ms, age_max_ms=half_ms))
             self.bench.forget_idle()
-            await self.work.return_claims(self.bench.take_stale(wait_max_ms=WAIT_IN_HAND_MS, age_max_ms=half_ms))
 
     def _on_hint(self, partition: int) -> None:
         if self.ownership.is_open(partition):

@@ -68,11 +68,12 @@ class Permits:
             reading = await self._reader.turn(claim, origin, before_send)
         except (NotEntitledError, EngineError) as error:  # maybe only after a request elsewhere
             log.warning("robots.not_read", extra={"origin": origin, "error": str(error)})
-            self._bench.finished(lane, wait_ms=max(self._min_delay_ms, lane.delay_ms, PAUSE_MS), started=bool(sent))
+            wait = max(self._min_delay_ms, lane.delay_ms, PAUSE_MS) if sent else 0
+            self._bench.finished(lane, wait_ms=wait, started=bool(sent))
             return None
         entry = reading.entry
         if entry is None and not reading.is_asked:  # no turn yet where its redirect leads
-            self._bench.finished(lane, wait_ms=reading.wait_ms)
+            self._bench.finished(lane, wait_ms=reading.wait_ms, started=False)
             return None
         reached("robots.answered", origin)
         learned = -1

@@ -1,19 +1,24 @@
 """What happens to the work of partitions as they come and go: ownership speaks to this, it moves claims and logs."""
 
 import asyncio
-import contextlib
-from collections.abc import Callable, Coroutine, Iterable
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any
 
 from crawler.errors import EngineError
+from crawler.frontier.client import Call
 from crawler.frontier.frontier import Fence, Frontier
 from crawler.instance.archiving import ArchiveStage
 from crawler.instance.claimer import Claimer
+from crawler.instance.clock import ENGINE_PAUSE_S, monotonic_ms
 from crawler.instance.ownership import Ownership
 from crawler.instance.state import Flow
 from crawler.instance.workbench import Workbench
-from crawler.model import Claim
+from crawler.model import AckOutcome, Claim
 
+log = logging.getLogger(__name__)
+
+GIVE_BACK_TRIES = 2  # it holds up a hand-over or the end of the process, when the engine is gone
 GIVE_BACK_MAX = 128  # claims per call: twice as many took the engine 7 ms beside a million keys
 
 
@@ -76,23 +81,44 @@ class PartitionWork:
         await self.return_claims(self._bench.remove([partition]))
 
     async def return_claims(self, claims: list[Claim], *, started: bool = False) -> None:
-        """Return claims; those whose request was started move their queue's clock."""
-        by_partition: dict[int, list[Claim]] = {}
+        """Return claims; their queues are due when they would have been here. Those whose request was started move
+        their queue's clock.
+        """
+        by_partition: dict[int, list[tuple[Claim, int]]] = {}
         for claim in claims:
-            by_partition.setdefault(claim.partition, []).append(claim)
+            by_partition.setdefault(claim.partition, []).append((claim, self._wait_ms(claim, started=started)))
             self._flow.ended(claim.partition)
         calls = []
         for partition, mine in by_partition.items():
             fence = self._ownership.fence_of(partition)
-            if fence is None:
-                continue
-            for start in range(0, len(mine), GIVE_BACK_MAX):
-                given = [
-                    (c, self._next_fetch_ms(fence, c) if started else 0) for c in mine[start : start + GIVE_BACK_MAX]
-                ]
-                calls.append(self._frontier.give_back_call(fence, given))
-        with contextlib.suppress(EngineError):  # else they expire
-            await self._frontier.end(calls)
+            if fence is not None:
+                calls += self._give_back_calls(fence, mine)
+        await self._send(calls)
+        now_ms = monotonic_ms()
+        for partition, mine in by_partition.items():
+            if self._ownership.is_open(partition):
+                self._claimer.schedule(partition, now_ms + min(wait_ms for _, wait_ms in mine))
 
-    def _next_fetch_ms(self, fence: Fence, claim: Claim) -> int:
-        return fence.now_ms + max(0, self._bench.lane_of(claim.queue).delay_ms)
+    async def _send(self, calls: list[Call]) -> None:
+        """What the engine has not taken after some tries comes back when its time to be visible again is over."""
+        for _ in range(GIVE_BACK_TRIES):
+            try:
+                replies: Sequence[AckOutcome | EngineError] = await self._frontier.end(calls)
+            except EngineError as error:
+                replies = [error] * len(calls)
+            calls = [call for call, reply in zip(calls, replies, strict=True) if isinstance(reply, EngineError)]
+            if not calls:
+                return
+            await asyncio.sleep(ENGINE_PAUSE_S)
+        log.warning("give_back.engine_error", extra={"calls": len(calls)})
+
+    def _give_back_calls(self, fence: Fence, mine: Sequence[tuple[Claim, int]]) -> list[Call]:
+        given = [(claim, fence.now_ms + wait_ms if wait_ms else 0) for claim, wait_ms in mine]
+        return [
+            self._frontier.give_back_call(fence, given[start : start + GIVE_BACK_MAX])
+            for start in range(0, len(given), GIVE_BACK_MAX)
+        ]
+
+    def _wait_ms(self, claim: Claim, *, started: bool) -> int:
+        wait_ms = self._bench.wait_of(claim.queue)
+        return max(wait_ms, self._bench.lane_of(claim.queue).delay_ms) if started else wait_ms

@@ -22,11 +22,12 @@ KEPT_MS = 60_000  # what was learned of a host outlives its claims here by so lo
 
 @dataclass(slots=True)
 class Lane:
-    """One queue's claims here. `next_ms`: no request may start before; `active`: requests running."""
+    """One queue's claims here. `next_ms`: no request may start before; `active`: turns running."""
 
     queue: str
     delay_ms: int = -1  # -1: no robots.txt was read for it yet
     next_ms: int = 0
+    settled_ms: int = 0  # what `next_ms` is when of the turns that run none comes to a request
     active: int = 0
     waiting: deque[Claim] = field(default_factory=deque)
     armed: bool = False  # stands in the heap
@@ -40,6 +41,11 @@ class Lane:
         learned = self.standing.failures or self.pace.delay_ms > max(self.delay_ms, 0)
         until_ms = max(self.next_ms, self.standing.probe_ms) + (KEPT_MS if learned else 0)
         return not self.waiting and not self.active and until_ms <= now_ms
+
+    @property
+    def due_ms(self) -> int:
+        """Its place in the line: since when a request might have started, or from when on one may."""
+        return max(self.next_ms, self.since_ms)
 
 
 class Workbench:
@@ -105,6 +111,16 @@ class Workbench:
         """The lane of a queue that has claims here or had some lately."""
         return self._lane(queue)
 
+    def wait_of(self, queue: str) -> int:
+        """How long a queue has to wait as far as it is known here, ms."""
+        lane = self._lanes.get(queue)
+        return 0 if lane is None else max(0, lane.next_ms - monotonic_ms())
+
+    def parked_at(self, address: str) -> int:
+        """How many claims wait for room at an address."""
+        parked = self._parked.get(address)
+        return len(parked) if parked else 0
+
     async def take(self) -> tuple[Lane, Claim]:
         """The next claim whose time has come; waits for one. The caller must end it with `finished`."""
         while True:
@@ -144,11 +160,17 @@ class Workbench:
         return None
 
     def finished(self, lane: Lane, *, wait_ms: int, started: bool = True) -> None:
-        """A request of this lane has ended now (or was never started); the next may start `wait_ms` from now."""
+        """A turn of this lane has ended now; the next request may start `wait_ms` from now. A turn that came to none
+        (not `started`) costs the lane nothing else.
+        """
         lane.active -= 1
         self.active -= 1
-        if started:
-            lane.next_ms = max(lane.next_ms, monotonic_ms() + wait_ms)
+        if started or wait_ms:
+            lane.settled_ms = max(lane.settled_ms, monotonic_ms() + wait_ms)
+        if started or lane.active:
+            lane.next_ms = max(lane.next_ms, lane.settled_ms)
+        else:
+            lane.next_ms = lane.settled_ms
         self._arm(lane)
         self._wake()
 
@@ -157,7 +179,7 @@ class Workbench:
         claims = list(lane.waiting)
         lane.waiting.clear()
         self.waiting -= len(claims)
-        lane.next_ms = min(lane.next_ms, monotonic_ms())
+        lane.settled_ms = min(lane.settled_ms, monotonic_ms())
         self.finished(lane, wait_ms=0, started=False)
         return claims
 
@@ -166,7 +188,7 @@ class Workbench:
             return
         lane.armed = True
         self._serial += 1
-        heapq.heappush(self._heap, (lane.next_ms, self._serial, lane))
+        heapq.heappush(self._heap, (lane.due_ms, self._serial, lane))
 
     def _room(self, lane: Lane) -> int:
         """Requests at a time: a host that does not answer is asked by one."""

@@ -165,3 +165,41 @@ async def test_what_was_learned_of_a_failing_or_slow_host_outlives_its_claims_an
         bench.lane_of(queue).next_ms = monotonic_ms() - 1
     bench.forget_idle()
     assert set(bench._lanes) == {"failing.test", "slow.test"}
+
+
+async def test_a_turn_that_comes_to_no_request_costs_its_lane_nothing() -> None:
+    """A name that must be looked up, an address without room: each would cost a delay, and be due again after that."""
+    bench = Workbench(concurrency_per_queue=1)
+    bench.put(batch(1, 2, delay_ms=60_000))
+    for _ in range(3):
+        lane, taken = await asyncio.wait_for(bench.take(), 1)
+        assert taken.fingerprint == "1"
+        bench.finished(lane, wait_ms=0, started=False)
+        bench.put_back(taken)
+    lane, _ = await bench.take()
+    bench.finished(lane, wait_ms=60_000)
+    assert bench.wait_of("a.test") > 59_000
+
+
+async def test_beside_a_request_that_runs_a_turn_without_one_leaves_the_delay_as_it_is() -> None:
+    bench = Workbench(concurrency_per_queue=2)
+    bench.put(batch(1, 2, delay_ms=30))
+    lane, _ = await bench.take()
+    _, second = await asyncio.wait_for(bench.take(), 1)
+    bench.finished(lane, wait_ms=0, started=False)
+    bench.put_back(second)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.02):
+            await bench.take()
+
+
+async def test_queues_leave_in_the_order_in_which_they_became_due() -> None:
+    """What has just come does not go before what has waited for its time and for a worker since."""
+    bench = Workbench(concurrency_per_queue=1)
+    bench.put(batch(1, 2, delay_ms=20))
+    lane, _ = await bench.take()
+    bench.finished(lane, wait_ms=20)
+    bench.put(batch(1, queue="b.test"))
+    await asyncio.sleep(0.03)
+    bench.put(batch(1, queue="c.test"))
+    assert [(await bench.take())[1].queue for _ in range(3)] == ["b.test", "a.test", "c.test"]
