@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -11,6 +10,7 @@ from crawler.archive.black_box import BlackBox
 from crawler.content.page import redirect_target
 from crawler.errors import EngineError
 from crawler.frontier.frontier import Frontier, Settlement
+from crawler.instance.addresses import Addresses
 from crawler.instance.aftermath import Aftermath
 from crawler.instance.clock import monotonic_ms, wall_s
 from crawler.instance.cookie_walls import CookieWalls
@@ -78,7 +78,7 @@ class FetchStage:
             settings.politeness, before_send=self._before_send,
         )  # fmt: skip
         self._names = Names(doors.fetcher, doors.bench)
-        self._open_of: Counter[str] = Counter()  # requests open by server address
+        self._addresses = Addresses(doors.bench, limit=settings.politeness.concurrency_per_address)
         self._cookie_walls = CookieWalls()
         self._requests: dict[asyncio.Task[FetchResult], Claim] = {}
         self._workers: list[asyncio.Task[None]] = []
@@ -155,20 +155,15 @@ class FetchStage:
         address = await self._names.address_of(lane, claim)
         if address is None:
             return
-        if self._open_of[address] >= self._settings.politeness.concurrency_per_address:
-            d.bench.finished(lane, wait_ms=0, started=False)
-            d.bench.park(address, claim)
+        if not self._addresses.enter(address, lane, claim):
             return
-        self._open_of[address] += 1
+        began_ms = monotonic_ms()
         slot = d.black_box.started(claim.partition, claim.fingerprint)
         try:
             await self._request(lane, claim)
         finally:
             d.black_box.ended(slot)
-            self._open_of[address] -= 1
-            if not self._open_of[address]:
-                del self._open_of[address]
-            d.bench.unpark(address)
+            self._addresses.left(address, took_ms=monotonic_ms() - began_ms)
 
     def _may_ask(self, lane: Lane, claim: Claim) -> bool:
         """Is the host worth a request? If not, the turn is over."""

@@ -1,0 +1,63 @@
+"""Requests open by server address, at most so many each. Many names may have one address: who comes too many waits.
+
+A few claims wait in line at the bench. The queues of all others get a time to come again, one after the other as the
+address can serve them: so a crowded address fills neither the line of claims in hand nor the time of the engine.
+"""
+
+from dataclasses import dataclass
+
+from crawler.instance.clock import monotonic_ms
+from crawler.instance.workbench import Lane, Workbench
+from crawler.model import Claim
+
+LINE_PER_REQUEST = 4  # claims that wait at hand, for each request that may be open
+GUESS_MS = 100.0  # what a request takes, until one has ended
+WEIGHT = 0.2  # of the last request in the mean
+KEPT_MAX = 10_000  # addresses remembered although none of their requests is open
+
+
+@dataclass(slots=True)
+class Address:
+    """One server's: requests open, what they take on average, and up to when all its time is promised."""
+
+    open: int = 0
+    mean_ms: float = GUESS_MS
+    promised_ms: float = 0.0
+
+
+class Addresses:
+    """Who may go now, who waits, and who comes again."""
+
+    def __init__(self, bench: Workbench, *, limit: int) -> None:
+        self._bench = bench
+        self._limit = limit
+        self._known: dict[str, Address] = {}
+
+    def enter(self, address: str, lane: Lane, claim: Claim) -> bool:
+        """May a request be opened? If so, `left` must end it; if not, the turn is over and the claim is put aside."""
+        at = self._known.get(address)
+        if at is None:
+            at = self._known[address] = Address()
+        if at.open < self._limit:
+            at.open += 1
+            return True
+        parked = self._bench.parked_at(address)
+        if parked < LINE_PER_REQUEST * self._limit:
+            self._bench.finished(lane, wait_ms=0, started=False)
+            self._bench.park(address, claim)
+            return False
+        now_ms = monotonic_ms()
+        each_ms = at.mean_ms / self._limit
+        at.promised_ms = max(at.promised_ms, now_ms + parked * each_ms) + each_ms
+        self._bench.finished(lane, wait_ms=int(at.promised_ms) - now_ms, started=False)
+        self._bench.put_back(claim)
+        return False
+
+    def left(self, address: str, *, took_ms: int) -> None:
+        """A request to this address has ended."""
+        at = self._known[address]
+        at.open -= 1
+        at.mean_ms += WEIGHT * (took_ms - at.mean_ms)
+        if not at.open and (at.promised_ms <= monotonic_ms() or len(self._known) > KEPT_MAX):
+            del self._known[address]
+        self._bench.unpark(address)
