@@ -22,11 +22,12 @@ QUICK = {
 
 
 @contextlib.contextmanager
-def name_server() -> Iterator[str]:
-    """A DNS server in a process of its own that knows every name under .test as 127.0.0.1; its address."""
-    with subprocess.Popen(
-        [sys.executable, str(DNS_SERVER), "*.test=127.0.0.1"], stdout=subprocess.PIPE, text=True
-    ) as process:
+def name_server(*others: str) -> Iterator[str]:
+    """A DNS server in a process of its own that knows every name under .test as 127.0.0.1, and others as they are
+    given (NAME=ADDRESS); its address.
+    """
+    rules = ("*.test=127.0.0.1", *others)
+    with subprocess.Popen([sys.executable, str(DNS_SERVER), *rules], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
             yield process.stdout.readline().split()[-1]

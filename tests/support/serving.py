@@ -42,7 +42,7 @@ class Request:
 
 
 class Site:
-    """A running server. `port` is on 127.0.0.1, whatever the host's name."""
+    """A running server. `port` is on 127.0.0.1 unless it was told another address, whatever the host's name."""
 
     def __init__(self, port: int, log: Path, process: subprocess.Popen[bytes]) -> None:
         self.port = port
@@ -76,9 +76,9 @@ def serve_web(seed: int = 1, **shape: Any) -> Iterator[GeneratedSite]:
 
 
 @contextlib.contextmanager
-def serve_resources(resources: Mapping[tuple[str, str], Resource]) -> Iterator[Site]:
+def serve_resources(resources: Mapping[tuple[str, str], Resource], *, address: str = "127.0.0.1") -> Iterator[Site]:
     """A web written by hand: (host, target) -> what is answered; anything else is 404."""
-    with _listening() as listener, _serving(listener, resources=resources) as (log, process):
+    with _listening(address) as listener, _serving(listener, resources=resources) as (log, process):
         yield Site(listener.getsockname()[1], log, process)
 
 
@@ -92,14 +92,21 @@ def serve_directory(folder: Path) -> Iterator[Site]:
 @contextlib.contextmanager
 def serve_traps() -> Iterator[Site]:
     """All the sites of trap_sites.py, each under its own host name (trap_site(name, site.port) knows them)."""
-    with _listening() as listener, _serving(listener, source=TRAPS) as (log, process):
+    with serve_made(TRAPS) as site:
+        yield site
+
+
+@contextlib.contextmanager
+def serve_made(module: Path) -> Iterator[Site]:
+    """What the function answer_anywhere(host, target, port) of a module gives."""
+    with _listening() as listener, _serving(listener, source=module) as (log, process):
         yield Site(listener.getsockname()[1], log, process)
 
 
 @contextlib.contextmanager
-def _listening() -> Iterator[socket.socket]:
+def _listening(address: str = "127.0.0.1") -> Iterator[socket.socket]:
     """Listening before the server runs: who connects early waits in the backlog, nobody polls."""
-    with socket.create_server(("127.0.0.1", 0), backlog=1024) as listener:
+    with socket.create_server((address, 0), backlog=4096) as listener:
         yield listener
 
 

@@ -1,10 +1,12 @@
 """The server behind serving.py: HTTP/1.1 with keep-alive on an inherited socket, routed by the Host header.
 
-Run as `python -I web_server.py FD SOURCE LOG` with SOURCE a folder, a JSON table of resources, or trap_sites.py; ends
-with its stdin, so that it outlives no test. Standard library only: it starts in 0.1 s and knows nothing of the crawler.
+Run as `python -I web_server.py FD SOURCE LOG` with SOURCE a folder, a JSON table of resources, or a module whose
+answer_anywhere(host, target, port) makes them; ends with its stdin, so that it outlives no test. Standard library only:
+it starts in 0.1 s and knows nothing of the crawler.
 """
 
 import asyncio
+import importlib.util
 import json
 import mimetypes
 import socket
@@ -58,20 +60,24 @@ class Folder:
         return {"status": 200, "content_type": kind, "body": file.read_bytes()}
 
 
-class Traps:
-    """Sites without end, whose pages are made when they are asked for."""
+class Made:
+    """Sites whose pages a module makes when they are asked for."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, file: Path, port: int) -> None:
         sys.path.insert(0, str(Path(__file__).parents[2]))
-        from tests.support.trap_sites import answer_anywhere
-
-        self._answer, self._port = answer_anywhere, port
+        spec = importlib.util.spec_from_file_location(file.stem, file)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[file.stem] = module  # dataclasses look their module up
+        spec.loader.exec_module(module)
+        self._answer, self._port = module.answer_anywhere, port
 
     def answer(self, host: str, target: str) -> dict[str, Any]:
         return asdict(self._answer(host, target, self._port))
 
 
-Source = Table | Folder | Traps
+Source = Table | Folder | Made
 
 
 class Connection(asyncio.Protocol):
@@ -144,7 +150,7 @@ def main() -> None:
     with socket.socket(fileno=descriptor) as listener, log.open("a", buffering=1, encoding="utf-8") as lines:
         answers: Source
         if source.suffix == ".py":
-            answers = Traps(listener.getsockname()[1])
+            answers = Made(source, listener.getsockname()[1])
         else:
             answers = Folder(source) if source.is_dir() else Table(source)
         asyncio.run(serve(listener, answers, lines))
