@@ -97,8 +97,8 @@ def run_once(client: Client, lab: servers.Lab, options: argparse.Namespace, clie
             client.command(lab, folder),
             client.full_environment(lab),
             log,
-            core=client_core,
-            engine_core=server_core,
+            cores={client_core},
+            engine_cores={server_core},
             timeout_s=options.timeout,
         )
         try:

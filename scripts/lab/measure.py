@@ -44,7 +44,7 @@ class _Process:
 class _Watch:
     """Everything below this process but for what was there before (the lab's servers)."""
 
-    engine_core: int
+    engine_cores: set[int]
     others: set[int]
     seen: dict[int, _Process] = field(default_factory=dict)
 
@@ -59,7 +59,7 @@ class _Watch:
         if name.startswith(("valkey", "redis")) and not process.is_engine:
             process.is_engine = True
             for thread in Path(f"/proc/{pid}/task").iterdir():
-                os.sched_setaffinity(int(thread.name), {self.engine_core})
+                os.sched_setaffinity(int(thread.name), self.engine_cores)
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         process.cpu_s = (int(fields[11]) + int(fields[12])) * _TICK_S
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
@@ -75,10 +75,16 @@ def adopt_orphans() -> None:
 
 
 def run(
-    command: list[str], environment: Mapping[str, str], log: Path, *, core: int, engine_core: int, timeout_s: float
+    command: list[str],
+    environment: Mapping[str, str],
+    log: Path,
+    *,
+    cores: set[int],
+    engine_cores: set[int],
+    timeout_s: float,
 ) -> Usage:
     """Run to the end, everything that it started included. Its output goes to `log`."""
-    watch = _Watch(engine_core, _below(os.getpid()))
+    watch = _Watch(engine_cores, _below(os.getpid()))
     started = time.monotonic()
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -87,7 +93,7 @@ def run(
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            preexec_fn=pinned(core),  # noqa: PLW1509
+            preexec_fn=pinned(*cores),  # noqa: PLW1509
         )
     status, usage = _wait(process.pid, watch, started + timeout_s)
     wall_s = time.monotonic() - started

@@ -48,11 +48,11 @@ def running(core: int) -> Iterator[Lab]:
         yield Lab(port, address)
 
 
-def pinned(core: int) -> Callable[[], None]:
-    """What a child does before it becomes its program: take its core, and end when this process ends."""
+def pinned(*cores: int) -> Callable[[], None]:
+    """What a child does before it becomes its program: take its cores, and end when this process ends."""
 
     def prepare() -> None:
-        os.sched_setaffinity(0, {core})
+        os.sched_setaffinity(0, cores)
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
     return prepare
