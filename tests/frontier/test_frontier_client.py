@@ -11,6 +11,7 @@ import uvloop
 
 from crawler.errors import EngineDown, EngineError, EngineFull, EngineUnfit, UsageError
 from crawler.frontier.client import Engine, translate
+from crawler.frontier.topology import CONNECTIONS_MAX
 from tests.frontier.resp_server import engine_like, serving
 
 
@@ -193,6 +194,14 @@ async def test_many_calls_at_once_keep_their_order(engine: Any) -> None:
         assert await asyncio.gather(*(door.command("ECHO", str(i)) for i in range(50))) == [
             str(i).encode() for i in range(50)
         ]
+
+
+async def test_more_calls_at_once_than_there_are_connections_wait_for_their_turn(engine: Any) -> None:
+    """256 workers that each meet a new site: heartbeats, acks and claims failed among them."""
+    async with opened(engine.url) as door:
+        await door.connect()
+        replies = await asyncio.gather(*(door.command("ECHO", str(n)) for n in range(5 * CONNECTIONS_MAX)))
+    assert [int(reply) for reply in replies] == list(range(5 * CONNECTIONS_MAX))
 
 
 def test_what_engines_say_is_told_by_whose_fault_it_is() -> None:

@@ -8,7 +8,7 @@ import pytest
 from crawler.errors import UsageError
 from crawler.model import FailureKind
 from crawler.settings import DnsSettings
-from crawler.web.resolver import CachingResolver, LookupFailedError
+from crawler.web.resolver import BURST_MAX, BURST_S, CachingResolver, LookupFailedError
 from tests.support.dns_server import NXDOMAIN, REFUSED, SERVFAIL, Answer, DnsServer, Table
 
 
@@ -227,3 +227,18 @@ async def test_closing_ends_lookups_that_still_run() -> None:
         await resolver.close()
         with pytest.raises(asyncio.CancelledError):
             await waiting
+
+
+async def test_many_names_at_once_are_asked_for_in_bursts_that_silent_ones_do_not_hold_up_for_long() -> None:
+    """A server drops what it can't take in at once, and what is dropped costs seconds."""
+    table = {"*.silent.test": Answer(silent=True), "*.test": ["127.0.0.1"]}
+    async with resolving(table, timeout_s=2.0) as (resolver, server):
+        lost = [asyncio.create_task(resolver.lookup(f"{n}.silent.test")) for n in range(BURST_MAX)]
+        found = asyncio.create_task(resolver.lookup("a.test"))
+        await asyncio.sleep(0.4 * BURST_S)
+        assert len({name for name, _ in server.queries}) == BURST_MAX
+        assert not found.done()
+        assert await asyncio.wait_for(found, 4 * BURST_S) == ("127.0.0.1",)
+        for task in lost:
+            task.cancel()
+        await asyncio.gather(*lost, return_exceptions=True)
