@@ -126,8 +126,8 @@ class Workbench:
         while True:
             found = self._pop_due(monotonic_ms())
             if found is not None:
-                if self._waiters and self._heap and self._heap[0][0] <= monotonic_ms():
-                    self._wake()
+                if self._waiters:
+                    self._wake()  # for the next lane: one that is due, or the time of one that will be
                 return found
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)
@@ -195,6 +195,7 @@ class Workbench:
         return 1 if lane.standing.is_aside else self._per_queue
 
     def _wake(self) -> None:
+        """Let a worker have the lane that is first in line, now or when its time has come."""
         if self._heap and self._heap[0][0] <= monotonic_ms():
             while self._waiters:
                 waiter = self._waiters.popleft()

@@ -166,8 +166,8 @@ def report(
     for name, late in lateness(by_site.values()).items():
         print(f"late by (ms), {name}: " + ", ".join(f"{k} {v:.0f}" for k, v in late.items()))
     tell_cpu(usage, server_cpu_s, len(requests), end - begin)
-    print("\n| from s | sites left | bound/s | rate/s | rate/bound | overdue | slots free while some are | those |")
-    print("|---|---|---|---|---|---|---|---|")
+    print("\n| from s | sites left | bound/s | rate/s | overdue | slots free while some are | those |")
+    print("|---|---|---|---|---|---|---|")
     all_slots = options.instances * options.concurrency
     idle = idle_slots(turns, slots, all_slots)
     for period in periods:
@@ -175,7 +175,7 @@ def report(
         free, over = (statistics.mean(v) if mine else 0 for v in (zip(*mine, strict=True) if mine else ((), ())))
         print(
             f"| {period.begin:.0f} | {period.sites:.0f} | {period.bound:.1f} | {period.rate:.1f} "
-            f"| {100 * period.rate / period.bound:.1f} % | {100 * period.overdue:.1f} % | {free:.0f} | {over:.0f} |"
+            f"| {100 * period.overdue:.1f} % | {free:.0f} | {over:.0f} |"
         )
     if options.json:
         figures = {"share": share, "periods": [asdict(p) for p in periods], "usage": asdict(usage), "late": early}

@@ -203,3 +203,16 @@ async def test_queues_leave_in_the_order_in_which_they_became_due() -> None:
     await asyncio.sleep(0.03)
     bench.put(batch(1, queue="c.test"))
     assert [(await bench.take())[1].queue for _ in range(3)] == ["b.test", "a.test", "c.test"]
+
+
+async def test_workers_that_wait_get_each_queue_at_its_time_though_nothing_else_happens() -> None:
+    """The timer rings for the first queue; the next one, due a moment later, must not wait for a request to end."""
+    bench = Workbench(concurrency_per_queue=1)
+    for n, wait_ms in enumerate((30, 60, 90)):
+        bench.put(batch(1, 2, queue=f"q{n}.test"))
+        lane, _ = await bench.take()
+        bench.finished(lane, wait_ms=wait_ms)
+    began = time.monotonic()
+    for _, waited in zip(range(3), asyncio.as_completed([bench.take() for _ in range(3)]), strict=True):
+        await asyncio.wait_for(waited, 1)
+    assert time.monotonic() - began < 0.5
