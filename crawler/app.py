@@ -122,7 +122,7 @@ class OpenCrawl:
     def router(self) -> Router:
         """Routing by the crawl's rules, with a recent-URL cache of its own."""
         scope = ScopeRules.of(self.record.scope, self.roots)
-        return Router(self.record, scope, RecentUrls(self.settings.frontier.recent_urls))
+        return Router(self.record, scope, RecentUrls(self.settings.frontier.recent_urls), self.settings.traps)
 
     def seeder(self, *, opens_scope: bool = True, depth: int = 0, priority: float | None = None) -> Seeder:
         """Adds seeds to this crawl."""

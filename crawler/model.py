@@ -204,6 +204,7 @@ class AckOutcome(enum.StrEnum):
     ALREADY_YOURS = "ALREADY_YOURS"
     FENCED = "FENCED"
     GONE = "GONE"
+    RELEASED = "RELEASED"  # was to be parked, and is in its queue again: an operator wants it fetched
 
 
 class Refusal(enum.StrEnum):

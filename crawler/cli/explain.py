@@ -26,8 +26,8 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     p = commands.add_parser(
         "explain",
         help="why a URL is, is not or will be crawled",
-        description="Why a URL is, is not or will be crawled: canonical form, scope and robots.txt with the rule "
-        "that decided, where it is now, whose it is, and when its queue is due.",
+        description="Why a URL is, is not or will be crawled: canonical form, scope, robots.txt and traps with the "
+        "rule that decided, where it is now, whose it is, and when its queue is due.",
         epilog=EPILOG,
     )
     p.add_argument("url", metavar="URL")
@@ -61,6 +61,8 @@ async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
 
 async def _facts(crawl: "OpenCrawl", given: str, *, fetch_robots: bool) -> "Facts":
     from crawler.cli.ring_members import ring_of, weights_of
+    from crawler.frontier.parking import Parking
+    from crawler.rules.traps import NOTHING_LEARNED, PASSED, TrapRules
     from crawler.rules.urls import canonicalize
     from crawler.watch.explanation import Facts
 
@@ -68,6 +70,8 @@ async def _facts(crawl: "OpenCrawl", given: str, *, fetch_robots: bool) -> "Fact
     candidate = router.candidate(url, depth=0)
     where = await crawl.inspect.where(candidate, run=crawl.record.run)
     owners = (await ring_of(crawl, weights_of(await crawl.members.read()))).owners
+    parking = Parking(crawl.frontier, crawl.record.partitions)
+    is_seed = where.record is not None and where.record.seed
     depth, redirects = (where.record.depth, where.record.redirects) if where.record else (0, 0)
     return Facts(
         given=given,
@@ -80,6 +84,8 @@ async def _facts(crawl: "OpenCrawl", given: str, *, fetch_robots: bool) -> "Fact
         scope=router.scope.verdict(url, depth, redirects),
         robots=await _robots(crawl, url, candidate.partition, fetch=fetch_robots),
         where=where,
+        traps=PASSED if is_seed else TrapRules(crawl.settings.traps).judge(NOTHING_LEARNED, url),
+        parked=await parking.reason_of(candidate.partition, candidate.queue, url),
         commits=_commits(crawl, url, where.entry),
     )
 

@@ -217,8 +217,12 @@ class Frontier:
         args = (claim.fingerprint, claim.token, claim.queue, reason, str(self.run))
         return self._fenced("refuse", fence, pack(args))
 
+    def park(self, fence: Fence, claim: Claim, reason: str) -> Call:
+        """For `end`: a claimed URL is kept, and not fetched until it is released."""
+        return self._fenced("park", fence, pack((claim.token, reason)))
+
     async def end(self, calls: Sequence[Call]) -> list[AckOutcome | EngineError]:
-        """Send endings that `retry`, `dead` and `refuse` made."""
+        """Send endings that `retry`, `dead`, `refuse` and `park` made."""
         replies = await self.engine.run_many(calls)
         return [raw if isinstance(raw, EngineError) else outcome_of(raw) for raw in replies]
 

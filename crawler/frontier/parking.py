@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from crawler.frontier.frontier import Frontier
+from crawler.frontier.pending import PendingUrls
 from crawler.frontier.records import pack, pairs_of
 
 RELEASE_MAX = 256  # URLs a call: about a millisecond of the engine
@@ -97,6 +98,14 @@ class Parking:
                 reason = name.decode().partition("|")[2]
                 found.append(Parked(partition=partition, queue=queue, reason=reason, urls=int(n)))
         return found
+
+    async def reason_of(self, partition: int, queue: str, url: str) -> str:
+        """Why this URL is parked by itself, not with its whole queue; "" when it is not. Raises EngineError."""
+        pending = PendingUrls(self._frontier.engine, self._frontier.keys)
+        for parked in await self.of_queue(partition, queue):
+            if await pending.place(partition, queue, url, parked=parked.reason) is not None:
+                return parked.reason
+        return ""
 
     async def stops(self, partition: int) -> dict[str, str]:
         """Stopped queues of a partition, with their reasons. Raises EngineError."""

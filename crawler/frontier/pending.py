@@ -70,16 +70,17 @@ class PendingUrls:
         delivered = await self._engine.command("HLEN", self._keys.of(partition, "u"))
         return int(sum(sizes)) + sum(stub.urls for stub in stubs if stub) + int(delivered)
 
-    async def place(self, partition: int, queue: str, url: str) -> tuple[int, int] | None:
-        """(place in its queue from the front, score) of a queued URL."""
+    async def place(self, partition: int, queue: str, url: str, *, parked: str = "") -> tuple[int, int] | None:
+        """(place in its queue from the front, score) of a queued URL, or of one that is parked for a reason."""
         member, origin = member_of(url, queue)
         if origin:
             letter = await self._engine.command("HGET", self._keys.of(partition, f"g:{queue}"), origin)
             member = f"{letter.decode()}{member}" if letter else f" {url}"
-        (blocks,) = await self._blocks(partition, [queue])
+        row = f"{queue}|{parked}" if parked else queue
+        (blocks,) = await self._blocks(partition, [row])
         before = 0
         for block in blocks:
-            (urls,) = await self._read(partition, [(queue, block)])
+            (urls,) = await self._read(partition, [(row, block)])
             for rank, (name, score) in enumerate(urls):
                 if name == member:
                     return before + rank, score

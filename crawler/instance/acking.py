@@ -10,15 +10,17 @@ from crawler.frontier.frontier import Ack, Frontier
 from crawler.frontier.records import DeadLetter
 from crawler.frontier.replies import AckReply
 from crawler.instance.clock import ENGINE_PAUSE_S
-from crawler.instance.outcome import Failed, Refused
+from crawler.instance.outcome import Failed, Parked, Refused
 from crawler.instance.ownership import Ownership
 from crawler.model import AckOutcome
 
 log = logging.getLogger(__name__)
 
+Ended = Failed | Refused | Parked
+
 
 class AckStage:
-    """Sends acks, retries, dead letters and refusals."""
+    """Sends acks, retries, dead letters, refusals, and what is parked."""
 
     def __init__(self, frontier: Frontier, ownership: Ownership) -> None:
         self._frontier = frontier
@@ -45,10 +47,8 @@ class AckStage:
         _log_errors("ack.engine_error", replies)
         return replies
 
-    async def end(
-        self, ended: Sequence[Failed | Refused], answered: Callable[[Failed | Refused, AckOutcome | None], None]
-    ) -> None:
-        """Send retries, dead letters and refusals; `answered` hears what the engine said to each.
+    async def end(self, ended: Sequence[Ended], answered: Callable[[Ended, AckOutcome | None], None]) -> None:
+        """Send all ends but acks; `answered` hears what the engine said to each.
 
         None stands for one whose lease was gone before, ALREADY_YOURS for one that ended with an earlier call, as it
         seems, whose answer was lost.
@@ -75,12 +75,14 @@ class AckStage:
             if left:
                 await asyncio.sleep(ENGINE_PAUSE_S)
 
-    def _call(self, outcome: Failed | Refused) -> Call:
+    def _call(self, outcome: Ended) -> Call:
         claim, frontier = outcome.claim, self._frontier
         fence = self._ownership.fence_of(claim.partition)
         assert fence is not None, "asked for claims of held partitions only"
         if isinstance(outcome, Refused):
             return frontier.refuse(fence, claim, outcome.reason)
+        if isinstance(outcome, Parked):
+            return frontier.park(fence, claim, outcome.reason)
         if outcome.retry_in_ms >= 0:
             due_ms = fence.now_ms + outcome.retry_in_ms
             return frontier.retry(

@@ -17,7 +17,7 @@ from crawler.instance.claimer import Claimer
 from crawler.instance.clock import monotonic_ms, wall_s
 from crawler.instance.crash_points import reached
 from crawler.instance.history import History
-from crawler.instance.outcome import Committable, Failed, Outcome, Refused
+from crawler.instance.outcome import Committable, Failed, Outcome, Parked, Refused
 from crawler.instance.ownership import Ownership
 from crawler.instance.routing import RouteStage
 from crawler.instance.state import Flow
@@ -122,6 +122,8 @@ class Committer:
 
     async def _commit(self, group: list[Committable]) -> None:
         placed = await self._s.archive.store(group)
+        for outcome, (_, digest) in zip(group, placed, strict=True):
+            outcome.digest = digest
         own = await self._s.route.route(group)
         reached("route.added", group[0].claim.url)
         await self._s.archive.have_room()
@@ -155,7 +157,6 @@ class Committer:
 
     def _entry(self, outcome: Committable, placed: Placed) -> CommitEntry:
         claim, response = outcome.claim, outcome.response
-        location, digest = placed
         return CommitEntry(
             url=claim.url,
             fingerprint=claim.fingerprint,
@@ -167,7 +168,7 @@ class Committer:
             title=outcome.page.title,
             depth=claim.depth,
             redirects=claim.redirects,
-            digest=digest,
+            digest=outcome.digest,
             redirect_to=outcome.redirect_to,
             truncated=response.truncated,
             noindex=outcome.page.noindex,
@@ -175,7 +176,7 @@ class Committer:
             session=self._session,
             epoch=claim.epoch,
             scope_version=outcome.scope_version,
-            warc=location,
+            warc=placed[0],
             fetch_ms=response.fetch_ms,
             times={
                 "claimed": claim.claimed_at,
@@ -201,7 +202,7 @@ class Committer:
         self._s.archive.committed(partition, ack.entry)
         self._wake_queue(partition, ack.settlement.next_fetch_ms)
 
-    def _ended(self, outcome: Failed | Refused, reply: AckOutcome | None) -> None:
+    def _ended(self, outcome: Failed | Refused | Parked, reply: AckOutcome | None) -> None:
         partition = outcome.claim.partition
         if reply in (AckOutcome.COMMITTED, AckOutcome.ALREADY_YOURS):
             self._s.history.took(outcome)
@@ -213,7 +214,9 @@ class Committer:
             self._s.flow.fenced += 1
             self._s.ownership.fenced(partition)
             return
-        if isinstance(outcome, Refused):
+        if isinstance(outcome, Parked) and reply is AckOutcome.RELEASED:
+            self._s.route.traps.release(outcome.claim.queue, outcome.reason)
+        if isinstance(outcome, Refused | Parked):
             self._wake_queue(partition, 0)
             return
         self._s.flow.errors += 1

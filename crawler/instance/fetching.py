@@ -19,13 +19,14 @@ from crawler.instance.gate import Gate
 from crawler.instance.heartbeat import Heartbeat
 from crawler.instance.history import History
 from crawler.instance.names import Names
-from crawler.instance.outcome import Committable, Failed, NotEntitledError, Outcome, Refused
+from crawler.instance.outcome import Committable, Failed, NotEntitledError, Outcome, Parked, Refused
 from crawler.instance.ownership import Ownership
 from crawler.instance.parsing import PageParser, ParseKilledError
 from crawler.instance.permitting import Permits
 from crawler.instance.robots import RobotsCache, RobotsEntry
 from crawler.instance.robots_reading import RobotsReader
 from crawler.instance.state import Flow
+from crawler.instance.traps import TrapMemory
 from crawler.instance.workbench import Lane, Workbench
 from crawler.model import REDIRECTS, Claim, FailureKind, FetchResult, Page, Refusal
 from crawler.rules.hosts import Turn
@@ -53,6 +54,7 @@ class Doors:
     flow: Flow
     black_box: BlackBox
     history: History
+    traps: TrapMemory
 
 
 @dataclass(slots=True)
@@ -82,8 +84,7 @@ class FetchStage:
         self._cookie_walls = CookieWalls()
         self._requests: dict[asyncio.Task[FetchResult], Claim] = {}
         self._workers: list[asyncio.Task[None]] = []
-        # More than requests open, for a page is parsed after its own. By worker: two may have one claim, when the first
-        # put it back and rests.
+        # Also while a page is parsed. By worker: two may have one claim, when the first put it back and rests.
         self._in_turn: dict[int, Claim] = {}
         self._gate = Gate()
 
@@ -150,6 +151,10 @@ class FetchStage:
             d.bench.put_back(claim)
             await asyncio.sleep(PAUSE_S)
             return
+        if reason := d.traps.parks(claim):
+            d.bench.finished(lane, wait_ms=0, started=False)
+            self._deliver(Parked(claim=claim, reason=reason))
+            return
         if not self._may_ask(lane, claim):
             return
         address = await self._names.address_of(lane, claim)
@@ -200,9 +205,7 @@ class FetchStage:
     async def _ask_robots(self, lane: Lane, claim: Claim) -> None:
         entry = await self._permits.ask(lane, claim)
         if entry is not None and entry.rules is None:
-            self._robots_unreachable(
-                lane, claim, entry
-            )  # in the turn that learned it: the entry may not outlive the wait
+            self._robots_unreachable(lane, claim, entry)  # now: the entry may not outlive the wait
         else:
             self._d.bench.put_back(claim, last=entry is None)  # others of its queue needn't wait for the same
 

@@ -23,13 +23,13 @@ class History:
         self._session = session
 
     def took(self, outcome: Outcome) -> None:
-        """The engine took this outcome."""
+        """The engine took this outcome. What is parked has not ended: that is no part of its past."""
         if isinstance(outcome, Committable):
             self._note(outcome.claim, Became.COMMITTED, **_of_response(outcome))
         elif isinstance(outcome, Failed):
             became = Became.RETRY if outcome.retry_in_ms >= 0 else Became.DEAD
             self._note(outcome.claim, became, is_attempt=outcome.is_attempt, **_of_failure(outcome))
-        else:
+        elif isinstance(outcome, Refused):
             self._note(outcome.claim, Became.REFUSED, is_attempt=False, **_of_refusal(outcome))
 
     def lost(self, outcome: Outcome) -> None:
@@ -38,7 +38,7 @@ class History:
             self._note(outcome.claim, Became.LOST, lost=_now(), **_of_response(outcome))
         elif isinstance(outcome, Failed):
             self._note(outcome.claim, Became.LOST, is_attempt=outcome.is_attempt, lost=_now(), **_of_failure(outcome))
-        else:
+        elif isinstance(outcome, Refused):
             self._note(outcome.claim, Became.LOST, is_attempt=False, lost=_now(), **_of_refusal(outcome))
 
     def cut_off(self, claim: Claim, started_at: float) -> None:

@@ -33,6 +33,7 @@ from crawler.instance.robots_reading import RobotsReader
 from crawler.instance.routing import Router, RouteStage
 from crawler.instance.spilling import Spiller
 from crawler.instance.state import Flow, RecentUrls
+from crawler.instance.traps import TrapMemory
 from crawler.instance.work import PartitionWork
 from crawler.instance.workbench import Workbench
 from crawler.model import Claim
@@ -94,13 +95,14 @@ class Instance:
         spilling = Spilling(p.frontier.engine, p.keys, default_delay_ms=p.frontier.default_delay_ms)
         self.spiller = Spiller(p.frontier.engine, spilling, p.spill_files, self.ownership, self.claimer, self.flow, s)
         self.claimer.on_short = self.spiller.short
-        self.router = Router(p.record, ScopeRules.of(p.record.scope, p.roots), self.flow.recent)
+        traps = TrapMemory(s.traps)
+        self.router = Router(p.record, ScopeRules.of(p.record.scope, p.roots), self.flow.recent, s.traps)
         self.parser = PageParser(msgspec.structs.replace(s, scope=p.record.scope))
         robots = RobotsCache(p.frontier, s)
         self.archive = ArchiveStage(
             p.frontier, self.ownership, p.warc, p.index, s.archive, log_entries_max=s.frontier.log_entries_max
         )
-        route = RouteStage(p.frontier, p.crawls, self.router, self.ownership, self.claimer)
+        route = RouteStage(p.frontier, p.crawls, self.router, self.ownership, self.claimer, traps)
         acks = AckStage(p.frontier, self.ownership)
         history = History(p.history.add, node=p.member.node, session=p.member.session)
         stages = Stages(self.archive, route, acks, self.ownership, self.claimer, self.flow, history)
@@ -108,19 +110,11 @@ class Instance:
             stages, s.archive, node=p.member.node, session=p.member.session, is_quiet=lambda: not self.bench.active
         )
         self.work.serve(self.ownership, self.claimer, self.archive)
+        reader = RobotsReader(robots, p.fetcher, Reserver(p.frontier, self.router), s.robots)
         doors = Doors(
-            p.frontier,
-            self.ownership,
-            self.heartbeat,
-            self.bench,
-            p.fetcher,
-            robots,
-            RobotsReader(robots, p.fetcher, Reserver(p.frontier, self.router), s.robots),
-            self.parser,
-            self.flow,
-            p.black_box,
-            history,
-        )
+            p.frontier, self.ownership, self.heartbeat, self.bench, p.fetcher, robots, reader, self.parser, self.flow,
+            p.black_box, history, traps,
+        )  # fmt: skip
         self.fetching = FetchStage(doors, s, deliver=self.committer.deliver)
         self.heartbeat.describe_with(self._description, lambda: self.neighbours.stretch)
 

@@ -22,6 +22,7 @@ class Committable:
     settlement: Settlement
     redirect_to: str = ""
     finished_at: float = 0.0
+    digest: str = ""  # of the payload, once it is archived
     scope_version: int = 0  # by which its links were judged
     refused: Counter[str] = field(default_factory=Counter)
 
@@ -58,4 +59,12 @@ class Refused:
     refused_at: float = field(default_factory=wall_s)
 
 
-Outcome = Committable | Failed | Refused
+@dataclass(slots=True, kw_only=True)
+class Parked:
+    """A claimed URL that is kept and not fetched, for a reason found since it was queued."""
+
+    claim: Claim
+    reason: str
+
+
+Outcome = Committable | Failed | Refused | Parked

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import TypeVar
 
@@ -16,12 +17,15 @@ from crawler.instance.clock import ENGINE_PAUSE_S, wall_s
 from crawler.instance.outcome import Committable
 from crawler.instance.ownership import Ownership
 from crawler.instance.state import RecentUrls
+from crawler.instance.traps import TrapMemory, parking_reason
 from crawler.model import Candidate, Claim, Refusal
 from crawler.rules.domains import registrable_domain
 from crawler.rules.fingerprint import fingerprint, partition_of
 from crawler.rules.priority import NO_SIGNALS, Ordering, Signals
 from crawler.rules.scope import ScopeRules
+from crawler.rules.traps import NOTHING_LEARNED, Action, TrapRules, TrapState
 from crawler.rules.urls import authority_of, host_of
+from crawler.settings import TrapSettings
 
 log = logging.getLogger(__name__)
 
@@ -31,13 +35,16 @@ Answer = TypeVar("Answer")
 
 
 class Router:
-    """Turns URLs into candidates by the crawl's shared rules."""
+    """Turns URLs into candidates by the crawl's shared rules, and by those about traps where there are any."""
 
-    def __init__(self, record: CrawlRecord, scope: ScopeRules, recent: RecentUrls) -> None:
+    def __init__(
+        self, record: CrawlRecord, scope: ScopeRules, recent: RecentUrls, traps: TrapSettings | None = None
+    ) -> None:
         self.record = record  # as it was when this was made; its scope rules may have changed since
         self.scope = scope
         self.version = record.version
         self.recent = recent
+        self._traps = TrapRules(traps) if traps else None
         self._ordering = Ordering.of(record.ordering, record.begun_at)
         self._place = lru_cache(maxsize=100_000)(self._place_of)
 
@@ -83,8 +90,18 @@ class Router:
             score=score,
         )
 
-    def links(self, claim: Claim, links: Collection[str], refused: Counter[str]) -> list[Candidate]:
-        """Candidates of a page's links that were not added lately; the others are counted by reason."""
+    def links(
+        self,
+        claim: Claim,
+        links: Collection[str],
+        refused: Counter[str],
+        learned: TrapState = NOTHING_LEARNED,
+        digest: str = "",
+    ) -> list[Candidate]:
+        """Candidates of a page's links that were not added lately; the others are counted by reason.
+
+        `learned` is what is known of the page's domain, `digest` that of its body ("" for none): see rules/traps.
+        """
         depth = claim.depth + 1
         if 0 <= self.scope.depth_max < depth:
             # Not marked as seen anywhere: a shorter path may lead there later.
@@ -97,26 +114,48 @@ class Router:
             if knows(url, depth):
                 continue
             if allows(url):
-                found.append(self.candidate(url, depth=depth, signals=signals))
+                found.append(self._judged(claim, self.candidate(url, depth=depth, signals=signals), learned, digest))
             else:
                 refused[Refusal.SCOPE] += 1
         return found
 
-    def redirect(self, claim: Claim, target: str, refused: Counter[str]) -> Candidate | None:
+    def _judged(self, claim: Claim, found: Candidate, learned: TrapState, digest: str) -> Candidate:
+        """The owner of a page has learned of the page's own domain only; links to others are judged by their looks."""
+        if self._traps is None:
+            return found
+        own = found.domain == claim.domain
+        verdict = self._traps.judge(learned if own else NOTHING_LEARNED, found.url, parent_digest=digest if own else "")
+        if verdict.action is Action.PASS:
+            return found
+        if verdict.action is Action.PARK:
+            return replace(found, parked=parking_reason(verdict.rule))
+        return replace(found, score=found.score - verdict.penalty)  # one unit in all orders
+
+    def redirect(
+        self, claim: Claim, target: str, refused: Counter[str], learned: TrapState = NOTHING_LEARNED
+    ) -> Candidate | None:
         """Where a redirect leads: same depth, one redirect more."""
         verdict = self.scope.verdict(target, claim.depth, claim.redirects + 1)
         if not verdict.allowed:
             refused[verdict.refusal or Refusal.SCOPE] += 1
             return None
-        return self.candidate(target, depth=claim.depth, redirects=claim.redirects + 1, seed=claim.seed)
+        found = self.candidate(target, depth=claim.depth, redirects=claim.redirects + 1, seed=claim.seed)
+        return found if claim.seed else self._judged(claim, found, learned, "")
 
 
 class RouteStage:
     """Stage five: the out-links of a group go to the partitions that own them, before their parents are acked."""
 
     def __init__(
-        self, frontier: Frontier, crawls: Crawls, router: Router, ownership: Ownership, claimer: Claimer
+        self,
+        frontier: Frontier,
+        crawls: Crawls,
+        router: Router,
+        ownership: Ownership,
+        claimer: Claimer,
+        traps: TrapMemory,
     ) -> None:
+        self.traps = traps
         self._frontier = frontier
         self._crawls = crawls
         self.router = router
@@ -144,9 +183,12 @@ class RouteStage:
     def _candidates(self, outcome: Committable) -> list[Candidate]:
         claim, page = outcome.claim, outcome.page
         outcome.scope_version = self.router.version
-        found = self.router.links(claim, page.links, outcome.refused) if page.links else []
+        digest = outcome.digest if outcome.response.status == 200 else ""
+        led_to = (*page.links, outcome.redirect_to) if outcome.redirect_to else page.links
+        learned = self.traps.learn(claim, led_to, digest)
+        found = self.router.links(claim, page.links, outcome.refused, learned, digest) if page.links else []
         if outcome.redirect_to:
-            target = self.router.redirect(claim, outcome.redirect_to, outcome.refused)
+            target = self.router.redirect(claim, outcome.redirect_to, outcome.refused, learned)
             if target is not None:
                 found.append(target)
         return found

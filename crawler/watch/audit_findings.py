@@ -96,6 +96,7 @@ class Report:
     pending: int = 0
     dead: int = 0
     refused: int = 0
+    parked: int = 0
     requests: int = 0  # of the web log
     closest: Closest | None = None
     takeover_max_s: float = 0.0

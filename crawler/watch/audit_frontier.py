@@ -82,6 +82,7 @@ class FrontierJudge:
             report.pending += tally.pending
             report.dead += tally.dead
             report.refused += tally.refused
+            report.parked += tally.parks
             await self._judge_partition(tally, *committed.get(tally.partition, (0, 0)))
         if any(tally.committed > committed.get(tally.partition, (0, 0))[0] for tally in self._tallies):
             report.notes.append("commits are in no folder given: were all folders of the crawl named with --dir?")
@@ -100,7 +101,7 @@ class FrontierJudge:
     async def _judge_partition(self, t: Tally, commits: int, urls: int) -> None:
         if not t.is_steady:
             return
-        missing = t.seen - (t.pending + urls + t.dead + t.refused)
+        missing = t.seen - (t.pending + urls + t.dead + t.refused + t.parks)
         if missing > 0:
             await self._say_lost(t, missing)
         for wrong in disagreements(t, commits, exactly=not self._report.is_moving):
@@ -110,13 +111,15 @@ class FrontierJudge:
     async def _say_lost(self, t: Tally, missing: int) -> None:
         """URLs that were seen and are in no state; the suspects are links that ended and that robots.txt allows."""
         lost = self._report.findings.lost
-        reason = "seen, and not pending, committed, dead or refused"
+        reason = "seen, and not pending, committed, dead, refused or parked"
         suspects = await self._suspects(t.partition)
         for link in suspects[:missing]:
             lost.add(url=link.url, reason=reason, linked_from=link.parent)
         if left := missing - len(suspects[:missing]):
             which = f"{left:,} of {t.seen:,} URLs seen, which no link names"
-            lost.add(left, partition=t.partition, reason=f"{which}, are not pending, committed, dead or refused")
+            lost.add(
+                left, partition=t.partition, reason=f"{which}, are not pending, committed, dead, refused or parked"
+            )
 
     async def _suspects(self, partition: int) -> list[Link]:
         rules = {known.url: known.rules for known in await origins_of(self._states, partition, self._agent)}

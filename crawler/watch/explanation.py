@@ -8,6 +8,7 @@ from crawler.frontier.inspect import Whereabouts
 from crawler.model import CommitEntry
 from crawler.rules.robots import RobotsVerdict
 from crawler.rules.scope import ScopeVerdict
+from crawler.rules.traps import PASSED, Verdict
 from crawler.watch.tables import facts
 from crawler.watch.wording import counted, duration, moment
 
@@ -25,7 +26,10 @@ class RobotsFact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """All that is known of one URL. `commits` come from the index and from the engine, oldest first."""
+    """All that is known of one URL. `commits` come from the index and from the engine, oldest first.
+
+    `traps` is what the rules say of its looks; its owner knows what was learned of its domain. `parked`: why it is.
+    """
 
     given: str
     url: str
@@ -38,10 +42,12 @@ class Facts:
     robots: RobotsFact
     where: Whereabouts
     commits: Sequence[CommitEntry] = ()
+    traps: Verdict = PASSED
+    parked: str = ""
 
 
 def state_of(f: Facts) -> str:
-    """One word: committed, claimed, retrying, queued, dead, refused, unknown."""
+    """One word: committed, claimed, retrying, queued, parked, dead, refused, unknown."""
     w = f.where
     if w.claim_deadline_ms is not None:
         return "claimed"
@@ -49,6 +55,8 @@ def state_of(f: Facts) -> str:
         return "retrying"
     if w.record is not None:
         return "queued"
+    if f.parked:
+        return "parked"
     if f.commits:
         return "committed"
     if w.letter is not None:
@@ -64,6 +72,8 @@ def explanation(f: Facts) -> str:
         pairs.append(("queue", f.queue))
     pairs.append(("scope", f"{'in' if f.scope.allowed else 'out'}: {f.scope.rule}"))
     pairs.append(("robots.txt", _robots(f.robots)))
+    if f.traps.rule:
+        pairs.append(("traps", f"suspect, fetched after all others of its domain: {f.traps.why} (rule {f.traps.rule})"))
     pairs.append(("seen", "yes" if f.where.seen else "no: not added to this crawl so far"))
     pairs.extend(("fetched", _commit(entry)) for entry in f.commits)
     pairs.append(("next fetch", _next(f.where)))
@@ -99,6 +109,14 @@ def _queued(f: Facts) -> str:
     return f"Will be crawled: it is {where}.{_alone(f)}"
 
 
+def _parked(f: Facts) -> str:
+    kind, _, rule = f.parked.partition(":")
+    if kind != "trap":
+        return f"Not crawled now: it is parked, {f.parked}."
+    why = f" ({f.traps.why})" if f.traps.rule == rule else ""
+    return f"Not crawled: it is parked by the trap rule {rule}{why}: that part of the site was seen to have no end."
+
+
 def _dead(f: Facts) -> str:
     letter = f.where.letter
     assert letter is not None
@@ -129,6 +147,7 @@ _VERDICTS = {
     "claimed": _claimed,
     "retrying": _retrying,
     "queued": _queued,
+    "parked": _parked,
     "dead": _dead,
     "refused": _refused,
     "unknown": _unknown,
@@ -155,6 +174,8 @@ def as_json(f: Facts) -> dict[str, Any]:
             "line": v.line if v else "",
             "note": f.robots.note,
         },
+        "trap": {"rule": f.traps.rule, "why": f.traps.why} if f.traps.rule else None,
+        "parked": f.parked or None,
         "seen": w.seen,
         "place": w.place,
         "retry_in_ms": None if w.retry_at_ms is None else max(0, w.retry_at_ms - w.clock_ms),

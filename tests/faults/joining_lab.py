@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from crawler.frontier.client import Engine
 from crawler.frontier.keys import Keys
@@ -30,20 +29,7 @@ from crawler.settings import MembershipSettings
 from tests.support.engine import running_engine
 
 CALL_TIMEOUT_S = 60.0  # one loop does the work of all: a call may wait for its turn
-CONNECTIONS = 16
 POLL_S = 1.0
-
-
-class SharedEngine(Engine):
-    """One engine's connections for all: who finds none free waits for its turn."""
-
-    def __init__(self, url: str) -> None:
-        super().__init__(url, call_timeout_s=CALL_TIMEOUT_S)
-        self._turns = asyncio.Semaphore(CONNECTIONS)
-
-    async def _pipeline(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
-        async with self._turns:
-            return await super()._pipeline(commands)
 
 
 @dataclass
@@ -201,7 +187,7 @@ class Crowd:
 
 async def join_at_once(url: str, *, first: int, more: int, partitions: int, timeout_s: float) -> Result:
     """`first` instances own everything; then `more` come in one moment. Until all follow the ring of all."""
-    engine = SharedEngine(url)
+    engine = Engine(url, call_timeout_s=CALL_TIMEOUT_S)
     await engine.connect()
     crowd = Crowd(engine, partitions)
     ledger = crowd.ledger

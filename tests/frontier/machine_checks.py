@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Collection
 
 from tests.frontier.model import PartitionModel
-from tests.frontier.model_urls import BLOCK, IDLE_MS, OUT_MAX, PENDING, TOP_MAX, State
+from tests.frontier.model_urls import BLOCK, IDLE_MS, OUT_MAX, TOP_MAX, UNENDED, State
 from tests.frontier.raw import RawPartition
 
 LEASE = ("session", "node", "epoch", "engine")
@@ -23,7 +23,7 @@ def check_states(model: PartitionModel, raw: RawPartition) -> None:
     assert {k: v.split()[0] for k, v in raw.hash("l").items()} == model.log
     assert max(model.committed.values(), default=1) == 1
     assert raw.seen() == set(model.urls)
-    assert raw.depths() == {f: model.urls[f].depth for f in model.in_state(*PENDING)}
+    assert raw.depths() == {f: model.urls[f].depth for f in model.in_state(*UNENDED)}
     noted = {f: f"{u.deaths} {u.died_with}" for f, u in model.urls.items() if u.deaths}
     assert raw.hash("k") == noted
     for f in model.in_state(State.RETRYING, State.CLAIMED):

@@ -6,9 +6,10 @@ the engine should answer; `view` is everything that people and other sessions ca
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from crawler.model import Candidate
+from tests.frontier.model_kept import KeptUrls
 from tests.frontier.model_urls import (
     AHEAD_MS,
     GUEST_MS,
@@ -17,6 +18,7 @@ from tests.frontier.model_urls import (
     PENDING,
     PER_QUEUE_MAX,
     SERVED,
+    UNENDED,
     VISIBILITY_MS,
     WISH_MS,
     Queue,
@@ -26,7 +28,7 @@ from tests.frontier.model_urls import (
 
 
 @dataclass
-class PartitionModel:
+class PartitionModel(KeptUrls):
     clock: int = 0
     session: str = ""
     epoch: int = 0
@@ -158,7 +160,7 @@ class PartitionModel:
             self.totals["added"] += 1
             self.counts.setdefault(c.queue, Counter())["urls"] += 1
             return 1
-        if url.state not in PENDING or url.depth <= c.depth:
+        if url.state not in UNENDED or url.depth <= c.depth:
             return 0
         url.depth = c.depth
         return 2
@@ -259,26 +261,7 @@ class PartitionModel:
         url.state, url.deaths, url.died_with, url.failures = state, 0, "", []
         return url
 
-    # Dead letters
-
-    def revive(self, fingerprint: str) -> int:
-        """Added anew; 1 if it had a letter."""
-        url = self.urls[fingerprint]
-        if url.state is not State.DEAD:
-            return 0
-        self.urls[fingerprint] = Url(candidate=replace(url.candidate, depth=url.depth), depth=url.depth)
-        self._count(url, dead=-1)
-        self.totals.update(added=1, revived=1)
-        return 1
-
-    def discard(self, fingerprint: str, *, reason: str) -> int:
-        """Refused from here on; 1 if it had a letter."""
-        url = self.urls[fingerprint]
-        if url.state is not State.DEAD:
-            return 0
-        url.state, url.failures = State.REFUSED, []
-        self._count(url, **{"dead": -1, f"refused:{reason}": 1})
-        return 1
+    # Counts
 
     def refused_links(self, fingerprint: str, reasons: dict[str, int]) -> None:
         self._count(self.urls[fingerprint], **{f"refused:{reason}": n for reason, n in reasons.items()})
@@ -303,6 +286,6 @@ class PartitionModel:
         return {k: n for k, n in counts.items() if n}
 
     def totals_view(self) -> dict[str, int]:
-        done = len(self.urls) - len(self.in_state(*PENDING)) + self.totals["revived"]
+        done = len(self.urls) - len(self.in_state(*PENDING)) + self.totals["revived"] + self.totals["released"]
         counts = {**self.totals, "done": done, "sequence": self.sequence, "queues": len(self.counts)}
         return {k: n for k, n in counts.items() if n}

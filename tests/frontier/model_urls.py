@@ -29,9 +29,11 @@ class State(StrEnum):
     COMMITTED = "committed"
     DEAD = "dead"
     REFUSED = "refused"
+    PARKED = "parked"
 
 
 PENDING = (State.QUEUED, State.CLAIMED, State.ORPHANED, State.RETRYING)
+UNENDED = (*PENDING, State.PARKED)
 
 
 @dataclass

@@ -77,11 +77,18 @@ class RawPartition:
         return dict(zip(names, numbers, strict=True)) | dict(more)
 
     def queued(self) -> dict[str, tuple[str, int]]:
-        """Fingerprint -> (queue, score) of all URLs in blocks; fails for one that stands there twice."""
+        """Fingerprint -> (queue, score) of all URLs that wait; fails for one that stands there twice."""
+        return {fp: place for fp, place in self._in_blocks().items() if "|" not in place[0]}
+
+    def parked(self) -> dict[str, tuple[str, int]]:
+        """Fingerprint -> (QUEUE|reason, score) of all that are parked one by one."""
+        return {fp: place for fp, place in self._in_blocks().items() if "|" in place[0]}
+
+    def _in_blocks(self) -> dict[str, tuple[str, int]]:
         found: dict[str, tuple[str, int]] = {}
         for queue, urls in self._blocks():
             for member, score in urls:
-                fp = fingerprint(self.url(queue, member))
+                fp = fingerprint(self.url(queue.partition("|")[0], member))
                 assert fp not in found, f"{member} stands in two places"
                 found[fp] = (queue, int(score))
         return found

@@ -28,7 +28,7 @@ from tests.frontier.machine import (
     some,
     waits,
 )  # fmt: skip
-from tests.frontier.machine_letters import LetterSteps
+from tests.frontier.machine_parking import ParkingSteps
 from tests.frontier.model_urls import AHEAD_MS, DEFAULT_DELAY_MS, OUT_MAX, PER_QUEUE_MAX, VISIBILITY_MS
 from tests.frontier.raw import RawPartition
 from tests.frontier.small_blocks import small_blocks
@@ -38,7 +38,7 @@ EXAMPLES = {"default": 100, "cluster": 6, "deep": 3000, "quick": 5, "long": 800}
 STEPS = 50
 
 
-class FrontierMachine(SpillingSteps, LetterSteps):
+class FrontierMachine(SpillingSteps, ParkingSteps):
     """Sessions that follow no rule but the scripts' own."""
 
     # Steps

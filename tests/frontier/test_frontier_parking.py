@@ -4,10 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from crawler.errors import EngineError
 from crawler.frontier.frontier import Budget, Settlement
 from crawler.frontier.parking import BLOCKED, PAUSED, Order, Parking, What
 from crawler.frontier.pending import PendingUrls
 from crawler.frontier.states import States, Tally
+from crawler.model import AckOutcome, Claim
 from crawler.watch.audit_frontier import disagreements
 from tests.frontier.door import Door, found
 
@@ -46,6 +48,10 @@ async def start(parking: Parking, reason: str) -> None:
 
 async def no_delay(door: Door) -> None:
     await door.frontier.pace(door.fence, QUEUE, Settlement(next_fetch_ms=0, delay_ms=0))
+
+
+async def park(door: Door, claim: Claim, reason: str = "trap:path") -> list[AckOutcome | EngineError]:
+    return await door.frontier.end([door.frontier.park(door.fence, claim, reason)])
 
 
 async def test_a_url_that_is_parked_at_once_is_seen_and_not_pending(door: Door, parking: Parking) -> None:
@@ -163,3 +169,34 @@ async def test_a_budget_of_bytes_stops_a_queue(door: Door, parking: Parking) -> 
     await door.ack(claim, body_bytes=10)
     assert await door.claim(budget=budget) == []
     assert (await parks(parking), await pending(door)) == ({"bytes": 1}, 0)
+
+
+async def test_a_claim_that_is_parked_keeps_its_attempts_and_frees_its_queue(door: Door, parking: Parking) -> None:
+    await door.add(found("trap", score=9.0), found("real", score=1.0))
+    (claim,) = await door.claim()
+    settlement = Settlement(next_fetch_ms=0, delay_ms=0)
+    await door.frontier.end([door.frontier.retry(door.fence, claim, settlement, due_ms=10, kind="timeout")])
+    door.now = 10
+    (claim,) = await door.claim(urls_max=1)
+    assert await park(door, claim) == [AckOutcome.COMMITTED]
+    assert await park(door, claim) == [AckOutcome.GONE]
+    assert (await parks(parking), await pending(door)) == ({"trap:path": 1}, 1)
+    (real,) = await door.claim()
+    assert real.url == "http://a.test/real"
+    await door.ack(real)
+    assert await pending(door) == 0
+    assert await parking.release(0, QUEUE, "trap:path", 9) == 1
+    (again,) = await door.claim()
+    assert (again.url, again.attempts, again.score) == (claim.url, 1, 9.0)
+
+
+async def test_what_people_released_is_not_parked_again_for_that_reason(door: Door, parking: Parking) -> None:
+    await no_delay(door)
+    await door.add(found(1), found(2, parked="trap:path"))
+    await parking.release(0, QUEUE, "trap:path", 9)
+    one, two = await door.claim()
+    assert await park(door, one) == await park(door, two) == [AckOutcome.RELEASED]
+    assert (await parks(parking), await pending(door)) == ({}, 2)
+    one, two = await door.claim()
+    assert await park(door, one, "trap:query") == [AckOutcome.COMMITTED]
+    assert (await parks(parking), await pending(door)) == ({"trap:query": 1}, 1)

@@ -53,12 +53,12 @@ async def run_all_scripts(door: Door) -> set[str]:
     await members.join(me)
     await members.beat(me)
     await door.acquire()
-    await door.add(*(found(i, host=f"h{i}.test") for i in range(4)))
+    await door.add(*(found(i, host=f"h{i}.test") for i in range(5)))
     await door.guests.reserve(0, "z.test", TurnRequest(guest="g"))
     await door.guests.visited(0, "z.test", "g")
     door.now = 3000
     door.frontier.is_limited = True
-    one, two, three, four = claims = await door.claim()
+    one, two, three, four, five = claims = await door.claim()
     await door.frontier.extend({0: (door.fence, claims)}, visibility_ms=1000)
     await door.frontier.died("dan", {0: [one.fingerprint]})
     await door.ack(one, found("child"))
@@ -72,6 +72,7 @@ async def run_all_scripts(door: Door) -> set[str]:
             door.frontier.retry(door.fence, two, s, due_ms=5, kind="tls"),
             door.frontier.dead(door.fence, three, s, letter),
             door.frontier.refuse(door.fence, four, "scope"),
+            door.frontier.park(door.fence, five, "trap:path"),
         ]
     )
     door.now = 9000

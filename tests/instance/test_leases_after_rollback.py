@@ -2,9 +2,10 @@
 
 import contextlib
 
+from crawler.frontier.client import Engine as Client
 from crawler.frontier.keys import Keys
 from crawler.settings import MembershipSettings
-from tests.faults.joining_lab import Ledger, SharedEngine, VirtualInstance
+from tests.faults.joining_lab import Ledger, VirtualInstance
 from tests.support.engine import Engine
 
 PARTITIONS = 16
@@ -15,7 +16,7 @@ async def test_a_lease_that_was_released_and_came_back_with_the_engines_past_is_
     for `b` it is that of a living session.
     """
     settings, keys = MembershipSettings(debounce_s=0), Keys("t")
-    ledger, door = Ledger(PARTITIONS), SharedEngine(engine.url)
+    ledger, door = Ledger(PARTITIONS), Client(engine.url)
     await door.connect()
     a, b = (VirtualInstance(door, ledger, node, settings) for node in ("a", "b"))
 

@@ -11,9 +11,10 @@ from crawler.frontier.replies import AddReply
 from crawler.instance.outcome import Committable
 from crawler.instance.routing import Router, RouteStage
 from crawler.instance.state import RecentUrls
+from crawler.instance.traps import TrapMemory
 from crawler.model import AddOutcome, Candidate, Claim, Page
 from crawler.rules.scope import ScopeRules
-from crawler.settings import ScopeSettings
+from crawler.settings import ScopeSettings, TrapSettings
 
 RECORD = CrawlRecord(layout=1, partitions=1024, begun_at=0.0, queue_by="domain", run=0, scope=ScopeSettings(mode="any"))
 
@@ -38,7 +39,9 @@ def adds() -> Adds:
 def stage(adds: Adds) -> RouteStage:
     router = Router(RECORD, ScopeRules.of(RECORD.scope, frozenset()), RecentUrls(100))
     unused: Any = SimpleNamespace()
-    return RouteStage(adds, unused, router, SimpleNamespace(is_open=lambda _: False), unused)  # type: ignore[arg-type]
+    return RouteStage(
+        adds, unused, router, SimpleNamespace(is_open=lambda _: False), unused, TrapMemory(TrapSettings())
+    )  # type: ignore[arg-type]
 
 
 def page(stage: RouteStage, url: str, *links: str, epoch: int = 1, depth: int = 0) -> Committable:
@@ -47,7 +50,7 @@ def page(stage: RouteStage, url: str, *links: str, epoch: int = 1, depth: int = 
         url=url, fingerprint="1", visit=1, partition=partition, epoch=epoch, token=f"{epoch}.r.1", domain=domain,
         queue=queue, depth=depth, redirects=0, attempts=0, deliveries=0, seed=False,
     )  # fmt: skip
-    response: Any = None
+    response: Any = SimpleNamespace(status=404)
     return Committable(claim=claim, response=response, page=Page(links=links), settlement=Settlement(next_fetch_ms=0))
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from crawler.instance.fetching import Doors, FetchStage
+from crawler.instance.traps import TrapMemory
 from crawler.instance.workbench import Workbench
 from crawler.settings import Settings, load
 from tests.instance.test_workbench import batch
@@ -21,7 +22,8 @@ async def test_a_claim_that_goes_from_worker_to_worker_while_the_heartbeat_is_la
     late: Any = SimpleNamespace(may_start=lambda: False)
     ownership: Any = SimpleNamespace(holds=lambda _: time.monotonic() < held_until)
     flow: Any = SimpleNamespace(ended=lambda _: None)
-    doors: Any = Doors(nobody, ownership, late, bench, nobody, nobody, nobody, nobody, flow, nobody, nobody)  # type: ignore[arg-type]
+    traps = TrapMemory(settings.traps)
+    doors: Any = Doors(nobody, ownership, late, bench, nobody, nobody, nobody, nobody, flow, nobody, nobody, traps)  # type: ignore[arg-type]
     stage = FetchStage(doors, settings, deliver=lambda _: None)
     bench.put(batch(1))
     stage.start()
@@ -50,7 +52,10 @@ async def test_a_request_that_is_cut_off_is_late_only_if_it_was_sent(is_sent: bo
     flow: Any = SimpleNamespace(late=0, ended=lambda _: None)
     noted: list[str] = []
     history: Any = SimpleNamespace(cut_off=lambda claim, started_at: noted.append(claim.url))
-    doors: Any = Doors(nobody, ownership, heartbeat, bench, fetcher, nobody, nobody, nobody, flow, black_box, history)  # type: ignore[arg-type]
+    traps = TrapMemory(settings.traps)
+    doors: Any = Doors(
+        nobody, ownership, heartbeat, bench, fetcher, nobody, nobody, nobody, flow, black_box, history, traps
+    )  # type: ignore[arg-type]
     stage = FetchStage(doors, settings, deliver=lambda _: None)
     bench.put(batch(1))
     stage.start()

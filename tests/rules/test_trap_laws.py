@@ -5,7 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crawler.rules.traps import NOTHING_LEARNED, Action, TrapState, without_session
+from crawler.rules.traps.shapes import is_plain, suspicions_of_shape
 from crawler.rules.urls import canonicalize
+from crawler.settings import TrapSettings
 from tests.rules.traps_lab import HOME, RULES, STEPPING, TOKEN, learned, steps, visits
 
 STATE_BYTES_MAX = 1024
@@ -75,3 +77,13 @@ def test_an_identity_has_no_session_id_left(url: str) -> None:
     assert without_session(without_session(url)) == without_session(url)
     assert without_session(url) == url, "none of these has one"
     assert without_session(f"{url.partition('?')[0]};jsessionid={TOKEN}") == url.partition("?")[0]
+
+
+@given(URLS, st.integers(2, 5), st.integers(1, 12), st.integers(1, 6), st.integers(20, 600), st.integers(1, 5))
+def test_what_looks_plain_at_a_quick_look_has_no_suspect_shape(
+    url: str, repeats: int, segments: int, parameters: int, long_bytes: int, labels: int
+) -> None:
+    limits = TrapSettings(
+        repeats=repeats, path_segments=segments, parameters=parameters, long_bytes=long_bytes, host_labels=labels
+    )
+    assert not (is_plain(url, limits) and list(suspicions_of_shape(url, limits)))

@@ -99,7 +99,7 @@ class Judge:
         elif call.name == "release" and status == "COMMITTED":
             self.tenures[Keys.partition_of_meta(call.keys[0])].session = ""
         elif status == "OK" and call.name == "ack":
-            for packed, answer in zip(call.args[6:], reply[2:], strict=True):
+            for packed, answer in zip(call.args[7:], reply[2:], strict=True):
                 if answer.startswith(b"COMMITTED "):
                     self._committed(call, msgspec.msgpack.decode(packed))
         elif status == "COMMITTED" and call.name in ("dead", "refuse"):

@@ -19,11 +19,6 @@ local function meet(r, domain, n)
   add_to(r, URLS, n)
 end
 
-local function park(queue, reason, entries)
-  put(row_of(queue, reason), entries)
-  note_parked(queue, reason, #entries / 2)
-end
-
 local function enter(r, entries, domain, default_delay_ms, urls_max)
   local n = #entries / 2
   local room = urls_max > 0 and math.max(0, urls_max - r[URLS]) or n

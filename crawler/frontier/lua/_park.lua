@@ -19,6 +19,12 @@ local function note_parked(queue, reason, n)
   call('HINCRBY', P .. 'parks', row_name(queue, reason), n)
 end
 
+-- Entries of a queue into its row: {score, member, ...}, scores as text.
+local function park(queue, reason, entries)
+  put(row_of(queue, reason), entries)
+  note_parked(queue, reason, #entries / 2)
+end
+
 local function note_released(queue, reason, n)
   count(total, 'added', n)
   count(total, 'released', n)

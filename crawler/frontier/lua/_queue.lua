@@ -3,7 +3,7 @@
 -- _block.lua; blocks: how many ids were given to those), others retrying. Counted are urls (ever added), s2 (pages), bytes,
 -- fetch_ms and in the map s1, s3 ..., retries, dead, e:<failure>, refused:<reason>. There, too: domain, if that is not its
 -- own name; while a guest has a turn (see reserve), guest (its mark) and guest_seen (when the owner first saw that, ms); and
--- stop: why none of its URLs is handed out (see _park.lua); and
+-- stop: why none of its URLs is handed out; free:<reason>: it is not parked again for that (see _park.lua, park.lua); and
 -- wish: the guest that waits for a turn, or SERVED from when one was granted until the owner has had its own. While a queue
 -- is idle its record lies on a shelf, with others.
 -- ready: zset of queues that have URLs and may be claimed from, by due time (ms on the partition clock).

@@ -9,7 +9,7 @@ import msgspec
 from crawler.rules.domains import registrable_domain
 from crawler.rules.traps.calendars import anchors, suspicion_of_date
 from crawler.rules.traps.sessions import learn_tokens, suspicion_of_token
-from crawler.rules.traps.shapes import Suspicion, suspicions_of_shape
+from crawler.rules.traps.shapes import Suspicion, is_plain, suspicions_of_shape
 from crawler.rules.traps.state import LEVELS, TrapState, with_digest, with_suspect, with_years
 from crawler.rules.urls import host_of, origin_of
 from crawler.settings.sections import TrapSettings
@@ -94,21 +94,20 @@ class TrapRules:
 
     def _suspicions(self, state: TrapState, url: str, parent_digest: str) -> Iterator[Suspicion]:
         off = self.limits.off
-        for suspicion in suspicions_of_shape(url, self.limits):
-            if suspicion.rule not in off:
-                yield suspicion
-        found = None if "calendar" in off else suspicion_of_date(url, state.years, self.limits)
-        if found:
+        if not is_plain(url, self.limits):
+            for suspicion in suspicions_of_shape(url, self.limits):
+                if suspicion.rule not in off:
+                    yield suspicion
+        if state.years and "calendar" not in off and (found := suspicion_of_date(url, state.years, self.limits)):
             yield found
-        found = None if "session" in off else suspicion_of_token(url, state.tokens)
-        if found:
+        if state.tokens.slot and "session" not in off and (found := suspicion_of_token(url, state.tokens)):
             yield found
         if parent_digest and "soft_404" not in off:
             yield from self._of_parent(state, parent_digest[-DIGEST_CHARS:])
 
     def _of_parent(self, state: TrapState, digest: str) -> Iterator[Suspicion]:
         """Links of a body that came under many URLs: what they name absolutely is known since the first time."""
-        times = dict(state.digests).get(digest, 0)
+        times = next((n for known, n in state.digests if known == digest), 0)
         if times >= self.limits.same_digest:
             why = f"found in a body that {times} URLs gave"
             yield Suspicion("soft_404", "", why, evidence=times - self.limits.same_digest)

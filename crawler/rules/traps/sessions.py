@@ -36,7 +36,12 @@ Given = dict[str, dict[str, set[str]]]  # slot -> token -> the pages linked with
 
 def without_session(url: str) -> str:
     """The identity of a canonical URL: what to fingerprint. The URL itself when it has no session id."""
-    if "=" not in url and "(" not in url:
+    if "=" not in url and "/(" not in url:
+        return url
+    lowered = url.lower()
+    if not (  # spelled out, and before any pattern: each link passes here
+        "sessi" in lowered or "/(" in lowered or "cfid=" in lowered or "oscsid=" in lowered or "zenid=" in lowered
+    ):
         return url
     address, _, query = url.partition("?")
     start = address.index("/", 8)

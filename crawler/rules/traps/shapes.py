@@ -43,6 +43,20 @@ def section_of(url: str) -> str:
     return address if end < 0 else address[:end]
 
 
+def is_plain(url: str, limits: TrapSettings) -> bool:
+    """Is nothing about the shape of a canonical URL suspect? A quick look; True of nearly all, False when in doubt."""
+    address, _, query = url.partition("?")
+    _, _, host, *segments = address.split("/")
+    if len(url) > limits.long_bytes or host.count(".") > min(limits.host_labels, LABEL_REPEATS):
+        return False
+    if len(segments) > limits.path_segments or len(set(segments)) != len(segments):
+        return False
+    if not query:
+        return True
+    parameters = query.split("&")
+    return len(parameters) <= limits.parameters and len(set(parameters)) == len(parameters)
+
+
 def suspicions_of_shape(url: str, limits: TrapSettings) -> Iterator[Suspicion]:
     """Of a canonical URL, in the order in which they are named."""
     address, _, query = url.partition("?")

@@ -1,0 +1,20 @@
+#!lua flags=allow-oom
+-- park: a claimed URL is kept and not fetched, for a reason found since it was queued. What is known of it stays as it is, for
+-- its release. What an operator has released for that reason is not parked again, but put back. Needs the fence and the
+-- delivery's token.
+-- KEYS  meta
+-- ARGV  session, epoch, now (ms), msgpack {token, reason}
+-- returns {'FENCED'} | {'GONE'} | {'COMMITTED'} | {'RELEASED'}: it is in its queue again
+--@include _fence _record _shelf _queue _block _park _end
+if not fence(ARGV[1], ARGV[2], tonumber(ARGV[3])) then return {'FENCED'} end
+local a = cmsgpack.unpack(ARGV[4])
+if not is_claimed(a[1], ARGV[2]) then return {'GONE'} end
+local score, queue, _, member = unpack_record(call('HGET', P .. 'u', a[1]))
+end_claims({a[1]})
+local r = record_of(queue)
+local is_released = r.more['free:' .. a[2]]
+if is_released then put_pending(r, {score, member}) else park(queue, a[2], {score, member}) end
+settle(r, 1, 0, -1)
+close_queues()
+write_totals()
+return {is_released and 'RELEASED' or 'COMMITTED'}

@@ -1,0 +1,63 @@
+"""What this instance has learned of domains' traps, in memory, and what follows for URLs that it has claimed.
+
+The rules decide; this keeps their states. Where one is lost, by a new owner, a restart or for want of room, it is
+learned anew: that costs fetches of suspects, and no page.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from crawler.model import Claim
+from crawler.rules.traps import NOTHING_LEARNED, Action, TrapRules, TrapState
+from crawler.settings import TrapSettings
+
+DOMAINS_MAX = 20_000  # of each kind: at most 1 KB each in msgpack, a few in Python
+
+
+def parking_reason(rule: str) -> str:
+    """Under which a rule's URLs are parked."""
+    return f"trap:{rule}"
+
+
+class TrapMemory:
+    """The states of domains. Those with suspects have room of their own: the many others don't push them out."""
+
+    def __init__(self, limits: TrapSettings, domains_max: int = DOMAINS_MAX) -> None:
+        self._rules = TrapRules(limits)
+        self._domains_max = domains_max
+        self._plain: OrderedDict[str, TrapState] = OrderedDict()  # used longest ago first
+        self._suspect: OrderedDict[str, TrapState] = OrderedDict()
+        self._released: set[tuple[str, str]] = set()  # queue and reason; few, for each is an operator's doing
+
+    def state_of(self, domain: str) -> TrapState:
+        return self._suspect.get(domain) or self._plain.get(domain, NOTHING_LEARNED)
+
+    def learn(self, claim: Claim, links: Sequence[str], digest: str) -> TrapState:
+        """Take in a page of a claim, once, before its links are judged; what is known of its domain now.
+
+        `digest`: of a body of status 200, "" for others. `links` has the target of a redirect.
+        """
+        state = self._rules.learn(self.state_of(claim.domain), claim.url, links=links, digest=digest)
+        states = self._suspect if state.counts or state.tokens.slot else self._plain
+        if states is self._suspect:
+            self._plain.pop(claim.domain, None)
+        states[claim.domain] = state
+        states.move_to_end(claim.domain)
+        if len(states) > self._domains_max:
+            states.popitem(last=False)
+        return state
+
+    def parks(self, claim: Claim) -> str:
+        """Why a URL that waited in its queue is to be parked by what was learned since; "" when it is not.
+
+        Seeds are never judged, nor what they redirect to.
+        """
+        if claim.seed:
+            return ""
+        verdict = self._rules.judge(self.state_of(claim.domain), claim.url)
+        reason = parking_reason(verdict.rule) if verdict.action is Action.PARK else ""
+        return "" if (claim.queue, reason) in self._released else reason
+
+    def release(self, queue: str, reason: str) -> None:
+        """An operator wants the URLs of a queue fetched that this reason would park; where they lead is judged."""
+        self._released.add((queue, reason))

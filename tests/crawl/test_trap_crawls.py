@@ -1,0 +1,104 @@
+"""Whole crawls of the trap sites: each ends by itself, with all real pages, within few requests; the rest is parked."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from crawler.app import OpenCrawl, open_crawl
+from crawler.archive.folder import open_existing
+from crawler.frontier.parking import Parking
+from crawler.frontier.records import pairs_of
+from crawler.frontier.states import States
+from crawler.frontier.takeovers import Takeovers
+from crawler.instance.instance import Instance
+from crawler.watch.audit import Subject, WebLogs, audit
+from crawler.watch.audit_links import CrawlRules
+from crawler.watch.audit_report import violations_text
+from tests.crawl.harness import crawl, lab_names, settings_of
+from tests.support.serving import Site, serve_traps
+from tests.support.trap_sites import NAMES, trap_site
+
+# Without a delay, what was handed out is fetched whatever the first of it showed: twice this, for each of 24 steps.
+HANDED_OUT = 8
+FETCHED_MAX = {
+    "repeats": 700, "path": 1700, "query": 900, "calendar": 1100, "session": 350, "jsessionid": 181, "hosts": 700,
+    "soft_404": 350, "long": 900,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def web() -> Iterator[Site]:
+    with serve_traps() as site:
+        yield site
+
+
+async def violations(opened: OpenCrawl) -> str:
+    """What `crawler audit` finds wrong."""
+    subject = Subject(
+        settings=opened.settings,
+        folders=[open_existing(opened.folder.root)],
+        rules=CrawlRules(record=opened.record, roots=opened.roots, history=await opened.crawls.history()),
+        states=States(opened.engine, opened.keys, opened.record.partitions),
+        takeovers=Takeovers(opened.engine, opened.keys),
+        web_logs=WebLogs(),
+    )
+    return violations_text(await audit(subject))
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_a_crawl_of_a_trap_ends_by_itself_with_all_real_pages_and_the_rest_parked(
+    name: str, web: Site, tmp_path: Path
+) -> None:
+    site = trap_site(name, web.port)
+    async with lab_names() as dns:
+        settings = settings_of(
+            tmp_path, dns__nameservers=[dns], scope__mode="any", frontier__claim_urls_max=HANDED_OUT,
+            crawl__time_max_s=60.0,
+        )  # fmt: skip
+        done = await crawl(settings, [site.seed])
+        async with open_crawl(settings, create=False) as opened:
+            parked = await Parking(opened.frontier, opened.record.partitions).parked()
+            wrong = await violations(opened)
+    assert [i.stopped_because for i in done.instances] == ["finished"]
+    assert done.twice == []
+    assert site.real - {site.forget(e.url) for e in done.entries if e.status == 200} == set()
+    expected = set() if name == "jsessionid" else {f"trap:{name}"}  # those have one identity, and no end to park
+    assert {p.reason for p in parked} == expected
+    assert wrong == ""
+    asked = [r for r in web.requests() if r.host.partition(":")[0].endswith(site.host) and not r.is_robots]
+    assert len(asked) <= FETCHED_MAX[name]
+
+
+async def test_what_is_released_while_the_crawl_runs_is_fetched_and_the_crawl_ends_all_the_same(
+    web: Site, tmp_path: Path
+) -> None:
+    site, reason = trap_site("repeats", web.port), "trap:repeats"
+    released: list[str] = []
+
+    async def release(instances: list[Instance]) -> None:
+        """The best of what is parked, as soon as there is some."""
+        frontier, router = instances[0].claimer._frontier, instances[0].router
+        partition, parking = router.place(site.seed)[2], Parking(frontier, router.record.partitions)
+        while sum(p.urls for p in await parking.parked()) < 20:
+            await asyncio.sleep(0.01)
+        row = frontier.keys.of(partition, f"q:repeats.test|{reason}")
+        best = await frontier.engine.command("ZREVRANGE", row, 0, 9)
+        origins = await frontier.engine.command("HGETALL", frontier.keys.of(partition, "g:repeats.test"))
+        listed = dict(pairs_of(origins))
+        released.extend((listed[member[:1]] + member[1:]).decode() for member in best)
+        await parking.release(partition, "repeats.test", reason, 200)
+
+    async with lab_names() as dns:
+        settings = settings_of(
+            tmp_path, dns__nameservers=[dns], scope__mode="any", frontier__claim_urls_max=HANDED_OUT,
+            crawl__time_max_s=60.0,
+        )  # fmt: skip
+        done = await crawl(settings, [site.seed], meanwhile=release)
+        async with open_crawl(settings, create=False) as opened:
+            wrong = await violations(opened)
+    assert [i.stopped_because for i in done.instances] == ["finished"]
+    assert len(released) == 10
+    assert set(released) <= {e.url for e in done.entries}
+    assert wrong == ""

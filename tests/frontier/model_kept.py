@@ -1,0 +1,61 @@
+"""What the frontier's model does with URLs that are kept and not fetched: dead letters and parked ones."""
+
+from collections import Counter
+from dataclasses import replace
+
+from tests.frontier.model_urls import State, Url
+
+
+class KeptUrls:
+    """A part of PartitionModel."""
+
+    urls: dict[str, Url]
+    totals: Counter[str]
+    counts: dict[str, Counter[str]]
+
+    def of_queue(self, name: str, *states: State) -> list[str]:
+        raise NotImplementedError
+
+    def _count(self, url: Url, **fields: int) -> None:
+        raise NotImplementedError
+
+    # Dead letters
+
+    def revive(self, fingerprint: str) -> int:
+        """Added anew; 1 if it had a letter."""
+        url = self.urls[fingerprint]
+        if url.state is not State.DEAD:
+            return 0
+        self.urls[fingerprint] = Url(candidate=replace(url.candidate, depth=url.depth), depth=url.depth)
+        self._count(url, dead=-1)
+        self.totals.update(added=1, revived=1)
+        return 1
+
+    def discard(self, fingerprint: str, *, reason: str) -> int:
+        """Refused from here on; 1 if it had a letter."""
+        url = self.urls[fingerprint]
+        if url.state is not State.DEAD:
+            return 0
+        url.state, url.failures = State.REFUSED, []
+        self._count(url, **{"dead": -1, f"refused:{reason}": 1})
+        return 1
+
+    # Parked URLs
+
+    def park(self, fingerprint: str, *, reason: str) -> bool:
+        """False when that was released: then it is queued again."""
+        url = self.urls[fingerprint]
+        is_free = bool(self.counts[url.candidate.queue][f"free:{reason}"])
+        url.state = State.QUEUED if is_free else State.PARKED
+        self.totals["parked"] += not is_free
+        return not is_free
+
+    def release_parked(self, name: str, *, reason: str, n: int) -> int:
+        """The best n of a queue's parked URLs are queued."""
+        best = self.of_queue(name, State.PARKED)[:n]
+        for fingerprint in best:
+            self.urls[fingerprint].state = State.QUEUED
+        if best:
+            self.counts[name][f"free:{reason}"] = 1
+        self.totals.update(added=len(best), released=len(best))
+        return len(best)
