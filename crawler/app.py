@@ -5,7 +5,6 @@ Opens what a command needs (folder, engine, crawl), builds an instance out of it
 
 import asyncio
 import contextlib
-import gc
 import os
 import secrets
 import socket
@@ -25,7 +24,7 @@ from crawler.archive.seeds import SeedJournal
 from crawler.archive.sessions import Life, SessionLock, is_abandoned, life_of, sessions
 from crawler.archive.spill import SpillFiles
 from crawler.archive.warc import WarcWriter
-from crawler.content.allocator import keep_freed_memory
+from crawler.content.allocator import spend_less_on_memory
 from crawler.errors import CrawlerError
 from crawler.frontier.client import Engine, EngineInfo
 from crawler.frontier.crawls import CrawlRecord, Crawls
@@ -36,6 +35,7 @@ from crawler.frontier.inspect import Inspect
 from crawler.frontier.keys import Keys
 from crawler.frontier.leases import Leases
 from crawler.frontier.members import Member, Members
+from crawler.frontier.operating import Operator
 from crawler.frontier.pins import Pins
 from crawler.frontier.states import States
 from crawler.frontier.stats import Stats
@@ -55,7 +55,6 @@ from crawler.web.resolver import CachingResolver
 
 PACKAGE = "shardcrawl"
 Entrance = Callable[..., Awaitable[tuple[CrawlRecord, frozenset[str]]]]  # as admission.admit
-GC_ALLOCATIONS = 50_000  # containers allocated between two looks; the default of 700 costs 5 % of a crawl
 
 
 def program_version() -> str:
@@ -114,6 +113,10 @@ class OpenCrawl:
     @property
     def fleets(self) -> Fleets:
         return Fleets(self.engine, self.keys)
+
+    @property
+    def operator(self) -> Operator:
+        return Operator(self.frontier, self.record.partitions, queue_by=self.record.queue_by, files=self.spill_files)
 
     @property
     def slots(self) -> Slots:
@@ -248,7 +251,7 @@ def member_of(crawl: OpenCrawl, node: str, *, state: str = "joining") -> Member:
 async def open_instance(crawl: OpenCrawl, *, node: str, until_finished: bool) -> AsyncIterator[Instance]:
     """An instance with its doors open; the files are closed at the end whatever happened."""
     settings = crawl.settings
-    _spend_less_on_memory()
+    spend_less_on_memory()
     await asyncio.to_thread(recover_open_files, crawl.folder, lambda session: is_abandoned(crawl.folder, session))
     resolver = CachingResolver(settings.dns, allow_private=settings.fetch.allow_private)
     warc = WarcWriter(
@@ -267,6 +270,7 @@ async def open_instance(crawl: OpenCrawl, *, node: str, until_finished: bool) ->
                 members=crawl.members,
                 pins=Pins(crawl.engine, crawl.keys),
                 takeovers=Takeovers(crawl.engine, crawl.keys),
+                operator=crawl.operator,
                 member=member_of(crawl, node),
                 keys=crawl.keys,
                 stats=crawl.stats,
@@ -287,13 +291,6 @@ async def open_instance(crawl: OpenCrawl, *, node: str, until_finished: bool) ->
         await resolver.close()
         await asyncio.to_thread(_close_files, history, index, warc)
         black_box.close()
-
-
-def _spend_less_on_memory() -> None:
-    """Keep freed memory for the next page, and look for garbage cycles seldom: the pipeline makes hardly any."""
-    keep_freed_memory()
-    gc.freeze()
-    gc.set_threshold(GC_ALLOCATIONS, 20, 50)
 
 
 def _reviver(crawl: OpenCrawl) -> Callable[[], Awaitable[None]] | None:

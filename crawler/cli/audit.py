@@ -108,6 +108,7 @@ async def _subject(crawl: "OpenCrawl", others: Sequence[str], logs: "WebLogs") -
         rules=CrawlRules(record=crawl.record, roots=crawl.roots, history=await crawl.crawls.history()),
         states=crawl.states,
         takeovers=Takeovers(crawl.engine, crawl.keys),
+        orders=crawl.operator.book,
         web_logs=logs,
     )
 

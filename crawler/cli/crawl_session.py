@@ -73,7 +73,7 @@ class CrawlSession:
         before = await crawl.inspect.progress()
         report = await self._seed(crawl, before)
         crawl = await crawl.reloaded()
-        self._greet(crawl, report, before)
+        await self._greet(crawl, report, before)
         self._view = view_for(sys.stderr, quiet=self._arguments.quiet, verbose=self._arguments.verbose)
         began = time.monotonic()
         try:
@@ -122,7 +122,7 @@ class CrawlSession:
                 report = await seeder.add_all(batch)
         return report
 
-    def _greet(self, crawl: OpenCrawl, report: SeedReport, before: "Progress") -> None:
+    async def _greet(self, crawl: OpenCrawl, report: SeedReport, before: "Progress") -> None:
         """What is known before the first request; and the one warning about politeness."""
         if before.pending:
             self._say(f"Resuming: {counted(before.fetched, 'page')} so far, {before.pending:,} URLs pending.")
@@ -131,6 +131,8 @@ class CrawlSession:
                 f"This crawl is finished: {counted(before.fetched, 'page')}, and no URL given is new. "
                 f"To crawl anew, use another --dir or remove {crawl.folder.root}."
             )
+        if (await crawl.operator.orders()).is_paused:
+            self._warn("this crawl is paused: nothing is fetched until 'crawler resume'")
         if not self._settings.robots.obey:
             self._warn("robots.txt is ignored: only do this on sites that are yours")
         if report.new and not self._settings.fetch.contact and self._is_abroad():

@@ -33,6 +33,9 @@ def _losses(totals: Totals) -> list[str]:
         lines.append(
             f"Given up: {counted(totals.dead, 'URL')} (failed tries: {named(totals.errors)}; ask: crawler dead list)"
         )
+    if totals.parked:
+        kept = counted(totals.parked, "URL is", "URLs are")
+        lines.append(f"Parked: {kept} kept and not crawled (why: crawler stats DOMAIN; to go on: crawler release)")
     if totals.refused:
         lines.append(f"Refused: {named(totals.refused)} (ask: crawler explain URL)")
     return lines

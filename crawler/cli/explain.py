@@ -61,7 +61,6 @@ async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
 
 async def _facts(crawl: "OpenCrawl", given: str, *, fetch_robots: bool) -> "Facts":
     from crawler.cli.ring_members import ring_of, weights_of
-    from crawler.frontier.parking import Parking
     from crawler.rules.traps import NOTHING_LEARNED, PASSED, TrapRules
     from crawler.rules.urls import canonicalize
     from crawler.watch.explanation import Facts
@@ -70,7 +69,6 @@ async def _facts(crawl: "OpenCrawl", given: str, *, fetch_robots: bool) -> "Fact
     candidate = router.candidate(url, depth=0)
     where = await crawl.inspect.where(candidate, run=crawl.record.run)
     owners = (await ring_of(crawl, weights_of(await crawl.members.read()))).owners
-    parking = Parking(crawl.frontier, crawl.record.partitions)
     is_seed = where.record is not None and where.record.seed
     depth, redirects = (where.record.depth, where.record.redirects) if where.record else (0, 0)
     return Facts(
@@ -81,11 +79,11 @@ async def _facts(crawl: "OpenCrawl", given: str, *, fetch_robots: bool) -> "Fact
         partition=candidate.partition,
         suggested=owners[candidate.partition] if owners else "",
         is_alone=not owners,
+        is_paused=(await crawl.operator.orders()).is_paused,
         scope=router.scope.verdict(url, depth, redirects),
         robots=await _robots(crawl, url, candidate.partition, fetch=fetch_robots),
         where=where,
         traps=PASSED if is_seed else TrapRules(crawl.settings.traps).judge(NOTHING_LEARNED, url),
-        parked=await parking.reason_of(candidate.partition, candidate.queue, url),
         commits=_commits(crawl, url, where.entry),
     )
 

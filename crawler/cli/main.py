@@ -48,7 +48,22 @@ class Parser(argparse.ArgumentParser):
 
 def parser() -> tuple[Parser, dict[str, Parser]]:
     """The whole command line, and the parser of each command."""
-    from crawler.cli import audit, crawl, dead, doctor, explain, export, history, rebuild, ring, run, scale, seed, stats
+    from crawler.cli import (
+        audit,
+        crawl,
+        dead,
+        doctor,
+        explain,
+        export,
+        history,
+        operate,
+        rebuild,
+        ring,
+        run,
+        scale,
+        seed,
+        stats,
+    )
 
     top = Parser(
         prog="crawler",
@@ -57,7 +72,22 @@ def parser() -> tuple[Parser, dict[str, Parser]]:
     )
     top.add_argument("--version", action="store_true", help="print the version and exit")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", title="commands")
-    for module in (crawl, run, scale, seed, stats, ring, explain, history, dead, export, audit, rebuild, doctor):
+    for module in (
+        crawl,
+        run,
+        scale,
+        seed,
+        stats,
+        ring,
+        explain,
+        history,
+        dead,
+        operate,
+        export,
+        audit,
+        rebuild,
+        doctor,
+    ):
         module.add_parser(commands)
     return top, commands.choices
 

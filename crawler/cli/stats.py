@@ -73,11 +73,19 @@ async def _one(crawl: "OpenCrawl", name: str, *, as_json: bool) -> str:
     from crawler.cli.given import url_of_site
     from crawler.watch.report import domain_text
 
-    _, queue, partition = crawl.router().place(url_of_site(name))
+    domain, queue, partition = crawl.router().place(url_of_site(name))
     (found,) = await crawl.stats.domains([(queue, partition)])
-    if not (found.pending or found.fetched or found.dead or found.refused):
+    operator = crawl.operator
+    parked = {one.reason: one.urls for one in await operator.parking.of_queue(partition, queue)}
+    orders = await operator.orders()
+    ordered_ms = orders.delays_ms.get(domain)
+    is_known = found.pending or found.fetched or found.dead or found.refused
+    if not (is_known or parked or found.stop or ordered_ms is not None):
         raise UsageError(f"this crawl has not met the domain {queue}")
-    return json.dumps(domain_json(found)) if as_json else domain_text(found)
+    if as_json:
+        more = {"parked": parked, "ordered_delay_ms": ordered_ms, "crawl_paused": orders.is_paused}
+        return json.dumps(domain_json(found) | more)
+    return domain_text(found, parked, is_delay_ordered=ordered_ms is not None, is_crawl_paused=orders.is_paused)
 
 
 async def _all(crawl: "OpenCrawl", top: int, *, as_json: bool) -> str:
@@ -90,16 +98,18 @@ async def _all(crawl: "OpenCrawl", top: int, *, as_json: bool) -> str:
     count = await crawl.stats.domain_count()
     in_flight = sum(member.in_flight for member in (await crawl.members.read()).values())
     in_flight = min(in_flight, totals.pending)
+    is_paused = (await crawl.operator.orders()).is_paused
     if as_json:
         return json.dumps(
             {
                 "crawl": crawl.settings.crawl.name,
                 "ordering": msgspec.to_builtins(crawl.record.ordering),
-                "totals": totals_json(totals) | {"domains": count, "in_flight": in_flight},
+                "totals": totals_json(totals) | {"domains": count, "in_flight": in_flight, "paused": is_paused},
                 "domains": [domain_json(d) for d in shown],
             }
         )
-    parts = [totals_text(totals, domains=count, in_flight=in_flight, ordering=crawl.record.ordering)]
+    ordering = crawl.record.ordering
+    parts = [totals_text(totals, domains=count, in_flight=in_flight, ordering=ordering, is_paused=is_paused)]
     if shown:
         parts.append(domain_table(shown, owned=bool(totals.pending)))
     if count > len(shown) and top:

@@ -118,16 +118,21 @@ class Crawls:
         return int(await self._engine.command("HINCRBY", self._keys.crawl, "version", 1))
 
     async def still(self, record: CrawlRecord) -> int:
-        """The version, if the engine still has the crawl that this record is of. Raises ConflictError when it was wiped
-        or begun anew: an empty engine looks like a finished crawl.
+        """The version of the scope, as `versions` tells it."""
+        return (await self.versions(record))[0]
+
+    async def versions(self, record: CrawlRecord) -> tuple[int, int]:
+        """Those of the scope and of an operator's orders, if the engine still has the crawl that this record is of.
+
+        Raises ConflictError when it was wiped or begun anew: an empty engine looks like a finished crawl.
         """
-        version, raw = await self._engine.command("HMGET", self._keys.crawl, "version", "record")
+        version, orders, raw = await self._engine.command("HMGET", self._keys.crawl, "version", "orders", "record")
         if raw is None or msgspec.json.decode(raw).get("begun_at") != record.begun_at:
             raise ConflictError(
                 f"the engine lost the crawl {self._keys.crawl_name!r} while it ran (wiped, or begun anew): nothing "
                 "more is crawled; 'crawler rebuild' makes it anew from the archive"
             )
-        return int(version or 0)
+        return int(version or 0), int(orders or 0)
 
     async def version(self) -> int:
         """Grows with each change of scope rules or roots."""

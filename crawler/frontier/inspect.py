@@ -3,11 +3,12 @@
 The work is bounded by the number of partitions, by what is shown, or by the queue of the one URL asked for.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from crawler.frontier.client import Engine
 from crawler.frontier.keys import Keys
+from crawler.frontier.parking import PAUSED
 from crawler.frontier.pending import PendingUrls
 from crawler.frontier.records import (
     DeadLetter,
@@ -43,6 +44,8 @@ class Whereabouts:
     next_fetch_ms: int
     delay_ms: int | None
     claims_out: int
+    stop: str = ""  # why nothing of its queue is handed out
+    parked: str = ""  # why it is parked, if it is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,13 +88,23 @@ class Inspect:
             return _whereabouts(raw, record, place=place[0])
         found = await pending.delivered(c.partition, c.url)
         if found is None:
-            return _whereabouts(raw)
+            parked = await self._parked(candidate) if raw[0] == b"1" else ""
+            return replace(_whereabouts(raw), parked=parked)
         key = partial(self._keys.of, c.partition)
         claimed, orphaned, retried = await self._engine.commands(
             [("ZSCORE", key(name), found.name) for name in ("x", "o", "r")]
         )
         deadline = claimed if claimed is not None else orphaned
         return _whereabouts(raw, found.url, deadline=deadline, retry_at=retried)
+
+    async def _parked(self, c: Candidate) -> str:
+        """The reason for which a URL is parked in a row of its own, or ""."""
+        pending, key = PendingUrls(self._engine, self._keys), self._keys.of(c.partition, "parks")
+        for row in await self._engine.command("HKEYS", key):
+            queue, _, reason = row.decode().partition("|")
+            if queue == c.queue and await pending.place(c.partition, queue, c.url, reason) is not None:
+                return str(reason)
+        return ""
 
     async def progress(self) -> Progress:
         """One pass over the counters of the partitions in use; every tenth time over all of them."""
@@ -128,6 +141,7 @@ def _whereabouts(
 ) -> Whereabouts:
     seen, letter, entry, clock, session, node, epoch, queue = raw
     known = unpack_queue(queue)
+    stop = known.get("stop", "")
     return Whereabouts(
         seen=seen == b"1",
         record=record,
@@ -143,6 +157,8 @@ def _whereabouts(
         next_fetch_ms=known.get("next", 0),
         delay_ms=known["delay"] if known.get("delay", -1) >= 0 else None,
         claims_out=known.get("out", 0),
+        stop=stop,
+        parked=stop if place is not None and stop != PAUSED else "",
     )
 
 

@@ -21,6 +21,7 @@ class Keys:
         self.evicted = f"{{{crawl}}}:evicted"
         self.takeovers = f"{{{crawl}}}:takeovers"
         self.pins = f"{{{crawl}}}:pins"
+        self.orders = f"{{{crawl}}}:orders"
         self.fleets = f"{{{crawl}}}:fleets"
         self.wanted = f"{{{crawl}}}:wanted"
         self.scope = f"{{{crawl}}}:scope"

@@ -6,9 +6,9 @@ Every call is atomic and may be repeated at any time, also while the crawl runs;
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from crawler.frontier.frontier import Frontier
-from crawler.frontier.pending import PendingUrls
 from crawler.frontier.records import pack, pairs_of
 
 RELEASE_MAX = 256  # URLs a call: about a millisecond of the engine
@@ -23,16 +23,21 @@ class What(StrEnum):
     STOP = "stop"
     START = "start"
     RELEASE = "release"
+    DELAY = "delay"
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """STOP a queue for a reason; START it if it is stopped for that; RELEASE the n best URLs that are parked for it."""
+    """STOP a queue for a reason; START it if it is stopped for that; RELEASE the n best URLs that are parked for it.
+
+    DELAY: n ms between requests, -1 for what robots.txt will say; the reason is "". `due_ms`: only its owner knows.
+    """
 
     queue: str
     what: What
     reason: str
     n: int = 0
+    due_ms: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +62,8 @@ class Parking:
         f, found = self._frontier, []
         for start in range(0, len(orders), ORDERS_MAX):
             items = [
-                (o.queue, o.what.value, o.reason, min(o.n, RELEASE_MAX)) for o in orders[start : start + ORDERS_MAX]
+                (o.queue, o.what.value, o.reason, min(o.n, RELEASE_MAX) if o.what is What.RELEASE else o.n, o.due_ms)
+                for o in orders[start : start + ORDERS_MAX]
             ]
             args = (f.default_delay_ms, f.keys.hints, f.session, pack(items))
             _, *counts = await f.engine.run("steer", (f.keys.meta(partition),), *args)
@@ -77,37 +83,50 @@ class Parking:
     async def parked(self) -> list[Parked]:
         """All that is parked, by queue and reason. Raises EngineError."""
         raw = await self._frontier.engine.commands(
-            [("HGETALL", self._frontier.keys.of(p, "parks")) for p in range(self._partitions)]
+            [("HGETALL", self._key(p, "parks")) for p in range(self._partitions)]
         )
-        found = []
-        for partition, flat in enumerate(raw):
-            for name, n in pairs_of(flat):
-                queue, _, reason = name.decode().partition("|")
-                found.append(Parked(partition=partition, queue=queue, reason=reason, urls=int(n)))
-        return found
+        return [one for partition, flat in enumerate(raw) for one in _parked(partition, flat)]
+
+    async def of_partition(self, partition: int) -> list[Parked]:
+        """What is parked in one partition. Raises EngineError."""
+        return _parked(partition, await self._frontier.engine.command("HGETALL", self._key(partition, "parks")))
 
     async def of_queue(self, partition: int, queue: str) -> list[Parked]:
         """What is parked of one queue. Raises EngineError."""
-        cursor, key, found = -1, self._frontier.keys.of(partition, "parks"), []
+        cursor, key, found = -1, self._key(partition, "parks"), list[Parked]()
         while cursor:
             reply = await self._frontier.engine.command(
-                "HSCAN", key, max(cursor, 0), "MATCH", f"{queue}|*", "COUNT", 1000
+                "HSCAN", key, max(cursor, 0), "MATCH", f"{_literally(queue)}|*", "COUNT", 1000
             )
             cursor = int(reply[0])
-            for name, n in pairs_of(reply[1]):
-                reason = name.decode().partition("|")[2]
-                found.append(Parked(partition=partition, queue=queue, reason=reason, urls=int(n)))
+            found += _parked(partition, reply[1])
         return found
 
-    async def reason_of(self, partition: int, queue: str, url: str) -> str:
-        """Why this URL is parked by itself, not with its whole queue; "" when it is not. Raises EngineError."""
-        pending = PendingUrls(self._frontier.engine, self._frontier.keys)
-        for parked in await self.of_queue(partition, queue):
-            if await pending.place(partition, queue, url, parked=parked.reason) is not None:
-                return parked.reason
-        return ""
+    async def survey(self, partitions: Sequence[int]) -> list[tuple[int, dict[str, str], list[Parked]]]:
+        """(partition, its stopped queues, what is parked) of each partition with any. Raises EngineError."""
+        raw = await self._frontier.engine.commands(
+            [("HGETALL", self._key(p, name)) for p in partitions for name in ("stops", "parks")]
+        )
+        both = zip(partitions, raw[::2], raw[1::2], strict=True)
+        return [(p, _stops(stops), _parked(p, parks)) for p, stops, parks in both if stops or parks]
 
     async def stops(self, partition: int) -> dict[str, str]:
         """Stopped queues of a partition, with their reasons. Raises EngineError."""
-        raw = await self._frontier.engine.command("HGETALL", self._frontier.keys.of(partition, "stops"))
-        return {queue.decode(): reason.decode() for queue, reason in pairs_of(raw)}
+        return _stops(await self._frontier.engine.command("HGETALL", self._key(partition, "stops")))
+
+    def _key(self, partition: int, name: str) -> str:
+        return self._frontier.keys.of(partition, name)
+
+
+def _parked(partition: int, raw: Any) -> list[Parked]:
+    names = [(name.decode().partition("|"), int(n)) for name, n in pairs_of(raw)]
+    return [Parked(partition=partition, queue=queue, reason=reason, urls=n) for (queue, _, reason), n in names]
+
+
+def _stops(raw: Any) -> dict[str, str]:
+    return {queue.decode(): reason.decode() for queue, reason in pairs_of(raw)}
+
+
+def _literally(name: str) -> str:
+    """A pattern of this name only: an IPv6 address has brackets."""
+    return "".join(f"\\{c}" if c in "*?[]\\" else c for c in name)

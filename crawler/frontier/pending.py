@@ -46,14 +46,23 @@ class PendingUrls:
 
     async def read(self, partition: int) -> AsyncIterator[list[Found]]:
         """All pending URLs of a partition, some at a time; what moves meanwhile may come twice."""
-        async for some in self._delivered(partition):
+        async for some in self.deliveries(partition):
             yield some
         queues = await self._queues(partition)
         for start in range(0, len(queues), QUEUES_MAX):
             async for some in self._queued(partition, queues[start : start + QUEUES_MAX]):
                 yield some
-        async for some in self._delivered(partition):  # claimed since
+        async for some in self.deliveries(partition):  # claimed since
             yield some
+
+    async def parked(self, partition: int) -> AsyncIterator[list[Found]]:
+        """All parked URLs of a partition, in rows of their own and in queues that are stopped."""
+        names = [n.decode() for n in await self._engine.command("HKEYS", self._keys.of(partition, "parks"))]
+        queues = {name.partition("|")[0] for name in names}
+        rows = sorted({*names, *queues} - {*await self._queues(partition)})
+        for start in range(0, len(rows), QUEUES_MAX):
+            async for some in self._queued(partition, rows[start : start + QUEUES_MAX]):
+                yield some
 
     async def fingerprints(self, run: int, partition: int) -> set[str]:
         """Of all pending URLs of a partition."""
@@ -70,13 +79,13 @@ class PendingUrls:
         delivered = await self._engine.command("HLEN", self._keys.of(partition, "u"))
         return int(sum(sizes)) + sum(stub.urls for stub in stubs if stub) + int(delivered)
 
-    async def place(self, partition: int, queue: str, url: str, *, parked: str = "") -> tuple[int, int] | None:
-        """(place in its queue from the front, score) of a queued URL, or of one that is parked for a reason."""
+    async def place(self, partition: int, queue: str, url: str, reason: str = "") -> tuple[int, int] | None:
+        """(place in its queue from the front, score) of a queued URL; or of one that is parked for a reason."""
         member, origin = member_of(url, queue)
         if origin:
             letter = await self._engine.command("HGET", self._keys.of(partition, f"g:{queue}"), origin)
             member = f"{letter.decode()}{member}" if letter else f" {url}"
-        row = f"{queue}|{parked}" if parked else queue
+        row = f"{queue}|{reason}" if reason else queue
         (blocks,) = await self._blocks(partition, [row])
         before = 0
         for block in blocks:
@@ -89,31 +98,18 @@ class PendingUrls:
 
     async def delivered(self, partition: int, url: str) -> Found | None:
         """A URL that is claimed or is to be retried."""
-        async for some in self._delivered(partition):
+        async for some in self.deliveries(partition):
             for found in some:
                 if found.url.url == url:
                     return found
         return None
 
-    # --- the partition's keys ---
+    async def queues(self, partition: int) -> set[str]:
+        """All queues with pending URLs."""
+        return set(await self._queues(partition))
 
-    async def _queues(self, partition: int) -> list[str]:
-        """Queues with pending URLs: they are ready, paused, or asleep because of claims out or of blocks in files."""
-        of = self._keys.of
-        *rows, stops = await self._engine.commands(
-            [
-                *(("ZRANGE", of(partition, name), 0, -1) for name in ("ready", "short")),
-                ("HGETALL", of(partition, "stops")),
-            ]
-        )
-        stopped = {queue.decode(): reason for queue, reason in pairs_of(stops)}
-        names = {name.decode() for row in rows for name in row}
-        async for some in self._delivered(partition):
-            names.update(found.url.queue for found in some)
-        names.update(stopped)
-        return sorted(queue for queue in names if stopped.get(queue, b"paused") == b"paused")
-
-    async def _delivered(self, partition: int) -> AsyncIterator[list[Found]]:
+    async def deliveries(self, partition: int) -> AsyncIterator[list[Found]]:
+        """All URLs that are claimed or are to be retried."""
         key, cursor = self._keys.of(partition, "u"), 0
         origins: dict[str, dict[str, str]] = {}
         while True:
@@ -130,24 +126,39 @@ class PendingUrls:
             if cursor == 0:
                 return
 
-    async def _queued(self, partition: int, queues: Sequence[str]) -> AsyncIterator[list[Found]]:
+    # --- the partition's keys ---
+
+    async def _queues(self, partition: int) -> list[str]:
+        """Queues with pending URLs: they are ready, paused, or asleep because of claims out or of blocks in files."""
+        of = self._keys.of
+        asked = [("ZRANGE", of(partition, name), 0, -1) for name in ("ready", "short")]
+        *rows, stops = await self._engine.commands([*asked, ("HGETALL", of(partition, "stops"))])
+        stopped = {queue.decode(): reason for queue, reason in pairs_of(stops)}
+        names = {name.decode() for row in rows for name in row} | {*stopped}
+        async for some in self.deliveries(partition):
+            names.update(found.url.queue for found in some)
+        return sorted(queue for queue in names if stopped.get(queue, b"paused") == b"paused")
+
+    async def _queued(self, partition: int, rows: Sequence[str]) -> AsyncIterator[list[Found]]:
+        """URLs in the blocks of queues, and of rows QUEUE|REASON."""
+        queues = [row.partition("|")[0] for row in rows]
         origins = await self._origins(partition, queues)
         records = await self._run([("GET", self._keys.of(partition, f"w:{queue}")) for queue in queues])
         domains = [unpack_queue(raw or b"").get("domain", queue) for queue, raw in zip(queues, records, strict=True)]
         asked = [
-            (queue, domain, known, block)
-            for queue, domain, known, blocks in zip(
-                queues, domains, origins, await self._blocks(partition, queues), strict=True
+            (row, queue, domain, known, block)
+            for row, queue, domain, known, blocks in zip(
+                rows, queues, domains, origins, await self._blocks(partition, rows), strict=True
             )
             for block in blocks
         ]
         for start in range(0, len(asked), BLOCKS_MAX):
             some = asked[start : start + BLOCKS_MAX]
-            rows = await self._read(partition, [(queue, block) for queue, _, _, block in some])
-            for (queue, domain, known, block), row in zip(some, rows, strict=True):
+            read = await self._read(partition, [(row, block) for row, _, _, _, block in some])
+            for (_, queue, domain, known, block), urls in zip(some, read, strict=True):
                 yield [
                     Found(pending_url(queue, domain, score, member, listed(member, known)), block, member)
-                    for member, score in row
+                    for member, score in urls
                 ]
 
     async def _blocks(self, partition: int, queues: Sequence[str]) -> list[list[str]]:

@@ -15,6 +15,7 @@ from crawler.frontier.pending import PendingUrls
 from crawler.frontier.records import pairs_of, unpack_log, unpack_queue
 from crawler.frontier.spilling import BlockFiles
 from crawler.model import CommitEntry, Refusal
+from crawler.rules.fingerprint import fingerprint
 
 STATES_MAX = 256  # URLs per call: well below a millisecond of the engine
 # Reasons under which links are counted that never became URLs of the crawl; all others end a URL.
@@ -85,8 +86,9 @@ class States:
         return found
 
     async def pending(self, run: int, partition: int) -> set[str]:
-        """Fingerprints of all pending URLs of a partition."""
-        return await self._pending.fingerprints(run, partition)
+        """Fingerprints of all URLs of a partition that wait: pending, or parked."""
+        parked = {fingerprint(found.url.url, run) async for some in self._pending.parked(partition) for found in some}
+        return parked | await self._pending.fingerprints(run, partition)
 
     async def counters(self) -> list[tuple[int, int, int]]:
         """(partition, added, done) of the partitions in use: tells whether the crawl moves."""

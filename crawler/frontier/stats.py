@@ -6,10 +6,14 @@ from dataclasses import dataclass, field
 
 from crawler.frontier.client import Call, Engine
 from crawler.frontier.keys import Keys
+from crawler.frontier.parking import PAUSED
 from crawler.frontier.records import pairs_of, unpack_queue
 
-TOTAL_FIELDS = ("added", "done", "spilled", "bytes", "retries", "dead", "expired", "s1", "s2", "s3", "s4", "s5")
-_TEXTS = frozenset({"guest", "wish", "domain"})  # what a queue's record holds beside numbers
+TOTAL_FIELDS = (
+    "added", "done", "spilled", "bytes", "retries", "dead", "expired", "parked", "released",
+    "s1", "s2", "s3", "s4", "s5",
+)  # fmt: skip
+_TEXTS = frozenset({"guest", "wish", "domain", "stop"})  # what a queue's record holds beside numbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +28,7 @@ class Totals:
     retries: int = 0
     dead: int = 0
     expired: int = 0
+    parked: int = 0  # now
     status: Mapping[str, int] = field(default_factory=dict)
     errors: Mapping[str, int] = field(default_factory=dict)
     refused: Mapping[str, int] = field(default_factory=dict)
@@ -35,7 +40,10 @@ class Totals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DomainStats:
-    """One domain. Times in ms on its partition's clock; delay -1 until a robots.txt was read."""
+    """One domain. Times in ms on its partition's clock; delay -1 until a robots.txt was read.
+
+    `stop`: why nothing of it is handed out, "" when it is. What is parked is not `queued`.
+    """
 
     domain: str
     partition: int
@@ -54,6 +62,7 @@ class DomainStats:
     next_fetch_in_ms: int = 0
     owner: str = ""
     epoch: int = 0
+    stop: str = ""
 
     @property
     def pending(self) -> int:
@@ -78,7 +87,8 @@ class Stats:
         return Totals(
             added=sums["added"], done=sums["done"], spilled=sums["spilled"], bytes=sums["bytes"],
             retries=sums["retries"], dead=sums["dead"],
-            expired=sums["expired"], fetched=sum(_by(sums, "s").values()), status=_by(sums, "s"),
+            expired=sums["expired"], parked=sums["parked"] - sums["released"],
+            fetched=sum(_by(sums, "s").values()), status=_by(sums, "s"),
             errors=_by(sums, "e:"), refused=_by(sums, "refused:"),
         )  # fmt: skip
 
@@ -132,9 +142,11 @@ def _by(sums: Mapping[str, int], prefix: str) -> dict[str, int]:
 
 
 def _domain_stats(domain: str, partition: int, record: bytes, meta: list[bytes]) -> DomainStats:
-    sums = {name: value for name, value in unpack_queue(record).items() if name not in _TEXTS}
+    known = unpack_queue(record)
+    sums, stop = {name: value for name, value in known.items() if name not in _TEXTS}, known.get("stop", "")
+    queued = sums.get("n", 0) if stop in ("", PAUSED) else 0
     return DomainStats(
-        domain=domain, partition=partition, queued=sums.get("n", 0), claimed=sums.get("out", 0),
+        domain=domain, partition=partition, stop=stop, queued=queued, claimed=sums.get("out", 0),
         retrying=sums.get("retrying", 0), fetched=sum(_by(sums, "s").values()), bytes=sums.get("bytes", 0),
         retries=sums.get("retries", 0), dead=sums.get("dead", 0), fetch_ms=sums.get("fetch_ms", 0),
         status=_by(sums, "s"), errors=_by(sums, "e:"), refused=_by(sums, "refused:"),

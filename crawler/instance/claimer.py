@@ -59,6 +59,11 @@ class Claimer:
         if self._heap[0] == (at_ms, partition):
             self._wake.set()  # also for a time that is still to come: the sleep may end later than that
 
+    def hint(self, partition: int) -> None:
+        """A sleeping queue of this partition woke."""
+        if self._ownership.is_open(partition):
+            self.schedule(partition)
+
     def forget(self, partitions: Iterable[int]) -> None:
         """These partitions are not ours any more."""
         for partition in partitions:
@@ -109,7 +114,7 @@ class Claimer:
         if monotonic_ms() - self._swept_ms >= SWEEP_MS:
             self._swept_ms = monotonic_ms()
             await self._sweep()
-        if self._flow.is_stopping or self._flow.is_engine_full:
+        if self._flow.is_stopping or self._flow.is_engine_full or self._flow.orders.is_paused:
             return False
         partitions = self._due_partitions()
         if not partitions:

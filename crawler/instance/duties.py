@@ -14,12 +14,17 @@ from crawler.frontier.stats import Stats
 from crawler.instance.heartbeat import Heartbeat
 from crawler.instance.ownership import Ownership
 from crawler.instance.state import Flow
+from crawler.instance.work import PartitionWork
+from crawler.instance.workbench import Workbench
 from crawler.model import Claim
+from crawler.settings.sections import FrontierSettings
 
 log = logging.getLogger(__name__)
 
 RECONNECT_PAUSE_S = 1.0
 TOTALS_EVERY_S = 0.5
+RETURN_EVERY_S = 0.5
+WAIT_IN_HAND_MS = 1000  # at least; claims whose turn is further off than that and the time to claim ahead go back
 HISTORY_EVERY_S = 1.0  # what a killed process loses of it
 
 
@@ -85,3 +90,21 @@ async def keep_history(history: HistoryWriter) -> None:
             await asyncio.to_thread(history.write)
         except ArchiveError as error:
             log.warning("history.not_written", extra={"error": str(error)})
+
+
+async def return_stale(bench: Workbench, work: PartitionWork, settings: FrontierSettings) -> None:
+    """Claims whose turn is far off go back: their queue was told to wait, or the instance is overloaded."""
+    half_ms = int(settings.visibility_timeout_s * 500)
+    wait_max_ms = max(WAIT_IN_HAND_MS, int(settings.claim_ahead_s * 1000))
+    while True:
+        await asyncio.sleep(RETURN_EVERY_S)
+        await work.return_claims(bench.take_stale(wait_max_ms=wait_max_ms, age_max_ms=half_ms))
+        bench.forget_idle()
+
+
+async def follow_shared(read: Callable[[], Awaitable[None]], *, every_s: float) -> None:
+    """Orders, and scope changes of others, within a heartbeat."""
+    while True:
+        await asyncio.sleep(every_s)
+        with contextlib.suppress(EngineError):
+            await read()

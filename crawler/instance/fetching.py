@@ -2,82 +2,54 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
 from functools import partial
 
-from crawler.archive.black_box import BlackBox
 from crawler.content.page import redirect_target
 from crawler.errors import EngineError
-from crawler.frontier.frontier import Frontier, Settlement
+from crawler.frontier.frontier import Settlement
 from crawler.instance.addresses import Addresses
 from crawler.instance.aftermath import Aftermath
 from crawler.instance.clock import monotonic_ms, wall_s
 from crawler.instance.cookie_walls import CookieWalls
 from crawler.instance.crash_points import reached
+from crawler.instance.doors import Doors, Exchange
 from crawler.instance.gate import Gate
-from crawler.instance.heartbeat import Heartbeat
-from crawler.instance.history import History
 from crawler.instance.names import Names
 from crawler.instance.outcome import Committable, Failed, NotEntitledError, Outcome, Parked, Refused
-from crawler.instance.ownership import Ownership
-from crawler.instance.parsing import PageParser, ParseKilledError
+from crawler.instance.parsing import ParseKilledError
 from crawler.instance.permitting import Permits
-from crawler.instance.robots import RobotsCache, RobotsEntry
-from crawler.instance.robots_reading import RobotsReader
-from crawler.instance.state import Flow
-from crawler.instance.traps import TrapMemory
-from crawler.instance.workbench import Lane, Workbench
+from crawler.instance.robots import RobotsEntry
+from crawler.instance.workbench import Lane
 from crawler.model import REDIRECTS, Claim, FailureKind, FetchResult, Page, Refusal
 from crawler.rules.hosts import Turn
 from crawler.rules.killers import Fate, fate_of
 from crawler.settings import Settings
-from crawler.web.fetcher import Fetcher
 
 log = logging.getLogger(__name__)
 
 PAUSE_S = 0.2  # while the engine does not answer or the heartbeat is late
 
 
-@dataclass(frozen=True, slots=True)
-class Doors:
-    """What the workers use."""
-
-    frontier: Frontier
-    ownership: Ownership
-    heartbeat: Heartbeat
-    bench: Workbench
-    fetcher: Fetcher
-    robots: RobotsCache
-    robots_reader: RobotsReader
-    parser: PageParser
-    flow: Flow
-    black_box: BlackBox
-    history: History
-    traps: TrapMemory
-
-
-@dataclass(slots=True)
-class Exchange:
-    """A request for a page, from connecting to the end of its answer. `started_at` is wall clock, s."""
-
-    lane: Lane
-    claim: Claim
-    started_at: float
-    is_sent: bool = False  # the last check was passed; started_at is its time from then on
-
-
 class FetchStage:
     """A pool of workers."""
 
-    def __init__(self, doors: Doors, settings: Settings, *, deliver: Callable[[Outcome], None]) -> None:
+    def __init__(
+        self,
+        doors: Doors,
+        settings: Settings,
+        *,
+        deliver: Callable[[Outcome], None],
+        turn_away: Callable[[Claim], Awaitable[None]],
+    ) -> None:
         self._d = doors
         self._settings = settings
         self._deliver = deliver
+        self._turn_away = turn_away
         self._aftermath = Aftermath(settings)
         self._permits = Permits(
             doors.frontier, doors.ownership, doors.bench, doors.robots, doors.robots_reader, self._aftermath,
-            settings.politeness, before_send=self._before_send,
+            settings.politeness, before_send=self._before_send, orders=lambda: doors.flow.orders,
         )  # fmt: skip
         self._names = Names(doors.fetcher, doors.bench)
         self._addresses = Addresses(doors.bench, limit=settings.politeness.concurrency_per_address)
@@ -151,6 +123,10 @@ class FetchStage:
             d.bench.put_back(claim)
             await asyncio.sleep(PAUSE_S)
             return
+        if d.flow.orders.holds_back(claim.domain):
+            d.bench.finished(lane, wait_ms=0, started=False)
+            await self._turn_away(claim)
+            return
         if reason := d.traps.parks(claim):
             d.bench.finished(lane, wait_ms=0, started=False)
             self._deliver(Parked(claim=claim, reason=reason))
@@ -215,13 +191,13 @@ class FetchStage:
         settled = Settlement(next_fetch_ms=0)
         self._deliver(self._aftermath.failed(lane, claim, kind, detail, settled, retry_after_ms=entry.retry_after_ms))
 
-    def _before_send(self, url: str) -> None:
-        if not self._d.heartbeat.may_start():
+    def _before_send(self, url: str, domain: str) -> None:
+        if not self._d.heartbeat.may_start() or self._d.flow.orders.holds_back(domain):
             raise NotEntitledError
         reached("fetch.checked", url)
 
     def _before_page(self, exchange: Exchange) -> None:
-        self._before_send(exchange.claim.url)
+        self._before_send(exchange.claim.url, exchange.claim.domain)
         exchange.is_sent, exchange.started_at = True, wall_s()
 
     async def _page(self, lane: Lane, claim: Claim) -> None:

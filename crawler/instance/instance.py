@@ -15,10 +15,21 @@ from crawler.errors import CrawlerError, EngineError
 from crawler.frontier.spilling import Spilling
 from crawler.instance.acking import AckStage
 from crawler.instance.archiving import ArchiveStage
+from crawler.instance.budgets import Budgets
 from crawler.instance.claimer import Claimer
 from crawler.instance.committing import Committer, Stages
-from crawler.instance.duties import count_pages, follow_pages, keep_claims, keep_engine, keep_history, listen
-from crawler.instance.fetching import Doors, FetchStage
+from crawler.instance.doors import Doors
+from crawler.instance.duties import (
+    count_pages,
+    follow_pages,
+    follow_shared,
+    keep_claims,
+    keep_engine,
+    keep_history,
+    listen,
+    return_stale,
+)
+from crawler.instance.fetching import FetchStage
 from crawler.instance.finishing import FinishWatcher
 from crawler.instance.heartbeat import Heartbeat
 from crawler.instance.history import History
@@ -33,6 +44,7 @@ from crawler.instance.robots_reading import RobotsReader
 from crawler.instance.routing import Router, RouteStage
 from crawler.instance.spilling import Spiller
 from crawler.instance.state import Flow, RecentUrls
+from crawler.instance.steering import Steering
 from crawler.instance.traps import TrapMemory
 from crawler.instance.work import PartitionWork
 from crawler.instance.workbench import Workbench
@@ -44,10 +56,7 @@ log = logging.getLogger(__name__)
 
 LEAVE_TIMEOUT_S = 10.0
 SETTLE_TIMEOUT_S = 3.0  # an engine's fsync may take long; what is not indexed by then is the next owner's to index
-RETURN_EVERY_S = 0.5
-WAIT_IN_HAND_MS = (
-    1000  # at least; a claim whose turn is further off than that and the time to claim ahead is given back
-)
+FOLLOW_S = 1.0  # an operator's orders hold within two seconds
 
 
 class Instance:
@@ -115,7 +124,11 @@ class Instance:
             p.frontier, self.ownership, self.heartbeat, self.bench, p.fetcher, robots, reader, self.parser, self.flow,
             p.black_box, history, traps,
         )  # fmt: skip
-        self.fetching = FetchStage(doors, s, deliver=self.committer.deliver)
+        self.steering = Steering(
+            p.operator, self.bench, self.work, self.claimer, self.flow, self.ownership,
+            default_delay_ms=p.frontier.default_delay_ms,
+        )  # fmt: skip
+        self.fetching = FetchStage(doors, s, deliver=self.committer.deliver, turn_away=self.steering.turn_away)
         self.heartbeat.describe_with(self._description, lambda: self.neighbours.stretch)
 
     def _description(self) -> dict[str, Any]:
@@ -170,6 +183,9 @@ class Instance:
         self.heartbeat.joined(*await join(p.members, p.member, p.is_lock_free, self._settings.membership))
         with contextlib.suppress(EngineError):
             await p.mourner.look_back()
+        await self.steering.follow()
+        budgets = Budgets(p.frontier, p.operator.parking, self.ownership, self._settings.budget)
+        await budgets.begin(p.record.partitions)
         self.fetching.start()
         duties = [
             self.heartbeat.run(),
@@ -177,11 +193,12 @@ class Instance:
             self.claimer.run(),
             self.committer.run(),
             self.fetching.abort_when_silent(),
-            listen(p.frontier.engine, f"{p.keys.hints}{p.member.session}", self._on_hint),
-            self._follow_shared(),
+            listen(p.frontier.engine, f"{p.keys.hints}{p.member.session}", self.claimer.hint),
+            follow_shared(self.refresh_shared, every_s=min(self._settings.membership.beat_s, FOLLOW_S)),
+            budgets.run(),
             self.spiller.watch(),
             self.spiller.bring_back(),
-            self._return_stale(),
+            return_stale(self.bench, self.work, self._settings.frontier),
             keep_claims(
                 p.frontier,
                 self.ownership,
@@ -224,10 +241,15 @@ class Instance:
         p = self._p
         watcher = FinishWatcher(p.crawls, p.members, p.frontier.engine, self.archive, record=p.record)
         self.stopped_because = await watcher.wait(
-            is_locally_quiet=lambda: not (self.flow.outstanding or self.committer.in_hand) and self.claimer.is_idle,
+            is_locally_quiet=self._is_quiet,
             is_limit_reached=lambda: self.flow.is_page_limit_reached,
             alive=lambda: self.neighbours.alive,
         )
+
+    def _is_quiet(self) -> bool:
+        """Nothing in hand, and nothing will be due soon. A crawl that is paused does not end."""
+        flow = self.flow
+        return not (flow.orders.is_paused or flow.outstanding or self.committer.in_hand) and self.claimer.is_idle
 
     def stop(self) -> None:
         """Stop claiming, finish what is in flight, give the rest back, release, leave."""
@@ -282,29 +304,10 @@ class Instance:
 
     # --- duties ---
 
-    async def _return_stale(self) -> None:
-        """Claims whose turn is far off go back: their queue was told to wait, or the instance is overloaded."""
-        half_ms = int(self._settings.frontier.visibility_timeout_s * 500)
-        wait_max_ms = max(WAIT_IN_HAND_MS, int(self._settings.frontier.claim_ahead_s * 1000))
-        while True:
-            await asyncio.sleep(RETURN_EVERY_S)
-            await self.work.return_claims(self.bench.take_stale(wait_max_ms=wait_max_ms, age_max_ms=half_ms))
-            self.bench.forget_idle()
-
-    def _on_hint(self, partition: int) -> None:
-        if self.ownership.is_open(partition):
-            self.claimer.schedule(partition)
-
-    async def _follow_shared(self) -> None:
-        """Scope changes of others, within a heartbeat."""
-        while True:
-            await asyncio.sleep(self._settings.membership.beat_s)
-            with contextlib.suppress(EngineError):
-                await self.refresh_shared()
-
     async def refresh_shared(self) -> None:
-        """Read scope rules and roots anew if they changed. Raises ConflictError when the crawl is gone."""
-        version = await self._p.crawls.still(self._record)
+        """Read orders, scope rules and roots anew if they changed. Raises ConflictError when the crawl is gone."""
+        version, orders = await self._p.crawls.versions(self._record)
+        await self.steering.follow(orders)
         if version == self._record.version:
             return
         self._record, self._roots = await self._p.crawls.shared()

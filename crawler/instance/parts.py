@@ -13,6 +13,7 @@ from crawler.frontier.frontier import Frontier
 from crawler.frontier.keys import Keys
 from crawler.frontier.leases import Leases
 from crawler.frontier.members import Member, Members
+from crawler.frontier.operating import Operator
 from crawler.frontier.pins import Pins
 from crawler.frontier.stats import Stats
 from crawler.frontier.takeovers import Takeovers
@@ -30,6 +31,7 @@ class Parts:
     members: Members
     pins: Pins
     takeovers: Takeovers
+    operator: Operator
     member: Member
     keys: Keys
     stats: Stats

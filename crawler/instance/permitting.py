@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from crawler.errors import EngineError
 from crawler.frontier.frontier import Frontier, Settlement
+from crawler.frontier.orders import Orders
 from crawler.instance.aftermath import Aftermath
 from crawler.instance.clock import ENGINE_PAUSE_S, monotonic_ms
 from crawler.instance.crash_points import reached
@@ -27,7 +28,7 @@ PAUSE_MS = int(ENGINE_PAUSE_S * 1000)
 
 
 class Permits:
-    """Asks robots.txt for a claim and stores its queue's delay; `before_send(url)` is called before each request."""
+    """Asks robots.txt for a claim and stores its queue's delay; `before_send(url, domain)` is called first."""
 
     def __init__(
         self,
@@ -39,7 +40,8 @@ class Permits:
         aftermath: Aftermath,
         settings: PolitenessSettings,
         *,
-        before_send: Callable[[str], None],
+        before_send: Callable[[str, str], None],
+        orders: Callable[[], Orders],
     ) -> None:
         self._frontier = frontier
         self._ownership = ownership
@@ -47,6 +49,7 @@ class Permits:
         self._robots = robots
         self._reader = reader
         self._before_send = before_send
+        self._orders = orders
         self._aftermath = aftermath
         self._min_delay_ms = int(settings.delay_s * 1000)
         self._delay_max_ms = int(settings.delay_max_s * 1000)
@@ -61,7 +64,7 @@ class Permits:
         origin, sent = origin_of(claim.url), []
 
         def before_send() -> None:
-            self._before_send(origin)
+            self._before_send(origin, claim.domain)
             sent.append(origin)
 
         try:
@@ -79,7 +82,7 @@ class Permits:
         learned = -1
         delay = max(self._min_delay_ms, lane.delay_ms)  # another origin of the queue may have asked for more
         if entry is not None and entry.rules is not None:
-            learned = delay = lane.delay_ms = self.delay_of(entry)
+            learned = delay = lane.delay_ms = self.delay_of(claim, entry)
         wait = self._aftermath.of_robots(lane, reading, delay_ms=delay)
         self._bench.finished(lane, wait_ms=wait)
         await self._share(lane, claim, (wait, learned), origin if reading.blob else "", reading.blob)
@@ -100,8 +103,11 @@ class Permits:
             lane.delay_ms = -1  # not stored: the next turn does it, before any page is asked for
             log.warning("robots.not_shared", extra={"origin": origin, "error": str(error)})
 
-    def delay_of(self, entry: RobotsEntry | None) -> int:
-        """The delay that a queue keeps under this entry, ms."""
+    def delay_of(self, claim: Claim, entry: RobotsEntry | None) -> int:
+        """The delay that a claim's queue keeps under this entry, ms; an operator's word is the last."""
+        ordered_ms = self._orders().delays_ms.get(claim.domain)
+        if ordered_ms is not None:
+            return ordered_ms
         return delay_ms(
             min_delay_ms=self._min_delay_ms,
             crawl_delay_s=entry.crawl_delay_s if entry else None,
@@ -114,7 +120,7 @@ class Permits:
         False: it is longer than what the turn was taken under, and the turn is over: a request (of a guest, for another
         origin's robots.txt) may not be so long ago.
         """
-        delay, known = self.delay_of(entry), lane.delay_ms
+        delay, known = self.delay_of(claim, entry), lane.delay_ms
         if known == delay:
             return True
         wait = delay + TICK_MS if delay > max(known, self._min_delay_ms) else 0

@@ -5,6 +5,8 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from crawler.frontier.orders import Orders
+
 
 class RecentUrls:
     """URLs whose add has succeeded lately, with the depth they had: repeats are dropped before any call.
@@ -54,6 +56,7 @@ class Flow:
     by_domain: Counter[str] = field(default_factory=Counter)
     is_stopping: bool = False
     is_engine_full: bool = False  # no more claims until there is room for the links of those in flight
+    orders: Orders = field(default_factory=Orders)  # of an operator, as they were read last
     on_recover: Callable[[], None] = lambda: None
     acking: asyncio.Lock = field(default_factory=asyncio.Lock)  # while it is held, `committed` is what the engine has
 

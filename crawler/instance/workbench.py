@@ -67,6 +67,7 @@ class Workbench:
         """Take in claims of a queue."""
         lane = self._lane(batch.queue)
         if batch.delay_ms >= 0:
+            self.quicken(lane, batch.delay_ms)
             lane.delay_ms = batch.delay_ms
         if not lane.waiting:
             lane.since_ms = monotonic_ms()
@@ -224,13 +225,14 @@ class Workbench:
     def remove(self, partitions: Iterable[int]) -> list[Claim]:
         """Take out every waiting claim of these partitions."""
         wanted = set(partitions)
-        return self._take_out(lambda claim: claim.partition in wanted)
+        return self.take_out(lambda claim: claim.partition in wanted)
 
     def remove_all(self) -> list[Claim]:
         """Take out every waiting claim."""
-        return self._take_out(lambda _: True)
+        return self.take_out(lambda _: True)
 
-    def _take_out(self, is_wanted: Callable[[Claim], bool]) -> list[Claim]:
+    def take_out(self, is_wanted: Callable[[Claim], bool]) -> list[Claim]:
+        """Take out the waiting claims that are wanted."""
         removed: list[Claim] = []
         for waiting in self._lines() if self.waiting else ():
             if any(map(is_wanted, waiting)):
@@ -240,6 +242,21 @@ class Workbench:
                 waiting.extend(kept)
         self.waiting -= len(removed)
         return removed
+
+    def lanes(self) -> list[Lane]:
+        """All lanes."""
+        return list(self._lanes.values())
+
+    def quicken(self, lane: Lane, delay_ms: int) -> None:
+        """A shorter delay from now on; what the lane waits for beside its delay stays. A longer one changes nothing."""
+        if lane.delay_ms > delay_ms:
+            sooner_ms = max(lane.delay_ms, lane.pace.delay_ms) - max(delay_ms, lane.pace.delay_ms)
+            lane.next_ms -= sooner_ms
+            lane.settled_ms -= sooner_ms
+            lane.delay_ms = delay_ms
+            lane.armed = False  # it stands in the heap for a later time, too: that entry will find nothing to do
+            self._arm(lane)
+            self._wake()
 
     def _lines(self) -> list[deque[Claim]]:
         return [*(lane.waiting for lane in self._lanes.values()), *self._parked.values()]

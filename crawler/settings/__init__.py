@@ -3,6 +3,7 @@
 from crawler.settings.loading import load
 from crawler.settings.sections import (
     ArchiveSettings,
+    BudgetSettings,
     CrawlSettings,
     DnsSettings,
     FetchSettings,
@@ -24,6 +25,7 @@ from crawler.settings.sections import (
 
 __all__ = [
     "ArchiveSettings",
+    "BudgetSettings",
     "CrawlSettings",
     "DnsSettings",
     "FetchSettings",

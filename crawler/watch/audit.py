@@ -12,6 +12,7 @@ from pathlib import Path
 
 from crawler.archive.folder import CrawlFolder
 from crawler.errors import UsageError
+from crawler.frontier.orders import OrderBook
 from crawler.frontier.states import States
 from crawler.frontier.takeovers import Takeovers
 from crawler.settings import Settings
@@ -44,6 +45,7 @@ class Subject:
     rules: CrawlRules
     states: States
     takeovers: Takeovers
+    orders: OrderBook
     web_logs: WebLogs
 
 
@@ -91,7 +93,8 @@ async def _judge_web_logs(subject: Subject, ledger: Ledger, reader: LinkReader, 
             raise UsageError(f"not one line of {file} is of a known format: see 'crawler audit --help'")
         if strange:
             report.notes.append(f"{strange:,} lines of {file} are of no known format and were left out")
-    await judge_politeness(ledger, report, states, router, settings, late_pages(subject.folders))
+    late, orders = late_pages(subject.folders), await subject.orders.read()
+    await judge_politeness(ledger, report, states, router, settings, late, orders=orders)
     await judge_robots(ledger, report, states, settings)
     judge_repeats(ledger, report)
     judge_outcomes(ledger, report)

@@ -94,9 +94,9 @@ class Report:
     links: int = 0  # distinct targets that must be in a known state
     seen: int = 0
     pending: int = 0
+    parked: int = 0
     dead: int = 0
     refused: int = 0
-    parked: int = 0
     requests: int = 0  # of the web log
     closest: Closest | None = None
     takeover_max_s: float = 0.0

@@ -101,7 +101,7 @@ class FrontierJudge:
     async def _judge_partition(self, t: Tally, commits: int, urls: int) -> None:
         if not t.is_steady:
             return
-        missing = t.seen - (t.pending + urls + t.dead + t.refused + t.parks)
+        missing = t.seen - (t.pending + t.parks + urls + t.dead + t.refused)
         if missing > 0:
             await self._say_lost(t, missing)
         for wrong in disagreements(t, commits, exactly=not self._report.is_moving):
@@ -111,14 +111,14 @@ class FrontierJudge:
     async def _say_lost(self, t: Tally, missing: int) -> None:
         """URLs that were seen and are in no state; the suspects are links that ended and that robots.txt allows."""
         lost = self._report.findings.lost
-        reason = "seen, and not pending, committed, dead, refused or parked"
+        reason = "seen, and not pending, parked, committed, dead or refused"
         suspects = await self._suspects(t.partition)
         for link in suspects[:missing]:
             lost.add(url=link.url, reason=reason, linked_from=link.parent)
         if left := missing - len(suspects[:missing]):
             which = f"{left:,} of {t.seen:,} URLs seen, which no link names"
             lost.add(
-                left, partition=t.partition, reason=f"{which}, are not pending, committed, dead, refused or parked"
+                left, partition=t.partition, reason=f"{which}, are not pending, parked, committed, dead or refused"
             )
 
     async def _suspects(self, partition: int) -> list[Link]:

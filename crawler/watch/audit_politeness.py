@@ -1,12 +1,14 @@
 """Were two requests to one queue ever closer than its delay? By the web server's log."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 
+from crawler.frontier.orders import Orders
 from crawler.frontier.states import States
 from crawler.instance.routing import Router
+from crawler.rules.domains import registrable_domain
 from crawler.rules.politeness import delay_ms
 from crawler.settings import Settings
 from crawler.watch.audit_findings import Closest, Report
@@ -30,13 +32,21 @@ class Delays:
 
 
 async def judge_politeness(
-    ledger: Ledger, report: Report, states: States, router: Router, settings: Settings, late: frozenset[int]
+    ledger: Ledger,
+    report: Report,
+    states: States,
+    router: Router,
+    settings: Settings,
+    late: frozenset[int],
+    *,
+    orders: Orders,
 ) -> None:
     """Notes each pair that is too close, and the closest pair of all for its delay.
 
+    `orders`: a domain whose delay an operator has ever set is judged by the shortest one that may have held for it.
     `late`: pages whose request was answered when its instance had lost the lease, as the instance said itself.
     """
-    delays = StoredDelays(states, router, settings)
+    delays = StoredDelays(states, router, settings, orders.least_ms)
     await delays.read([(p, q) for p, q in ledger.db.execute("SELECT DISTINCT partition, queue FROM requests")])
     requests = ledger.requests("ORDER BY partition, queue, started, ended")
     for queue, group in groupby(requests, key=lambda request: (request.partition, request.queue)):
@@ -70,8 +80,9 @@ def judge_queue(
 class StoredDelays:
     """The delay in force for each queue: as the engine has stored it before the queue's first page was asked for."""
 
-    def __init__(self, states: States, router: Router, settings: Settings) -> None:
+    def __init__(self, states: States, router: Router, settings: Settings, ordered_ms: Mapping[str, int]) -> None:
         self._states = states
+        self._ordered_ms = ordered_ms  # by domain
         self._router = router
         self._settings = settings
         self._stored: dict[Queue, int | None] = {}
@@ -84,12 +95,14 @@ class StoredDelays:
         for start in range(0, len(queues), BATCH):
             some = queues[start : start + BATCH]
             self._stored.update(zip(some, await self._states.delays(some), strict=True))
-        known = [delay for delay in self._stored.values() if delay is not None]
+        known = [ms for (_, queue), ms in self._stored.items() if ms is not None and self._ordered(queue) is None]
         self._base_ms = min(known, default=self._base_ms)
 
     async def of(self, queue: Queue) -> Delays:
         """The delays of one queue. Cheapest when asked by partition."""
-        stored = self._stored[queue]
+        stored, ordered_ms = self._stored[queue], self._ordered(queue[1])
+        if ordered_ms is not None:
+            return Delays(min(self._base_ms, ordered_ms))
         if stored is None:
             return Delays(self._base_ms)
         asked: defaultdict[str, list[float | None]] = defaultdict(list)
@@ -100,6 +113,10 @@ class StoredDelays:
         # The stored one is that of the origin asked last: each host is judged by what its own robots.txt says.
         of_host = {host: min(map(self._delay_of, wanted)) for host, wanted in asked.items()}
         return Delays(self._base_ms, of_host)
+
+    def _ordered(self, queue: str) -> int | None:
+        """The shortest delay that an operator has set, ms."""
+        return self._ordered_ms.get(registrable_domain(queue), self._ordered_ms.get(queue))
 
     def _delay_of(self, crawl_delay_s: float | None) -> int:
         cap_ms = int(self._settings.politeness.delay_max_s * 1000)

@@ -9,6 +9,7 @@ from crawler.model import CommitEntry
 from crawler.rules.robots import RobotsVerdict
 from crawler.rules.scope import ScopeVerdict
 from crawler.rules.traps import PASSED, Verdict
+from crawler.watch.report import PARKED, stop_text
 from crawler.watch.tables import facts
 from crawler.watch.wording import counted, duration, moment
 
@@ -28,7 +29,7 @@ class RobotsFact:
 class Facts:
     """All that is known of one URL. `commits` come from the index and from the engine, oldest first.
 
-    `traps` is what the rules say of its looks; its owner knows what was learned of its domain. `parked`: why it is.
+    `traps` is what the rules say of its looks; its owner knows what was learned of its domain.
     """
 
     given: str
@@ -38,25 +39,25 @@ class Facts:
     partition: int
     suggested: str  # node by the ring, or ""
     is_alone: bool  # no instance is running
+    is_paused: bool = False  # the whole crawl is
     scope: ScopeVerdict
     robots: RobotsFact
     where: Whereabouts
     commits: Sequence[CommitEntry] = ()
     traps: Verdict = PASSED
-    parked: str = ""
 
 
 def state_of(f: Facts) -> str:
     """One word: committed, claimed, retrying, queued, parked, dead, refused, unknown."""
     w = f.where
+    if w.parked:
+        return "parked"
     if w.claim_deadline_ms is not None:
         return "claimed"
     if w.retry_at_ms is not None:
         return "retrying"
     if w.record is not None:
         return "queued"
-    if f.parked:
-        return "parked"
     if f.commits:
         return "committed"
     if w.letter is not None:
@@ -106,15 +107,23 @@ def _queued(f: Facts) -> str:
     where = f"number {place + 1} in the queue of {f.queue}" if place is not None else f"in the queue of {f.queue}"
     if f.robots.verdict is not None and not f.robots.verdict.allowed:
         return f"Will not be crawled: it is {where}, but robots.txt forbids it."
+    stop = stop_text(f.where.stop, is_crawl_paused=f.is_paused)
+    if stop:
+        return f"Not crawled for now: it is {where}, and that is stopped: {stop}."
     return f"Will be crawled: it is {where}.{_alone(f)}"
 
 
 def _parked(f: Facts) -> str:
-    kind, _, rule = f.parked.partition(":")
-    if kind != "trap":
-        return f"Not crawled now: it is parked, {f.parked}."
-    why = f" ({f.traps.why})" if f.traps.rule == rule else ""
-    return f"Not crawled: it is parked by the trap rule {rule}{why}: that part of the site was seen to have no end."
+    reason = f.where.parked
+    if reason == f.where.stop:
+        return f"Not crawled for now: it is parked, because its queue is stopped: {stop_text(reason)}."
+    kind, _, rule = reason.partition(":")
+    if kind == "trap":
+        why = f" ({f.traps.why})" if f.traps.rule == rule else ""
+        return f"Not crawled: it is parked by the trap rule {rule}{why}: that part of the site was seen to have no end."
+    return (
+        f"Not crawled for now: it is parked, {PARKED.get(reason, reason)} ('crawler release {f.domain}' puts it back)."
+    )
 
 
 def _dead(f: Facts) -> str:
@@ -130,7 +139,7 @@ def _refused(f: Facts) -> str:
         return "Not crawled: robots.txt forbids it."
     return (
         "Not crawled: it was refused when its turn came (robots.txt as it was then, or a limit of redirects), or it "
-        "was given up and then purged ('crawler dead purge')."
+        "was purged ('crawler purge', or 'crawler dead purge' after it was given up)."
     )
 
 
@@ -175,9 +184,11 @@ def as_json(f: Facts) -> dict[str, Any]:
             "note": f.robots.note,
         },
         "trap": {"rule": f.traps.rule, "why": f.traps.why} if f.traps.rule else None,
-        "parked": f.parked or None,
         "seen": w.seen,
         "place": w.place,
+        "stop": w.stop,
+        "crawl_paused": f.is_paused,
+        "parked": w.parked,
         "retry_in_ms": None if w.retry_at_ms is None else max(0, w.retry_at_ms - w.clock_ms),
         "attempts": w.letter.attempts if w.letter else w.record.attempts if w.record else None,
         "dead_reason": w.letter.reason if w.letter else None,

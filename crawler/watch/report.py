@@ -46,11 +46,15 @@ def next_text(d: DomainStats) -> str:
     return f"in {duration(d.next_fetch_in_ms / 1000)}" if d.next_fetch_in_ms >= WAIT_SHOWN_MS else "now"
 
 
-def totals_text(totals: Totals, *, domains: int, in_flight: int, ordering: OrderSettings) -> str:
+def totals_text(
+    totals: Totals, *, domains: int, in_flight: int, ordering: OrderSettings, is_paused: bool = False
+) -> str:
     """The whole crawl in a few lines."""
-    pairs = [
+    pairs = [("paused", "by an operator ('crawler resume' goes on)")] if is_paused else []
+    pairs += [
         ("pages", f"{number(totals.fetched)}{_in_brackets(_classes(totals.status))}"),
         ("pending", _pending(totals, in_flight)),
+        *([("parked", f"{number(totals.parked)} (why: crawler stats DOMAIN)")] if totals.parked else []),
         ("domains", number(domains)),
         ("size", size(totals.bytes)),
         ("retries", number(totals.retries)),
@@ -75,16 +79,26 @@ def order_text(ordering: OrderSettings) -> str:
     return ordering.order + _in_brackets(", ".join(details))
 
 
-def domain_text(d: DomainStats) -> str:
-    """One domain in full."""
+def domain_text(
+    d: DomainStats,
+    parked: Mapping[str, int],
+    *,
+    is_delay_ordered: bool = False,
+    is_crawl_paused: bool = False,
+) -> str:
+    """One domain in full; `parked`: how many of its URLs, by reason."""
+    stop = stop_text(d.stop, is_crawl_paused=is_crawl_paused)
+    delay = delay_text(d.delay_ms) if d.delay_ms >= 0 else "unknown: no robots.txt was read yet"
     pairs = [
         ("domain", d.domain),
+        *([("stopped", stop)] if stop else []),
         (
             "partition",
             f"{d.partition}, owner {d.owner}, epoch {d.epoch}" if d.owner else f"{d.partition}, no owner now",
         ),
         ("pages", f"{number(d.fetched)}{_in_brackets(_classes(d.status))}"),
         ("queued", number(d.queued)),
+        *([("parked", parked_text(parked))] if parked else []),
         ("in flight", number(d.claimed)),
         ("retrying", number(d.retrying)),
         ("size", size(d.bytes)),
@@ -92,11 +106,38 @@ def domain_text(d: DomainStats) -> str:
         ("failures", f"{number(sum(d.errors.values()))}{_in_brackets(named(d.errors))}"),
         ("given up", number(d.dead)),
         ("refused", f"{number(sum(d.refused.values()))}{_in_brackets(named(d.refused))}"),
-        ("delay", delay_text(d.delay_ms) if d.delay_ms >= 0 else "unknown: no robots.txt was read yet"),
+        ("delay", f"{delay} (by an operator)" if is_delay_ordered else delay),
         ("next fetch", next_text(d)),
         ("mean fetch", f"{number(d.fetch_ms / d.fetched)} ms" if d.fetched else "-"),
     ]
     return facts(pairs)
+
+
+STOPS = {
+    "paused": "paused by an operator ('crawler resume DOMAIN' goes on)",
+    "blocked": "blocked by an operator ('crawler unblock DOMAIN' takes it up again)",
+    "pages": "its budget of pages is used up",
+    "bytes": "its budget of bytes is used up",
+}
+PARKED = {
+    "blocked": "blocked by an operator",
+    "urls": "beyond the budget of URLs",
+    "pages": "beyond the budget of pages",
+    "bytes": "beyond the budget of bytes",
+}
+
+
+def stop_text(stop: str, *, is_crawl_paused: bool = False) -> str:
+    """Why nothing of a domain is fetched now; "" when it is."""
+    if stop:
+        return STOPS.get(stop, stop)
+    return "the whole crawl is paused ('crawler resume' goes on)" if is_crawl_paused else ""
+
+
+def parked_text(parked: Mapping[str, int]) -> str:
+    """Like "1,203 beyond the budget of URLs, 12 trap:calendar": the most first."""
+    ordered = sorted(parked.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{number(n)} {PARKED.get(reason, reason)}" for reason, n in ordered)
 
 
 def named(counts: Mapping[str, int]) -> str:

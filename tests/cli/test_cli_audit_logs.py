@@ -2,16 +2,19 @@
 
 import gzip
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from crawler.errors import UsageError
 from crawler.rules.robots import RobotsRules
+from crawler.settings import load
 from crawler.watch.audit_findings import Report
 from crawler.watch.audit_ledger import Request, page_of
 from crawler.watch.audit_log import LogLine, parse_line, read_log
 from crawler.watch.audit_origins import Origin
-from crawler.watch.audit_politeness import Delays, judge_queue
+from crawler.watch.audit_politeness import Delays, StoredDelays, judge_queue
 from crawler.watch.audit_robots import judge_request
 
 STAMP = "[21/Nov/2026:19:00:00 +0000]"
@@ -148,3 +151,18 @@ def test_a_host_that_serves_two_origins_is_only_judged_by_what_both_forbid() -> 
     judge_request(request(AT), origins[:1], AT - 1, report)
     assert report.findings.robots.count == 1
     assert [o.serves("a.test", port) for o in origins for port in (0, 443, 8080)] == [True, True, False] * 2
+
+
+async def test_a_domain_whose_delay_was_ordered_is_judged_by_the_shortest_that_may_have_held() -> None:
+    async def stored(wanted: list[tuple[int, str]]) -> list[int]:
+        return [{"www.fast.test": 5000, "slow.test": 9000, "plain.test": 1000}[queue] for _, queue in wanted]
+
+    states: Any = SimpleNamespace(delays=stored, robots=nothing)
+    delays = StoredDelays(states, SimpleNamespace(), load(environment={}), {"fast.test": 200, "slow.test": 9000})  # type: ignore[arg-type]
+    queues = [(0, "www.fast.test"), (0, "slow.test"), (0, "plain.test")]
+    await delays.read(queues)
+    assert [(await delays.of(queue)).default_ms for queue in queues] == [200, 1000, 1000]
+
+
+async def nothing(partition: int) -> dict[str, bytes]:
+    return {}

@@ -42,6 +42,7 @@ async def violations(opened: OpenCrawl) -> str:
         rules=CrawlRules(record=opened.record, roots=opened.roots, history=await opened.crawls.history()),
         states=States(opened.engine, opened.keys, opened.record.partitions),
         takeovers=Takeovers(opened.engine, opened.keys),
+        orders=opened.operator.book,
         web_logs=WebLogs(),
     )
     return violations_text(await audit(subject))

@@ -9,7 +9,7 @@ import pytest
 from crawler.frontier.scripts import script
 from crawler.instance.instance import Instance
 from tests.crawl.harness import crawl
-from tests.faults.engine_lab import HASTY, committed, counted, is_crawling, lab, spy_on_acquires
+from tests.faults.engine_lab import HASTY, committed, counted, is_crawling, lab, shared, spy_on_acquires
 from tests.support.engine import Engine
 from tests.support.proxy import tcp_proxy
 
@@ -56,6 +56,7 @@ async def test_heartbeats_answered_late_stop_their_owner_in_time_and_others_take
             late, _ = instances
             try:
                 await committed(instances, 20)
+                await shared(instances)
                 first = len(won)
                 proxy.hold_replies_of(beat, 0.7)
                 await asyncio.sleep(1.0)

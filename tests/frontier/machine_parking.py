@@ -46,4 +46,12 @@ class ParkingSteps(LetterSteps):
             f: (f"{model.urls[f].candidate.queue}|{REASON}", model.urls[f].score) for f in model.in_state(State.PARKED)
         }
         assert raw.parked() == rows
-        assert {name: int(n) for name, n in raw.hash("parks").items()} == Counter(name for name, _ in rows.values())
+        parks = Counter(name for name, _ in rows.values())
+        parks += Counter(
+            {
+                f"{name}|{queue.stop}": len(model.of_queue(name, State.QUEUED))
+                for name, queue in model.queues.items()
+                if queue.is_parked
+            }
+        )
+        assert {name: int(n) for name, n in raw.hash("parks").items()} == parks

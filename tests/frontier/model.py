@@ -98,7 +98,9 @@ class PartitionModel(KeptUrls):
         yield from sorted({u.candidate.queue for u in self.urls.values()})
 
     def is_claimable(self, name: str) -> bool:
-        """Whenever it is due: has it URLs, and none out (or no delay to keep)?"""
+        """Whenever it is due: has it URLs, and none out (or no delay to keep), and is it not stopped?"""
+        if self.queue(name).stop:
+            return False
         free = self.out(name) == 0 or self.queue(name).patience_ms == 0
         return free and bool(self.of_queue(name, State.QUEUED))
 
@@ -157,6 +159,7 @@ class PartitionModel(KeptUrls):
         url = self.urls.get(c.fingerprint)
         if url is None:
             self.urls[c.fingerprint] = Url(candidate=c, depth=c.depth)
+            self._wait(self.urls[c.fingerprint])
             self.totals["added"] += 1
             self.counts.setdefault(c.queue, Counter())["urls"] += 1
             return 1
@@ -172,11 +175,11 @@ class PartitionModel(KeptUrls):
         for url in self.urls.values():
             gone = url.state is State.CLAIMED and url.until_ms <= self.clock
             if gone or url.state is State.ORPHANED:
-                url.state = State.QUEUED
+                self._wait(url)
                 url.deliveries += f".{self.session}-" not in url.token
                 self.totals["expired"] += 1
             elif url.state is State.RETRYING and url.until_ms <= self.clock:
-                url.state = State.QUEUED
+                self._wait(url)
 
     def allowance(self, name: str) -> int:
         """How many URLs of a due queue one call may hand out."""
@@ -267,7 +270,7 @@ class PartitionModel(KeptUrls):
         self._count(self.urls[fingerprint], **{f"refused:{reason}": n for reason, n in reasons.items()})
 
     def give_back(self, fingerprint: str) -> None:
-        self.urls[fingerprint].state = State.QUEUED
+        self._wait(self.urls[fingerprint])
 
     def _count(self, url: Url, **fields: int) -> None:
         self.totals.update(fields)
@@ -286,6 +289,6 @@ class PartitionModel(KeptUrls):
         return {k: n for k, n in counts.items() if n}
 
     def totals_view(self) -> dict[str, int]:
-        done = len(self.urls) - len(self.in_state(*PENDING)) + self.totals["revived"] + self.totals["released"]
+        done = len(self.urls) - len(self.in_state(*UNENDED)) + self.totals["revived"] + self.totals["parked"]
         counts = {**self.totals, "done": done, "sequence": self.sequence, "queues": len(self.counts)}
         return {k: n for k, n in counts.items() if n}

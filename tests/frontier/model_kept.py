@@ -3,10 +3,11 @@
 from collections import Counter
 from dataclasses import replace
 
+from tests.frontier.model_stops import StopsModel
 from tests.frontier.model_urls import State, Url
 
 
-class KeptUrls:
+class KeptUrls(StopsModel):
     """A part of PartitionModel."""
 
     urls: dict[str, Url]
@@ -27,6 +28,7 @@ class KeptUrls:
         if url.state is not State.DEAD:
             return 0
         self.urls[fingerprint] = Url(candidate=replace(url.candidate, depth=url.depth), depth=url.depth)
+        self._wait(self.urls[fingerprint])
         self._count(url, dead=-1)
         self.totals.update(added=1, revived=1)
         return 1
@@ -46,15 +48,18 @@ class KeptUrls:
         """False when that was released: then it is queued again."""
         url = self.urls[fingerprint]
         is_free = bool(self.counts[url.candidate.queue][f"free:{reason}"])
-        url.state = State.QUEUED if is_free else State.PARKED
-        self.totals["parked"] += not is_free
+        if is_free:
+            self._wait(url)
+        else:
+            url.state = State.PARKED
+            self.totals["parked"] += 1
         return not is_free
 
     def release_parked(self, name: str, *, reason: str, n: int) -> int:
         """The best n of a queue's parked URLs are queued."""
         best = self.of_queue(name, State.PARKED)[:n]
         for fingerprint in best:
-            self.urls[fingerprint].state = State.QUEUED
+            self._wait(self.urls[fingerprint])
         if best:
             self.counts[name][f"free:{reason}"] = 1
         self.totals.update(added=len(best), released=len(best))

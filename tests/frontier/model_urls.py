@@ -64,7 +64,13 @@ class Queue:
     guest: str = ""  # who has a turn on it, "done:..." when its request has ended
     guest_seen: int | None = None  # when the owner first saw that, or the wish
     wish: str = ""  # the guest that waits, or SERVED until the owner has had its own turn
+    stop: str = ""  # why nothing of it is handed out
     left_until_ms: int = 0  # when the owner looks again at a queue that it left to the guest
+
+    @property
+    def is_parked(self) -> bool:
+        """Do its URLs not count as pending?"""
+        return self.stop not in ("", "paused")
 
     @property
     def patience_ms(self) -> int:

@@ -17,18 +17,9 @@ from crawler.frontier.frontier import Ack, ClaimRequest, Fence, Settlement
 from crawler.frontier.guests import TurnRequest
 from crawler.frontier.records import DeadLetter
 from crawler.model import AckOutcome, CommitEntry
-from tests.frontier.machine import (
-    HOSTS,
-    candidates,
-    delays,
-    deliveries,
-    moments,
-    partitions,
-    sessions,
-    some,
-    waits,
-)  # fmt: skip
+from tests.frontier.machine import HOSTS, candidates, delays, deliveries, moments, partitions, sessions, some, waits
 from tests.frontier.machine_parking import ParkingSteps
+from tests.frontier.machine_stops import StopSteps
 from tests.frontier.model_urls import AHEAD_MS, DEFAULT_DELAY_MS, OUT_MAX, PER_QUEUE_MAX, VISIBILITY_MS
 from tests.frontier.raw import RawPartition
 from tests.frontier.small_blocks import small_blocks
@@ -38,7 +29,7 @@ EXAMPLES = {"default": 100, "cluster": 6, "deep": 3000, "quick": 5, "long": 800}
 STEPS = 50
 
 
-class FrontierMachine(SpillingSteps, ParkingSteps):
+class FrontierMachine(SpillingSteps, ParkingSteps, StopSteps):
     """Sessions that follow no rule but the scripts' own."""
 
     # Steps

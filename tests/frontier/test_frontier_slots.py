@@ -11,6 +11,7 @@ from crawler.frontier.letters import DeadLetters
 from crawler.frontier.members import Member, Members
 from crawler.frontier.parking import Order, Parking, What
 from crawler.frontier.pending import HEAD, Found
+from crawler.frontier.purging import Purge
 from crawler.frontier.records import DeadLetter, pending_url
 from crawler.frontier.restoring import DoneUrl, Restoring
 from crawler.frontier.scripts import NAMES
@@ -80,6 +81,7 @@ async def run_all_scripts(door: Door) -> set[str]:
     await door.frontier.pace(door.fence, "h1.test", s, origin="o", robots=b"r")
     assert await door.frontier.robots(0, "o") == b"r"
     await Parking(door.frontier, 1).steer(0, [Order("h1.test", What.STOP, "blocked")])
+    await Purge(door.frontier, Parking(door.frontier, 1)).purge(0, "h1.test")
     await door.engine.run("where", (door.keys.meta(0),), 0, "1", 1, "q")
     await States(door.engine, door.keys, 1).of(0, {0: [one.fingerprint]})
     await door.frontier.drain([(door.fence, await door.frontier.undrained(0))])

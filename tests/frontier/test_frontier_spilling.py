@@ -7,7 +7,9 @@ import pytest
 
 from crawler.archive.spill import SpillFiles
 from crawler.errors import ArchiveError
+from crawler.frontier.parking import Parking
 from crawler.frontier.pending import PendingUrls
+from crawler.frontier.purging import Purge
 from crawler.frontier.restoring import DoneUrl, Restoring
 from crawler.frontier.spilling import Block, Place, Spilling, Stub, urls_of
 from crawler.frontier.states import States
@@ -216,3 +218,15 @@ async def test_a_rebuild_takes_committed_urls_out_of_files(door: Door, spill: Sp
     assert left == {c.fingerprint for c in urls} - gone
     tally = await States(door.engine, door.keys, 1, spill.files).tally(0, 0)
     assert tally.added - tally.done == tally.pending == 996
+
+
+async def test_what_is_purged_is_brought_back_from_its_files_before(door: Door, spill: Spill) -> None:
+    await door.add(*(found(n) for n in range(1000)))
+    await spill.all_but_one()
+    assert spill.spilled == 1000 - HEAD_AND_ONE
+    parking = Parking(door.frontier, 1)
+    with pytest.raises(ArchiveError, match=r"frontier\.spill_folder"):
+        await Purge(door.frontier, parking).purge(0, QUEUE)
+    assert await Purge(door.frontier, parking, spill.files).purge(0, QUEUE) == 1000 - HEAD_AND_ONE
+    assert (spill.spilled, spill.in_memory) == (0, 0)
+    assert await PendingUrls(door.engine, door.keys, spill.files).count(0) == 0

@@ -1,6 +1,8 @@
 """A turn that was spent on robots.txt counts on its queue's clock, however it ended."""
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,6 +10,7 @@ import pytest
 
 from crawler.errors import EngineDown
 from crawler.frontier.frontier import Fence, Settlement
+from crawler.frontier.orders import Orders
 from crawler.frontier.replies import QueueBatch
 from crawler.instance.aftermath import Aftermath
 from crawler.instance.clock import monotonic_ms
@@ -50,7 +53,15 @@ async def test_robots_asked_for_in_vain_make_their_queue_wait(error: Exception, 
     unused: Any = SimpleNamespace()
     reader: Any = RedirectedRobots(error, sent=sent)
     permits = Permits(
-        unused, unused, bench, unused, reader, AFTERMATH, PolitenessSettings(), before_send=lambda _: None
+        unused,
+        unused,
+        bench,
+        unused,
+        reader,
+        AFTERMATH,
+        PolitenessSettings(),
+        before_send=lambda *_: None,
+        orders=Orders,
     )
     began_ms = monotonic_ms()
     assert await permits.ask(lane, claim) is None
@@ -80,7 +91,15 @@ async def test_a_delay_longer_than_the_turns_own_takes_another_turn(
     ownership: Any = SimpleNamespace(fence_of=lambda _: Fence(1, "ann", 1, 50_000))
     unused, entry = SimpleNamespace(), SimpleNamespace(crawl_delay_s=crawl_delay_s)
     permits = Permits(
-        door, ownership, bench, unused, unused, AFTERMATH, PolitenessSettings(), before_send=lambda _: None
+        door,
+        ownership,
+        bench,
+        unused,
+        unused,
+        AFTERMATH,
+        PolitenessSettings(),
+        before_send=lambda *_: None,
+        orders=Orders,
     )  # type: ignore[arg-type]
     began_ms = monotonic_ms()
     assert await permits.learn_delay(lane, claim, entry) is not waits  # type: ignore[arg-type]
@@ -89,6 +108,17 @@ async def test_a_delay_longer_than_the_turns_own_takes_another_turn(
     assert lane.delay_ms == delay_ms
     assert lane.active == (0 if waits else 1)
     assert lane.next_ms - began_ms > delay_ms
+
+
+async def test_an_operators_delay_stands_for_what_robots_txt_and_settings_say() -> None:
+    unused: Any = SimpleNamespace()
+    for ms in (0, 400, 90_000):
+        permits = Permits(
+            unused, unused, unused, unused, unused, AFTERMATH, PolitenessSettings(), before_send=lambda *_: None,
+            orders=partial(Orders, delays_ms={"a.test": ms}),
+        )  # fmt: skip
+        assert permits.delay_of(CLAIM, SimpleNamespace(crawl_delay_s=7)) == ms  # type: ignore[arg-type]
+        assert permits.delay_of(replace(CLAIM, domain="b.test"), SimpleNamespace(crawl_delay_s=7)) == 7000  # type: ignore[arg-type]
 
 
 async def test_a_robots_txt_that_cant_be_read_says_nothing_of_the_delay() -> None:
@@ -109,6 +139,8 @@ async def test_a_robots_txt_that_cant_be_read_says_nothing_of_the_delay() -> Non
     ownership: Any = SimpleNamespace(fence_of=lambda _: Fence(1, "ann", 1, 0), holds=lambda _: True)
     unused: Any = SimpleNamespace()
     settings = PolitenessSettings(delay_s=0)
-    permits = Permits(door, ownership, bench, unused, door, AFTERMATH, settings, before_send=lambda _: None)
+    permits = Permits(
+        door, ownership, bench, unused, door, AFTERMATH, settings, before_send=lambda *_: None, orders=Orders
+    )
     assert await permits.ask(lane, claim) is not None
     assert (paced, lane.delay_ms) == ([(-1, "")], -1)

@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 
-from crawler.instance.fetching import Doors, FetchStage
+from crawler.frontier.orders import Orders
+from crawler.instance.doors import Doors
+from crawler.instance.fetching import FetchStage
 from crawler.instance.traps import TrapMemory
 from crawler.instance.workbench import Workbench
+from crawler.model import Claim
 from crawler.settings import Settings, load
 from tests.instance.test_workbench import batch
 
@@ -21,10 +24,10 @@ async def test_a_claim_that_goes_from_worker_to_worker_while_the_heartbeat_is_la
     bench, nobody, held_until = Workbench(concurrency_per_queue=1), SimpleNamespace(), time.monotonic() + 0.1
     late: Any = SimpleNamespace(may_start=lambda: False)
     ownership: Any = SimpleNamespace(holds=lambda _: time.monotonic() < held_until)
-    flow: Any = SimpleNamespace(ended=lambda _: None)
+    flow: Any = SimpleNamespace(ended=lambda _: None, orders=Orders())
     traps = TrapMemory(settings.traps)
     doors: Any = Doors(nobody, ownership, late, bench, nobody, nobody, nobody, nobody, flow, nobody, nobody, traps)  # type: ignore[arg-type]
-    stage = FetchStage(doors, settings, deliver=lambda _: None)
+    stage = FetchStage(doors, settings, deliver=lambda _: None, turn_away=never)
     bench.put(batch(1))
     stage.start()
     await asyncio.sleep(0.5)
@@ -49,14 +52,14 @@ async def test_a_request_that_is_cut_off_is_late_only_if_it_was_sent(is_sent: bo
     fetcher: Any = SimpleNamespace(fetch=fetch, known_address_of=lambda _: "127.0.0.1")
     ownership: Any = SimpleNamespace(holds=lambda _: True, fence_of=lambda _: None)
     black_box: Any = SimpleNamespace(started=lambda *_: 0, ended=lambda _: None)
-    flow: Any = SimpleNamespace(late=0, ended=lambda _: None)
+    flow: Any = SimpleNamespace(late=0, ended=lambda _: None, orders=Orders())
     noted: list[str] = []
     history: Any = SimpleNamespace(cut_off=lambda claim, started_at: noted.append(claim.url))
     traps = TrapMemory(settings.traps)
     doors: Any = Doors(
         nobody, ownership, heartbeat, bench, fetcher, nobody, nobody, nobody, flow, black_box, history, traps
     )  # type: ignore[arg-type]
-    stage = FetchStage(doors, settings, deliver=lambda _: None)
+    stage = FetchStage(doors, settings, deliver=lambda _: None, turn_away=never)
     bench.put(batch(1))
     stage.start()
     aborting = asyncio.create_task(stage.abort_when_silent())
@@ -66,3 +69,30 @@ async def test_a_request_that_is_cut_off_is_late_only_if_it_was_sent(is_sent: bo
     await stage.close()
     assert flow.late == int(is_sent)
     assert noted == ["http://a.test/1"]
+
+
+@pytest.mark.parametrize("orders", [Orders(blocked=frozenset({"a.test"})), Orders(paused=frozenset({"*"}))])
+async def test_a_claim_of_a_stopped_domain_is_turned_away_and_nothing_is_asked(orders: Orders) -> None:
+    settings: Settings = load(environment={}, options={"fetch.concurrency": 2})
+    bench, nobody, away = Workbench(concurrency_per_queue=1), SimpleNamespace(), list[str]()
+    heartbeat: Any = SimpleNamespace(may_start=lambda: True)
+    ownership: Any = SimpleNamespace(holds=lambda _: True)
+    flow: Any = SimpleNamespace(orders=orders)
+    doors: Any = Doors(
+        nobody, ownership, heartbeat, bench, nobody, nobody, nobody, nobody, flow, nobody, nobody, nobody
+    )  # type: ignore[arg-type]
+
+    async def turn_away(claim: Claim) -> None:
+        away.append(claim.fingerprint)
+
+    stage = FetchStage(doors, settings, deliver=lambda _: None, turn_away=turn_away)
+    bench.put(batch(1, 2))
+    stage.start()
+    await asyncio.sleep(0.1)
+    assert [worker for worker in stage.workers if worker.done()] == []
+    await stage.close()
+    assert (away, bench.active) == (["1", "2"], 0)
+
+
+async def never(claim: Claim) -> None:
+    raise AssertionError(claim)

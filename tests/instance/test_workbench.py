@@ -216,3 +216,38 @@ async def test_workers_that_wait_get_each_queue_at_its_time_though_nothing_else_
     for _, waited in zip(range(3), asyncio.as_completed([bench.take() for _ in range(3)]), strict=True):
         await asyncio.wait_for(waited, 1)
     assert time.monotonic() - began < 0.5
+
+
+async def test_a_shorter_delay_hands_out_what_waits_and_a_longer_one_changes_nothing_here() -> None:
+    bench = Workbench(concurrency_per_queue=1)
+    bench.put(batch(1, 2, delay_ms=60_000))
+    lane, _ = await bench.take()
+    bench.finished(lane, wait_ms=60_000)
+    waiter = asyncio.create_task(bench.take())
+    await asyncio.sleep(0)
+    bench.quicken(lane, 90_000)
+    assert lane.delay_ms == 60_000
+    bench.quicken(lane, 10)
+    _, taken = await asyncio.wait_for(waiter, 5)
+    assert (taken.url, lane.delay_ms) == ("http://a.test/2", 10)
+    bench.finished(lane, wait_ms=0)
+    assert bench.wait_of("a.test") <= 11
+
+
+async def test_a_shorter_delay_that_comes_with_claims_holds_for_what_was_waited_for_before() -> None:
+    bench = Workbench(concurrency_per_queue=1)
+    bench.put(batch(1, delay_ms=60_000))
+    lane, _ = await bench.take()
+    bench.finished(lane, wait_ms=60_000)
+    bench.put(batch(2, delay_ms=10))
+    assert bench.wait_of("a.test") <= 11
+
+
+async def test_claims_that_are_wanted_are_taken_out_wherever_they_wait() -> None:
+    bench = Workbench(concurrency_per_queue=1)
+    bench.put(batch(1, 2))
+    bench.put(batch(3, queue="b.test"))
+    bench.park("10.0.0.1", claim(4, "a.test", 1))
+    out = bench.take_out(lambda one: one.domain == "a.test")
+    assert sorted(one.fingerprint for one in out) == ["1", "2", "4"]
+    assert bench.waiting == 1

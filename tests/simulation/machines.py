@@ -221,7 +221,7 @@ def simulated_doors(server: Server, internet: Internet) -> Iterator[None]:
         (app, "secrets", _Tokens()),
         (app, "host_id", host_id),
         (nodes, "host_id", host_id),
-        (app, "_spend_less_on_memory", lambda: None),
+        (app, "spend_less_on_memory", lambda: None),
         (PageParser, "_in_worker", _parse_apart),
     ]
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in doors]

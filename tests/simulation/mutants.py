@@ -145,7 +145,7 @@ def delay_not_stored() -> contextlib.AbstractContextManager[None]:
     """The delay that robots.txt asks for is known to its reader only."""
 
     async def learn(self: Permits, lane: Any, claim: Any, entry: Any) -> bool:
-        lane.delay_ms = self.delay_of(entry)
+        lane.delay_ms = self.delay_of(claim, entry)
         return True
 
     async def share(self: Permits, *_: Any) -> None:

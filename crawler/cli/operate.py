@@ -1,0 +1,207 @@
+"""`crawler pause`, `resume`, `block`, `unblock`, `delay`, `purge`, `release`: an operator's hand on a crawl."""
+
+import argparse
+import json
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from crawler.cli.options import add_common, settings_of
+from crawler.errors import UsageError
+
+if TYPE_CHECKING:
+    from crawler.app import OpenCrawl
+    from crawler.settings import Settings
+
+DELAY_MAX_S = 86_400
+
+EPILOG = """\
+examples:
+  crawler pause                        the whole crawl: no request starts anywhere
+  crawler pause docs.example           one domain; its URLs wait, and the crawl waits for them
+  crawler resume                       go on
+  crawler block docs.example           nothing of it for now; the crawl ends without it
+  crawler unblock docs.example
+  crawler delay docs.example 5         5 s between its requests, whatever robots.txt asks for
+  crawler delay docs.example auto      as robots.txt and the settings say
+  crawler purge docs.example           drop what waits of it, for ever
+  crawler release --reason urls        parked URLs back into their queues
+
+Running instances follow within two seconds; requests that are open end as usual. Without
+instances the order waits for them. Orders hold until they are taken back.
+
+exit codes: 0 done, 2 no such crawl, domain or reason, 3 engine
+"""
+
+
+def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
+    _add(commands, "pause", "start no more requests, of one domain or at all", domain="?", run=_pause)
+    _add(commands, "resume", "go on with what was paused", domain="?", run=_resume)
+    _add(commands, "block", "fetch nothing more of a domain; its URLs are parked", run=_block)
+    _add(commands, "unblock", "take up a blocked domain again", run=_unblock)
+    p = _add(commands, "delay", "set the delay between requests to a domain", run=_delay)
+    p.add_argument("delay", metavar="SECONDS|auto", help="seconds, or auto for what robots.txt and settings say")
+    _add(commands, "purge", "drop the waiting and parked URLs of a domain for ever", run=_purge)
+    p = _add(commands, "release", "put parked URLs back into their queues", domain="?", run=_release)
+    p.add_argument("--reason", metavar="R", help="only those parked for this reason, like urls, pages or trap:RULE")
+    p.add_argument("--urls", metavar="N", type=int, default=0, help="at most about N (default: all)")
+
+
+def _add(
+    commands: "argparse._SubParsersAction[Any]",
+    name: str,
+    text: str,
+    *,
+    run: "Callable[[OpenCrawl, argparse.Namespace], Awaitable[tuple[str, dict[str, Any]]]]",
+    domain: str = "",
+) -> argparse.ArgumentParser:
+    p: argparse.ArgumentParser = commands.add_parser(name, help=text, description=f"{name}: {text}.", epilog=EPILOG)
+    if domain:
+        p.add_argument("domain", nargs="?", metavar="DOMAIN", help="a domain, host or URL (default: the whole crawl)")
+    else:
+        p.add_argument("domain", metavar="DOMAIN", help="a domain, host or URL")
+    p.add_argument("--json", action="store_true", help="as one JSON object")
+    add_common(p)
+    p.set_defaults(run=_runner(run), takes_urls=False)
+    return p
+
+
+def _runner(
+    act: "Callable[[OpenCrawl, argparse.Namespace], Awaitable[tuple[str, dict[str, Any]]]]",
+) -> Callable[[argparse.Namespace], int]:
+    def run(arguments: argparse.Namespace) -> int:
+        from crawler.cli.loop import run_async
+
+        _check(arguments)
+        return run_async(_run(act, arguments, settings_of(arguments)))
+
+    return run
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    """Reads what was given; done before an engine is started. Raises UsageError."""
+    from crawler.cli.given import url_of_site
+    from crawler.rules.domains import registrable_domain
+    from crawler.rules.urls import host_of
+
+    given = arguments.domain
+    arguments.domain = registrable_domain(host_of(url_of_site(given))) if given else ""
+    if hasattr(arguments, "delay"):
+        arguments.delay = _delay_ms(arguments.delay)
+    if getattr(arguments, "urls", 0) < 0:
+        raise UsageError(f"--urls {arguments.urls}: expected a number of URLs")
+    if getattr(arguments, "reason", None) in ("paused", "blocked"):
+        word = {"paused": "resume", "blocked": "unblock"}[arguments.reason]
+        raise UsageError(f"--reason {arguments.reason}: use 'crawler {word} DOMAIN'")
+
+
+def _delay_ms(text: str) -> int | None:
+    from crawler.watch.wording import parse_duration
+
+    if text == "auto":
+        return None
+    seconds = parse_duration(text)
+    if not 0 <= seconds <= DELAY_MAX_S:
+        raise UsageError(f"delay {text}: expected seconds from 0 to {DELAY_MAX_S:,}, or auto")
+    return round(seconds * 1000)
+
+
+async def _run(
+    act: "Callable[[OpenCrawl, argparse.Namespace], Awaitable[tuple[str, dict[str, Any]]]]",
+    arguments: argparse.Namespace,
+    settings: "Settings",
+) -> int:
+    from crawler.app import open_crawl
+
+    async with open_crawl(settings, create=False) as crawl:
+        text, found = await act(crawl, arguments)
+    print(json.dumps({"domain": arguments.domain or None} | found) if arguments.json else text)
+    return 0
+
+
+async def _pause(crawl: "OpenCrawl", arguments: argparse.Namespace) -> tuple[str, dict[str, Any]]:
+    from crawler.frontier.orders import EVERYWHERE, Kind
+
+    domain, operator = arguments.domain, crawl.operator
+    is_new = await operator.book.give(Kind.PAUSED, domain or EVERYWHERE)
+    n = await operator.carry_out(domain) if domain else (await crawl.stats.totals()).pending
+    return f"{_of(domain)} {_now(is_new)} paused: {_urls(n)} wait{'s' * (n == 1)}", {"paused": True, "urls": n}
+
+
+async def _resume(crawl: "OpenCrawl", arguments: argparse.Namespace) -> tuple[str, dict[str, Any]]:
+    from crawler.frontier.orders import EVERYWHERE, Kind
+
+    domain, operator = arguments.domain, crawl.operator
+    was = await operator.book.cancel(Kind.PAUSED, domain or EVERYWHERE)
+    n = await operator.carry_out(domain) if domain else (await crawl.stats.totals()).pending
+    if not was:
+        return f"{_of(domain)} was not paused{await _still(crawl, domain)}", {"paused": False, "urls": n}
+    text = f"{_of(domain)} goes on with {_urls(n)}{await _still(crawl, domain)}"
+    return text + await _alone(crawl), {"paused": False, "urls": n}
+
+
+async def _block(crawl: "OpenCrawl", arguments: argparse.Namespace) -> tuple[str, dict[str, Any]]:
+    from crawler.frontier.orders import Kind
+
+    is_new = await crawl.operator.book.give(Kind.BLOCKED, arguments.domain)
+    n = await crawl.operator.carry_out(arguments.domain)
+    text = f"{arguments.domain} {_now(is_new)} blocked: {_urls(n)} parked"
+    return text, {"blocked": True, "urls": n}
+
+
+async def _unblock(crawl: "OpenCrawl", arguments: argparse.Namespace) -> tuple[str, dict[str, Any]]:
+    from crawler.frontier.orders import Kind
+
+    was = await crawl.operator.book.cancel(Kind.BLOCKED, arguments.domain)
+    n = await crawl.operator.carry_out(arguments.domain)
+    if not was:
+        return f"{arguments.domain} was not blocked", {"blocked": False, "urls": 0}
+    text = f"{arguments.domain} is no longer blocked: {_urls(n)} back in its queue"
+    return text + await _still(crawl, arguments.domain) + await _alone(crawl), {"blocked": False, "urls": n}
+
+
+async def _delay(crawl: "OpenCrawl", arguments: argparse.Namespace) -> tuple[str, dict[str, Any]]:
+    from crawler.watch.wording import duration
+
+    await crawl.operator.delay(arguments.domain, arguments.delay)
+    if arguments.delay is None:
+        text = f"{arguments.domain}: the delay is what robots.txt and the settings say"
+    else:
+        text = f"{arguments.domain}: {duration(arguments.delay / 1000)} between requests from now on"
+    return text, {"delay_ms": arguments.delay}
+
+
+async def _purge(crawl: "OpenCrawl", arguments: argparse.Namespace) -> tuple[str, dict[str, Any]]:
+    n = await crawl.operator.purge(arguments.domain)
+    return f"{arguments.domain}: {_urls(n)} dropped", {"purged": n}
+
+
+async def _release(crawl: "OpenCrawl", arguments: argparse.Namespace) -> tuple[str, dict[str, Any]]:
+    n = await crawl.operator.release(arguments.domain, arguments.reason or "", arguments.urls)
+    return f"{_urls(n)} released{await _alone(crawl) if n else ''}", {"released": n}
+
+
+def _of(domain: str) -> str:
+    return domain or "The crawl"
+
+
+def _now(is_new: bool) -> str:
+    return "is now" if is_new else "was already"
+
+
+def _urls(n: int) -> str:
+    from crawler.watch.wording import counted
+
+    return counted(n, "URL")
+
+
+async def _still(crawl: "OpenCrawl", domain: str) -> str:
+    """What other order keeps it from being crawled."""
+    orders = await crawl.operator.orders()
+    stop = orders.stop_of(domain) if domain else ""
+    if stop:
+        return f"; {domain} is still {stop}"
+    return "; the whole crawl is paused ('crawler resume')" if orders.is_paused else ""
+
+
+async def _alone(crawl: "OpenCrawl") -> str:
+    return "" if await crawl.members.read() else "; no instance is running: start one with 'crawler crawl'"

@@ -1,0 +1,42 @@
+#!lua flags=allow-oom
+-- purge: an operator throws URLs away that wait or are parked: they end as refused, and stay seen. Needs no fence; what was
+-- claimed or taken out meanwhile is left alone. Idempotent.
+-- KEYS  meta
+-- ARGV  run, reason of the refusal, queue, reason of a row of parked ones, '' for the queue's own blocks, '*' for retries,
+--       msgpack list of {fingerprint, member of the first block, or token of a retry}, at most 128
+-- returns how many
+--@include _fence _record _shelf _queue _block _park _seen _end
+local r, row_reason, fingerprints = record_of(ARGV[3]), ARGV[4], {}
+local from = (row_reason == '' or row_reason == '*') and r or row_of(ARGV[3], row_reason)
+
+local function take_out(name)
+  if row_reason == '*' then
+    if call('ZREM', P .. 'r', name) == 0 then return false end
+    call('HDEL', P .. 'u', name)
+    add_to(r, RETRYING, -1)
+    return true
+  end
+  if call('ZREM', head_of(from.queue), name) == 0 then return false end
+  add_to(from, N, -1)
+  return true
+end
+
+for _, a in ipairs(cmsgpack.unpack(ARGV[5])) do
+  if take_out(a[2]) then fingerprints[#fingerprints + 1] = a[1] end
+end
+local n = #fingerprints
+if n == 0 then return 0 end
+if from ~= r then
+  note_released(r.queue, row_reason, n) -- to be done as others are
+elseif row_reason == '' and parking_stop(r) then
+  note_released(r.queue, r.more.stop, n)
+end
+if row_reason ~= '*' and not promote(from) then call('ZREM', P .. 'ready', from.queue) end
+count_in(r, 'refused:' .. ARGV[2], n)
+count(total, 'refused:' .. ARGV[2], n)
+count(total, 'done', n)
+forget(ARGV[1], fingerprints, true)
+if r[N] == 0 then settle(r, 0, 0, -1) end -- an idle one goes to a shelf
+close_queues()
+write_totals()
+return n

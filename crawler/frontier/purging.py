@@ -1,0 +1,74 @@
+"""Throws away what waits or is parked of a queue, in bounded calls. Must not know who wants that, or why.
+
+The best block of a queue is read and dropped, until there is none: the next one takes its place each time. One that is
+in a file is brought back before.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from crawler.frontier.frontier import Frontier
+from crawler.frontier.parking import Parking
+from crawler.frontier.pending import PendingUrls
+from crawler.frontier.records import listed, pack, pairs_of, url_of
+from crawler.frontier.spilling import BlockFiles, NoFiles, Spilling, urls_of
+from crawler.model import Refusal
+from crawler.rules.fingerprint import fingerprint
+
+PURGE_MAX = 128  # URLs a call: a block
+QUEUE = ""  # in place of a row's reason: the queue's own blocks
+RETRIES = "*"
+
+
+class Purge:
+    """Of one crawl; needs no lease, and may run while others claim. Raises EngineError, ArchiveError without files."""
+
+    def __init__(self, frontier: Frontier, parking: Parking, files: BlockFiles | None = None) -> None:
+        self._frontier = frontier
+        self._parking = parking
+        self._files = files or NoFiles()
+        self._spilling = Spilling(frontier.engine, frontier.keys, default_delay_ms=frontier.default_delay_ms)
+
+    async def purge(self, partition: int, queue: str) -> int:
+        """Drop all URLs of a queue but those that are claimed: they count as refused, and stay seen. How many."""
+        rows = {one.reason for one in await self._parking.of_queue(partition, queue)}
+        dropped = await self._retries(partition, queue)
+        for reason in (QUEUE, *sorted(rows)):
+            dropped += await self._row(partition, queue, reason)
+        return dropped
+
+    async def _row(self, partition: int, queue: str, reason: str) -> int:
+        f, dropped = self._frontier, 0
+        head = f.keys.of(partition, f"q:{queue}|{reason}" if reason else f"q:{queue}")
+        while True:
+            members = await f.engine.command("ZRANGE", head, 0, PURGE_MAX - 1)
+            if not members:
+                if reason == QUEUE and await self._bring_back(partition, queue):
+                    continue
+                return dropped
+            raw = await f.engine.command("HGETALL", f.keys.of(partition, f"g:{queue}"))
+            origins = {letter.decode(): origin.decode() for letter, origin in pairs_of(raw) if len(letter) == 1}
+            texts = [member.decode() for member in members]
+            items = [(fingerprint(url_of(text, queue, listed(text, origins)), f.run), text) for text in texts]
+            dropped += await self._call(partition, queue, reason, items)
+
+    async def _bring_back(self, partition: int, queue: str) -> bool:
+        """The queue's next block, if that is in a file; False when there is none."""
+        (stub,) = await self._spilling.next_stubs([(partition, queue)])
+        if stub is None:
+            return False
+        (packed,) = await asyncio.to_thread(self._files.read, partition, [stub.place])
+        await self._spilling.unspill([(partition, queue, stub, urls_of(packed))])
+        return True
+
+    async def _retries(self, partition: int, queue: str) -> int:
+        f, items = self._frontier, list[tuple[str, str]]()
+        async for some in PendingUrls(f.engine, f.keys).deliveries(partition):
+            items += [(fingerprint(d.url.url, f.run), d.name) for d in some if d.url.queue == queue]
+        starts = range(0, len(items), PURGE_MAX)
+        return sum([await self._call(partition, queue, RETRIES, items[i : i + PURGE_MAX]) for i in starts])
+
+    async def _call(self, partition: int, queue: str, reason: str, items: Sequence[tuple[str, str]]) -> int:
+        f = self._frontier
+        args = (f.run, Refusal.PURGED.value, queue, reason, pack(items))
+        return int(await f.engine.run("purge", (f.keys.meta(partition),), *args))

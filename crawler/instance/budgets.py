@@ -1,0 +1,35 @@
+"""Budgets that were raised since they stopped queues: looked at when an instance begins, and where it acquires."""
+
+import asyncio
+import contextlib
+
+from crawler.errors import EngineError
+from crawler.frontier.frontier import Budget, Frontier
+from crawler.frontier.parking import Parking
+from crawler.frontier.raising import Raising
+from crawler.instance.ownership import Ownership
+from crawler.settings import BudgetSettings
+
+EVERY_S = 1.0
+
+
+class Budgets:
+    """Beside the pipeline; a crawl that had ended goes on with what `begin` has released."""
+
+    def __init__(self, frontier: Frontier, parking: Parking, ownership: Ownership, settings: BudgetSettings) -> None:
+        self._raising = Raising(frontier, parking, Budget(pages=settings.pages, bytes=settings.bytes))
+        self._ownership = ownership
+        self._seen: dict[int, int] = {}  # partition -> the epoch under which it was looked at
+
+    async def begin(self, partitions: int) -> None:
+        """Look at the whole crawl, before anybody asks whether it is finished. Raises EngineError."""
+        await self._raising.look(range(partitions))
+
+    async def run(self) -> None:
+        """Look at what is acquired: its last owner may have had smaller budgets."""
+        while True:
+            await asyncio.sleep(EVERY_S)
+            fresh = {p: h.epoch for p, h in self._ownership.held.items() if self._seen.get(p) != h.epoch}
+            with contextlib.suppress(EngineError):
+                await self._raising.look(list(fresh))
+                self._seen.update(fresh)

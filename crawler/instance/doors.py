@@ -1,0 +1,45 @@
+"""What the workers of an instance use, and what they keep of a request while it runs. No logic."""
+
+from dataclasses import dataclass
+
+from crawler.archive.black_box import BlackBox
+from crawler.frontier.frontier import Frontier
+from crawler.instance.heartbeat import Heartbeat
+from crawler.instance.history import History
+from crawler.instance.ownership import Ownership
+from crawler.instance.parsing import PageParser
+from crawler.instance.robots import RobotsCache
+from crawler.instance.robots_reading import RobotsReader
+from crawler.instance.state import Flow
+from crawler.instance.traps import TrapMemory
+from crawler.instance.workbench import Lane, Workbench
+from crawler.model import Claim
+from crawler.web.fetcher import Fetcher
+
+
+@dataclass(frozen=True, slots=True)
+class Doors:
+    """What the workers use."""
+
+    frontier: Frontier
+    ownership: Ownership
+    heartbeat: Heartbeat
+    bench: Workbench
+    fetcher: Fetcher
+    robots: RobotsCache
+    robots_reader: RobotsReader
+    parser: PageParser
+    flow: Flow
+    black_box: BlackBox
+    history: History
+    traps: TrapMemory
+
+
+@dataclass(slots=True)
+class Exchange:
+    """A request for a page, from connecting to the end of its answer. `started_at` is wall clock, s."""
+
+    lane: Lane
+    claim: Claim
+    started_at: float
+    is_sent: bool = False  # the last check was passed; started_at is its time from then on

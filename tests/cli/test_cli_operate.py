@@ -1,0 +1,185 @@
+"""`crawler pause`, `block`, `delay`, `purge`, `release` and their opposites, and what other commands say of it."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crawler.cli.main import main
+from tests.cli.cli_lab import HOST, QUICK, crawler, page
+from tests.crawl.harness import crawl, settings_of
+from tests.support.engine import Engine
+from tests.support.processes import nursery
+from tests.support.serving import Site, serve_resources
+
+PAGES = 20
+ALL = PAGES + 1
+TAKEN_IN = 5
+BAD_INPUT = 2
+
+
+@dataclass
+class Lab:
+    """A crawl of one domain, beyond whose budget of URLs the others are parked."""
+
+    folder: Path
+    engine: Engine
+    site: Site
+    capsys: pytest.CaptureFixture[str]
+
+    def run(self, *words: str) -> tuple[int, str, str]:
+        """A command on this crawl: exit code, output, errors."""
+        self.capsys.readouterr()
+        code = main([*words, "--dir", str(self.folder), "--redis", self.engine.url])
+        out, err = self.capsys.readouterr()
+        return code, out.strip(), err.strip()
+
+    def say(self, *words: str) -> str:
+        code, out, err = self.run(*words)
+        assert (code, err) == (0, "")
+        return out
+
+    def json(self, *words: str) -> dict[str, Any]:
+        return dict(json.loads(self.say(*words, "--json")))
+
+    def crawl(self, **options: Any) -> int:
+        """Crawl until nothing is pending; how many pages there are then."""
+        settings = settings_of(self.folder, frontier__redis=self.engine.url, **options)
+        done = asyncio.run(crawl(settings, [self.site.url(HOST)]))
+        assert done.errors == []
+        return len(done.entries)
+
+    def audit(self) -> None:
+        report = self.json("audit")
+        assert {name: found for name, found in report["findings"].items() if found and found["count"]} == {}
+
+
+@pytest.fixture
+def lab(tmp_path: Path, engine: Engine, capsys: pytest.CaptureFixture[str]) -> Iterator[Lab]:
+    names = [f"/p{n}" for n in range(PAGES)]
+    web = {(HOST, name): page("/") for name in names} | {(HOST, "/"): page(*names)}
+    with serve_resources(web) as site:
+        yield Lab(tmp_path / "c", engine, site, capsys)
+
+
+def test_what_is_parked_is_shown_explained_and_released(lab: Lab) -> None:
+    assert lab.crawl(budget__urls=TAKEN_IN) == TAKEN_IN
+    left = ALL - TAKEN_IN
+    lines = lab.say("stats", HOST).splitlines()
+    assert [line.split(maxsplit=1)[1] for line in lines if line.startswith("parked")] == [
+        f"{left} beyond the budget of URLs"
+    ]
+    assert "parked" in lab.say("stats")
+    assert lab.json("stats")["totals"]["parked"] == left
+    assert lab.json("stats", HOST)["parked"] == {"urls": left}
+    told = [lab.json("explain", lab.site.url(HOST, f"/p{n}")) for n in range(PAGES)]
+    parked = [one for one in told if one["state"] == "parked"]
+    assert len(parked) == left
+    assert {one["parked"] for one in parked} == {"urls"}
+    assert f"crawler release {HOST}" in parked[0]["verdict"]
+    lab.audit()
+    assert lab.say("release", HOST, "--urls", "6").startswith("6 URLs released; no instance is running")
+    assert lab.json("release") == {"domain": None, "released": left - 6}
+    assert lab.crawl(budget__urls=TAKEN_IN) == ALL
+    lab.audit()
+
+
+def test_a_domain_is_blocked_and_unblocked_while_nothing_runs(lab: Lab) -> None:
+    lab.crawl(crawl__pages_max=3)
+    waiting = lab.json("stats", HOST)["pending"]
+    assert lab.say("block", lab.site.url(HOST)) == f"{HOST} is now blocked: {waiting} URLs parked"
+    assert lab.say("block", HOST).startswith(f"{HOST} was already blocked")
+    assert "blocked by an operator" in lab.say("stats", HOST)
+    assert (lab.json("stats", HOST)["pending"], lab.json("stats")["totals"]["parked"]) == (0, waiting)
+    parked = [lab.site.url(HOST, f"/p{n}") for n in range(PAGES)]
+    assert sum("'crawler unblock DOMAIN'" in lab.say("explain", url) for url in parked) == waiting
+    lab.audit()
+    assert lab.crawl() == ALL - waiting
+    assert lab.say("release", HOST) == "0 URLs released"
+    assert f"{waiting} URLs back in its queue" in lab.say("unblock", HOST)
+    assert lab.say("unblock", HOST) == f"{HOST} was not blocked"
+    assert lab.crawl() == ALL
+    lab.audit()
+
+
+def test_a_crawl_that_had_ended_goes_on_when_its_budgets_are_raised(lab: Lab) -> None:
+    assert lab.crawl(budget__pages=TAKEN_IN) == TAKEN_IN
+    assert lab.crawl(budget__pages=TAKEN_IN) == TAKEN_IN
+    assert lab.crawl(budget__pages=TAKEN_IN + 2) == TAKEN_IN + 2
+    assert lab.crawl(budget__urls=TAKEN_IN) == ALL
+    lab.audit()
+
+
+def test_a_crawl_that_is_paused_says_so(lab: Lab) -> None:
+    lab.crawl(crawl__pages_max=3)
+    assert "The crawl is now paused" in lab.say("pause")
+    assert "paused" in lab.say("stats").splitlines()[0]
+    assert lab.json("stats")["totals"]["paused"] is True
+    urls = [lab.site.url(HOST, f"/p{n}") for n in range(PAGES)]
+    assert any("the whole crawl is paused" in lab.say("explain", url) for url in urls)
+    assert lab.say("pause", HOST).startswith(f"{HOST} is now paused")
+    assert lab.say("resume").startswith("The crawl goes on with")
+    assert "'crawler resume DOMAIN'" in lab.say("stats", HOST)
+    assert lab.say("resume", HOST).startswith(f"{HOST} goes on with")
+    assert lab.say("resume", HOST) == f"{HOST} was not paused"
+
+
+def test_a_purged_domain_ends_refused(lab: Lab) -> None:
+    lab.crawl(crawl__pages_max=3)
+    waiting = lab.json("stats", HOST)["pending"]
+    assert lab.say("purge", HOST) == f"{HOST}: {waiting} URLs dropped"
+    found = lab.json("stats", HOST)
+    assert (found["pending"], found["refused"]) == (0, {"purged": waiting})
+    assert lab.crawl() == ALL - waiting
+    lab.audit()
+
+
+def test_a_delay_that_was_ordered_is_shown_until_it_is_taken_back(lab: Lab) -> None:
+    settings = ["--set", "crawl.partitions=16"]
+    assert main(["seed", "--dir", str(lab.folder), "--redis", lab.engine.url, *settings, lab.site.url(HOST)]) == 0
+    assert lab.say("delay", HOST, "2.5") == f"{HOST}: 2.5 s between requests from now on"
+    assert "2.5 s (by an operator)" in lab.say("stats", HOST)
+    assert lab.json("stats", HOST)["ordered_delay_ms"] == 2500
+    assert "robots.txt" in lab.say("delay", HOST, "auto")
+    assert "by an operator" not in lab.say("stats", HOST)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("block",), "DOMAIN"),
+        (("delay", "a.test", "soon"), "soon"),
+        (("delay", "a.test", "-5"), "-5"),
+        (("delay", "a.test", "90000"), "auto"),
+        (("release", "--urls", "-1"), "number of URLs"),
+        (("release", "--reason", "blocked"), "crawler unblock"),
+        (("pause", "http://"), "http://"),
+        (("purge", "a.test"), "no crawl"),
+    ],
+)
+def test_bad_input_gets_one_line_that_says_what_to_do(
+    words: tuple[str, ...], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        code: object = main([*words, "--dir", str(tmp_path / "none")])
+    except SystemExit as left:
+        code = left.code
+    err = capsys.readouterr().err
+    assert (code, len(err.splitlines())) == (BAD_INPUT, 1)
+    assert said in err
+
+
+def test_orders_work_on_the_embedded_engine_of_a_crawl_that_has_stopped(tmp_path: Path, lab: Lab) -> None:
+    here = ("--dir", str(tmp_path / "e"))
+    with nursery({}) as programs:
+        first = crawler(programs, "crawl", *here, *QUICK, "--set", "budget.urls=5", lab.site.url(HOST))
+        assert first.code == 0, first.err
+        assert f"Parked: {ALL - TAKEN_IN} URLs are kept" in first.out
+        assert crawler(programs, "release", *here).out.startswith(f"{ALL - TAKEN_IN} URLs released")
+        assert crawler(programs, "purge", *here, HOST).out == f"{HOST}: {ALL - TAKEN_IN} URLs dropped\n"
+        assert crawler(programs, "crawl", *here, *QUICK).code == 0
+        assert crawler(programs, "audit", *here).code == 0

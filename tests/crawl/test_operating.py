@@ -1,0 +1,162 @@
+"""An operator's hand on a crawl that two instances run: orders hold within two seconds, and nothing is lost."""
+
+import asyncio
+import itertools
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crawler.cli.main import main
+from tests.crawl.harness import Crawled, crawl, lab_names, settings_of
+from tests.support.engine import Engine
+from tests.support.serving import Request, Site, serve_resources
+from tests.support.web import Resource
+
+DOMAINS = ("a.test", "b.test", "c.test", "d.test")
+PAGES = 60
+DELAY_S = 0.05
+EFFECTIVE_S = 2.0
+
+
+def web_of(pages: int = PAGES) -> dict[tuple[str, str], Resource]:
+    """A home page for each domain, which leads to all the others."""
+    web = {(host, f"/{n}"): Resource(body="<p>a page</p>") for host in DOMAINS for n in range(pages)}
+    links = "".join(f'<a href="/{n}">x</a>' for n in range(pages))
+    return web | {(host, "/"): Resource(body=links) for host in DOMAINS}
+
+
+@dataclass
+class Lab:
+    """A crawl by two instances, and commands beside it."""
+
+    folder: Path
+    engine: Engine
+    site: Site
+    capsys: pytest.CaptureFixture[str]
+
+    async def order(self, *words: str) -> str:
+        """A command, while the crawl goes on; what it printed."""
+        self.capsys.readouterr()
+        code = await asyncio.to_thread(main, [*words, "--dir", str(self.folder), "--redis", self.engine.url])
+        out, err = self.capsys.readouterr()
+        assert (code, err) == (0, "")
+        return out.strip()
+
+    async def crawl(self, meanwhile: Callable[[Any], Any], **options: Any) -> Crawled:
+        async with lab_names() as dns:
+            given = {"frontier__redis": self.engine.url, "dns__nameservers": [dns], "politeness__delay_s": DELAY_S}
+            done = await crawl(
+                settings_of(self.folder, **(given | options)),
+                [self.site.url(host) for host in DOMAINS],
+                instances=2,
+                meanwhile=meanwhile,
+            )
+        assert done.errors == []
+        assert done.twice == []
+        report = json.loads(await self.order("audit", "--json"))
+        assert {name: found for name, found in report["findings"].items() if found and found["count"]} == {}
+        return done
+
+    def pages(self, host: str = "") -> list[Request]:
+        return [r for r in self.site.requests() if host in ("", r.host.partition(":")[0]) and not r.is_robots]
+
+    def closest(self, host: str, *, since: float) -> float:
+        """The shortest time (s) between two requests to a host."""
+        starts = [r.start for r in self.pages(host) if r.start > since]
+        return min(later - start for start, later in itertools.pairwise(starts))
+
+    async def under_way(self) -> None:
+        """Every domain has had a few pages."""
+        while min(len(self.pages(host)) for host in DOMAINS) < 3:
+            await asyncio.sleep(0.05)
+
+
+@pytest.fixture
+def lab(tmp_path: Path, engine: Engine, capsys: pytest.CaptureFixture[str]) -> Iterator[Lab]:
+    with serve_resources(web_of()) as site:
+        yield Lab(tmp_path, engine, site, capsys)
+
+
+async def test_a_crawl_that_is_paused_starts_no_request_and_does_not_end_until_it_goes_on(lab: Lab) -> None:
+    quiet: list[int] = []
+
+    async def meanwhile(_: object) -> None:
+        await lab.under_way()
+        assert "is now paused" in await lab.order("pause")
+        ordered = time.monotonic()
+        await asyncio.sleep(EFFECTIVE_S + 1.5)
+        quiet.append(sum(r.start > ordered + EFFECTIVE_S for r in lab.pages()))
+        assert "goes on" in await lab.order("resume")
+
+    done = await lab.crawl(meanwhile)
+    assert quiet == [0]
+    assert len(done.entries) == len(DOMAINS) * (PAGES + 1)
+
+
+async def test_a_domain_that_is_paused_waits_while_others_go_on(lab: Lab) -> None:
+    late: dict[str, int] = {}
+
+    async def meanwhile(_: object) -> None:
+        await lab.under_way()
+        assert "a.test is now paused" in await lab.order("pause", "a.test")
+        ordered = time.monotonic()
+        await asyncio.sleep(EFFECTIVE_S + 1)
+        late.update(
+            {host: sum(r.start > ordered + EFFECTIVE_S for r in lab.pages(host)) for host in ("a.test", "b.test")}
+        )
+        assert "a.test goes on" in await lab.order("resume", "a.test")
+
+    done = await lab.crawl(meanwhile, politeness__delay_s=0.1)
+    assert late["a.test"] == 0
+    assert late["b.test"] > 0
+    assert len(done.entries) == len(DOMAINS) * (PAGES + 1)
+
+
+async def test_a_blocked_domain_does_not_keep_the_crawl_from_ending_and_is_taken_up_again(lab: Lab) -> None:
+    ordered: list[float] = []
+
+    async def meanwhile(_: object) -> None:
+        await lab.under_way()
+        assert "a.test is now blocked" in await lab.order("block", "a.test")
+        ordered.append(time.monotonic())
+
+    done = await lab.crawl(meanwhile)
+    assert [r for r in lab.pages("a.test") if r.start > ordered[0] + EFFECTIVE_S] == []
+    assert len(done.entries) < len(DOMAINS) * (PAGES + 1)
+    assert "back in its queue" in await lab.order("unblock", "a.test")
+    again = await lab.crawl(_nothing)
+    assert len(again.entries) == len(DOMAINS) * (PAGES + 1)
+
+
+@pytest.mark.parametrize("shorter_delay", ["0", "auto"])
+async def test_a_delay_holds_within_two_seconds_longer_or_shorter(lab: Lab, shorter_delay: str) -> None:
+    gaps: dict[str, float] = {}
+
+    async def meanwhile(_: object) -> None:
+        await lab.under_way()
+        await lab.order("delay", "a.test", "0.7")
+        longer = time.monotonic()
+        await asyncio.sleep(EFFECTIVE_S + 2.5)
+        gaps["longer"] = lab.closest("a.test", since=longer + EFFECTIVE_S)
+        await lab.order("delay", "a.test", "30")
+        await asyncio.sleep(EFFECTIVE_S)
+        before = time.monotonic()
+        await lab.order("delay", "a.test", shorter_delay)
+        ordered = time.monotonic()
+        await asyncio.sleep(EFFECTIVE_S)
+        first = min(r.start for r in lab.pages("a.test") if r.start > before)  # maybe before the command has ended
+        gaps["shorter"] = first - ordered
+
+    done = await lab.crawl(meanwhile)
+    assert len(done.entries) == len(DOMAINS) * (PAGES + 1)
+    assert gaps["longer"] >= 0.7 - 0.005
+    assert gaps["shorter"] < EFFECTIVE_S
+
+
+async def _nothing(_: object) -> None:
+    pass

@@ -1,0 +1,56 @@
+"""Steps in which queues are stopped, started and emptied, by anybody, at any time."""
+
+from collections.abc import Sequence
+
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+
+from crawler.frontier.parking import BLOCKED, PAUSED, Order, Parking, What
+from crawler.frontier.purging import Purge
+from crawler.frontier.spilling import Block, BlockFiles, Place
+from tests.frontier.machine import HOSTS, partitions, sessions
+from tests.frontier.machine_letters import LetterSteps
+from tests.frontier.model_urls import State
+
+reasons = st.sampled_from((PAUSED, BLOCKED, "pages"))
+hosts = st.integers(0, len(HOSTS) - 1)
+
+
+class StopSteps(LetterSteps):
+    """An operator's hand."""
+
+    @rule(partition=partitions, host=hosts, session=sessions, reason=reasons)
+    def stop(self, partition: int, host: int, session: str, reason: str) -> None:
+        self._steer(partition, host, session, Order(HOSTS[host][0], What.STOP, reason))
+        self._models[partition].steer(HOSTS[host][0], reason)
+
+    @rule(partition=partitions, host=hosts, session=sessions, is_right=st.sampled_from((True, True, False)))
+    def start(self, partition: int, host: int, session: str, *, is_right: bool) -> None:
+        """For the reason that it is stopped for, or for none that holds."""
+        stop = self._models[partition].queue(HOSTS[host][0]).stop
+        self._steer(partition, host, session, Order(HOSTS[host][0], What.START, stop if is_right and stop else "none"))
+        if is_right:
+            self._models[partition].steer(HOSTS[host][0], "")
+
+    def _steer(self, partition: int, host: int, session: str, order: Order) -> None:
+        model = self._models[partition]
+        n = len(model.of_queue(HOSTS[host][0], State.QUEUED))
+        (told,) = self._do(Parking(self._frontiers[session], len(self._models)).steer(partition, [order]))
+        assert told == (0 if order.reason == "none" else n)
+
+    @rule(partition=partitions, host=hosts, session=sessions)
+    def purge(self, partition: int, host: int, session: str) -> None:
+        frontier = self._frontiers[session]
+        purge = Purge(frontier, Parking(frontier, len(self._models)), self._files(host))
+        dropped = self._do(purge.purge(partition, HOSTS[host][0]))
+        assert dropped == self._models[partition].purge(HOSTS[host][0])
+
+    def _files(self, host: int) -> BlockFiles:
+        machine = self
+
+        class Disk:
+            def read(self, partition: int, places: Sequence[Place]) -> list[bytes]:
+                blocks = [machine._disk[file] for file, *_ in places]
+                return [Block(partition=partition, queue=HOSTS[host][0], id="", urls=urls).packed() for urls in blocks]
+
+        return Disk()

@@ -1,0 +1,45 @@
+"""The part of the model in which queues are stopped, and their URLs parked or thrown away."""
+
+from collections import Counter
+from typing import Protocol
+
+from tests.frontier.model_urls import Queue, State, Url
+
+
+class Parts(Protocol):
+    """What the rest of the model has."""
+
+    totals: Counter[str]
+
+    def queue(self, name: str) -> Queue: ...
+    def of_queue(self, name: str, *states: State) -> list[str]: ...
+    def refuse(self, fingerprint: str, *, reason: str) -> None: ...
+
+
+class StopsModel:
+    """Mixed into the model of a partition."""
+
+    def _wait(self: Parts, url: Url) -> None:
+        """Into its queue, and parked if that is."""
+        url.state = State.QUEUED
+        self.totals["parked"] += self.queue(url.candidate.queue).is_parked
+
+    def steer(self: Parts, name: str, stop: str) -> None:
+        """A queue is stopped for a reason, for another one, or ("") not any more."""
+        queue, n = self.queue(name), len(self.of_queue(name, State.QUEUED))
+        if queue.stop == stop:
+            return
+        if queue.is_parked:
+            self.totals.update(released=n, added=n)
+        queue.stop = stop
+        self.totals["parked"] += n * queue.is_parked
+
+    def purge(self: Parts, name: str) -> int:
+        """What waits or is to be retried is refused."""
+        gone = self.of_queue(name, State.QUEUED, State.RETRYING)
+        if self.queue(name).is_parked:
+            n = len(self.of_queue(name, State.QUEUED))
+            self.totals.update(released=n, added=n)
+        for fingerprint in gone:
+            self.refuse(fingerprint, reason="purged")
+        return len(gone)

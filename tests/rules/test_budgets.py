@@ -1,0 +1,22 @@
+"""What is left of a budget that was raised."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crawler.rules.budgets import is_left, room_of
+
+COUNTS = st.integers(0, 10**6)
+
+
+def test_no_limit_always_leaves_something() -> None:
+    assert (is_left(10**9, 0), is_left(4, 5), is_left(5, 5)) == (True, True, False)
+
+
+@given(taken=COUNTS, parked=COUNTS, budget=COUNTS.filter(bool))
+def test_never_more_is_taken_in_than_the_budget_nor_released_than_is_parked(
+    taken: int, parked: int, budget: int
+) -> None:
+    n = room_of(met=taken + parked, parked=parked, budget=budget)
+    assert 0 <= n <= parked
+    assert taken + n <= max(budget, taken)
+    assert n == parked or taken + n >= budget
