@@ -37,6 +37,7 @@ from crawler.frontier.leases import Leases
 from crawler.frontier.members import Member, Members
 from crawler.frontier.operating import Operator
 from crawler.frontier.pins import Pins
+from crawler.frontier.seeds import Seeds
 from crawler.frontier.states import States
 from crawler.frontier.stats import Stats
 from crawler.frontier.takeovers import Takeovers
@@ -111,6 +112,10 @@ class OpenCrawl:
         return SpillFiles(place / f"{self.keys.crawl_name}-{self.record.begun_at * 1000:.0f}", self.session)
 
     @property
+    def seeds(self) -> Seeds:
+        return Seeds(self.engine, self.keys, self.record.partitions)
+
+    @property
     def fleets(self) -> Fleets:
         return Fleets(self.engine, self.keys)
 
@@ -134,6 +139,7 @@ class OpenCrawl:
             self.crawls,
             self.router(),
             states=self.states,
+            seeds=self.seeds,
             journal=SeedJournal(self.folder, self.keys.crawl_name, self.record.first_begun_at),
             opens_scope=opens_scope,
             depth=depth,
@@ -235,16 +241,9 @@ async def choose_node(crawl: OpenCrawl, *, may_move: bool) -> str:
 def member_of(crawl: OpenCrawl, node: str, *, state: str = "joining") -> Member:
     """How this process describes itself on the member list."""
     return Member(
-        session=crawl.session,
-        node=node,
-        counter=0,
-        weight=crawl.settings.membership.weight,
-        state=state,
-        host=host_id(),
-        lock=str(crawl.lock.path.resolve()),
-        pid=os.getpid(),
-        started_at=time.time(),
-    )
+        session=crawl.session, node=node, counter=0, weight=crawl.settings.membership.weight, state=state,
+        host=host_id(), lock=str(crawl.lock.path.resolve()), pid=os.getpid(), started_at=time.time(),
+    )  # fmt: skip
 
 
 @contextlib.asynccontextmanager

@@ -36,6 +36,8 @@ class Candidate:
     seed: bool = False
     score: float = 0.0
     parked: str = ""  # why it is not to be fetched now: kept, and not pending
+    found_at: float = 0.0  # wall clock, s
+    seed_number: int = 0  # of the seed it descends from; 0: not known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +59,8 @@ class Claim:
     seed: bool
     deaths: int = 0  # processes that died while it was under way
     claimed_at: float = 0.0  # wall clock, s; 0 where nobody noted it
+    queued_at: float = 0.0  # likewise, to a second
+    seed_number: int = 0  # of the seed it descends from; 0: not known
     score: float = 0.0
 
 
@@ -186,7 +190,8 @@ class CommitEntry:
     scope_version: int = 0  # of the crawl's scope by which its links were judged; 0: not known
     warc: WarcLocation | None = None
     fetch_ms: int = 0
-    times: dict[str, float] = field(default_factory=dict)  # claimed, started, finished, archived: wall clock, s
+    seed_number: int = 0  # of the seed it descends from; 0: not known
+    times: dict[str, float] = field(default_factory=dict)  # queued, claimed, started, finished, archived: wall clock, s
 
 
 class AddOutcome(enum.IntEnum):

@@ -39,6 +39,7 @@ class _Fields(msgspec.Struct, omit_defaults=True, gc=False):
     seq: int = 0
     scope: int = 0
     fetch_ms: int = 0
+    seed: int = 0
     times: dict[str, float] | None = None
 
 
@@ -73,6 +74,7 @@ def to_line(entry: CommitEntry) -> bytes:
         seq=entry.sequence,
         scope=entry.scope_version,
         fetch_ms=entry.fetch_ms,
+        seed=entry.seed_number,
         times=entry.times or None,
     )
     return b"%b %b %b\n" % (surt(entry.url).encode(), digits14(entry.fetched_at).encode(), _encode(fields))
@@ -108,6 +110,7 @@ def to_entry(line: bytes) -> CommitEntry | None:
         scope_version=f.scope,
         warc=warc,
         fetch_ms=f.fetch_ms,
+        seed_number=f.seed,
         times=f.times or {},
     )
 

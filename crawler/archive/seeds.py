@@ -30,6 +30,7 @@ class SeedLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     changed_at: float | None = None
     root: str = ""
     run: int = 0
+    number: int = 0  # of the seed, by which its descendants are counted
 
 
 _encode = msgspec.json.Encoder().encode

@@ -62,6 +62,7 @@ def parser() -> tuple[Parser, dict[str, Parser]]:
         run,
         scale,
         seed,
+        seeds,
         stats,
     )
 
@@ -77,6 +78,7 @@ def parser() -> tuple[Parser, dict[str, Parser]]:
         run,
         scale,
         seed,
+        seeds,
         stats,
         ring,
         explain,

@@ -141,6 +141,7 @@ def doors_of(crawl: "OpenCrawl") -> "Doors":
         restoring=Restoring(crawl.engine, crawl.keys, run=crawl.record.run, files=crawl.spill_files),
         states=crawl.states,
         crawls=crawl.crawls,
+        seeds=crawl.seeds,
         router=crawl.router(),
         rereader=Rereader(msgspec.structs.replace(crawl.settings, scope=crawl.record.scope)),
     )

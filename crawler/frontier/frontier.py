@@ -195,7 +195,7 @@ class Frontier:
         return pack(
             (
                 c.fingerprint, c.token, c.visit, c.queue, s.next_fetch_ms, s.delay_ms, e.status // 100,
-                e.body_bytes, e.fetch_ms, items, pack_entry(e), list(a.refused.items()),
+                e.body_bytes, e.fetch_ms, items, pack_entry(e), list(a.refused.items()), c.seed_number,
             )
         )  # fmt: skip
 
@@ -209,12 +209,13 @@ class Frontier:
     def dead(self, fence: Fence, claim: Claim, s: Settlement, letter: DeadLetter, *, is_attempt: bool = True) -> Call:
         """For `end`: give a URL up; the letter is kept, with all failed attempts. Was the last one just now?"""
         attempt = pack_failure(FailedAttempt(letter.failed_at, letter.reason, letter.detail)) if is_attempt else ""
-        args = (claim.fingerprint, claim.token, claim.queue, s.next_fetch_ms, s.delay_ms)
-        return self._fenced("dead", fence, pack((*args, pack_letter(letter), letter.reason, str(self.run), attempt)))
+        args = (claim.fingerprint, claim.token, claim.queue, s.next_fetch_ms, s.delay_ms, pack_letter(letter))
+        more = (letter.reason, str(self.run), attempt, claim.seed_number)
+        return self._fenced("dead", fence, pack((*args, *more)))
 
     def refuse(self, fence: Fence, claim: Claim, reason: str) -> Call:
         """For `end`: a claimed URL that must not be fetched; counted by reason."""
-        args = (claim.fingerprint, claim.token, claim.queue, reason, str(self.run))
+        args = (claim.fingerprint, claim.token, claim.queue, reason, str(self.run), claim.seed_number)
         return self._fenced("refuse", fence, pack(args))
 
     def park(self, fence: Fence, claim: Claim, reason: str) -> Call:

@@ -13,8 +13,6 @@ from crawler.frontier.pending import PendingUrls
 from crawler.frontier.records import (
     DeadLetter,
     PendingUrl,
-    member_of,
-    pending_url,
     unpack_letter,
     unpack_log,
     unpack_queue,
@@ -81,11 +79,9 @@ class Inspect:
         """Everything about one URL. Its queue is read block by block: what moves meanwhile may be missed."""
         c, pending = candidate, self._pending
         raw = await self._engine.run("where", (self._keys.meta(c.partition),), run, c.fingerprint, visit, c.queue)
-        place = await pending.place(c.partition, c.queue, c.url)
+        place = await pending.place(c.partition, c.queue, c.url, now_s=c.found_at)
         if place is not None:
-            member, origin = member_of(c.url, c.queue)
-            record = pending_url(c.queue, c.domain, place[1], f" {c.url}" if origin else member, "")
-            return _whereabouts(raw, record, place=place[0])
+            return _whereabouts(raw, place[1], place=place[0])
         found = await pending.delivered(c.partition, c.url)
         if found is None:
             parked = await self._parked(candidate) if raw[0] == b"1" else ""
@@ -102,7 +98,10 @@ class Inspect:
         pending, key = PendingUrls(self._engine, self._keys), self._keys.of(c.partition, "parks")
         for row in await self._engine.command("HKEYS", key):
             queue, _, reason = row.decode().partition("|")
-            if queue == c.queue and await pending.place(c.partition, queue, c.url, reason) is not None:
+            place = (
+                await pending.place(c.partition, queue, c.url, reason, now_s=c.found_at) if queue == c.queue else None
+            )
+            if place is not None:
                 return str(reason)
         return ""
 

@@ -6,7 +6,7 @@ one slot. The scripts build further keys from the meta key's prefix (lua/_fence.
 
 from functools import lru_cache
 
-LAYOUT = 2  # version of what is stored under these keys; another one is refused
+LAYOUT = 3  # version of what is stored under these keys; another one is refused
 
 
 class Keys:
@@ -25,6 +25,7 @@ class Keys:
         self.fleets = f"{{{crawl}}}:fleets"
         self.wanted = f"{{{crawl}}}:wanted"
         self.scope = f"{{{crawl}}}:scope"
+        self.seeds = f"{{{crawl}}}:seeds:"  # prefix; number of the seed // 256 follows
         self.history = f"{{{crawl}}}:history"
         self.hints = f"{{{crawl}}}:hints:"  # channel prefix; the owner's session follows
         self._prefix = f"{{{crawl}:"

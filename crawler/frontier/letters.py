@@ -64,7 +64,7 @@ class DeadLetters:
         """Throw letters away; their URLs stay seen, refused for that reason. How many were still there."""
         calls = []
         for partition, some in _by_call(letters):
-            items = [(one.fingerprint, one.letter.queue) for one in some]
+            items = [(one.fingerprint, one.letter.queue, one.letter.seed_number) for one in some]
             calls.append(Call("discard", (self._frontier.keys.meta(partition),), (reason, pack(items))))
         return sum(int(reply) for reply in await self._engine.run_all(calls))
 

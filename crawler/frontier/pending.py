@@ -13,9 +13,10 @@ from typing import Any
 
 from crawler.frontier.client import Engine
 from crawler.frontier.keys import Keys
-from crawler.frontier.records import PendingUrl, listed, member_of, pairs_of, pending_url, unpack_queue
+from crawler.frontier.records import PendingUrl, listed, pairs_of, pending_url, unpack_queue
 from crawler.frontier.spilling import BlockFiles, NoFiles, Stub, Urls, urls_of
 from crawler.rules.fingerprint import fingerprint
+from crawler.rules.urls import origin_of
 
 DELIVERED = "*"  # in place of a block: claimed, or to be retried
 HEAD = ""
@@ -79,20 +80,24 @@ class PendingUrls:
         delivered = await self._engine.command("HLEN", self._keys.of(partition, "u"))
         return int(sum(sizes)) + sum(stub.urls for stub in stubs if stub) + int(delivered)
 
-    async def place(self, partition: int, queue: str, url: str, reason: str = "") -> tuple[int, int] | None:
-        """(place in its queue from the front, score) of a queued URL; or of one that is parked for a reason."""
-        member, origin = member_of(url, queue)
-        if origin:
-            letter = await self._engine.command("HGET", self._keys.of(partition, f"g:{queue}"), origin)
-            member = f"{letter.decode()}{member}" if letter else f" {url}"
+    async def place(
+        self, partition: int, queue: str, url: str, reason: str = "", *, now_s: float
+    ) -> tuple[int, PendingUrl] | None:
+        """(place in its queue from the front, what stands there) of a queued URL, or of one that is parked for a
+        reason; its domain is not looked up.
+        """
+        path = url[len(origin_of(url)) :]
+        (origins,) = await self._origins(partition, [queue])
         row = f"{queue}|{reason}" if reason else queue
         (blocks,) = await self._blocks(partition, [row])
         before = 0
         for block in blocks:
             (urls,) = await self._read(partition, [(row, block)])
             for rank, (name, score) in enumerate(urls):
-                if name == member:
-                    return before + rank, score
+                if name.endswith(path):
+                    found = pending_url(queue, "", score, name, listed(name, origins), now_s)
+                    if found.url == url:
+                        return before + rank, found
             before += len(urls)
         return None
 

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from crawler.frontier.frontier import Frontier
 from crawler.frontier.parking import Parking
 from crawler.frontier.pending import PendingUrls
-from crawler.frontier.records import listed, pack, pairs_of, url_of
+from crawler.frontier.records import listed, pack, pairs_of, parts_of
 from crawler.frontier.spilling import BlockFiles, NoFiles, Spilling, urls_of
+from crawler.frontier.stamps import seed_number_of
 from crawler.model import Refusal
 from crawler.rules.fingerprint import fingerprint
 
@@ -49,7 +50,8 @@ class Purge:
             raw = await f.engine.command("HGETALL", f.keys.of(partition, f"g:{queue}"))
             origins = {letter.decode(): origin.decode() for letter, origin in pairs_of(raw) if len(letter) == 1}
             texts = [member.decode() for member in members]
-            items = [(fingerprint(url_of(text, queue, listed(text, origins)), f.run), text) for text in texts]
+            parts = [(*parts_of(text, queue, listed(text, origins)), text) for text in texts]
+            items = [(fingerprint(url, f.run), text, seed_number_of(stamp)) for url, stamp, text in parts]
             dropped += await self._call(partition, queue, reason, items)
 
     async def _bring_back(self, partition: int, queue: str) -> bool:
@@ -62,13 +64,14 @@ class Purge:
         return True
 
     async def _retries(self, partition: int, queue: str) -> int:
-        f, items = self._frontier, list[tuple[str, str]]()
+        f, items = self._frontier, list[tuple[str, str, int]]()
         async for some in PendingUrls(f.engine, f.keys).deliveries(partition):
-            items += [(fingerprint(d.url.url, f.run), d.name) for d in some if d.url.queue == queue]
+            mine = (d for d in some if d.url.queue == queue)
+            items += [(fingerprint(d.url.url, f.run), d.name, d.url.seed_number) for d in mine]
         starts = range(0, len(items), PURGE_MAX)
         return sum([await self._call(partition, queue, RETRIES, items[i : i + PURGE_MAX]) for i in starts])
 
-    async def _call(self, partition: int, queue: str, reason: str, items: Sequence[tuple[str, str]]) -> int:
+    async def _call(self, partition: int, queue: str, reason: str, items: Sequence[tuple[str, str, int]]) -> int:
         f = self._frontier
         args = (f.run, Refusal.PURGED.value, queue, reason, pack(items))
         return int(await f.engine.run("purge", (f.keys.meta(partition),), *args))

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from crawler.errors import EngineUnfit
+from crawler.frontier.stamps import make_stamp, read_stamp
 from crawler.model import Candidate, CommitEntry
 from crawler.rules.priority import QUANTA, quantise
 from crawler.rules.urls import origin_of
@@ -51,6 +52,7 @@ class DeadLetter(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     seed: bool = False
     redirects: int = 0
     score: float = 0.0
+    seed_number: int = 0
     failures: tuple[FailedAttempt, ...] = ()
 
 
@@ -66,6 +68,8 @@ class PendingUrl(msgspec.Struct, frozen=True, kw_only=True):
     attempts: int
     deliveries: int
     score: float
+    queued_at: float = 0.0  # wall clock, s
+    seed_number: int = 0  # of the seed it descends from; 0: not known
 
 
 _letter_decoder = msgspec.json.Decoder(DeadLetter)
@@ -112,11 +116,11 @@ def score_of(candidate: Candidate) -> int:
     return (quantise(c.score) << KNOWN_BITS) + known
 
 
-def member_of(url: str, queue: str) -> tuple[str, str]:
+def member_of(url: str, queue: str, stamp: str) -> tuple[str, str]:
     """(member, origin) of a URL in its queue; with an origin, the engine puts a letter for it before the member."""
     origin = origin_of(url)
     letter = _letters(queue).get(origin)
-    path = url[len(origin) :]
+    path = stamp + url[len(origin) :]
     return (letter + path, "") if letter else (path, origin)
 
 
@@ -125,16 +129,16 @@ def _letters(queue: str) -> dict[str, str]:
     return {f"{scheme}{queue}": letter for letter, scheme in ORIGINS.items()}
 
 
-def url_of(member: str, queue: str, origin: str) -> str:
-    """The URL of a member; `origin` as the engine has it listed, or "". Raises EngineUnfit for what no member is."""
-    letter, path = member[:1], member[1:]
-    if origin:
-        return origin + path
-    if letter == INLINE:
-        return path
-    if letter not in ORIGINS:
+def parts_of(member: str, queue: str, origin: str) -> tuple[str, str]:
+    """(URL, stamp) of a member; `origin` as the engine has it listed, or "". EngineUnfit for what no member is."""
+    letter, rest = member[:1], member[1:]
+    if letter == INLINE and not origin:
+        stamp, _, url = rest.partition(INLINE)
+        return url, stamp
+    end = rest.find("/")
+    if end < 0 or not (origin or letter in ORIGINS):
         raise EngineUnfit(f"unreadable URL in the engine: {member[:80]!r} in the queue of {queue}")
-    return f"{ORIGINS[letter]}{queue}{path}"
+    return (origin or f"{ORIGINS[letter]}{queue}") + rest[end:], rest[:end]
 
 
 def listed(member: str, origins: Mapping[str, str]) -> str:
@@ -142,20 +146,23 @@ def listed(member: str, origins: Mapping[str, str]) -> str:
     return origins.get(member[:1], "")
 
 
-def pending_url(queue: str, domain: str, score: int, member: str, origin: str) -> PendingUrl:
-    """What stands in the engine, taken apart."""
+def pending_url(queue: str, domain: str, score: int, member: str, origin: str, now_s: float = 0.0) -> PendingUrl:
+    """What stands in the engine, taken apart; `now_s`: the wall clock, for the year that the time of queueing is of."""
+    url, stamp = parts_of(member, queue, origin)
+    queued_at, seed_number = read_stamp(stamp, now_s)
     return PendingUrl(
-        url=url_of(member, queue, origin), queue=queue, domain=domain, depth=DEPTH_MAX - (score >> 13 & 255),
+        url=url, queue=queue, domain=domain, depth=DEPTH_MAX - (score >> 13 & 255),
         redirects=score >> 8 & 15, seed=bool(score >> 12 & 1), attempts=score >> 4 & 15, deliveries=score & 15,
-        score=(score >> KNOWN_BITS) / QUANTA,
+        score=(score >> KNOWN_BITS) / QUANTA, queued_at=queued_at, seed_number=seed_number,
     )  # fmt: skip
 
 
-def item_of(candidate: Candidate) -> tuple[str | int, ...]:
+def item_of(candidate: Candidate) -> tuple[str | int | None, ...]:
     """What `add` and `ack` take for one URL (see lua/_add.lua). The score is text: the engine reads it once."""
     c = candidate
-    item = (c.fingerprint, c.queue, c.domain, str(score_of(c)), c.depth, *member_of(c.url, c.queue))
-    return (*item, c.parked) if c.parked else item
+    member = member_of(c.url, c.queue, make_stamp(c.found_at, c.seed_number))
+    item = (c.fingerprint, c.queue, c.domain, str(score_of(c)), c.depth, *member)
+    return (*item, c.parked or None, c.seed_number) if c.parked or c.seed_number else item
 
 
 def pack_letter(letter: DeadLetter) -> str:
@@ -175,12 +182,13 @@ def unpack_letter(stored: bytes) -> DeadLetter:
     )
 
 
-def item_of_letter(fingerprint: str, letter: DeadLetter) -> tuple[str | int, ...]:
+def item_of_letter(fingerprint: str, letter: DeadLetter) -> tuple[str | int | None, ...]:
     """What `revive` takes for one URL: as it stood in its queue, but for the attempts."""
     return item_of(
         Candidate(
             url=letter.url, fingerprint=fingerprint, partition=0, domain=letter.domain, queue=letter.queue,
             depth=letter.depth, redirects=letter.redirects, seed=letter.seed, score=letter.score,
+            found_at=letter.failed_at, seed_number=letter.seed_number,
         )
     )  # fmt: skip
 

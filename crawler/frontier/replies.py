@@ -116,12 +116,13 @@ def _claim(
     fields: Sequence[bytes],
 ) -> Claim:
     token, score, member, origin = fields
-    u = pending_url(queue, domain, int(score), member.decode(), origin.decode())
+    u = pending_url(queue, domain, int(score), member.decode(), origin.decode(), at_s)
     fp = fingerprint(u.url, run)
     return Claim(
         url=u.url, fingerprint=fp, visit=1, partition=lease[0], epoch=lease[1], token=token.decode(),
         domain=domain, queue=queue, depth=u.depth, redirects=u.redirects, attempts=u.attempts,
         deliveries=u.deliveries, seed=u.seed, score=u.score, deaths=deaths.get(fp, 0), claimed_at=at_s,
+        queued_at=u.queued_at, seed_number=u.seed_number,
     )  # fmt: skip
 
 

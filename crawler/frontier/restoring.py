@@ -29,6 +29,7 @@ class DoneUrl:
     status: int
     body_bytes: int
     fetch_ms: int
+    seed_number: int = 0
 
 
 class Restoring:
@@ -46,7 +47,7 @@ class Restoring:
         """Make those of these URLs seen and done that the engine did not know; how many. Raises EngineError."""
         by_partition: dict[int, list[Any]] = {}
         for u in urls:
-            item = (u.fingerprint, u.queue, u.domain, u.status // 100, u.body_bytes, u.fetch_ms)
+            item = (u.fingerprint, u.queue, u.domain, u.status // 100, u.body_bytes, u.fetch_ms, u.seed_number)
             by_partition.setdefault(u.partition, []).append(item)
         digits = await self._run_all("restore", by_partition)
         return sum(answer.count(b"1") for answer in digits)
@@ -58,7 +59,7 @@ class Restoring:
         await self._bring_back({(u.partition, u.queue, f.block) for f, u in asked})
         for f, u in asked:
             block = f.block[:ID_LENGTH]
-            item = (u.fingerprint, u.queue, block, f.name, u.status // 100, u.body_bytes, u.fetch_ms)
+            item = (u.fingerprint, u.queue, block, f.name, u.status // 100, u.body_bytes, u.fetch_ms, u.seed_number)
             by_partition.setdefault(u.partition, []).append(item)
         return sum(await self._run_all("withdraw", by_partition))
 

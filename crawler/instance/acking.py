@@ -104,6 +104,7 @@ def _letter(outcome: Failed) -> DeadLetter:
         attempts=claim.attempts + outcome.is_attempt,
         failed_at=outcome.failed_at,
         seed=claim.seed,
+        seed_number=claim.seed_number,
         redirects=claim.redirects,
         score=claim.score,
     )

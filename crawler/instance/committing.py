@@ -178,7 +178,9 @@ class Committer:
             scope_version=outcome.scope_version,
             warc=placed[0],
             fetch_ms=response.fetch_ms,
+            seed_number=claim.seed_number,
             times={
+                "queued": claim.queued_at,
                 "claimed": claim.claimed_at,
                 "started": response.started_at,
                 "finished": outcome.finished_at,

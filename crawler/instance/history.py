@@ -50,7 +50,7 @@ class History:
             Attempt(
                 url=claim.url, fp=claim.fingerprint, domain=claim.domain, attempt=claim.attempts + is_attempt,
                 became=became, node=self._node, session=self._session, epoch=claim.epoch,
-                claimed=round(claim.claimed_at, 3), **known,
+                queued=claim.queued_at, claimed=round(claim.claimed_at, 3), **known,
             )
         )  # fmt: skip
 

@@ -11,6 +11,7 @@ bounded by the recent-URL cache and the largest record. Must not know commands.
 """
 
 import asyncio
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
@@ -30,6 +31,7 @@ from crawler.rules.fingerprint import fingerprint
 from crawler.rules.priority import Signals
 
 ROOTS_MAX = 1_000  # of the scope, in one call
+SEEDS_AT_ONCE = 1_000
 NO_RECORD = "(no archive)"
 
 
@@ -96,6 +98,9 @@ class Rebuild:
         """Roots first: what belongs to the crawl is decided by the scope as it was last."""
         router = self._d.router
         await self._open(line.root for line in self._seed_lines() if line.root)
+        numbered = ((line.number, line.url) for line in self._seed_lines() if line.number)
+        while some := dict(itertools.islice(numbered, SEEDS_AT_ONCE)):
+            await self._d.seeds.restore(some)
         for line in self._seed_lines():
             if not line.url or line.run != router.record.run:
                 continue
@@ -103,7 +108,10 @@ class Rebuild:
             book.add_seed(fingerprint(line.url, line.run))
             if router.scope.verdict(line.url, line.depth).allowed:
                 signals = Signals(sitemap_priority=line.sitemap_priority, changed_at=line.changed_at)
-                seed = router.candidate(line.url, depth=line.depth, seed=True, priority=line.priority, signals=signals)
+                seed = router.candidate(
+                    line.url, depth=line.depth, seed=True, priority=line.priority, signals=signals,
+                    seed_number=line.number,
+                )  # fmt: skip
                 await self._refill.add([seed])
         await self._refill.flush()
 
@@ -117,7 +125,9 @@ class Rebuild:
             for number, entry in enumerate(reader.entries()):
                 if number % PULSE == 0:
                     await asyncio.sleep(0)
-                page = KnownPage(entry.depth, entry.redirects, entry.status, entry.body_bytes, entry.fetch_ms)
+                page = KnownPage(
+                    entry.depth, entry.redirects, entry.status, entry.body_bytes, entry.fetch_ms, entry.seed_number
+                )
                 self._scope_version = max(self._scope_version, entry.scope_version)
                 self._report.committed += book.add_page(entry.fingerprint, page)
                 if entry.redirect_to and self._is_seed(book, entry):
@@ -175,4 +185,7 @@ class Rebuild:
             await self._refill.again(self._again(entry, seed=self._is_seed(book, entry)))
 
     def _again(self, entry: CommitEntry, *, seed: bool) -> Candidate:
-        return self._d.router.candidate(entry.url, depth=entry.depth, redirects=entry.redirects, seed=seed)
+        number = entry.seed_number
+        return self._d.router.candidate(
+            entry.url, depth=entry.depth, redirects=entry.redirects, seed=seed, seed_number=number
+        )

@@ -17,6 +17,7 @@ from crawler.errors import ArchiveError
 from crawler.frontier.crawls import Crawls
 from crawler.frontier.frontier import Frontier
 from crawler.frontier.restoring import DoneUrl, Restoring
+from crawler.frontier.seeds import Seeds
 from crawler.frontier.states import States, UrlState
 from crawler.instance.parsing import ParseKilledError
 from crawler.instance.refilling import Refill
@@ -61,6 +62,7 @@ class Doors:
     restoring: Restoring
     states: States
     crawls: Crawls
+    seeds: Seeds
     router: Router
     rereader: Rereader
 
@@ -116,7 +118,8 @@ class Replay:
             self._book.add_orphan(fp, url, folder, found.location)
             return
         seed = page.depth == 0 or self._book.is_seed(fp)
-        children = await self._children(_parent(url, page.depth, page.redirects, seed=seed), found.stored)
+        parent = _parent(url, page.depth, page.redirects, seed=seed, number=page.seed_number)
+        children = await self._children(parent, found.stored)
         if children is not None:
             await self._refill.add(children, self._done(url, fp, page))
             self._book.found(fp)
@@ -137,7 +140,7 @@ class Replay:
         domain, queue, partition = self._d.router.place(url)
         return DoneUrl(
             fingerprint=fp, partition=partition, domain=domain, queue=queue, status=page.status,
-            body_bytes=page.body_bytes, fetch_ms=page.fetch_ms,
+            body_bytes=page.body_bytes, fetch_ms=page.fetch_ms, seed_number=page.seed_number,
         )  # fmt: skip
 
     # --- archived, and never committed ---
@@ -187,9 +190,9 @@ class Replay:
         return wanted
 
 
-def _parent(url: str, depth: int, redirects: int, *, seed: bool) -> Claim:
+def _parent(url: str, depth: int, redirects: int, *, seed: bool, number: int = 0) -> Claim:
     """What routing needs of the page that it routes from."""
     return Claim(
         url=url, fingerprint="", visit=1, partition=0, epoch=0, token="", domain="", queue="", depth=depth,
-        redirects=redirects, attempts=0, deliveries=0, seed=seed,
+        redirects=redirects, attempts=0, deliveries=0, seed=seed, seed_number=number,
     )  # fmt: skip

@@ -74,10 +74,12 @@ class Router:
         seed: bool = False,
         priority: float | None = None,
         signals: Signals = NO_SIGNALS,
+        seed_number: int = 0,
     ) -> Candidate:
         """A canonical URL that was let in; a `priority` that was given stands for all that the order would reckon."""
         domain, queue, partition = self._place(authority_of(url))
-        score = self._ordering.score(url, depth=depth, found_at=wall_s(), signals=signals, given=priority)
+        found_at = wall_s()
+        score = self._ordering.score(url, depth=depth, found_at=found_at, signals=signals, given=priority)
         return Candidate(
             url=url,
             fingerprint=fingerprint(url, self.record.run),
@@ -88,6 +90,8 @@ class Router:
             redirects=redirects,
             seed=seed,
             score=score,
+            found_at=found_at,
+            seed_number=seed_number,
         )
 
     def links(
@@ -114,7 +118,8 @@ class Router:
             if knows(url, depth):
                 continue
             if allows(url):
-                found.append(self._judged(claim, self.candidate(url, depth=depth, signals=signals), learned, digest))
+                candidate = self.candidate(url, depth=depth, signals=signals, seed_number=claim.seed_number)
+                found.append(self._judged(claim, candidate, learned, digest))
             else:
                 refused[Refusal.SCOPE] += 1
         return found
@@ -139,7 +144,8 @@ class Router:
         if not verdict.allowed:
             refused[verdict.refusal or Refusal.SCOPE] += 1
             return None
-        found = self.candidate(target, depth=claim.depth, redirects=claim.redirects + 1, seed=claim.seed)
+        hops, seed, number = claim.redirects + 1, claim.seed, claim.seed_number
+        found = self.candidate(target, depth=claim.depth, redirects=hops, seed=seed, seed_number=number)
         return found if claim.seed else self._judged(claim, found, learned, "")
 
 

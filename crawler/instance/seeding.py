@@ -5,13 +5,14 @@ No page leads to a seed, so each stands in the folder's journal before the engin
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from crawler.archive.seeds import SeedJournal, SeedLine
 from crawler.errors import EngineError, InvalidUrl
 from crawler.frontier.crawls import Crawls
 from crawler.frontier.frontier import Frontier
 from crawler.frontier.replies import AddReply
+from crawler.frontier.seeds import Seeds
 from crawler.frontier.states import States, UrlState
 from crawler.instance.routing import Router
 from crawler.model import AddOutcome, Candidate
@@ -57,6 +58,7 @@ class Seeder:
         router: Router,
         *,
         states: States,
+        seeds: Seeds,
         journal: SeedJournal,
         opens_scope: bool = True,
         depth: int = 0,
@@ -67,6 +69,7 @@ class Seeder:
         self._crawls = crawls
         self._router = router
         self._states = states
+        self._seeds = seeds
         self._journal = journal
         self._opens_scope = opens_scope
         self._depth = depth
@@ -104,7 +107,7 @@ class Seeder:
         await self._crawls.still(self._router.record)
         opened = self._opened([url for url, _ in batch]) if self._opens_scope else frozenset()
         by_partition = self._candidates(batch)
-        unseen = await self._unseen(by_partition)
+        unseen = await self._numbered(by_partition, await self._unseen(by_partition))
         signals = dict(batch)
         await self._note(unseen, signals, opened)
         await self._crawls.add_roots(opened)
@@ -143,6 +146,14 @@ class Seeder:
         states = await self._states.of(self._router.record.run, wanted)
         return [c for mine in by_partition.values() for c in mine if states[c.fingerprint] is UrlState.UNSEEN]
 
+    async def _numbered(self, by_partition: dict[int, list[Candidate]], unseen: list[Candidate]) -> list[Candidate]:
+        """New seeds with their numbers, also in the batch that is added."""
+        numbers = await self._seeds.number([c.url for c in unseen])
+        found = {c.fingerprint: replace(c, seed_number=n) for c, n in zip(unseen, numbers, strict=True)}
+        for partition, mine in by_partition.items():
+            by_partition[partition] = [found.get(c.fingerprint, c) for c in mine]
+        return list(found.values())
+
     async def _note(
         self, seeds: Iterable[Candidate], signals: Mapping[str, Signals], roots: Iterable[str] = ()
     ) -> None:
@@ -159,6 +170,7 @@ class Seeder:
             sitemap_priority=signals.sitemap_priority,
             changed_at=signals.changed_at,
             run=self._router.record.run,
+            number=seed.seed_number,
         )
 
     def _count(

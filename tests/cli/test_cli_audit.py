@@ -249,8 +249,8 @@ def taken(client: Any) -> str:
     (key, *_) = client.keys("*:q:*")
     prefix, _, queue = key.decode().partition("q:")
     ((member, _),) = client.zpopmin(key)
-    letter, path = member.decode()[0], member.decode()[1:]
-    url = client.hget(f"{prefix}g:{queue}", letter).decode() + path
+    letter, path = member.decode()[0], member.decode().partition("/")[2]
+    url = client.hget(f"{prefix}g:{queue}", letter).decode() + "/" + path
     assert client.srem(f"{prefix}s0:0", fingerprint(url))
     return str(url)
 

@@ -68,6 +68,19 @@ async def test_a_scope_that_changes_after_a_rebuild_is_told_from_the_one_that_pa
         assert (await found.crawls.history()).roots["domain:new.test"] > judged_by
 
 
+async def test_each_seed_has_its_urls_after_a_rebuild_too(lab: WebLab) -> None:
+    async def counts() -> dict[str, int]:
+        async with opened(lab.settings()) as found:
+            return {one.url: one.added async for some in found.seeds.read() for one in some}
+
+    await lab.crawl_some(150)
+    before = await counts()
+    assert sum(before.values()) > 150
+    lab.engine.flush()
+    await rebuild(lab.settings())
+    assert await counts() == before
+
+
 async def test_a_second_rebuild_changes_nothing(lab: WebLab) -> None:
     await lab.crawl_some(100)
     lab.engine.flush()

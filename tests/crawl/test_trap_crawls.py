@@ -88,7 +88,7 @@ async def test_what_is_released_while_the_crawl_runs_is_fetched_and_the_crawl_en
         best = await frontier.engine.command("ZREVRANGE", row, 0, 9)
         origins = await frontier.engine.command("HGETALL", frontier.keys.of(partition, "g:repeats.test"))
         listed = dict(pairs_of(origins))
-        released.extend((listed[member[:1]] + member[1:]).decode() for member in best)
+        released.extend((listed[member[:1]] + b"/" + member.partition(b"/")[2]).decode() for member in best)
         await parking.release(partition, "repeats.test", reason, 200)
 
     async with lab_names() as dns:

@@ -117,10 +117,13 @@ class RawPartition:
 
     def url(self, queue: str, member: str) -> str:
         """By the rules of the layout, written down once more."""
-        letter, path = member[0], member[1:]
+        letter, rest = member[0], member[1:]
+        if letter == " ":
+            return rest[rest.index(" ") + 1 :]
+        path = rest[rest.index("/") :]
         if letter in '!"#$':
             return ("https://", "http://", "https://www.", "http://www.")['!"#$'.index(letter)] + queue + path
-        return path if letter == " " else self.hash(f"g:{queue}")[letter] + path
+        return self.hash(f"g:{queue}")[letter] + path
 
     def depths(self) -> dict[str, int]:
         return {fp: int(d) for name in self.under("z0:") for fp, d in self.hash(f"z0:{name}").items()}

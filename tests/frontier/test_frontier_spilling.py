@@ -193,7 +193,7 @@ async def test_audits_and_questions_see_urls_on_disk(door: Door, spill: Spill) -
     pending = PendingUrls(door.engine, door.keys, spill.files)
     assert await pending.count(0) == 1000
     assert await pending.fingerprints(0, 0) == {c.fingerprint for c in urls}
-    assert [(await pending.place(0, QUEUE, urls[n].url) or (-1,))[0] for n in (0, 500, 999)] == [0, 500, 999]
+    assert [(await pending.place(0, QUEUE, urls[n].url, now_s=0.0) or (-1,))[0] for n in (0, 500, 999)] == [0, 500, 999]
     with pytest.raises(ArchiveError, match=r"set frontier\.spill_folder"):
         await PendingUrls(door.engine, door.keys).fingerprints(0, 0)
 

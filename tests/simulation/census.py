@@ -11,7 +11,7 @@ from crawler.archive.folder import open_existing
 from crawler.archive.reader import read_entries
 from crawler.errors import ArchiveError
 from crawler.frontier.keys import Keys
-from crawler.frontier.records import unpack_letter, url_of
+from crawler.frontier.records import parts_of, unpack_letter
 from crawler.frontier.spilling import Stub
 from crawler.model import CommitEntry
 from tests.simulation.overflow import Files
@@ -74,7 +74,7 @@ class Census:
         if member[0] >= "%":
             (letter,) = self._wire.ask([("HGET", self._keys.of(p, f"g:{queue}"), member[0])])
             origin = letter.decode()
-        return url_of(member, queue, origin)
+        return parts_of(member, queue, origin)[0]
 
     def left(self) -> dict[int, tuple[int, str]]:
         """Partitions with work left: pending URLs and commits that are not indexed; and the session of the lease."""

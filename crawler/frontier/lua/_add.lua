@@ -1,6 +1,7 @@
 -- Adding URLs: used by add, and by ack for the out-links of its own partition.
--- item = {fingerprint, queue, domain, score as text, depth, member, origin, reason}; with an origin, the member lacks its
--- letter; with a reason (nil for most) the URL is parked at once. So are URLs beyond urls_max of a queue (0: no such budget).
+-- item = {fingerprint, queue, domain, score as text, depth, member, origin, reason, seed}; with an origin, the member lacks
+-- its letter; with a reason (nil for most) the URL is parked at once, as are those beyond urls_max of a queue (0: no such
+-- budget); seed (nil for none) is the number of the seed it descends from.
 -- With a limit of depth, z<run>:<bucket> holds fingerprint -> depth of all pending URLs: a shorter path may be found later.
 -- Writes are gathered by key: one call with many members costs a fraction of many calls.
 
@@ -40,6 +41,7 @@ local function add_items(items, run, default_delay_ms, is_limited, urls_max)
     local bucket, queue = bucket_of(item[1], buckets, low), item[2]
     if call('SADD', seen .. bucket, item[1]) == 1 then
       outcome[i], added = '1', added + 1
+      count_seed(item[9], ADDED, 1)
       local member = item[7] == '' and item[6] or listed_member(queue, item[7], item[6])
       domain_of[queue] = item[3]
       if item[8] then

@@ -32,7 +32,10 @@ local function listed_member(queue, origin, path)
   local letter = call('HGET', key, origin)
   if not letter then
     local n = call('HLEN', key) / 2
-    if n >= ORIGINS_MAX then return ' ' .. origin .. path end
+    if n >= ORIGINS_MAX then
+      local stamp, rest = string.match(path, '^([^/]*)(.*)$')
+      return ' ' .. stamp .. ' ' .. origin .. rest
+    end
     letter = string.char(FIRST_LETTER + n)
     call('HSET', key, origin, letter, letter, origin)
   end

@@ -4,9 +4,9 @@
 -- ARGV  session, epoch, now (ms), run, default delay (ms), 1 when the crawl has a limit of depth, budget of URLs of a queue
 --       (0: none), then for each URL msgpack
 --       {fingerprint, token, visit, queue, next fetch (ms), delay (ms), status class, bytes, fetch (ms), items of
---       this partition, entry, list of {reason, how many} out-links refused}
+--       this partition, entry, list of {reason, how many} out-links refused, seed}
 -- returns {'FENCED'} | {'OK', woken queues, then for each URL 'GONE' | 'YOURS sequence' | 'COMMITTED sequence digits'}
---@include _fence _record _shelf _queue _block _park _seen _top _add _end
+--@include _fence _record _shelf _queue _block _park _seen _top _seed _add _end
 if not fence(ARGV[1], ARGV[2], tonumber(ARGV[3])) then return {'FENCED'} end
 local run, default_delay, is_limited, urls_max = ARGV[4], tonumber(ARGV[5]), ARGV[6] == '1', tonumber(ARGV[7])
 
@@ -21,6 +21,7 @@ local function book(a)
     count(total, name, refused[2])
     count_in(r, name, refused[2])
   end
+  count_seed(a[13], DONE, 1)
   settle(r, 1, a[5], a[6])
 end
 
@@ -57,5 +58,6 @@ if #ended > 0 then
   rank_queues()
   answers[2] = close_queues()
   write_totals()
+  write_seeds()
 end
 return answers

@@ -4,9 +4,10 @@
 -- ARGV  run, default delay (ms), msgpack list of items (see _add.lua), hint channel prefix, session of the adder,
 --       1 when the crawl has a limit of depth, budget of URLs of a queue (0: none)
 -- returns {digits, woken}: per item 1 new, 0 seen, 2 depth lowered; number of sleeping queues that woke
---@include _fence _record _shelf _queue _block _park _seen _top _add _hint
+--@include _fence _record _shelf _queue _block _park _seen _top _seed _add _hint
 local digits = add_items(cmsgpack.unpack(ARGV[3]), ARGV[1], tonumber(ARGV[2]), ARGV[6] == '1', tonumber(ARGV[7]))
 local woken = close_queues()
 write_totals()
+write_seeds()
 hint(woken, ARGV[4], ARGV[5])
 return {digits, woken}

@@ -2,9 +2,9 @@
 -- dead: give a URL up; the letter is kept and counted. Needs the fence and the delivery's token.
 -- KEYS  meta
 -- ARGV  session, epoch, now (ms), msgpack {fingerprint, token, queue, next fetch (ms), delay (ms), letter, failure kind, run,
---       this attempt (JSON) or '' for none}
+--       this attempt (JSON) or '' for none, seed}
 -- returns {'FENCED'} | {'GONE'} | {'COMMITTED'}
---@include _fence _shelf _queue _seen _end
+--@include _fence _shelf _queue _seen _seed _end
 if not fence(ARGV[1], ARGV[2], tonumber(ARGV[3])) then return {'FENCED'} end
 local a = cmsgpack.unpack(ARGV[4])
 if not is_claimed(a[2], ARGV[2]) then return {'GONE'} end
@@ -15,5 +15,7 @@ local r = record_of(a[3])
 for name, n in pairs({dead = 1, ['e:' .. a[7]] = 1}) do count_in(r, name, n) end
 settle(r, 1, a[4], a[5])
 close_queues()
+count_seed(a[10], DEAD, 1)
+write_seeds()
 bump(M, {done = 1, dead = 1, ['e:' .. a[7]] = 1})
 return {'COMMITTED'}

@@ -3,9 +3,9 @@
 -- claimed or taken out meanwhile is left alone. Idempotent.
 -- KEYS  meta
 -- ARGV  run, reason of the refusal, queue, reason of a row of parked ones, '' for the queue's own blocks, '*' for retries,
---       msgpack list of {fingerprint, member of the first block, or token of a retry}, at most 128
+--       msgpack list of {fingerprint, member of the first block, or token of a retry, seed}: at most 128
 -- returns how many
---@include _fence _record _shelf _queue _block _park _seen _end
+--@include _fence _record _shelf _queue _block _park _seen _seed _end
 local r, row_reason, fingerprints = record_of(ARGV[3]), ARGV[4], {}
 local from = (row_reason == '' or row_reason == '*') and r or row_of(ARGV[3], row_reason)
 
@@ -22,7 +22,10 @@ local function take_out(name)
 end
 
 for _, a in ipairs(cmsgpack.unpack(ARGV[5])) do
-  if take_out(a[2]) then fingerprints[#fingerprints + 1] = a[1] end
+  if take_out(a[2]) then
+    fingerprints[#fingerprints + 1] = a[1]
+    count_seed(a[3], DONE, 1)
+  end
 end
 local n = #fingerprints
 if n == 0 then return 0 end
@@ -39,4 +42,5 @@ forget(ARGV[1], fingerprints, true)
 if r[N] == 0 then settle(r, 0, 0, -1) end -- an idle one goes to a shelf
 close_queues()
 write_totals()
+write_seeds()
 return n

@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
 -- refuse: a claimed URL that must not be fetched (robots, scope ...); counted by reason. Needs fence and token.
 -- KEYS  meta
--- ARGV  session, epoch, now (ms), msgpack {fingerprint, token, queue, reason, run}
+-- ARGV  session, epoch, now (ms), msgpack {fingerprint, token, queue, reason, run, seed}
 -- returns {'FENCED'} | {'GONE'} | {'COMMITTED'}
---@include _fence _shelf _queue _seen _end
+--@include _fence _shelf _queue _seen _seed _end
 if not fence(ARGV[1], ARGV[2], tonumber(ARGV[3])) then return {'FENCED'} end
 local a = cmsgpack.unpack(ARGV[4])
 if not is_claimed(a[2], ARGV[2]) then return {'GONE'} end
@@ -13,5 +13,7 @@ local r = record_of(a[3])
 count_in(r, 'refused:' .. a[4], 1)
 settle(r, 1, 0, -1)
 close_queues()
+count_seed(a[6], DONE, 1)
+write_seeds()
 bump(M, {done = 1, ['refused:' .. a[4]] = 1})
 return {'COMMITTED'}

@@ -4,7 +4,7 @@
 -- KEYS  meta
 -- ARGV  as of add
 -- returns {how many, how many sleeping queues woke}
---@include _fence _record _shelf _queue _block _park _seen _top _add _hint
+--@include _fence _record _shelf _queue _block _park _seen _top _seed _add _hint
 local run, items = ARGV[1], {}
 local buckets = tonumber(call('HGET', M, 'buckets' .. run) or nil) or 1
 local low = level_of(buckets)
@@ -21,11 +21,14 @@ for _, item in ipairs(items) do
   local r = record_of(item[2])
   count_in(r, 'dead', -1)
   add_to(r, URLS, -1) -- it was counted when it was first met
+  count_seed(item[9], ADDED, -1)
+  count_seed(item[9], DEAD, -1)
 end
 -- done stays as it is, for it only grows: revived tells how many were done and are pending, or done, once more.
 count(total, 'dead', -#items)
 count(total, 'revived', #items)
 local woken = close_queues()
 write_totals()
+write_seeds()
 hint(woken, ARGV[4], ARGV[5])
 return {#items, woken}

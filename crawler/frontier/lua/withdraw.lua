@@ -3,9 +3,9 @@
 -- crawl; needs no fence, for nobody works then. Idempotent.
 -- KEYS  meta
 -- ARGV  run, msgpack list of {fingerprint, queue, block ('' for the head) or '*', member or token, status class, bytes,
---       fetch (ms)}: '*' is a claim or a retry, named by its token
+--       fetch (ms), seed}: '*' is a claim or a retry, named by its token
 -- returns how many were pending
---@include _fence _record _shelf _queue _block _park _seen _end _count
+--@include _fence _record _shelf _queue _block _park _seen _seed _end _count
 local done, fingerprints = {}, {}
 
 local function take_delivery(r, token)
@@ -38,6 +38,7 @@ for _, a in ipairs(cmsgpack.unpack(ARGV[2])) do
   if was_pending then
     done[#done + 1] = {queue = a[2], class = a[5], bytes = a[6], fetch_ms = a[7]}
     fingerprints[#fingerprints + 1] = a[1]
+    count_seed(a[8], DONE, 1)
   end
 end
 if #done > 0 then
@@ -45,5 +46,6 @@ if #done > 0 then
   forget(ARGV[1], fingerprints, true)
   close_queues()
   write_totals()
+  write_seeds()
 end
 return #done

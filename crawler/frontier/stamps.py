@@ -1,0 +1,43 @@
+"""The stamp in a queued URL's member: when it was queued, to a second, and the number of the seed it descends from.
+
+Four characters of base 90 for the time, which come round after two years, then the number, without leading zeros. No
+character is a slash or a blank, so a path or a blank ends it.
+"""
+
+DIGITS = "".join(chr(code) for code in range(35, 126) if chr(code) != "/")
+BASE = len(DIGITS)
+TIME_DIGITS = 4
+ROUND_S = BASE**TIME_DIGITS  # some two years
+AHEAD_S = 86_400.0  # so far the clock of who queued it may be before that of who reads it
+_VALUES = {digit: value for value, digit in enumerate(DIGITS)}
+
+
+def make_stamp(queued_at: float, seed_number: int) -> str:
+    """Of a wall clock (s) and a number; 0 where no seed is known."""
+    digits, rest = "", int(queued_at) % ROUND_S
+    for _ in range(TIME_DIGITS):
+        rest, digit = divmod(rest, BASE)
+        digits = DIGITS[digit] + digits
+    number = ""
+    while seed_number:
+        seed_number, digit = divmod(seed_number, BASE)
+        number = DIGITS[digit] + number
+    return digits + number
+
+
+def read_stamp(stamp: str, now_s: float) -> tuple[float, int]:
+    """(queued at, wall clock in s; number of the seed), for somebody who reads it at `now_s`. KeyError for no stamp."""
+    latest = int(now_s + AHEAD_S)
+    return float(latest - (latest - _value(stamp[:TIME_DIGITS])) % ROUND_S), seed_number_of(stamp)
+
+
+def seed_number_of(stamp: str) -> int:
+    """KeyError for no stamp."""
+    return _value(stamp[TIME_DIGITS:])
+
+
+def _value(digits: str) -> int:
+    value = 0
+    for digit in digits:
+        value = value * BASE + _VALUES[digit]
+    return value

@@ -1,0 +1,26 @@
+"""Stamps say when and from which seed, in a few characters that can stand before any path."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crawler.frontier.stamps import DIGITS, ROUND_S, make_stamp, read_stamp
+
+moments = st.floats(1.6e9, 4e9)
+
+
+@given(moments, st.integers(0, 10**9), st.floats(-80_000, ROUND_S - 100_000))
+def test_a_stamp_is_read_as_it_was_made_for_two_years(queued_at: float, seed: int, later_s: float) -> None:
+    stamp = make_stamp(queued_at, seed)
+    assert read_stamp(stamp, queued_at + later_s) == (int(queued_at), seed)
+
+
+@given(moments, st.integers(0, 10**9))
+def test_a_stamp_never_holds_what_ends_it(queued_at: float, seed: int) -> None:
+    assert set(make_stamp(queued_at, seed)) <= set(DIGITS)
+    assert not {"/", " "} & set(DIGITS)
+
+
+def test_stamps_are_short() -> None:
+    assert len(make_stamp(1.8e9, 0)) == 4
+    assert len(make_stamp(1.8e9, 89)) == 5
+    assert len(make_stamp(1.8e9, 700_000)) == 7
