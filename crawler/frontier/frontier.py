@@ -268,8 +268,12 @@ class Frontier:
         self, fence: Fence, queue: str, settlement: Settlement, *, origin: str = "", robots: bytes = b""
     ) -> AckOutcome:
         """Book a request made outside of a claim, and share the robots.txt it brought."""
-        call = self._fenced("pace", fence, queue, settlement.next_fetch_ms, settlement.delay_ms, origin, robots)
+        call = self.pace_call(fence, queue, settlement, origin=origin, robots=robots)
         return outcome_of(await self.engine.run(call.name, call.keys, *call.args))
+
+    def pace_call(self, fence: Fence, queue: str, s: Settlement, *, origin: str = "", robots: bytes = b"") -> Call:
+        """The same, for `end`."""
+        return self._fenced("pace", fence, queue, s.next_fetch_ms, s.delay_ms, origin, robots)
 
     async def robots(self, partition: int, origin: str) -> bytes | None:
         """The robots blob that some owner shared for an origin."""

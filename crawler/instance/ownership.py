@@ -53,7 +53,9 @@ class PartitionUser(Protocol):
         """Drop all work of partitions at once: they belong to others, or will be acquired anew."""
 
     async def give_back(self, partition: int) -> None:
-        """Return every claim of a partition that is still held."""
+        """Return every claim of a partition that is still held, and tell the engine what only we know. Raises
+        EngineError when it could not be told: then its next owner would be too early.
+        """
 
 
 class Ownership:
@@ -217,12 +219,16 @@ class Ownership:
         """Give partitions away: claims first, then the lease. They are dropped here before anything is sent."""
         fences = []
         for partition in partitions:
-            await self._user.give_back(partition)
+            try:
+                await self._user.give_back(partition)
+            except EngineError as error:  # it stays ours, or is taken as that of a dead session
+                log.warning("handover.engine_error", extra={"partition": partition, "error": str(error)})
+                continue
             held = self._held.pop(partition, None)
             self._astray.add(partition)  # until its lease was read once more: a release may be lost
             if held is not None:
                 fences.append(self._fence(partition, held))
-        self._user.lost(partitions)
+        self._user.lost([fence.partition for fence in fences])
         if fences:
             reached("handover.dropped")
             await self._leases.release(fences)

@@ -7,7 +7,7 @@ from typing import Any
 
 from crawler.errors import EngineError
 from crawler.frontier.client import Call
-from crawler.frontier.frontier import Fence, Frontier
+from crawler.frontier.frontier import Fence, Frontier, Settlement
 from crawler.instance.archiving import ArchiveStage
 from crawler.instance.claimer import Claimer
 from crawler.instance.clock import ENGINE_PAUSE_S, monotonic_ms
@@ -37,6 +37,7 @@ class PartitionWork:
         self._bench = bench
         self._flow = flow
         self._spawn = spawn
+        self._untold: dict[int, list[str]] = {}  # partition -> queues of which an engine may have forgotten something
 
     def serve(self, ownership: Ownership, claimer: Claimer, archive: ArchiveStage) -> None:
         """These need ownership to be built, and it needs us."""
@@ -50,6 +51,8 @@ class PartitionWork:
             self._claimer.schedule(partition)
         if log_entries:
             self._spawn(self._adopt_log(partition))
+        if partition in self._untold:
+            self._spawn(self._tell_or_leave(partition))
 
     async def _adopt_log(self, partition: int) -> None:
         try:
@@ -57,10 +60,32 @@ class PartitionWork:
         except EngineError:
             self._ownership.fenced(partition)  # acquired anew, and tried again
 
+    async def _tell_or_leave(self, partition: int) -> None:
+        try:
+            await self._tell(partition)
+        except EngineError:
+            self._ownership.fenced(partition)  # acquired anew, and tried again
+
+    async def _tell(self, partition: int) -> None:
+        """Store the clocks and delays of queues that were ours when the partition was lost: an engine that has fallen
+        back knows less of them than we do. Raises EngineError.
+        """
+        fence, queues = self._ownership.fence_of(partition), self._untold.get(partition, ())
+        if fence is None or not queues:
+            return
+        calls = []
+        for queue in queues:
+            next_ms, delay_ms = fence.now_ms + self._bench.wait_of(queue), self._bench.delay_of(queue)
+            calls.append(self._frontier.pace_call(fence, queue, Settlement(next_fetch_ms=next_ms, delay_ms=delay_ms)))
+        for reply in await self._frontier.end(calls):
+            if isinstance(reply, EngineError):
+                raise reply
+        self._untold.pop(partition, None)
+
     def drain(self, partition: int) -> None:
         """Start nothing more; what waits goes back at once."""
         self._claimer.forget([partition])
-        self._spawn(self.give_back(partition))
+        self._spawn(self.return_claims(self._bench.remove([partition])))
 
     def is_idle(self, partition: int) -> bool:
         """Is nothing of the partition in flight or unacked?"""
@@ -74,11 +99,20 @@ class PartitionWork:
         for claim in dropped:
             self._flow.ended(claim.partition)
         self._flow.dropped += len(dropped)
+        self._remember({*gone, *self._untold})
         self._archive.forget(gone)
 
+    def _remember(self, partitions: set[int]) -> None:
+        """Of which queues of lost partitions something is known here. What the workbench has forgotten is no longer."""
+        self._untold = {}
+        for lane in self._bench.lanes() if partitions else ():
+            if lane.partition in partitions and lane.delay_ms >= 0:
+                self._untold.setdefault(lane.partition, []).append(lane.queue)
+
     async def give_back(self, partition: int) -> None:
-        """Return every claim of a partition that waits here."""
+        """Return every claim of a partition that waits here, and tell what is untold. Raises EngineError for that."""
         await self.return_claims(self._bench.remove([partition]))
+        await self._tell(partition)
 
     async def return_claims(self, claims: list[Claim], *, started: bool = False) -> None:
         """Return claims; their queues are due when they would have been here. Those whose request was started move

@@ -25,6 +25,7 @@ class Lane:
     """One queue's claims here. `next_ms`: no request may start before; `active`: turns running."""
 
     queue: str
+    partition: int = -1  # as of its last claims
     delay_ms: int = -1  # -1: no robots.txt was read for it yet
     next_ms: int = 0
     settled_ms: int = 0  # what `next_ms` is when of the turns that run none comes to a request
@@ -66,6 +67,7 @@ class Workbench:
     def put(self, batch: QueueBatch) -> None:
         """Take in claims of a queue."""
         lane = self._lane(batch.queue)
+        lane.partition = batch.claims[0].partition
         if batch.delay_ms >= 0:
             self.quicken(lane, batch.delay_ms)
             lane.delay_ms = batch.delay_ms
@@ -116,6 +118,11 @@ class Workbench:
         """How long a queue has to wait as far as it is known here, ms."""
         lane = self._lanes.get(queue)
         return 0 if lane is None else max(0, lane.next_ms - monotonic_ms())
+
+    def delay_of(self, queue: str) -> int:
+        """A queue's delay as far as it is known here, ms; -1 when it is not."""
+        lane = self._lanes.get(queue)
+        return -1 if lane is None else lane.delay_ms
 
     def parked_at(self, address: str) -> int:
         """How many claims wait for room at an address."""

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from crawler.errors import EngineDown, EngineError
-from crawler.frontier.frontier import Fence
+from crawler.frontier.frontier import Fence, Settlement
 from crawler.instance import work as work_module
 from crawler.instance.clock import monotonic_ms
 from crawler.instance.state import Flow, RecentUrls
@@ -78,3 +78,64 @@ async def test_what_the_engine_did_not_take_is_offered_again(monkeypatch: pytest
     engine = Engine(fails=1)
     await work_of(engine, Workbench(concurrency_per_queue=1), Scheduled()).return_claims([claim(1)])
     assert len(engine.given) == 1
+
+
+class Forgetful(Engine):
+    """Has fallen back: what it is told of queues is noted."""
+
+    def __init__(self, *, fails: int = 0) -> None:
+        super().__init__(fails=fails)
+        self.told: list[tuple[str, int, int]] = []
+
+    def pace_call(self, fence: Fence, queue: str, settled: Settlement) -> Any:
+        return queue, settled.next_fetch_ms - fence.now_ms, settled.delay_ms
+
+    async def end(self, calls: Sequence[Any]) -> list[AckOutcome | EngineError]:
+        self.fails -= bool(calls)
+        if self.fails >= 0:
+            return [EngineDown("no answer") for _ in calls]
+        self.told += calls
+        return [AckOutcome.COMMITTED for _ in calls]
+
+
+async def lost_work(engine: Forgetful) -> PartitionWork:
+    """Partition 1 was lost a moment after a request to a.test, which is due again in 20 s."""
+    bench = Workbench(concurrency_per_queue=1)
+    bench.put(batch(1, 2, delay_ms=20_000))
+    lane, _ = await bench.take()
+    bench.finished(lane, wait_ms=20_000)
+    work = work_of(engine, bench, SimpleNamespace(forget=lambda _: None, schedule=lambda *_: None))
+    work._archive = SimpleNamespace(forget=lambda _: None)  # type: ignore[assignment]
+    work.lost([1])
+    return work
+
+
+async def test_before_a_lease_that_came_back_is_given_away_its_next_owner_can_know_what_we_know() -> None:
+    """The engine may have fallen back behind the request and the robots.txt that asked for the delay."""
+    engine = Forgetful()
+    work = await lost_work(engine)
+    await work.give_back(1)
+    ((queue, wait_ms, delay_ms),) = engine.told
+    assert (queue, delay_ms) == ("a.test", 20_000)
+    assert wait_ms == pytest.approx(20_000, abs=500)
+    await work.give_back(1)
+    assert len(engine.told) == 1, "told once"
+
+
+async def test_a_partition_of_which_the_engine_could_not_be_told_is_not_given_away() -> None:
+    engine = Forgetful(fails=1)
+    work = await lost_work(engine)
+    with pytest.raises(EngineDown):
+        await work.give_back(1)
+    await work.give_back(1)
+    assert len(engine.told) == 1
+
+
+async def test_what_is_acquired_again_is_told_at_once() -> None:
+    engine, spawned = Forgetful(), list[Any]()
+    work = await lost_work(engine)
+    work._spawn = spawned.append  # type: ignore[assignment]
+    work.acquired(1, log_entries=0, pending=0)
+    (task,) = spawned
+    await task
+    assert [queue for queue, *_ in engine.told] == ["a.test"]
