@@ -66,6 +66,25 @@ class Operator:
         orders = [Order(queue, What.DELAY, "", n, at_ms) for queue, at_ms in due_ms.items()]
         await self.parking.steer(partition, orders)
 
+    async def boost(self, domain: str, n: int) -> None:
+        """From now on its due queues go before those of a lower boost; n from -9 to 9, 0 is that of all others.
+
+        The orders are read once more at the end, as by `carry_out`.
+        """
+        if n:
+            await self.book.give(Kind.BOOST, domain, n)
+        else:
+            await self.book.cancel(Kind.BOOST, domain)
+        queues, orders = await self.queues_of(domain), await self.book.read()
+        while True:
+            held = orders.boosts.get(domain, 0)
+            await self.parking.steer(
+                self.partition_of(domain), [Order(queue, What.BOOST, "", held) for queue in queues]
+            )
+            orders = await self.book.read()
+            if orders.boosts.get(domain, 0) == held:
+                return
+
     async def purge(self, domain: str) -> int:
         """Throw away what waits or is parked of a domain; how many URLs. Those that are claimed are not touched."""
         purge, partition = Purge(self._frontier, self.parking, self._files), self.partition_of(domain)

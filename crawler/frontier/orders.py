@@ -1,4 +1,4 @@
-"""An operator's standing orders: domains that are paused, blocked or have a delay of their own, or that all is paused.
+"""An operator's standing orders: what is paused or blocked, and domains with a delay or a boost of their own.
 
 They stand in the engine, so they outlast instances. Must not know queues, nor who carries the orders out.
 """
@@ -21,18 +21,20 @@ class Kind(StrEnum):
     PAUSED = PAUSED
     BLOCKED = BLOCKED
     DELAY = "delay"
+    BOOST = "boost"
     LEAST = "least"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orders:
-    """All orders at one time; delays in ms. `version` grows with each change."""
+    """All orders at one time; delays in ms, boosts from -9 to 9. `version` grows with each change."""
 
     version: int = 0
     paused: frozenset[str] = frozenset()
     blocked: frozenset[str] = frozenset()
     delays_ms: Mapping[str, int] = field(default_factory=dict)
     least_ms: Mapping[str, int] = field(default_factory=dict)
+    boosts: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def is_paused(self) -> bool:
@@ -72,6 +74,7 @@ class OrderBook:
             blocked=frozenset(found[Kind.BLOCKED]),
             delays_ms=found[Kind.DELAY],
             least_ms=found[Kind.LEAST],
+            boosts=found[Kind.BOOST],
         )
 
     async def give(self, kind: Kind, domain: str, value: int = 1) -> bool:

@@ -24,6 +24,7 @@ class What(StrEnum):
     START = "start"
     RELEASE = "release"
     DELAY = "delay"
+    BOOST = "boost"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,7 @@ class Order:
     """STOP a queue for a reason; START it if it is stopped for that; RELEASE the n best URLs that are parked for it.
 
     DELAY: n ms between requests, -1 for what robots.txt will say; the reason is "". `due_ms`: only its owner knows.
+    BOOST: of those that are due, the ones with a higher n go first; from -9 to 9, 0 for none; the reason is "".
     """
 
     queue: str

@@ -134,9 +134,12 @@ class PendingUrls:
     # --- the partition's keys ---
 
     async def _queues(self, partition: int) -> list[str]:
-        """Queues with pending URLs: they are ready, paused, or asleep because of claims out or of blocks in files."""
+        """Queues with pending URLs: they are ready, paused, or asleep because of claims out or of blocks in files.
+
+        Of those with a boost, all.
+        """
         of = self._keys.of
-        asked = [("ZRANGE", of(partition, name), 0, -1) for name in ("ready", "short")]
+        asked = [("ZRANGE", of(partition, name), 0, -1) for name in ("ready", "short", "boosts")]
         *rows, stops = await self._engine.commands([*asked, ("HGETALL", of(partition, "stops"))])
         stopped = {queue.decode(): reason for queue, reason in pairs_of(stops)}
         names = {name.decode() for row in rows for name in row} | {*stopped}

@@ -1,7 +1,7 @@
 """What the partition scripts answer, as the callers of the frontier read it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from crawler.errors import EngineError
@@ -23,13 +23,15 @@ class QueueBatch:
 class ClaimReply:
     """`status` is OK, FENCED or RECOVER; `next_due_ms` on the partition clock, -1 when nothing waits.
 
-    `short`: some of the queues whose next block is in a file and should be brought back.
+    `short`: some of the queues whose next block is in a file and should be brought back. `boosts`: boost -> when the
+    first of its queues is due, -1 for none; empty where no queue has a boost.
     """
 
     status: str
     next_due_ms: int = -1
     batches: tuple[QueueBatch, ...] = ()
     short: tuple[str, ...] = ()
+    boosts: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +105,8 @@ def claim_reply(lease: tuple[int, int], raw: Sequence[Any], run: int, at_s: floa
         batches.append(QueueBatch(queue=queue, delay_ms=delay, claims=claims))
         position += 4 * n
     short = tuple(queue.decode() for queue in raw[4])
-    return ClaimReply(status=status, next_due_ms=int(raw[1]), batches=tuple(batches), short=short)
+    boosts = {int(boost): int(due) for boost, due in pairs_of(raw[5])}
+    return ClaimReply(status=status, next_due_ms=int(raw[1]), batches=tuple(batches), short=short, boosts=boosts)
 
 
 def _claim(

@@ -183,6 +183,8 @@ class FrontierSteps(RuleBasedStateMachine):
 
     def _check_batches(self, model: PartitionModel, request: ClaimRequest, reply: Any, partition: int) -> None:
         left, batches = request.urls_max, reply.batches
+        boosts = [model.queue(b.queue).boost for b in batches]
+        assert boosts == sorted(boosts, reverse=True)
         assert len({b.queue for b in batches}) == len(batches)
         for batch in batches:
             queue = model.queue(batch.queue)
@@ -201,9 +203,9 @@ class FrontierSteps(RuleBasedStateMachine):
             for claim in batch.claims:
                 model.hand_out(claim.fingerprint, claim.token)
         assert left >= 0
-        if left and request.urls_max >= len(HOSTS):
-            waiting = [n for n in model.due_queues() if n not in {b.queue for b in batches} | set(reply.short)]
-            assert not waiting, "due, but not handed out"
+        waiting = [n for n in model.due_queues() if n not in {b.queue for b in batches} | set(reply.short)]
+        assert all(model.queue(n).boost <= min(boosts, default=9) for n in waiting), "one with less went before"
+        assert not (waiting and left and request.urls_max >= len(HOSTS)), "due, but not handed out"
 
     def _check_claim(self, model: PartitionModel, claim: Claim, fence: Fence) -> None:
         url = model.urls[claim.fingerprint]
@@ -212,6 +214,9 @@ class FrontierSteps(RuleBasedStateMachine):
         assert (claim.attempts, claim.deliveries, claim.visit) == (url.attempts, url.deliveries, 1)
         assert claim.deaths == url.deaths
         assert (claim.partition, claim.epoch) == (fence.partition, fence.epoch)
+
+    def _check_states(self, model: PartitionModel, raw: RawPartition) -> None:
+        check_states(model, raw)
 
     def _pick(self, index: int, off: int, which: str) -> tuple[PartitionModel, Claim, Fence, bool]:
         """A delivery, the fence to speak under, and whether it still counts. Mostly one that does."""
@@ -253,6 +258,6 @@ class FrontierSteps(RuleBasedStateMachine):
         self._before, self._untouched = now, False
         for partition, model in self._models.items():
             raw = self._raw_of(now, partition)
-            check_states(model, raw)
+            self._check_states(model, raw)
             check_counters(model, raw)
             check_queues(model, raw, {name for p, name in self._spilled if p == partition})

@@ -40,11 +40,11 @@ def check_counters(model: PartitionModel, raw: RawPartition) -> None:
     assert (meta.get("session", ""), int(meta.get("epoch", 0))) == (model.session, model.epoch)
     assert int(meta.get("clock", 0)) == model.clock
     assert (int(meta["hold"]) if "hold" in meta else None) == model.hold
-    not_counters = (*LEASE, *SIZES, "clock", "hold", "request", "seen0", "buckets0", "spilled")
+    not_counters = (*LEASE, *SIZES, "clock", "hold", "request", "seen0", "buckets0", "spilled", "boosts")
     assert raw.numbers("m", *not_counters) == model.totals_view()
     assert int(meta.get("seen0", 0)) == len(model.urls)
     for name in model.counts:
-        clock = ("next", "delay", "guest", "guest_seen", "wish", "blocks", "domain", "stop")
+        clock = ("next", "delay", "guest", "guest_seen", "wish", "blocks", "domain", "stop", "boost")
         assert raw.numbers(f"w:{name}", *clock) == model.queue_view(name)
     pages, top = {name: counts["s2"] for name, counts in model.counts.items()}, raw.zset("top")
     assert top == {name: pages[name] for name in top}
@@ -52,7 +52,7 @@ def check_counters(model: PartitionModel, raw: RawPartition) -> None:
 
 
 def check_queues(model: PartitionModel, raw: RawPartition, spilled: Collection[str]) -> None:
-    ready, names = raw.zset("ready"), set(model.names())
+    ready, names = raw.ready(), set(model.names())
     assert set(ready) <= names
     for name in names:
         w = raw.record(name)
@@ -67,9 +67,13 @@ def check_queues(model: PartitionModel, raw: RawPartition, spilled: Collection[s
         if model.out(name) < OUT_MAX and raw.zset(f"q:{name}"):
             assert (name in ready) == model.is_claimable(name), f"{name}: asleep or awake against the rule"
         if name in ready:
-            assert ready[name] <= model.due_ms(name), "would wake too late"
+            assert ready[name][0] <= model.due_ms(name), "would wake too late"
+            assert ready[name][1] == queue.boost
         check_blocks(model, raw, name, is_exact=name not in spilled)
     check_spilled(raw, names)
+    boosts = {name: queue.boost for name, queue in model.queues.items() if queue.boost}
+    assert raw.zset("boosts") == boosts
+    assert [int(n) for n in raw.hash("m").get("boosts", "").split()] == sorted({*boosts.values()}, reverse=True)
 
 
 def check_blocks(model: PartitionModel, raw: RawPartition, name: str, *, is_exact: bool) -> None:

@@ -1,4 +1,4 @@
-"""Steps in which queues are stopped, started and emptied, by anybody, at any time."""
+"""Steps in which queues are stopped, started, boosted and emptied, by anybody, at any time."""
 
 from collections.abc import Sequence
 
@@ -31,6 +31,11 @@ class StopSteps(LetterSteps):
         self._steer(partition, host, session, Order(HOSTS[host][0], What.START, stop if is_right and stop else "none"))
         if is_right:
             self._models[partition].steer(HOSTS[host][0], "")
+
+    @rule(partition=partitions, host=hosts, session=sessions, n=st.sampled_from((5, 2, 0, 0, -3)))
+    def boost(self, partition: int, host: int, session: str, n: int) -> None:
+        self._steer(partition, host, session, Order(HOSTS[host][0], What.BOOST, "", n))
+        self._models[partition].queue(HOSTS[host][0]).boost = n
 
     def _steer(self, partition: int, host: int, session: str, order: Order) -> None:
         model = self._models[partition]

@@ -35,11 +35,11 @@ class StopsModel:
         self.totals["parked"] += n * queue.is_parked
 
     def purge(self: Parts, name: str) -> int:
-        """What waits or is to be retried is refused."""
-        gone = self.of_queue(name, State.QUEUED, State.RETRYING)
-        if self.queue(name).is_parked:
-            n = len(self.of_queue(name, State.QUEUED))
-            self.totals.update(released=n, added=n)
+        """What waits, is to be retried or is parked is refused."""
+        gone = self.of_queue(name, State.QUEUED, State.RETRYING, State.PARKED)
+        kept = (State.PARKED, State.QUEUED) if self.queue(name).is_parked else (State.PARKED,)
+        n = len(self.of_queue(name, *kept))
+        self.totals.update(released=n, added=n)
         for fingerprint in gone:
             self.refuse(fingerprint, reason="purged")
         return len(gone)

@@ -65,6 +65,7 @@ class Queue:
     guest_seen: int | None = None  # when the owner first saw that, or the wish
     wish: str = ""  # the guest that waits, or SERVED until the owner has had its own turn
     stop: str = ""  # why nothing of it is handed out
+    boost: int = 0
     left_until_ms: int = 0  # when the owner looks again at a queue that it left to the guest
 
     @property

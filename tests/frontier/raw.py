@@ -54,6 +54,15 @@ class RawPartition:
     def zset(self, name: str) -> dict[str, float]:
         return {m.decode(): score for m, score in self.keys.get(name, [])}
 
+    def ready(self) -> dict[str, tuple[float, int]]:
+        """Queue that may be claimed from -> (when it is due, its boost); fails for one that stands there twice."""
+        found: dict[str, tuple[float, int]] = {}
+        for name in self.under("ready"):
+            for queue, due in self.zset(f"ready{name}").items():
+                assert queue not in found, f"{queue} is ready in two places"
+                found[queue] = (due, int(name[1:] or 0))
+        return found
+
     def under(self, prefix: str) -> list[str]:
         """Names after a prefix like 'q:'."""
         return sorted(k[len(prefix) :] for k in self.keys if k.startswith(prefix))

@@ -50,7 +50,7 @@ class FrontierMachine(SpillingSteps, ParkingSteps, StopSteps):
         assert reply.woken == len(woken)
 
     def _ready(self, partition: int) -> set[str]:
-        return set(RawPartition.of(self._before, self._keys, partition).zset("ready"))
+        return set(RawPartition.of(self._before, self._keys, partition).ready())
 
     @rule(partition=partitions, session=sessions, floor=st.integers(0, 6), stale=st.sampled_from((0, 0, 0, 1)))
     def acquire(self, partition: int, session: str, floor: int, stale: int) -> None:

@@ -6,15 +6,15 @@ local M = KEYS[1]
 local P = string.sub(M, 1, -2)
 
 -- What of the meta hash most scripts need, read once: session, epoch, clock (ms), hold (ms or nil), engine, request,
--- spilled.
+-- spilled, boosts (see _queue.lua; nil when there are none).
 local known_meta
 
 local function meta()
   if not known_meta then
-    local m = call('HMGET', M, 'session', 'epoch', 'clock', 'hold', 'engine', 'request', 'spilled')
+    local m = call('HMGET', M, 'session', 'epoch', 'clock', 'hold', 'engine', 'request', 'spilled', 'boosts')
     known_meta = {
       session = m[1] or '', epoch = m[2] or '0', clock = tonumber(m[3] or nil) or 0, hold = tonumber(m[4] or nil),
-      engine = m[5], request = m[6], spilled = tonumber(m[7] or nil) or 0,
+      engine = m[5], request = m[6], spilled = tonumber(m[7] or nil) or 0, boosts = m[8] or nil,
     }
   end
   return known_meta

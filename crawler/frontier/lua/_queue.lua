@@ -6,7 +6,9 @@
 -- stop: why none of its URLs is handed out; free:<reason>: it is not parked again for that (see _park.lua, park.lua); and
 -- wish: the guest that waits for a turn, or SERVED from when one was granted until the owner has had its own. While a queue
 -- is idle its record lies on a shelf, with others.
--- ready: zset of queues that have URLs and may be claimed from, by due time (ms on the partition clock).
+-- ready: zset of queues that have URLs and may be claimed from, by due time (ms on the partition clock). Those with a boost
+-- (a whole number but 0, in the map) are in ready:<boost> instead, so that none is looked for among others. boosts: zset of
+-- such queues by boost; meta's boosts lists the boosts there are, highest first.
 -- idle: zset of queues that may be idle, by when their clock runs out.
 -- A script reads a record once, changes it here, and writes it once, by close_queues.
 local NEXT, DELAY, OUT, N, RETRYING, BLOCKS, URLS, S2, BYTES, FETCH_MS = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
@@ -35,6 +37,13 @@ end
 
 local function pack_record_of(r)
   return cmsgpack.pack({r[1], r[2], r[3], r[4], r[5], r[6], r[7], r[8], r[9], r[10], r.more})
+end
+
+local READY = P .. 'ready'
+
+local function ready_of(r)
+  local boost = r.more.boost
+  return boost and READY .. ':' .. boost or READY
 end
 
 local function delay_of(r) -- nil: no robots.txt was read for it
@@ -132,23 +141,26 @@ end
 
 -- Write what was changed, and move the queues in `ready`; how many sleeping ones woke.
 local function close_queues()
-  local due, woken, asleep, idle = {}, {}, {}, {}
+  local moves, idle, n = {}, {}, 0
   local hold = next(records) and meta().hold
   for queue, r in pairs(records) do
     local place, at = place_of(r, hold)
-    if place == 'due' then
-      due[#due + 1], due[#due + 2] = at, queue
-    elseif place == 'woken' then
-      woken[#woken + 1], woken[#woken + 2] = at, queue
-    elseif place == 'asleep' then
-      asleep[#asleep + 1] = queue
+    if place then
+      local ready = ready_of(r)
+      moves[ready] = moves[ready] or {due = {}, woken = {}, asleep = {}}
+      local list = moves[ready][place]
+      if at then list[#list + 1] = at end
+      list[#list + 1] = queue
     end
     if r.is_settled and is_idle(r) then idle[#idle + 1], idle[#idle + 2] = r[NEXT], queue end
     r.is_settled, r.wakes = nil, nil
   end
   write_queues()
-  run_many(asleep, 'ZREM', P .. 'ready')
-  run_many(due, 'ZADD', P .. 'ready')
   run_many(idle, 'ZADD', P .. 'idle')
-  return run_many(woken, 'ZADD', P .. 'ready', 'NX')
+  for ready, of in pairs(moves) do
+    run_many(of.asleep, 'ZREM', ready)
+    run_many(of.due, 'ZADD', ready)
+    n = n + run_many(of.woken, 'ZADD', ready, 'NX')
+  end
+  return n
 end

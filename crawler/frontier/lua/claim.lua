@@ -5,7 +5,8 @@
 -- ARGV  session, epoch, now (ms), msgpack {request id (session-number), engine run id, urls max, urls per queue max,
 --       claim ahead (ms), visibility timeout (ms), default delay (ms), out max, budgets of a queue: pages, bytes (0: none)}
 -- returns {'FENCED'} | {'RECOVER'} | {'OK', next due (ms) or -1, flat batch, flat deaths, some queues whose next block is
---       to be brought back from its file}; the batch repeats
+--       to be brought back from its file, flat boosts: each there is, 0 among them, and when the first of its queues is
+--       due (-1: none waits); nothing where no queue has a boost}; the batch repeats
 --       queue, domain, delay (ms, -1 unknown), n, then n times token, score, member, origin ('' when the member says it);
 --       a token is 'epoch.request.serial'; deaths are fingerprint, 'deaths session' of URLs that processes died with
 --@include _fence _record _shelf _queue _guest _block _park
@@ -38,7 +39,8 @@ local function requeue(token, is_expired)
 end
 
 -- The first of a zset: its score, nil for an empty one.
-local function first_of(name) return tonumber(call('ZRANGE', P .. name, 0, 0, 'WITHSCORES')[2] or nil) end
+local function first_in(key) return tonumber(call('ZRANGE', key, 0, 0, 'WITHSCORES')[2] or nil) end
+local function first_of(name) return first_in(P .. name) end
 
 -- Return up to 64 tokens of a zset that are due; when the next one is.
 local function requeue_due(name, is_expired)
@@ -128,11 +130,27 @@ local function budget_left(r)
   return math.max(0, pages_max - pages - r[OUT]), pages >= pages_max and 'pages' or nil
 end
 
--- Take the best URLs of due queues: a list of {record, {member, score, ...}}.
-local function take_due()
-  local taken, later, asleep, left = {}, {}, {}, urls_max
-  for _, queue in ipairs(call('ZRANGEBYSCORE', P .. 'ready', '-inf', now, 'LIMIT', 0, urls_max)) do
+-- The boosts there are, highest first, 0 for all queues without one.
+local function boosts()
+  local found, listed = {}, false
+  for word in string.gmatch(meta().boosts or '', '%S+') do
+    local boost = tonumber(word)
+    if boost < 0 and not listed then found[#found + 1], listed = 0, true end
+    found[#found + 1] = boost
+  end
+  if not listed then found[#found + 1] = 0 end
+  return found
+end
+
+local function ready_at(boost) return boost == 0 and READY or READY .. ':' .. boost end
+
+-- Take the best URLs of the due queues among those of one boost, into a list of {record, {member, score, ...}}; how many
+-- more URLs, and how many more queues, this call may look at. Each queue gives something or moves on, so others come next.
+local function take_due(ready, taken, left, looks)
+  local later, asleep = {}, {}
+  for _, queue in ipairs(call('ZRANGEBYSCORE', ready, '-inf', now, 'LIMIT', 0, looks)) do
     if left <= 0 then break end
+    looks = looks - 1
     local r = record_of(queue)
     local start = start_of(r)
     local has_delay = delay_of(r) ~= 0
@@ -158,9 +176,9 @@ local function take_due()
       if has_delay or r[OUT] >= out_max or r[N] == 0 or #best == 0 then asleep[#asleep + 1] = queue end
     end
   end
-  run_many(asleep, 'ZREM', P .. 'ready')
-  run_many(later, 'ZADD', P .. 'ready')
-  return taken
+  run_many(asleep, 'ZREM', ready)
+  run_many(later, 'ZADD', ready)
+  return left, looks
 end
 
 local function hand_out(taken)
@@ -185,7 +203,10 @@ end
 if meta().request == request then
   repeat_batch()
 else
-  local taken = take_due()
+  local taken, left, looks = {}, urls_max, urls_max
+  for _, boost in ipairs(boosts()) do
+    if left > 0 and looks > 0 then left, looks = take_due(ready_at(boost), taken, left, looks) end
+  end
   if #taken > 0 then hand_out(taken) end
 end
 
@@ -193,11 +214,16 @@ write_queues()
 write_totals()
 
 local soonest = #orphans == 64 and 0 or math.huge
-for _, due in pairs({first_of('ready') or math.huge, first_of('x') or math.huge, retry_due or math.huge,
-  idle_since and idle_since + IDLE_MS or math.huge}) do
+for _, due in pairs({first_of('x') or math.huge, retry_due or math.huge, idle_since and idle_since + IDLE_MS or math.huge}) do
   soonest = math.min(soonest, due)
+end
+local firsts = {}
+for _, boost in ipairs(boosts()) do
+  local due = first_in(ready_at(boost))
+  soonest = math.min(soonest, due or math.huge)
+  if meta().boosts then firsts[#firsts + 1], firsts[#firsts + 2] = boost, string.format('%.0f', due or -1) end
 end
 local short = has_spilled and call('ZRANGE', P .. 'short', 0, 63) or {}
 if #short > 0 then soonest = math.min(soonest, now + SHORT_MS) end -- told until they are back
 if soonest == math.huge then soonest = -1 end
-return {'OK', string.format('%.0f', soonest), batch, call('HGETALL', P .. 'k'), short}
+return {'OK', string.format('%.0f', soonest), batch, call('HGETALL', P .. 'k'), short, firsts}

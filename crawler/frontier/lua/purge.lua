@@ -34,7 +34,7 @@ if from ~= r then
 elseif row_reason == '' and parking_stop(r) then
   note_released(r.queue, r.more.stop, n)
 end
-if row_reason ~= '*' and not promote(from) then call('ZREM', P .. 'ready', from.queue) end
+if row_reason ~= '*' and not promote(from) then call('ZREM', ready_of(from), from.queue) end
 count_in(r, 'refused:' .. ARGV[2], n)
 count(total, 'refused:' .. ARGV[2], n)
 count(total, 'done', n)

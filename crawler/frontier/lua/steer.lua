@@ -1,14 +1,15 @@
 #!lua flags=allow-oom
--- steer: an operator's hand, or a budget that was raised: queues are stopped and started, parked URLs released. Needs no
--- fence. Idempotent but for 'release', which may be repeated until nothing is left.
+-- steer: an operator's hand, or a budget that was raised: queues are stopped, started, slowed and boosted, parked URLs
+-- released. Needs no fence. Idempotent but for 'release', which may be repeated until nothing is left.
 -- KEYS  meta
 -- ARGV  default delay (ms), hint channel prefix, session of the caller, msgpack list of {queue, what, reason, n, due}: 'stop' it for
 --       a reason; 'start' it if it is stopped for that reason; 'release' its n best URLs (at most 256 a call) that are
 --       parked for a reason; 'delay': n ms between its requests from now on (-1: not known, robots.txt tells);
---       due: when its next one may start, at the latest, on the partition's clock (-1: its owner is not the one who asks)
+--       due: when its next one may start, at the latest, on the partition's clock (-1: its owner is not the one who asks);
+--       'boost': among due queues it is of class n from now on, from -9 to 9 (0: of that of all others)
 -- returns {woken queues, then for each how many URLs it was about}
 --@include _fence _record _shelf _queue _block _park _hint
-local default_delay, answers, sooner = tonumber(ARGV[1]), {0}, 0
+local default_delay, answers, sooner, is_boosted = tonumber(ARGV[1]), {0}, 0, false
 
 local function release(r, reason, n)
   local row, entries = row_of(r.queue, reason), {}
@@ -33,6 +34,25 @@ local function set_delay(r, delay, due)
   set(r, DELAY, delay)
 end
 
+-- When it is due does not change; its owner is told, for what it does next may.
+local function set_boost(r, n)
+  if (r.more.boost or 0) == n then return end
+  local due = call('ZSCORE', ready_of(r), r.queue)
+  call('ZREM', ready_of(r), r.queue)
+  set_more(r, 'boost', n ~= 0 and n or nil)
+  if due then call('ZADD', ready_of(r), due, r.queue) end
+  if n == 0 then call('ZREM', P .. 'boosts', r.queue) else call('ZADD', P .. 'boosts', n, r.queue) end
+  sooner, is_boosted = sooner + 1, true
+end
+
+local function write_boosts()
+  local found = {}
+  for n = 9, -9, -1 do
+    if call('ZCOUNT', P .. 'boosts', n, n) > 0 then found[#found + 1] = n end
+  end
+  if #found > 0 then call('HSET', M, 'boosts', table.concat(found, ' ')) else call('HDEL', M, 'boosts') end
+end
+
 for i, order in ipairs(cmsgpack.unpack(ARGV[4])) do
   local r, what, reason = record_of(order[1]), order[2], order[3]
   local n = r[N]
@@ -42,6 +62,8 @@ for i, order in ipairs(cmsgpack.unpack(ARGV[4])) do
     if r.more.stop == reason then start_queue(r, default_delay) else n = 0 end
   elseif what == 'delay' then
     set_delay(r, order[4], order[5])
+  elseif what == 'boost' then
+    set_boost(r, order[4])
   else
     n = release(r, reason, order[4])
   end
@@ -50,5 +72,6 @@ for i, order in ipairs(cmsgpack.unpack(ARGV[4])) do
 end
 answers[1] = close_queues()
 write_totals()
+if is_boosted then write_boosts() end
 hint(answers[1] + sooner, ARGV[2], ARGV[3])
 return answers

@@ -26,7 +26,7 @@ local function take_queued(r, block, member)
   add_to(r, N, -1)
   if parking_stop(r) then note_released(r.queue, r.more.stop, 1) end -- to be done as others are
   if not promote(r) then
-    call('ZREM', P .. 'ready', r.queue)
+    call('ZREM', ready_of(r), r.queue)
     look_ahead(r.queue, 0)
   end
   return true
