@@ -1,4 +1,4 @@
-"""`crawler pause`, `resume`, `block`, `unblock`, `delay`, `purge`, `release`: an operator's hand on a crawl."""
+"""`crawler pause`, `resume`, `block`, `unblock`, `delay`, `boost`, `purge`, `release`: an operator's hand."""
 
 import argparse
 import json
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from crawler.settings import Settings
 
 DELAY_MAX_S = 86_400
+BOOST_MAX = 9
 
 EPILOG = """\
 examples:
@@ -23,6 +24,7 @@ examples:
   crawler unblock docs.example
   crawler delay docs.example 5         5 s between its requests, whatever robots.txt asks for
   crawler delay docs.example auto      as robots.txt and the settings say
+  crawler boost docs.example 5         before all that are due and have less; -5 after them, 0 as all
   crawler purge docs.example           drop what waits of it, for ever
   crawler release --reason urls        parked URLs back into their queues
 
@@ -40,6 +42,8 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     _add(commands, "unblock", "take up a blocked domain again", run=_unblock)
     p = _add(commands, "delay", "set the delay between requests to a domain", run=_delay)
     p.add_argument("delay", metavar="SECONDS|auto", help="seconds, or auto for what robots.txt and settings say")
+    p = _add(commands, "boost", "fetch a domain before others that are due, or after them", run=_boost)
+    p.add_argument("boost", metavar="N", help=f"from -{BOOST_MAX} to {BOOST_MAX}: higher goes first; 0 as all others")
     _add(commands, "purge", "drop the waiting and parked URLs of a domain for ever", run=_purge)
     p = _add(commands, "release", "put parked URLs back into their queues", domain="?", run=_release)
     p.add_argument("--reason", metavar="R", help="only those parked for this reason, like urls, pages or trap:RULE")
@@ -87,6 +91,8 @@ def _check(arguments: argparse.Namespace) -> None:
     arguments.domain = registrable_domain(host_of(url_of_site(given))) if given else ""
     if hasattr(arguments, "delay"):
         arguments.delay = _delay_ms(arguments.delay)
+    if hasattr(arguments, "boost"):
+        arguments.boost = _boost_of(arguments.boost)
     if getattr(arguments, "urls", 0) < 0:
         raise UsageError(f"--urls {arguments.urls}: expected a number of URLs")
     if getattr(arguments, "reason", None) in ("paused", "blocked"):
@@ -103,6 +109,16 @@ def _delay_ms(text: str) -> int | None:
     if not 0 <= seconds <= DELAY_MAX_S:
         raise UsageError(f"delay {text}: expected seconds from 0 to {DELAY_MAX_S:,}, or auto")
     return round(seconds * 1000)
+
+
+def _boost_of(text: str) -> int:
+    try:
+        n = int(text)
+    except ValueError:
+        n = BOOST_MAX + 1
+    if not -BOOST_MAX <= n <= BOOST_MAX:
+        raise UsageError(f"boost {text}: expected a whole number from -{BOOST_MAX} to {BOOST_MAX}")
+    return n
 
 
 async def _run(
@@ -168,6 +184,16 @@ async def _delay(crawl: "OpenCrawl", arguments: argparse.Namespace) -> tuple[str
     else:
         text = f"{arguments.domain}: {duration(arguments.delay / 1000)} between requests from now on"
     return text, {"delay_ms": arguments.delay}
+
+
+async def _boost(crawl: "OpenCrawl", arguments: argparse.Namespace) -> tuple[str, dict[str, Any]]:
+    domain, n = arguments.domain, arguments.boost
+    await crawl.operator.boost(domain, n)
+    if not n:
+        text = f"{domain}: no boost; when it is due, it goes as all others"
+    else:
+        text = f"{domain}: boost {n}; when it is due, it goes {'before' if n > 0 else 'after'} all without one"
+    return text, {"boost": n}
 
 
 async def _purge(crawl: "OpenCrawl", arguments: argparse.Namespace) -> tuple[str, dict[str, Any]]:

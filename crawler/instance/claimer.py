@@ -7,7 +7,7 @@ hint costs one sweep interval.
 import asyncio
 import heapq
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from crawler.errors import EngineError
 from crawler.frontier.frontier import Budget, ClaimRequest, Fence, Frontier
@@ -40,6 +40,7 @@ class Claimer:
         self._settings = settings
         self._due: dict[int, int] = {}
         self._heap: list[tuple[int, int]] = []
+        self._boosts: dict[int, dict[int, int]] = {}  # of partitions where queues have one: boost -> due time
         self.on_short: Callable[[int, Sequence[str]], None] = lambda *_: None
         self._wake = asyncio.Event()
         self._serial = 0
@@ -62,12 +63,15 @@ class Claimer:
     def hint(self, partition: int) -> None:
         """A sleeping queue of this partition woke."""
         if self._ownership.is_open(partition):
+            if partition in self._boosts:
+                self._boosts[partition][0] = 0  # what boost the queue has, the claim will tell
             self.schedule(partition)
 
     def forget(self, partitions: Iterable[int]) -> None:
         """These partitions are not ours any more."""
         for partition in partitions:
             self._due.pop(partition, None)
+            self._boosts.pop(partition, None)
             self._unanswered.pop(partition, None)
 
     @property
@@ -123,9 +127,11 @@ class Claimer:
         return True
 
     def _due_partitions(self) -> list[int]:
-        now_ms, room = monotonic_ms(), self._room()
+        now_ms, most = monotonic_ms(), min(PARTITIONS_PER_ROUND, self._room())
+        if self._boosts and most > 0:
+            return self._most_boosted(now_ms, most)
         found: list[int] = []
-        while self._heap and len(found) < min(PARTITIONS_PER_ROUND, room):
+        while self._heap and len(found) < most:
             at_ms, partition = self._heap[0]
             if self._due.get(partition) != at_ms:
                 heapq.heappop(self._heap)  # outdated
@@ -137,6 +143,23 @@ class Claimer:
             if self._ownership.is_open(partition):
                 found.append(partition)
         return found
+
+    def _most_boosted(self, now_ms: int, most: int) -> list[int]:
+        """Of the partitions that are due, those with the highest boost; the others when these need nothing more."""
+        due = [(*self._place_of(p, at_ms, now_ms), p) for p, at_ms in self._due.items() if at_ms <= now_ms]
+        highest = min(due, default=(0,))[0]
+        found = [p for *_, p in heapq.nsmallest(most, (one for one in due if one[0] == highest))]
+        for partition in found:
+            del self._due[partition]
+        while self._heap and self._due.get(self._heap[0][1]) != self._heap[0][0]:
+            heapq.heappop(self._heap)  # outdated
+        return [p for p in found if self._ownership.is_open(p)]
+
+    def _place_of(self, partition: int, at_ms: int, now_ms: int) -> tuple[int, int]:
+        """Lower goes first: minus the highest boost of which a queue is due, and since when one is."""
+        known = self._boosts.get(partition, {})
+        boost = max((boost for boost, due_ms in known.items() if due_ms <= now_ms), default=0)
+        return -boost, known.get(boost, at_ms)
 
     async def _claim(self, partitions: list[int]) -> None:
         share = max(1, self._room() // len(partitions))
@@ -197,11 +220,19 @@ class Claimer:
             reached("claim.taken", batch.claims[0].url)
         if reply.short:
             self.on_short(partition, reply.short)
+        self._note_boosts(partition, reply.boosts)
         if reply.next_due_ms >= 0:
             wait_ms = reply.next_due_ms - self._ownership.now_of(partition)  # below 0: due since then, and goes first
             if not reply.batches:
                 wait_ms = max(wait_ms, NOTHING_MS)
             self.schedule(partition, monotonic_ms() + wait_ms)
+
+    def _note_boosts(self, partition: int, boosts: Mapping[int, int]) -> None:
+        if boosts:
+            later_ms = monotonic_ms() - self._ownership.now_of(partition)
+            self._boosts[partition] = {boost: due_ms + later_ms for boost, due_ms in boosts.items() if due_ms >= 0}
+        else:
+            self._boosts.pop(partition, None)
 
     def _again(self, partition: int, request: ClaimRequest) -> None:
         """The outcome is unknown: the same request id brings the same batch."""
@@ -212,5 +243,6 @@ class Claimer:
     async def _sweep(self) -> None:
         """Partitions that wait for nothing are looked at once a second: a hint may have been lost."""
         asleep = [p for p in self._ownership.held if p not in self._due]
-        for partition in await self._frontier.awake(asleep):
+        boosted = [p for p in asleep if p in self._boosts]  # their queues are ready elsewhere
+        for partition in [*await self._frontier.awake(asleep), *boosted]:
             self.schedule(partition)

@@ -1,4 +1,4 @@
-"""An operator's orders as this instance follows them: what is stopped goes back to its queue, delays are taken over.
+"""An operator's orders as this instance follows them: what is stopped goes back, delays and boosts are taken over.
 
 Reads orders only when their version has changed. The stops themselves stand in the engine; here is what they leave
 open: claims that are in hand, and queues that the operator's command did not know.
@@ -57,6 +57,7 @@ class Steering:
         self._flow.orders = orders
         log.info("orders.changed", extra={"paused": orders.is_paused, "orders_version": orders.version})
         self._take_over_delays(before, orders)
+        self._take_over_boosts(before, orders)
         await self._work.return_claims(self._bench.take_out(lambda claim: orders.holds_back(claim.domain)))
         self._claimer.room_changed()
 
@@ -72,6 +73,13 @@ class Steering:
             delay_ms = changed.get(registrable_domain(lane.queue))
             if delay_ms is not None:
                 self._bench.quicken(lane, delay_ms)
+
+    def _take_over_boosts(self, before: Orders, orders: Orders) -> None:
+        changed = {domain for domain, _ in before.boosts.items() ^ orders.boosts.items()}
+        if changed:
+            self._bench.boost(orders.boosts)
+        for domain in changed:
+            self._claimer.hint(self._operator.partition_of(domain))
 
     async def _set_delay(self, domain: str) -> None:
         """Once more, for the queues that are here: before the order was known, their turns stored another one."""

@@ -5,15 +5,16 @@ this one is at hand: the later of the two holds.
 """
 
 import asyncio
-import heapq
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from crawler.frontier.replies import QueueBatch
 from crawler.instance.clock import monotonic_ms
+from crawler.instance.due_line import DueLine
 from crawler.model import Claim
 from crawler.rules.adaptive import UNMEASURED, Pace
+from crawler.rules.domains import registrable_domain
 from crawler.rules.hosts import GOOD, Standing
 from crawler.rules.politeness import TICK_MS
 
@@ -31,7 +32,8 @@ class Lane:
     settled_ms: int = 0  # what `next_ms` is when of the turns that run none comes to a request
     active: int = 0
     waiting: deque[Claim] = field(default_factory=deque)
-    armed: bool = False  # stands in the heap
+    armed: bool = False  # stands in the line
+    boost: int = 0  # of the lanes that are due, the ones with a higher boost go first
     since_ms: int = 0  # when the oldest waiting claim may have come
     looked_up: str = ""  # the name that the claim at the head has waited for
     standing: Standing = GOOD  # of its host
@@ -50,13 +52,13 @@ class Lane:
 
 
 class Workbench:
-    """Lanes by queue, a heap of their times, and the workers that wait."""
+    """Lanes by queue, the line of those that wait for their time, and the workers that wait."""
 
     def __init__(self, *, concurrency_per_queue: int) -> None:
         self._per_queue = concurrency_per_queue
         self._lanes: dict[str, Lane] = {}
-        self._heap: list[tuple[int, int, Lane]] = []
-        self._serial = 0
+        self._line = DueLine[Lane]()
+        self._boosts: Mapping[str, int] = {}
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
@@ -98,7 +100,8 @@ class Workbench:
         """The address has room for one more."""
         parked = self._parked.get(address)
         if parked:
-            claim = parked.popleft()
+            claim = max(parked, key=lambda one: self._boosts.get(one.domain, 0)) if self._boosts else parked[0]
+            parked.remove(claim)
             if not parked:
                 del self._parked[address]
             self.waiting -= 1
@@ -107,8 +110,21 @@ class Workbench:
     def _lane(self, queue: str) -> Lane:
         lane = self._lanes.get(queue)
         if lane is None:
-            lane = self._lanes[queue] = Lane(queue)
+            lane = self._lanes[queue] = Lane(queue, boost=self._boost_of(queue))
         return lane
+
+    def _boost_of(self, queue: str) -> int:
+        return self._boosts.get(registrable_domain(queue), 0) if self._boosts else 0
+
+    def boost(self, boosts: Mapping[str, int]) -> None:
+        """Domain -> boost, from now on; 0 for all others."""
+        self._boosts = boosts
+        for lane in self._lanes.values():
+            boost = self._boost_of(lane.queue)
+            if boost != lane.boost:
+                lane.boost, lane.armed = boost, False  # its place in the line counts no more
+                self._arm(lane)
+        self._wake()
 
     def lane_of(self, queue: str) -> Lane:
         """The lane of a queue that has claims here or had some lately."""
@@ -148,8 +164,7 @@ class Workbench:
                 raise
 
     def _pop_due(self, now_ms: int) -> tuple[Lane, Claim] | None:
-        while self._heap and self._heap[0][0] <= now_ms:
-            _, _, lane = heapq.heappop(self._heap)
+        while (lane := self._line.pop(now_ms)) is not None:
             lane.armed = False
             if not lane.waiting or lane.active >= self._room(lane):
                 continue
@@ -195,8 +210,7 @@ class Workbench:
         if lane.armed or not lane.waiting or lane.active >= self._room(lane):
             return
         lane.armed = True
-        self._serial += 1
-        heapq.heappush(self._heap, (lane.due_ms, self._serial, lane))
+        self._line.push(lane.due_ms, lane)
 
     def _room(self, lane: Lane) -> int:
         """Requests at a time: a host that does not answer is asked by one."""
@@ -204,7 +218,8 @@ class Workbench:
 
     def _wake(self) -> None:
         """Let a worker have the lane that is first in line, now or when its time has come."""
-        if self._heap and self._heap[0][0] <= monotonic_ms():
+        due_ms = self._line.next_ms()
+        if due_ms is not None and due_ms <= monotonic_ms():
             while self._waiters:
                 waiter = self._waiters.popleft()
                 if not waiter.done():
@@ -214,9 +229,9 @@ class Workbench:
 
     def _set_timer(self) -> None:
         """One timer for the lane that is due first, while somebody waits."""
-        if not self._heap or not self._waiters:
+        due = self._line.next_ms()
+        if due is None or not self._waiters:
             return
-        due = self._heap[0][0]
         if self._timer is not None:
             if self._timer_ms <= due and not self._timer.cancelled():
                 return
@@ -261,7 +276,7 @@ class Workbench:
             lane.next_ms -= sooner_ms
             lane.settled_ms -= sooner_ms
             lane.delay_ms = delay_ms
-            lane.armed = False  # it stands in the heap for a later time, too: that entry will find nothing to do
+            lane.armed = False  # it stands in the line for a later time, too: that entry will find nothing to do
             self._arm(lane)
             self._wake()
 
