@@ -69,6 +69,7 @@ async def _facts(crawl: "OpenCrawl", given: str, *, fetch_robots: bool) -> "Fact
     candidate = router.candidate(url, depth=0)
     where = await crawl.inspect.where(candidate, run=crawl.record.run)
     owners = (await ring_of(crawl, weights_of(await crawl.members.read()))).owners
+    orders = await crawl.operator.orders()
     is_seed = where.record is not None and where.record.seed
     depth, redirects = (where.record.depth, where.record.redirects) if where.record else (0, 0)
     return Facts(
@@ -79,7 +80,8 @@ async def _facts(crawl: "OpenCrawl", given: str, *, fetch_robots: bool) -> "Fact
         partition=candidate.partition,
         suggested=owners[candidate.partition] if owners else "",
         is_alone=not owners,
-        is_paused=(await crawl.operator.orders()).is_paused,
+        is_paused=orders.is_paused,
+        boost=orders.boosts.get(candidate.domain, 0),
         scope=router.scope.verdict(url, depth, redirects),
         robots=await _robots(crawl, url, candidate.partition, fetch=fetch_robots),
         where=where,

@@ -80,12 +80,14 @@ async def _one(crawl: "OpenCrawl", name: str, *, as_json: bool) -> str:
     orders = await operator.orders()
     ordered_ms = orders.delays_ms.get(domain)
     is_known = found.pending or found.fetched or found.dead or found.refused
-    if not (is_known or parked or found.stop or ordered_ms is not None):
+    boost = orders.boosts.get(domain, 0)
+    if not (is_known or parked or found.stop or ordered_ms is not None or boost):
         raise UsageError(f"this crawl has not met the domain {queue}")
     if as_json:
-        more = {"parked": parked, "ordered_delay_ms": ordered_ms, "crawl_paused": orders.is_paused}
+        more = {"parked": parked, "ordered_delay_ms": ordered_ms, "boost": boost, "crawl_paused": orders.is_paused}
         return json.dumps(domain_json(found) | more)
-    return domain_text(found, parked, is_delay_ordered=ordered_ms is not None, is_crawl_paused=orders.is_paused)
+    is_ordered, is_paused = ordered_ms is not None, orders.is_paused
+    return domain_text(found, parked, is_delay_ordered=is_ordered, boost=boost, is_crawl_paused=is_paused)
 
 
 async def _all(crawl: "OpenCrawl", top: int, *, as_json: bool) -> str:

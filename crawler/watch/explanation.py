@@ -9,7 +9,7 @@ from crawler.model import CommitEntry
 from crawler.rules.robots import RobotsVerdict
 from crawler.rules.scope import ScopeVerdict
 from crawler.rules.traps import PASSED, Verdict
-from crawler.watch.report import PARKED, stop_text
+from crawler.watch.report import PARKED, boost_text, stop_text
 from crawler.watch.tables import facts
 from crawler.watch.wording import counted, duration, moment
 
@@ -40,6 +40,7 @@ class Facts:
     suggested: str  # node by the ring, or ""
     is_alone: bool  # no instance is running
     is_paused: bool = False  # the whole crawl is
+    boost: int = 0  # of its domain, by an operator
     scope: ScopeVerdict
     robots: RobotsFact
     where: Whereabouts
@@ -77,6 +78,8 @@ def explanation(f: Facts) -> str:
         pairs.append(("traps", f"suspect, fetched after all others of its domain: {f.traps.why} (rule {f.traps.rule})"))
     pairs.append(("seen", "yes" if f.where.seen else "no: not added to this crawl so far"))
     pairs.extend(("fetched", _commit(entry)) for entry in f.commits)
+    if f.boost:
+        pairs.append(("boost", boost_text(f.boost)))
     pairs.append(("next fetch", _next(f.where)))
     return f"{verdict(f)}\n\n{facts(pairs)}"
 
@@ -195,6 +198,7 @@ def as_json(f: Facts) -> dict[str, Any]:
         "dead_detail": w.letter.detail if w.letter else None,
         "next_fetch_in_ms": max(0, w.next_fetch_ms - w.clock_ms),
         "delay_ms": w.delay_ms,
+        "boost": f.boost,
         "commits": [{"status": e.status, "fetched_at": e.fetched_at, "visit": e.visit} for e in f.commits],
     }
 

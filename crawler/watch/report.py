@@ -84,6 +84,7 @@ def domain_text(
     parked: Mapping[str, int],
     *,
     is_delay_ordered: bool = False,
+    boost: int = 0,
     is_crawl_paused: bool = False,
 ) -> str:
     """One domain in full; `parked`: how many of its URLs, by reason."""
@@ -107,10 +108,16 @@ def domain_text(
         ("given up", number(d.dead)),
         ("refused", f"{number(sum(d.refused.values()))}{_in_brackets(named(d.refused))}"),
         ("delay", f"{delay} (by an operator)" if is_delay_ordered else delay),
+        *([("boost", boost_text(boost))] if boost else []),
         ("next fetch", next_text(d)),
         ("mean fetch", f"{number(d.fetch_ms / d.fetched)} ms" if d.fetched else "-"),
     ]
     return facts(pairs)
+
+
+def boost_text(boost: int) -> str:
+    """Like "5, by an operator: when it is due, it goes before all without one"; not for 0."""
+    return f"{boost}, by an operator: when it is due, it goes {'before' if boost > 0 else 'after'} all without one"
 
 
 STOPS = {

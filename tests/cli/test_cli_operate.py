@@ -1,4 +1,4 @@
-"""`crawler pause`, `block`, `delay`, `purge`, `release` and their opposites, and what other commands say of it."""
+"""`crawler pause`, `block`, `delay`, `boost`, `purge`, `release`, their opposites, and what others say of it."""
 
 import asyncio
 import json
@@ -148,10 +148,34 @@ def test_a_delay_that_was_ordered_is_shown_until_it_is_taken_back(lab: Lab) -> N
     assert "by an operator" not in lab.say("stats", HOST)
 
 
+def test_a_boost_is_shown_until_it_is_taken_back(lab: Lab) -> None:
+    lab.crawl(crawl__pages_max=3)
+    assert (
+        lab.say("boost", lab.site.url(HOST), "5") == f"{HOST}: boost 5; when it is due, it goes before all without one"
+    )
+    assert "5, by an operator" in lab.say("stats", HOST)
+    assert lab.json("stats", HOST)["boost"] == 5
+    url = lab.site.url(HOST, "/p1")
+    assert "5, by an operator" in lab.say("explain", url)
+    assert lab.json("boost", HOST, "-9") == {"domain": HOST, "boost": -9}
+    assert "after all without one" in lab.say("stats", HOST)
+    assert lab.json("explain", url)["boost"] == -9
+    assert lab.say("boost", HOST, "0") == f"{HOST}: no boost; when it is due, it goes as all others"
+    assert "boost" not in lab.say("stats", HOST) + lab.say("explain", url)
+    assert lab.crawl() == ALL
+    lab.audit()
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (("block",), "DOMAIN"),
+        (("boost", "a.test"), "N"),
+        (("boost", "a.test", "10"), "from -9 to 9"),
+        (("boost", "a.test", "-10"), "from -9 to 9"),
+        (("boost", "a.test", "1.5"), "whole number"),
+        (("boost", "a.test", "high"), "whole number"),
+        (("boost", "a.test", "1"), "no crawl"),
         (("delay", "a.test", "soon"), "soon"),
         (("delay", "a.test", "-5"), "-5"),
         (("delay", "a.test", "90000"), "auto"),

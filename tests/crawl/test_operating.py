@@ -23,9 +23,10 @@ DELAY_S = 0.05
 EFFECTIVE_S = 2.0
 
 
-def web_of(pages: int = PAGES) -> dict[tuple[str, str], Resource]:
+def web_of(pages: int = PAGES, answer_s: float = 0.0) -> dict[tuple[str, str], Resource]:
     """A home page for each domain, which leads to all the others."""
-    web = {(host, f"/{n}"): Resource(body="<p>a page</p>") for host in DOMAINS for n in range(pages)}
+    page = Resource(body="<p>a page</p>", delay_s=answer_s)
+    web = {(host, f"/{n}"): page for host in DOMAINS for n in range(pages)}
     links = "".join(f'<a href="/{n}">x</a>' for n in range(pages))
     return web | {(host, "/"): Resource(body=links) for host in DOMAINS}
 
@@ -47,13 +48,13 @@ class Lab:
         assert (code, err) == (0, "")
         return out.strip()
 
-    async def crawl(self, meanwhile: Callable[[Any], Any], **options: Any) -> Crawled:
+    async def crawl(self, meanwhile: Callable[[Any], Any], *, instances: int = 2, **options: Any) -> Crawled:
         async with lab_names() as dns:
             given = {"frontier__redis": self.engine.url, "dns__nameservers": [dns], "politeness__delay_s": DELAY_S}
             done = await crawl(
                 settings_of(self.folder, **(given | options)),
                 [self.site.url(host) for host in DOMAINS],
-                instances=2,
+                instances=instances,
                 meanwhile=meanwhile,
             )
         assert done.errors == []
@@ -156,6 +157,27 @@ async def test_a_delay_holds_within_two_seconds_longer_or_shorter(lab: Lab, shor
     assert len(done.entries) == len(DOMAINS) * (PAGES + 1)
     assert gaps["longer"] >= 0.7 - 0.005
     assert gaps["shorter"] < EFFECTIVE_S
+
+
+async def test_a_boosted_domain_has_all_workers_for_itself_within_two_seconds(
+    tmp_path: Path, engine: Engine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One worker, and four domains that are always due."""
+    ordered: list[float] = []
+
+    async def meanwhile(_: object) -> None:
+        await lab.under_way()
+        assert "boost 3" in await lab.order("boost", "c.test", "3")
+        ordered.append(time.monotonic())
+
+    with serve_resources(web_of(answer_s=0.05)) as site:
+        lab = Lab(tmp_path, engine, site, capsys)
+        done = await lab.crawl(meanwhile, instances=1, politeness__delay_s=0, fetch__concurrency=1)
+        end = max(r.start for r in lab.pages("c.test"))
+        window = [r.host.partition(":")[0] for r in lab.pages() if ordered[0] + EFFECTIVE_S < r.start <= end]
+    assert len(window) > 5
+    assert set(window) == {"c.test"}
+    assert len(done.entries) == len(DOMAINS) * (PAGES + 1)
 
 
 async def _nothing(_: object) -> None:
