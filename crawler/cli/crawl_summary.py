@@ -35,7 +35,9 @@ def _losses(totals: Totals) -> list[str]:
         )
     if totals.parked:
         kept = counted(totals.parked, "URL is", "URLs are")
-        lines.append(f"Parked: {kept} kept and not crawled (why: crawler stats DOMAIN; to go on: crawler release)")
+        lines.append(
+            f"Parked: {kept} kept, not crawled (why: crawler stats DOMAIN; to go on: crawler release or unblock)"
+        )
     if totals.refused:
         lines.append(f"Refused: {named(totals.refused)} (ask: crawler explain URL)")
     return lines
