@@ -15,7 +15,7 @@ from pathlib import Path
 from crawler.errors import EngineDown, EngineUnfit, UsageError
 
 START_TIMEOUT_S = 60.0  # a large append-only file is read at start
-PIDFILE_GRACE_S = 0.5  # the server writes its pid file soon after it went into the background
+PIDFILE_GRACE_S = 5.0  # the server writes its pid file after it went into the background: late where CPU is short
 SOCKET_PATH_MAX = 100  # bytes; the kernel's limit is 107
 
 
