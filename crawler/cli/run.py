@@ -87,8 +87,6 @@ async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
                 if why in ("finished", "pages", "time"):
                     return 0
                 if why == "evicted":
-                    raise Stopped("this instance was evicted by an operator; nothing is lost")
-                if why == "evicted":
                     raise Stopped("this instance was evicted by an operator ('crawler ring evict'); nothing is lost")
         except asyncio.CancelledError:
             if not signals.stopped:
