@@ -11,6 +11,7 @@ from crawler.frontier.client import Engine
 from crawler.frontier.frontier import Fence, Frontier
 from crawler.frontier.keys import Keys
 from crawler.frontier.stats import Stats
+from crawler.instance.clock import ENGINE_PAUSE_S
 from crawler.instance.heartbeat import Heartbeat
 from crawler.instance.ownership import Ownership
 from crawler.instance.state import Flow
@@ -108,3 +109,14 @@ async def follow_shared(read: Callable[[], Awaitable[None]], *, every_s: float) 
         await asyncio.sleep(every_s)
         with contextlib.suppress(EngineError):
             await read()
+
+
+async def until_done(step: Callable[[], Awaitable[None]], stop: asyncio.Event) -> None:
+    """What must be known before anything is claimed: an engine that is away for a moment is waited for."""
+    while not stop.is_set():
+        try:
+            await step()
+            return
+        except EngineError as error:
+            log.warning("begin.engine_error", extra={"error": str(error)})
+            await asyncio.sleep(ENGINE_PAUSE_S)

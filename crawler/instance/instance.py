@@ -28,6 +28,7 @@ from crawler.instance.duties import (
     keep_history,
     listen,
     return_stale,
+    until_done,
 )
 from crawler.instance.fetching import FetchStage
 from crawler.instance.finishing import FinishWatcher
@@ -183,9 +184,9 @@ class Instance:
         self.heartbeat.joined(*await join(p.members, p.member, p.is_lock_free, self._settings.membership))
         with contextlib.suppress(EngineError):
             await p.mourner.look_back()
-        await self.steering.follow()
         budgets = Budgets(p.frontier, p.operator.parking, self.ownership, self._settings.budget)
-        await budgets.begin(p.record.partitions)
+        await until_done(self.steering.follow, self._stop)
+        await until_done(lambda: budgets.begin(p.record.partitions), self._stop)
         self.fetching.start()
         duties = [
             self.heartbeat.run(),
