@@ -122,7 +122,7 @@ class Frontier:
         calls, owners = [], []
         for partition, candidates in by_partition.items():
             for start in range(0, len(candidates), ADD_ITEMS_MAX):
-                items = [item_of(c) for c in candidates[start : start + ADD_ITEMS_MAX]]
+                items = _values(candidates[start : start + ADD_ITEMS_MAX])
                 calls.append(self._call_add(partition, items))
                 owners.append(partition)
         replies: dict[int, AddReply | EngineError] = {}
@@ -191,11 +191,12 @@ class Frontier:
 
     def _pack_ack(self, a: Ack) -> bytes:
         c, e, s = a.claim, a.entry, a.settlement
-        items = [item_of(candidate) for candidate in a.items]
+        refused = [value for reason, n in a.refused.items() for value in (f"refused:{reason}", n)]
         return pack(
             (
-                c.fingerprint, c.token, c.visit, c.queue, s.next_fetch_ms, s.delay_ms, e.status // 100,
-                e.body_bytes, e.fetch_ms, items, pack_entry(e), list(a.refused.items()), c.seed_number,
+                c.fingerprint, c.token, f"{c.fingerprint}:{c.visit}", c.queue, s.next_fetch_ms, s.delay_ms,
+                f"s{e.status // 100}", e.body_bytes, e.fetch_ms, pack_entry(e), c.seed_number, len(refused),
+                *refused, *_values(a.items),
             )
         )  # fmt: skip
 
@@ -292,6 +293,11 @@ class Frontier:
 
     def _fenced(self, name: str, fence: Fence, *args: Any) -> Call:
         return Call(name, (self.keys.meta(fence.partition),), (fence.session, fence.epoch, fence.now_ms, *args))
+
+
+def _values(candidates: Iterable[Candidate]) -> list[str | int]:
+    """Those of each, one after another."""
+    return [value for candidate in candidates for value in item_of(candidate)]
 
 
 def _bounded(acks: Sequence[Ack], numbers: Sequence[int]) -> Iterator[list[int]]:

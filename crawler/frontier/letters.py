@@ -55,7 +55,7 @@ class DeadLetters:
         """
         f, calls = self._frontier, []
         for partition, some in _by_call(letters):
-            items = [item_of_letter(one.fingerprint, one.letter) for one in some]
+            items = [v for one in some for v in item_of_letter(one.fingerprint, one.letter)]
             args = (f.run, f.default_delay_ms, pack(items), f.keys.hints, f.session, int(f.is_limited))
             calls.append(Call("revive", (f.keys.meta(partition),), args))
         return sum(int(reply[0]) for reply in await self._engine.run_all(calls))

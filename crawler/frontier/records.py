@@ -157,12 +157,11 @@ def pending_url(queue: str, domain: str, score: int, member: str, origin: str, n
     )  # fmt: skip
 
 
-def item_of(candidate: Candidate) -> tuple[str | int | None, ...]:
-    """What `add` and `ack` take for one URL (see lua/_add.lua). The score is text: the engine reads it once."""
+def item_of(candidate: Candidate) -> tuple[str | int, ...]:
+    """The values that `add` and `ack` take for one URL (lua/_add.lua). The score is text: the engine reads it once."""
     c = candidate
     member = member_of(c.url, c.queue, make_stamp(c.found_at, c.seed_number))
-    item = (c.fingerprint, c.queue, c.domain, str(score_of(c)), c.depth, *member)
-    return (*item, c.parked or None, c.seed_number) if c.parked or c.seed_number else item
+    return (c.fingerprint, c.queue, c.domain, str(score_of(c)), *member, c.depth, c.parked, c.seed_number)
 
 
 def pack_letter(letter: DeadLetter) -> str:
@@ -182,8 +181,8 @@ def unpack_letter(stored: bytes) -> DeadLetter:
     )
 
 
-def item_of_letter(fingerprint: str, letter: DeadLetter) -> tuple[str | int | None, ...]:
-    """What `revive` takes for one URL: as it stood in its queue, but for the attempts."""
+def item_of_letter(fingerprint: str, letter: DeadLetter) -> tuple[str | int, ...]:
+    """The values that `revive` takes for one URL: as it stood in its queue, but for the attempts."""
     return item_of(
         Candidate(
             url=letter.url, fingerprint=fingerprint, partition=0, domain=letter.domain, queue=letter.queue,

@@ -109,6 +109,14 @@ async def test_an_ack_takes_more_links_than_lua_has_stack_for(door: Door) -> Non
     assert await PendingUrls(door.engine, door.keys).count(0) == 9000
 
 
+async def test_an_ack_takes_links_into_more_queues_than_lua_has_stack_for(door: Door) -> None:
+    await door.add(found("parent"))
+    (claim,) = await door.claim()
+    reply = await door.ack(claim, *(found("child", host=f"host-{i}.test") for i in range(8500)))
+    assert reply.outcome is AckOutcome.COMMITTED
+    assert await PendingUrls(door.engine, door.keys).count(0) == 8500
+
+
 async def test_a_hint_goes_to_the_owner_only_when_a_queue_woke(door: Door) -> None:
     other = Door(door.engine.url, [], session="bob")
     await other.engine.connect()

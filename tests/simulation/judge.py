@@ -154,8 +154,8 @@ class Judge:
         return self.disturbances.is_calm(since_ns + 1, self.loop.now_ns) and self.is_witnessed(since_ns)
 
     def _committed(self, call: Call, packed: Any) -> None:
-        entry = msgspec.json.decode(packed[10])
-        key = packed[0], packed[2]
+        entry = msgspec.json.decode(packed[9])
+        key = packed[0], int(packed[2].rpartition(":")[2])
         self.commits[key] += 1
         self.trace(f"  committed {entry['url']}")
         self._ended(key, Ending(self.loop.now_ns, "committed", entry["url"], call.args[0], entry["status"]))

@@ -100,12 +100,10 @@ end
 
 -- Take the best n URLs out of a queue: {member, score, member, score, ...}, best first.
 local function take(r, n)
-  local head, taken = head_of(r.queue), {}
-  while n > 0 do
-    local some = call('ZPOPMAX', head, n)
-    for i = 1, #some do taken[#taken + 1] = some[i] end
-    n = n - #some / 2
-    if r[BLOCKS] == 0 or not promote(r) then break end
+  local head = head_of(r.queue)
+  local taken = call('ZPOPMAX', head, n)
+  while r[BLOCKS] ~= 0 and promote(r) and #taken < 2 * n do
+    for _, value in ipairs(call('ZPOPMAX', head, n - #taken / 2)) do taken[#taken + 1] = value end
   end
   add_to(r, N, -#taken / 2)
   return taken

@@ -1,7 +1,7 @@
 -- The ends of a claim. x: zset token -> visibility deadline (ms).
 
 -- A token begins with the epoch it was handed out under.
-local function is_of_epoch(token, epoch) return string.sub(token, 1, #epoch + 1) == epoch .. '.' end
+local function is_of_epoch(token, epoch) return string.find(token, epoch .. '.', 1, true) == 1 end
 
 -- Is this delivery still the one that counts? Those of earlier leases count as expired, also while they wait to be put
 -- back.
@@ -22,7 +22,7 @@ local function forget(run, fingerprints, is_limited)
     if call('EXISTS', P .. noted) == 1 then call('HDEL', P .. noted, unpack(fingerprints)) end
   end
   if not is_limited then return end
-  local buckets = tonumber(call('HGET', M, 'buckets' .. run) or nil) or 1
+  local buckets = buckets_of(run)
   local low = level_of(buckets)
   for _, fp in ipairs(fingerprints) do call('HDEL', P .. 'z' .. run .. ':' .. bucket_of(fp, buckets, low), fp) end
 end

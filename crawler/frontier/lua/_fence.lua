@@ -4,6 +4,7 @@
 local call = redis.call
 local M = KEYS[1]
 local P = string.sub(M, 1, -2)
+local VALUES_MAX = 7000 -- of a list: they pass over Lua's stack, which holds 8,000
 
 -- What of the meta hash most scripts need, read once: session, epoch, clock (ms), hold (ms or nil), engine, request,
 -- spilled, boosts (see _queue.lua; nil when there are none).
@@ -31,6 +32,17 @@ local function fence(session, epoch, now_ms)
   return true
 end
 
+-- The values of a msgpack list behind its header of so many bytes. A table of them all is made at once, where
+-- cmsgpack.unpack would let one grow value by value.
+local function values_of(packed, header) return select(2, cmsgpack.unpack_limit(packed, VALUES_MAX, header)) end
+
+local function list_of(packed)
+  local kind, high = string.byte(packed, 1, 2)
+  if kind < 0xdc then return {values_of(packed, 1)} end -- up to 15 values
+  if kind == 0xdc and high * 256 < VALUES_MAX - 256 then return {values_of(packed, 3)} end -- two bytes say how many
+  return cmsgpack.unpack(packed)
+end
+
 -- Add to counters of a hash, given as {field = n, ...}; the new values, by field.
 local function bump(key, changes)
   local names, flat, values = {}, {}, {}
@@ -49,7 +61,9 @@ end
 local total = {}
 local function count(of, name, n) of[name] = (of[name] or 0) + n end
 
+-- The new values of those that changed, by name.
 local function write_totals()
-  bump(M, total)
+  local values = bump(M, total)
   total = {}
+  return values
 end

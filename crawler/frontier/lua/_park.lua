@@ -34,7 +34,7 @@ end
 
 -- Why all URLs of a queue are parked; nil when they are pending.
 local function parking_stop(r)
-  local reason = r.more.stop
+  local reason = r[MORE].stop
   return reason ~= PAUSED and reason or nil
 end
 
@@ -47,14 +47,14 @@ local function put_pending(r, entries, default_delay_ms)
 end
 
 local function stop_queue(r, reason)
-  if parking_stop(r) and r[N] > 0 then note_released(r.queue, r.more.stop, r[N]) end
+  if parking_stop(r) and r[N] > 0 then note_released(r.queue, r[MORE].stop, r[N]) end
   set_more(r, 'stop', reason)
   call('HSET', P .. 'stops', r.queue, reason)
   if reason ~= PAUSED and r[N] > 0 then note_parked(r.queue, reason, r[N]) end
 end
 
 local function start_queue(r, default_delay_ms)
-  if parking_stop(r) and r[N] > 0 then note_released(r.queue, r.more.stop, r[N]) end
+  if parking_stop(r) and r[N] > 0 then note_released(r.queue, r[MORE].stop, r[N]) end
   set_more(r, 'stop', nil)
   call('HDEL', P .. 'stops', r.queue)
   wake(r, default_delay_ms)

@@ -11,17 +11,14 @@
 -- such queues by boost; meta's boosts lists the boosts there are, highest first.
 -- idle: zset of queues that may be idle, by when their clock runs out.
 -- A script reads a record once, changes it here, and writes it once, by close_queues.
-local NEXT, DELAY, OUT, N, RETRYING, BLOCKS, URLS, S2, BYTES, FETCH_MS = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
+local NEXT, DELAY, OUT, N, RETRYING, BLOCKS, URLS, S2, BYTES, FETCH_MS, MORE = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
 local WORD_OF = {s2 = S2, bytes = BYTES, fetch_ms = FETCH_MS}
 local IDLE_MS = 60000 -- after its clock has run out an idle queue's record goes to a shelf
 local SERVED = '-'
+local AT_ONCE = 1000 -- arguments: unpack takes a few thousand at most
 local records = {}
 
-local function record_of(queue)
-  local r = records[queue]
-  if r then return r end
-  local key = P .. 'w:' .. queue
-  local packed = call('GET', key)
+local function record_from(queue, key, packed)
   if not packed then
     packed = shelf_get('h', queue)
     if packed then
@@ -29,20 +26,42 @@ local function record_of(queue)
       shelf_drop('h', queue)
     end
   end
-  local v = packed and cmsgpack.unpack(packed) or {0, -1, 0, 0, 0, 0, 0, 0, 0, 0, {}}
-  r = {v[1], v[2], v[3], v[4], v[5], v[6], v[7], v[8], v[9], v[10], queue = queue, key = key, more = v[11]}
-  records[queue] = r
-  return r
+  if not packed then return {queue = queue, key = key, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, {}} end
+  -- is_changed and settled_from are named here so that the table is made with room for them.
+  return {queue = queue, key = key, is_changed = false, settled_from = nil, values_of(packed, 1)}
+end
+
+-- Read the records of some queues at once.
+local function read_queues(queues)
+  local names, keys, n = {}, {}, 0
+  for _, queue in ipairs(queues) do
+    if not records[queue] then
+      n = n + 1
+      names[n], keys[n], records[queue] = queue, P .. 'w:' .. queue, true
+    end
+  end
+  for from = 1, n, AT_ONCE do
+    local packed = call('MGET', unpack(keys, from, math.min(from + AT_ONCE - 1, n)))
+    for i, value in ipairs(packed) do
+      local queue = names[from + i - 1]
+      records[queue] = record_from(queue, keys[from + i - 1], value)
+    end
+  end
+end
+
+local function record_of(queue)
+  if not records[queue] then read_queues({queue}) end
+  return records[queue]
 end
 
 local function pack_record_of(r)
-  return cmsgpack.pack({r[1], r[2], r[3], r[4], r[5], r[6], r[7], r[8], r[9], r[10], r.more})
+  return cmsgpack.pack({r[1], r[2], r[3], r[4], r[5], r[6], r[7], r[8], r[9], r[10], r[11]})
 end
 
 local READY = P .. 'ready'
 
 local function ready_of(r)
-  local boost = r.more.boost
+  local boost = r[MORE].boost
   return boost and READY .. ':' .. boost or READY
 end
 
@@ -59,13 +78,13 @@ local function add_to(r, word, n) r[word], r.is_changed = r[word] + n, true end
 
 -- nil removes it.
 local function set_more(r, name, value)
-  r.more[name], r.is_changed = value, true
+  r[MORE][name], r.is_changed = value, true
 end
 
 -- A counter by name.
 local function count_in(r, name, n)
   local word = WORD_OF[name]
-  if word then add_to(r, word, n) else set_more(r, name, (r.more[name] or 0) + n) end
+  if word then add_to(r, word, n) else set_more(r, name, (r[MORE][name] or 0) + n) end
 end
 
 -- When a queue may be asked next: its own clock, and the hold that a takeover put on the whole partition.
@@ -80,7 +99,7 @@ local function wake(r, default_delay_ms) r.wakes = default_delay_ms end
 -- n claims of a queue have ended (0: a request without one): move its clock, and make it claimable when none is out or
 -- it has no delay. While its delay is unknown its due time here is a lower bound; claim looks again.
 local function settle(r, n, next_ms, delay_ms)
-  if not r.is_settled then r.is_settled, r.had_no_delay = true, r[DELAY] == 0 end
+  if not r.settled_from then r.settled_from = r[DELAY] end
   r[OUT] = r[OUT] - n
   if next_ms > r[NEXT] then r[NEXT] = next_ms end
   if delay_ms >= 0 then r[DELAY] = delay_ms end
@@ -89,13 +108,13 @@ end
 
 -- Where a changed queue goes: 'due' and its time, 'asleep', or nil when it stays where it is.
 local function place_of(r, hold)
-  if r.more.stop then return 'asleep' end
-  local delay, is_out = delay_of(r), r[OUT] ~= 0
-  if r.is_settled and is_out and delay ~= 0 then
-    return r.had_no_delay and 'asleep' or nil -- it has a delay from now on
+  if r[MORE].stop then return 'asleep' end
+  local delay, is_out, settled_from = delay_of(r), r[OUT] ~= 0, r.settled_from
+  if settled_from and is_out and delay ~= 0 then
+    return settled_from == 0 and 'asleep' or nil -- it has a delay from now on
   end
   if r[N] == 0 then return nil end
-  if r.is_settled then return 'due', due_of(r[NEXT], delay or 0, hold) end
+  if settled_from then return 'due', due_of(r[NEXT], delay or 0, hold) end
   if r.wakes then
     delay = delay or r.wakes
     if not is_out or delay == 0 then return 'woken', due_of(r[NEXT], delay, hold) end
@@ -105,16 +124,23 @@ end
 -- Nobody has work for it, or is at it.
 local function is_idle(r)
   if r[N] ~= 0 or r[OUT] ~= 0 or r[RETRYING] ~= 0 or r[URLS] == 0 then return false end
-  return not r.more.guest and (not r.more.wish or r.more.wish == SERVED)
+  return not r[MORE].guest and (not r[MORE].wish or r[MORE].wish == SERVED)
 end
 
 local function write_queues()
+  local changed, n = {}, 0
   for _, r in pairs(records) do
     if r.is_changed then
-      if r.is_row and r[N] == 0 then call('DEL', r.key) else call('SET', r.key, pack_record_of(r)) end
+      if r.is_row and r[N] == 0 then
+        call('DEL', r.key)
+      else
+        changed[n + 1], changed[n + 2] = r.key, pack_record_of(r)
+        n = n + 2
+      end
       r.is_changed = false
     end
   end
+  for i = 1, n, AT_ONCE do call('MSET', unpack(changed, i, math.min(i + AT_ONCE - 1, n))) end
 end
 
 -- A queue's clock has run out long ago: if it is idle still, its record goes to a shelf.
@@ -128,13 +154,15 @@ local function shelve(queue)
   records[queue] = nil
 end
 
--- Some hundred arguments at a time: unpack takes a few thousand at most.
-local function run_many(list, ...)
+local function run_many(list, command, key, flag)
   local done = 0
-  for i = 1, #list, 1000 do
-    local command = {...}
-    for j = i, math.min(i + 999, #list) do command[#command + 1] = list[j] end
-    done = done + call(unpack(command))
+  for i = 1, #list, AT_ONCE do
+    local last = math.min(i + AT_ONCE - 1, #list)
+    if flag then
+      done = done + call(command, key, flag, unpack(list, i, last))
+    else
+      done = done + call(command, key, unpack(list, i, last))
+    end
   end
   return done
 end
@@ -152,8 +180,8 @@ local function close_queues()
       if at then list[#list + 1] = at end
       list[#list + 1] = queue
     end
-    if r.is_settled and is_idle(r) then idle[#idle + 1], idle[#idle + 2] = r[NEXT], queue end
-    r.is_settled, r.wakes = nil, nil
+    if r.settled_from and is_idle(r) then idle[#idle + 1], idle[#idle + 2] = r[NEXT], queue end
+    r.settled_from, r.wakes = nil, nil
   end
   write_queues()
   run_many(idle, 'ZADD', P .. 'idle')

@@ -7,7 +7,7 @@
 local ATTEMPT, DEPTH_UNIT, COUNT_MAX = 16, 8192, 15
 local ORIGINS_MAX, FIRST_LETTER = 90, 37
 
-local function text_of(score) return string.format('%.0f', score) end
+local function text_of(score) return string.format('%d', score) end
 
 local function with_delivery(score)
   return score % ATTEMPT < COUNT_MAX and score + 1 or score

@@ -11,7 +11,7 @@ end
 
 local function write_seeds()
   for number, more in pairs(seeds) do
-    local name = string.format('%.0f', number)
+    local name = string.format('%d', number)
     local packed = shelf_get('e', name)
     local counts = packed and cmsgpack.unpack(packed) or {0, 0, 0}
     for i = 1, 3 do counts[i] = counts[i] + more[i] end

@@ -3,6 +3,13 @@
 -- Fingerprints are decimal strings: a Lua number has 53 bits; the bucket comes from the last nine digits.
 local SEEN_PER_BUCKET = 200
 
+-- How many buckets a run's seen-set has, read once.
+local seen_buckets = {}
+local function buckets_of(run)
+  if not seen_buckets[run] then seen_buckets[run] = tonumber(call('HGET', M, 'buckets' .. run) or nil) or 1 end
+  return seen_buckets[run]
+end
+
 -- The largest power of two that is not above the number of buckets.
 local function level_of(buckets)
   local low = 1
@@ -45,9 +52,10 @@ local function split_depths(depths, buckets)
   end
 end
 
--- Run's seen-set has `count` members now: split buckets until the load is right again.
-local function seen_grow(run, buckets, count)
-  local seen, before = P .. 's' .. run .. ':', buckets
+-- Run's seen-set has `count` members now: split buckets until the load is right again. The last that a script does.
+local function seen_grow(run, count)
+  local seen, before = P .. 's' .. run .. ':', buckets_of(run)
+  local buckets = before
   while count > SEEN_PER_BUCKET * buckets do
     split_one(seen, buckets)
     split_depths(P .. 'z' .. run .. ':', buckets)

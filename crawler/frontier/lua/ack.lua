@@ -2,45 +2,48 @@
 -- ack: commit fetched URLs of a partition. Needs the fence, and for each URL its delivery's token. Works when out of memory.
 -- KEYS  meta
 -- ARGV  session, epoch, now (ms), run, default delay (ms), 1 when the crawl has a limit of depth, budget of URLs of a queue
---       (0: none), then for each URL msgpack
---       {fingerprint, token, visit, queue, next fetch (ms), delay (ms), status class, bytes, fetch (ms), items of
---       this partition, entry, list of {reason, how many} out-links refused, seed}
+--       (0: none), then for each URL a msgpack list: fingerprint, token, 'fingerprint:visit', queue, next fetch (ms), delay
+--       (ms), status class ('s2'), bytes, fetch (ms), entry, seed, how many values say which out-links were refused, those
+--       ('refused:REASON', how many, ...), and the values of the out-links of this partition (see _add.lua)
 -- returns {'FENCED'} | {'OK', woken queues, then for each URL 'GONE' | 'YOURS sequence' | 'COMMITTED sequence digits'}
 --@include _fence _record _shelf _queue _block _park _seen _top _seed _add _end
 if not fence(ARGV[1], ARGV[2], tonumber(ARGV[3])) then return {'FENCED'} end
 local run, default_delay, is_limited, urls_max = ARGV[4], tonumber(ARGV[5]), ARGV[6] == '1', tonumber(ARGV[7])
+local REFUSED = 13 -- the first value behind those that each URL has
+local function items_of(a) return REFUSED + a[12] end
 
 local function book(a)
-  local r, class = record_of(a[4]), 's' .. a[7]
+  local r, class, bytes = record_of(a[4]), a[7], a[8]
   count(total, class, 1)
-  count(total, 'bytes', a[8])
+  count(total, 'bytes', bytes)
   count_in(r, class, 1)
-  r[BYTES], r[FETCH_MS], r.has_pages = r[BYTES] + a[8], r[FETCH_MS] + a[9], true
-  for _, refused in ipairs(a[12]) do
-    local name = 'refused:' .. refused[1]
-    count(total, name, refused[2])
-    count_in(r, name, refused[2])
+  r[BYTES], r[FETCH_MS], r.has_pages = r[BYTES] + bytes, r[FETCH_MS] + a[9], true
+  for i = REFUSED, items_of(a) - 1, 2 do
+    count(total, a[i], a[i + 1])
+    count_in(r, a[i], a[i + 1])
   end
-  count_seed(a[13], DONE, 1)
+  count_seed(a[11], DONE, 1)
   settle(r, 1, a[5], a[6])
 end
 
-local commits, tokens = {}, {}
-for i = 8, #ARGV do
-  local a = cmsgpack.unpack(ARGV[i])
-  commits[#commits + 1], tokens[#tokens + 1] = a, a[2]
+local commits, tokens, queues, n = {}, {}, {}, #ARGV - 7
+for i = 1, n do
+  local a = list_of(ARGV[i + 7])
+  commits[i], tokens[i], queues[i] = a, a[2], a[4]
 end
 local claimed = call('ZMSCORE', P .. 'x', unpack(tokens))
+read_queues(queues)
 local sequence = tonumber(call('HGET', M, 'sequence') or nil) or 0
 local answers, log, ended, is_ended, fingerprints = {'OK', 0}, {}, {}, {}, {}
-for i, a in ipairs(commits) do
-  local fp, token, key = a[1], a[2], a[1] .. ':' .. a[3]
+for i = 1, n do
+  local a, token = commits[i], tokens[i]
+  local key = a[3]
   if claimed[i] and not is_ended[token] and is_of_epoch(token, ARGV[2]) then
-    local digits = #a[10] > 0 and add_items(a[10], run, default_delay, is_limited, urls_max) or ''
+    local digits = a[items_of(a)] and add_items(a, items_of(a), run, is_limited) or ''
     sequence = sequence + 1
-    local text = string.format('%.0f', sequence)
-    push(log, key, token .. ' ' .. text .. ' ' .. a[11])
-    ended[#ended + 1], fingerprints[#fingerprints + 1], is_ended[token] = token, fp, true
+    local text = text_of(sequence)
+    push(log, key, token .. ' ' .. text .. ' ' .. a[10])
+    ended[#ended + 1], fingerprints[#fingerprints + 1], is_ended[token] = token, a[1], true
     book(a)
     answers[i + 2] = 'COMMITTED ' .. text .. ' ' .. digits
   else
@@ -55,9 +58,10 @@ if #ended > 0 then
   forget(run, fingerprints, is_limited)
   count(total, 'done', #ended)
   count(total, 'sequence', #ended)
+  enter_all(default_delay, urls_max)
   rank_queues()
   answers[2] = close_queues()
-  write_totals()
+  write_added(run)
   write_seeds()
 end
 return answers

@@ -19,6 +19,7 @@ if meta().engine ~= a[2] then return {'RECOVER'} end
 now = meta().clock
 local hold, has_spilled = meta().hold, meta().spilled > 0
 local SHORT_MS = 1000
+local READ_AT_ONCE = 16 -- records of due queues: each may give so much that no other is needed
 
 -- Back to its queue: an expired claim or a retry that is due. A delivery whose owner vanished is counted; one of the
 -- session that asks now is not, for that has not died of it (its leases were taken anew, after a silence of the engine).
@@ -66,7 +67,9 @@ if next(records) then
 end
 local idle_since = first_of('idle')
 if idle_since and idle_since <= now - IDLE_MS then
-  for _, queue in ipairs(call('ZRANGEBYSCORE', P .. 'idle', '-inf', now - IDLE_MS, 'LIMIT', 0, 16)) do shelve(queue) end
+  local idle = call('ZRANGEBYSCORE', P .. 'idle', '-inf', now - IDLE_MS, 'LIMIT', 0, 16)
+  read_queues(idle)
+  for _, queue in ipairs(idle) do shelve(queue) end
   idle_since = first_of('idle')
 end
 
@@ -104,11 +107,11 @@ end
 
 -- When a request on this queue may start (ms), guests considered.
 local function start_of(r)
-  local known, wish = delay_of(r), r.more.wish
+  local known, wish = delay_of(r), r[MORE].wish
   local delay = known or default_delay
   local due = due_of(r[NEXT], delay, hold)
   if known == 0 or r[OUT] ~= 0 then return due end
-  if r.more.guest then return math.max(due, guest_until(r, now, delay)) end
+  if r[MORE].guest then return math.max(due, guest_until(r, now, delay)) end
   if wish and wish ~= SERVED and due <= now then return wish_until(r, now) end
   return due
 end
@@ -126,7 +129,7 @@ local function budget_left(r)
   if bytes_max > 0 and r[BYTES] >= bytes_max then return 0, 'bytes' end
   if pages_max == 0 then return math.huge end
   local pages = r[S2]
-  for _, class in ipairs({'s1', 's3', 's4', 's5'}) do pages = pages + (r.more[class] or 0) end
+  for _, class in ipairs({'s1', 's3', 's4', 's5'}) do pages = pages + (r[MORE][class] or 0) end
   return math.max(0, pages_max - pages - r[OUT]), pages >= pages_max and 'pages' or nil
 end
 
@@ -148,8 +151,10 @@ local function ready_at(boost) return boost == 0 and READY or READY .. ':' .. bo
 -- more URLs, and how many more queues, this call may look at. Each queue gives something or moves on, so others come next.
 local function take_due(ready, taken, left, looks)
   local later, asleep = {}, {}
-  for _, queue in ipairs(call('ZRANGEBYSCORE', ready, '-inf', now, 'LIMIT', 0, looks)) do
+  local due = call('ZRANGEBYSCORE', ready, '-inf', now, 'LIMIT', 0, looks)
+  for i, queue in ipairs(due) do
     if left <= 0 then break end
+    if i % READ_AT_ONCE == 1 then read_queues({unpack(due, i, math.min(i + READ_AT_ONCE - 1, #due))}) end
     looks = looks - 1
     local r = record_of(queue)
     local start = start_of(r)
@@ -167,7 +172,7 @@ local function take_due(ready, taken, left, looks)
       if #best > 0 then
         taken[#taken + 1] = {r, best}
         add_to(r, OUT, #best / 2)
-        if r.more.wish then
+        if r[MORE].wish then
           set_more(r, 'wish', nil)
           set_more(r, 'guest_seen', nil)
         end
@@ -182,17 +187,20 @@ local function take_due(ready, taken, left, looks)
 end
 
 local function hand_out(taken)
-  local entries, deadlines, serial = {}, {}, 0
+  local entries, deadlines, serial, n = {}, {}, 0, 0
+  local prefix, deadline = epoch .. '.' .. request .. '.', text_of(now + visibility)
   for _, of in ipairs(taken) do
     local r, best = of[1], of[2]
-    local domain = r.more.domain or r.queue
-    put_batch(r.queue, domain, r[DELAY], #best / 2)
+    local queue, domain = r.queue, r[MORE].domain or r.queue
+    local names = ' ' .. queue .. ' ' .. domain .. ' '
+    put_batch(queue, domain, r[DELAY], #best / 2)
     for i = 1, #best, 2 do
       serial = serial + 1
-      local token, score = epoch .. '.' .. request .. '.' .. serial, text_of(tonumber(best[i + 1]))
-      entries[2 * serial - 1], entries[2 * serial] = token, pack_record(score, r.queue, domain, best[i])
-      deadlines[2 * serial - 1], deadlines[2 * serial] = now + visibility, token
-      put_batch(token, score, best[i], listed_origin(r.queue, best[i]))
+      local token, member, score = prefix .. serial, best[i], best[i + 1]
+      entries[n + 1], entries[n + 2] = token, score .. names .. member
+      deadlines[n + 1], deadlines[n + 2] = deadline, token
+      n = n + 2
+      put_batch(token, score, member, listed_origin(queue, member))
     end
   end
   call('HSET', P .. 'u', unpack(entries))
@@ -221,9 +229,9 @@ local firsts = {}
 for _, boost in ipairs(boosts()) do
   local due = first_in(ready_at(boost))
   soonest = math.min(soonest, due or math.huge)
-  if meta().boosts then firsts[#firsts + 1], firsts[#firsts + 2] = boost, string.format('%.0f', due or -1) end
+  if meta().boosts then firsts[#firsts + 1], firsts[#firsts + 2] = boost, string.format('%d', due or -1) end
 end
 local short = has_spilled and call('ZRANGE', P .. 'short', 0, 63) or {}
 if #short > 0 then soonest = math.min(soonest, now + SHORT_MS) end -- told until they are back
 if soonest == math.huge then soonest = -1 end
-return {'OK', string.format('%.0f', soonest), batch, call('HGETALL', P .. 'k'), short, firsts}
+return {'OK', string.format('%d', soonest), batch, call('HGETALL', P .. 'k'), short, firsts}

@@ -32,7 +32,7 @@ if n == 0 then return 0 end
 if from ~= r then
   note_released(r.queue, row_reason, n) -- to be done as others are
 elseif row_reason == '' and parking_stop(r) then
-  note_released(r.queue, r.more.stop, n)
+  note_released(r.queue, r[MORE].stop, n)
 end
 if row_reason ~= '*' and not promote(from) then call('ZREM', ready_of(from), from.queue) end
 count_in(r, 'refused:' .. ARGV[2], n)

@@ -12,7 +12,7 @@
 local clock, epoch = meta().clock, meta().epoch
 if epoch == ARGV[3] then clock = math.max(clock, tonumber(ARGV[2])) end
 local r = record_of(ARGV[1])
-local delay, mark = delay_of(r) or tonumber(ARGV[4]), r.more.guest or ''
+local delay, mark = delay_of(r) or tonumber(ARGV[4]), r[MORE].guest or ''
 local due = due_of(r[NEXT], delay, meta().hold)
 local function answer(wait, other) return {wait, clock, epoch, other or ''} end
 if delay_of(r) == 0 then return answer(math.max(0, due - clock)) end
@@ -29,7 +29,7 @@ elseif due > clock then
   wait = due - clock
 end
 if wait > 0 then
-  if not r.more.wish then set_more(r, 'wish', ARGV[5]) end
+  if not r[MORE].wish then set_more(r, 'wish', ARGV[5]) end
 else
   set_more(r, 'guest', ARGV[5])
   set(r, NEXT, math.max(due, clock + delay))

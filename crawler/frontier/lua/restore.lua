@@ -6,7 +6,7 @@
 -- returns digits: per item 1 it was unknown, 0 it was known
 --@include _fence _record _shelf _queue _block _park _seen _top _seed _add _count
 local run, items = ARGV[1], cmsgpack.unpack(ARGV[2])
-local buckets = tonumber(call('HGET', M, 'buckets' .. run) or nil) or 1
+local buckets = buckets_of(run)
 local low, seen = level_of(buckets), P .. 's' .. run .. ':'
 local outcome, known = {}, {}
 for i, item in ipairs(items) do
@@ -26,6 +26,6 @@ if #known > 0 then
   rank_queues()
   write_seeds()
   close_queues()
-  seen_grow(run, buckets, bump(M, total)['seen' .. run])
+  seen_grow(run, write_totals()['seen' .. run])
 end
 return table.concat(outcome)

@@ -36,7 +36,7 @@ end
 
 -- When it is due does not change; its owner is told, for what it does next may.
 local function set_boost(r, n)
-  if (r.more.boost or 0) == n then return end
+  if (r[MORE].boost or 0) == n then return end
   local due = call('ZSCORE', ready_of(r), r.queue)
   call('ZREM', ready_of(r), r.queue)
   set_more(r, 'boost', n ~= 0 and n or nil)
@@ -57,9 +57,9 @@ for i, order in ipairs(cmsgpack.unpack(ARGV[4])) do
   local r, what, reason = record_of(order[1]), order[2], order[3]
   local n = r[N]
   if what == 'stop' then
-    if r.more.stop ~= reason then stop_queue(r, reason) end
+    if r[MORE].stop ~= reason then stop_queue(r, reason) end
   elseif what == 'start' then
-    if r.more.stop == reason then start_queue(r, default_delay) else n = 0 end
+    if r[MORE].stop == reason then start_queue(r, default_delay) else n = 0 end
   elseif what == 'delay' then
     set_delay(r, order[4], order[5])
   elseif what == 'boost' then

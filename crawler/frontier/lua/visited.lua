@@ -5,7 +5,7 @@
 -- returns {'COMMITTED'}
 --@include _fence _shelf _queue _guest
 local r = record_of(ARGV[1])
-if not r.more.guest or r.more.guest == ARGV[2] then
+if not r[MORE].guest or r[MORE].guest == ARGV[2] then
   set_more(r, 'guest', done_mark(ARGV[2]))
   set_more(r, 'guest_seen', nil)
 end

@@ -6,7 +6,7 @@
 --@include _fence _seen _shelf
 local fp, queue = ARGV[2], ARGV[4]
 local function text(v) if v == nil or v == false then return '' end return tostring(v) end
-local buckets = tonumber(call('HGET', M, 'buckets' .. ARGV[1]) or nil) or 1
+local buckets = buckets_of(ARGV[1])
 local seen = call('SISMEMBER', P .. 's' .. ARGV[1] .. ':' .. bucket_of(fp, buckets, level_of(buckets)), fp)
 local m = call('HMGET', M, 'clock', 'session', 'node', 'epoch')
 local record = call('GET', P .. 'w:' .. queue) or shelf_get('h', queue) or ''
