@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from msgspec.structs import replace as replaced
+
 from crawler.errors import EngineError
 from crawler.frontier.records import pairs_of, pending_url
 from crawler.model import AckOutcome, AddOutcome, Claim
@@ -132,7 +134,7 @@ def _claim(
 def with_depths(reply: ClaimReply, depths: Mapping[str, int]) -> ClaimReply:
     """The same with other depths, by fingerprint."""
     batches = tuple(
-        replace(batch, claims=tuple(replace(c, depth=depths.get(c.fingerprint, c.depth)) for c in batch.claims))
+        replace(batch, claims=tuple(replaced(c, depth=depths.get(c.fingerprint, c.depth)) for c in batch.claims))
         for batch in reply.batches
     )
     return replace(reply, batches=batches)

@@ -4,6 +4,8 @@ Four characters of base 90 for the time, which come round after two years, then 
 character is a slash or a blank, so a path or a blank ends it.
 """
 
+from functools import lru_cache
+
 DIGITS = "".join(chr(code) for code in range(35, 126) if chr(code) != "/")
 BASE = len(DIGITS)
 TIME_DIGITS = 4
@@ -12,6 +14,7 @@ AHEAD_S = 86_400.0  # so far the clock of who queued it may be before that of wh
 _VALUES = {digit: value for value, digit in enumerate(DIGITS)}
 
 
+@lru_cache(maxsize=1000)  # the links of a page have one stamp
 def make_stamp(queued_at: float, seed_number: int) -> str:
     """Of a wall clock (s) and a number; 0 where no seed is known."""
     digits, rest = "", int(queued_at) % ROUND_S
@@ -36,6 +39,7 @@ def seed_number_of(stamp: str) -> int:
     return _value(stamp[TIME_DIGITS:])
 
 
+@lru_cache(maxsize=10_000)
 def _value(digits: str) -> int:
     value = 0
     for digit in digits:

@@ -1,7 +1,5 @@
 """Dead letters keep each attempt, are read in pieces, put back and thrown away, and every count stays right."""
 
-from dataclasses import replace
-
 from msgspec.structs import replace as replaced
 
 from crawler.frontier.frontier import Settlement
@@ -110,7 +108,7 @@ async def test_a_revived_url_is_as_it_was_before_its_first_attempt_and_every_cou
     assert (domain.dead, domain.pending, domain.queued) == (0, 1, 1)
     door.now += 10_000
     back = next(c for c in await door.claim() if c.url == first.url)
-    assert back == replace(claim, token=back.token, queued_at=back.queued_at)
+    assert back == replaced(claim, token=back.token, queued_at=back.queued_at)
     assert await door.add(first) == [0], "it was forgotten that it had been seen"
 
 

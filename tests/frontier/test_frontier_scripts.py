@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import random
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -97,7 +96,7 @@ async def test_an_unusual_url_survives_a_rewrite_of_its_record(door: Door) -> No
     await door.frontier.end([call])
     door.now = 5000
     (again,) = await door.claim()
-    assert again == replace(claim, token=again.token, attempts=1)
+    assert again == replaced(claim, token=again.token, attempts=1)
     assert (again.url, again.depth, again.redirects, again.seed) == (url, 5, 3, True)
 
 

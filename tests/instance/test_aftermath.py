@@ -1,6 +1,6 @@
 """What the end of a request means for its queue and its URL, as the fetch stage puts the rules together."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from crawler.frontier.frontier import Settlement
 from crawler.instance.aftermath import Aftermath

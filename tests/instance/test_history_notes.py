@@ -1,10 +1,10 @@
 """Which record of an attempt follows from each outcome, and from what the engine said to it."""
 
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from crawler.archive.history_lines import Attempt, Became, status_of
 from crawler.frontier.frontier import Fence, Settlement

@@ -1,12 +1,12 @@
 """A turn that was spent on robots.txt counts on its queue's clock, however it ended."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from crawler.errors import EngineDown
 from crawler.frontier.frontier import Fence, Settlement

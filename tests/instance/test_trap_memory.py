@@ -1,10 +1,10 @@
 """What a page's links become by what was learned of their domain, and what of a claim."""
 
 from collections import Counter
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from crawler.frontier.crawls import CrawlRecord
 from crawler.instance.routing import Router
