@@ -16,6 +16,9 @@ from crawler.errors import EngineDown, EngineUnfit, UsageError
 
 START_TIMEOUT_S = 60.0  # a large append-only file is read at start
 PIDFILE_GRACE_S = 5.0  # the server writes its pid file after it went into the background: late where CPU is short
+# Lua frees small objects by the thousand: with room for them the C library's allocator hands them out again at once,
+# which saves 4 in 100 of the engine's instructions. Other allocators know nothing of it.
+MALLOC = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=500"}
 SOCKET_PATH_MAX = 100  # bytes; the kernel's limit is 107
 
 
@@ -89,8 +92,9 @@ class EmbeddedEngine:
         ]  # fmt: skip
         try:
             started = subprocess.run(
-                command, stdin=subprocess.DEVNULL, capture_output=True, check=False, cwd=self.folder
-            )
+                command, stdin=subprocess.DEVNULL, capture_output=True, check=False, cwd=self.folder,
+                env=MALLOC | os.environ,
+            )  # fmt: skip
         except OSError as error:
             raise UsageError(f"can't start the engine {command[0]}: {error.strerror}") from None
         if started.returncode:
