@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -55,6 +56,21 @@ def test_a_fresh_folder_gets_a_server_that_keeps_what_it_is_told(folder: Path) -
         assert embedded.socket.stat().st_mode & 0o077 == 0
     finally:
         embedded.stop()
+
+
+def test_it_runs_with_the_faster_allocator_unless_something_else_is_loaded(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def is_loaded() -> bool:
+        embedded = EmbeddedEngine(folder)
+        embedded.ensure()
+        maps = Path(f"/proc/{embedded.pid()}/maps").read_text()
+        embedded.stop()
+        return "libtbbmalloc_proxy" in maps
+
+    assert is_loaded() == (platform.machine() == "x86_64")
+    monkeypatch.setenv("LD_PRELOAD", "")
+    assert not is_loaded()
 
 
 def test_a_running_one_is_adopted_and_not_doubled(folder: Path) -> None:
