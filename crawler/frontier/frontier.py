@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from crawler.errors import EngineError
 from crawler.frontier.client import Call, Engine
 from crawler.frontier.keys import Keys
@@ -38,8 +40,7 @@ ACK_MAX = 32  # commits per call
 DRAIN_MAX = 1000  # entries per call
 
 
-@dataclass(frozen=True, slots=True)
-class Fence:
+class Fence(msgspec.Struct, frozen=True):
     """What every write of an owner names, with the partition's time by the owner's reckoning."""
 
     partition: int
@@ -71,16 +72,14 @@ class ClaimRequest:
     budget: Budget = Budget()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settlement:
+class Settlement(msgspec.Struct, frozen=True, kw_only=True):
     """How the end of a request moves its queue's clock: ms on the partition clock; delay -1 leaves it."""
 
     next_fetch_ms: int
     delay_ms: int = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ack:
+class Ack(msgspec.Struct, frozen=True, kw_only=True):
     """One commit: the claim, its entry, the out-links of its own partition, the queue's clock."""
 
     claim: Claim

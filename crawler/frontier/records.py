@@ -4,7 +4,6 @@ Stored values travel inside msgpack arguments as text: the engine's cmsgpack kno
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -199,4 +198,4 @@ def pack_entry(entry: CommitEntry) -> str:
 def unpack_log(stored: bytes) -> tuple[str, CommitEntry]:
     """A log value is 'token sequence entry': the token and the entry with its sequence."""
     token, sequence, packed = stored.split(b" ", 2)
-    return token.decode(), replace(_entry_decoder.decode(packed), sequence=int(sequence))
+    return token.decode(), msgspec.structs.replace(_entry_decoder.decode(packed), sequence=int(sequence))

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace as replaced
 
 from crawler.errors import EngineError
@@ -12,8 +13,7 @@ from crawler.model import AckOutcome, AddOutcome, Claim
 from crawler.rules.fingerprint import fingerprint
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueBatch:
+class QueueBatch(msgspec.Struct, frozen=True, kw_only=True):
     """Claims of one queue, best first; `delay_ms` is -1 while no robots.txt was read for it."""
 
     queue: str
@@ -36,8 +36,7 @@ class ClaimReply:
     boosts: Mapping[int, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AckReply:
+class AckReply(msgspec.Struct, frozen=True, kw_only=True):
     """`woken`: sleeping queues of the partition that the out-links of the whole call woke."""
 
     outcome: AckOutcome
@@ -45,8 +44,7 @@ class AckReply:
     woken: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AddReply:
+class AddReply(msgspec.Struct, frozen=True, kw_only=True):
     """Outcomes in the order of the candidates; `woken` sleeping queues."""
 
     outcomes: tuple[AddOutcome, ...]
@@ -76,16 +74,16 @@ def ack_replies(raw: Any, n: int) -> list[AckReply | EngineError]:
         return [raw] * n
     if raw[0] != b"OK":
         return [AckReply(outcome=outcome_of(raw))] * n
-    return [_ack_reply(answer.decode(), int(raw[1])) for answer in raw[2:]]
+    return [_ack_reply(answer, int(raw[1])) for answer in raw[2:]]
 
 
-def _ack_reply(answer: str, woken: int) -> AckReply:
+def _ack_reply(answer: bytes, woken: int) -> AckReply:
     """'GONE', 'YOURS sequence' or 'COMMITTED sequence digits'."""
-    word, *numbers = answer.split(" ")
-    if word == "COMMITTED":
-        return AckReply(outcome=AckOutcome.COMMITTED, sequence=int(numbers[0]), woken=woken)
-    if word == "YOURS":
-        return AckReply(outcome=AckOutcome.ALREADY_YOURS, sequence=int(numbers[0]))
+    words = answer.split(b" ", 2)
+    if words[0] == b"COMMITTED":
+        return AckReply(outcome=AckOutcome.COMMITTED, sequence=int(words[1]), woken=woken)
+    if words[0] == b"YOURS":
+        return AckReply(outcome=AckOutcome.ALREADY_YOURS, sequence=int(words[1]))
     return AckReply(outcome=AckOutcome.GONE)
 
 
@@ -134,7 +132,7 @@ def _claim(
 def with_depths(reply: ClaimReply, depths: Mapping[str, int]) -> ClaimReply:
     """The same with other depths, by fingerprint."""
     batches = tuple(
-        replace(batch, claims=tuple(replaced(c, depth=depths.get(c.fingerprint, c.depth)) for c in batch.claims))
+        replaced(batch, claims=tuple(replaced(c, depth=depths.get(c.fingerprint, c.depth)) for c in batch.claims))
         for batch in reply.batches
     )
     return replace(reply, batches=batches)

@@ -4,9 +4,10 @@ import asyncio
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from dataclasses import replace
 from functools import lru_cache, partial
 from typing import TypeVar
+
+from msgspec.structs import replace
 
 from crawler.errors import EngineError
 from crawler.frontier.crawls import CrawlRecord, Crawls

@@ -5,7 +5,9 @@ No page leads to a seed, so each stands in the folder's journal before the engin
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from crawler.archive.seeds import SeedJournal, SeedLine
 from crawler.errors import EngineError, InvalidUrl

@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant
 
@@ -230,7 +231,7 @@ class FrontierSteps(RuleBasedStateMachine):
         model = self._models[claim.partition]
         fence = self._fence(session, claim.partition, claim.epoch, off)
         if which.endswith(" anew") and session == model.session:
-            fence = replace(fence, epoch=model.epoch)  # the same session, having acquired anew
+            fence = msgspec.structs.replace(fence, epoch=model.epoch)  # the same session, having acquired anew
         return model, claim, fence, self._is_held(fence) and model.is_claimed(claim.fingerprint, claim.token)
 
     def _is_pending(self, d: Delivery) -> bool:

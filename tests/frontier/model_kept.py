@@ -1,7 +1,8 @@
 """What the frontier's model does with URLs that are kept and not fetched: dead letters and parked ones."""
 
 from collections import Counter
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from tests.frontier.model_stops import StopsModel
 from tests.frontier.model_urls import State, Url

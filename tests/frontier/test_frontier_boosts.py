@@ -1,9 +1,9 @@
 """Boosts in the engine: which of the due queues a claim takes first, while it is short, and for every owner."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from crawler.frontier.frontier import Settlement
 from crawler.frontier.operating import Operator

@@ -4,13 +4,13 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule, run_state_machine_as_test
+from msgspec.structs import replace
 
 from crawler.frontier.client import Engine
 from crawler.frontier.frontier import Ack, ClaimRequest, Fence, Settlement

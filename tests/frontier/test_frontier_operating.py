@@ -1,9 +1,9 @@
 """Orders in the engine: what stands, what queues make of it, and that URLs which are purged end for ever."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from crawler.frontier.frontier import Settlement
 from crawler.frontier.operating import Operator

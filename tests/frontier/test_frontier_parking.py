@@ -1,8 +1,7 @@
 """Parked URLs are kept, counted by reason, not handed out and not pending; and what is released is as it was."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from crawler.errors import EngineError
 from crawler.frontier.frontier import Budget, Settlement

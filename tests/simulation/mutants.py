@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from crawler.frontier import scripts
 from crawler.frontier.frontier import Frontier, Settlement
 from crawler.frontier.leases import Acquired, Leases
@@ -134,7 +136,7 @@ def clock_not_stored() -> contextlib.AbstractContextManager[None]:
 
     def packed(self: Frontier, a: Any) -> bytes:
         return pack(
-            self, dataclasses.replace(a, settlement=Settlement(next_fetch_ms=0, delay_ms=a.settlement.delay_ms))
+            self, msgspec.structs.replace(a, settlement=Settlement(next_fetch_ms=0, delay_ms=a.settlement.delay_ms))
         )
 
     stack.enter_context(_patched(Frontier, "_pack_ack", packed))
