@@ -95,13 +95,10 @@ class Inspect:
 
     async def _parked(self, c: Candidate) -> str:
         """The reason for which a URL is parked in a row of its own, or ""."""
-        pending, key = PendingUrls(self._engine, self._keys), self._keys.of(c.partition, "parks")
+        key = self._keys.of(c.partition, "parks")
         for row in await self._engine.command("HKEYS", key):
             queue, _, reason = row.decode().partition("|")
-            place = (
-                await pending.place(c.partition, queue, c.url, reason, now_s=c.found_at) if queue == c.queue else None
-            )
-            if place is not None:
+            if queue == c.queue and await self._pending.place(c.partition, queue, c.url, reason, now_s=c.found_at):
                 return str(reason)
         return ""
 

@@ -1,6 +1,7 @@
 """An operator's hand on a crawl: orders are written down for the instances, and carried out in the engine.
 
-Works whether or not instances run. Every call may be repeated; all raise EngineError, `purge` also ArchiveError.
+Works whether or not instances run. Every call may be repeated; all raise EngineError, `purge` and `release` also
+ArchiveError.
 """
 
 import sys
@@ -27,7 +28,7 @@ class Operator:
         self._by_domain = queue_by == "domain"
         self._files = files
         self.book = OrderBook(frontier.engine, frontier.keys)
-        self.parking = Parking(frontier, partitions)
+        self.parking = Parking(frontier, partitions, files)
 
     def partition_of(self, domain: str) -> int:
         """Where a domain's queues are."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from crawler.frontier.frontier import Frontier
 from crawler.frontier.records import pack, pairs_of
+from crawler.frontier.spilling import BlockFiles, NoFiles, Spilling
 
 RELEASE_MAX = 256  # URLs a call: about a millisecond of the engine
 ORDERS_MAX = 64  # a call
@@ -55,9 +56,11 @@ class Parked:
 class Parking:
     """The parked URLs of one crawl."""
 
-    def __init__(self, frontier: Frontier, partitions: int) -> None:
+    def __init__(self, frontier: Frontier, partitions: int, files: BlockFiles | None = None) -> None:
         self._frontier = frontier
         self._partitions = partitions
+        self._files = files or NoFiles()
+        self._spilling = Spilling(frontier.engine, frontier.keys, default_delay_ms=frontier.default_delay_ms)
 
     async def steer(self, partition: int, orders: Sequence[Order]) -> list[int]:
         """Carry out orders on queues of one partition; how many URLs each was about. Raises EngineError."""
@@ -73,11 +76,15 @@ class Parking:
         return found
 
     async def release(self, partition: int, queue: str, reason: str, n: int) -> int:
-        """Put up to n parked URLs back into their queue; how many. Raises EngineError."""
+        """Put up to n parked URLs back into their queue; how many. Raises EngineError.
+
+        Blocks that are in files are released as they are. Only of the last one, of which a part is wanted, must the
+        file be at hand: ArchiveError, with all before it released.
+        """
         released = 0
         while released < n:
             (some,) = await self.steer(partition, [Order(queue, What.RELEASE, reason, n - released)])
-            if not some:
+            if not some and not await self._spilling.bring_back_next(partition, f"{queue}|{reason}", self._files):
                 break
             released += some
         return released

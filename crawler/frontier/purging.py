@@ -4,14 +4,13 @@ The best block of a queue is read and dropped, until there is none: the next one
 in a file is brought back before.
 """
 
-import asyncio
 from collections.abc import Sequence
 
 from crawler.frontier.frontier import Frontier
 from crawler.frontier.parking import Parking
 from crawler.frontier.pending import PendingUrls
 from crawler.frontier.records import listed, pack, pairs_of, parts_of
-from crawler.frontier.spilling import BlockFiles, NoFiles, Spilling, urls_of
+from crawler.frontier.spilling import BlockFiles, NoFiles, Spilling
 from crawler.frontier.stamps import seed_number_of
 from crawler.model import Refusal
 from crawler.rules.fingerprint import fingerprint
@@ -40,11 +39,12 @@ class Purge:
 
     async def _row(self, partition: int, queue: str, reason: str) -> int:
         f, dropped = self._frontier, 0
-        head = f.keys.of(partition, f"q:{queue}|{reason}" if reason else f"q:{queue}")
+        row = f"{queue}|{reason}" if reason else queue
+        head = f.keys.of(partition, f"q:{row}")
         while True:
             members = await f.engine.command("ZRANGE", head, 0, PURGE_MAX - 1)
             if not members:
-                if reason == QUEUE and await self._bring_back(partition, queue):
+                if await self._spilling.bring_back_next(partition, row, self._files):
                     continue
                 return dropped
             raw = await f.engine.command("HGETALL", f.keys.of(partition, f"g:{queue}"))
@@ -53,15 +53,6 @@ class Purge:
             parts = [(*parts_of(text, queue, listed(text, origins)), text) for text in texts]
             items = [(fingerprint(url, f.run), text, seed_number_of(stamp)) for url, stamp, text in parts]
             dropped += await self._call(partition, queue, reason, items)
-
-    async def _bring_back(self, partition: int, queue: str) -> bool:
-        """The queue's next block, if that is in a file; False when there is none."""
-        (stub,) = await self._spilling.next_stubs([(partition, queue)])
-        if stub is None:
-            return False
-        (packed,) = await asyncio.to_thread(self._files.read, partition, [stub.place])
-        await self._spilling.unspill([(partition, queue, stub, urls_of(packed))])
-        return True
 
     async def _retries(self, partition: int, queue: str) -> int:
         f, items = self._frontier, list[tuple[str, str, int]]()

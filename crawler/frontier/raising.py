@@ -3,13 +3,17 @@
 Must not know who raised them. Needs no lease; each call may be repeated, and does nothing where no budget has room.
 """
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
+from crawler.errors import ArchiveError
 from crawler.frontier.frontier import Budget, Frontier
 from crawler.frontier.parking import BLOCKED, Order, Parked, Parking, What
 from crawler.frontier.records import unpack_queue
 from crawler.rules.budgets import is_left, room_of
+
+log = logging.getLogger(__name__)
 
 PARTITIONS_MAX = 128  # a pipeline
 LOOK_MAX = 64  # records a call
@@ -52,7 +56,10 @@ class Raising:
         released = 0
         for queue, known in (await self._records(partition, list(rows))).items():
             n = room_of(met=known.get("urls", 0), parked=rows[queue], budget=self._frontier.urls_max)
-            released += await self._parking.release(partition, queue, URLS, n)
+            try:
+                released += await self._parking.release(partition, queue, URLS, n)
+            except ArchiveError as error:  # what is left stays parked
+                log.warning("budget.unreadable", extra={"queue": queue, "error": str(error)})
         return released
 
     async def _records(self, partition: int, queues: Sequence[str]) -> dict[str, dict[str, Any]]:

@@ -1,8 +1,10 @@
 """Blocks of queues that lie in files: what the engine knows of them, and the calls that move blocks there and back.
 
-Must not know where files are: it hands bytes over. What they say is said here.
+A row of parked URLs is a queue here, by the name QUEUE|REASON. Must not know where files are: it hands bytes over. What
+they say is said here.
 """
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -29,6 +31,11 @@ class BlockFiles(Protocol):
 
     def read(self, partition: int, places: Sequence[Place]) -> list[bytes]:
         """What was written there. Raises ArchiveError."""
+
+
+def is_row(queue: str) -> bool:
+    """Is this the name of a row of parked URLs?"""
+    return "|" in queue
 
 
 class NoFiles:
@@ -96,27 +103,34 @@ class Spilling:
         self._default_delay_ms = default_delay_ms
 
     async def longest(self, partitions: Iterable[int]) -> list[tuple[int, int, str]]:
-        """(blocks in memory behind the first, partition, queue) of queues with more than one of them, most first."""
-        asked = list(partitions)
-        commands = [("ZREVRANGE", self._keys.of(p, "long"), 0, LONGEST_MAX - 1, "WITHSCORES") for p in asked]
+        """(blocks in memory behind the first, partition, queue) of queues with more than one of them, most first.
+
+        Rows of parked URLs stand before all others: nobody waits for those.
+        """
+        asked = [(p, name) for name in ("long:parked", "long") for p in partitions]
+        commands = [("ZREVRANGE", self._keys.of(*one), 0, LONGEST_MAX - 1, "WITHSCORES") for one in asked]
         rows = await self._engine.commands(commands)
         found = [
             (int(float(blocks)), p, queue.decode())
-            for p, row in zip(asked, rows, strict=True)
+            for (p, _), row in zip(asked, rows, strict=True)
             for queue, blocks in pairs_of(row)
         ]
-        return sorted((one for one in found if one[0] > 1), reverse=True)
+        return sorted((one for one in found if one[0] > 1), key=lambda one: (is_row(one[2]), *one), reverse=True)
 
     async def worst(self, partition: int, queue: str, most: int) -> list[Block]:
-        """The worst blocks of a queue that are in memory, `most` of them at most."""
+        """The worst blocks of a queue that are in memory, `most` of them at most; of a row, all but the worst.
+
+        What is parked next goes there, as a rule: it is to fill that block, not to begin another one after each file.
+        """
         key, start, ids = self._keys.of(partition, f"t:{queue}"), 0, list[str]()
-        while len(ids) < most:
+        kept = int(is_row(queue))
+        while len(ids) < kept + most:
             page = await self._engine.command("ZRANGE", key, start, start + INDEX_PAGE - 1)
             ids += [name.decode() for name in page if len(name) == ID_LENGTH]
             start += INDEX_PAGE
             if len(page) < INDEX_PAGE:
                 break
-        ids = ids[:most]
+        ids = ids[kept:][:most]
         commands = [("ZREVRANGE", self._keys.of(partition, f"b:{queue}:{id_}"), 0, -1, "WITHSCORES") for id_ in ids]
         rows = await self._engine.commands(commands)
         read = [[(member.decode(), int(float(score))) for member, score in pairs_of(row)] for row in rows]
@@ -150,6 +164,15 @@ class Spilling:
             for p, queue, stub, urls in back
         ]
         return [bool(reply[1]) for reply in await self._engine.run_all(calls)]
+
+    async def bring_back_next(self, partition: int, queue: str, files: BlockFiles) -> bool:
+        """Bring a queue's next block back, if that is in a file; False when there is none. Raises ArchiveError, too."""
+        (stub,) = await self.next_stubs([(partition, queue)])
+        if stub is None:
+            return False
+        (packed,) = await asyncio.to_thread(files.read, partition, [stub.place])
+        await self.unspill([(partition, queue, stub, urls_of(packed))])
+        return True
 
     async def files(self, partition: int) -> set[str]:
         """Files that some stub of the partition names."""

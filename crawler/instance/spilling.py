@@ -1,5 +1,5 @@
-"""Keeps the engine within its memory: the tails of long queues go to disk, what is wanted soon comes back, and claims
-wait while it is too full all the same.
+"""Keeps the engine within its memory: parked URLs and the tails of long queues go to disk, what is wanted soon comes
+back, and claims wait while it is too full all the same.
 
 A file is written and synced before the engine is told, and removed long after the engine has named it last: whatever
 the engine forgets or remembers, each block is in memory or in a file that is there (docs/decisions/0022).

@@ -54,7 +54,7 @@ def totals_text(
     pairs += [
         ("pages", f"{number(totals.fetched)}{_in_brackets(_classes(totals.status))}"),
         ("pending", _pending(totals, in_flight)),
-        *([("parked", f"{number(totals.parked)} (why: crawler stats DOMAIN)")] if totals.parked else []),
+        *([("parked", _parked(totals))] if totals.parked else []),
         ("domains", number(domains)),
         ("size", size(totals.bytes)),
         ("retries", number(totals.retries)),
@@ -70,6 +70,11 @@ def _pending(totals: Totals, in_flight: int) -> str:
         return "0"
     on_disk = f", {number(totals.spilled)} on disk" if totals.spilled else ""
     return f"{number(totals.pending)} ({number(in_flight)} in flight{on_disk})"
+
+
+def _parked(totals: Totals) -> str:
+    on_disk = f"{number(totals.spilled_parked)} on disk; " if totals.spilled_parked else ""
+    return f"{number(totals.parked)} ({on_disk}why: crawler stats DOMAIN)"
 
 
 def order_text(ordering: OrderSettings) -> str:

@@ -1,117 +1,25 @@
 """A frontier far larger than the memory it may use: what has no room lies in files, whoever dies meanwhile."""
 
-import contextlib
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from tests.crawl.harness import entries_of
-from tests.crawl.lab import QUICK, name_server
+from tests.crawl.overflow_lab import FRONTIER_BYTES, OverflowLab, overflow_lab
 from tests.faults.instance_lab import EngineView, wait_until
 from tests.support.engine import Engine
-from tests.support.processes import Nursery, Program, nursery
-from tests.support.serving import Site, serve_resources
-from tests.support.web import Resource
 
 pytestmark = pytest.mark.processes
 
-LISTS, LINKS = 20, 300  # pages of links, all to one domain: one queue of 6,000 URLs
-PATH_BYTES = 2000
-FRONTIER_BYTES = LISTS * LINKS * PATH_BYTES
 TENFOLD = 10
-HOST = "d0.test"
 KILLED = -9
-SETTINGS = QUICK | {
-    "CRAWLER_SCOPE_MODE": "any",
-    "CRAWLER_POLITENESS_DELAY_S": "0",
-    "CRAWLER_POLITENESS_CONCURRENCY_PER_QUEUE": "16",
-    "CRAWLER_FRONTIER_CLAIM_URLS_MAX": "16",
-    "CRAWLER_TRAPS_OFF": "long",
-    "CRAWLER_ARCHIVE_WARC": "no",
-    "CRAWLER_ARCHIVE_SYNC_PAGES": "32",
-    "CRAWLER_FETCH_CONCURRENCY": "4",
-    "CRAWLER_LOG_LEVEL": "warning",
-}
-
-
-def leaf(number: int) -> str:
-    return f"/{number:06d}-".ljust(PATH_BYTES, "x")
-
-
-def web() -> dict[tuple[str, str], Resource]:
-    """A home page, pages of links, and what they lead to: nothing is there, which is a result."""
-    pages = {(HOST, "/"): "".join(f'<a href="/list{n}">x</a>' for n in range(LISTS))}
-    for n in range(LISTS):
-        links = "".join(f'<a href="{leaf(n * LINKS + k)}">x</a>' for k in range(LINKS))
-        pages[HOST, f"/list{n}"] = f"<title>{n}</title>{links}"
-    return {where: Resource(body=body) for where, body in pages.items()}
-
-
-@dataclass
-class Lab:
-    """The web, an engine, and instances with a crawl folder each."""
-
-    programs: Nursery
-    site: Site
-    engine: Engine
-    folder: Path
-    started: list[Program] = field(default_factory=list)
-
-    def start(self, budget: int, *, spill: bool = True, **environment: str) -> Program:
-        n = len(self.started)
-        options = ["--redis", self.engine.url, "--dir", str(self.folder / f"c{n}"), "--node", f"node-{n}"]
-        mine = {"CRAWLER_FRONTIER_MEMORY": str(budget)} | environment
-        if spill:
-            mine["CRAWLER_FRONTIER_SPILL_FOLDER"] = str(self.folder / "spill")
-        self.started.append(self.programs.crawler("run", *options, **mine))
-        return self.started[-1]
-
-    def seed(self) -> None:
-        seeded = self.programs.crawler(
-            "seed", "--redis", self.engine.url, "--dir", str(self.folder / "s"), self.site.url(HOST)
-        )
-        assert seeded.wait(30) == 0, seeded.err
-
-    def used_bytes(self) -> int:
-        with contextlib.closing(self.engine.client()) as client:
-            return int(client.info("memory")["used_memory"])
-
-    def idle_bytes(self) -> int:
-        """What the engine uses while an instance waits for work."""
-        program = self.start(0)
-        program.wait_for("waits for work")
-        time.sleep(1.0)
-        used = self.used_bytes()
-        program.terminate()
-        program.wait(20)
-        return used
-
-    @contextlib.contextmanager
-    def view(self) -> Iterator[EngineView]:
-        with contextlib.closing(self.engine.client()) as client:
-            yield EngineView(client, partitions=64)
-
-    def statuses(self) -> dict[str, int]:
-        """Of all commits, each made once."""
-        entries = [e for n in range(len(self.started)) for e in entries_of(self.folder / f"c{n}")]
-        commits = {(e.url, e.session, e.epoch, e.fetched_at) for e in entries}
-        assert len(commits) == len({e.url for e in entries}), "committed twice"
-        return {e.url: e.status for e in entries}
-
-    def expected(self) -> dict[str, int]:
-        lists = {self.site.url(HOST, f"/list{n}"): 200 for n in range(LISTS)}
-        leaves = {self.site.url(HOST, leaf(n)): 404 for n in range(LISTS * LINKS)}
-        return {self.site.url(HOST): 200} | lists | leaves
 
 
 @pytest.fixture
-def lab(tmp_path: Path, engine: Engine) -> Iterator[Lab]:
-    with name_server() as dns, serve_resources(web()) as site, nursery(SETTINGS) as programs:
-        programs.environment["CRAWLER_DNS_NAMESERVERS"] = dns
-        yield Lab(programs, site, engine, tmp_path)
+def lab(tmp_path: Path, engine: Engine) -> Iterator[OverflowLab]:
+    with overflow_lab(tmp_path, engine) as opened:
+        yield opened
 
 
 def spilled_share(view: EngineView) -> float:
@@ -120,7 +28,7 @@ def spilled_share(view: EngineView) -> float:
     return spilled / max(1, added - done)
 
 
-def test_a_frontier_ten_times_its_memory_is_crawled_to_the_end_whoever_dies(lab: Lab) -> None:
+def test_a_frontier_ten_times_its_memory_is_crawled_to_the_end_whoever_dies(lab: OverflowLab) -> None:
     """One owner dies with a file that nobody was told of, one having told, one with blocks just back, one somewhere."""
     idle = lab.idle_bytes()
     budget = idle + FRONTIER_BYTES // TENFOLD
@@ -149,7 +57,7 @@ def test_a_frontier_ten_times_its_memory_is_crawled_to_the_end_whoever_dies(lab:
     assert lab.statuses() == lab.expected()
 
 
-def test_without_a_folder_claims_wait_for_room_and_nothing_is_lost(lab: Lab) -> None:
+def test_without_a_folder_claims_wait_for_room_and_nothing_is_lost(lab: OverflowLab) -> None:
     budget = lab.idle_bytes() + FRONTIER_BYTES // 3
     first = lab.start(budget, spill=False)
     first.wait_for("waits for work")

@@ -21,15 +21,15 @@ HEAD_AND_ONE = 256  # URLs that stay in memory
 
 
 class Spill:
-    """An owner's hands on one queue and its files."""
+    """An owner's hands on one queue, or a row of parked URLs, and its files."""
 
-    def __init__(self, door: Door, folder: Path) -> None:
-        self.door = door
+    def __init__(self, door: Door, folder: Path, queue: str = QUEUE) -> None:
+        self.door, self.queue = door, queue
         self.files = SpillFiles(folder, door.session)
         self.calls = Spilling(door.engine, door.keys, default_delay_ms=DELAY_MS)
 
     async def write(self, blocks: int) -> list[tuple[Block, Place]]:
-        read = await self.calls.worst(0, QUEUE, blocks)
+        read = await self.calls.worst(0, self.queue, blocks)
         return list(zip(read, self.files.write(0, self.door.epoch, [b.packed() for b in read]), strict=True))
 
     async def all_but_one(self) -> int:
@@ -39,10 +39,10 @@ class Spill:
 
     async def back(self) -> bool:
         """Bring the next block back; whether another one should follow."""
-        (stub,) = await self.calls.next_stubs([(0, QUEUE)])
+        (stub,) = await self.calls.next_stubs([(0, self.queue)])
         assert stub is not None
         (packed,) = self.files.read(0, [stub.place])
-        (more,) = await self.calls.unspill([(0, QUEUE, stub, urls_of(packed))])
+        (more,) = await self.calls.unspill([(0, self.queue, stub, urls_of(packed))])
         return more
 
     def number(self, key: str, *command: str) -> int:

@@ -2,8 +2,9 @@
 -- blocks b:QUEUE:ID the others. t:QUEUE lists those by the highest score that each may hold; among equals the one with
 -- the highest id is the oldest. A block that is in a file is a stub: only its name is left, 'ID FILE OFFSET LENGTH URLS'.
 -- q:QUEUE is there if and only if the queue has URLs that can be handed out: behind it, nothing passes by a stub.
--- long: zset of queues -> how many blocks they have in memory behind the first; short: zset of queues whose next block
--- is to be brought back from its file -> since when (ms).
+-- long: zset of queues -> how many blocks they have in memory behind the first; long:parked: the same of rows of parked
+-- URLs (see _park.lua), which go to files before them; short: zset of queues whose next block is to be brought back from
+-- its file -> since when (ms). meta's spilled and spilled_parked: URLs of queues, and of rows, that are in files.
 local BLOCK = 128 -- the engine's zset-max-listpack-entries
 local SHORT = BLOCK / 2 -- with fewer URLs left, the next block should be in memory
 local LAST_ID, ID_LENGTH = 999999999, 9
@@ -13,21 +14,23 @@ local function index_of(queue) return P .. 't:' .. queue end
 local function block_of(queue, id) return P .. 'b:' .. queue .. ':' .. id end
 local function is_stub(id) return #id > ID_LENGTH end
 
--- Rows of parked URLs (see _park.lua) are not counted: they stay in memory.
 local function is_row(queue) return string.find(queue, '|', 1, true) end
-
-local function lengthen(queue)
-  if not is_row(queue) then call('ZINCRBY', P .. 'long', 1, queue) end
-end
+local function long_of(queue) return P .. (is_row(queue) and 'long:parked' or 'long') end
+local function lengthen(queue) call('ZINCRBY', long_of(queue), 1, queue) end
 
 local function shorten(queue)
-  if is_row(queue) then return end
-  if tonumber(call('ZINCRBY', P .. 'long', -1, queue)) <= 0 then call('ZREM', P .. 'long', queue) end
+  if tonumber(call('ZINCRBY', long_of(queue), -1, queue)) <= 0 then call('ZREM', long_of(queue), queue) end
+end
+
+local function count_spilled(queue, n) call('HINCRBY', M, is_row(queue) and 'spilled_parked' or 'spilled', n) end
+
+local function next_id(r)
+  add_to(r, BLOCKS, 1)
+  return string.format('%09d', LAST_ID - r[BLOCKS])
 end
 
 local function new_block(r, highest)
-  add_to(r, BLOCKS, 1)
-  local id = string.format('%09d', LAST_ID - r[BLOCKS])
+  local id = next_id(r)
   call('ZADD', index_of(r.queue), highest, id)
   lengthen(r.queue)
   return block_of(r.queue, id)
@@ -109,8 +112,9 @@ local function take(r, n)
   return taken
 end
 
--- Note whether the next block is to be brought back from its file; true when it is.
+-- Note whether the next block is to be brought back from its file; true when it is. Nobody waits for a row's.
 local function look_ahead(queue, now)
+  if is_row(queue) then return false end
   if call('ZCARD', head_of(queue)) < SHORT then
     local best = call('ZREVRANGE', index_of(queue), 0, 0)[1]
     if best and is_stub(best) then

@@ -38,12 +38,16 @@ local function parking_stop(r)
   return reason ~= PAUSED and reason or nil
 end
 
--- Pending URLs come (back) into their queue.
+-- n pending URLs have come (back) into their queue.
+local function note_pending(r, n, default_delay_ms)
+  local reason = parking_stop(r)
+  if reason then note_parked(r.queue, reason, n) end
+  if default_delay_ms then wake(r, default_delay_ms) end
+end
+
 local function put_pending(r, entries, default_delay_ms)
   put(r, entries)
-  local reason = parking_stop(r)
-  if reason then note_parked(r.queue, reason, #entries / 2) end
-  if default_delay_ms then wake(r, default_delay_ms) end
+  note_pending(r, #entries / 2, default_delay_ms)
 end
 
 local function stop_queue(r, reason)

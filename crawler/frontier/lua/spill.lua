@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- spill: a block of a queue is in a file, and leaves memory. Needs the fence. Idempotent. Works when out of memory.
+-- spill: a block of a queue, or of a row of parked URLs, is in a file, and leaves memory. Needs the fence. Idempotent. Works when out of memory.
 -- KEYS  meta
 -- ARGV  session, epoch, now (ms), msgpack {queue, id of the block, file, offset, length, {member, score, ...} as they were
 --       written}
@@ -31,7 +31,7 @@ else
 end
 write_queues()
 shorten(queue)
-call('HINCRBY', M, 'spilled', #members)
+count_spilled(queue, #members)
 call('HINCRBY', P .. 'files', a[3], 1)
 look_ahead(queue, now)
 return {'COMMITTED'}

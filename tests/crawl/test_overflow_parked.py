@@ -1,0 +1,64 @@
+"""Parked URLs far larger than the memory that the engine may use: they lie in files, and come back when released."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.crawl.overflow_lab import FRONTIER_BYTES, LINKS, LISTS, OverflowLab, overflow_lab
+from tests.faults.instance_lab import EngineView, wait_until
+from tests.support.engine import Engine
+
+pytestmark = pytest.mark.processes
+
+TENFOLD = 10
+KILLED = -9
+TAKEN_IN = 60  # URLs of the domain: the home page, those with the links, some of what they lead to
+ALL = 1 + LISTS + LISTS * LINKS
+
+
+@pytest.fixture
+def lab(tmp_path: Path, engine: Engine) -> Iterator[OverflowLab]:
+    with overflow_lab(tmp_path, engine) as opened:
+        yield opened
+
+
+def parked_on_disk(view: EngineView) -> tuple[int, int]:
+    parked, released, spilled = view.totals("parked", "released", "spilled_parked")
+    return parked - released, spilled
+
+
+def test_parked_urls_of_ten_times_the_memory_hold_up_nothing_and_come_back_with_a_larger_budget(
+    lab: OverflowLab,
+) -> None:
+    """One owner dies with a file that nobody was told of, one having told, one amid what a larger budget released."""
+    idle = lab.idle_bytes()
+    budget = idle + FRONTIER_BYTES // TENFOLD
+    small = {"CRAWLER_BUDGET_URLS": str(TAKEN_IN), "CRAWLER_POLITENESS_DELAY_S": "0.1"}
+    first = lab.start(budget, SHARDCRAWL_CRASH_POINT="spill.written=kill", **small)
+    first.wait_for("waits for work")
+    lab.seed()
+    assert first.wait(30) == KILLED
+    assert lab.start(budget, SHARDCRAWL_CRASH_POINT="spill.told=kill", **small).wait(30) == KILLED
+    third = lab.start(budget, **small)
+    with lab.view() as view:
+        assert not view.is_done()
+        wait_until(view.is_done, "the end of what the budget takes in")
+        parked, on_disk = parked_on_disk(view)
+        assert parked == ALL - TAKEN_IN
+        assert on_disk > 0.8 * parked
+        wait_until(lambda: lab.used_bytes() < budget, "room in the engine", timeout_s=5)
+        third.kill()
+        fourth = lab.start(budget, CRAWLER_BUDGET_URLS="3000")
+        before = view.totals("done")[0]
+        wait_until(lambda: view.totals("done")[0] > before + 500, "work on what a larger budget takes in")
+        assert parked_on_disk(view)[0] == ALL - 3000
+        fourth.kill()
+        used: list[int] = []
+        last = lab.start(budget)
+        wait_until(lambda: used.append(lab.used_bytes()) or view.is_done(), "the end", every_s=0.2)
+        assert view.totals("spilled", "spilled_parked") == [0, 0]
+    assert max(used) < idle + 2 * FRONTIER_BYTES // TENFOLD
+    last.terminate()
+    last.wait(30)
+    assert lab.statuses() == lab.expected()
