@@ -1,6 +1,7 @@
 """What the steps of the frontier's state machine share: the sessions' hands, the fence, and what always holds."""
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +14,7 @@ from crawler.frontier.frontier import ClaimRequest, Fence, Frontier, Settlement
 from crawler.frontier.guests import Guests
 from crawler.frontier.keys import Keys
 from crawler.frontier.leases import Acquired, Lease, Leases
-from crawler.frontier.spilling import Urls
+from crawler.frontier.spilling import Block, Place, Urls
 from crawler.model import Candidate, Claim
 from crawler.rules.fingerprint import fingerprint
 from tests.frontier.machine_checks import check_counters, check_queues, check_states
@@ -26,6 +27,7 @@ PARTITIONS = (0, 1)
 # Three queues of two domains in each partition, as with frontier.queue_by = "host".
 HOSTS = (("a.test", "a.test"), ("x.b.test", "b.test"), ("y.b.test", "b.test"))
 PATHS = 9
+TRAP = "trap:path"  # what URLs are parked for
 
 moments = st.sampled_from((0, 0, 0, 1, 700, -900))  # by how much a caller's clock is off
 delays = st.sampled_from((-1, -1, 0, 500, 2500))
@@ -57,6 +59,17 @@ class Delivery:
 
     session: str
     claim: Claim
+
+
+class Disk:
+    """Files as the machine has them: name -> the one block in it."""
+
+    def __init__(self, files: Mapping[str, Urls]) -> None:
+        self._files = files
+
+    def read(self, partition: int, places: Sequence[Place]) -> list[bytes]:
+        blocks = [self._files[file] for file, *_ in places]
+        return [Block(partition=partition, queue="", id="", urls=urls).packed() for urls in blocks]
 
 
 class FrontierSteps(RuleBasedStateMachine):

@@ -40,8 +40,8 @@ def check_counters(model: PartitionModel, raw: RawPartition) -> None:
     assert (meta.get("session", ""), int(meta.get("epoch", 0))) == (model.session, model.epoch)
     assert int(meta.get("clock", 0)) == model.clock
     assert (int(meta["hold"]) if "hold" in meta else None) == model.hold
-    not_counters = (*LEASE, *SIZES, "clock", "hold", "request", "seen0", "buckets0", "spilled", "boosts")
-    assert raw.numbers("m", *not_counters) == model.totals_view()
+    beside = ("clock", "hold", "request", "seen0", "buckets0", "spilled", "spilled_parked", "boosts")
+    assert raw.numbers("m", *LEASE, *SIZES, *beside) == model.totals_view()
     assert int(meta.get("seen0", 0)) == len(model.urls)
     for name in model.counts:
         clock = ("next", "delay", "guest", "guest_seen", "wish", "blocks", "domain", "stop", "boost")
@@ -70,7 +70,8 @@ def check_queues(model: PartitionModel, raw: RawPartition, spilled: Collection[s
             assert ready[name][0] <= model.due_ms(name), "would wake too late"
             assert ready[name][1] == queue.boost
         check_blocks(model, raw, name, is_exact=name not in spilled)
-    check_spilled(raw, names)
+    check_spilled(raw)
+    assert set(raw.zset("short")) <= names
     boosts = {name: queue.boost for name, queue in model.queues.items() if queue.boost}
     assert raw.zset("boosts") == boosts
     assert [int(n) for n in raw.hash("m").get("boosts", "").split()] == sorted({*boosts.values()}, reverse=True)
@@ -96,12 +97,14 @@ def check_blocks(model: PartitionModel, raw: RawPartition, name: str, *, is_exac
             lowest = scores[0]
 
 
-def check_spilled(raw: RawPartition, names: set[str]) -> None:
-    """What the engine counts of blocks is what there is of them."""
-    index = {name: raw.zset(f"t:{name}") for name in names}
-    in_memory = {name: sum(" " not in block for block in blocks) for name, blocks in index.items()}
-    stubs = [stub.split(" ") for name in names for stub in raw.stubs(name)]
-    assert raw.zset("long") == {name: n for name, n in in_memory.items() if n}
-    assert raw.numbers("files") == Counter(file for _, file, *_ in stubs)
-    assert int(raw.hash("m").get("spilled", 0)) == sum(int(urls) for *_, urls in stubs)
-    assert set(raw.zset("short")) <= names
+def check_spilled(raw: RawPartition) -> None:
+    """What the engine counts of blocks, of queues and of rows of parked URLs, is what there is of them."""
+    found = Counter[str]()
+    for long, spilled, is_row in (("long", "spilled", False), ("long:parked", "spilled_parked", True)):
+        index = {name: raw.zset(f"t:{name}") for name in raw.under("t:") if ("|" in name) == is_row}
+        in_memory = {name: sum(" " not in block for block in blocks) for name, blocks in index.items()}
+        stubs = [stub.split(" ") for name in index for stub in raw.stubs(name)]
+        assert raw.zset(long) == {name: n for name, n in in_memory.items() if n}
+        assert int(raw.hash("m").get(spilled, 0)) == sum(int(urls) for *_, urls in stubs)
+        found += Counter(file for _, file, *_ in stubs)
+    assert raw.numbers("files") == found

@@ -1,19 +1,18 @@
 """Claims that end parked, and what people release again, as steps of the frontier's state machine."""
 
 from collections import Counter
+from dataclasses import replace
 
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from crawler.frontier.parking import Parking
 from crawler.model import AckOutcome
-from tests.frontier.machine import HOSTS, deliveries, moments, partitions, sessions, some
+from tests.frontier.machine import HOSTS, TRAP, Disk, candidates, deliveries, moments, partitions, sessions, some
 from tests.frontier.machine_letters import LetterSteps
 from tests.frontier.model import PartitionModel
 from tests.frontier.model_urls import State
 from tests.frontier.raw import RawPartition
-
-REASON = "trap:path"
 
 
 class ParkingSteps(LetterSteps):
@@ -24,26 +23,43 @@ class ParkingSteps(LetterSteps):
     def park(self, index: int, off: int, which: str) -> None:
         model, claim, fence, counts = self._pick(index, off, which)
         frontier = self._frontiers[fence.session]
-        (outcome,) = self._do(frontier.end([frontier.park(fence, claim, REASON)]))
+        (outcome,) = self._do(frontier.end([frontier.park(fence, claim, TRAP)]))
         if self._untouched:
             assert outcome is AckOutcome.FENCED
         elif not counts:
             assert outcome is AckOutcome.GONE
         else:
-            is_parked = model.park(claim.fingerprint, reason=REASON)
+            is_parked = model.park(claim.fingerprint, reason=TRAP)
             assert outcome is (AckOutcome.COMMITTED if is_parked else AckOutcome.RELEASED)
 
     @rule(partition=partitions, host=st.integers(0, 2), session=sessions, n=st.integers(1, 3))
     def people_release(self, partition: int, host: int, session: str, n: int) -> None:
-        name, parking = HOSTS[host][0], Parking(self._frontiers[session], len(self._models))
-        released = self._do(parking.release(partition, name, REASON, n))
-        assert released == self._models[partition].release_parked(name, reason=REASON, n=n)
+        name, model = HOSTS[host][0], self._models[partition]
+        parking = Parking(self._frontiers[session], len(self._models), Disk(self._disk))
+        before = set(self._raw_of(self._dump(), partition).parked())
+        released = self._do(parking.release(partition, name, TRAP, n))
+        gone = before - set(self._raw_of(self._dump(), partition).parked())
+        parked = model.of_queue(name, State.PARKED)
+        if (partition, f"{name}|{TRAP}") in self._spilled:
+            self._spilled.add((partition, name))  # its blocks may have come as they were
+            assert gone <= {*parked}
+            assert len(gone) == min(n, len(parked))
+        else:
+            assert gone == {*parked[:n]}, "the best ones"
+        assert released == model.release_parked(name, gone, reason=TRAP)
+
+    @rule(data=st.data(), partition=partitions, session=sessions)
+    def add_what_is_parked_at_once(self, data: st.DataObject, partition: int, session: str) -> None:
+        found = [replace(c, parked=TRAP) for c in data.draw(candidates(partition, 9))]
+        reply = self._do(self._frontiers[session].add({partition: found}))[partition]
+        assert "".join(str(int(o)) for o in reply.outcomes) == self._models[partition].add(found)
+        assert reply.woken == 0
 
     def _check_states(self, model: PartitionModel, raw: RawPartition) -> None:
         """Also: what is parked lies in its row as it would in its queue, and is counted there."""
         super()._check_states(model, raw)
         rows = {
-            f: (f"{model.urls[f].candidate.queue}|{REASON}", model.urls[f].score) for f in model.in_state(State.PARKED)
+            f: (f"{model.urls[f].candidate.queue}|{TRAP}", model.urls[f].score) for f in model.in_state(State.PARKED)
         }
         assert raw.parked() == rows
         parks = Counter(name for name, _ in rows.values())

@@ -1,14 +1,11 @@
 """Steps in which queues are stopped, started, boosted and emptied, by anybody, at any time."""
 
-from collections.abc import Sequence
-
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from crawler.frontier.parking import BLOCKED, PAUSED, Order, Parking, What
 from crawler.frontier.purging import Purge
-from crawler.frontier.spilling import Block, BlockFiles, Place
-from tests.frontier.machine import HOSTS, partitions, sessions
+from tests.frontier.machine import HOSTS, Disk, partitions, sessions
 from tests.frontier.machine_letters import LetterSteps
 from tests.frontier.model_urls import State
 
@@ -46,16 +43,6 @@ class StopSteps(LetterSteps):
     @rule(partition=partitions, host=hosts, session=sessions)
     def purge(self, partition: int, host: int, session: str) -> None:
         frontier = self._frontiers[session]
-        purge = Purge(frontier, Parking(frontier, len(self._models)), self._files(host))
+        purge = Purge(frontier, Parking(frontier, len(self._models)), Disk(self._disk))
         dropped = self._do(purge.purge(partition, HOSTS[host][0]))
         assert dropped == self._models[partition].purge(HOSTS[host][0])
-
-    def _files(self, host: int) -> BlockFiles:
-        machine = self
-
-        class Disk:
-            def read(self, partition: int, places: Sequence[Place]) -> list[bytes]:
-                blocks = [machine._disk[file] for file, *_ in places]
-                return [Block(partition=partition, queue=HOSTS[host][0], id="", urls=urls).packed() for urls in blocks]
-
-        return Disk()

@@ -159,7 +159,11 @@ class PartitionModel(KeptUrls):
         url = self.urls.get(c.fingerprint)
         if url is None:
             self.urls[c.fingerprint] = Url(candidate=c, depth=c.depth)
-            self._wait(self.urls[c.fingerprint])
+            if c.parked:
+                self.urls[c.fingerprint].state = State.PARKED
+                self.totals["parked"] += 1
+            else:
+                self._wait(self.urls[c.fingerprint])
             self.totals["added"] += 1
             self.counts.setdefault(c.queue, Counter())["urls"] += 1
             return 1

@@ -1,6 +1,7 @@
 """What the frontier's model does with URLs that are kept and not fetched: dead letters and parked ones."""
 
 from collections import Counter
+from collections.abc import Collection
 
 from msgspec.structs import replace
 
@@ -56,12 +57,11 @@ class KeptUrls(StopsModel):
             self.totals["parked"] += 1
         return not is_free
 
-    def release_parked(self, name: str, *, reason: str, n: int) -> int:
-        """The best n of a queue's parked URLs are queued."""
-        best = self.of_queue(name, State.PARKED)[:n]
-        for fingerprint in best:
+    def release_parked(self, name: str, fingerprints: Collection[str], *, reason: str) -> int:
+        """Some of a queue's parked URLs are queued; how many."""
+        for fingerprint in fingerprints:
             self._wait(self.urls[fingerprint])
-        if best:
+        if fingerprints:
             self.counts[name][f"free:{reason}"] = 1
-        self.totals.update(added=len(best), released=len(best))
-        return len(best)
+        self.totals.update(added=len(fingerprints), released=len(fingerprints))
+        return len(fingerprints)
