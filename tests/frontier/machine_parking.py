@@ -32,7 +32,7 @@ class ParkingSteps(LetterSteps):
             is_parked = model.park(claim.fingerprint, reason=TRAP)
             assert outcome is (AckOutcome.COMMITTED if is_parked else AckOutcome.RELEASED)
 
-    @rule(partition=partitions, host=st.integers(0, 2), session=sessions, n=st.integers(1, 3))
+    @rule(partition=partitions, host=st.integers(0, 2), session=sessions, n=st.integers(1, 8))
     def people_release(self, partition: int, host: int, session: str, n: int) -> None:
         name, model = HOSTS[host][0], self._models[partition]
         parking = Parking(self._frontiers[session], len(self._models), Disk(self._disk))

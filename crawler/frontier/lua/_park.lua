@@ -50,6 +50,37 @@ local function put_pending(r, entries, default_delay_ms)
   note_pending(r, #entries / 2, default_delay_ms)
 end
 
+-- A row's next block is in a file: it becomes one of the queue there, and nothing has to be read.
+local function release_block(r, row, n)
+  local stub, highest = unpack(call('ZREVRANGE', index_of(row.queue), 0, 0, 'WITHSCORES'))
+  local place, urls = string.match(stub or '', '^%d+( .* (%d+))$')
+  urls = tonumber(urls)
+  if not urls or urls > n then return 0 end
+  call('ZREM', index_of(row.queue), stub)
+  call('ZADD', index_of(r.queue), highest, next_id(r) .. place)
+  add_to(row, N, -urls)
+  add_to(r, N, urls)
+  count_spilled(row.queue, -urls)
+  count_spilled(r.queue, urls)
+  look_ahead(r.queue, 0)
+  return urls
+end
+
+-- At most the n best URLs that are parked for a reason come into their queue; how many. None when the next ones are a
+-- block in a file, and more than n.
+local function release_best(r, reason, n, default_delay_ms)
+  local row, entries = row_of(r.queue, reason), {}
+  if row[N] == 0 then return 0 end
+  local taken = take(row, n)
+  for i = 1, #taken, 2 do entries[i], entries[i + 1] = text_of(tonumber(taken[i + 1])), taken[i] end
+  local released = #entries / 2
+  if released > 0 then put(r, entries) else released = release_block(r, row, n) end
+  if released == 0 then return 0 end
+  note_released(r.queue, reason, released)
+  note_pending(r, released, default_delay_ms)
+  return released
+end
+
 local function stop_queue(r, reason)
   if parking_stop(r) and r[N] > 0 then note_released(r.queue, r[MORE].stop, r[N]) end
   set_more(r, 'stop', reason)

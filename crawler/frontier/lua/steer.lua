@@ -12,39 +12,12 @@
 --@include _fence _record _shelf _queue _block _park _hint
 local default_delay, answers, sooner, is_boosted = tonumber(ARGV[1]), {0}, 0, false
 
--- The best URLs of a row into its queue; how many.
-local function move_some(row, r, n)
-  local taken, entries = take(row, n), {}
-  for i = 1, #taken, 2 do entries[i], entries[i + 1] = text_of(tonumber(taken[i + 1])), taken[i] end
-  if #entries > 0 then put(r, entries) end
-  return #entries / 2
-end
-
--- A row's next block is in a file: it becomes one of the queue there. Nothing is read, and memory gets no fuller.
-local function move_stub(row, r, n)
-  local stub, highest = unpack(call('ZREVRANGE', index_of(row.queue), 0, 0, 'WITHSCORES'))
-  local place, urls = string.match(stub or '', '^%d+( .* (%d+))$')
-  urls = tonumber(urls)
-  if not urls or urls > n then return 0 end
-  call('ZREM', index_of(row.queue), stub)
-  call('ZADD', index_of(r.queue), highest, next_id(r) .. place)
-  add_to(row, N, -urls)
-  add_to(r, N, urls)
-  count_spilled(row.queue, -urls)
-  count_spilled(r.queue, urls)
-  look_ahead(r.queue, 0)
-  return urls
-end
-
 local function release(r, reason, n)
-  local row, moved = row_of(r.queue, reason), 0
-  if row[N] > 0 then moved = move_some(row, r, n) end
-  if row[N] > 0 and moved == 0 then moved = move_stub(row, r, n) end
-  if moved == 0 then return 0 end
-  note_released(r.queue, reason, moved)
-  if string.sub(reason, 1, 5) == 'trap:' then set_more(r, 'free:' .. reason, 1) end -- or its owner would park them again
-  note_pending(r, moved, default_delay)
-  return moved
+  local released = release_best(r, reason, n, default_delay)
+  if released > 0 and string.sub(reason, 1, 5) == 'trap:' then
+    set_more(r, 'free:' .. reason, 1) -- or its owner would park them again
+  end
+  return released
 end
 
 -- What the queue waits for beside its delay, it still waits for.
