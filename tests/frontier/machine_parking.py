@@ -8,11 +8,13 @@ from hypothesis.stateful import precondition, rule
 
 from crawler.frontier.parking import Parking
 from crawler.model import AckOutcome
-from tests.frontier.machine import HOSTS, TRAP, Disk, candidates, deliveries, moments, partitions, sessions, some
+from tests.frontier.machine import HOSTS, PATHS, TRAP, Disk, candidate, deliveries, moments, partitions, sessions, some
 from tests.frontier.machine_letters import LetterSteps
 from tests.frontier.model import PartitionModel
 from tests.frontier.model_urls import State
 from tests.frontier.raw import RawPartition
+
+paths = st.integers(0, PATHS)
 
 
 class ParkingSteps(LetterSteps):
@@ -48,9 +50,9 @@ class ParkingSteps(LetterSteps):
             assert gone == {*parked[:n]}, "the best ones"
         assert released == model.release_parked(name, gone, reason=TRAP)
 
-    @rule(data=st.data(), partition=partitions, session=sessions)
-    def add_what_is_parked_at_once(self, data: st.DataObject, partition: int, session: str) -> None:
-        found = [replace(c, parked=TRAP) for c in data.draw(candidates(partition, 9))]
+    @rule(partition=partitions, host=st.integers(0, 2), session=sessions, first=paths, n=st.integers(1, 9))
+    def add_what_is_parked_at_once(self, partition: int, host: int, session: str, first: int, n: int) -> None:
+        found = [replace(candidate(partition, host, first + i, 1), parked=TRAP) for i in range(n)]
         reply = self._do(self._frontiers[session].add({partition: found}))[partition]
         assert "".join(str(int(o)) for o in reply.outcomes) == self._models[partition].add(found)
         assert reply.woken == 0

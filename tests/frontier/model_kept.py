@@ -25,11 +25,12 @@ class KeptUrls(StopsModel):
     # Dead letters
 
     def revive(self, fingerprint: str) -> int:
-        """Added anew; 1 if it had a letter."""
+        """Added anew; 1 if it had a letter. Deaths that were told of since it ended count for its new life."""
         url = self.urls[fingerprint]
         if url.state is not State.DEAD:
             return 0
-        self.urls[fingerprint] = Url(candidate=replace(url.candidate, depth=url.depth), depth=url.depth)
+        deaths = {"deaths": url.deaths, "died_with": url.died_with}
+        self.urls[fingerprint] = Url(candidate=replace(url.candidate, depth=url.depth), depth=url.depth, **deaths)
         self._wait(self.urls[fingerprint])
         self._count(url, dead=-1)
         self.totals.update(added=1, revived=1)
