@@ -25,6 +25,7 @@ examples:
   crawler delay docs.example 5         5 s between its requests, whatever robots.txt asks for
   crawler delay docs.example auto      as robots.txt and the settings say
   crawler boost docs.example 5         before all that are due and have less; -5 after them, 0 as all
+  crawler boost                        which domains have one
   crawler purge docs.example           drop what waits of it, for ever
   crawler release --reason urls        parked URLs back into their queues
 
@@ -42,8 +43,12 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     _add(commands, "unblock", "take up a blocked domain again", run=_unblock)
     p = _add(commands, "delay", "set the delay between requests to a domain", run=_delay)
     p.add_argument("delay", metavar="SECONDS|auto", help="seconds, or auto for what robots.txt and settings say")
-    p = _add(commands, "boost", "fetch a domain before others that are due, or after them", run=_boost)
-    p.add_argument("boost", metavar="N", help=f"from -{BOOST_MAX} to {BOOST_MAX}: higher goes first; 0 as all others")
+    p = _add(
+        commands, "boost", "fetch a domain before others that are due, or after them; list the boosts", domain="?",
+        run=_boost,
+    )  # fmt: skip
+    n = f"from -{BOOST_MAX} to {BOOST_MAX}: higher goes first; 0 as all others"
+    p.add_argument("boost", nargs="?", metavar="N", help=n)
     _add(commands, "purge", "drop the waiting and parked URLs of a domain for ever", run=_purge)
     p = _add(commands, "release", "put parked URLs back into their queues", domain="?", run=_release)
     p.add_argument("--reason", metavar="R", help="only those parked for this reason, like urls, pages or trap:RULE")
@@ -60,7 +65,8 @@ def _add(
 ) -> argparse.ArgumentParser:
     p: argparse.ArgumentParser = commands.add_parser(name, help=text, description=f"{name}: {text}.", epilog=EPILOG)
     if domain:
-        p.add_argument("domain", nargs="?", metavar="DOMAIN", help="a domain, host or URL (default: the whole crawl)")
+        whole = "all boosts are listed" if name == "boost" else "the whole crawl"
+        p.add_argument("domain", nargs="?", metavar="DOMAIN", help=f"a domain, host or URL (default: {whole})")
     else:
         p.add_argument("domain", metavar="DOMAIN", help="a domain, host or URL")
     p.add_argument("--json", action="store_true", help="as one JSON object")
@@ -92,7 +98,7 @@ def _check(arguments: argparse.Namespace) -> None:
     if hasattr(arguments, "delay"):
         arguments.delay = _delay_ms(arguments.delay)
     if hasattr(arguments, "boost"):
-        arguments.boost = _boost_of(arguments.boost)
+        arguments.boost = _boost_of(given, arguments.boost)
     if getattr(arguments, "urls", 0) < 0:
         raise UsageError(f"--urls {arguments.urls}: expected a number of URLs")
     if getattr(arguments, "reason", None) in ("paused", "blocked"):
@@ -111,7 +117,11 @@ def _delay_ms(text: str) -> int | None:
     return round(seconds * 1000)
 
 
-def _boost_of(text: str) -> int:
+def _boost_of(domain: str | None, text: str | None) -> int:
+    if text is None:
+        if domain:
+            raise UsageError(f"boost {domain}: say which boost, from -{BOOST_MAX} to {BOOST_MAX}, 0 for none")
+        return 0
     try:
         n = int(text)
     except ValueError:
@@ -188,12 +198,22 @@ async def _delay(crawl: "OpenCrawl", arguments: argparse.Namespace) -> tuple[str
 
 async def _boost(crawl: "OpenCrawl", arguments: argparse.Namespace) -> tuple[str, dict[str, Any]]:
     domain, n = arguments.domain, arguments.boost
+    if not domain:
+        return await _boosts(crawl)
     await crawl.operator.boost(domain, n)
     if not n:
         text = f"{domain}: no boost; when it is due, it goes as all others"
     else:
         text = f"{domain}: boost {n}; when it is due, it goes {'before' if n > 0 else 'after'} all without one"
     return text, {"boost": n}
+
+
+async def _boosts(crawl: "OpenCrawl") -> tuple[str, dict[str, Any]]:
+    from crawler.watch.tables import table
+
+    found = sorted((await crawl.operator.orders()).boosts.items(), key=lambda one: (-one[1], one[0]))
+    text = table(("domain", "boost"), [(domain, str(n)) for domain, n in found]) if found else "no domain has a boost"
+    return text, {"boosts": dict(found)}
 
 
 async def _purge(crawl: "OpenCrawl", arguments: argparse.Namespace) -> tuple[str, dict[str, Any]]:

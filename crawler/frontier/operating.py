@@ -76,12 +76,14 @@ class Operator:
             await self.book.give(Kind.BOOST, domain, n)
         else:
             await self.book.cancel(Kind.BOOST, domain)
-        queues, orders = await self.queues_of(domain), await self.book.read()
+        partition, orders = self.partition_of(domain), await self.book.read()
         while True:
             held = orders.boosts.get(domain, 0)
             await self.parking.steer(
-                self.partition_of(domain), [Order(queue, What.BOOST, "", held) for queue in queues]
-            )
+                partition, [Order(domain, What.BOOST, "", held)]
+            )  # what is met from now on follows
+            known = await self.queues_of(domain)
+            await self.parking.steer(partition, [Order(queue, What.BOOST, "", held) for queue in known])
             orders = await self.book.read()
             if orders.boosts.get(domain, 0) == held:
                 return

@@ -159,9 +159,14 @@ def test_a_boost_is_shown_until_it_is_taken_back(lab: Lab) -> None:
     assert "5, by an operator" in lab.say("explain", url)
     assert lab.json("boost", HOST, "-9") == {"domain": HOST, "boost": -9}
     assert "after all without one" in lab.say("stats", HOST)
+    lab.say("boost", "best.example", "9")
+    assert lab.say("boost").splitlines() == ["domain        boost", "best.example      9", f"{HOST:<12}     -9"]
+    assert lab.json("boost") == {"domain": None, "boosts": {"best.example": 9, HOST: -9}}
+    lab.say("boost", "best.example", "0")
     assert lab.json("explain", url)["boost"] == -9
     assert lab.say("boost", HOST, "0") == f"{HOST}: no boost; when it is due, it goes as all others"
     assert "boost" not in lab.say("stats", HOST) + lab.say("explain", url)
+    assert (lab.say("boost"), lab.json("boost")["boosts"]) == ("no domain has a boost", {})
     assert lab.crawl() == ALL
     lab.audit()
 
@@ -170,7 +175,8 @@ def test_a_boost_is_shown_until_it_is_taken_back(lab: Lab) -> None:
     ("words", "said"),
     [
         (("block",), "DOMAIN"),
-        (("boost", "a.test"), "N"),
+        (("boost", "a.test"), "say which boost"),
+        (("boost",), "no crawl"),
         (("boost", "a.test", "10"), "from -9 to 9"),
         (("boost", "a.test", "-10"), "from -9 to 9"),
         (("boost", "a.test", "1.5"), "whole number"),

@@ -135,6 +135,28 @@ async def test_by_host_all_known_queues_of_a_domain_are_boosted_and_all_lose_it(
     assert in_engine(door) == {"boosts": {}, "meta": None}
 
 
+async def test_hosts_that_get_urls_after_their_domain_was_boosted_have_its_boost(door: Door, by_host: Operator) -> None:
+    """One is met by another session's add, one by the links of a page; one was known, and had nothing left."""
+    idle, page = replace(found(1, host="idle.b.test"), domain="b.test"), found(1, host="other.test")
+    linked, added = (replace(found(2, host=f"{name}.b.test"), domain="b.test") for name in ("linked", "added"))
+    await door.add(idle)
+    (claim,) = await door.claim()
+    await door.ack(claim)
+    door.now = 300 * DELAY_MS
+    assert await door.claim() == [], "its record goes to a shelf"
+    await by_host.boost("b.test", 3)
+    assert in_engine(door)["boosts"] == {b"b.test": 3.0}
+    await door.add(page, *(found(1, host=f"{n}.test") for n in range(9)))
+    (claim,) = await door.claim(urls_max=1, ahead_ms=0)
+    await door.ack(claim, linked, replace(idle, url="http://idle.b.test/2", fingerprint="77"))
+    await door.add(added)
+    assert set(await taken(door, 3)) == {"linked.b.test", "added.b.test", "idle.b.test"}
+    await by_host.boost("b.test", 0)
+    assert in_engine(door) == {"boosts": {}, "meta": None}
+    await door.add(replace(found(3, host="late.b.test"), domain="b.test"))
+    assert in_engine(door) == {"boosts": {}, "meta": None}
+
+
 async def test_who_carries_out_a_boost_that_is_changed_meanwhile_leaves_the_last_one(
     door: Door, operator: Operator
 ) -> None:

@@ -29,6 +29,13 @@ local function arrive(items, i)
   count_seed(items[i + 8], ADDED, 1)
 end
 
+-- A host whose domain has a boost, which stands under the domain's own name whether that is a queue or not: the operator's
+-- order did not know the host, or not that it would have URLs again.
+local function follow_boost(r, domain)
+  local boost = domain ~= r.queue and meta().boosts and call('ZSCORE', P .. 'boosts', domain)
+  if boost and not r[MORE].boost then change_boost(r, tonumber(boost)) end
+end
+
 -- n URLs of a queue are new to the crawl.
 local function meet(r, domain, n)
   if r[URLS] == 0 then
@@ -37,6 +44,7 @@ local function meet(r, domain, n)
     if call('ZCARD', P .. 'top') < TOP_MAX then call('ZADD', P .. 'top', 'NX', 0, r.queue) end
   end
   add_to(r, URLS, n)
+  follow_boost(r, domain)
 end
 
 local function enter(r, entries, default_delay_ms, urls_max)

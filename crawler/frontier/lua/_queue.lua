@@ -81,6 +81,15 @@ local function set_more(r, name, value)
   r[MORE][name], r.is_changed = value, true
 end
 
+-- When it is due does not change.
+local function change_boost(r, n)
+  local due = call('ZSCORE', ready_of(r), r.queue)
+  call('ZREM', ready_of(r), r.queue)
+  set_more(r, 'boost', n ~= 0 and n or nil)
+  if due then call('ZADD', ready_of(r), due, r.queue) end
+  if n == 0 then call('ZREM', P .. 'boosts', r.queue) else call('ZADD', P .. 'boosts', n, r.queue) end
+end
+
 -- A counter by name.
 local function count_in(r, name, n)
   local word = WORD_OF[name]

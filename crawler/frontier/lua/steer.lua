@@ -32,14 +32,10 @@ local function set_delay(r, delay, due)
   set(r, DELAY, delay)
 end
 
--- When it is due does not change; its owner is told, for what it does next may.
+-- Its owner is told, for what it does next may change.
 local function set_boost(r, n)
   if (r[MORE].boost or 0) == n then return end
-  local due = call('ZSCORE', ready_of(r), r.queue)
-  call('ZREM', ready_of(r), r.queue)
-  set_more(r, 'boost', n ~= 0 and n or nil)
-  if due then call('ZADD', ready_of(r), due, r.queue) end
-  if n == 0 then call('ZREM', P .. 'boosts', r.queue) else call('ZADD', P .. 'boosts', n, r.queue) end
+  change_boost(r, n)
   sooner, is_boosted = sooner + 1, true
 end
 
