@@ -4,11 +4,13 @@ A few claims wait in line at the bench. The queues of all others get a time to c
 address can serve them: so a crowded address fills neither the line of claims in hand nor the time of the engine.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from crawler.instance.clock import monotonic_ms
 from crawler.instance.workbench import Lane, Workbench
 from crawler.model import Claim
+from crawler.rules.politeness import share_of
 
 LINE_PER_REQUEST = 4  # claims that wait at hand, for each request that may be open
 GUESS_MS = 100.0  # what a request takes, until one has ended
@@ -26,15 +28,17 @@ class Address:
 
 
 class Addresses:
-    """Who may go now, who waits, and who comes again."""
+    """Who may go now, who waits, and who comes again. `sharers`: how many instances share the limit, this one too."""
 
-    def __init__(self, bench: Workbench, *, limit: int) -> None:
+    def __init__(self, bench: Workbench, *, limit: int, sharers: Callable[[], int] = lambda: 1) -> None:
         self._bench = bench
-        self._limit = limit
+        self._whole = self._limit = limit
+        self._sharers = sharers
         self._known: dict[str, Address] = {}
 
     def enter(self, address: str, lane: Lane, claim: Claim) -> bool:
         """May a request be opened? If so, `left` must end it; if not, the turn is over and the claim is put aside."""
+        self._follow()
         at = self._known.get(address)
         if at is None:
             at = self._known[address] = Address()
@@ -55,9 +59,19 @@ class Addresses:
 
     def left(self, address: str, *, took_ms: int) -> None:
         """A request to this address has ended."""
+        self._follow()
         at = self._known[address]
         at.open -= 1
         at.mean_ms += WEIGHT * (took_ms - at.mean_ms)
         if not at.open and (at.promised_ms <= monotonic_ms() or len(self._known) > KEPT_MAX):
             del self._known[address]
-        self._bench.unpark(address)
+        if at.open < self._limit:  # a smaller share than before: who waits goes when enough have ended
+            self._bench.unpark(address)
+
+    def _follow(self) -> None:
+        """Instances come and go. Where the share has grown, as many more of those in line may go at once."""
+        limit = share_of(self._whole, self._sharers())
+        more, self._limit = limit - self._limit, limit
+        for address in [*self._known] if more > 0 else ():
+            for _ in range(more):
+                self._bench.unpark(address)

@@ -41,7 +41,9 @@ class FetchStage:
         *,
         deliver: Callable[[Outcome], None],
         turn_away: Callable[[Claim], Awaitable[None]],
+        members: Callable[[], int] = lambda: 1,
     ) -> None:
+        """`members`: how many instances take part now."""
         self._d = doors
         self._settings = settings
         self._deliver = deliver
@@ -52,7 +54,11 @@ class FetchStage:
             settings.politeness, before_send=self._before_send, orders=lambda: doors.flow.orders,
         )  # fmt: skip
         self._names = Names(doors.fetcher, doors.bench)
-        self._addresses = Addresses(doors.bench, limit=settings.politeness.concurrency_per_address)
+        politeness = settings.politeness
+        self._addresses = Addresses(
+            doors.bench, limit=politeness.concurrency_per_address,
+            sharers=members if politeness.address_limit_of == "crawl" else lambda: 1,
+        )  # fmt: skip
         self._cookie_walls = CookieWalls()
         self._requests: dict[asyncio.Task[FetchResult], Claim] = {}
         self._workers: list[asyncio.Task[None]] = []

@@ -129,7 +129,10 @@ class Instance:
             p.operator, self.bench, self.work, self.claimer, self.flow, self.ownership,
             default_delay_ms=p.frontier.default_delay_ms,
         )  # fmt: skip
-        self.fetching = FetchStage(doors, s, deliver=self.committer.deliver, turn_away=self.steering.turn_away)
+        self.fetching = FetchStage(
+            doors, s, deliver=self.committer.deliver, turn_away=self.steering.turn_away,
+            members=lambda: len(self.neighbours.alive),
+        )  # fmt: skip
         self.heartbeat.describe_with(self._description, lambda: self.neighbours.stretch)
 
     def _description(self) -> dict[str, Any]:

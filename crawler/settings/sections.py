@@ -47,6 +47,7 @@ class PolitenessSettings(_Section, frozen=True):
     adaptive: bool = False  # the delay grows where a site struggles, and shrinks back to what it was
     concurrency_per_queue: Count = 1
     concurrency_per_address: Count = 8
+    address_limit_of: Literal["instance", "crawl"] = "instance"  # whose limit that is: each one's, or all of theirs
 
 
 class FetchSettings(_Section, frozen=True):

@@ -63,3 +63,28 @@ async def test_an_address_is_forgotten_when_nothing_is_open_or_promised(bench: W
     await arrive(bench, addresses, 1)
     addresses.left(ADDRESS, took_ms=50)
     assert not addresses._known
+
+
+async def test_a_share_follows_how_many_take_part_and_who_waits_goes_when_it_grows(bench: Workbench) -> None:
+    members = 1
+    addresses = Addresses(bench, limit=4, sharers=lambda: members)
+    assert await arrive(bench, addresses, 6) == [True] * 4 + [False] * 2
+    members = 2
+    addresses.left(ADDRESS, took_ms=50)
+    addresses.left(ADDRESS, took_ms=50)
+    assert bench.parked_at(ADDRESS) == 2, "two are open still, which is the share now"
+    addresses.left(ADDRESS, took_ms=50)
+    assert addresses.enter(ADDRESS, *await asyncio.wait_for(bench.take(), 1))
+    assert await arrive(bench, addresses, 2, first=10) == [False] * 2
+    assert bench.parked_at(ADDRESS) == 3
+    members = 1
+    addresses.left(ADDRESS, took_ms=50)
+    assert bench.parked_at(ADDRESS) == 0, "one for the request that ended, two for the share that grew"
+    for _ in range(3):
+        assert addresses.enter(ADDRESS, *await asyncio.wait_for(bench.take(), 1))
+    assert await arrive(bench, addresses, 1, first=20) == [False]
+
+
+async def test_with_more_instances_than_the_limit_each_has_one(bench: Workbench) -> None:
+    addresses = Addresses(bench, limit=2, sharers=lambda: 5)
+    assert await arrive(bench, addresses, 3) == [True, False, False]
