@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from crawler.frontier.parking import Parking
+from crawler.frontier.spilling import is_row
 from crawler.model import AckOutcome
 from tests.frontier.machine import HOSTS, PATHS, TRAP, Disk, candidate, deliveries, moments, partitions, sessions, some
 from tests.frontier.machine_letters import LetterSteps
@@ -34,9 +35,19 @@ class ParkingSteps(LetterSteps):
             is_parked = model.park(claim.fingerprint, reason=TRAP)
             assert outcome is (AckOutcome.COMMITTED if is_parked else AckOutcome.RELEASED)
 
-    @rule(partition=partitions, host=st.integers(0, 2), session=sessions, n=st.integers(1, 8))
+    @rule(partition=partitions, host=st.integers(0, 2), session=sessions, n=st.sampled_from((1, 3, 8)))
     def people_release(self, partition: int, host: int, session: str, n: int) -> None:
-        name, model = HOSTS[host][0], self._models[partition]
+        self._release(partition, HOSTS[host][0], session, n)
+
+    @precondition(lambda self: any(is_row(name) for _, name in self._spilled))
+    @rule(index=some, session=sessions, n=st.sampled_from((1, 3, 8)))
+    def people_release_what_was_in_files(self, index: int, session: str, n: int) -> None:
+        rows = sorted((p, name) for p, name in self._spilled if is_row(name))
+        partition, row = rows[index % len(rows)]
+        self._release(partition, row.partition("|")[0], session, n)
+
+    def _release(self, partition: int, name: str, session: str, n: int) -> None:
+        model = self._models[partition]
         parking = Parking(self._frontiers[session], len(self._models), Disk(self._disk))
         before = set(self._raw_of(self._dump(), partition).parked())
         released = self._do(parking.release(partition, name, TRAP, n))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from crawler.frontier.spilling import Block, Place, Spilling, Stub
+from crawler.frontier.spilling import Block, Place, Spilling, Stub, is_row
 from tests.frontier.machine import HOSTS, TRAP, FrontierSteps, moments, partitions, some
 from tests.frontier.model_urls import DEFAULT_DELAY_MS
 
@@ -34,7 +34,8 @@ class SpillingSteps(FrontierSteps):
 
     def _write(self, partition: int, queue: str, most: int) -> None:
         raw = self._raw_of(self._dump(), partition)
-        for id_ in [name for name in raw.zset(f"t:{queue}") if " " not in name][:most]:
+        ids = [name for name in raw.zset(f"t:{queue}") if " " not in name]
+        for id_ in ids[-most:] if is_row(queue) else ids[:most]:  # a row's next ones: its release comes to them soon
             urls = [(member, int(score)) for member, score in raw.zset(f"b:{queue}:{id_}").items()]
             if not urls:
                 continue

@@ -113,14 +113,9 @@ class FrontierMachine(SpillingSteps, ParkingSteps, StopSteps):
         model, claim, fence, counts = self._pick(index, off, which)
         children = data.draw(st.one_of(st.just([]), candidates(claim.partition, 4)))
         entry = CommitEntry(
-            url=claim.url,
-            fingerprint=claim.fingerprint,
-            visit=1,
-            status=status,
-            fetched_at=1.0,
-            body_bytes=100,
+            url=claim.url, fingerprint=claim.fingerprint, visit=1, status=status, fetched_at=1.0, body_bytes=100,
             fetch_ms=7,
-        )
+        )  # fmt: skip
         settlement = Settlement(next_fetch_ms=self._now + after, delay_ms=delay)
         ack = Ack(claim=claim, fence=fence, entry=entry, items=children, settlement=settlement, refused=refused)
         (reply,) = self._do(self._frontiers[fence.session].ack([ack]))
@@ -270,6 +265,13 @@ class LongQueues(FrontierMachine):
     retry = dead = refuse = extend = died = pace = reserve = visited = drain = None  # type: ignore[assignment]
 
 
+class ParkedRows(LongQueues):
+    """Only what parks URLs, moves them about, and puts them back."""
+
+    add = ack = give_back = release = claim_again_because_the_reply_was_lost = None  # type: ignore[assignment]
+    claim_under_an_old_lease = people_revive_or_discard = purge = time_passes = None  # type: ignore[assignment]
+
+
 def profile() -> str:
     return os.environ.get("HYPOTHESIS_PROFILE", "default")
 
@@ -303,6 +305,10 @@ def test_the_scripts_do_what_a_plain_model_does(engine: Any) -> None:
 
 def test_long_queues_move_into_files_and_back_at_any_moment(engine: Any) -> None:
     run_machine(engine.url, [engine], EXAMPLES[profile()], LongQueues)
+
+
+def test_parked_urls_move_into_files_and_back_at_any_moment(engine: Any) -> None:
+    run_machine(engine.url, [engine], EXAMPLES[profile()] // 3, ParkedRows)
 
 
 @pytest.mark.cluster
