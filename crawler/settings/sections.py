@@ -167,7 +167,7 @@ class FrontierSettings(OrderSettings, frozen=True):
     call_timeout_s: Positive = 2.0
     recent_urls: CountOrZero = 200_000
     log_entries_max: Count = 10_000  # undrained commit entries of a partition before acks wait
-    memory: CountOrZero = 0  # bytes of the engine's memory above which the tails of long queues go to disk; 0: no limit
+    memory: CountOrZero = 0  # bytes of the engine; above them parked URLs and tails of queues go to disk; 0: no limit
     spill_folder: str = ""  # where they go; empty: with the embedded engine the crawl folder's own, else nowhere
     memory_mark: Annotated[float, Meta(gt=0, le=1)] = 0.85  # claiming stops above this share of maxmemory
 

@@ -1,10 +1,10 @@
 """Claims that end parked, and what people release again, as steps of the frontier's state machine."""
 
 from collections import Counter
-from dataclasses import replace
 
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
+from msgspec.structs import replace
 
 from crawler.frontier.parking import Parking
 from crawler.frontier.spilling import is_row
