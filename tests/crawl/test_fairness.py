@@ -3,47 +3,54 @@
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
+
 from tests.crawl.harness import crawl, settings_of
 from tests.crawl.lab import name_server
 from tests.support.pace import turns_of
 from tests.support.serving import serve_resources
 from tests.support.web import Resource
 
-SMALL, PAGES, HUGE = 60, 6, 600
-FETCH_S = 0.05
+HUGE = 600
 DELAY_S = 0.1
-LATE_MAX_S = 0.3  # what groups of commits and rounds of claims may turn round
 
 
-def site(host: str, pages: int) -> dict[tuple[str, str], Resource]:
+def site(host: str, pages: int, fetch_s: float) -> dict[tuple[str, str], Resource]:
     """A home page that leads to all others."""
     links = "".join(f"<a href='/{n}'>{n}</a>" for n in range(1, pages))
-    found = {(host, f"/{n}"): Resource(body=f"<p>{host} {n}</p>", delay_s=FETCH_S) for n in range(1, pages)}
-    found[host, "/"] = Resource(body=links, delay_s=FETCH_S)
-    found[host, "/robots.txt"] = Resource(body="", content_type="text/plain", delay_s=FETCH_S)
+    found = {(host, f"/{n}"): Resource(body=f"<p>{host} {n}</p>", delay_s=fetch_s) for n in range(1, pages)}
+    found[host, "/"] = Resource(body=links, delay_s=fetch_s)
+    found[host, "/robots.txt"] = Resource(body="", content_type="text/plain", delay_s=fetch_s)
     return found
 
 
+@pytest.mark.parametrize(("sites", "pages", "fetch_s", "turned_max_s"), [(60, 6, 0.05, 0.3), (400, 3, 0.02, 2.0)])
 async def test_queues_are_served_in_the_order_in_which_they_became_due_and_a_huge_site_starves_nobody(
-    tmp_path: Path,
+    tmp_path: Path, sites: int, pages: int, fetch_s: float, turned_max_s: float
 ) -> None:
-    """60 sites of 6 pages and one of 600 on 6 slots: a sixth of what the delays would allow."""
-    small = [f"s{n}.test" for n in range(SMALL)]
-    pages = site("huge.test", HUGE)
+    """Small sites and a huge one on 6 slots, a fraction of what the delays would allow.
+
+    Claims of 60 sites are in hand at a time: the instance decides who is next. Those of 400 are not: the engine does.
+    `turned_max_s`: what groups of commits and rounds of claims may turn round; of 400, whoever is in hand goes before.
+    """
+    small = [f"s{n}.test" for n in range(sites)]
+    found = site("huge.test", HUGE, fetch_s)
     for host in small:
-        pages |= site(host, PAGES)
-    with serve_resources(pages) as web, name_server() as dns:
+        found |= site(host, pages, fetch_s)
+    with serve_resources(found) as web, name_server() as dns:
         settings = settings_of(
             tmp_path / "c", dns__nameservers=[dns], politeness__delay_s=DELAY_S, fetch__concurrency=6,
-            crawl__pages_max=SMALL * PAGES + 100,
+            crawl__pages_max=sites * pages + 100, crawl__partitions=1,
         )  # fmt: skip
         await crawl(settings, [web.url("huge.test"), *map(web.url, small)])
         turns = turns_of(web.requests(), delay_s=DELAY_S)
     done_at = max(turns[host][-1].start for host in small)
     of_huge = sum(turn.start <= done_at for turn in turns["huge.test"])
-    assert all(len(turns[host]) == PAGES + 1 for host in small)
-    assert of_huge <= 2 * (PAGES + 1), "as often as the others, while they have pages left"
+    assert all(len(turns[host]) == pages + 1 for host in small)
+    assert of_huge <= 2 * (pages + 1), "as often as the others, while they have pages left"
+    first, last = ([turns[host][n].start for host in small] for n in (0, -1))
+    assert max(first) < min(last), "nobody has its last turn before all have had their first"
     served = sorted((turn for host in small for turn in turns[host][1:]), key=lambda turn: turn.start)
-    assert [b for a, b in pairwise(served) if b.due < a.due - LATE_MAX_S] == [], "in the order of their due times"
+    assert [b for a, b in pairwise(served) if b.due < a.due - turned_max_s] == [], "in the order of their due times"
     late = sorted(turn.late for turn in served)
     assert late[-1] < 3 * late[len(late) // 2], "all about equally late"

@@ -123,8 +123,21 @@ async def test_all_is_released_without_the_files_and_a_part_of_a_block_is_not(do
     await check_counts(door, row, pending=256, parked=MANY - 256)
     assert await blind.release(0, QUEUE, "urls", MANY) == MANY - 256
     await check_counts(door, row, pending=MANY, parked=0)
+    assert ready(door) == [QUEUE]
     with door.node as node:
         assert node.keys(door.keys.of(0, "*|*")) == []
+
+
+async def test_an_empty_queue_that_gets_a_block_on_disk_is_told_of_at_once(door: Door, row: Spill) -> None:
+    await without_delay(door)
+    await park(door)
+    await row.all_but_one()
+    parking = Parking(door.frontier, 1)
+    assert await parking.release(0, QUEUE, "urls", 128) == 128
+    assert len(await door.claim(per_queue_max=128, urls_max=128, out_max=1000)) == 128
+    assert await parking.release(0, QUEUE, "urls", 128) == 128
+    assert row.number("short", "ZCARD") == 1
+    assert len(await all_claimed(door, row)) == 128
 
 
 async def test_what_is_released_into_a_blocked_queue_stays_parked(door: Door, row: Spill) -> None:
