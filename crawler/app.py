@@ -88,7 +88,8 @@ class OpenCrawl:
         return Frontier(
             self.engine, self.keys, session=self.session, run=self.record.run,
             default_delay_ms=int(self.settings.politeness.delay_s * 1000),
-            is_limited=self.record.scope.depth_max >= 0, urls_max=self.settings.budget.urls,
+            is_limited=self.record.scope.depth_max >= 0 or self.settings.budget.depth > 0,
+            urls_max=self.settings.budget.urls,
         )  # fmt: skip
 
     @property
@@ -130,7 +131,8 @@ class OpenCrawl:
     def router(self) -> Router:
         """Routing by the crawl's rules, with a recent-URL cache of its own."""
         scope = ScopeRules.of(self.record.scope, self.roots)
-        return Router(self.record, scope, RecentUrls(self.settings.frontier.recent_urls), self.settings.traps)
+        recent, s = RecentUrls(self.settings.frontier.recent_urls), self.settings
+        return Router(self.record, scope, recent, s.traps, depth_budget=s.budget.depth)
 
     def seeder(self, *, opens_scope: bool = True, depth: int = 0, priority: float | None = None) -> Seeder:
         """Adds seeds to this crawl."""

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+from collections import Counter
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -76,7 +77,9 @@ async def _one(crawl: "OpenCrawl", name: str, *, as_json: bool) -> str:
     domain, queue, partition = crawl.router().place(url_of_site(name))
     (found,) = await crawl.stats.domains([(queue, partition)])
     operator = crawl.operator
-    parked = {one.reason: one.urls for one in await operator.parking.of_queue(partition, queue)}
+    parked = Counter[str]()
+    for one in await operator.parking.of_queue(partition, queue):
+        parked[one.kind] += one.urls
     orders = await operator.orders()
     ordered_ms = orders.delays_ms.get(domain)
     is_known = found.pending or found.fetched or found.dead or found.refused

@@ -54,6 +54,7 @@ class Budget:
 
     pages: int = 0
     bytes: int = 0
+    depth: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +95,8 @@ class Ack:
 class Frontier:
     """One crawl's frontier in one engine, spoken to by one session.
 
-    `is_limited`: the crawl has a limit of depth, so the depth of a pending URL is lowered when a shorter path is found.
+    `is_limited`: the crawl has a limit or a budget of depth, so the depth of a waiting URL is lowered when a shorter
+    path is found.
     `urls_max` (0: no limit): of a queue's URLs so many are taken in, the others are parked.
     """
 

@@ -15,6 +15,7 @@ RELEASE_MAX = 256  # URLs a call: about a millisecond of the engine
 ORDERS_MAX = 64  # a call
 PAUSED = "paused"  # a stop that parks nothing: the URLs stay pending
 BLOCKED = "blocked"
+DEPTH = "depth"
 
 
 class What(StrEnum):
@@ -50,6 +51,16 @@ class Parked:
     queue: str
     reason: str
     urls: int
+
+    @property
+    def kind(self) -> str:
+        """Its reason, all that are too deep as one: these are parked as "depth:N", a row for each depth."""
+        return DEPTH if self.reason.startswith(f"{DEPTH}:") else self.reason
+
+    @property
+    def depth(self) -> int:
+        """Of those that are too deep: how far from a seed they are."""
+        return int(self.reason.removeprefix(f"{DEPTH}:"))
 
 
 class Parking:

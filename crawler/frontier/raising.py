@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from crawler.frontier.frontier import Budget, Frontier
-from crawler.frontier.parking import BLOCKED, Order, Parked, Parking, What
+from crawler.frontier.parking import BLOCKED, DEPTH, Order, Parked, Parking, What
 from crawler.frontier.records import unpack_queue
-from crawler.rules.budgets import is_left, room_of
+from crawler.rules.budgets import is_left, is_within, room_of
 
 PARTITIONS_MAX = 128  # a pipeline
 LOOK_MAX = 64  # records a call
@@ -53,6 +53,9 @@ class Raising:
         for queue, known in (await self._records(partition, list(rows))).items():
             n = room_of(met=known.get("urls", 0), parked=rows[queue], budget=self._frontier.urls_max)
             released += await self._parking.release(partition, queue, URLS, n)
+        for one in parked:
+            if one.kind == DEPTH and is_within(one.depth, self._budget.depth):
+                released += await self._parking.release(partition, one.queue, one.reason, one.urls)
         return released
 
     async def _records(self, partition: int, queues: Sequence[str]) -> dict[str, dict[str, Any]]:

@@ -23,6 +23,7 @@ COUNT_MAX = 15
 DETAIL_MAX = 100  # characters of each attempt's detail: the engine keeps them for as long as the URL waits
 ORIGINS = {"!": "https://", '"': "http://", "#": "https://www.", "$": "http://www."}
 INLINE = " "
+TOO_DEEP = "|depth:"  # in the name of a row; see lua/_park.lua
 _pack = msgspec.msgpack.Encoder().encode
 _json = msgspec.json.Encoder().encode
 
@@ -139,6 +140,14 @@ def parts_of(member: str, queue: str, origin: str) -> tuple[str, str]:
     if end < 0 or not (origin or letter in ORIGINS):
         raise EngineUnfit(f"unreadable URL in the engine: {member[:80]!r} in the queue of {queue}")
     return (origin or f"{ORIGINS[letter]}{queue}") + rest[end:], rest[:end]
+
+
+def as_queued(row: str, member: str, score: int) -> tuple[str, int]:
+    """(member, score) as in its queue of what lies in a row: those that are too deep lie in another order there."""
+    if TOO_DEEP not in row:
+        return member, score
+    _, text, inner = member.split(" ", 2)
+    return inner, int(text)
 
 
 def listed(member: str, origins: Mapping[str, str]) -> str:

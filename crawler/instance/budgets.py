@@ -17,7 +17,9 @@ class Budgets:
     """Beside the pipeline; a crawl that had ended goes on with what `begin` has released."""
 
     def __init__(self, frontier: Frontier, parking: Parking, ownership: Ownership, settings: BudgetSettings) -> None:
-        self._raising = Raising(frontier, parking, Budget(pages=settings.pages, bytes=settings.bytes))
+        self._raising = Raising(
+            frontier, parking, Budget(pages=settings.pages, bytes=settings.bytes, depth=settings.depth)
+        )
         self._ownership = ownership
         self._seen: dict[int, int] = {}  # partition -> the epoch under which it was looked at
 

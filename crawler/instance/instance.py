@@ -106,7 +106,9 @@ class Instance:
         self.spiller = Spiller(p.frontier.engine, spilling, p.spill_files, self.ownership, self.claimer, self.flow, s)
         self.claimer.on_short = self.spiller.short
         traps = TrapMemory(s.traps)
-        self.router = Router(p.record, ScopeRules.of(p.record.scope, p.roots), self.flow.recent, s.traps)
+        self.router = Router(
+            p.record, ScopeRules.of(p.record.scope, p.roots), self.flow.recent, s.traps, depth_budget=s.budget.depth
+        )
         self.parser = PageParser(msgspec.structs.replace(s, scope=p.record.scope))
         robots = RobotsCache(p.frontier, s)
         self.archive = ArchiveStage(

@@ -11,6 +11,7 @@ from typing import TypeVar
 from crawler.errors import EngineError
 from crawler.frontier.crawls import CrawlRecord, Crawls
 from crawler.frontier.frontier import Frontier
+from crawler.frontier.parking import DEPTH
 from crawler.frontier.replies import AddReply
 from crawler.instance.claimer import Claimer
 from crawler.instance.clock import ENGINE_PAUSE_S, wall_s
@@ -19,6 +20,7 @@ from crawler.instance.ownership import Ownership
 from crawler.instance.state import RecentUrls
 from crawler.instance.traps import TrapMemory, parking_reason
 from crawler.model import Candidate, Claim, Refusal
+from crawler.rules.budgets import is_within
 from crawler.rules.domains import registrable_domain
 from crawler.rules.fingerprint import fingerprint, partition_of
 from crawler.rules.priority import NO_SIGNALS, Ordering, Signals
@@ -35,16 +37,26 @@ Answer = TypeVar("Answer")
 
 
 class Router:
-    """Turns URLs into candidates by the crawl's shared rules, and by those about traps where there are any."""
+    """Turns URLs into candidates by the crawl's shared rules, and by those about traps where there are any.
+
+    `depth_budget`: what is further from a seed is parked; 0 for no such budget.
+    """
 
     def __init__(
-        self, record: CrawlRecord, scope: ScopeRules, recent: RecentUrls, traps: TrapSettings | None = None
+        self,
+        record: CrawlRecord,
+        scope: ScopeRules,
+        recent: RecentUrls,
+        traps: TrapSettings | None = None,
+        *,
+        depth_budget: int = 0,
     ) -> None:
         self.record = record  # as it was when this was made; its scope rules may have changed since
         self.scope = scope
         self.version = record.version
         self.recent = recent
         self._traps = TrapRules(traps) if traps else None
+        self._depth_budget = depth_budget
         self._ordering = Ordering.of(record.ordering, record.begun_at)
         self._place = lru_cache(maxsize=100_000)(self._place_of)
 
@@ -126,6 +138,8 @@ class Router:
 
     def _judged(self, claim: Claim, found: Candidate, learned: TrapState, digest: str) -> Candidate:
         """The owner of a page has learned of the page's own domain only; links to others are judged by their looks."""
+        if not is_within(found.depth, self._depth_budget):
+            return replace(found, parked=DEPTH)
         if self._traps is None:
             return found
         own = found.domain == claim.domain

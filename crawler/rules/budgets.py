@@ -6,6 +6,11 @@ def is_left(used: int, budget: int) -> bool:
     return budget == 0 or used < budget
 
 
+def is_within(depth: int, budget: int) -> bool:
+    """Is a URL so many links from a seed near enough?"""
+    return budget == 0 or depth <= budget
+
+
 def room_of(*, met: int, parked: int, budget: int) -> int:
     """How many of the URLs that a budget of URLs has parked it would take in now; `met`: all that were ever met.
 

@@ -175,6 +175,7 @@ class BudgetSettings(_Section, frozen=True):
     urls: CountOrZero = 0  # of a domain (or host, with queue_by = "host"), taken in; 0: no limit
     pages: CountOrZero = 0  # fetched
     bytes: CountOrZero = 0
+    depth: Annotated[int, Meta(ge=0, le=255)] = 0  # links from a seed
 
 
 TrapRule = Literal["long", "hosts", "repeats", "path", "query", "calendar", "session", "soft_404"]

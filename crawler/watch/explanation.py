@@ -124,9 +124,7 @@ def _parked(f: Facts) -> str:
     if kind == "trap":
         why = f" ({f.traps.why})" if f.traps.rule == rule else ""
         return f"Not crawled: it is parked by the trap rule {rule}{why}: that part of the site was seen to have no end."
-    return (
-        f"Not crawled for now: it is parked, {PARKED.get(reason, reason)} ('crawler release {f.domain}' puts it back)."
-    )
+    return f"Not crawled for now: it is parked, {PARKED.get(kind, reason)} ('crawler release {f.domain}' puts it back)."
 
 
 def _dead(f: Facts) -> str:

@@ -131,6 +131,7 @@ PARKED = {
     "urls": "beyond the budget of URLs",
     "pages": "beyond the budget of pages",
     "bytes": "beyond the budget of bytes",
+    "depth": "beyond the budget of depth",
 }
 
 

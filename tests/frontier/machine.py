@@ -17,7 +17,7 @@ from crawler.model import Candidate, Claim
 from crawler.rules.fingerprint import fingerprint
 from tests.frontier.machine_checks import check_counters, check_queues, check_states
 from tests.frontier.model import PartitionModel
-from tests.frontier.model_urls import DEFAULT_DELAY_MS, IDLE_MS, SHORT_MS, State
+from tests.frontier.model_urls import DEFAULT_DELAY_MS, DEPTH_MAX, IDLE_MS, SHORT_MS, State
 from tests.frontier.raw import RawPartition, dump
 
 SESSIONS = ("ann", "bob", "cyd")
@@ -40,13 +40,14 @@ def candidate(partition: int, host: int, path: int, depth: int) -> Candidate:
     url = f"http://{queue}/{partition}/{path}"
     score = -depth - path / 1e3
     return Candidate(
-        url=url, fingerprint=fingerprint(url), partition=partition, domain=domain, queue=queue, depth=depth, score=score
-    )
+        url=url, fingerprint=fingerprint(url), partition=partition, domain=domain, queue=queue, depth=depth,
+        score=score, parked="depth" if depth > DEPTH_MAX else "",
+    )  # fmt: skip
 
 
 @st.composite
 def candidates(draw: st.DrawFn, partition: int, most: int) -> list[Candidate]:
-    picked = st.tuples(st.integers(0, len(HOSTS) - 1), st.integers(0, PATHS - 1), st.integers(0, 3))
+    picked = st.tuples(st.integers(0, len(HOSTS) - 1), st.integers(0, PATHS - 1), st.integers(0, 5))
     return [candidate(partition, *what) for what in draw(st.lists(picked, min_size=1, max_size=most))]
 
 

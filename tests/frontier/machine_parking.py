@@ -14,6 +14,7 @@ from tests.frontier.model_urls import State
 from tests.frontier.raw import RawPartition
 
 REASON = "trap:path"
+reasons = st.sampled_from((REASON, "depth:4", "depth:5"))
 
 
 class ParkingSteps(LetterSteps):
@@ -33,17 +34,18 @@ class ParkingSteps(LetterSteps):
             is_parked = model.park(claim.fingerprint, reason=REASON)
             assert outcome is (AckOutcome.COMMITTED if is_parked else AckOutcome.RELEASED)
 
-    @rule(partition=partitions, host=st.integers(0, 2), session=sessions, n=st.integers(1, 3))
-    def people_release(self, partition: int, host: int, session: str, n: int) -> None:
+    @rule(partition=partitions, host=st.integers(0, 2), session=sessions, reason=reasons, n=st.integers(1, 3))
+    def people_release(self, partition: int, host: int, session: str, reason: str, n: int) -> None:
         name, parking = HOSTS[host][0], Parking(self._frontiers[session], len(self._models))
-        released = self._do(parking.release(partition, name, REASON, n))
-        assert released == self._models[partition].release_parked(name, reason=REASON, n=n)
+        released = self._do(parking.release(partition, name, reason, n))
+        assert released == self._models[partition].release_parked(name, reason=reason, n=n)
 
     def _check_states(self, model: PartitionModel, raw: RawPartition) -> None:
         """Also: what is parked lies in its row as it would in its queue, and is counted there."""
         super()._check_states(model, raw)
         rows = {
-            f: (f"{model.urls[f].candidate.queue}|{REASON}", model.urls[f].score) for f in model.in_state(State.PARKED)
+            f: (f"{model.urls[f].candidate.queue}|{model.urls[f].parked}", model.urls[f].score)
+            for f in model.in_state(State.PARKED)
         }
         assert raw.parked() == rows
         parks = Counter(name for name, _ in rows.values())

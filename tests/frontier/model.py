@@ -159,13 +159,13 @@ class PartitionModel(KeptUrls):
         url = self.urls.get(c.fingerprint)
         if url is None:
             self.urls[c.fingerprint] = Url(candidate=c, depth=c.depth)
-            self._wait(self.urls[c.fingerprint])
+            self.place(self.urls[c.fingerprint])
             self.totals["added"] += 1
             self.counts.setdefault(c.queue, Counter())["urls"] += 1
             return 1
         if url.state not in UNENDED or url.depth <= c.depth:
             return 0
-        url.depth = c.depth
+        self.lift(url, c)
         return 2
 
     # Claiming

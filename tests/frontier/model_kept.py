@@ -3,6 +3,7 @@
 from collections import Counter
 from dataclasses import replace
 
+from crawler.model import Candidate
 from tests.frontier.model_stops import StopsModel
 from tests.frontier.model_urls import State, Url
 
@@ -44,6 +45,26 @@ class KeptUrls(StopsModel):
 
     # Parked URLs
 
+    def _park(self, url: Url, reason: str) -> None:
+        url.state, url.parked = State.PARKED, reason
+        self.totals["parked"] += 1
+
+    def place(self, url: Url) -> None:
+        """Into its queue, or parked as too deep."""
+        if url.candidate.parked:
+            self._park(url, f"depth:{url.depth}")
+        else:
+            self._wait(url)
+
+    def lift(self, url: Url, found: Candidate) -> None:
+        """A shorter path to it is known: what was parked as too deep takes its place and score by that."""
+        was_deep = url.state is State.PARKED and url.parked == f"depth:{url.depth}"
+        url.depth = found.depth
+        if was_deep:
+            self.totals.update(added=1, released=1)
+            url.candidate = found
+            self.place(url)
+
     def park(self, fingerprint: str, *, reason: str) -> bool:
         """False when that was released: then it is queued again."""
         url = self.urls[fingerprint]
@@ -51,16 +72,17 @@ class KeptUrls(StopsModel):
         if is_free:
             self._wait(url)
         else:
-            url.state = State.PARKED
-            self.totals["parked"] += 1
+            self._park(url, reason)
         return not is_free
 
     def release_parked(self, name: str, *, reason: str, n: int) -> int:
-        """The best n of a queue's parked URLs are queued."""
-        best = self.of_queue(name, State.PARKED)[:n]
+        """The best n of a queue's URLs that are parked for this are queued; of those that are too deep, any n."""
+        parked = [f for f in self.of_queue(name, State.PARKED) if self.urls[f].parked == reason]
+        is_deep = reason.startswith("depth:")
+        best = (sorted(parked, key=lambda f: int(f[-9:]), reverse=True) if is_deep else parked)[:n]
         for fingerprint in best:
             self._wait(self.urls[fingerprint])
-        if best:
+        if best and not is_deep:
             self.counts[name][f"free:{reason}"] = 1
         self.totals.update(added=len(best), released=len(best))
         return len(best)

@@ -97,6 +97,10 @@ class RawPartition:
         found: dict[str, tuple[str, int]] = {}
         for queue, urls in self._blocks():
             for member, score in urls:
+                if "|depth:" in queue:
+                    place, inner, member = member.split(" ", 2)
+                    assert score == int(place[-9:])
+                    score = int(inner)
                 fp = fingerprint(self.url(queue.partition("|")[0], member))
                 assert fp not in found, f"{member} stands in two places"
                 found[fp] = (queue, int(score))

@@ -3,13 +3,17 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.rules.budgets import is_left, room_of
+from crawler.rules.budgets import is_left, is_within, room_of
 
 COUNTS = st.integers(0, 10**6)
 
 
 def test_no_limit_always_leaves_something() -> None:
     assert (is_left(10**9, 0), is_left(4, 5), is_left(5, 5)) == (True, True, False)
+
+
+def test_what_is_as_deep_as_the_budget_is_near_enough() -> None:
+    assert (is_within(3, 3), is_within(4, 3), is_within(255, 0)) == (True, False, True)
 
 
 @given(taken=COUNTS, parked=COUNTS, budget=COUNTS.filter(bool))

@@ -1,32 +1,17 @@
 -- Adding URLs: used by add, and by ack for the out-links of its own partition.
 -- A URL is nine values of a list: fingerprint, queue, domain, score as text, member, origin, depth, reason, seed. With an
--- origin ('' for most), the member lacks its letter; with a reason ('' for most) the URL is parked at once, as are those
--- beyond urls_max of a queue (0: no such budget); seed (0 for none) is the number of the seed it descends from.
--- With a limit of depth, z<run>:<bucket> holds fingerprint -> depth of all pending URLs: a shorter path may be found later.
--- What is new is gathered, over all commits of an ack, and enters its queues at the end: one call with many members costs
--- a fraction of many calls.
+-- origin ('' for most), the member lacks its letter; with a reason ('' for most; see park_one) the URL is parked at once, as
+-- are those beyond urls_max of a queue (0: no such budget); seed (0 for none) is the number of the seed it descends from.
+-- With a limit or a budget of depth, z<run>:<bucket> holds fingerprint -> depth of all URLs that are pending or parked: a
+-- shorter path may be found later. What was too deep and is not any more goes into its queue.
+-- What else is new is gathered, over all commits of an ack, and enters its queues at the end: one call with many members
+-- costs a fraction of many calls.
 local ITEM = 9 -- values
-local arrived, parked_ones, arrivals = {}, {}, {} -- queue -> {score, member, ...}; {queue, reason, entry}; names of queues
-local domain_of = {}
+local arrived, arrivals, domain_of = {}, {}, {} -- queue -> {score, member, ...}; names of queues; queue -> domain
 
 local function push(list, a, b)
   local n = #list
   list[n + 1], list[n + 2] = a, b
-end
-
--- A URL is new to the crawl.
-local function arrive(items, i)
-  local queue, domain, score, member, origin, reason = items[i + 1], items[i + 2], items[i + 3], items[i + 4], items[i + 5], items[i + 7]
-  if origin ~= '' then member = listed_member(queue, origin, member) end
-  if not domain_of[queue] then arrivals[#arrivals + 1], domain_of[queue] = queue, domain end
-  if reason ~= '' then
-    parked_ones[#parked_ones + 1] = {queue, reason, {score, member}}
-  elseif arrived[queue] then
-    push(arrived[queue], score, member)
-  else
-    arrived[queue] = {score, member}
-  end
-  count_seed(items[i + 8], ADDED, 1)
 end
 
 -- n URLs of a queue are new to the crawl.
@@ -51,8 +36,32 @@ local function enter(r, entries, default_delay_ms, urls_max)
   if room > 0 then put_pending(r, entries, default_delay_ms) end
 end
 
+-- A URL is new to the crawl.
+local function arrive(items, i)
+  local queue, domain, score, member, origin, reason = items[i + 1], items[i + 2], items[i + 3], items[i + 4], items[i + 5], items[i + 7]
+  if origin ~= '' then member = listed_member(queue, origin, member) end
+  if reason ~= '' then
+    meet(record_of(queue), domain, 1)
+    park_one(queue, reason, score, member, items[i], items[i + 6])
+  elseif arrived[queue] then
+    push(arrived[queue], score, member)
+  else
+    arrivals[#arrivals + 1], domain_of[queue], arrived[queue] = queue, domain, {score, member}
+  end
+  count_seed(items[i + 8], ADDED, 1)
+end
+
+-- A shorter path to a URL that was met at a depth is found. It keeps its member, which says from which seed it descends.
+local function lift(items, i, depth, default_delay_ms)
+  local fp, queue, score, reason = items[i], items[i + 1], items[i + 3], items[i + 7]
+  local member = take_deep(queue, depth, fp)
+  if not member then return end
+  if reason ~= '' then return park_one(queue, reason, score, member, fp, items[i + 6]) end
+  put_pending(record_of(queue), {score, member}, default_delay_ms)
+end
+
 -- Returns a string of one digit for each URL from the first-th value on (1 new, 0 seen, 2 depth lowered).
-local function add_items(items, first, run, is_limited)
+local function add_items(items, first, run, default_delay_ms, is_limited)
   local buckets = buckets_of(run)
   local low, seen, depths = level_of(buckets), P .. 's' .. run .. ':', P .. 'z' .. run .. ':'
   local outcome, n, added = {}, 0, 0
@@ -63,9 +72,13 @@ local function add_items(items, first, run, is_limited)
       digit, added = '1', added + 1
       arrive(items, i)
       if is_limited then call('HSET', depths .. bucket, fp, depth) end
-    elseif is_limited and depth < (tonumber(call('HGET', depths .. bucket, fp) or nil) or 0) then
-      digit = '2'
-      call('HSET', depths .. bucket, fp, depth)
+    elseif is_limited then
+      local before = tonumber(call('HGET', depths .. bucket, fp) or nil) or 0
+      if depth < before then
+        digit = '2'
+        call('HSET', depths .. bucket, fp, depth)
+        lift(items, i, before, default_delay_ms)
+      end
     end
     n = n + 1
     outcome[n] = digit
@@ -81,10 +94,6 @@ end
 local function enter_all(default_delay_ms, urls_max)
   read_queues(arrivals)
   for queue, entries in pairs(arrived) do enter(record_of(queue), entries, default_delay_ms, urls_max) end
-  for _, one in ipairs(parked_ones) do
-    meet(record_of(one[1]), domain_of[one[1]], 1)
-    park(one[1], one[2], one[3])
-  end
 end
 
 -- The totals, and what follows from them. The last that a script does.

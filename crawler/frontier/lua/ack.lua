@@ -39,7 +39,7 @@ for i = 1, n do
   local a, token = commits[i], tokens[i]
   local key = a[3]
   if claimed[i] and not is_ended[token] and is_of_epoch(token, ARGV[2]) then
-    local digits = a[items_of(a)] and add_items(a, items_of(a), run, is_limited) or ''
+    local digits = a[items_of(a)] and add_items(a, items_of(a), run, default_delay, is_limited) or ''
     sequence = sequence + 1
     local text = text_of(sequence)
     push(log, key, token .. ' ' .. text .. ' ' .. a[10])

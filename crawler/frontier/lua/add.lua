@@ -5,7 +5,7 @@
 --       1 when the crawl has a limit of depth, budget of URLs of a queue (0: none)
 -- returns {digits, woken}: per item 1 new, 0 seen, 2 depth lowered; number of sleeping queues that woke
 --@include _fence _record _shelf _queue _block _park _seen _top _seed _add _hint
-local digits = add_items(list_of(ARGV[3]), 1, ARGV[1], ARGV[6] == '1')
+local digits = add_items(list_of(ARGV[3]), 1, ARGV[1], tonumber(ARGV[2]), ARGV[6] == '1')
 enter_all(tonumber(ARGV[2]), tonumber(ARGV[7]))
 local woken = close_queues()
 write_added(ARGV[1])

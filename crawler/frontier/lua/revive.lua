@@ -18,7 +18,7 @@ for i = 1, #given, ITEM do
 end
 if n == 0 then return {0, 0} end
 count(total, 'seen' .. run, -n)
-add_items(items, 1, run, ARGV[6] == '1')
+add_items(items, 1, run, tonumber(ARGV[2]), ARGV[6] == '1')
 enter_all(tonumber(ARGV[2]), 0) -- whoever asks for it wants it, budget or not
 for i = 1, #items, ITEM do
   local r, seed = record_of(items[i + 1]), items[i + 8]
