@@ -26,6 +26,7 @@ from crawler.archive.spill import SpillFiles
 from crawler.archive.warc import WarcWriter
 from crawler.content.allocator import spend_less_on_memory
 from crawler.errors import CrawlerError
+from crawler.frontier.budgets import Intake
 from crawler.frontier.client import Engine, EngineInfo
 from crawler.frontier.crawls import CrawlRecord, Crawls
 from crawler.frontier.embedded import EmbeddedEngine
@@ -89,7 +90,7 @@ class OpenCrawl:
             self.engine, self.keys, session=self.session, run=self.record.run,
             default_delay_ms=int(self.settings.politeness.delay_s * 1000),
             is_limited=self.record.scope.depth_max >= 0 or self.settings.budget.depth > 0,
-            urls_max=self.settings.budget.urls,
+            intake=Intake(urls=self.settings.budget.urls, hosts=self.settings.budget.hosts),
         )  # fmt: skip
 
     @property

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from crawler.errors import EngineError
+from crawler.frontier.budgets import Budget, Intake
 from crawler.frontier.client import Call, Engine
 from crawler.frontier.keys import Keys
 from crawler.frontier.records import (
@@ -36,6 +37,7 @@ from crawler.model import AckOutcome, Candidate, Claim, CommitEntry
 ADD_ITEMS_MAX = 128  # per call: one to four ms of the engine, by how many queues they are for
 ACK_MAX = 32  # commits per call
 DRAIN_MAX = 1000  # entries per call
+NO_BUDGET, NO_LIMIT = Budget(), Intake()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +48,6 @@ class Fence:
     session: str
     epoch: int
     now_ms: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
-    """What of a queue is fetched, 0 for no limit. URLs beyond it are parked."""
-
-    pages: int = 0
-    bytes: int = 0
-    depth: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +62,7 @@ class ClaimRequest:
     default_delay_ms: int
     out_max: int
     at_s: float = 0.0
-    budget: Budget = Budget()
+    budget: Budget = NO_BUDGET
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +90,6 @@ class Frontier:
 
     `is_limited`: the crawl has a limit or a budget of depth, so the depth of a waiting URL is lowered when a shorter
     path is found.
-    `urls_max` (0: no limit): of a queue's URLs so many are taken in, the others are parked.
     """
 
     def __init__(
@@ -109,7 +101,7 @@ class Frontier:
         run: int,
         default_delay_ms: int,
         is_limited: bool = False,
-        urls_max: int = 0,
+        intake: Intake = NO_LIMIT,
     ) -> None:
         self.engine = engine
         self.keys = keys
@@ -117,7 +109,7 @@ class Frontier:
         self.run = run
         self.default_delay_ms = default_delay_ms
         self.is_limited = is_limited
-        self.urls_max = urls_max
+        self.intake = intake
 
     async def add(self, by_partition: Mapping[int, Sequence[Candidate]]) -> dict[int, AddReply | EngineError]:
         """Add URLs to their partitions (any session may); idempotent. An EngineError stands where a call failed."""
@@ -132,10 +124,13 @@ class Frontier:
             replies[partition] = joined(replies.get(partition), raw)
         return replies
 
+    def _intake(self) -> bytes:
+        return pack((self.intake.urls, self.intake.hosts))
+
     def _call_add(self, partition: int, items: list[Any]) -> Call:
         args = (
             self.run, self.default_delay_ms, pack(items), self.keys.hints, self.session, int(self.is_limited),
-            self.urls_max,
+            self._intake(),
         )  # fmt: skip
         return Call("add", (self.keys.meta(partition),), args)
 
@@ -183,7 +178,7 @@ class Frontier:
         calls, asked = [], []
         for fence, numbers in groups.items():
             for some in _bounded(acks, numbers):
-                common = (self.run, self.default_delay_ms, int(self.is_limited), self.urls_max)
+                common = (self.run, self.default_delay_ms, int(self.is_limited), self._intake())
                 calls.append(self._fenced("ack", fence, *common, *(self._pack_ack(acks[i]) for i in some)))
                 asked.append(some)
         replies: dict[int, AckReply | EngineError] = {}

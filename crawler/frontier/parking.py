@@ -13,9 +13,11 @@ from crawler.frontier.records import pack, pairs_of
 
 RELEASE_MAX = 256  # URLs a call: about a millisecond of the engine
 ORDERS_MAX = 64  # a call
+ADMIT_MAX = 128
 PAUSED = "paused"  # a stop that parks nothing: the URLs stay pending
 BLOCKED = "blocked"
 DEPTH = "depth"
+HOSTS = "hosts"
 
 
 class What(StrEnum):
@@ -92,6 +94,26 @@ class Parking:
                 break
             released += some
         return released
+
+    async def hosts(self, partition: int, domains: Sequence[str]) -> list[list[str]]:
+        """The hosts of each domain that a budget of hosts took in, "@" for the domain itself. Raises EngineError."""
+        key, found = self._frontier.keys.meta(partition), list[list[str]]()
+        for i in range(0, len(domains), ORDERS_MAX):
+            some = domains[i : i + ORDERS_MAX]
+            raw = await self._frontier.engine.run("look", (key,), "hosts", *some)
+            found += [hosts.decode().split() for hosts in raw]
+        return found
+
+    async def admit(
+        self, partition: int, queue: str, domain: str, hosts_max: int, urls: Sequence[tuple[str, str, str]]
+    ) -> int:
+        """Put these parked (block, member, host) into their queue whose hosts are taken in; how many. EngineError."""
+        f, admitted = self._frontier, 0
+        for i in range(0, len(urls), ADMIT_MAX):
+            items = (queue, domain, hosts_max, urls[i : i + ADMIT_MAX])
+            args = (f.default_delay_ms, f.keys.hints, f.session, pack(items))
+            admitted += int((await f.engine.run("admit", (f.keys.meta(partition),), *args))[1])
+        return admitted
 
     async def parked(self) -> list[Parked]:
         """All that is parked, by queue and reason. Raises EngineError."""

@@ -110,6 +110,11 @@ class PendingUrls:
                     return found
         return None
 
+    async def row(self, partition: int, queue: str, reason: str) -> AsyncIterator[list[Found]]:
+        """The URLs of a queue that are parked for a reason, block by block, the best first."""
+        async for some in self._queued(partition, [f"{queue}|{reason}"]):
+            yield some
+
     async def queues(self, partition: int) -> set[str]:
         """All queues with pending URLs."""
         return set(await self._queues(partition))

@@ -4,7 +4,8 @@ import asyncio
 import contextlib
 
 from crawler.errors import EngineError
-from crawler.frontier.frontier import Budget, Frontier
+from crawler.frontier.budgets import Budget
+from crawler.frontier.frontier import Frontier
 from crawler.frontier.parking import Parking
 from crawler.frontier.raising import Raising
 from crawler.instance.ownership import Ownership

@@ -176,6 +176,7 @@ class BudgetSettings(_Section, frozen=True):
     pages: CountOrZero = 0  # fetched
     bytes: CountOrZero = 0
     depth: Annotated[int, Meta(ge=0, le=255)] = 0  # links from a seed
+    hosts: CountOrZero = 0  # of a registrable domain, taken in
 
 
 TrapRule = Literal["long", "hosts", "repeats", "path", "query", "calendar", "session", "soft_404"]

@@ -132,6 +132,7 @@ PARKED = {
     "pages": "beyond the budget of pages",
     "bytes": "beyond the budget of bytes",
     "depth": "beyond the budget of depth",
+    "hosts": "of hosts beyond the budget of hosts",
 }
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from crawler.cli.main import main
 from tests.cli.cli_lab import HOST
-from tests.crawl.harness import crawl, settings_of
+from tests.crawl.harness import Crawled, crawl, lab_names, settings_of
 from tests.support.engine import Engine
 from tests.support.serving import Site
 
@@ -39,10 +39,15 @@ class Lab:
     def json(self, *words: str) -> dict[str, Any]:
         return dict(json.loads(self.say(*words, "--json")))
 
-    def crawl(self, **options: Any) -> int:
-        """Crawl until nothing is pending; how many pages there are then."""
-        settings = settings_of(self.folder, frontier__redis=self.engine.url, **options)
-        done = asyncio.run(crawl(settings, [self.site.url(HOST)]))
+    def crawl(self, *, host: str = HOST, **options: Any) -> int:
+        """Crawl from a host's home page until nothing is pending; how many pages there are then."""
+
+        async def by_names() -> Crawled:
+            async with lab_names() as dns:
+                given = {"frontier__redis": self.engine.url, "dns__nameservers": [dns]} | options
+                return await crawl(settings_of(self.folder, **given), [self.site.url(host)])
+
+        done = asyncio.run(by_names())
         assert done.errors == []
         return len(done.entries)
 

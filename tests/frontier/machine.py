@@ -7,6 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant
 
+from crawler.frontier.budgets import Intake
 from crawler.frontier.client import Engine
 from crawler.frontier.frontier import ClaimRequest, Fence, Frontier, Settlement
 from crawler.frontier.guests import Guests
@@ -17,7 +18,7 @@ from crawler.model import Candidate, Claim
 from crawler.rules.fingerprint import fingerprint
 from tests.frontier.machine_checks import check_counters, check_queues, check_states
 from tests.frontier.model import PartitionModel
-from tests.frontier.model_urls import DEFAULT_DELAY_MS, DEPTH_MAX, IDLE_MS, SHORT_MS, State
+from tests.frontier.model_urls import DEFAULT_DELAY_MS, DEPTH_MAX, HOSTS_MAX, IDLE_MS, SHORT_MS, State
 from tests.frontier.raw import RawPartition, dump
 
 SESSIONS = ("ann", "bob", "cyd")
@@ -25,6 +26,7 @@ PARTITIONS = (0, 1)
 # Three queues of two domains in each partition, as with frontier.queue_by = "host".
 HOSTS = (("a.test", "a.test"), ("x.b.test", "b.test"), ("y.b.test", "b.test"))
 PATHS = 9
+INTAKE = Intake(hosts=HOSTS_MAX)
 
 moments = st.sampled_from((0, 0, 0, 1, 700, -900))  # by how much a caller's clock is off
 delays = st.sampled_from((-1, -1, 0, 500, 2500))
@@ -37,7 +39,8 @@ sessions = st.sampled_from(SESSIONS)
 
 def candidate(partition: int, host: int, path: int, depth: int) -> Candidate:
     queue, domain = HOSTS[host]
-    url = f"http://{queue}/{partition}/{path}"
+    host = f"{path}.{queue}" if path > PATHS - 4 and queue == domain else queue
+    url = f"http://{host}/{partition}/{path}"
     score = -depth - path / 1e3
     return Candidate(
         url=url, fingerprint=fingerprint(url), partition=partition, domain=domain, queue=queue, depth=depth,
@@ -70,7 +73,9 @@ class FrontierSteps(RuleBasedStateMachine):
         self._keys = Keys("t")
         self._leases = Leases(engine, self._keys)
         self._frontiers = {
-            s: Frontier(engine, self._keys, session=s, run=0, default_delay_ms=DEFAULT_DELAY_MS, is_limited=True)
+            s: Frontier(
+                engine, self._keys, session=s, run=0, default_delay_ms=DEFAULT_DELAY_MS, is_limited=True, intake=INTAKE
+            )
             for s in SESSIONS
         }
         self._guest_door = Guests(engine, self._keys, default_delay_ms=DEFAULT_DELAY_MS)

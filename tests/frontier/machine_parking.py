@@ -5,16 +5,19 @@ from collections import Counter
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from crawler.frontier.parking import Parking
+from crawler.frontier.budgets import Budget, Intake
+from crawler.frontier.parking import BLOCKED, Parking
+from crawler.frontier.parking import HOSTS as HOSTS_REASON
+from crawler.frontier.raising import Raising
 from crawler.model import AckOutcome
-from tests.frontier.machine import HOSTS, deliveries, moments, partitions, sessions, some
+from tests.frontier.machine import HOSTS, INTAKE, deliveries, moments, partitions, sessions, some
 from tests.frontier.machine_letters import LetterSteps
 from tests.frontier.model import PartitionModel
-from tests.frontier.model_urls import State
+from tests.frontier.model_urls import HOSTS_MAX, State
 from tests.frontier.raw import RawPartition
 
 REASON = "trap:path"
-reasons = st.sampled_from((REASON, "depth:4", "depth:5"))
+reasons = st.sampled_from((REASON, "depth:4", "depth:5", "hosts"))
 
 
 class ParkingSteps(LetterSteps):
@@ -40,6 +43,17 @@ class ParkingSteps(LetterSteps):
         released = self._do(parking.release(partition, name, reason, n))
         assert released == self._models[partition].release_parked(name, reason=reason, n=n)
 
+    @rule(partition=partitions, session=sessions, most=st.integers(HOSTS_MAX, HOSTS_MAX + 3))
+    def hosts_are_raised(self, partition: int, session: str, most: int) -> None:
+        frontier, model = self._frontiers[session], self._models[partition]
+        parking = Parking(frontier, len(self._models))
+        frontier.intake = Intake(hosts=most)
+        free = [p for p in self._do(parking.of_partition(partition)) if model.queue(p.queue).stop != BLOCKED]
+        rows = {p.queue: p for p in free if p.reason == HOSTS_REASON}
+        admitted = self._do(Raising(frontier, parking, Budget())._admitted(partition, rows))
+        frontier.intake = INTAKE
+        assert admitted == model.raise_hosts(most)
+
     def _check_states(self, model: PartitionModel, raw: RawPartition) -> None:
         """Also: what is parked lies in its row as it would in its queue, and is counted there."""
         super()._check_states(model, raw)
@@ -49,6 +63,7 @@ class ParkingSteps(LetterSteps):
         }
         assert raw.parked() == rows
         parks = Counter(name for name, _ in rows.values())
+        assert {name: raw.record(name)["n"] for name in raw.under("w:") if "|" in name} == parks
         parks += Counter(
             {
                 f"{name}|{queue.stop}": len(model.of_queue(name, State.QUEUED))

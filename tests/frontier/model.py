@@ -41,6 +41,7 @@ class PartitionModel(KeptUrls):
     committed: Counter[str] = field(default_factory=Counter)
     totals: Counter[str] = field(default_factory=Counter)
     counts: dict[str, Counter[str]] = field(default_factory=dict)  # by queue
+    hosts: dict[str, list[str]] = field(default_factory=dict)  # by domain, those that were taken in
 
     # Who may
 

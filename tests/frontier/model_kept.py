@@ -4,8 +4,9 @@ from collections import Counter
 from dataclasses import replace
 
 from crawler.model import Candidate
+from crawler.rules.urls import host_of
 from tests.frontier.model_stops import StopsModel
-from tests.frontier.model_urls import State, Url
+from tests.frontier.model_urls import HOSTS_MAX, Queue, State, Url
 
 
 class KeptUrls(StopsModel):
@@ -14,6 +15,8 @@ class KeptUrls(StopsModel):
     urls: dict[str, Url]
     totals: Counter[str]
     counts: dict[str, Counter[str]]
+    queues: dict[str, Queue]
+    hosts: dict[str, list[str]]
 
     def of_queue(self, name: str, *states: State) -> list[str]:
         raise NotImplementedError
@@ -50,11 +53,31 @@ class KeptUrls(StopsModel):
         self.totals["parked"] += 1
 
     def place(self, url: Url) -> None:
-        """Into its queue, or parked as too deep."""
+        """Into its queue, or parked as too deep, or as of one host too many."""
         if url.candidate.parked:
             self._park(url, f"depth:{url.depth}")
+        elif not self._takes_host(url, HOSTS_MAX):
+            self._park(url, "hosts")
         else:
             self._wait(url)
+
+    def _takes_host(self, url: Url, most: int) -> bool:
+        hosts, host = self.hosts.setdefault(url.candidate.domain, []), host_of(url.candidate.url)
+        if host not in hosts and (len(hosts) < most or url.candidate.seed):
+            hosts.append(host)
+        return host in hosts
+
+    def raise_hosts(self, most: int) -> int:
+        """So many hosts of a domain are taken in now, those of the best URLs first; how many URLs are released."""
+        parked = [
+            f for name in self.queues for f in self.of_queue(name, State.PARKED) if self.queue(name).stop != "blocked"
+        ]
+        found = [self.urls[f] for f in parked if self.urls[f].parked == "hosts"]
+        admitted = [url for url in found if self._takes_host(url, most)]
+        for url in admitted:
+            self._wait(url)
+        self.totals.update(added=len(admitted), released=len(admitted))
+        return len(admitted)
 
     def lift(self, url: Url, found: Candidate) -> None:
         """A shorter path to it is known: what was parked as too deep takes its place and score by that."""
@@ -82,7 +105,7 @@ class KeptUrls(StopsModel):
         best = (sorted(parked, key=lambda f: int(f[-9:]), reverse=True) if is_deep else parked)[:n]
         for fingerprint in best:
             self._wait(self.urls[fingerprint])
-        if best and not is_deep:
+        if best and reason.startswith("trap:"):
             self.counts[name][f"free:{reason}"] = 1
         self.totals.update(added=len(best), released=len(best))
         return len(best)

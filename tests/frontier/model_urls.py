@@ -11,6 +11,7 @@ BLOCK = 2  # URLs in a block, in these tests
 IDLE_MS = 1500  # after its clock has run out, an idle queue's record is packed; in these tests
 PER_SHELF = 1
 DEPTH_MAX = 3  # what is deeper is parked
+HOSTS_MAX = 2  # of a domain, without those that people release
 TOP_MAX = 2  # queues in the list of those with most pages
 PER_QUEUE_MAX = 3
 AHEAD_MS = 2000

@@ -141,5 +141,13 @@ class RawPartition:
     def depths(self) -> dict[str, int]:
         return {fp: int(d) for name in self.under("z0:") for fp, d in self.hash(f"z0:{name}").items()}
 
+    def hosts(self) -> dict[str, set[str]]:
+        """Domain -> its hosts that were taken in."""
+        found = {domain: hosts for n in self.under("n:") for domain, hosts in self.hash(f"n:{n}").items()}
+        return {
+            domain: {domain if label == "@" else f"{label}.{domain}" for label in hosts.split()}
+            for domain, hosts in found.items()
+        }
+
     def seen(self) -> set[str]:
         return {m.decode() for k, v in self.keys.items() if k.startswith("s0:") for m in v}

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from crawler.frontier.frontier import Budget, Settlement
+from crawler.frontier.budgets import Budget
+from crawler.frontier.frontier import Settlement
 from crawler.frontier.inspect import Inspect
 from crawler.frontier.parking import Parking
 from crawler.frontier.purging import Purge

@@ -1,7 +1,8 @@
 -- Adding URLs: used by add, and by ack for the out-links of its own partition.
 -- A URL is nine values of a list: fingerprint, queue, domain, score as text, member, origin, depth, reason, seed. With an
--- origin ('' for most), the member lacks its letter; with a reason ('' for most; see park_one) the URL is parked at once, as
--- are those beyond urls_max of a queue (0: no such budget); seed (0 for none) is the number of the seed it descends from.
+-- origin ('' for most), the member lacks its letter; with a reason ('' for most; see park_one) the URL is parked at once;
+-- seed (0 for none) is the number of the seed it descends from.
+-- What is taken in, 0 for no limit: {URLs of a queue, hosts of a domain (see _hosts.lua)}. What is beyond that is parked.
 -- With a limit or a budget of depth, z<run>:<bucket> holds fingerprint -> depth of all URLs that are pending or parked: a
 -- shorter path may be found later. What was too deep and is not any more goes into its queue.
 -- What else is new is gathered, over all commits of an ack, and enters its queues at the end: one call with many members
@@ -36,9 +37,18 @@ local function enter(r, entries, default_delay_ms, urls_max)
   if room > 0 then put_pending(r, entries, default_delay_ms) end
 end
 
+-- Why a URL is parked at once; '' for most.
+local function parking_reason(items, i, hosts_max)
+  local reason = items[i + 7]
+  if hosts_max == 0 or reason ~= '' then return reason end
+  local host = host_in(items[i + 1], items[i + 4], items[i + 5])
+  return takes_host(items[i + 2], host, hosts_max, is_given(tonumber(items[i + 3]))) and '' or 'hosts'
+end
+
 -- A URL is new to the crawl.
-local function arrive(items, i)
-  local queue, domain, score, member, origin, reason = items[i + 1], items[i + 2], items[i + 3], items[i + 4], items[i + 5], items[i + 7]
+local function arrive(items, i, hosts_max)
+  local queue, domain, score, member, origin = items[i + 1], items[i + 2], items[i + 3], items[i + 4], items[i + 5]
+  local reason = parking_reason(items, i, hosts_max)
   if origin ~= '' then member = listed_member(queue, origin, member) end
   if reason ~= '' then
     meet(record_of(queue), domain, 1)
@@ -52,17 +62,18 @@ local function arrive(items, i)
 end
 
 -- A shorter path to a URL that was met at a depth is found. It keeps its member, which says from which seed it descends.
-local function lift(items, i, depth, default_delay_ms)
-  local fp, queue, score, reason = items[i], items[i + 1], items[i + 3], items[i + 7]
+local function lift(items, i, depth, default_delay_ms, hosts_max)
+  local fp, queue, score = items[i], items[i + 1], items[i + 3]
   local member = take_deep(queue, depth, fp)
   if not member then return end
+  local reason = parking_reason(items, i, hosts_max)
   if reason ~= '' then return park_one(queue, reason, score, member, fp, items[i + 6]) end
   put_pending(record_of(queue), {score, member}, default_delay_ms)
 end
 
 -- Returns a string of one digit for each URL from the first-th value on (1 new, 0 seen, 2 depth lowered).
-local function add_items(items, first, run, default_delay_ms, is_limited)
-  local buckets = buckets_of(run)
+local function add_items(items, first, run, default_delay_ms, is_limited, budgets)
+  local buckets, hosts_max = buckets_of(run), budgets[2]
   local low, seen, depths = level_of(buckets), P .. 's' .. run .. ':', P .. 'z' .. run .. ':'
   local outcome, n, added = {}, 0, 0
   for i = first, #items, ITEM do
@@ -70,14 +81,14 @@ local function add_items(items, first, run, default_delay_ms, is_limited)
     local bucket, digit = bucket_of(fp, buckets, low), '0'
     if call('SADD', seen .. bucket, fp) == 1 then
       digit, added = '1', added + 1
-      arrive(items, i)
+      arrive(items, i, hosts_max)
       if is_limited then call('HSET', depths .. bucket, fp, depth) end
     elseif is_limited then
       local before = tonumber(call('HGET', depths .. bucket, fp) or nil) or 0
       if depth < before then
         digit = '2'
         call('HSET', depths .. bucket, fp, depth)
-        lift(items, i, before, default_delay_ms)
+        lift(items, i, before, default_delay_ms, hosts_max)
       end
     end
     n = n + 1
@@ -91,9 +102,9 @@ local function add_items(items, first, run, default_delay_ms, is_limited)
 end
 
 -- What has arrived enters its queues.
-local function enter_all(default_delay_ms, urls_max)
+local function enter_all(default_delay_ms, budgets)
   read_queues(arrivals)
-  for queue, entries in pairs(arrived) do enter(record_of(queue), entries, default_delay_ms, urls_max) end
+  for queue, entries in pairs(arrived) do enter(record_of(queue), entries, default_delay_ms, budgets[1]) end
 end
 
 -- The totals, and what follows from them. The last that a script does.

@@ -1,0 +1,20 @@
+"""What of a domain is fetched and taken in at most, as the scripts are told; 0 is no limit. Must not know settings."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """What of a queue is fetched. URLs beyond it are parked."""
+
+    pages: int = 0
+    bytes: int = 0
+    depth: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intake:
+    """What is taken in when URLs are added: so many of a queue, so many hosts of a domain. Others are parked."""
+
+    urls: int = 0
+    hosts: int = 0
