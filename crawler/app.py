@@ -86,11 +86,14 @@ class OpenCrawl:
 
     @property
     def frontier(self) -> Frontier:
+        budget = self.settings.budget
         return Frontier(
             self.engine, self.keys, session=self.session, run=self.record.run,
             default_delay_ms=int(self.settings.politeness.delay_s * 1000),
-            is_limited=self.record.scope.depth_max >= 0 or self.settings.budget.depth > 0,
-            intake=Intake(urls=self.settings.budget.urls, hosts=self.settings.budget.hosts),
+            is_limited=self.record.scope.depth_max >= 0 or budget.depth > 0,
+            intake=Intake(
+                urls=budget.urls, hosts=budget.hosts, urls_per_linking_domain=budget.urls_per_linking_domain
+            ),
         )  # fmt: skip
 
     @property
@@ -133,7 +136,7 @@ class OpenCrawl:
         """Routing by the crawl's rules, with a recent-URL cache of its own."""
         scope = ScopeRules.of(self.record.scope, self.roots)
         recent, s = RecentUrls(self.settings.frontier.recent_urls), self.settings
-        return Router(self.record, scope, recent, s.traps, depth_budget=s.budget.depth)
+        return Router(self.record, scope, recent, s.traps, budget=s.budget)
 
     def seeder(self, *, opens_scope: bool = True, depth: int = 0, priority: float | None = None) -> Seeder:
         """Adds seeds to this crawl."""

@@ -14,7 +14,11 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intake:
-    """What is taken in when URLs are added: so many of a queue, so many hosts of a domain. Others are parked."""
+    """What is taken in when URLs are added: so many of a queue, so many hosts of a domain. Others are parked.
+
+    With `urls`, as many more of a queue as `urls_per_linking_domain` for each other domain that links to it.
+    """
 
     urls: int = 0
     hosts: int = 0
+    urls_per_linking_domain: int = 0

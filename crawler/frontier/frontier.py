@@ -116,7 +116,7 @@ class Frontier:
         calls, owners = [], []
         for partition, candidates in by_partition.items():
             for start in range(0, len(candidates), ADD_ITEMS_MAX):
-                items = _values(candidates[start : start + ADD_ITEMS_MAX])
+                items = self._values(candidates[start : start + ADD_ITEMS_MAX])
                 calls.append(self._call_add(partition, items))
                 owners.append(partition)
         replies: dict[int, AddReply | EngineError] = {}
@@ -124,8 +124,13 @@ class Frontier:
             replies[partition] = joined(replies.get(partition), raw)
         return replies
 
+    def _values(self, candidates: Iterable[Candidate]) -> list[str | int]:
+        """Those of each, one after another."""
+        with_link = self.intake.urls_per_linking_domain > 0
+        return [value for candidate in candidates for value in item_of(candidate, with_link=with_link)]
+
     def _intake(self) -> bytes:
-        return pack((self.intake.urls, self.intake.hosts))
+        return pack((self.intake.urls, self.intake.hosts, self.intake.urls_per_linking_domain))
 
     def _call_add(self, partition: int, items: list[Any]) -> Call:
         args = (
@@ -193,7 +198,7 @@ class Frontier:
             (
                 c.fingerprint, c.token, f"{c.fingerprint}:{c.visit}", c.queue, s.next_fetch_ms, s.delay_ms,
                 f"s{e.status // 100}", e.body_bytes, e.fetch_ms, pack_entry(e), c.seed_number, len(refused),
-                *refused, *_values(a.items),
+                *refused, *self._values(a.items),
             )
         )  # fmt: skip
 
@@ -290,11 +295,6 @@ class Frontier:
 
     def _fenced(self, name: str, fence: Fence, *args: Any) -> Call:
         return Call(name, (self.keys.meta(fence.partition),), (fence.session, fence.epoch, fence.now_ms, *args))
-
-
-def _values(candidates: Iterable[Candidate]) -> list[str | int]:
-    """Those of each, one after another."""
-    return [value for candidate in candidates for value in item_of(candidate)]
 
 
 def _bounded(acks: Sequence[Ack], numbers: Sequence[int]) -> Iterator[list[int]]:

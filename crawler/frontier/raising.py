@@ -11,7 +11,7 @@ from crawler.frontier.frontier import Frontier
 from crawler.frontier.parking import BLOCKED, DEPTH, HOSTS, Order, Parked, Parking, What
 from crawler.frontier.pending import PendingUrls
 from crawler.frontier.records import unpack_queue
-from crawler.rules.budgets import is_left, is_within, room_of
+from crawler.rules.budgets import grown, is_left, is_within, room_of
 from crawler.rules.domains import label_of
 from crawler.rules.urls import host_of
 
@@ -56,9 +56,10 @@ class Raising:
 
     async def _released(self, partition: int, rows: dict[str, int]) -> int:
         """Of `rows`, queue -> URLs beyond a budget of URLs, what it takes in now."""
-        released = 0
+        intake, released = self._frontier.intake, 0
         for queue, known in (await self._records(partition, list(rows))).items():
-            n = room_of(met=known.get("urls", 0), parked=rows[queue], budget=self._frontier.intake.urls)
+            budget = grown(intake.urls, intake.urls_per_linking_domain, known.get("links", ""))
+            n = room_of(met=known.get("urls", 0), parked=rows[queue], budget=budget)
             released += await self._parking.release(partition, queue, URLS, n)
         return released
 

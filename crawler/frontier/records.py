@@ -166,11 +166,15 @@ def pending_url(queue: str, domain: str, score: int, member: str, origin: str, n
     )  # fmt: skip
 
 
-def item_of(candidate: Candidate) -> tuple[str | int, ...]:
-    """The values that `add` and `ack` take for one URL (lua/_add.lua). The score is text: the engine reads it once."""
+def item_of(candidate: Candidate, *, with_link: bool = False) -> tuple[str | int, ...]:
+    """The values that `add` and `ack` take for one URL (lua/_add.lua). The score is text: the engine reads it once.
+
+    `with_link`: linking domains are counted.
+    """
     c = candidate
     member = member_of(c.url, c.queue, make_stamp(c.found_at, c.seed_number))
-    return (c.fingerprint, c.queue, c.domain, str(score_of(c)), *member, c.depth, c.parked, c.seed_number)
+    item = (c.fingerprint, c.queue, c.domain, str(score_of(c)), *member, c.depth, c.parked, c.seed_number)
+    return (*item, -1 if c.linked_from is None else c.linked_from) if with_link else item
 
 
 def pack_letter(letter: DeadLetter) -> str:

@@ -107,7 +107,7 @@ class Instance:
         self.claimer.on_short = self.spiller.short
         traps = TrapMemory(s.traps)
         self.router = Router(
-            p.record, ScopeRules.of(p.record.scope, p.roots), self.flow.recent, s.traps, depth_budget=s.budget.depth
+            p.record, ScopeRules.of(p.record.scope, p.roots), self.flow.recent, s.traps, budget=s.budget
         )
         self.parser = PageParser(msgspec.structs.replace(s, scope=p.record.scope))
         robots = RobotsCache(p.frontier, s)

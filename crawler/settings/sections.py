@@ -177,6 +177,7 @@ class BudgetSettings(_Section, frozen=True):
     bytes: CountOrZero = 0
     depth: Annotated[int, Meta(ge=0, le=255)] = 0  # links from a seed
     hosts: CountOrZero = 0  # of a registrable domain, taken in
+    urls_per_linking_domain: CountOrZero = 0  # added to `urls` for each other domain that links to it
 
 
 TrapRule = Literal["long", "hosts", "repeats", "path", "query", "calendar", "session", "soft_404"]

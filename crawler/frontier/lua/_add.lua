@@ -1,8 +1,10 @@
 -- Adding URLs: used by add, and by ack for the out-links of its own partition.
 -- A URL is nine values of a list: fingerprint, queue, domain, score as text, member, origin, depth, reason, seed. With an
 -- origin ('' for most), the member lacks its letter; with a reason ('' for most; see park_one) the URL is parked at once;
--- seed (0 for none) is the number of the seed it descends from.
--- What is taken in, 0 for no limit: {URLs of a queue, hosts of a domain (see _hosts.lua)}. What is beyond that is parked.
+-- seed (0 for none) is the number of the seed it descends from. Where linking domains are counted there is a tenth: the place
+-- of the other domain that links to it (see _links.lua; -1: none does).
+-- What is taken in, 0 for no limit: {URLs of a queue, hosts of a domain (see _hosts.lua), further URLs of a queue for each
+-- domain that links to it}. What is beyond that is parked.
 -- With a limit or a budget of depth, z<run>:<bucket> holds fingerprint -> depth of all URLs that are pending or parked: a
 -- shorter path may be found later. What was too deep and is not any more goes into its queue.
 -- What else is new is gathered, over all commits of an ack, and enters its queues at the end: one call with many members
@@ -25,9 +27,9 @@ local function meet(r, domain, n)
   add_to(r, URLS, n)
 end
 
-local function enter(r, entries, default_delay_ms, urls_max)
+local function enter(r, entries, default_delay_ms, budgets)
   local n = #entries / 2
-  local room = urls_max > 0 and math.max(0, urls_max - r[URLS]) or n
+  local room = budgets[1] > 0 and math.max(0, urls_max_of(r, budgets) - r[URLS]) or n
   meet(r, domain_of[r.queue], n)
   if room < n then
     local beyond = {}
@@ -73,12 +75,13 @@ end
 
 -- Returns a string of one digit for each URL from the first-th value on (1 new, 0 seen, 2 depth lowered).
 local function add_items(items, first, run, default_delay_ms, is_limited, budgets)
-  local buckets, hosts_max = buckets_of(run), budgets[2]
+  local buckets, hosts_max, is_counting = buckets_of(run), budgets[2], budgets[3] > 0
   local low, seen, depths = level_of(buckets), P .. 's' .. run .. ':', P .. 'z' .. run .. ':'
   local outcome, n, added = {}, 0, 0
-  for i = first, #items, ITEM do
+  for i = first, #items, is_counting and ITEM + 1 or ITEM do
     local fp, depth = items[i], items[i + 6]
     local bucket, digit = bucket_of(fp, buckets, low), '0'
+    if is_counting then note_link(items[i + 1], items[i + 9]) end
     if call('SADD', seen .. bucket, fp) == 1 then
       digit, added = '1', added + 1
       arrive(items, i, hosts_max)
@@ -104,7 +107,9 @@ end
 -- What has arrived enters its queues.
 local function enter_all(default_delay_ms, budgets)
   read_queues(arrivals)
-  for queue, entries in pairs(arrived) do enter(record_of(queue), entries, default_delay_ms, budgets[1]) end
+  if budgets[3] > 0 then write_links() end
+  for queue, entries in pairs(arrived) do enter(record_of(queue), entries, default_delay_ms, budgets) end
+  if budgets[3] > 0 then follow_links(budgets, default_delay_ms) end
 end
 
 -- The totals, and what follows from them. The last that a script does.

@@ -79,6 +79,17 @@ local function put_pending(r, entries, default_delay_ms)
   if default_delay_ms then wake(r, default_delay_ms) end
 end
 
+-- The n best URLs that are parked for a reason come into their queue; how many there were.
+local function release_best(r, reason, n, default_delay_ms)
+  local row, entries = row_of(r.queue, reason), {}
+  if row[N] == 0 then return 0 end
+  local taken = take(row, n)
+  for i = 1, #taken, 2 do entries[i], entries[i + 1] = unparked(reason, taken[i + 1], taken[i]) end
+  note_released(r.queue, reason, #entries / 2)
+  put_pending(r, entries, default_delay_ms)
+  return #entries / 2
+end
+
 local function stop_queue(r, reason)
   if parking_stop(r) and r[N] > 0 then note_released(r.queue, r[MORE].stop, r[N]) end
   set_more(r, 'stop', reason)

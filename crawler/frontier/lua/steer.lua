@@ -12,14 +12,11 @@
 local default_delay, answers, sooner, is_boosted = tonumber(ARGV[1]), {0}, 0, false
 
 local function release(r, reason, n)
-  local row, entries = row_of(r.queue, reason), {}
-  if row[N] == 0 then return 0 end
-  local taken = take(row, n)
-  for i = 1, #taken, 2 do entries[i], entries[i + 1] = unparked(reason, taken[i + 1], taken[i]) end
-  note_released(r.queue, reason, #entries / 2)
-  if string.sub(reason, 1, 5) == 'trap:' then set_more(r, 'free:' .. reason, 1) end -- or its owner would park them again
-  put_pending(r, entries, default_delay)
-  return #entries / 2
+  local released = release_best(r, reason, n, default_delay)
+  if released > 0 and string.sub(reason, 1, 5) == 'trap:' then
+    set_more(r, 'free:' .. reason, 1) -- or its owner would park them again
+  end
+  return released
 end
 
 -- What the queue waits for beside its delay, it still waits for.
