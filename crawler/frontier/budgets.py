@@ -1,6 +1,11 @@
-"""What of a domain is fetched and taken in at most, as the scripts are told; 0 is no limit. Must not know settings."""
+"""What of a domain is fetched and taken in at most, as the scripts are told; 0 is no limit. Must not know settings.
+
+And what of a whole crawl, which instances follow among themselves: no script knows more than one partition.
+"""
 
 from dataclasses import dataclass
+
+import msgspec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,3 +27,10 @@ class Intake:
     urls: int = 0
     hosts: int = 0
     urls_per_linking_domain: int = 0
+
+
+class Spent(msgspec.Struct, frozen=True, kw_only=True):
+    """A budget of the whole crawl that is used up: nothing is handed out while this stands in the engine."""
+
+    reason: str  # as of parked URLs: "crawl:pages", "crawl:bytes"
+    budget: int

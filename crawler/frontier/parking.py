@@ -18,6 +18,7 @@ PAUSED = "paused"  # a stop that parks nothing: the URLs stay pending
 BLOCKED = "blocked"
 DEPTH = "depth"
 HOSTS = "hosts"
+CRAWL_URLS = "crawl:urls"  # meta counts those of a partition; see lua/_park.lua
 
 
 class What(StrEnum):

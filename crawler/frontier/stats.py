@@ -10,7 +10,7 @@ from crawler.frontier.parking import PAUSED
 from crawler.frontier.records import pairs_of, unpack_queue
 
 TOTAL_FIELDS = (
-    "added", "done", "spilled", "bytes", "retries", "dead", "expired", "parked", "released",
+    "added", "done", "spilled", "bytes", "retries", "dead", "expired", "parked", "released", "revived", "beyond",
     "s1", "s2", "s3", "s4", "s5",
 )  # fmt: skip
 _TEXTS = frozenset({"guest", "wish", "domain", "stop"})  # what a queue's record holds beside numbers
@@ -29,6 +29,8 @@ class Totals:
     dead: int = 0
     expired: int = 0
     parked: int = 0  # now
+    beyond: int = 0  # of those that are parked: beyond the crawl's budget of URLs
+    taken_in: int = 0  # URLs that were met and are not parked
     status: Mapping[str, int] = field(default_factory=dict)
     errors: Mapping[str, int] = field(default_factory=dict)
     refused: Mapping[str, int] = field(default_factory=dict)
@@ -87,7 +89,8 @@ class Stats:
         return Totals(
             added=sums["added"], done=sums["done"], spilled=sums["spilled"], bytes=sums["bytes"],
             retries=sums["retries"], dead=sums["dead"],
-            expired=sums["expired"], parked=sums["parked"] - sums["released"],
+            expired=sums["expired"], parked=sums["parked"] - sums["released"], beyond=sums["beyond"],
+            taken_in=sums["added"] - sums["revived"] - sums["parked"],
             fetched=sum(_by(sums, "s").values()), status=_by(sums, "s"),
             errors=_by(sums, "e:"), refused=_by(sums, "refused:"),
         )  # fmt: skip

@@ -2,12 +2,14 @@
 
 import asyncio
 import contextlib
+from collections.abc import Iterable
 
 from crawler.errors import EngineError
 from crawler.frontier.budgets import Budget
 from crawler.frontier.frontier import Frontier
 from crawler.frontier.parking import Parking
 from crawler.frontier.raising import Raising
+from crawler.instance.claimer import Claimer
 from crawler.instance.ownership import Ownership
 from crawler.settings import BudgetSettings
 
@@ -17,11 +19,14 @@ EVERY_S = 1.0
 class Budgets:
     """Beside the pipeline; a crawl that had ended goes on with what `begin` has released."""
 
-    def __init__(self, frontier: Frontier, parking: Parking, ownership: Ownership, settings: BudgetSettings) -> None:
+    def __init__(
+        self, frontier: Frontier, parking: Parking, ownership: Ownership, claimer: Claimer, settings: BudgetSettings
+    ) -> None:
         self._raising = Raising(
             frontier, parking, Budget(pages=settings.pages, bytes=settings.bytes, depth=settings.depth)
         )
         self._ownership = ownership
+        self._claimer = claimer
         self._seen: dict[int, int] = {}  # partition -> the epoch under which it was looked at
 
     async def begin(self, partitions: int) -> None:
@@ -34,5 +39,11 @@ class Budgets:
             await asyncio.sleep(EVERY_S)
             fresh = {p: h.epoch for p, h in self._ownership.held.items() if self._seen.get(p) != h.epoch}
             with contextlib.suppress(EngineError):
-                await self._raising.look(list(fresh))
+                if await self._raising.look(list(fresh)):
+                    self._wake(fresh)
                 self._seen.update(fresh)
+
+    def _wake(self, partitions: Iterable[int]) -> None:
+        """No hint tells an owner what it released itself."""
+        for partition in partitions:
+            self._claimer.hint(partition)

@@ -11,7 +11,7 @@ from typing import TypeVar
 from crawler.errors import EngineError
 from crawler.frontier.crawls import CrawlRecord, Crawls
 from crawler.frontier.frontier import Frontier
-from crawler.frontier.parking import DEPTH
+from crawler.frontier.parking import CRAWL_URLS, DEPTH
 from crawler.frontier.replies import AddReply
 from crawler.instance.claimer import Claimer
 from crawler.instance.clock import ENGINE_PAUSE_S, wall_s
@@ -40,7 +40,8 @@ Answer = TypeVar("Answer")
 class Router:
     """Turns URLs into candidates by the crawl's shared rules, and by those about traps where there are any.
 
-    By the `budget`, what is too far from a seed is parked, and it is noted which domain links to which.
+    By the `budget`, what is too far from a seed is parked, and it is noted which domain links to which. So is what
+    the crawl's budget of URLs does not take in (`takes_in`, asked for each URL).
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class Router:
         self.version = record.version
         self.recent = recent
         self._traps = TrapRules(traps) if traps else None
+        self.takes_in: Callable[[], bool] = lambda: True
         self._depth_budget = budget.depth
         self._counts_links = budget.urls_per_linking_domain > 0
         self._ordering = Ordering.of(record.ordering, record.begun_at)
@@ -146,9 +148,14 @@ class Router:
         return domain != claim.domain and not self.recent.knows(_link(link_place(claim.domain), domain), 0)
 
     def _judged(self, claim: Claim, found: Candidate, learned: TrapState, digest: str) -> Candidate:
-        """The owner of a page has learned of the page's own domain only; links to others are judged by their looks."""
+        """By all that parks a URL."""
         if self._counts_links and found.domain != claim.domain:
             found = replace(found, linked_from=link_place(claim.domain))
+        found = self._trapped(claim, found, learned, digest)
+        return found if found.parked or self.takes_in() else replace(found, parked=CRAWL_URLS)
+
+    def _trapped(self, claim: Claim, found: Candidate, learned: TrapState, digest: str) -> Candidate:
+        """The owner of a page has learned of the page's own domain only; links to others are judged by their looks."""
         if not is_within(found.depth, self._depth_budget):
             return replace(found, parked=DEPTH)
         if self._traps is None:

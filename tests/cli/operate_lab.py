@@ -33,7 +33,7 @@ class Lab:
 
     def say(self, *words: str) -> str:
         code, out, err = self.run(*words)
-        assert (code, err) == (0, "")
+        assert (code, err) == (0, ""), err
         return out
 
     def json(self, *words: str) -> dict[str, Any]:

@@ -4,7 +4,7 @@
 -- A queue that is stopped as 'paused' keeps its URLs pending. parks: hash 'QUEUE|reason' -> how many URLs.
 -- What is too deep lies in rows of its own, QUEUE|depth:N for each depth, in the order of fingerprints and with the member
 -- 'FINGERPRINT SCORE MEMBER': when a shorter path to it is found, its fingerprint is all that is known of it.
-local PAUSED, DEPTH = 'paused', 'depth'
+local PAUSED, DEPTH, BEYOND = 'paused', 'depth', 'crawl:urls'
 
 local function row_name(queue, reason) return queue .. '|' .. reason end
 
@@ -18,6 +18,7 @@ end
 local function note_parked(queue, reason, n)
   count(total, 'done', n)
   count(total, 'parked', n)
+  if reason == BEYOND then count(total, 'beyond', n) end
   call('HINCRBY', P .. 'parks', row_name(queue, reason), n)
 end
 
@@ -42,6 +43,7 @@ end
 local function note_released(queue, reason, n)
   count(total, 'added', n)
   count(total, 'released', n)
+  if reason == BEYOND then count(total, 'beyond', -n) end
   local name = row_name(queue, reason)
   if call('HINCRBY', P .. 'parks', name, -n) == 0 then call('HDEL', P .. 'parks', name) end
 end
