@@ -26,6 +26,7 @@ from crawler.archive.spill import SpillFiles
 from crawler.archive.warc import WarcWriter
 from crawler.content.allocator import spend_less_on_memory
 from crawler.errors import CrawlerError
+from crawler.frontier.budgets import Intake
 from crawler.frontier.client import Engine, EngineInfo
 from crawler.frontier.crawls import CrawlRecord, Crawls
 from crawler.frontier.embedded import EmbeddedEngine
@@ -85,10 +86,14 @@ class OpenCrawl:
 
     @property
     def frontier(self) -> Frontier:
+        budget = self.settings.budget
         return Frontier(
             self.engine, self.keys, session=self.session, run=self.record.run,
             default_delay_ms=int(self.settings.politeness.delay_s * 1000),
-            is_limited=self.record.scope.depth_max >= 0, urls_max=self.settings.budget.urls,
+            is_limited=self.record.scope.depth_max >= 0 or budget.depth > 0,
+            intake=Intake(
+                urls=budget.urls, hosts=budget.hosts, urls_per_linking_domain=budget.urls_per_linking_domain
+            ),
         )  # fmt: skip
 
     @property
@@ -130,7 +135,8 @@ class OpenCrawl:
     def router(self) -> Router:
         """Routing by the crawl's rules, with a recent-URL cache of its own."""
         scope = ScopeRules.of(self.record.scope, self.roots)
-        return Router(self.record, scope, RecentUrls(self.settings.frontier.recent_urls), self.settings.traps)
+        recent, s = RecentUrls(self.settings.frontier.recent_urls), self.settings
+        return Router(self.record, scope, recent, s.traps, budget=s.budget)
 
     def seeder(self, *, opens_scope: bool = True, depth: int = 0, priority: float | None = None) -> Seeder:
         """Adds seeds to this crawl."""

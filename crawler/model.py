@@ -42,6 +42,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     parked: str = ""  # why it is not to be fetched now: kept, and not pending
     found_at: float = 0.0  # wall clock, s
     seed_number: int = 0  # of the seed it descends from; 0: not known
+    linked_from: int | None = None  # place of the other domain that links to its own, where these are counted
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True, gc=False):

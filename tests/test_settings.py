@@ -165,6 +165,8 @@ BAD_FILES = [
     (f"{RULES}match = 'a'\nadds = 1", ["unknown key frontier.rules[0].adds", "known: add, match"]),
     ("[[frontier.rules]]\nmatch = 'a'\nadd = 1", ["frontier.rules needs frontier.order = priority or freshness"]),
     ("[frontier]\ndepth_weight = 0", ["frontier.depth_weight needs frontier.order = priority"]),
+    ("[budget]\nurls_per_linking_domain = 9", ["budget.urls_per_linking_domain needs budget.urls"]),
+    ("[scope]\ndepth_max = 2\n[budget]\ndepth = 3", ["budget.depth = 3", "scope.depth_max = 2"]),
     ("[politeness]\ndelay_s = 90", ["politeness.delay_s = 90.0", "politeness.delay_max_s = 60.0"]),
     ("[membership]\nsuspect_s = 6", ["membership.suspect_s = 6.0", "membership.self_stop_s = 5.0"]),
     ("[membership]\nbeat_s = 2", ["membership.beat_s = 2.0", "membership.suspect_s = 3.0"]),

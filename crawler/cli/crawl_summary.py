@@ -6,7 +6,7 @@ from pathlib import Path
 from crawler.app import OpenCrawl
 from crawler.errors import NothingFetchedError
 from crawler.frontier.stats import Totals
-from crawler.watch.report import domain_table, finish_line, named
+from crawler.watch.report import domain_table, finish_line, named, over_budget, parked_text
 from crawler.watch.wording import counted, number, size
 from crawler.web.resolver import CachingResolver
 
@@ -19,10 +19,15 @@ async def summary(
     """The whole text, without a line end."""
     stats = crawl.stats
     shown = await stats.domains(await stats.top_domains(DOMAINS_SHOWN))
+    over = parked_text(over_budget(totals, await crawl.crawls.spent()))
+    if why in ("finished", "budget"):  # that of URLs ends a crawl like any; one whose end was the budget's is finished
+        why = "budget" if over else "finished"
     lines = [finish_line(new, seconds, why), "", domain_table(shown)]
     count = await stats.domain_count()
     if count > len(shown):
         lines.append(f"... and {counted(count - len(shown), 'domain')} more: crawler stats --top {count}")
+    if over:
+        lines += ["", f"Budget: {over}; nothing is lost, and the same command with a larger budget goes on."]
     lines += ["", *_losses(totals), *_places(crawl, outputs)]
     return "\n".join(lines)
 

@@ -81,6 +81,7 @@ async def _facts(crawl: "OpenCrawl", given: str, *, fetch_robots: bool) -> "Fact
         suggested=owners[candidate.partition] if owners else "",
         is_alone=not owners,
         is_paused=orders.is_paused,
+        spent=await crawl.crawls.spent(),
         boost=orders.boosts.get(candidate.domain, 0),
         scope=router.scope.verdict(url, depth, redirects),
         robots=await _robots(crawl, url, candidate.partition, fetch=fetch_robots),

@@ -84,7 +84,7 @@ async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
                     why = await _run_in(crawl, arguments, signals, watcher, view.say)
                 finally:
                     view.close()
-                if why in ("finished", "pages", "time"):
+                if why in ("finished", "pages", "time", "budget"):
                     return 0
                 if why == "evicted":
                     raise Stopped("this instance was evicted by an operator ('crawler ring evict'); nothing is lost")

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+from collections import Counter
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -76,8 +77,10 @@ async def _one(crawl: "OpenCrawl", name: str, *, as_json: bool) -> str:
     domain, queue, partition = crawl.router().place(url_of_site(name))
     (found,) = await crawl.stats.domains([(queue, partition)])
     operator = crawl.operator
-    parked = {one.reason: one.urls for one in await operator.parking.of_queue(partition, queue)}
-    orders = await operator.orders()
+    parked = Counter[str]()
+    for one in await operator.parking.of_queue(partition, queue):
+        parked[one.kind] += one.urls
+    orders, spent = await operator.orders(), await crawl.crawls.spent()
     ordered_ms = orders.delays_ms.get(domain)
     is_known = found.pending or found.fetched or found.dead or found.refused
     boost = orders.boosts.get(domain, 0)
@@ -85,33 +88,36 @@ async def _one(crawl: "OpenCrawl", name: str, *, as_json: bool) -> str:
         raise UsageError(f"this crawl has not met the domain {queue}")
     if as_json:
         more = {"parked": parked, "ordered_delay_ms": ordered_ms, "boost": boost, "crawl_paused": orders.is_paused}
-        return json.dumps(domain_json(found) | more)
+        return json.dumps(domain_json(found) | more | {"crawl_spent": spent.reason if spent else ""})
     is_ordered, is_paused = ordered_ms is not None, orders.is_paused
-    return domain_text(found, parked, is_delay_ordered=is_ordered, boost=boost, is_crawl_paused=is_paused)
+    return domain_text(found, parked, is_delay_ordered=is_ordered, boost=boost, is_crawl_paused=is_paused, spent=spent)
 
 
 async def _all(crawl: "OpenCrawl", top: int, *, as_json: bool) -> str:
     import msgspec
 
-    from crawler.watch.report import domain_table, totals_text
+    from crawler.watch.report import domain_table, over_budget, totals_text
 
     totals = await crawl.stats.totals()
     shown = await crawl.stats.domains(await crawl.stats.top_domains(top)) if top else []
     count = await crawl.stats.domain_count()
     in_flight = sum(member.in_flight for member in (await crawl.members.read()).values())
     in_flight = min(in_flight, totals.pending)
-    is_paused = (await crawl.operator.orders()).is_paused
+    is_paused, spent = (await crawl.operator.orders()).is_paused, await crawl.crawls.spent()
     if as_json:
+        counted = {"domains": count, "in_flight": in_flight, "paused": is_paused}
         return json.dumps(
             {
                 "crawl": crawl.settings.crawl.name,
                 "ordering": msgspec.to_builtins(crawl.record.ordering),
-                "totals": totals_json(totals) | {"domains": count, "in_flight": in_flight, "paused": is_paused},
+                "totals": totals_json(totals) | counted | {"over_budget": over_budget(totals, spent)},
                 "domains": [domain_json(d) for d in shown],
             }
         )
     ordering = crawl.record.ordering
-    parts = [totals_text(totals, domains=count, in_flight=in_flight, ordering=ordering, is_paused=is_paused)]
+    parts = [
+        totals_text(totals, domains=count, in_flight=in_flight, ordering=ordering, is_paused=is_paused, spent=spent)
+    ]
     if shown:
         parts.append(domain_table(shown, owned=bool(totals.pending)))
     if count > len(shown) and top:

@@ -93,6 +93,8 @@ def _described(crawl: "OpenCrawl") -> Fleet:
 async def _why_ended(crawl: "OpenCrawl") -> str:
     """Children end by themselves when nothing is left, or at a limit."""
     progress, limits = await crawl.inspect.progress(), crawl.settings.crawl
+    if progress.pending and await crawl.crawls.spent():
+        return "budget"
     if limits.pages_max and progress.fetched >= limits.pages_max:
         return "pages"
     return "time" if progress.pending and limits.time_max_s else "finished"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import msgspec
 
 from crawler.errors import ConflictError, UsageError
+from crawler.frontier.budgets import Spent
 from crawler.frontier.client import Engine
 from crawler.frontier.keys import LAYOUT, Keys
 from crawler.frontier.records import pairs_of
@@ -177,6 +178,18 @@ class Crawls:
         if record is None:
             raise ConflictError("the crawl is gone from the engine: was it wiped?")
         return msgspec.structs.replace(record, version=version), roots
+
+    async def spent(self) -> Spent | None:
+        """The budget of the whole crawl that is used up, or None."""
+        raw = await self._engine.command("HGET", self._keys.crawl, "spent")
+        return msgspec.json.decode(raw, type=Spent) if raw else None
+
+    async def note_spent(self, spent: Spent | None) -> None:
+        """None: there is more of it."""
+        if spent is None:
+            await self._engine.command("HDEL", self._keys.crawl, "spent")
+        else:
+            await self._engine.command("HSET", self._keys.crawl, "spent", _encode(spent))
 
     async def counts(self, partitions: int) -> list[PartitionCount]:
         """Added, done and undrained of every partition; not a snapshot (see rules/finish.py)."""

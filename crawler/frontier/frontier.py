@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from crawler.errors import EngineError
+from crawler.frontier.budgets import Budget, Intake
 from crawler.frontier.client import Call, Engine
 from crawler.frontier.keys import Keys
 from crawler.frontier.records import (
@@ -38,6 +39,7 @@ from crawler.model import AckOutcome, Candidate, Claim, CommitEntry
 ADD_ITEMS_MAX = 128  # per call: one to four ms of the engine, by how many queues they are for
 ACK_MAX = 32  # commits per call
 DRAIN_MAX = 1000  # entries per call
+NO_BUDGET, NO_LIMIT = Budget(), Intake()
 
 
 class Fence(msgspec.Struct, frozen=True):
@@ -47,14 +49,6 @@ class Fence(msgspec.Struct, frozen=True):
     session: str
     epoch: int
     now_ms: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
-    """What of a queue is fetched, 0 for no limit. URLs beyond it are parked."""
-
-    pages: int = 0
-    bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +63,7 @@ class ClaimRequest:
     default_delay_ms: int
     out_max: int
     at_s: float = 0.0
-    budget: Budget = Budget()
+    budget: Budget = NO_BUDGET
 
 
 class Settlement(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,8 +87,8 @@ class Ack(msgspec.Struct, frozen=True, kw_only=True):
 class Frontier:
     """One crawl's frontier in one engine, spoken to by one session.
 
-    `is_limited`: the crawl has a limit of depth, so the depth of a pending URL is lowered when a shorter path is found.
-    `urls_max` (0: no limit): of a queue's URLs so many are taken in, the others are parked.
+    `is_limited`: the crawl has a limit or a budget of depth, so the depth of a waiting URL is lowered when a shorter
+    path is found.
     """
 
     def __init__(
@@ -106,7 +100,7 @@ class Frontier:
         run: int,
         default_delay_ms: int,
         is_limited: bool = False,
-        urls_max: int = 0,
+        intake: Intake = NO_LIMIT,
     ) -> None:
         self.engine = engine
         self.keys = keys
@@ -114,14 +108,14 @@ class Frontier:
         self.run = run
         self.default_delay_ms = default_delay_ms
         self.is_limited = is_limited
-        self.urls_max = urls_max
+        self.intake = intake
 
     async def add(self, by_partition: Mapping[int, Sequence[Candidate]]) -> dict[int, AddReply | EngineError]:
         """Add URLs to their partitions (any session may); idempotent. An EngineError stands where a call failed."""
         calls, owners = [], []
         for partition, candidates in by_partition.items():
             for start in range(0, len(candidates), ADD_ITEMS_MAX):
-                items = _values(candidates[start : start + ADD_ITEMS_MAX])
+                items = self._values(candidates[start : start + ADD_ITEMS_MAX])
                 calls.append(self._call_add(partition, items))
                 owners.append(partition)
         replies: dict[int, AddReply | EngineError] = {}
@@ -129,10 +123,18 @@ class Frontier:
             replies[partition] = joined(replies.get(partition), raw)
         return replies
 
+    def _values(self, candidates: Iterable[Candidate]) -> list[str | int]:
+        """Those of each, one after another."""
+        with_link = self.intake.urls_per_linking_domain > 0
+        return [value for candidate in candidates for value in item_of(candidate, with_link=with_link)]
+
+    def _intake(self) -> bytes:
+        return pack((self.intake.urls, self.intake.hosts, self.intake.urls_per_linking_domain))
+
     def _call_add(self, partition: int, items: list[Any]) -> Call:
         args = (
             self.run, self.default_delay_ms, pack(items), self.keys.hints, self.session, int(self.is_limited),
-            self.urls_max,
+            self._intake(),
         )  # fmt: skip
         return Call("add", (self.keys.meta(partition),), args)
 
@@ -180,7 +182,7 @@ class Frontier:
         calls, asked = [], []
         for fence, numbers in groups.items():
             for some in _bounded(acks, numbers):
-                common = (self.run, self.default_delay_ms, int(self.is_limited), self.urls_max)
+                common = (self.run, self.default_delay_ms, int(self.is_limited), self._intake())
                 calls.append(self._fenced("ack", fence, *common, *(self._pack_ack(acks[i]) for i in some)))
                 asked.append(some)
         replies: dict[int, AckReply | EngineError] = {}
@@ -195,7 +197,7 @@ class Frontier:
             (
                 c.fingerprint, c.token, f"{c.fingerprint}:{c.visit}", c.queue, s.next_fetch_ms, s.delay_ms,
                 f"s{e.status // 100}", e.body_bytes, e.fetch_ms, pack_entry(e), c.seed_number, len(refused),
-                *refused, *_values(a.items),
+                *refused, *self._values(a.items),
             )
         )  # fmt: skip
 
@@ -292,11 +294,6 @@ class Frontier:
 
     def _fenced(self, name: str, fence: Fence, *args: Any) -> Call:
         return Call(name, (self.keys.meta(fence.partition),), (fence.session, fence.epoch, fence.now_ms, *args))
-
-
-def _values(candidates: Iterable[Candidate]) -> list[str | int]:
-    """Those of each, one after another."""
-    return [value for candidate in candidates for value in item_of(candidate)]
 
 
 def _bounded(acks: Sequence[Ack], numbers: Sequence[int]) -> Iterator[list[int]]:

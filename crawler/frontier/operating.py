@@ -104,7 +104,7 @@ class Operator:
             stops = await self.parking.stops(partition)
             parked = await self.parking.of_partition(partition)
             for one in sorted(parked, key=lambda one: stops.get(one.queue) != one.reason):  # or some would count twice
-                if reason in ("", one.reason) and domain in ("", self._domain_of(one.queue)) and left > 0:
+                if reason in ("", one.reason, one.kind) and domain in ("", self._domain_of(one.queue)) and left > 0:
                     left -= await self._release(one, stops.get(one.queue, ""), left)
         return (urls_max or sys.maxsize) - left
 

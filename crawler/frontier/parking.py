@@ -14,8 +14,12 @@ from crawler.frontier.spilling import BlockFiles, NoFiles, Spilling
 
 RELEASE_MAX = 256  # URLs a call: about a millisecond of the engine
 ORDERS_MAX = 64  # a call
+ADMIT_MAX = 128
 PAUSED = "paused"  # a stop that parks nothing: the URLs stay pending
 BLOCKED = "blocked"
+DEPTH = "depth"
+HOSTS = "hosts"
+CRAWL_URLS = "crawl:urls"  # meta counts those of a partition; see lua/_park.lua
 
 
 class What(StrEnum):
@@ -51,6 +55,16 @@ class Parked:
     queue: str
     reason: str
     urls: int
+
+    @property
+    def kind(self) -> str:
+        """Its reason, all that are too deep as one: these are parked as "depth:N", a row for each depth."""
+        return DEPTH if self.reason.startswith(f"{DEPTH}:") else self.reason
+
+    @property
+    def depth(self) -> int:
+        """Of those that are too deep: how far from a seed they are."""
+        return int(self.reason.removeprefix(f"{DEPTH}:"))
 
 
 class Parking:
@@ -88,6 +102,26 @@ class Parking:
                 break
             released += some
         return released
+
+    async def hosts(self, partition: int, domains: Sequence[str]) -> list[list[str]]:
+        """The hosts of each domain that a budget of hosts took in, "@" for the domain itself. Raises EngineError."""
+        key, found = self._frontier.keys.meta(partition), list[list[str]]()
+        for i in range(0, len(domains), ORDERS_MAX):
+            some = domains[i : i + ORDERS_MAX]
+            raw = await self._frontier.engine.run("look", (key,), "hosts", *some)
+            found += [hosts.decode().split() for hosts in raw]
+        return found
+
+    async def admit(
+        self, partition: int, queue: str, domain: str, hosts_max: int, urls: Sequence[tuple[str, str, str]]
+    ) -> int:
+        """Put these parked (block, member, host) into their queue whose hosts are taken in; how many. EngineError."""
+        f, admitted = self._frontier, 0
+        for i in range(0, len(urls), ADMIT_MAX):
+            items = (queue, domain, hosts_max, urls[i : i + ADMIT_MAX])
+            args = (f.default_delay_ms, f.keys.hints, f.session, pack(items))
+            admitted += int((await f.engine.run("admit", (f.keys.meta(partition),), *args))[1])
+        return admitted
 
     async def parked(self) -> list[Parked]:
         """All that is parked, by queue and reason. Raises EngineError."""

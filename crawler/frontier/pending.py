@@ -13,7 +13,7 @@ from typing import Any
 
 from crawler.frontier.client import Engine
 from crawler.frontier.keys import Keys
-from crawler.frontier.records import PendingUrl, listed, pairs_of, pending_url, unpack_queue
+from crawler.frontier.records import PendingUrl, as_queued, listed, pairs_of, pending_url, unpack_queue
 from crawler.frontier.spilling import BlockFiles, NoFiles, Stub, Urls, urls_of
 from crawler.rules.fingerprint import fingerprint
 from crawler.rules.urls import origin_of
@@ -93,9 +93,10 @@ class PendingUrls:
         before = 0
         for block in blocks:
             (urls,) = await self._read(partition, [(row, block)])
-            for rank, (name, score) in enumerate(urls):
+            for rank, (name, stored) in enumerate(urls):
                 if name.endswith(path):
-                    found = pending_url(queue, "", score, name, listed(name, origins), now_s)
+                    member, score = as_queued(row, name, stored)
+                    found = pending_url(queue, "", score, member, listed(member, origins), now_s)
                     if found.url == url:
                         return before + rank, found
             before += len(urls)
@@ -108,6 +109,11 @@ class PendingUrls:
                 if found.url.url == url:
                     return found
         return None
+
+    async def row(self, partition: int, queue: str, reason: str) -> AsyncIterator[list[Found]]:
+        """The URLs of a queue that are parked for a reason, block by block, the best first."""
+        async for some in self._queued(partition, [f"{queue}|{reason}"]):
+            yield some
 
     async def queues(self, partition: int) -> set[str]:
         """All queues with pending URLs."""
@@ -163,11 +169,13 @@ class PendingUrls:
         for start in range(0, len(asked), BLOCKS_MAX):
             some = asked[start : start + BLOCKS_MAX]
             read = await self._read(partition, [(row, block) for row, _, _, _, block in some])
-            for (_, queue, domain, known, block), urls in zip(some, read, strict=True):
-                yield [
-                    Found(pending_url(queue, domain, score, member, listed(member, known)), block, member)
-                    for member, score in urls
-                ]
+            for (row, queue, domain, known, block), urls in zip(some, read, strict=True):
+                found = []
+                for name, stored in urls:
+                    member, score = as_queued(row, name, stored)
+                    url = pending_url(queue, domain, score, member, listed(member, known))
+                    found.append(Found(url, block, name))
+                yield found
 
     async def _blocks(self, partition: int, queues: Sequence[str]) -> list[list[str]]:
         """The names of each queue's blocks, the best first."""

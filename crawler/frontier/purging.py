@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from crawler.frontier.frontier import Frontier
 from crawler.frontier.parking import Parking
 from crawler.frontier.pending import PendingUrls
-from crawler.frontier.records import listed, pack, pairs_of, parts_of
+from crawler.frontier.records import as_queued, listed, pack, pairs_of, parts_of
 from crawler.frontier.spilling import BlockFiles, NoFiles, Spilling
 from crawler.frontier.stamps import seed_number_of
 from crawler.model import Refusal
@@ -49,9 +49,11 @@ class Purge:
                 return dropped
             raw = await f.engine.command("HGETALL", f.keys.of(partition, f"g:{queue}"))
             origins = {letter.decode(): origin.decode() for letter, origin in pairs_of(raw) if len(letter) == 1}
-            texts = [member.decode() for member in members]
-            parts = [(*parts_of(text, queue, listed(text, origins)), text) for text in texts]
-            items = [(fingerprint(url, f.run), text, seed_number_of(stamp)) for url, stamp, text in parts]
+            items = []
+            for text in (member.decode() for member in members):
+                member, _ = as_queued(f"{queue}|{reason}", text, 0)
+                url, stamp = parts_of(member, queue, listed(member, origins))
+                items.append((fingerprint(url, f.run), text, seed_number_of(stamp)))
             dropped += await self._call(partition, queue, reason, items)
 
     async def _retries(self, partition: int, queue: str) -> int:

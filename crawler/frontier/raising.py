@@ -8,10 +8,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from crawler.errors import ArchiveError
-from crawler.frontier.frontier import Budget, Frontier
-from crawler.frontier.parking import BLOCKED, Order, Parked, Parking, What
+from crawler.frontier.budgets import Budget
+from crawler.frontier.frontier import Frontier
+from crawler.frontier.parking import BLOCKED, DEPTH, HOSTS, Order, Parked, Parking, What
+from crawler.frontier.pending import PendingUrls
 from crawler.frontier.records import unpack_queue
-from crawler.rules.budgets import is_left, room_of
+from crawler.rules.budgets import grown, is_left, is_within, room_of
+from crawler.rules.domains import label_of
+from crawler.rules.urls import host_of
 
 log = logging.getLogger(__name__)
 
@@ -34,8 +38,11 @@ class Raising:
         for i in range(0, len(partitions), PARTITIONS_MAX):
             some = partitions[i : i + PARTITIONS_MAX]
             for partition, stops, parked in await self._parking.survey(some):
+                free = [p for p in parked if stops.get(p.queue) != BLOCKED]
                 urls += await self._started(partition, stops)
-                urls += await self._released(partition, [p for p in parked if stops.get(p.queue) != BLOCKED])
+                urls += await self._released(partition, {p.queue: p.urls for p in free if p.reason == URLS})
+                urls += await self._nearer([p for p in free if p.kind == DEPTH])
+                urls += await self._admitted(partition, {p.queue: p for p in free if p.reason == HOSTS})
         return urls
 
     async def _started(self, partition: int, stops: dict[str, str]) -> int:
@@ -51,16 +58,61 @@ class Raising:
             return is_left(known.get("bytes", 0), self._budget.bytes)
         return is_left(sum(known.get(f"s{status}", 0) for status in range(1, 6)), self._budget.pages)
 
-    async def _released(self, partition: int, parked: Sequence[Parked]) -> int:
-        rows = {p.queue: p.urls for p in parked if p.reason == URLS}
-        released = 0
+    async def _released(self, partition: int, rows: dict[str, int]) -> int:
+        """Of `rows`, queue -> URLs beyond a budget of URLs, what it takes in now."""
+        intake, released = self._frontier.intake, 0
         for queue, known in (await self._records(partition, list(rows))).items():
-            n = room_of(met=known.get("urls", 0), parked=rows[queue], budget=self._frontier.urls_max)
+            budget = grown(intake.urls, intake.urls_per_linking_domain, known.get("links", ""))
+            n = room_of(met=known.get("urls", 0), parked=rows[queue], budget=budget)
             try:
                 released += await self._parking.release(partition, queue, URLS, n)
             except ArchiveError as error:  # what is left stays parked
                 log.warning("budget.unreadable", extra={"queue": queue, "error": str(error)})
         return released
+
+    async def _nearer(self, parked: Sequence[Parked]) -> int:
+        """What is not too deep any more."""
+        near = [p for p in parked if is_within(p.depth, self._budget.depth)]
+        return sum([await self._parking.release(p.partition, p.queue, p.reason, p.urls) for p in near])
+
+    async def _admitted(self, partition: int, rows: dict[str, Parked]) -> int:
+        """Of URLs of hosts that were not taken in, those of as many hosts as are taken in now."""
+        hosts_max = self._frontier.intake.hosts
+        known = await self._records(partition, list(rows))
+        domains = {queue: record.get("domain", queue) for queue, record in known.items()}
+        admitted = 0
+        for (queue, domain), taken in zip(
+            domains.items(), await self._parking.hosts(partition, list(domains.values())), strict=True
+        ):
+            if hosts_max == 0:
+                admitted += await self._parking.release(partition, queue, HOSTS, rows[queue].urls)
+            elif len(taken) < hosts_max:
+                admitted += await self._of_more_hosts(partition, queue, domain, set(taken))
+        return admitted
+
+    async def _of_more_hosts(self, partition: int, queue: str, domain: str, taken: set[str]) -> int:
+        """The row is read as a whole, for it knows nothing of hosts; those of its best URLs are taken in first.
+
+        And once more when some have left it, for its blocks move up then.
+        """
+        admitted = 0
+        while some := await self._once_through(partition, queue, domain, taken):
+            admitted += some
+        return admitted
+
+    async def _once_through(self, partition: int, queue: str, domain: str, taken: set[str]) -> int:
+        hosts_max, admitted = self._frontier.intake.hosts, 0
+        pending = PendingUrls(self._frontier.engine, self._frontier.keys)
+        async for some in pending.row(partition, queue, HOSTS):
+            urls = []
+            for found in some:
+                host = host_of(found.url.url)
+                if len(taken) < hosts_max:
+                    taken.add(label_of(domain, host))
+                if label_of(domain, host) in taken:
+                    urls.append((found.block, found.name, host))
+            admitted += await self._parking.admit(partition, queue, domain, hosts_max, urls)
+        return admitted
 
     async def _records(self, partition: int, queues: Sequence[str]) -> dict[str, dict[str, Any]]:
         f, found = self._frontier, dict[str, dict[str, Any]]()

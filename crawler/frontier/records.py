@@ -22,6 +22,7 @@ COUNT_MAX = 15
 DETAIL_MAX = 100  # characters of each attempt's detail: the engine keeps them for as long as the URL waits
 ORIGINS = {"!": "https://", '"': "http://", "#": "https://www.", "$": "http://www."}
 INLINE = " "
+TOO_DEEP = "|depth:"  # in the name of a row; see lua/_park.lua
 _pack = msgspec.msgpack.Encoder().encode
 _json = msgspec.json.Encoder().encode
 
@@ -140,6 +141,14 @@ def parts_of(member: str, queue: str, origin: str) -> tuple[str, str]:
     return (origin or f"{ORIGINS[letter]}{queue}") + rest[end:], rest[:end]
 
 
+def as_queued(row: str, member: str, score: int) -> tuple[str, int]:
+    """(member, score) as in its queue of what lies in a row: those that are too deep lie in another order there."""
+    if TOO_DEEP not in row:
+        return member, score
+    _, text, inner = member.split(" ", 2)
+    return inner, int(text)
+
+
 def listed(member: str, origins: Mapping[str, str]) -> str:
     """The origin of a member that the engine has listed by its letter, or ""."""
     return origins.get(member[:1], "")
@@ -156,11 +165,15 @@ def pending_url(queue: str, domain: str, score: int, member: str, origin: str, n
     )  # fmt: skip
 
 
-def item_of(candidate: Candidate) -> tuple[str | int, ...]:
-    """The values that `add` and `ack` take for one URL (lua/_add.lua). The score is text: the engine reads it once."""
+def item_of(candidate: Candidate, *, with_link: bool = False) -> tuple[str | int, ...]:
+    """The values that `add` and `ack` take for one URL (lua/_add.lua). The score is text: the engine reads it once.
+
+    `with_link`: linking domains are counted.
+    """
     c = candidate
     member = member_of(c.url, c.queue, make_stamp(c.found_at, c.seed_number))
-    return (c.fingerprint, c.queue, c.domain, str(score_of(c)), *member, c.depth, c.parked, c.seed_number)
+    item = (c.fingerprint, c.queue, c.domain, str(score_of(c)), *member, c.depth, c.parked, c.seed_number)
+    return (*item, -1 if c.linked_from is None else c.linked_from) if with_link else item
 
 
 def pack_letter(letter: DeadLetter) -> str:

@@ -6,9 +6,9 @@ from functools import cache
 from importlib.resources import files
 
 NAMES = (
-    "ack", "add", "beat", "claim", "dead", "depths", "died", "discard", "drain", "extend", "give_back", "join", "lease",
-    "leave", "look", "pace", "park", "purge", "refuse", "release", "reserve", "restore", "retry", "revive", "spill",
-    "states", "steer", "unspill", "visited", "where", "withdraw",
+    "ack", "add", "admit", "beat", "claim", "dead", "depths", "died", "discard", "drain", "extend", "give_back", "join",
+    "lease", "leave", "look", "pace", "park", "purge", "refuse", "release", "reserve", "restore", "retry", "revive",
+    "spill", "states", "steer", "unspill", "visited", "where", "withdraw",
 )  # fmt: skip
 
 _INCLUDE = "--@include "

@@ -10,8 +10,8 @@ from crawler.frontier.parking import PAUSED
 from crawler.frontier.records import pairs_of, unpack_queue
 
 TOTAL_FIELDS = (
-    "added", "done", "spilled", "spilled_parked", "bytes", "retries", "dead", "expired", "parked", "released",
-    "s1", "s2", "s3", "s4", "s5",
+    "added", "done", "spilled", "spilled_parked", "bytes", "retries", "dead", "expired", "parked", "released", "beyond",
+    "revived", "s1", "s2", "s3", "s4", "s5",
 )  # fmt: skip
 _TEXTS = frozenset({"guest", "wish", "domain", "stop"})  # what a queue's record holds beside numbers
 
@@ -30,6 +30,8 @@ class Totals:
     expired: int = 0
     parked: int = 0  # now
     spilled_parked: int = 0  # of those
+    beyond: int = 0  # of those: beyond the crawl's budget of URLs
+    taken_in: int = 0  # URLs that were met and are not parked
     status: Mapping[str, int] = field(default_factory=dict)
     errors: Mapping[str, int] = field(default_factory=dict)
     refused: Mapping[str, int] = field(default_factory=dict)
@@ -89,7 +91,8 @@ class Stats:
             added=sums["added"], done=sums["done"], spilled=sums["spilled"], bytes=sums["bytes"],
             retries=sums["retries"], dead=sums["dead"],
             expired=sums["expired"], parked=sums["parked"] - sums["released"],
-            spilled_parked=sums["spilled_parked"],
+            spilled_parked=sums["spilled_parked"], beyond=sums["beyond"],
+            taken_in=sums["added"] - sums["revived"] - sums["parked"],
             fetched=sum(_by(sums, "s").values()), status=_by(sums, "s"),
             errors=_by(sums, "e:"), refused=_by(sums, "refused:"),
         )  # fmt: skip

@@ -10,7 +10,8 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from crawler.errors import EngineError
-from crawler.frontier.frontier import Budget, ClaimRequest, Fence, Frontier
+from crawler.frontier.budgets import Budget
+from crawler.frontier.frontier import ClaimRequest, Fence, Frontier
 from crawler.frontier.replies import ClaimReply
 from crawler.instance.clock import ENGINE_PAUSE_S, monotonic_ms, wall_s
 from crawler.instance.crash_points import reached

@@ -10,11 +10,9 @@ from crawler.errors import ArchiveError, CrawlerError, EngineError
 from crawler.frontier.client import Engine
 from crawler.frontier.frontier import Fence, Frontier
 from crawler.frontier.keys import Keys
-from crawler.frontier.stats import Stats
 from crawler.instance.clock import ENGINE_PAUSE_S
 from crawler.instance.heartbeat import Heartbeat
 from crawler.instance.ownership import Ownership
-from crawler.instance.state import Flow
 from crawler.instance.work import PartitionWork
 from crawler.instance.workbench import Workbench
 from crawler.model import Claim
@@ -23,7 +21,6 @@ from crawler.settings.sections import FrontierSettings
 log = logging.getLogger(__name__)
 
 RECONNECT_PAUSE_S = 1.0
-TOTALS_EVERY_S = 0.5
 RETURN_EVERY_S = 0.5
 WAIT_IN_HAND_MS = 1000  # at least; claims whose turn is further off than that and the time to claim ahead go back
 HISTORY_EVERY_S = 1.0  # what a killed process loses of it
@@ -64,23 +61,6 @@ async def keep_claims(
                 mine.setdefault(claim.partition, (fence, []))[1].append(claim)
         with contextlib.suppress(EngineError):  # three more tries before the first one expires
             await frontier.extend(mine, visibility_ms=visibility_ms)
-
-
-async def count_pages(stats: Stats, flow: Flow) -> None:
-    """How many pages the whole crawl has, without ours: the limit is the crawl's, not the instance's.
-
-    No ack of ours is under way meanwhile: it would be taken for another's.
-    """
-    async with flow.acking:
-        flow.committed_before = max(0, (await stats.totals()).fetched - flow.committed)
-
-
-async def follow_pages(stats: Stats, flow: Flow) -> None:
-    """Keep that count up to date while others commit."""
-    while True:
-        await asyncio.sleep(TOTALS_EVERY_S)
-        with contextlib.suppress(EngineError):
-            await count_pages(stats, flow)
 
 
 async def keep_history(history: HistoryWriter) -> None:

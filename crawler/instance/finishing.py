@@ -1,7 +1,7 @@
 """Is there nothing left anywhere? Asked when this instance has nothing to do; judged by rules/finish.py."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from crawler.errors import EngineError
 from crawler.frontier.client import Engine
@@ -31,15 +31,19 @@ class FinishWatcher:
         self,
         *,
         is_locally_quiet: Callable[[], bool],
-        is_limit_reached: Callable[[], bool],
+        limit: Callable[[], str],
+        has_more: Callable[[], Awaitable[bool]],
         alive: Callable[[], Mapping[str, Member]],
     ) -> str:
-        """Return "finished", or "pages" when the page limit is reached. Raises ConflictError when the crawl is gone."""
+        """Return "finished", or the limit that was reached. Raises ConflictError when the crawl is gone.
+
+        `has_more` is asked when nothing is pending: a budget may take in what it had parked, and release it.
+        """
         passes: list[Pass] = []
         pause_s, longest_s = PENDING_PAUSES_S
         while True:
-            if is_limit_reached():
-                return "pages"
+            if reached := limit():
+                return reached
             if not is_locally_quiet():
                 passes.clear()
                 pause_s = PENDING_PAUSES_S[0]
@@ -47,10 +51,12 @@ class FinishWatcher:
                 continue
             try:
                 passes = [*passes[-1:], await self._pass(alive)]
+                if is_finished(passes):
+                    return "finished"
+                if passes[-1].is_quiet and await has_more():  # between the two that prove that nothing has changed
+                    passes.clear()
             except EngineError:
                 passes.clear()
-            if is_finished(passes):
-                return "finished"
             if passes and passes[-1].is_quiet:
                 await asyncio.sleep(QUIET_PAUSE_S)
                 continue

@@ -20,8 +20,6 @@ from crawler.instance.claimer import Claimer
 from crawler.instance.committing import Committer, Stages
 from crawler.instance.doors import Doors
 from crawler.instance.duties import (
-    count_pages,
-    follow_pages,
     follow_shared,
     keep_claims,
     keep_engine,
@@ -43,6 +41,7 @@ from crawler.instance.reserving import Reserver
 from crawler.instance.robots import RobotsCache
 from crawler.instance.robots_reading import RobotsReader
 from crawler.instance.routing import Router, RouteStage
+from crawler.instance.spending import Spending
 from crawler.instance.spilling import Spiller
 from crawler.instance.state import Flow, RecentUrls
 from crawler.instance.steering import Steering
@@ -69,11 +68,7 @@ class Instance:
         self._until_finished = until_finished
         self._record = parts.record
         self._roots = parts.roots
-        self.flow = Flow(
-            recent=RecentUrls(settings.frontier.recent_urls),
-            pages_max=settings.crawl.pages_max,
-            on_recover=self._recover,
-        )
+        self.flow = Flow(recent=RecentUrls(settings.frontier.recent_urls), on_recover=self._recover)
         self._stop = asyncio.Event()
         self._recovering: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -106,7 +101,10 @@ class Instance:
         self.spiller = Spiller(p.frontier.engine, spilling, p.spill_files, self.ownership, self.claimer, self.flow, s)
         self.claimer.on_short = self.spiller.short
         traps = TrapMemory(s.traps)
-        self.router = Router(p.record, ScopeRules.of(p.record.scope, p.roots), self.flow.recent, s.traps)
+        scope = ScopeRules.of(p.record.scope, p.roots)
+        self.router = Router(p.record, scope, self.flow.recent, s.traps, budget=s.budget)
+        self.spending = Spending(p, self.ownership, self.neighbours, self.claimer, self.flow, s)
+        self.router.takes_in = self.spending.takes_in
         self.parser = PageParser(msgspec.structs.replace(s, scope=p.record.scope))
         robots = RobotsCache(p.frontier, s)
         self.archive = ArchiveStage(
@@ -187,9 +185,10 @@ class Instance:
         self.heartbeat.joined(*await join(p.members, p.member, p.is_lock_free, self._settings.membership))
         with contextlib.suppress(EngineError):
             await p.mourner.look_back()
-        budgets = Budgets(p.frontier, p.operator.parking, self.ownership, self._settings.budget)
+        budgets = Budgets(p.frontier, p.operator.parking, self.ownership, self.claimer, self._settings.budget)
         await until_done(self.steering.follow, self._stop)
         await until_done(lambda: budgets.begin(p.record.partitions), self._stop)
+        await until_done(self.spending.begin, self._stop)
         self.fetching.start()
         duties = [
             self.heartbeat.run(),
@@ -200,6 +199,7 @@ class Instance:
             listen(p.frontier.engine, f"{p.keys.hints}{p.member.session}", self.claimer.hint),
             follow_shared(self.refresh_shared, every_s=min(self._settings.membership.beat_s, FOLLOW_S)),
             budgets.run(),
+            self.spending.run(),
             self.spiller.watch(),
             self.spiller.bring_back(),
             return_stale(self.bench, self.work, self._settings.frontier),
@@ -212,9 +212,6 @@ class Instance:
             keep_engine(self.heartbeat, p.revive, every_s=self._settings.membership.beat_s),
             keep_history(p.history),
         ]
-        if self.flow.pages_max:
-            await count_pages(p.stats, self.flow)
-            duties.append(follow_pages(p.stats, self.flow))
         running = [self._spawn(duty) for duty in duties]
         try:
             await self._until_ended(running)
@@ -246,7 +243,8 @@ class Instance:
         watcher = FinishWatcher(p.crawls, p.members, p.frontier.engine, self.archive, record=p.record)
         self.stopped_because = await watcher.wait(
             is_locally_quiet=self._is_quiet,
-            is_limit_reached=lambda: self.flow.is_page_limit_reached,
+            limit=lambda: self.spending.limit,
+            has_more=self.spending.has_more,
             alive=lambda: self.neighbours.alive,
         )
 

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from crawler.errors import EngineError
 from crawler.frontier.crawls import CrawlRecord, Crawls
 from crawler.frontier.frontier import Frontier
+from crawler.frontier.parking import CRAWL_URLS, DEPTH
 from crawler.frontier.replies import AddReply
 from crawler.instance.claimer import Claimer
 from crawler.instance.clock import ENGINE_PAUSE_S, wall_s
@@ -20,32 +21,47 @@ from crawler.instance.ownership import Ownership
 from crawler.instance.state import RecentUrls
 from crawler.instance.traps import TrapMemory, parking_reason
 from crawler.model import Candidate, Claim, Refusal
+from crawler.rules.budgets import is_within, link_place
 from crawler.rules.domains import registrable_domain
 from crawler.rules.fingerprint import fingerprint, partition_of
 from crawler.rules.priority import NO_SIGNALS, Ordering, Signals
 from crawler.rules.scope import ScopeRules
 from crawler.rules.traps import NOTHING_LEARNED, Action, TrapRules, TrapState
 from crawler.rules.urls import authority_of, host_of
-from crawler.settings import TrapSettings
+from crawler.settings import BudgetSettings, TrapSettings
 
 log = logging.getLogger(__name__)
 
+NO_BUDGET = BudgetSettings()
 ACK_ITEMS_MAX = 128  # out-links that one ack may add; more go through add
 
 Answer = TypeVar("Answer")
 
 
 class Router:
-    """Turns URLs into candidates by the crawl's shared rules, and by those about traps where there are any."""
+    """Turns URLs into candidates by the crawl's shared rules, and by those about traps where there are any.
+
+    By the `budget`, what is too far from a seed is parked, and it is noted which domain links to which. So is what
+    the crawl's budget of URLs does not take in (`takes_in`, asked for each URL).
+    """
 
     def __init__(
-        self, record: CrawlRecord, scope: ScopeRules, recent: RecentUrls, traps: TrapSettings | None = None
+        self,
+        record: CrawlRecord,
+        scope: ScopeRules,
+        recent: RecentUrls,
+        traps: TrapSettings | None = None,
+        *,
+        budget: BudgetSettings = NO_BUDGET,
     ) -> None:
         self.record = record  # as it was when this was made; its scope rules may have changed since
         self.scope = scope
         self.version = record.version
         self.recent = recent
         self._traps = TrapRules(traps) if traps else None
+        self.takes_in: Callable[[], bool] = lambda: True
+        self._depth_budget = budget.depth
+        self._counts_links = budget.urls_per_linking_domain > 0
         self._ordering = Ordering.of(record.ordering, record.begun_at)
         self._place = lru_cache(maxsize=100_000)(self._place_of)
 
@@ -116,7 +132,7 @@ class Router:
         signals = Signals(links=len(links))
         found = []
         for url in links:
-            if knows(url, depth):
+            if knows(url, depth) and not self._is_new_link(claim, url):
                 continue
             if allows(url):
                 candidate = self.candidate(url, depth=depth, signals=signals, seed_number=claim.seed_number)
@@ -125,8 +141,24 @@ class Router:
                 refused[Refusal.SCOPE] += 1
         return found
 
+    def _is_new_link(self, claim: Claim, url: str) -> bool:
+        """A URL that is known may be the first one of its domain that the claim's domain links to."""
+        if not self._counts_links:
+            return False
+        domain, _, _ = self.place(url)
+        return domain != claim.domain and not self.recent.knows(_link(link_place(claim.domain), domain), 0)
+
     def _judged(self, claim: Claim, found: Candidate, learned: TrapState, digest: str) -> Candidate:
+        """By all that parks a URL."""
+        if self._counts_links and found.domain != claim.domain:
+            found = replace(found, linked_from=link_place(claim.domain))
+        found = self._trapped(claim, found, learned, digest)
+        return found if found.parked or self.takes_in() else replace(found, parked=CRAWL_URLS)
+
+    def _trapped(self, claim: Claim, found: Candidate, learned: TrapState, digest: str) -> Candidate:
         """The owner of a page has learned of the page's own domain only; links to others are judged by their looks."""
+        if not is_within(found.depth, self._depth_budget):
+            return replace(found, parked=DEPTH)
         if self._traps is None:
             return found
         own = found.domain == claim.domain
@@ -174,14 +206,14 @@ class RouteStage:
         await self._open_scope(group)
         own: list[list[Candidate]] = []
         away: defaultdict[int, list[Candidate]] = defaultdict(list)
-        taken: set[tuple[str, int]] = set()
+        taken: set[tuple[str, int, int | None]] = set()
         for outcome in group:
             mine: list[Candidate] = []
             for candidate in self._candidates(outcome):
                 if candidate.partition == outcome.claim.partition and len(mine) < ACK_ITEMS_MAX:
                     mine.append(candidate)  # although others of the group have it: their acks may be refused
-                elif (candidate.url, candidate.depth) not in taken:
-                    taken.add((candidate.url, candidate.depth))
+                elif (what := (candidate.url, candidate.depth, candidate.linked_from)) not in taken:
+                    taken.add(what)
                     away[candidate.partition].append(candidate)
             own.append(mine)
         await self._add(dict(away))
@@ -235,8 +267,15 @@ class RouteStage:
         recent = self.router.recent
         for candidate in candidates:
             recent.add(candidate.url, candidate.depth)
+            if candidate.linked_from is not None:
+                recent.add(_link(candidate.linked_from, candidate.domain), 0)
         if woken and self._ownership.is_open(partition):
             self._claimer.schedule(partition)
+
+
+def _link(place: int, domain: str) -> str:
+    """Under which the recent URLs remember that a domain was linked to."""
+    return f"{place} {domain}"
 
 
 async def until_answered(call: Callable[[], Awaitable[Answer]]) -> Answer:

@@ -49,6 +49,9 @@ class Flow:
     outstanding_of: Counter[int] = field(default_factory=Counter)
     committed: int = 0
     committed_before: int = 0  # by the whole crawl when last asked, without our own since then
+    bytes_max: int = 0
+    bytes: int = 0  # of bodies that this instance committed
+    bytes_before: int = 0
     errors: int = 0
     fenced: int = 0  # results that came too late: the lease was somebody else's by then
     late: int = 0  # requests open when the lease was lost: nothing can fence a web server
@@ -61,14 +64,21 @@ class Flow:
     acking: asyncio.Lock = field(default_factory=asyncio.Lock)  # while it is held, `committed` is what the engine has
 
     def pages_left(self) -> int | None:
-        """How many more pages may be claimed under the limit; None without one."""
+        """How many more pages may be claimed under the limits; None without one."""
+        if self.is_out_of_bytes:
+            return 0
         if not self.pages_max:
             return None
         return max(0, self.pages_max - self.committed_before - self.committed - self.outstanding)
 
     @property
-    def is_page_limit_reached(self) -> bool:
-        return bool(self.pages_max) and self.committed_before + self.committed >= self.pages_max
+    def is_limit_near(self) -> bool:
+        """Is a limit reached, as far as this instance knows? The engine knows better, and says so when it is asked."""
+        return self.is_out_of_bytes or (self.pages_left() == 0 and not self.outstanding)
+
+    @property
+    def is_out_of_bytes(self) -> bool:
+        return bool(self.bytes_max) and self.bytes_before + self.bytes >= self.bytes_max
 
     def claimed(self, partition: int, n: int) -> None:
         self.outstanding += n

@@ -51,3 +51,8 @@ def _extractor() -> "TLDExtract":
     import tldextract
 
     return tldextract.TLDExtract(cache_dir=None, suffix_list_urls=(), include_psl_private_domains=True)
+
+
+def label_of(domain: str, host: str) -> str:
+    """What a host's name has before its domain, "@" for nothing: as lua/_hosts.lua keeps it."""
+    return "@" if host == domain else host.removesuffix(f".{domain}")

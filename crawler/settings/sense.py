@@ -18,12 +18,21 @@ HISTORY_BYTES_MIN = 1_000_000  # a 64th of it is a segment, which has to hold so
 
 def complaints(settings: Settings) -> Iterator[str]:
     """What is wrong with the settings taken together, first things first."""
+    yield from _budget(settings)
     yield from _endless(settings)
     yield from _headers(settings)
     yield from _history(settings)
     yield from _membership(settings)
     yield from _order(settings)
     yield from _times(settings)
+
+
+def _budget(settings: Settings) -> Iterator[str]:
+    depth, limit = settings.budget.depth, settings.scope.depth_max
+    if settings.budget.urls_per_linking_domain and not settings.budget.urls:
+        yield "budget.urls_per_linking_domain needs budget.urls, which it adds to"
+    if 0 <= limit < depth:
+        yield f"budget.depth = {depth} is above scope.depth_max = {limit}, beyond which nothing is kept"
 
 
 def _endless(settings: Settings) -> Iterator[str]:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from crawler.frontier.budgets import Spent
 from crawler.frontier.inspect import Whereabouts
 from crawler.model import CommitEntry
 from crawler.rules.robots import RobotsVerdict
@@ -40,6 +41,7 @@ class Facts:
     suggested: str  # node by the ring, or ""
     is_alone: bool  # no instance is running
     is_paused: bool = False  # the whole crawl is
+    spent: Spent | None = None  # a budget of the whole crawl that is used up
     boost: int = 0  # of its domain, by an operator
     scope: ScopeVerdict
     robots: RobotsFact
@@ -110,7 +112,7 @@ def _queued(f: Facts) -> str:
     where = f"number {place + 1} in the queue of {f.queue}" if place is not None else f"in the queue of {f.queue}"
     if f.robots.verdict is not None and not f.robots.verdict.allowed:
         return f"Will not be crawled: it is {where}, but robots.txt forbids it."
-    stop = stop_text(f.where.stop, is_crawl_paused=f.is_paused)
+    stop = stop_text(f.where.stop, is_crawl_paused=f.is_paused, spent=f.spent)
     if stop:
         return f"Not crawled for now: it is {where}, and that is stopped: {stop}."
     return f"Will be crawled: it is {where}.{_alone(f)}"
@@ -124,9 +126,8 @@ def _parked(f: Facts) -> str:
     if kind == "trap":
         why = f" ({f.traps.why})" if f.traps.rule == rule else ""
         return f"Not crawled: it is parked by the trap rule {rule}{why}: that part of the site was seen to have no end."
-    return (
-        f"Not crawled for now: it is parked, {PARKED.get(reason, reason)} ('crawler release {f.domain}' puts it back)."
-    )
+    beyond = PARKED.get(reason) or PARKED.get(kind, reason)
+    return f"Not crawled for now: it is parked, {beyond} ('crawler release {f.domain}' puts it back)."
 
 
 def _dead(f: Facts) -> str:
@@ -191,6 +192,7 @@ def as_json(f: Facts) -> dict[str, Any]:
         "place": w.place,
         "stop": w.stop,
         "crawl_paused": f.is_paused,
+        "crawl_spent": f.spent.reason if f.spent else "",
         "parked": w.parked,
         "retry_in_ms": None if w.retry_at_ms is None else max(0, w.retry_at_ms - w.clock_ms),
         "attempts": w.letter.attempts if w.letter else w.record.attempts if w.record else None,

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from itertools import compress
 
+from crawler.frontier.budgets import Spent
 from crawler.frontier.stats import DomainStats, Totals
 from crawler.settings import OrderSettings
 from crawler.watch.tables import NOTHING, facts, or_nothing, table
@@ -47,14 +48,22 @@ def next_text(d: DomainStats) -> str:
 
 
 def totals_text(
-    totals: Totals, *, domains: int, in_flight: int, ordering: OrderSettings, is_paused: bool = False
+    totals: Totals,
+    *,
+    domains: int,
+    in_flight: int,
+    ordering: OrderSettings,
+    is_paused: bool = False,
+    spent: Spent | None = None,
 ) -> str:
     """The whole crawl in a few lines."""
+    over = over_budget(totals, spent)
     pairs = [("paused", "by an operator ('crawler resume' goes on)")] if is_paused else []
     pairs += [
         ("pages", f"{number(totals.fetched)}{_in_brackets(_classes(totals.status))}"),
         ("pending", _pending(totals, in_flight)),
         *([("parked", _parked(totals))] if totals.parked else []),
+        *([("budget", f"{parked_text(over)} (a larger one goes on)")] if over else []),
         ("domains", number(domains)),
         ("size", size(totals.bytes)),
         ("retries", number(totals.retries)),
@@ -91,9 +100,10 @@ def domain_text(
     is_delay_ordered: bool = False,
     boost: int = 0,
     is_crawl_paused: bool = False,
+    spent: Spent | None = None,
 ) -> str:
     """One domain in full; `parked`: how many of its URLs, by reason."""
-    stop = stop_text(d.stop, is_crawl_paused=is_crawl_paused)
+    stop = stop_text(d.stop, is_crawl_paused=is_crawl_paused, spent=spent)
     delay = delay_text(d.delay_ms) if d.delay_ms >= 0 else "unknown: no robots.txt was read yet"
     pairs = [
         ("domain", d.domain),
@@ -136,13 +146,27 @@ PARKED = {
     "urls": "beyond the budget of URLs",
     "pages": "beyond the budget of pages",
     "bytes": "beyond the budget of bytes",
+    "depth": "beyond the budget of depth",
+    "hosts": "of hosts beyond the budget of hosts",
+    "crawl:urls": "beyond the crawl's budget of URLs",
+    "crawl:pages": "beyond the crawl's budget of pages",
+    "crawl:bytes": "beyond the crawl's budget of bytes",
 }
 
 
-def stop_text(stop: str, *, is_crawl_paused: bool = False) -> str:
+def over_budget(totals: Totals, spent: Spent | None) -> dict[str, int]:
+    """How many URLs the budgets of the whole crawl keep, by reason. All that is pending, where one is used up."""
+    over = {"crawl:urls": totals.beyond, **({spent.reason: totals.pending} if spent else {})}
+    return {reason: n for reason, n in over.items() if n}
+
+
+def stop_text(stop: str, *, is_crawl_paused: bool = False, spent: Spent | None = None) -> str:
     """Why nothing of a domain is fetched now; "" when it is."""
     if stop:
         return STOPS.get(stop, stop)
+    if spent:
+        _, _, what = spent.reason.partition(":")
+        return f"the whole crawl's budget of {what} is used up (budget.crawl_{what} = {spent.budget})"
     return "the whole crawl is paused ('crawler resume' goes on)" if is_crawl_paused else ""
 
 
@@ -163,6 +187,7 @@ def finish_line(pages: int, seconds: float, why: str) -> str:
     words = {
         "finished": "Finished",
         "pages": "Page limit reached",
+        "budget": "Finished by its budget",
         "time": "Time is up",
         "signal": "Stopped",
         "evicted": "Evicted",

@@ -1,61 +1,21 @@
 """`crawler pause`, `block`, `delay`, `boost`, `purge`, `release`, their opposites, and what others say of it."""
 
-import asyncio
-import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from crawler.cli.main import main
 from tests.cli.cli_lab import HOST, QUICK, crawler, page
-from tests.crawl.harness import crawl, settings_of
+from tests.cli.operate_lab import Lab
 from tests.support.engine import Engine
 from tests.support.processes import nursery
-from tests.support.serving import Site, serve_resources
+from tests.support.serving import serve_resources
 
 PAGES = 20
 ALL = PAGES + 1
 TAKEN_IN = 5
 BAD_INPUT = 2
-
-
-@dataclass
-class Lab:
-    """A crawl of one domain, beyond whose budget of URLs the others are parked."""
-
-    folder: Path
-    engine: Engine
-    site: Site
-    capsys: pytest.CaptureFixture[str]
-
-    def run(self, *words: str) -> tuple[int, str, str]:
-        """A command on this crawl: exit code, output, errors."""
-        self.capsys.readouterr()
-        code = main([*words, "--dir", str(self.folder), "--redis", self.engine.url])
-        out, err = self.capsys.readouterr()
-        return code, out.strip(), err.strip()
-
-    def say(self, *words: str) -> str:
-        code, out, err = self.run(*words)
-        assert (code, err) == (0, "")
-        return out
-
-    def json(self, *words: str) -> dict[str, Any]:
-        return dict(json.loads(self.say(*words, "--json")))
-
-    def crawl(self, **options: Any) -> int:
-        """Crawl until nothing is pending; how many pages there are then."""
-        settings = settings_of(self.folder, frontier__redis=self.engine.url, **options)
-        done = asyncio.run(crawl(settings, [self.site.url(HOST)]))
-        assert done.errors == []
-        return len(done.entries)
-
-    def audit(self) -> None:
-        report = self.json("audit")
-        assert {name: found for name, found in report["findings"].items() if found and found["count"]} == {}
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant
 
+from crawler.frontier.budgets import Intake
 from crawler.frontier.client import Engine
 from crawler.frontier.frontier import ClaimRequest, Fence, Frontier, Settlement
 from crawler.frontier.guests import Guests
@@ -19,7 +20,7 @@ from crawler.model import Candidate, Claim
 from crawler.rules.fingerprint import fingerprint
 from tests.frontier.machine_checks import check_counters, check_queues, check_states
 from tests.frontier.model import PartitionModel
-from tests.frontier.model_urls import DEFAULT_DELAY_MS, IDLE_MS, SHORT_MS, State
+from tests.frontier.model_urls import DEFAULT_DELAY_MS, DEPTH_MAX, HOSTS_MAX, IDLE_MS, SHORT_MS, State
 from tests.frontier.raw import RawPartition, dump
 
 SESSIONS = ("ann", "bob", "cyd")
@@ -28,6 +29,7 @@ PARTITIONS = (0, 1)
 HOSTS = (("a.test", "a.test"), ("x.b.test", "b.test"), ("y.b.test", "b.test"))
 PATHS = 9
 TRAP = "trap:path"  # what URLs are parked for
+INTAKE = Intake(hosts=HOSTS_MAX)
 
 moments = st.sampled_from((0, 0, 0, 1, 700, -900))  # by how much a caller's clock is off
 delays = st.sampled_from((-1, -1, 0, 500, 2500))
@@ -40,16 +42,18 @@ sessions = st.sampled_from(SESSIONS)
 
 def candidate(partition: int, host: int, path: int, depth: int) -> Candidate:
     queue, domain = HOSTS[host]
-    url = f"http://{queue}/{partition}/{path}"
+    host = f"{path}.{queue}" if path > PATHS - 4 and queue == domain else queue
+    url = f"http://{host}/{partition}/{path}"
     score = -depth - path / 1e3
     return Candidate(
-        url=url, fingerprint=fingerprint(url), partition=partition, domain=domain, queue=queue, depth=depth, score=score
-    )
+        url=url, fingerprint=fingerprint(url), partition=partition, domain=domain, queue=queue, depth=depth,
+        score=score, parked="depth" if depth > DEPTH_MAX else "",
+    )  # fmt: skip
 
 
 @st.composite
 def candidates(draw: st.DrawFn, partition: int, most: int) -> list[Candidate]:
-    picked = st.tuples(st.integers(0, len(HOSTS) - 1), st.integers(0, PATHS - 1), st.integers(0, 3))
+    picked = st.tuples(st.integers(0, len(HOSTS) - 1), st.integers(0, PATHS - 1), st.integers(0, 5))
     return [candidate(partition, *what) for what in draw(st.lists(picked, min_size=1, max_size=most))]
 
 
@@ -83,7 +87,9 @@ class FrontierSteps(RuleBasedStateMachine):
         self._keys = Keys("t")
         self._leases = Leases(engine, self._keys)
         self._frontiers = {
-            s: Frontier(engine, self._keys, session=s, run=0, default_delay_ms=DEFAULT_DELAY_MS, is_limited=True)
+            s: Frontier(
+                engine, self._keys, session=s, run=0, default_delay_ms=DEFAULT_DELAY_MS, is_limited=True, intake=INTAKE
+            )
             for s in SESSIONS
         }
         self._guest_door = Guests(engine, self._keys, default_delay_ms=DEFAULT_DELAY_MS)

@@ -8,7 +8,7 @@ from tests.frontier.model_urls import BLOCK, IDLE_MS, OUT_MAX, TOP_MAX, UNENDED,
 from tests.frontier.raw import RawPartition
 
 LEASE = ("session", "node", "epoch", "engine")
-SIZES = ("top_min", "hn", "hb", "yn", "yb")  # of what lies beside
+SIZES = ("top_min", "hn", "hb", "yn", "yb", "nn", "nb")  # of what lies beside
 
 
 def check_states(model: PartitionModel, raw: RawPartition) -> None:
@@ -24,6 +24,7 @@ def check_states(model: PartitionModel, raw: RawPartition) -> None:
     assert max(model.committed.values(), default=1) == 1
     assert raw.seen() == set(model.urls)
     assert raw.depths() == {f: model.urls[f].depth for f in model.in_state(*UNENDED)}
+    assert raw.hosts() == {domain: set(hosts) for domain, hosts in model.hosts.items() if hosts}
     noted = {f: f"{u.deaths} {u.died_with}" for f, u in model.urls.items() if u.deaths}
     assert raw.hash("k") == noted
     for f in model.in_state(State.RETRYING, State.CLAIMED):

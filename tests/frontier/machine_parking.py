@@ -6,16 +6,32 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 from msgspec.structs import replace
 
-from crawler.frontier.parking import Parking
+from crawler.frontier.budgets import Budget, Intake
+from crawler.frontier.parking import BLOCKED, Parking
+from crawler.frontier.parking import HOSTS as HOSTS_REASON
+from crawler.frontier.raising import Raising
 from crawler.frontier.spilling import is_row
 from crawler.model import AckOutcome
-from tests.frontier.machine import HOSTS, PATHS, TRAP, Disk, candidate, deliveries, moments, partitions, sessions, some
+from tests.frontier.machine import (
+    HOSTS,
+    INTAKE,
+    PATHS,
+    TRAP,
+    Disk,
+    candidate,
+    deliveries,
+    moments,
+    partitions,
+    sessions,
+    some,
+)
 from tests.frontier.machine_letters import LetterSteps
 from tests.frontier.model import PartitionModel
-from tests.frontier.model_urls import State
+from tests.frontier.model_urls import HOSTS_MAX, State
 from tests.frontier.raw import RawPartition
 
 paths = st.integers(0, PATHS)
+reasons = st.sampled_from((TRAP, "depth:4", "depth:5", "hosts"))
 
 
 class ParkingSteps(LetterSteps):
@@ -35,31 +51,31 @@ class ParkingSteps(LetterSteps):
             is_parked = model.park(claim.fingerprint, reason=TRAP)
             assert outcome is (AckOutcome.COMMITTED if is_parked else AckOutcome.RELEASED)
 
-    @rule(partition=partitions, host=st.integers(0, 2), session=sessions, n=st.sampled_from((1, 3, 8)))
-    def people_release(self, partition: int, host: int, session: str, n: int) -> None:
-        self._release(partition, HOSTS[host][0], session, n)
+    @rule(partition=partitions, host=st.integers(0, 2), session=sessions, reason=reasons, n=st.sampled_from((1, 3, 8)))
+    def people_release(self, partition: int, host: int, session: str, reason: str, n: int) -> None:
+        self._release(partition, HOSTS[host][0], session, reason, n)
 
     @precondition(lambda self: any(is_row(name) for _, name in self._spilled))
     @rule(index=some, session=sessions, n=st.sampled_from((1, 3, 8)))
     def people_release_what_was_in_files(self, index: int, session: str, n: int) -> None:
         rows = sorted((p, name) for p, name in self._spilled if is_row(name))
         partition, row = rows[index % len(rows)]
-        self._release(partition, row.partition("|")[0], session, n)
+        self._release(partition, row.partition("|")[0], session, TRAP, n)
 
-    def _release(self, partition: int, name: str, session: str, n: int) -> None:
+    def _release(self, partition: int, name: str, session: str, reason: str, n: int) -> None:
         model = self._models[partition]
         parking = Parking(self._frontiers[session], len(self._models), Disk(self._disk))
         before = set(self._raw_of(self._dump(), partition).parked())
-        released = self._do(parking.release(partition, name, TRAP, n))
+        released = self._do(parking.release(partition, name, reason, n))
         gone = before - set(self._raw_of(self._dump(), partition).parked())
-        parked = model.of_queue(name, State.PARKED)
-        if (partition, f"{name}|{TRAP}") in self._spilled:
+        parked = model.parked_for(name, reason)
+        if (partition, f"{name}|{reason}") in self._spilled:
             self._spilled.add((partition, name))  # its blocks may have come as they were
             assert gone <= {*parked}
             assert len(gone) == min(n, len(parked))
         else:
             assert gone == {*parked[:n]}, "the best ones"
-        assert released == model.release_parked(name, gone, reason=TRAP)
+        assert released == model.release_parked(name, gone, reason=reason)
 
     @rule(partition=partitions, host=st.integers(0, 2), session=sessions, first=paths, n=st.integers(1, 9))
     def add_what_is_parked_at_once(self, partition: int, host: int, session: str, first: int, n: int) -> None:
@@ -68,14 +84,27 @@ class ParkingSteps(LetterSteps):
         assert "".join(str(int(o)) for o in reply.outcomes) == self._models[partition].add(found)
         assert reply.woken == 0
 
+    @rule(partition=partitions, session=sessions, most=st.integers(HOSTS_MAX, HOSTS_MAX + 3))
+    def hosts_are_raised(self, partition: int, session: str, most: int) -> None:
+        frontier, model = self._frontiers[session], self._models[partition]
+        parking = Parking(frontier, len(self._models))
+        frontier.intake = Intake(hosts=most)
+        free = [p for p in self._do(parking.of_partition(partition)) if model.queue(p.queue).stop != BLOCKED]
+        rows = {p.queue: p for p in free if p.reason == HOSTS_REASON}
+        admitted = self._do(Raising(frontier, parking, Budget())._admitted(partition, rows))
+        frontier.intake = INTAKE
+        assert admitted == model.raise_hosts(most)
+
     def _check_states(self, model: PartitionModel, raw: RawPartition) -> None:
         """Also: what is parked lies in its row as it would in its queue, and is counted there."""
         super()._check_states(model, raw)
         rows = {
-            f: (f"{model.urls[f].candidate.queue}|{TRAP}", model.urls[f].score) for f in model.in_state(State.PARKED)
+            f: (f"{model.urls[f].candidate.queue}|{model.urls[f].parked}", model.urls[f].score)
+            for f in model.in_state(State.PARKED)
         }
         assert raw.parked() == rows
         parks = Counter(name for name, _ in rows.values())
+        assert {name: raw.record(name)["n"] for name in raw.under("w:") if "|" in name} == parks
         parks += Counter(
             {
                 f"{name}|{queue.stop}": len(model.of_queue(name, State.QUEUED))

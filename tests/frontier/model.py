@@ -41,6 +41,7 @@ class PartitionModel(KeptUrls):
     committed: Counter[str] = field(default_factory=Counter)
     totals: Counter[str] = field(default_factory=Counter)
     counts: dict[str, Counter[str]] = field(default_factory=dict)  # by queue
+    hosts: dict[str, list[str]] = field(default_factory=dict)  # by domain, those that were taken in
 
     # Who may
 
@@ -159,17 +160,13 @@ class PartitionModel(KeptUrls):
         url = self.urls.get(c.fingerprint)
         if url is None:
             self.urls[c.fingerprint] = Url(candidate=c, depth=c.depth)
-            if c.parked:
-                self.urls[c.fingerprint].state = State.PARKED
-                self.totals["parked"] += 1
-            else:
-                self._wait(self.urls[c.fingerprint])
+            self.place(self.urls[c.fingerprint])
             self.totals["added"] += 1
             self.counts.setdefault(c.queue, Counter())["urls"] += 1
             return 1
         if url.state not in UNENDED or url.depth <= c.depth:
             return 0
-        url.depth = c.depth
+        self.lift(url, c)
         return 2
 
     # Claiming

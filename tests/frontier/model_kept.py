@@ -5,8 +5,10 @@ from collections.abc import Collection
 
 from msgspec.structs import replace
 
+from crawler.model import Candidate
+from crawler.rules.urls import host_of
 from tests.frontier.model_stops import StopsModel
-from tests.frontier.model_urls import State, Url
+from tests.frontier.model_urls import HOSTS_MAX, Queue, State, Url
 
 
 class KeptUrls(StopsModel):
@@ -15,6 +17,8 @@ class KeptUrls(StopsModel):
     urls: dict[str, Url]
     totals: Counter[str]
     counts: dict[str, Counter[str]]
+    queues: dict[str, Queue]
+    hosts: dict[str, list[str]]
 
     def of_queue(self, name: str, *states: State) -> list[str]:
         raise NotImplementedError
@@ -47,6 +51,46 @@ class KeptUrls(StopsModel):
 
     # Parked URLs
 
+    def _park(self, url: Url, reason: str) -> None:
+        url.state, url.parked = State.PARKED, reason
+        self.totals["parked"] += 1
+
+    def place(self, url: Url) -> None:
+        """Into its queue, or parked as too deep, or as of one host too many."""
+        if url.candidate.parked:
+            self._park(url, f"depth:{url.depth}" if url.candidate.parked == "depth" else url.candidate.parked)
+        elif not self._takes_host(url, HOSTS_MAX):
+            self._park(url, "hosts")
+        else:
+            self._wait(url)
+
+    def _takes_host(self, url: Url, most: int) -> bool:
+        hosts, host = self.hosts.setdefault(url.candidate.domain, []), host_of(url.candidate.url)
+        if host not in hosts and (len(hosts) < most or url.candidate.seed):
+            hosts.append(host)
+        return host in hosts
+
+    def raise_hosts(self, most: int) -> int:
+        """So many hosts of a domain are taken in now, those of the best URLs first; how many URLs are released."""
+        parked = [
+            f for name in self.queues for f in self.of_queue(name, State.PARKED) if self.queue(name).stop != "blocked"
+        ]
+        found = [self.urls[f] for f in parked if self.urls[f].parked == "hosts"]
+        admitted = [url for url in found if self._takes_host(url, most)]
+        for url in admitted:
+            self._wait(url)
+        self.totals.update(added=len(admitted), released=len(admitted))
+        return len(admitted)
+
+    def lift(self, url: Url, found: Candidate) -> None:
+        """A shorter path to it is known: what was parked as too deep takes its place and score by that."""
+        was_deep = url.state is State.PARKED and url.parked == f"depth:{url.depth}"
+        url.depth = found.depth
+        if was_deep:
+            self.totals.update(added=1, released=1)
+            url.candidate = found
+            self.place(url)
+
     def park(self, fingerprint: str, *, reason: str) -> bool:
         """False when that was released: then it is queued again."""
         url = self.urls[fingerprint]
@@ -54,15 +98,20 @@ class KeptUrls(StopsModel):
         if is_free:
             self._wait(url)
         else:
-            url.state = State.PARKED
-            self.totals["parked"] += 1
+            self._park(url, reason)
         return not is_free
+
+    def parked_for(self, name: str, reason: str) -> list[str]:
+        """A queue's URLs that are parked for this, in the order in which they are released."""
+        parked = [f for f in self.of_queue(name, State.PARKED) if self.urls[f].parked == reason]
+        is_deep = reason.startswith("depth:")
+        return sorted(parked, key=lambda f: int(f[-9:]), reverse=True) if is_deep else parked
 
     def release_parked(self, name: str, fingerprints: Collection[str], *, reason: str) -> int:
         """Some of a queue's parked URLs are queued; how many."""
         for fingerprint in fingerprints:
             self._wait(self.urls[fingerprint])
-        if fingerprints:
+        if fingerprints and reason.startswith("trap:"):
             self.counts[name][f"free:{reason}"] = 1
         self.totals.update(added=len(fingerprints), released=len(fingerprints))
         return len(fingerprints)

@@ -10,6 +10,8 @@ OUT_MAX = 4
 BLOCK = 2  # URLs in a block, in these tests
 IDLE_MS = 1500  # after its clock has run out, an idle queue's record is packed; in these tests
 PER_SHELF = 1
+DEPTH_MAX = 3  # what is deeper is parked
+HOSTS_MAX = 2  # of a domain, without those that people release
 TOP_MAX = 2  # queues in the list of those with most pages
 PER_QUEUE_MAX = 3
 AHEAD_MS = 2000
@@ -46,6 +48,7 @@ class Url:
     deaths: int = 0
     died_with: str = ""
     token: str = ""
+    parked: str = ""  # why, while it is parked; too deep is "depth:N"
     until_ms: int = 0  # deadline of a claim, due time of a retry
     failures: list[str] = field(default_factory=list)  # kinds, while it is pending or a dead letter
 

@@ -97,6 +97,10 @@ class RawPartition:
         found: dict[str, tuple[str, int]] = {}
         for queue, urls in self._blocks():
             for member, score in urls:
+                if "|depth:" in queue:
+                    place, inner, member = member.split(" ", 2)
+                    assert score == int(place[-9:])
+                    score = int(inner)
                 fp = fingerprint(self.url(queue.partition("|")[0], member))
                 assert fp not in found, f"{member} stands in two places"
                 found[fp] = (queue, int(score))
@@ -136,6 +140,14 @@ class RawPartition:
 
     def depths(self) -> dict[str, int]:
         return {fp: int(d) for name in self.under("z0:") for fp, d in self.hash(f"z0:{name}").items()}
+
+    def hosts(self) -> dict[str, set[str]]:
+        """Domain -> its hosts that were taken in."""
+        found = {domain: hosts for n in self.under("n:") for domain, hosts in self.hash(f"n:{n}").items()}
+        return {
+            domain: {domain if label == "@" else f"{label}.{domain}" for label in hosts.split()}
+            for domain, hosts in found.items()
+        }
 
     def seen(self) -> set[str]:
         return {m.decode() for k, v in self.keys.items() if k.startswith("s0:") for m in v}

@@ -20,7 +20,7 @@ from crawler.model import AckOutcome, CommitEntry
 from tests.frontier.machine import HOSTS, candidates, delays, deliveries, moments, partitions, sessions, some, waits
 from tests.frontier.machine_parking import ParkingSteps
 from tests.frontier.machine_stops import StopSteps
-from tests.frontier.model_urls import AHEAD_MS, DEFAULT_DELAY_MS, OUT_MAX, PER_QUEUE_MAX, VISIBILITY_MS
+from tests.frontier.model_urls import AHEAD_MS, DEFAULT_DELAY_MS, OUT_MAX, PER_QUEUE_MAX, VISIBILITY_MS, State
 from tests.frontier.raw import RawPartition
 from tests.frontier.small_blocks import small_blocks
 from tests.frontier.spilling_steps import SpillingSteps
@@ -42,11 +42,13 @@ class FrontierMachine(SpillingSteps, ParkingSteps, StopSteps):
     def add(self, data: st.DataObject, partition: int, session: str) -> None:
         found = data.draw(candidates(partition, 6))
         reply = self._do(self._frontiers[session].add({partition: found}))[partition]
-        asleep = {n for n in {c.queue for c in found} if n not in self._ready(partition)}
-        expected = self._models[partition].add(found)
+        model = self._models[partition]
+        waiting = {n: len(model.of_queue(n, State.QUEUED)) for n in {c.queue for c in found}}
+        asleep = {n for n in waiting if n not in self._ready(partition)}
+        expected = model.add(found)
         assert "".join(str(int(o)) for o in reply.outcomes) == expected
-        fresh = {c.queue for c, digit in zip(found, expected, strict=True) if digit == "1"}
-        woken = {n for n in fresh & asleep if self._models[partition].is_claimable(n)}
+        fresh = {n for n in waiting if len(model.of_queue(n, State.QUEUED)) > waiting[n]}
+        woken = {n for n in fresh & asleep if model.is_claimable(n)}
         assert reply.woken == len(woken)
 
     def _ready(self, partition: int) -> set[str]:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
+from crawler.frontier.budgets import Intake
 from crawler.frontier.frontier import Settlement
 from crawler.frontier.operating import Operator
 from crawler.frontier.orders import EVERYWHERE, Kind, OrderBook
@@ -161,7 +162,7 @@ async def test_the_shortest_delay_that_ever_held_is_known_to_audits(operator: Op
 @pytest.mark.parametrize("stop", ["", PAUSED, BLOCKED])
 async def test_what_is_purged_is_refused_and_seen_for_ever(door: Door, operator: Operator, stop: str) -> None:
     door.frontier.is_limited = True
-    door.frontier.urls_max = 300
+    door.frontier.intake = Intake(urls=300)
     await door.add(*(found(n) for n in range(400)), found("trap", parked="trap:calendar"), found(1, host="b.test"))
     (claim, retried) = await two_claims(door)
     await door.frontier.end(
@@ -206,7 +207,7 @@ async def test_a_block_that_is_claimed_from_meanwhile_is_purged_but_for_the_clai
 async def test_release_takes_reasons_domains_and_numbers_and_leaves_what_was_ordered(
     door: Door, operator: Operator
 ) -> None:
-    door.frontier.urls_max = 1
+    door.frontier.intake = Intake(urls=1)
     await door.add(*(found(n, host=host) for host in (QUEUE, "b.test", "c.test") for n in range(4)))
     await door.add(found("t", parked="trap:calendar"))
     await operator.parking.steer(0, [Order("b.test", What.STOP, BLOCKED), Order("c.test", What.STOP, "pages")])

@@ -4,7 +4,8 @@ import pytest
 from msgspec.structs import replace
 
 from crawler.errors import EngineError
-from crawler.frontier.frontier import Budget, Settlement
+from crawler.frontier.budgets import Budget, Intake
+from crawler.frontier.frontier import Settlement
 from crawler.frontier.parking import BLOCKED, PAUSED, Order, Parking, What
 from crawler.frontier.pending import PendingUrls
 from crawler.frontier.states import States, Tally
@@ -75,14 +76,14 @@ async def test_released_urls_come_best_first_and_are_as_they_were(door: Door, pa
 
 
 async def test_beyond_the_budget_of_urls_they_are_parked(door: Door, parking: Parking) -> None:
-    door.frontier.urls_max = 3
+    door.frontier.intake = Intake(urls=3)
     await door.add(found(1), found(2))
     await door.add(found(3), found(4), found(5), found(3))
     assert (await parks(parking), await pending(door)) == ({"urls": 2}, 3)
 
 
 async def test_out_links_beyond_the_budget_are_parked_too(door: Door, parking: Parking) -> None:
-    door.frontier.urls_max = 2
+    door.frontier.intake = Intake(urls=2)
     await door.add(found(1))
     (claim,) = await door.claim()
     await door.ack(claim, found(2), found(3), found(4))

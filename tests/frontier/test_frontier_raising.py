@@ -2,7 +2,8 @@
 
 import pytest
 
-from crawler.frontier.frontier import Budget, Settlement
+from crawler.frontier.budgets import Budget, Intake
+from crawler.frontier.frontier import Settlement
 from crawler.frontier.parking import BLOCKED, Order, Parking, What
 from crawler.frontier.raising import Raising
 from crawler.frontier.states import States
@@ -30,19 +31,19 @@ async def waiting(door: Door) -> tuple[int, int]:
 async def test_so_many_urls_are_released_as_a_larger_budget_takes_in(
     door: Door, parking: Parking, budget: int, released: int
 ) -> None:
-    door.frontier.urls_max = 3
+    door.frontier.intake = Intake(urls=3)
     await door.add(*(found(n) for n in range(300)))
-    door.frontier.urls_max = budget
+    door.frontier.intake = Intake(urls=budget)
     assert await raised(door, parking) == released
     assert await raised(door, parking) == 0
     assert await waiting(door) == (3 + released, 297 - released)
 
 
 async def test_what_was_released_by_hand_counts_as_taken_in(door: Door, parking: Parking) -> None:
-    door.frontier.urls_max = 3
+    door.frontier.intake = Intake(urls=3)
     await door.add(*(found(n) for n in range(20)))
     await parking.release(0, QUEUE, "urls", 4)
-    door.frontier.urls_max = 10
+    door.frontier.intake = Intake(urls=10)
     assert await raised(door, parking) == 3
 
 
@@ -69,9 +70,9 @@ async def test_a_queue_whose_bytes_were_used_up_starts_without_a_budget(door: Do
 
 
 async def test_what_is_blocked_stays_parked(door: Door, parking: Parking) -> None:
-    door.frontier.urls_max = 1
+    door.frontier.intake = Intake(urls=1)
     await door.add(found(1), found(2))
     await parking.steer(0, [Order(QUEUE, What.STOP, BLOCKED)])
-    door.frontier.urls_max = 0
+    door.frontier.intake = Intake(urls=0)
     assert await raised(door, parking) == 0
     assert await waiting(door) == (0, 2)

@@ -5,6 +5,7 @@ from typing import Any
 
 from redis.crc import key_slot
 
+from crawler.frontier.budgets import Budget, Intake
 from crawler.frontier.frontier import Settlement
 from crawler.frontier.guests import TurnRequest
 from crawler.frontier.letters import DeadLetters
@@ -12,6 +13,7 @@ from crawler.frontier.members import Member, Members
 from crawler.frontier.parking import Order, Parking, What
 from crawler.frontier.pending import HEAD, Found
 from crawler.frontier.purging import Purge
+from crawler.frontier.raising import Raising
 from crawler.frontier.records import DeadLetter, pending_url
 from crawler.frontier.restoring import DoneUrl, Restoring
 from crawler.frontier.scripts import NAMES
@@ -90,10 +92,18 @@ async def run_all_scripts(door: Door) -> set[str]:
     assert await letters.revive([dead]) + await letters.discard([dead], "purged") == 1
     await restored(door)
     await spilled(door)
+    await admitted(door)
     await door.leases.release([door.fence])
     await members.join(Member(session="cyd", node="m", counter=1))
     await members.leave(me)
     return ran
+
+
+async def admitted(door: Door) -> None:
+    door.frontier.intake = Intake(hosts=1)
+    await door.add(found("1", host="n.test"), found("2", host="n.test", url="http://2.n.test/"))
+    door.frontier.intake = Intake(hosts=2)
+    assert await Raising(door.frontier, Parking(door.frontier, 1), Budget()).look([0]) == 1
 
 
 async def spilled(door: Door) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from crawler.errors import ArchiveError
-from crawler.frontier.frontier import Budget
+from crawler.frontier.budgets import Budget, Intake
 from crawler.frontier.inspect import Inspect
 from crawler.frontier.operating import Operator
 from crawler.frontier.parking import BLOCKED, Order, Parking, What
@@ -156,11 +156,11 @@ async def test_what_is_released_into_a_blocked_queue_stays_parked(door: Door, ro
 async def test_a_larger_budget_takes_in_exactly_what_it_has_room_for(
     door: Door, row: Spill, caplog: pytest.LogCaptureFixture
 ) -> None:
-    door.frontier.urls_max = 3
+    door.frontier.intake = Intake(urls=3)
     await door.add(*(found(f"first{n}") for n in range(3)))
     await park(door)
     await row.all_but_one()
-    door.frontier.urls_max = 700
+    door.frontier.intake = Intake(urls=700)
     assert await Raising(door.frontier, Parking(door.frontier, 1), Budget()).look([0]) == 0
     assert [r.getMessage() for r in caplog.records] == ["budget.unreadable"]
     before = (await States(door.engine, door.keys, 1).tally(0, 0)).parks

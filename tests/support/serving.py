@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -80,6 +80,15 @@ def serve_resources(resources: Mapping[tuple[str, str], Resource], *, address: s
     """A web written by hand: (host, target) -> what is answered; anything else is 404."""
     with _listening(address) as listener, _serving(listener, resources=resources) as (log, process):
         yield Site(listener.getsockname()[1], log, process)
+
+
+@contextlib.contextmanager
+def serve_linked(make: Callable[[int], Mapping[tuple[str, str], Resource]]) -> Iterator[Site]:
+    """The same, made by a function that is given the port: its hosts may link to each other."""
+    with _listening() as listener:
+        port = listener.getsockname()[1]
+        with _serving(listener, resources=make(port)) as (log, process):
+            yield Site(port, log, process)
 
 
 @contextlib.contextmanager

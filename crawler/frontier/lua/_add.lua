@@ -1,32 +1,20 @@
 -- Adding URLs: used by add, and by ack for the out-links of its own partition.
 -- A URL is nine values of a list: fingerprint, queue, domain, score as text, member, origin, depth, reason, seed. With an
--- origin ('' for most), the member lacks its letter; with a reason ('' for most) the URL is parked at once, as are those
--- beyond urls_max of a queue (0: no such budget); seed (0 for none) is the number of the seed it descends from.
--- With a limit of depth, z<run>:<bucket> holds fingerprint -> depth of all pending URLs: a shorter path may be found later.
--- What is new is gathered, over all commits of an ack, and enters its queues at the end: one call with many members costs
--- a fraction of many calls.
+-- origin ('' for most), the member lacks its letter; with a reason ('' for most; see park_one) the URL is parked at once;
+-- seed (0 for none) is the number of the seed it descends from. Where linking domains are counted there is a tenth: the place
+-- of the other domain that links to it (see _links.lua; -1: none does).
+-- What is taken in, 0 for no limit: {URLs of a queue, hosts of a domain (see _hosts.lua), further URLs of a queue for each
+-- domain that links to it}. What is beyond that is parked.
+-- With a limit or a budget of depth, z<run>:<bucket> holds fingerprint -> depth of all URLs that are pending or parked: a
+-- shorter path may be found later. What was too deep and is not any more goes into its queue.
+-- What else is new is gathered, over all commits of an ack, and enters its queues at the end: one call with many members
+-- costs a fraction of many calls.
 local ITEM = 9 -- values
-local arrived, parked_ones, arrivals = {}, {}, {} -- queue -> {score, member, ...}; {queue, reason, entry}; names of queues
-local domain_of = {}
+local arrived, arrivals, domain_of = {}, {}, {} -- queue -> {score, member, ...}; names of queues; queue -> domain
 
 local function push(list, a, b)
   local n = #list
   list[n + 1], list[n + 2] = a, b
-end
-
--- A URL is new to the crawl.
-local function arrive(items, i)
-  local queue, domain, score, member, origin, reason = items[i + 1], items[i + 2], items[i + 3], items[i + 4], items[i + 5], items[i + 7]
-  if origin ~= '' then member = listed_member(queue, origin, member) end
-  if not domain_of[queue] then arrivals[#arrivals + 1], domain_of[queue] = queue, domain end
-  if reason ~= '' then
-    parked_ones[#parked_ones + 1] = {queue, reason, {score, member}}
-  elseif arrived[queue] then
-    push(arrived[queue], score, member)
-  else
-    arrived[queue] = {score, member}
-  end
-  count_seed(items[i + 8], ADDED, 1)
 end
 
 -- A host whose domain has a boost, which stands under the domain's own name whether that is a queue or not: the operator's
@@ -47,9 +35,9 @@ local function meet(r, domain, n)
   follow_boost(r, domain)
 end
 
-local function enter(r, entries, default_delay_ms, urls_max)
+local function enter(r, entries, default_delay_ms, budgets)
   local n = #entries / 2
-  local room = urls_max > 0 and math.max(0, urls_max - r[URLS]) or n
+  local room = budgets[1] > 0 and math.max(0, urls_max_of(r, budgets) - r[URLS]) or n
   meet(r, domain_of[r.queue], n)
   if room < n then
     local beyond = {}
@@ -59,21 +47,60 @@ local function enter(r, entries, default_delay_ms, urls_max)
   if room > 0 then put_pending(r, entries, default_delay_ms) end
 end
 
+-- Why a URL is parked at once; '' for most.
+local function parking_reason(items, i, hosts_max)
+  local reason = items[i + 7]
+  if hosts_max == 0 or reason ~= '' then return reason end
+  local host = host_in(items[i + 1], items[i + 4], items[i + 5])
+  return takes_host(items[i + 2], host, hosts_max, is_given(tonumber(items[i + 3]))) and '' or 'hosts'
+end
+
+-- A URL is new to the crawl.
+local function arrive(items, i, hosts_max)
+  local queue, domain, score, member, origin = items[i + 1], items[i + 2], items[i + 3], items[i + 4], items[i + 5]
+  local reason = hosts_max == 0 and items[i + 7] or parking_reason(items, i, hosts_max)
+  if origin ~= '' then member = listed_member(queue, origin, member) end
+  if reason ~= '' then
+    meet(record_of(queue), domain, 1)
+    park_one(queue, reason, score, member, items[i], items[i + 6])
+  elseif arrived[queue] then
+    push(arrived[queue], score, member)
+  else
+    arrivals[#arrivals + 1], domain_of[queue], arrived[queue] = queue, domain, {score, member}
+  end
+  count_seed(items[i + 8], ADDED, 1)
+end
+
+-- A shorter path to a URL that was met at a depth is found. It keeps its member, which says from which seed it descends.
+local function lift(items, i, depth, default_delay_ms, hosts_max)
+  local fp, queue, score = items[i], items[i + 1], items[i + 3]
+  local member = take_deep(queue, depth, fp)
+  if not member then return end
+  local reason = parking_reason(items, i, hosts_max)
+  if reason ~= '' then return park_one(queue, reason, score, member, fp, items[i + 6]) end
+  put_pending(record_of(queue), {score, member}, default_delay_ms)
+end
+
 -- Returns a string of one digit for each URL from the first-th value on (1 new, 0 seen, 2 depth lowered).
-local function add_items(items, first, run, is_limited)
-  local buckets = buckets_of(run)
+local function add_items(items, first, run, default_delay_ms, is_limited, budgets)
+  local buckets, hosts_max, is_counting = buckets_of(run), budgets[2], budgets[3] > 0
   local low, seen, depths = level_of(buckets), P .. 's' .. run .. ':', P .. 'z' .. run .. ':'
   local outcome, n, added = {}, 0, 0
-  for i = first, #items, ITEM do
+  for i = first, #items, is_counting and ITEM + 1 or ITEM do
     local fp, depth = items[i], items[i + 6]
     local bucket, digit = bucket_of(fp, buckets, low), '0'
+    if is_counting then note_link(items[i + 1], items[i + 9]) end
     if call('SADD', seen .. bucket, fp) == 1 then
       digit, added = '1', added + 1
-      arrive(items, i)
+      arrive(items, i, hosts_max)
       if is_limited then call('HSET', depths .. bucket, fp, depth) end
-    elseif is_limited and depth < (tonumber(call('HGET', depths .. bucket, fp) or nil) or 0) then
-      digit = '2'
-      call('HSET', depths .. bucket, fp, depth)
+    elseif is_limited then
+      local before = tonumber(call('HGET', depths .. bucket, fp) or nil) or 0
+      if depth < before then
+        digit = '2'
+        call('HSET', depths .. bucket, fp, depth)
+        lift(items, i, before, default_delay_ms, hosts_max)
+      end
     end
     n = n + 1
     outcome[n] = digit
@@ -86,13 +113,11 @@ local function add_items(items, first, run, is_limited)
 end
 
 -- What has arrived enters its queues.
-local function enter_all(default_delay_ms, urls_max)
+local function enter_all(default_delay_ms, budgets)
   read_queues(arrivals)
-  for queue, entries in pairs(arrived) do enter(record_of(queue), entries, default_delay_ms, urls_max) end
-  for _, one in ipairs(parked_ones) do
-    meet(record_of(one[1]), domain_of[one[1]], 1)
-    park(one[1], one[2], one[3])
-  end
+  if budgets[3] > 0 then write_links() end
+  for queue, entries in pairs(arrived) do enter(record_of(queue), entries, default_delay_ms, budgets) end
+  if budgets[3] > 0 then follow_links(budgets, default_delay_ms) end
 end
 
 -- The totals, and what follows from them. The last that a script does.

@@ -16,9 +16,17 @@ local function is_stub(id) return #id > ID_LENGTH end
 
 local function is_row(queue) return string.find(queue, '|', 1, true) end
 local function long_of(queue) return P .. (is_row(queue) and 'long:parked' or 'long') end
-local function lengthen(queue) call('ZINCRBY', long_of(queue), 1, queue) end
+-- Two rows stay in memory: a URL is looked for in those by another name than that of its block.
+local function stays(queue)
+  return string.find(queue, '|depth:', 1, true) or string.find(queue, '|hosts', 1, true)
+end
+
+local function lengthen(queue)
+  if not stays(queue) then call('ZINCRBY', long_of(queue), 1, queue) end
+end
 
 local function shorten(queue)
+  if stays(queue) then return end
   if tonumber(call('ZINCRBY', long_of(queue), -1, queue)) <= 0 then call('ZREM', long_of(queue), queue) end
 end
 

@@ -2,7 +2,9 @@
 -- QUEUE|reason; and a queue may be stopped as a whole: stop is the reason, in its record and in the hash stops. What is
 -- parked is not pending: to park a URL counts as done, to release it as added, and meta's parked and released count both.
 -- A queue that is stopped as 'paused' keeps its URLs pending. parks: hash 'QUEUE|reason' -> how many URLs.
-local PAUSED = 'paused'
+-- What is too deep lies in rows of its own, QUEUE|depth:N for each depth, in the order of fingerprints and with the member
+-- 'FINGERPRINT SCORE MEMBER': when a shorter path to it is found, its fingerprint is all that is known of it.
+local PAUSED, DEPTH, BEYOND = 'paused', 'depth', 'crawl:urls'
 
 local function row_name(queue, reason) return queue .. '|' .. reason end
 
@@ -16,6 +18,7 @@ end
 local function note_parked(queue, reason, n)
   count(total, 'done', n)
   count(total, 'parked', n)
+  if reason == BEYOND then count(total, 'beyond', n) end
   call('HINCRBY', P .. 'parks', row_name(queue, reason), n)
 end
 
@@ -25,11 +28,43 @@ local function park(queue, reason, entries)
   note_parked(queue, reason, #entries / 2)
 end
 
+-- A URL into its row by itself: the reason 'depth' stands for too deep.
+local function park_one(queue, reason, score, member, fingerprint, depth)
+  if reason ~= DEPTH then return park(queue, reason, {score, member}) end
+  park(queue, DEPTH .. ':' .. depth, {string.sub(fingerprint, -9), fingerprint .. ' ' .. score .. ' ' .. member})
+end
+
+-- Score (text) and member, as they belong into its queue, of what lies in a row.
+local function unparked(reason, score, member)
+  if string.sub(reason, 1, 6) ~= DEPTH .. ':' then return text_of(tonumber(score)), member end
+  return string.match(member, '^%S+ (%S+) (.*)$')
+end
+
 local function note_released(queue, reason, n)
   count(total, 'added', n)
   count(total, 'released', n)
+  if reason == BEYOND then count(total, 'beyond', -n) end
   local name = row_name(queue, reason)
   if call('HINCRBY', P .. 'parks', name, -n) == 0 then call('HDEL', P .. 'parks', name) end
+end
+
+-- Take a URL that is parked as too deep out of its row: its member; nil when it is not there.
+local function take_deep(queue, depth, fingerprint)
+  local reason = DEPTH .. ':' .. depth
+  if call('HEXISTS', P .. 'parks', row_name(queue, reason)) == 0 then return nil end
+  local row, at = row_of(queue, reason), string.sub(fingerprint, -9)
+  local id = call('ZRANGEBYSCORE', index_of(row.queue), at, '+inf', 'LIMIT', 0, 1)[1]
+  local key = id and block_of(row.queue, id) or head_of(row.queue)
+  for _, stored in ipairs(call('ZRANGEBYSCORE', key, at, at)) do
+    if string.sub(stored, 1, #fingerprint + 1) == fingerprint .. ' ' then
+      call('ZREM', key, stored)
+      add_to(row, N, -1)
+      promote(row)
+      note_released(queue, reason, 1)
+      local _, member = unparked(reason, '', stored)
+      return member
+    end
+  end
 end
 
 -- Why all URLs of a queue are parked; nil when they are pending.
@@ -72,7 +107,7 @@ local function release_best(r, reason, n, default_delay_ms)
   local row, entries = row_of(r.queue, reason), {}
   if row[N] == 0 then return 0 end
   local taken = take(row, n)
-  for i = 1, #taken, 2 do entries[i], entries[i + 1] = text_of(tonumber(taken[i + 1])), taken[i] end
+  for i = 1, #taken, 2 do entries[i], entries[i + 1] = unparked(reason, taken[i + 1], taken[i]) end
   local released = #entries / 2
   if released > 0 then put(r, entries) else released = release_block(r, row, n) end
   if released == 0 then return 0 end

@@ -2,7 +2,8 @@
 -- next (ms), delay (ms, -1 unknown) and out (claims handed out) are its politeness clock; n URLs are in its blocks (see
 -- _block.lua; blocks: how many ids were given to those), others retrying. Counted are urls (ever added), s2 (pages), bytes,
 -- fetch_ms and in the map s1, s3 ..., retries, dead, e:<failure>, refused:<reason>. There, too: domain, if that is not its
--- own name; while a guest has a turn (see reserve), guest (its mark) and guest_seen (when the owner first saw that, ms); and
+-- own name; while a guest has a turn (see reserve), guest (its mark) and guest_seen (when the owner first saw that, ms); links:
+-- which domains link to it (see _links.lua); and
 -- stop: why none of its URLs is handed out; free:<reason>: it is not parked again for that (see _park.lua, park.lua); and
 -- wish: the guest that waits for a turn, or SERVED from when one was granted until the owner has had its own. While a queue
 -- is idle its record lies on a shelf, with others.

@@ -17,6 +17,8 @@ local function with_attempt(score)
   return math.floor(score / ATTEMPT) % ATTEMPT < COUNT_MAX and score + ATTEMPT or score
 end
 
+local function is_given(score) return math.floor(score / 4096) % 2 == 1 end -- it is a seed
+
 local function pack_record(score, queue, domain, member)
   return score .. ' ' .. queue .. ' ' .. domain .. ' ' .. member
 end

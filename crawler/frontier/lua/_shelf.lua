@@ -1,6 +1,6 @@
 -- Shelves: very many small values by name, in hashes that stay small enough to be packed: <kind>:<bucket>. They grow one
 -- bucket at a time (linear hashing, as the seen-set does). Meta's <kind>n and <kind>b count values and buckets.
--- Kinds: h, the records of idle queues; y, robots.txt by origin.
+-- Kinds: h, the records of idle queues; y, robots.txt by origin; n, hosts that a budget took in.
 local PER_SHELF = 64
 local shelf_sizes = {}
 

@@ -1,14 +1,14 @@
 #!lua flags=allow-oom
 -- ack: commit fetched URLs of a partition. Needs the fence, and for each URL its delivery's token. Works when out of memory.
 -- KEYS  meta
--- ARGV  session, epoch, now (ms), run, default delay (ms), 1 when the crawl has a limit of depth, budget of URLs of a queue
---       (0: none), then for each URL a msgpack list: fingerprint, token, 'fingerprint:visit', queue, next fetch (ms), delay
---       (ms), status class ('s2'), bytes, fetch (ms), entry, seed, how many values say which out-links were refused, those
---       ('refused:REASON', how many, ...), and the values of the out-links of this partition (see _add.lua)
+-- ARGV  session, epoch, now (ms), run, default delay (ms), 1 when the crawl has a limit of depth, msgpack of what is taken in
+--       (see _add.lua), then for each URL a msgpack list: fingerprint, token, 'fingerprint:visit', queue, next fetch (ms),
+--       delay (ms), status class ('s2'), bytes, fetch (ms), entry, seed, how many values say which out-links were refused,
+--       those ('refused:REASON', how many, ...), and the values of the out-links of this partition (see _add.lua)
 -- returns {'FENCED'} | {'OK', woken queues, then for each URL 'GONE' | 'YOURS sequence' | 'COMMITTED sequence digits'}
---@include _fence _record _shelf _queue _block _park _seen _top _seed _add _end
+--@include _fence _record _shelf _queue _block _park _hosts _links _seen _top _seed _add _end
 if not fence(ARGV[1], ARGV[2], tonumber(ARGV[3])) then return {'FENCED'} end
-local run, default_delay, is_limited, urls_max = ARGV[4], tonumber(ARGV[5]), ARGV[6] == '1', tonumber(ARGV[7])
+local run, default_delay, is_limited, budgets = ARGV[4], tonumber(ARGV[5]), ARGV[6] == '1', cmsgpack.unpack(ARGV[7])
 local REFUSED = 13 -- the first value behind those that each URL has
 local function items_of(a) return REFUSED + a[12] end
 
@@ -24,6 +24,7 @@ local function book(a)
   end
   count_seed(a[11], DONE, 1)
   settle(r, 1, a[5], a[6])
+  if budgets[3] > 0 then look_again(a[4]) end
 end
 
 local commits, tokens, queues, n = {}, {}, {}, #ARGV - 7
@@ -39,7 +40,7 @@ for i = 1, n do
   local a, token = commits[i], tokens[i]
   local key = a[3]
   if claimed[i] and not is_ended[token] and is_of_epoch(token, ARGV[2]) then
-    local digits = a[items_of(a)] and add_items(a, items_of(a), run, is_limited) or ''
+    local digits = a[items_of(a)] and add_items(a, items_of(a), run, default_delay, is_limited, budgets) or ''
     sequence = sequence + 1
     local text = text_of(sequence)
     push(log, key, token .. ' ' .. text .. ' ' .. a[10])
@@ -58,7 +59,7 @@ if #ended > 0 then
   forget(run, fingerprints, is_limited)
   count(total, 'done', #ended)
   count(total, 'sequence', #ended)
-  enter_all(default_delay, urls_max)
+  enter_all(default_delay, budgets)
   rank_queues()
   answers[2] = close_queues()
   write_added(run)

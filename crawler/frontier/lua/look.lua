@@ -1,14 +1,18 @@
 #!lua flags=no-writes,allow-oom
--- look: the records of queues, packed or not, and robots.txt of origins as it was shared. Reads only.
+-- look: the records of queues, packed or not, and robots.txt of origins as it was shared, hosts of domains that a
+-- budget took in. Reads only.
 -- KEYS  meta
--- ARGV  'queues' or 'robots', then at most 256 names
--- returns for each queue its record (msgpack, see _queue.lua), for each origin its blob; '' for what is not there
+-- ARGV  'queues', 'robots' or 'hosts', then at most 256 names
+-- returns for each queue its record (msgpack, see _queue.lua), for each origin its blob,
+--       for each domain its hosts (see _hosts.lua); '' for what is not there
 --@include _fence _shelf
 local found = {}
 for i = 2, #ARGV do
   local name, value = ARGV[i], nil
   if ARGV[1] == 'robots' then
     value = shelf_get('y', name) or ''
+  elseif ARGV[1] == 'hosts' then
+    value = shelf_get('n', name) or ''
   else
     value = call('GET', P .. 'w:' .. name) or shelf_get('h', name) or ''
   end

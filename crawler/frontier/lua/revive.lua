@@ -4,7 +4,7 @@
 -- KEYS  meta
 -- ARGV  as of add
 -- returns {how many, how many sleeping queues woke}
---@include _fence _record _shelf _queue _block _park _seen _top _seed _add _hint
+--@include _fence _record _shelf _queue _block _park _hosts _links _seen _top _seed _add _hint
 local run, items = ARGV[1], {}
 local buckets = buckets_of(run)
 local low, given, n = level_of(buckets), list_of(ARGV[3]), 0
@@ -18,8 +18,9 @@ for i = 1, #given, ITEM do
 end
 if n == 0 then return {0, 0} end
 count(total, 'seen' .. run, -n)
-add_items(items, 1, run, ARGV[6] == '1')
-enter_all(tonumber(ARGV[2]), 0) -- whoever asks for it wants it, budget or not
+local default_delay, no_budgets = tonumber(ARGV[2]), {0, 0, 0}
+add_items(items, 1, run, default_delay, ARGV[6] == '1', no_budgets)
+enter_all(default_delay, no_budgets) -- whoever asks for it wants it, budget or not
 for i = 1, #items, ITEM do
   local r, seed = record_of(items[i + 1]), items[i + 8]
   count_in(r, 'dead', -1)

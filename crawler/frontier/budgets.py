@@ -1,0 +1,36 @@
+"""What of a domain is fetched and taken in at most, as the scripts are told; 0 is no limit. Must not know settings.
+
+And what of a whole crawl, which instances follow among themselves: no script knows more than one partition.
+"""
+
+from dataclasses import dataclass
+
+import msgspec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """What of a queue is fetched. URLs beyond it are parked."""
+
+    pages: int = 0
+    bytes: int = 0
+    depth: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intake:
+    """What is taken in when URLs are added: so many of a queue, so many hosts of a domain. Others are parked.
+
+    With `urls`, as many more of a queue as `urls_per_linking_domain` for each other domain that links to it.
+    """
+
+    urls: int = 0
+    hosts: int = 0
+    urls_per_linking_domain: int = 0
+
+
+class Spent(msgspec.Struct, frozen=True, kw_only=True):
+    """A budget of the whole crawl that is used up: nothing is handed out while this stands in the engine."""
+
+    reason: str  # as of parked URLs: "crawl:pages", "crawl:bytes"
+    budget: int

@@ -1,0 +1,76 @@
+"""A budget of URLs that grows with the domains that link to a domain: what it parked is released as it grows."""
+
+import random
+
+import pytest
+
+from crawler.frontier.budgets import Budget, Intake
+from crawler.frontier.frontier import Settlement
+from crawler.frontier.parking import Parking
+from crawler.frontier.raising import Raising
+from crawler.frontier.states import States
+from crawler.rules.budgets import LINK_PLACES
+from crawler.watch.audit_frontier import disagreements
+from tests.frontier.door import Door, found
+
+QUEUE = "a.test"
+
+
+async def taken_in(door: Door) -> tuple[int, int]:
+    """URLs that are pending or done, and those that are parked."""
+    counted = await States(door.engine, door.keys, 1).tally(0, 0)
+    assert list(disagreements(counted, counted.committed, exactly=True)) == []
+    return counted.seen - counted.parks, counted.parks
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_after_each_add_as_much_is_taken_in_as_the_budget_allows(door: Door, seed: int) -> None:
+    """Budgets small enough that one call can release all that one call adds."""
+    rng, places, met = random.Random(seed), set[int](), set[int]()
+    urls, each = rng.randint(1, 20), rng.randint(1, 30)
+    door.frontier.intake = Intake(urls=urls, urls_per_linking_domain=each)
+    for _ in range(25):
+        batch = []
+        for _ in range(rng.randint(1, 8)):
+            path, place = rng.randrange(300), rng.choice((None, rng.randrange(LINK_PLACES)))
+            batch.append(found(path, score=float(path), linked_from=place))
+            met.add(path)
+            places |= {place} - {None}
+        await door.add(*batch)
+        budget = urls + each * len(places)
+        assert await taken_in(door) == (min(len(met), budget), max(0, len(met) - budget))
+
+
+async def test_the_best_are_released_and_no_more_than_a_call_may(door: Door) -> None:
+    door.frontier.intake = Intake(urls=1, urls_per_linking_domain=400)
+    await door.frontier.pace(door.fence, QUEUE, Settlement(next_fetch_ms=0, delay_ms=0))
+    await door.add(found("first", score=-1.0), *(found(n, score=float(n)) for n in range(1000)))
+    assert await taken_in(door) == (1, 1000)
+    await door.add(found(0, linked_from=7))
+    assert await taken_in(door) == (257, 744)
+    (claim,) = await door.claim(urls_max=1)
+    assert claim.url == "http://a.test/999"
+    await door.ack(claim)
+    assert await taken_in(door) == (401, 600), "the rest follows when one of them is done"
+    parking = Parking(door.frontier, 1)
+    assert await Raising(door.frontier, parking, Budget()).look([0]) == 0
+    door.frontier.intake = Intake(urls=2, urls_per_linking_domain=500)
+    assert await Raising(door.frontier, parking, Budget()).look([0]) == 101
+    assert await taken_in(door) == (502, 499)
+
+
+async def test_an_idle_domain_that_is_linked_to_stays_packed_and_small(door: Door) -> None:
+    door.frontier.intake = Intake(urls=9, urls_per_linking_domain=1)
+    await door.add(found(1))
+    (claim,) = await door.claim()
+    await door.ack(claim)
+    door.now = 100_000
+    await door.claim()
+    await door.add(found(1, linked_from=LINK_PLACES - 1))
+    door.now = 200_000
+    await door.claim()
+    with door.node as node:
+        assert node.keys(door.keys.of(0, "w:*")) == []
+        (record,) = node.hgetall(door.keys.of(0, "h:0")).values()
+        assert len(record) < 80
+    assert await taken_in(door) == (1, 0)
