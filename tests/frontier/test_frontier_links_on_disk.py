@@ -1,0 +1,55 @@
+"""A budget that grows with links, where what it parked lies in files: its owner looks again and again."""
+
+import asyncio
+import contextlib
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from crawler.frontier.budgets import Intake
+from crawler.frontier.parking import Parking
+from crawler.frontier.states import States
+from crawler.instance import budgets
+from crawler.instance.budgets import Budgets
+from crawler.settings import BudgetSettings
+from tests.frontier.door import Door, found
+from tests.frontier.test_frontier_spilling import Spill
+from tests.frontier.test_frontier_spilling_rows import ROW, park
+
+EACH, LINKING = 50, 4
+
+
+async def pending(door: Door, row: Spill) -> int:
+    return (await States(door.engine, door.keys, 1, row.files).tally(0, 0)).pending
+
+
+async def until(count: int, door: Door, row: Spill) -> None:
+    async with asyncio.timeout(10):
+        while await pending(door, row) != count:
+            await asyncio.sleep(0.01)
+
+
+async def test_an_owner_releases_the_part_of_a_block_that_the_engine_can_not(
+    door: Door, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row, hints = Spill(door, tmp_path / "spill", ROW), list[int]()
+    door.frontier.intake = Intake(urls=3, urls_per_linking_domain=EACH)
+    await door.add(*(found(f"first{n}") for n in range(3)))
+    await park(door)
+    await row.all_but_one()
+    monkeypatch.setattr(budgets, "EVERY_S", 0.01)
+    monkeypatch.setattr(budgets, "GROWN_EVERY_MS", 20)
+    owner = Budgets(
+        door.frontier, Parking(door.frontier, 1, row.files), SimpleNamespace(held={0: door.fence}),  # type: ignore[arg-type]
+        SimpleNamespace(hint=hints.append), BudgetSettings(urls=3, urls_per_linking_domain=EACH),  # type: ignore[arg-type]
+    )  # fmt: skip
+    running = asyncio.create_task(owner.run())
+    await asyncio.sleep(0.05)
+    for place in range(LINKING):
+        await door.add(found("first0", linked_from=place))
+    await until(3 + LINKING * EACH, door, row)
+    assert hints
+    running.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await running
