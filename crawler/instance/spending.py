@@ -6,9 +6,10 @@ No script sees more than one partition, so all instances together may pass a bud
 
 import asyncio
 import contextlib
+import logging
 import sys
 
-from crawler.errors import EngineError
+from crawler.errors import ArchiveError, EngineError
 from crawler.frontier.budgets import Spent
 from crawler.frontier.sharing import Sharing
 from crawler.frontier.stats import Totals
@@ -18,6 +19,8 @@ from crawler.instance.ownership import Ownership
 from crawler.instance.parts import Parts
 from crawler.instance.state import Flow
 from crawler.settings import Settings
+
+log = logging.getLogger(__name__)
 
 COUNT_EVERY_S = 0.5
 GLANCE_S = 0.05
@@ -50,6 +53,7 @@ class Spending:
         self._totals = Totals()
         self._asked = 0  # URLs let in since the engine was last asked
         self._room = 0  # for URLs, when it was
+        self._is_stuck = False  # what there is room for lies in a file that can't be read
         self._neighbours = neighbours
         self.limit = ""
         flow.pages_max = min(filter(None, (self._pages_max, self._budget.crawl_pages)), default=0)
@@ -127,13 +131,20 @@ class Spending:
         if not self._is_needed:
             return False
         await self.count()
-        return self._may_take_up and await self._sharing.waiting() > 0
+        return self._may_take_up and not self._is_stuck and await self._sharing.waiting() > 0
 
     @property
     def _may_take_up(self) -> bool:
         return self._totals.beyond > 0 and self._room_in(self._totals) > 0
 
     async def _take_up(self) -> None:
-        if self._may_take_up and not self.limit:
+        if not self._may_take_up or self.limit:
+            return
+        try:
             for partition in await self._sharing.release(self._room_in(self._totals), self._ownership.held):
                 self._claimer.hint(partition)
+            self._is_stuck = False
+        except ArchiveError as error:  # what is left stays parked, and is asked for again
+            if not self._is_stuck:
+                log.warning("budget.unreadable", extra={"queue": "", "error": str(error)})
+            self._is_stuck = True

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from crawler.errors import ArchiveError
 from crawler.frontier.budgets import Spent
 from crawler.frontier.stats import Totals
 from crawler.instance.spending import Spending
@@ -22,6 +23,7 @@ class Engine:
         self.spent: Spent | None = None
         self.parked = 0
         self.hinted: list[int] = []
+        self.is_readable = True
 
     async def totals(self) -> Totals:
         return self.now
@@ -30,6 +32,8 @@ class Engine:
         self.spent = spent
 
     async def release(self, partition: int, queue: str, reason: str, n: int) -> int:
+        if not self.is_readable:
+            raise ArchiveError("the folder of spilled URLs is not there")
         self.parked -= n
         self.now = replace(self.now, taken_in=self.now.taken_in + n, beyond=self.now.beyond - n)
         return n
@@ -87,6 +91,26 @@ async def test_what_there_is_room_for_is_released_and_claimed_at_once() -> None:
         await asyncio.sleep(0.01)
     running.cancel()
     assert (engine.parked, engine.now.taken_in, engine.hinted) == (10, 100, [0])
+
+
+async def test_what_lies_in_a_file_that_can_not_be_read_stays_parked_and_holds_up_no_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    engine = Engine()
+    spends, _ = spending(engine, budget__crawl_urls=100)
+    engine.now, engine.parked, engine.is_readable = Totals(taken_in=80, beyond=30), 30, False
+    await spends.begin()
+    running = asyncio.create_task(spends.run())
+    while await spends.has_more():
+        await asyncio.sleep(0.01)
+    assert not running.done()
+    assert [r.getMessage() for r in caplog.records] == ["budget.unreadable"]
+    engine.is_readable = True
+    while engine.parked > 10:
+        await asyncio.sleep(0.01)
+    assert engine.hinted
+    running.cancel()
+    assert (engine.parked, engine.now.taken_in) == (10, 100)
 
 
 async def test_the_engines_sum_decides_that_a_budget_is_used_up_and_not_what_was_acked_once() -> None:
