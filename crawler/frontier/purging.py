@@ -51,7 +51,7 @@ class Purge:
             origins = {letter.decode(): origin.decode() for letter, origin in pairs_of(raw) if len(letter) == 1}
             items = []
             for text in (member.decode() for member in members):
-                member, _ = as_queued(f"{queue}|{reason}", text, 0)
+                member, _ = as_queued(row, text, 0)
                 url, stamp = parts_of(member, queue, listed(member, origins))
                 items.append((fingerprint(url, f.run), text, seed_number_of(stamp)))
             dropped += await self._call(partition, queue, reason, items)

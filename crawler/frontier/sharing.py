@@ -24,7 +24,7 @@ class Sharing:
         return sum([one.urls async for one in self._rows()])
 
     async def release(self, room: int, mine: Collection[int]) -> Counter[int]:
-        """Put the shares of these partitions into their queues; partition -> how many URLs. Raises EngineError.
+        """Put the shares of these partitions into their queues; partition -> how many URLs. EngineError, ArchiveError.
 
         Their owner is the one who asks, so no hint wakes it.
         """
