@@ -16,8 +16,8 @@ from tests.support.serving import Site
 
 
 @dataclass
-class Lab:
-    """A crawl of one domain from its home page, and commands beside it."""
+class Desk:
+    """A crawl's folder, engine and web, and commands on it."""
 
     folder: Path
     engine: Engine
@@ -38,6 +38,10 @@ class Lab:
 
     def json(self, *words: str) -> dict[str, Any]:
         return dict(json.loads(self.say(*words, "--json")))
+
+
+class Lab(Desk):
+    """A crawl of one domain from its home page, and commands beside it."""
 
     def crawl(self, *, host: str = HOST, **options: Any) -> int:
         """Crawl from a host's home page until nothing is pending; how many pages there are then."""

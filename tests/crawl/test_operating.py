@@ -5,16 +5,15 @@ import itertools
 import json
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from crawler.cli.main import main
+from tests.cli.operate_lab import Desk
 from tests.crawl.harness import Crawled, crawl, lab_names, settings_of
 from tests.support.engine import Engine
-from tests.support.serving import Request, Site, serve_resources
+from tests.support.serving import Request, serve_resources
 from tests.support.web import Resource
 
 DOMAINS = ("a.test", "b.test", "c.test", "d.test")
@@ -31,22 +30,12 @@ def web_of(pages: int = PAGES, answer_s: float = 0.0) -> dict[tuple[str, str], R
     return web | {(host, "/"): Resource(body=links) for host in DOMAINS}
 
 
-@dataclass
-class Lab:
+class Lab(Desk):
     """A crawl by two instances, and commands beside it."""
-
-    folder: Path
-    engine: Engine
-    site: Site
-    capsys: pytest.CaptureFixture[str]
 
     async def order(self, *words: str) -> str:
         """A command, while the crawl goes on; what it printed."""
-        self.capsys.readouterr()
-        code = await asyncio.to_thread(main, [*words, "--dir", str(self.folder), "--redis", self.engine.url])
-        out, err = self.capsys.readouterr()
-        assert (code, err) == (0, "")
-        return out.strip()
+        return await asyncio.to_thread(self.say, *words)
 
     async def crawl(self, meanwhile: Callable[[Any], Any], *, instances: int = 2, **options: Any) -> Crawled:
         async with lab_names() as dns:
