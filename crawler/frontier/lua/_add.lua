@@ -52,7 +52,7 @@ local function parking_reason(items, i, hosts_max)
   local reason = items[i + 7]
   if hosts_max == 0 or reason ~= '' then return reason end
   local host = host_in(items[i + 1], items[i + 4], items[i + 5])
-  return takes_host(items[i + 2], host, hosts_max, is_given(tonumber(items[i + 3]))) and '' or 'hosts'
+  return takes_host(items[i + 2], host, hosts_max, is_given(tonumber(items[i + 3]))) and '' or HOSTS
 end
 
 -- A URL is new to the crawl.

@@ -4,7 +4,7 @@
 -- A queue that is stopped as 'paused' keeps its URLs pending. parks: hash 'QUEUE|reason' -> how many URLs.
 -- What is too deep lies in rows of its own, QUEUE|depth:N for each depth, in the order of fingerprints and with the member
 -- 'FINGERPRINT SCORE MEMBER': when a shorter path to it is found, its fingerprint is all that is known of it.
-local PAUSED, DEPTH, BEYOND = 'paused', 'depth', 'crawl:urls'
+local PAUSED, BEYOND = 'paused', 'crawl:urls'
 
 local function row_name(queue, reason) return queue .. '|' .. reason end
 
@@ -28,7 +28,7 @@ local function park(queue, reason, entries)
   note_parked(queue, reason, #entries / 2)
 end
 
--- A URL into its row by itself: the reason 'depth' stands for too deep.
+-- A URL into its row by itself: the reason DEPTH stands for too deep.
 local function park_one(queue, reason, score, member, fingerprint, depth)
   if reason ~= DEPTH then return park(queue, reason, {score, member}) end
   park(queue, DEPTH .. ':' .. depth, {string.sub(fingerprint, -9), fingerprint .. ' ' .. score .. ' ' .. member})
@@ -36,7 +36,7 @@ end
 
 -- Score (text) and member, as they belong into its queue, of what lies in a row.
 local function unparked(reason, score, member)
-  if string.sub(reason, 1, 6) ~= DEPTH .. ':' then return text_of(tonumber(score)), member end
+  if not is_deep(reason) then return text_of(tonumber(score)), member end
   return string.match(member, '^%S+ (%S+) (.*)$')
 end
 

@@ -8,7 +8,7 @@
 --@include _fence _record _shelf _queue _block _park _hosts _hint
 local a, entries = cmsgpack.unpack(ARGV[4]), {}
 local queue, domain, hosts_max = a[1], a[2], a[3] > 0 and a[3] or math.huge
-local row, reason = row_of(queue, 'hosts'), 'hosts'
+local row = row_of(queue, HOSTS)
 
 -- A block may have become the head since it was read.
 local function take_out(key, member)
@@ -26,7 +26,7 @@ for _, one in ipairs(a[4]) do
 end
 if #entries == 0 then return {0, 0} end
 promote(row)
-note_released(queue, reason, #entries / 2)
+note_released(queue, HOSTS, #entries / 2)
 put_pending(record_of(queue), entries, tonumber(ARGV[1]))
 local woken = close_queues()
 write_totals()
