@@ -129,7 +129,8 @@ class Frontier:
         return [value for candidate in candidates for value in item_of(candidate, with_link=with_link)]
 
     def _intake(self) -> bytes:
-        return pack((self.intake.urls, self.intake.hosts, self.intake.urls_per_linking_domain))
+        i = self.intake
+        return pack((i.urls, i.hosts, i.urls_per_linking_domain, int(i.has_crawl_hosts)))
 
     def _call_add(self, partition: int, items: list[Any]) -> Call:
         args = (

@@ -105,6 +105,8 @@ class Instance:
         self.router = Router(p.record, scope, self.flow.recent, s.traps, budget=s.budget)
         self.spending = Spending(p, self.ownership, self.neighbours, self.claimer, self.flow, s)
         self.router.takes_in = self.spending.takes_in
+        if s.budget.crawl_hosts:
+            self.router.takes_host = self.spending.takes_host
         self.parser = PageParser(msgspec.structs.replace(s, scope=p.record.scope))
         robots = RobotsCache(p.frontier, s)
         self.archive = ArchiveStage(

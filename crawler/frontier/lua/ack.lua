@@ -6,7 +6,7 @@
 --       delay (ms), status class ('s2'), bytes, fetch (ms), entry, seed, how many values say which out-links were refused,
 --       those ('refused:REASON', how many, ...), and the values of the out-links of this partition (see _add.lua)
 -- returns {'FENCED'} | {'OK', woken queues, then for each URL 'GONE' | 'YOURS sequence' | 'COMMITTED sequence digits'}
---@include _fence _record _shelf _queue _block _park _hosts _links _seen _top _seed _add _end
+--@include _fence _record _shelf _queue _block _park _seen _hosts _links _top _seed _add _end
 if not fence(ARGV[1], ARGV[2], tonumber(ARGV[3])) then return {'FENCED'} end
 local run, default_delay, is_limited, budgets = ARGV[4], tonumber(ARGV[5]), ARGV[6] == '1', cmsgpack.unpack(ARGV[7])
 local REFUSED = 13 -- the first value behind those that each URL has
