@@ -31,23 +31,21 @@ local function takes_host(domain, host, hosts_max, is_given)
   return true
 end
 
--- Where a host is a member, and as what: 52 bits of its digest.
-local function membership_of(host)
+-- A command on the set in which a host is a member, and on the member: 52 bits of the host's digest.
+local function as_member(command, host)
   local number = string.format('%d', tonumber(string.sub(redis.sha1hex(host), 1, 13), 16))
   local buckets = buckets_of(HOSTS_RUN)
-  return P .. 's' .. HOSTS_RUN .. ':' .. bucket_of(number, buckets, level_of(buckets)), number
+  return call(command, P .. 's' .. HOSTS_RUN .. ':' .. bucket_of(number, buckets, level_of(buckets)), number) == 1
 end
 
-local function is_taken_in(host) return call('SISMEMBER', membership_of(host)) == 1 end
-
 local function take_in(host)
-  if call('SADD', membership_of(host)) == 1 then count(total, 'seen' .. HOSTS_RUN, 1) end
+  if as_member('SADD', host) then count(total, 'seen' .. HOSTS_RUN, 1) end
 end
 
 -- Why the budget of the whole crawl parks a URL of this host; '' when it does not.
 local function crawl_reason(host, may_take_in)
   if may_take_in then take_in(host) end
-  return (may_take_in or is_taken_in(host)) and '' or CRAWL_HOSTS .. ':' .. host
+  return (may_take_in or as_member('SISMEMBER', host)) and '' or CRAWL_HOSTS .. ':' .. host
 end
 
 -- The totals, and what follows from them for hosts. The last that a script does.

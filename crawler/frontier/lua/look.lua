@@ -14,7 +14,7 @@ for i = 2, #ARGV do
   elseif ARGV[1] == 'hosts' then
     value = shelf_get('n', name) or ''
   elseif ARGV[1] == 'taken in' then
-    value = is_taken_in(name) and 'yes' or ''
+    value = as_member('SISMEMBER', name) and 'yes' or ''
   else
     value = call('GET', P .. 'w:' .. name) or shelf_get('h', name) or ''
   end
