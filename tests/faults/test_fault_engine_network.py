@@ -48,7 +48,7 @@ async def test_heartbeats_answered_late_stop_their_owner_in_time_and_others_take
     """First single answers come late, but in time: nothing happens. Then all come too late: the owner stops although
     its heartbeats arrive, and nobody takes over. Then the way is cut, which is silence: the other one takes over.
     """
-    won, beat = spy_on_acquires(monkeypatch), script("beat").sha.encode()
+    won, beat = spy_on_acquires(monkeypatch), script("beat").function.encode()
     story: dict[str, float] = {}
     with tcp_proxy(engine.url) as proxy:
 

@@ -1,6 +1,7 @@
 -- A budget of hosts: so many of a domain are taken in, and URLs of further ones are parked. Shelf n: domain -> its hosts that
 -- were taken in, with a space around each; of 'www.example.com' the part 'www', '@' for the domain itself.
-local hosts_of = {}
+local hosts_of
+--@each hosts_of = {}
 
 -- The host of an item of add: its origin says it, or the letter of its member.
 local function host_in(queue, member, origin)

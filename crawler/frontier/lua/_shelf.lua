@@ -2,7 +2,8 @@
 -- bucket at a time (linear hashing, as the seen-set does). Meta's <kind>n and <kind>b count values and buckets.
 -- Kinds: h, the records of idle queues; y, robots.txt by origin; n, hosts that a budget took in.
 local PER_SHELF = 64
-local shelf_sizes = {}
+local shelf_sizes
+--@each shelf_sizes = {}
 
 local function shelf_level(buckets)
   local low = 1

@@ -6,13 +6,10 @@
 --       delay (ms), status class ('s2'), bytes, fetch (ms), entry, seed, how many values say which out-links were refused,
 --       those ('refused:REASON', how many, ...), and the values of the out-links of this partition (see _add.lua)
 -- returns {'FENCED'} | {'OK', woken queues, then for each URL 'GONE' | 'YOURS sequence' | 'COMMITTED sequence digits'}
---@include _fence _record _shelf _queue _block _park _hosts _links _seen _top _seed _add _end
-if not fence(ARGV[1], ARGV[2], tonumber(ARGV[3])) then return {'FENCED'} end
-local run, default_delay, is_limited, budgets = ARGV[4], tonumber(ARGV[5]), ARGV[6] == '1', cmsgpack.unpack(ARGV[7])
 local REFUSED = 13 -- the first value behind those that each URL has
 local function items_of(a) return REFUSED + a[12] end
 
-local function book(a)
+local function book(a, budgets)
   local r, class, bytes = record_of(a[4]), a[7], a[8]
   count(total, class, 1)
   count(total, 'bytes', bytes)
@@ -27,6 +24,9 @@ local function book(a)
   if budgets[3] > 0 then look_again(a[4]) end
 end
 
+--@call
+if not fence(ARGV[1], ARGV[2], tonumber(ARGV[3])) then return {'FENCED'} end
+local run, default_delay, is_limited, budgets = ARGV[4], tonumber(ARGV[5]), ARGV[6] == '1', cmsgpack.unpack(ARGV[7])
 local commits, tokens, queues, n = {}, {}, {}, #ARGV - 7
 for i = 1, n do
   local a = list_of(ARGV[i + 7])
@@ -45,7 +45,7 @@ for i = 1, n do
     local text = text_of(sequence)
     push(log, key, token .. ' ' .. text .. ' ' .. a[10])
     ended[#ended + 1], fingerprints[#fingerprints + 1], is_ended[token] = token, a[1], true
-    book(a)
+    book(a, budgets)
     answers[i + 2] = 'COMMITTED ' .. text .. ' ' .. digits
   else
     local entry = call('HGET', P .. 'l', key)

@@ -4,7 +4,6 @@
 -- KEYS  meta
 -- ARGV  run, msgpack list of {fingerprint, queue, domain, status class, bytes, fetch (ms), seed}
 -- returns digits: per item 1 it was unknown, 0 it was known
---@include _fence _record _shelf _queue _block _park _hosts _links _seen _top _seed _add _count
 local run, items = ARGV[1], cmsgpack.unpack(ARGV[2])
 local buckets = buckets_of(run)
 local low, seen = level_of(buckets), P .. 's' .. run .. ':'
