@@ -192,12 +192,14 @@ class Frontier:
 
     def _pack_ack(self, a: Ack) -> bytes:
         c, e, s = a.claim, a.entry, a.settlement
-        refused = [value for reason, n in a.refused.items() for value in (f"refused:{reason}", n)]
+        refused: list[str | int] = []
+        for reason, n in a.refused.items():
+            refused += (f"refused:{reason}", n)
         return pack(
             (
                 c.fingerprint, c.token, f"{c.fingerprint}:{c.visit}", c.queue, s.next_fetch_ms, s.delay_ms,
                 f"s{e.status // 100}", e.body_bytes, e.fetch_ms, pack_entry(e), c.seed_number, len(refused),
-                *refused, *self._values(a.items),
+                *refused, *(self._values(a.items) if a.items else ()),
             )
         )  # fmt: skip
 

@@ -11,13 +11,14 @@ local function items_of(a) return REFUSED + a[12] end
 
 local function book(a, budgets)
   local r, class, bytes = record_of(a[4]), a[7], a[8]
+  local more = r[MORE]
   count(total, class, 1)
   count(total, 'bytes', bytes)
   count_in(r, class, 1)
   r[BYTES], r[FETCH_MS], r.has_pages = r[BYTES] + bytes, r[FETCH_MS] + a[9], true
   for i = REFUSED, items_of(a) - 1, 2 do
-    count(total, a[i], a[i + 1])
-    count_in(r, a[i], a[i + 1])
+    local reason, n = a[i], a[i + 1]
+    total[reason], more[reason] = (total[reason] or 0) + n, (more[reason] or 0) + n
   end
   count_seed(a[11], DONE, 1)
   settle(r, 1, a[5], a[6])
@@ -34,7 +35,8 @@ for i = 1, n do
 end
 local claimed = call('ZMSCORE', P .. 'x', unpack(tokens))
 read_queues(queues)
-local sequence = tonumber(call('HGET', M, 'sequence') or nil) or 0
+local known = call('HMGET', M, 'sequence', 'top_min')
+local sequence = tonumber(known[1] or nil) or 0
 local answers, log, ended, is_ended, fingerprints = {'OK', 0}, {}, {}, {}, {}
 for i = 1, n do
   local a, token = commits[i], tokens[i]
@@ -60,7 +62,7 @@ if #ended > 0 then
   count(total, 'done', #ended)
   count(total, 'sequence', #ended)
   enter_all(default_delay, budgets)
-  rank_queues()
+  rank_queues(known[2])
   answers[2] = close_queues()
   write_added(run)
   write_seeds()

@@ -22,7 +22,7 @@ if #known > 0 then
   count_done(known)
   count(total, 'added', #known)
   count(total, 'seen' .. run, #known)
-  rank_queues()
+  rank_queues(call('HGET', M, 'top_min'))
   write_seeds()
   close_queues()
   seen_grow(run, write_totals()['seen' .. run])
