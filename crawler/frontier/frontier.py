@@ -42,7 +42,7 @@ DRAIN_MAX = 1000  # entries per call
 NO_BUDGET, NO_LIMIT = Budget(), Intake()
 
 
-class Fence(msgspec.Struct, frozen=True):
+class Fence(msgspec.Struct, frozen=True, gc=False):
     """What every write of an owner names, with the partition's time by the owner's reckoning."""
 
     partition: int
@@ -66,7 +66,7 @@ class ClaimRequest:
     budget: Budget = NO_BUDGET
 
 
-class Settlement(msgspec.Struct, frozen=True, kw_only=True):
+class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """How the end of a request moves its queue's clock: ms on the partition clock; delay -1 leaves it."""
 
     next_fetch_ms: int

@@ -14,7 +14,7 @@ from crawler.model import AckOutcome, AddOutcome, Claim
 from crawler.rules.fingerprint import fingerprint
 
 
-class QueueBatch(msgspec.Struct, frozen=True, kw_only=True):
+class QueueBatch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Claims of one queue, best first; `delay_ms` is -1 while no robots.txt was read for it."""
 
     queue: str
@@ -37,7 +37,7 @@ class ClaimReply:
     boosts: Mapping[int, int] = field(default_factory=dict)
 
 
-class AckReply(msgspec.Struct, frozen=True, kw_only=True):
+class AckReply(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """`woken`: sleeping queues of the partition that the out-links of the whole call woke."""
 
     outcome: AckOutcome
