@@ -160,7 +160,7 @@ class Page:
     charset: str = ""
 
 
-class WarcLocation(msgspec.Struct, frozen=True, kw_only=True):
+class WarcLocation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Where a record lies: file name relative to the archive folder, byte offset and compressed length."""
 
     file: str
@@ -168,7 +168,7 @@ class WarcLocation(msgspec.Struct, frozen=True, kw_only=True):
     length: int
 
 
-class CommitEntry(msgspec.Struct, frozen=True, kw_only=True):
+class CommitEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What an ack wrote, and what the index keeps: one line per committed (fingerprint, visit)."""
 
     url: str

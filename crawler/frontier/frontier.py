@@ -42,7 +42,7 @@ DRAIN_MAX = 1000  # entries per call
 NO_BUDGET, NO_LIMIT = Budget(), Intake()
 
 
-class Fence(msgspec.Struct, frozen=True):
+class Fence(msgspec.Struct, frozen=True, gc=False):
     """What every write of an owner names, with the partition's time by the owner's reckoning."""
 
     partition: int
@@ -66,7 +66,7 @@ class ClaimRequest:
     budget: Budget = NO_BUDGET
 
 
-class Settlement(msgspec.Struct, frozen=True, kw_only=True):
+class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """How the end of a request moves its queue's clock: ms on the partition clock; delay -1 leaves it."""
 
     next_fetch_ms: int
@@ -193,12 +193,14 @@ class Frontier:
 
     def _pack_ack(self, a: Ack) -> bytes:
         c, e, s = a.claim, a.entry, a.settlement
-        refused = [value for reason, n in a.refused.items() for value in (f"refused:{reason}", n)]
+        refused: list[str | int] = []
+        for reason, n in a.refused.items():
+            refused += (f"refused:{reason}", n)
         return pack(
             (
                 c.fingerprint, c.token, f"{c.fingerprint}:{c.visit}", c.queue, s.next_fetch_ms, s.delay_ms,
                 f"s{e.status // 100}", e.body_bytes, e.fetch_ms, pack_entry(e), c.seed_number, len(refused),
-                *refused, *self._values(a.items),
+                *refused, *(self._values(a.items) if a.items else ()),
             )
         )  # fmt: skip
 

@@ -43,14 +43,15 @@ def _patched(owner: Any, name: str, value: Any) -> Iterator[None]:
 @contextlib.contextmanager
 def _scripts_without(wanted: str, instead: str) -> Iterator[None]:
     """The Lua scripts with something else in the place of what must stand in some of them."""
-    before = scripts._resolve
-    assert any(wanted in before(name) for name in scripts.NAMES), f"the scripts have changed: {wanted}"
-    scripts.script.cache_clear()
+    before = scripts._read
+    names = (*scripts.SHARED, *scripts.NAMES)
+    assert any(wanted in before(name) for name in names), f"the scripts have changed: {wanted}"
+    scripts.forget()
     try:
-        with _patched(scripts, "_resolve", lambda name: before(name).replace(wanted, instead)):
+        with _patched(scripts, "_read", lambda name: before(name).replace(wanted, instead)):
             yield
     finally:
-        scripts.script.cache_clear()
+        scripts.forget()
 
 
 def no_hold() -> contextlib.AbstractContextManager[None]:

@@ -11,7 +11,8 @@
 -- What else is new is gathered, over all commits of an ack, and enters its queues at the end: one call with many members
 -- costs a fraction of many calls.
 local ITEM = 9 -- values
-local arrived, arrivals, domain_of = {}, {}, {} -- queue -> {score, member, ...}; names of queues; queue -> domain
+local arrived, arrivals, domain_of -- queue -> {score, member, ...}; names of queues; queue -> domain
+--@each arrived, arrivals, domain_of = {}, {}, {}
 
 local function push(list, a, b)
   local n = #list

@@ -4,7 +4,8 @@
 -- taken in are the members of a seen-set of their own, shosts:<bucket>. The URLs of another one are parked in a row of that
 -- host alone, QUEUE|crawl:hosts:HOST: when the host is taken in, all of the row is released.
 local HOSTS_RUN = 'hosts' -- in place of a run's number
-local hosts_of = {}
+local hosts_of
+--@each hosts_of = {}
 
 -- The host of an item of add: its origin says it, or the letter of its member.
 local function host_in(queue, member, origin)

@@ -4,7 +4,8 @@
 local SEEN_PER_BUCKET = 200
 
 -- How many buckets a run's seen-set has, read once.
-local seen_buckets = {}
+local seen_buckets
+--@each seen_buckets = {}
 local function buckets_of(run)
   if not seen_buckets[run] then seen_buckets[run] = tonumber(call('HGET', M, 'buckets' .. run) or nil) or 1 end
   return seen_buckets[run]

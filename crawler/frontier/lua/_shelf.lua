@@ -2,7 +2,8 @@
 -- bucket at a time, as the seen-set does. Meta's <kind>n and <kind>b count values and buckets.
 -- Kinds: h, the records of idle queues; y, robots.txt by origin; n, hosts that a budget took in.
 local PER_SHELF = 64
-local shelf_sizes = {}
+local shelf_sizes
+--@each shelf_sizes = {}
 
 -- Linear hashing: so many buckets, and low, the largest power of two that is not above that. A value lies in the bucket of its
 -- hash modulo 2 * low, or modulo low while there is no such bucket yet. So the next one takes its values from the bucket `low`

@@ -6,7 +6,6 @@
 -- ARGV  default delay (ms), hint channel prefix, session of the caller, msgpack {queue, domain, budget of hosts (0: none),
 --       list of {block of the row ('' for the head), member, host}: at most 128, 1 if the whole crawl has a budget of hosts}
 -- returns {woken queues, how many URLs}
---@include _fence _record _shelf _queue _block _park _seen _hosts _hint
 local a, entries, moved, n = cmsgpack.unpack(ARGV[4]), {}, {}, 0
 local queue, domain, hosts_max = a[1], a[2], a[3] > 0 and a[3] or math.huge
 local row = row_of(queue, HOSTS)

@@ -5,7 +5,6 @@
 -- ARGV  'queues', 'robots', 'hosts' or 'taken in', then at most 256 names
 -- returns for each queue its record (msgpack, see _queue.lua), for each origin its blob,
 --       for each domain its hosts (see _hosts.lua), for each host 'yes'; '' for what is not there
---@include _fence _shelf _seen _hosts
 local found = {}
 for i = 2, #ARGV do
   local name, value = ARGV[i], nil

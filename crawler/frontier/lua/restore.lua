@@ -5,7 +5,6 @@
 -- ARGV  run, msgpack list of {fingerprint, queue, domain, status class, bytes, fetch (ms), seed, host}; host: '' unless the
 --       whole crawl has a budget of hosts
 -- returns digits: per item 1 it was unknown, 0 it was known
---@include _fence _record _shelf _queue _block _park _seen _hosts _links _top _seed _add _count
 local run, items = ARGV[1], cmsgpack.unpack(ARGV[2])
 local buckets = buckets_of(run)
 local low, seen = level_of(buckets), P .. 's' .. run .. ':'
@@ -25,7 +24,7 @@ if #known > 0 then
   count_done(known)
   count(total, 'added', #known)
   count(total, 'seen' .. run, #known)
-  rank_queues()
+  rank_queues(call('HGET', M, 'top_min'))
   write_seeds()
   close_queues()
   write_added(run)

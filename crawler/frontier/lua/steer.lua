@@ -10,7 +10,6 @@
 --       due: when its next one may start, at the latest, on the partition's clock (-1: its owner is not the one who asks);
 --       'boost': among due queues it is of class n from now on, from -9 to 9 (0: of that of all others)
 -- returns {woken queues, then for each how many URLs it was about}
---@include _fence _record _shelf _queue _block _park _seen _hosts _hint
 local default_delay, answers, sooner, is_boosted = tonumber(ARGV[1]), {0}, 0, false
 
 local function release(r, reason, n)
