@@ -21,6 +21,7 @@ exit codes:
   3   engine down, unfit or full          9   `scale` did not see it done in time
   4   folder, node or crawl is taken      10  stopped by a signal; the same command resumes
   5   the disk is full or not writable    11  forced by a second signal; the same command resumes
+                                          12  a database of -o is away, or does not take the results
 """
 
 EXAMPLES = """\
