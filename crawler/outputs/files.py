@@ -8,7 +8,6 @@ or a crash. Must not know what a crawl is.
 import contextlib
 import fcntl
 import hashlib
-import io
 import os
 import secrets
 import shutil
@@ -19,7 +18,7 @@ from typing import IO
 
 from crawler.archive.folder import archive_error, sync_directory
 from crawler.errors import ConflictError, UsageError
-from crawler.outputs.lines import CsvLines, Lines, open_unpacked, packed
+from crawler.outputs.lines import CsvLines, Lines, open_text, packed
 from crawler.outputs.naming import STDOUT_SHOWN, Target
 from crawler.outputs.sink import Mark, OutputEnded, Record, Row
 
@@ -97,10 +96,11 @@ class DraftSink:
         fill(self._lines, self._rows, self._file, self._packed, self._widen)
         self._rows.clear()
 
-    def _widen(self, wider: CsvLines) -> None:
+    def _widen(self, wider: CsvLines) -> IO[bytes]:
         self._file.close()
         rewrite(self._draft, self._packed, wider)
         self._file = self._draft.open("ab")
+        return self._file
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
@@ -120,8 +120,8 @@ class GrowingSink:
         try:
             self._file = self._opened()
             if since and isinstance(lines, CsvLines):
-                with open_unpacked(self._path, self._packed) as file:
-                    lines.read_header(text_of(file))
+                with open_text(self._path, self._packed) as text:
+                    lines.read_header(text)
         except OSError as error:
             raise UsageError(f"can't write {target.shown}: {error.strerror}") from None
 
@@ -148,11 +148,11 @@ class GrowingSink:
             self._rows.clear()
             return Mark(self._length, digest(self._path, self._length))
 
-    def _widen(self, wider: CsvLines) -> None:
-        if self._length:
-            self._length = rewrite(self._path, self._packed, wider)
-            self._file.close()
-            self._file = self._opened()
+    def _widen(self, wider: CsvLines) -> IO[bytes]:
+        self._length = rewrite(self._path, self._packed, wider)
+        self._file.close()
+        self._file = self._opened()
+        return self._file
 
     def close(self) -> None:
         with contextlib.suppress(OSError, ValueError):
@@ -164,34 +164,33 @@ class GrowingSink:
 # --- what both kinds of files do ---
 
 
-def fill(lines: Lines, records: list[Record], file: IO[bytes], how: str, widen: Callable[[CsvLines], None]) -> None:
-    """Append records; `widen` is called before, when they have fields that the file has no columns for."""
+def fill(
+    lines: Lines, records: list[Record], file: IO[bytes], how: str, widen: Callable[[CsvLines], IO[bytes]]
+) -> None:
+    """Append records. Where they have fields that the file has no columns for, `widen` gives another one before."""
+    is_begun = file.seek(0, os.SEEK_END) > 0
     if isinstance(lines, CsvLines) and (new := lines.missing(records)):
         wider = CsvLines([*lines.columns, *new])
-        widen(wider)
+        if is_begun:
+            file = widen(wider)
+            file.seek(0, os.SEEK_END)
         lines.columns = wider.columns
-    file.seek(0, os.SEEK_END)
     data = lines.encode(records)
-    file.write(packed(data if file.tell() else lines.header() + data, how))
+    file.write(packed(data if is_begun else lines.header() + data, how))
 
 
 def rewrite(path: Path, how: str, wider: CsvLines) -> int:
     """Put a CSV file with more columns in the place of one with fewer; its length in bytes. Raises OSError."""
     draft = beside(path)
     try:
-        with draft.open("xb") as new, open_unpacked(path, how) as old:
-            for block in wider.widened(text_of(old)):
+        with draft.open("xb") as new, open_text(path, how) as old:
+            for block in wider.widened(old):
                 new.write(packed(block, how))
             length = new.tell()
         take_place(draft, path)
     finally:
         draft.unlink(missing_ok=True)
     return length
-
-
-def text_of(file: IO[bytes]) -> Iterator[str]:
-    """Lines of a CSV file: an end of line may stand within quotes, and stays as it is."""
-    return io.TextIOWrapper(file, encoding="utf-8", newline="")
 
 
 def beside(path: Path) -> Path:

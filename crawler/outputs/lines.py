@@ -5,7 +5,7 @@ import gzip
 import io
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -31,15 +31,18 @@ def _member(data: bytes, how: str) -> bytes:
     return zstandard.compress(data)
 
 
-def open_unpacked(path: Path, how: str) -> IO[bytes]:
-    """A packed file's lines, to be read."""
+def open_text(path: Path, how: str) -> io.TextIOWrapper:
+    """The lines of a file, unpacked. An end of line may stand within the quotes of CSV: each stays as it is."""
+    file: Any
     if how == ".gz":
-        return gzip.open(path, "rb")  # type: ignore[return-value]  # a file in all but its type
-    if how == ".zst":
+        file = gzip.open(path, "rb")  # noqa: SIM115 (closed with the text)
+    elif how == ".zst":
         import zstandard
 
-        return zstandard.ZstdDecompressor().stream_reader(path.open("rb"), read_across_frames=True)
-    return path.open("rb")
+        file = zstandard.ZstdDecompressor().stream_reader(path.open("rb"), read_across_frames=True)
+    else:
+        file = path.open("rb")
+    return io.TextIOWrapper(file, encoding="utf-8", newline="")
 
 
 class Lines(Protocol):
@@ -90,10 +93,19 @@ class CsvLines:
         self.columns = dict.fromkeys(next(csv.reader(lines), []))
 
 
+class _Rows(list[str]):
+    """What the CSV writer writes, a row each. Only with this line end does it quote both halves of it in cells."""
+
+    end = "\r\n"
+
+    def write(self, row: str) -> None:
+        self.append(row.removesuffix(self.end) + "\n")
+
+
 def _csv(rows: Iterable[Sequence[object]]) -> bytes:
-    text = io.StringIO(newline="")
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue().encode("utf-8", "replace")
+    text = _Rows()
+    csv.writer(text, lineterminator=text.end).writerows(rows)
+    return "".join(text).encode("utf-8", "replace")
 
 
 def _cell(value: object, name: str) -> object:
