@@ -35,5 +35,5 @@ AWKWARD: list[dict[str, Any]] = [
     {"url": "http://a.test/", "title": 'a "quoted", title;\nof\r\ntwo lines', "price": 19.99, "stock": 3, "new": True},
     {"url": "http://b.test/", "title": "Grüße, 你好 \U0001f600", "price": None, "stock": None, "new": False},
     {"url": "http://c.test/", "title": "\\N \\. \t ' -- \\", "price": -0.0, "stock": -(1 << 63), "new": None},
-    {"url": "http://d.test/", "title": "", "price": 1e300, "stock": (1 << 63) - 1, "new": None},
+    {"url": "http://d.test/", "title": "", "price": 2.2250738585072014e-308, "stock": (1 << 63) - 1, "new": None},
 ]
