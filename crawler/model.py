@@ -168,6 +168,15 @@ class WarcLocation(msgspec.Struct, frozen=True, kw_only=True):
     length: int
 
 
+class ItemsLocation(msgspec.Struct, frozen=True, kw_only=True):
+    """Where what a page's handler yielded lies: one frame of an item file, and how many items are in it."""
+
+    file: str
+    offset: int
+    length: int
+    count: int
+
+
 class CommitEntry(msgspec.Struct, frozen=True, kw_only=True):
     """What an ack wrote, and what the index keeps: one line per committed (fingerprint, visit)."""
 
@@ -191,6 +200,7 @@ class CommitEntry(msgspec.Struct, frozen=True, kw_only=True):
     sequence: int = 0
     scope_version: int = 0  # of the crawl's scope by which its links were judged; 0: not known
     warc: WarcLocation | None = None
+    items: ItemsLocation | None = None
     fetch_ms: int = 0
     seed_number: int = 0  # of the seed it descends from; 0: not known
     times: dict[str, float] = {}  # wall clock, s: queued, claimed, started, finished, archived
