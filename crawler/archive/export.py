@@ -19,6 +19,7 @@ from typing import IO, Any, Protocol, Self
 import msgspec
 
 from crawler.archive.folder import CrawlFolder, archive_error
+from crawler.archive.item_reader import ItemReader
 from crawler.archive.reader import IndexReader, MissingFile
 from crawler.archive.stamps import iso_ms
 from crawler.errors import ArchiveError, UsageError
@@ -43,6 +44,7 @@ STDOUT = "-"
 _JSON_SUFFIXES = (".jsonl", ".ndjson", ".jl")
 
 Record = dict[str, Any]
+Line = Record | msgspec.Raw  # JSON text goes through as it is
 Decode = Callable[[bytes, str], bytes]  # (payload, Content-Encoding) -> body; raises ArchiveError
 
 
@@ -56,7 +58,7 @@ class ExportSummary:
 
 
 class _Format(Protocol):
-    def write(self, record: Record) -> None: ...
+    def write(self, record: Any) -> None: ...
 
 
 def export(
@@ -94,6 +96,29 @@ def export(
     return ExportSummary(
         pages=by_status.total(), by_status=dict(sorted(by_status.items())), missing=[*reader.missing, *lost]
     )
+
+
+def export_items(
+    folder: CrawlFolder, targets: Sequence[str], *, stdout: IO[bytes] | None = None
+) -> tuple[int, list[MissingFile]]:
+    """Write what handlers yielded to each target, as JSON Lines; how many items, and what could not be reached.
+
+    Raises as `export` does.
+    """
+    for target in targets:
+        if Path(target).suffix.lower() == ".csv":
+            raise UsageError(f"{target}: items have no columns in common; name it .jsonl, or - for stdout")
+    reader, written = ItemReader(folder), 0
+    with contextlib.ExitStack() as stack:
+        outputs = [stack.enter_context(_Output(target, [], stdout)) for target in targets]
+        with contextlib.suppress(BrokenPipeError):
+            for _, _, item in reader.items():
+                for output in outputs:
+                    output.write(msgspec.Raw(item))
+                written += 1
+        for output in outputs:
+            output.commit()
+    return written, reader.missing
 
 
 def _record(entry: CommitEntry, folder: CrawlFolder) -> Record:
@@ -151,7 +176,7 @@ class _JsonLines:
         self._write = file.write
         self._encode = msgspec.json.Encoder().encode
 
-    def write(self, record: Record) -> None:
+    def write(self, record: Line) -> None:
         self._write(self._encode(record) + b"\n")
 
 
@@ -203,7 +228,7 @@ class _Output:
     def __enter__(self) -> Self:
         return self
 
-    def write(self, record: Record) -> None:
+    def write(self, record: Line) -> None:
         self._guarded(lambda: self._format.write(record))
 
     def commit(self) -> None:

@@ -10,8 +10,8 @@ from crawler.cli.options import add_common, settings_of
 from crawler.errors import ArchiveError, UsageError
 
 if TYPE_CHECKING:
-    from crawler.archive.export import ExportSummary
     from crawler.archive.folder import CrawlFolder
+    from crawler.archive.reader import MissingFile
 
 STDOUT = "-"
 SUFFIXES = (".jsonl", ".ndjson", ".jl", ".csv")
@@ -42,6 +42,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         "-o", "--output", action="append", default=[], metavar="FILE",
         help="FILE.jsonl, FILE.csv, or - for JSON Lines on standard output (default); may be repeated",
     )  # fmt: skip
+    p.add_argument("--items", action="store_true", help="what handlers yielded (--app) instead of pages, as JSON Lines")
     p.add_argument("--text", action="store_true", help="with the visible text of each page")
     p.add_argument("--links", action="store_true", help="with the links of each page")
     add_common(p)
@@ -57,8 +58,21 @@ def run(arguments: argparse.Namespace) -> int:
     folder = open_existing(settings_of(arguments).archive.dir)
     if sys.stdout.isatty() and STDOUT not in targets:
         print(f"Exporting {folder.root} ...", file=sys.stderr)
+    if arguments.items:
+        _export_items(folder, targets)
+        return 0
     export_all(folder, targets, text=arguments.text, links=arguments.links)
     return 0
+
+
+def _export_items(folder: "CrawlFolder", targets: Sequence[str]) -> None:
+    from crawler.archive.export import export_items
+
+    written, missing = export_items(folder, targets)
+    files = [target for target in targets if target != STDOUT]
+    if files:
+        print(f"{written:,} items written to {', '.join(files)}", file=sys.stderr)
+    _say_missing(missing)
 
 
 def check_targets(targets: Sequence[str]) -> None:
@@ -88,16 +102,16 @@ def export_all(
     files = [target for target in targets if target != STDOUT]
     if files and not quiet:
         print(f"{summary.pages:,} pages written to {', '.join(files)}", file=sys.stderr)
-    _say_missing(summary)
+    _say_missing(summary.missing)
 
 
-def _say_missing(summary: "ExportSummary") -> None:
-    if not summary.missing:
+def _say_missing(missing: "Sequence[MissingFile]") -> None:
+    if not missing:
         return
-    for one in summary.missing:
+    for one in missing:
         needed = f" ({one.entries:,} pages need it)" if one.entries else ""
         print(f"crawler: {one.file}: {one.reason}{needed}", file=sys.stderr)
-    raise ArchiveError(f"{len(summary.missing)} parts of the archive could not be read; the rest was exported")
+    raise ArchiveError(f"{len(missing)} parts of the archive could not be read; the rest was exported")
 
 
 def _decode(payload: bytes, coding: str) -> bytes:

@@ -69,9 +69,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _visit(url: str, settings: "Settings", *, follow: bool) -> "Visit":
-    from crawler.app import program_version
     from crawler.content.page import redirect_target
     from crawler.model import REDIRECTS
+    from crawler.version import program_version
     from crawler.watch.one_page import Visit
     from crawler.web.fetcher import Fetcher
     from crawler.web.resolver import CachingResolver

@@ -121,7 +121,7 @@ def _run(arguments: Sequence[str]) -> int:
         top.error(_unknown_command(arguments[0], list(commands)))
     known, rest = top.parse_known_args(plan_as_one_word(arguments))
     if known.version:
-        from crawler.app import program_version
+        from crawler.version import program_version
 
         print(f"crawler {program_version()}")
         return 0

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from crawler.cli.crawling import (
     KEYS,
+    add_app,
     add_fetching,
     add_instances,
     add_order,
+    check_app,
     check_instances,
     check_order,
     is_supervised,
@@ -29,6 +31,7 @@ EPILOG = """\
 examples:
   crawler run --redis redis://queue.example/ --name news          on each machine
   crawler run -n 4 --contact https://example.com/bot              four on this one
+  crawler run --app shop:app -n 4                                 pages go to your functions
 
 Instances find each other on the engine and share the domains by a consistent-hash ring;
 start and stop them at any time. They wait for work until a signal stops them. Add work
@@ -47,6 +50,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     )
     add_instances(p)
     p.add_argument("-q", "--quiet", action="store_true", help="no progress; errors are still said")
+    add_app(p)
     add_order(p)
     add_fetching(p)
     add_common(p)
@@ -60,8 +64,10 @@ def run(arguments: argparse.Namespace) -> int:
     from crawler.cli.loop import raise_file_limit, run_async
 
     check_instances(arguments)
+    settings = settings_of(arguments, KEYS)
+    check_app(settings)
     raise_file_limit()
-    return run_async(_run(arguments, settings_of(arguments, KEYS)))
+    return run_async(_run(arguments, settings))
 
 
 async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:

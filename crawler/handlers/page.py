@@ -2,7 +2,8 @@
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,6 +19,9 @@ from crawler.model import Response
 from crawler.rules.urls import canonicalize, join
 
 PRIORITY_MAX = 1000.0
+FOLLOW_MAX = 5000
+_REFERENCE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|/|\.{1,2}/|\?")
+_log = logging.getLogger("crawler.handler")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +56,9 @@ class Page:
 
     def __init__(
         self, response: Response, parsed: Parsed, *, domain: str, depth: int = 0, label: str = "",
-        tree: LexborHTMLParser | None = None,
+        tree: LexborHTMLParser | None = None, labels: Collection[str] | None = None, follow_max: int = FOLLOW_MAX,
     ) -> None:  # fmt: skip
+        """`tree`: of the body, where it was parsed already. `labels`: that there are; None: they are not looked at."""
         self.url = response.url
         self.status = response.status
         self.body = response.body
@@ -62,11 +67,18 @@ class Page:
         self.label = label
         self.links = parsed.links  # canonical, distinct, in order; in scope or not
         self.title = parsed.title
-        self.log = logging.LoggerAdapter(logging.getLogger("crawler.handler"), {"url": response.url})
+        self.truncated = response.truncated  # "", or why the body is cut: "length", "time", "disconnect"
         self.followed: list[Followed] = []
         self._response = response
         self._charset = parsed.charset
         self._tree = tree
+        self._labels = labels
+        self._follow_max = follow_max
+
+    @cached_property
+    def log(self) -> "logging.LoggerAdapter[logging.Logger]":
+        """Log events, which name the page."""
+        return logging.LoggerAdapter(_log, {"url": self.url})
 
     @cached_property
     def headers(self) -> Headers:
@@ -81,9 +93,13 @@ class Page:
     @cached_property
     def html(self) -> LexborHTMLParser:
         """The tree; of what is no HTML, an empty one."""
-        if self._tree is not None:
-            return self._tree
-        return LexborHTMLParser(decode(self.body, self.charset) if self._is_html else "")
+        tree, self._tree = self._tree, None
+        return tree or LexborHTMLParser(decode(self.body, self.charset) if self._is_html else "")
+
+    def close(self) -> None:
+        """Let the tree go, which takes ten times the memory of the body, whoever may keep the page."""
+        self._tree = None
+        self.__dict__.pop("html", None)
 
     @cached_property
     def text(self) -> str:
@@ -113,12 +129,18 @@ class Page:
         """Crawl a URL, or what the links lead to that fit a CSS selector: how many URLs.
 
         A URL has a scheme or begins with a slash, a dot or a question mark; anything else is a selector. What it
-        leads to is in the crawl's scope or not, as any link. Raises ValueError for a priority beyond +-1,000.
+        leads to is in the crawl's scope or not, as any link. Raises ValueError for a priority beyond +-1,000, a label
+        that no handler has, and too many URLs.
         """
         if not -PRIORITY_MAX <= priority <= PRIORITY_MAX:
             raise ValueError(f"priority={priority}: expected -{PRIORITY_MAX:.0f} to {PRIORITY_MAX:.0f}")
+        if label and self._labels is not None and label not in self._labels:
+            known = ", ".join(sorted(self._labels)) or "none"
+            raise ValueError(f"no handler has the label {label!r} (there are: {known})")
         urls = [self._joined(target)] if _is_reference(target) else self._linked(target)
         found = list(dict.fromkeys(url for url in urls if url))
+        if len(self.followed) + len(found) > self._follow_max:
+            raise ValueError(f"more than {self._follow_max} URLs are followed from one page (fetch.links_max)")
         self.followed += [Followed(url, label, priority) for url in found]
         return len(found)
 
@@ -140,4 +162,4 @@ class Page:
 
 
 def _is_reference(target: str) -> bool:
-    return "://" in target or target.startswith(("/", "./", "../", "?"))
+    return _REFERENCE.match(target) is not None
