@@ -18,7 +18,7 @@ from crawler.errors import ArchiveError, ConflictError, UsageError
 
 LAYOUT = 1  # grows when a program could no longer read what another wrote
 DESCRIPTION = "crawl.json"
-SUBFOLDERS = ("warc", "index", "history", "journal", "sessions", "engine", "log", "tmp")
+SUBFOLDERS = ("warc", "index", "items", "history", "journal", "sessions", "engine", "log", "tmp")
 EXCLUSIVE_TIMEOUT_S = 10.0
 EXCLUSIVE_POLL_S = 0.02
 _ALLOWED_IN_EMPTY = frozenset({"lost+found"})  # a freshly made file system is an empty folder too
@@ -65,6 +65,7 @@ class CrawlFolder:
         self.created_at = description.created_at
         self.warc = root / "warc"
         self.index = root / "index"
+        self.items = root / "items"
         self.history = root / "history"
         self.journal = root / "journal"
         self.sessions = root / "sessions"

@@ -5,7 +5,16 @@ import contextlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-from crawler.cli.crawling import ALL_KEYS, SCOPE_KEYS, add_fetching, add_instances, add_order, check_instances
+from crawler.cli.crawling import (
+    ALL_KEYS,
+    SCOPE_KEYS,
+    add_app,
+    add_fetching,
+    add_instances,
+    add_order,
+    check_app,
+    check_instances,
+)
 from crawler.cli.export import add_output
 from crawler.cli.given import add_urls
 from crawler.cli.options import add_common, duration_type, settings_of
@@ -18,6 +27,7 @@ examples:
   crawler crawl https://docs.example/
   crawler crawl https://docs.example/guide/ --scope prefix -o guide.jsonl
   crawler crawl -i seeds.txt --depth 1 --exclude '/(login|cart)' -n 2
+  crawler crawl https://shop.example/ --app shop.py -n 4
   subdomains example.com | crawler crawl -i - --pages 10000 --time 2h
 
 Ctrl-C stops in order: what is in flight is finished, the rest is kept. The same command
@@ -59,6 +69,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     group.add_argument(
         "--exclude", action="append", metavar="RE", help="no URLs in which this regular expression is found; repeatable"
     )
+    add_app(group)
     add_order(group)
     group = p.add_argument_group("when to stop")
     group.add_argument("--pages", type=int, metavar="N", help="when the crawl has N pages in all")
@@ -82,7 +93,8 @@ def run(arguments: argparse.Namespace) -> int:
     check_instances(arguments)
     settings = settings_of(arguments, ALL_KEYS)
     _check_scope(settings)
-    targets = checked_targets(arguments.output)
+    check_app(settings)
+    targets = checked_targets(arguments.output, items=bool(settings.handlers.app))
     plain, files = sources_of(arguments)
     raise_file_limit()
     given = {

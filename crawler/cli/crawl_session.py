@@ -74,8 +74,8 @@ class CrawlSession:
         log_to_folder(self._settings, crawl.folder.log, "crawl", verbose=self._arguments.verbose)
         crawl = await self._with_scope(crawl)
         before = await crawl.inspect.progress()
-        began = time.monotonic()
-        async with kept_up_to_date(crawl.folder, self._targets, self._say_beside) as problems:
+        began, items = time.monotonic(), bool(self._settings.handlers.app)
+        async with kept_up_to_date(crawl.folder, self._targets, self._say_beside, items=items) as problems:
             report = await self._seed(crawl, before)
             crawl = await crawl.reloaded()
             await self._greet(crawl, report, before)

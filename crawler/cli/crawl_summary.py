@@ -6,7 +6,7 @@ from pathlib import Path
 from crawler.app import OpenCrawl
 from crawler.errors import NothingFetchedError
 from crawler.frontier.stats import Totals
-from crawler.watch.report import domain_table, finish_line, named, over_budget, parked_text
+from crawler.watch.report import domain_table, finish_line, items_text, named, over_budget, parked_text
 from crawler.watch.wording import counted, number, size
 from crawler.web.resolver import CachingResolver
 
@@ -33,7 +33,7 @@ async def summary(
 
 
 def _losses(totals: Totals) -> list[str]:
-    lines = []
+    lines = [f"Items: {items_text(totals)}"] if totals.items or totals.items_invalid else []
     if totals.dead:
         lines.append(
             f"Given up: {counted(totals.dead, 'URL')} (failed tries: {named(totals.errors)}; ask: crawler dead list)"
@@ -56,7 +56,8 @@ def _places(crawl: OpenCrawl, outputs: Sequence[str]) -> list[str]:
         lines.append(f"Results: {', '.join(outputs)}")
     else:
         where = "" if folder.root == Path("crawl-data") else f" --dir {folder.root}"
-        lines.append(f"Export with: crawler export{where} -o pages.jsonl")
+        what = "--items -o items.jsonl" if crawl.settings.handlers.app else "-o pages.jsonl"
+        lines.append(f"Export with: crawler export{where} {what}")
     return lines
 
 

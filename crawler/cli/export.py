@@ -1,6 +1,7 @@
-"""`crawler export`: committed pages into files and databases, from the crawl folder alone."""
+"""`crawler export`: committed pages, or items, into files and databases, from the crawl folder alone."""
 
 import argparse
+import contextlib
 import sys
 import time
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ from crawler.errors import ArchiveError, UsageError
 
 if TYPE_CHECKING:
     from crawler.archive.folder import CrawlFolder
-    from crawler.outputs.exporting import ExportSummary
+    from crawler.archive.reader import MissingFile
     from crawler.outputs.naming import Target
     from crawler.outputs.records import Source
 
@@ -27,12 +28,14 @@ OUTPUT_HELP = (
 EPILOG = """\
 examples:
   crawler export -o pages.jsonl -o pages.csv.gz
+  crawler export --items -o items.jsonl
   crawler export --text main --since 1d -o articles.parquet
   crawler export -o 'postgresql://crawler@db.example/web?table=pages'
   crawler export --text | jq -r 'select(.status == 200) | .title'
 
 fields: url, status, fetched_at, content_type, bytes, title, depth, digest, redirect_to,
-truncated, warc_file, warc_offset, visit; with --text: text; with --links: links
+truncated, warc_file, warc_offset, visit; with --text: text; with --links: links;
+with --items: those of the items
 
 exit codes: 0 done, 2 bad folder or target, 5 disk full or part of the archive missing, 12 a
 database is away or did not take the pages
@@ -42,7 +45,7 @@ database is away or did not take the pages
 def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     p = commands.add_parser(
         "export",
-        help="write the pages of a crawl into files or databases",
+        help="write the pages or items of a crawl into files or databases",
         description="Write one record per committed page, each once. Needs the crawl folder, but no engine; "
         "also works while the crawl is running.",
         epilog=EPILOG,
@@ -51,6 +54,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         "-o", "--output", action="append", default=[], metavar="TARGET",
         help=f"{OUTPUT_HELP} (default); may be repeated",
     )  # fmt: skip
+    p.add_argument("--items", action="store_true", help="what handlers yielded (--app) instead of pages")
     p.add_argument(
         "--text", nargs="?", const="visible", default="", choices=("visible", "main"),
         help="with the text of each page: all that is visible (default), or the main text alone, without menus and "
@@ -89,16 +93,16 @@ def add_output(group: "argparse._ArgumentGroup") -> None:
     )  # fmt: skip
 
 
-def checked_targets(names: Sequence[str]) -> list["Target"]:
+def checked_targets(names: Sequence[str], *, items: bool) -> list["Target"]:
     """The targets of such a command, after a look at each. Raises UsageError, and OutputError where nobody answers."""
     if not names:
         return []
     from crawler.outputs.opening import check_target, targets_of
-    from crawler.outputs.records import PAGES
+    from crawler.outputs.records import ITEMS, PAGES
 
     targets = targets_of(names)
     for target in targets:
-        check_target(target, PAGES)
+        check_target(target, ITEMS if items else PAGES)
     return targets
 
 
@@ -106,23 +110,28 @@ def run(arguments: argparse.Namespace) -> int:
     """Export; raises ArchiveError when part of the archive is missing, after all that can be read was written."""
     from crawler.archive.folder import open_existing
     from crawler.outputs.opening import targets_of
-    from crawler.outputs.records import Pages
+    from crawler.outputs.records import Items, Pages
 
     targets = targets_of(arguments.output or [STDOUT])
-    check_text(arguments.text)
+    _check_content(arguments)
     folder = open_existing(settings_of(arguments).archive.dir)
     if sys.stdout.isatty() and STDOUT not in (arguments.output or [STDOUT]):
         print(f"Exporting {folder.root} ...", file=sys.stderr)
-    source = Pages(folder, text=arguments.text, links=arguments.links, decode=decode)
-    export_all(folder, targets, source, since=arguments.since)
+    source: Source = Items(folder)
+    if not arguments.items:
+        source = Pages(folder, text=arguments.text, links=arguments.links, decode=decode)
+    with contextlib.closing(source):
+        export_all(folder, targets, source, since=arguments.since)
     return 0
 
 
-def check_text(text: str) -> None:
-    """Raises UsageError when the text asked for needs what is not installed."""
+def _check_content(arguments: argparse.Namespace) -> None:
+    """Raises UsageError for text that needs what is not installed, and for items with what pages have."""
     from importlib.util import find_spec
 
-    if text == "main" and find_spec("trafilatura") is None:
+    if arguments.items and (arguments.text or arguments.links):
+        raise UsageError("--text and --links are of pages: leave out --items")
+    if arguments.text == "main" and find_spec("trafilatura") is None:
         raise UsageError("--text main needs trafilatura: pip install 'shardcrawl[text]'; --text visible needs nothing")
 
 
@@ -137,16 +146,16 @@ def export_all(
     places = [target.shown for target in targets if target.kind is not Kind.STREAM]
     if places and not quiet:
         print(f"{summary.records:,} {source.shape.name} written to {', '.join(places)}", file=sys.stderr)
-    _say_missing(summary)
+    _say_missing(summary.missing)
 
 
-def _say_missing(summary: "ExportSummary") -> None:
-    if not summary.missing:
+def _say_missing(missing: "Sequence[MissingFile]") -> None:
+    if not missing:
         return
-    for one in summary.missing:
+    for one in missing:
         needed = f" ({one.entries:,} pages need it)" if one.entries else ""
         print(f"crawler: {one.file}: {one.reason}{needed}", file=sys.stderr)
-    raise ArchiveError(f"{len(summary.missing)} parts of the archive could not be read; the rest was exported")
+    raise ArchiveError(f"{len(missing)} parts of the archive could not be read; the rest was exported")
 
 
 def decode(payload: bytes, coding: str) -> bytes:

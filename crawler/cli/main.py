@@ -56,6 +56,7 @@ def parser() -> tuple[Parser, dict[str, Parser]]:
         doctor,
         explain,
         export,
+        fetch,
         history,
         operate,
         rebuild,
@@ -83,6 +84,7 @@ def parser() -> tuple[Parser, dict[str, Parser]]:
         stats,
         ring,
         explain,
+        fetch,
         history,
         dead,
         operate,
@@ -120,7 +122,7 @@ def _run(arguments: Sequence[str]) -> int:
         top.error(_unknown_command(arguments[0], list(commands)))
     known, rest = top.parse_known_args(plan_as_one_word(arguments))
     if known.version:
-        from crawler.app import program_version
+        from crawler.version import program_version
 
         print(f"crawler {program_version()}")
         return 0

@@ -34,6 +34,11 @@ def add_common(parser: argparse.ArgumentParser, *, many_folders: bool = False) -
     )
     group.add_argument("--name", metavar="NAME", help="name of the crawl in the engine (default: main)")
     group.add_argument("--engine", metavar="PATH", help="another server program for the embedded engine")
+    add_settings(parser)
+
+
+def add_settings(parser: argparse.ArgumentParser) -> None:
+    """How settings are given, for commands that need no crawl."""
     group = parser.add_argument_group("settings and messages")
     group.add_argument(
         "--config", metavar="FILE", help="settings file in TOML (default: $CRAWLER_CONFIG); options win over it"

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 @contextlib.asynccontextmanager
 async def kept_up_to_date(
-    folder: "CrawlFolder", targets: Sequence["Target"], warn: Callable[[str], None]
+    folder: "CrawlFolder", targets: Sequence["Target"], warn: Callable[[str], None], *, items: bool
 ) -> AsyncIterator[list[Exception]]:
-    """Write what is committed while the block runs, and after it what is left.
+    """Write what is committed while the block runs, and after it what is left: pages, or what handlers yielded.
 
     The list gets what kept targets from being complete; it is filled when the block has ended. Raises CrawlerError
     kinds where a target can't be opened.
@@ -26,10 +26,11 @@ async def kept_up_to_date(
         yield problems
         return
     from crawler.outputs.following import Outputs
-    from crawler.outputs.records import Pages
+    from crawler.outputs.records import Items, Pages
 
     loop = asyncio.get_running_loop()
-    outputs = Outputs(folder, targets, Pages(folder), warn=lambda line: _call(loop, warn, line))
+    source_of = Items if items else Pages
+    outputs = Outputs(folder, targets, lambda: source_of(folder), warn=lambda line: _call(loop, warn, line))
     await asyncio.to_thread(outputs.start)
     try:
         yield problems

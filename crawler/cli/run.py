@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from crawler.cli.crawling import (
     KEYS,
+    add_app,
     add_fetching,
     add_instances,
     add_order,
+    check_app,
     check_instances,
     check_order,
     is_supervised,
@@ -31,6 +33,7 @@ EPILOG = """\
 examples:
   crawler run --redis redis://queue.example/ --name news          on each machine
   crawler run -n 4 --contact https://example.com/bot              four on this one
+  crawler run --app shop:app -n 4                                 pages go to your functions
 
 Instances find each other on the engine and share the domains by a consistent-hash ring;
 start and stop them at any time. They wait for work until a signal stops them. Add work
@@ -51,6 +54,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     add_instances(p)
     add_output(p.add_argument_group("results"))
     p.add_argument("-q", "--quiet", action="store_true", help="no progress; errors are still said")
+    add_app(p)
     add_order(p)
     add_fetching(p)
     add_common(p)
@@ -65,7 +69,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     check_instances(arguments)
     settings = settings_of(arguments, KEYS)
-    targets = checked_targets(arguments.output)
+    check_app(settings)
+    targets = checked_targets(arguments.output, items=bool(settings.handlers.app))
     raise_file_limit()
     return run_async(_run(arguments, settings, targets))
 
@@ -87,7 +92,9 @@ async def _run(arguments: argparse.Namespace, settings: "Settings", targets: "Se
                 signals.on_force = lambda: abandon(crawl)
                 view = view_for(sys.stderr, quiet=arguments.quiet or arguments.child, verbose=arguments.verbose)
                 watcher = Watcher(crawl, view, domains=sys.stderr.isatty())
-                async with kept_up_to_date(crawl.folder, targets, view.say) as problems:
+                async with kept_up_to_date(
+                    crawl.folder, targets, view.say, items=bool(settings.handlers.app)
+                ) as problems:
                     try:
                         why = await _run_in(crawl, arguments, signals, watcher, view.say)
                     finally:

@@ -125,7 +125,7 @@ def _claim(
         url=u.url, fingerprint=fp, visit=1, partition=lease[0], epoch=lease[1], token=token.decode(),
         domain=domain, queue=queue, depth=u.depth, redirects=u.redirects, attempts=u.attempts,
         deliveries=u.deliveries, seed=u.seed, score=u.score, deaths=deaths.get(fp, 0), claimed_at=at_s,
-        queued_at=u.queued_at, seed_number=u.seed_number,
+        queued_at=u.queued_at, seed_number=u.seed_number, label=u.label,
     )  # fmt: skip
 
 

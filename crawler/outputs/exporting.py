@@ -14,7 +14,7 @@ from crawler.archive.folder import CrawlFolder
 from crawler.archive.reader import IndexReader, MissingFile
 from crawler.outputs.naming import Target
 from crawler.outputs.opening import open_whole
-from crawler.outputs.records import Pages, Source, committed_at, rows_of
+from crawler.outputs.records import Source, committed_at, rows_of
 from crawler.outputs.sink import OutputEnded, Row
 
 BATCH_ROWS = 1000
@@ -56,9 +56,7 @@ def export(
         for sink in sinks:
             with contextlib.suppress(OutputEnded):
                 sink.commit()
-    unreadable = source.unreadable if isinstance(source, Pages) else Counter()
-    lost = [MissingFile(name, "records not readable", count) for name, count in sorted(unreadable.items())]
-    return ExportSummary(records=records, by_status=dict(sorted(by_status.items())), missing=[*reader.missing, *lost])
+    return ExportSummary(records=records, by_status=dict(sorted(by_status.items())), missing=source.missing(reader))
 
 
 def _rows(reader: IndexReader, source: Source, since: float, by_status: Counter[int]) -> Iterator[Row]:

@@ -79,12 +79,13 @@ class Follower:
         if self._thread.is_alive():
             return OutputAway(f"no answer from {self.target.shown}")
         self.close()
-        return self.problem
+        return self.problem or _of_lost(self._source)
 
     def close(self) -> None:
         """Let go of target, cursor and lock."""
         if self._sink is not None:
             self._sink.close()
+        self._source.close()
         self._held.close()
 
     # --- the thread ---
@@ -171,24 +172,34 @@ class AtTheEnd:
         """Nor to be done meanwhile."""
 
     def close(self) -> None:
-        """Nothing is held."""
+        self._source.close()
 
     def finish(self) -> Exception | None:
         try:
             export(self._folder, [self.target], self._source)
         except CrawlerError as error:
             return error
+        return _of_lost(self._source)
+
+
+def _of_lost(source: Source) -> ArchiveError | None:
+    lost = source.lost()
+    if not lost:
         return None
+    pages = sum(one.entries for one in lost)
+    return ArchiveError(f"{source.shape.name} of {pages:,} pages could not be read ({lost[0].file}: {lost[0].reason})")
 
 
 class Outputs:
-    """All targets of a command. Blocks; `warn` may be called from other threads."""
+    """All targets of a command, each with a source of its own. Blocks; `warn` may be called from other threads."""
 
-    def __init__(self, folder: CrawlFolder, targets: Sequence[Target], source: Source, *, warn: Warn) -> None:
+    def __init__(
+        self, folder: CrawlFolder, targets: Sequence[Target], source_of: Callable[[], Source], *, warn: Warn
+    ) -> None:
         self._all = [
-            AtTheEnd(folder, target, source)
+            AtTheEnd(folder, target, source_of())
             if target.kind is Kind.PARQUET
-            else Follower(folder, target, source, warn=warn)
+            else Follower(folder, target, source_of(), warn=warn)
             for target in targets
         ]
 

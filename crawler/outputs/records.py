@@ -5,7 +5,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
+
 from crawler.archive.folder import CrawlFolder
+from crawler.archive.item_reader import ItemFiles
+from crawler.archive.reader import IndexReader, MissingFile
 from crawler.archive.stamps import iso_ms
 from crawler.errors import ArchiveError
 from crawler.model import CommitEntry
@@ -30,6 +34,8 @@ PAGE_COLUMNS = {
 FIELDS = tuple(PAGE_COLUMNS)
 TEXTS = ("visible", "main")  # what a reader sees; the article without what stands around it
 
+_decode = msgspec.json.Decoder(Record).decode
+
 Decode = Callable[[bytes, str], bytes]  # (payload, Content-Encoding) -> body; raises ArchiveError
 
 
@@ -47,6 +53,15 @@ class Source(Protocol):
     @property
     def shape(self) -> Shape: ...
     def records_of(self, entry: CommitEntry) -> Iterable[Record]: ...
+    def missing(self, index: IndexReader) -> list[MissingFile]:
+        """What could not be reached: of the index, as its reader met it, and of what lies beside it."""
+        ...
+
+    def lost(self) -> list[MissingFile]:
+        """The latter alone."""
+        ...
+
+    def close(self) -> None: ...
 
 
 def rows_of(source: Source, entry: CommitEntry) -> Iterator[Row]:
@@ -56,10 +71,11 @@ def rows_of(source: Source, entry: CommitEntry) -> Iterator[Row]:
 
 
 PAGES = Shape(name="pages", columns=PAGE_COLUMNS)
+ITEMS = Shape(name="items", columns={})
 
 
 class Pages:
-    """One record for each committed page; `unreadable` counts, by file, the pages whose content could not be read.
+    """One record for each committed page.
 
     `text` ("visible", "main" or "") and `links` need the archive, and `decode`, which undoes a content coding.
     """
@@ -69,7 +85,7 @@ class Pages:
     ) -> None:
         self._folder, self._text, self._links = folder, text, links
         self._decode = decode or _refuse_coding
-        self.unreadable: Counter[str] = Counter()
+        self._unreadable: Counter[str] = Counter()
         more = {"text": Kind.TEXT} if text else {}
         self.shape = Shape(name="pages", columns=PAGE_COLUMNS | more | ({"links": Kind.JSON} if links else {}))
 
@@ -86,7 +102,7 @@ class Pages:
         try:
             content = page_content(self._folder, entry, self._decode, text=self._text, links=self._links)
         except ArchiveError:
-            self.unreadable[f"{self._folder.warc.name}/{entry.warc.file if entry.warc else ''}"] += 1
+            self._unreadable[f"{self._folder.warc.name}/{entry.warc.file if entry.warc else ''}"] += 1
             content = None
         found: Record = {}
         if self._text:
@@ -94,6 +110,47 @@ class Pages:
         if self._links:
             found["links"] = list(content.links) if content else None
         return found
+
+    def missing(self, index: IndexReader) -> list[MissingFile]:
+        return [*index.missing, *self.lost()]
+
+    def lost(self) -> list[MissingFile]:
+        return _named(self._unreadable, "records not readable")
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class Items:
+    """What the handlers of each committed page yielded, in that order."""
+
+    shape = ITEMS
+
+    def __init__(self, folder: CrawlFolder) -> None:
+        self._files = ItemFiles(folder)
+        self._unreadable: Counter[str] = Counter()
+
+    def records_of(self, entry: CommitEntry) -> Iterable[Record]:
+        if entry.items is None or not entry.items.count:
+            return ()
+        try:
+            return [_decode(item) for item in self._files.items(entry.items)]
+        except ArchiveError:
+            self._unreadable[self._files.path(entry.items.file)] += 1
+            return ()
+
+    def missing(self, index: IndexReader) -> list[MissingFile]:
+        return [*index.segments_missing, *self.lost()]
+
+    def lost(self) -> list[MissingFile]:
+        return _named(self._unreadable, "items not readable")
+
+    def close(self) -> None:
+        self._files.close()
+
+
+def _named(unreadable: Counter[str], why: str) -> list[MissingFile]:
+    return [MissingFile(file, why, pages) for file, pages in sorted(unreadable.items())]
 
 
 def page_record(entry: CommitEntry, folder: CrawlFolder) -> Record:

@@ -29,7 +29,7 @@ from crawler.outputs.following import Outputs
 from crawler.outputs.opening import targets_of
 from crawler.outputs.records import Pages
 folder = open_existing(sys.argv[1])
-outputs = Outputs(folder, targets_of(sys.argv[2:]), Pages(folder), warn=print)
+outputs = Outputs(folder, targets_of(sys.argv[2:]), lambda: Pages(folder), warn=print)
 outputs.start()
 print("started", flush=True)
 time.sleep(600)
@@ -171,11 +171,11 @@ def test_if_one_target_can_not_be_opened_none_runs_and_all_are_let_go(crawl: Cra
     paths = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
     before = threading.active_count()
     with running(crawl.follower(paths[1])):
-        both = Outputs(crawl.folder, [target(path) for path in paths], Pages(crawl.folder), warn=print)
+        both = Outputs(crawl.folder, [target(path) for path in paths], lambda: Pages(crawl.folder), warn=print)
         with pytest.raises(ConflictError):
             both.start()
     assert threading.active_count() == before
-    both = Outputs(crawl.folder, [target(path) for path in paths], Pages(crawl.folder), warn=print)
+    both = Outputs(crawl.folder, [target(path) for path in paths], lambda: Pages(crawl.folder), warn=print)
     both.start()
     assert both.finish() == []
 
@@ -229,7 +229,7 @@ def test_a_disk_that_stays_full_is_said_at_the_end_and_the_next_start_catches_up
 def test_a_parquet_file_is_written_when_the_crawl_has_ended(crawl: Crawl, tmp_path: Path) -> None:
     pq = pytest.importorskip("pyarrow.parquet")
     path = tmp_path / "pages.parquet"
-    outputs = Outputs(crawl.folder, [target(path)], Pages(crawl.folder), warn=print)
+    outputs = Outputs(crawl.folder, [target(path)], lambda: Pages(crawl.folder), warn=print)
     outputs.start()
     crawl.add(30)
     assert not path.exists()
@@ -332,7 +332,7 @@ def test_writers_killed_again_and_again_leave_each_page_once_in_every_kind_of_ta
                 crawl.add(dice.randrange(200))
                 time.sleep(0.02)
             writer.kill()
-    outputs = Outputs(crawl.folder, [target(one) for one in targets], Pages(crawl.folder), warn=print)
+    outputs = Outputs(crawl.folder, [target(one) for one in targets], lambda: Pages(crawl.folder), warn=print)
     outputs.start()
     crawl.index.close()
     assert outputs.finish() == []
