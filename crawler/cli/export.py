@@ -127,12 +127,15 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _check_content(arguments: argparse.Namespace) -> None:
     """Raises UsageError for text that needs what is not installed, and for items with what pages have."""
-    from importlib.util import find_spec
-
     if arguments.items and (arguments.text or arguments.links):
         raise UsageError("--text and --links are of pages: leave out --items")
-    if arguments.text == "main" and find_spec("trafilatura") is None:
-        raise UsageError("--text main needs trafilatura: pip install 'shardcrawl[text]'; --text visible needs nothing")
+    if arguments.text == "main":
+        try:
+            import trafilatura  # noqa: F401
+        except ImportError:
+            raise UsageError(
+                "--text main needs trafilatura: pip install 'shardcrawl[text]'; --text visible needs nothing"
+            ) from None
 
 
 def export_all(

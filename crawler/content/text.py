@@ -31,7 +31,7 @@ def extract_text(body: bytes, charset: str) -> str:
 def main_text(body: bytes, charset: str) -> str:
     """The article of an HTML body without menus, side columns and footers, by trafilatura; "" where it finds none.
 
-    Raises ImportError where that library is not installed.
+    Needs that library.
     """
     from trafilatura import extract  # heavy, and wanted by few
 

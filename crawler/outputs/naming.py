@@ -5,7 +5,7 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
 
 from crawler.errors import UsageError
 
@@ -60,15 +60,18 @@ def target_of(text: str) -> Target:
 def _server(text: str) -> Target:
     try:
         parts = urlsplit(text)
-        fields = parse_qsl(parts.query, keep_blank_values=True)
+        fields = dict(parse_qsl(parts.query, keep_blank_values=True))
         shown_user = f"{parts.username}@" if parts.username else ""
         place = parts.netloc.rpartition("@")[2]
+        if "," not in place:
+            _ = parts.port  # raises for what is no number
     except ValueError as error:
         raise UsageError(f"can't read the URL of the database: {error}") from None
-    table = dict(fields).get("table", "")
+    table = fields.get("table", "")
     _check_table(table, text)
-    query = urlencode([(name, value) for name, value in fields if name != "table"])
-    if not parts.path.strip("/") and "dbname" not in dict(fields):
+    # The rest stays as it was written: libpq reads it, by rules of its own.
+    query = "&".join(one for one in parts.query.split("&") if not one.startswith("table="))
+    if not parts.path.strip("/") and "dbname" not in fields:
         raise UsageError(f"which database? Name it: postgresql://{shown_user}{place or 'localhost'}/NAME?table=TABLE")
     shown = f"postgresql://{shown_user}{place}{parts.path}" + (f"?table={table}" if table else "")
     return Target(kind=Kind.POSTGRES, shown=shown, url=urlunsplit(parts._replace(query=query)), table=table)
