@@ -14,7 +14,7 @@ from crawler.frontier import scripts
 
 ROOT = Path(__file__).parent.parent
 LINES_MAX = 320
-SCRIPTS = ("crawl", "test", "check", "bench", "bench-broad", "chaos", "simulate")
+SCRIPTS = ("crawl", "test", "check", "bench", "bench-broad", "bench-handlers", "chaos", "simulate")
 
 
 def sources(*suffixes: str) -> list[Path]:

