@@ -1,93 +1,21 @@
-import json
 import os
-import random
 import sqlite3
 import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from crawler.archive.folder import CrawlFolder
 from crawler.archive.index import IndexWriter
-from crawler.errors import ArchiveError, ConflictError, OutputError
+from crawler.errors import ArchiveError, ConflictError
 from crawler.outputs import files, following
-from crawler.outputs.following import Follower, Outputs
+from crawler.outputs.following import Outputs
 from crawler.outputs.records import Pages
 from crawler.outputs.sink import OutputAway
-from tests.archive.archive_samples import entry, folder_in
-from tests.outputs.samples import json_lines, target
-from tests.support.postgres import PostgresServer
-from tests.support.processes import nursery
-
-WRITER = """
-import sys, time
-from crawler.archive.folder import open_existing
-from crawler.outputs.following import Outputs
-from crawler.outputs.opening import targets_of
-from crawler.outputs.records import Pages
-folder = open_existing(sys.argv[1])
-outputs = Outputs(folder, targets_of(sys.argv[2:]), lambda: Pages(folder), warn=print)
-outputs.start()
-print("started", flush=True)
-time.sleep(600)
-"""
-
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(following, "EVERY_S", 0.02)
-    monkeypatch.setattr(following, "LOCK_TIMEOUT_S", 0.1)
-
-
-class Crawl:
-    """An index that grows, as several sessions write it."""
-
-    def __init__(self, tmp_path: Path, lines_max: int = 50_000) -> None:
-        self.folder: CrawlFolder = folder_in(tmp_path)
-        self.urls: list[str] = []
-        self.index = IndexWriter(self.folder, "aa11", lines_max=lines_max)
-
-    def add(self, count: int = 1) -> None:
-        for _ in range(count):
-            found = entry(len(self.urls))
-            self.index.add(found)
-            self.urls.append(found.url)
-        self.index.sync()
-
-    def follower(self, path: Path | str) -> Follower:
-        self.said: list[str] = []
-        return Follower(self.folder, target(path), Pages(self.folder), warn=self.said.append)
-
-
-@pytest.fixture
-def crawl(tmp_path: Path) -> Iterator[Crawl]:
-    made = Crawl(tmp_path)
-    yield made
-    made.index.close()
-
-
-@contextmanager
-def running(follower: Follower) -> Iterator[Follower]:
-    follower.open()
-    follower.start()
-    try:
-        yield follower
-    finally:
-        follower.finish()
-
-
-def urls(path: Path) -> list[str]:
-    return [record["url"] for record in json_lines(path)]
-
-
-def wait_until(holds: Callable[[], bool], timeout_s: float = 10.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+from crawler.outputs.sqlite import SqliteSink
+from tests.archive.archive_samples import entry
+from tests.outputs.growing import Crawl, running, urls, wait_until
+from tests.outputs.samples import target
 
 
 def test_a_file_has_each_page_soon_after_its_commit_in_the_order_of_commits(crawl: Crawl, tmp_path: Path) -> None:
@@ -226,6 +154,38 @@ def test_a_disk_that_stays_full_is_said_at_the_end_and_the_next_start_catches_up
     assert urls(path) == crawl.urls
 
 
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_what_a_failed_commit_may_have_written_is_there_once(
+    crawl: Crawl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """The answer to a commit can be lost: nobody knows whether the rows are there."""
+    path = tmp_path / "pages.sqlite"
+    real = SqliteSink.commit
+    failures: list[bool] = []
+
+    def commit(sink: SqliteSink) -> None:
+        if when == "after" or not failures:
+            real(sink)
+        if failures:
+            failures.pop()
+            raise OutputAway("no answer")
+
+    monkeypatch.setattr(SqliteSink, "commit", commit)
+
+    def found() -> list[str]:
+        with closing(sqlite3.connect(path)) as base:
+            return sorted(row[0] for row in base.execute("SELECT url FROM pages"))
+
+    with running(crawl.follower(path)):
+        crawl.add(20)
+        wait_until(lambda: found() == sorted(crawl.urls))
+        failures.append(True)
+        crawl.add(20)
+        wait_until(lambda: found() == sorted(crawl.urls))
+    assert found() == sorted(crawl.urls)
+    assert len(crawl.said) == 2
+
+
 def test_a_parquet_file_is_written_when_the_crawl_has_ended(crawl: Crawl, tmp_path: Path) -> None:
     pq = pytest.importorskip("pyarrow.parquet")
     path = tmp_path / "pages.parquet"
@@ -237,73 +197,6 @@ def test_a_parquet_file_is_written_when_the_crawl_has_ended(crawl: Crawl, tmp_pa
     assert sorted(pq.read_table(path)["url"].to_pylist()) == sorted(crawl.urls)
 
 
-def test_a_server_that_is_away_in_the_middle_gets_all_once_it_is_back(
-    crawl: Crawl, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(following, "PAUSE_MAX_S", 0.2)
-    database = postgres.new_database()
-    follower = crawl.follower(postgres.url(database))
-
-    def count() -> int:
-        return int(postgres.psql(database, "SELECT count(*) FROM pages")[0][0])
-
-    with running(follower):
-        crawl.add(30)
-        wait_until(lambda: count() == 30)
-        postgres.stop()
-        try:
-            crawl.add(100)
-            wait_until(lambda: follower.problem is not None)
-        finally:
-            postgres.start()
-        wait_until(lambda: count() == 130)
-        crawl.add(30)
-    assert follower.problem is None
-    found = [row[0] for row in postgres.psql(database, "SELECT url FROM pages")]
-    assert sorted(found) == sorted(crawl.urls)
-    assert len(crawl.said) == 2
-    assert crawl.said[0].endswith("the crawl goes on, and what is found waits in the crawl folder")
-    assert crawl.said[1] == f"postgresql://crawler@127.0.0.1:{postgres.port}/{database} goes on"
-
-
-def test_a_server_that_stays_away_is_said_at_the_end_and_an_export_catches_up(
-    crawl: Crawl, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(following, "FINISH_S", 0.3)
-    url = postgres.url(postgres.new_database())
-    follower = crawl.follower(url)
-    follower.open()
-    follower.start()
-    postgres.stop()
-    try:
-        crawl.add(30)
-        problem = follower.finish()
-    finally:
-        postgres.start()
-    assert isinstance(problem, OutputAway)
-    assert problem.exit_code == 12
-    with running(crawl.follower(url)):
-        pass
-    assert postgres.psql(url.rpartition("/")[2], "SELECT count(*) FROM pages") == [["30"]]
-
-
-def test_records_that_do_not_fit_end_that_output_and_no_other(crawl: Crawl, postgres: PostgresServer) -> None:
-    database = postgres.new_database()
-    postgres.psql(
-        database,
-        "CREATE TABLE pages (_fingerprint bigint, _visit int, _number int, title date, "
-        "PRIMARY KEY (_fingerprint, _visit, _number))",
-    )
-    follower = crawl.follower(postgres.url(database))
-    follower.open()
-    follower.start()
-    crawl.add(3)
-    problem = follower.finish()
-    assert isinstance(problem, OutputError)
-    assert 'invalid input syntax for type date: "Title 0"' in str(problem)
-    assert crawl.said == [f"{problem}; this output has ended, the crawl goes on"]
-
-
 def test_pages_of_segments_that_are_full_come_as_well(tmp_path: Path) -> None:
     crawl, path = Crawl(tmp_path, lines_max=7), tmp_path / "pages.jsonl"
     with running(crawl.follower(path)):
@@ -312,36 +205,3 @@ def test_pages_of_segments_that_are_full_come_as_well(tmp_path: Path) -> None:
             wait_until(lambda: len(urls(path)) == len(crawl.urls))
         crawl.index.close()
     assert sorted(urls(path)) == sorted(crawl.urls)
-
-
-@pytest.mark.processes
-def test_writers_killed_again_and_again_leave_each_page_once_in_every_kind_of_target(
-    tmp_path: Path, postgres: PostgresServer
-) -> None:
-    crawl = Crawl(tmp_path, lines_max=70)
-    dice = random.Random(5)
-    database = postgres.new_database()
-    lines, packed, table = tmp_path / "a.jsonl", tmp_path / "b.jsonl.gz", tmp_path / "c.sqlite"
-    targets = [str(lines), str(packed), str(table), postgres.url(database)]
-    with nursery() as programs:
-        for _ in range(8):
-            writer = programs.start("python", "-c", WRITER, str(crawl.folder.root), *targets)
-            writer.wait_for("started")
-            until = time.monotonic() + dice.uniform(0.3, 1.5)
-            while time.monotonic() < until:
-                crawl.add(dice.randrange(200))
-                time.sleep(0.02)
-            writer.kill()
-    outputs = Outputs(crawl.folder, [target(one) for one in targets], lambda: Pages(crawl.folder), warn=print)
-    outputs.start()
-    crawl.index.close()
-    assert outputs.finish() == []
-    wanted = sorted(crawl.urls)
-    assert len(wanted) > 1000
-    assert sorted(urls(lines)) == wanted
-    import gzip
-
-    assert sorted(json.loads(line)["url"] for line in gzip.decompress(packed.read_bytes()).splitlines()) == wanted
-    with closing(sqlite3.connect(table)) as base:
-        assert sorted(row[0] for row in base.execute("SELECT url FROM pages")) == wanted
-    assert sorted(row[0] for row in postgres.psql(database, "SELECT url FROM pages")) == wanted
