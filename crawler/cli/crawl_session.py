@@ -13,6 +13,7 @@ from crawler.app import OpenCrawl, abandon, choose_node, open_crawl
 from crawler.cli.crawl_summary import failure_of_all, summary
 from crawler.cli.crawling import check_order, is_supervised, log_to_folder, run_instance
 from crawler.cli.given import complaints, read_given
+from crawler.cli.options import without_passwords
 from crawler.cli.outputs import kept_up_to_date, raise_first
 from crawler.cli.signals import StopSignals
 from crawler.cli.watching import Watcher
@@ -207,8 +208,7 @@ class CrawlSession:
         raise_first(problems, self._warn)
 
     def _how_to_resume(self) -> str:
-        command = shlex.join(["crawler", *sys.argv[1:]])
-        return f"the same command resumes: {command}"
+        return f"the same command resumes: {shlex.join(['crawler', *without_passwords(sys.argv[1:])])}"
 
     def _say(self, line: str) -> None:
         if not self._arguments.quiet:

@@ -170,11 +170,13 @@ def _report_bug(error: Exception, *, verbose: bool) -> int:
     import tempfile
     import traceback
 
+    from crawler.cli.options import without_passwords
+
     trace = "".join(traceback.format_exception(error))
     where = ""
     try:
         with tempfile.NamedTemporaryFile("w", prefix="crawler-bug-", suffix=".txt", delete=False) as file:
-            file.write(f"{' '.join(sys.argv)}\n{trace}")
+            file.write(f"{' '.join(without_passwords(sys.argv))}\n{trace}")
             where = f"; the details are in {file.name}"
     except OSError:
         verbose = True

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 EVERY_S = 1.0
 PAUSE_MAX_S = 30.0  # between two tries while a target is away
 FINISH_S = 10.0  # at the end a target that is away is waited for so long
-JOIN_S = 60.0  # and one that takes a connection but never answers
+JOIN_S = 60.0  # and one that takes what it is given, but not a part of it in such a time
 BATCH_ROWS = 1000
 LOCK_TIMEOUT_S = 2.0
 
@@ -47,6 +47,7 @@ class Follower:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"output {target.shown}", daemon=True)
         self._is_over = False
+        self._chunks_done = 0
         self._sink: Sink | None = None  # after an error it is opened anew
 
     def open(self) -> None:
@@ -75,9 +76,12 @@ class Follower:
     def finish(self) -> Exception | None:
         """Write what is left and close; blocks. Why it is not complete, if it is not."""
         self._stopping.set()
-        self._thread.join(JOIN_S)
-        if self._thread.is_alive():
-            return OutputAway(f"no answer from {self.target.shown}")
+        done = -1
+        while self._thread.is_alive():
+            if done == self._chunks_done:
+                return OutputAway(f"no answer from {self.target.shown}")
+            done = self._chunks_done
+            self._thread.join(JOIN_S)
         self.close()
         return self.problem or _of_lost(self._source)
 
@@ -134,6 +138,7 @@ class Follower:
             if batch:
                 sink.write(batch)
             rows += len(batch)
+            self._chunks_done += 1
             if rows >= BATCH_ROWS:
                 self._cursor.commit(sink.commit())
                 self._cursor.begin()

@@ -1,6 +1,7 @@
 import os
 import sqlite3
 import threading
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from crawler.errors import ArchiveError, ConflictError
 from crawler.outputs import files, following
 from crawler.outputs.following import Outputs
 from crawler.outputs.records import Pages
-from crawler.outputs.sink import OutputAway
+from crawler.outputs.sink import OutputAway, Row
 from crawler.outputs.sqlite import SqliteSink
 from tests.archive.archive_samples import entry
 from tests.outputs.growing import Crawl, running, urls, wait_until
@@ -205,3 +206,29 @@ def test_pages_of_segments_that_are_full_come_as_well(tmp_path: Path) -> None:
             wait_until(lambda: len(urls(path)) == len(crawl.urls))
         crawl.index.close()
     assert sorted(urls(path)) == sorted(crawl.urls)
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+def test_at_the_end_a_target_has_as_long_as_it_needs_but_one_that_hangs_is_left(
+    crawl: Crawl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hangs: bool
+) -> None:
+    monkeypatch.setattr(following, "JOIN_S", 0.5)
+    real, let_go = SqliteSink.write, threading.Event()
+
+    def slow(sink: SqliteSink, rows: Sequence[Row]) -> None:
+        let_go.wait(10 if hangs else 0.15)
+        real(sink, rows)
+
+    monkeypatch.setattr(SqliteSink, "write", slow)
+    crawl.add(3000)
+    follower = crawl.follower(tmp_path / "pages.sqlite")
+    follower.open()
+    follower.start()
+    try:
+        problem = follower.finish()
+        assert isinstance(problem, OutputAway) if hangs else problem is None
+    finally:
+        let_go.set()
+        assert follower.finish() is None
+    with closing(sqlite3.connect(tmp_path / "pages.sqlite")) as base:
+        assert base.execute("SELECT count(*) FROM pages").fetchone() == (3000,)
