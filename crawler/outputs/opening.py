@@ -16,7 +16,7 @@ def targets_of(names: Sequence[str]) -> list[Target]:
 
 
 def open_whole(target: Target, shape: Shape, stdout: IO[bytes] | None = None) -> Sink:
-    """For one export: files appear at the commit, tables get new values for what they have.
+    """For one export: files appear at the commit.
 
     Raises UsageError when nothing can be written there, OutputAway when a server does not answer.
     """
@@ -26,18 +26,18 @@ def open_whole(target: Target, shape: Shape, stdout: IO[bytes] | None = None) ->
         case Kind.STREAM:
             return StreamSink(target, _lines(target, shape), stdout)
         case _:
-            return _table(target, shape, refresh=True)
+            return _table(target, shape, at_once=True)
 
 
 def open_growing(target: Target, shape: Shape, since: Mark | None, stdout: IO[bytes] | None = None) -> Sink:
-    """For records that come bit by bit: files grow in place from the mark, tables keep what they have."""
+    """For records that come bit by bit: files grow in place from the mark."""
     match target.kind:
         case Kind.LINES:
             return GrowingSink(target, _lines(target, shape), since)
         case Kind.STREAM:
             return StreamSink(target, _lines(target, shape), stdout)
         case _:
-            return _table(target, shape, refresh=False)
+            return _table(target, shape, at_once=False)
 
 
 def check_target(target: Target, shape: Shape) -> None:
@@ -50,7 +50,7 @@ def _lines(target: Target, shape: Shape) -> Lines:
     return CsvLines(shape.columns) if target.format == "csv" else JsonLines()
 
 
-def _table(target: Target, shape: Shape, *, refresh: bool) -> Sink:
+def _table(target: Target, shape: Shape, *, at_once: bool) -> Sink:
     if target.kind is Kind.PARQUET:
         from crawler.outputs.parquet import ParquetSink
 
@@ -58,7 +58,7 @@ def _table(target: Target, shape: Shape, *, refresh: bool) -> Sink:
     if target.kind is Kind.SQLITE:
         from crawler.outputs.sqlite import SqliteSink
 
-        return SqliteSink(target, table=shape.name, known=shape.columns, refresh=refresh)
+        return SqliteSink(target, table=shape.name, known=shape.columns, at_once=at_once)
     from crawler.outputs.postgres import PostgresSink
 
-    return PostgresSink(target, table=shape.name, known=shape.columns, refresh=refresh)
+    return PostgresSink(target, table=shape.name, known=shape.columns)

@@ -1,5 +1,5 @@
 """A table in PostgreSQL, by psycopg. Rows go by COPY into a table of the transaction, and from there into the real one
-unless their key is there: what is sent twice counts once.
+by their key: what is sent twice counts once.
 
 Columns are added as they appear; one that does not fit the values any more is widened. A table that people made
 themselves keeps its types: the server reads our values into them.
@@ -26,6 +26,7 @@ PARAMETERS = {  # a server that is cut off is noticed, and a lock is not waited 
 }
 LOCK_TIMEOUT = "30s"
 NAME_BYTES_MAX = 63
+_MAY_WRITE = "SELECT has_table_privilege(to_regclass(%s), 'INSERT') AND has_table_privilege(to_regclass(%s), 'UPDATE')"
 _STAGED = "_crawler_rows"
 _TYPES = {
     Kind.BOOL: "boolean",
@@ -39,12 +40,12 @@ _OURS = {name: kind for kind, name in _TYPES.items()} | {"timestamp with time zo
 
 
 class PostgresSink:
-    """`known`: columns that are made with the table. `refresh`: a record that is there gets the new values.
+    """`known`: columns that are made with the table. A record that is there gets the new values.
 
     Opening connects and looks at the table, so that a bad target is known before any work.
     """
 
-    def __init__(self, target: Target, *, table: str, known: Mapping[str, Kind], refresh: bool) -> None:
+    def __init__(self, target: Target, *, table: str, known: Mapping[str, Kind]) -> None:
         try:
             import psycopg
             from psycopg import sql
@@ -56,7 +57,7 @@ class PostgresSink:
         self._url, self._shown = target.url, target.shown
         self._name = target.table or table
         self._table = sql.Identifier(*self._name.split("."))
-        self._known, self._refresh = known, refresh
+        self._known = known
         self.is_new_table = False
         self._connection = self._connected()
         try:
@@ -103,9 +104,9 @@ class PostgresSink:
         ).fetchone()[0]  # fmt: skip
         if not is_key:
             self._refuse(f"({', '.join(KEY_COLUMNS)}) is no key of it")
-        may = self._connection.execute("SELECT has_table_privilege(to_regclass(%s), 'INSERT')", [name]).fetchone()[0]
+        may = self._connection.execute(_MAY_WRITE, [name, name]).fetchone()[0]
         if not may:
-            raise UsageError(f"can't use {self._shown}: no right to insert into table {self._name}")
+            raise UsageError(f"can't use {self._shown}: no right to insert and update in table {self._name}")
         return found
 
     def _refuse(self, why: str) -> None:
@@ -182,7 +183,7 @@ class PostgresSink:
     def _insert(self, names: Sequence[str]) -> Any:
         sql = self._sql
         then = sql.SQL("NOTHING")
-        if self._refresh and names:
+        if names:
             one = sql.SQL("{0} = excluded.{0}")
             then = sql.SQL("UPDATE SET ") + sql.SQL(", ").join(one.format(sql.Identifier(name)) for name in names)
         return sql.SQL("INSERT INTO {} ({}) SELECT {} FROM {} ON CONFLICT ({}) DO {}").format(

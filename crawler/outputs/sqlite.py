@@ -20,13 +20,15 @@ _TYPES = {Kind.BOOL: "INTEGER", Kind.INT: "INTEGER", Kind.FLOAT: "REAL"}
 
 
 class SqliteSink:
-    """`known`: columns that are made with the table. `refresh`: a record that is there gets the new values."""
+    """`known`: columns that are made with the table. `at_once`: there will be one commit, and
+    without it there is no table either. A record that is there gets the new values.
+    """
 
-    def __init__(self, target: Target, *, table: str, known: Mapping[str, Kind], refresh: bool) -> None:
+    def __init__(self, target: Target, *, table: str, known: Mapping[str, Kind], at_once: bool) -> None:
         assert target.path is not None
         self._path, self._shown = target.path, target.shown
         self._table = target.table or table
-        self._known, self._refresh = known, refresh
+        self._known = known
         self._is_new = not self._path.exists()
         self.is_new_table = False
         with self._errors():
@@ -35,7 +37,7 @@ class SqliteSink:
             with self._errors():
                 self._base.execute("BEGIN IMMEDIATE")
                 self._columns = self._columns_there() or self._create()
-                if not refresh:
+                if not at_once:
                     self._base.execute("COMMIT")  # others may write too while there is nothing to be written
         except BaseException:
             self.close()
@@ -92,7 +94,7 @@ class SqliteSink:
         columns = ", ".join(map(_quoted, names))
         values = [name for name in names if name not in KEY_COLUMNS]
         updates = ", ".join(f"{_quoted(name)} = excluded.{_quoted(name)}" for name in values)
-        then = f"UPDATE SET {updates}" if self._refresh and updates else "NOTHING"
+        then = f"UPDATE SET {updates}" if updates else "NOTHING"
         return (
             f"INSERT INTO {_quoted(self._table)} ({columns}) VALUES ({', '.join('?' * len(names))}) "  # noqa: S608
             f"ON CONFLICT ({', '.join(KEY_COLUMNS)}) DO {then}"

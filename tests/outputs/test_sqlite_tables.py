@@ -41,7 +41,7 @@ def test_a_record_that_comes_twice_is_there_once(tmp_path: Path) -> None:
     assert read(path, "SELECT count(*) FROM items") == [(len(AWKWARD),)]
 
 
-def test_an_export_renews_its_own_columns_and_no_others(tmp_path: Path) -> None:
+def test_what_comes_again_renews_its_own_columns_and_no_others(tmp_path: Path) -> None:
     path = tmp_path / "items.sqlite"
     for record in ({"a": 1, "text": "long"}, {"a": 2}):
         sink = open_whole(target(path), ITEMS)
