@@ -25,7 +25,7 @@ def keep_freed_memory() -> bool:
     except (AttributeError, OSError):
         return False
     wanted = ((_M_MMAP_THRESHOLD, _MMAP_BYTES), (_M_TRIM_THRESHOLD, _KEEP_BYTES), (_M_ARENA_MAX, _ARENAS))
-    return all([bool(mallopt(what, value)) for what, value in wanted])
+    return all(bool(mallopt(what, value)) for what, value in wanted)
 
 
 def spend_less_on_memory() -> None:
