@@ -12,13 +12,13 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from crawler.archive.black_box import BlackBox
 from crawler.archive.folder import CrawlFolder, open_existing, open_or_borrow, open_or_create
 from crawler.archive.history import HistoryWriter
 from crawler.archive.index import IndexWriter
+from crawler.archive.items import ItemWriter
 from crawler.archive.recover import recover_open_files
 from crawler.archive.seeds import SeedJournal
 from crawler.archive.sessions import Life, SessionLock, is_abandoned, life_of, sessions
@@ -42,6 +42,7 @@ from crawler.frontier.seeds import Seeds
 from crawler.frontier.states import States
 from crawler.frontier.stats import Stats
 from crawler.frontier.takeovers import Takeovers
+from crawler.handlers.loading import load_app
 from crawler.instance.admission import admit
 from crawler.instance.instance import Instance
 from crawler.instance.mourning import Mourner
@@ -52,19 +53,11 @@ from crawler.instance.state import RecentUrls
 from crawler.nodes import Slots, host_id, is_lock_free
 from crawler.rules.scope import ScopeRules
 from crawler.settings import Settings
+from crawler.version import PACKAGE, program_version
 from crawler.web.fetcher import Fetcher
 from crawler.web.resolver import CachingResolver
 
-PACKAGE = "shardcrawl"
 Entrance = Callable[..., Awaitable[tuple[CrawlRecord, frozenset[str]]]]  # as admission.admit
-
-
-def program_version() -> str:
-    """The installed version; "0" from a bare checkout."""
-    try:
-        return version(PACKAGE)
-    except PackageNotFoundError:
-        return "0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,6 +258,7 @@ async def open_instance(crawl: OpenCrawl, *, node: str, until_finished: bool) ->
         software=f"{PACKAGE}/{program_version()}",
     )  # fmt: skip
     index = IndexWriter(crawl.folder, crawl.session)
+    items = ItemWriter(crawl.folder, crawl.session, level=settings.archive.compression_level)
     black_box = BlackBox(crawl.folder, crawl.session, slots=settings.fetch.concurrency)
     history = HistoryWriter(crawl.folder, crawl.session, bytes_max=settings.history.bytes_max)
     try:
@@ -285,17 +279,19 @@ async def open_instance(crawl: OpenCrawl, *, node: str, until_finished: bool) ->
                 fetcher=fetcher,
                 warc=warc,
                 index=index,
+                items=items,
                 black_box=black_box,
                 history=history,
                 mourner=Mourner(crawl.frontier, sessions=crawl.folder.sessions, is_here=lambda m: m.host == host_id()),
                 spill_files=crawl.spill_files,
                 is_lock_free=is_lock_free,
+                app=load_app(settings.handlers.app) if settings.handlers.app else None,
                 revive=_reviver(crawl),
             )
             yield Instance(parts, settings, until_finished=until_finished)
     finally:
         await resolver.close()
-        await asyncio.to_thread(_close_files, history, index, warc)
+        await asyncio.to_thread(_close_files, history, index, items, warc)
         black_box.close()
 
 
@@ -312,7 +308,7 @@ def _reviver(crawl: OpenCrawl) -> Callable[[], Awaitable[None]] | None:
     return revive
 
 
-def _close_files(*files: WarcWriter | IndexWriter | HistoryWriter) -> None:
+def _close_files(*files: WarcWriter | IndexWriter | ItemWriter | HistoryWriter) -> None:
     """The last one first, each whatever became of the others."""
     with contextlib.ExitStack() as stack:
         for file in files:

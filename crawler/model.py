@@ -42,6 +42,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     parked: str = ""  # why it is not to be fetched now: kept, and not pending
     found_at: float = 0.0  # wall clock, s
     seed_number: int = 0  # of the seed it descends from; 0: not known
+    label: str = ""  # of the handler that its page is for
     linked_from: int | None = None  # place of the other domain that links to its own, where these are counted
 
 
@@ -66,6 +67,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     queued_at: float = 0.0  # likewise, to a second
     seed_number: int = 0  # of the seed it descends from; 0: not known
     score: float = 0.0
+    label: str = ""  # of the handler that its page is for
 
 
 class FailureKind(enum.StrEnum):
@@ -86,6 +88,7 @@ class FailureKind(enum.StrEnum):
     BODY = "body"  # cut off, too slow, or not decodable; what came is kept after the last attempt
     HOST_DEAD = "host_dead"  # given up without an attempt: its host has not answered for too long
     PARSE = "parse"  # parser killed or crashed
+    HANDLER = "handler"  # the user's own function failed on the page
     KILLER = "killer"  # the process that fetched it died, again and again, the last time with nothing else under way
     REDIRECT_LOOP = "redirect_loop"
 
@@ -168,6 +171,15 @@ class WarcLocation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     length: int
 
 
+class ItemsLocation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Where what a page's handler yielded lies: one frame of an item file, and how many items are in it."""
+
+    file: str
+    offset: int
+    length: int
+    count: int
+
+
 class CommitEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What an ack wrote, and what the index keeps: one line per committed (fingerprint, visit)."""
 
@@ -191,6 +203,7 @@ class CommitEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     sequence: int = 0
     scope_version: int = 0  # of the crawl's scope by which its links were judged; 0: not known
     warc: WarcLocation | None = None
+    items: ItemsLocation | None = None
     fetch_ms: int = 0
     seed_number: int = 0  # of the seed it descends from; 0: not known
     times: dict[str, float] = {}  # wall clock, s: queued, claimed, started, finished, archived

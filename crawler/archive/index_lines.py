@@ -8,7 +8,7 @@ import msgspec
 
 from crawler.archive.stamps import digits14
 from crawler.archive.surt import surt
-from crawler.model import CommitEntry, WarcLocation
+from crawler.model import CommitEntry, ItemsLocation, WarcLocation
 
 _UNKNOWN = "unk"  # how CDX writers name an absent media type
 
@@ -40,6 +40,7 @@ class _Fields(msgspec.Struct, omit_defaults=True, gc=False):
     scope: int = 0
     fetch_ms: int = 0
     seed: int = 0
+    items: tuple[str, int, int, int] | None = None
     times: dict[str, float] | None = None
 
 
@@ -49,7 +50,7 @@ _decode = msgspec.json.Decoder(_Fields).decode
 
 def to_line(entry: CommitEntry) -> bytes:
     """The entry as one line, with its line feed."""
-    warc = entry.warc
+    warc, items = entry.warc, entry.items
     fields = _Fields(
         url=entry.url,
         mime=entry.content_type or _UNKNOWN,
@@ -75,6 +76,7 @@ def to_line(entry: CommitEntry) -> bytes:
         scope=entry.scope_version,
         fetch_ms=entry.fetch_ms,
         seed=entry.seed_number,
+        items=(items.file, items.offset, items.length, items.count) if items else None,
         times=entry.times or None,
     )
     return b"%b %b %b\n" % (surt(entry.url).encode(), digits14(entry.fetched_at).encode(), _encode(fields))
@@ -111,8 +113,16 @@ def to_entry(line: bytes) -> CommitEntry | None:
         warc=warc,
         fetch_ms=f.fetch_ms,
         seed_number=f.seed,
+        items=_items(f.items),
         times=f.times or {},
     )
+
+
+def _items(found: tuple[str, int, int, int] | None) -> ItemsLocation | None:
+    if found is None:
+        return None
+    file, offset, length, count = found
+    return ItemsLocation(file=file, offset=offset, length=length, count=count)
 
 
 def is_whole(line: bytes) -> bool:

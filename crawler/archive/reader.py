@@ -54,6 +54,11 @@ class IndexReader:
         ]
         return [*self._segments_missing, *archives]
 
+    @property
+    def segments_missing(self) -> list[MissingFile]:
+        """Of the index itself."""
+        return list(self._segments_missing)
+
     def entries(self) -> Iterator[CommitEntry]:
         """All committed entries in the order of their SURT keys and times. Memory: one open segment."""
         names = segment_names(self.folder)

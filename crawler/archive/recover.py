@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from crawler.archive import index, warc
+from crawler.archive import index, items, warc
 from crawler.archive.appender import OPEN_SUFFIX
 from crawler.archive.folder import CrawlFolder, archive_error, sync_directory
 from crawler.archive.members import members, whole_member_after
@@ -36,7 +36,8 @@ def recover_open_files(folder: CrawlFolder, is_dead: Callable[[str], bool]) -> l
     repeat, and safe when several instances try. Raises ArchiveError.
     """
     with folder.exclusive(LOCK, LOCK_TIMEOUT_S):
-        found = [_recover_warc(folder, path) for path in _open_files(folder.warc, warc.SUFFIX, is_dead)]
+        found = [_recover_members(path) for path in _open_files(folder.warc, warc.SUFFIX, is_dead)]
+        found += [_recover_members(path) for path in _open_files(folder.items, items.SUFFIX, is_dead)]
         found += [_recover_index(folder, path) for path in _open_files(folder.index, index.SUFFIX, is_dead)]
     return found
 
@@ -50,7 +51,7 @@ def _open_files(directory: Path, suffix: str, is_dead: Callable[[str], bool]) ->
 
 
 def _session_of(stem: str) -> str:
-    """Session in `<prefix>-<digits>-<session>-<serial>` (WARC) or `<session>-<serial>` (index)."""
+    """Session in `<prefix>-<digits>-<session>-<serial>` (WARC) or `<session>-<serial>` (index, items)."""
     parts = stem.split("-")
     stamp = next((i for i, part in enumerate(parts) if len(part) == 17 and part.isdigit()), -1)
     return "-".join(parts[stamp + 1 : -1])
@@ -61,7 +62,8 @@ def _recover_index(folder: CrawlFolder, path: Path) -> Recovered:
     return Recovered(file=str(Path(folder.index.name) / path.name.removesuffix(OPEN_SUFFIX)), kept=lines)
 
 
-def _recover_warc(folder: CrawlFolder, path: Path) -> Recovered:
+def _recover_members(path: Path) -> Recovered:
+    """A file of gzip members: of records, or of items."""
     final = path.with_name(path.name.removesuffix(OPEN_SUFFIX))
     try:
         size = path.stat().st_size
@@ -72,10 +74,10 @@ def _recover_warc(folder: CrawlFolder, path: Path) -> Recovered:
             if end < size:
                 _cut(path, end)
             path.rename(final)
-        sync_directory(folder.warc)
+        sync_directory(path.parent)
     except OSError as error:
         raise archive_error("recover", path, error) from None
-    file = str(Path(folder.warc.name) / final.name) if end else ""
+    file = str(Path(path.parent.name) / final.name) if end else ""
     return Recovered(file=file, kept=kept, cut_bytes=size - end, damaged=damaged)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from crawler.app import OpenCrawl
 from crawler.errors import NothingFetchedError
 from crawler.frontier.stats import Totals
-from crawler.watch.report import domain_table, finish_line, named, over_budget, parked_text
+from crawler.watch.report import domain_table, finish_line, items_text, named, over_budget, parked_text
 from crawler.watch.wording import counted, number, size
 from crawler.web.resolver import CachingResolver
 
@@ -33,7 +33,7 @@ async def summary(
 
 
 def _losses(totals: Totals) -> list[str]:
-    lines = []
+    lines = [f"Items: {items_text(totals)}"] if totals.items or totals.items_invalid else []
     if totals.dead:
         lines.append(
             f"Given up: {counted(totals.dead, 'URL')} (failed tries: {named(totals.errors)}; ask: crawler dead list)"
@@ -52,12 +52,12 @@ def _places(crawl: OpenCrawl, outputs: Sequence[str]) -> list[str]:
     folder = crawl.folder
     files = [path.stat().st_size for path in folder.warc.glob("*.warc.gz*")]
     lines = [f"Archive: {folder.warc} ({counted(len(files), 'file')}, {size(sum(files))}), index in {folder.index}"]
-    written = [output for output in outputs if output != "-"]
-    if written:
-        lines.append(f"Exported: {', '.join(written)}")
-    elif not outputs:
+    if outputs:
+        lines.append(f"Results: {', '.join(outputs)}")
+    else:
         where = "" if folder.root == Path("crawl-data") else f" --dir {folder.root}"
-        lines.append(f"Export with: crawler export{where} -o pages.jsonl")
+        what = "--items -o items.jsonl" if crawl.settings.handlers.app else "-o pages.jsonl"
+        lines.append(f"Export with: crawler export{where} {what}")
     return lines
 
 

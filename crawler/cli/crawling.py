@@ -27,6 +27,7 @@ KEYS = {
     "time": "crawl.time_max_s",
     "node": "membership.node",
     "order": "frontier.order",
+    "app": "handlers.app",
 }
 SCOPE_KEYS = {"scope": "mode", "include": "include", "exclude": "exclude", "depth": "depth_max"}
 ALL_KEYS = KEYS | {name: f"scope.{key}" for name, key in SCOPE_KEYS.items()}
@@ -61,6 +62,22 @@ def add_fetching(parser: argparse.ArgumentParser) -> None:
         "--nameserver", dest="nameservers", action="append", metavar="IP[:PORT]",
         help="ask this DNS server instead of the system's; may be repeated",
     )  # fmt: skip
+
+
+def add_app(parser: "argparse.ArgumentParser | argparse._ArgumentGroup") -> None:
+    """What the user has programmed."""
+    parser.add_argument(
+        "--app", metavar="APP",
+        help="hand pages to functions of yours: shop.py, shop.py:app or package.module:app (docs/handlers.md)",
+    )  # fmt: skip
+
+
+def check_app(settings: "Settings") -> None:
+    """Load the app, so that what is wrong with it is said before anything is made. Raises UsageError."""
+    if settings.handlers.app:
+        from crawler.handlers.loading import load_app
+
+        load_app(settings.handlers.app)
 
 
 def add_order(parser: "argparse.ArgumentParser | argparse._ArgumentGroup") -> None:

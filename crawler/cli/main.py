@@ -21,6 +21,7 @@ exit codes:
   3   engine down, unfit or full          9   `scale` did not see it done in time
   4   folder, node or crawl is taken      10  stopped by a signal; the same command resumes
   5   the disk is full or not writable    11  forced by a second signal; the same command resumes
+                                          12  a database of -o is away, or does not take the results
 """
 
 EXAMPLES = """\
@@ -55,6 +56,7 @@ def parser() -> tuple[Parser, dict[str, Parser]]:
         doctor,
         explain,
         export,
+        fetch,
         history,
         operate,
         rebuild,
@@ -82,6 +84,7 @@ def parser() -> tuple[Parser, dict[str, Parser]]:
         stats,
         ring,
         explain,
+        fetch,
         history,
         dead,
         operate,
@@ -119,7 +122,7 @@ def _run(arguments: Sequence[str]) -> int:
         top.error(_unknown_command(arguments[0], list(commands)))
     known, rest = top.parse_known_args(plan_as_one_word(arguments))
     if known.version:
-        from crawler.app import program_version
+        from crawler.version import program_version
 
         print(f"crawler {program_version()}")
         return 0
@@ -167,11 +170,13 @@ def _report_bug(error: Exception, *, verbose: bool) -> int:
     import tempfile
     import traceback
 
+    from crawler.cli.options import without_passwords
+
     trace = "".join(traceback.format_exception(error))
     where = ""
     try:
         with tempfile.NamedTemporaryFile("w", prefix="crawler-bug-", suffix=".txt", delete=False) as file:
-            file.write(f"{' '.join(sys.argv)}\n{trace}")
+            file.write(f"{' '.join(without_passwords(sys.argv))}\n{trace}")
             where = f"; the details are in {file.name}"
     except OSError:
         verbose = True

@@ -2,20 +2,23 @@
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from crawler.cli.crawling import (
     KEYS,
+    add_app,
     add_fetching,
     add_instances,
     add_order,
+    check_app,
     check_instances,
     check_order,
     is_supervised,
     log_to_folder,
     run_instance,
 )
+from crawler.cli.export import add_output, checked_targets
 from crawler.cli.options import add_common, settings_of
 from crawler.errors import Stopped
 
@@ -23,18 +26,21 @@ if TYPE_CHECKING:
     from crawler.app import OpenCrawl
     from crawler.cli.signals import StopSignals
     from crawler.cli.watching import Watcher
+    from crawler.outputs.naming import Target
     from crawler.settings import Settings
 
 EPILOG = """\
 examples:
   crawler run --redis redis://queue.example/ --name news          on each machine
   crawler run -n 4 --contact https://example.com/bot              four on this one
+  crawler run --app shop:app -n 4                                 pages go to your functions
 
 Instances find each other on the engine and share the domains by a consistent-hash ring;
 start and stop them at any time. They wait for work until a signal stops them. Add work
 with 'crawler seed', look at it with 'crawler stats' and 'crawler ring'.
 
-exit codes: 0 or 10 stopped by a signal, 1 an instance kept crashing, 3 engine, 4 node taken, 5 disk
+exit codes: 0 or 10 stopped by a signal, 1 an instance kept crashing, 3 engine, 4 node taken, 5 disk,
+12 a database of -o is away
 """
 
 
@@ -46,7 +52,9 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         epilog=EPILOG,
     )
     add_instances(p)
+    add_output(p.add_argument_group("results"))
     p.add_argument("-q", "--quiet", action="store_true", help="no progress; errors are still said")
+    add_app(p)
     add_order(p)
     add_fetching(p)
     add_common(p)
@@ -60,14 +68,18 @@ def run(arguments: argparse.Namespace) -> int:
     from crawler.cli.loop import raise_file_limit, run_async
 
     check_instances(arguments)
+    settings = settings_of(arguments, KEYS)
+    check_app(settings)
+    targets = checked_targets(arguments.output, items=bool(settings.handlers.app))
     raise_file_limit()
-    return run_async(_run(arguments, settings_of(arguments, KEYS)))
+    return run_async(_run(arguments, settings, targets))
 
 
-async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
+async def _run(arguments: argparse.Namespace, settings: "Settings", targets: "Sequence[Target]") -> int:
     import asyncio
 
     from crawler.app import abandon, open_crawl
+    from crawler.cli.outputs import kept_up_to_date, raise_first
     from crawler.cli.signals import StopSignals
     from crawler.cli.watching import Watcher
     from crawler.watch.progress import view_for
@@ -80,10 +92,14 @@ async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
                 signals.on_force = lambda: abandon(crawl)
                 view = view_for(sys.stderr, quiet=arguments.quiet or arguments.child, verbose=arguments.verbose)
                 watcher = Watcher(crawl, view, domains=sys.stderr.isatty())
-                try:
-                    why = await _run_in(crawl, arguments, signals, watcher, view.say)
-                finally:
-                    view.close()
+                async with kept_up_to_date(
+                    crawl.folder, targets, view.say, items=bool(settings.handlers.app)
+                ) as problems:
+                    try:
+                        why = await _run_in(crawl, arguments, signals, watcher, view.say)
+                    finally:
+                        view.close()
+                raise_first(problems, view.say)
                 if why in ("finished", "pages", "time", "budget"):
                     return 0
                 if why == "evicted":

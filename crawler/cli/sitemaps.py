@@ -4,13 +4,14 @@ import contextlib
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
-from crawler.app import OpenCrawl, program_version
+from crawler.app import OpenCrawl
 from crawler.content.page import redirect_target
 from crawler.content.sitemap import Sitemap, SitemapUrl, parse_sitemap
 from crawler.errors import InvalidUrl, NothingFetchedError, UsageError
 from crawler.instance.reserving import Reserver
 from crawler.model import REDIRECTS, Claim, FetchResult
 from crawler.rules.urls import canonicalize, host_of
+from crawler.version import program_version
 from crawler.web.fetcher import Fetcher
 from crawler.web.resolver import CachingResolver
 

@@ -8,8 +8,9 @@ import ctypes
 import gc
 import sys
 
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # glibc's malloc.h
 _KEEP_BYTES = 32 * 1024 * 1024  # free memory at the top of the heap that stays ours
+_ARENAS = 1  # threads that read a tree would each have a cold heap of their own: a third more for each selector
 _MMAP_BYTES = 4 * 1024 * 1024  # larger single blocks (bodies near the limit) still go back at once
 
 _GC_ALLOCATIONS = 50_000  # containers allocated between two looks; the default of 700 costs 5 % of a crawl
@@ -23,7 +24,8 @@ def keep_freed_memory() -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError):
         return False
-    return bool(mallopt(_M_MMAP_THRESHOLD, _MMAP_BYTES)) and bool(mallopt(_M_TRIM_THRESHOLD, _KEEP_BYTES))
+    wanted = ((_M_MMAP_THRESHOLD, _MMAP_BYTES), (_M_TRIM_THRESHOLD, _KEEP_BYTES), (_M_ARENA_MAX, _ARENAS))
+    return all(bool(mallopt(what, value)) for what, value in wanted)
 
 
 def spend_less_on_memory() -> None:

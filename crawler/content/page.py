@@ -60,13 +60,33 @@ def parse_page(
     bytes_max: int,
     agent: str,
 ) -> Page:
-    """Parse one body. `url` is canonical; the headers come as they were sent ("" when absent, several lines of
-    X-Robots-Tag joined by newlines); `bytes_max` bounds each link, `links_max` their number; `agent` is our product
-    token, to whom directives may be addressed. Never raises on what a host sent.
+    """Parse one body; see `parse_with_tree`."""
+    return parse_with_tree(
+        url, content_type, x_robots_tag, body,
+        links_max=links_max, obey_nofollow=obey_nofollow, bytes_max=bytes_max, agent=agent,
+    )[0]  # fmt: skip
+
+
+def parse_with_tree(
+    url: str,
+    content_type: str,
+    x_robots_tag: str,
+    body: bytes,
+    *,
+    links_max: int,
+    obey_nofollow: bool,
+    bytes_max: int,
+    agent: str,
+) -> tuple[Page, LexborHTMLParser | None]:
+    """Parse one body: what was found, and the tree that it was found in, if it is HTML.
+
+    `url` is canonical; the headers come as they were sent ("" when absent, several lines of X-Robots-Tag joined by
+    newlines); `bytes_max` bounds each link, `links_max` their number; `agent` is our product token, to whom directives
+    may be addressed. Never raises on what a host sent.
     """
     noindex, nofollow = robots_header(x_robots_tag, agent)
     if not is_html(content_type, body):
-        return Page(noindex=noindex, nofollow=nofollow)
+        return Page(noindex=noindex, nofollow=nofollow), None
     charset = detect_charset(body, content_type)
     if charset != "utf-8":
         body = decode(body, charset).encode("utf-8", "replace")
@@ -80,7 +100,7 @@ def parse_page(
     dropped = 0
     if not (nofollow and obey_nofollow):
         links, dropped = _capped(base, found.hrefs, links_max, bytes_max)
-    return Page(
+    page = Page(
         title=_title(tree),
         links=tuple(links),
         links_dropped=dropped,
@@ -89,6 +109,7 @@ def parse_page(
         noindex=noindex or found.noindex,
         charset=charset,
     )
+    return page, tree
 
 
 def robots_header(value: str, agent: str) -> tuple[bool, bool]:

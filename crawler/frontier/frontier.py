@@ -74,7 +74,10 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Ack(msgspec.Struct, frozen=True, kw_only=True):
-    """One commit: the claim, its entry, the out-links of its own partition, the queue's clock."""
+    """One commit: the claim, its entry, the out-links of its own partition, the queue's clock.
+
+    `counts`: further counters of the statistics, by their names.
+    """
 
     claim: Claim
     fence: Fence
@@ -82,6 +85,7 @@ class Ack(msgspec.Struct, frozen=True, kw_only=True):
     items: Sequence[Candidate]
     settlement: Settlement
     refused: Mapping[str, int]
+    counts: Mapping[str, int] = {}
 
 
 class Frontier:
@@ -193,14 +197,13 @@ class Frontier:
 
     def _pack_ack(self, a: Ack) -> bytes:
         c, e, s = a.claim, a.entry, a.settlement
-        refused: list[str | int] = []
-        for reason, n in a.refused.items():
-            refused += (f"refused:{reason}", n)
+        counts = [value for reason, n in a.refused.items() for value in (f"refused:{reason}", n)]
+        counts += [value for named in a.counts.items() for value in named] if a.counts else ()
         return pack(
             (
                 c.fingerprint, c.token, f"{c.fingerprint}:{c.visit}", c.queue, s.next_fetch_ms, s.delay_ms,
-                f"s{e.status // 100}", e.body_bytes, e.fetch_ms, pack_entry(e), c.seed_number, len(refused),
-                *refused, *(self._values(a.items) if a.items else ()),
+                f"s{e.status // 100}", e.body_bytes, e.fetch_ms, pack_entry(e), c.seed_number, len(counts),
+                *counts, *(self._values(a.items) if a.items else ()),
             )
         )  # fmt: skip
 

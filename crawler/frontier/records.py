@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from crawler.errors import EngineUnfit
-from crawler.frontier.stamps import make_stamp, read_stamp
+from crawler.frontier.stamps import label_of, make_stamp, read_stamp
 from crawler.model import Candidate, CommitEntry
 from crawler.rules.priority import QUANTA, quantise
 
@@ -53,6 +53,8 @@ class DeadLetter(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     score: float = 0.0
     seed_number: int = 0
     failures: tuple[FailedAttempt, ...] = ()
+    label: str = ""
+    trace: str = ""  # of the failure of a user's function
 
 
 class PendingUrl(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,6 +71,7 @@ class PendingUrl(msgspec.Struct, frozen=True, kw_only=True):
     score: float
     queued_at: float = 0.0  # wall clock, s
     seed_number: int = 0  # of the seed it descends from; 0: not known
+    label: str = ""
 
 
 _letter_decoder = msgspec.json.Decoder(DeadLetter)
@@ -171,7 +174,7 @@ def pending_url(queue: str, domain: str, score: int, member: str, origin: str, n
     return PendingUrl(
         url=url, queue=queue, domain=domain, depth=DEPTH_MAX - (score >> 13 & 255),
         redirects=score >> 8 & 15, seed=bool(score >> 12 & 1), attempts=score >> 4 & 15, deliveries=score & 15,
-        score=order_of(score), queued_at=queued_at, seed_number=seed_number,
+        score=order_of(score), queued_at=queued_at, seed_number=seed_number, label=label_of(stamp),
     )  # fmt: skip
 
 
@@ -181,7 +184,7 @@ def item_of(candidate: Candidate, *, with_link: bool = False) -> tuple[str | int
     `with_link`: linking domains are counted.
     """
     c = candidate
-    member = member_of(c.url, c.queue, make_stamp(c.found_at, c.seed_number))
+    member = member_of(c.url, c.queue, make_stamp(c.found_at, c.seed_number, c.label))
     score = _score_text(c.score, c.depth, c.seed, c.redirects)
     item = (c.fingerprint, c.queue, c.domain, score, *member, c.depth, c.parked, c.seed_number)
     return (*item, -1 if c.linked_from is None else c.linked_from) if with_link else item
@@ -210,7 +213,7 @@ def item_of_letter(fingerprint: str, letter: DeadLetter) -> tuple[str | int, ...
         Candidate(
             url=letter.url, fingerprint=fingerprint, partition=0, domain=letter.domain, queue=letter.queue,
             depth=letter.depth, redirects=letter.redirects, seed=letter.seed, score=letter.score,
-            found_at=letter.failed_at, seed_number=letter.seed_number,
+            found_at=letter.failed_at, seed_number=letter.seed_number, label=letter.label,
         )
     )  # fmt: skip
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace as replaced
 
 from crawler.errors import EngineError
 from crawler.frontier.records import DEPTH_MAX, order_of, pairs_of, parts_of
-from crawler.frontier.stamps import read_stamp
+from crawler.frontier.stamps import label_of, read_stamp
 from crawler.model import AckOutcome, AddOutcome, Claim
 from crawler.rules.fingerprint import fingerprint
 
@@ -128,6 +128,7 @@ def _claim(
         domain=domain, queue=queue, depth=DEPTH_MAX - (score >> 13 & 255), redirects=score >> 8 & 15,
         attempts=score >> 4 & 15, deliveries=score & 15, seed=bool(score >> 12 & 1), score=order_of(score),
         deaths=deaths.get(fp, 0) if deaths else 0, claimed_at=at_s, queued_at=queued_at, seed_number=seed_number,
+        label=label_of(stamp),
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from crawler.frontier.records import pairs_of, unpack_queue
 
 TOTAL_FIELDS = (
     "added", "done", "spilled", "spilled_parked", "bytes", "retries", "dead", "expired", "parked", "released", "beyond",
-    "beyond_hosts", "seenhosts", "revived", "s1", "s2", "s3", "s4", "s5",
+    "beyond_hosts", "seenhosts", "revived", "s1", "s2", "s3", "s4", "s5", "items", "items_invalid",
 )  # fmt: skip
 _TEXTS = frozenset({"guest", "wish", "domain", "stop"})  # what a queue's record holds beside numbers
 
@@ -34,6 +34,8 @@ class Totals:
     beyond_hosts: int = 0  # likewise: of hosts beyond the crawl's budget of hosts
     taken_in: int = 0  # URLs that were met and are not parked
     hosts: int = 0  # that a crawl's budget of hosts took in
+    items: int = 0
+    items_invalid: int = 0  # left out: what their handlers yielded was none
     status: Mapping[str, int] = field(default_factory=dict)
     errors: Mapping[str, int] = field(default_factory=dict)
     refused: Mapping[str, int] = field(default_factory=dict)
@@ -60,6 +62,8 @@ class DomainStats:
     retries: int = 0
     dead: int = 0
     fetch_ms: int = 0
+    items: int = 0
+    items_invalid: int = 0
     status: Mapping[str, int] = field(default_factory=dict)
     errors: Mapping[str, int] = field(default_factory=dict)
     refused: Mapping[str, int] = field(default_factory=dict)
@@ -96,6 +100,7 @@ class Stats:
             spilled_parked=sums["spilled_parked"], beyond=sums["beyond"],
             beyond_hosts=sums["beyond_hosts"], hosts=sums["seenhosts"],
             taken_in=sums["added"] - sums["revived"] - sums["parked"],
+            items=sums["items"], items_invalid=sums["items_invalid"],
             fetched=sum(_by(sums, "s").values()), status=_by(sums, "s"),
             errors=_by(sums, "e:"), refused=_by(sums, "refused:"),
         )  # fmt: skip
@@ -157,6 +162,7 @@ def _domain_stats(domain: str, partition: int, record: bytes, meta: list[bytes])
         domain=domain, partition=partition, stop=stop, queued=queued, claimed=sums.get("out", 0),
         retrying=sums.get("retrying", 0), fetched=sum(_by(sums, "s").values()), bytes=sums.get("bytes", 0),
         retries=sums.get("retries", 0), dead=sums.get("dead", 0), fetch_ms=sums.get("fetch_ms", 0),
+        items=sums.get("items", 0), items_invalid=sums.get("items_invalid", 0),
         status=_by(sums, "s"), errors=_by(sums, "e:"), refused=_by(sums, "refused:"),
         delay_ms=sums.get("delay", -1), next_fetch_in_ms=max(0, sums.get("next", 0) - int(meta[0] or 0)),
         owner=(meta[1] or b"").decode() if meta[3] else "", epoch=int(meta[2] or 0),

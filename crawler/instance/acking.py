@@ -107,6 +107,8 @@ def _letter(outcome: Failed) -> DeadLetter:
         seed_number=claim.seed_number,
         redirects=claim.redirects,
         score=claim.score,
+        label=claim.label,
+        trace=outcome.trace,
     )
 
 

@@ -7,17 +7,22 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import msgspec
 
 from crawler.archive.index import IndexWriter
+from crawler.archive.items import ItemWriter
 from crawler.archive.warc import WarcWriter
 from crawler.content.digest import payload_digest
 from crawler.errors import EngineError
 from crawler.frontier.frontier import Frontier
+from crawler.handlers.page import Followed
 from crawler.instance.clock import monotonic_ms
 from crawler.instance.crash_points import reached
 from crawler.instance.outcome import Committable
 from crawler.instance.ownership import Ownership
-from crawler.model import CommitEntry, WarcLocation
+from crawler.model import CommitEntry, ItemsLocation, WarcLocation
 from crawler.settings import ArchiveSettings
 
 log = logging.getLogger(__name__)
@@ -26,7 +31,14 @@ DRAIN_EVERY_MS = 500
 DRAIN_PAUSE_S = 0.2
 SETTLE_PAUSE_S = 0.02
 
-Placed = tuple[WarcLocation | None, str]
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Where the record of a page and its items lie, and the digest of its payload."""
+
+    warc: WarcLocation | None
+    digest: str
+    items: ItemsLocation | None = None
 
 
 class ArchiveStage:
@@ -38,6 +50,7 @@ class ArchiveStage:
         ownership: Ownership,
         warc: WarcWriter,
         index: IndexWriter,
+        items: ItemWriter,
         settings: ArchiveSettings,
         *,
         log_entries_max: int,
@@ -46,6 +59,7 @@ class ArchiveStage:
         self._ownership = ownership
         self._warc = warc
         self._index = index
+        self._items = items
         self._writes_warc = settings.warc
         self._log_entries_max = log_entries_max
         self._undrained: defaultdict[int, list[CommitEntry]] = defaultdict(list)  # not in the index yet
@@ -54,14 +68,26 @@ class ArchiveStage:
         self._draining = asyncio.Lock()
 
     async def store(self, group: Sequence[Committable]) -> list[Placed]:
-        """Records of a group, on disk when this returns: where each lies, and its payload digest. ArchiveError."""
-        if not self._writes_warc:
-            return [(None, payload_digest(outcome.response.raw_body)) for outcome in group]
-        placed: list[Placed] = [self._warc.add(outcome.response) for outcome in group]
-        reached("archive.written")
-        await asyncio.to_thread(self._warc.sync)
-        reached("archive.synced")
+        """Records and items of a group, on disk when this returns. Raises ArchiveError."""
+        placed = [self._place(outcome) for outcome in group]
+        if self._writes_warc or any(one.items for one in placed):
+            reached("archive.written")
+            await asyncio.to_thread(self._sync)
+            reached("archive.synced")
         return placed
+
+    def _place(self, outcome: Committable) -> Placed:
+        handled, response = outcome.handled, outcome.response
+        items = None
+        if handled.items or handled.followed:
+            items = self._items.add(handled.items, [_encode_followed(one) for one in handled.followed])
+        if not self._writes_warc:
+            return Placed(None, payload_digest(response.raw_body), items)
+        return Placed(*self._warc.add(response), items)
+
+    def _sync(self) -> None:
+        self._items.sync()
+        self._warc.sync()
 
     def committed(self, partition: int, entry: CommitEntry) -> None:
         """Index a commit, and clear it from the engine's log, with the next drain."""
@@ -152,3 +178,7 @@ class ArchiveStage:
             for fence, entries in fenced:
                 self._indexed[fence.partition] += entries
             raise
+
+
+def _encode_followed(one: Followed) -> bytes:
+    return msgspec.json.encode((one.url, one.label, one.priority))

@@ -17,3 +17,8 @@ def monotonic_ms() -> int:
 def wall_s() -> float:
     """Wall clock, seconds since the epoch: for dates that people read, never for safety."""
     return time.time()
+
+
+def cpu_ms() -> int:
+    """CPU time of this thread, ms."""
+    return time.thread_time_ns() // 1_000_000

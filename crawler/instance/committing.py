@@ -17,6 +17,7 @@ from crawler.instance.claimer import Claimer
 from crawler.instance.clock import monotonic_ms, wall_s
 from crawler.instance.crash_points import reached
 from crawler.instance.history import History
+from crawler.instance.hooks import Hooks
 from crawler.instance.outcome import Committable, Failed, Outcome, Parked, Refused
 from crawler.instance.ownership import Ownership
 from crawler.instance.routing import RouteStage
@@ -41,6 +42,7 @@ class Stages:
     claimer: Claimer
     flow: Flow
     history: History
+    hooks: Hooks
 
 
 class Committer:
@@ -122,8 +124,8 @@ class Committer:
 
     async def _commit(self, group: list[Committable]) -> None:
         placed = await self._s.archive.store(group)
-        for outcome, (_, digest) in zip(group, placed, strict=True):
-            outcome.digest = digest
+        for outcome, where in zip(group, placed, strict=True):
+            outcome.digest = where.digest
         own = await self._s.route.route(group)
         reached("route.added", group[0].claim.url)
         await self._s.archive.have_room()
@@ -151,6 +153,7 @@ class Committer:
                 items=items,
                 settlement=outcome.settlement,
                 refused=outcome.refused,
+                counts=_counts(outcome),
             )
             acks.append((outcome, ack))
         return acks
@@ -176,7 +179,8 @@ class Committer:
             session=self._session,
             epoch=claim.epoch,
             scope_version=outcome.scope_version,
-            warc=placed[0],
+            warc=placed.warc,
+            items=placed.items,
             fetch_ms=response.fetch_ms,
             seed_number=claim.seed_number,
             times={
@@ -199,6 +203,7 @@ class Committer:
             return
         self._s.route.added(partition, ack.items, reply.woken)
         self._s.history.took(outcome)
+        self._s.hooks.took(outcome)
         flow.committed += 1
         flow.bytes += ack.entry.body_bytes
         flow.by_domain[outcome.claim.domain] += 1
@@ -209,6 +214,7 @@ class Committer:
         partition = outcome.claim.partition
         if reply in (AckOutcome.COMMITTED, AckOutcome.ALREADY_YOURS):
             self._s.history.took(outcome)
+            self._s.hooks.took(outcome)
         else:
             self._s.history.lost(outcome)
         if reply is None:
@@ -232,3 +238,9 @@ class Committer:
         if self._s.ownership.is_open(partition):
             wait_ms = max(0, next_fetch_ms - self._s.ownership.now_of(partition))
             self._s.claimer.schedule(partition, monotonic_ms() + wait_ms)
+
+
+def _counts(outcome: Committable) -> dict[str, int]:
+    """What people see of items in the statistics."""
+    found = {"items": len(outcome.handled.items), "items_invalid": outcome.handled.invalid_count}
+    return {name: n for name, n in found.items() if n}

@@ -20,6 +20,7 @@ POINTS = (
     "fetch.checked",  # the deadline was checked, the request is not written
     "fetch.answered",  # the response is here, not parsed
     "page.parsed",
+    "page.handled",  # its handler has ended, nothing of it is on disk
     "archive.written",  # the record is in memory, not synced
     "archive.synced",
     "route.added",  # the children stand in other partitions, the parent is not acked

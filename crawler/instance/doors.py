@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from crawler.archive.black_box import BlackBox
 from crawler.frontier.frontier import Frontier
+from crawler.instance.handling import HandlerStage
 from crawler.instance.heartbeat import Heartbeat
 from crawler.instance.history import History
 from crawler.instance.ownership import Ownership
@@ -33,6 +34,7 @@ class Doors:
     black_box: BlackBox
     history: History
     traps: TrapMemory
+    handling: HandlerStage
 
 
 @dataclass(slots=True)

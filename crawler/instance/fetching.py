@@ -8,6 +8,7 @@ from functools import partial
 from crawler.content.page import redirect_target
 from crawler.errors import EngineError
 from crawler.frontier.frontier import Settlement
+from crawler.handlers.running import NOTHING_HANDLED, Handled, HandlerError
 from crawler.instance.addresses import Addresses
 from crawler.instance.aftermath import Aftermath
 from crawler.instance.clock import monotonic_ms, wall_s
@@ -21,7 +22,7 @@ from crawler.instance.parsing import ParseKilledError
 from crawler.instance.permitting import Permits
 from crawler.instance.robots import RobotsEntry
 from crawler.instance.workbench import Lane
-from crawler.model import REDIRECTS, Claim, FailureKind, FetchResult, Page, Refusal
+from crawler.model import REDIRECTS, Claim, FailureKind, FetchResult, Page, Refusal, Response
 from crawler.rules.hosts import Turn
 from crawler.rules.killers import Fate, fate_of
 from crawler.settings import Settings
@@ -265,21 +266,31 @@ class FetchStage:
                 self._d.bench.put_back(claim)
                 return
         try:
-            page = Page() if response.decode_error else await self._d.parser.parse(response, guarded=claim.deaths > 0)
+            page, handled = await self._parsed(claim, response)
         except ParseKilledError as error:
             self._fail(exchange, self._aftermath.failed(lane, claim, FailureKind.PARSE, str(error), settled))
             return
-        reached("page.parsed", claim.url)
+        except HandlerError as error:
+            failed = self._aftermath.failed(lane, claim, FailureKind.HANDLER, str(error), settled)
+            failed.trace = error.trace
+            self._fail(exchange, failed)
+            return
         self._deliver(
             Committable(
-                claim=claim,
-                response=response,
-                page=page,
-                settlement=settled,
-                redirect_to=target,
+                claim=claim, response=response, page=page, settlement=settled, handled=handled, redirect_to=target,
                 finished_at=finished_at,
             )
-        )
+        )  # fmt: skip
+
+    async def _parsed(self, claim: Claim, response: Response) -> tuple[Page, Handled]:
+        """Parsed, and handed to the user's function. Raises ParseKilledError, HandlerError."""
+        if response.decode_error:
+            return Page(), NOTHING_HANDLED
+        page, tree = await self._d.parser.parse_with_tree(response, guarded=claim.deaths > 0)
+        reached("page.parsed", claim.url)
+        found = await self._d.handling.handle(claim, response, page, tree)
+        reached("page.handled", claim.url)
+        return found
 
     async def abort_when_silent(self) -> None:
         """Cut off what is in flight when this session has been silent for so long that others may own it."""

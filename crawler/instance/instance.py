@@ -13,21 +13,13 @@ import msgspec
 
 from crawler.errors import CrawlerError, EngineError
 from crawler.frontier.spilling import Spilling
+from crawler.instance import duties
 from crawler.instance.acking import AckStage
 from crawler.instance.archiving import ArchiveStage
 from crawler.instance.budgets import Budgets
 from crawler.instance.claimer import Claimer
 from crawler.instance.committing import Committer, Stages
 from crawler.instance.doors import Doors
-from crawler.instance.duties import (
-    follow_shared,
-    keep_claims,
-    keep_engine,
-    keep_history,
-    listen,
-    return_stale,
-    until_done,
-)
 from crawler.instance.fetching import FetchStage
 from crawler.instance.finishing import FinishWatcher
 from crawler.instance.heartbeat import Heartbeat
@@ -37,6 +29,7 @@ from crawler.instance.neighbours import Neighbours
 from crawler.instance.ownership import Ownership
 from crawler.instance.parsing import PageParser
 from crawler.instance.parts import Parts
+from crawler.instance.programmed import Programmed
 from crawler.instance.reserving import Reserver
 from crawler.instance.robots import RobotsCache
 from crawler.instance.robots_reading import RobotsReader
@@ -107,15 +100,19 @@ class Instance:
         self.router.takes_in = self.spending.takes_in
         if s.budget.crawl_hosts:
             self.router.takes_host = self.spending.takes_host
-        self.parser = PageParser(msgspec.structs.replace(s, scope=p.record.scope))
+        stored = msgspec.structs.replace(s, scope=p.record.scope)
+        self.parser = PageParser(stored)
+        self.programmed = Programmed(p.app, stored, p.stats)
         robots = RobotsCache(p.frontier, s)
         self.archive = ArchiveStage(
-            p.frontier, self.ownership, p.warc, p.index, s.archive, log_entries_max=s.frontier.log_entries_max
-        )
+            p.frontier, self.ownership, p.warc, p.index, p.items, s.archive,
+            log_entries_max=s.frontier.log_entries_max,
+        )  # fmt: skip
         route = RouteStage(p.frontier, p.crawls, self.router, self.ownership, self.claimer, traps)
         acks = AckStage(p.frontier, self.ownership)
         history = History(p.history.add, node=p.member.node, session=p.member.session)
-        stages = Stages(self.archive, route, acks, self.ownership, self.claimer, self.flow, history)
+        hooks = self.programmed.hooks
+        stages = Stages(self.archive, route, acks, self.ownership, self.claimer, self.flow, history, hooks)
         self.committer = Committer(
             stages, s.archive, node=p.member.node, session=p.member.session, is_quiet=lambda: not self.bench.active
         )
@@ -123,7 +120,7 @@ class Instance:
         reader = RobotsReader(robots, p.fetcher, Reserver(p.frontier, self.router), s.robots)
         doors = Doors(
             p.frontier, self.ownership, self.heartbeat, self.bench, p.fetcher, robots, reader, self.parser, self.flow,
-            p.black_box, history, traps,
+            p.black_box, history, traps, self.programmed.handling,
         )  # fmt: skip
         self.steering = Steering(
             p.operator, self.bench, self.work, self.claimer, self.flow, self.ownership,
@@ -188,37 +185,38 @@ class Instance:
         with contextlib.suppress(EngineError):
             await p.mourner.look_back()
         budgets = Budgets(p.frontier, p.operator.parking, self.ownership, self.claimer, self._settings.budget)
-        await until_done(self.steering.follow, self._stop)
-        await until_done(lambda: budgets.begin(p.record.partitions), self._stop)
-        await until_done(self.spending.begin, self._stop)
+        await duties.until_done(self.steering.follow, self._stop)
+        await duties.until_done(lambda: budgets.begin(p.record.partitions), self._stop)
+        await duties.until_done(self.spending.begin, self._stop)
         self.fetching.start()
-        duties = [
+        running = [
             self.heartbeat.run(),
             self.ownership.run(),
             self.claimer.run(),
             self.committer.run(),
             self.fetching.abort_when_silent(),
-            listen(p.frontier.engine, f"{p.keys.hints}{p.member.session}", self.claimer.hint),
-            follow_shared(self.refresh_shared, every_s=min(self._settings.membership.beat_s, FOLLOW_S)),
+            duties.listen(p.frontier.engine, f"{p.keys.hints}{p.member.session}", self.claimer.hint),
+            duties.follow_shared(self.refresh_shared, every_s=min(self._settings.membership.beat_s, FOLLOW_S)),
             budgets.run(),
             self.spending.run(),
             self.spiller.watch(),
             self.spiller.bring_back(),
-            return_stale(self.bench, self.work, self._settings.frontier),
-            keep_claims(
+            duties.return_stale(self.bench, self.work, self._settings.frontier),
+            duties.keep_claims(
                 p.frontier,
                 self.ownership,
                 lambda: [*self.fetching.in_turn, *self.committer.claims],
                 visibility_ms=int(self._settings.frontier.visibility_timeout_s * 1000),
             ),
-            keep_engine(self.heartbeat, p.revive, every_s=self._settings.membership.beat_s),
-            keep_history(p.history),
+            duties.keep_engine(self.heartbeat, p.revive, every_s=self._settings.membership.beat_s),
+            duties.keep_history(p.history),
+            *self.programmed.duties(),
         ]
-        running = [self._spawn(duty) for duty in duties]
+        tasks = [self._spawn(duty) for duty in running]
         try:
-            await self._until_ended(running)
+            await self._until_ended(tasks)
         finally:
-            await self._shut_down(running)
+            await self._shut_down(tasks)
 
     async def _until_ended(self, running: list[asyncio.Task[None]]) -> None:
         stop = asyncio.create_task(self._stop.wait())
@@ -278,6 +276,7 @@ class Instance:
                 task.cancel()
             await asyncio.gather(*left, return_exceptions=True)
             await self.parser.close()
+            await self.programmed.close("failed" if failed else self.stopped_because)
 
     async def _end_work(self, others: list[asyncio.Task[None]], *, failed: bool) -> None:
         waiting = self.bench.remove_all()

@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from crawler.frontier.frontier import Settlement
+from crawler.handlers.running import NOTHING_HANDLED, Handled
 from crawler.instance.clock import wall_s
 from crawler.model import Claim, FailureKind, Page, Response
 
@@ -14,12 +15,16 @@ class NotEntitledError(Exception):
 
 @dataclass(slots=True, kw_only=True)
 class Committable:
-    """A response to archive, route and ack. `redirect_to` is canonical; `finished_at` is wall clock, s."""
+    """A response to archive, route and ack. `redirect_to` is canonical; `finished_at` is wall clock, s.
+
+    The links of `page` are those that are to be followed; what its handler wants of some of them is in `handled`.
+    """
 
     claim: Claim
     response: Response
     page: Page
     settlement: Settlement
+    handled: Handled = NOTHING_HANDLED
     redirect_to: str = ""
     finished_at: float = 0.0
     digest: str = ""  # of the payload, once it is archived
@@ -39,6 +44,7 @@ class Failed:
     detail: str
     settlement: Settlement
     retry_in_ms: int
+    trace: str = ""  # of the failure of a user's function
     started_at: float = 0.0
     failed_at: float = field(default_factory=wall_s)
     is_attempt: bool = True

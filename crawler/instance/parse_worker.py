@@ -5,18 +5,16 @@ Its CPU time per page and its memory are limited by the kernel; whoever started 
 
 import resource
 import signal
-import struct
 import sys
 
 import msgspec
 
 from crawler.content.allocator import keep_freed_memory
 from crawler.content.page import parse_page
+from crawler.instance.worker_process import HEAD, READY
 
-HEAD = struct.Struct(">I")
 MEMORY_BYTES = 2 * 1024**3
 CPU_S = 5
-READY = b"ready\n"
 
 
 def main() -> None:

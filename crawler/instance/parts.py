@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from crawler.archive.black_box import BlackBox
 from crawler.archive.history import HistoryWriter
 from crawler.archive.index import IndexWriter
+from crawler.archive.items import ItemWriter
 from crawler.archive.spill import SpillFiles
 from crawler.archive.warc import WarcWriter
 from crawler.frontier.crawls import CrawlRecord, Crawls
@@ -17,6 +18,7 @@ from crawler.frontier.operating import Operator
 from crawler.frontier.pins import Pins
 from crawler.frontier.stats import Stats
 from crawler.frontier.takeovers import Takeovers
+from crawler.handlers.app import Crawler
 from crawler.instance.mourning import Mourner
 from crawler.web.fetcher import Fetcher
 
@@ -40,9 +42,11 @@ class Parts:
     fetcher: Fetcher
     warc: WarcWriter
     index: IndexWriter
+    items: ItemWriter
     black_box: BlackBox
     history: HistoryWriter
     mourner: Mourner
     spill_files: SpillFiles | None
     is_lock_free: Callable[[Member], bool]
+    app: Crawler | None = None
     revive: Callable[[], Awaitable[None]] | None = None  # start the embedded engine again after it died

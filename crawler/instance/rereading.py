@@ -27,6 +27,7 @@ class Rereader:
     def __init__(self, settings: Settings) -> None:
         self._fetch = settings.fetch
         self._parser = PageParser(settings)
+        self._follows_links = settings.scope.follow == "links"
 
     async def close(self) -> None:
         await self._parser.close()
@@ -36,7 +37,7 @@ class Rereader:
         response, error = response_of(url, stored, self._fetch)
         page = Page() if error else await self._parser.parse(response)
         target = redirect_target(url, stored.header("location")) if response.status in REDIRECTS else None
-        return Reread(links=page.links, redirect_to=target or "")
+        return Reread(links=page.links if self._follows_links else (), redirect_to=target or "")
 
 
 def response_of(url: str, stored: StoredResponse, settings: FetchSettings) -> tuple[Response, str]:

@@ -14,6 +14,7 @@ from crawler.frontier.crawls import CrawlRecord, Crawls
 from crawler.frontier.frontier import Frontier
 from crawler.frontier.parking import CRAWL_HOSTS, CRAWL_URLS, DEPTH
 from crawler.frontier.replies import AddReply
+from crawler.handlers.page import Followed
 from crawler.instance.claimer import Claimer
 from crawler.instance.clock import ENGINE_PAUSE_S, wall_s
 from crawler.instance.outcome import Committable
@@ -33,6 +34,7 @@ from crawler.settings import BudgetSettings, TrapSettings
 log = logging.getLogger(__name__)
 
 NO_BUDGET = BudgetSettings()
+NO_WISH = Followed("")
 ACK_ITEMS_MAX = 128  # out-links that one ack may add; more go through add
 
 Answer = TypeVar("Answer")
@@ -100,11 +102,17 @@ class Router:
         priority: float | None = None,
         signals: Signals = NO_SIGNALS,
         seed_number: int = 0,
+        wish: Followed = NO_WISH,
     ) -> Candidate:
-        """A canonical URL that was let in; a `priority` that was given stands for all that the order would reckon."""
+        """A canonical URL that was let in; a `priority` that was given stands for all that the order would reckon.
+
+        `wish`: of the handler that led here, what its label is to be, and what its priority is added.
+        """
         domain, queue, partition = self._place(authority_of(url))
         found_at = wall_s()
-        score = self._ordering.score(url, depth=depth, found_at=found_at, signals=signals, given=priority)
+        score = self._ordering.score(
+            url, depth=depth, found_at=found_at, signals=signals, given=priority, boost=wish.priority
+        )
         return Candidate(
             url=url,
             fingerprint=fingerprint(url, self.record.run),
@@ -117,6 +125,7 @@ class Router:
             score=score,
             found_at=found_at,
             seed_number=seed_number,
+            label=wish.label,
         )
 
     def links(
@@ -126,10 +135,12 @@ class Router:
         refused: Counter[str],
         learned: TrapState = NOTHING_LEARNED,
         digest: str = "",
+        followed: Sequence[Followed] = (),
     ) -> list[Candidate]:
         """Candidates of a page's links that were not added lately; the others are counted by reason.
 
-        `learned` is what is known of the page's domain, `digest` that of its body ("" for none): see rules/traps.
+        `followed`: what its handler wants of some of the links. `learned` is what is known of the page's domain,
+        `digest` that of its body ("" for none): see rules/traps.
         """
         depth = claim.depth + 1
         if 0 <= self.scope.depth_max < depth:
@@ -138,12 +149,15 @@ class Router:
             return []
         allows, knows = self.scope.allows, self.recent.knows
         signals = Signals(links=len(links))
+        wishes = {one.url: one for one in reversed(followed)}  # the first one counts
         found = []
         for url in links:
             if knows(url, depth) and not self._is_new_link(claim, url):
                 continue
             if allows(url):
-                candidate = self.candidate(url, depth=depth, signals=signals, seed_number=claim.seed_number)
+                candidate = self.candidate(
+                    url, depth=depth, signals=signals, seed_number=claim.seed_number, wish=wishes.get(url, NO_WISH)
+                )
                 found.append(self._judged(claim, candidate, learned, digest))
             else:
                 refused[Refusal.SCOPE] += 1
@@ -194,7 +208,8 @@ class Router:
             refused[verdict.refusal or Refusal.SCOPE] += 1
             return None
         hops, seed, number = claim.redirects + 1, claim.seed, claim.seed_number
-        found = self.candidate(target, depth=claim.depth, redirects=hops, seed=seed, seed_number=number)
+        wish = Followed(target, claim.label) if claim.label else NO_WISH
+        found = self.candidate(target, depth=claim.depth, redirects=hops, seed=seed, seed_number=number, wish=wish)
         return found if claim.seed else self._judged(claim, found, learned, "")
 
 
@@ -241,7 +256,8 @@ class RouteStage:
         digest = outcome.digest if outcome.response.status == 200 else ""
         led_to = (*page.links, outcome.redirect_to) if outcome.redirect_to else page.links
         learned = self.traps.learn(claim, led_to, digest)
-        found = self.router.links(claim, page.links, outcome.refused, learned, digest) if page.links else []
+        followed = outcome.handled.followed
+        found = self.router.links(claim, page.links, outcome.refused, learned, digest, followed) if page.links else []
         if outcome.redirect_to:
             target = self.router.redirect(claim, outcome.redirect_to, outcome.refused, learned)
             if target is not None:

@@ -37,6 +37,7 @@ class ScopeSettings(_Section, frozen=True):
     redirects_max: Annotated[int, Meta(ge=0, le=15)] = 10
     url_bytes_max: Count = 8192
     nofollow: bool = True  # obey rel=nofollow and meta robots nofollow
+    follow: Literal["links", "handlers"] = "links"  # all links of a page, or only where its handler leads
 
 
 class PolitenessSettings(_Section, frozen=True):
@@ -129,6 +130,7 @@ class RetrySettings(_Section, frozen=True):
     server_error: RetryKind = RetryKind()
     robots_unreachable: RetryKind = RetryKind()
     body: RetryOnce = RetryOnce()
+    handler: RetryOnce = RetryOnce()
 
 
 class HostsSettings(_Section, frozen=True):
@@ -233,6 +235,16 @@ class ArchiveSettings(_Section, frozen=True):
     request_records: bool = True
 
 
+class HandlerSettings(_Section, frozen=True):
+    """What users program."""
+
+    app: str = ""  # FILE.py, FILE.py:OBJECT or MODULE:OBJECT; empty: none
+    items_max: Count = 10_000  # that one page may yield
+    bytes_max: Count = 64 * 1024 * 1024  # of them as JSON
+    threads: Count = 16  # for functions that are not asynchronous
+    processes: Count = 2  # for handlers that ask for them
+
+
 class HistorySettings(_Section, frozen=True):
     bytes_max: CountOrZero = 1_000_000_000  # of the folder; 0: no history
 
@@ -258,5 +270,6 @@ class Settings(_Section, frozen=True):
     traps: TrapSettings = TrapSettings()
     membership: MembershipSettings = MembershipSettings()
     archive: ArchiveSettings = ArchiveSettings()
+    handlers: HandlerSettings = HandlerSettings()
     history: HistorySettings = HistorySettings()
     log: LogSettings = LogSettings()

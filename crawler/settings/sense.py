@@ -20,6 +20,7 @@ def complaints(settings: Settings) -> Iterator[str]:
     """What is wrong with the settings taken together, first things first."""
     yield from _budget(settings)
     yield from _endless(settings)
+    yield from _handlers(settings)
     yield from _headers(settings)
     yield from _history(settings)
     yield from _membership(settings)
@@ -49,6 +50,11 @@ def _leaves(record: msgspec.Struct, path: str) -> Iterator[tuple[str, object]]:
             yield from _leaves(value, f"{path}{key}.")
         else:
             yield f"{path}{key}", value
+
+
+def _handlers(settings: Settings) -> Iterator[str]:
+    if settings.scope.follow == "handlers" and not settings.handlers.app:
+        yield "scope.follow = handlers needs handlers.app (--app): without handlers, nothing would be followed"
 
 
 def _headers(settings: Settings) -> Iterator[str]:

@@ -7,6 +7,8 @@ Must not know what became of the links.
 from collections import Counter
 from dataclasses import dataclass
 
+import msgspec
+
 from crawler.archive.record_reader import StoredResponse
 from crawler.frontier.crawls import CrawlRecord, ScopeHistory
 from crawler.instance.rereading import Rereader
@@ -82,7 +84,7 @@ class LinkReader:
 
     def __init__(self, rules: CrawlRules, settings: Settings) -> None:
         self.rules = LinkRules(rules)
-        self._rereader = Rereader(settings)
+        self._rereader = Rereader(msgspec.structs.replace(settings, scope=rules.record.scope))
 
     async def close(self) -> None:
         await self._rereader.close()

@@ -25,7 +25,7 @@ def letters_table(letters: Sequence[DeadLetter], reasons: Mapping[str, int]) -> 
 
 
 def letter_text(letter: DeadLetter) -> str:
-    """Everything about one letter, with each attempt."""
+    """Everything about one letter, with each attempt, and the traceback of a handler's failure."""
     pairs = [
         ("url", letter.url),
         ("reason", f"{letter.reason}{f' ({letter.detail})' if letter.detail else ''}"),
@@ -33,12 +33,14 @@ def letter_text(letter: DeadLetter) -> str:
         ("attempts", str(letter.attempts)),
         ("domain", letter.domain if letter.queue == letter.domain else f"{letter.domain}, queue {letter.queue}"),
         ("depth", f"{letter.depth}{', a seed' if letter.seed else ''}"),
+        *([("label", letter.label)] if letter.label else []),
     ]
     rows = [
         (str(n), moment(failure.at), failure.kind, failure.detail) for n, failure in enumerate(letter.failures, start=1)
     ]
     attempts = f"\n\n{table(('attempt', 'failed', 'kind', 'detail'), rows, left=4)}" if rows else ""
-    return facts(pairs) + attempts
+    trace = f"\n\n{letter.trace}" if letter.trace else ""
+    return facts(pairs) + attempts + trace
 
 
 def letter_json(letter: DeadLetter) -> dict[str, Any]:

@@ -62,6 +62,7 @@ def totals_text(
     pairs += [
         ("pages", f"{number(totals.fetched)}{_in_brackets(_classes(totals.status))}"),
         ("pending", _pending(totals, in_flight)),
+        *([("items", items_text(totals))] if totals.items or totals.items_invalid else []),
         *([("parked", _parked(totals))] if totals.parked else []),
         *([("budget", f"{parked_text(over)} (a larger one goes on)")] if over else []),
         ("domains", number(domains)),
@@ -84,6 +85,12 @@ def _pending(totals: Totals, in_flight: int) -> str:
 def _parked(totals: Totals) -> str:
     on_disk = f"{number(totals.spilled_parked)} on disk; " if totals.spilled_parked else ""
     return f"{number(totals.parked)} ({on_disk}why: crawler stats DOMAIN)"
+
+
+def items_text(counts: Totals | DomainStats) -> str:
+    """Like "1,203 (12 invalid, left out: the log says which)"."""
+    invalid = f"{number(counts.items_invalid)} invalid, left out: the log says which" if counts.items_invalid else ""
+    return number(counts.items) + _in_brackets(invalid)
 
 
 def order_text(ordering: OrderSettings) -> str:
@@ -117,6 +124,7 @@ def domain_text(
         *([("parked", parked_text(parked))] if parked else []),
         ("in flight", number(d.claimed)),
         ("retrying", number(d.retrying)),
+        *([("items", items_text(d))] if d.items or d.items_invalid else []),
         ("size", size(d.bytes)),
         ("retries", number(d.retries)),
         ("failures", f"{number(sum(d.errors.values()))}{_in_brackets(named(d.errors))}"),

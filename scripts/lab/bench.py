@@ -46,7 +46,11 @@ def main() -> int:
         print(f"bench: the web to crawl is not complete; as root: apt install {' '.join(missing)}", file=sys.stderr)
         return 2
     clients = all_clients(options.concurrency, scrapy_environment)
-    chosen = [clients[name] for name in options.only] if options.only else list(clients.values())
+    chosen = (
+        [clients[name] for name in options.only]
+        if options.only
+        else [c for c in clients.values() if not c.is_asked_for]
+    )
     if any(client.name.startswith("scrapy") for client in chosen):
         scrapy_environment()
     client_core, server_core = cores()
@@ -67,7 +71,11 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
     parser.add_argument("--runs", type=int, default=3, help="runs of each client; figures are medians (default: 3)")
     parser.add_argument("--concurrency", type=int, default=64, help="open requests of each client (default: 64)")
-    parser.add_argument("--only", type=names_of_clients, help="comma-separated: crawler, bare, scrapy-tuned, scrapy")
+    parser.add_argument(
+        "--only",
+        type=names_of_clients,
+        help="comma-separated: crawler, bare, scrapy-tuned, scrapy, handler, handler-def",
+    )
     parser.add_argument("--timeout", type=float, default=600, metavar="S", help="end a run after this (default: 600 s)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every run's figures")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep outputs and crawl folders of the last run here")
@@ -141,6 +149,10 @@ def report(chosen: list[Client], results: dict[str, list[Run]], options: argpars
             f"| {statistics.median(run.usage.engine_mib for run in runs):10.0f} "
             f"| {f'{cpu / ours:.1f}x' if ours else '':>7} |"
         )
+    for client in chosen:
+        if client.is_asked_for and ours:
+            more = median_cpu(results[client.name]) - ours
+            print(f"\n{client.title}: {more:+.2f} CPU-s per 1,000 pages on top of this crawler without")
     if options.json:
         rows = {
             name: [asdict(run.usage) | {"pages": len(run.pages), "duplicates": run.duplicates} for run in runs]

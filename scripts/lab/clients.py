@@ -24,6 +24,7 @@ class Client:
     command: Callable[[Lab, Path], list[str]]
     pages: Callable[[Path], list[str]]
     environment: dict[str, str] = field(default_factory=dict)
+    is_asked_for: bool = False  # it takes part only when it is named
 
     def full_environment(self, lab: Lab) -> dict[str, str]:
         clean = {name: value for name, value in os.environ.items() if not name.startswith("CRAWLER_")}
@@ -50,15 +51,21 @@ def all_clients(concurrency: int, scrapy_python: Callable[[], Path]) -> dict[str
         pace = ["--delay", "0", "--concurrency", str(concurrency), "--concurrency-per-queue", str(concurrency)]
         return [*CRAWLER, "crawl", corpus.seed(lab.port), *scope, *pace, "--dir", str(folder / "crawl"), "-q"]
 
+    def with_app(name: str) -> Callable[[Lab, Path], list[str]]:
+        return lambda lab, folder: [*crawler(lab, folder), "--app", f"{PEERS / 'handlers_app.py'}:{name}"]
+
     # All hosts of the web have one address, and its limit would be the only one that counts.
     address = {"CRAWLER_POLITENESS_CONCURRENCY_PER_ADDRESS": str(concurrency)}
 
+    own = {"pages": _exported_pages, "environment": address, "is_asked_for": True}
     listed = {"pages": _listed_pages}
     clients = [
         Client(name="crawler", title="this crawler", command=crawler, pages=_exported_pages, environment=address),
         Client(name="bare", title="bare loop: aiohttp, lexbor, can_ada, uvloop", command=bare, **listed),
         Client(name="scrapy-tuned", title="Scrapy, LinkExtractor, fragments cut", command=scrapy("tuned"), **listed),
         Client(name="scrapy", title="Scrapy as shipped", command=scrapy("shipped"), **listed),
+        Client(name="handler", title="with an async handler: six fields", command=with_app("quick"), **own),
+        Client(name="handler-def", title="with a plain one, in threads", command=with_app("plain"), **own),
     ]
     return {client.name: client for client in clients}
 

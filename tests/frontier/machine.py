@@ -50,6 +50,7 @@ def candidate(partition: int, host: int, path: int, depth: int) -> Candidate:
     return Candidate(
         url=url, fingerprint=fingerprint(url), partition=partition, domain=domain, queue=queue, depth=depth,
         score=score, parked=PARKED.get(depth, "depth" if depth > DEPTH_MAX else ""),
+        label="detail" if path % 3 == 1 else "",
     )  # fmt: skip
 
 
@@ -234,7 +235,7 @@ class FrontierSteps(RuleBasedStateMachine):
         assert (claim.url, claim.queue, claim.domain) == (url.candidate.url, url.candidate.queue, url.candidate.domain)
         assert (claim.depth, claim.score) == (url.depth, (url.score >> 21) / 4096)
         assert (claim.attempts, claim.deliveries, claim.visit) == (url.attempts, url.deliveries, 1)
-        assert claim.deaths == url.deaths
+        assert (claim.deaths, claim.label) == (url.deaths, url.candidate.label)
         assert (claim.partition, claim.epoch) == (fence.partition, fence.epoch)
 
     def _check_states(self, model: PartitionModel, raw: RawPartition) -> None:

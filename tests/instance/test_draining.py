@@ -48,7 +48,7 @@ def stage() -> tuple[ArchiveStage, Disk, Engine]:
     disk, engine = Disk(), Engine()
     ownership: Any = SimpleNamespace(fence_of=lambda partition: SimpleNamespace(partition=partition))
     nothing: Any = None
-    archive = ArchiveStage(engine, ownership, nothing, disk, ArchiveSettings(), log_entries_max=9)  # type: ignore[arg-type]
+    archive = ArchiveStage(engine, ownership, nothing, disk, nothing, ArchiveSettings(), log_entries_max=9)  # type: ignore[arg-type]
     return archive, disk, engine
 
 

@@ -26,7 +26,9 @@ async def test_a_claim_that_goes_from_worker_to_worker_while_the_heartbeat_is_la
     ownership: Any = SimpleNamespace(holds=lambda _: time.monotonic() < held_until)
     flow: Any = SimpleNamespace(ended=lambda _: None, orders=Orders())
     traps = TrapMemory(settings.traps)
-    doors: Any = Doors(nobody, ownership, late, bench, nobody, nobody, nobody, nobody, flow, nobody, nobody, traps)  # type: ignore[arg-type]
+    doors: Any = Doors(
+        nobody, ownership, late, bench, nobody, nobody, nobody, nobody, flow, nobody, nobody, traps, nobody
+    )  # type: ignore[arg-type]
     stage = FetchStage(doors, settings, deliver=lambda _: None, turn_away=never)
     bench.put(batch(1))
     stage.start()
@@ -57,7 +59,7 @@ async def test_a_request_that_is_cut_off_is_late_only_if_it_was_sent(is_sent: bo
     history: Any = SimpleNamespace(cut_off=lambda claim, started_at: noted.append(claim.url))
     traps = TrapMemory(settings.traps)
     doors: Any = Doors(
-        nobody, ownership, heartbeat, bench, fetcher, nobody, nobody, nobody, flow, black_box, history, traps
+        nobody, ownership, heartbeat, bench, fetcher, nobody, nobody, nobody, flow, black_box, history, traps, nobody
     )  # type: ignore[arg-type]
     stage = FetchStage(doors, settings, deliver=lambda _: None, turn_away=never)
     bench.put(batch(1))
@@ -79,7 +81,7 @@ async def test_a_claim_of_a_stopped_domain_is_turned_away_and_nothing_is_asked(o
     ownership: Any = SimpleNamespace(holds=lambda _: True)
     flow: Any = SimpleNamespace(orders=orders)
     doors: Any = Doors(
-        nobody, ownership, heartbeat, bench, nobody, nobody, nobody, nobody, flow, nobody, nobody, nobody
+        nobody, ownership, heartbeat, bench, nobody, nobody, nobody, nobody, flow, nobody, nobody, nobody, nobody
     )  # type: ignore[arg-type]
 
     async def turn_away(claim: Claim) -> None:

@@ -2,12 +2,16 @@
 was exported equal the truth?
 """
 
+import contextlib
 import zlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import msgspec
+
 from crawler.archive.folder import open_existing
+from crawler.archive.item_reader import ItemFiles
 from crawler.archive.reader import read_entries
 from crawler.errors import ArchiveError
 from crawler.frontier.keys import Keys
@@ -135,7 +139,7 @@ class Census:
             yield f"partition {p}: {meta[4]} parked, {released} released, {len(parked)} are"
 
 
-def exported(folders: Iterable[Path]) -> tuple[dict[tuple[str, int], CommitEntry], list[str]]:
+def exported(folders: Sequence[Path]) -> tuple[dict[tuple[str, int], CommitEntry], list[str]]:
     """The merged index of all crawl folders, and what is wrong with it or with the records it names."""
     merged: dict[tuple[str, int], CommitEntry] = {}
     faults: list[str] = []
@@ -147,7 +151,20 @@ def exported(folders: Iterable[Path]) -> tuple[dict[tuple[str, int], CommitEntry
                 merged[key] = entry
                 if not _has_record(archives, entry):
                     faults.append(f"{entry.url}: indexed by {entry.session}, but there is no record of it")
+                if entry.status == 200 and not _has_items(folders, entry):
+                    faults.append(f"{entry.url}: indexed by {entry.session}, but its items are not there")
     return merged, faults
+
+
+def _has_items(folders: Iterable[Path], entry: CommitEntry) -> bool:
+    """Both, as the app of all simulations yields them, in whatever folder; with the label that links get there."""
+    if entry.items is None or entry.items.count != 2:
+        return False
+    for folder in folders:
+        with ItemFiles(open_existing(folder)) as files, contextlib.suppress(ArchiveError):
+            found = msgspec.json.decode(files.items(entry.items)[0])
+            return bool(found == {"url": entry.url, "label": "followed" if entry.depth else ""})
+    return False
 
 
 def _has_record(archives: dict[str, Path], entry: CommitEntry) -> bool:

@@ -37,6 +37,9 @@ class VirtualTime:
 
     perf_counter = monotonic
 
+    def thread_time_ns(self) -> int:
+        return 0  # nothing here takes CPU time
+
     def time_ns(self) -> int:
         process = PROCESS.get()
         return EPOCH_NS + self._loop.now_ns + (process.wall_ns if process else 0)

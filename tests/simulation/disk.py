@@ -84,7 +84,7 @@ class Disks:
     def power_cut(self, folder: Path) -> int:
         """The page cache of this folder's disk is gone: how many bytes that were written are lost."""
         return self.lose(
-            sorted([*folder.glob("warc/*.open"), *folder.glob("index/*.open")])
+            sorted(path for kind in ("warc", "index", "items") for path in folder.glob(f"{kind}/*.open"))
         )  # others were synced before
 
     def lose(self, paths: Iterable[Path]) -> int:

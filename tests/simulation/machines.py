@@ -18,9 +18,13 @@ from crawler import app, nodes
 from crawler.archive.sessions import SessionLock
 from crawler.content.page import parse_page
 from crawler.errors import CrawlerError
+from crawler.handlers.app import Crawler, Handler
+from crawler.handlers.page import Page as HandlersPage
+from crawler.handlers.running import Handled, run_handler
+from crawler.instance.handling import HandlerStage
 from crawler.instance.instance import Instance
 from crawler.instance.parsing import PageParser
-from crawler.model import Page
+from crawler.model import Claim, Page, Response
 from crawler.settings import Settings
 from tests.simulation.browsing import Internet, SimFetcher
 from tests.simulation.disk import Disks
@@ -166,6 +170,25 @@ class Fleet:
         self.disks.lose(self.files_of({s for s, life in self.sessions.items() if life.node.machine == machine}))
 
 
+HANDLERS = Crawler()
+
+
+@HANDLERS.page()
+async def _start(page: HandlersPage) -> Any:
+    """Follows all links with a label, and yields what the census looks for."""
+    for link in page.links:
+        page.follow(link, label="followed")
+    yield {"url": page.url, "label": page.label}
+    await asyncio.sleep(0)
+    yield {"title": page.title}
+
+
+@HANDLERS.page(label="followed")
+async def _followed(page: HandlersPage) -> Any:
+    async for item in _start(page):
+        yield item
+
+
 def replaced(settings: Settings, **sections: dict[str, Any]) -> Settings:
     """Settings with some keys of some sections changed."""
     return replace(settings, **{name: replace(getattr(settings, name), **keys) for name, keys in sections.items()})
@@ -205,6 +228,15 @@ async def _parse_apart(parser: PageParser, url: str, content_type: str, x_robots
     return parse_page(url, content_type, x_robots, body, links_max=5000, obey_nofollow=True, bytes_max=8192, agent="x")
 
 
+async def _handle_apart(
+    stage: HandlerStage, made: Crawler, handler: Handler, claim: Claim, response: Response, parsed: Page
+) -> Handled:
+    """The same for handlers."""
+    await asyncio.sleep(0.03)
+    page = HandlersPage(response, parsed, domain=claim.domain, depth=claim.depth, label=claim.label)
+    return await run_handler(handler, page, stage._limits, stage._threads)
+
+
 @contextlib.contextmanager
 def simulated_doors(server: Server, internet: Internet) -> Iterator[None]:
     """The composition root builds instances with these doors."""
@@ -221,8 +253,10 @@ def simulated_doors(server: Server, internet: Internet) -> Iterator[None]:
         (app, "secrets", _Tokens()),
         (app, "host_id", host_id),
         (nodes, "host_id", host_id),
+        (app, "load_app", lambda target: HANDLERS),
         (app, "spend_less_on_memory", lambda: None),
         (PageParser, "_in_worker", _parse_apart),
+        (HandlerStage, "_apart", _handle_apart),
     ]
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in doors]
     for owner, name, door in doors:

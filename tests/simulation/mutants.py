@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from crawler.archive.items import ItemWriter
 from crawler.frontier import scripts
 from crawler.frontier.frontier import Frontier, Settlement
 from crawler.frontier.leases import Acquired, Leases
@@ -73,9 +74,14 @@ def ack_before_sync() -> contextlib.AbstractContextManager[None]:
     """Pages are acked while their records are still on the way to the disk."""
 
     async def store(self: ArchiveStage, group: Any) -> Any:
-        return [self._warc.add(outcome.response) for outcome in group]
+        return [self._place(outcome) for outcome in group]
 
     return _patched(ArchiveStage, "store", store)
+
+
+def items_not_synced() -> contextlib.AbstractContextManager[None]:
+    """Pages are acked while their items are only in memory."""
+    return _patched(ItemWriter, "sync", lambda self: None)
 
 
 def drain_before_index() -> contextlib.AbstractContextManager[None]:
@@ -219,6 +225,7 @@ MUTANTS = {
         Mutant(no_fence, "graph", "pauses", "I2"),
         Mutant(no_token, "graph", "", "I4"),
         Mutant(ack_before_sync, "", "", "archive"),
+        Mutant(items_not_synced, "", "", "archive"),
         Mutant(drain_before_index, "", "", "I3"),
         Mutant(no_lapse, "graph", "pauses", "owner"),
         Mutant(no_self_stop, "graph", "pauses", "owner"),

@@ -144,6 +144,7 @@ def _settings(rng: random.Random, partitions: int, delay_s: float, scope: str) -
         "frontier.claim_urls_max": rng.choice((4, 64)),
         "frontier.recent_urls": rng.choice((8, 1000)),
         "frontier.log_entries_max": rng.choice((3, 10_000)),
+        "handlers.app": "simulated",
         "retry.attempts": 6,
         "retry.backoff_s": 0.5,
         "retry.backoff_factor": 1.5,

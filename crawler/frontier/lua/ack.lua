@@ -3,7 +3,7 @@
 -- KEYS  meta
 -- ARGV  session, epoch, now (ms), run, default delay (ms), 1 when the crawl has a limit of depth, msgpack of what is taken in
 --       (see _add.lua), then for each URL a msgpack list: fingerprint, token, 'fingerprint:visit', queue, next fetch (ms),
---       delay (ms), status class ('s2'), bytes, fetch (ms), entry, seed, how many values say which out-links were refused,
+--       delay (ms), status class ('s2'), bytes, fetch (ms), entry, seed, how many values are further counters,
 --       those ('refused:REASON', how many, ...), and the values of the out-links of this partition (see _add.lua)
 -- returns {'FENCED'} | {'OK', woken queues, then for each URL 'GONE' | 'YOURS sequence' | 'COMMITTED sequence digits'}
 local REFUSED = 13 -- the first value behind those that each URL has

@@ -1,0 +1,165 @@
+"""What a handler is given: one page, its tree parsed when somebody asks for it, and what it leads to."""
+
+import json
+import logging
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from selectolax.lexbor import LexborHTMLParser, LexborNode
+
+from crawler.content.charset import decode, detect_charset
+from crawler.content.media import is_html
+from crawler.content.text import extract_text
+from crawler.errors import InvalidUrl
+from crawler.model import Page as Parsed
+from crawler.model import Response
+from crawler.rules.urls import canonicalize, join
+
+PRIORITY_MAX = 1000.0
+FOLLOW_MAX = 5000
+_REFERENCE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|/|\.{1,2}/|\?")
+_log = logging.getLogger("crawler.handler")
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """A URL that a handler wants to be crawled. `priority` is added to its order: higher leaves first."""
+
+    url: str
+    label: str = ""
+    priority: float = 0.0
+
+
+class Headers(Mapping[str, str]):
+    """By name in any case; of several lines with one name, the first."""
+
+    def __init__(self, lines: Sequence[tuple[bytes, bytes]]) -> None:
+        self._values: dict[str, str] = {}
+        for name, value in lines:
+            self._values.setdefault(name.decode("latin-1").lower(), value.decode("latin-1").strip())
+
+    def __getitem__(self, name: str) -> str:
+        return self._values[name.lower()]
+
+    def __iter__(self) -> Any:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+
+class Page:
+    """One page of the crawl, in the hands of its handler."""
+
+    def __init__(
+        self, response: Response, parsed: Parsed, *, domain: str, depth: int = 0, label: str = "",
+        tree: LexborHTMLParser | None = None, labels: Collection[str] | None = None, follow_max: int = FOLLOW_MAX,
+    ) -> None:  # fmt: skip
+        """`tree`: of the body, where it was parsed already. `labels`: that there are; None: they are not looked at."""
+        self.url = response.url
+        self.status = response.status
+        self.body = response.body
+        self.domain = domain
+        self.depth = depth  # links from a seed
+        self.label = label
+        self.links = parsed.links  # canonical, distinct, in order; in scope or not
+        self.title = parsed.title
+        self.truncated = response.truncated  # "", or why the body is cut: "length", "time", "disconnect"
+        self.followed: list[Followed] = []
+        self._response = response
+        self._charset = parsed.charset
+        self._tree = tree
+        self._labels = labels
+        self._follow_max = follow_max
+
+    @cached_property
+    def log(self) -> "logging.LoggerAdapter[logging.Logger]":
+        """Log events, which name the page."""
+        return logging.LoggerAdapter(_log, {"url": self.url})
+
+    @cached_property
+    def headers(self) -> Headers:
+        """Of the response."""
+        return Headers(self._response.headers)
+
+    @cached_property
+    def charset(self) -> str:
+        """Of the body, as it was found out."""
+        return self._charset or detect_charset(self.body, self._response.header("content-type"))
+
+    @cached_property
+    def html(self) -> LexborHTMLParser:
+        """The tree; of what is no HTML, an empty one."""
+        tree, self._tree = self._tree, None
+        return tree or LexborHTMLParser(decode(self.body, self.charset) if self._is_html else "")
+
+    def close(self) -> None:
+        """Let the tree go, which takes ten times the memory of the body, whoever may keep the page."""
+        self._tree = None
+        self.__dict__.pop("html", None)
+
+    @cached_property
+    def text(self) -> str:
+        """What a reader sees; of what is no HTML, the whole body."""
+        return extract_text(self.body, self.charset) if self._is_html else decode(self.body, self.charset)
+
+    @property
+    def _is_html(self) -> bool:
+        return is_html(self._response.header("content-type"), self.body)
+
+    def json(self) -> Any:
+        """The body as JSON. Raises ValueError when it is none."""
+        return json.loads(self.body)
+
+    def css(self, selector: str) -> list[LexborNode]:
+        """All elements that fit. Raises ValueError for what is no selector."""
+        return self.html.css(selector)
+
+    def css_first(self, selector: str) -> LexborNode:
+        """The first element that fits. Raises LookupError when there is none: the page is not as it was expected."""
+        node = self.html.css_first(selector)
+        if node is None:
+            raise LookupError(f"nothing fits {selector!r} on {self.url}")
+        return node
+
+    def follow(self, target: str, *, label: str = "", priority: float = 0.0) -> int:
+        """Crawl a URL, or what the links lead to that fit a CSS selector: how many URLs.
+
+        A URL has a scheme or begins with a slash, a dot or a question mark; anything else is a selector. What it
+        leads to is in the crawl's scope or not, as any link. Raises ValueError for a priority beyond +-1,000, a label
+        that no handler has, and too many URLs.
+        """
+        if not -PRIORITY_MAX <= priority <= PRIORITY_MAX:
+            raise ValueError(f"priority={priority}: expected -{PRIORITY_MAX:.0f} to {PRIORITY_MAX:.0f}")
+        if label and self._labels is not None and label not in self._labels:
+            known = ", ".join(sorted(self._labels)) or "none"
+            raise ValueError(f"no handler has the label {label!r} (there are: {known})")
+        urls = [self._joined(target)] if _is_reference(target) else self._linked(target)
+        found = list(dict.fromkeys(url for url in urls if url))
+        if len(self.followed) + len(found) > self._follow_max:
+            raise ValueError(f"more than {self._follow_max} URLs are followed from one page (fetch.links_max)")
+        self.followed += [Followed(url, label, priority) for url in found]
+        return len(found)
+
+    def _linked(self, selector: str) -> list[str | None]:
+        hrefs = (node.attrs.sget("href") or node.attrs.sget("src") for node in self.css(selector))
+        return [self._joined(href) for href in hrefs if href]
+
+    def _joined(self, href: str) -> str | None:
+        return join(self._base, href)
+
+    @cached_property
+    def _base(self) -> str:
+        for node in self.html.css("base[href]"):
+            try:
+                return canonicalize(join(self.url, node.attrs.sget("href") or "") or "")
+            except InvalidUrl:
+                continue
+        return self.url
+
+
+def _is_reference(target: str) -> bool:
+    return _REFERENCE.match(target) is not None

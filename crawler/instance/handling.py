@@ -1,0 +1,132 @@
+"""The stage between parsing and archiving: a page is handed to the user's function, if there is one for it.
+
+What it yields and where it leads go on with the page; its failure is the page's. Must not know what becomes of them.
+"""
+
+import asyncio
+import logging
+from dataclasses import replace
+
+import msgspec
+from selectolax.lexbor import LexborHTMLParser
+
+from crawler.content.media import is_html
+from crawler.handlers.app import Crawler, Handler
+from crawler.handlers.page import Page as HandlersPage
+from crawler.handlers.running import NOTHING_HANDLED, Handled, HandlerError, Limits, run_handler
+from crawler.handlers.threads import Threads
+from crawler.instance.handler_worker import HandlerAnswer, HandlerRequest
+from crawler.instance.hooks import Hooks
+from crawler.instance.worker_process import WorkerDiedError, WorkerProcess
+from crawler.model import Claim, Page, Response
+from crawler.settings import HandlerSettings, Settings
+
+log = logging.getLogger(__name__)
+
+KILL_AFTER_S = 2.0  # a worker process is given to tell by itself that time is up
+
+
+class HandlerStage:
+    """One per instance; without an app it does nothing."""
+
+    def __init__(self, app: Crawler | None, settings: Settings, hooks: Hooks, threads: Threads) -> None:
+        self._app = app
+        self._hooks = hooks
+        self._threads = threads
+        self._limits = Limits(settings.handlers.items_max, settings.handlers.bytes_max)
+        self._follow_max = settings.fetch.links_max
+        self._follows_links = settings.scope.follow == "links"
+        self._labels = frozenset(app.labels) if app else frozenset()
+        self._pool = _Pool(settings.handlers)
+
+    async def handle(
+        self, claim: Claim, response: Response, parsed: Page, tree: LexborHTMLParser | None
+    ) -> tuple[Page, Handled]:
+        """The page, with all links that are to be followed, and what its handler made of it. Raises HandlerError."""
+        handled = NOTHING_HANDLED
+        if self._app is not None:
+            handled = await self._handled(self._app, claim, response, parsed, tree)
+        links = parsed.links if self._follows_links else ()
+        if handled.followed:
+            links = tuple(dict.fromkeys((*(one.url for one in handled.followed), *links)))
+        return (parsed if links is parsed.links else replace(parsed, links=links)), handled
+
+    async def _handled(
+        self, app: Crawler, claim: Claim, response: Response, parsed: Page, tree: LexborHTMLParser | None
+    ) -> Handled:
+        handler = _handler_of(app, claim, response)
+        if handler is None and not app.listeners["fetch"]:
+            return NOTHING_HANDLED
+        page = HandlersPage(
+            response, parsed, domain=claim.domain, depth=claim.depth, label=claim.label, tree=tree,
+            labels=self._labels, follow_max=self._follow_max,
+        )  # fmt: skip
+        try:
+            await self._hooks.call("fetch", page)
+            if handler is None:
+                return NOTHING_HANDLED
+            is_dear = tree is None and is_html(response.header("content-type"), response.body)
+            if handler.processes or claim.deaths or is_dear:
+                handled = await self._apart(app, handler, claim, response, parsed)
+            else:
+                handled = await run_handler(handler, page, self._limits, self._threads)
+        finally:
+            page.close()
+        if handled.invalid_count:
+            _report(response.url, handler, handled)
+        return handled
+
+    async def _apart(self, app: Crawler, handler: Handler, claim: Claim, response: Response, parsed: Page) -> Handled:
+        """In a process of its own: when it asks for one, and for a page that is dear to parse, or that one died of."""
+        request = HandlerRequest(
+            app.handlers.index(handler), replace(response, raw_body=b"", request_head=b""), parsed, claim.domain,
+            claim.depth, claim.label, self._follow_max, self._limits,
+        )  # fmt: skip
+        try:
+            answer = await self._pool.ask(msgspec.msgpack.encode(request), handler.timeout_s + KILL_AFTER_S)
+        except WorkerDiedError as error:
+            raise HandlerError(f"its process was ended ({error}, handler {handler.name})") from None
+        found = msgspec.msgpack.decode(answer, type=HandlerAnswer)
+        if found.failure:
+            raise HandlerError(found.failure, found.trace)
+        return found.handled
+
+    async def close(self) -> None:
+        """End the worker processes."""
+        await self._pool.close()
+
+
+class _Pool:
+    """Worker processes that have loaded the app; each is started when no other is free."""
+
+    def __init__(self, settings: HandlerSettings) -> None:
+        command = ("-m", "crawler.instance.handler_worker", settings.app)
+        self._workers = [WorkerProcess(*command) for _ in range(settings.processes)]
+        self._free: asyncio.LifoQueue[WorkerProcess] = asyncio.LifoQueue()
+        for worker in reversed(self._workers):
+            self._free.put_nowait(worker)
+
+    async def ask(self, request: bytes, timeout_s: float) -> bytes:
+        worker = await self._free.get()
+        try:
+            return await worker.ask(request, timeout_s)
+        finally:
+            self._free.put_nowait(worker)
+
+    async def close(self) -> None:
+        for worker in self._workers:
+            await worker.close()
+
+
+def _handler_of(app: Crawler, claim: Claim, response: Response) -> Handler | None:
+    """For a body; without one, only who asked for such a status."""
+    handler = app.handler_for(claim.url, claim.label, response.status)
+    return handler if handler is not None and (response.body or handler.statuses) else None
+
+
+def _report(url: str, handler: Handler, handled: Handled) -> None:
+    for one in handled.invalid:
+        what = {"url": url, "handler": handler.name, "field": one.field, "reason": one.reason}
+        log.warning("item.invalid", extra=what)
+    if handled.invalid_count > len(handled.invalid):
+        log.warning("item.invalid_too", extra={"url": url, "items": handled.invalid_count - len(handled.invalid)})

@@ -1,0 +1,33 @@
+"""What an instance runs of a user's program: its handlers, its hooks, and what both need. Without an app: nothing."""
+
+from collections.abc import Coroutine
+from typing import Any
+
+from crawler.frontier.stats import Stats
+from crawler.handlers.app import Crawler
+from crawler.handlers.threads import Threads
+from crawler.instance.domains_done import DomainsDone
+from crawler.instance.handling import HandlerStage
+from crawler.instance.hooks import Hooks
+from crawler.settings import Settings
+
+
+class Programmed:
+    """One per instance. `settings`: with the scope that is stored with the crawl."""
+
+    def __init__(self, app: Crawler | None, settings: Settings, stats: Stats) -> None:
+        threads = Threads(settings.handlers.threads)
+        self.hooks = Hooks(app, threads)
+        self.handling = HandlerStage(app, settings, self.hooks, threads)
+        self._domains = DomainsDone(stats, self.hooks)
+        self._is_there = app is not None
+
+    def duties(self) -> list[Coroutine[Any, Any, None]]:
+        """What runs beside the pipeline."""
+        return [self.hooks.run(), self._domains.run()] if self._is_there else []
+
+    async def close(self, why: str) -> None:
+        """Tell the hooks what there is left to tell, and that it is over; end the worker processes."""
+        await self._domains.ask_all()
+        await self.hooks.finish(why)
+        await self.handling.close()

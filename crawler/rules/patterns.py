@@ -1,0 +1,87 @@
+"""Patterns of URLs as people write them: HOST/PATH, with * for anything. Pure.
+
+    shop.example                  every page of this host
+    *.example                     this host and all below it
+    *.example/product/*           their pages below /product/
+    */login                       /login on every host
+    shop.example/find?q=*         with a query; without ?, a pattern does not look at the query
+    https://shop.example:8443/    scheme and port count where they are written
+
+In the host, * stays within a label, unless it is the first one; in the path, it also passes over slashes. Hosts are
+compared in lower case, paths exactly.
+"""
+
+import re
+from dataclasses import dataclass
+
+from crawler.errors import UsageError
+from crawler.rules.urls import split
+
+_SCHEMES = ("http://", "https://")
+_LABEL = re.compile(r"[a-z0-9_*-]+", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class UrlPattern:
+    """One of them; make it with `parse`."""
+
+    text: str
+    _scheme: str
+    _host: re.Pattern[str]
+    _port: int | None
+    _path: re.Pattern[str]
+    _has_query: bool
+
+    @classmethod
+    def parse(cls, text: str) -> "UrlPattern":
+        """Raises UsageError, with what is wrong, for what is no pattern."""
+        scheme, rest = _scheme_of(text.strip())
+        authority, slash, path = rest.partition("/")
+        host, colon, port = authority.partition(":")
+        labels = host.removesuffix(".").lower().split(".")
+        if not all(_LABEL.fullmatch(label) for label in labels):
+            raise UsageError(f"pattern {text!r}: expected HOST/PATH, like *.example.com/product/*")
+        if colon and not (port.isascii() and port.isdigit() and 0 < int(port) < 65_536):
+            raise UsageError(f"pattern {text!r}: {port!r} is no port")
+        return cls(
+            text=text.strip(),
+            _scheme=scheme,
+            _host=re.compile(_host_expression(labels)),
+            _port=int(port) if port else None,
+            _path=re.compile(_glob(f"/{path}", ".*") if slash else ".*", re.DOTALL),
+            _has_query="?" in path,
+        )
+
+    def matches(self, url: str) -> bool:
+        """Does a canonical URL fit?"""
+        parts = split(url)
+        if self._scheme and self._scheme != parts.scheme:
+            return False
+        if self._port is not None and self._port != parts.port:
+            return False
+        target = parts.target if self._has_query else parts.target.partition("?")[0]
+        return self._host.fullmatch(parts.host) is not None and self._path.fullmatch(target) is not None
+
+
+def _scheme_of(text: str) -> tuple[str, str]:
+    for scheme in _SCHEMES:
+        if text.lower().startswith(scheme):
+            return scheme.removesuffix("://"), text[len(scheme) :]
+    return "", text
+
+
+def _host_expression(labels: list[str]) -> str:
+    if labels == ["*"]:
+        return ".*"
+    if labels[0] == "*":
+        return r"(?:.+\.)?" + r"\.".join(_glob(label, "[^.]*") for label in labels[1:])
+    return r"\.".join(_glob(label, "[^.]*") for label in labels)
+
+
+def _glob(text: str, anything: str) -> str:
+    """What stands between two stars is taken where it comes first, for good: no URL makes it go back and try again."""
+    first, *parts = (re.escape(part) for part in re.split(r"\*+", text))
+    if not parts:
+        return first
+    *middle, last = parts
+    return first + "".join(f"(?>{anything}?{part})" for part in middle) + anything + last
