@@ -1,6 +1,8 @@
 """A crawl that the engine lost, made anew from what lies on disk: journal of seeds, index, archive.
 
     indexed page          seen and done, counted as its line says; never fetched again
+    followed by a handler added again with label and priority, as the page's item frame says; a label does not outlive a
+                          redirect
     link, redirect        added again, from every archived page that the crawl knew, be its commit in the index or lost
                           with the engine; as deep as the page's line says, or its place in the frontier
     seed                  added again, from the journal
@@ -12,26 +14,32 @@ bounded by the recent-URL cache and the largest record. Must not know commands.
 
 import asyncio
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
+import msgspec
+
 from crawler.archive.binding import bind
 from crawler.archive.folder import CrawlFolder
+from crawler.archive.item_reader import ItemFiles
 from crawler.archive.page_book import KnownPage, PageBook
 from crawler.archive.reader import IndexReader, sessions_of
 from crawler.archive.recover import recover_open_files
 from crawler.archive.seeds import SeedJournal, SeedLine
 from crawler.archive.sessions import is_abandoned
 from crawler.errors import ArchiveError
+from crawler.handlers.page import Followed
 from crawler.instance.admission import bound_of
 from crawler.instance.refilling import Refill
-from crawler.instance.replaying import PULSE, Doors, RebuildReport, Replay
+from crawler.instance.replaying import PULSE, Doors, RebuildReport, Replay, parent_of
 from crawler.model import Candidate, CommitEntry
 from crawler.rules.fingerprint import fingerprint
 from crawler.rules.priority import Signals
 
 ROOTS_MAX = 1_000  # of the scope, in one call
 SEEDS_AT_ONCE = 1_000
+_decode_followed = msgspec.json.Decoder(tuple[str, str, float]).decode
 NO_RECORD = "(no archive)"
 
 
@@ -55,6 +63,7 @@ class Rebuild:
         self._pulse = pulse
         self._report = RebuildReport()
         self._scope_version = 0  # the highest that a page was judged by
+        self._has_items = False
 
     async def run(self) -> RebuildReport:
         """Read everything, then bind the folders to the crawl. Raises EngineError, and ArchiveError for what can't be
@@ -69,6 +78,7 @@ class Rebuild:
             )
             await self._add_seeds(book)
             await self._read_index(book)
+            await self._read_followed(book)
             replay = Replay(self._d, refill, book, self._report, self._pulse)
             await replay.run(self._folders)
             self._report.restored = refill.restored + await replay.withdraw()
@@ -128,6 +138,7 @@ class Rebuild:
                 page = KnownPage(
                     entry.depth, entry.redirects, entry.status, entry.body_bytes, entry.fetch_ms, entry.seed_number
                 )
+                self._has_items |= entry.items is not None
                 self._scope_version = max(self._scope_version, entry.scope_version)
                 self._report.committed += book.add_page(entry.fingerprint, page)
                 if entry.redirect_to and self._is_seed(book, entry):
@@ -143,6 +154,31 @@ class Rebuild:
                 "again: bring the files back and run this again, or add --refetch"
             )
         await self._open(roots)
+
+    async def _read_followed(self, book: PageBook) -> None:
+        """Where handlers led, whether there was a link or not, with labels and priorities: before the links, for who
+        adds a URL first decides these.
+        """
+        for folder in self._folders if self._has_items else ():
+            with ItemFiles(folder) as files:
+                for number, entry in enumerate(IndexReader(folder).entries()):
+                    if number % PULSE == 0:
+                        await asyncio.sleep(0)
+                    if entry.items is not None:
+                        await self._refill.add(self._followed(book, files, entry))
+        await self._refill.flush()
+
+    def _followed(self, book: PageBook, files: ItemFiles, entry: CommitEntry) -> list[Candidate]:
+        assert entry.items is not None
+        try:
+            lines = files.followed(entry.items)
+        except ArchiveError as error:
+            self._report.flaw(str(error))
+            return []
+        followed = [Followed(*_decode_followed(line)) for line in lines]
+        seed, number = self._is_seed(book, entry), entry.seed_number
+        parent = parent_of(entry.url, entry.depth, entry.redirects, seed=seed, number=number)
+        return self._d.router.links(parent, [one.url for one in followed], Counter(), followed=followed)
 
     def _is_seed(self, book: PageBook, entry: CommitEntry) -> bool:
         """Links are deeper than 0; what a seed redirects to is as deep as the seed."""

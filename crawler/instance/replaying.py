@@ -119,7 +119,7 @@ class Replay:
             self._book.add_orphan(fp, url, folder, found.location)
             return
         seed = page.depth == 0 or self._book.is_seed(fp)
-        parent = _parent(url, page.depth, page.redirects, seed=seed, number=page.seed_number)
+        parent = parent_of(url, page.depth, page.redirects, seed=seed, number=page.seed_number)
         children = await self._children(parent, found.stored)
         if children is not None:
             await self._refill.add(children, self._done(url, fp, page))
@@ -174,7 +174,7 @@ class Replay:
             except ArchiveError as error:
                 self._report.flaw(str(error))
                 continue
-            parent = _parent(orphan.url, record.depth, record.redirects, seed=bool(record.seed))
+            parent = parent_of(orphan.url, record.depth, record.redirects, seed=bool(record.seed))
             await self._refill.add(await self._children(parent, stored) or ())
         return len(found)
 
@@ -192,7 +192,7 @@ class Replay:
         return wanted
 
 
-def _parent(url: str, depth: int, redirects: int, *, seed: bool, number: int = 0) -> Claim:
+def parent_of(url: str, depth: int, redirects: int, *, seed: bool, number: int = 0) -> Claim:
     """What routing needs of the page that it routes from."""
     return Claim(
         url=url, fingerprint="", visit=1, partition=0, epoch=0, token="", domain="", queue="", depth=depth,

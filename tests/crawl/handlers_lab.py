@@ -17,6 +17,7 @@ from crawler.handlers.loading import load_app
 from crawler.settings import Settings
 from tests.crawl.harness import Crawled, crawl, settings_of
 from tests.support.serving import Site
+from tests.support.web import Resource
 
 HOST = "127.0.0.1"
 
@@ -67,3 +68,8 @@ def lab(tmp_path: Path, app: str, **options: Any) -> Lab:
 def asked(site: Site) -> Counter[str]:
     """How often each page was asked for."""
     return Counter(request.target for request in site.requests() if not request.is_robots)
+
+
+def page(*links: str, title: str = "A page", **more: object) -> Resource:
+    anchors = "".join(f'<a href="{link}">x</a>' for link in links)
+    return Resource(body=f"<title>{title}</title><h1>{title}</h1>{anchors}", **more)  # type: ignore[arg-type]

@@ -1,0 +1,143 @@
+"""`--app` on the command line: apps that can't be used, and what a crawl with one says."""
+
+import json
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cli.cli_lab import HOST, QUICK, crawler, page, small
+from tests.support.processes import Nursery, nursery
+from tests.support.serving import serve_resources
+
+pytestmark = pytest.mark.processes
+
+APP = """
+import sys
+from crawler import Crawler
+
+app = Crawler()
+
+@app.page("*/p*")
+async def product(page):
+    yield {"url": page.url, "title": page.title}
+    yield "no item"
+
+@app.page("*/")
+def home(page):
+    page.log.warning("seen")
+    return {"url": page.url}
+
+@app.on_finish
+def over(why):
+    print("over:", why, file=sys.stderr)
+"""
+
+
+@pytest.fixture
+def programs() -> "Nursery":
+    with nursery({}) as programs:
+        yield programs  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("app", "said"),
+    [
+        ("none.py", "crawler: --app none.py: there is no file none.py"),
+        ("broken.py", "broken.py:2: ZeroDivisionError: division by zero"),
+        ("empty.py", "crawler: --app empty.py: it makes no Crawler"),
+        ("idle.py", "crawler: --app idle.py: it has no handler"),
+        ("shop.py:other", "crawler: --app shop.py:other: it has no other"),
+        ("no_module:app", "crawler: --app no_module:app: there is no module no_module"),
+    ],
+)
+@pytest.mark.parametrize("command", [("crawl", "http://a.test/"), ("crawl", "http://a.test/", "-n", "2"), ("run",)])
+def test_an_app_that_can_not_be_used_is_one_line_before_anything_is_made(
+    programs: Nursery, tmp_path: Path, command: tuple[str, ...], app: str, said: str
+) -> None:
+    (tmp_path / "shop.py").write_text(APP)
+    (tmp_path / "broken.py").write_text("x = 1\n1 / 0\n")
+    (tmp_path / "empty.py").write_text("")
+    (tmp_path / "idle.py").write_text("from crawler import Crawler\napp = Crawler()\n")
+    ran = crawler(programs, *command, "--app", app, cwd=tmp_path)
+    assert ran.code == 2
+    assert said in ran.err
+    assert len(ran.err.splitlines()) == 1
+    assert not (tmp_path / "crawl-data").exists()
+
+
+def test_following_handlers_alone_needs_an_app(programs: Nursery, tmp_path: Path) -> None:
+    ran = crawler(programs, "crawl", "http://a.test/", "--set", "scope.follow=handlers", cwd=tmp_path)
+    assert (ran.code, ran.out) == (2, "")
+    assert "scope.follow = handlers needs handlers.app (--app)" in ran.err
+
+
+@pytest.mark.parametrize("instances", [(), ("-n", "2")])
+def test_a_crawl_with_an_app_says_how_many_items_there_are_and_exports_them(
+    programs: Nursery, tmp_path: Path, instances: tuple[str, ...]
+) -> None:
+    (tmp_path / "shop.py").write_text(APP)
+    with small() as site:
+        ran = crawler(programs, "crawl", site.url(HOST), "--app", "shop:app", *QUICK, *instances, cwd=tmp_path)
+    assert ran.code == 0, ran.err
+    assert "Items: 13 (12 invalid, left out: the log says which)" in ran.out
+    assert "crawler export --items -o items.jsonl" in ran.out
+    assert ran.err.count("over: finished") == max(1, len(instances))
+    exported = crawler(programs, "export", "--items", cwd=tmp_path)
+    items = [json.loads(line) for line in exported.out.splitlines()]
+    assert len(items) == len({item["url"] for item in items}) == 13
+    log = "".join(path.read_text() for path in (tmp_path / "crawl-data" / "log").glob("*.log"))
+    invalid = [json.loads(line) for line in log.splitlines() if "item.invalid" in line]
+    assert len(invalid) == 12
+    assert invalid[0]["handler"] == "product"
+    assert "got str" in invalid[0]["reason"]
+    assert '"event": "seen"' in log
+    assert "items     13 (12 invalid" in crawler(programs, "stats", cwd=tmp_path).out
+
+
+def test_a_dead_letter_shows_the_traceback(programs: Nursery, tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(
+        "from crawler import Crawler\napp = Crawler()\n@app.page('*/bad')\ndef bad(page):\n    return page.none.such\n"
+    )
+    with serve_resources({(HOST, "/"): page("/bad"), (HOST, "/bad"): page("/")}) as site:
+        again = ("--set", "retry.handler.backoff_s=0")
+        ran = crawler(programs, "crawl", site.url(HOST), "--app", "shop.py", *QUICK, *again, cwd=tmp_path)
+        assert "Given up: 1 URL (failed tries: handler 2" in ran.out
+        shown = crawler(programs, "dead", "show", site.url(HOST, "/bad"), cwd=tmp_path).out
+        assert "reason    handler (AttributeError: 'Page' object has no attribute 'none' (shop.py:5 in bad))" in shown
+        assert 'shop.py", line 5, in bad\n    return page.none.such' in shown
+        assert len(crawler(programs, "dead", "list", "--reason", "handler", cwd=tmp_path).out.splitlines()) > 1
+
+
+def test_a_handler_that_hangs_in_its_thread_holds_up_no_end_of_the_process(programs: Nursery, tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(
+        "import threading\nfrom crawler import Crawler\napp = Crawler()\n"
+        "@app.page('*/p*', timeout_s=0.2)\ndef hangs(page):\n    threading.Event().wait()\n"
+    )
+    with small(4) as site:
+        began = time.monotonic()
+        again = ("--set", "retry.handler.attempts=1")
+        ran = crawler(programs, "crawl", site.url(HOST), "--app", "shop.py", *QUICK, *again, cwd=tmp_path)
+    assert ran.code == 0, ran.err
+    assert "Given up: 4 URLs (failed tries: handler 4" in ran.out
+    assert time.monotonic() - began < 20
+
+
+def test_ctrl_c_lets_handlers_end_and_keeps_what_they_yielded(programs: Nursery, tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(
+        "import asyncio\nfrom crawler import Crawler\napp = Crawler()\n"
+        "@app.page()\nasync def slow(page):\n    await asyncio.sleep(0.5)\n    yield {'url': page.url}\n"
+    )
+    with small(40, delay_s=0.05) as site:
+        command = ("crawl", site.url(HOST), "--app", "shop.py", *QUICK, "--dir", str(tmp_path / "c"))
+        running = programs.crawler(*command, cwd=tmp_path)
+        deadline = time.monotonic() + 30
+        while len(site.requests()) < 6 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        running.process.send_signal(signal.SIGINT)
+        assert running.wait(30) == 10, running.err
+        assert crawler(programs, *command, cwd=tmp_path).code == 0
+    exported = crawler(programs, "export", "--items", "--dir", str(tmp_path / "c"))
+    urls = [json.loads(line)["url"] for line in exported.out.splitlines()]
+    assert len(urls) == len(set(urls)) == 41

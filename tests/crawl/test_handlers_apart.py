@@ -1,0 +1,133 @@
+"""What of a user's program runs beside the pages' own path: handlers in other processes, and hooks."""
+
+from collections import Counter
+from pathlib import Path
+
+from tests.crawl.handlers_lab import HOST, lab, page
+from tests.support.serving import serve_resources
+from tests.support.web import Resource
+
+
+async def test_handlers_in_processes_may_hang_and_die_and_the_crawl_goes_on(tmp_path: Path) -> None:
+    names = ["/dies", "/hangs", "/raises", "/fine", "/list"]
+    web = {(HOST, name): page(title=name) for name in names} | {(HOST, "/"): page(*names)}
+    made = lab(
+        tmp_path,
+        """
+        import os, time
+        here = os.getpid()
+
+        @app.page("*/dies", processes=True)
+        def dies(page):
+            os._exit(3)
+
+        @app.page("*/hangs", processes=True, timeout_s=0.2)
+        async def hangs(page):
+            time.sleep(60)
+
+        @app.page("*/raises", processes=True)
+        async def raises(page):
+            print("to nobody")
+            yield {}
+            raise ValueError(page.title)
+
+        @app.page("*/list", processes=True, label="x")
+        def follows(page):
+            page.follow("/hidden", label="x", priority=2)
+            yield 1
+
+        @app.page("*/fine", "*/hidden", processes=True)
+        async def fine(page):
+            yield {"title": page.css_first("h1").text(), "pid": os.getpid(), "label": page.label, "depth": page.depth}
+        """,
+        handlers__processes=1,
+        retry__handler__attempts=1,
+    )
+    web[HOST, "/hidden"] = page(title="hidden")
+    with serve_resources(web) as site:
+        await made.crawl(site.url(HOST))
+        site_url = site.url(HOST, "")
+    items = {item["title"]: item for item in made.items if item}
+    assert items.keys() == {"/fine"}
+    assert items["/fine"]["pid"] != made.told("here")
+    assert (items["/fine"]["label"], items["/fine"]["depth"]) == ("", 1)
+    details = {url.removeprefix(site_url): letter.detail for url, letter in (await made.letters()).items()}
+    assert details.pop("/raises").startswith("ValueError: /raises (shop.py:")
+    assert "process was ended" in details.pop("/dies")
+    assert "process was ended" in details.pop("/hangs")
+    assert details == {}
+    assert (await made.totals()).items_invalid == 2
+
+
+async def test_a_page_that_is_dear_to_parse_goes_to_its_handler_in_another_process(tmp_path: Path) -> None:
+    app = """
+        import os
+        here = os.getpid()
+
+        @app.page()
+        async def every(page):
+            yield {"title": page.title, "elements": len(page.css("i")), "pid": os.getpid()}
+        """
+    dear = "<title>dear</title>" + "<i></i>" * 700_000
+    made = lab(tmp_path, app)
+    with serve_resources({(HOST, "/"): page("/dear"), (HOST, "/dear"): Resource(body=dear)}) as site:
+        await made.crawl(site.url(HOST))
+    found = {item["title"]: item for item in made.items}
+    assert found["A page"]["pid"] == made.told("here")
+    assert found["dear"]["pid"] != made.told("here")
+    assert found["dear"]["elements"] == 700_000
+
+
+async def test_hooks_hear_what_happens_and_their_failures_change_nothing(tmp_path: Path) -> None:
+    web = {
+        (HOST, "/"): page("/private/x", "/broken", "/gone", "/fails"),
+        (HOST, "/broken"): Resource(fails=100),
+        (HOST, "/gone"): Resource(status=404, body="gone"),
+        (HOST, "/fails"): page(),
+        (HOST, "/robots.txt"): Resource(content_type="text/plain", body="User-agent: *\nDisallow: /private/\n"),
+    }
+    made = lab(
+        tmp_path,
+        """
+        heard = []
+
+        @app.page("*/fails")
+        def fails(page):
+            raise ValueError("no")
+
+        @app.on_fetch
+        async def fetched(page):
+            heard.append(("fetch", page.status, page.url.rpartition("/")[2]))
+            raise ValueError("a hook may fail")
+
+        @app.on_skip
+        def skipped(url, reason):
+            heard.append(("skip", reason, url.rpartition("/")[2]))
+
+        @app.on_error
+        def failed(url, failure):
+            heard.append(("error", failure.kind.value, url.rpartition("/")[2]))
+
+        @app.on_domain_done
+        def done(domain):
+            heard.append(("domain_done", domain))
+
+        @app.on_finish
+        def silent(why):
+            raise SystemExit(3)
+
+        @app.on_finish
+        async def finished(why):
+            heard.append(("finish", why))
+        """,
+    )
+    with serve_resources(web) as site:
+        await made.crawl(site.url(HOST))
+    heard = made.told("heard")
+    assert Counter(heard) == Counter(
+        {("fetch", 200, ""): 1, ("fetch", 404, "gone"): 1, ("fetch", 200, "fails"): 2, ("skip", "robots", "x"): 1,
+         ("error", "server_error", "broken"): 3, ("error", "handler", "fails"): 2,
+         ("domain_done", HOST): heard.count(("domain_done", HOST)), ("finish", "finished"): 1}
+    )  # fmt: skip
+    assert ("domain_done", HOST) in heard
+    assert heard[-1] == ("finish", "finished")

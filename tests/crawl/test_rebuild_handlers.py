@@ -1,0 +1,57 @@
+"""A crawl with handlers whose engine lost everything: where they led is known, and what they yielded is there."""
+
+import json
+from pathlib import Path
+
+from crawler.archive.item_reader import ItemReader
+from crawler.settings import Settings
+from tests.crawl.harness import crawl, lab_names
+from tests.crawl.rebuild_lab import Lab, folder_of, rebuild
+from tests.support.engine import Engine
+from tests.support.serving import serve_resources
+from tests.support.web import Resource
+
+HOST = "127.0.0.1"
+PAGES = 12
+APP = """
+from crawler import Crawler
+
+app = Crawler()
+
+@app.page()
+async def home(page):
+    for n in range(12):
+        page.follow(f"/hidden/{n}", label="hidden")
+
+@app.page(label="hidden")
+async def hidden(page):
+    yield {"url": page.url, "label": page.label}
+"""
+
+
+def yielded(settings: Settings) -> list[tuple[str, str]]:
+    items = (json.loads(text) for _, _, text in ItemReader(folder_of(settings)).items())
+    return sorted((item["url"], item["label"]) for item in items)
+
+
+async def test_urls_that_only_a_handler_led_to_come_back_with_their_labels(tmp_path: Path, engine: Engine) -> None:
+    """No page has a link to them."""
+    (tmp_path / "shop.py").write_text(APP)
+    web = {(HOST, f"/hidden/{n}"): Resource(body="<p>hidden</p>") for n in range(PAGES)}
+    web[HOST, "/"] = Resource(body="<p>no links</p>")
+    with serve_resources(web) as site:
+        async with lab_names() as dns:
+            lab = Lab(site, dns, engine, tmp_path)
+            app = {"handlers__app": str(tmp_path / "shop.py"), "scope__follow": "handlers", "scope__mode": "domain"}
+            some = await crawl(lab.settings(crawl__pages_max=5, **app), [site.url(HOST)])
+            assert not some.errors
+            before = yielded(lab.settings(**app))
+            assert 0 < len(before) < PAGES
+            engine.flush()
+            report = await rebuild(lab.settings(**app))
+            assert (report.flaws, report.unplaced) == ([], 0)
+            done = await crawl(lab.settings(**app), [])
+    assert not done.errors
+    assert not done.twice
+    assert len(done.entries) == PAGES + 1
+    assert yielded(lab.settings(**app)) == sorted((site.url(HOST, f"/hidden/{n}"), "hidden") for n in range(PAGES))
