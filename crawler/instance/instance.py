@@ -33,7 +33,8 @@ from crawler.instance.programmed import Programmed
 from crawler.instance.reserving import Reserver
 from crawler.instance.robots import RobotsCache
 from crawler.instance.robots_reading import RobotsReader
-from crawler.instance.routing import Router, RouteStage
+from crawler.instance.route_stage import RouteStage
+from crawler.instance.routing import Router
 from crawler.instance.spending import Spending
 from crawler.instance.spilling import Spiller
 from crawler.instance.state import Flow, RecentUrls
