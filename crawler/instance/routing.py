@@ -28,7 +28,6 @@ log = logging.getLogger(__name__)
 
 NO_BUDGET = BudgetSettings()
 NO_WISH = Followed("")
-ACK_ITEMS_MAX = 128  # out-links that one ack may add; more go through add
 
 Answer = TypeVar("Answer")
 
