@@ -1,10 +1,8 @@
 """From URLs to candidates: scope, depth, score, partition, budgets. Must not know where they go from here."""
 
-import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import lru_cache
-from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -24,12 +22,8 @@ from crawler.rules.traps import NOTHING_LEARNED, Action, TrapRules, TrapState
 from crawler.rules.urls import authority_of, host_of
 from crawler.settings import BudgetSettings, TrapSettings
 
-log = logging.getLogger(__name__)
-
 NO_BUDGET = BudgetSettings()
 NO_WISH = Followed("")
-
-Answer = TypeVar("Answer")
 
 
 class Router:
