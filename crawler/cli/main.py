@@ -51,6 +51,7 @@ def parser() -> tuple[Parser, dict[str, Parser]]:
     """The whole command line, and the parser of each command."""
     from crawler.cli import (
         audit,
+        check,
         crawl,
         dead,
         doctor,
@@ -65,6 +66,7 @@ def parser() -> tuple[Parser, dict[str, Parser]]:
         scale,
         seed,
         seeds,
+        shell,
         stats,
     )
 
@@ -85,6 +87,8 @@ def parser() -> tuple[Parser, dict[str, Parser]]:
         ring,
         explain,
         fetch,
+        shell,
+        check,
         history,
         dead,
         operate,
