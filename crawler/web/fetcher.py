@@ -174,7 +174,8 @@ class Fetcher:
             if len(self._origins) >= _ORIGINS_MAX:
                 self._origins.popitem(last=False)
             self._origins[key] = origin
-        return origin, url[slash:]
+        # RFC 9112 3.2.2: a proxy is given the whole URL. It is the only one that knows what becomes of https.
+        return origin, url if self._settings.fetch.gateway else url[slash:]
 
     def _new_origin(self, url: str) -> Origin:
         if not url.startswith(("http://", "https://")) or "@" in url[: url.find("/", 8)]:
@@ -186,7 +187,7 @@ class Fetcher:
             key=parts.origin,
             host=host,
             port=parts.port,
-            is_tls=parts.scheme == "https",
+            is_tls=parts.scheme == "https" and not self._settings.fetch.gateway,
             host_header=host_header,
             request_tail=self._tail(host_header, self._settings.fetch.accept, ""),
             refusal=self._refusal(host, parts.port),
