@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from crawler.testing.crawling import Crawled, crawl
     from crawler.testing.example import ExampleWeb
     from crawler.testing.pages import Called, call_handler, fake_page
+    from crawler.testing.replaying import replay
     from crawler.testing.serving import Answer, ServedWeb, serve
     from crawler.testing.web import Expected, GeneratedWeb, Resource
 
@@ -26,6 +27,7 @@ __all__ = [
     "call_handler",
     "crawl",
     "fake_page",
+    "replay",
     "serve",
 ]
 
@@ -33,6 +35,7 @@ _PLACES = {
     "crawling": ("Crawled", "crawl"),
     "example": ("ExampleWeb",),
     "pages": ("Called", "call_handler", "fake_page"),
+    "replaying": ("replay",),
     "serving": ("Answer", "ServedWeb", "serve"),
     "web": ("Expected", "GeneratedWeb", "Resource"),
 }
