@@ -250,10 +250,7 @@ def member_of(crawl: OpenCrawl, node: str, *, state: str = "joining") -> Member:
 async def open_instance(
     crawl: OpenCrawl, *, node: str, until_finished: bool, app: Crawler | None = None
 ) -> AsyncIterator[Instance]:
-    """An instance with its doors open; the files are closed at the end whatever happened.
-
-    `app`: instead of the one that the settings name.
-    """
+    """An instance with its doors open, with this app or that of the settings; files are closed whatever happened."""
     settings = crawl.settings
     spend_less_on_memory()
     await asyncio.to_thread(recover_open_files, crawl.folder, lambda session: is_abandoned(crawl.folder, session))
