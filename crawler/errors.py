@@ -13,7 +13,8 @@ CrawlerError                     has a one-line message and an exit code
 |- AuditFailed         (8)       the audit found something lost, doubled or impolite
 |- NotReachedError     (9)       what was asked for was not there when the wait for it ended
 |- Stopped             (10)      a signal stopped the crawl; it can be resumed
-`- Killed              (11)      a second signal forced it
+|- Killed              (11)      a second signal forced it
+`- OutputError         (12)      a database that results go to: away, or it did not take them
 
 Anything else that reaches the command line is our bug (exit code 1).
 What a *host* does wrong is no exception: the fetcher returns it as a value (model.Failure).
@@ -106,3 +107,9 @@ class Killed(CrawlerError):
     """A second signal forced the stop."""
 
     exit_code = 11
+
+
+class OutputError(CrawlerError):
+    """A target of results does not take them; they are in the crawl folder, and an export catches up."""
+
+    exit_code = 12

@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.engine import Cluster, Engine, running_cluster, running_engine
 from tests.support.guards import leaked_tasks, loopback_only
+from tests.support.postgres import PostgresServer, running_postgres, why_not
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -64,3 +65,13 @@ def cluster(_cluster: Cluster) -> Cluster:
     """Three primaries of a real cluster, empty at the start of each test: `cluster.url`, `cluster.nodes`."""
     _cluster.flush()
     return _cluster
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A real PostgreSQL server, shared by all tests: each takes a database of its own."""
+    pytest.importorskip("psycopg", reason="psycopg is not installed: pip install 'shardcrawl[postgresql]'")
+    if reason := why_not():
+        pytest.skip(reason)
+    with running_postgres() as server:
+        yield server

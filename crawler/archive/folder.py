@@ -72,6 +72,7 @@ class CrawlFolder:
         self.engine = root / "engine"
         self.log = root / "log"
         self.spill = root / "spill"  # made when the first URLs are moved there
+        self.outputs = root / "outputs"  # made with the first cursor in it
         self.tmp = root / "tmp"
 
     def __repr__(self) -> str:

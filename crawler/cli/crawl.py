@@ -15,6 +15,7 @@ from crawler.cli.crawling import (
     check_app,
     check_instances,
 )
+from crawler.cli.export import add_output
 from crawler.cli.given import add_urls
 from crawler.cli.options import add_common, duration_type, settings_of
 
@@ -34,7 +35,8 @@ goes on where the crawl stopped, also after a crash. Options of scope given agai
 the scope of the crawl; without them the stored ones hold.
 
 exit codes: 0 done or limit reached, 2 bad input, 3 engine, 4 folder or node taken, 5 disk,
-6 not one seed could be fetched, 10 stopped by a signal, 11 forced by a second one
+6 not one seed could be fetched, 10 stopped by a signal, 11 forced by a second one, 12 a
+database of -o is away
 """
 
 
@@ -73,10 +75,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     group.add_argument("--pages", type=int, metavar="N", help="when the crawl has N pages in all")
     group.add_argument("--time", type=duration_type, metavar="T", help="after this time: 90 (seconds), 10m, 2h, 1d")
     group = p.add_argument_group("results")
-    group.add_argument(
-        "-o", "--output", action="append", default=[], metavar="FILE",
-        help="export at the end: FILE.jsonl, FILE.csv, or - for JSON Lines on standard output; may be repeated",
-    )  # fmt: skip
+    add_output(group)
     group.add_argument("-q", "--quiet", action="store_true", help="no progress and no summary; errors are still said")
     add_fetching(p)
     add_instances(p)
@@ -87,21 +86,21 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Crawl; see EPILOG for the exit codes."""
     from crawler.cli.crawl_session import CrawlSession
-    from crawler.cli.export import check_targets
+    from crawler.cli.export import checked_targets
     from crawler.cli.given import sources_of
     from crawler.cli.loop import raise_file_limit, run_async
 
     check_instances(arguments)
-    check_targets(arguments.output)
     settings = settings_of(arguments, ALL_KEYS)
     _check_scope(settings)
     check_app(settings)
+    targets = checked_targets(arguments.output, items=bool(settings.handlers.app))
     plain, files = sources_of(arguments)
     raise_file_limit()
     given = {
         key: getattr(settings.scope, key) for name, key in SCOPE_KEYS.items() if getattr(arguments, name) is not None
     }
-    session = CrawlSession(arguments, settings, plain=plain, files=files, scope=given)
+    session = CrawlSession(arguments, settings, plain=plain, files=files, scope=given, targets=targets)
     with contextlib.suppress(BrokenPipeError):
         return run_async(session.run())
     sys.stderr.close()

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 from crawler.app import OpenCrawl, abandon, choose_node, open_crawl
 from crawler.cli.crawl_summary import failure_of_all, summary
 from crawler.cli.crawling import check_order, is_supervised, log_to_folder, run_instance
-from crawler.cli.export import export_all
 from crawler.cli.given import complaints, read_given
+from crawler.cli.options import without_passwords
+from crawler.cli.outputs import kept_up_to_date, raise_first
 from crawler.cli.signals import StopSignals
 from crawler.cli.watching import Watcher
 from crawler.errors import Stopped, UsageError
@@ -21,12 +22,13 @@ from crawler.frontier.crawls import merged_scope
 from crawler.instance.seeding import GivenUrl, Seeder, SeedReport
 from crawler.rules.urls import canonicalize, host_of
 from crawler.settings import Settings
-from crawler.watch.progress import View, view_for
+from crawler.watch.progress import Quiet, View, view_for
 from crawler.watch.wording import counted
 from crawler.web.guard import is_address, is_public
 
 if TYPE_CHECKING:
     from crawler.frontier.inspect import Progress
+    from crawler.outputs.naming import Target
 
 LOCAL_NAMES = ("localhost",)
 LOCAL_ENDINGS = (".localhost", ".test", ".local", ".internal", ".lan", ".home.arpa")
@@ -43,12 +45,14 @@ class CrawlSession:
         plain: Sequence[GivenUrl],
         files: Sequence[str],
         scope: Mapping[str, Any],
+        targets: Sequence["Target"] = (),
     ) -> None:
         self._arguments = arguments
         self._settings = settings
         self._plain = plain
         self._files = files
         self._scope = scope
+        self._targets = targets
         self._signals = StopSignals()
         self._out = sys.stderr if "-" in arguments.output else sys.stdout
         self._why = "finished"
@@ -71,16 +75,18 @@ class CrawlSession:
         log_to_folder(self._settings, crawl.folder.log, "crawl", verbose=self._arguments.verbose)
         crawl = await self._with_scope(crawl)
         before = await crawl.inspect.progress()
-        report = await self._seed(crawl, before)
-        crawl = await crawl.reloaded()
-        await self._greet(crawl, report, before)
-        self._view = view_for(sys.stderr, quiet=self._arguments.quiet, verbose=self._arguments.verbose)
-        began = time.monotonic()
-        try:
-            await self._crawl(crawl)
-        finally:
-            self._view.close()
-        await self._conclude(crawl, time.monotonic() - began, before)
+        began, items = time.monotonic(), bool(self._settings.handlers.app)
+        async with kept_up_to_date(crawl.folder, self._targets, self._say_beside, items=items) as problems:
+            report = await self._seed(crawl, before)
+            crawl = await crawl.reloaded()
+            await self._greet(crawl, report, before)
+            self._view = view_for(sys.stderr, quiet=self._arguments.quiet, verbose=self._arguments.verbose)
+            began = time.monotonic()
+            try:
+                await self._crawl(crawl)
+            finally:
+                self._view.close()
+        await self._conclude(crawl, time.monotonic() - began, before, problems)
         return 0
 
     # --- seeds ---
@@ -180,31 +186,41 @@ class CrawlSession:
 
     # --- the end ---
 
-    async def _conclude(self, crawl: OpenCrawl, seconds: float, before: "Progress") -> None:
-        await asyncio.to_thread(export_all, crawl.folder, self._arguments.output, quiet=True)
+    async def _conclude(
+        self, crawl: OpenCrawl, seconds: float, before: "Progress", problems: Sequence[Exception]
+    ) -> None:
         totals = await crawl.stats.totals()
         if not totals.fetched and self._why == "finished":
             raise await failure_of_all(crawl, totals)
         if not self._arguments.quiet:
             found = replace(totals, fetched=totals.fetched - before.fetched)
             print(await summary(crawl, totals, new=found.fetched, seconds=seconds, why=self._why,
-                                outputs=self._arguments.output), file=self._out)  # fmt: skip
+                                outputs=[target.shown for target in self._targets]), file=self._out)  # fmt: skip
         if self._why == "evicted":
             raise Stopped(f"this instance was evicted by an operator; {self._how_to_resume()}")
         if self._why == "signal":
+            for problem in problems:
+                self._warn(str(problem))
             raise Stopped(f"stopped; {self._how_to_resume()}")
         if self._why in ("pages", "time") and totals.pending:
             self._say(
                 f"{counted(totals.pending, 'URL is', 'URLs are')} left: the same command with a higher limit goes on."
             )
+        raise_first(problems, self._warn)
 
     def _how_to_resume(self) -> str:
-        command = shlex.join(["crawler", *sys.argv[1:]])
-        return f"the same command resumes: {command}"
+        return f"the same command resumes: {shlex.join(['crawler', *without_passwords(sys.argv[1:])])}"
 
     def _say(self, line: str) -> None:
         if not self._arguments.quiet:
             print(line, file=sys.stderr, flush=True)
+
+    def _say_beside(self, line: str) -> None:
+        """What an output has to say while the crawl runs."""
+        if isinstance(self._view, Quiet):
+            self._warn(line)
+        else:
+            self._view.say(f"crawler: {line}")
 
     def _warn(self, line: str) -> None:
         print(f"crawler: {line}", file=sys.stderr, flush=True)

@@ -52,10 +52,9 @@ def _places(crawl: OpenCrawl, outputs: Sequence[str]) -> list[str]:
     folder = crawl.folder
     files = [path.stat().st_size for path in folder.warc.glob("*.warc.gz*")]
     lines = [f"Archive: {folder.warc} ({counted(len(files), 'file')}, {size(sum(files))}), index in {folder.index}"]
-    written = [output for output in outputs if output != "-"]
-    if written:
-        lines.append(f"Exported: {', '.join(written)}")
-    elif not outputs:
+    if outputs:
+        lines.append(f"Results: {', '.join(outputs)}")
+    else:
         where = "" if folder.root == Path("crawl-data") else f" --dir {folder.root}"
         what = "--items -o items.jsonl" if crawl.settings.handlers.app else "-o pages.jsonl"
         lines.append(f"Export with: crawler export{where} {what}")

@@ -1,9 +1,11 @@
-"""`crawler export`: committed pages as JSON Lines or CSV, from the crawl folder alone."""
+"""`crawler export`: committed pages, or items, into files and databases, from the crawl folder alone."""
 
 import argparse
+import contextlib
 import sys
+import time
 from collections.abc import Sequence
-from pathlib import Path
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from crawler.cli.options import add_common, settings_of
@@ -12,96 +14,141 @@ from crawler.errors import ArchiveError, UsageError
 if TYPE_CHECKING:
     from crawler.archive.folder import CrawlFolder
     from crawler.archive.reader import MissingFile
+    from crawler.outputs.naming import Target
+    from crawler.outputs.records import Source
 
 STDOUT = "-"
-SUFFIXES = (".jsonl", ".ndjson", ".jl", ".csv")
 BODY_BYTES_MAX = 64 * 1024 * 1024
 RATIO_MAX = 1000
+OUTPUT_HELP = (
+    "FILE.jsonl or FILE.csv (also .gz, .zst), FILE.parquet, FILE.sqlite, postgresql://HOST/DB?table=NAME, or - for "
+    "JSON Lines on standard output"
+)
 
 EPILOG = """\
 examples:
-  crawler export -o pages.jsonl -o pages.csv
+  crawler export -o pages.jsonl -o pages.csv.gz
+  crawler export --items -o items.jsonl
+  crawler export --text main --since 1d -o articles.parquet
+  crawler export -o 'postgresql://crawler@db.example/web?table=pages'
   crawler export --text | jq -r 'select(.status == 200) | .title'
 
 fields: url, status, fetched_at, content_type, bytes, title, depth, digest, redirect_to,
-truncated, warc_file, warc_offset, visit; with --text: text; with --links: links
+truncated, warc_file, warc_offset, visit; with --text: text; with --links: links;
+with --items: those of the items
 
-exit codes: 0 done, 2 bad folder or target, 5 disk full or part of the archive missing
+exit codes: 0 done, 2 bad folder or target, 5 disk full or part of the archive missing, 12 a
+database is away or did not take the pages
 """
 
 
 def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     p = commands.add_parser(
         "export",
-        help="write the pages of a crawl as JSON Lines or CSV",
+        help="write the pages or items of a crawl into files or databases",
         description="Write one record per committed page, each once. Needs the crawl folder, but no engine; "
         "also works while the crawl is running.",
         epilog=EPILOG,
     )
     p.add_argument(
-        "-o", "--output", action="append", default=[], metavar="FILE",
-        help="FILE.jsonl, FILE.csv, or - for JSON Lines on standard output (default); may be repeated",
+        "-o", "--output", action="append", default=[], metavar="TARGET",
+        help=f"{OUTPUT_HELP} (default); may be repeated",
     )  # fmt: skip
-    p.add_argument("--items", action="store_true", help="what handlers yielded (--app) instead of pages, as JSON Lines")
-    p.add_argument("--text", action="store_true", help="with the visible text of each page")
+    p.add_argument("--items", action="store_true", help="what handlers yielded (--app) instead of pages")
+    p.add_argument(
+        "--text", nargs="?", const="visible", default="", choices=("visible", "main"),
+        help="with the text of each page: all that is visible (default), or the main text alone, without menus and "
+        "footers (needs trafilatura)",
+    )  # fmt: skip
     p.add_argument("--links", action="store_true", help="with the links of each page")
+    p.add_argument(
+        "--since", type=moment_type, metavar="WHEN", default=0.0,
+        help="only pages committed since: a time ago (2h, 3d) or a date, 2026-11-01 or 2026-11-01T08:00 (UTC)",
+    )  # fmt: skip
     add_common(p)
     p.set_defaults(run=run, takes_urls=False)
+
+
+def moment_type(text: str) -> float:
+    """For argparse: a time ago or a date, as wall time in seconds."""
+    from crawler.watch.wording import parse_duration
+
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        try:
+            return time.time() - parse_duration(text)
+        except UsageError:
+            raise argparse.ArgumentTypeError(
+                f"{text!r} is no time: write a time ago (2h, 3d) or a date (2026-11-01, 2026-11-01T08:00)"
+            ) from None
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+
+
+def add_output(group: "argparse._ArgumentGroup") -> None:
+    """The same for commands that crawl."""
+    group.add_argument(
+        "-o", "--output", action="append", default=[], metavar="TARGET",
+        help=f"keep results up to date there while the crawl runs: {OUTPUT_HELP}; may be repeated",
+    )  # fmt: skip
+
+
+def checked_targets(names: Sequence[str], *, items: bool) -> list["Target"]:
+    """The targets of such a command, after a look at each. Raises UsageError, and OutputError where nobody answers."""
+    if not names:
+        return []
+    from crawler.outputs.opening import check_target, targets_of
+    from crawler.outputs.records import ITEMS, PAGES
+
+    targets = targets_of(names)
+    for target in targets:
+        check_target(target, ITEMS if items else PAGES)
+    return targets
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Export; raises ArchiveError when part of the archive is missing, after all that can be read was written."""
     from crawler.archive.folder import open_existing
+    from crawler.outputs.opening import targets_of
+    from crawler.outputs.records import Items, Pages
 
-    targets = arguments.output or [STDOUT]
-    check_targets(targets)
+    targets = targets_of(arguments.output or [STDOUT])
+    _check_content(arguments)
     folder = open_existing(settings_of(arguments).archive.dir)
-    if sys.stdout.isatty() and STDOUT not in targets:
+    if sys.stdout.isatty() and STDOUT not in (arguments.output or [STDOUT]):
         print(f"Exporting {folder.root} ...", file=sys.stderr)
-    if arguments.items:
-        _export_items(folder, targets)
-        return 0
-    export_all(folder, targets, text=arguments.text, links=arguments.links)
+    source: Source = Items(folder)
+    if not arguments.items:
+        source = Pages(folder, text=arguments.text, links=arguments.links, decode=decode)
+    with contextlib.closing(source):
+        export_all(folder, targets, source, since=arguments.since)
     return 0
 
 
-def _export_items(folder: "CrawlFolder", targets: Sequence[str]) -> None:
-    from crawler.archive.export import export_items
-
-    written, missing = export_items(folder, targets)
-    files = [target for target in targets if target != STDOUT]
-    if files:
-        print(f"{written:,} items written to {', '.join(files)}", file=sys.stderr)
-    _say_missing(missing)
-
-
-def check_targets(targets: Sequence[str]) -> None:
-    """Say what can't be written before any work is done. Raises UsageError."""
-    for target in targets:
-        if target == STDOUT:
-            continue
-        path = Path(target)
-        if path.is_dir():
-            raise UsageError(f"{target} is a folder; name a file in it")
-        if not path.parent.is_dir():
-            raise UsageError(f"can't write {target}: there is no folder {path.parent}")
-        is_device = path.exists() and not path.is_file()
-        if path.suffix.lower() not in SUFFIXES and not is_device:
-            raise UsageError(f"can't tell the format of {target}: name it .jsonl or .csv, or - for stdout")
+def _check_content(arguments: argparse.Namespace) -> None:
+    """Raises UsageError for text that needs what is not installed, and for items with what pages have."""
+    if arguments.items and (arguments.text or arguments.links):
+        raise UsageError("--text and --links are of pages: leave out --items")
+    if arguments.text == "main":
+        try:
+            import trafilatura  # noqa: F401
+        except ImportError:
+            raise UsageError(
+                "--text main needs trafilatura: pip install 'shardcrawl[text]'; --text visible needs nothing"
+            ) from None
 
 
 def export_all(
-    folder: "CrawlFolder", targets: Sequence[str], *, text: bool = False, links: bool = False, quiet: bool = False
+    folder: "CrawlFolder", targets: Sequence["Target"], source: "Source", *, since: float = 0.0, quiet: bool = False
 ) -> None:
-    """Write the targets and say how many pages went where; blocking. Raises ArchiveError, UsageError."""
-    if not targets:
-        return
-    from crawler.archive.export import export
+    """Write the targets and say how many records went where; blocking. Raises ArchiveError, OutputError, UsageError."""
+    from crawler.outputs.exporting import export
+    from crawler.outputs.naming import Kind
 
-    summary = export(folder, targets, text=text, links=links, decode=_decode)
-    files = [target for target in targets if target != STDOUT]
-    if files and not quiet:
-        print(f"{summary.pages:,} pages written to {', '.join(files)}", file=sys.stderr)
+    summary = export(folder, targets, source, since=since)
+    places = [target.shown for target in targets if target.kind is not Kind.STREAM]
+    if places and not quiet:
+        print(f"{summary.records:,} {source.shape.name} written to {', '.join(places)}", file=sys.stderr)
     _say_missing(summary.missing)
 
 
@@ -114,8 +161,8 @@ def _say_missing(missing: "Sequence[MissingFile]") -> None:
     raise ArchiveError(f"{len(missing)} parts of the archive could not be read; the rest was exported")
 
 
-def _decode(payload: bytes, coding: str) -> bytes:
-    """Undo a content coding, bounded."""
+def decode(payload: bytes, coding: str) -> bytes:
+    """Undo a content coding, bounded. Raises ArchiveError."""
     from crawler.web.inflate import inflate
 
     found = inflate(payload, coding, limit=BODY_BYTES_MAX, ratio_max=RATIO_MAX)

@@ -21,6 +21,7 @@ exit codes:
   3   engine down, unfit or full          9   `scale` did not see it done in time
   4   folder, node or crawl is taken      10  stopped by a signal; the same command resumes
   5   the disk is full or not writable    11  forced by a second signal; the same command resumes
+                                          12  a database of -o is away, or does not take the results
 """
 
 EXAMPLES = """\
@@ -172,11 +173,13 @@ def _report_bug(error: Exception, *, verbose: bool) -> int:
     import tempfile
     import traceback
 
+    from crawler.cli.options import without_passwords
+
     trace = "".join(traceback.format_exception(error))
     where = ""
     try:
         with tempfile.NamedTemporaryFile("w", prefix="crawler-bug-", suffix=".txt", delete=False) as file:
-            file.write(f"{' '.join(sys.argv)}\n{trace}")
+            file.write(f"{' '.join(without_passwords(sys.argv))}\n{trace}")
             where = f"; the details are in {file.name}"
     except OSError:
         verbose = True

@@ -3,7 +3,8 @@
 import argparse
 import json
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from crawler.errors import UsageError
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 OPTIONS_VARIABLE = (
     "CRAWLER_OPTIONS_JSON"  # how a supervisor hands its options on: {"section.key": value, "config": FILE}
 )
+
+_PASSWORD = re.compile(r"(\b[a-z][a-z+]*://[^/:@\s]*):[^/@\s]*@", re.IGNORECASE)
 
 COMMON = {"dir": "archive.dir", "redis": "frontier.redis", "name": "crawl.name", "engine": "frontier.engine"}
 
@@ -47,6 +50,11 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
         "--set", metavar="KEY=VALUE", action="append", default=[], help="any setting, like fetch.total_timeout_s=30"
     )
     group.add_argument("-v", "--verbose", action="store_true", help="show log events on stderr")
+
+
+def without_passwords(arguments: Sequence[str]) -> list[str]:
+    """A command line as it may be shown and kept: no password in any URL."""
+    return [_PASSWORD.sub(r"\1:...@", argument) for argument in arguments]
 
 
 def duration_type(text: str) -> float:

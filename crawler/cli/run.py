@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from crawler.cli.crawling import (
@@ -18,6 +18,7 @@ from crawler.cli.crawling import (
     log_to_folder,
     run_instance,
 )
+from crawler.cli.export import add_output, checked_targets
 from crawler.cli.options import add_common, settings_of
 from crawler.errors import Stopped
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from crawler.app import OpenCrawl
     from crawler.cli.signals import StopSignals
     from crawler.cli.watching import Watcher
+    from crawler.outputs.naming import Target
     from crawler.settings import Settings
 
 EPILOG = """\
@@ -37,7 +39,8 @@ Instances find each other on the engine and share the domains by a consistent-ha
 start and stop them at any time. They wait for work until a signal stops them. Add work
 with 'crawler seed', look at it with 'crawler stats' and 'crawler ring'.
 
-exit codes: 0 or 10 stopped by a signal, 1 an instance kept crashing, 3 engine, 4 node taken, 5 disk
+exit codes: 0 or 10 stopped by a signal, 1 an instance kept crashing, 3 engine, 4 node taken, 5 disk,
+12 a database of -o is away
 """
 
 
@@ -49,6 +52,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         epilog=EPILOG,
     )
     add_instances(p)
+    add_output(p.add_argument_group("results"))
     p.add_argument("-q", "--quiet", action="store_true", help="no progress; errors are still said")
     add_app(p)
     add_order(p)
@@ -66,14 +70,16 @@ def run(arguments: argparse.Namespace) -> int:
     check_instances(arguments)
     settings = settings_of(arguments, KEYS)
     check_app(settings)
+    targets = checked_targets(arguments.output, items=bool(settings.handlers.app))
     raise_file_limit()
-    return run_async(_run(arguments, settings))
+    return run_async(_run(arguments, settings, targets))
 
 
-async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
+async def _run(arguments: argparse.Namespace, settings: "Settings", targets: "Sequence[Target]") -> int:
     import asyncio
 
     from crawler.app import abandon, open_crawl
+    from crawler.cli.outputs import kept_up_to_date, raise_first
     from crawler.cli.signals import StopSignals
     from crawler.cli.watching import Watcher
     from crawler.watch.progress import view_for
@@ -86,10 +92,14 @@ async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
                 signals.on_force = lambda: abandon(crawl)
                 view = view_for(sys.stderr, quiet=arguments.quiet or arguments.child, verbose=arguments.verbose)
                 watcher = Watcher(crawl, view, domains=sys.stderr.isatty())
-                try:
-                    why = await _run_in(crawl, arguments, signals, watcher, view.say)
-                finally:
-                    view.close()
+                async with kept_up_to_date(
+                    crawl.folder, targets, view.say, items=bool(settings.handlers.app)
+                ) as problems:
+                    try:
+                        why = await _run_in(crawl, arguments, signals, watcher, view.say)
+                    finally:
+                        view.close()
+                raise_first(problems, view.say)
                 if why in ("finished", "pages", "time", "budget"):
                     return 0
                 if why == "evicted":

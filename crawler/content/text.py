@@ -28,6 +28,16 @@ def extract_text(body: bytes, charset: str) -> str:
     return "\n".join(line for line in lines if line)
 
 
+def main_text(body: bytes, charset: str) -> str:
+    """The article of an HTML body without menus, side columns and footers, by trafilatura; "" where it finds none.
+
+    Needs that library.
+    """
+    from trafilatura import extract  # heavy, and wanted by few
+
+    return extract(decode(body, charset), include_comments=False) or ""
+
+
 def extract_links(url: str, body: bytes, charset: str) -> list[tuple[str, str]]:
     """(canonical URL, anchor text) of every usable a[href], in order, repeats kept."""
     tree = LexborHTMLParser(decode(body, charset), options=_NO_EVENTS)

@@ -1,7 +1,9 @@
 """Visible text, link text and digests."""
 
+import pytest
+
 from crawler.content.digest import payload_digest
-from crawler.content.text import extract_links, extract_text
+from crawler.content.text import extract_links, extract_text, main_text
 
 
 def test_text_is_what_a_reader_sees_block_by_block():
@@ -28,3 +30,19 @@ def test_links_come_with_their_text():
 
 def test_digests_are_spelled_as_archives_spell_them():
     assert payload_digest(b"") == "sha1:3I42H3S6NNFQ2MSVX7XZKYAYSCX5QBYJ"
+
+
+def test_main_text_is_the_article_without_what_stands_around_it():
+    pytest.importorskip("trafilatura", reason="trafilatura is not installed: pip install 'shardcrawl[text]'")
+    article = "".join(
+        f"<p>Sentence {n} of the story tells something that its readers want to know.</p>" for n in range(9)
+    )
+    body = (
+        "<html><body><nav><ul><li><a href=/>Home</a></li><li><a href=/about>About us</a></li></ul></nav>"
+        f"<main><article><h1>A story</h1>{article}</article></main><footer>Copyright by nobody</footer></body></html>"
+    )
+    found = main_text(body.encode("utf-16"), "utf-16")
+    assert found.count("Sentence") == 9
+    assert "About us" not in found
+    assert "Copyright" not in found
+    assert main_text(b"", "utf-8") == ""

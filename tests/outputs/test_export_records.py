@@ -5,17 +5,24 @@ import json
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
-from archive_samples import entry, folder_in, response, writer_in
 
-from crawler.archive import export as export_module
-from crawler.archive.export import FIELDS, export
 from crawler.archive.folder import CrawlFolder
 from crawler.archive.index import IndexWriter
 from crawler.archive.reader import MissingFile
 from crawler.errors import ArchiveError, UsageError
 from crawler.model import WarcLocation
+from crawler.outputs import exporting, files
+from crawler.outputs.exporting import ExportSummary
+from crawler.outputs.opening import targets_of
+from crawler.outputs.records import FIELDS, Pages
+from tests.archive.archive_samples import entry, folder_in, response, writer_in
+
+
+def export(folder: CrawlFolder, targets: list[str], stdout: io.BytesIO | None = None, **content: Any) -> ExportSummary:
+    return exporting.export(folder, targets_of(targets), Pages(folder, **content), stdout=stdout)
 
 
 def filled(tmp_path: Path, count: int = 6) -> CrawlFolder:
@@ -34,7 +41,7 @@ def test_json_lines_have_one_record_per_page_with_all_fields(tmp_path: Path) -> 
     summary = export(folder, [str(target)])
     text = target.read_text()
     records = [json.loads(line) for line in text.splitlines()]
-    assert len(records) == summary.pages == 6
+    assert len(records) == summary.records == 6
     assert summary.by_status == {200: 5, 404: 1}
     assert summary.missing == []
     assert all(tuple(r) == FIELDS for r in records)
@@ -61,7 +68,7 @@ def test_csv_says_the_same_as_json_lines_in_one_pass(tmp_path: Path) -> None:
 
 def test_standard_output_gets_json_lines_and_stays_open(tmp_path: Path) -> None:
     out = io.BytesIO()
-    assert export(filled(tmp_path), ["-"], stdout=out).pages == 6
+    assert export(filled(tmp_path), ["-"], stdout=out).records == 6
     assert len(out.getvalue().splitlines()) == 6
 
 
@@ -70,12 +77,12 @@ def test_a_reader_that_has_enough_ends_the_export_without_an_error(tmp_path: Pat
         def write(self, data: object) -> int:
             raise BrokenPipeError
 
-    assert export(filled(tmp_path), ["-"], stdout=Closed()).pages == 0
+    assert export(filled(tmp_path), ["-"], stdout=Closed()).records == 0
 
 
 def test_an_empty_crawl_gives_an_empty_file(tmp_path: Path) -> None:
     folder = folder_in(tmp_path)
-    assert export(folder, [str(tmp_path / "p.jsonl"), str(tmp_path / "p.csv")]).pages == 0
+    assert export(folder, [str(tmp_path / "p.jsonl"), str(tmp_path / "p.csv")]).records == 0
     assert (tmp_path / "p.jsonl").read_bytes() == b""
     assert (tmp_path / "p.csv").read_text() == ",".join(FIELDS) + "\n"
 
@@ -91,7 +98,7 @@ def test_a_target_that_can_not_be_written_is_said_before_any_work(
     def no_work(*_: object) -> None:
         raise AssertionError("read the index before the target was known to be writable")
 
-    monkeypatch.setattr(export_module.IndexReader, "entries", no_work)
+    monkeypatch.setattr(exporting.IndexReader, "entries", no_work)
     with pytest.raises(UsageError):
         export(folder, [str(tmp_path / "good.jsonl"), str(tmp_path / target)])
     assert not (tmp_path / "good.jsonl").exists()
@@ -108,7 +115,7 @@ def test_a_failed_export_leaves_the_old_file_as_it_was(tmp_path: Path, monkeypat
         raise OSError(28, os.strerror(28))
 
     with monkeypatch.context() as patched:
-        patched.setattr(export_module.os, "fsync", fail)
+        patched.setattr(files.os, "fsync", fail)
         with pytest.raises(ArchiveError, match="No space left"):
             export(folder, [str(target)])
     assert target.read_text() == "old"
@@ -155,7 +162,7 @@ def test_text_and_links_come_from_the_archived_page(tmp_path: Path) -> None:
     index.add(entry(8, url="http://h.test/unreadable", warc=lost))
     writer.close()
     index.close()
-    summary = export(folder, [str(tmp_path / "p.jsonl")], text=True, links=True, decode=gunzip)
+    summary = export(folder, [str(tmp_path / "p.jsonl")], text="visible", links=True, decode=gunzip)
     found = {r["url"].rpartition("/")[2]: r for r in map(json.loads, (tmp_path / "p.jsonl").read_text().splitlines())}
     for name in ("utf8", "latin1", "gzip"):
         assert "Grüße" in found[name]["text"]
@@ -165,4 +172,4 @@ def test_text_and_links_come_from_the_archived_page(tmp_path: Path) -> None:
     assert (found["image"]["text"], found["image"]["links"]) == ("", [])
     assert (found["unreadable"]["text"], found["unreadable"]["links"]) == (None, None)
     assert summary.missing == [MissingFile(f"warc/{place.file}", "records not readable", 1)]
-    assert summary.pages == 6
+    assert summary.records == 6

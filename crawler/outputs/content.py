@@ -12,7 +12,7 @@ from crawler.archive.record_reader import read_record
 from crawler.content.charset import decode as decode_charset
 from crawler.content.charset import detect_charset
 from crawler.content.page import parse_page
-from crawler.content.text import extract_text
+from crawler.content.text import extract_text, main_text
 from crawler.model import CommitEntry
 
 _HTML = frozenset({"text/html", "application/xhtml+xml", ""})
@@ -29,9 +29,9 @@ class PageContent:
 
 
 def page_content(
-    folder: CrawlFolder, entry: CommitEntry, decode: Callable[[bytes, str], bytes], *, text: bool, links: bool
+    folder: CrawlFolder, entry: CommitEntry, decode: Callable[[bytes, str], bytes], *, text: str, links: bool
 ) -> PageContent:
-    """The page's visible text and links. Raises ArchiveError when its record can't be read."""
+    """The page's text ("visible", "main" or "": none) and links. Raises ArchiveError when its record can't be read."""
     if entry.warc is None or not (entry.content_type in _HTML or entry.content_type.startswith("text/")):
         return PageContent()
     record = read_record(folder, entry.warc)
@@ -52,4 +52,5 @@ def page_content(
             bytes_max=_URL_BYTES_MAX,
             agent="",
         ).links
-    return PageContent(text=extract_text(body, charset) if text else "", links=found)
+    extract = {"visible": extract_text, "main": main_text}.get(text)
+    return PageContent(text=extract(body, charset) if extract else "", links=found)

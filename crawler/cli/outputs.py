@@ -1,0 +1,53 @@
+"""`-o` of commands that crawl: targets are kept up to date beside the work, and completed after it."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import TYPE_CHECKING
+
+from crawler.errors import CrawlerError
+
+if TYPE_CHECKING:
+    from crawler.archive.folder import CrawlFolder
+    from crawler.outputs.naming import Target
+
+
+@contextlib.asynccontextmanager
+async def kept_up_to_date(
+    folder: "CrawlFolder", targets: Sequence["Target"], warn: Callable[[str], None], *, items: bool
+) -> AsyncIterator[list[Exception]]:
+    """Write what is committed while the block runs, and after it what is left: pages, or what handlers yielded.
+
+    The list gets what kept targets from being complete; it is filled when the block has ended. Raises CrawlerError
+    kinds where a target can't be opened.
+    """
+    problems: list[Exception] = []
+    if not targets:
+        yield problems
+        return
+    from crawler.outputs.following import Outputs
+    from crawler.outputs.records import Items, Pages
+
+    loop = asyncio.get_running_loop()
+    source_of = Items if items else Pages
+    outputs = Outputs(folder, targets, lambda: source_of(folder), warn=lambda line: _call(loop, warn, line))
+    await asyncio.to_thread(outputs.start)
+    try:
+        yield problems
+    finally:
+        problems += await asyncio.to_thread(outputs.finish)
+
+
+def _call(loop: asyncio.AbstractEventLoop, warn: Callable[[str], None], line: str) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is there to be told
+        loop.call_soon_threadsafe(warn, line)
+
+
+def raise_first(problems: Sequence[Exception], warn: Callable[[str], None]) -> None:
+    """Raise the first of what keeps targets from being complete, as one line that says what to do; say the others."""
+    for problem in problems[1:]:
+        warn(str(problem))
+    for problem in problems:
+        if not isinstance(problem, CrawlerError):
+            raise problem
+        raise type(problem)(f"{problem}; nothing is lost: 'crawler export' with the same -o catches up")

@@ -1,0 +1,114 @@
+"""Records as lines of JSON or CSV, and lines packed as gzip or zstd. Must not know where they are written."""
+
+import csv
+import gzip
+import io
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from crawler.outputs.columns import check_count
+from crawler.outputs.sink import Record
+
+BLOCK_BYTES = 1 << 20  # of lines in a member of a packed file, at most: a file can end behind any of them
+_json = msgspec.json.Encoder().encode
+
+
+def packed(data: bytes, how: str) -> bytes:
+    """Whole gzip members or zstd frames; files of several are read as one. `how` is "", ".gz" or ".zst"."""
+    if not how:
+        return data
+    return b"".join(_member(data[start : start + BLOCK_BYTES], how) for start in range(0, len(data), BLOCK_BYTES))
+
+
+def _member(data: bytes, how: str) -> bytes:
+    if how == ".gz":
+        return gzip.compress(data, 6, mtime=0)
+    import zstandard
+
+    return zstandard.compress(data)
+
+
+def open_text(path: Path, how: str) -> io.TextIOWrapper:
+    """The lines of a file, unpacked. An end of line may stand within the quotes of CSV: each stays as it is."""
+    file: Any
+    if how == ".gz":
+        file = gzip.open(path, "rb")  # noqa: SIM115 (closed with the text)
+    elif how == ".zst":
+        import zstandard
+
+        file = zstandard.ZstdDecompressor().stream_reader(path.open("rb"), read_across_frames=True)
+    else:
+        file = path.open("rb")
+    return io.TextIOWrapper(file, encoding="utf-8", newline="")
+
+
+class Lines(Protocol):
+    """A format of lines."""
+
+    def encode(self, records: Iterable[Record]) -> bytes: ...
+    def header(self) -> bytes: ...
+
+
+class JsonLines:
+    """One object a line."""
+
+    def encode(self, records: Iterable[Record]) -> bytes:
+        return b"".join([_json(record) + b"\n" for record in records])
+
+    def header(self) -> bytes:
+        return b""
+
+
+class CsvLines:
+    """A row each, under a header. What is nested stands there as JSON, links one after the other."""
+
+    def __init__(self, columns: Iterable[str] = ()) -> None:
+        self.columns = dict.fromkeys(columns)
+
+    def missing(self, records: Iterable[Record]) -> list[str]:
+        """Fields that have no column yet. Raises OutputError when there are too many."""
+        found = dict.fromkeys(name for record in records for name in record if name not in self.columns)
+        check_count([*self.columns, *found])
+        return list(found)
+
+    def encode(self, records: Iterable[Record]) -> bytes:
+        return _csv([_cell(record.get(name), name) for name in self.columns] for record in records)
+
+    def header(self) -> bytes:
+        return _csv([list(self.columns)]) if self.columns else b""
+
+    def widened(self, lines: Iterable[str], rows_max: int = 1000) -> Iterator[bytes]:
+        """Lines that were written with fewer columns, header included, as they are with these."""
+        rows = csv.reader(lines)
+        before = len(next(rows, []))
+        yield self.header()
+        while block := [row for row, _ in zip(rows, range(rows_max), strict=False)]:
+            yield _csv(row + [""] * (len(self.columns) - before) for row in block)
+
+    def read_header(self, lines: Iterable[str]) -> None:
+        """Go on with the columns of a file that has some."""
+        self.columns = dict.fromkeys(next(csv.reader(lines), []))
+
+
+class _Rows(list[str]):
+    """What the CSV writer writes, a row each. Only with this line end does it quote both halves of it in cells."""
+
+    end = "\r\n"
+
+    def write(self, row: str) -> None:
+        self.append(row.removesuffix(self.end) + "\n")
+
+
+def _csv(rows: Iterable[Sequence[object]]) -> bytes:
+    text = _Rows()
+    csv.writer(text, lineterminator=text.end).writerows(rows)
+    return "".join(text).encode("utf-8", "replace")
+
+
+def _cell(value: object, name: str) -> object:
+    if name == "links" and isinstance(value, list):
+        return " ".join(map(str, value))
+    return _json(value).decode() if isinstance(value, (list, dict)) else value

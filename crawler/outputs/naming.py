@@ -1,0 +1,117 @@
+"""How people name a target: what kind it is, where it lies, and what is wrong with the name. Opens nothing."""
+
+import enum
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
+
+from crawler.errors import UsageError
+
+STDOUT = "-"
+STDOUT_SHOWN = "standard output"
+_LINES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".jl": "jsonl", ".csv": "csv"}
+_PACKED = (".gz", ".zst")
+_SQLITE = (".sqlite", ".sqlite3", ".db")
+_POSTGRES = ("postgresql://", "postgres://")
+_TABLE = re.compile(r"[^\W\d][\w$]*(\.[^\W\d][\w$]*)?")
+KNOWN = ".jsonl or .csv (also with .gz or .zst), .parquet, .sqlite, a postgresql:// URL, or - for standard output"
+
+
+class Kind(enum.Enum):
+    """Kinds of targets."""
+
+    STREAM = "stream"  # standard output, a pipe, a device: takes bytes, and nothing can be taken back
+    LINES = "lines"  # a file that can be appended to
+    PARQUET = "parquet"
+    SQLITE = "sqlite"
+    POSTGRES = "postgresql"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """One target. `shown` is its name without a password."""
+
+    kind: Kind
+    shown: str
+    path: Path | None = None  # of files
+    format: str = "jsonl"  # of streams and lines: jsonl or csv
+    packed: str = ""  # of lines: "", ".gz" or ".zst"
+    url: str = ""  # of servers, without the table
+    table: str = ""  # of databases; "": as what is written is called
+
+    @property
+    def is_file(self) -> bool:
+        return self.kind in (Kind.LINES, Kind.PARQUET, Kind.SQLITE)
+
+
+def target_of(text: str) -> Target:
+    """What -o names. Raises UsageError when nothing can be written there, as far as its name and place tell."""
+    if text == STDOUT:
+        return Target(kind=Kind.STREAM, shown=STDOUT_SHOWN)
+    if text.startswith(_POSTGRES):
+        return _server(text)
+    target = _file(text)
+    _check_place(target, text)
+    return target
+
+
+def _server(text: str) -> Target:
+    try:
+        parts = urlsplit(text)
+        fields = dict(parse_qsl(parts.query, keep_blank_values=True))
+        shown_user = f"{parts.username}@" if parts.username else ""
+        place = parts.netloc.rpartition("@")[2]
+        if "," not in place:
+            _ = parts.port  # raises for what is no number
+    except ValueError as error:
+        raise UsageError(f"can't read the URL of the database: {error}") from None
+    table = fields.get("table", "")
+    _check_table(table, text)
+    # The rest stays as it was written: libpq reads it, by rules of its own.
+    query = "&".join(one for one in parts.query.split("&") if not one.startswith("table="))
+    if not parts.path.strip("/") and "dbname" not in fields:
+        raise UsageError(f"which database? Name it: postgresql://{shown_user}{place or 'localhost'}/NAME?table=TABLE")
+    shown = f"postgresql://{shown_user}{place}{parts.path}" + (f"?table={table}" if table else "")
+    return Target(kind=Kind.POSTGRES, shown=shown, url=urlunsplit(parts._replace(query=query)), table=table)
+
+
+def _file(text: str) -> Target:
+    name, _, query = text.partition("?")
+    if Path(name).suffix.lower() in _SQLITE and (not query or query.startswith("table=")):
+        table = unquote(query.removeprefix("table="))
+        _check_table(table, text)
+        return Target(kind=Kind.SQLITE, shown=text, path=Path(name).absolute(), table=table)
+    path = Path(text).absolute()
+    if path.exists() and not path.is_file() and not path.is_dir():
+        return Target(
+            kind=Kind.STREAM, shown=text, path=path, format="csv" if path.suffix.lower() == ".csv" else "jsonl"
+        )
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    if suffixes[-1:] == [".parquet"]:
+        return Target(kind=Kind.PARQUET, shown=text, path=path)
+    packed = suffixes.pop() if suffixes[-1:] and suffixes[-1] in _PACKED else ""
+    if not suffixes or suffixes[-1] not in _LINES:
+        if path.is_dir():
+            raise UsageError(f"{text} is a folder; name a file in it")
+        raise UsageError(f"can't tell the format of {text}: name it {KNOWN}")
+    return Target(kind=Kind.LINES, shown=text, path=path, format=_LINES[suffixes[-1]], packed=packed)
+
+
+def _check_table(table: str, text: str) -> None:
+    if table and not _TABLE.fullmatch(table):
+        raise UsageError(f"{text.rpartition('?')[2]}: not the name of a table (letters, digits and _)")
+
+
+def _check_place(target: Target, text: str) -> None:
+    path = target.path
+    assert path is not None
+    if path.is_dir():
+        raise UsageError(f"{text} is a folder; name a file in it")
+    if not path.parent.is_dir():
+        raise UsageError(f"can't write {text}: there is no folder {Path(text.partition('?')[0]).parent}")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise UsageError(f"can't write {text}: permission denied")
+    if target.is_file and not os.access(path.parent, os.W_OK):
+        raise UsageError(f"can't write {text}: no right to make files in {path.parent}")

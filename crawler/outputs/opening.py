@@ -1,0 +1,64 @@
+"""Opens targets: the only place that knows all kinds of them. Each kind's library is imported when one is used."""
+
+from collections.abc import Sequence
+from typing import IO
+
+from crawler.outputs.files import DraftSink, GrowingSink, StreamSink
+from crawler.outputs.lines import CsvLines, JsonLines, Lines
+from crawler.outputs.naming import Kind, Target, target_of
+from crawler.outputs.records import Shape
+from crawler.outputs.sink import Mark, Sink
+
+
+def targets_of(names: Sequence[str]) -> list[Target]:
+    """What is named, each once. Raises UsageError."""
+    return list(dict.fromkeys(map(target_of, names)))
+
+
+def open_whole(target: Target, shape: Shape, stdout: IO[bytes] | None = None) -> Sink:
+    """For one export: files appear at the commit.
+
+    Raises UsageError when nothing can be written there, OutputAway when a server does not answer.
+    """
+    match target.kind:
+        case Kind.LINES:
+            return DraftSink(target, _lines(target, shape))
+        case Kind.STREAM:
+            return StreamSink(target, _lines(target, shape), stdout)
+        case _:
+            return _table(target, shape, at_once=True)
+
+
+def open_growing(target: Target, shape: Shape, since: Mark | None, stdout: IO[bytes] | None = None) -> Sink:
+    """For records that come bit by bit: files grow in place from the mark."""
+    match target.kind:
+        case Kind.LINES:
+            return GrowingSink(target, _lines(target, shape), since)
+        case Kind.STREAM:
+            return StreamSink(target, _lines(target, shape), stdout)
+        case _:
+            return _table(target, shape, at_once=False)
+
+
+def check_target(target: Target, shape: Shape) -> None:
+    """Look whether records of this shape can be written there, and write none. Raises as the others do."""
+    if target.kind in (Kind.SQLITE, Kind.PARQUET, Kind.POSTGRES):
+        open_growing(target, shape, None).close()
+
+
+def _lines(target: Target, shape: Shape) -> Lines:
+    return CsvLines(shape.columns) if target.format == "csv" else JsonLines()
+
+
+def _table(target: Target, shape: Shape, *, at_once: bool) -> Sink:
+    if target.kind is Kind.PARQUET:
+        from crawler.outputs.parquet import ParquetSink
+
+        return ParquetSink(target, known=shape.columns)
+    if target.kind is Kind.SQLITE:
+        from crawler.outputs.sqlite import SqliteSink
+
+        return SqliteSink(target, table=shape.name, known=shape.columns, at_once=at_once)
+    from crawler.outputs.postgres import PostgresSink
+
+    return PostgresSink(target, table=shape.name, known=shape.columns)

@@ -1,0 +1,130 @@
+"""A Parquet file, by pyarrow. It appears whole: such a file can't be read before its end is written.
+
+Its schema comes from the records. One that does not fit the columns so far has the draft written anew with wider
+ones: rare, and as dear as copying what is there.
+"""
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from crawler.archive.folder import archive_error
+from crawler.errors import UsageError
+from crawler.outputs.columns import Kind, as_kind, grown
+from crawler.outputs.files import beside, take_place
+from crawler.outputs.naming import Target
+from crawler.outputs.sink import Mark, Record, Row
+
+GROUP_ROWS = 20_000
+GROUP_BYTES = 32 << 20  # of text
+EXACT_MAX = 1 << 53  # whole numbers up to here are themselves as floating ones
+_NESTED = {Kind.JSON: Kind.TEXT}  # written as JSON text
+
+
+class ParquetSink:
+    """`known`: columns that the file has whether or not a record has them."""
+
+    def __init__(self, target: Target, *, known: Mapping[str, Kind]) -> None:
+        assert target.path is not None
+        try:
+            import pyarrow as pa
+            import pyarrow.parquet as pq
+        except ImportError:
+            raise UsageError(f"{target.shown}: Parquet needs pyarrow: pip install 'shardcrawl[parquet]'") from None
+        self._pa, self._pq = pa, pq
+        self._shown, self._path = target.shown, target.path.resolve()
+        self._draft = beside(self._path)
+        self._columns: dict[str, Kind | None] = dict(known)
+        self._records: list[Record] = []
+        self._bytes = 0
+        self._dear: set[str] = set()  # columns with whole numbers that no floating one equals
+        self._writer: Any = None
+
+    def write(self, rows: Sequence[Row]) -> None:
+        for row in rows:
+            self._records.append(row.record)
+            self._bytes += sum(len(value) for value in row.record.values() if isinstance(value, (str, list)))
+            if len(self._records) >= GROUP_ROWS or self._bytes >= GROUP_BYTES:
+                self._guarded(self._flush)
+
+    def commit(self) -> Mark | None:
+        self._guarded(self._finish)
+        return None
+
+    def _finish(self) -> None:
+        if self._records or self._writer is None:
+            self._flush()
+        self._writer.close()
+        take_place(self._draft, self._path)
+
+    def _flush(self) -> None:
+        columns = {
+            name: _NESTED.get(kind, kind) if kind else None
+            for name, kind in grown(self._columns, self._records).items()
+        }
+        self._dear |= {name for record in self._records for name, value in record.items() if _is_dear(value)}
+        columns |= {name: Kind.TEXT for name in self._dear if columns[name] is Kind.FLOAT}
+        if self._writer is not None and columns != self._columns:
+            self._rewrite(columns)
+        elif self._writer is None:
+            self._writer = self._new_writer(self._draft, columns)
+        self._columns = columns
+        self._writer.write_table(self._table(self._records, columns))
+        self._records, self._bytes = [], 0
+
+    def _rewrite(self, columns: dict[str, Kind | None]) -> None:
+        """What is in the draft, with other columns."""
+        self._writer.close()
+        draft = beside(self._path)
+        try:
+            writer = self._new_writer(draft, columns)
+            with self._pq.ParquetFile(self._draft) as old:
+                for batch in old.iter_batches(batch_size=GROUP_ROWS):
+                    writer.write_table(self._table(batch.to_pylist(), columns))
+            draft.replace(self._draft)
+        finally:
+            draft.unlink(missing_ok=True)
+        self._writer = writer
+
+    def _new_writer(self, path: Path, columns: Mapping[str, Kind | None]) -> Any:
+        return self._pq.ParquetWriter(path, self._schema(columns), compression="zstd")
+
+    def _schema(self, columns: Mapping[str, Kind | None]) -> Any:
+        pa = self._pa
+        types = {
+            Kind.BOOL: pa.bool_(),
+            Kind.INT: pa.int64(),
+            Kind.FLOAT: pa.float64(),
+            Kind.TIME: pa.timestamp("ms", tz="UTC"),
+        }
+        return pa.schema([(name, types[kind] if kind in types else pa.string()) for name, kind in columns.items()])
+
+    def _table(self, records: Sequence[Record], columns: Mapping[str, Kind | None]) -> Any:
+        arrays = {
+            name: [_value(record.get(name), kind or Kind.TEXT) for record in records] for name, kind in columns.items()
+        }
+        return self._pa.table(arrays, schema=self._schema(columns))
+
+    def close(self) -> None:
+        if self._writer is not None:
+            with contextlib.suppress(OSError, self._pa.ArrowException):
+                self._writer.close()
+        self._draft.unlink(missing_ok=True)
+
+    def _guarded(self, act: Any) -> None:
+        try:
+            act()
+        except OSError as error:
+            raise archive_error("write", self._path, error) from None
+
+
+def _is_dear(value: Any) -> bool:
+    return isinstance(value, int) and abs(value) > EXACT_MAX
+
+
+def _value(value: Any, kind: Kind) -> Any:
+    if kind is Kind.TIME and isinstance(value, str):
+        return datetime.fromisoformat(value)
+    return value if isinstance(value, datetime) else as_kind(value, kind)

@@ -1,0 +1,184 @@
+"""What is written of a commit: the record of its page, or the items that its handler gave. Knows fields, no targets."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+
+from crawler.archive.folder import CrawlFolder
+from crawler.archive.item_reader import ItemFiles
+from crawler.archive.reader import IndexReader, MissingFile
+from crawler.archive.stamps import iso_ms
+from crawler.errors import ArchiveError
+from crawler.model import CommitEntry
+from crawler.outputs.columns import Kind
+from crawler.outputs.sink import Key, Record, Row
+
+PAGE_COLUMNS = {
+    "url": Kind.TEXT,
+    "status": Kind.INT,
+    "fetched_at": Kind.TIME,
+    "content_type": Kind.TEXT,
+    "bytes": Kind.INT,
+    "title": Kind.TEXT,
+    "depth": Kind.INT,
+    "digest": Kind.TEXT,
+    "redirect_to": Kind.TEXT,
+    "truncated": Kind.TEXT,
+    "warc_file": Kind.TEXT,
+    "warc_offset": Kind.INT,
+    "visit": Kind.INT,
+}
+FIELDS = tuple(PAGE_COLUMNS)
+TEXTS = ("visible", "main")  # what a reader sees; the article without what stands around it
+
+_decode = msgspec.json.Decoder(Record).decode
+
+Decode = Callable[[bytes, str], bytes]  # (payload, Content-Encoding) -> body; raises ArchiveError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """What records are called, and the columns that all of them have."""
+
+    name: str
+    columns: Mapping[str, Kind]
+
+
+class Source(Protocol):
+    """Records of a commit."""
+
+    @property
+    def shape(self) -> Shape: ...
+    def records_of(self, entry: CommitEntry) -> Iterable[Record]: ...
+    def missing(self, index: IndexReader) -> list[MissingFile]:
+        """What could not be reached: of the index, as its reader met it, and of what lies beside it."""
+        ...
+
+    def lost(self) -> list[MissingFile]:
+        """The latter alone."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def rows_of(source: Source, entry: CommitEntry) -> Iterator[Row]:
+    """The records of a commit with their keys: numbered from 0 in their order."""
+    for number, record in enumerate(source.records_of(entry)):
+        yield Row(Key(int(entry.fingerprint), entry.visit, number), record)
+
+
+PAGES = Shape(name="pages", columns=PAGE_COLUMNS)
+ITEMS = Shape(name="items", columns={})
+
+
+class Pages:
+    """One record for each committed page.
+
+    `text` ("visible", "main" or "") and `links` need the archive, and `decode`, which undoes a content coding.
+    """
+
+    def __init__(
+        self, folder: CrawlFolder, *, text: str = "", links: bool = False, decode: Decode | None = None
+    ) -> None:
+        self._folder, self._text, self._links = folder, text, links
+        self._decode = decode or _refuse_coding
+        self._unreadable: Counter[str] = Counter()
+        more = {"text": Kind.TEXT} if text else {}
+        self.shape = Shape(name="pages", columns=PAGE_COLUMNS | more | ({"links": Kind.JSON} if links else {}))
+
+    def records_of(self, entry: CommitEntry) -> Iterable[Record]:
+        record = page_record(entry, self._folder)
+        if self._text or self._links:
+            record |= self._content(entry)
+        return (record,)
+
+    def _content(self, entry: CommitEntry) -> Record:
+        """The columns that need the archive; null when its record can't be read."""
+        from crawler.outputs.content import page_content  # brings the HTML parser: only when asked for
+
+        try:
+            content = page_content(self._folder, entry, self._decode, text=self._text, links=self._links)
+        except ArchiveError:
+            self._unreadable[f"{self._folder.warc.name}/{entry.warc.file if entry.warc else ''}"] += 1
+            content = None
+        found: Record = {}
+        if self._text:
+            found["text"] = content.text if content else None
+        if self._links:
+            found["links"] = list(content.links) if content else None
+        return found
+
+    def missing(self, index: IndexReader) -> list[MissingFile]:
+        return [*index.missing, *self.lost()]
+
+    def lost(self) -> list[MissingFile]:
+        return _named(self._unreadable, "records not readable")
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class Items:
+    """What the handlers of each committed page yielded, in that order."""
+
+    shape = ITEMS
+
+    def __init__(self, folder: CrawlFolder) -> None:
+        self._files = ItemFiles(folder)
+        self._unreadable: Counter[str] = Counter()
+
+    def records_of(self, entry: CommitEntry) -> Iterable[Record]:
+        if entry.items is None or not entry.items.count:
+            return ()
+        try:
+            return [_decode(item) for item in self._files.items(entry.items)]
+        except ArchiveError:
+            self._unreadable[self._files.path(entry.items.file)] += 1
+            return ()
+
+    def missing(self, index: IndexReader) -> list[MissingFile]:
+        return [*index.segments_missing, *self.lost()]
+
+    def lost(self) -> list[MissingFile]:
+        return _named(self._unreadable, "items not readable")
+
+    def close(self) -> None:
+        self._files.close()
+
+
+def _named(unreadable: Counter[str], why: str) -> list[MissingFile]:
+    return [MissingFile(file, why, pages) for file, pages in sorted(unreadable.items())]
+
+
+def page_record(entry: CommitEntry, folder: CrawlFolder) -> Record:
+    """What the index says of a page, under the names that exports have."""
+    warc = entry.warc
+    return {
+        "url": entry.url,
+        "status": entry.status,
+        "fetched_at": iso_ms(entry.fetched_at),
+        "content_type": entry.content_type,
+        "bytes": entry.body_bytes,
+        "title": entry.title,
+        "depth": entry.depth,
+        "digest": entry.digest,
+        "redirect_to": entry.redirect_to,
+        "truncated": entry.truncated,
+        "warc_file": f"{folder.warc.name}/{warc.file}" if warc else None,
+        "warc_offset": warc.offset if warc else None,
+        "visit": entry.visit,
+    }
+
+
+def committed_at(entry: CommitEntry) -> float:
+    """Wall time, seconds: when its record was on disk; of older entries, when it was fetched."""
+    return entry.times.get("archived", entry.fetched_at)
+
+
+def _refuse_coding(payload: bytes, coding: str) -> bytes:
+    if coding.strip().lower() not in {"", "identity"}:
+        raise ArchiveError(f"can't undo content coding {coding}")
+    return payload

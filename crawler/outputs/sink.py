@@ -1,0 +1,53 @@
+"""What every open target can do, and what a row is. Must not know any kind of target."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+from crawler.errors import OutputError
+
+Record = dict[str, Any]  # as JSON has it: null, true, numbers, strings, arrays, objects
+COLUMNS_MAX = 1000  # of a table; PostgreSQL ends at 1600, SQLite at 2000
+
+
+class Key(NamedTuple):
+    """What makes a record the same record: of all that an output is given, each key counts once."""
+
+    fingerprint: int  # of the URL
+    visit: int
+    number: int  # among the records of this visit
+
+
+class Row(NamedTuple):
+    """A record and its key."""
+
+    key: Key
+    record: Record
+
+
+class Mark(NamedTuple):
+    """How far a file has been written for good: its length in bytes, and a digest of what stands before its end."""
+
+    length: int
+    digest: str
+
+
+class OutputAway(OutputError):
+    """The target does not take anything now; it may do so later."""
+
+
+class OutputEnded(Exception):
+    """Who read the target has enough (a closed pipe)."""
+
+
+class Sink(Protocol):
+    """One open target. Blocks: call it in a thread.
+
+    `write` may keep rows back; `commit` makes all of them last and says where the target ends then (None where only
+    the target itself knows). `close` leaves what there was at the last commit; after an error nothing else may be
+    called. Raises OutputAway where a later try may succeed, OutputError where the rows don't
+    fit the target, ArchiveError where a disk fails.
+    """
+
+    def write(self, rows: Sequence[Row]) -> None: ...
+    def commit(self) -> Mark | None: ...
+    def close(self) -> None: ...

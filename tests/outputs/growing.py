@@ -1,0 +1,54 @@
+"""An index that grows, followed: what the tests of outputs beside a crawl share."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from crawler.archive.folder import CrawlFolder
+from crawler.archive.index import IndexWriter
+from crawler.outputs.following import Follower
+from crawler.outputs.records import Pages
+from tests.archive.archive_samples import entry, folder_in
+from tests.outputs.samples import json_lines, target
+
+
+class Crawl:
+    """An index that grows, as several sessions write it."""
+
+    def __init__(self, tmp_path: Path, lines_max: int = 50_000) -> None:
+        self.folder: CrawlFolder = folder_in(tmp_path)
+        self.urls: list[str] = []
+        self.index = IndexWriter(self.folder, "aa11", lines_max=lines_max)
+
+    def add(self, count: int = 1) -> None:
+        for _ in range(count):
+            found = entry(len(self.urls))
+            self.index.add(found)
+            self.urls.append(found.url)
+        self.index.sync()
+
+    def follower(self, path: Path | str) -> Follower:
+        self.said: list[str] = []
+        return Follower(self.folder, target(path), Pages(self.folder), warn=self.said.append)
+
+
+@contextmanager
+def running(follower: Follower) -> Iterator[Follower]:
+    follower.open()
+    follower.start()
+    try:
+        yield follower
+    finally:
+        follower.finish()
+
+
+def urls(path: Path) -> list[str]:
+    return [record["url"] for record in json_lines(path)]
+
+
+def wait_until(holds: Callable[[], bool], timeout_s: float = 10.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

@@ -1,0 +1,234 @@
+import os
+import sqlite3
+import threading
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from crawler.archive.index import IndexWriter
+from crawler.errors import ArchiveError, ConflictError
+from crawler.outputs import files, following
+from crawler.outputs.following import Outputs
+from crawler.outputs.records import Pages
+from crawler.outputs.sink import OutputAway, Row
+from crawler.outputs.sqlite import SqliteSink
+from tests.archive.archive_samples import entry
+from tests.outputs.growing import Crawl, running, urls, wait_until
+from tests.outputs.samples import target
+
+
+def test_a_file_has_each_page_soon_after_its_commit_in_the_order_of_commits(crawl: Crawl, tmp_path: Path) -> None:
+    path = tmp_path / "pages.jsonl"
+    with running(crawl.follower(path)):
+        for _ in range(5):
+            crawl.add(40)
+            wait_until(lambda: len(urls(path)) == len(crawl.urls))
+    assert urls(path) == crawl.urls
+
+
+def test_the_same_target_goes_on_where_it_was_and_what_it_missed_comes(crawl: Crawl, tmp_path: Path) -> None:
+    path = tmp_path / "pages.jsonl"
+    for _ in range(3):
+        with running(crawl.follower(path)):
+            crawl.add(30)
+        crawl.add(5)
+    assert urls(path) == crawl.urls[:-5]
+    with running(crawl.follower(path)):
+        pass
+    assert urls(path) == crawl.urls
+
+
+def test_an_entry_that_two_sessions_wrote_counts_once(crawl: Crawl, tmp_path: Path) -> None:
+    path = tmp_path / "pages.jsonl"
+    with running(crawl.follower(path)):
+        crawl.add(10)
+        wait_until(lambda: len(urls(path)) == 10)
+        other = IndexWriter(crawl.folder, "bb22")
+        for number in range(10):
+            other.add(entry(number))
+        other.close()
+    assert urls(path) == crawl.urls
+
+
+@pytest.mark.parametrize("change", ["gone", "other"])
+def test_a_file_that_people_took_away_or_changed_is_written_anew(crawl: Crawl, tmp_path: Path, change: str) -> None:
+    path = tmp_path / "pages.jsonl"
+    crawl.add(50)
+    with running(crawl.follower(path)):
+        pass
+    path.unlink() if change == "gone" else path.write_bytes(b"x" * 100_000)
+    with running(crawl.follower(path)):
+        pass
+    assert sorted(urls(path)) == sorted(crawl.urls)
+
+
+def test_a_cursor_that_is_damaged_means_to_begin_anew(crawl: Crawl, tmp_path: Path) -> None:
+    path = tmp_path / "pages.jsonl"
+    crawl.add(50)
+    with running(crawl.follower(path)):
+        pass
+    (cursor,) = crawl.folder.outputs.glob("*.cursor")
+    cursor.write_bytes(b"no database at all" * 100)
+    with running(crawl.follower(path)):
+        pass
+    assert sorted(urls(path)) == sorted(crawl.urls)
+
+
+def test_a_table_that_was_dropped_is_filled_again(crawl: Crawl, tmp_path: Path) -> None:
+    path = tmp_path / "pages.sqlite"
+    crawl.add(50)
+    for _ in range(2):
+        with running(crawl.follower(path)):
+            pass
+        with closing(sqlite3.connect(path)) as base:
+            assert base.execute("SELECT count(*) FROM pages").fetchone() == (50,)
+            base.execute("DROP TABLE pages")
+
+
+def test_a_target_has_one_writer(crawl: Crawl, tmp_path: Path) -> None:
+    path = tmp_path / "pages.jsonl"
+    with running(crawl.follower(path)):
+        second = crawl.follower(path)
+        with pytest.raises(ConflictError):
+            second.open()
+        second.close()
+
+
+def test_if_one_target_can_not_be_opened_none_runs_and_all_are_let_go(crawl: Crawl, tmp_path: Path) -> None:
+    paths = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
+    before = threading.active_count()
+    with running(crawl.follower(paths[1])):
+        both = Outputs(crawl.folder, [target(path) for path in paths], lambda: Pages(crawl.folder), warn=print)
+        with pytest.raises(ConflictError):
+            both.start()
+    assert threading.active_count() == before
+    both = Outputs(crawl.folder, [target(path) for path in paths], lambda: Pages(crawl.folder), warn=print)
+    both.start()
+    assert both.finish() == []
+
+
+def test_a_disk_that_is_full_for_a_while_loses_and_doubles_nothing(
+    crawl: Crawl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "pages.jsonl"
+
+    def fail(descriptor: int) -> None:
+        raise OSError(28, os.strerror(28))
+
+    follower = crawl.follower(path)
+    with running(follower):
+        crawl.add(20)
+        wait_until(lambda: len(urls(path)) == 20)
+        with monkeypatch.context() as patched:
+            patched.setattr(files.os, "fsync", fail)
+            crawl.add(20)
+            wait_until(lambda: follower.problem is not None)
+            assert isinstance(follower.problem, ArchiveError)
+        wait_until(lambda: len(urls(path)) == 40)
+    assert urls(path) == crawl.urls
+    assert [line.partition(":")[0] for line in crawl.said] == [f"can't write {path}", f"{path} goes on"]
+
+
+def test_a_disk_that_stays_full_is_said_at_the_end_and_the_next_start_catches_up(
+    crawl: Crawl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "pages.jsonl"
+    monkeypatch.setattr(following, "FINISH_S", 0.1)
+
+    def fail(descriptor: int) -> None:
+        raise OSError(28, os.strerror(28))
+
+    crawl.add(20)
+    follower = crawl.follower(path)
+    with monkeypatch.context() as patched:
+        patched.setattr(files.os, "fsync", fail)
+        follower.open()
+        follower.start()
+        problem = follower.finish()
+    assert isinstance(problem, ArchiveError)
+    assert problem.exit_code == 5
+    assert path.read_bytes() == b""
+    with running(crawl.follower(path)):
+        pass
+    assert urls(path) == crawl.urls
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_what_a_failed_commit_may_have_written_is_there_once(
+    crawl: Crawl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """The answer to a commit can be lost: nobody knows whether the rows are there."""
+    path = tmp_path / "pages.sqlite"
+    real = SqliteSink.commit
+    failures: list[bool] = []
+
+    def commit(sink: SqliteSink) -> None:
+        if when == "after" or not failures:
+            real(sink)
+        if failures:
+            failures.pop()
+            raise OutputAway("no answer")
+
+    monkeypatch.setattr(SqliteSink, "commit", commit)
+
+    def found() -> list[str]:
+        with closing(sqlite3.connect(path)) as base:
+            return sorted(row[0] for row in base.execute("SELECT url FROM pages"))
+
+    with running(crawl.follower(path)):
+        crawl.add(20)
+        wait_until(lambda: found() == sorted(crawl.urls))
+        failures.append(True)
+        crawl.add(20)
+        wait_until(lambda: found() == sorted(crawl.urls))
+    assert found() == sorted(crawl.urls)
+    assert len(crawl.said) == 2
+
+
+def test_a_parquet_file_is_written_when_the_crawl_has_ended(crawl: Crawl, tmp_path: Path) -> None:
+    pq = pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "pages.parquet"
+    outputs = Outputs(crawl.folder, [target(path)], lambda: Pages(crawl.folder), warn=print)
+    outputs.start()
+    crawl.add(30)
+    assert not path.exists()
+    assert outputs.finish() == []
+    assert sorted(pq.read_table(path)["url"].to_pylist()) == sorted(crawl.urls)
+
+
+def test_pages_of_segments_that_are_full_come_as_well(tmp_path: Path) -> None:
+    crawl, path = Crawl(tmp_path, lines_max=7), tmp_path / "pages.jsonl"
+    with running(crawl.follower(path)):
+        for _ in range(6):
+            crawl.add(20)
+            wait_until(lambda: len(urls(path)) == len(crawl.urls))
+        crawl.index.close()
+    assert sorted(urls(path)) == sorted(crawl.urls)
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+def test_at_the_end_a_target_has_as_long_as_it_needs_but_one_that_hangs_is_left(
+    crawl: Crawl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hangs: bool
+) -> None:
+    monkeypatch.setattr(following, "JOIN_S", 0.5)
+    real, let_go = SqliteSink.write, threading.Event()
+
+    def slow(sink: SqliteSink, rows: Sequence[Row]) -> None:
+        let_go.wait(10 if hangs else 0.15)
+        real(sink, rows)
+
+    monkeypatch.setattr(SqliteSink, "write", slow)
+    crawl.add(3000)
+    follower = crawl.follower(tmp_path / "pages.sqlite")
+    follower.open()
+    follower.start()
+    try:
+        problem = follower.finish()
+        assert isinstance(problem, OutputAway) if hangs else problem is None
+    finally:
+        let_go.set()
+        assert follower.finish() is None
+    with closing(sqlite3.connect(tmp_path / "pages.sqlite")) as base:
+        assert base.execute("SELECT count(*) FROM pages").fetchone() == (3000,)
