@@ -12,7 +12,7 @@ from tests.support.processes import Nursery, nursery
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 
 DOCS = Path(__file__).parents[1] / "docs"
-PAGES = ("testing.md", "handlers.md")
+PAGES = ("tutorial.md", "testing.md", "handlers.md")
 NOT_RUN_MAX = 3  # in all pages together
 SHOP = '<h1>Tea</h1><a class="product" href="/product/1">1</a><a class="next" href="/product/2">2</a>'
 SHOP_PAGES: Mapping[str, Resource | str] = {
