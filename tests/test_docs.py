@@ -1,5 +1,6 @@
 """The pages for users do what they say: every block is written, typed and compared, in an empty folder."""
 
+import importlib.util
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from tests.support.processes import Nursery, nursery
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 
 DOCS = Path(__file__).parents[1] / "docs"
-PAGES = ("tutorial.md", "testing.md", "handlers.md")
+PAGES = ("tutorial.md", "coming-from-scrapy.md", "testing.md", "handlers.md")
 NOT_RUN_MAX = 3  # in all pages together
 SHOP = '<h1>Tea</h1><a class="product" href="/product/1">1</a><a class="next" href="/product/2">2</a>'
 SHOP_PAGES: Mapping[str, Resource | str] = {
@@ -37,6 +38,22 @@ def test_each_block_of_a_page_does_what_the_page_says(name: str, programs: Nurse
                 reader.follow(block, usual_name="shop.py" if name == "handlers.md" else "")
         finally:
             reader.close()
+
+
+def test_the_reference_says_what_the_program_says() -> None:
+    """Made anew by `scripts/make-reference`."""
+    spec = importlib.util.spec_from_file_location("reference", DOCS.parent / "scripts" / "lab" / "reference.py")
+    assert spec is not None
+    assert spec.loader is not None
+    reference = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(reference)
+    assert (DOCS / "reference.md").read_text("utf-8") == reference.make(), "run scripts/make-reference"
+
+
+def test_the_spider_of_the_other_program_is_python() -> None:
+    """It is run by scripts/bench-port, which needs Scrapy."""
+    (spider,) = (block for block in blocks_of(DOCS / "coming-from-scrapy.md") if block.name == "quotes_spider.py")
+    compile(spider.text, spider.name, "exec")
 
 
 def test_few_blocks_are_shown_without_being_run() -> None:

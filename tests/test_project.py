@@ -14,7 +14,18 @@ from crawler.frontier import scripts
 
 ROOT = Path(__file__).parent.parent
 LINES_MAX = 320
-SCRIPTS = ("crawl", "test", "check", "bench", "bench-broad", "bench-handlers", "chaos", "simulate")
+SCRIPTS = (
+    "crawl",
+    "test",
+    "check",
+    "bench",
+    "bench-broad",
+    "bench-handlers",
+    "bench-port",
+    "chaos",
+    "make-reference",
+    "simulate",
+)
 
 
 def sources(*suffixes: str) -> list[Path]:
