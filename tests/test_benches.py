@@ -1,5 +1,6 @@
 """The benchmarks run and print their figures; what these are is nobody's test."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -24,3 +25,12 @@ def test_a_benchmark_of_the_frontier_runs_to_its_end(words: tuple[str, ...], exp
     )
     assert run.returncode == 0, run.stderr
     assert expected in run.stdout
+
+
+@pytest.mark.skipif(not any(Path("/usr/share/doc").rglob("*.html")), reason="needs HTML under /usr/share/doc")
+def test_the_benchmark_of_handlers_runs_to_its_end() -> None:
+    command = [sys.executable, SCRIPTS / "lab" / "handling.py", "--pages", "30", "--rounds", "1"]
+    paths = {"PYTHONPATH": str(SCRIPTS.parent)}
+    run = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False, env=os.environ | paths)
+    assert run.returncode == 0, run.stderr
+    assert "def, in threads" in run.stdout

@@ -57,8 +57,12 @@ class Page:
     def __init__(
         self, response: Response, parsed: Parsed, *, domain: str, depth: int = 0, label: str = "",
         tree: LexborHTMLParser | None = None, labels: Collection[str] | None = None, follow_max: int = FOLLOW_MAX,
+        may_parse: bool = True,
     ) -> None:  # fmt: skip
-        """`tree`: of the body, where it was parsed already. `labels`: that there are; None: they are not looked at."""
+        """`tree`: of the body, where it was parsed already. `labels`: that there are; None: they are not looked at.
+
+        Without `may_parse`, the body is too dear to be parsed in this process.
+        """
         self.url = response.url
         self.status = response.status
         self.body = response.body
@@ -74,6 +78,7 @@ class Page:
         self._tree = tree
         self._labels = labels
         self._follow_max = follow_max
+        self._may_parse = may_parse
 
     @cached_property
     def log(self) -> "logging.LoggerAdapter[logging.Logger]":
@@ -92,9 +97,15 @@ class Page:
 
     @cached_property
     def html(self) -> LexborHTMLParser:
-        """The tree; of what is no HTML, an empty one."""
+        """The tree; of what is no HTML, an empty one. Raises RuntimeError for what is too dear to parse in a hook."""
         tree, self._tree = self._tree, None
+        if tree is None:
+            self._check_may_parse()
         return tree or LexborHTMLParser(decode(self.body, self.charset) if self._is_html else "")
+
+    def _check_may_parse(self) -> None:
+        if not self._may_parse:
+            raise RuntimeError("this page may take seconds to parse: only its handler sees its tree and text")
 
     def close(self) -> None:
         """Let the tree go, which takes ten times the memory of the body, whoever may keep the page."""
@@ -104,6 +115,7 @@ class Page:
     @cached_property
     def text(self) -> str:
         """What a reader sees; of what is no HTML, the whole body."""
+        self._check_may_parse()
         return extract_text(self.body, self.charset) if self._is_html else decode(self.body, self.charset)
 
     @property

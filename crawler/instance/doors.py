@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from crawler.archive.black_box import BlackBox
-from crawler.frontier.frontier import Frontier
+from crawler.frontier.frontier import Frontier, Settlement
 from crawler.instance.handling import HandlerStage
 from crawler.instance.heartbeat import Heartbeat
 from crawler.instance.history import History
@@ -14,7 +14,7 @@ from crawler.instance.robots_reading import RobotsReader
 from crawler.instance.state import Flow
 from crawler.instance.traps import TrapMemory
 from crawler.instance.workbench import Lane, Workbench
-from crawler.model import Claim
+from crawler.model import Claim, FetchResult
 from crawler.web.fetcher import Fetcher
 
 
@@ -45,3 +45,13 @@ class Exchange:
     claim: Claim
     started_at: float
     is_sent: bool = False  # the last check was passed; started_at is its time from then on
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """Its end: what came, what its queue does now, and when that was (wall clock, s)."""
+
+    exchange: Exchange
+    result: FetchResult
+    settled: Settlement
+    finished_at: float

@@ -14,7 +14,7 @@ from crawler.instance.aftermath import Aftermath
 from crawler.instance.clock import monotonic_ms, wall_s
 from crawler.instance.cookie_walls import CookieWalls
 from crawler.instance.crash_points import reached
-from crawler.instance.doors import Doors, Exchange
+from crawler.instance.doors import Answered, Doors, Exchange
 from crawler.instance.gate import Gate
 from crawler.instance.names import Names
 from crawler.instance.outcome import Committable, Failed, NotEntitledError, Outcome, Parked, Refused
@@ -148,10 +148,14 @@ class FetchStage:
         began_ms = monotonic_ms()
         slot = d.black_box.started(claim.partition, claim.fingerprint)
         try:
-            await self._request(lane, claim)
+            try:
+                answered = await self._request(lane, claim)
+            finally:
+                self._addresses.left(address, took_ms=monotonic_ms() - began_ms)
+            if answered is not None:
+                await self._judge(answered)
         finally:
             d.black_box.ended(slot)
-            self._addresses.left(address, took_ms=monotonic_ms() - began_ms)
 
     def _may_ask(self, lane: Lane, claim: Claim) -> bool:
         """Is the host worth a request? If not, the turn is over."""
@@ -164,26 +168,27 @@ class FetchStage:
                 self._deliver(self._aftermath.abandoned(lane, abandoned))
         return turn in (Turn.FETCH, Turn.PROBE)
 
-    async def _request(self, lane: Lane, claim: Claim) -> None:
+    async def _request(self, lane: Lane, claim: Claim) -> Answered | None:
+        """What came of asking for the page; None when it was not asked for, or nobody waits for the answer any more."""
         d = self._d
         entry = None
         if self._settings.robots.obey:
             entry = await self._permits.known(claim)
             if entry is None:
                 await self._ask_robots(lane, claim)
-                return
+                return None
             if entry.rules is None:
                 d.bench.finished(lane, wait_ms=0, started=False)
                 self._robots_unreachable(lane, claim, entry)
-                return
+                return None
             if not entry.rules.allows(claim.url):
                 d.bench.finished(lane, wait_ms=0, started=False)
                 self._deliver(Refused(claim=claim, reason=Refusal.ROBOTS))
-                return
+                return None
         if await self._permits.learn_delay(lane, claim, entry):
-            await self._page(lane, claim)
-        else:
-            d.bench.put_back(claim)
+            return await self._page(lane, claim)
+        d.bench.put_back(claim)
+        return None
 
     async def _ask_robots(self, lane: Lane, claim: Claim) -> None:
         entry = await self._permits.ask(lane, claim)
@@ -207,7 +212,7 @@ class FetchStage:
         self._before_send(exchange.claim.url, exchange.claim.domain)
         exchange.is_sent, exchange.started_at = True, wall_s()
 
-    async def _page(self, lane: Lane, claim: Claim) -> None:
+    async def _page(self, lane: Lane, claim: Claim) -> Answered | None:
         d = self._d
         cookies = self._cookie_walls.cookies_for(claim)
         exchange = Exchange(lane, claim, wall_s())
@@ -220,14 +225,14 @@ class FetchStage:
         except NotEntitledError:
             d.bench.finished(lane, wait_ms=0, started=False)
             d.bench.put_back(claim)
-            return
+            return None
         except asyncio.CancelledError:
             d.bench.finished(lane, wait_ms=lane.delay_ms)
             if asyncio.current_task().cancelling():  # type: ignore[union-attr]
                 d.history.cut_off(claim, exchange.started_at)
                 raise
             self._late(exchange)  # aborted: the claim is not ours to end any more
-            return
+            return None
         finally:
             self._requests.pop(task, None)
         reached("fetch.answered", claim.url)
@@ -236,9 +241,9 @@ class FetchStage:
         d.bench.finished(lane, wait_ms=wait)
         if not self._d.ownership.holds(claim):
             self._late(exchange)
-            return
+            return None
         settled = Settlement(next_fetch_ms=d.ownership.now_of(claim.partition) + wait, delay_ms=lane.delay_ms)
-        await self._judge(exchange, result, settled, finished_at)
+        return Answered(exchange, result, settled, finished_at)
 
     def _late(self, exchange: Exchange) -> None:
         """The lease was gone before the answer was read: the new owner's request may have overlapped with this one."""
@@ -252,7 +257,8 @@ class FetchStage:
         failed.started_at = exchange.started_at
         self._deliver(failed)
 
-    async def _judge(self, exchange: Exchange, result: FetchResult, settled: Settlement, finished_at: float) -> None:
+    async def _judge(self, answered: Answered) -> None:
+        exchange, result, settled = answered.exchange, answered.result, answered.settled
         lane, claim = exchange.lane, exchange.claim
         failed = self._aftermath.judged(lane, claim, result, settled)
         if failed is not None:
@@ -278,7 +284,7 @@ class FetchStage:
         self._deliver(
             Committable(
                 claim=claim, response=response, page=page, settlement=settled, handled=handled, redirect_to=target,
-                finished_at=finished_at,
+                finished_at=answered.finished_at,
             )
         )  # fmt: skip
 

@@ -57,15 +57,15 @@ class HandlerStage:
         handler = _handler_of(app, claim, response)
         if handler is None and not app.listeners["fetch"]:
             return NOTHING_HANDLED
+        is_dear = tree is None and is_html(response.header("content-type"), response.body)
         page = HandlersPage(
             response, parsed, domain=claim.domain, depth=claim.depth, label=claim.label, tree=tree,
-            labels=self._labels, follow_max=self._follow_max,
+            labels=self._labels, follow_max=self._follow_max, may_parse=not is_dear,
         )  # fmt: skip
         try:
             await self._hooks.call("fetch", page)
             if handler is None:
                 return NOTHING_HANDLED
-            is_dear = tree is None and is_html(response.header("content-type"), response.body)
             if handler.processes or claim.deaths or is_dear:
                 handled = await self._apart(app, handler, claim, response, parsed)
             else:

@@ -62,11 +62,19 @@ async def test_handlers_in_processes_may_hang_and_die_and_the_crawl_goes_on(tmp_
 async def test_a_page_that_is_dear_to_parse_goes_to_its_handler_in_another_process(tmp_path: Path) -> None:
     app = """
         import os
-        here = os.getpid()
+        here, refused = os.getpid(), []
 
         @app.page()
         async def every(page):
             yield {"title": page.title, "elements": len(page.css("i")), "pid": os.getpid()}
+
+        @app.on_fetch
+        async def looks(page):
+            for name in ("html", "text"):
+                try:
+                    getattr(page, name)
+                except RuntimeError:
+                    refused.append((page.title, name))
         """
     dear = "<title>dear</title>" + "<i></i>" * 700_000
     made = lab(tmp_path, app)
@@ -76,6 +84,7 @@ async def test_a_page_that_is_dear_to_parse_goes_to_its_handler_in_another_proce
     assert found["A page"]["pid"] == made.told("here")
     assert found["dear"]["pid"] != made.told("here")
     assert found["dear"]["elements"] == 700_000
+    assert made.told("refused") == [("dear", "html"), ("dear", "text")]
 
 
 async def test_hooks_hear_what_happens_and_their_failures_change_nothing(tmp_path: Path) -> None:

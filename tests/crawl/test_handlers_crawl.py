@@ -232,3 +232,33 @@ async def test_a_handler_that_fails_is_a_failed_attempt_of_its_page_and_of_nothi
     assert letters["/late"].detail == "not done after 0.1 s (handler late)"
     assert "handlers.items_max" in letters["/endless"].detail
     assert [attempt.kind for attempt in letters["/raises"].failures] == ["handler"] * 2
+
+
+async def test_no_tree_outlives_its_page_whoever_keeps_it(tmp_path: Path) -> None:
+    made = lab(
+        tmp_path,
+        """
+        kept, trees = [], []
+
+        @app.page("*/a")
+        async def looks(page):
+            kept.append(page)
+            trees.append(id(page.html))
+            return {"title": page.css_first("h1").text()}
+
+        @app.page("*/b")
+        def looks_in_a_thread(page):
+            kept.append(page)
+            return {"title": page.css_first("h1").text()}
+
+        @app.page()
+        async def never_looks(page):
+            kept.append(page)
+        """,
+    )
+    with serve_resources({(HOST, "/"): page("/a", "/b"), (HOST, "/a"): page(), (HOST, "/b"): page()}) as site:
+        await made.crawl(site.url(HOST))
+    kept = made.told("kept")
+    assert len(kept) == 3
+    assert len(made.items) == 2
+    assert [(one._tree, "html" in vars(one)) for one in kept] == [(None, False)] * 3

@@ -18,6 +18,7 @@ def letter_of(claim: Claim, *, reason: str = "timeout", attempts: int = 1, at: f
     return DeadLetter(
         url=claim.url, queue=claim.queue, domain=claim.domain, depth=claim.depth, reason=reason, detail="no answer",
         attempts=attempts, failed_at=at, seed=claim.seed, redirects=claim.redirects, score=claim.score,
+        label=claim.label,
     )  # fmt: skip
 
 
@@ -207,3 +208,17 @@ async def test_letters_of_an_idle_queue_whose_record_was_packed_are_put_back_and
     (claim,) = await door.claim()
     assert claim.url == back.letter.url
     assert await sums(door) == (3, 2, 0, 1, [])
+
+
+async def test_what_is_put_back_keeps_its_label_and_a_letter_the_traceback_of_a_failure(door: Door) -> None:
+    await door.add(found("x", label="detail"))
+    (claim,) = await door.claim()
+    letter = replaced(letter_of(claim, reason="handler"), trace='File "shop.py", line 3\n    1 / 0\nZeroDivisionError')
+    await door.frontier.end([door.frontier.dead(door.fence, claim, SETTLED, letter)])
+    (stored,) = await read(door)
+    assert (stored.letter.label, stored.letter.trace) == ("detail", letter.trace)
+    assert len(stored.letter.failures) == 1
+    assert await letters_of(door).revive([stored]) == 1
+    door.now += 10_000
+    (again,) = await door.claim()
+    assert (again.url, again.label) == (claim.url, "detail")

@@ -1,0 +1,100 @@
+"""What a handler costs that reads a title and five fields: pages parsed without one, with an async one, with a plain
+one.
+
+The same bodies (HTML of Debian's documentation packages) in turn, in one process; of some rounds the quickest counts,
+for other programs only ever add. Measured from the parser to the item's frame in memory, which is all that a handler
+adds to a crawl but for some bytes in commit and index. `scripts/bench --only crawler,handler,handler-def` compares
+whole crawls.
+"""
+
+import argparse
+import asyncio
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from crawler import Crawler
+from crawler.archive.folder import open_or_create
+from crawler.archive.items import ItemWriter
+from crawler.content.allocator import spend_less_on_memory
+from crawler.content.cost import looks_expensive
+from crawler.content.page import parse_with_tree
+from crawler.instance.programmed import Programmed
+from crawler.model import Claim, Response
+from crawler.settings import Settings
+
+sys.path.insert(0, str(Path(__file__).parent / "peers"))
+from handlers_app import plain, quick
+
+URL = "http://docs.example/"
+CLAIM = Claim(
+    url=URL, fingerprint="1", visit=1, partition=0, epoch=1, token="1", domain="docs.example", queue="docs.example",
+    depth=0, redirects=0, attempts=0, deliveries=0, seed=True,
+)  # fmt: skip
+WORKERS = 16  # pages at a time
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="scripts/bench-handlers", description=__doc__)
+    parser.add_argument("--pages", type=int, default=1500, help="how many bodies (default: 1500)")
+    parser.add_argument("--rounds", type=int, default=8, help="of which the quickest counts (default: 8)")
+    options = parser.parse_args()
+    spend_less_on_memory()
+    found = list(islice(bodies(Path("/usr/share/doc")), options.pages))
+    if not found:
+        print("bench-handlers: no HTML under /usr/share/doc; as root: apt install python3-doc", file=sys.stderr)
+        return 2
+    best: dict[str, float] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        writer = ItemWriter(open_or_create(Path(folder) / "c"), "bench")
+        for _ in range(options.rounds):
+            for name, app in (("without", None), ("async def", quick), ("def, in threads", plain)):
+                began = time.process_time()
+                uvloop.run(handle_all(found, app, writer))
+                best[name] = min(best.get(name, 1e9), time.process_time() - began)
+    kib = sum(map(len, found)) / len(found) / 1024
+    print(f"{len(found)} pages of {kib:.0f} KiB, the quickest of {options.rounds} rounds; CPU-s per 1,000 pages")
+    for name, seconds in best.items():
+        more = f"  {1000 * (seconds - best['without']) / len(found):+.3f}" if name != "without" else ""
+        print(f"{name:<16} {1000 * seconds / len(found):.3f}{more}")
+    return 0
+
+
+def bodies(folder: Path) -> Iterator[bytes]:
+    for path in sorted(folder.rglob("*.html")):
+        if path.is_file():
+            body = path.read_bytes()
+            if body and not looks_expensive(body):
+                yield body
+
+
+async def handle_all(found: Sequence[bytes], app: Crawler | None, writer: ItemWriter) -> None:
+    nobody: Any = None
+    programmed, left = Programmed(app, Settings(), nobody), iter(found)
+    await asyncio.gather(*(handle_some(programmed, left, writer) for _ in range(WORKERS)))
+
+
+async def handle_some(programmed: Programmed, left: Iterator[bytes], writer: ItemWriter) -> None:
+    for body in left:
+        response = Response(
+            url=URL, status=200, reason="OK", http_version="1.1", headers=((b"Content-Type", b"text/html"),),
+            raw_body=body, body=body, request_head=b"", remote_ip="", started_at=0.0, fetch_ms=1,
+        )  # fmt: skip
+        page, tree = parse_with_tree(
+            URL, "text/html", "", body, links_max=5000, obey_nofollow=True, bytes_max=8192, agent="bench"
+        )
+        _, handled = await programmed.handling.handle(CLAIM, response, page, tree)
+        del tree
+        if handled.items:
+            writer.add(handled.items)
+        await asyncio.sleep(0)  # the next page comes from the network
+
+
+if __name__ == "__main__":
+    sys.exit(main())
