@@ -52,7 +52,7 @@ class _Place:
 
 
 class RecordedWeb:
-    """Responses by canonical URL. Memory: some 400 bytes for each. `flaws`: what could not be read, a line each."""
+    """Responses by canonical URL. Memory: some 500 bytes for each. `flaws`: what could not be read, a line each."""
 
     def __init__(self, paths: Sequence[str | os.PathLike[str]]) -> None:
         """`paths`: WARC files, folders of them, crawl folders. Raises UsageError when there is no response in them."""

@@ -1,6 +1,7 @@
 """Archives of any make, read by URL: what was recorded comes back, what is damaged is said in one line."""
 
 import gzip
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -82,6 +83,7 @@ def test_a_revisit_has_the_body_that_it_refers_to_and_headers_of_its_own(tmp_pat
         recorded.read("http://a.test/lost")
 
 
+@pytest.mark.skipif(shutil.which("wget") is None, reason="wget is not installed")
 def test_what_wget_records_can_be_read(tmp_path: Path) -> None:
     """wget keeps chunks, puts URLs into angle brackets in some releases, and records robots.txt."""
     web = {

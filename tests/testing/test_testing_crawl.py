@@ -8,7 +8,9 @@ import pytest
 
 from crawler import Crawler
 from crawler.errors import UsageError
+from crawler.settings import load
 from crawler.testing import ExampleWeb, GeneratedWeb, Resource, crawl, serve
+from crawler.web.resolver import CachingResolver
 
 ANY = {"scope.mode": "any"}
 
@@ -43,6 +45,19 @@ def test_hosts_ports_and_https_are_as_they_stand_in_the_urls() -> None:
     assert {item["title"] for item in done.items} == {"", *links[:3]}
     assert list(done.dead) == ["http://nowhere.test/"]
     assert "dns_not_found" in done.dead["http://nowhere.test/"]
+
+
+async def test_each_host_has_an_address_of_its_own_on_loopback() -> None:
+    """So that limits of addresses hold between hosts as they would on the web."""
+    with serve({f"http://{name}.test/": "x" for name in "abcdefgh"}) as served:
+        settings = load(environment={}, options=served.settings)
+        resolver = CachingResolver(settings.dns, allow_private=True)
+        try:
+            found = [await resolver.lookup(f"{name}.test") for name in "abcdefgh"]
+        finally:
+            await resolver.close()
+    assert len(set(found)) == 8
+    assert all(address.startswith("127.") for addresses in found for address in addresses)
 
 
 def test_a_handler_that_fails_is_reported_with_its_reason() -> None:
