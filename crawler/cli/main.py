@@ -51,6 +51,7 @@ def parser() -> tuple[Parser, dict[str, Parser]]:
     """The whole command line, and the parser of each command."""
     from crawler.cli import (
         audit,
+        check,
         crawl,
         dead,
         doctor,
@@ -66,6 +67,7 @@ def parser() -> tuple[Parser, dict[str, Parser]]:
         scale,
         seed,
         seeds,
+        shell,
         stats,
     )
 
@@ -87,6 +89,8 @@ def parser() -> tuple[Parser, dict[str, Parser]]:
         explain,
         fetch,
         replay,
+        shell,
+        check,
         history,
         dead,
         operate,
