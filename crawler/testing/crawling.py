@@ -15,7 +15,7 @@ from crawler.errors import UsageError
 from crawler.frontier.letters import DeadLetters
 from crawler.handlers.app import Crawler
 from crawler.instance.seeding import GivenUrl
-from crawler.settings import load
+from crawler.settings import Settings, load
 from crawler.testing.pages import run_apart
 from crawler.testing.serving import ServedWeb
 
@@ -48,10 +48,12 @@ def crawl(
     web: ServedWeb | None = None,
     folder: Path | None = None,
     settings: Mapping[str, Any] | None = None,
+    config: Path | None = None,
 ) -> Crawled:
     """Crawl from the seeds until nothing is left, with the handlers of an app: the object, or what `--app` takes.
 
-    `settings`: like {"scope.mode": "any"}; without delay and with short pauses before retries unless they say so.
+    `config`: a settings file. `settings` win over it: like {"scope.mode": "any"}; without delay and with short pauses
+    before retries unless they say so.
     `folder` is kept; without one, nothing is. Ends after a minute (crawl.time_max_s). Holds up the event loop of the
     caller, if there is one. Raises CrawlerError kinds.
     """
@@ -67,13 +69,12 @@ def crawl(
     given = [seeds] if isinstance(seeds, str) else list(seeds)
     with tempfile.TemporaryDirectory(prefix="crawler-") as temporary:
         options["archive.dir"] = str(folder or Path(temporary) / "crawl")
-        return run_apart(
-            lambda: _crawl(app if isinstance(app, Crawler) else None, given, options | dict(settings or {}))
-        )
+        known = load(config, environment={}, options=options | dict(settings or {}))
+        return run_apart(lambda: _crawl(app if isinstance(app, Crawler) else None, given, known))
 
 
-async def _crawl(app: Crawler | None, seeds: Sequence[str], options: Mapping[str, Any]) -> Crawled:
-    async with open_crawl(load(environment={}, options=options), create=True) as opened:
+async def _crawl(app: Crawler | None, seeds: Sequence[str], settings: Settings) -> Crawled:
+    async with open_crawl(settings, create=True) as opened:
         report = await opened.seeder().add_all([GivenUrl(f"seed {n}", url) for n, url in enumerate(seeds, 1)])
         if not report.new + report.seen:
             raise UsageError(f"not one of the seeds can be crawled: {', '.join(seeds) or 'there is none'}")

@@ -181,8 +181,7 @@ class Fetcher:
             if len(self._origins) >= _ORIGINS_MAX:
                 self._origins.popitem(last=False)
             self._origins[key] = origin
-        # RFC 9112 3.2.2: a proxy is given the whole URL. It is the only one that knows what becomes of https.
-        return origin, url if self._settings.fetch.gateway else url[slash:]
+        return origin, url[slash:]
 
     def _new_origin(self, url: str) -> Origin:
         if not url.startswith(("http://", "https://")) or "@" in url[: url.find("/", 8)]:
@@ -213,7 +212,9 @@ class Fetcher:
     ) -> tuple[bytes, bytes]:
         """As it is sent, and as it is kept: without the secrets of [[sites]]."""
         additions = self._sites.additions(f"{origin.key}{target}") if self._sites is not None else None
-        line = b"GET " + target.encode("ascii")
+        # RFC 9112 3.2.2: a proxy is given the whole URL. It is the only one that knows what becomes of https.
+        whole = f"{origin.key}{target}" if self._settings.fetch.gateway else target
+        line = b"GET " + whole.encode("ascii")
         if additions is None and not cookies and accept is None:
             head = line + origin.request_tail
             return head, head

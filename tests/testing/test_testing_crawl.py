@@ -1,5 +1,6 @@
 """Webs that are served and crawled in one call: what comes back is what the web's own definition says."""
 
+import gzip
 import sys
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,24 @@ def test_hosts_ports_and_https_are_as_they_stand_in_the_urls() -> None:
     assert {item["title"] for item in done.items} == {"", *links[:3]}
     assert list(done.dead) == ["http://nowhere.test/"]
     assert "dns_not_found" in done.dead["http://nowhere.test/"]
+
+
+def test_settings_by_site_hold_for_the_urls_as_they_stand(tmp_path: Path) -> None:
+    """The gateway is given whole URLs; what is added to requests looks at them all the same."""
+    app, config = Crawler(), tmp_path / "shop.toml"
+    config.write_text("[[sites]]\nmatch = 'https://a.test/b'\nlabel = 'b'\nheaders = { X-Team = 'search' }\n")
+
+    @app.page(label="b")
+    def labelled(page: Any) -> Any:
+        yield {"url": page.url}
+
+    with serve({"https://a.test/": '<a href="/b">x</a><a href="/c">x</a>', "https://a.test/b": "x"}) as served:
+        done = crawl(app, "https://a.test/", web=served, config=config, folder=tmp_path / "kept")
+    assert done.items == [{"url": "https://a.test/b"}]
+    (archive,) = (tmp_path / "kept" / "warc").glob("*.warc.gz")
+    heads = [head for head in gzip.decompress(archive.read_bytes()).split(b"\r\n\r\n") if head.startswith(b"GET ")]
+    assert [head.split()[1] for head in heads if b"X-Team: search" in head] == [b"https://a.test/b"]
+    assert {head.split()[1] for head in heads} == {b"https://a.test/", b"https://a.test/b", b"https://a.test/c"}
 
 
 async def test_each_host_has_an_address_of_its_own_on_loopback() -> None:
