@@ -42,6 +42,7 @@ from crawler.frontier.seeds import Seeds
 from crawler.frontier.states import States
 from crawler.frontier.stats import Stats
 from crawler.frontier.takeovers import Takeovers
+from crawler.handlers.app import Crawler
 from crawler.handlers.loading import load_app
 from crawler.instance.admission import admit
 from crawler.instance.instance import Instance
@@ -248,8 +249,10 @@ def member_of(crawl: OpenCrawl, node: str, *, state: str = "joining") -> Member:
 
 
 @contextlib.asynccontextmanager
-async def open_instance(crawl: OpenCrawl, *, node: str, until_finished: bool) -> AsyncIterator[Instance]:
-    """An instance with its doors open; the files are closed at the end whatever happened."""
+async def open_instance(
+    crawl: OpenCrawl, *, node: str, until_finished: bool, app: Crawler | None = None
+) -> AsyncIterator[Instance]:
+    """An instance with its doors open, with this app or that of the settings; files are closed whatever happened."""
     settings = crawl.settings
     spend_less_on_memory()
     await asyncio.to_thread(recover_open_files, crawl.folder, lambda session: is_abandoned(crawl.folder, session))
@@ -286,7 +289,7 @@ async def open_instance(crawl: OpenCrawl, *, node: str, until_finished: bool) ->
                 mourner=Mourner(crawl.frontier, sessions=crawl.folder.sessions, is_here=lambda m: m.host == host_id()),
                 spill_files=crawl.spill_files,
                 is_lock_free=is_lock_free,
-                app=load_app(settings.handlers.app) if settings.handlers.app else None,
+                app=app or (load_app(settings.handlers.app) if settings.handlers.app else None),
                 revive=_reviver(crawl),
             )
             yield Instance(parts, settings, until_finished=until_finished)

@@ -14,7 +14,18 @@ from crawler.frontier import scripts
 
 ROOT = Path(__file__).parent.parent
 LINES_MAX = 320
-SCRIPTS = ("crawl", "test", "check", "bench", "bench-broad", "bench-handlers", "chaos", "simulate")
+SCRIPTS = (
+    "crawl",
+    "test",
+    "check",
+    "bench",
+    "bench-broad",
+    "bench-handlers",
+    "bench-port",
+    "chaos",
+    "make-reference",
+    "simulate",
+)
 
 
 def sources(*suffixes: str) -> list[Path]:
@@ -58,6 +69,11 @@ def test_documents_name_only_files_and_link_only_to_pages_that_exist(document: P
             assert not heading or heading in headings(file), target
 
 
+def prose_of(document: Path) -> str:
+    """A page without its code blocks: what they name is the reader's."""
+    return re.sub(r"^```.*?^```", "", document.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+
+
 def headings(document: Path) -> set[str]:
     """Anchors of a page's headings as code hosts make them."""
     lines = re.findall(r"^#+ +(.+)$", document.read_text("utf-8"), re.MULTILINE)
@@ -65,7 +81,7 @@ def headings(document: Path) -> set[str]:
 
 
 def test_every_test_that_the_architecture_names_exists() -> None:
-    named = set(re.findall(r"\btest_\w+\b(?!\.py)", "".join(path.read_text("utf-8") for path in DOCUMENTS)))
+    named = set(re.findall(r"\btest_\w+\b(?!\.py)", "".join(map(prose_of, DOCUMENTS))))
     written = {name for path in sources(".py") for name in re.findall(r"def (test_\w+)", path.read_text("utf-8"))}
     assert len(named) > 10
     assert named - written == set()

@@ -236,6 +236,8 @@ def test_a_mistake_in_what_may_be_a_secret_does_not_say_its_value(tmp_path: Path
         ({"CRAWLER_FETCH_CONCURRENCY": "x"}, ["CRAWLER_FETCH_CONCURRENCY='x'", "int"]),
         ({"CRAWLER_FETCH_CONCURRENCY": "0"}, ["fetch.concurrency = 0"]),
         ({"CRAWLER_FETCH_ALLOW_PRIVATE": "on"}, ["CRAWLER_FETCH_ALLOW_PRIVATE='on'", "yes or no"]),
+        ({"CRAWLER_FETCH_GATEWAY": "localhost:80"}, ["fetch.gateway = 'localhost:80'", "an IP address and a port"]),
+        ({"CRAWLER_FETCH_GATEWAY": "127.0.0.1"}, ["fetch.gateway = '127.0.0.1'", "an IP address and a port"]),
         ({"CRAWLER_RETRY_CONNECT_TRIES": "1"}, ["CRAWLER_RETRY_CONNECT_TRIES", "unknown key retry.connect.tries"]),
         ({"CRAWLER_RETRY_CONNECT": "1"}, ["CRAWLER_RETRY_CONNECT", "retry.connect is a table"]),
         ({"CRAWLER_RETRY_CONNECT_BACKOFF_MAX_S": "x"}, ["CRAWLER_RETRY_CONNECT_BACKOFF_MAX_S='x'", "float"]),

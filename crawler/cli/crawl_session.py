@@ -141,7 +141,8 @@ class CrawlSession:
             self._warn("this crawl is paused: nothing is fetched until 'crawler resume'")
         if not self._settings.robots.obey:
             self._warn("robots.txt is ignored: only do this on sites that are yours")
-        if report.new and not self._settings.fetch.contact and self._is_abroad():
+        fetch = self._settings.fetch
+        if report.new and not fetch.contact and not fetch.gateway and self._is_abroad():
             self._warn("no --contact: site owners can't reach you; name a page or mail address")
 
     def _is_abroad(self) -> bool:

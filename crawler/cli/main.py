@@ -61,6 +61,7 @@ def parser() -> tuple[Parser, dict[str, Parser]]:
         history,
         operate,
         rebuild,
+        replay,
         ring,
         run,
         scale,
@@ -87,6 +88,7 @@ def parser() -> tuple[Parser, dict[str, Parser]]:
         ring,
         explain,
         fetch,
+        replay,
         shell,
         check,
         history,
@@ -119,12 +121,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str]) -> int:
+    from crawler.cli.replay import command_as_it_is
     from crawler.cli.ring import plan_as_one_word
 
     top, commands = parser()
     if arguments and not arguments[0].startswith("-") and arguments[0] not in commands:
         top.error(_unknown_command(arguments[0], list(commands)))
-    known, rest = top.parse_known_args(plan_as_one_word(arguments))
+    known, rest = top.parse_known_args(plan_as_one_word(command_as_it_is(arguments)))
     if known.version:
         from crawler.version import program_version
 

@@ -101,9 +101,7 @@ class Instance:
         scope = ScopeRules.of(p.record.scope, p.roots)
         self.router = Router(p.record, scope, self.flow.recent, s.traps, budget=s.budget, sites=s.sites)
         self.spending = Spending(p, self.ownership, self.neighbours, self.claimer, self.flow, s)
-        self.router.takes_in = self.spending.takes_in
-        if s.budget.crawl_hosts:
-            self.router.takes_host = self.spending.takes_host
+        self.spending.bound(self.router)
         stored = msgspec.structs.replace(s, scope=p.record.scope)
         self.parser = PageParser(stored)
         self.programmed = Programmed(p.app, stored, p.stats)
@@ -115,8 +113,9 @@ class Instance:
         route = RouteStage(p.frontier, p.crawls, self.router, self.ownership, self.claimer, traps)
         acks = AckStage(p.frontier, self.ownership)
         history = History(p.history.add, node=p.member.node, session=p.member.session)
-        hooks = self.programmed.hooks
-        stages = Stages(self.archive, route, acks, self.ownership, self.claimer, self.flow, history, hooks)
+        stages = Stages(
+            self.archive, route, acks, self.ownership, self.claimer, self.flow, history, self.programmed.hooks
+        )  # fmt: skip
         self.committer = Committer(
             stages, s.archive, node=p.member.node, session=p.member.session, is_quiet=lambda: not self.bench.active
         )

@@ -16,6 +16,7 @@ from crawler.instance.claimer import Claimer
 from crawler.instance.neighbours import Neighbours
 from crawler.instance.ownership import Ownership
 from crawler.instance.parts import Parts
+from crawler.instance.routing import Router
 from crawler.instance.state import Flow
 from crawler.instance.taking_in import HostsTakingIn, TakingIn
 from crawler.settings import Settings
@@ -109,6 +110,12 @@ class Spending:
         return "pages" if 0 < self._pages_max <= totals.fetched else ""
 
     # --- what is taken in ---
+
+    def bound(self, router: Router) -> None:
+        """Have it ask before it takes in a URL, or a host."""
+        router.takes_in = self.takes_in
+        if self._hosts.budget:
+            router.takes_host = self.takes_host
 
     def takes_in(self) -> bool:
         """May one more URL be let in? What may not is parked: `run` takes it up."""

@@ -64,6 +64,7 @@ class FetchSettings(_Section, frozen=True):
     links_max: Count = 5000
     allow_private: bool = False
     insecure_tls: bool = False
+    gateway: str = ""  # "address:port" of `crawler replay`: every request goes there, whole URL and all
     accept: str = "text/html,application/xhtml+xml,*/*;q=0.5"
     accept_language: str = "en,*;q=0.5"
 

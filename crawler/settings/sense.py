@@ -1,5 +1,6 @@
 """What the settings must be in relation to each other; each complaint is one line that states the relation."""
 
+import ipaddress
 import math
 import re
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ def complaints(settings: Settings) -> Iterator[str]:
     """What is wrong with the settings taken together, first things first."""
     yield from _budget(settings)
     yield from _endless(settings)
+    yield from _gateway(settings)
     yield from _handlers(settings)
     yield from _headers(settings)
     yield from _history(settings)
@@ -52,6 +54,19 @@ def _leaves(record: msgspec.Struct, path: str) -> Iterator[tuple[str, object]]:
             yield from _leaves(value, f"{path}{key}.")
         else:
             yield f"{path}{key}", value
+
+
+def _gateway(settings: Settings) -> Iterator[str]:
+    if not settings.fetch.gateway:
+        return
+    address, _, port = settings.fetch.gateway.rpartition(":")
+    try:
+        ipaddress.ip_address(address.strip("[]"))
+        is_one = 0 < int(port) < 65536
+    except ValueError:
+        is_one = False
+    if not is_one:
+        yield f"fetch.gateway = {settings.fetch.gateway!r}: expected an IP address and a port, like 127.0.0.1:8080"
 
 
 def _handlers(settings: Settings) -> Iterator[str]:

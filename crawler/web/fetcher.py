@@ -193,7 +193,7 @@ class Fetcher:
             key=parts.origin,
             host=host,
             port=parts.port,
-            is_tls=parts.scheme == "https",
+            is_tls=parts.scheme == "https" and not self._settings.fetch.gateway,
             host_header=host_header,
             request_tail=self._tail(host_header, self._settings.fetch.accept, ""),
             refusal=self._refusal(host, parts.port),
@@ -212,7 +212,9 @@ class Fetcher:
     ) -> tuple[bytes, bytes]:
         """As it is sent, and as it is kept: without the secrets of [[sites]]."""
         additions = self._sites.additions(f"{origin.key}{target}") if self._sites is not None else None
-        line = b"GET " + target.encode("ascii")
+        # RFC 9112 3.2.2: a proxy is given the whole URL. It is the only one that knows what becomes of https.
+        whole = f"{origin.key}{target}" if self._settings.fetch.gateway else target
+        line = b"GET " + whole.encode("ascii")
         if additions is None and not cookies and accept is None:
             head = line + origin.request_tail
             return head, head

@@ -59,6 +59,7 @@ class Pool:
         self._idle: OrderedDict[Connection, Origin] = OrderedDict()  # oldest first
         self._idle_max = max(IDLE_MAX, IDLE_PER_REQUEST * settings.concurrency)
         self._sweeper: asyncio.TimerHandle | None = None
+        self._gateway = _gateway_of(settings)
 
     def take(self, origin: Origin) -> Connection | None:
         """An idle connection to the origin that is still good; None when one has to be opened."""
@@ -82,10 +83,12 @@ class Pool:
 
     async def open(self, origin: Origin) -> Connection:
         """Connect, with TLS where the scheme says so. Raises ConnectFailedError."""
-        addresses = await self._addresses(origin.host)
+        addresses, port = await self._addresses(origin.host), origin.port
+        if self._gateway:
+            addresses, port = self._gateway
         try:
             async with asyncio.timeout(self._settings.connect_timeout_s):
-                sock = await self._connect(addresses, origin.port)
+                sock = await self._connect(addresses, port)
         except guard.AddressRefusedError as error:
             raise ConnectFailedError(FailureKind.ADDRESS_REFUSED, str(error)) from None
         except TimeoutError:
@@ -161,6 +164,14 @@ class Pool:
         connection, origin = self._idle.popitem(last=False)
         origin.idle.remove(connection)
         connection.abort()
+
+
+def _gateway_of(settings: FetchSettings) -> tuple[tuple[str, ...], int] | None:
+    """The one place that all connections go to, if there is one. Names are looked up all the same: what is no host
+    there is none here.
+    """
+    address, _, port = settings.gateway.rpartition(":")
+    return ((address.strip("[]"),), int(port)) if address else None
 
 
 def _tls_context(*, insecure: bool) -> ssl.SSLContext:

@@ -40,7 +40,7 @@ def running(core: int) -> Iterator[Lab]:
         config.write_text(_nginx_config(home, port), encoding="utf-8")
         command = [corpus.nginx(), "-c", str(config), "-p", str(home), "-e", str(home / "error.log")]
         web = stack.enter_context(_process(command, core))
-        names = [sys.executable, "-I", str(ROOT / "tests/support/dns_server.py"), "*.test=127.0.0.1"]
+        names = [sys.executable, "-I", str(ROOT / "crawler/testing/names.py"), "*.test=127.0.0.1"]
         dns = stack.enter_context(_process(names, core, stdout=subprocess.PIPE))
         assert dns.stdout is not None
         address = dns.stdout.readline().decode().strip()

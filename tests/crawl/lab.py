@@ -7,9 +7,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from crawler.testing import names
 from tests.support.serving import Request
 
-DNS_SERVER = Path(__file__).parents[1] / "support" / "dns_server.py"
+DNS_SERVER = Path(names.__file__)
 
 QUICK = {
     "CRAWLER_FETCH_ALLOW_PRIVATE": "yes",

@@ -1,0 +1,137 @@
+"""`crawler replay`: archives served as the web that they were recorded from, or a made-up web to try things on."""
+
+import argparse
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from crawler.errors import UsageError
+
+if TYPE_CHECKING:
+    from crawler.testing.serving import Source
+
+EPILOG = """\
+examples:
+  crawler replay crawl-data                    serve what a crawl has archived, until Ctrl-C
+  crawler replay shop.warc.gz --run -- crawler crawl https://shop.example/ --app shop.py --dir again
+                                               run one command with it; its exit code is ours
+  crawler replay --example --run -- crawler fetch http://quotes.test/
+
+A command that is run this way, or with the settings that are shown, asks for nothing
+beyond this machine. What is not in the archive is 404 with the header X-Crawler-Replay,
+a host that is not in it does not exist. Crawls of this program archive no robots.txt.
+
+exit codes: 0 ended by Ctrl-C, 2 no archive, or nothing in it; with --run that of the command
+"""
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SIGNALLED = 128  # plus its number: the exit code of what a signal ended, as shells count
+
+
+def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    p = commands.add_parser(
+        "replay",
+        help="serve archives as a web on this machine, to try handlers on",
+        description="Serve WARC files as the web that they were recorded from: hosts, ports, https and all, on "
+        "loopback only. The newest response of each URL is given, as it was recorded.",
+        epilog=EPILOG,
+    )
+    p.add_argument("paths", nargs="*", metavar="FILE", help="WARC files, plain or gzipped by record, or crawl folders")
+    p.add_argument("--example", action="store_true", help="serve a small made-up web instead: http://quotes.test/")
+    p.add_argument("--port", type=int, default=0, metavar="N", help="of the web server (default: any that is free)")
+    p.add_argument(
+        "--run", dest="to_run", nargs=argparse.REMAINDER, metavar="-- COMMAND",
+        help="run this command with the settings that lead it here, and end with it; the last option",
+    )  # fmt: skip
+    p.set_defaults(run=run)
+
+
+def command_as_it_is(arguments: Sequence[str]) -> list[str]:
+    """Without the "--" after --run: argparse takes none there, and people write it to part one command from another."""
+    given = list(arguments)
+    if given[:1] == ["replay"] and "--run" in given:
+        at = given.index("--run") + 1
+        if given[at : at + 1] == ["--"]:
+            del given[at]
+    return given
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve; see EPILOG for the exit codes. Raises UsageError."""
+    from crawler.cli.loop import raise_file_limit, run_async
+
+    command = arguments.to_run
+    if command == []:
+        raise UsageError("--run needs a command, like --run -- crawler crawl https://shop.example/")
+    if not 0 <= arguments.port < 65536:
+        raise UsageError(f"--port {arguments.port}: expected a number below 65536")
+    if bool(arguments.paths) == arguments.example:
+        raise UsageError("name WARC files or crawl folders to serve, or give --example (see 'crawler replay --help')")
+    raise_file_limit()
+    source, what, first = _example() if arguments.example else _recorded(arguments.paths)
+    return run_async(_serve(source, arguments.port, command, what, first))
+
+
+def _recorded(paths: Sequence[str]) -> "tuple[Source, str, str]":
+    """What to serve, in words, and a URL to begin with; warns of what can't be read."""
+    from crawler.archive.recorded import RecordedWeb
+    from crawler.testing.replaying import Replayed
+    from crawler.watch.wording import counted
+
+    recorded = RecordedWeb(paths)
+    for flaw in recorded.flaws:
+        print(f"crawler: {flaw}", file=sys.stderr)
+    what = f"{counted(len(recorded), 'URL')} of {counted(len(recorded.hosts), 'host')}"
+    return Replayed(recorded), what, recorded.first_url
+
+
+def _example() -> "tuple[Source, str, str]":
+    from crawler.testing.example import ExampleWeb
+    from crawler.testing.serving import Table
+
+    example = ExampleWeb()
+    table = Table(example.pages)
+    return table, f"{len(example.pages)} URLs of {len(table.hosts)} hosts", example.seeds[0]
+
+
+async def _serve(source: "Source", port: int, command: list[str] | None, what: str, first: str) -> int:
+    import asyncio
+
+    from crawler.testing.serving import WebServer, environment_of
+
+    async with WebServer(source, port=port) as server:
+        environment = environment_of(server.settings)
+        if command:
+            return await _run_with(command, environment)
+        print(_introduction(what, first, environment), flush=True)
+        over, loop = asyncio.Event(), asyncio.get_running_loop()
+        for number in SIGNALS:
+            loop.add_signal_handler(number, over.set)
+        await over.wait()
+    return 0
+
+
+def _introduction(what: str, first: str, environment: Mapping[str, str]) -> str:
+    settings = " ".join(f"{name}={shlex.quote(value)}" for name, value in environment.items())
+    return (
+        f"Serving {what} until Ctrl-C. In another terminal:\n"
+        f"  export {settings}\n"
+        f"  crawler crawl {shlex.quote(first)} --dir replayed"
+    )
+
+
+async def _run_with(command: list[str], environment: Mapping[str, str]) -> int:
+    """Its exit code. Signals are its business: those that reach us alone are handed on."""
+    import asyncio
+
+    try:
+        process = await asyncio.create_subprocess_exec(*command, env=os.environ | environment)
+    except OSError as error:
+        raise UsageError(f"--run {command[0]}: {error.strerror}") from None
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGINT, lambda: None)  # a terminal sends it to both
+    loop.add_signal_handler(signal.SIGTERM, process.terminate)
+    code = await process.wait()
+    return code if code >= 0 else SIGNALLED - code

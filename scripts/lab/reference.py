@@ -1,0 +1,156 @@
+"""Makes docs/reference.md out of what the program itself says: settings, command line, docstrings. A test compares."""
+
+import argparse
+import ast
+import inspect
+import re
+import textwrap
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import crawler
+from crawler import testing
+from crawler.cli.main import EXIT_CODES, parser
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "reference.md"
+SETTINGS = ROOT / "config" / "crawler.toml"
+HEAD = """# Reference
+
+Made by `scripts/make-reference` from the settings, the command line and the docstrings: change those, not this page.
+What belongs together is explained in [commands.md](commands.md), [handlers.md](handlers.md),
+[outputs.md](outputs.md) and [testing.md](testing.md).
+
+- [Settings](#settings)
+- [Commands](#commands)
+- [Handlers](#handlers)
+- [Tests](#tests)
+- [Exit codes](#exit-codes)
+"""
+SETTINGS_SAY = """Each has a key in a TOML file (`--config FILE`, or the file that `CRAWLER_CONFIG` names), a
+variable in the environment (`fetch.concurrency` is `CRAWLER_FETCH_CONCURRENCY`; lists are separated by commas), and can
+be set by `--set fetch.concurrency=32`. Options win over the environment, that over the file. Times end in `_s` and are
+seconds, sizes are bytes.
+"""
+_SECTION = re.compile(r"\[+([\w.]+)\]+\s*(?:# (.*))?$")
+_KEY = re.compile(r"(\w+) = (.*?)\s*# (.*)$")
+
+
+def make() -> str:
+    parts = [
+        HEAD,
+        "## Settings\n\n" + SETTINGS_SAY,
+        *settings_sections(SETTINGS.read_text("utf-8")),
+        "## Commands\n",
+        *commands(),
+        "## Handlers\n\n`from crawler import Crawler`\n",
+        *members_of(crawler.Crawler),
+        "### Page\n\nWhat a handler is given.\n\n" + attributes_of(crawler.Page),
+        *members_of(crawler.Page),
+        "## Tests\n\n`from crawler.testing import ...`\n",
+        *(described(name, getattr(testing, name)) for name in testing.__all__),
+        "## Exit codes\n\n```text\n" + textwrap.dedent(EXIT_CODES).partition("\n")[2].rstrip() + "\n```",
+    ]
+    return "\n".join(part.rstrip() + "\n" for part in parts)
+
+
+def settings_sections(text: str) -> Iterator[str]:
+    """A table for each section, as the file of defaults explains its keys."""
+    name, said, rows = "", "", list[str]()
+    for line in [*text.splitlines(), "[end]"]:
+        section, key = _SECTION.match(line), _KEY.match(line)
+        if section:
+            if rows:
+                about = f"{said[0].upper()}{said[1:]}.\n\n" if said else ""
+                yield f"### [{name}]\n\n{about}| key | default | |\n|---|---|---|\n" + "\n".join(rows)
+            name, said, rows = section[1], section[2] or "", []
+        elif key:
+            rows.append(f"| `{key[1]}` | `{cell(key[2])}` | {cell(prose(key[3]))} |")
+
+
+def commands() -> Iterator[str]:
+    """A table for each, without the options that most of them have: these come first, once."""
+    rows = {name: list(option_rows(one)) for name, one in parser()[1].items()}
+    counted = Counter(row for some in rows.values() for row in some)
+    common = [row for row in counted if counted[row] > len(rows) / 2]
+    yield "Most commands have these options:\n\n| | |\n|---|---|\n" + "\n".join(common)
+    for name, one in parser()[1].items():
+        own = "\n".join(row for row in rows[name] if row not in common)
+        with_common = sum(row in common for row in rows[name])
+        also = "" if with_common == len(common) else ", but for some" if with_common else ", but for all of them"
+        about = prose(" ".join((one.description or "").split()))
+        yield f"### crawler {name}\n\n{about}\n\n| besides those above{also} | |\n|---|---|\n{own}"
+
+
+def option_rows(one: argparse.ArgumentParser) -> Iterator[str]:
+    formatter = one._get_formatter()
+    for action in one._actions:
+        if isinstance(action, argparse._HelpAction) or action.help == argparse.SUPPRESS:
+            continue
+        if isinstance(action, argparse._SubParsersAction):
+            for choice, inner in action.choices.items():
+                yield f"| `{choice}` | {cell(prose(' '.join((inner.description or '').split())))} |"
+                yield from (row.replace("| `", f"| `{choice} ", 1) for row in option_rows(inner))
+            continue
+        value = "" if action.nargs == 0 else shown_value(action)
+        names = ", ".join(action.option_strings) or value
+        said = " ".join(formatter._expand_help(action).split()) if action.help else ""
+        yield f"| `{cell(names)}{f' {value}' if action.option_strings and value else ''}` | {cell(prose(said))} |"
+
+
+def shown_value(action: argparse.Action) -> str:
+    if action.metavar is not None:
+        return str(action.metavar) if isinstance(action.metavar, str) else " ".join(action.metavar)
+    return ", ".join(map(str, action.choices)) if action.choices else action.dest
+
+
+def members_of(kind: type) -> Iterator[str]:
+    """Its public methods and properties, in the order in which they are written, each with signature and docstring."""
+    if kind.__init__.__doc__ or kind.__doc__:
+        yield prose(inspect.getdoc(kind) or "")
+    for name, member in vars(kind).items():
+        if not name.startswith("_") and inspect.getdoc(member) and hasattr(member, "__get__"):
+            yield described(f"{kind.__name__}.{name}", member)
+
+
+def described(name: str, member: Any) -> str:
+    signature = ""
+    if callable(member):
+        found = inspect.signature(member)
+        bare = [p.replace(annotation=p.empty) for p in found.parameters.values() if p.name != "self"]
+        signature = str(found.replace(parameters=bare, return_annotation=found.empty))
+    return f"#### `{name}{signature}`\n\n{prose(inspect.getdoc(member) or '')}"
+
+
+def attributes_of(kind: type) -> str:
+    """What its constructor sets, with the comments that stand there."""
+    lines, rows = inspect.getsource(kind.__init__).splitlines(), []
+    tree = ast.parse(textwrap.dedent("\n".join(lines)))
+    for node in ast.walk(tree):
+        target = (
+            node.targets[0]
+            if isinstance(node, ast.Assign)
+            else node.target
+            if isinstance(node, ast.AnnAssign)
+            else None
+        )
+        if isinstance(target, ast.Attribute) and not target.attr.startswith("_"):
+            comment = lines[node.lineno - 1].partition("# ")[2]
+            rows.append(f"| `{target.attr}` | {cell(comment)} |")
+    return "| | |\n|---|---|\n" + "\n".join(rows) + "\n"
+
+
+def prose(text: str) -> str:
+    """Docstrings as text of a page: what could be taken for markup is not."""
+    return re.sub(r"(?<!`)([*<])(?![^`]*`)", r"\\\1", text)
+
+
+def cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+if __name__ == "__main__":
+    PAGE.write_text(make(), encoding="utf-8")
+    print(f"{PAGE.relative_to(ROOT)} is written")

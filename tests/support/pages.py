@@ -1,0 +1,143 @@
+"""Pages of documentation as a reader follows them: files are written, commands typed into one shell, output compared.
+
+    ```python shop.py        is written to that file (without a name: to the page's usual one)
+    ```console               lines that begin with "$ " are typed; what follows them is their output, if anything does
+    <!-- not run: why -->    before a block: it is shown only
+
+"..." in an output stands for anything within the line, a line of it for any lines. A command must succeed.
+"""
+
+import os
+import re
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support.engine import free_port
+from tests.support.processes import Nursery
+
+TIMEOUT_S = 90.0
+ENGINE_PORT = "6390"  # in pages; another one here, where several tests run at a time
+_BLOCK = re.compile(
+    r"^(?:<!-- not run: (?P<why>.+) -->\n+)?```(?P<language>\w+) ?(?P<name>\S*)\n(?P<text>.*?)^```",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+@dataclass(frozen=True)
+class Block:
+    """One block of a page. `why`: why it is not run, if it is not."""
+
+    language: str
+    name: str
+    text: str
+    why: str
+    line: int
+
+
+@dataclass(frozen=True)
+class Command:
+    """What is typed, and what is to come of it: None if the page says nothing of that."""
+
+    text: str
+    output: str | None
+
+
+def blocks_of(page: Path) -> list[Block]:
+    text = page.read_text("utf-8")
+    return [
+        Block(m["language"], m["name"], m["text"], m["why"] or "", text.count("\n", 0, m.start()) + 1)
+        for m in _BLOCK.finditer(text)
+    ]
+
+
+def commands_of(block: Block) -> Iterator[Command]:
+    typed, said = "", []
+    for line in [*block.text.splitlines(), "$ "]:
+        if line.startswith("$ "):
+            if typed:
+                yield Command(typed, "\n".join(said) if said else None)
+            typed, said = line[2:], []
+        elif typed.endswith("\\"):
+            typed += "\n" + line.removeprefix("> ")
+        else:
+            said.append(line)
+
+
+def fits(output: str, expected: str) -> bool:
+    lines = [line.rstrip() for line in output.strip("\n").splitlines()]
+    pattern = "".join(
+        r"(?:.*\n)*?" if line.strip() == "..." else re.escape(line.rstrip()).replace(r"\.\.\.", ".*") + r"\n"
+        for line in expected.strip("\n").splitlines()
+    )
+    return re.fullmatch(pattern, "".join(f"{line}\n" for line in lines)) is not None
+
+
+class Reader:
+    """A shell in a folder, with the program on its path. Close it."""
+
+    def __init__(self, folder: Path, programs: Nursery, environment: Mapping[str, str]) -> None:
+        self.folder = folder
+        path = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"
+        home = {"PATH": path, "HOME": str(folder), "PS1": "", "COLUMNS": "120", "PYTEST_ADDOPTS": PYTEST}
+        self._port = str(free_port())
+        self._shell = subprocess.Popen(
+            ["bash", "--norc", "--noprofile"], cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, env=programs.environment | home | environment,
+        )  # fmt: skip
+
+    def follow(self, block: Block, usual_name: str = "") -> None:
+        """Do what a block says. Raises AssertionError with what was said instead."""
+        if block.why:
+            return
+        if block.language == "console":
+            for command in commands_of(block):
+                self._check(block, command)
+        elif block.name or (block.language == "python" and usual_name):
+            (self.folder / (block.name or usual_name)).write_text(block.text, encoding="utf-8")
+
+    def _check(self, block: Block, command: Command) -> None:
+        code, output = self.type(command.text.replace(ENGINE_PORT, self._port))
+        where = f"line {block.line}: $ {command.text}\n{output}"
+        assert code == 0, f"exit code {code}, {where}"
+        if command.output is not None:
+            assert fits(output.replace(self._port, ENGINE_PORT), command.output), (
+                f"{where}\nexpected:\n{command.output}"
+            )
+
+    def type(self, command: str) -> tuple[int, str]:
+        """Exit code and output, both streams in the order of their coming."""
+        assert self._shell.stdin is not None
+        mark = os.urandom(8).hex()
+        self._shell.stdin.write(f"{command}\nprintf '\\n%s %d\\n' {mark} $?\n".encode())
+        self._shell.stdin.flush()
+        output = self._read_to(mark, command)
+        said, _, code = output.rpartition(f"\n{mark} ")
+        return int(code), said
+
+    def _read_to(self, mark: str, command: str) -> str:
+        assert self._shell.stdout is not None
+        deadline, found = time.monotonic() + TIMEOUT_S, b""
+        while not re.search(rb"\n%b \d+\n" % mark.encode(), found):
+            left = deadline - time.monotonic()
+            ready, _, _ = select.select([self._shell.stdout], [], [], max(left, 0))
+            piece = os.read(self._shell.stdout.fileno(), 65_536) if ready else b""
+            if not piece:
+                raise AssertionError(f"no end of {command!r} after {TIMEOUT_S - left:.0f} s: {found.decode()}")
+            found += piece
+        return found.decode(errors="replace")
+
+    def close(self) -> None:
+        self._shell.kill()
+        for stream in (self._shell.stdin, self._shell.stdout):
+            assert stream is not None
+            stream.close()
+        self._shell.wait()
+
+
+# The plugin as an installed crawler would have it, also where what is installed is another version of it.
+PYTEST = "-p no:cacheprovider -p no:asyncio -p no:crawler -p crawler.testing.plugin"

@@ -1,0 +1,84 @@
+"""The pages for users do what they say: every block is written, typed and compared, in an empty folder."""
+
+import importlib.util
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from crawler.testing import Resource, serve
+from tests.support.pages import Block, Reader, blocks_of, commands_of, fits
+from tests.support.processes import Nursery, nursery
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
+
+DOCS = Path(__file__).parents[1] / "docs"
+PAGES = ("tutorial.md", "coming-from-scrapy.md", "testing.md", "handlers.md")
+NOT_RUN_MAX = 3  # in all pages together
+SHOP = '<h1>Tea</h1><a class="product" href="/product/1">1</a><a class="next" href="/product/2">2</a>'
+SHOP_PAGES: Mapping[str, Resource | str] = {
+    f"https://shop.example{path}": f"<title>t</title>{SHOP}" for path in ("/", "/product/1", "/product/2")
+}
+
+
+@pytest.fixture
+def programs() -> Iterator[Nursery]:
+    with nursery() as programs:
+        yield programs
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_each_block_of_a_page_does_what_the_page_says(name: str, programs: Nursery, tmp_path: Path) -> None:
+    """One shell for the whole page, as a reader has: what an earlier block has made, later ones find."""
+    with serve(SHOP_PAGES) as shop:
+        web = shop.environment if name == "handlers.md" else {}
+        reader = Reader(tmp_path, programs, web)
+        try:
+            for block in blocks_of(DOCS / name):
+                reader.follow(block, usual_name="shop.py" if name == "handlers.md" else "")
+        finally:
+            reader.close()
+
+
+def test_the_reference_says_what_the_program_says() -> None:
+    """Made anew by `scripts/make-reference`."""
+    spec = importlib.util.spec_from_file_location("reference", DOCS.parent / "scripts" / "lab" / "reference.py")
+    assert spec is not None
+    assert spec.loader is not None
+    reference = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(reference)
+    assert (DOCS / "reference.md").read_text("utf-8") == reference.make(), "run scripts/make-reference"
+
+
+def test_the_spider_of_the_other_program_is_python() -> None:
+    """It is run by scripts/bench-port, which needs Scrapy."""
+    (spider,) = (block for block in blocks_of(DOCS / "coming-from-scrapy.md") if block.name == "quotes_spider.py")
+    compile(spider.text, spider.name, "exec")
+
+
+def test_few_blocks_are_shown_without_being_run() -> None:
+    blocks = [block for name in PAGES for block in blocks_of(DOCS / name)]
+    assert len([block for block in blocks if block.language in ("console", "python")]) > 10
+    assert len([block for block in blocks if block.why]) <= NOT_RUN_MAX
+    unnamed = [b for b in blocks_of(DOCS / "testing.md") if b.language == "python" and not (b.name or b.why)]
+    assert unnamed == []
+
+
+def test_the_reader_compares_and_stops_at_what_fails(programs: Nursery, tmp_path: Path) -> None:
+    reader = Reader(tmp_path, programs, {})
+    try:
+        reader.follow(Block("text", "a.txt", "one\ntwo\n", "", 1))
+        reader.follow(Block("console", "", "$ cat a.txt\none\n...\n$ X=5\n$ echo $X \\\n> more\n... more\n", "", 1))
+        for text in ("$ cat a.txt\ntwo\n", "$ false\n", "$ no-such-command\n"):
+            with pytest.raises(AssertionError, match="line 7"):
+                reader.follow(Block("console", "", text, "", 7))
+    finally:
+        reader.close()
+
+
+def test_outputs_fit_with_dots_for_what_differs() -> None:
+    assert fits("a 1 b\nx\ny\nend\n", "a ... b\n...\nend")
+    assert fits("a\n", "...\na\n...")
+    assert not fits("a\nb\n", "a")
+    assert not fits("a\n", "a\n...\nb")
+    assert [c.text for c in commands_of(Block("console", "", "$ a\n$ b\nout\n", "", 1))] == ["a", "b"]
