@@ -107,15 +107,13 @@ class Instance:
         self.programmed = Programmed(p.app, stored, p.stats)
         robots = RobotsCache(p.frontier, s)
         self.archive = ArchiveStage(
-            p.frontier, self.ownership, p.warc, p.index, p.items, s.archive,
-            log_entries_max=s.frontier.log_entries_max,
-        )  # fmt: skip
+            p.frontier, self.ownership, p.warc, p.index, p.items, s.archive, log_entries_max=s.frontier.log_entries_max
+        )
         route = RouteStage(p.frontier, p.crawls, self.router, self.ownership, self.claimer, traps)
         acks = AckStage(p.frontier, self.ownership)
         history = History(p.history.add, node=p.member.node, session=p.member.session)
-        stages = Stages(
-            self.archive, route, acks, self.ownership, self.claimer, self.flow, history, self.programmed.hooks
-        )  # fmt: skip
+        hooks = self.programmed.hooks
+        stages = Stages(self.archive, route, acks, self.ownership, self.claimer, self.flow, history, hooks)
         self.committer = Committer(
             stages, s.archive, node=p.member.node, session=p.member.session, is_quiet=lambda: not self.bench.active
         )
