@@ -98,6 +98,8 @@ class Instance:
         self.router = Router(p.record, scope, self.flow.recent, s.traps, budget=s.budget)
         self.spending = Spending(p, self.ownership, self.neighbours, self.claimer, self.flow, s)
         self.router.takes_in = self.spending.takes_in
+        if s.budget.crawl_hosts:
+            self.router.takes_host = self.spending.takes_host
         stored = msgspec.structs.replace(s, scope=p.record.scope)
         self.parser = PageParser(stored)
         self.programmed = Programmed(p.app, stored, p.stats)

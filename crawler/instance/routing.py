@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from crawler.errors import EngineError
 from crawler.frontier.crawls import CrawlRecord, Crawls
 from crawler.frontier.frontier import Frontier
-from crawler.frontier.parking import CRAWL_URLS, DEPTH
+from crawler.frontier.parking import CRAWL_HOSTS, CRAWL_URLS, DEPTH
 from crawler.frontier.replies import AddReply
 from crawler.handlers.page import Followed
 from crawler.instance.claimer import Claimer
@@ -44,7 +44,8 @@ class Router:
     """Turns URLs into candidates by the crawl's shared rules, and by those about traps where there are any.
 
     By the `budget`, what is too far from a seed is parked, and it is noted which domain links to which. So is what
-    the crawl's budget of URLs does not take in (`takes_in`, asked for each URL).
+    the crawl's budget of URLs does not take in (`takes_in`, asked for each URL), and what is of a host that its budget
+    of hosts has not taken in, unless it may be (`takes_host`; None where there is no such budget).
     """
 
     def __init__(
@@ -62,10 +63,17 @@ class Router:
         self.recent = recent
         self._traps = TrapRules(traps) if traps else None
         self.takes_in: Callable[[], bool] = lambda: True
-        self._depth_budget = budget.depth
+        self.takes_host: Callable[[str], bool] | None = None
+        self._budget = budget
         self._counts_links = budget.urls_per_linking_domain > 0
         self._ordering = Ordering.of(record.ordering, record.begun_at)
         self._place = lru_cache(maxsize=100_000)(self._place_of)
+
+    def without_room(self) -> "Router":
+        """As if the budgets of the whole crawl were used up: what they would take in, the next instance takes up."""
+        self.takes_in = lambda: not self._budget.crawl_urls
+        self.takes_host = (lambda _: False) if self._budget.crawl_hosts else None
+        return self
 
     def follow(self, record: CrawlRecord, roots: Iterable[str]) -> None:
         """Take over scope rules and roots as they were read, unless newer ones are known. Roots only grow."""
@@ -96,9 +104,8 @@ class Router:
         seed_number: int = 0,
         wish: Followed = NO_WISH,
     ) -> Candidate:
-        """A canonical URL that was let in; a `priority` that was given stands for all that the order would reckon.
-
-        `wish`: of the handler that led here, what its label is to be, and what its priority is added.
+        """A canonical URL that was let in; a `priority` that was given stands for all that the order would reckon, that
+        of a handler's `wish` is added to it.
         """
         domain, queue, partition = self._place(authority_of(url))
         found_at = wall_s()
@@ -147,9 +154,8 @@ class Router:
             if knows(url, depth) and not self._is_new_link(claim, url):
                 continue
             if allows(url):
-                candidate = self.candidate(
-                    url, depth=depth, signals=signals, seed_number=claim.seed_number, wish=wishes.get(url, NO_WISH)
-                )
+                wish, number = wishes.get(url, NO_WISH), claim.seed_number
+                candidate = self.candidate(url, depth=depth, signals=signals, seed_number=number, wish=wish)
                 found.append(self._judged(claim, candidate, learned, digest))
             else:
                 refused[Refusal.SCOPE] += 1
@@ -167,11 +173,19 @@ class Router:
         if self._counts_links and found.domain != claim.domain:
             found = replace(found, linked_from=link_place(claim.domain))
         found = self._trapped(claim, found, learned, digest)
-        return found if found.parked or self.takes_in() else replace(found, parked=CRAWL_URLS)
+        return found if found.parked else self._budgeted(found)
+
+    def _budgeted(self, found: Candidate) -> Candidate:
+        """By the budgets of the whole crawl. Whether a host is taken in already, the engine knows."""
+        if not self.takes_in():
+            return replace(found, parked=CRAWL_URLS)
+        if self.takes_host and not self.takes_host(host_of(found.url)):
+            return replace(found, parked=CRAWL_HOSTS)
+        return found
 
     def _trapped(self, claim: Claim, found: Candidate, learned: TrapState, digest: str) -> Candidate:
         """The owner of a page has learned of the page's own domain only; links to others are judged by their looks."""
-        if not is_within(found.depth, self._depth_budget):
+        if not is_within(found.depth, self._budget.depth):
             return replace(found, parked=DEPTH)
         if self._traps is None:
             return found
