@@ -95,9 +95,8 @@ class Router:
         seed_number: int = 0,
         wish: Followed = NO_WISH,
     ) -> Candidate:
-        """A canonical URL that was let in; a `priority` that was given stands for all that the order would reckon.
-
-        `wish`: of the handler that led here, what its label is to be, and what its priority is added.
+        """A canonical URL that was let in; a `priority` that was given stands for all that the order would reckon, that
+        of a handler's `wish` is added to it.
         """
         domain, queue, partition = self._place(authority_of(url))
         found_at, boost = wall_s(), wish.priority
@@ -156,9 +155,8 @@ class Router:
             if self._depths is not None and 0 <= self._depth_max(url) < depth:
                 refused[Refusal.DEPTH if allows(url) else Refusal.SCOPE] += 1
             elif allows(url):
-                candidate = self.candidate(
-                    url, depth=depth, signals=signals, seed_number=claim.seed_number, wish=wishes.get(url, NO_WISH)
-                )
+                wish, number = wishes.get(url, NO_WISH), claim.seed_number
+                candidate = self.candidate(url, depth=depth, signals=signals, seed_number=number, wish=wish)
                 found.append(self._judged(claim, candidate, learned, digest))
             else:
                 refused[Refusal.SCOPE] += 1
