@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from crawler.errors import UsageError
-from crawler.settings import PriorityRule, Settings, load
+from crawler.settings import PriorityRule, Settings, SiteSettings, load
 
 DOCUMENTED = Path(__file__).parent.parent / "config" / "crawler.toml"
 
@@ -38,7 +38,16 @@ def test_the_documented_file_names_every_key_with_a_comment() -> None:
             assert comment.strip(), f"{section}: {line} has no comment"
             commented.add(f"{section}.{value.partition('=')[0].strip()}")
     known = {path for path, value in leaves(Settings()) if value is not None}
-    assert commented == known
+    assert commented == known - {"sites"}
+
+
+def test_the_documented_tables_by_site_are_valid_and_have_every_key(tmp_path: Path) -> None:
+    shown = DOCUMENTED.read_text("utf-8").partition('Without the "# ":\n#\n')[2]
+    text = "\n".join(line.removeprefix("#").removeprefix(" ") for line in shown.splitlines())
+    sites = load(toml(tmp_path, text), environment={}).sites
+    assert len(sites) == 2
+    said = {key for site in sites for key, value in msgspec.structs.asdict(site).items() if value not in (None, "", {})}
+    assert said == set(SiteSettings.__struct_fields__)
 
 
 def leaves(record: msgspec.Struct, path: str = "") -> Iterator[tuple[str, object]]:
@@ -137,6 +146,7 @@ def test_rules_of_priority_are_tables_of_a_file(tmp_path: Path) -> None:
 
 
 RULES = "[frontier]\norder = 'priority'\n[[frontier.rules]]\n"
+SITE = "[[sites]]\nmatch = 'a.test'\n"
 BAD_FILES = [
     ("[fetch]\nconcurency = 3", ["unknown key fetch.concurency", "concurrency"]),
     ("[fecth]\nconcurrency = 3", ["unknown key fecth", "fetch"]),
@@ -180,6 +190,21 @@ BAD_FILES = [
     ("[retry.connect]\nbackoff_s = inf", ["retry.connect.backoff_s = inf", "finite"]),
     ("[retry]\nconnect = 3", ["retry.connect = 3", "[section]"]),
     ("[hosts]\nprobe_s = 9000", ["hosts.probe_s = 9000.0", "hosts.probe_max_s = 3600.0"]),
+    (f"{SITE}delay_s = 0.5", ["sites[0].delay_s = 0.5 is below politeness.delay_s = 1.0"]),
+    (f"{SITE}delay_s = inf", ["sites[0].delay_s = inf", "<= 86400"]),
+    (f"{SITE}delay = 5", ["unknown key sites[0].delay", "delay_s"]),
+    (f"{SITE}headers = {{'a b' = ''}}", ["sites[0].headers.'a b'", "name of a header"]),
+    (f"{SITE}headers = {{Host = 'b'}}", ["sites[0].headers.Host can't be set"]),
+    (f'{SITE}headers = {{X = "a\\r\\nY: b"}}', ["sites[0].headers.X", "on one line"]),
+    (f"{SITE}headers = {{X = 'a', x = 'b'}}", ["sites[0].headers", "twice"]),
+    (f"{SITE}auth = 'u:p'\nheaders = {{authorization = 'b'}}", ["sites[0].auth", "headers.Authorization"]),
+    (f"{SITE}cookies = {{a = 'b; c=d'}}", ["sites[0].cookies.a", "semicolon"]),
+    (f"{SITE}cookies = {{'a=' = 'b'}}", ["sites[0].cookies.'a='", "name of a cookie"]),
+    (f"{SITE}auth = {{env = 'A', other = 'B'}}", ["unknown key sites[0].auth.other (known: env)"]),
+    (f"{SITE}label = 'a b'", ["sites[0].label = 'a b'"]),
+    (f"{SITE}depth_max = 256", ["sites[0].depth_max = 256", "<= 255"]),
+    ("[[sites]]\ndelay_s = 5", ["sites[0]: missing `match`"]),
+    ("[sites]\nmatch = 'a'", ["sites: expected tables that begin with [[sites]]"]),
     ("[fetch", ["not valid TOML"]),
 ]
 
@@ -190,8 +215,22 @@ def test_a_mistake_in_a_file_is_one_line_naming_the_key(tmp_path: Path, text: st
 
 
 @pytest.mark.parametrize(
+    "text",
+    ["auth = 'hush'", "auth = {env = 5, x = 'hush'}", "cookies = 'hush'", "cookies = {a = 'hush;'}", "headers = 'hush'",
+     "headers = {a = 'hush\u00e9'}", "headers = {a = ['hush']}", "auth = 'hush'\nmatch = 5"],
+)  # fmt: skip
+def test_a_mistake_in_what_may_be_a_secret_does_not_say_its_value(tmp_path: Path, text: str) -> None:
+    site = text if "match" in text else f"match = 'a.test'\n{text}"
+    with pytest.raises(UsageError) as caught:
+        load(toml(tmp_path, f"[[sites]]\n{site}"), environment={})
+    assert "sites[0]" in str(caught.value)
+    assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
     ("environment", "parts"),
     [
+        ({"CRAWLER_SITES": "[]"}, ["CRAWLER_SITES", "[[sites]]"]),
         ({"CRAWLER_FETCH_SPEED": "9"}, ["CRAWLER_FETCH_SPEED", "unknown key fetch.speed"]),
         ({"CRAWLER_FETCH_CONCURRENCY": "x"}, ["CRAWLER_FETCH_CONCURRENCY='x'", "int"]),
         ({"CRAWLER_FETCH_CONCURRENCY": "0"}, ["fetch.concurrency = 0"]),

@@ -52,6 +52,20 @@ class UrlPattern:
             _has_query="?" in path,
         )
 
+    @property
+    def is_of_any_host(self) -> bool:
+        return self._host.pattern == ".*"
+
+    @property
+    def is_of_hosts(self) -> bool:
+        """Does it look at the host alone?"""
+        is_any_path = self._path.pattern in (".*", "/.*") and not self._has_query
+        return is_any_path and not self._scheme and self._port is None
+
+    def fits_host(self, host: str) -> bool:
+        """Does a host fit, in lower case and without port? Then some of its URLs may match."""
+        return self._host.fullmatch(host) is not None
+
     def matches(self, url: str) -> bool:
         """Does a canonical URL fit?"""
         parts = split(url)

@@ -81,8 +81,8 @@ class ScopeRules:
             return False
         return self._in_roots(url)
 
-    def verdict(self, url: str, depth: int, redirects: int = 0) -> ScopeVerdict:
-        """Verdict on a canonical URL found at `depth` (seeds 0) after `redirects` hops."""
+    def verdict(self, url: str, depth: int, redirects: int = 0, *, depth_max: int | None = None) -> ScopeVerdict:
+        """Verdict on a canonical URL found at `depth` (seeds 0) after `redirects` hops; `depth_max`: its own limit."""
         for pattern in self.exclude:
             if pattern.search(url):
                 return _refused(Refusal.SCOPE, f"exclude /{pattern.pattern}/")
@@ -90,8 +90,9 @@ class ScopeRules:
             return _refused(Refusal.SCOPE, "no include matches")
         if not self._in_roots(url):
             return _refused(Refusal.SCOPE, f"{self.root_of(url).replace(':', ' ', 1)} is of no seed")
-        if 0 <= self.depth_max < depth:
-            return _refused(Refusal.DEPTH, f"depth {depth} > limit {self.depth_max}")
+        limit = self.depth_max if depth_max is None else depth_max
+        if 0 <= limit < depth:
+            return _refused(Refusal.DEPTH, f"depth {depth} > limit {limit}")
         if redirects > self.redirects_max:
             return _refused(Refusal.REDIRECTS, f"redirects {redirects} > limit {self.redirects_max}")
         return ScopeVerdict(allowed=True, rule=self._reason(url))

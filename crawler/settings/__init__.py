@@ -7,6 +7,7 @@ from crawler.settings.sections import (
     CrawlSettings,
     DnsSettings,
     FetchSettings,
+    FromEnvironment,
     FrontierSettings,
     HandlerSettings,
     HistorySettings,
@@ -21,6 +22,7 @@ from crawler.settings.sections import (
     RobotsSettings,
     ScopeSettings,
     Settings,
+    SiteSettings,
     TrapSettings,
 )
 
@@ -30,6 +32,7 @@ __all__ = [
     "CrawlSettings",
     "DnsSettings",
     "FetchSettings",
+    "FromEnvironment",
     "FrontierSettings",
     "HandlerSettings",
     "HistorySettings",
@@ -44,6 +47,7 @@ __all__ = [
     "RobotsSettings",
     "ScopeSettings",
     "Settings",
+    "SiteSettings",
     "TrapSettings",
     "load",
 ]

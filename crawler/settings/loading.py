@@ -1,6 +1,7 @@
 """Reads the settings from where people put them: defaults < TOML file < environment (CRAWLER_*) < options."""
 
 import os
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 import msgspec
 
 from crawler.errors import UsageError
-from crawler.settings.sections import Settings
+from crawler.settings.sections import FromEnvironment, Settings
 from crawler.settings.sense import complaints
 
 
@@ -23,6 +24,18 @@ def load(
     `options` maps "section.key" (or "section.table.key") to a value; None values are left out. Raises UsageError with
     one line.
     """
+    settings = read(file, environment, options)
+    for complaint in complaints(settings):
+        raise UsageError(complaint)
+    return settings
+
+
+def read(
+    file: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Settings:
+    """The same, without a look at what settings must be in relation to each other."""
     merged: dict[str, Any] = {}
     if file is not None:
         merged = _read_toml(file)
@@ -31,10 +44,7 @@ def load(
     for dotted, value in (options or {}).items():
         if value is not None:
             _put(merged, dotted, value)
-    settings = _convert(merged, "settings")
-    for complaint in complaints(settings):
-        raise UsageError(complaint)
-    return settings
+    return _convert(merged, "settings")
 
 
 def read_one(variable: str, text: str) -> Any:
@@ -86,11 +96,19 @@ def _readable(error: msgspec.ValidationError, raw: Mapping[str, Any]) -> str:
         text = f"expected one of {', '.join(_choices_of(path))}"
     for theirs, ours in _PLAIN_WORDS.items():
         text = text.replace(theirs, ours)
-    return f"{path} = {_value_at(raw, path)!r}: {text[0].lower()}{text[1:]}"
+    text = f"{text[0].lower()}{text[1:]}"
+    if path == "sites":
+        return "sites: expected tables that begin with [[sites]]"
+    if _MAY_BE_SECRET.match(path):
+        return f"{path.replace('[...]', '.*')}: {text}"
+    return f"{path} = {_value_at(raw, path)!r}: {text}"
 
+
+_MAY_BE_SECRET = re.compile(r"sites\[\d+\](\.(auth|cookies|headers)\b|$)")
 
 # The validator speaks of JSON; people write TOML.
 _PLAIN_WORDS = {
+    "`str | object`": 'a string or { env = "NAME" }',
     "Object missing required field": "missing",
     "`object`": "a [section]",
     "`array`": "a list",
@@ -121,7 +139,9 @@ def _choices_of(path: str) -> tuple[str, ...]:
 def _keys_of(path: str) -> tuple[str, ...]:
     """Of all settings (""), of a section, of a table in it, or of one of a list of tables like frontier.rules[0]."""
     struct: Any
-    if path.endswith("]"):
+    if path.startswith("sites[") and "]." in path:
+        struct = FromEnvironment
+    elif path.endswith("]"):
         table, _, key = path.rpartition("[")[0].rpartition(".")
         struct = _table_in(table, key)
     else:
@@ -157,6 +177,8 @@ def _merge_environment(merged: dict[str, Any], environment: Mapping[str, str]) -
         section, _, key = name.removeprefix("CRAWLER_").lower().partition("_")
         if section not in Settings.__struct_fields__:
             continue  # CRAWLER_CONFIG and test switches are not settings
+        if section == "sites":
+            raise UsageError(f"{name}: sites are tables of the settings file, which begin with [[sites]]")
         table, key = _place_of(section, key)
         if key not in _keys_of(table):
             raise UsageError(f"{name}: {_unknown(f'{table}.{key}', _keys_of(table))}")

@@ -232,6 +232,7 @@ class ArchiveSettings(_Section, frozen=True):
     sync_s: Positive = 0.2
     sync_pages: Count = 256
     request_records: bool = True
+    request_secrets: bool = False  # also passwords, cookies and the like that [[sites]] add to requests
 
 
 class HandlerSettings(_Section, frozen=True):
@@ -242,6 +243,29 @@ class HandlerSettings(_Section, frozen=True):
     bytes_max: Count = 64 * 1024 * 1024  # of them as JSON
     threads: Count = 16  # for functions that are not asynchronous
     processes: Count = 2  # for handlers that ask for them
+
+
+class FromEnvironment(_Section, frozen=True):
+    """A value that stands in the environment, so that it need not stand in the file: { env = "SHOP_LOGIN" }."""
+
+    env: Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+
+
+Text = str | FromEnvironment
+
+
+class SiteSettings(_Section, frozen=True):
+    """What differs for the URLs that fit a pattern (crawler/rules/patterns.py); None and "": nothing is said of it."""
+
+    match: Annotated[str, Meta(min_length=1)]
+    delay_s: Annotated[float, Meta(ge=0, le=86_400)] | None = None  # of its queues: at least politeness.delay_s
+    concurrency: Count | None = None  # of its queues, instead of politeness.concurrency_per_queue
+    headers: dict[str, Text] = {}
+    cookies: dict[str, Text] = {}
+    auth: Text = ""  # "USER:PASSWORD", for HTTP's basic authentication
+    label: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]{0,32}$")] = ""  # of the handler, where a link gave none
+    depth_max: Annotated[int, Meta(ge=-1, le=255)] | None = None  # instead of scope.depth_max
+    priority: Annotated[float, Meta(ge=-1000, le=1000)] | None = None  # added to that of the order
 
 
 class HistorySettings(_Section, frozen=True):
@@ -272,3 +296,4 @@ class Settings(_Section, frozen=True):
     handlers: HandlerSettings = HandlerSettings()
     history: HistorySettings = HistorySettings()
     log: LogSettings = LogSettings()
+    sites: tuple[SiteSettings, ...] = ()

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import msgspec
 
+from crawler.settings import sense_sites
 from crawler.settings.sections import OrderSettings, Settings
 
 # Each of these must be smaller than the next. A session must have stopped before others may take over (self_stop,
@@ -25,6 +26,7 @@ def complaints(settings: Settings) -> Iterator[str]:
     yield from _history(settings)
     yield from _membership(settings)
     yield from _order(settings)
+    yield from sense_sites.complaints(settings)
     yield from _times(settings)
 
 

@@ -1,0 +1,148 @@
+"""Settings by site: which of the tables [[sites]] a URL or a queue gets a setting from. Pure.
+
+The first table in the file that fits and has the key decides; each header and each cookie counts as a key of its own.
+Knows which key comes from where; what a value does is its users' matter.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from crawler.errors import UsageError
+from crawler.rules.domains import registrable_domain
+from crawler.rules.patterns import UrlPattern
+from crawler.rules.urls import host_of
+from crawler.settings import BudgetSettings, FromEnvironment, ScopeSettings, Settings, SiteSettings
+
+_HOSTS_MAX = 100_000  # whose tables are remembered; about 150 bytes each
+_OF_QUEUES = ("delay_s", "concurrency")  # a queue has one clock, whatever its URLs
+_SECRET = ("auth", "cookies")
+
+
+@dataclass(frozen=True, slots=True)
+class SiteTable:
+    """One of [[sites]], and which one of them."""
+
+    number: int
+    pattern: UrlPattern
+    site: SiteSettings
+
+    @property
+    def name(self) -> str:
+        """Like "sites[2] shop.example/cart/*"."""
+        return f"sites[{self.number}] {self.pattern.text}"
+
+
+class SiteRules:
+    """The tables that say something of certain keys, found by host; make it with `of`."""
+
+    def __init__(self, tables: Sequence[SiteTable]) -> None:
+        self._tables = tuple(tables)
+        self._by_host: dict[str, tuple[SiteTable, ...]] = {}
+
+    @classmethod
+    def of(cls, sites: Sequence[SiteSettings], *keys: str) -> "SiteRules | None":
+        """None when nothing is said of any of `keys`: then there is nothing to look up. Raises UsageError."""
+        tables = [
+            SiteTable(number, _pattern(number, site), site)
+            for number, site in enumerate(sites)
+            if any(_says(site, key) for key in keys)
+        ]
+        return cls(tables) if tables else None
+
+    def fitting(self, url: str) -> list[SiteTable]:
+        """Those that a canonical URL fits, in their order."""
+        return [table for table in self._of_host(host_of(url)) if table.pattern.matches(url)]
+
+    def first(self, url: str, key: str) -> Any:
+        """What the first that fits says of `key`; None when none does."""
+        table = first_with(self.fitting(url), key)
+        return None if table is None else getattr(table.site, key)
+
+    def of_queue(self, queue: str, key: str) -> Any:
+        """The same for a queue, by its name, which is a domain or a host."""
+        table = first_with(self.tables_of_queue(queue), key)
+        return None if table is None else getattr(table.site, key)
+
+    def tables_of_queue(self, queue: str) -> Sequence[SiteTable]:
+        return self._of_host(queue)
+
+    def _of_host(self, host: str) -> tuple[SiteTable, ...]:
+        known = self._by_host.get(host)
+        if known is None:
+            if len(self._by_host) >= _HOSTS_MAX:
+                self._by_host.clear()
+            known = self._by_host[host] = tuple(t for t in self._tables if t.pattern.fits_host(host))
+        return known
+
+
+def of_queues(sites: Sequence[SiteSettings], key: str) -> Callable[[str], Any]:
+    """What is said of `key` for a queue, by its name; None when nothing is."""
+    rules = SiteRules.of(sites, key)
+    return (lambda _: None) if rules is None else partial(rules.of_queue, key=key)
+
+
+def is_limited(scope: ScopeSettings, budget: BudgetSettings, sites: Sequence[SiteSettings]) -> bool:
+    """Is there any limit of depth, so that a shorter path to a URL matters?"""
+    return (
+        scope.depth_max >= 0
+        or budget.depth > 0
+        or any(site.depth_max is not None and site.depth_max >= 0 for site in sites)
+    )
+
+
+def first_with(tables: Sequence[SiteTable], key: str) -> SiteTable | None:
+    """The first that says something of `key`."""
+    return next((table for table in tables if _says(table.site, key)), None)
+
+
+def complaints(settings: Settings) -> Iterator[str]:
+    """What is wrong with [[sites]], a line each, that the settings alone can't tell: patterns and what they are for."""
+    for number, site in enumerate(settings.sites):
+        try:
+            pattern = _pattern(number, site)
+        except UsageError as error:
+            yield str(error)
+            continue
+        for key in _OF_QUEUES:
+            if _says(site, key):
+                yield from _queue_complaints(f"sites[{number}].{key}", pattern, settings.frontier.queue_by)
+        if pattern.is_of_any_host:
+            for key in _SECRET:
+                if _says(site, key):
+                    yield f"sites[{number}].{key}: match = {site.match!r} would send it to every host: name its host"
+            for name, value in site.headers.items():
+                if name.lower() in SECRET_HEADERS or isinstance(value, FromEnvironment):
+                    yield f"sites[{number}].headers.{name}: match = {site.match!r} would send it to every host"
+
+
+SECRET_HEADERS = frozenset({"authorization", "cookie", "proxy-authorization"})
+
+
+def _queue_complaints(key: str, pattern: UrlPattern, queue_by: str) -> Iterator[str]:
+    if not pattern.is_of_hosts:
+        hosts = pattern.text.rpartition("://")[2].partition("/")[0].partition(":")[0]
+        yield f"{key} holds for whole queues, whatever the path: give it a table of its own with match = {hosts!r}"
+        return
+    host = pattern.text.partition("/")[0].lower().removeprefix("*.").rstrip(".")
+    domain = registrable_domain(host)
+    if queue_by == "domain" and "*" not in host and host.endswith(f".{domain}"):
+        yield (
+            f"{key} holds for whole queues, which are domains: set match = {domain!r}, or frontier.queue_by = 'host' "
+            "for a queue of each host"
+        )
+
+
+def _pattern(number: int, site: SiteSettings) -> UrlPattern:
+    try:
+        return UrlPattern.parse(site.match)
+    except UsageError as error:
+        raise UsageError(f"sites[{number}].match: {error}") from None
+
+
+def _says(site: SiteSettings, key: str) -> bool:
+    value = getattr(site, key)
+    if value is None or value == "":
+        return False
+    return bool(value) if isinstance(value, Mapping) else True
