@@ -120,7 +120,7 @@ class Response:
     body: bytes
     truncated: str = ""
     decode_error: str = ""
-    request_head: bytes  # request line and headers as sent, ending in an empty line
+    request_head: bytes  # request line and headers as sent but for secrets, ending in an empty line
     remote_ip: str
     started_at: float  # wall clock, seconds
     fetch_ms: int  # from the start of the request to the last byte

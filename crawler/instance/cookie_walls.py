@@ -16,9 +16,9 @@ class CookieWalls:
         """The cookies that the last answer set, once."""
         return self._cookies.pop(claim.fingerprint, None)
 
-    def offers_another_try(self, claim: Claim, response: Response) -> bool:
-        """Note the cookies of a redirect to itself; False if there are none, or if such a try was this one."""
-        if claim.fingerprint in self._cookies or b"\r\nCookie: " in response.request_head:
+    def offers_another_try(self, claim: Claim, response: Response, *, sent: bool) -> bool:
+        """Note the cookies of a redirect to itself; False if there are none, or if some were `sent` in this try."""
+        if claim.fingerprint in self._cookies or sent:
             return False
         cookies = {}
         for key, value in response.headers:

@@ -44,6 +44,7 @@ class Exchange:
     lane: Lane
     claim: Claim
     started_at: float
+    has_cookies: bool = False  # that the last answer set
     is_sent: bool = False  # the last check was passed; started_at is its time from then on
 
 

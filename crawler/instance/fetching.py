@@ -53,6 +53,7 @@ class FetchStage:
         self._permits = Permits(
             doors.frontier, doors.ownership, doors.bench, doors.robots, doors.robots_reader, self._aftermath,
             settings.politeness, before_send=self._before_send, orders=lambda: doors.flow.orders,
+            sites=settings.sites,
         )  # fmt: skip
         self._names = Names(doors.fetcher, doors.bench)
         politeness = settings.politeness
@@ -215,7 +216,7 @@ class FetchStage:
     async def _page(self, lane: Lane, claim: Claim) -> Answered | None:
         d = self._d
         cookies = self._cookie_walls.cookies_for(claim)
-        exchange = Exchange(lane, claim, wall_s())
+        exchange = Exchange(lane, claim, wall_s(), has_cookies=bool(cookies))
         task = asyncio.ensure_future(
             d.fetcher.fetch(claim.url, cookies=cookies, before_send=partial(self._before_page, exchange))
         )
@@ -268,7 +269,8 @@ class FetchStage:
         assert response is not None
         if response.status in REDIRECTS:
             target = redirect_target(claim.url, response.header("location")) or ""
-            if target == claim.url and self._cookie_walls.offers_another_try(claim, response):
+            sent = exchange.has_cookies
+            if target == claim.url and self._cookie_walls.offers_another_try(claim, response, sent=sent):
                 self._d.bench.put_back(claim)
                 return
         try:

@@ -5,6 +5,7 @@ not kept. Knows nothing of robots.txt, politeness, scope or the frontier.
 """
 
 import asyncio
+import os
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -24,9 +25,11 @@ from crawler.web.connection import Connection
 from crawler.web.inflate import INCOMPLETE, inflate
 from crawler.web.pool import ConnectFailedError, Origin, Pool
 from crawler.web.resolver import CachingResolver, LookupFailedError
+from crawler.web.site_headers import KEPT_OUT, Additions, SiteHeaders
 
 ACCEPT_ENCODING = "gzip, deflate, br, zstd"
 _ORIGINS_MAX = 16_384
+_NO_ADDITIONS = Additions()
 
 
 def user_agent(settings: Settings, version: str) -> str:
@@ -40,10 +43,14 @@ def user_agent(settings: Settings, version: str) -> str:
 
 
 class Fetcher:
-    """An async context manager around a pool of connections. The resolver stays the caller's to close."""
+    """An async context manager around a pool of connections. The resolver stays the caller's to close.
+
+    Raises UsageError when a value of [[sites]] is to come from a variable of the environment that is not set.
+    """
 
     def __init__(self, settings: Settings, *, resolver: CachingResolver, version: str) -> None:
         self._settings = settings
+        self._sites = SiteHeaders.of(settings.sites, os.environ)
         self._resolver = resolver
         self._user_agent = user_agent(settings, version)
         self._origins: OrderedDict[str, Origin] = OrderedDict()
@@ -90,7 +97,7 @@ class Fetcher:
                 connection = await self._pool.open(origin)
             except ConnectFailedError as error:
                 return FetchResult(url=url, failure=error.failure, fetch_ms=_ms(loop.time() - began))
-        head = self._request_head(origin, target, cookies, accept)
+        head, kept_head = self._request_head(origin, target, cookies, accept)
         body_limit = settings.body_bytes_max if body_bytes_max is None else body_bytes_max
         self._running.add(connection)
         try:
@@ -126,7 +133,7 @@ class Fetcher:
             body=body,
             truncated=truncated,
             decode_error=decode_error,
-            request_head=head,
+            request_head=kept_head,
             remote_ip=remote_ip,
             started_at=started_at,
             fetch_ms=fetch_ms,
@@ -202,27 +209,40 @@ class Fetcher:
 
     def _request_head(
         self, origin: Origin, target: str, cookies: Mapping[str, str] | None, accept: str | None
-    ) -> bytes:
-        tail = origin.request_tail
-        if cookies or accept is not None:
-            pairs = "; ".join(f"{name}={value}" for name, value in (cookies or {}).items())
-            tail = self._tail(origin.host_header, accept or self._settings.fetch.accept, pairs)
-        return b"GET " + target.encode("ascii") + tail
+    ) -> tuple[bytes, bytes]:
+        """As it is sent, and as it is kept: without the secrets of [[sites]]."""
+        additions = self._sites.additions(f"{origin.key}{target}") if self._sites is not None else None
+        line = b"GET " + target.encode("ascii")
+        if additions is None and not cookies and accept is None:
+            head = line + origin.request_tail
+            return head, head
+        added = additions or _NO_ADDITIONS
+        cookie = "; ".join(f"{name}={value}" for name, value in (added.cookies | dict(cookies or {})).items())
+        accepted = accept or self._settings.fetch.accept
+        head = line + self._tail(origin.host_header, accepted, cookie, added.headers)
+        if not added.secrets or self._settings.archive.request_secrets:
+            return head, head
+        shown = {key: (name, KEPT_OUT if key in added.secrets else text) for key, (name, text) in added.headers.items()}
+        kept_cookie = KEPT_OUT if added.cookies else cookie
+        return head, line + self._tail(origin.host_header, accepted, kept_cookie, shown)
 
-    def _tail(self, host_header: str, accept: str, cookie: str) -> bytes:
-        lines = [
-            " HTTP/1.1",
-            f"Host: {host_header}",
-            f"User-Agent: {self._user_agent}",
-            f"Accept: {accept}",
-            f"Accept-Encoding: {ACCEPT_ENCODING}",
-        ]
+    def _tail(
+        self, host_header: str, accept: str, cookie: str, added: Mapping[str, tuple[str, str]] | None = None
+    ) -> bytes:
+        headers = {
+            "host": ("Host", host_header),
+            "user-agent": ("User-Agent", self._user_agent),
+            "accept": ("Accept", accept),
+            "accept-encoding": ("Accept-Encoding", ACCEPT_ENCODING),
+        }
         if self._settings.fetch.accept_language:
-            lines.append(f"Accept-Language: {self._settings.fetch.accept_language}")
+            headers["accept-language"] = "Accept-Language", self._settings.fetch.accept_language
+        headers |= added or {}
         # Cookies come from hosts: what could end a line is left out.
         if cookie and cookie.isprintable():
-            lines.append(f"Cookie: {cookie}")
-        return "\r\n".join([*lines, "", ""]).encode("latin-1", "replace")
+            headers["cookie"] = "Cookie", cookie
+        lines = [" HTTP/1.1", *(f"{name}: {value}" for name, value in headers.values()), "", ""]
+        return "\r\n".join(lines).encode("latin-1", "replace")
 
     def _decode(self, message: RawResponseMessage, raw: bytes, truncated: str, limit: int) -> tuple[bytes, str, str]:
         """Body, truncated, decode_error: a coding that ends too early is no lie when the transfer did."""

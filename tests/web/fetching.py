@@ -4,17 +4,24 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 from crawler.model import FailureKind, FetchResult, Response
-from crawler.settings import DnsSettings, FetchSettings, PolitenessSettings, Settings
+from crawler.settings import ArchiveSettings, DnsSettings, FetchSettings, PolitenessSettings, Settings, SiteSettings
 from crawler.web.fetcher import Fetcher
 from crawler.web.resolver import CachingResolver
 from tests.support.dns_server import DnsServer, Table
 
 HELLO = b"HTTP/1.1 200 OK\r\nContent-Type: Text/HTML; charset=utf-8\r\nContent-Length: 5\r\n\r\nhello"
 
+NO_SECRETS = ArchiveSettings()
+
 
 @asynccontextmanager
 async def fetching(
-    *, table: Table | None = None, resolver: CachingResolver | None = None, **fetch: object
+    *,
+    table: Table | None = None,
+    resolver: CachingResolver | None = None,
+    sites: tuple[SiteSettings, ...] = (),
+    archive: ArchiveSettings = NO_SECRETS,
+    **fetch: object,
 ) -> AsyncIterator[Fetcher]:
     values: Mapping[str, object] = {
         "allow_private": True,
@@ -27,6 +34,8 @@ async def fetching(
             fetch=FetchSettings(**values),  # type: ignore[arg-type]
             dns=DnsSettings(nameservers=(dns.address,), timeout_s=0.3, tries=1),
             politeness=PolitenessSettings(retry_after_max_s=600),
+            sites=sites,
+            archive=archive,
         )
         known = resolver or CachingResolver(settings.dns, allow_private=settings.fetch.allow_private)
         async with Fetcher(settings, resolver=known, version="9.9") as fetcher:
