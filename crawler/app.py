@@ -52,6 +52,7 @@ from crawler.instance.seeding import Seeder
 from crawler.instance.state import RecentUrls
 from crawler.nodes import Slots, host_id, is_lock_free
 from crawler.rules.scope import ScopeRules
+from crawler.rules.sites import is_limited
 from crawler.settings import Settings
 from crawler.version import PACKAGE, program_version
 from crawler.web.fetcher import Fetcher
@@ -83,7 +84,7 @@ class OpenCrawl:
         return Frontier(
             self.engine, self.keys, session=self.session, run=self.record.run,
             default_delay_ms=int(self.settings.politeness.delay_s * 1000),
-            is_limited=self.record.scope.depth_max >= 0 or budget.depth > 0,
+            is_limited=is_limited(self.record.scope, budget, self.settings.sites),
             intake=Intake(
                 urls=budget.urls, hosts=budget.hosts, urls_per_linking_domain=budget.urls_per_linking_domain
             ),
@@ -129,7 +130,7 @@ class OpenCrawl:
         """Routing by the crawl's rules, with a recent-URL cache of its own."""
         scope = ScopeRules.of(self.record.scope, self.roots)
         recent, s = RecentUrls(self.settings.frontier.recent_urls), self.settings
-        return Router(self.record, scope, recent, s.traps, budget=s.budget)
+        return Router(self.record, scope, recent, s.traps, budget=s.budget, sites=s.sites)
 
     def seeder(self, *, opens_scope: bool = True, depth: int = 0, priority: float | None = None) -> Seeder:
         """Adds seeds to this crawl."""

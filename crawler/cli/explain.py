@@ -83,7 +83,7 @@ async def _facts(crawl: "OpenCrawl", given: str, *, fetch_robots: bool) -> "Fact
         is_paused=orders.is_paused,
         spent=await crawl.crawls.spent(),
         boost=orders.boosts.get(candidate.domain, 0),
-        scope=router.scope.verdict(url, depth, redirects),
+        scope=router.verdict(url, depth, redirects),
         robots=await _robots(crawl, url, candidate.partition, fetch=fetch_robots),
         where=where,
         traps=PASSED if is_seed else TrapRules(crawl.settings.traps).judge(NOTHING_LEARNED, url),

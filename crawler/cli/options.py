@@ -80,6 +80,11 @@ def settings_of(arguments: argparse.Namespace, keys: Mapping[str, str] | None = 
     handed = _handed_on()
     config = arguments.config or handed.pop("config", None) or os.environ.get("CRAWLER_CONFIG")
     settings = load(file=Path(config) if config else None, options=handed | options_of(arguments, keys or {}))
+    if settings.sites:
+        from crawler.rules.sites import complaints
+
+        for complaint in complaints(settings):
+            raise UsageError(f"{config}: {complaint}")
     if settings.frontier.redis and settings.frontier.engine:
         raise UsageError(
             "--redis and --engine exclude each other: one names a server that runs, one a program to start"

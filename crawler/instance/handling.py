@@ -19,6 +19,7 @@ from crawler.instance.handler_worker import HandlerAnswer, HandlerRequest
 from crawler.instance.hooks import Hooks
 from crawler.instance.worker_process import WorkerDiedError, WorkerProcess
 from crawler.model import Claim, Page, Response
+from crawler.rules.sites import SiteRules
 from crawler.settings import HandlerSettings, Settings
 
 log = logging.getLogger(__name__)
@@ -37,6 +38,7 @@ class HandlerStage:
         self._follow_max = settings.fetch.links_max
         self._follows_links = settings.scope.follow == "links"
         self._labels = frozenset(app.labels) if app else frozenset()
+        self._sites = SiteRules.of(settings.sites, "label")
         self._pool = _Pool(settings.handlers)
 
     async def handle(
@@ -54,6 +56,8 @@ class HandlerStage:
     async def _handled(
         self, app: Crawler, claim: Claim, response: Response, parsed: Page, tree: LexborHTMLParser | None
     ) -> Handled:
+        if self._sites is not None and not claim.label:
+            claim = msgspec.structs.replace(claim, label=self._sites.first(claim.url, "label") or "")
         handler = _handler_of(app, claim, response)
         if handler is None and not app.listeners["fetch"]:
             return NOTHING_HANDLED

@@ -43,6 +43,7 @@ from crawler.instance.work import PartitionWork
 from crawler.instance.workbench import Workbench
 from crawler.model import Claim
 from crawler.rules.scope import ScopeRules
+from crawler.rules.sites import of_queues
 from crawler.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -72,7 +73,9 @@ class Instance:
 
     def _build(self) -> None:
         p, s = self._p, self._settings
-        self.bench = Workbench(concurrency_per_queue=s.politeness.concurrency_per_queue)
+        self.bench = Workbench(
+            concurrency_per_queue=s.politeness.concurrency_per_queue, concurrency_of=of_queues(s.sites, "concurrency")
+        )
         self.heartbeat = Heartbeat(
             p.members, p.member, s.membership, on_lapse=self._lapse, on_evicted=self._evicted, still=self._still
         )
@@ -95,7 +98,7 @@ class Instance:
         self.claimer.on_short = self.spiller.short
         traps = TrapMemory(s.traps)
         scope = ScopeRules.of(p.record.scope, p.roots)
-        self.router = Router(p.record, scope, self.flow.recent, s.traps, budget=s.budget)
+        self.router = Router(p.record, scope, self.flow.recent, s.traps, budget=s.budget, sites=s.sites)
         self.spending = Spending(p, self.ownership, self.neighbours, self.claimer, self.flow, s)
         self.router.takes_in = self.spending.takes_in
         stored = msgspec.structs.replace(s, scope=p.record.scope)

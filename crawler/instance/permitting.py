@@ -4,7 +4,7 @@ A turn of a queue that has to read robots.txt first is spent on that; the claim 
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from crawler.errors import EngineError
 from crawler.frontier.frontier import Frontier, Settlement
@@ -19,8 +19,9 @@ from crawler.instance.robots_reading import RobotsReader
 from crawler.instance.workbench import Lane, Workbench
 from crawler.model import Claim
 from crawler.rules.politeness import TICK_MS, delay_ms
+from crawler.rules.sites import of_queues
 from crawler.rules.urls import origin_of
-from crawler.settings import PolitenessSettings
+from crawler.settings import PolitenessSettings, SiteSettings
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +43,7 @@ class Permits:
         *,
         before_send: Callable[[str, str], None],
         orders: Callable[[], Orders],
+        sites: Sequence[SiteSettings] = (),
     ) -> None:
         self._frontier = frontier
         self._ownership = ownership
@@ -52,6 +54,7 @@ class Permits:
         self._orders = orders
         self._aftermath = aftermath
         self._min_delay_ms = int(settings.delay_s * 1000)
+        self._own_delay_s = of_queues(sites, "delay_s")
         self._delay_max_ms = int(settings.delay_max_s * 1000)
 
     async def known(self, claim: Claim) -> RobotsEntry | None:
@@ -104,12 +107,14 @@ class Permits:
             log.warning("robots.not_shared", extra={"origin": origin, "error": str(error)})
 
     def delay_of(self, claim: Claim, entry: RobotsEntry | None) -> int:
-        """The delay that a claim's queue keeps under this entry, ms; an operator's word is the last."""
+        """The delay that a claim's queue keeps under this entry, ms: the longest of what the settings say for all, what
+        they say for this queue, and what robots.txt asks for. An operator's word is the last.
+        """
         ordered_ms = self._orders().delays_ms.get(claim.domain)
         if ordered_ms is not None:
             return ordered_ms
         return delay_ms(
-            min_delay_ms=self._min_delay_ms,
+            min_delay_ms=max(self._min_delay_ms, int((self._own_delay_s(claim.queue) or 0) * 1000)),
             crawl_delay_s=entry.crawl_delay_s if entry else None,
             delay_max_ms=self._delay_max_ms,
         )

@@ -116,7 +116,7 @@ class Rebuild:
                 continue
             self._report.seeds += 1
             book.add_seed(fingerprint(line.url, line.run))
-            if router.scope.verdict(line.url, line.depth).allowed:
+            if router.verdict(line.url, line.depth).allowed:
                 signals = Signals(sitemap_priority=line.sitemap_priority, changed_at=line.changed_at)
                 seed = router.candidate(
                     line.url, depth=line.depth, seed=True, priority=line.priority, signals=signals,

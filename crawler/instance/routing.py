@@ -26,10 +26,11 @@ from crawler.rules.budgets import is_within, link_place
 from crawler.rules.domains import registrable_domain
 from crawler.rules.fingerprint import fingerprint, partition_of
 from crawler.rules.priority import NO_SIGNALS, Ordering, Signals
-from crawler.rules.scope import ScopeRules
+from crawler.rules.scope import ScopeRules, ScopeVerdict
+from crawler.rules.sites import SiteRules
 from crawler.rules.traps import NOTHING_LEARNED, Action, TrapRules, TrapState
 from crawler.rules.urls import authority_of, host_of
-from crawler.settings import BudgetSettings, TrapSettings
+from crawler.settings import BudgetSettings, SiteSettings, TrapSettings
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +45,8 @@ class Router:
     """Turns URLs into candidates by the crawl's shared rules, and by those about traps where there are any.
 
     By the `budget`, what is too far from a seed is parked, and it is noted which domain links to which. So is what
-    the crawl's budget of URLs does not take in (`takes_in`, asked for each URL).
+    the crawl's budget of URLs does not take in (`takes_in`, asked for each URL). `sites`: whose URLs have a limit of
+    depth or a priority of their own.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class Router:
         traps: TrapSettings | None = None,
         *,
         budget: BudgetSettings = NO_BUDGET,
+        sites: Sequence[SiteSettings] = (),
     ) -> None:
         self.record = record  # as it was when this was made; its scope rules may have changed since
         self.scope = scope
@@ -65,6 +68,8 @@ class Router:
         self._depth_budget = budget.depth
         self._counts_links = budget.urls_per_linking_domain > 0
         self._ordering = Ordering.of(record.ordering, record.begun_at)
+        self._priorities = SiteRules.of(sites, "priority")
+        self._depths = SiteRules.of(sites, "depth_max")
         self._place = lru_cache(maxsize=100_000)(self._place_of)
 
     def follow(self, record: CrawlRecord, roots: Iterable[str]) -> None:
@@ -101,10 +106,10 @@ class Router:
         `wish`: of the handler that led here, what its label is to be, and what its priority is added.
         """
         domain, queue, partition = self._place(authority_of(url))
-        found_at = wall_s()
-        score = self._ordering.score(
-            url, depth=depth, found_at=found_at, signals=signals, given=priority, boost=wish.priority
-        )
+        found_at, boost = wall_s(), wish.priority
+        if self._priorities is not None and priority is None:
+            boost += self._priorities.first(url, "priority") or 0.0
+        score = self._ordering.score(url, depth=depth, found_at=found_at, signals=signals, given=priority, boost=boost)
         return Candidate(
             url=url,
             fingerprint=fingerprint(url, self.record.run),
@@ -119,6 +124,14 @@ class Router:
             seed_number=seed_number,
             label=wish.label,
         )
+
+    def verdict(self, url: str, depth: int, redirects: int = 0) -> ScopeVerdict:
+        """As that of the scope, by the limit of depth that holds for this URL."""
+        return self.scope.verdict(url, depth, redirects, depth_max=self._depth_max(url))
+
+    def _depth_max(self, url: str) -> int:
+        own = None if self._depths is None else self._depths.first(url, "depth_max")
+        return self.scope.depth_max if own is None else int(own)
 
     def links(
         self,
@@ -135,7 +148,7 @@ class Router:
         `digest` that of its body ("" for none): see rules/traps.
         """
         depth = claim.depth + 1
-        if 0 <= self.scope.depth_max < depth:
+        if self._depths is None and 0 <= self.scope.depth_max < depth:
             # Not marked as seen anywhere: a shorter path may lead there later.
             refused[Refusal.DEPTH] += sum(1 for url in links if self.scope.allows(url))
             return []
@@ -146,7 +159,9 @@ class Router:
         for url in links:
             if knows(url, depth) and not self._is_new_link(claim, url):
                 continue
-            if allows(url):
+            if self._depths is not None and 0 <= self._depth_max(url) < depth:
+                refused[Refusal.DEPTH if allows(url) else Refusal.SCOPE] += 1
+            elif allows(url):
                 candidate = self.candidate(
                     url, depth=depth, signals=signals, seed_number=claim.seed_number, wish=wishes.get(url, NO_WISH)
                 )
@@ -187,7 +202,7 @@ class Router:
         self, claim: Claim, target: str, refused: Counter[str], learned: TrapState = NOTHING_LEARNED
     ) -> Candidate | None:
         """Where a redirect leads: same depth, one redirect more."""
-        verdict = self.scope.verdict(target, claim.depth, claim.redirects + 1)
+        verdict = self.verdict(target, claim.depth, claim.redirects + 1)
         if not verdict.allowed:
             refused[verdict.refusal or Refusal.SCOPE] += 1
             return None

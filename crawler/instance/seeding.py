@@ -130,7 +130,7 @@ class Seeder:
     def _candidates(self, batch: Sequence[tuple[str, Signals]]) -> dict[int, list[Candidate]]:
         by_partition: dict[int, list[Candidate]] = {}
         for url, signals in batch:
-            verdict = self._router.scope.verdict(url, self._depth)
+            verdict = self._router.verdict(url, self._depth)
             if not verdict.allowed:
                 self.report.out_of_scope += 1
                 if len(self.report.out_of_scope_rules) < INVALID_SHOWN_MAX:

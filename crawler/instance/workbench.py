@@ -26,6 +26,7 @@ class Lane:
     """One queue's claims here. `next_ms`: no request may start before; `active`: turns running."""
 
     queue: str
+    concurrency: int = 1  # requests at a time
     partition: int = -1  # as of its last claims
     delay_ms: int = -1  # -1: no robots.txt was read for it yet
     next_ms: int = 0
@@ -54,8 +55,12 @@ class Lane:
 class Workbench:
     """Lanes by queue, the line of those that wait for their time, and the workers that wait."""
 
-    def __init__(self, *, concurrency_per_queue: int) -> None:
+    def __init__(
+        self, *, concurrency_per_queue: int, concurrency_of: Callable[[str], int | None] = lambda _: None
+    ) -> None:
+        """`concurrency_of`: of a queue that has one of its own."""
         self._per_queue = concurrency_per_queue
+        self._concurrency_of = concurrency_of
         self._lanes: dict[str, Lane] = {}
         self._line = DueLine[Lane]()
         self._boosts: Mapping[str, int] = {}
@@ -110,7 +115,8 @@ class Workbench:
     def _lane(self, queue: str) -> Lane:
         lane = self._lanes.get(queue)
         if lane is None:
-            lane = self._lanes[queue] = Lane(queue, boost=self._boost_of(queue))
+            concurrency = self._concurrency_of(queue) or self._per_queue
+            lane = self._lanes[queue] = Lane(queue, concurrency, boost=self._boost_of(queue))
         return lane
 
     def _boost_of(self, queue: str) -> int:
@@ -214,7 +220,7 @@ class Workbench:
 
     def _room(self, lane: Lane) -> int:
         """Requests at a time: a host that does not answer is asked by one."""
-        return 1 if lane.standing.is_aside else self._per_queue
+        return 1 if lane.standing.is_aside else lane.concurrency
 
     def _wake(self) -> None:
         """Let a worker have the lane that is first in line, now or when its time has come."""

@@ -5,6 +5,7 @@ Must not know what became of the links.
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -18,7 +19,7 @@ from crawler.model import Candidate, Claim
 from crawler.rules.domains import registrable_domain
 from crawler.rules.scope import ScopeRules
 from crawler.rules.urls import authority_of, host_of
-from crawler.settings import ScopeSettings, Settings
+from crawler.settings import ScopeSettings, Settings, SiteSettings
 from crawler.watch.audit_ledger import Commit
 
 LINKS_REMEMBERED = 200_000  # pages of a site repeat most of their links
@@ -36,7 +37,8 @@ class CrawlRules:
 class LinkRules:
     """Which links of a page belong to the crawl, as instances judged it then."""
 
-    def __init__(self, rules: CrawlRules) -> None:
+    def __init__(self, rules: CrawlRules, sites: Sequence[SiteSettings] = ()) -> None:
+        self._sites = sites
         self._roots = rules.roots
         self._opened = rules.history.roots
         self._prefixes = [root for root in rules.roots if root.startswith("prefix:")]
@@ -45,7 +47,7 @@ class LinkRules:
         self.router = self._router(rules, rules.record.scope)
 
     def _router(self, rules: CrawlRules, scope: ScopeSettings) -> Router:
-        return Router(rules.record, ScopeRules.of(scope, rules.roots), self._recent)
+        return Router(rules.record, ScopeRules.of(scope, rules.roots), self._recent, sites=self._sites)
 
     def required(self, commit: Commit, links: tuple[str, ...], target: str | None) -> list[Candidate]:
         """Where the links and the redirect of a committed page must have gone, but for what was told lately."""
@@ -83,7 +85,7 @@ class LinkReader:
     """Parses archived pages again."""
 
     def __init__(self, rules: CrawlRules, settings: Settings) -> None:
-        self.rules = LinkRules(rules)
+        self.rules = LinkRules(rules, settings.sites)
         self._rereader = Rereader(msgspec.structs.replace(settings, scope=rules.record.scope))
 
     async def close(self) -> None:

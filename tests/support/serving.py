@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ class Request:
     agent: str
     status: int
     port: int  # of the client: tells connections apart
+    headers: dict[str, str] = field(default_factory=dict)  # beside those of each request, names in lower case
 
     @property
     def is_robots(self) -> bool:

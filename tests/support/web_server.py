@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TextIO
 from urllib.parse import unquote
 
+USUAL = {"host", "user-agent", "accept", "accept-encoding", "accept-language"}
 NOT_FOUND = {"status": 404, "content_type": "text/html; charset=utf-8", "body": "<p>no such page</p>"}
 
 
@@ -111,6 +112,7 @@ class Connection(asyncio.Protocol):
         host = headers.get("host", "").rpartition(":")[0] or headers.get("host", "")
         found = self._source.answer(host.lower(), target)
         entry = {"start": started, "host": host, "target": target, "agent": headers.get("user-agent", "")}
+        entry["headers"] = {name: value for name, value in headers.items() if name not in USUAL}
         self._busy = True
         if found.get("delay_s"):
             loop = asyncio.get_running_loop()
