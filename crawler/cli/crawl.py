@@ -12,7 +12,6 @@ from crawler.cli.crawling import (
     add_fetching,
     add_instances,
     add_order,
-    check_app,
     check_instances,
 )
 from crawler.cli.given import add_urls
@@ -86,6 +85,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Crawl; see EPILOG for the exit codes."""
+    from crawler.cli.checking import check_app
     from crawler.cli.crawl_session import CrawlSession
     from crawler.cli.export import check_targets
     from crawler.cli.given import sources_of

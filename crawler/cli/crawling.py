@@ -33,19 +33,20 @@ SCOPE_KEYS = {"scope": "mode", "include": "include", "exclude": "exclude", "dept
 ALL_KEYS = KEYS | {name: f"scope.{key}" for name, key in SCOPE_KEYS.items()}
 
 
-def add_fetching(parser: argparse.ArgumentParser) -> None:
-    """How sites are asked."""
+def add_fetching(parser: argparse.ArgumentParser, *, many: bool = True) -> None:
+    """How sites are asked; `many`: for several pages at a time."""
     group = parser.add_argument_group("politeness and identity")
     group.add_argument(
         "--delay", "--wait", type=duration_type, metavar="S",
         help="pause between two requests to one domain (default: 1 s); a longer Crawl-delay in robots.txt wins",
     )  # fmt: skip
-    group.add_argument(
-        "-c", "--concurrency", type=int, metavar="N", help="requests open at once, in each instance (default: 64)"
-    )
-    group.add_argument(
-        "--concurrency-per-queue", type=int, metavar="N", help="requests open at once to one domain (default: 1)"
-    )
+    if many:
+        group.add_argument(
+            "-c", "--concurrency", type=int, metavar="N", help="requests open at once, in each instance (default: 64)"
+        )
+        group.add_argument(
+            "--concurrency-per-queue", type=int, metavar="N", help="requests open at once to one domain (default: 1)"
+        )
     group.add_argument(
         "--contact", metavar="URL", help="page or mail address in the User-Agent, so that site owners can reach you"
     )
@@ -70,14 +71,6 @@ def add_app(parser: "argparse.ArgumentParser | argparse._ArgumentGroup") -> None
         "--app", metavar="APP",
         help="hand pages to functions of yours: shop.py, shop.py:app or package.module:app (docs/handlers.md)",
     )  # fmt: skip
-
-
-def check_app(settings: "Settings") -> None:
-    """Load the app, so that what is wrong with it is said before anything is made. Raises UsageError."""
-    if settings.handlers.app:
-        from crawler.handlers.loading import load_app
-
-        load_app(settings.handlers.app)
 
 
 def add_order(parser: "argparse.ArgumentParser | argparse._ArgumentGroup") -> None:

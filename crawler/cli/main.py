@@ -64,6 +64,7 @@ def parser() -> tuple[Parser, dict[str, Parser]]:
         scale,
         seed,
         seeds,
+        shell,
         stats,
     )
 
@@ -84,6 +85,7 @@ def parser() -> tuple[Parser, dict[str, Parser]]:
         ring,
         explain,
         fetch,
+        shell,
         history,
         dead,
         operate,

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from crawler.errors import UsageError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from crawler.settings import Settings
 
 OPTIONS_VARIABLE = (
@@ -71,15 +73,21 @@ def options_of(arguments: argparse.Namespace, keys: Mapping[str, str]) -> dict[s
     return options
 
 
-def settings_of(arguments: argparse.Namespace, keys: Mapping[str, str] | None = None) -> "Settings":
-    """Defaults < file < environment < what a supervisor handed on < options. Raises UsageError."""
+def config_of(arguments: argparse.Namespace) -> "Path | None":
+    """The settings file, if there is one."""
     from pathlib import Path
 
+    config = arguments.config or _handed_on().get("config") or os.environ.get("CRAWLER_CONFIG")
+    return Path(config) if config else None
+
+
+def settings_of(arguments: argparse.Namespace, keys: Mapping[str, str] | None = None) -> "Settings":
+    """Defaults < file < environment < what a supervisor handed on < options. Raises UsageError."""
     from crawler.settings import load
 
-    handed = _handed_on()
-    config = arguments.config or handed.pop("config", None) or os.environ.get("CRAWLER_CONFIG")
-    settings = load(file=Path(config) if config else None, options=handed | options_of(arguments, keys or {}))
+    handed, config = _handed_on(), config_of(arguments)
+    handed.pop("config", None)
+    settings = load(file=config, options=handed | options_of(arguments, keys or {}))
     if settings.sites:
         from crawler.rules.sites import complaints
 

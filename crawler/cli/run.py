@@ -11,7 +11,6 @@ from crawler.cli.crawling import (
     add_fetching,
     add_instances,
     add_order,
-    check_app,
     check_instances,
     check_order,
     is_supervised,
@@ -61,6 +60,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run until a signal."""
+    from crawler.cli.checking import check_app
     from crawler.cli.loop import raise_file_limit, run_async
 
     check_instances(arguments)

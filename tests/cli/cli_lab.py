@@ -7,12 +7,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
+from crawler.handlers.loading import load_app
 from tests.support.processes import Nursery
 from tests.support.serving import Site, serve_resources
 from tests.support.web import Resource
 
 HOST = "127.0.0.1"
 QUICK = ("--allow-private", "--delay", "0", "--set", "crawl.partitions=16")
+
+
+def forget_apps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For commands run in this process: each folder's shop.py is another app."""
+    load_app.cache_clear()
+    monkeypatch.delitem(sys.modules, "shop", raising=False)
+    monkeypatch.setattr(sys, "path", list(sys.path))
 
 
 @dataclass(frozen=True)

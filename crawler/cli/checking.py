@@ -1,0 +1,35 @@
+"""What is wrong with settings and app together, said before anything is made: `check` tells all, others the first."""
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from crawler.errors import UsageError
+
+if TYPE_CHECKING:
+    from crawler.handlers.app import Crawler
+    from crawler.settings import Settings
+
+
+def check_app(settings: "Settings") -> None:
+    """Load the app, if there is one. Raises UsageError for it, and for tables [[sites]] that can't be followed."""
+    app = None
+    if settings.handlers.app:
+        from crawler.handlers.loading import load_app
+
+        app = load_app(settings.handlers.app)
+    for complaint in site_complaints(settings, app):
+        raise UsageError(complaint)
+
+
+def site_complaints(settings: "Settings", app: "Crawler | None") -> Iterator[str]:
+    """What of [[sites]] can't be followed here: variables that are not set, labels that no handler of the app has."""
+    if not settings.sites:
+        return
+    from crawler.web.site_headers import unresolved
+
+    for number, site in enumerate(settings.sites):
+        yield from unresolved(number, site, os.environ)
+        if app is not None and site.label and site.label not in app.labels:
+            known = ", ".join(sorted(app.labels)) or "none"
+            yield f"sites[{number}].label = {site.label!r}: no handler has this label (there are: {known})"
