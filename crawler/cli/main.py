@@ -50,6 +50,7 @@ def parser() -> tuple[Parser, dict[str, Parser]]:
     """The whole command line, and the parser of each command."""
     from crawler.cli import (
         audit,
+        check,
         crawl,
         dead,
         doctor,
@@ -86,6 +87,7 @@ def parser() -> tuple[Parser, dict[str, Parser]]:
         explain,
         fetch,
         shell,
+        check,
         history,
         dead,
         operate,

@@ -121,13 +121,14 @@ SECRET_HEADERS = frozenset({"authorization", "cookie", "proxy-authorization"})
 
 
 def _queue_complaints(key: str, pattern: UrlPattern, queue_by: str) -> Iterator[str]:
+    hosts = pattern.text.rpartition("://")[2].partition("/")[0].partition(":")[0].lower().rstrip(".")
+    named = hosts.removeprefix("*.")
+    domain = registrable_domain(named)
+    is_below = queue_by == "domain" and "*" not in named and named.endswith(f".{domain}")
     if not pattern.is_of_hosts:
-        hosts = pattern.text.rpartition("://")[2].partition("/")[0].partition(":")[0]
-        yield f"{key} holds for whole queues, whatever the path: give it a table of its own with match = {hosts!r}"
-        return
-    host = pattern.text.partition("/")[0].lower().removeprefix("*.").rstrip(".")
-    domain = registrable_domain(host)
-    if queue_by == "domain" and "*" not in host and host.endswith(f".{domain}"):
+        match = domain if is_below else hosts
+        yield f"{key} holds for whole queues, whatever the path: give it a table of its own with match = {match!r}"
+    elif is_below:
         yield (
             f"{key} holds for whole queues, which are domains: set match = {domain!r}, or frontier.queue_by = 'host' "
             "for a queue of each host"
