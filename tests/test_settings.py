@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from crawler.errors import UsageError
+from crawler.rules.sites import complaints
 from crawler.settings import PriorityRule, Settings, SiteSettings, load
 
 DOCUMENTED = Path(__file__).parent.parent / "config" / "crawler.toml"
@@ -273,3 +274,10 @@ def assert_one_line(parts: list[str], **sources: Any) -> None:
     assert "\n" not in message
     for part in parts:
         assert part in message
+
+
+def test_the_tables_that_the_page_on_settings_by_site_shows_are_valid(tmp_path: Path) -> None:
+    shown = (DOCUMENTED.parent.parent / "docs" / "settings-by-site.md").read_text("utf-8").partition("```toml\n")[2]
+    settings = load(toml(tmp_path, shown.partition("```")[0]), environment={})
+    assert len(settings.sites) == 4
+    assert list(complaints(settings)) == []
