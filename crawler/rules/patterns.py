@@ -15,6 +15,7 @@ import re
 from dataclasses import dataclass
 
 from crawler.errors import UsageError
+from crawler.model import UrlParts
 from crawler.rules.urls import split
 
 _SCHEMES = ("http://", "https://")
@@ -66,15 +67,23 @@ class UrlPattern:
         """Does a host fit, in lower case and without port? Then some of its URLs may match."""
         return self._host.fullmatch(host) is not None
 
-    def matches(self, url: str) -> bool:
-        """Does a canonical URL fit?"""
-        parts = split(url)
+    def fits_origin(self, parts: UrlParts) -> bool:
+        """Do scheme, host and port fit?"""
         if self._scheme and self._scheme != parts.scheme:
             return False
         if self._port is not None and self._port != parts.port:
             return False
-        target = parts.target if self._has_query else parts.target.partition("?")[0]
-        return self._host.fullmatch(parts.host) is not None and self._path.fullmatch(target) is not None
+        return self._host.fullmatch(parts.host) is not None
+
+    def fits_target(self, target: str) -> bool:
+        """Do path and query fit?"""
+        compared = target if self._has_query else target.partition("?")[0]
+        return self._path.fullmatch(compared) is not None
+
+    def matches(self, url: str) -> bool:
+        """Does a canonical URL fit?"""
+        parts = split(url)
+        return self.fits_origin(parts) and self.fits_target(parts.target)
 
 
 def _scheme_of(text: str) -> tuple[str, str]:

@@ -6,16 +6,16 @@ Knows which key comes from where; what a value does is its users' matter.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 from crawler.errors import UsageError
 from crawler.rules.domains import registrable_domain
 from crawler.rules.patterns import UrlPattern
-from crawler.rules.urls import host_of
+from crawler.rules.urls import split
 from crawler.settings import BudgetSettings, FromEnvironment, ScopeSettings, Settings, SiteSettings
 
-_HOSTS_MAX = 100_000  # whose tables are remembered; about 150 bytes each
+_ORIGINS_MAX = 100_000  # whose tables are remembered; about 150 bytes each
 _OF_QUEUES = ("delay_s", "concurrency")  # a queue has one clock, whatever its URLs
 _SECRET = ("auth", "cookies")
 
@@ -35,11 +35,11 @@ class SiteTable:
 
 
 class SiteRules:
-    """The tables that say something of certain keys, found by host; make it with `of`."""
+    """The tables that say something of certain keys, found by origin; make it with `of`."""
 
     def __init__(self, tables: Sequence[SiteTable]) -> None:
         self._tables = tuple(tables)
-        self._by_host: dict[str, tuple[SiteTable, ...]] = {}
+        self._by_origin: dict[str, tuple[SiteTable, ...]] = {}
 
     @classmethod
     def of(cls, sites: Sequence[SiteSettings], *keys: str) -> "SiteRules | None":
@@ -51,36 +51,46 @@ class SiteRules:
         ]
         return cls(tables) if tables else None
 
-    def fitting(self, url: str) -> list[SiteTable]:
+    def fitting(self, url: str) -> Sequence[SiteTable]:
         """Those that a canonical URL fits, in their order."""
-        return [table for table in self._of_host(host_of(url)) if table.pattern.matches(url)]
+        slash = url.index("/", 8)
+        tables = self._by_origin.get(url[:slash])
+        if tables is None:
+            tables = self._of_origin(url, url[:slash])
+        if not tables:
+            return tables
+        target = url[slash:]
+        return [table for table in tables if table.pattern.fits_target(target)]
 
     def first(self, url: str, key: str) -> Any:
         """What the first that fits says of `key`; None when none does."""
-        table = first_with(self.fitting(url), key)
-        return None if table is None else getattr(table.site, key)
-
-    def of_queue(self, queue: str, key: str) -> Any:
-        """The same for a queue, by its name, which is a domain or a host."""
-        table = first_with(self.tables_of_queue(queue), key)
-        return None if table is None else getattr(table.site, key)
+        return _said(self.fitting(url), key)
 
     def tables_of_queue(self, queue: str) -> Sequence[SiteTable]:
-        return self._of_host(queue)
+        """Those that a queue fits by its name, which is a domain or a host."""
+        return [table for table in self._tables if table.pattern.fits_host(queue)]
 
-    def _of_host(self, host: str) -> tuple[SiteTable, ...]:
-        known = self._by_host.get(host)
-        if known is None:
-            if len(self._by_host) >= _HOSTS_MAX:
-                self._by_host.clear()
-            known = self._by_host[host] = tuple(t for t in self._tables if t.pattern.fits_host(host))
-        return known
+    def of_queue(self, queue: str, key: str) -> Any:
+        """What the first of them says of `key`; None when none does."""
+        return _said(self.tables_of_queue(queue), key)
+
+    def _of_origin(self, url: str, origin: str) -> tuple[SiteTable, ...]:
+        if len(self._by_origin) >= _ORIGINS_MAX:
+            self._by_origin.clear()
+        parts = split(url)
+        found = self._by_origin[origin] = tuple(t for t in self._tables if t.pattern.fits_origin(parts))
+        return found
+
+
+def _said(tables: Sequence[SiteTable], key: str) -> Any:
+    table = first_with(tables, key) if tables else None
+    return None if table is None else getattr(table.site, key)
 
 
 def of_queues(sites: Sequence[SiteSettings], key: str) -> Callable[[str], Any]:
-    """What is said of `key` for a queue, by its name; None when nothing is."""
+    """What is said of `key` for a queue, by its name; None when nothing is. Remembers queues."""
     rules = SiteRules.of(sites, key)
-    return (lambda _: None) if rules is None else partial(rules.of_queue, key=key)
+    return (lambda _: None) if rules is None else lru_cache(maxsize=_ORIGINS_MAX)(partial(rules.of_queue, key=key))
 
 
 def is_limited(scope: ScopeSettings, budget: BudgetSettings, sites: Sequence[SiteSettings]) -> bool:

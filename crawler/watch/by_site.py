@@ -3,7 +3,7 @@
 Looks at the settings and the app alone: what a crawl has stored, `crawler explain` tells.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from crawler.handlers.app import Crawler, Handler
@@ -54,7 +54,7 @@ def _of_queue(rules: SiteRules, queue: str, settings: Settings) -> Iterator[Sour
         yield Source(key, f"{getattr(own.site, key) if own else value:g}", own.name if own else plain)
 
 
-def _sent(tables: list[SiteTable]) -> Iterator[Source]:
+def _sent(tables: Sequence[SiteTable]) -> Iterator[Source]:
     """Headers and cookies come from as many tables as there are."""
     taken: set[tuple[str, str]] = set()
     for one in tables:
@@ -72,7 +72,7 @@ def _sent(tables: list[SiteTable]) -> Iterator[Source]:
                 yield Source(f"cookie {name}", HIDDEN, one.name)
 
 
-def _of_links(tables: list[SiteTable], settings: Settings) -> Iterator[Source]:
+def _of_links(tables: Sequence[SiteTable], settings: Settings) -> Iterator[Source]:
     label, depth, priority = (first_with(tables, key) for key in ("label", "depth_max", "priority"))
     yield Source("label", label.site.label if label else NOTHING, label.name if label else "")
     limit = depth.site.depth_max if depth else settings.scope.depth_max
