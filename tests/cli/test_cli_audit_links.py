@@ -62,6 +62,13 @@ async def test_a_link_beyond_the_depth_limit_is_not_missed(depth: int, missed: i
     assert len(await required(reader_of("domain:a.test", depth_max=2), commit(depth=depth))) == missed
 
 
+@pytest.mark.parametrize(("depth_max", "missed"), [(0, 0), (3, 1), (-1, 1)])
+async def test_a_limit_of_depth_that_a_site_has_for_itself_decides(depth_max: int, missed: int) -> None:
+    settings = load(environment={}, options={"sites": [{"match": "a.test/1", "depth_max": depth_max}]})
+    reader = reader_of("domain:a.test", depth_max=2, settings=settings)
+    assert len(await required(reader, commit(depth=2))) == missed
+
+
 async def test_rules_that_held_when_the_page_was_committed_decide_not_those_of_today() -> None:
     """The depth limit was raised at version 3: pages of before it were read with the smaller one."""
     before = ((3, ScopeSettings(depth_max=1)),)
