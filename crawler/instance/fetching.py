@@ -204,13 +204,15 @@ class FetchStage:
         settled = Settlement(next_fetch_ms=0)
         self._deliver(self._aftermath.failed(lane, claim, kind, detail, settled, retry_after_ms=entry.retry_after_ms))
 
-    def _before_send(self, url: str, domain: str) -> None:
-        if not self._d.heartbeat.may_start() or self._d.flow.orders.holds_back(domain):
+    def _before_send(self, claim: Claim, url: str) -> None:
+        """Just before a request's bytes: much may have changed while it was prepared."""
+        d = self._d
+        if not d.heartbeat.may_start() or not d.ownership.holds(claim) or d.flow.orders.holds_back(claim.domain):
             raise NotEntitledError
         reached("fetch.checked", url)
 
     def _before_page(self, exchange: Exchange) -> None:
-        self._before_send(exchange.claim.url, exchange.claim.domain)
+        self._before_send(exchange.claim, exchange.claim.url)
         exchange.is_sent, exchange.started_at = True, wall_s()
 
     async def _page(self, lane: Lane, claim: Claim) -> Answered | None:

@@ -29,7 +29,7 @@ PAUSE_MS = int(ENGINE_PAUSE_S * 1000)
 
 
 class Permits:
-    """Asks robots.txt for a claim and stores its queue's delay; `before_send(url, domain)` is called first."""
+    """Asks robots.txt for a claim and stores its queue's delay; `before_send(claim, url)` is called first."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Permits:
         aftermath: Aftermath,
         settings: PolitenessSettings,
         *,
-        before_send: Callable[[str, str], None],
+        before_send: Callable[[Claim, str], None],
         orders: Callable[[], Orders],
         sites: Sequence[SiteSettings] = (),
     ) -> None:
@@ -67,7 +67,7 @@ class Permits:
         origin, sent = origin_of(claim.url), []
 
         def before_send() -> None:
-            self._before_send(origin, claim.domain)
+            self._before_send(claim, origin)
             sent.append(origin)
 
         try:

@@ -73,6 +73,32 @@ async def test_a_request_that_is_cut_off_is_late_only_if_it_was_sent(is_sent: bo
     assert noted == ["http://a.test/1"]
 
 
+async def test_a_page_is_not_asked_for_when_its_lease_ended_while_the_request_was_prepared() -> None:
+    """The delay was being stored, a name looked up, a connection opened: meanwhile its partition went elsewhere."""
+    settings: Settings = load(environment={}, options={"robots.obey": False, "fetch.concurrency": 1})
+    bench, nobody, held, sent, ended = Workbench(concurrency_per_queue=1), SimpleNamespace(), [True], list[str](), [0]
+
+    async def fetch(url: str, *, cookies: Any, before_send: Callable[[], None]) -> None:
+        held[0] = False
+        before_send()
+        sent.append(url)
+
+    fetcher: Any = SimpleNamespace(fetch=fetch, known_address_of=lambda _: "127.0.0.1")
+    ownership: Any = SimpleNamespace(holds=lambda _: held[0], fence_of=lambda _: None)
+    black_box: Any = SimpleNamespace(started=lambda *_: 0, ended=lambda _: None)
+    flow: Any = SimpleNamespace(late=0, ended=lambda _: ended.__setitem__(0, ended[0] + 1), orders=Orders())
+    traps, heartbeat = TrapMemory(settings.traps), SimpleNamespace(may_start=lambda: True)
+    doors: Any = Doors(
+        nobody, ownership, heartbeat, bench, fetcher, nobody, nobody, nobody, flow, black_box, nobody, traps, nobody
+    )  # type: ignore[arg-type]
+    stage = FetchStage(doors, settings, deliver=lambda _: None, turn_away=never)
+    bench.put(batch(1))
+    stage.start()
+    await asyncio.sleep(0.2)
+    await stage.close()
+    assert (sent, ended, flow.late) == ([], [1], 0)
+
+
 @pytest.mark.parametrize("orders", [Orders(blocked=frozenset({"a.test"})), Orders(paused=frozenset({"*"}))])
 async def test_a_claim_of_a_stopped_domain_is_turned_away_and_nothing_is_asked(orders: Orders) -> None:
     settings: Settings = load(environment={}, options={"fetch.concurrency": 2})
