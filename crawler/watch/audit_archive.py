@@ -7,9 +7,11 @@ import json
 from collections.abc import Callable, Sequence
 
 from crawler.archive.folder import CrawlFolder
+from crawler.archive.item_reader import ItemFiles
 from crawler.archive.records import safe_uri
 from crawler.archive.walk import ArchivedResponse, Flaw, IndexLine, walk_lines, walk_responses, warc_names
 from crawler.content.digest import payload_digest
+from crawler.errors import ArchiveError
 from crawler.instance.parsing import ParseKilledError
 from crawler.model import CommitEntry
 from crawler.rules.urls import host_of
@@ -43,14 +45,34 @@ class ArchiveJudge:
     def read_index(self, *, is_late: bool = False) -> None:
         """All lines of all segments. A second time, `is_late`, brings what was committed since."""
         segments = set()
-        for folder in self._folders:
-            for line in walk_lines(folder):
-                if isinstance(line, IndexLine):
-                    segments.add(line.segment)
-                    self.add_commit(line.entry, is_late=is_late)
-                elif not is_late:
-                    self._flaw(folder, line)
+        with contextlib.ExitStack() as stack:
+            item_files = [stack.enter_context(ItemFiles(folder)) for folder in self._folders]
+            for folder in self._folders:
+                for line in walk_lines(folder):
+                    if isinstance(line, IndexLine):
+                        segments.add(line.segment)
+                        self.add_commit(line.entry, is_late=is_late)
+                        if not is_late:
+                            self._items(line.entry, item_files)
+                    elif not is_late:
+                        self._flaw(folder, line)
         self._report.segments = len(segments)
+
+    def _items(self, entry: CommitEntry, item_files: Sequence[ItemFiles]) -> None:
+        """Whether what the page's handler yielded can be read in one of the folders."""
+        if entry.items is None:
+            return
+        reasons = []
+        for files in item_files:
+            try:
+                files.items(entry.items)
+            except ArchiveError as error:
+                reasons.append(str(error).partition(": ")[2])
+            else:
+                return
+        reason = next((one for one in reasons if one != "not found"), "the file is in no folder given")
+        place = f"{entry.items.file} at {entry.items.offset}"
+        self._report.findings.no_items.add(url=entry.url, items=place, reason=reason)
 
     async def read_archive(self) -> None:
         """Every response record: is it a commit's, is it what the commit says, and what must it have led to?"""

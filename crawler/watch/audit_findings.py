@@ -44,6 +44,9 @@ class Findings:
     no_record: Finding = field(
         default_factory=lambda: _violation("commits without their record", "commit without its record")
     )
+    no_items: Finding = field(
+        default_factory=lambda: _violation("commits without their items", "commit without its items")
+    )
     damage: Finding = field(default_factory=lambda: _violation("damaged or out of reach"))
     politeness: Finding = field(default_factory=lambda: _violation("politeness violations", "politeness violation"))
     robots: Finding = field(default_factory=lambda: _violation("robots violations", "robots violation"))

@@ -12,7 +12,7 @@ SHOWN_MAX = 10  # examples of a violation; --json has more
 INFORMED_MAX = 3  # examples of anything else
 URL_COLUMNS = 100
 OF_WEB_LOG = frozenset({"politeness", "robots", "late", "duplicates", "uncommitted", "unjudged"})
-QUIET = frozenset({"torn", "unparsed", "unjudged", "late"})  # told only when there is something to tell
+QUIET = frozenset({"no_items", "torn", "unparsed", "unjudged", "late"})  # told only when there is something to tell
 
 
 def report_text(report: Report) -> str:
@@ -99,7 +99,7 @@ def _fact(name: str, value: object) -> str:
     if isinstance(value, list):
         return "; ".join(map(str, value))
     text = f"{value:.3f}" if isinstance(value, float) else shortened(str(value), URL_COLUMNS)
-    return text if name in ("reason", "record") else f"{name.replace('_', ' ')} {text}"
+    return text if name in ("reason", "record", "items") else f"{name.replace('_', ' ')} {text}"
 
 
 def report_json(report: Report) -> dict[str, Any]:

@@ -96,6 +96,28 @@ def test_a_crawl_with_an_app_says_how_many_items_there_are_and_exports_them(
     assert "items     13 (12 invalid" in crawler(programs, "stats", cwd=tmp_path).out
 
 
+def test_an_audit_reads_the_items_that_commits_name(programs: Nursery, tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(APP)
+    with small() as site:
+        ran = crawler(programs, "crawl", site.url(HOST), "--app", "shop:app", *QUICK, "-q", cwd=tmp_path)
+    assert ran.code == 0, ran.err
+    sound = crawler(programs, "audit", cwd=tmp_path)
+    assert (sound.code, "items" in sound.out) == (0, False)
+    (file,) = (tmp_path / "crawl-data" / "items").iterdir()
+    with file.open("r+b") as opened:
+        opened.truncate(file.stat().st_size // 2)
+    torn = crawler(programs, "audit", cwd=tmp_path)
+    assert torn.code == 8
+    assert "commits without their items" in torn.out
+    assert "damaged at byte" in torn.out
+    export = crawler(programs, "export", "--items", cwd=tmp_path)
+    assert export.code == 5
+    assert f"items/{file.name}: items not readable" in export.err
+    assert 0 < len(export.out.splitlines()) < 13
+    file.unlink()
+    assert "is in no folder given" in crawler(programs, "audit", cwd=tmp_path).out
+
+
 def test_a_dead_letter_shows_the_traceback(programs: Nursery, tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(
         "from crawler import Crawler\napp = Crawler()\n@app.page('*/bad')\ndef bad(page):\n    return page.none.such\n"
