@@ -87,7 +87,8 @@ class OpenCrawl:
             default_delay_ms=int(self.settings.politeness.delay_s * 1000),
             is_limited=is_limited(self.record.scope, budget, self.settings.sites),
             intake=Intake(
-                urls=budget.urls, hosts=budget.hosts, urls_per_linking_domain=budget.urls_per_linking_domain
+                urls=budget.urls, hosts=budget.hosts, urls_per_linking_domain=budget.urls_per_linking_domain,
+                has_crawl_hosts=budget.crawl_hosts > 0,
             ),
         )  # fmt: skip
 

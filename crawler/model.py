@@ -163,7 +163,7 @@ class Page:
     charset: str = ""
 
 
-class WarcLocation(msgspec.Struct, frozen=True, kw_only=True):
+class WarcLocation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Where a record lies: file name relative to the archive folder, byte offset and compressed length."""
 
     file: str
@@ -171,7 +171,7 @@ class WarcLocation(msgspec.Struct, frozen=True, kw_only=True):
     length: int
 
 
-class ItemsLocation(msgspec.Struct, frozen=True, kw_only=True):
+class ItemsLocation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Where what a page's handler yielded lies: one frame of an item file, and how many items are in it."""
 
     file: str
@@ -180,7 +180,7 @@ class ItemsLocation(msgspec.Struct, frozen=True, kw_only=True):
     count: int
 
 
-class CommitEntry(msgspec.Struct, frozen=True, kw_only=True):
+class CommitEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What an ack wrote, and what the index keeps: one line per committed (fingerprint, visit)."""
 
     url: str

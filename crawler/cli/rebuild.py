@@ -142,7 +142,7 @@ def doors_of(crawl: "OpenCrawl") -> "Doors":
         states=crawl.states,
         crawls=crawl.crawls,
         seeds=crawl.seeds,
-        router=crawl.router(),
+        router=crawl.router().without_room(),
         rereader=Rereader(msgspec.structs.replace(crawl.settings, scope=crawl.record.scope)),
     )
 

@@ -1,8 +1,8 @@
 """The connection to the engine: one server, Sentinel or Cluster, behind one face.
 
 Which client it takes is topology.py's matter. The library's own repeats are off: a reply can be lost after a
-script ran, and only the caller knows whether a repeat is safe. NOSCRIPT (a restart, SCRIPT FLUSH) is healed here, also
-inside pipelines: a script that the engine did not know has not run.
+script ran, and only the caller knows whether a repeat is safe. That the engine does not know a script (it is new, or
+FUNCTION FLUSH was said) is healed here, also inside pipelines: it has not run then.
 """
 
 import asyncio
@@ -16,13 +16,14 @@ import redis.exceptions as rex
 from redis.asyncio.cluster import RedisCluster
 
 from crawler.errors import EngineDown, EngineError, EngineFull, EngineUnfit
-from crawler.frontier.scripts import all_scripts, script
+from crawler.frontier.scripts import library, script
 from crawler.frontier.topology import CALLS_MAX, client_of, node_client
 
 REDIS_MIN = (7, 0)
 VALKEY_MIN = (7, 2)
 LIBRARY_ERRORS = (rex.RedisError, rex.RedisClusterException, OSError)  # the second is no RedisError
 PIPELINE_MAX = 512  # calls sent before replies are read: bounds the engine's output buffer
+LOADS_MAX = 5  # of the library, one after the other, by a pipeline that finds it gone each time
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +95,10 @@ class Engine:
         self.is_cluster = isinstance(self._client, RedisCluster)
 
     async def connect(self) -> EngineInfo:
-        """Check that the engine can serve (EngineDown, EngineUnfit otherwise) and load the scripts."""
+        """Check that the engine can serve; EngineDown, EngineUnfit otherwise."""
         info = await self.info()
         _check_fit(info)
         self.run_id = info.run_id
-        await self._load_scripts()
         return info
 
     async def close(self) -> None:
@@ -192,8 +192,7 @@ class Engine:
 
     async def _load_scripts(self) -> None:
         async with self._asking():
-            for one in all_scripts():
-                await self._client.script_load(one.source)
+            await self._client.function_load(library().text, replace=True)
 
     async def run(self, name: str, keys: tuple[str, ...], *args: Any) -> Any:
         """Run one script; raises EngineError."""
@@ -221,13 +220,14 @@ class Engine:
         return replies
 
     async def _run_pipeline(self, calls: Sequence[Call]) -> list[Any]:
-        commands = [("EVALSHA", script(c.name).sha, *self._keys_of(c), *c.args) for c in calls]
+        commands = [("FCALL", script(c.name).function, *self._keys_of(c), *c.args) for c in calls]
         replies = await self._pipeline(commands)
-        unknown = [i for i, reply in enumerate(replies) if isinstance(reply, rex.NoScriptError)]
-        if unknown:
-            # With their text, which also loads them: no flush can come between loading and calling.
-            again = await self._pipeline([("EVAL", script(calls[i].name).source, *commands[i][2:]) for i in unknown])
-            for i, reply in zip(unknown, again, strict=True):
+        for _ in range(LOADS_MAX):
+            unknown = [i for i, reply in enumerate(replies) if _is_unknown(reply)]
+            if not unknown:
+                break
+            await self._load_scripts()
+            for i, reply in zip(unknown, await self._pipeline([commands[i] for i in unknown]), strict=True):
                 replies[i] = reply
         return [translate(r) if isinstance(r, Exception) else r for r in replies]
 
@@ -285,6 +285,11 @@ def _closed_below(error: RuntimeError) -> Exception:
     """What uvloop says when a connection was cut just before something is written to it; other errors as they are."""
     closed = "the handler is closed" in str(error)
     return EngineDown("no answer from the engine: the connection was closed") if closed else error
+
+
+def _is_unknown(reply: Any) -> bool:
+    """Has the engine lost the script, or never had it?"""
+    return isinstance(reply, rex.ResponseError) and str(reply) == "Function not found"
 
 
 def _is_per_node(raw: Any) -> bool:

@@ -42,7 +42,7 @@ DRAIN_MAX = 1000  # entries per call
 NO_BUDGET, NO_LIMIT = Budget(), Intake()
 
 
-class Fence(msgspec.Struct, frozen=True):
+class Fence(msgspec.Struct, frozen=True, gc=False):
     """What every write of an owner names, with the partition's time by the owner's reckoning."""
 
     partition: int
@@ -66,7 +66,7 @@ class ClaimRequest:
     budget: Budget = NO_BUDGET
 
 
-class Settlement(msgspec.Struct, frozen=True, kw_only=True):
+class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """How the end of a request moves its queue's clock: ms on the partition clock; delay -1 leaves it."""
 
     next_fetch_ms: int
@@ -133,7 +133,8 @@ class Frontier:
         return [value for candidate in candidates for value in item_of(candidate, with_link=with_link)]
 
     def _intake(self) -> bytes:
-        return pack((self.intake.urls, self.intake.hosts, self.intake.urls_per_linking_domain))
+        i = self.intake
+        return pack((i.urls, i.hosts, i.urls_per_linking_domain, int(i.has_crawl_hosts)))
 
     def _call_add(self, partition: int, items: list[Any]) -> Call:
         args = (
@@ -197,12 +198,12 @@ class Frontier:
     def _pack_ack(self, a: Ack) -> bytes:
         c, e, s = a.claim, a.entry, a.settlement
         counts = [value for reason, n in a.refused.items() for value in (f"refused:{reason}", n)]
-        counts += [value for named in a.counts.items() for value in named]
+        counts += [value for named in a.counts.items() for value in named] if a.counts else ()
         return pack(
             (
                 c.fingerprint, c.token, f"{c.fingerprint}:{c.visit}", c.queue, s.next_fetch_ms, s.delay_ms,
                 f"s{e.status // 100}", e.body_bytes, e.fetch_ms, pack_entry(e), c.seed_number, len(counts),
-                *counts, *self._values(a.items),
+                *counts, *(self._values(a.items) if a.items else ()),
             )
         )  # fmt: skip
 

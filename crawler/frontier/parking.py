@@ -15,11 +15,13 @@ from crawler.frontier.spilling import BlockFiles, NoFiles, Spilling
 RELEASE_MAX = 256  # URLs a call: about a millisecond of the engine
 ORDERS_MAX = 64  # a call
 ADMIT_MAX = 128
+HOSTS_MAX = 256
 PAUSED = "paused"  # a stop that parks nothing: the URLs stay pending
 BLOCKED = "blocked"
 DEPTH = "depth"
 HOSTS = "hosts"
 CRAWL_URLS = "crawl:urls"  # meta counts those of a partition; see lua/_park.lua
+CRAWL_HOSTS = "crawl:hosts"  # likewise; parked as "crawl:hosts:HOST", a row for each host (see lua/_hosts.lua)
 
 
 class What(StrEnum):
@@ -47,6 +49,11 @@ class Order:
     due_ms: int = -1
 
 
+def kind_of(reason: str) -> str:
+    """The reason for which rows of many names are parked: a row for each depth, a row for each host."""
+    return next((kind for kind in (DEPTH, CRAWL_HOSTS) if reason.startswith(f"{kind}:")), reason)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parked:
     """URLs of a queue that are parked for one reason."""
@@ -58,13 +65,18 @@ class Parked:
 
     @property
     def kind(self) -> str:
-        """Its reason, all that are too deep as one: these are parked as "depth:N", a row for each depth."""
-        return DEPTH if self.reason.startswith(f"{DEPTH}:") else self.reason
+        """See `kind_of`."""
+        return kind_of(self.reason)
 
     @property
     def depth(self) -> int:
         """Of those that are too deep: how far from a seed they are."""
         return int(self.reason.removeprefix(f"{DEPTH}:"))
+
+    @property
+    def host(self) -> str:
+        """Of those that a crawl's budget of hosts parked: whose they are."""
+        return self.reason.removeprefix(f"{CRAWL_HOSTS}:")
 
 
 class Parking:
@@ -112,13 +124,25 @@ class Parking:
             found += [hosts.decode().split() for hosts in raw]
         return found
 
+    async def taken_in(self, partition: int, hosts: Sequence[str]) -> set[str]:
+        """Those of some hosts that a crawl's budget of hosts took in. Raises EngineError."""
+        key, found = self._frontier.keys.meta(partition), set[str]()
+        for i in range(0, len(hosts), HOSTS_MAX):
+            some = hosts[i : i + HOSTS_MAX]
+            raw = await self._frontier.engine.run("look", (key,), "taken in", *some)
+            found.update(host for host, answer in zip(some, raw, strict=True) if answer)
+        return found
+
     async def admit(
         self, partition: int, queue: str, domain: str, hosts_max: int, urls: Sequence[tuple[str, str, str]]
     ) -> int:
-        """Put these parked (block, member, host) into their queue whose hosts are taken in; how many. EngineError."""
+        """Put these parked (block, member, host) into their queue whose hosts their domain takes in; how many.
+
+        Of hosts that the crawl's budget has not taken in: into their rows. Raises EngineError.
+        """
         f, admitted = self._frontier, 0
         for i in range(0, len(urls), ADMIT_MAX):
-            items = (queue, domain, hosts_max, urls[i : i + ADMIT_MAX])
+            items = (queue, domain, hosts_max, urls[i : i + ADMIT_MAX], int(f.intake.has_crawl_hosts))
             args = (f.default_delay_ms, f.keys.hints, f.session, pack(items))
             admitted += int((await f.engine.run("admit", (f.keys.meta(partition),), *args))[1])
         return admitted

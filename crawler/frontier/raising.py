@@ -76,17 +76,17 @@ class Raising:
         return sum([await self._parking.release(p.partition, p.queue, p.reason, p.urls) for p in near])
 
     async def _admitted(self, partition: int, rows: dict[str, Parked]) -> int:
-        """Of URLs of hosts that were not taken in, those of as many hosts as are taken in now."""
-        hosts_max = self._frontier.intake.hosts
+        """Of URLs of hosts that their domain had not taken in, those of as many hosts as it takes in now."""
+        intake = self._frontier.intake
         known = await self._records(partition, list(rows))
         domains = {queue: record.get("domain", queue) for queue, record in known.items()}
         admitted = 0
         for (queue, domain), taken in zip(
             domains.items(), await self._parking.hosts(partition, list(domains.values())), strict=True
         ):
-            if hosts_max == 0:
+            if not intake.hosts and not intake.has_crawl_hosts:
                 admitted += await self._parking.release(partition, queue, HOSTS, rows[queue].urls)
-            elif len(taken) < hosts_max:
+            elif not intake.hosts or len(taken) < intake.hosts:
                 admitted += await self._of_more_hosts(partition, queue, domain, set(taken))
         return admitted
 
@@ -107,7 +107,7 @@ class Raising:
             urls = []
             for found in some:
                 host = host_of(found.url.url)
-                if len(taken) < hosts_max:
+                if not hosts_max or len(taken) < hosts_max:
                     taken.add(label_of(domain, host))
                 if label_of(domain, host) in taken:
                     urls.append((found.block, found.name, host))

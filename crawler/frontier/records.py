@@ -13,7 +13,6 @@ from crawler.errors import EngineUnfit
 from crawler.frontier.stamps import label_of, make_stamp, read_stamp
 from crawler.model import Candidate, CommitEntry
 from crawler.rules.priority import QUANTA, quantise
-from crawler.rules.urls import origin_of
 
 # As in lua/_record.lua.
 KNOWN_BITS = 21
@@ -115,15 +114,26 @@ def unpack_queue(record: bytes) -> dict[str, Any]:
 def score_of(candidate: Candidate) -> int:
     """The score of a URL's member (see lua/_record.lua): its order, and in the low bits what else is known of it."""
     c = candidate
-    known = (DEPTH_MAX - min(c.depth, DEPTH_MAX)) << 13 | c.seed << 12 | min(c.redirects, COUNT_MAX) << 8
-    return (quantise(c.score) << KNOWN_BITS) + known
+    return int(_score_text(c.score, c.depth, c.seed, c.redirects))
+
+
+@lru_cache(maxsize=10_000)  # the links of a page have few
+def _score_text(order: float, depth: int, seed: bool, redirects: int) -> str:
+    known = (DEPTH_MAX - min(depth, DEPTH_MAX)) << 13 | seed << 12 | min(redirects, COUNT_MAX) << 8
+    return str((quantise(order) << KNOWN_BITS) + known)
+
+
+def order_of(score: int) -> float:
+    """What it was made of, to a quantum."""
+    return (score >> KNOWN_BITS) / QUANTA
 
 
 def member_of(url: str, queue: str, stamp: str) -> tuple[str, str]:
     """(member, origin) of a URL in its queue; with an origin, the engine puts a letter for it before the member."""
-    origin = origin_of(url)
+    end = url.index("/", 8)
+    origin = url[:end]
     letter = _letters(queue).get(origin)
-    path = stamp + url[len(origin) :]
+    path = stamp + url[end:]
     return (letter + path, "") if letter else (path, origin)
 
 
@@ -164,8 +174,7 @@ def pending_url(queue: str, domain: str, score: int, member: str, origin: str, n
     return PendingUrl(
         url=url, queue=queue, domain=domain, depth=DEPTH_MAX - (score >> 13 & 255),
         redirects=score >> 8 & 15, seed=bool(score >> 12 & 1), attempts=score >> 4 & 15, deliveries=score & 15,
-        score=(score >> KNOWN_BITS) / QUANTA, queued_at=queued_at, seed_number=seed_number,
-        label=label_of(stamp),
+        score=order_of(score), queued_at=queued_at, seed_number=seed_number, label=label_of(stamp),
     )  # fmt: skip
 
 
@@ -176,7 +185,8 @@ def item_of(candidate: Candidate, *, with_link: bool = False) -> tuple[str | int
     """
     c = candidate
     member = member_of(c.url, c.queue, make_stamp(c.found_at, c.seed_number, c.label))
-    item = (c.fingerprint, c.queue, c.domain, str(score_of(c)), *member, c.depth, c.parked, c.seed_number)
+    score = _score_text(c.score, c.depth, c.seed, c.redirects)
+    item = (c.fingerprint, c.queue, c.domain, score, *member, c.depth, c.parked, c.seed_number)
     return (*item, -1 if c.linked_from is None else c.linked_from) if with_link else item
 
 

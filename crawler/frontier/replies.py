@@ -8,12 +8,13 @@ import msgspec
 from msgspec.structs import replace as replaced
 
 from crawler.errors import EngineError
-from crawler.frontier.records import pairs_of, pending_url
+from crawler.frontier.records import DEPTH_MAX, order_of, pairs_of, parts_of
+from crawler.frontier.stamps import label_of, read_stamp
 from crawler.model import AckOutcome, AddOutcome, Claim
 from crawler.rules.fingerprint import fingerprint
 
 
-class QueueBatch(msgspec.Struct, frozen=True, kw_only=True):
+class QueueBatch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Claims of one queue, best first; `delay_ms` is -1 while no robots.txt was read for it."""
 
     queue: str
@@ -36,7 +37,7 @@ class ClaimReply:
     boosts: Mapping[int, int] = field(default_factory=dict)
 
 
-class AckReply(msgspec.Struct, frozen=True, kw_only=True):
+class AckReply(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """`woken`: sleeping queues of the partition that the out-links of the whole call woke."""
 
     outcome: AckOutcome
@@ -98,12 +99,10 @@ def claim_reply(lease: tuple[int, int], raw: Sequence[Any], run: int, at_s: floa
         queue, domain = flat[position].decode(), flat[position + 1].decode()
         delay, n = int(flat[position + 2]), int(flat[position + 3])
         position += 4
-        claims = tuple(
-            _claim(lease, queue, domain, run, at_s, deaths, flat[i : i + 4])
-            for i in range(position, position + 4 * n, 4)
-        )
-        batches.append(QueueBatch(queue=queue, delay_ms=delay, claims=claims))
-        position += 4 * n
+        end = position + 4 * n
+        claims = [_claim(lease, queue, domain, run, at_s, deaths, flat, i) for i in range(position, end, 4)]
+        batches.append(QueueBatch(queue=queue, delay_ms=delay, claims=tuple(claims)))
+        position = end
     short = tuple(queue.decode() for queue in raw[4])
     boosts = {int(boost): int(due) for boost, due in pairs_of(raw[5])}
     return ClaimReply(status=status, next_due_ms=int(raw[1]), batches=tuple(batches), short=short, boosts=boosts)
@@ -116,16 +115,20 @@ def _claim(
     run: int,
     at_s: float,
     deaths: Mapping[str, int],
-    fields: Sequence[bytes],
+    flat: Sequence[bytes],
+    at: int,
 ) -> Claim:
-    token, score, member, origin = fields
-    u = pending_url(queue, domain, int(score), member.decode(), origin.decode(), at_s)
-    fp = fingerprint(u.url, run)
+    """From token, score, member and origin, which begin at `at`: what `pending_url` would say, and cheaper."""
+    score = int(flat[at + 1])
+    url, stamp = parts_of(flat[at + 2].decode(), queue, flat[at + 3].decode())
+    queued_at, seed_number = read_stamp(stamp, at_s)
+    fp = fingerprint(url, run)
     return Claim(
-        url=u.url, fingerprint=fp, visit=1, partition=lease[0], epoch=lease[1], token=token.decode(),
-        domain=domain, queue=queue, depth=u.depth, redirects=u.redirects, attempts=u.attempts,
-        deliveries=u.deliveries, seed=u.seed, score=u.score, deaths=deaths.get(fp, 0), claimed_at=at_s,
-        queued_at=u.queued_at, seed_number=u.seed_number, label=u.label,
+        url=url, fingerprint=fp, visit=1, partition=lease[0], epoch=lease[1], token=flat[at].decode(),
+        domain=domain, queue=queue, depth=DEPTH_MAX - (score >> 13 & 255), redirects=score >> 8 & 15,
+        attempts=score >> 4 & 15, deliveries=score & 15, seed=bool(score >> 12 & 1), score=order_of(score),
+        deaths=deaths.get(fp, 0) if deaths else 0, claimed_at=at_s, queued_at=queued_at, seed_number=seed_number,
+        label=label_of(stamp),
     )  # fmt: skip
 
 

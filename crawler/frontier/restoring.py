@@ -30,6 +30,7 @@ class DoneUrl:
     body_bytes: int
     fetch_ms: int
     seed_number: int = 0
+    host: str = ""  # where the whole crawl has a budget of hosts: taken in
 
 
 class Restoring:
@@ -48,7 +49,7 @@ class Restoring:
         by_partition: dict[int, list[Any]] = {}
         for u in urls:
             item = (u.fingerprint, u.queue, u.domain, u.status // 100, u.body_bytes, u.fetch_ms, u.seed_number)
-            by_partition.setdefault(u.partition, []).append(item)
+            by_partition.setdefault(u.partition, []).append((*item, u.host))
         digits = await self._run_all("restore", by_partition)
         return sum(answer.count(b"1") for answer in digits)
 

@@ -1,6 +1,13 @@
-"""The Lua scripts: read from their files, includes resolved, named as the methods that call them."""
+"""The Lua scripts as the engine gets them: one library of functions, named as the methods that call them.
+
+What several operations share, the files that begin with an underscore, stands in it once, and its functions come into
+being once, when the library is loaded (docs/decisions/0029-the-scripts-are-a-library-of-functions.md). So what they
+keep while a call lasts is set anew when the next one begins: lines `--@each name = value`, in the order of the files.
+An operation's file is what one call does, from its line `--@call` on if it has functions of its own before that.
+"""
 
 import hashlib
+import re
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -10,27 +17,31 @@ NAMES = (
     "lease", "leave", "look", "pace", "park", "purge", "refuse", "release", "reserve", "restore", "retry", "revive",
     "spill", "states", "steer", "unspill", "visited", "where", "withdraw",
 )  # fmt: skip
+SHARED = (  # each uses only what stands in those before it
+    "_fence", "_record", "_shelf", "_queue", "_guest", "_block", "_park", "_seen", "_hosts", "_links", "_top", "_seed",
+    "_add", "_count", "_end", "_hint",
+)  # fmt: skip
 
-_INCLUDE = "--@include "
+_EACH = "--@each "
+_CALL = "--@call\n"
+_FLAGS = re.compile(r"#!lua(?: flags=(\S+))?")
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """One operation: its source with includes resolved, and the digest that EVALSHA wants."""
+    """One operation: its source, and the name of its function in the engine."""
 
     name: str
     source: str
-    sha: str
+    function: str
 
 
-def _resolve(name: str) -> str:
-    lines: list[str] = []
-    for line in _read(name).splitlines():
-        if line.startswith(_INCLUDE):
-            lines.extend(_code_only(_read(part)) for part in line.removeprefix(_INCLUDE).split())
-        else:
-            lines.append(line)
-    return "\n".join(lines)
+@dataclass(frozen=True, slots=True)
+class Library:
+    """All operations. `name` is made from the text, so that programs of different releases may share an engine."""
+
+    name: str
+    text: str
 
 
 def _read(name: str) -> str:
@@ -38,8 +49,35 @@ def _read(name: str) -> str:
 
 
 def _code_only(source: str) -> str:
-    """Without whole-line comments: the engine compiles each script once but stores and replicates its text."""
-    return "\n".join(line for line in source.splitlines() if not line.lstrip().startswith("--"))
+    """Without whole-line comments: the engine compiles the library once but stores and replicates its text."""
+    return "\n".join(line for line in source.splitlines() if not line.lstrip().startswith(("--", "#!")))
+
+
+def _shared() -> str:
+    sources = [_read(name) for name in SHARED]
+    each = [line.removeprefix(_EACH) for source in sources for line in source.splitlines() if line.startswith(_EACH)]
+    return "\n".join([*map(_code_only, sources), "local function begin(KEYS)", *each, "end"])
+
+
+def _registered(name: str) -> str:
+    source = _read(name)
+    head = _FLAGS.match(source)
+    assert head is not None, f"{name}.lua: its first line says its flags"
+    flags = ", ".join(f"'{flag}'" for flag in (head[1] or "").split(",") if flag)
+    before, _, called = source.rpartition(_CALL)
+    return (
+        f"(function()\n{_code_only(before)}\n"
+        f"redis.register_function{{function_name = PREFIX .. '{name}', flags = {{{flags}}}, callback = "
+        f"function(KEYS, ARGV)\nbegin(KEYS)\n{_code_only(called)}\nend}}\nend)();"
+    )
+
+
+@cache
+def library() -> Library:
+    """The library of this release."""
+    text = "\n".join([_shared(), *map(_registered, NAMES)])
+    name = "crawler_" + hashlib.sha256(text.encode()).hexdigest()[:12]
+    return Library(name, f"#!lua name={name}\nlocal PREFIX = '{name}_'\n{text}\n")
 
 
 @cache
@@ -47,10 +85,10 @@ def script(name: str) -> Script:
     """The script of that name; raises KeyError for a name that is none."""
     if name not in NAMES:
         raise KeyError(name)
-    source = _resolve(name)
-    return Script(name, source, hashlib.sha1(source.encode()).hexdigest())  # noqa: S324 - EVALSHA's digest
+    return Script(name, _read(name), f"{library().name}_{name}")
 
 
-def all_scripts() -> list[Script]:
-    """Every script, for loading them at connect time."""
-    return [script(name) for name in NAMES]
+def forget() -> None:
+    """Read the files again, for tests that change them."""
+    library.cache_clear()
+    script.cache_clear()

@@ -30,6 +30,7 @@ def make_stamp(queued_at: float, seed_number: int, label: str = "") -> str:
     return f"{digits}{number}{LABEL}{label}" if label else digits + number
 
 
+@lru_cache(maxsize=1000)  # so have those that were found together, when they are claimed together
 def read_stamp(stamp: str, now_s: float) -> tuple[float, int]:
     """(queued at, wall clock in s; number of the seed), for somebody who reads it at `now_s`. KeyError for no stamp."""
     latest = int(now_s + AHEAD_S)

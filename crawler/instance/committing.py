@@ -20,7 +20,7 @@ from crawler.instance.history import History
 from crawler.instance.hooks import Hooks
 from crawler.instance.outcome import Committable, Failed, Outcome, Parked, Refused
 from crawler.instance.ownership import Ownership
-from crawler.instance.routing import RouteStage
+from crawler.instance.route_stage import RouteStage
 from crawler.instance.state import Flow
 from crawler.model import AckOutcome, Candidate, Claim, CommitEntry
 from crawler.settings import ArchiveSettings

@@ -33,7 +33,8 @@ from crawler.instance.programmed import Programmed
 from crawler.instance.reserving import Reserver
 from crawler.instance.robots import RobotsCache
 from crawler.instance.robots_reading import RobotsReader
-from crawler.instance.routing import Router, RouteStage
+from crawler.instance.route_stage import RouteStage
+from crawler.instance.routing import Router
 from crawler.instance.spending import Spending
 from crawler.instance.spilling import Spiller
 from crawler.instance.state import Flow, RecentUrls
@@ -100,15 +101,14 @@ class Instance:
         scope = ScopeRules.of(p.record.scope, p.roots)
         self.router = Router(p.record, scope, self.flow.recent, s.traps, budget=s.budget, sites=s.sites)
         self.spending = Spending(p, self.ownership, self.neighbours, self.claimer, self.flow, s)
-        self.router.takes_in = self.spending.takes_in
+        self.spending.bound(self.router)
         stored = msgspec.structs.replace(s, scope=p.record.scope)
         self.parser = PageParser(stored)
         self.programmed = Programmed(p.app, stored, p.stats)
         robots = RobotsCache(p.frontier, s)
         self.archive = ArchiveStage(
-            p.frontier, self.ownership, p.warc, p.index, p.items, s.archive,
-            log_entries_max=s.frontier.log_entries_max,
-        )  # fmt: skip
+            p.frontier, self.ownership, p.warc, p.index, p.items, s.archive, log_entries_max=s.frontier.log_entries_max
+        )
         route = RouteStage(p.frontier, p.crawls, self.router, self.ownership, self.claimer, traps)
         acks = AckStage(p.frontier, self.ownership)
         history = History(p.history.add, node=p.member.node, session=p.member.session)

@@ -25,6 +25,7 @@ from crawler.instance.rereading import Rereader
 from crawler.instance.routing import Router
 from crawler.model import Candidate, Claim
 from crawler.rules.fingerprint import fingerprint
+from crawler.rules.urls import host_of
 
 PULSE = 256  # records between two signs of life
 EXAMPLES_MAX = 20
@@ -141,6 +142,7 @@ class Replay:
         return DoneUrl(
             fingerprint=fp, partition=partition, domain=domain, queue=queue, status=page.status,
             body_bytes=page.body_bytes, fetch_ms=page.fetch_ms, seed_number=page.seed_number,
+            host=host_of(url) if self._d.frontier.intake.has_crawl_hosts else "",
         )  # fmt: skip
 
     # --- archived, and never committed ---

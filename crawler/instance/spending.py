@@ -7,17 +7,18 @@ No script sees more than one partition, so all instances together may pass a bud
 import asyncio
 import contextlib
 import logging
-import sys
 
-from crawler.errors import ArchiveError, EngineError
+from crawler.errors import EngineError
 from crawler.frontier.budgets import Spent
-from crawler.frontier.sharing import Sharing
+from crawler.frontier.sharing import HostSharing, Sharing
 from crawler.frontier.stats import Totals
 from crawler.instance.claimer import Claimer
 from crawler.instance.neighbours import Neighbours
 from crawler.instance.ownership import Ownership
 from crawler.instance.parts import Parts
+from crawler.instance.routing import Router
 from crawler.instance.state import Flow
+from crawler.instance.taking_in import HostsTakingIn, TakingIn
 from crawler.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -48,12 +49,11 @@ class Spending:
         self._flow = flow
         self._budget = settings.budget
         self._pages_max = settings.crawl.pages_max
-        self._sharing = Sharing(parts.operator.parking, parts.record.partitions)
-        self._is_needed = any((self._pages_max, self._budget.crawl_urls, *self._spendable.values()))
-        self._totals = Totals()
-        self._asked = 0  # URLs let in since the engine was last asked
-        self._room = 0  # for URLs, when it was
-        self._is_stuck = False  # what there is room for lies in a file that can't be read
+        parking, partitions = parts.operator.parking, parts.record.partitions
+        self._urls = TakingIn(self._budget.crawl_urls, Sharing(parking, partitions))
+        self._hosts = HostsTakingIn(self._budget.crawl_hosts, HostSharing(parking, partitions))
+        taken_in = (self._urls.budget, self._hosts.budget)
+        self._is_needed = any((self._pages_max, *taken_in, *self._spendable.values()))
         self._neighbours = neighbours
         self.limit = ""
         flow.pages_max = min(filter(None, (self._pages_max, self._budget.crawl_pages)), default=0)
@@ -66,7 +66,7 @@ class Spending:
     async def begin(self) -> None:
         """Before anything is claimed; a budget that was raised is not used up any more. Raises EngineError."""
         await self.count()
-        self._is_needed = self._is_needed or self._totals.beyond > 0
+        self._is_needed = self._is_needed or self._urls.parked > 0 or self._hosts.parked > 0
         if self.limit != "budget":
             await self._crawls.note_spent(None)
 
@@ -92,17 +92,14 @@ class Spending:
         No ack of ours is under way meanwhile: it would be taken for another's.
         """
         async with self._flow.acking:
-            asked = self._asked
+            asked = self._urls.asked, self._hosts.asked
             totals = await self._stats.totals()
             self._flow.committed_before = totals.fetched - self._flow.committed
             self._flow.bytes_before = totals.bytes - self._flow.bytes
-        self._asked -= asked
-        self._totals, self._room = totals, self._room_in(totals) - asked  # what was let in may not be there yet
+        self._urls.counted(taken_in=totals.taken_in, parked=totals.beyond, asked=asked[0])
+        self._hosts.counted(taken_in=totals.hosts, parked=totals.beyond_hosts, asked=asked[1])
         if not self.limit:
             self.limit = await self._reached(totals)
-
-    def _room_in(self, totals: Totals) -> int:
-        return self._budget.crawl_urls - totals.taken_in if self._budget.crawl_urls else sys.maxsize
 
     async def _reached(self, totals: Totals) -> str:
         used = {"crawl:pages": totals.fetched, "crawl:bytes": totals.bytes}
@@ -112,39 +109,32 @@ class Spending:
                 return "budget"
         return "pages" if 0 < self._pages_max <= totals.fetched else ""
 
-    # --- URLs ---
+    # --- what is taken in ---
+
+    def bound(self, router: Router) -> None:
+        """Have it ask before it takes in a URL, or a host."""
+        router.takes_in = self.takes_in
+        if self._hosts.budget:
+            router.takes_host = self.takes_host
 
     def takes_in(self) -> bool:
-        """May one more URL be let in? Each instance has its share of the room, until all are counted again.
+        """May one more URL be let in? What may not is parked: `run` takes it up."""
+        return self._urls.lets_in(len(self._neighbours.alive))
 
-        Where some are parked, it comes behind them: `run` takes them up.
-        """
-        if not self._budget.crawl_urls:
-            return True
-        if self._totals.beyond or self._asked >= self._room // max(1, len(self._neighbours.alive)):
-            return False
-        self._asked += 1
-        return True
+    def takes_host(self, host: str) -> bool:
+        """May this host be taken in, if it is not yet?"""
+        return self._hosts.lets_in_host(host, len(self._neighbours.alive))
 
     async def has_more(self) -> bool:
         """Is there room for URLs that are parked, so that somebody will release them? Raises EngineError."""
         if not self._is_needed:
             return False
         await self.count()
-        return self._may_take_up and not self._is_stuck and await self._sharing.waiting() > 0
-
-    @property
-    def _may_take_up(self) -> bool:
-        return self._totals.beyond > 0 and self._room_in(self._totals) > 0
+        return await self._urls.has_more() or await self._hosts.has_more()
 
     async def _take_up(self) -> None:
-        if not self._may_take_up or self.limit:
+        if self.limit:
             return
-        try:
-            for partition in await self._sharing.release(self._room_in(self._totals), self._ownership.held):
+        for budget in (self._urls, self._hosts):
+            for partition in await budget.take_up(self._ownership.held):
                 self._claimer.hint(partition)
-            self._is_stuck = False
-        except ArchiveError as error:  # what is left stays parked, and is asked for again
-            if not self._is_stuck:
-                log.warning("budget.unreadable", extra={"queue": "", "error": str(error)})
-            self._is_stuck = True

@@ -6,6 +6,7 @@ from typing import Any
 
 from crawler.frontier.budgets import Spent
 from crawler.frontier.inspect import Whereabouts
+from crawler.frontier.parking import kind_of
 from crawler.model import CommitEntry
 from crawler.rules.robots import RobotsVerdict
 from crawler.rules.scope import ScopeVerdict
@@ -126,7 +127,7 @@ def _parked(f: Facts) -> str:
     if kind == "trap":
         why = f" ({f.traps.why})" if f.traps.rule == rule else ""
         return f"Not crawled: it is parked by the trap rule {rule}{why}: that part of the site was seen to have no end."
-    beyond = PARKED.get(reason) or PARKED.get(kind, reason)
+    beyond = PARKED.get(kind_of(reason), reason)
     return f"Not crawled for now: it is parked, {beyond} ('crawler release {f.domain}' puts it back)."
 
 

@@ -78,7 +78,7 @@ class EngineHost:
 
     def flush_scripts(self) -> None:
         with contextlib.suppress(redis.RedisError), self.client() as client:
-            client.script_flush()
+            client.function_flush()
 
 
 @contextlib.contextmanager
@@ -191,7 +191,7 @@ def harm(place: Place, fault: Fault) -> None:
     elif fault.kind == "lost replies":
         proxy.drop_replies(0.02 + 0.2 * fault.amount, seed=int(fault.amount * 1e9))
     elif fault.kind == "held beats":
-        proxy.hold_replies_of(script("beat").sha.encode(), 1.5 + 5 * fault.amount)
+        proxy.hold_replies_of(script("beat").function.encode(), 1.5 + 5 * fault.amount)
     else:
         raise ValueError(fault.kind)
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -137,17 +138,17 @@ def test_a_crawls_budget_of_urls_parks_what_is_beyond_and_a_larger_one_takes_tha
     lab.audit()
 
 
-@pytest.mark.parametrize("budget", ["crawl_pages", "crawl_urls"])
-def test_a_crawl_that_is_killed_and_begun_again_keeps_to_its_budget(tmp_path: Path, budget: str) -> None:
+@pytest.mark.parametrize(("budget", "most"), [("crawl_pages", 60), ("crawl_urls", 60), ("crawl_hosts", 5)])
+def test_a_crawl_that_is_killed_and_begun_again_keeps_to_its_budget(tmp_path: Path, budget: str, most: int) -> None:
     """Two instances beneath a supervisor, killed in the middle; then to the end; then without a budget."""
     with name_server() as dns, serve_web(seed=16, domains=5, pages=4) as web, nursery(ENVIRONMENT) as programs:
         options = ["--scope", "any", "--nameserver", dns, "--allow-private", "--delay", "0.02", "-n", "2"]
         options += ["--set=crawl.partitions=16", "--dir", str(tmp_path / "c")]
         options += ["--set=politeness.concurrency_per_address=64"]
-        begun = programs.crawler("crawl", *web.web.seeds, *options, f"--set=budget.{budget}=60", "--quiet")
+        begun = programs.crawler("crawl", *web.web.seeds, *options, f"--set=budget.{budget}={most}", "--quiet")
         wait_for_requests(web, 40)
         begun.kill()
-        ended = programs.crawler("crawl", *web.web.seeds, *options, f"--set=budget.{budget}=60")
+        ended = programs.crawler("crawl", *web.web.seeds, *options, f"--set=budget.{budget}={most}")
         assert ended.wait(90) == 0, ended.err
         assert "Finished by its budget" in ended.out
         fetched = len(entries_of(tmp_path / "c"))
@@ -157,6 +158,9 @@ def test_a_crawl_that_is_killed_and_begun_again_keeps_to_its_budget(tmp_path: Pa
         assert list(totals["over_budget"]) == [budget.replace("_", ":")]
         if budget == "crawl_pages":
             assert 60 <= fetched <= 60 + 16, "passed by no more than the other instance had in hand"
+        if budget == "crawl_hosts":
+            hosts = {urlsplit(e.url).hostname for e in entries_of(tmp_path / "c")}
+            assert most <= len(hosts) <= most + 2, "passed by no more than the other instance let in meanwhile"
         last = programs.crawler("crawl", *web.web.seeds, *options, "--quiet")
         assert last.wait(90) == 0, last.err
         entries = entries_of(tmp_path / "c")

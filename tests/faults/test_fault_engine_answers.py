@@ -30,15 +30,15 @@ async def test_scripts_flushed_all_the_time_are_loaded_again_and_every_effect_ha
         async def flush(instances: list[Instance]) -> None:
             await committed(instances, 1)
             while is_crawling(instances):
-                client.script_flush()
+                client.function_flush()
                 await asyncio.sleep(FLUSH_EVERY_S)
 
         async with lab(tmp_path, seed=34) as here:
             done = await here.crawl(engine.url, meanwhile=flush, instances=2)
             totals = await counted(engine.url)
             here.check_counts(totals, done)
-        refusals = client.info("errorstats")
-    assert refusals["errorstat_NOSCRIPT"]["count"] >= 100
+        commands = client.info("commandstats")
+    assert commands["cmdstat_function|load"]["calls"] >= 50
     assert sum(i.flow.committed for i in done.instances) == totals.fetched
 
 
@@ -52,7 +52,7 @@ async def test_scripts_that_vanish_in_the_middle_of_a_pipeline_run_once(
 
     async def flushing_in_the_middle(commands: Sequence[tuple[Any, ...]]) -> list[Any]:
         half = len(commands) // 2
-        flushed = [*commands[:half], ("SCRIPT", "FLUSH"), *commands[half:]] if not sent else list(commands)
+        flushed = [*commands[:half], ("FUNCTION", "FLUSH"), *commands[half:]] if not sent else list(commands)
         sent.append(len(flushed))
         replies = await plain(flushed)
         return replies[:half] + replies[half + 1 :] if len(sent) == 1 else replies

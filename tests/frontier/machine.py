@@ -15,6 +15,7 @@ from crawler.frontier.frontier import ClaimRequest, Fence, Frontier, Settlement
 from crawler.frontier.guests import Guests
 from crawler.frontier.keys import Keys
 from crawler.frontier.leases import Acquired, Lease, Leases
+from crawler.frontier.parking import CRAWL_HOSTS
 from crawler.frontier.spilling import Block, Place, Urls
 from crawler.model import Candidate, Claim
 from crawler.rules.fingerprint import fingerprint
@@ -29,7 +30,8 @@ PARTITIONS = (0, 1)
 HOSTS = (("a.test", "a.test"), ("x.b.test", "b.test"), ("y.b.test", "b.test"))
 PATHS = 9
 TRAP = "trap:path"  # what URLs are parked for
-INTAKE = Intake(hosts=HOSTS_MAX)
+PARKED = {2: CRAWL_HOSTS}  # by their depth: whoever finds these knows of no room for further hosts of the crawl
+INTAKE = Intake(hosts=HOSTS_MAX, has_crawl_hosts=True)
 
 moments = st.sampled_from((0, 0, 0, 1, 700, -900))  # by how much a caller's clock is off
 delays = st.sampled_from((-1, -1, 0, 500, 2500))
@@ -47,7 +49,8 @@ def candidate(partition: int, host: int, path: int, depth: int) -> Candidate:
     score = -depth - path / 1e3
     return Candidate(
         url=url, fingerprint=fingerprint(url), partition=partition, domain=domain, queue=queue, depth=depth,
-        score=score, parked="depth" if depth > DEPTH_MAX else "", label="detail" if path % 3 == 1 else "",
+        score=score, parked=PARKED.get(depth, "depth" if depth > DEPTH_MAX else ""),
+        label="detail" if path % 3 == 1 else "",
     )  # fmt: skip
 
 

@@ -2,13 +2,14 @@
 
 from collections import Counter
 from collections.abc import Collection
+from hashlib import sha1
 
 from tests.frontier.model import PartitionModel
 from tests.frontier.model_urls import BLOCK, IDLE_MS, OUT_MAX, TOP_MAX, UNENDED, State
 from tests.frontier.raw import RawPartition
 
 LEASE = ("session", "node", "epoch", "engine")
-SIZES = ("top_min", "hn", "hb", "yn", "yb", "nn", "nb")  # of what lies beside
+SIZES = ("top_min", "hn", "hb", "yn", "yb", "nn", "nb", "bucketshosts")  # of what lies beside
 
 
 def check_states(model: PartitionModel, raw: RawPartition) -> None:
@@ -25,6 +26,8 @@ def check_states(model: PartitionModel, raw: RawPartition) -> None:
     assert raw.seen() == set(model.urls)
     assert raw.depths() == {f: model.urls[f].depth for f in model.in_state(*UNENDED)}
     assert raw.hosts() == {domain: set(hosts) for domain, hosts in model.hosts.items() if hosts}
+    digests = {int(sha1(host.encode(), usedforsecurity=False).hexdigest()[:13], 16) for host in model.crawl_hosts}
+    assert raw.crawl_hosts() == digests
     noted = {f: f"{u.deaths} {u.died_with}" for f, u in model.urls.items() if u.deaths}
     assert raw.hash("k") == noted
     for f in model.in_state(State.RETRYING, State.CLAIMED):

@@ -31,7 +31,8 @@ from tests.frontier.model_urls import HOSTS_MAX, State
 from tests.frontier.raw import RawPartition
 
 paths = st.integers(0, PATHS)
-reasons = st.sampled_from((TRAP, "depth:4", "depth:5", "hosts"))
+OF_HOSTS = tuple(f"crawl:hosts:{path}.{HOSTS[0][0]}" for path in range(PATHS - 3, PATHS))
+reasons = st.sampled_from((TRAP, "depth:4", "depth:5", "hosts", *OF_HOSTS))
 
 
 class ParkingSteps(LetterSteps):
@@ -88,7 +89,7 @@ class ParkingSteps(LetterSteps):
     def hosts_are_raised(self, partition: int, session: str, most: int) -> None:
         frontier, model = self._frontiers[session], self._models[partition]
         parking = Parking(frontier, len(self._models))
-        frontier.intake = Intake(hosts=most)
+        frontier.intake = Intake(hosts=most, has_crawl_hosts=True)
         free = [p for p in self._do(parking.of_partition(partition)) if model.queue(p.queue).stop != BLOCKED]
         rows = {p.queue: p for p in free if p.reason == HOSTS_REASON}
         admitted = self._do(Raising(frontier, parking, Budget())._admitted(partition, rows))

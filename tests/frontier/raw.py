@@ -149,5 +149,9 @@ class RawPartition:
             for domain, hosts in found.items()
         }
 
+    def crawl_hosts(self) -> set[int]:
+        """Digests of the hosts that the whole crawl took in."""
+        return {int(m) for k, v in self.keys.items() if k.startswith("shosts:") for m in v}
+
     def seen(self) -> set[str]:
         return {m.decode() for k, v in self.keys.items() if k.startswith("s0:") for m in v}

@@ -30,6 +30,6 @@ def small_blocks() -> Iterator[None]:
     whole = scripts._read
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scripts, "_read", read)
-        scripts.script.cache_clear()
+        scripts.forget()
         yield
-    scripts.script.cache_clear()
+    scripts.forget()

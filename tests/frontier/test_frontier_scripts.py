@@ -185,11 +185,11 @@ async def test_scripts_forgotten_by_the_engine_are_loaded_again_and_run_once(doo
     await door.add(*(found(i, host=f"h{i}.test") for i in range(3)))
     claims = await door.claim()
     for client in door.nodes():
-        client.script_flush()
+        client.function_flush()
         client.close()
     assert (await door.ack(claims[0])).sequence == 1
     for client in door.nodes():
-        client.script_flush()
+        client.function_flush()
         client.close()
     calls = [door.frontier.refuse(door.fence, c, Refusal.SCOPE) for c in claims[1:]]
     assert await door.frontier.end(calls * 2) == [AckOutcome.COMMITTED] * 2 + [AckOutcome.GONE] * 2

@@ -48,7 +48,7 @@ async def test_the_shares_of_all_owners_add_up_to_the_room(door: Door, parking: 
 
     parking.survey = as_it_was  # type: ignore[method-assign, assignment]
     for partition in range(PARTITIONS):
-        ordered[partition] = (await sharing.release(room, {partition})).total()
+        ordered[partition] = (await sharing.release(room, {partition})).urls.total()
     assert sum(ordered.values()) == room
     left = {(p.partition, p.queue): p.urls for p in await parking.parked()}
     for row in rows:
@@ -66,8 +66,8 @@ async def test_what_is_blocked_has_no_share_and_all_is_released_where_there_is_r
     await parking.steer(1, [Order("b.test", What.STOP, BLOCKED)])
     sharing = Sharing(parking, PARTITIONS)
     assert await sharing.waiting() == 300
-    assert await sharing.release(10**9, {0, 1, 2}) == {0: 300}
-    assert (await sharing.waiting(), await sharing.release(5, {0, 1, 2})) == (0, {})
+    assert (await sharing.release(10**9, {0, 1, 2})).urls == {0: 300}
+    assert (await sharing.waiting(), (await sharing.release(5, {0, 1, 2})).urls) == (0, {})
     assert (await totals(door)).beyond == 20
     (claim,) = await door.claim(urls_max=1)
     assert claim.url == "http://a.test/299"

@@ -9,7 +9,8 @@ from crawler.frontier.crawls import CrawlRecord
 from crawler.frontier.frontier import Settlement
 from crawler.frontier.replies import AddReply
 from crawler.instance.outcome import Committable
-from crawler.instance.routing import Router, RouteStage
+from crawler.instance.route_stage import RouteStage
+from crawler.instance.routing import Router
 from crawler.instance.state import RecentUrls
 from crawler.instance.traps import TrapMemory
 from crawler.model import AddOutcome, Candidate, Claim, Page

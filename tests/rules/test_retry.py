@@ -52,6 +52,7 @@ def test_the_table_as_it_is_unless_set_otherwise() -> None:
         "server_error": (2, 8),
         "robots_unreachable": (2, 8),
         "body": (2,),
+        "handler": (2,),
     }
     assert {kind: pauses(kind, RetrySettings()) for kind in RETRIED} == table
 

@@ -16,7 +16,7 @@ from crawler.archive.reader import read_entries
 from crawler.errors import ArchiveError
 from crawler.frontier.keys import Keys
 from crawler.frontier.records import parts_of, unpack_letter
-from crawler.frontier.spilling import Stub
+from crawler.frontier.spilling import Stub, is_row
 from crawler.model import CommitEntry
 from tests.simulation.overflow import Files
 from tests.simulation.wire import RealEngine
@@ -42,26 +42,40 @@ class Census:
         """URLs that are neither done nor given up."""
         return sum(len(self._waiting(p)) + len(self._delivered(p)) for p in range(self._partitions))
 
+    def parked(self) -> int:
+        """URLs that are kept and not to be fetched."""
+        return sum(len(self._parked(p)) for p in range(self._partitions))
+
     def _waiting(self, p: int) -> list[str]:
         """URLs in queues."""
+        return [url for queue, url in self._in_blocks(p) if not is_row(queue)]
+
+    def _parked(self, p: int) -> list[str]:
+        """URLs in rows."""
+        return [url for queue, url in self._in_blocks(p) if is_row(queue)]
+
+    def _in_blocks(self, p: int) -> list[tuple[str, str]]:
+        """(queue or row, URL), in memory and in files."""
         of = self._keys.of
         names = sorted(name.decode() for kind in "qb" for name in self._wire.ask([("KEYS", of(p, f"{kind}:*"))])[0])
         found = []
         for name, members in zip(names, self._wire.ask([("ZRANGE", name, 0, -1) for name in names]), strict=True):
-            queue = name.removeprefix(of(p, "q:")) if name.startswith(of(p, "q:")) else name.split(":")[-2]
-            found += [self._url(p, queue, member.decode()) for member in members]
+            is_head = name.startswith(of(p, "q:"))
+            queue = name.removeprefix(of(p, "q:")) if is_head else name.removeprefix(of(p, "b:")).rpartition(":")[0]
+            found += [(queue, self._url(p, queue, member.decode())) for member in members]
         return found + self._in_files(p)
 
-    def _in_files(self, p: int) -> list[str]:
-        """URLs of blocks that are in files; a name for each of those that can't be read."""
-        prefix, found = self._keys.of(p, "t:"), list[str]()
+    def _in_files(self, p: int) -> list[tuple[str, str]]:
+        """Those of blocks that are in files; a name for each of the URLs that can't be read."""
+        prefix, found = self._keys.of(p, "t:"), list[tuple[str, str]]()
         for name in sorted(name.decode() for name in self._wire.one("KEYS", f"{prefix}*")):
             for stub in filter(None, (Stub.of(block.decode()) for block in self._wire.one("ZRANGE", name, 0, -1))):
+                queue = name.removeprefix(prefix)
                 try:
-                    found += [self._url(p, name.removeprefix(prefix), m) for m in self._files.members(p, stub)]
+                    found += [(queue, self._url(p, queue, m)) for m in self._files.members(p, stub)]
                 except ArchiveError as error:
                     self._unreadable.append(f"partition {p}: {error}")
-                    found += [f"{name} {stub.name} #{n}" for n in range(stub.urls)]
+                    found += [(queue, f"{name} {stub.name} #{n}") for n in range(stub.urls)]
         return found
 
     def _delivered(self, p: int) -> dict[str, str]:
@@ -74,7 +88,7 @@ class Census:
         return found
 
     def _url(self, p: int, queue: str, member: str) -> str:
-        origin = ""
+        origin, queue = "", queue.partition("|")[0]
         if member[0] >= "%":
             (letter,) = self._wire.ask([("HGET", self._keys.of(p, f"g:{queue}"), member[0])])
             origin = letter.decode()
@@ -102,24 +116,27 @@ class Census:
         return found + self._unreadable
 
     def _faults_of(self, p: int) -> Iterable[str]:
-        of, waiting, delivered = self._keys.of, self._waiting(p), self._delivered(p)
+        of, waiting, parked, delivered = self._keys.of, self._waiting(p), self._parked(p), self._delivered(p)
         expiring, overtaken, retries, meta = self._wire.ask([
             ("ZRANGE", of(p, "x"), 0, -1), ("ZRANGE", of(p, "o"), 0, -1), ("ZRANGE", of(p, "r"), 0, -1),
-            ("HMGET", of(p, "m"), "added", "done", "seen0", "buckets0"),
+            ("HMGET", of(p, "m"), "added", "done", "seen0", "buckets0", "parked", "released"),
         ])  # fmt: skip
         buckets = [of(p, f"s0:{n}") for n in range(int(meta[3] or 1))]
         seen = sum(self._wire.ask([("SCARD", bucket) for bucket in buckets]))
         pending = Counter([*waiting, *delivered.values()])
-        if any(n > 1 for n in pending.values()):
-            yield f"partition {p}: in two states at once: {[url for url, n in pending.items() if n > 1]}"
+        if twice := [url for url, n in (pending + Counter(parked)).items() if n > 1]:
+            yield f"partition {p}: in two states at once: {twice}"
         tokens = Counter(token.decode() for token in (*expiring, *overtaken, *retries))
         if tokens != Counter(delivered.keys()):
             yield f"partition {p}: deliveries {delivered} but deadlines {tokens}"
         added, done = int(meta[0] or 0), int(meta[1] or 0)
         if added - done != pending.total():
             yield f"partition {p}: {added} added, {done} done, {pending.total()} pending"
-        if seen != added or int(meta[2] or 0) != seen:
-            yield f"partition {p}: {added} added, {seen} seen, {meta[2]} counted as seen"
+        released = int(meta[5] or 0)
+        if seen != added - released or int(meta[2] or 0) != seen:
+            yield f"partition {p}: {added} added, {released} released, {seen} seen, {meta[2]} counted as seen"
+        if int(meta[4] or 0) - released != len(parked):
+            yield f"partition {p}: {meta[4]} parked, {released} released, {len(parked)} are"
 
 
 def exported(folders: Sequence[Path]) -> tuple[dict[tuple[str, int], CommitEntry], list[str]]:

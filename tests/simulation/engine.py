@@ -167,7 +167,7 @@ def _answer(job: Job) -> None:
 
 def _command(call: Call | tuple[Any, ...]) -> tuple[Any, ...]:
     if isinstance(call, Call):
-        return ("EVALSHA", script(call.name).sha, len(call.keys), *call.keys, *call.args)
+        return ("FCALL", script(call.name).function, len(call.keys), *call.keys, *call.args)
     return tuple(call)
 
 

@@ -89,7 +89,7 @@ class Judge:
         if isinstance(reply, hiredis.ReplyError):
             self.blame("script", f"{call.name} of {process.name}: {reply}")
             return
-        status = reply[0].decode() if isinstance(reply[0], bytes) else str(reply[0])
+        status = reply[0].decode(errors="replace") if isinstance(reply[0], bytes) else str(reply[0])  # or a record
         where = call.keys[0].partition("}")[0].rpartition(":")[2]
         self.trace(f"{process.name} {call.name} {where} {call.args[1] if call.name in FENCED else ''} -> {status}")
         if call.name in FENCED:

@@ -5,8 +5,8 @@ Each change is a context in which runs are made.
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -15,12 +15,14 @@ from crawler.archive.items import ItemWriter
 from crawler.frontier import scripts
 from crawler.frontier.frontier import Frontier, Settlement
 from crawler.frontier.leases import Acquired, Leases
+from crawler.frontier.raising import Raising
 from crawler.instance import finishing
 from crawler.instance.archiving import ArchiveStage
 from crawler.instance.clock import monotonic_ms
 from crawler.instance.heartbeat import Heartbeat
 from crawler.instance.instance import Instance
 from crawler.instance.permitting import Permits
+from crawler.instance.spending import Spending
 from crawler.instance.work import PartitionWork
 from tests.simulation import overflow
 from tests.simulation.disk import Disks
@@ -42,14 +44,15 @@ def _patched(owner: Any, name: str, value: Any) -> Iterator[None]:
 @contextlib.contextmanager
 def _scripts_without(wanted: str, instead: str) -> Iterator[None]:
     """The Lua scripts with something else in the place of what must stand in some of them."""
-    before = scripts._resolve
-    assert any(wanted in before(name) for name in scripts.NAMES), f"the scripts have changed: {wanted}"
-    scripts.script.cache_clear()
+    before = scripts._read
+    names = (*scripts.SHARED, *scripts.NAMES)
+    assert any(wanted in before(name) for name in names), f"the scripts have changed: {wanted}"
+    scripts.forget()
     try:
-        with _patched(scripts, "_resolve", lambda name: before(name).replace(wanted, instead)):
+        with _patched(scripts, "_read", lambda name: before(name).replace(wanted, instead)):
             yield
     finally:
-        scripts.script.cache_clear()
+        scripts.forget()
 
 
 def no_hold() -> contextlib.AbstractContextManager[None]:
@@ -183,6 +186,24 @@ def files_go_at_once() -> contextlib.AbstractContextManager[None]:
     return stack
 
 
+def ends_with_room() -> contextlib.AbstractContextManager[None]:
+    """Nobody asks at the end whether there is room for what is parked."""
+
+    async def has_more(self: Spending) -> bool:
+        return False
+
+    return _patched(Spending, "has_more", has_more)
+
+
+def nothing_is_raised() -> contextlib.AbstractContextManager[None]:
+    """Whoever begins with larger budgets of domains leaves parked what smaller ones did."""
+
+    async def look(self: Raising, partitions: Any) -> int:
+        return 0
+
+    return _patched(Raising, "look", look)
+
+
 @dataclass(frozen=True, slots=True)
 class Mutant:
     """A rule left out, the kind of runs that show it soonest (empty: as drawn), and what is then seen to be broken."""
@@ -192,6 +213,7 @@ class Mutant:
     mix: str
     breaks: str
     overflows: bool = False  # queues lie in files
+    budgets: Mapping[str, int] = field(default_factory=dict)
 
 
 # anchor_at_send stands here for completeness: no reply is waited for longer than the silence outlasts the self-stop, so
@@ -215,6 +237,8 @@ MUTANTS = {
         Mutant(no_recovery, "graph", "engine", "I12"),
         Mutant(files_not_synced, "graph", "kills", "I3", overflows=True),
         Mutant(files_go_at_once, "graph", "engine", "I3", overflows=True),
+        Mutant(ends_with_room, "graph", "", "I12", budgets={"crawl_urls": 12, "crawl_hosts": 2}),
+        Mutant(nothing_is_raised, "graph", "", "I12", budgets={"urls": 3}),
     )
 }
 
@@ -233,4 +257,5 @@ def mutated(name: str, seed: int, real: RealEngine) -> Outcome:
     mutant = MUTANTS[name]
     with mutant.change():
         plan = plan_of(seed, shape=mutant.shape, mix=mutant.mix)
-        return simulate(seed, real, plan=dataclasses.replace(plan, overflows=mutant.overflows or plan.overflows))
+        overflows, budgets = mutant.overflows or plan.overflows, mutant.budgets or plan.budgets
+        return simulate(seed, real, plan=dataclasses.replace(plan, overflows=overflows, budgets=budgets))

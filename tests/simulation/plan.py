@@ -1,6 +1,7 @@
 """What a seed stands for: the web, the crawl's settings, the machines, and what will go wrong and when."""
 
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,6 +49,8 @@ class Plan:
     heal_at_s: float
     disk_s: float
     overflows: bool  # queues lie in files
+    budgets: Mapping[str, int]  # what instances begin with
+    raised_at_s: float  # who begins later has none
 
     @property
     def is_planned(self) -> bool:
@@ -62,6 +65,14 @@ def rng_of(seed: int, what: str) -> random.Random:
 
 OVERFLOWING = 0.3  # share of runs whose queues lie in files
 REDIRECTED = 0.2  # share of sites whose robots.txt is that of another site
+BUDGETED = 0.25  # share of runs in which URLs are parked by budgets
+BUDGETS: tuple[dict[str, int], ...] = (
+    {"urls": 3},
+    {"urls": 2, "urls_per_linking_domain": 1},
+    {"crawl_urls": 12},
+    {"crawl_hosts": 2},
+    {"urls": 4, "crawl_urls": 20, "crawl_hosts": 3},
+)
 
 
 def plan_of(seed: int, *, shape: str = "", mix: str = "") -> Plan:
@@ -81,6 +92,7 @@ def plan_of(seed: int, *, shape: str = "", mix: str = "") -> Plan:
     busy_s = max(6.0, min(45.0, web.work_s(delay_s)))
     count = rng.randint(2, 9) if faults else 0
     schedule = sorted((rng.uniform(0.3, busy_s), _drawn(rng, faults)) for _ in range(count))
+    budgeting = rng_of(seed, "budgets")
     return Plan(
         seed=seed,
         shape=shape,
@@ -92,6 +104,8 @@ def plan_of(seed: int, *, shape: str = "", mix: str = "") -> Plan:
         heal_at_s=max((at for at, _ in schedule), default=0.0) + rng.uniform(1.0, 12.0),
         disk_s=rng.choice((0.002, 0.01, 0.05)),
         overflows=rng_of(seed, "overflow").random() < OVERFLOWING,
+        budgets=budgeting.choice(BUDGETS) if budgeting.random() < BUDGETED else {},
+        raised_at_s=budgeting.uniform(0.5, busy_s),
     )
 
 

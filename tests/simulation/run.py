@@ -59,7 +59,8 @@ class Simulation:
         self.weather = Weather(rng_of(seed, "weather"), CALM)
         self.server = Server(real, self.loop, self.weather)
         self.disturbances = Disturbances(self.loop)
-        s = self.settings = with_files(plan.settings, folder) if plan.overflows else plan.settings
+        self._without_budgets = with_files(plan.settings, folder) if plan.overflows else plan.settings
+        s = self.settings = replaced(self._without_budgets, budget=dict(plan.budgets))
         self.server.memory = USED if plan.overflows else self.server.memory
         self.judge = Judge(
             self.loop, plan.web, s.politeness.delay_s, s.crawl.partitions, self.disturbances, self.trace,
@@ -78,6 +79,7 @@ class Simulation:
         self.server.observe = self.judge.executed
         self.judge.is_witnessed, self.judge.on_acquired = self._is_witnessed, self._acquired
         self.weather.on_mishap = self.disturbances.happened
+        self._unbudgeted: set[Life] = set()
         self._leaving: dict[Life, tuple[int, list[int]]] = {}
         self._digest = hashlib.sha256()
         self.tail: deque[str] = deque(maxlen=TAIL)
@@ -105,7 +107,9 @@ class Simulation:
         self.trace(f"{life.name} {event} {life.ended if event == 'failed' else ''}")
         if event == "start":
             self.judge.stats["sessions"] += 1
-        elif event == "finished" and (left := self.census.pending()):
+            if self.fleet.settings is self._without_budgets:
+                self._unbudgeted.add(life)
+        elif event == "finished" and not self._is_outspent(life) and (left := self.census.pending()):
             self.judge.blame("I12", f"{life.name} says that the crawl is finished; {left} URLs are pending")
         elif event == "failed":
             when = "starting" if life.joined_ns < 0 else "running"
@@ -116,6 +120,10 @@ class Simulation:
             self._leaving[life] = (self.loop.now_ns, self.judge.owned_by(life.session))
         elif event == "stopped" and life in self._leaving:
             self._watch_leaver(life)
+
+    def _is_outspent(self, life: Life) -> bool:
+        """Is there somebody without its budgets, who may take up what was parked when all was at its end?"""
+        return life not in self._unbudgeted and any(other in self._unbudgeted for other in self.fleet.up)
 
     def _watch_leaver(self, life: Life) -> None:
         """Its partitions must be somebody else's soon after its last request was answered."""
@@ -143,6 +151,8 @@ class Simulation:
             self.loop.after(at_s, self.fleet.start, self.fleet.add(machine, shows_death=shows_death))
         for at_s, kind in self.plan.faults:
             self.loop.after(at_s, self._strike, kind)
+        if self.plan.budgets:
+            self.loop.after(self.plan.raised_at_s, self._raise)
         looks = rng_of(self.plan.seed, "looks")
         for _ in range(LOOKS):
             self.loop.after(looks.uniform(0.5, self.plan.heal_at_s + 10.0), self._look_closely)
@@ -152,16 +162,34 @@ class Simulation:
         while self.loop.time() < healed_s and not self._is_over():
             await asyncio.sleep(0.25)
         self._heal()
+        if not await self._ends():
+            return
+        self.judge.stats["parked at the end"] += self.census.parked()
+        if self.census.parked():  # by instances with budgets; whoever comes now takes that up
+            self._raise()
+            self.fleet.start(self.fleet.nodes[0])
+            if not await self._ends():
+                return
+            if left := self.census.parked():
+                self.judge.blame("I12", f"finished without budgets, and {left} URLs are parked")
+        self._close()
+
+    async def _ends(self) -> bool:
+        """Wait until the crawl has ended; False if it does not."""
         limit_s = self.loop.time() + 60.0 + 2 * self.plan.web.work_s(self.plan.settings.politeness.delay_s)
         limit_s += self.plan.settings.frontier.visibility_timeout_s
         while not self._is_over():
             if self.loop.time() > limit_s:
                 self.judge.blame("I12", f"not at its end; up: {[life.name for life in self.fleet.up]}; {self._stuck()}")
-                return
+                return False
             if not self.fleet.up:  # the last one had been told to leave
                 self.fleet.start(self.fleet.nodes[0])
             await asyncio.sleep(0.25)
-        self._close()
+        return True
+
+    def _raise(self) -> None:
+        self.trace("--- who starts now has no budgets")
+        self.fleet.settings = self._without_budgets
 
     async def _seed(self) -> None:
         life = Life(self.fleet.add("seeding"), 0, rng_of(self.plan.seed, "seeder"))

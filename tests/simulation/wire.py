@@ -7,7 +7,7 @@ from typing import Any
 
 import hiredis
 
-from crawler.frontier.scripts import all_scripts
+from crawler.frontier.scripts import library
 from tests.support.engine import running_engine
 
 # Hashes and sorted sets keep the order in which they were filled, instead of one that a random seed gave them.
@@ -70,8 +70,8 @@ class RealEngine:
     def reset(self) -> None:
         """Empty it."""
         self.wire.one("FLUSHALL")
-        for script in all_scripts():
-            self.wire.one("SCRIPT", "LOAD", script.source)
+        self.wire.one("FUNCTION", "FLUSH")
+        self.wire.one("FUNCTION", "LOAD", library().text)
         self.ear.published()
 
     def snapshot(self) -> list[tuple[bytes, bytes]]:

@@ -34,7 +34,7 @@ class Engine:
         """Empty as after the start: no keys, no scripts, no counted statistics."""
         with contextlib.closing(self.client()) as client:
             client.flushall()
-            client.script_flush()
+            client.function_flush()
             client.config_resetstat()
 
     @property

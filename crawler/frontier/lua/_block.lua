@@ -16,9 +16,15 @@ local function is_stub(id) return #id > ID_LENGTH end
 
 local function is_row(queue) return string.find(queue, '|', 1, true) end
 local function long_of(queue) return P .. (is_row(queue) and 'long:parked' or 'long') end
--- Two rows stay in memory: a URL is looked for in those by another name than that of its block.
+
+-- Rows of two reasons stay in memory, for a URL is looked for in those by another name than that of its block: 'depth:N' and
+-- 'hosts'.
+local DEPTH, HOSTS = 'depth', 'hosts'
+local function is_deep(reason) return string.sub(reason, 1, 6) == DEPTH .. ':' end
+
 local function stays(queue)
-  return string.find(queue, '|depth:', 1, true) or string.find(queue, '|hosts', 1, true)
+  local reason = string.match(queue, '|(.*)$')
+  return reason and (reason == HOSTS or is_deep(reason))
 end
 
 local function lengthen(queue)

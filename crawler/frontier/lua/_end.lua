@@ -18,8 +18,9 @@ end
 
 -- These URLs are pending no more. k: hash fingerprint -> deaths of processes that were at it; z: see _add.lua.
 local function forget(run, fingerprints, is_limited)
-  for _, noted in ipairs({'k', 'a'}) do
-    if call('EXISTS', P .. noted) == 1 then call('HDEL', P .. noted, unpack(fingerprints)) end
+  if call('EXISTS', P .. 'k', P .. 'a') > 0 then
+    call('HDEL', P .. 'k', unpack(fingerprints))
+    call('HDEL', P .. 'a', unpack(fingerprints))
   end
   if not is_limited then return end
   local buckets = buckets_of(run)

@@ -1,14 +1,16 @@
--- The partition's prefix, its clock, its fence and its totals. Included by every script of a partition.
+-- The partition's prefix, its clock, its fence and its totals. Shared by all scripts of a partition.
 -- KEYS[1] is the partition's meta hash '{crawl:partition}:m'; every other key is built from its prefix, so that all
 -- keys of a script lie in one slot.
-local call = redis.call
-local M = KEYS[1]
-local P = string.sub(M, 1, -2)
+local call, M, P
+--@each call = redis.call
+--@each M = KEYS[1]
+--@each P = string.sub(M, 1, -2)
 local VALUES_MAX = 7000 -- of a list: they pass over Lua's stack, which holds 8,000
 
 -- What of the meta hash most scripts need, read once: session, epoch, clock (ms), hold (ms or nil), engine, request,
 -- spilled, boosts (see _queue.lua; nil when there are none).
 local known_meta
+--@each known_meta = nil
 
 local function meta()
   if not known_meta then
@@ -58,7 +60,8 @@ local function bump(key, changes)
 end
 
 -- The partition's totals: gathered while a script runs, written by it once, at its end.
-local total = {}
+local total
+--@each total = {}
 local function count(of, name, n) of[name] = (of[name] or 0) + n end
 
 -- The new values of those that changed, by name.

@@ -2,7 +2,8 @@
 -- one for each linking domain by its hash. So two domains may count as one, and no more than LINK_PLACES ever count.
 local LINK_PLACES = 224
 local RELEASE_MAX = 256 -- URLs a call
-local linked = {} -- queue -> places that are to be noted
+local linked -- queue -> places that are to be noted
+--@each linked = {}
 
 -- A queue whose budget may have grown, and the place of the domain that links to it: 0 to LINK_PLACES - 1, or -1 for none.
 local function note_link(queue, place)

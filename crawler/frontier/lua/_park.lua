@@ -4,7 +4,7 @@
 -- A queue that is stopped as 'paused' keeps its URLs pending. parks: hash 'QUEUE|reason' -> how many URLs.
 -- What is too deep lies in rows of its own, QUEUE|depth:N for each depth, in the order of fingerprints and with the member
 -- 'FINGERPRINT SCORE MEMBER': when a shorter path to it is found, its fingerprint is all that is known of it.
-local PAUSED, DEPTH, BEYOND = 'paused', 'depth', 'crawl:urls'
+local PAUSED, BEYOND, CRAWL_HOSTS = 'paused', 'crawl:urls', 'crawl:hosts'
 
 local function row_name(queue, reason) return queue .. '|' .. reason end
 
@@ -15,10 +15,20 @@ local function row_of(queue, reason)
   return row
 end
 
+-- The host whose URLs lie in a row by themselves; nil for rows of other reasons (see _hosts.lua).
+local function host_of_row(reason)
+  return string.sub(reason, 1, #CRAWL_HOSTS + 1) == CRAWL_HOSTS .. ':' and string.sub(reason, #CRAWL_HOSTS + 2) or nil
+end
+
+-- What the budgets of the whole crawl park is counted by itself, too.
+local function count_beyond(reason, n)
+  if reason == BEYOND then count(total, 'beyond', n) elseif host_of_row(reason) then count(total, 'beyond_hosts', n) end
+end
+
 local function note_parked(queue, reason, n)
   count(total, 'done', n)
   count(total, 'parked', n)
-  if reason == BEYOND then count(total, 'beyond', n) end
+  count_beyond(reason, n)
   call('HINCRBY', P .. 'parks', row_name(queue, reason), n)
 end
 
@@ -28,7 +38,7 @@ local function park(queue, reason, entries)
   note_parked(queue, reason, #entries / 2)
 end
 
--- A URL into its row by itself: the reason 'depth' stands for too deep.
+-- A URL into its row by itself: the reason DEPTH stands for too deep.
 local function park_one(queue, reason, score, member, fingerprint, depth)
   if reason ~= DEPTH then return park(queue, reason, {score, member}) end
   park(queue, DEPTH .. ':' .. depth, {string.sub(fingerprint, -9), fingerprint .. ' ' .. score .. ' ' .. member})
@@ -36,14 +46,14 @@ end
 
 -- Score (text) and member, as they belong into its queue, of what lies in a row.
 local function unparked(reason, score, member)
-  if string.sub(reason, 1, 6) ~= DEPTH .. ':' then return text_of(tonumber(score)), member end
+  if not is_deep(reason) then return text_of(tonumber(score)), member end
   return string.match(member, '^%S+ (%S+) (.*)$')
 end
 
 local function note_released(queue, reason, n)
   count(total, 'added', n)
   count(total, 'released', n)
-  if reason == BEYOND then count(total, 'beyond', -n) end
+  count_beyond(reason, -n)
   local name = row_name(queue, reason)
   if call('HINCRBY', P .. 'parks', name, -n) == 0 then call('HDEL', P .. 'parks', name) end
 end

@@ -17,7 +17,8 @@ local WORD_OF = {s2 = S2, bytes = BYTES, fetch_ms = FETCH_MS}
 local IDLE_MS = 60000 -- after its clock has run out an idle queue's record goes to a shelf
 local SERVED = '-'
 local AT_ONCE = 1000 -- arguments: unpack takes a few thousand at most
-local records = {}
+local records
+--@each records = {}
 
 local function record_from(queue, key, packed)
   if not packed then
@@ -59,7 +60,8 @@ local function pack_record_of(r)
   return cmsgpack.pack({r[1], r[2], r[3], r[4], r[5], r[6], r[7], r[8], r[9], r[10], r[11]})
 end
 
-local READY = P .. 'ready'
+local READY
+--@each READY = P .. 'ready'
 
 local function ready_of(r)
   local boost = r[MORE].boost

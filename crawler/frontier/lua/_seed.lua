@@ -1,7 +1,8 @@
 -- What became of the URLs that descend from a seed: a shelf e, number of the seed -> msgpack {added, done, dead}. Gathered
 -- while a script runs, written by it once, at its end. Parked URLs count as neither done nor dead.
 local ADDED, DONE, DEAD = 1, 2, 3
-local seeds = {}
+local seeds
+--@each seeds = {}
 
 local function count_seed(number, what, n)
   if not number or number == 0 then return end

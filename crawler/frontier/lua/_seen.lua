@@ -1,35 +1,26 @@
--- The seen-set: 64-bit fingerprints in integer-set buckets that grow one at a time (linear hashing), so that every
--- bucket stays under the engine's set-max-intset-entries and no call moves more than a few hundred members.
+-- The seen-set: 64-bit fingerprints in integer-set buckets that grow one at a time (linear hashing, see _shelf.lua), so that
+-- every bucket stays under the engine's set-max-intset-entries and no call moves more than a few hundred members.
 -- Fingerprints are decimal strings: a Lua number has 53 bits; the bucket comes from the last nine digits.
 local SEEN_PER_BUCKET = 200
 
 -- How many buckets a run's seen-set has, read once.
-local seen_buckets = {}
+local seen_buckets
+--@each seen_buckets = {}
 local function buckets_of(run)
   if not seen_buckets[run] then seen_buckets[run] = tonumber(call('HGET', M, 'buckets' .. run) or nil) or 1 end
   return seen_buckets[run]
 end
 
--- The largest power of two that is not above the number of buckets.
-local function level_of(buckets)
-  local low = 1
-  while low * 2 <= buckets do low = low * 2 end
-  return low
-end
-
 local function bucket_of(fingerprint, buckets, low)
-  local h = tonumber(string.sub(fingerprint, -9))
-  local index = h % (low * 2)
-  if index >= buckets then index = h % low end
-  return index
+  return bucket_at(tonumber(string.sub(fingerprint, -9)), buckets, low)
 end
 
 local function split_one(seen, buckets)
-  local low = level_of(buckets)
-  local from, to = buckets - low, buckets
+  local low = level_of(buckets + 1)
+  local from, to = buckets - level_of(buckets), buckets
   local stay, move = {}, {}
   for _, fp in ipairs(call('SMEMBERS', seen .. from)) do
-    if tonumber(string.sub(fp, -9)) % (low * 2) == to then move[#move + 1] = fp else stay[#stay + 1] = fp end
+    if bucket_of(fp, buckets + 1, low) == to then move[#move + 1] = fp else stay[#stay + 1] = fp end
   end
   call('DEL', seen .. from) -- rebuilt, so that it is an integer set again whatever it had become
   if #stay > 0 then call('SADD', seen .. from, unpack(stay)) end
@@ -38,11 +29,11 @@ end
 
 -- The depths of pending URLs (see _add.lua) lie in buckets of the same numbers.
 local function split_depths(depths, buckets)
-  local low = level_of(buckets)
-  local from, to = depths .. (buckets - low), buckets
+  local low = level_of(buckets + 1)
+  local from, to = depths .. (buckets - level_of(buckets)), buckets
   local found, moved, names = call('HGETALL', from), {}, {}
   for i = 1, #found, 2 do
-    if tonumber(string.sub(found[i], -9)) % (low * 2) == to then
+    if bucket_of(found[i], buckets + 1, low) == to then
       moved[#moved + 1], moved[#moved + 2], names[#names + 1] = found[i], found[i + 1], found[i]
     end
   end

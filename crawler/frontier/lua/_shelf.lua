@@ -1,13 +1,22 @@
 -- Shelves: very many small values by name, in hashes that stay small enough to be packed: <kind>:<bucket>. They grow one
--- bucket at a time (linear hashing, as the seen-set does). Meta's <kind>n and <kind>b count values and buckets.
+-- bucket at a time, as the seen-set does. Meta's <kind>n and <kind>b count values and buckets.
 -- Kinds: h, the records of idle queues; y, robots.txt by origin; n, hosts that a budget took in.
 local PER_SHELF = 64
-local shelf_sizes = {}
+local shelf_sizes
+--@each shelf_sizes = {}
 
-local function shelf_level(buckets)
+-- Linear hashing: so many buckets, and low, the largest power of two that is not above that. A value lies in the bucket of its
+-- hash modulo 2 * low, or modulo low while there is no such bucket yet. So the next one takes its values from the bucket `low`
+-- before it, and no other moves.
+local function level_of(buckets)
   local low = 1
   while low * 2 <= buckets do low = low * 2 end
   return low
+end
+
+local function bucket_at(hash, buckets, low)
+  local index = hash % (low * 2)
+  return index < buckets and index or hash % low
 end
 
 local function shelf_number(name) return tonumber(string.sub(redis.sha1hex(name), 1, 8), 16) end
@@ -23,10 +32,7 @@ end
 
 local function shelf_key(kind, name)
   local buckets = shelf_size(kind)[2]
-  local low, h = shelf_level(buckets), shelf_number(name)
-  local index = h % (low * 2)
-  if index >= buckets then index = h % low end
-  return P .. kind .. ':' .. index
+  return P .. kind .. ':' .. bucket_at(shelf_number(name), buckets, level_of(buckets))
 end
 
 local function shelf_get(kind, name)
@@ -46,11 +52,11 @@ local function shelf_drop(kind, name)
 end
 
 local function split_shelf(kind, buckets)
-  local low = shelf_level(buckets)
-  local from, to = P .. kind .. ':' .. (buckets - low), P .. kind .. ':' .. buckets
+  local low = level_of(buckets + 1)
+  local from, to = P .. kind .. ':' .. (buckets - level_of(buckets)), P .. kind .. ':' .. buckets
   local found, stay, move = call('HGETALL', from), {}, {}
   for i = 1, #found, 2 do
-    local list = shelf_number(found[i]) % (low * 2) == buckets and move or stay
+    local list = bucket_at(shelf_number(found[i]), buckets + 1, low) == buckets and move or stay
     list[#list + 1], list[#list + 2] = found[i], found[i + 1]
   end
   call('DEL', from) -- rebuilt, so that it is packed again whatever it had become

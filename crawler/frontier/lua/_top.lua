@@ -2,8 +2,8 @@
 -- least of a full one, so that most commits need not look at it.
 local TOP_MAX = 128
 
-local function rank_queues()
-  local least, better = tonumber(call('HGET', M, 'top_min') or nil), {}
+local function rank_queues(top_min)
+  local least, better = tonumber(top_min or nil), {}
   for queue, r in pairs(records) do
     local pages = r.has_pages and r[S2]
     if pages and (not least or pages > least) then better[#better + 1], better[#better + 2] = pages, queue end

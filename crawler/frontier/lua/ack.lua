@@ -6,27 +6,28 @@
 --       delay (ms), status class ('s2'), bytes, fetch (ms), entry, seed, how many values are further counters,
 --       those ('refused:REASON', how many, ...), and the values of the out-links of this partition (see _add.lua)
 -- returns {'FENCED'} | {'OK', woken queues, then for each URL 'GONE' | 'YOURS sequence' | 'COMMITTED sequence digits'}
---@include _fence _record _shelf _queue _block _park _hosts _links _seen _top _seed _add _end
-if not fence(ARGV[1], ARGV[2], tonumber(ARGV[3])) then return {'FENCED'} end
-local run, default_delay, is_limited, budgets = ARGV[4], tonumber(ARGV[5]), ARGV[6] == '1', cmsgpack.unpack(ARGV[7])
 local REFUSED = 13 -- the first value behind those that each URL has
 local function items_of(a) return REFUSED + a[12] end
 
-local function book(a)
+local function book(a, budgets)
   local r, class, bytes = record_of(a[4]), a[7], a[8]
+  local more = r[MORE]
   count(total, class, 1)
   count(total, 'bytes', bytes)
   count_in(r, class, 1)
   r[BYTES], r[FETCH_MS], r.has_pages = r[BYTES] + bytes, r[FETCH_MS] + a[9], true
   for i = REFUSED, items_of(a) - 1, 2 do
-    count(total, a[i], a[i + 1])
-    count_in(r, a[i], a[i + 1])
+    local reason, n = a[i], a[i + 1]
+    total[reason], more[reason] = (total[reason] or 0) + n, (more[reason] or 0) + n
   end
   count_seed(a[11], DONE, 1)
   settle(r, 1, a[5], a[6])
   if budgets[3] > 0 then look_again(a[4]) end
 end
 
+--@call
+if not fence(ARGV[1], ARGV[2], tonumber(ARGV[3])) then return {'FENCED'} end
+local run, default_delay, is_limited, budgets = ARGV[4], tonumber(ARGV[5]), ARGV[6] == '1', cmsgpack.unpack(ARGV[7])
 local commits, tokens, queues, n = {}, {}, {}, #ARGV - 7
 for i = 1, n do
   local a = list_of(ARGV[i + 7])
@@ -34,7 +35,8 @@ for i = 1, n do
 end
 local claimed = call('ZMSCORE', P .. 'x', unpack(tokens))
 read_queues(queues)
-local sequence = tonumber(call('HGET', M, 'sequence') or nil) or 0
+local known = call('HMGET', M, 'sequence', 'top_min')
+local sequence = tonumber(known[1] or nil) or 0
 local answers, log, ended, is_ended, fingerprints = {'OK', 0}, {}, {}, {}, {}
 for i = 1, n do
   local a, token = commits[i], tokens[i]
@@ -45,7 +47,7 @@ for i = 1, n do
     local text = text_of(sequence)
     push(log, key, token .. ' ' .. text .. ' ' .. a[10])
     ended[#ended + 1], fingerprints[#fingerprints + 1], is_ended[token] = token, a[1], true
-    book(a)
+    book(a, budgets)
     answers[i + 2] = 'COMMITTED ' .. text .. ' ' .. digits
   else
     local entry = call('HGET', P .. 'l', key)
@@ -60,7 +62,7 @@ if #ended > 0 then
   count(total, 'done', #ended)
   count(total, 'sequence', #ended)
   enter_all(default_delay, budgets)
-  rank_queues()
+  rank_queues(known[2])
   answers[2] = close_queues()
   write_added(run)
   write_seeds()

@@ -9,17 +9,10 @@
 --       due (-1: none waits); nothing where no queue has a boost}; the batch repeats
 --       queue, domain, delay (ms, -1 unknown), n, then n times token, score, member, origin ('' when the member says it);
 --       a token is 'epoch.request.serial'; deaths are fingerprint, 'deaths session' of URLs that processes died with
---@include _fence _record _shelf _queue _guest _block _park
-local session, epoch, now = ARGV[1], ARGV[2], tonumber(ARGV[3])
-local a = cmsgpack.unpack(ARGV[4])
-local request, urls_max, per_queue, ahead, visibility = a[1], a[3], a[4], a[5], a[6]
-local default_delay, out_max, pages_max, bytes_max = a[7], a[8], a[9], a[10]
-if not fence(session, epoch, now) then return {'FENCED'} end
-if meta().engine ~= a[2] then return {'RECOVER'} end
-now = meta().clock
-local hold, has_spilled = meta().hold, meta().spilled > 0
 local SHORT_MS = 1000
 local READ_AT_ONCE = 16 -- records of due queues: each may give so much that no other is needed
+local session, epoch, now, request, per_queue, ahead, visibility, default_delay, out_max, pages_max, bytes_max
+local hold, has_spilled, batch
 
 -- Back to its queue: an expired claim or a retry that is due. A delivery whose owner vanished is counted; one of the
 -- session that asks now is not, for that has not died of it (its leases were taken anew, after a silence of the engine).
@@ -54,26 +47,6 @@ local function requeue_due(name, is_expired)
   return first_of(name)
 end
 
-local orphans = call('ZRANGE', P .. 'o', 0, 63)
-for _, token in ipairs(orphans) do
-  call('ZREM', P .. 'o', token)
-  requeue(token, true)
-end
-requeue_due('x', true)
-local retry_due = requeue_due('r', false)
-if next(records) then
-  close_queues() -- what came back is due like what was there
-  write_totals()
-end
-local idle_since = first_of('idle')
-if idle_since and idle_since <= now - IDLE_MS then
-  local idle = call('ZRANGEBYSCORE', P .. 'idle', '-inf', now - IDLE_MS, 'LIMIT', 0, 16)
-  read_queues(idle)
-  for _, queue in ipairs(idle) do shelve(queue) end
-  idle_since = first_of('idle')
-end
-
-local batch = {}
 local function put_batch(a, b, c, d)
   local n = #batch
   batch[n + 1], batch[n + 2], batch[n + 3], batch[n + 4] = a, b, c, d
@@ -208,10 +181,47 @@ local function hand_out(taken)
   call('HSET', M, 'request', request)
 end
 
+-- What is due again comes back into its queues; how many orphans there were, and when the next retry is due.
+local function requeue_all()
+  local orphans = call('ZRANGE', P .. 'o', 0, 63)
+  for _, token in ipairs(orphans) do
+    call('ZREM', P .. 'o', token)
+    requeue(token, true)
+  end
+  requeue_due('x', true)
+  local retry_due = requeue_due('r', false)
+  if next(records) then
+    close_queues() -- what came back is due like what was there
+    write_totals()
+  end
+  return #orphans, retry_due
+end
+
+-- Records of queues that are idle go to their shelves; since when the next one is.
+local function shelve_idle()
+  local idle_since = first_of('idle')
+  if idle_since and idle_since <= now - IDLE_MS then
+    local idle = call('ZRANGEBYSCORE', P .. 'idle', '-inf', now - IDLE_MS, 'LIMIT', 0, 16)
+    read_queues(idle)
+    for _, queue in ipairs(idle) do shelve(queue) end
+    idle_since = first_of('idle')
+  end
+  return idle_since
+end
+
+--@call
+local a = cmsgpack.unpack(ARGV[4])
+session, epoch, now, request, per_queue, ahead, visibility = ARGV[1], ARGV[2], tonumber(ARGV[3]), a[1], a[4], a[5], a[6]
+default_delay, out_max, pages_max, bytes_max = a[7], a[8], a[9], a[10]
+if not fence(session, epoch, now) then return {'FENCED'} end
+if meta().engine ~= a[2] then return {'RECOVER'} end
+now, hold, has_spilled, batch = meta().clock, meta().hold, meta().spilled > 0, {}
+local orphans, retry_due = requeue_all()
+local idle_since = shelve_idle()
 if meta().request == request then
   repeat_batch()
 else
-  local taken, left, looks = {}, urls_max, urls_max
+  local taken, left, looks = {}, a[3], a[3]
   for _, boost in ipairs(boosts()) do
     if left > 0 and looks > 0 then left, looks = take_due(ready_at(boost), taken, left, looks) end
   end
@@ -221,7 +231,7 @@ end
 write_queues()
 write_totals()
 
-local soonest = #orphans == 64 and 0 or math.huge
+local soonest = orphans == 64 and 0 or math.huge
 for _, due in pairs({first_of('x') or math.huge, retry_due or math.huge, idle_since and idle_since + IDLE_MS or math.huge}) do
   soonest = math.min(soonest, due)
 end

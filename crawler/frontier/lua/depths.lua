@@ -3,7 +3,6 @@
 -- KEYS  meta
 -- ARGV  run, then at most 256 fingerprints
 -- returns the depths, -1 for URLs that are not pending
---@include _fence _seen
 local buckets = tonumber(call('HGET', M, 'buckets' .. ARGV[1]) or nil) or 1
 local low, depths, found = level_of(buckets), P .. 'z' .. ARGV[1] .. ':', {}
 for i = 2, #ARGV do

@@ -4,7 +4,6 @@
 -- KEYS  meta
 -- ARGV  session that died, then fingerprints
 -- returns {'COMMITTED', how many were noted}
---@include _fence
 local noted = 0
 for i = 2, #ARGV do
   local deaths, session = string.match(call('HGET', P .. 'k', ARGV[i]) or '', '^(%d+) (.*)$')

@@ -4,7 +4,6 @@
 -- KEYS  meta
 -- ARGV  reason, msgpack list of {fingerprint, queue, seed}
 -- returns how many
---@include _fence _shelf _queue _seed
 local discarded, reason = 0, 'refused:' .. ARGV[1]
 for _, item in ipairs(cmsgpack.unpack(ARGV[2])) do
   if call('HDEL', P .. 'dead', item[1]) == 1 then

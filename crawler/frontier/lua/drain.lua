@@ -3,6 +3,5 @@
 -- KEYS  meta
 -- ARGV  session, epoch, now (ms), then the entries' keys 'fingerprint:visit'
 -- returns {'FENCED'} | {'COMMITTED', how many}
---@include _fence
 if not fence(ARGV[1], ARGV[2], tonumber(ARGV[3])) then return {'FENCED'} end
 return {'COMMITTED', call('HDEL', P .. 'l', unpack(ARGV, 4))}

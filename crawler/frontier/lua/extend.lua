@@ -3,7 +3,6 @@
 -- KEYS  meta
 -- ARGV  session, epoch, now (ms), visibility timeout (ms), then the token of each claim
 -- returns {'FENCED'} | {'COMMITTED', how many}
---@include _fence _end
 if not fence(ARGV[1], ARGV[2], tonumber(ARGV[3])) then return {'FENCED'} end
 local extended, deadline = 0, tonumber(ARGV[3]) + tonumber(ARGV[4])
 for i = 5, #ARGV do

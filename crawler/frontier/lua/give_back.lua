@@ -3,7 +3,6 @@
 -- KEYS  meta
 -- ARGV  session, epoch, now (ms), msgpack list of {token, next fetch (ms) or 0}
 -- returns {'FENCED'} | {'COMMITTED', how many}
---@include _fence _record _shelf _queue _block _park _end
 if not fence(ARGV[1], ARGV[2], tonumber(ARGV[3])) then return {'FENCED'} end
 local given = 0
 for _, a in ipairs(cmsgpack.unpack(ARGV[4])) do

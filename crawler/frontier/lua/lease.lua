@@ -4,7 +4,6 @@
 -- KEYS  meta
 -- ARGV  session, node, session seen, epoch seen, floor of the new epoch, engine run id
 -- returns {'CHANGED', session, node, epoch} | {'ACQUIRED', epoch, clock (ms), log entries, pending URLs}
---@include _fence
 local m = call('HMGET', M, 'session', 'node', 'epoch', 'clock', 'added', 'done')
 local holder, epoch, clock = m[1] or '', tonumber(m[3]) or 0, tonumber(m[4]) or 0
 if holder ~= ARGV[3] or epoch ~= tonumber(ARGV[4]) then return {'CHANGED', holder, m[2] or '', epoch} end

@@ -1,11 +1,10 @@
 #!lua flags=no-writes,allow-oom
 -- look: the records of queues, packed or not, and robots.txt of origins as it was shared, hosts of domains that a
--- budget took in. Reads only.
+-- budget took in, and whether that of the whole crawl took a host in. Reads only.
 -- KEYS  meta
--- ARGV  'queues', 'robots' or 'hosts', then at most 256 names
+-- ARGV  'queues', 'robots', 'hosts' or 'taken in', then at most 256 names
 -- returns for each queue its record (msgpack, see _queue.lua), for each origin its blob,
---       for each domain its hosts (see _hosts.lua); '' for what is not there
---@include _fence _shelf
+--       for each domain its hosts (see _hosts.lua), for each host 'yes'; '' for what is not there
 local found = {}
 for i = 2, #ARGV do
   local name, value = ARGV[i], nil
@@ -13,6 +12,8 @@ for i = 2, #ARGV do
     value = shelf_get('y', name) or ''
   elseif ARGV[1] == 'hosts' then
     value = shelf_get('n', name) or ''
+  elseif ARGV[1] == 'taken in' then
+    value = as_member('SISMEMBER', name) and 'yes' or ''
   else
     value = call('GET', P .. 'w:' .. name) or shelf_get('h', name) or ''
   end

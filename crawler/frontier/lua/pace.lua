@@ -5,7 +5,6 @@
 -- KEYS  meta
 -- ARGV  session, epoch, now (ms), queue, next fetch (ms), delay (ms), origin, robots blob
 -- returns {'FENCED'} | {'COMMITTED'}
---@include _fence _shelf _queue
 local ROBOTS_S = 86400 -- nobody may rely on a robots.txt for longer (RFC 9309 2.4)
 local function read_at(blob) return tonumber(string.match(blob, '^%d+')) or 0 end
 

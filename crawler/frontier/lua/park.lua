@@ -5,7 +5,6 @@
 -- KEYS  meta
 -- ARGV  session, epoch, now (ms), msgpack {token, reason}
 -- returns {'FENCED'} | {'GONE'} | {'COMMITTED'} | {'RELEASED'}: it is in its queue again
---@include _fence _record _shelf _queue _block _park _end
 if not fence(ARGV[1], ARGV[2], tonumber(ARGV[3])) then return {'FENCED'} end
 local a = cmsgpack.unpack(ARGV[4])
 if not is_claimed(a[1], ARGV[2]) then return {'GONE'} end

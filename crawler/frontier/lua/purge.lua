@@ -5,7 +5,6 @@
 -- ARGV  run, reason of the refusal, queue, reason of a row of parked ones, '' for the queue's own blocks, '*' for retries,
 --       msgpack list of {fingerprint, member of the first block, or token of a retry, seed}: at most 128
 -- returns how many
---@include _fence _record _shelf _queue _block _park _seen _seed _end
 local r, row_reason, fingerprints = record_of(ARGV[3]), ARGV[4], {}
 local from = (row_reason == '' or row_reason == '*') and r or row_of(ARGV[3], row_reason)
 

@@ -3,7 +3,6 @@
 -- KEYS  meta
 -- ARGV  session, epoch, now (ms), msgpack {fingerprint, token, queue, reason, run, seed}
 -- returns {'FENCED'} | {'GONE'} | {'COMMITTED'}
---@include _fence _shelf _queue _seen _seed _end
 if not fence(ARGV[1], ARGV[2], tonumber(ARGV[3])) then return {'FENCED'} end
 local a = cmsgpack.unpack(ARGV[4])
 if not is_claimed(a[2], ARGV[2]) then return {'GONE'} end

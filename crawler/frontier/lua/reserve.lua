@@ -8,7 +8,6 @@
 --       mark seen ('' for none), for how long the caller has seen it (ms)
 -- returns {wait (ms, 0: granted), clock (ms), epoch, mark of another guest or ''}
 -- The clock is not carried on: that is the owner's to do, and a new owner goes on from what is stored.
---@include _fence _shelf _queue _guest
 local clock, epoch = meta().clock, meta().epoch
 if epoch == ARGV[3] then clock = math.max(clock, tonumber(ARGV[2])) end
 local r = record_of(ARGV[1])

@@ -2,9 +2,9 @@
 -- restore: URLs whose commits are on disk become seen and done, with what their index lines count, unless the engine knew
 -- them. For the rebuild of a crawl that the engine lost; needs no fence. Idempotent. Refused when out of memory.
 -- KEYS  meta
--- ARGV  run, msgpack list of {fingerprint, queue, domain, status class, bytes, fetch (ms), seed}
+-- ARGV  run, msgpack list of {fingerprint, queue, domain, status class, bytes, fetch (ms), seed, host}; host: '' unless the
+--       whole crawl has a budget of hosts
 -- returns digits: per item 1 it was unknown, 0 it was known
---@include _fence _record _shelf _queue _block _park _hosts _links _seen _top _seed _add _count
 local run, items = ARGV[1], cmsgpack.unpack(ARGV[2])
 local buckets = buckets_of(run)
 local low, seen = level_of(buckets), P .. 's' .. run .. ':'
@@ -14,6 +14,7 @@ for i, item in ipairs(items) do
   if call('SADD', seen .. bucket_of(item[1], buckets, low), item[1]) == 1 then
     outcome[i] = '1'
     meet(record_of(item[2]), item[3], 1)
+    if item[8] ~= '' then take_in(item[8]) end
     count_seed(item[7], ADDED, 1)
     count_seed(item[7], DONE, 1)
     known[#known + 1] = {queue = item[2], class = item[4], bytes = item[5], fetch_ms = item[6]}
@@ -23,9 +24,9 @@ if #known > 0 then
   count_done(known)
   count(total, 'added', #known)
   count(total, 'seen' .. run, #known)
-  rank_queues()
+  rank_queues(call('HGET', M, 'top_min'))
   write_seeds()
   close_queues()
-  seen_grow(run, write_totals()['seen' .. run])
+  write_added(run)
 end
 return table.concat(outcome)

@@ -4,7 +4,6 @@
 -- ARGV  session, epoch, now (ms), msgpack {fingerprint, token, queue, next fetch (ms), delay (ms), due (ms), failure kind,
 --       this attempt (JSON)}
 -- returns {'FENCED'} | {'GONE'} | {'COMMITTED'}
---@include _fence _record _shelf _queue _seen _end
 if not fence(ARGV[1], ARGV[2], tonumber(ARGV[3])) then return {'FENCED'} end
 local a = cmsgpack.unpack(ARGV[4])
 local token = a[2]

@@ -4,7 +4,6 @@
 -- KEYS  meta
 -- ARGV  as of add
 -- returns {how many, how many sleeping queues woke}
---@include _fence _record _shelf _queue _block _park _hosts _links _seen _top _seed _add _hint
 local run, items = ARGV[1], {}
 local buckets = buckets_of(run)
 local low, given, n = level_of(buckets), list_of(ARGV[3]), 0

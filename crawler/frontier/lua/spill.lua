@@ -4,7 +4,6 @@
 -- ARGV  session, epoch, now (ms), msgpack {queue, id of the block, file, offset, length, {member, score, ...} as they were
 --       written}
 -- returns {'FENCED'} | {'COMMITTED'} | {'GONE'}: some of them have left the block since they were read, nothing was done
---@include _fence _record _shelf _queue _block
 local now = tonumber(ARGV[3])
 if not fence(ARGV[1], ARGV[2], now) then return {'FENCED'} end
 local a = cmsgpack.unpack(ARGV[4])

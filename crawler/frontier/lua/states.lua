@@ -4,7 +4,6 @@
 -- KEYS  meta
 -- ARGV  run, visit, then at most 256 fingerprints
 -- returns digits: 0 never seen, 2 committed and still in the log, 3 dead letter, 4 seen and none of these
---@include _fence _seen
 local buckets = tonumber(call('HGET', M, 'buckets' .. ARGV[1]) or nil) or 1
 local low, seen, digits = level_of(buckets), P .. 's' .. ARGV[1] .. ':', {}
 for i = 3, #ARGV do

@@ -4,12 +4,12 @@
 -- KEYS  meta
 -- ARGV  default delay (ms), hint channel prefix, session of the caller, msgpack list of {queue, what, reason, n, due}: 'stop' it for
 --       a reason; 'start' it if it is stopped for that reason; 'release' its n best URLs (at most 256 a call) that are
---       parked for a reason (none when the next ones are a block in a file, and more than n);
+--       parked for a reason (none when the next ones are a block in a file, and more than n), and with them the host whose
+--       row that is (see _hosts.lua);
 --       'delay': n ms between its requests from now on (-1: not known, robots.txt tells);
 --       due: when its next one may start, at the latest, on the partition's clock (-1: its owner is not the one who asks);
 --       'boost': among due queues it is of class n from now on, from -9 to 9 (0: of that of all others)
 -- returns {woken queues, then for each how many URLs it was about}
---@include _fence _record _shelf _queue _block _park _hint
 local default_delay, answers, sooner, is_boosted = tonumber(ARGV[1]), {0}, 0, false
 
 local function release(r, reason, n)
@@ -17,6 +17,8 @@ local function release(r, reason, n)
   if released > 0 and string.sub(reason, 1, 5) == 'trap:' then
     set_more(r, 'free:' .. reason, 1) -- or its owner would park them again
   end
+  local host = host_of_row(reason)
+  if released > 0 and host then take_in(host) end
   return released
 end
 
@@ -65,7 +67,7 @@ for i, order in ipairs(cmsgpack.unpack(ARGV[4])) do
   answers[i + 1] = n
 end
 answers[1] = close_queues()
-write_totals()
+write_hosts()
 if is_boosted then write_boosts() end
 hint(answers[1] + sooner, ARGV[2], ARGV[3])
 return answers

@@ -5,7 +5,6 @@
 -- ARGV  queue, stub, default delay (ms), msgpack {member, score, ...}
 -- returns {'COMMITTED' or 'GONE': they were brought back before, 1 when the next block is to be brought back, too, 1 when
 --       the queue woke}
---@include _fence _shelf _queue _block
 local queue, stub, urls = ARGV[1], ARGV[2], cmsgpack.unpack(ARGV[4])
 local r, index, head = record_of(queue), index_of(queue), head_of(queue)
 local highest = call('ZSCORE', index, stub)

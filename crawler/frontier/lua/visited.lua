@@ -3,7 +3,6 @@
 -- KEYS  meta
 -- ARGV  queue, guest
 -- returns {'COMMITTED'}
---@include _fence _shelf _queue _guest
 local r = record_of(ARGV[1])
 if not r[MORE].guest or r[MORE].guest == ARGV[2] then
   set_more(r, 'guest', done_mark(ARGV[2]))

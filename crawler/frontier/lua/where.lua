@@ -3,7 +3,6 @@
 -- KEYS  meta
 -- ARGV  run, fingerprint, visit, queue
 -- returns {seen, letter, entry, clock, session, node, epoch, record of the queue} with '' for what is not there
---@include _fence _seen _shelf
 local fp, queue = ARGV[2], ARGV[4]
 local function text(v) if v == nil or v == false then return '' end return tostring(v) end
 local buckets = buckets_of(ARGV[1])

@@ -5,7 +5,6 @@
 -- ARGV  run, msgpack list of {fingerprint, queue, block ('' for the head) or '*', member or token, status class, bytes,
 --       fetch (ms), seed}: '*' is a claim or a retry, named by its token
 -- returns how many were pending
---@include _fence _record _shelf _queue _block _park _seen _seed _end _count
 local done, fingerprints = {}, {}
 
 local function take_delivery(r, token)

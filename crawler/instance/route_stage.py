@@ -1,0 +1,128 @@
+"""Stage five: the out-links of a group of pages go to the partitions that own them, before their parents are acked."""
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import TypeVar
+
+from crawler.errors import EngineError
+from crawler.frontier.crawls import Crawls
+from crawler.frontier.frontier import Frontier
+from crawler.frontier.replies import AddReply
+from crawler.instance.claimer import Claimer
+from crawler.instance.clock import ENGINE_PAUSE_S
+from crawler.instance.outcome import Committable
+from crawler.instance.ownership import Ownership
+from crawler.instance.routing import Router, link_name
+from crawler.instance.traps import TrapMemory
+from crawler.model import Candidate
+
+log = logging.getLogger(__name__)
+
+ACK_ITEMS_MAX = 128  # out-links that one ack may add; more go through add
+
+Answer = TypeVar("Answer")
+
+
+class RouteStage:
+    """Adds what belongs elsewhere, and leaves each page what its own ack adds."""
+
+    def __init__(
+        self,
+        frontier: Frontier,
+        crawls: Crawls,
+        router: Router,
+        ownership: Ownership,
+        claimer: Claimer,
+        traps: TrapMemory,
+    ) -> None:
+        self.traps = traps
+        self._frontier = frontier
+        self._crawls = crawls
+        self.router = router
+        self._ownership = ownership
+        self._claimer = claimer
+
+    async def route(self, group: Sequence[Committable]) -> list[list[Candidate]]:
+        """Add what belongs to other partitions; per page, what is left for its own ack."""
+        await self._open_scope(group)
+        own: list[list[Candidate]] = []
+        away: defaultdict[int, list[Candidate]] = defaultdict(list)
+        taken: set[tuple[str, int, int | None]] = set()
+        for outcome in group:
+            mine: list[Candidate] = []
+            for candidate in self._candidates(outcome):
+                if candidate.partition == outcome.claim.partition and len(mine) < ACK_ITEMS_MAX:
+                    mine.append(candidate)  # although others of the group have it: their acks may be refused
+                elif (what := (candidate.url, candidate.depth, candidate.linked_from)) not in taken:
+                    taken.add(what)
+                    away[candidate.partition].append(candidate)
+            own.append(mine)
+        await self._add(dict(away))
+        return own
+
+    def _candidates(self, outcome: Committable) -> list[Candidate]:
+        claim, page = outcome.claim, outcome.page
+        outcome.scope_version = self.router.version
+        digest = outcome.digest if outcome.response.status == 200 else ""
+        led_to = (*page.links, outcome.redirect_to) if outcome.redirect_to else page.links
+        learned = self.traps.learn(claim, led_to, digest)
+        followed = outcome.handled.followed
+        found = self.router.links(claim, page.links, outcome.refused, learned, digest, followed) if page.links else []
+        if outcome.redirect_to:
+            target = self.router.redirect(claim, outcome.redirect_to, outcome.refused, learned)
+            if target is not None:
+                found.append(target)
+        return found
+
+    async def _open_scope(self, group: Sequence[Committable]) -> None:
+        """What a seed redirects to belongs to the crawl, as the seed did.
+
+        A seed that is not in scope itself was given a moment ago: its root is known to the engine, not yet here.
+        """
+        if any(o.claim.seed and not self.router.scope.allows(o.claim.url) for o in group):
+            self.router.follow(*await until_answered(self._crawls.shared))
+        scope = self.router.scope
+        targets = [o.redirect_to for o in group if o.claim.seed and o.redirect_to and not scope.allows(o.redirect_to)]
+        if targets:
+            roots = {scope.root_of(target) for target in targets}
+            await until_answered(partial(self._crawls.add_roots, roots))
+            self.router.scope = self.router.scope.with_roots(roots)
+
+    async def _add(self, away: dict[int, list[Candidate]]) -> None:
+        """Add until every partition has taken its URLs: the acks of their parents wait for this."""
+        while away:
+            asked = away
+            replies = await until_answered(partial(self._frontier.add, asked))
+            away = {}
+            for partition, candidates in asked.items():
+                reply = replies[partition]
+                if isinstance(reply, AddReply):
+                    self.added(partition, candidates, reply.woken)
+                else:
+                    away[partition] = candidates
+                    log.warning("route.refused", extra={"partition": partition, "error": str(reply)})
+            if away:
+                await asyncio.sleep(ENGINE_PAUSE_S)
+
+    def added(self, partition: int, candidates: Sequence[Candidate], woken: int) -> None:
+        """These stand in the frontier now."""
+        recent = self.router.recent
+        for candidate in candidates:
+            recent.add(candidate.url, candidate.depth)
+            if candidate.linked_from is not None:
+                recent.add(link_name(candidate.linked_from, candidate.domain), 0)
+        if woken and self._ownership.is_open(partition):
+            self._claimer.schedule(partition)
+
+
+async def until_answered(call: Callable[[], Awaitable[Answer]]) -> Answer:
+    """Repeat an idempotent call until the engine answers."""
+    while True:
+        try:
+            return await call()
+        except EngineError as error:
+            log.warning("route.engine_error", extra={"error": str(error)})
+            await asyncio.sleep(ENGINE_PAUSE_S)
