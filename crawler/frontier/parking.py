@@ -36,7 +36,8 @@ class What(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """STOP a queue for a reason; START it if it is stopped for that; RELEASE the n best URLs that are parked for it.
+    """STOP a queue for a reason; START it if it is stopped for that; RELEASE the n best URLs that are parked for it,
+    until `upto` URLs of the queue are taken in (-1: whatever that makes).
 
     DELAY: n ms between requests, -1 for what robots.txt will say; the reason is "". `due_ms`: only its owner knows.
     BOOST: of those that are due, the ones with a higher n go first; from -9 to 9, 0 for none; the reason is "".
@@ -47,6 +48,14 @@ class Order:
     reason: str
     n: int = 0
     due_ms: int = -1
+    upto: int = -1
+
+    @property
+    def values(self) -> tuple[str, str, str, int, int]:
+        """As `steer` takes it."""
+        if self.what is What.RELEASE:
+            return self.queue, self.what.value, self.reason, min(self.n, RELEASE_MAX), self.upto
+        return self.queue, self.what.value, self.reason, self.n, self.due_ms
 
 
 def kind_of(reason: str) -> str:
@@ -92,24 +101,23 @@ class Parking:
         """Carry out orders on queues of one partition; how many URLs each was about. Raises EngineError."""
         f, found = self._frontier, []
         for start in range(0, len(orders), ORDERS_MAX):
-            items = [
-                (o.queue, o.what.value, o.reason, min(o.n, RELEASE_MAX) if o.what is What.RELEASE else o.n, o.due_ms)
-                for o in orders[start : start + ORDERS_MAX]
-            ]
+            items = [order.values for order in orders[start : start + ORDERS_MAX]]
             args = (f.default_delay_ms, f.keys.hints, f.session, pack(items))
             _, *counts = await f.engine.run("steer", (f.keys.meta(partition),), *args)
             found += [int(n) for n in counts]
         return found
 
-    async def release(self, partition: int, queue: str, reason: str, n: int) -> int:
-        """Put up to n parked URLs back into their queue; how many. Raises EngineError.
+    async def release(self, partition: int, queue: str, reason: str, n: int, *, upto: int = -1) -> int:
+        """Put up to n parked URLs back into their queue; how many. `upto`: see Order. Raises EngineError.
 
         Blocks that are in files are released as they are. Only of the last one, of which a part is wanted, must the
         file be at hand: ArchiveError, with all before it released.
         """
         released = 0
         while released < n:
-            (some,) = await self.steer(partition, [Order(queue, What.RELEASE, reason, n - released)])
+            (some,) = await self.steer(partition, [Order(queue, What.RELEASE, reason, n - released, upto=upto)])
+            if some < 0:
+                break
             if not some and not await self._spilling.bring_back_next(partition, f"{queue}|{reason}", self._files):
                 break
             released += some

@@ -65,7 +65,8 @@ class Raising:
             budget = grown(intake.urls, intake.urls_per_linking_domain, known.get("links", ""))
             n = room_of(met=known.get("urls", 0), parked=rows[queue], budget=budget)
             try:
-                released += await self._parking.release(partition, queue, URLS, n)
+                # The engine releases by itself meanwhile, where budgets grow with links.
+                released += await self._parking.release(partition, queue, URLS, n, upto=budget or -1)
             except ArchiveError as error:  # what is left stays parked
                 log.warning("budget.unreadable", extra={"queue": queue, "error": str(error)})
         return released

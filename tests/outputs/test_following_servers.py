@@ -4,6 +4,7 @@ import gzip
 import json
 import random
 import sqlite3
+import sys
 import time
 from contextlib import closing
 from pathlib import Path
@@ -112,7 +113,7 @@ def test_writers_killed_again_and_again_leave_each_page_once_in_every_kind_of_ta
     targets = [str(lines), str(packed), str(table), postgres.url(database)]
     with nursery() as programs:
         for _ in range(5):
-            writer = programs.start("python", "-c", WRITER, str(crawl.folder.root), *targets)
+            writer = programs.start(sys.executable, "-c", WRITER, str(crawl.folder.root), *targets)
             writer.wait_for("started")
             until = time.monotonic() + dice.uniform(0.3, 1.5)
             while time.monotonic() < until:

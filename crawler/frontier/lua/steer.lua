@@ -5,14 +5,21 @@
 -- ARGV  default delay (ms), hint channel prefix, session of the caller, msgpack list of {queue, what, reason, n, due}: 'stop' it for
 --       a reason; 'start' it if it is stopped for that reason; 'release' its n best URLs (at most 256 a call) that are
 --       parked for a reason (none when the next ones are a block in a file, and more than n), and with them the host whose
---       row that is (see _hosts.lua);
+--       row that is (see _hosts.lua); due: how many URLs of the queue may be taken in then (-1: any number), and -1 is the
+--       answer when there are as many;
 --       'delay': n ms between its requests from now on (-1: not known, robots.txt tells);
 --       due: when its next one may start, at the latest, on the partition's clock (-1: its owner is not the one who asks);
 --       'boost': among due queues it is of class n from now on, from -9 to 9 (0: of that of all others)
 -- returns {woken queues, then for each how many URLs it was about}
 local default_delay, answers, sooner, is_boosted = tonumber(ARGV[1]), {0}, 0, false
 
-local function release(r, reason, n)
+-- -1: no further one is taken in, by now: others have released since the caller looked.
+local function release(r, reason, n, taken_in_max)
+  if taken_in_max >= 0 then
+    local parked = tonumber(call('HGET', P .. 'parks', row_name(r.queue, reason)) or nil) or 0
+    n = math.min(n, taken_in_max - (r[URLS] - parked))
+    if n <= 0 then return -1 end
+  end
   local released = release_best(r, reason, n, default_delay)
   if released > 0 and string.sub(reason, 1, 5) == 'trap:' then
     set_more(r, 'free:' .. reason, 1) -- or its owner would park them again
@@ -61,7 +68,7 @@ for i, order in ipairs(cmsgpack.unpack(ARGV[4])) do
   elseif what == 'boost' then
     set_boost(r, order[4])
   else
-    n = release(r, reason, order[4])
+    n = release(r, reason, order[4], order[5])
   end
   if r[N] == 0 then settle(r, 0, 0, -1) end -- an idle one goes back to its shelf
   answers[i + 1] = n
