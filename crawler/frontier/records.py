@@ -111,14 +111,9 @@ def unpack_queue(record: bytes) -> dict[str, Any]:
     return dict(zip(QUEUE_WORDS, numbers, strict=True)) | dict(more)
 
 
-def score_of(candidate: Candidate) -> int:
-    """The score of a URL's member (see lua/_record.lua): its order, and in the low bits what else is known of it."""
-    c = candidate
-    return int(_score_text(c.score, c.depth, c.seed, c.redirects))
-
-
 @lru_cache(maxsize=10_000)  # the links of a page have few
 def _score_text(order: float, depth: int, seed: bool, redirects: int) -> str:
+    """The score of a URL's member (see lua/_record.lua): its order, and in the low bits what else is known of it."""
     known = (DEPTH_MAX - min(depth, DEPTH_MAX)) << 13 | seed << 12 | min(redirects, COUNT_MAX) << 8
     return str((quantise(order) << KNOWN_BITS) + known)
 

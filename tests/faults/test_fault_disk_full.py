@@ -9,10 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from crawler.archive.appender import Appender
 from crawler.archive.folder import open_existing
 from crawler.archive.record_reader import read_record
-from crawler.errors import ArchiveError
 from tests.crawl.harness import crawl, entries_of, lab_names, settings_of
 from tests.faults.instance_lab import (
     SETTINGS,
@@ -22,6 +20,7 @@ from tests.faults.instance_lab import (
     assert_exported_once,
     little_web,
 )
+from tests.faults.torn_writes import crawl_until_it_fails, tear_write
 from tests.support.engine import Engine
 from tests.support.processes import nursery
 from tests.support.serving import serve_resources
@@ -99,18 +98,7 @@ async def test_a_write_that_fails_is_no_ack_and_the_crawl_ends_exact_later(
     tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch, suffix: str, turn: int, code: int
 ) -> None:
     """The n-th write to the archive or the index reaches the disk by half and then fails."""
-    real, turns = Appender._write, Counter[str]()
-
-    def torn_once(self: Appender, data: bytes) -> None:
-        if self.final.name.endswith(suffix):
-            turns[suffix] += 1
-            if turns[suffix] == turn:
-                real(self, data[: len(data) // 2])
-                self.durable -= len(data) // 2
-                raise OSError(code, os.strerror(code))
-        real(self, data)
-
-    monkeypatch.setattr(Appender, "_write", torn_once)
+    turns = tear_write(monkeypatch, suffix, turn, code)
     folder = tmp_path / "c"
     with little_web(domains=4, pages=4) as web, engine.client() as client:
         async with lab_names() as dns:
@@ -118,12 +106,7 @@ async def test_a_write_that_fails_is_no_ack_and_the_crawl_ends_exact_later(
                 folder, dns__nameservers=[dns], scope__mode="any", politeness__delay_s=0.02, archive__sync_s=0.05,
                 crawl__partitions=16, frontier__redis=engine.url,
             )  # fmt: skip
-            try:
-                failed = (await crawl(settings, [web.seed])).errors
-            except ArchiveError as error:
-                failed = [error]
-            assert [type(error) for error in failed] == [ArchiveError], turns
-            assert os.strerror(code) in str(failed[0])
+            await crawl_until_it_fails(settings, [web.seed], code, turns)
             assert_all_committed_is_on_disk(EngineView(client), folder)
             assert {node for node, _ in EngineView(client).leases().values()} == {""}, "a lease was kept"
             done = await crawl(settings, [web.seed])

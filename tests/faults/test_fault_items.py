@@ -2,18 +2,16 @@
 
 import errno
 import json
-import os
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from crawler.archive.appender import Appender
 from crawler.archive.folder import open_existing
 from crawler.archive.item_reader import ItemReader
-from crawler.errors import ArchiveError
 from tests.crawl.harness import crawl, lab_names, settings_of
 from tests.faults.instance_lab import assert_exact, little_web
+from tests.faults.torn_writes import crawl_until_it_fails, tear_write
 from tests.support.engine import Engine
 
 APP = """
@@ -41,18 +39,7 @@ async def test_a_write_of_items_that_fails_is_no_ack_and_each_item_is_there_once
     tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch, turn: int, code: int, warc: bool
 ) -> None:
     """The n-th write reaches the disk by half and then fails."""
-    real, turns = Appender._write, Counter[str]()
-
-    def torn_once(self: Appender, data: bytes) -> None:
-        if self.final.name.endswith(".items.gz"):
-            turns["items"] += 1
-            if turns["items"] == turn:
-                real(self, data[: len(data) // 2])
-                self.durable -= len(data) // 2
-                raise OSError(code, os.strerror(code))
-        real(self, data)
-
-    monkeypatch.setattr(Appender, "_write", torn_once)
+    turns = tear_write(monkeypatch, ".items.gz", turn, code)
     folder, app = tmp_path / "c", tmp_path / "shop.py"
     app.write_text(APP)
     with little_web(domains=4, pages=4) as web:
@@ -61,12 +48,7 @@ async def test_a_write_of_items_that_fails_is_no_ack_and_each_item_is_there_once
                 folder, dns__nameservers=[dns], scope__mode="any", politeness__delay_s=0.02, archive__sync_s=0.05,
                 crawl__partitions=16, frontier__redis=engine.url, handlers__app=str(app), archive__warc=warc,
             )  # fmt: skip
-            try:
-                failed = (await crawl(settings, [web.seed])).errors
-            except ArchiveError as error:
-                failed = [error]
-            assert [type(error) for error in failed] == [ArchiveError], turns
-            assert os.strerror(code) in str(failed[0])
+            await crawl_until_it_fails(settings, [web.seed], code, turns)
             before = yielded(folder)
             done = await crawl(settings, [web.seed])
     assert done.errors == []

@@ -45,9 +45,8 @@ end
 local function follow_links(budgets, default_delay_ms)
   local left = RELEASE_MAX
   for queue in pairs(linked) do
-    local parked = tonumber(call('HGET', P .. 'parks', row_name(queue, 'urls')) or nil) or 0
     local r = record_of(queue)
-    local n = math.min(left, parked, urls_max_of(r, budgets) - (r[URLS] - parked))
+    local n = math.min(left, room_beside(r, 'urls', urls_max_of(r, budgets)))
     if n > 0 then left = left - release_best(r, 'urls', n, default_delay_ms) end
     if r[N] == 0 then settle(r, 0, 0, -1) end -- an idle one goes back to its shelf
   end

@@ -58,6 +58,12 @@ local function note_released(queue, reason, n)
   if call('HINCRBY', P .. 'parks', name, -n) == 0 then call('HDEL', P .. 'parks', name) end
 end
 
+-- How many of the URLs that are parked for a reason may be released, for no more than so many of the queue to be taken in.
+local function room_beside(r, reason, taken_in_max)
+  local parked = tonumber(call('HGET', P .. 'parks', row_name(r.queue, reason)) or nil) or 0
+  return math.min(parked, taken_in_max - (r[URLS] - parked))
+end
+
 -- Take a URL that is parked as too deep out of its row: its member; nil when it is not there.
 local function take_deep(queue, depth, fingerprint)
   local reason = DEPTH .. ':' .. depth

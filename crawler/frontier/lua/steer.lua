@@ -16,8 +16,7 @@ local default_delay, answers, sooner, is_boosted = tonumber(ARGV[1]), {0}, 0, fa
 -- -1: no further one is taken in, by now: others have released since the caller looked.
 local function release(r, reason, n, taken_in_max)
   if taken_in_max >= 0 then
-    local parked = tonumber(call('HGET', P .. 'parks', row_name(r.queue, reason)) or nil) or 0
-    n = math.min(n, taken_in_max - (r[URLS] - parked))
+    n = math.min(n, room_beside(r, reason, taken_in_max))
     if n <= 0 then return -1 end
   end
   local released = release_best(r, reason, n, default_delay)
