@@ -19,6 +19,7 @@ from crawler.errors import ArchiveError, ConflictError, UsageError
 LAYOUT = 1  # grows when a program could no longer read what another wrote
 DESCRIPTION = "crawl.json"
 SUBFOLDERS = ("warc", "index", "items", "history", "journal", "sessions", "engine", "log", "tmp")
+OUTPUTS = "outputs"
 EXCLUSIVE_TIMEOUT_S = 10.0
 EXCLUSIVE_POLL_S = 0.02
 _ALLOWED_IN_EMPTY = frozenset({"lost+found"})  # a freshly made file system is an empty folder too
@@ -72,7 +73,7 @@ class CrawlFolder:
         self.engine = root / "engine"
         self.log = root / "log"
         self.spill = root / "spill"  # made when the first URLs are moved there
-        self.outputs = root / "outputs"  # made with the first cursor in it
+        self.outputs = root / OUTPUTS  # made with the first cursor in it
         self.tmp = root / "tmp"
 
     def __repr__(self) -> str:

@@ -28,12 +28,18 @@ async def summary(
         lines.append(f"... and {counted(count - len(shown), 'domain')} more: crawler stats --top {count}")
     if over:
         lines += ["", f"Budget: {over}; nothing is lost, and the same command with a larger budget goes on."]
-    lines += ["", *_losses(totals), *_places(crawl, outputs)]
+    lines += ["", *_items(totals, crawl.settings.handlers.app), *_losses(totals), *_places(crawl, outputs)]
     return "\n".join(lines)
 
 
+def _items(totals: Totals, app: str) -> list[str]:
+    if totals.items or totals.items_invalid:
+        return [f"Items: {items_text(totals)}"]
+    return [f"Items: 0 (which handler a URL goes to, if any: crawler check {app} URL)"] if app else []
+
+
 def _losses(totals: Totals) -> list[str]:
-    lines = [f"Items: {items_text(totals)}"] if totals.items or totals.items_invalid else []
+    lines: list[str] = []
     if totals.dead:
         lines.append(
             f"Given up: {counted(totals.dead, 'URL')} (failed tries: {named(totals.errors)}; ask: crawler dead list)"

@@ -93,16 +93,24 @@ def add_output(group: "argparse._ArgumentGroup") -> None:
     )  # fmt: skip
 
 
-def checked_targets(names: Sequence[str], *, items: bool) -> list["Target"]:
-    """The targets of such a command, after a look at each. Raises UsageError, and OutputError where nobody answers."""
+def checked_targets(names: Sequence[str], folder: str, *, items: bool) -> list["Target"]:
+    """The targets of a command that crawls into that folder, which need not be there yet, after a look at each.
+
+    Raises UsageError, and OutputError where nobody answers.
+    """
     if not names:
         return []
+    from pathlib import Path
+
+    from crawler.archive.folder import OUTPUTS
+    from crawler.outputs.cursor import refuse_foreign
     from crawler.outputs.opening import check_target, targets_of
     from crawler.outputs.records import ITEMS, PAGES
 
-    targets = targets_of(names)
+    targets, shape = targets_of(names), ITEMS if items else PAGES
     for target in targets:
-        check_target(target, ITEMS if items else PAGES)
+        check_target(target, shape)
+        refuse_foreign(Path(folder, OUTPUTS), target, shape.name)
     return targets
 
 

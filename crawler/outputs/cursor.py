@@ -11,11 +11,11 @@ import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
-from crawler.archive.folder import CrawlFolder, archive_error
+from crawler.archive.folder import archive_error
 from crawler.archive.tail import Chunk, Place
-from crawler.errors import ArchiveError
+from crawler.errors import ArchiveError, UsageError
 from crawler.model import CommitEntry
-from crawler.outputs.naming import Target
+from crawler.outputs.naming import Kind, Target
 from crawler.outputs.sink import Mark
 
 _TABLES = """
@@ -127,8 +127,19 @@ class Cursor:
             raise ArchiveError(f"can't write {self._path}: {error}") from None
 
 
-def cursor_path(folder: CrawlFolder, target: Target, what: str) -> Path:
-    """Where the cursor of a target lies: one for each target and each kind of record (`what`)."""
+def cursor_path(outputs: Path, target: Target, what: str) -> Path:
+    """Where, below a crawl folder's `outputs`, the cursor of a target lies: one for each kind of record (`what`)."""
     place = str(target.path.resolve()) if target.path else target.shown
     digest = hashlib.blake2b(f"{place} {target.table} {what}".encode(), digest_size=6).hexdigest()
-    return folder.outputs / f"{what}-{target.kind.value}-{digest}{SUFFIX}"
+    return outputs / f"{what}-{target.kind.value}-{digest}{SUFFIX}"
+
+
+def refuse_foreign(outputs: Path, target: Target, what: str) -> None:
+    """Raise UsageError for a file with something in it that this crawl did not write: it would begin it anew."""
+    if target.kind is not Kind.LINES or target.path is None or cursor_path(outputs, target, what).exists():
+        return
+    with contextlib.suppress(FileNotFoundError):
+        if target.path.stat().st_size:
+            raise UsageError(
+                f"{target.shown} is there already, and this crawl did not write it; move it away, or name another file"
+            )

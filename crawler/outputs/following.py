@@ -54,7 +54,7 @@ class Follower:
         """Go on where the last writer came to. Blocks; raises as opening does, ConflictError, ArchiveError."""
         path = None
         if self.target.kind is not Kind.STREAM:
-            path = cursor_path(self._folder, self.target, self._source.shape.name)
+            path = cursor_path(self._folder.outputs, self.target, self._source.shape.name)
             self._held.enter_context(self._folder.exclusive(f"output-{path.stem}", LOCK_TIMEOUT_S))
         self._cursor = self._held.enter_context(contextlib.closing(Cursor(path)))
         self._sink = self._opened()

@@ -96,6 +96,14 @@ def test_a_crawl_with_an_app_says_how_many_items_there_are_and_exports_them(
     assert "items     13 (12 invalid" in crawler(programs, "stats", cwd=tmp_path).out
 
 
+def test_a_crawl_whose_app_has_no_handler_for_its_pages_says_how_to_find_out(programs: Nursery, tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(APP.replace('"*/', '"elsewhere.test/'))
+    with small() as site:
+        ran = crawler(programs, "crawl", site.url(HOST), "--app", "shop:app", *QUICK, cwd=tmp_path)
+    assert ran.code == 0, ran.err
+    assert "Items: 0 (which handler a URL goes to, if any: crawler check shop:app URL)" in ran.out
+
+
 def test_an_audit_reads_the_items_that_commits_name(programs: Nursery, tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(APP)
     with small() as site:

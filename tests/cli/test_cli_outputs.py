@@ -147,6 +147,7 @@ def test_a_database_that_is_gone_in_the_end_is_one_line_and_an_export_catches_up
         ("other.sqlite", 2, "table pages of other.sqlite was made for something else"),
         ("pages.sqlite?table=a-b", 2, "table=a-b: not the name of a table"),
         ("postgresql://u:secret@127.0.0.1:1/", 2, "which database? Name it: postgresql://u@127.0.0.1:1/NAME"),
+        ("theirs.jsonl", 2, "theirs.jsonl is there already, and this crawl did not write it"),
         ("postgresql://u:secret@127.0.0.1:x/db", 2, "can't read the URL of the database"),
         ("postgresql://u:secret@127.0.0.1:1/db?nonsense=1", 2, "can't use postgresql://u@127.0.0.1:1/db"),
         ("postgresql://u:secret@127.0.0.1:1/db", 12, "no answer from postgresql://u@127.0.0.1:1/db"),
@@ -158,6 +159,7 @@ def test_a_bad_target_is_one_line_before_any_work(
     if "127.0.0.1:1/db" in target:
         pytest.importorskip("psycopg", reason="psycopg is not installed: pip install 'shardcrawl[postgresql]'")
     (tmp_path / "folder.jsonl").mkdir()
+    (tmp_path / "theirs.jsonl").write_text("{}\n")
     (tmp_path / "notes.db").write_bytes(b"notes" * 1000)
     with closing(sqlite3.connect(tmp_path / "other.sqlite")) as base:
         base.execute("CREATE TABLE pages (id INTEGER)")
