@@ -13,6 +13,7 @@ import msgspec
 from crawler.errors import EngineError
 from crawler.frontier.budgets import Budget, Intake
 from crawler.frontier.client import Call, Engine
+from crawler.frontier.gathering import Gathering
 from crawler.frontier.keys import Keys
 from crawler.frontier.records import (
     DeadLetter,
@@ -113,6 +114,7 @@ class Frontier:
         self.default_delay_ms = default_delay_ms
         self.is_limited = is_limited
         self.intake = intake
+        self._gathered = Gathering(engine.run_many)
 
     async def add(self, by_partition: Mapping[int, Sequence[Candidate]]) -> dict[int, AddReply | EngineError]:
         """Add URLs to their partitions (any session may); idempotent. An EngineError stands where a call failed."""
@@ -277,7 +279,7 @@ class Frontier:
     ) -> AckOutcome:
         """Book a request made outside of a claim, and share the robots.txt it brought."""
         call = self.pace_call(fence, queue, settlement, origin=origin, robots=robots)
-        return outcome_of(await self.engine.run(call.name, call.keys, *call.args))
+        return outcome_of(await self._gathered.run(call))
 
     def pace_call(self, fence: Fence, queue: str, s: Settlement, *, origin: str = "", robots: bytes = b"") -> Call:
         """The same, for `end`."""
@@ -285,7 +287,7 @@ class Frontier:
 
     async def robots(self, partition: int, origin: str) -> bytes | None:
         """The robots blob that some owner shared for an origin."""
-        (blob,) = await self.engine.run("look", (self.keys.meta(partition),), "robots", origin)
+        (blob,) = await self._gathered.run(Call("look", (self.keys.meta(partition),), ("robots", origin)))
         return bytes(blob) or None
 
     async def awake(self, partitions: Sequence[int]) -> list[int]:

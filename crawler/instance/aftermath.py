@@ -12,7 +12,7 @@ from crawler.instance.robots_reading import Reading
 from crawler.instance.workbench import Lane
 from crawler.model import Claim, FailureKind, FetchResult, Response
 from crawler.rules.adaptive import adapt
-from crawler.rules.hosts import AGAINST, HostRules, Turn
+from crawler.rules.hosts import AGAINST, GOOD, HostRules, Turn
 from crawler.rules.politeness import wait_ms
 from crawler.rules.retry import decide, failure_of, jitter_of
 from crawler.settings import Settings
@@ -69,6 +69,8 @@ class Aftermath:
     def _stand(self, lane: Lane, kind: FailureKind | None, retry_after_ms: int) -> int:
         """Note how the host stands after this; the back-off of its queue, ms."""
         before, now_ms = lane.standing, monotonic_ms()
+        if kind is None and before is GOOD:  # most of them
+            return 0
         jitter = jitter_of(lane.queue, before.failures)
         lane.standing = self._hosts.after(before, kind, now_ms=now_ms, retry_after_ms=retry_after_ms, jitter=jitter)
         if lane.standing.is_aside != before.is_aside:

@@ -17,12 +17,13 @@ from crawler.instance.crash_points import reached
 from crawler.instance.doors import Answered, Doors, Exchange
 from crawler.instance.gate import Gate
 from crawler.instance.names import Names
+from crawler.instance.open_requests import OpenRequests
 from crawler.instance.outcome import Committable, Failed, NotEntitledError, Outcome, Parked, Refused
 from crawler.instance.parsing import ParseKilledError
 from crawler.instance.permitting import Permits
 from crawler.instance.robots import RobotsEntry
 from crawler.instance.workbench import Lane
-from crawler.model import REDIRECTS, Claim, FailureKind, FetchResult, Page, Refusal, Response
+from crawler.model import REDIRECTS, Claim, FailureKind, Page, Refusal, Response
 from crawler.rules.hosts import Turn
 from crawler.rules.killers import Fate, fate_of
 from crawler.settings import Settings
@@ -62,7 +63,7 @@ class FetchStage:
             sharers=members if politeness.address_limit_of == "crawl" else lambda: 1,
         )  # fmt: skip
         self._cookie_walls = CookieWalls()
-        self._requests: dict[asyncio.Task[FetchResult], Claim] = {}
+        self._requests = OpenRequests()
         self._workers: list[asyncio.Task[None]] = []
         # Also while a page is parsed. By worker: two may have one claim, when the first put it back and rests.
         self._in_turn: dict[int, Claim] = {}
@@ -75,7 +76,7 @@ class FetchStage:
 
     async def close(self) -> list[Claim]:
         """Cancel the workers; what is in flight is cut off. Returns the claims whose requests or look-ups were."""
-        cut_off = list(self._requests.values())
+        cut_off = self._requests.claims
         for worker in self._workers:
             worker.cancel()
         await asyncio.gather(*self._workers, return_exceptions=True)
@@ -114,10 +115,13 @@ class FetchStage:
             detail = f"the process that fetched it died {max(claim.deaths, 1)} times"
             self._deliver(Failed.finally_(claim, FailureKind.KILLER, detail))
             return
-        async with self._gate.passing(alone=fate is Fate.ALONE):
+        await self._gate.enter(alone=fate is Fate.ALONE)
+        try:
             if fate is Fate.ALONE:
                 log.warning("fetch.alone", extra={"url": claim.url, "deaths": claim.deaths})
             await self._turn(lane, claim)
+        finally:
+            self._gate.leave()
 
     async def _turn(self, lane: Lane, claim: Claim) -> None:
         """One turn of a queue: a page, or what must come before it."""
@@ -174,7 +178,7 @@ class FetchStage:
         d = self._d
         entry = None
         if self._settings.robots.obey:
-            entry = await self._permits.known(claim)
+            entry = await self._permits.known(lane, claim)
             if entry is None:
                 await self._ask_robots(lane, claim)
                 return None
@@ -219,25 +223,23 @@ class FetchStage:
         d = self._d
         cookies = self._cookie_walls.cookies_for(claim)
         exchange = Exchange(lane, claim, wall_s(), has_cookies=bool(cookies))
-        task = asyncio.ensure_future(
-            d.fetcher.fetch(claim.url, cookies=cookies, before_send=partial(self._before_page, exchange))
-        )
-        self._requests[task] = claim
+        before_send = partial(self._before_page, exchange)
+        worker = self._requests.begin(claim)
         try:
-            result = await task
+            result = await d.fetcher.fetch(claim.url, cookies=cookies, before_send=before_send)
         except NotEntitledError:
             d.bench.finished(lane, wait_ms=0, started=False)
             d.bench.put_back(claim)
             return None
         except asyncio.CancelledError:
             d.bench.finished(lane, wait_ms=lane.delay_ms)
-            if asyncio.current_task().cancelling():  # type: ignore[union-attr]
+            if not self._requests.goes_on(worker):
                 d.history.cut_off(claim, exchange.started_at)
                 raise
-            self._late(exchange)  # aborted: the claim is not ours to end any more
+            self._late(exchange)  # the claim is not ours to end any more
             return None
         finally:
-            self._requests.pop(task, None)
+            self._requests.ended(worker)
         reached("fetch.answered", claim.url)
         wait = self._aftermath.of_page(lane, result)
         finished_at = wall_s()
@@ -307,8 +309,7 @@ class FetchStage:
         while True:
             await asyncio.sleep(PAUSE_S)
             if self._d.heartbeat.must_abort():
-                for request in list(self._requests):
-                    request.cancel()
+                self._requests.cut_off_all()
 
     async def wait_idle(self, timeout_s: float) -> None:
         """Wait until nothing is in flight: neither a request nor a page that is being parsed."""

@@ -1,8 +1,6 @@
 """Lets one turn run while no other does: what is suspected of ending the process is fetched alone."""
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator
 
 
 class Gate:
@@ -14,19 +12,18 @@ class Gate:
         self._alone_waiting = 0
         self._waiters: list[asyncio.Future[None]] = []
 
-    @contextlib.asynccontextmanager
-    async def passing(self, *, alone: bool) -> AsyncIterator[None]:
-        """Inside with others, or `alone`."""
+    async def enter(self, *, alone: bool) -> None:
+        """Inside with others, or `alone`, until `leave`; waits for that."""
         if not self._may_enter(alone=alone):
             await self._wait(alone=alone)
         self._inside += 1
         self._is_alone = alone
-        try:
-            yield
-        finally:
-            self._inside -= 1
-            self._is_alone = False
-            self._wake()
+
+    def leave(self) -> None:
+        """Outside again."""
+        self._inside -= 1
+        self._is_alone = False
+        self._wake()
 
     def _may_enter(self, *, alone: bool) -> bool:
         if alone:
@@ -48,6 +45,8 @@ class Gate:
                 self._wake()  # who waited for us to be alone need not any more
 
     def _wake(self) -> None:
+        if not self._waiters:
+            return
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             if not waiter.done():

@@ -57,10 +57,13 @@ class Permits:
         self._own_delay_s = of_queues(sites, "delay_s")
         self._delay_max_ms = int(settings.delay_max_s * 1000)
 
-    async def known(self, claim: Claim) -> RobotsEntry | None:
+    async def known(self, lane: Lane, claim: Claim) -> RobotsEntry | None:
         """What some session has read for the claim's origin, if it still holds."""
         origin = origin_of(claim.url)
-        return self._robots.known(origin) or await self._robots.shared(claim.partition, origin)
+        found = self._robots.known(origin)
+        if found is None and lane.delay_ms >= 0:  # the delay is stored with the first robots.txt of a queue
+            found = await self._robots.shared(claim.partition, origin)
+        return found
 
     async def ask(self, lane: Lane, claim: Claim) -> RobotsEntry | None:
         """Spend this turn of the lane on robots.txt; None when it takes another one. The turn is over in any case."""

@@ -19,6 +19,7 @@ from crawler.rules.hosts import GOOD, Standing
 from crawler.rules.politeness import TICK_MS
 
 KEPT_MS = 60_000  # what was learned of a host outlives its claims here by so long: its next ones are on their way
+KEPT_PLAIN_MS = 2_000  # what any lane knows outlives its claims by so long: one may be on its way back to it
 
 
 @dataclass(slots=True)
@@ -43,7 +44,7 @@ class Lane:
     def is_idle(self, now_ms: int) -> bool:
         """Has it no claims, and nothing to remember?"""
         learned = self.standing.failures or self.pace.delay_ms > max(self.delay_ms, 0)
-        until_ms = max(self.next_ms, self.standing.probe_ms) + (KEPT_MS if learned else 0)
+        until_ms = max(self.next_ms, self.standing.probe_ms) + (KEPT_MS if learned else KEPT_PLAIN_MS)
         return not self.waiting and not self.active and until_ms <= now_ms
 
     @property

@@ -9,13 +9,14 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from protego import Protego
 
 LINE_BYTES_MAX = 8 * 2083 - 1  # as Google reads: what follows on one line is ignored
+SHARED_BYTES_MAX, SHARED_MAX = 4096, 1024  # robots.txt whose rules are remembered: how long, how many
 WILDCARD_RULES_MAX = 5000  # more are simplified: each costs up to 5 us a check against the longest URLs
 
 _BOM = b"\xef\xbb\xbf"
@@ -59,7 +60,14 @@ class RobotsRules:
 
     @classmethod
     def parse(cls, body: bytes, agent: str) -> "RobotsRules":
-        """Read a body, or the bytes that `our_group` gave. `agent` is a product token; a version is ignored."""
+        """Read a body, or the bytes that `our_group` gave. `agent` is a product token; a version is ignored.
+
+        Sites that one program serves have one robots.txt: rules of short ones are remembered, and shared.
+        """
+        return _parsed_once(body, agent) if len(body) <= SHARED_BYTES_MAX else cls._parsed(body, agent)
+
+    @classmethod
+    def _parsed(cls, body: bytes, agent: str) -> "RobotsRules":
         ours = "" if " " in agent.partition("/")[0].strip() else _token(agent)  # no token has a blank
         reading = _Reading(ours, compact=body.startswith(_COMPACT))
         for number, line in _lines(body):
@@ -97,6 +105,11 @@ class RobotsRules:
     @cached_property
     def _protego(self) -> "Protego":
         return _protego_of(self.rules)
+
+
+@lru_cache(maxsize=SHARED_MAX)
+def _parsed_once(body: bytes, agent: str) -> RobotsRules:
+    return RobotsRules._parsed(body, agent)  # noqa: SLF001 - of this module
 
 
 def robots_policy(status: int) -> Literal["parse", "allow_all", "disallow_all"]:

@@ -88,6 +88,9 @@ class Pool:
             addresses, port = self._gateway
         try:
             async with asyncio.timeout(self._settings.connect_timeout_s):
+                self._check(addresses)
+                if len(addresses) == 1 and not origin.is_tls:
+                    return await self._connect_plainly(addresses[0], port)
                 sock = await self._connect(addresses, port)
         except guard.AddressRefusedError as error:
             raise ConnectFailedError(FailureKind.ADDRESS_REFUSED, str(error)) from None
@@ -120,10 +123,17 @@ class Pool:
         except LookupFailedError as error:
             raise ConnectFailedError(error.kind, error.detail) from None
 
-    async def _connect(self, addresses: Sequence[str], port: int) -> socket.socket:
+    def _check(self, addresses: Sequence[str]) -> None:
         """The last step before connecting, to addresses and no longer to names: none gets past it unjudged."""
         for address in addresses:
             guard.check(address, allow_private=self._settings.allow_private)
+
+    async def _connect_plainly(self, address: str, port: int) -> Connection:
+        """What most hosts need, in one step of the loop's own: a third of what the general way costs."""
+        _, connection = await self._loop.create_connection(self._new_connection, address, port)
+        return connection
+
+    async def _connect(self, addresses: Sequence[str], port: int) -> socket.socket:
         infos: list[aiohappyeyeballs.AddrInfoType] = [
             (address_family(address), socket.SOCK_STREAM, socket.IPPROTO_TCP, "", _socket_address(address, port))
             for address in addresses

@@ -5,6 +5,7 @@ what does not exist is remembered too. /etc/hosts is honoured, search domains ar
 """
 
 import asyncio
+import contextlib
 import itertools
 import math
 import socket
@@ -168,14 +169,12 @@ class CachingResolver(AbstractResolver):
             return await self._open(max(settings.tries, enough)).getaddrinfo(host, socket.AF_UNSPEC, 0)
 
     async def _ask_in_turn(self, host: str) -> Any:
-        async with self._turns:
-            asking = asyncio.create_task(self._ask(host), name=f"dns {host}")
-            try:
-                await asyncio.wait([asking], timeout=BURST_S)
-            except asyncio.CancelledError:
-                asking.cancel()
-                raise
-        return await asking
+        await self._turns.acquire()
+        with contextlib.ExitStack() as turn:
+            turn.callback(self._turns.release)
+            timer = asyncio.get_running_loop().call_later(BURST_S, turn.close)
+            turn.callback(timer.cancel)
+            return await self._ask(host)
 
     async def _look_up(self, host: str) -> _Entry:
         try:

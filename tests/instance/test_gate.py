@@ -6,10 +6,11 @@ from crawler.instance.gate import Gate
 
 
 async def enter(gate: Gate, log: list[str], name: str, *, alone: bool = False) -> None:
-    async with gate.passing(alone=alone):
-        log.append(f"+{name}")
-        await asyncio.sleep(0.001)
-        log.append(f"-{name}")
+    await gate.enter(alone=alone)
+    log.append(f"+{name}")
+    await asyncio.sleep(0.001)
+    log.append(f"-{name}")
+    gate.leave()
 
 
 async def test_one_that_is_alone_overlaps_nobody_and_holds_up_those_who_come_later() -> None:

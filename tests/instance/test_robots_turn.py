@@ -18,7 +18,7 @@ from crawler.instance.outcome import NotEntitledError
 from crawler.instance.permitting import Permits
 from crawler.instance.robots import RobotsEntry
 from crawler.instance.robots_reading import Reading
-from crawler.instance.workbench import Workbench
+from crawler.instance.workbench import Lane, Workbench
 from crawler.model import Claim
 from crawler.settings import PolitenessSettings, Settings
 
@@ -108,6 +108,28 @@ async def test_a_delay_longer_than_the_turns_own_takes_another_turn(
     assert lane.delay_ms == delay_ms
     assert lane.active == (0 if waits else 1)
     assert lane.next_ms - began_ms > delay_ms
+
+
+async def test_the_engine_is_asked_for_a_robots_txt_only_where_a_queue_has_read_one() -> None:
+    """Its delay was stored with the first: a queue without has none, and its first contact costs a call less."""
+    asked: list[str] = []
+
+    class Cache:
+        def known(self, origin: str) -> None:
+            return None
+
+        async def shared(self, partition: int, origin: str) -> None:
+            asked.append(origin)
+
+    unused: Any = SimpleNamespace()
+    cache: Any = Cache()
+    permits = Permits(
+        unused, unused, unused, cache, unused, AFTERMATH, PolitenessSettings(), before_send=lambda *_: None,
+        orders=Orders,
+    )  # fmt: skip
+    for delay_ms, origins in ((-1, []), (0, ["http://a.test"]), (1000, ["http://a.test"] * 2)):
+        assert await permits.known(Lane("a.test", delay_ms=delay_ms), CLAIM) is None
+        assert asked == origins
 
 
 async def test_an_operators_delay_stands_for_what_robots_txt_and_settings_say() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from crawler.frontier.replies import QueueBatch
 from crawler.instance.clock import monotonic_ms
-from crawler.instance.workbench import Workbench
+from crawler.instance.workbench import KEPT_PLAIN_MS, Workbench
 from crawler.model import Claim
 from crawler.rules.adaptive import Pace
 from crawler.rules.hosts import GOOD, Standing
@@ -116,6 +116,19 @@ async def test_claims_whose_turn_is_far_off_are_stale() -> None:
     assert bench.lane_of("a.test") is lane, "a queue that must wait is remembered"
 
 
+async def test_what_a_lane_knows_outlives_the_moment_in_which_its_only_claim_is_on_its_way_back() -> None:
+    """A turn went to robots.txt, whose delay is being stored: nobody has the claim."""
+    bench = Workbench(concurrency_per_queue=1)
+    bench.put(batch(1))
+    lane, taken = await bench.take()
+    bench.finished(lane, wait_ms=0)
+    lane.delay_ms = 0
+    await asyncio.sleep(0.005)
+    bench.forget_idle()
+    bench.put_back(taken)
+    assert (await bench.take())[0].delay_ms == 0
+
+
 def aside(probe_in_ms: int) -> Standing:
     return Standing(failures=5, since_ms=1, probe_ms=monotonic_ms() + probe_in_ms)
 
@@ -162,7 +175,7 @@ async def test_what_was_learned_of_a_failing_or_slow_host_outlives_its_claims_an
     bench.lane_of("failing.test").standing = Standing(failures=1, since_ms=1)
     bench.lane_of("slow.test").pace = Pace(delay_ms=2000, latency_ms=80.0)
     for queue in ("fine.test", "failing.test", "slow.test"):
-        bench.lane_of(queue).next_ms = monotonic_ms() - 1
+        bench.lane_of(queue).next_ms = monotonic_ms() - KEPT_PLAIN_MS
     bench.forget_idle()
     assert set(bench._lanes) == {"failing.test", "slow.test"}
 
