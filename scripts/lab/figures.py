@@ -54,9 +54,15 @@ class Spread:
     def of(cls, values: Sequence[float]) -> "Spread":
         return cls(median=statistics.median(values), low=min(values), high=max(values))
 
+    @classmethod
+    def of_middle(cls, values: Sequence[float]) -> "Spread":
+        """Without a quarter of the rounds at either end: those in which something else ran."""
+        left_out = len(values) // 4
+        return cls.of(sorted(values)[left_out : len(values) - left_out])
+
     @property
-    def half(self) -> float:
-        return (self.high - self.low) / 2
+    def width(self) -> float:
+        return self.high - self.low
 
 
 # Above this share of their core, servers and engine bound what a client gets: its pages per second are not its own.

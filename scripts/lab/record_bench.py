@@ -3,9 +3,9 @@
 The workload is a crawl of 3,000 synthetic pages with 50 links each on 60 hosts, by one process with everything on.
 The calibration loop fetches and parses the same pages with the same libraries and does nothing else. Both run in turn
 on one core, and what counts is the ratio of their CPU seconds: of the crawler's processes, and of its engine. It is a
-regression when a ratio's median is above the last record's of this workload by more than the noise: half of what the
-ratios of the rounds lie apart, of both measurements together. Exit code 0: none, or nothing to compare with; 1: a
-regression; 2: it could not be measured.
+regression when a ratio's median is above the last record's of this workload by more than the noise: how far the ratios
+of the rounds lie apart, without a quarter of them at either end, added up for both measurements. Exit code 0: none, or
+nothing to compare with; 1: a regression; 2: it could not be measured.
 """
 
 import argparse
@@ -65,7 +65,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="scripts/bench-record", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rounds", type=int, default=5, help="of crawl and calibration loop in turn (default: 5)")
+    parser.add_argument("--rounds", type=int, default=7, help="of crawl and calibration loop in turn (default: 7)")
     parser.add_argument("--write", action="store_true", help="append the record to the file, whatever the verdict")
     parser.add_argument("--file", type=Path, default=FILE, help="of the records (default: docs/benchmarks.ndjson)")
     return parser.parse_args()

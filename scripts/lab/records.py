@@ -1,8 +1,8 @@
 """What docs/benchmarks.ndjson keeps of a change, and when one is slower than the one before. Pure.
 
 A record is one line: commit, date and machine, the workload by its name, how many rounds and pages it had, `ratios` to
-the calibration loop (median, lowest and highest of the rounds), and `cpu_s_per_1000`, medians in CPU seconds for 1,000
-pages. Only records of one workload are compared, by their ratios: these hold on machines of other speeds.
+the calibration loop (median, lowest and highest of the middle rounds), and `cpu_s_per_1000`, medians in CPU seconds for
+1,000 pages. Only records of one workload are compared, by their ratios: these hold on machines of other speeds.
 """
 
 import json
@@ -19,7 +19,7 @@ _FIELDS = frozenset(("commit", "date", "machine", "workload", "rounds", "pages",
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """`is_worse` when a median rose by more than half of what the rounds of both records lie apart, `noise`."""
+    """`is_worse` when a median rose by more than the `noise`: how far the middle rounds of both records lie apart."""
 
     what: str
     before: float
@@ -35,7 +35,7 @@ class Verdict:
         change = f"{100 * (self.now / self.before - 1):+.1f} %" if self.before else "new"
         return (
             f"{self.what}: {word}: {self.now:.3f} of the calibration loop, before {self.before:.3f} ({change}; "
-            f"noise of the rounds +-{self.noise:.3f})"
+            f"noise of the rounds {self.noise:.3f})"
         )
 
 
@@ -45,8 +45,8 @@ def record_of(
     """The runs of one measurement, round by round in the same order, as a record."""
     pairs = list(zip(crawler, calibration, strict=True))
     spreads = {
-        "crawler": Spread.of([run.cpu_per_thousand / base.cpu_per_thousand for run, base in pairs]),
-        "engine": Spread.of([run.engine_per_thousand / base.cpu_per_thousand for run, base in pairs]),
+        "crawler": Spread.of_middle([run.cpu_per_thousand / base.cpu_per_thousand for run, base in pairs]),
+        "engine": Spread.of_middle([run.engine_per_thousand / base.cpu_per_thousand for run, base in pairs]),
     }
     medians = {
         "crawler": median(run.cpu_per_thousand for run in crawler),
@@ -90,8 +90,7 @@ def verdicts(now: Mapping[str, Any], before: Mapping[str, Any]) -> list[Verdict]
     found = []
     for what in RATIOS:
         mine, theirs = Spread(**now["ratios"][what]), Spread(**before["ratios"][what])
-        noise = mine.half + theirs.half
-        found.append(Verdict(what=what, before=theirs.median, now=mine.median, noise=noise))
+        found.append(Verdict(what=what, before=theirs.median, now=mine.median, noise=mine.width + theirs.width))
     return found
 
 
