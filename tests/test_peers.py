@@ -42,7 +42,7 @@ def test_a_ratio_is_taken_within_each_round() -> None:
     ours = [run_of(client_cpu_s=1.0), run_of(client_cpu_s=2.0), run_of(client_cpu_s=1.5)]
     peer = [run_of(client_cpu_s=2.0), run_of(client_cpu_s=4.0), run_of(client_cpu_s=1.5)]
     found = figures.ratios(peer, ours, lambda run: run.client_cpu_s)
-    assert (found.median, found.low, found.high, found.width) == (2, 1, 2, 1)
+    assert (found.median, found.low, found.high, found.half) == (2, 1, 2, 0.5)
 
 
 def test_the_table_has_a_row_for_each_client_and_engines_only_where_there_are_some() -> None:

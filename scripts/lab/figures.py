@@ -61,8 +61,8 @@ class Spread:
         return cls.of(sorted(values)[left_out : len(values) - left_out])
 
     @property
-    def width(self) -> float:
-        return self.high - self.low
+    def half(self) -> float:
+        return (self.high - self.low) / 2
 
 
 # Above this share of their core, servers and engine bound what a client gets: its pages per second are not its own.

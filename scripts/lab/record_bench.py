@@ -3,9 +3,9 @@
 The workload is a crawl of 3,000 synthetic pages with 50 links each on 60 hosts, by one process with everything on.
 The calibration loop fetches and parses the same pages with the same libraries and does nothing else. Both run in turn
 on one core, and what counts is the ratio of their CPU seconds: of the crawler's processes, and of its engine. It is a
-regression when a ratio's median is above the last record's of this workload by more than the noise: how far the ratios
-of the rounds lie apart, without a quarter of them at either end, added up for both measurements. Exit code 0: none, or
-nothing to compare with; 1: a regression; 2: it could not be measured.
+regression when a ratio's median is above the last record's of this workload by more than the noise: half of what the
+ratios of the rounds lie apart, without a quarter of them at either end, added up for both measurements. Exit code 0:
+none, or nothing to compare with; 1: a regression; 2: it could not be measured.
 """
 
 import argparse

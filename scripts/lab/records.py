@@ -19,7 +19,7 @@ _FIELDS = frozenset(("commit", "date", "machine", "workload", "rounds", "pages",
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """`is_worse` when a median rose by more than the `noise`: how far the middle rounds of both records lie apart."""
+    """`is_worse` when a median rose by more than the `noise`: half of what the middle rounds of both lie apart."""
 
     what: str
     before: float
@@ -90,7 +90,7 @@ def verdicts(now: Mapping[str, Any], before: Mapping[str, Any]) -> list[Verdict]
     found = []
     for what in RATIOS:
         mine, theirs = Spread(**now["ratios"][what]), Spread(**before["ratios"][what])
-        found.append(Verdict(what=what, before=theirs.median, now=mine.median, noise=mine.width + theirs.width))
+        found.append(Verdict(what=what, before=theirs.median, now=mine.median, noise=mine.half + theirs.half))
     return found
 
 
