@@ -87,7 +87,7 @@ def test_of_a_web_without_end_only_the_number_of_pages_is_compared() -> None:
     ]
 
 
-@pytest.mark.parametrize("name", ["synthetic", "cold"])
+@pytest.mark.parametrize("name", ["synthetic", "endless", "cold"])
 def test_the_links_of_a_synthetic_web_are_its_own_pages(name: str, tmp_path: Path) -> None:
     web = webs.web_of(name, 500)
     web.write(tmp_path, 80)
@@ -97,11 +97,11 @@ def test_the_links_of_a_synthetic_web_are_its_own_pages(name: str, tmp_path: Pat
     links = [re.findall('href="([^"]+)"', page) for page in pages]
     with_host = [link if link.startswith("http") else f"http://d0.test:80{link}" for each in links for link in each]
     wanted = re.compile(web.pattern(80, fragments=True))
-    if name == "cold":
-        assert not any(wanted.match(link) for link in with_host)
-    else:
-        assert all(wanted.match(link) for link in with_host)
-        assert {len(each) for each in links} == {50}
+    assert all(wanted.match(link) for link in with_host)
+    assert {len(each) for each in links} == {0 if name == "cold" else 50}
+    if name == "synthetic":
+        away = {link.partition("#")[0] for link in with_host if not link.startswith("http://d0.test")}
+        assert len(away) >= 499, "some page is led to from nowhere"
     assert all(re.match(web.pattern(80), seed) for seed in web.seeds(80))
     web.write(tmp_path, 80)
     assert pages == [path.read_text("utf-8") for path in sorted(tmp_path.glob("v*.html"))], "not the same twice"

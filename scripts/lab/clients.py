@@ -12,13 +12,14 @@ from pathlib import Path
 from environments import ROOT, environment, own_versions, program_version, versions_in
 from peers.job import Job
 from servers import Lab
+from webs import PAGES
 
 PEERS = Path(__file__).resolve().parent / "peers"
 CRAWLER = [sys.executable, "-m", "crawler"]
 SCRAPY = ("scrapy", "uvloop")
 SCRAPY_REDIS = ("scrapy-redis", "scrapy", "uvloop")
 CRAWLEE = ("crawlee[parsel]", "uvloop")
-ALL_WEBS = frozenset(("real", "synthetic", "cold"))
+ALL_WEBS = frozenset(PAGES)
 REAL = frozenset(("real",))
 _WGET_LINE = re.compile(r"^\S+ \S+ URL:(\S+) \[", re.MULTILINE)
 
@@ -98,7 +99,7 @@ def all_clients(concurrency: int) -> dict[str, Client]:
         can=REAL,
         exit_codes=frozenset((0, 8)),  # 8: some answers were errors, as this web has them
     )
-    scrapy, frontier = "scrapy_spider.py", frozenset(("real", "synthetic"))
+    scrapy, frontier = "scrapy_spider.py", ALL_WEBS - {"cold"}
     none: frozenset[str] = frozenset()
     clients = [
         Client(name="crawler", title="this crawler", command=crawler, usual=ALL_WEBS, **own),

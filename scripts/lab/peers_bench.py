@@ -19,7 +19,7 @@ import servers
 from clients import Client, all_clients
 from environments import ROOT, UnavailableError
 from figures import Run, differences, summary, table, too_busy
-from webs import PAGES_DEFAULT, web_of
+from webs import PAGES, Web, web_of
 
 
 def main() -> int:
@@ -55,7 +55,7 @@ def main() -> int:
     if not results:
         return 1
     wrong = differences(results, pages_min=web.pages_min, pages_max=web.pages_max)
-    report(options, {client.name: client.title for client in chosen}, results, versions, wrong)
+    report(options, web, {client.name: client.title for client in chosen}, results, versions, wrong)
     return 1 if wrong or failed else 0
 
 
@@ -63,12 +63,12 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/bench-peers", description=__doc__)
     parser.add_argument(
         "--web",
-        choices=("real", "synthetic", "cold"),
+        choices=tuple(PAGES),
         default="real",
-        help="real: some 5,600 pages of documentation, all of them (default); synthetic: 10,000 hosts and 50 links a "
-        "page, the first --pages; cold: --pages domains with one page each",
+        help="real: some 5,600 pages of documentation (default); synthetic: --pages with 50 links each on 10,000 "
+        "hosts; endless: the first --pages of 2,000,000 such pages; cold: --pages domains with one page each",
     )
-    parser.add_argument("--pages", type=int, default=PAGES_DEFAULT, help="of synthetic and cold (default: 10,000)")
+    parser.add_argument("--pages", type=int, default=0, help="default: 20,000 synthetic, 10,000 endless or cold ones")
     parser.add_argument("--rounds", type=int, default=3, help="each client runs once in each (default: 3)")
     parser.add_argument("--concurrency", type=int, default=64, help="open requests of each client (default: 64)")
     parser.add_argument("--only", type=names_of_clients, help=f"comma-separated: {', '.join(all_clients(1))}")
@@ -113,6 +113,7 @@ def progress(number: int, client: Client, run: Run) -> None:
 
 def report(
     options: argparse.Namespace,
+    web: Web,
     titles: dict[str, str],
     results: dict[str, list[Run]],
     versions: dict[str, dict[str, str]],
@@ -135,12 +136,12 @@ def report(
         *too_busy(summaries),
         *(wrong or [f"All runs got the same {len(next(iter(results.values()))[0].pages):,} pages, each once."]),
     ]
-    if not wrong and options.web == "synthetic":
-        text[-1] = f"All runs got {options.pages:,} pages or more, each once."
+    if not wrong and web.pages_max:
+        text[-1] = f"All runs got {web.pages_max:,} pages or more, each once."
     print("\n" + "\n".join(text))
     options.output.mkdir(parents=True, exist_ok=True)
     (options.output / f"{options.web}.md").write_text("\n".join(text) + "\n", encoding="utf-8")
-    record: dict[str, Any] = header | {"web": options.web, "rounds": options.rounds, "concurrency": options.concurrency}
+    record: dict[str, Any] = header | {"web": web.name, "rounds": options.rounds, "concurrency": options.concurrency}
     record |= {"versions": versions, "clients": summaries, "wrong": wrong}
     (options.output / f"{options.web}.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     print(f"\nWritten: {options.output}/{options.web}.md and .json", file=sys.stderr)

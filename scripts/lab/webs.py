@@ -1,4 +1,4 @@
-"""What a web of the lab is to its servers and to the clients that crawl it, and the three that there are."""
+"""What a web of the lab is to its servers and to the clients that crawl it, and the four that there are."""
 
 from pathlib import Path
 from typing import Protocol
@@ -6,7 +6,8 @@ from typing import Protocol
 from corpus import RealWeb
 from synthetic import ColdWeb, SyntheticWeb
 
-PAGES_DEFAULT = 10_000
+DOMAINS = 10_000
+PAGES = {"real": 0, "synthetic": 20_000, "endless": 10_000, "cold": 10_000}
 
 
 class Web(Protocol):
@@ -43,8 +44,12 @@ class Web(Protocol):
         """Blocks of nginx's `http` section; in each server {listen} stands for what to listen on."""
 
 
-def web_of(name: str, pages: int) -> Web:
-    """`pages` bounds the crawl of a web without end, and is the size of the one of cold hosts."""
-    if name == "real":
-        return RealWeb()
-    return SyntheticWeb(pages_max=pages) if name == "synthetic" else ColdWeb(domains=pages)
+def web_of(name: str, pages: int = 0) -> Web:
+    """One of PAGES, which says how many pages it has, or a crawl of it, if it is not told (`pages`)."""
+    pages = pages or PAGES[name]
+    if name == "synthetic":
+        domains = min(DOMAINS, pages)
+        return SyntheticWeb(domains=domains, pages_each=max(1, pages // domains), own=2, away=48)
+    if name == "endless":
+        return SyntheticWeb(domains=DOMAINS, pages_max=pages, name=name)
+    return ColdWeb(domains=pages) if name == "cold" else RealWeb()

@@ -10,7 +10,7 @@ import re
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin
@@ -70,7 +70,10 @@ def spider(job: Job, way: str, pages: list[str]) -> type[scrapy.Spider]:
 
     class PagesSpider(scrapy.Spider):
         name = "pages"
-        start_urls = job.seeds
+
+        async def start(self) -> AsyncIterator[scrapy.Request]:
+            for seed in job.seeds:  # as it comes, a spider asks for a seed again when a page links to it
+                yield scrapy.Request(seed)
 
         def parse(self, response: Response) -> Iterator[scrapy.Request]:
             if isinstance(response, HtmlResponse):
