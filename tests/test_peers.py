@@ -109,7 +109,7 @@ def test_the_links_of_a_synthetic_web_are_its_own_pages(name: str, tmp_path: Pat
 
 @pytest.mark.skipif(not lab_module("corpus").nginx(), reason="needs nginx")
 def test_the_comparison_runs_to_its_end_and_writes_its_results(tmp_path: Path) -> None:
-    command = [sys.executable, LAB / "peers_bench.py", "--web", "cold", "--pages", "30", "--rounds", "1"]
+    command = [sys.executable, LAB / "peers_bench.py", "--web", "cold", "--pages", "30", "--rounds", "1", "--share"]
     command += ["--only", "crawler,bare,wget", "--output", tmp_path]
     run = subprocess.run(
         command,

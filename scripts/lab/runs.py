@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import measure
+import servers
 from clients import Client
 from environments import ROOT
 from figures import Run
@@ -24,22 +25,26 @@ class FailedError(Exception):
     """A client did not end well; the message has the end of its output."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Place:
     """Where a run takes place, for how long at most, and where its files are kept, if they are."""
 
-    client_core: int
-    server_core: int
+    client_cores: set[int]
+    server_cores: set[int]
     timeout_s: float
     keep: Path | None = None
 
 
-def cores() -> tuple[int, int]:
-    """One core for the client, another for the servers; the last one, if there are several."""
+def take_place(timeout_s: float, *, keep: Path | None = None, share: bool = False) -> Place:
+    """The first core is the clients', the last one this process's, its servers' and the engines'; or all are both's."""
     allowed = sorted(os.sched_getaffinity(0))
-    if len(allowed) == 1:
+    if len(allowed) == 1 and not share:
         print("bench: only one core: client and servers share it, pages/s mean little", file=sys.stderr)
-    return allowed[0], allowed[-1]
+    clients, server = (set(allowed), set(allowed)) if share else ({allowed[0]}, {allowed[-1]})
+    measure.adopt_orphans()
+    servers.raise_file_limit()
+    os.sched_setaffinity(0, server)
+    return Place(client_cores=clients, server_cores=server, timeout_s=timeout_s, keep=keep)
 
 
 def run_once(client: Client, lab: Lab, place: Place) -> Run:
@@ -53,8 +58,8 @@ def run_once(client: Client, lab: Lab, place: Place) -> Run:
             command,
             client.full_environment(lab),
             log,
-            cores={place.client_core},
-            engine_cores={place.server_core},
+            cores=place.client_cores,
+            engine_cores=place.server_cores,
             timeout_s=place.timeout_s,
         )
         spent = lab.cpu_s() - spent

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import corpus
+from environments import ROOT, namespace
 from webs import Web
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 START_S = 10.0
 CONNECTIONS_MAX = 30_000
 _PR_SET_PDEATHSIG = 1
@@ -38,9 +38,8 @@ class Lab:
     def with_names(self, command: list[str]) -> list[str]:
         """The command for a program that asks the system for names, and can't be told otherwise: in a mount
         namespace where /etc/hosts is the lab's."""
-        as_root = [] if os.geteuid() == 0 else ["--map-root-user"]
         mount = 'mount --bind "$0" /etc/hosts && exec "$@"'
-        return ["unshare", *as_root, "--mount", "sh", "-c", mount, str(self.hosts), *command]
+        return [*namespace(), "sh", "-c", mount, str(self.hosts), *command]
 
     def cpu_s(self) -> float:
         """CPU seconds that the servers have taken by now."""
@@ -64,8 +63,8 @@ def raise_file_limit() -> None:
 
 
 @contextlib.contextmanager
-def running(core: int, web: Web) -> Iterator[Lab]:
-    """Serve the web from one core until the context ends."""
+def running(web: Web) -> Iterator[Lab]:
+    """Serve the web until the context ends, from the cores that this process has."""
     with contextlib.ExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="crawl-lab-")))
         port = _free_port()
@@ -75,9 +74,9 @@ def running(core: int, web: Web) -> Iterator[Lab]:
         config = home / "nginx.conf"
         config.write_text(_nginx_config(home, port, web), encoding="utf-8")
         command = [corpus.nginx(), "-c", str(config), "-p", str(home), "-e", str(home / "error.log")]
-        server = stack.enter_context(_process(command, core))
+        server = stack.enter_context(_process(command))
         names = [sys.executable, "-I", str(ROOT / "crawler/testing/names.py"), "*.test=127.0.0.1"]
-        dns = stack.enter_context(_process(names, core, stdout=subprocess.PIPE))
+        dns = stack.enter_context(_process(names, stdout=subprocess.PIPE))
         assert dns.stdout is not None
         address = dns.stdout.readline().decode().strip()
         _wait_until_served(server, port, home / "error.log")
@@ -96,8 +95,9 @@ def pinned(*cores: int) -> Callable[[], None]:
 
 
 @contextlib.contextmanager
-def _process(command: list[str], core: int, stdout: int | None = None) -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stdout, preexec_fn=pinned(core))  # noqa: PLW1509
+def _process(command: list[str], stdout: int | None = None) -> Iterator[subprocess.Popen[bytes]]:
+    mine = pinned(*os.sched_getaffinity(0))
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stdout, preexec_fn=mine)  # noqa: PLW1509
     try:
         yield process
     finally:
