@@ -29,6 +29,7 @@ def main() -> int:
     chosen, versions = available(options)
     if not chosen:
         return 2
+    header = runs.header()
     place = runs.take_place(options.timeout, keep=options.keep, share=options.share)
     results: dict[str, list[Run]] = defaultdict(list)
     failed: set[str] = set()
@@ -49,7 +50,7 @@ def main() -> int:
     if not results:
         return 1
     wrong = differences(results, pages_min=web.pages_min, pages_max=web.pages_max)
-    report(options, web, {client.name: client.title for client in chosen}, results, versions, wrong)
+    report(options, web, header, {client.name: client.title for client in chosen}, results, versions, wrong)
     return 1 if wrong or failed else 0
 
 
@@ -109,6 +110,7 @@ def progress(number: int, client: Client, run: Run) -> None:
 def report(
     options: argparse.Namespace,
     web: Web,
+    header: dict[str, Any],
     titles: dict[str, str],
     results: dict[str, list[Run]],
     versions: dict[str, dict[str, str]],
@@ -116,7 +118,6 @@ def report(
 ) -> None:
     bases: dict[str, list[Run]] = {name: results[name] for name in ("crawler", "bare", "redis-hand") if name in results}
     summaries = {name: summary(found, bases) for name, found in results.items()}
-    header = runs.header()
     machine = "{kernel}, {cpu}, {cores} cores, Python {python}".format_map(header["machine"])
     how = f"{options.rounds} interleaved rounds, medians; {options.concurrency} requests open at a time"
     used = sorted({f"{name} {version}" for found in versions.values() for name, version in found.items()})

@@ -37,6 +37,7 @@ def main() -> int:
     if missing := servers.missing_packages(WEB):
         print(f"bench-record: as root: apt install {' '.join(missing)}", file=sys.stderr)
         return 2
+    header = runs.header()
     try:
         results = measured(options.rounds)
     except runs.FailedError as error:
@@ -45,7 +46,7 @@ def main() -> int:
     if wrong := differences(results, pages_min=WEB.pages_min, pages_max=0):
         print("\n".join(f"bench-record: {line}" for line in wrong), file=sys.stderr)
         return 2
-    record = records.record_of(runs.header(), WORKLOAD, results["crawler"], results["bare"])
+    record = records.record_of(header, WORKLOAD, results["crawler"], results["bare"])
     print(records.line_of(record), end="")
     before = records.last(known, WORKLOAD)
     if options.write:
