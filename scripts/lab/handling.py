@@ -3,8 +3,8 @@ one.
 
 The same bodies (HTML of Debian's documentation packages) in turn, in one process; of some rounds the quickest counts,
 for other programs only ever add. Measured from the parser to the item's frame in memory, which is all that a handler
-adds to a crawl but for some bytes in commit and index. `scripts/bench --only crawler,handler,handler-def` compares
-whole crawls.
+adds to a crawl but for some bytes in commit and index. `scripts/bench-peers --only crawler,handler,handler-def`
+compares whole crawls.
 """
 
 import argparse

@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from clients import scrapy_environment
+from environments import scrapy_environment
 
 from crawler.testing import ExampleWeb, ServedWeb, serve
 

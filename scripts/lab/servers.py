@@ -3,49 +3,85 @@
 import contextlib
 import ctypes
 import os
+import resource
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import corpus
+from environments import ROOT, namespace
+from webs import Web
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 START_S = 10.0
+CONNECTIONS_MAX = 30_000
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(frozen=True)
 class Lab:
-    """Where the web is: `port` on 127.0.0.1, names by the DNS server at `dns` (address:port)."""
+    """Where a web is: `port` on 127.0.0.1, names by the DNS server at `dns` (address:port) or in the file `hosts`."""
 
+    web: Web
     port: int
     dns: str
+    hosts: Path
+    processes: tuple[int, ...]  # ids of the servers
+
+    def with_names(self, command: list[str]) -> list[str]:
+        """The command for a program that asks the system for names, and can't be told otherwise: in a mount
+        namespace where /etc/hosts is the lab's."""
+        mount = 'mount --bind "$0" /etc/hosts && exec "$@"'
+        return [*namespace(), "sh", "-c", mount, str(self.hosts), *command]
+
+    def cpu_s(self) -> float:
+        """CPU seconds that the servers have taken by now."""
+        return sum(map(_cpu_s, self.processes))
+
+    def requests(self) -> int:
+        """Requests answered by now, this one not counted."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/requests", timeout=5) as reply:
+            return int(reply.read().split()[9]) - 1
+
+
+def missing_packages(web: Web) -> list[str]:
+    """What `apt install` must bring before the web can be served."""
+    return web.missing() + ([] if corpus.nginx() else ["nginx-light"])
+
+
+def raise_file_limit() -> None:
+    """For a connection to each of thousands of hosts, at both ends: children inherit it."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 @contextlib.contextmanager
-def running(core: int) -> Iterator[Lab]:
-    """Serve the web from one core until the context ends."""
+def running(web: Web) -> Iterator[Lab]:
+    """Serve the web until the context ends, from the cores that this process has."""
     with contextlib.ExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="crawl-lab-")))
         port = _free_port()
-        corpus.write_portal(home, port)
+        web.write(home, port)
+        hosts = home / "hosts"
+        hosts.write_text("".join(f"127.0.0.1 {name}\n" for name in ("localhost", *web.hosts)), encoding="utf-8")
         config = home / "nginx.conf"
-        config.write_text(_nginx_config(home, port), encoding="utf-8")
+        config.write_text(_nginx_config(home, port, web), encoding="utf-8")
         command = [corpus.nginx(), "-c", str(config), "-p", str(home), "-e", str(home / "error.log")]
-        web = stack.enter_context(_process(command, core))
+        server = stack.enter_context(_process(command))
         names = [sys.executable, "-I", str(ROOT / "crawler/testing/names.py"), "*.test=127.0.0.1"]
-        dns = stack.enter_context(_process(names, core, stdout=subprocess.PIPE))
+        dns = stack.enter_context(_process(names, stdout=subprocess.PIPE))
         assert dns.stdout is not None
         address = dns.stdout.readline().decode().strip()
-        _wait_until_served(web, port, home / "error.log")
-        yield Lab(port, address)
+        _wait_until_served(server, port, home / "error.log")
+        workers = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
+        yield Lab(web, port, address, hosts, (dns.pid, *map(int, workers)))
 
 
 def pinned(*cores: int) -> Callable[[], None]:
@@ -59,8 +95,9 @@ def pinned(*cores: int) -> Callable[[], None]:
 
 
 @contextlib.contextmanager
-def _process(command: list[str], core: int, stdout: int | None = None) -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stdout, preexec_fn=pinned(core))  # noqa: PLW1509
+def _process(command: list[str], stdout: int | None = None) -> Iterator[subprocess.Popen[bytes]]:
+    mine = pinned(*os.sched_getaffinity(0))
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stdout, preexec_fn=mine)  # noqa: PLW1509
     try:
         yield process
     finally:
@@ -83,6 +120,11 @@ def _wait_until_served(web: subprocess.Popen[bytes], port: int, log: Path) -> No
         time.sleep(0.02)
 
 
+def _cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -90,17 +132,15 @@ def _free_port() -> int:
         return port
 
 
-def _nginx_config(home: Path, port: int) -> str:
-    hosts = [(corpus.PORTAL, home), *((source.host, source.folder) for source in corpus.SOURCES)]
-    servers = "\n".join(
-        f"  server {{ listen 127.0.0.1:{port} backlog=4096; server_name {host}; root {folder}; index index.html;"
-        f" location = /robots.txt {{ alias {home}/robots.txt; }} }}"
-        for host, folder in hosts
-    ).replace(" backlog=4096", "", len(hosts) - 1)
+def _nginx_config(home: Path, port: int, web: Web) -> str:
+    # The first server is the one for names that no other has, so also for the lab's own question.
+    own = "server { {listen} backlog=4096; server_name 127.0.0.1; location = /requests { stub_status; } }"
+    servers = "\n".join([own, *web.servers(home)]).replace("{listen}", f"listen 127.0.0.1:{port}")
     owner = "user root;" if os.geteuid() == 0 else ""  # as root, workers would become a user who can't read `home`
     places = " ".join(f"{kind}_temp_path {home}/temp;" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
+    connections = min(CONNECTIONS_MAX, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 500)
     return f"""daemon off; worker_processes 1; {owner} pid {home}/nginx.pid; error_log {home}/error.log crit;
-events {{ worker_connections 4096; multi_accept on; }}
+events {{ worker_connections {connections}; multi_accept on; }}
 http {{
   types {{ text/html html htm; text/plain txt; text/css css; image/png png; application/javascript js; }}
   default_type application/octet-stream; access_log off; {places}

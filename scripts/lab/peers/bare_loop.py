@@ -1,69 +1,49 @@
 """The least that a crawl in Python can cost: aiohttp, lexbor, can_ada, uvloop; a set and a queue in memory.
 
-No frontier that survives, no archive, no politeness, no limits. Run as `bare_loop.py SEED PATTERN CONCURRENCY OUTPUT`.
+No frontier that survives, no archive, no politeness, no limits. Run as `bare_loop.py JOB` (job.py).
 """
 
 import asyncio
 import re
-import socket
-import sys
-from pathlib import Path
 
 import aiohttp
-import aiohttp.abc
 import can_ada
 import uvloop
+from job import Job, read_job
 from protego import Protego
 from selectolax.lexbor import LexborHTMLParser
 
-LINKS = "a[href],area[href]"  # reaches every page of this web
-
-
-class LabResolver(aiohttp.abc.AbstractResolver):
-    """Every name is this machine."""
-
-    async def resolve(
-        self,
-        host: str,
-        port: int = 0,
-        family: socket.AddressFamily = socket.AF_INET,  # noqa: ARG002
-    ) -> list[aiohttp.abc.ResolveResult]:
-        address: aiohttp.abc.ResolveResult = {
-            "hostname": host,
-            "host": "127.0.0.1",
-            "port": port,
-            "family": socket.AF_INET,
-            "proto": 0,
-            "flags": 0,
-        }
-        return [address]
-
-    async def close(self) -> None:
-        pass
+LINKS = "a[href],area[href]"  # reaches every page of these webs
 
 
 class BareLoop:
-    """Fetches all that `pattern` allows, `concurrency` at a time."""
+    """Does one job. `pages` are those that it got."""
 
-    def __init__(self, seed: str, pattern: str, concurrency: int) -> None:
-        self._wanted = re.compile(pattern).match
-        self._concurrency = concurrency
-        self._seen = {seed}
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._wanted = re.compile(job.pattern).match
+        self._seen = set(job.seeds)
         self._queue: asyncio.Queue[str] = asyncio.Queue()
-        self._queue.put_nowait(seed)
+        for seed in job.seeds:
+            self._queue.put_nowait(seed)
+        self._enough = asyncio.Event()
         self._robots: dict[str, asyncio.Future[Protego]] = {}
         self.pages: list[str] = []
 
     async def run(self) -> None:
-        connector = aiohttp.TCPConnector(limit=self._concurrency, ttl_dns_cache=3600, resolver=LabResolver())
+        resolver = aiohttp.AsyncResolver(nameservers=[self._job.dns])
+        connector = aiohttp.TCPConnector(limit=self._job.concurrency, ttl_dns_cache=3600, resolver=resolver)
         async with aiohttp.ClientSession(connector=connector) as self._session:
-            workers = [asyncio.create_task(self._work()) for _ in range(self._concurrency)]
-            joined = asyncio.create_task(self._queue.join())
-            await asyncio.wait([joined, *workers], return_when=asyncio.FIRST_COMPLETED)
+            workers = [asyncio.create_task(self._work()) for _ in range(self._job.concurrency)]
+            ends = [asyncio.create_task(self._queue.join()), asyncio.create_task(self._enough.wait())]
+            await asyncio.wait([*ends, *workers], return_when=asyncio.FIRST_COMPLETED)
             for worker in workers:
                 if worker.done():
                     worker.result()  # a worker never ends by itself: raises what broke it
-                worker.cancel()
+            for task in (*ends, *workers):
+                task.cancel()
+            await asyncio.gather(*ends, *workers, return_exceptions=True)
+        await resolver.close()
 
     async def _work(self) -> None:
         while True:
@@ -84,7 +64,11 @@ class BareLoop:
             body = await response.read()
             if response.status != 200 or "html" not in response.headers.get("Content-Type", ""):
                 return
+        if self._enough.is_set():
+            return
         self.pages.append(url)
+        if self._job.is_enough(len(self.pages)):
+            self._enough.set()
         base = can_ada.parse(url)
         hrefs = {node.attributes.get("href") or "" for node in LexborHTMLParser(body).css(LINKS)}
         for href in {href.partition("#")[0] for href in hrefs} - {""}:
@@ -98,10 +82,10 @@ class BareLoop:
 
 
 def main() -> None:
-    seed, pattern, concurrency, output = sys.argv[1:]
-    loop = BareLoop(seed, pattern, int(concurrency))
+    job = read_job()
+    loop = BareLoop(job)
     uvloop.run(loop.run())
-    Path(output).write_text("\n".join(loop.pages), encoding="utf-8")
+    job.write_pages(loop.pages)
 
 
 if __name__ == "__main__":

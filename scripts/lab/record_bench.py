@@ -1,0 +1,87 @@
+"""Has a change made the crawler slower? A fixed workload beside a calibration loop, compared with the last record.
+
+The workload is a crawl of 3,000 synthetic pages with 50 links each on 60 hosts, by one process with everything on.
+The calibration loop fetches and parses the same pages with the same libraries and does nothing else. Both run in turn
+on one core, and what counts is the ratio of their CPU seconds: of the crawler's processes, and of its engine. It is a
+regression when a ratio's median is above the last record's of this workload by more than the noise: half of what the
+ratios of the rounds lie apart, without a quarter of them at either end, added up for both measurements. Exit code 0:
+none, or nothing to compare with; 1: a regression; 2: it could not be measured.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+import records
+import runs
+import servers
+from clients import all_clients
+from environments import ROOT
+from figures import Run, differences
+from synthetic import SyntheticWeb
+
+FILE = ROOT / "docs" / "benchmarks.ndjson"
+WORKLOAD = "synthetic: 60 hosts of 50 pages with 50 links"
+WEB = SyntheticWeb(domains=60, pages_each=50)
+CONCURRENCY = 64
+TIMEOUT_S = 300.0
+
+
+def main() -> int:
+    options = parse_arguments()
+    try:
+        known = records.read(options.file.read_text("utf-8")) if options.file.exists() else []
+    except ValueError as error:
+        print(f"bench-record: {options.file}: {error}", file=sys.stderr)
+        return 2
+    if missing := servers.missing_packages(WEB):
+        print(f"bench-record: as root: apt install {' '.join(missing)}", file=sys.stderr)
+        return 2
+    header = runs.header()
+    try:
+        results = measured(options.rounds)
+    except runs.FailedError as error:
+        print(f"bench-record: {error}", file=sys.stderr)
+        return 2
+    if wrong := differences(results, pages_min=WEB.pages_min, pages_max=0):
+        print("\n".join(f"bench-record: {line}" for line in wrong), file=sys.stderr)
+        return 2
+    record = records.record_of(header, WORKLOAD, results["crawler"], results["bare"])
+    print(records.line_of(record), end="")
+    before = records.last(known, WORKLOAD)
+    if options.write:
+        with options.file.open("a", encoding="utf-8") as file:
+            file.write(records.line_of(record))
+    if before is None:
+        print("no earlier record of this workload to compare with")
+        return 0
+    found = records.verdicts(record, before)
+    print(f"beside the record of {before['date']}, commit {before['commit']}:", *found, sep="\n")
+    return 1 if any(verdict.is_worse for verdict in found) else 0
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="scripts/bench-record", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=7, help="of crawl and calibration loop in turn (default: 7)")
+    parser.add_argument("--write", action="store_true", help="append the record to the file, whatever the verdict")
+    parser.add_argument("--file", type=Path, default=FILE, help="of the records (default: docs/benchmarks.ndjson)")
+    return parser.parse_args()
+
+
+def measured(rounds: int) -> dict[str, list[Run]]:
+    """The runs of calibration loop and crawler. Raises FailedError."""
+    place = runs.take_place(TIMEOUT_S)
+    clients = all_clients(CONCURRENCY)
+    results: dict[str, list[Run]] = {"bare": [], "crawler": []}
+    with servers.running(WEB) as lab:
+        for number in range(rounds):
+            # Each goes first in every second round: whoever runs second finds the machine as the first has left it.
+            for name in ("bare", "crawler") if number % 2 == 0 else ("crawler", "bare"):
+                results[name].append(runs.run_once(clients[name], lab, place))
+    return results
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,98 @@
+"""What docs/benchmarks.ndjson keeps of a change, and when one is slower than the one before. Pure.
+
+A record is one line: commit, date and machine, the workload by its name, how many rounds and pages it had, `ratios` to
+the calibration loop (median, lowest and highest of the middle rounds), and `cpu_s_per_1000`, medians in CPU seconds for
+1,000 pages. Only records of one workload are compared, by their ratios: these hold on machines of other speeds.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Any
+
+from figures import Run, Spread
+
+RATIOS = ("crawler", "engine")
+_FIELDS = frozenset(("commit", "date", "machine", "workload", "rounds", "pages", "ratios", "cpu_s_per_1000"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """`is_worse` when a median rose by more than the `noise`: half of what the middle rounds of both lie apart."""
+
+    what: str
+    before: float
+    now: float
+    noise: float
+
+    @property
+    def is_worse(self) -> bool:
+        return self.now - self.before > self.noise
+
+    def __str__(self) -> str:
+        word = "WORSE" if self.is_worse else "better" if self.before - self.now > self.noise else "the same"
+        change = f"{100 * (self.now / self.before - 1):+.1f} %" if self.before else "new"
+        return (
+            f"{self.what}: {word}: {self.now:.3f} of the calibration loop, before {self.before:.3f} ({change}; "
+            f"noise of the rounds {self.noise:.3f})"
+        )
+
+
+def record_of(
+    header: Mapping[str, Any], workload: str, crawler: Sequence[Run], calibration: Sequence[Run]
+) -> dict[str, Any]:
+    """The runs of one measurement, round by round in the same order, as a record."""
+    pairs = list(zip(crawler, calibration, strict=True))
+    spreads = {
+        "crawler": Spread.of_middle([run.cpu_per_thousand / base.cpu_per_thousand for run, base in pairs]),
+        "engine": Spread.of_middle([run.engine_per_thousand / base.cpu_per_thousand for run, base in pairs]),
+    }
+    medians = {
+        "crawler": median(run.cpu_per_thousand for run in crawler),
+        "engine": median(run.engine_per_thousand for run in crawler),
+        "calibration": median(base.cpu_per_thousand for base in calibration),
+    }
+    return dict(header) | {
+        "workload": workload,
+        "rounds": len(pairs),
+        "pages": len(crawler[0].pages),
+        "ratios": {name: _rounded(asdict(spread)) for name, spread in spreads.items()},
+        "cpu_s_per_1000": _rounded(medians),
+    }
+
+
+def line_of(record: Mapping[str, Any]) -> str:
+    return json.dumps(record, separators=(", ", ": ")) + "\n"
+
+
+def read(text: str) -> list[dict[str, Any]]:
+    """All records of the file. Raises ValueError that names the line that is none."""
+    found = []
+    for number, line in enumerate(text.splitlines(), 1):
+        try:
+            record = json.loads(line)
+        except ValueError as error:
+            raise ValueError(f"line {number} is not JSON: {error}") from None
+        if not isinstance(record, dict) or (missing := _FIELDS - set(record)):
+            raise ValueError(f"line {number} is no record: it lacks {', '.join(sorted(missing))}")
+        found.append(record)
+    return found
+
+
+def last(records: Sequence[Mapping[str, Any]], workload: str) -> Mapping[str, Any] | None:
+    """The one to compare with."""
+    return next((record for record in reversed(records) if record["workload"] == workload), None)
+
+
+def verdicts(now: Mapping[str, Any], before: Mapping[str, Any]) -> list[Verdict]:
+    """One for the crawler's own processes and one for its engine."""
+    found = []
+    for what in RATIOS:
+        mine, theirs = Spread(**now["ratios"][what]), Spread(**before["ratios"][what])
+        found.append(Verdict(what=what, before=theirs.median, now=mine.median, noise=mine.half + theirs.half))
+    return found
+
+
+def _rounded(values: Mapping[str, float]) -> dict[str, float]:
+    return {name: round(value, 4) for name, value in values.items()}
