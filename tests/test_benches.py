@@ -29,8 +29,18 @@ def test_a_benchmark_of_the_frontier_runs_to_its_end(words: tuple[str, ...], exp
 
 @pytest.mark.skipif(not any(Path("/usr/share/doc").rglob("*.html")), reason="needs HTML under /usr/share/doc")
 def test_the_benchmark_of_handlers_runs_to_its_end() -> None:
-    command = [sys.executable, SCRIPTS / "lab" / "handling.py", "--pages", "30", "--rounds", "1"]
-    paths = {"PYTHONPATH": str(SCRIPTS.parent)}
-    run = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False, env=os.environ | paths)
+    run = of_the_lab("handling.py", "--pages", "30", "--rounds", "1")
     assert run.returncode == 0, run.stderr
     assert "def, in threads" in run.stdout
+
+
+def test_the_benchmark_of_starts_runs_to_its_end() -> None:
+    run = of_the_lab("start.py", "--rounds", "1")
+    assert run.returncode == 0, run.stderr
+    assert "`crawler crawl, first request`" in run.stdout
+
+
+def of_the_lab(name: str, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, SCRIPTS / "lab" / name, *words]
+    paths = {"PYTHONPATH": str(SCRIPTS.parent)}
+    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False, env=os.environ | paths)
