@@ -34,10 +34,26 @@ def test_the_benchmark_of_handlers_runs_to_its_end() -> None:
     assert "def, in threads" in run.stdout
 
 
-def test_the_benchmark_of_starts_runs_to_its_end() -> None:
-    run = of_the_lab("start.py", "--rounds", "1")
+@pytest.mark.parametrize(
+    ("script", "words", "expected"),
+    [
+        ("start.py", "--rounds 1", "`crawler crawl, first request`"),
+        ("latency.py", "--part load --seconds 5 --overload 20", "due queues fetched late by: "),
+        ("latency.py", "--part heartbeat --seconds 5 --big-sites 1 --big-bytes 5000000", "event loop late by: "),
+        ("scaling.py", "--parts processes --rounds 1 --pages 300", "two processes on two cores, by CPU: "),
+        ("scaling.py", "--parts queued --sizes 300,600 --pages 200", "queued, engine_ms: at most "),
+    ],
+)
+def test_a_benchmark_of_the_whole_crawler_runs_to_its_end(script: str, words: str, expected: str) -> None:
+    run = of_the_lab(script, *words.split())
     assert run.returncode == 0, run.stderr
-    assert "`crawler crawl, first request`" in run.stdout
+    assert expected in run.stdout
+
+
+def test_the_soak_runs_to_its_end_and_says_what_it_found_of_so_short_a_time() -> None:
+    run = of_the_lab("soak.py", "--minutes", "0.1", "--every", "0.2", "--sites", "20")
+    assert run.returncode in (0, 1), run.stderr
+    assert "bytes for each URL that was added" in run.stdout
 
 
 def of_the_lab(name: str, *words: str) -> subprocess.CompletedProcess[str]:

@@ -180,7 +180,7 @@ async def test_tls_where_plain_http_was_expected_ends_within_the_deadline(tls: s
 
 
 async def test_a_connection_that_is_closed_is_gone_without_a_search_for_garbage() -> None:
-    """Its parser knows it: in a cycle both would stay for minutes, 3 KB for each connection ever made."""
+    """Its parser knows it: in a cycle both would stay for minutes, a kilobyte and more for each ever made."""
     last = HELLO.replace(b"Content-Type", b"Connection: close\r\nContent-Type")
     async with HostileServer(last, Close()) as server, fetching() as fetcher:
         gc.collect()
