@@ -52,7 +52,7 @@ async def _filled_and_crawled(
     async with open_crawl(load(environment={}, options=options), create=True) as opened:
         await _fill(opened, web, urls, domains)
         engine_pid = EmbeddedEngine(folder / "engine").pid()
-        await _until_no_rewrite(opened.engine)
+        await _rewritten(opened.engine)
         arguments = ["--dir", str(folder), "--delay", "0", "--pages", str(pages)]
         run = await asyncio.to_thread(
             crawl, web, arguments, dns=dns, scratch=scratch, cores={cores[0]}, engine_cores={cores[-1]},
@@ -95,13 +95,14 @@ def _candidate(web: MadeWeb, name: str, partition: int, number: int) -> Candidat
     )  # fmt: skip
 
 
-async def _until_no_rewrite(engine: Engine) -> None:
-    """The append-only file is not being rewritten: that would count as what pages cost."""
-    while True:
+async def _rewritten(engine: Engine) -> None:
+    """Have the append-only file of the filling written anew now: later it would count as what pages cost."""
+    await engine.command("BGREWRITEAOF")
+    is_running = True
+    while is_running:
+        await asyncio.sleep(0.2)
         found = await engine.command("INFO", "persistence")
-        if not isinstance(found, dict) or not int(found.get("aof_rewrite_in_progress", 0)):
-            return
-        await asyncio.sleep(0.5)
+        is_running = any(int(found[key]) for key in ("aof_rewrite_in_progress", "aof_rewrite_scheduled"))
 
 
 async def frontier_alone(urls: int, domains: int, claimed: int) -> dict[str, float]:
@@ -117,7 +118,7 @@ async def frontier_alone(urls: int, domains: int, claimed: int) -> dict[str, flo
             await bench.open(domains)
             began_s = (await engine.info()).cpu_s
             await bench.add_all(urls // domains)
-            await _until_no_rewrite(engine)
+            await _rewritten(engine)
             added_s, client_s = (await engine.info()).cpu_s, bench.cost.client_s
             done = await bench.crawl(claimed, 0)
             ended_s = (await engine.info()).cpu_s

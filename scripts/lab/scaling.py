@@ -87,8 +87,7 @@ def main() -> int:
                 measured = [point(options, dns, urls, domains) for urls, domains in points]
                 found[name] = of_curve(name, axis, measured, options)
     if options.output:
-        options.output.mkdir(parents=True, exist_ok=True)
-        (options.output / "scaling.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        write(options.output / "scaling.json", found)
     return 0
 
 
@@ -107,6 +106,13 @@ def parse_arguments() -> argparse.Namespace:
     options = p.parse_args()
     options.all_cores = sorted(os.sched_getaffinity(0))
     return options
+
+
+def write(file: Path, found: dict[str, object]) -> None:
+    """Parts that were not measured now stay as they are."""
+    before = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(before | found, indent=1) + "\n", encoding="utf-8")
 
 
 def words(text: str) -> list[str]:
