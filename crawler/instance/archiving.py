@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 DRAIN_EVERY_MS = 500
 DRAIN_PAUSE_S = 0.2
 SETTLE_PAUSE_S = 0.02
+BYTES_AT_A_STRETCH = 1 << 20  # 2 to 4 ms of digests and compression; no heartbeat is to wait for ten large pages
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,13 @@ class ArchiveStage:
 
     async def store(self, group: Sequence[Committable]) -> list[Placed]:
         """Records and items of a group, on disk when this returns. Raises ArchiveError."""
-        placed = [self._place(outcome) for outcome in group]
+        placed, stretch_bytes = list[Placed](), 0
+        for outcome in group:
+            if stretch_bytes >= BYTES_AT_A_STRETCH:
+                stretch_bytes = 0
+                await asyncio.sleep(0)
+            placed.append(self._place(outcome))
+            stretch_bytes += len(outcome.response.raw_body)
         if self._writes_warc or any(one.items for one in placed):
             reached("archive.written")
             await asyncio.to_thread(self._sync)

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from crawler.app import OpenCrawl, open_crawl, open_instance
+from crawler.app import OpenCrawl, open_crawl
 from crawler.archive.folder import CrawlFolder
 from crawler.archive.item_reader import items_of
 from crawler.archive.reader import read_entries
+from crawler.assembly import open_instance
 from crawler.errors import UsageError
 from crawler.frontier.letters import DeadLetters
 from crawler.handlers.app import Crawler

@@ -57,7 +57,7 @@ class Connection(BaseProtocol):
         self._done: asyncio.Future[None] | None = None
         self._spoiled = False
         self._timer: asyncio.TimerHandle | None = None
-        self._response_parser = self._new_parser()
+        self._response_parser: HttpResponseParser | None = self._new_parser()
         self.idle_since = 0.0
         self.remote_ip = ""
         self._clear()
@@ -119,8 +119,8 @@ class Connection(BaseProtocol):
         self.remote_ip = peer[0] if peer else ""
 
     def data_received(self, data: bytes) -> None:
-        done = self._done
-        if done is None or done.done():
+        done, parser = self._done, self._response_parser
+        if done is None or done.done() or parser is None:
             # Bytes that nobody asked for would be taken for the answer to the next request.
             self._spoiled = True
             if done is None:
@@ -129,7 +129,7 @@ class Connection(BaseProtocol):
         self._received_at = self._loop.time()
         self._wire_bytes += len(data)
         try:
-            messages = self._response_parser.feed_data(data)[0]
+            messages = parser.feed_data(data)[0]
         except Exception as error:  # noqa: BLE001 - the parser raises what it likes; all of it is the host's fault
             self._spoiled = True
             if self.message is None and self._recover(self._seen + data):
@@ -148,15 +148,17 @@ class Connection(BaseProtocol):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         super().connection_lost(exc)
+        # It knows us too: in a cycle, both would stay until garbage is looked for, seldom (content/allocator.py).
+        parser, self._response_parser = self._response_parser, None
         if self._done is None or self._done.done():
             return
         if self.message is None:
             reason = "closed the connection without a response" if exc is None else f"connection lost: {exc}"
             self._fail(FailureKind.DISCONNECTED, reason)
             return
-        if exc is None:
+        if exc is None and parser is not None:
             try:
-                self._response_parser.feed_eof()
+                parser.feed_eof()
             except Exception:  # noqa: BLE001 - short of its length or its last chunk
                 self._finish("disconnect")
                 return

@@ -43,7 +43,8 @@ class Client:
     exit_codes: frozenset[int] = frozenset((0,))
 
     def full_environment(self, lab: Lab) -> dict[str, str]:
-        clean = {name: value for name, value in os.environ.items() if not name.startswith("CRAWLER_")}
+        # PYTHON*: users compile a program once, not at each start, and their streams have buffers.
+        clean = {k: value for k, value in os.environ.items() if not k.startswith(("CRAWLER_", "PYTHON"))}
         return clean | {"PYTHONPATH": str(ROOT), "CRAWLER_DNS_NAMESERVERS": lab.dns} | self.environment
 
 

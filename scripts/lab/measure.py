@@ -49,7 +49,7 @@ class _Watch:
     seen: dict[int, _Process] = field(default_factory=dict)
 
     def look(self) -> None:
-        for pid in _below(os.getpid()) - self.others:
+        for pid in below(os.getpid()) - self.others:
             with contextlib.suppress(OSError, ValueError, IndexError):
                 self._look_at(pid)
 
@@ -84,7 +84,7 @@ def run(
     timeout_s: float,
 ) -> Usage:
     """Run to the end, everything that it started included. Its output goes to `log`."""
-    watch = _Watch(engine_cores, _below(os.getpid()))
+    watch = _Watch(engine_cores, below(os.getpid()))
     started = time.monotonic()
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -129,7 +129,7 @@ def _end_the_rest(watch: _Watch) -> tuple[float, float]:
     watch.look()
     engines = others = 0.0
     patience = time.monotonic() + 10
-    while left := _below(os.getpid()) - watch.others:
+    while left := below(os.getpid()) - watch.others:
         for pid in left:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM if time.monotonic() < patience else signal.SIGKILL)
@@ -145,7 +145,7 @@ def _end_the_rest(watch: _Watch) -> tuple[float, float]:
     return engines, others
 
 
-def _below(pid: int) -> set[int]:
+def below(pid: int) -> set[int]:
     """Process ids of all descendants."""
     found: set[int] = set()
     todo = [pid]

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 import redis
 
-from crawler.app import open_crawl, open_instance
+from crawler.app import open_crawl
+from crawler.assembly import open_instance
 from crawler.cli.main import main
 from crawler.frontier.client import Engine as Connection
 from crawler.frontier.crawls import Crawls

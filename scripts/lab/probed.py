@@ -1,0 +1,57 @@
+"""Runs a command of the crawler with a timer in its event loop that notes how late it was.
+
+    python -P probed.py FILE crawl URL ...      writes a line for each tick when the command ends
+
+A line has the lateness in seconds, how long the loop's thread was computing since the tick before, and how long it
+waited for a core that others had. What is late beyond these was waited for: a file, or the interpreter's lock.
+"""
+
+import asyncio
+import sys
+import time
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+EVERY_S = 0.01
+Tick = tuple[float, float, float]
+
+
+async def _beside(work: Coroutine[Any, Any, T], ticks: list[Tick]) -> T:
+    probe = asyncio.create_task(_probe(ticks))
+    try:
+        return await work
+    finally:
+        probe.cancel()
+
+
+async def _probe(ticks: list[Tick]) -> None:
+    while True:
+        due, (cpu_s, waited_s) = time.monotonic() + EVERY_S, _scheduled()
+        await asyncio.sleep(EVERY_S)
+        cpu_then_s, waited_then_s = _scheduled()
+        ticks.append((max(0.0, time.monotonic() - due), cpu_then_s - cpu_s, waited_then_s - waited_s))
+
+
+def _scheduled() -> tuple[float, float]:
+    """Seconds that this thread had a core, and that it was ready and had none."""
+    cpu_ns, waited_ns, _ = Path("/proc/thread-self/schedstat").read_text(encoding="ascii").split()
+    return int(cpu_ns) / 1e9, int(waited_ns) / 1e9
+
+
+def main() -> int:
+    from crawler.cli import loop
+    from crawler.cli.main import main as command
+
+    file, ticks = Path(sys.argv[1]), list[Tick]()
+    run_async = loop.run_async
+    loop.run_async = lambda work: run_async(_beside(work, ticks))
+    try:
+        return command(sys.argv[2:])
+    finally:
+        file.write_text("".join(" ".join(f"{part:.6f}" for part in tick) + "\n" for tick in ticks), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

