@@ -25,7 +25,7 @@ from crawler.rules.urls import canonicalize, join, join_all
 TITLE_CHARS_MAX = 300
 
 _NO_EVENTS = 1  # LexborDocumentOptions.WO_EVENTS: no side effects while the tree is built
-_ELEMENTS = "[href]{},iframe[src],frame[src],meta[content]"
+_ELEMENTS = "[href]{},iframe[src],frame[src],meta[content],title"
 _FOLLOWING_ALL = _ELEMENTS.format("")
 _OBEYING_NOFOLLOW = _ELEMENTS.format(':not([rel~="nofollow" i])')
 _FOLLOWED_RELS = frozenset(("next", "prev", "alternate"))
@@ -37,7 +37,7 @@ _VALUED = frozenset(("unavailable_after", "max-snippet", "max-image-preview", "m
 
 
 def _tag_ids() -> dict[str, int]:
-    html = "<head><base><link><meta></head><a></a><area><iframe></iframe>"
+    html = "<head><title></title><base><link><meta></head><a></a><area><iframe></iframe>"
     found = {node.tag or "": node.tag_id for node in LexborHTMLParser(html).css("*")}
     frame = LexborHTMLParser("<frameset><frame></frameset>").css_first("frame")
     return {**found, "frame": frame.tag_id if frame else -1}
@@ -46,6 +46,7 @@ def _tag_ids() -> dict[str, int]:
 _IDS = _tag_ids()
 _ANCHORS = (_IDS["a"], _IDS["area"])
 _LINK, _META, _BASE = _IDS["link"], _IDS["meta"], _IDS["base"]
+_TITLE = _IDS["title"]
 _FRAMES = (_IDS["iframe"], _IDS["frame"])
 
 
@@ -101,7 +102,7 @@ def parse_with_tree(
     if not (nofollow and obey_nofollow):
         links, dropped = _capped(base, found.hrefs, links_max, bytes_max)
     page = Page(
-        title=_title(tree),
+        title=found.title,
         links=tuple(links),
         links_dropped=dropped,
         canonical=_first_valid("", [join(base, href) or "" for href in found.canonicals[:4]], bytes_max),
@@ -155,9 +156,10 @@ class _Found:
         self.hrefs: list[str] = []
         self.bases: list[str] = []
         self.canonicals: list[str] = []
+        self.title = ""
         self.noindex = self.nofollow = False
         agents = ("robots", agent.lower())
-        hrefs = self.hrefs
+        hrefs, has_title = self.hrefs, False
         for node in nodes:
             tag = node.tag_id
             if tag in _ANCHORS:
@@ -173,6 +175,8 @@ class _Found:
                 self.bases.append(node.attrs.sget("href") or "")
             elif tag in _FRAMES:
                 hrefs.append(node.attrs.sget("src") or "about:blank")
+            elif tag == _TITLE and not has_title:  # or one of a picture
+                has_title, self.title = True, " ".join(node.text()[: 8 * TITLE_CHARS_MAX].split())[:TITLE_CHARS_MAX]
 
     def _link(self, node: LexborNode) -> None:
         rels = (node.attrs.sget("rel") or "").lower().split()
@@ -225,8 +229,3 @@ def _first_valid(base: str, hrefs: list[str], bytes_max: int) -> str:
         if url:
             return url
     return base
-
-
-def _title(tree: LexborHTMLParser) -> str:
-    node = tree.css_first("title")
-    return " ".join(node.text()[: 8 * TITLE_CHARS_MAX].split())[:TITLE_CHARS_MAX] if node is not None else ""

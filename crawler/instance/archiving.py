@@ -30,7 +30,8 @@ log = logging.getLogger(__name__)
 DRAIN_EVERY_MS = 500
 DRAIN_PAUSE_S = 0.2
 SETTLE_PAUSE_S = 0.02
-BYTES_AT_A_STRETCH = 1 << 20  # 2 to 4 ms of digests and compression; no heartbeat is to wait for ten large pages
+# 2 to 4 ms of digests and compression: no heartbeat and no queue that is due waits for a whole group.
+BYTES_AT_A_STRETCH, RECORDS_AT_A_STRETCH = 1 << 20, 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +71,13 @@ class ArchiveStage:
 
     async def store(self, group: Sequence[Committable]) -> list[Placed]:
         """Records and items of a group, on disk when this returns. Raises ArchiveError."""
-        placed, stretch_bytes = list[Placed](), 0
+        placed, of_bytes, of_records = list[Placed](), 0, 0
         for outcome in group:
-            if stretch_bytes >= BYTES_AT_A_STRETCH:
-                stretch_bytes = 0
+            if of_bytes >= BYTES_AT_A_STRETCH or of_records == RECORDS_AT_A_STRETCH:
+                of_bytes = of_records = 0
                 await asyncio.sleep(0)
             placed.append(self._place(outcome))
-            stretch_bytes += len(outcome.response.raw_body)
+            of_bytes, of_records = of_bytes + len(outcome.response.raw_body), of_records + 1
         if self._writes_warc or any(one.items for one in placed):
             reached("archive.written")
             await asyncio.to_thread(self._sync)

@@ -8,6 +8,7 @@ from selectolax.lexbor import LexborHTMLParser
 from crawler.content.cost import looks_expensive
 from crawler.content.page import parse_with_tree
 from crawler.instance.clock import cpu_ms
+from crawler.instance.turns import Turns
 from crawler.instance.worker_process import WorkerDiedError, WorkerProcess
 from crawler.model import Page, Response
 from crawler.rules.urls import origin_of
@@ -33,6 +34,7 @@ class PageParser:
         self._nofollow = settings.scope.nofollow
         self._agent = settings.robots.agent
         self._worker = WorkerProcess("-m", "crawler.instance.parse_worker")
+        self._turns = Turns()
         self._slow_origins: set[str] = set()  # one page got past the estimate: the next ones of its site do not
         self.killed = 0
 
@@ -51,6 +53,7 @@ class PageParser:
         origin = origin_of(response.url)
         if guarded or origin in self._slow_origins or looks_expensive(response.body):
             return await self._in_worker(response.url, content_type, x_robots, response.body), None
+        await self._turns.turn()
         began_ms = cpu_ms()
         found = parse_with_tree(
             response.url,

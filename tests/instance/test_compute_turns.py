@@ -1,0 +1,52 @@
+"""What computes has a few turns in each pass of the loop."""
+
+import asyncio
+
+from crawler.instance.turns import Turns
+
+
+async def passes_of(turns: Turns, count: int, cancelled: frozenset[int] = frozenset()) -> dict[int, int]:
+    """In which pass of the loop each of so many, who come at once, has its turn."""
+    now, seen = 0, dict[int, int]()
+
+    async def passing() -> None:
+        nonlocal now
+        while True:
+            await asyncio.sleep(0)
+            now += 1
+
+    async def computing(number: int) -> None:
+        await turns.turn()
+        seen[number] = now
+
+    clock = asyncio.create_task(passing())
+    tasks = [asyncio.create_task(computing(number)) for number in range(count)]
+    await asyncio.sleep(0)
+    for number in cancelled:
+        tasks[number].cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    clock.cancel()
+    return seen
+
+
+async def test_no_more_than_a_few_compute_between_two_looks_at_the_sockets() -> None:
+    seen = await passes_of(Turns(at_a_stretch=3), 20)
+    assert list(seen) == sorted(seen), "first come, first served"
+    for start in set(seen.values()):
+        assert list(seen.values()).count(start) <= 3
+    assert max(seen.values()) - min(seen.values()) < 20, "a pass has all the turns that there are"
+
+
+async def test_those_who_give_up_take_no_turn_and_hold_nobody_up() -> None:
+    seen = await passes_of(Turns(at_a_stretch=2), 10, cancelled=frozenset({3, 4, 9}))
+    assert set(seen) == {0, 1, 2, 5, 6, 7, 8}
+
+
+async def test_one_after_the_other_nobody_waits() -> None:
+    turns, loop = Turns(at_a_stretch=1), asyncio.get_running_loop()
+    for _ in range(5):
+        began = loop.time()
+        await turns.turn()
+        await asyncio.sleep(0.001)
+        assert loop.time() - began < 0.5
+    assert await passes_of(turns, 1) == {0: 0}
