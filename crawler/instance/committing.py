@@ -206,7 +206,6 @@ class Committer:
         self._s.hooks.took(outcome)
         flow.committed += 1
         flow.bytes += ack.entry.body_bytes
-        flow.by_domain[outcome.claim.domain] += 1
         self._s.archive.committed(partition, ack.entry)
         self._wake_queue(partition, ack.settlement.next_fetch_ms)
 

@@ -5,6 +5,8 @@ Cookies live for that one try. Nothing else is kept of any site.
 
 from crawler.model import Claim, Response
 
+KEPT_MAX = 10_000  # cookies of URLs whose next try may have gone to another instance
+
 
 class CookieWalls:
     """What the next try of a claim sends."""
@@ -27,4 +29,6 @@ class CookieWalls:
                 cookies[name.strip()] = rest.partition(";")[0].strip()
         if cookies:
             self._cookies[claim.fingerprint] = cookies
+            if len(self._cookies) > KEPT_MAX:
+                del self._cookies[next(iter(self._cookies))]
         return bool(cookies)

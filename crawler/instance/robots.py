@@ -14,6 +14,7 @@ from crawler.rules.robots import RobotsRules, robots_policy
 from crawler.settings import Settings
 
 CACHED_ORIGINS_MAX = 50_000
+CACHED_BYTES_MAX = 64 * 1024 * 1024  # of rules, roughly; those that origins share count for each of them
 
 
 class SharedRobots(NamedTuple):
@@ -47,6 +48,10 @@ class RobotsEntry:
     def crawl_delay_s(self) -> float | None:
         return self.rules.crawl_delay_s if self.rules else None
 
+    @property
+    def memory_bytes(self) -> int:
+        return self.rules.memory_bytes if self.rules else 0
+
 
 class RobotsCache:
     """Entries by origin; those of files that robots.txt redirect to by URL, when they are no origin's robots.txt."""
@@ -55,6 +60,7 @@ class RobotsCache:
         self._frontier = frontier
         self._settings = settings
         self._entries: OrderedDict[str, RobotsEntry] = OrderedDict()
+        self._bytes = 0
         self._allow_all = RobotsRules.parse(b"", settings.robots.agent)
 
     def known(self, origin: str) -> RobotsEntry | None:
@@ -63,9 +69,12 @@ class RobotsCache:
         if entry is None:
             return None
         if monotonic_ms() >= entry.expires_ms or wall_s() >= entry.expires_at:
-            del self._entries[origin]
+            self._forget(origin)
             return None
         return entry
+
+    def _forget(self, origin: str) -> None:
+        self._bytes -= self._entries.pop(origin).memory_bytes
 
     async def shared(self, partition: int, origin: str) -> RobotsEntry | None:
         """What another session has read and shared; then it is known here too."""
@@ -81,9 +90,12 @@ class RobotsCache:
 
     def keep(self, origin: str, entry: RobotsEntry) -> RobotsEntry:
         """What was read elsewhere speaks for this place too."""
+        if origin in self._entries:
+            self._forget(origin)
         self._entries[origin] = entry
-        if len(self._entries) > CACHED_ORIGINS_MAX:
-            self._entries.popitem(last=False)
+        self._bytes += entry.memory_bytes
+        while len(self._entries) > CACHED_ORIGINS_MAX or (self._bytes > CACHED_BYTES_MAX and len(self._entries) > 1):
+            self._forget(next(iter(self._entries)))
         return entry
 
     def blob_of(self, entry: RobotsEntry) -> bytes:

@@ -56,7 +56,6 @@ class Flow:
     fenced: int = 0  # results that came too late: the lease was somebody else's by then
     late: int = 0  # requests open when the lease was lost: nothing can fence a web server
     dropped: int = 0  # claims let go unfetched because their lease was lost
-    by_domain: Counter[str] = field(default_factory=Counter)
     is_stopping: bool = False
     is_engine_full: bool = False  # no more claims until there is room for the links of those in flight
     orders: Orders = field(default_factory=Orders)  # of an operator, as they were read last

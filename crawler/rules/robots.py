@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 LINE_BYTES_MAX = 8 * 2083 - 1  # as Google reads: what follows on one line is ignored
 SHARED_BYTES_MAX, SHARED_MAX = 4096, 1024  # robots.txt whose rules are remembered: how long, how many
+RULE_BYTES = 700  # of memory for a rule, its pattern and what Protego makes of it
 WILDCARD_RULES_MAX = 5000  # more are simplified: each costs up to 5 us a check against the longest URLs
 
 _BOM = b"\xef\xbb\xbf"
@@ -101,6 +102,11 @@ class RobotsRules:
         lines += [f"{_spell(rule)} #{rule.line_number}" for rule in self.rules]
         lines += [f"Sitemap: {sitemap}" for sitemap in self.sitemaps]
         return _COMPACT + "\n".join(lines).encode() + b"\n"
+
+    @cached_property
+    def memory_bytes(self) -> int:
+        """What they take in memory once they have been asked, roughly."""
+        return 500 + sum([RULE_BYTES + 3 * len(rule.pattern) for rule in self.rules])
 
     @cached_property
     def _protego(self) -> "Protego":

@@ -161,12 +161,12 @@ class CachingResolver(AbstractResolver):
         # c-ares doubles its time-out at each try and goes through all servers; this bounds the whole.
         async with asyncio.timeout(settings.timeout_s * settings.tries):
             try:
-                return await self._open().getaddrinfo(host, socket.AF_UNSPEC, 0)
+                return await self._open().getaddrinfo(host, socket.AF_UNSPEC)
             except aiodns.error.DNSError as error:
                 if error.args[0] != pycares.errno.ARES_ETIMEOUT:
                     raise
             enough = math.ceil(math.log2(settings.timeout_s * settings.tries / _FIRST_WAIT_S + 1))
-            return await self._open(max(settings.tries, enough)).getaddrinfo(host, socket.AF_UNSPEC, 0)
+            return await self._open(max(settings.tries, enough)).getaddrinfo(host, socket.AF_UNSPEC)
 
     async def _ask_in_turn(self, host: str) -> Any:
         await self._turns.acquire()

@@ -1,0 +1,59 @@
+"""What an instance remembers of sites is bounded in bytes, however many there are and whatever they serve."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from crawler.instance import cookie_walls, robots
+from crawler.instance.cookie_walls import CookieWalls
+from crawler.instance.robots import RobotsCache
+from crawler.model import FetchResult, Response
+from crawler.settings import Settings
+
+
+def response(url: str, body: bytes = b"", **headers: str) -> Response:
+    return Response(
+        url=url, status=200, reason="", http_version="1.1",
+        headers=tuple((name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()),
+        raw_body=body, body=body, request_head=b"", remote_ip="", started_at=0.0, fetch_ms=1,
+    )  # fmt: skip
+
+
+def test_large_robots_txt_push_each_other_out_and_small_ones_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(robots, "CACHED_BYTES_MAX", 400_000)
+    unused: Any = SimpleNamespace()
+    cache = RobotsCache(unused, Settings())
+    lines = b"".join(b"Disallow: /%d/*x\n" % n for n in range(100))  # some 70 KB of memory
+    for n in range(20):
+        url = f"http://s{n}.test/robots.txt"
+        cache.judge(f"http://s{n}.test", FetchResult(url=url, response=response(url, b"User-agent: *\n" + lines)))
+    kept = [n for n in range(20) if cache.known(f"http://s{n}.test")]
+    assert kept == list(range(15, 20)), "the latest, as many as there is room for"
+    for n in range(100):
+        cache.allow_all(f"http://small{n}.test")
+    assert sum(cache.known(f"http://small{n}.test") is not None for n in range(100)) == 100
+    big = b"User-agent: *\n" + lines * 20
+    url = "http://huge.test/robots.txt"
+    entry, _ = cache.judge("http://huge.test", FetchResult(url=url, response=response(url, big)))
+    assert cache.known("http://huge.test") is entry, "one that is too large for all is still obeyed"
+
+
+def test_an_origin_that_is_read_again_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(robots, "CACHED_BYTES_MAX", 2500)
+    unused: Any = SimpleNamespace()
+    cache = RobotsCache(unused, Settings())
+    for _ in range(50):
+        cache.allow_all("http://a.test")
+    cache.allow_all("http://b.test")
+    assert cache.known("http://a.test")
+    assert cache.known("http://b.test")
+
+
+def test_cookies_of_tries_that_never_came_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cookie_walls, "KEPT_MAX", 3)
+    walls = CookieWalls()
+    claims: list[Any] = [SimpleNamespace(fingerprint=str(n)) for n in range(5)]
+    for claim in claims:
+        assert walls.offers_another_try(claim, response("http://a.test/", set_cookie="k=v"), sent=False)
+    assert [walls.cookies_for(claim) for claim in claims] == [None, None, *[{"k": "v"}] * 3]
