@@ -114,7 +114,7 @@ class Frontier:
         self.default_delay_ms = default_delay_ms
         self.is_limited = is_limited
         self.intake = intake
-        self._gathered = Gathering(engine.run_many)
+        self._gathered = Gathering(engine)
 
     async def add(self, by_partition: Mapping[int, Sequence[Candidate]]) -> dict[int, AddReply | EngineError]:
         """Add URLs to their partitions (any session may); idempotent. An EngineError stands where a call failed."""

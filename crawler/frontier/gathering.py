@@ -4,17 +4,17 @@ A pipeline of one call costs its client as much as one of ten. Must not know wha
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from crawler.frontier.client import Call
+from crawler.frontier.client import Call, Engine
 
 
 class Gathering:
-    """One pipeline at a time, of all that was asked for since the last one began. `run_many`: the engine's."""
+    """One pipeline at a time, of all that was asked for since the last one began."""
 
-    def __init__(self, run_many: Callable[[Sequence[Call]], Awaitable[list[Any]]]) -> None:
-        self._run_many = run_many
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
         self._waiting: list[tuple[Call, asyncio.Future[Any]]] = []
         self._sender: asyncio.Task[None] | None = None
 
@@ -41,7 +41,7 @@ class Gathering:
 
     async def _replies(self, calls: Sequence[Call]) -> Sequence[Any]:
         try:
-            return await self._run_many(calls)
+            return await self._engine.run_many(calls)
         except Exception as error:  # noqa: BLE001 - whoever asked is to have it
             return [error] * len(calls)
 

@@ -147,7 +147,7 @@ def test_an_evicted_instance_is_left_alone_and_the_others_finish_the_crawl(
     wait_for_requests(lab, 60)
     assert crawler(programs, "ring", "evict", NODES[1], "--dir", str(folder)).code == 0
     running.wait_for(f"instance {NODES[1]} was evicted; it is not started again, 1 wanted from now on")
-    assert children(status(programs, "--dir", str(folder))) == {NODES[0]: "running"}
+    wait_until(lambda: children(status(programs, "--dir", str(folder))) == {NODES[0]: "running"})
     assert running.wait(90) == 0, running.err
     assert "starting it again" not in running.err
     assert_exact(lab, folder)

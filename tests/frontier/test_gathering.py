@@ -34,7 +34,7 @@ def call(name: str) -> Call:
 
 async def test_calls_of_one_moment_and_those_made_meanwhile_go_together() -> None:
     line = Line()
-    gathering = Gathering(line.run_many)
+    gathering = Gathering(line)  # type: ignore[arg-type]
     line.open.clear()
     first = [asyncio.create_task(gathering.run(call(name))) for name in "abc"]
     await asyncio.sleep(0.01)
@@ -49,7 +49,7 @@ async def test_calls_of_one_moment_and_those_made_meanwhile_go_together() -> Non
 
 async def test_a_call_that_fails_fails_alone_and_one_without_an_answer_all_of_its_pipeline() -> None:
     line = Line()
-    gathering = Gathering(line.run_many)
+    gathering = Gathering(line)  # type: ignore[arg-type]
     line.fails = {"b": EngineError("refused")}
     answers = await asyncio.gather(*(gathering.run(call(name)) for name in "abc"), return_exceptions=True)
     assert [str(answer) for answer in answers] == ["<a>", "refused", "<c>"]
@@ -63,7 +63,7 @@ async def test_a_call_that_fails_fails_alone_and_one_without_an_answer_all_of_it
 
 async def test_who_stops_waiting_takes_nothing_away_from_the_others() -> None:
     line = Line()
-    gathering = Gathering(line.run_many)
+    gathering = Gathering(line)  # type: ignore[arg-type]
     line.open.clear()
     tasks = [asyncio.create_task(gathering.run(call(name))) for name in "ab"]
     await asyncio.sleep(0.01)

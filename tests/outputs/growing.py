@@ -47,6 +47,11 @@ def urls(path: Path) -> list[str]:
     return [record["url"] for record in json_lines(path)]
 
 
+def lines_of(path: Path) -> int:
+    """How many lines are whole: a reader of a growing file may find the last one half written."""
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
 def wait_until(holds: Callable[[], bool], timeout_s: float = 10.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not holds():

@@ -15,7 +15,7 @@ from crawler.outputs.records import Pages
 from crawler.outputs.sink import OutputAway, Row
 from crawler.outputs.sqlite import SqliteSink
 from tests.archive.archive_samples import entry
-from tests.outputs.growing import Crawl, running, urls, wait_until
+from tests.outputs.growing import Crawl, lines_of, running, urls, wait_until
 from tests.outputs.samples import target
 
 
@@ -24,7 +24,7 @@ def test_a_file_has_each_page_soon_after_its_commit_in_the_order_of_commits(craw
     with running(crawl.follower(path)):
         for _ in range(5):
             crawl.add(40)
-            wait_until(lambda: len(urls(path)) == len(crawl.urls))
+            wait_until(lambda: lines_of(path) == len(crawl.urls))
     assert urls(path) == crawl.urls
 
 
@@ -44,7 +44,7 @@ def test_an_entry_that_two_sessions_wrote_counts_once(crawl: Crawl, tmp_path: Pa
     path = tmp_path / "pages.jsonl"
     with running(crawl.follower(path)):
         crawl.add(10)
-        wait_until(lambda: len(urls(path)) == 10)
+        wait_until(lambda: lines_of(path) == 10)
         other = IndexWriter(crawl.folder, "bb22")
         for number in range(10):
             other.add(entry(number))
@@ -120,13 +120,13 @@ def test_a_disk_that_is_full_for_a_while_loses_and_doubles_nothing(
     follower = crawl.follower(path)
     with running(follower):
         crawl.add(20)
-        wait_until(lambda: len(urls(path)) == 20)
+        wait_until(lambda: lines_of(path) == 20)
         with monkeypatch.context() as patched:
             patched.setattr(files.os, "fsync", fail)
             crawl.add(20)
             wait_until(lambda: follower.problem is not None)
             assert isinstance(follower.problem, ArchiveError)
-        wait_until(lambda: len(urls(path)) == 40)
+        wait_until(lambda: lines_of(path) == 40)
     assert urls(path) == crawl.urls
     assert [line.partition(":")[0] for line in crawl.said] == [f"can't write {path}", f"{path} goes on"]
 
@@ -203,7 +203,7 @@ def test_pages_of_segments_that_are_full_come_as_well(tmp_path: Path) -> None:
     with running(crawl.follower(path)):
         for _ in range(6):
             crawl.add(20)
-            wait_until(lambda: len(urls(path)) == len(crawl.urls))
+            wait_until(lambda: lines_of(path) == len(crawl.urls))
         crawl.index.close()
     assert sorted(urls(path)) == sorted(crawl.urls)
 
