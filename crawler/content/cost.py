@@ -16,9 +16,9 @@ REOPENED_MAX = 150_000  # unclosed formatting elements times tags
 BYTES_MAX = 4 * 1024 * 1024  # plain size: at 120 MB/s this alone takes 40 ms, its links take more
 
 _FEW_TAGS = 300  # below, no shape is dear
+_NO_MARKUP = bytes(set(range(256)) - set(b"</"))
 _FORMATTING = rb"(?:a|b|big|code|em|font|i|nobr|s|small|strike|strong|tt|u)"
 _OPENED = re.compile(rb"<" + _FORMATTING + rb"[\s/]", re.IGNORECASE)
-_NO_MARKUP = bytes(set(range(256)) - set(b"</"))
 _CLOSED = re.compile(rb"</" + _FORMATTING + rb"[\s>]", re.IGNORECASE)
 
 

@@ -102,7 +102,7 @@ def parse_with_tree(
     if not (nofollow and obey_nofollow):
         links, dropped = _capped(base, found.hrefs, links_max, bytes_max)
     page = Page(
-        title=found.title,
+        title=found.title or "",
         links=tuple(links),
         links_dropped=dropped,
         canonical=_first_valid("", [join(base, href) or "" for href in found.canonicals[:4]], bytes_max),
@@ -156,10 +156,10 @@ class _Found:
         self.hrefs: list[str] = []
         self.bases: list[str] = []
         self.canonicals: list[str] = []
-        self.title = ""
+        self.title: str | None = None
         self.noindex = self.nofollow = False
         agents = ("robots", agent.lower())
-        hrefs, has_title = self.hrefs, False
+        hrefs = self.hrefs
         for node in nodes:
             tag = node.tag_id
             if tag in _ANCHORS:
@@ -175,8 +175,8 @@ class _Found:
                 self.bases.append(node.attrs.sget("href") or "")
             elif tag in _FRAMES:
                 hrefs.append(node.attrs.sget("src") or "about:blank")
-            elif tag == _TITLE and not has_title:  # or one of a picture
-                has_title, self.title = True, " ".join(node.text()[: 8 * TITLE_CHARS_MAX].split())[:TITLE_CHARS_MAX]
+            elif tag == _TITLE and self.title is None:  # the first: others are those of pictures
+                self.title = " ".join(node.text()[: 8 * TITLE_CHARS_MAX].split())[:TITLE_CHARS_MAX]
 
     def _link(self, node: LexborNode) -> None:
         rels = (node.attrs.sget("rel") or "").lower().split()

@@ -3,6 +3,8 @@
 Cookies live for that one try. Nothing else is kept of any site.
 """
 
+from collections import OrderedDict
+
 from crawler.model import Claim, Response
 
 KEPT_MAX = 10_000  # cookies of URLs whose next try may have gone to another instance
@@ -12,7 +14,7 @@ class CookieWalls:
     """What the next try of a claim sends."""
 
     def __init__(self) -> None:
-        self._cookies: dict[str, dict[str, str]] = {}
+        self._cookies: OrderedDict[str, dict[str, str]] = OrderedDict()
 
     def cookies_for(self, claim: Claim) -> dict[str, str] | None:
         """The cookies that the last answer set, once."""
@@ -30,5 +32,5 @@ class CookieWalls:
         if cookies:
             self._cookies[claim.fingerprint] = cookies
             if len(self._cookies) > KEPT_MAX:
-                del self._cookies[next(iter(self._cookies))]
+                self._cookies.popitem(last=False)
         return bool(cookies)

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import broad_web
 import measure
+from environments import clean_environment
 
 from crawler.errors import EngineError
 from crawler.frontier.client import Engine
@@ -29,7 +30,6 @@ from tests.crawl.lab import name_server
 from tests.support import pace
 from tests.support.serving import Request, Site, serve_made
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 SAMPLE_S = 0.5
 OVERDUE_S = 0.25  # a free slot counts as idle when some site has been due for longer than this
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
@@ -111,9 +111,8 @@ def crawl(
     command += ["--dir", str(folder / "crawl")]
     if options.instances > 1:
         command += ["-n", str(options.instances)]
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("CRAWLER_")}
     # All names have one address, and its limit would be the only one that counts.
-    extra = {"PYTHONPATH": str(ROOT), "CRAWLER_POLITENESS_CONCURRENCY_PER_ADDRESS": str(options.concurrency)}
+    clean = clean_environment() | {"CRAWLER_POLITENESS_CONCURRENCY_PER_ADDRESS": str(options.concurrency)}
     slots = Slots(folder / "crawl")
     watching = threading.Thread(target=slots.watch)
     watching.start()
@@ -121,7 +120,7 @@ def crawl(
     try:
         usage = measure.run(
             command,
-            clean | extra,
+            clean,
             folder / "output.log",
             cores=mine,
             engine_cores=os.sched_getaffinity(0),

@@ -10,7 +10,15 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from environments import ROOT, environment, need_namespaces, own_versions, program_version, versions_in
+from environments import (
+    ROOT,
+    clean_environment,
+    environment,
+    need_namespaces,
+    own_versions,
+    program_version,
+    versions_in,
+)
 from peers.job import Job
 from servers import Lab
 from webs import PAGES
@@ -43,9 +51,7 @@ class Client:
     exit_codes: frozenset[int] = frozenset((0,))
 
     def full_environment(self, lab: Lab) -> dict[str, str]:
-        # PYTHON*: users compile a program once, not at each start, and their streams have buffers.
-        clean = {k: value for k, value in os.environ.items() if not k.startswith(("CRAWLER_", "PYTHON"))}
-        return clean | {"PYTHONPATH": str(ROOT), "CRAWLER_DNS_NAMESERVERS": lab.dns} | self.environment
+        return clean_environment() | {"CRAWLER_DNS_NAMESERVERS": lab.dns} | self.environment
 
 
 def all_clients(concurrency: int) -> dict[str, Client]:

@@ -36,6 +36,15 @@ def environment(*packages: str) -> Path:
     return python
 
 
+def clean_environment() -> dict[str, str]:
+    """That of this process without settings of the crawler, which is imported from this tree.
+
+    Nor any of Python: users compile a program once, not at each start, and their streams have buffers.
+    """
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("CRAWLER_", "PYTHON"))}
+    return kept | {"PYTHONPATH": str(ROOT)}
+
+
 def namespace() -> list[str]:
     """What runs a command in a mount namespace of its own."""
     return ["unshare", *([] if os.geteuid() == 0 else ["--map-root-user"]), "--mount"]

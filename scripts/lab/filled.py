@@ -29,11 +29,9 @@ def endless(dns: str, pages: int, *, processes: int, cores: list[int]) -> Span:
     """The middle of a crawl by so many processes. One has the first core with its engine; two have all."""
     with _scratch() as scratch:
         with made_web(cores[-1], "--grow", "2", "--hosts", str(SITES), log=scratch / "web.log") as web:
-            seeds = scratch / "seeds.txt"
-            seeds.write_text("".join(f"{web.url(n)}\n" for n in range(SITES)), encoding="utf-8")
             mine = set(cores) if processes > 1 else {cores[0]}
-            arguments = ["-i", str(seeds), "--scope", "any", "--delay", "0", "--pages", str(pages)]
-            arguments += ["--dir", str(scratch / "crawl"), *(["-n", str(processes)] if processes > 1 else [])]
+            arguments = [*web.crawl_of(SITES, scratch), "--delay", "0", "--pages", str(pages)]
+            arguments += ["-n", str(processes)] if processes > 1 else []
             run = crawl(web, arguments, dns=dns, scratch=scratch, cores=mine, engine_cores=mine)
         return run.middle(0.2, 0.85)
 

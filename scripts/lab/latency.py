@@ -145,16 +145,17 @@ def parse_arguments() -> argparse.Namespace:
 def loaded(options: argparse.Namespace, dns: str, client: int, servers: int, sites: int) -> Under:
     with tempfile.TemporaryDirectory(prefix="latency-") as home:
         scratch = Path(home)
+        late = scratch / "late.txt"
         with made_web(servers, "--grow", "3", "--hosts", str(sites), log=scratch / "web.log") as web:
-            seeds = scratch / "seeds.txt"
-            seeds.write_text("".join(f"{web.url(n)}\n" for n in range(sites)), encoding="utf-8")
-            arguments = ["-i", str(seeds), "--scope", "any", "--delay", f"{options.delay:g}"]
-            arguments += ["--time", f"{options.seconds:g}", "--dir", str(scratch / "crawl")]
+            late, pace_and_end = (
+                scratch / "late.txt",
+                ["--delay", f"{options.delay:g}", "--time", f"{options.seconds:g}"],
+            )
             run = crawl(
-                web, arguments, dns=dns, scratch=scratch, cores={client}, engine_cores={servers},
-                concurrency=options.concurrency, program=("-P", str(PROBED), str(scratch / "late.txt")),
+                web, web.crawl_of(sites, scratch) + pace_and_end, dns=dns, scratch=scratch, cores={client},
+                engine_cores={servers}, concurrency=options.concurrency, program=("-P", str(PROBED), str(late)),
             )  # fmt: skip
-        return under(run, Loop.read(scratch / "late.txt"), sites, options.delay)
+        return under(run, Loop.read(late), sites, options.delay)
 
 
 def under(run: Watched, loop: Loop, sites: int, delay_s: float) -> Under:
@@ -194,6 +195,7 @@ def with_big_pages(options: argparse.Namespace, dns: str, client: int, servers: 
     """How late each beat came after the one before; the event loop; how many pages."""
     with tempfile.TemporaryDirectory(prefix="latency-") as home:
         scratch = Path(home)
+        late = scratch / "late.txt"
         words = ("--big-bytes", str(options.big_bytes), "--hosts", "0")
         environment = {"CRAWLER_MEMBERSHIP_BEAT_S": str(BEAT_S)}
         with made_web(servers, *words, log=scratch / "web.log") as web:
@@ -203,9 +205,9 @@ def with_big_pages(options: argparse.Namespace, dns: str, client: int, servers: 
             with monitor.of_engine(scratch / "crawl") as heard:
                 run = crawl(
                     web, arguments, dns=dns, scratch=scratch, cores={client}, engine_cores={servers},
-                    program=("-P", str(PROBED), str(scratch / "late.txt")), environment=environment,
+                    program=("-P", str(PROBED), str(late)), environment=environment,
                 )  # fmt: skip
-        loop = Loop.read(scratch / "late.txt")
+        loop = Loop.read(late)
     intervals = gaps(heard.beats[1:-1])  # the first and the last come by themselves: joined, leaving
     return Spread.of([max(0.0, gap - BEAT_S) for gap in intervals]), loop, len(run.requests)
 

@@ -26,7 +26,7 @@ from pathlib import Path
 import filled
 import measure
 import plots
-from watched import Span, two_cores
+from watched import Span
 
 from tests.crawl.lab import name_server
 
@@ -71,9 +71,8 @@ class Point:
 def main() -> int:
     options = parse_arguments()
     measure.adopt_orphans()
-    os.sched_setaffinity(0, {two_cores()[1]})
-    cores = options.cores = options.all_cores
-    print(f"{platform.platform()}, Python {platform.python_version()}, cores {cores}")
+    os.sched_setaffinity(0, {options.cores[-1]})
+    print(f"{platform.platform()}, Python {platform.python_version()}, cores {options.cores}")
     found: dict[str, object] = {}
     with name_server() as dns:
         if "processes" in options.parts:
@@ -104,7 +103,7 @@ def parse_arguments() -> argparse.Namespace:
     p.add_argument("--urls", type=int, default=1_000_000, help="queued over these domains (default: 1000000)")
     p.add_argument("--output", type=Path, metavar="DIR", help="write scaling.json and the plots here")
     options = p.parse_args()
-    options.all_cores = sorted(os.sched_getaffinity(0))
+    options.cores = sorted(os.sched_getaffinity(0))
     return options
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import measure
 import plots
-from servers import ROOT
+from environments import clean_environment
 from watched import Sample, crawl, made_web, slope, two_cores
 
 from tests.crawl.lab import name_server
@@ -61,10 +61,8 @@ def main() -> int:
         with made_web(
             servers, "--grow", "2", "--hosts", str(options.sites), "--host-every", str(options.host_every)
         ) as web:
-            seeds = scratch / "seeds.txt"
-            seeds.write_text("".join(f"{web.url(n)}\n" for n in range(options.sites)), encoding="utf-8")
-            arguments = ["-i", str(seeds), "--scope", "any", "--delay", f"{options.delay:g}"]
-            arguments += ["--time", f"{60 * options.minutes:g}", "--dir", str(scratch / "crawl")]
+            arguments = web.crawl_of(options.sites, scratch)
+            arguments += ["--delay", f"{options.delay:g}", "--time", f"{60 * options.minutes:g}"]
             run = crawl(
                 web, arguments, dns=dns, scratch=scratch, cores={core}, engine_cores={core}, concurrency=128,
                 environment=CACHES, timeout_s=60 * options.minutes + 300, every_s=options.every,
@@ -108,7 +106,7 @@ def parse_arguments() -> argparse.Namespace:
 def stats(folder: Path) -> dict[str, int]:
     """What the crawl counted."""
     command = [sys.executable, "-m", "crawler", "stats", "--json", "--top", "0", "--dir", str(folder)]
-    ran = subprocess.run(command, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, check=True)
+    ran = subprocess.run(command, env=clean_environment(), capture_output=True, check=True)
     totals: dict[str, int] = json.loads(ran.stdout)["totals"]
     return totals
 

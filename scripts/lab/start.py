@@ -21,7 +21,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+from environments import clean_environment
+
 CRAWLER = [sys.executable, "-m", "crawler"]
 PAGE = b"<!doctype html><title>One page</title><p>It leads nowhere.</p>"
 ROBOTS = b"User-agent: *\nDisallow:\n"
@@ -76,12 +77,6 @@ def one_page(*, held: bool) -> Iterator[OnePage]:
             site.release.set()
 
 
-def environment() -> dict[str, str]:
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("CRAWLER_")}
-    clean.pop("PYTHONDONTWRITEBYTECODE", None)  # the modules of an installed program are compiled
-    return clean | {"PYTHONPATH": str(ROOT)}
-
-
 def crawl_command(site: OnePage, folder: Path) -> list[str]:
     return [*CRAWLER, "crawl", site.url, "--allow-private", "--dir", str(folder), "-q"]
 
@@ -89,7 +84,7 @@ def crawl_command(site: OnePage, folder: Path) -> list[str]:
 def run(command: list[str]) -> float:
     """Seconds from start to end of a command that has to succeed."""
     began = time.monotonic()
-    done = subprocess.run(command, env=environment(), stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    done = subprocess.run(command, env=clean_environment(), stdin=subprocess.DEVNULL, capture_output=True, check=False)
     seconds = time.monotonic() - began
     if done.returncode:
         raise SystemExit(f"bench-start: {' '.join(command)}: {done.stderr.decode(errors='replace')[-500:]}")
@@ -107,7 +102,7 @@ def first_requests(home: Path, number: int) -> dict[str, float]:
 def running_crawl(folder: Path) -> Iterator[None]:
     """A crawl that waits for its only page."""
     with one_page(held=True) as site:
-        process = subprocess.Popen(crawl_command(site, folder), env=environment(), stdin=subprocess.DEVNULL)
+        process = subprocess.Popen(crawl_command(site, folder), env=clean_environment(), stdin=subprocess.DEVNULL)
         try:
             if not site.arrived.wait(60):
                 raise SystemExit("bench-start: the crawl asks for nothing")

@@ -17,7 +17,8 @@ from itertools import pairwise
 from pathlib import Path
 
 import measure
-from servers import ROOT, pinned
+from environments import clean_environment
+from servers import pinned
 
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 PAGE_MIB = os.sysconf("SC_PAGE_SIZE") / 2**20
@@ -154,6 +155,12 @@ class MadeWeb:
     def url(self, number: int, path: str = "/") -> str:
         return f"http://d{number}.test:{self.port}{path}"
 
+    def crawl_of(self, sites: int, scratch: Path) -> list[str]:
+        """Arguments of a crawl that begins with so many of its sites, its files below `scratch`."""
+        seeds = scratch / "seeds.txt"
+        seeds.write_text("".join(f"{self.url(n)}\n" for n in range(sites)), encoding="utf-8")
+        return ["-i", str(seeds), "--scope", "any", "--dir", str(scratch / "crawl")]
+
     def requests(self) -> list[Request]:
         """All of them; the server must have ended."""
         assert self.log is not None
@@ -202,9 +209,8 @@ def crawl(
     the crawl fails.
     """
     everywhere = ["--allow-private", "--nameserver", dns, "-c", str(concurrency), "-q"]
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("CRAWLER_")}
     # All names have one address, and its limit would be the only one that counts.
-    clean |= {"PYTHONPATH": str(ROOT), "CRAWLER_POLITENESS_CONCURRENCY_PER_ADDRESS": str(concurrency)}
+    clean = clean_environment() | {"CRAWLER_POLITENESS_CONCURRENCY_PER_ADDRESS": str(concurrency)}
     sampler = Sampler(web.process.pid, every_s, engine_pid)
     sampler.start()
     log = scratch / "output.log"
