@@ -21,6 +21,7 @@ from pathlib import Path
 import broad_web
 import measure
 from environments import clean_environment
+from servers import cpu_of
 
 from crawler.errors import EngineError
 from crawler.frontier.client import Engine
@@ -32,7 +33,6 @@ from tests.support.serving import Request, Site, serve_made
 
 SAMPLE_S = 0.5
 OVERDUE_S = 0.25  # a free slot counts as idle when some site has been due for longer than this
-TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
 @dataclass
@@ -130,12 +130,6 @@ def crawl(
         slots.is_over = True
         watching.join()
     return usage, slots
-
-
-def cpu_of(pid: int) -> float:
-    """CPU seconds of a running process."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) * TICK_S
 
 
 def report(

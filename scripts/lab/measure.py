@@ -14,11 +14,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from servers import pinned
+from servers import cpu_of, pinned
 
 SAMPLE_S = 0.05
 _PR_SET_CHILD_SUBREAPER = 36
-_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,8 +59,7 @@ class _Watch:
             process.is_engine = True
             for thread in Path(f"/proc/{pid}/task").iterdir():
                 os.sched_setaffinity(int(thread.name), self.engine_cores)
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        process.cpu_s = (int(fields[11]) + int(fields[12])) * _TICK_S
+        process.cpu_s = cpu_of(pid)
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
             if line.startswith("VmHWM:"):
                 process.peak_mib = max(process.peak_mib, int(line.split()[1]) / 1024)

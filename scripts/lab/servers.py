@@ -43,7 +43,7 @@ class Lab:
 
     def cpu_s(self) -> float:
         """CPU seconds that the servers have taken by now."""
-        return sum(map(_cpu_s, self.processes))
+        return sum(map(cpu_of, self.processes))
 
     def requests(self) -> int:
         """Requests answered by now, this one not counted."""
@@ -120,7 +120,8 @@ def _wait_until_served(web: subprocess.Popen[bytes], port: int, log: Path) -> No
         time.sleep(0.02)
 
 
-def _cpu_s(pid: int) -> float:
+def cpu_of(pid: int) -> float:
+    """CPU seconds of a running process."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

@@ -18,9 +18,8 @@ from pathlib import Path
 
 import measure
 from environments import clean_environment
-from servers import pinned
+from servers import cpu_of, pinned
 
-TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 PAGE_MIB = os.sysconf("SC_PAGE_SIZE") / 2**20
 ROBOTS = "/robots.txt"
 
@@ -78,12 +77,6 @@ class Sampler(threading.Thread):
             engine_mib=mib[True],
             crawler_processes=processes,
         )
-
-
-def cpu_of(pid: int) -> float:
-    """CPU seconds of a running process."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) * TICK_S
 
 
 @dataclass(frozen=True)
