@@ -31,6 +31,8 @@ BURST_MAX = 64
 BURST_S = 0.25
 # c-ares waits only so long for a server that has been quick, whatever it is told, and twice as long at each try.
 _FIRST_WAIT_S = 0.25
+# c-ares keeps all answers for as long as their TTLs say, up to an hour and without a bound, 2 KB each and more.
+FLUSH_AFTER = 1_000  # look-ups
 _ERROR_TTL_S = 5.0  # a server that failed is asked again soon, but not once per queued URL
 _NOT_FOUND = frozenset((pycares.errno.ARES_ENOTFOUND, pycares.errno.ARES_ENODATA, pycares.errno.ARES_EBADNAME))
 
@@ -69,6 +71,7 @@ class CachingResolver(AbstractResolver):
         self._running: dict[str, asyncio.Task[_Entry]] = {}
         self._turns = asyncio.Semaphore(BURST_MAX)
         self._channels: dict[int, aiodns.DNSResolver] = {}  # by tries
+        self._looked_up = 0
 
     def cached(self, host: str) -> tuple[str, ...] | None:
         """Addresses known by now; None when a lookup is needed. Raises LookupFailedError for a known failure."""
@@ -176,7 +179,15 @@ class CachingResolver(AbstractResolver):
             turn.callback(timer.cancel)
             return await self._ask(host)
 
+    def _count(self) -> None:
+        self._looked_up += 1
+        if self._looked_up % FLUSH_AFTER == 0:
+            for channel in self._channels.values():
+                # Reads the system's settings anew, in a thread of its own, and forgets the answers.
+                channel._channel.reinit()  # noqa: SLF001 - aiodns has no name for it
+
     async def _look_up(self, host: str) -> _Entry:
+        self._count()
         try:
             result = await self._ask_in_turn(host)
         except aiodns.error.DNSError as error:

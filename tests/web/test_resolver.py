@@ -8,6 +8,7 @@ import pytest
 from crawler.errors import UsageError
 from crawler.model import FailureKind
 from crawler.settings import DnsSettings
+from crawler.web import resolver as of_names
 from crawler.web.resolver import BURST_MAX, BURST_S, CachingResolver, LookupFailedError
 from tests.support.dns_server import NXDOMAIN, REFUSED, SERVFAIL, Answer, DnsServer, Table
 
@@ -83,6 +84,20 @@ async def test_an_expired_answer_is_asked_for_again() -> None:
         clock.now += 61
         assert await resolver.lookup("a.test") == ("127.0.0.8",)
         assert server.asked("a.test") == 2
+
+
+async def test_no_other_cache_keeps_answers_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """c-ares has one of its own, without a bound: it is emptied now and then, beside look-ups that go on."""
+    monkeypatch.setattr(of_names, "FLUSH_AFTER", 1)
+    clock = Clock()
+    rule = Answer(times=[["127.0.0.7"], ["127.0.0.8"]], ttl=86_400)
+    async with resolving({"a.test": rule}, clock=clock) as (resolver, server):
+        assert await resolver.lookup("a.test") == ("127.0.0.7",)
+        async with asyncio.timeout(5):
+            while server.asked("a.test") < 2:
+                clock.now += 3601
+                await resolver.lookup("a.test")
+                await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize("rule", [Answer(rcode=NXDOMAIN), Answer(), Answer(cname="loop.test")])
