@@ -54,7 +54,7 @@ class Fence(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimRequest:
-    """How much to hand out; see lua/claim.lua. Times in ms; `at_s`: when this is asked, for people (wall clock, s)."""
+    """How much to hand out, and how early; see lua/claim.lua. Times in ms; `at_s`: when it is asked (wall clock, s)."""
 
     request_id: str
     urls_max: int
@@ -63,6 +63,7 @@ class ClaimRequest:
     visibility_ms: int
     default_delay_ms: int
     out_max: int
+    lead_ms: int = 0
     at_s: float = 0.0
     budget: Budget = NO_BUDGET
 
@@ -153,9 +154,8 @@ class Frontier:
                 fence,
                 pack(
                     (
-                        r.request_id, self.engine.run_id, r.urls_max, r.per_queue_max,
-                        r.ahead_ms, r.visibility_ms, r.default_delay_ms, r.out_max,
-                        r.budget.pages, r.budget.bytes,
+                        r.request_id, self.engine.run_id, r.urls_max, r.per_queue_max, r.ahead_ms, r.visibility_ms,
+                        r.default_delay_ms, r.out_max, r.budget.pages, r.budget.bytes, r.lead_ms,
                     )
                 ),
             )

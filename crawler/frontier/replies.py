@@ -15,10 +15,13 @@ from crawler.rules.fingerprint import fingerprint
 
 
 class QueueBatch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Claims of one queue, best first; `delay_ms` is -1 while no robots.txt was read for it."""
+    """Claims of one queue, best first; `delay_ms` is -1 while no robots.txt was read for it, `start_ms` is when its
+    next request may start (on the partition clock), 0 for now.
+    """
 
     queue: str
     delay_ms: int
+    start_ms: int = 0
     claims: tuple[Claim, ...]
 
 
@@ -97,11 +100,11 @@ def claim_reply(lease: tuple[int, int], raw: Sequence[Any], run: int, at_s: floa
     deaths = {fp.decode(): int(noted.split(b" ")[0]) for fp, noted in pairs_of(raw[3])}
     while position < len(flat):
         queue, domain = flat[position].decode(), flat[position + 1].decode()
-        delay, n = int(flat[position + 2]), int(flat[position + 3])
-        position += 4
+        delay, start, n = int(flat[position + 2]), int(flat[position + 3]), int(flat[position + 4])
+        position += 5
         end = position + 4 * n
         claims = [_claim(lease, queue, domain, run, at_s, deaths, flat, i) for i in range(position, end, 4)]
-        batches.append(QueueBatch(queue=queue, delay_ms=delay, claims=tuple(claims)))
+        batches.append(QueueBatch(queue=queue, delay_ms=delay, start_ms=start, claims=tuple(claims)))
         position = end
     short = tuple(queue.decode() for queue in raw[4])
     boosts = {int(boost): int(due) for boost, due in pairs_of(raw[5])}

@@ -25,6 +25,9 @@ log = logging.getLogger(__name__)
 PARTITIONS_PER_ROUND = 256
 SWEEP_MS = 1000
 SOON_MS = 500
+# So long before its time a queue is claimed: one whose next URL is not in hand when it is due would be fetched later by
+# the wait for a call to the engine, and by some turns of the event loop.
+LEAD_MS = 250
 NOTHING_MS = 20  # pause where a queue that is due gave nothing: it is at its cap, and acks will wake it
 
 
@@ -60,6 +63,10 @@ class Claimer:
         heapq.heappush(self._heap, (at_ms, partition))
         if self._heap[0] == (at_ms, partition):
             self._wake.set()  # also for a time that is still to come: the sleep may end later than that
+
+    def due(self, partition: int, at_ms: int) -> None:
+        """A queue of this partition is due at that time (monotonic ms): it is to be in hand by then."""
+        self.schedule(partition, at_ms - self._lead_ms())
 
     def hint(self, partition: int) -> None:
         """A sleeping queue of this partition woke."""
@@ -186,17 +193,24 @@ class Claimer:
         """Wait until the last call has brought its claims, or failed; called when no further one is made."""
         await self._answered.wait()
 
+    def _is_scarce(self) -> bool:
+        """Is there so little room that nothing should be kept for later while other queues are due?"""
+        return 2 * self._flow.outstanding > self._out_max
+
+    def _lead_ms(self) -> int:
+        return 0 if self._is_scarce() else LEAD_MS
+
     def _request(self, share: int) -> ClaimRequest:
         f, self._serial = self._settings.frontier, self._serial + 1
-        is_scarce = 2 * self._flow.outstanding > self._out_max  # then none is kept for later while other queues are due
         return ClaimRequest(
             request_id=f"{self._frontier.session}-{self._serial}",
             urls_max=min(share, 2 * f.claim_urls_max),  # twice as many took the engine 5.5 ms beside a million keys
             per_queue_max=f.claim_urls_max,
-            ahead_ms=0 if is_scarce else int(f.claim_ahead_s * 1000),
+            ahead_ms=0 if self._is_scarce() else int(f.claim_ahead_s * 1000),
             visibility_ms=int(f.visibility_timeout_s * 1000),
             default_delay_ms=int(self._settings.politeness.delay_s * 1000),
             out_max=2 * f.claim_urls_max,
+            lead_ms=self._lead_ms(),
             budget=Budget(pages=self._settings.budget.pages, bytes=self._settings.budget.bytes),
             at_s=wall_s(),
         )
@@ -217,7 +231,7 @@ class Claimer:
             return  # lost while the call was out: the claims are of an older epoch and come back by themselves
         for batch in reply.batches:
             self._flow.claimed(partition, len(batch.claims))
-            self._bench.put(batch)
+            self._bench.put(batch, start_ms=self._here(partition, batch.start_ms))
             reached("claim.taken", batch.claims[0].url)
         if reply.short:
             self.on_short(partition, reply.short)
@@ -227,6 +241,10 @@ class Claimer:
             if not reply.batches:
                 wait_ms = max(wait_ms, NOTHING_MS)
             self.schedule(partition, monotonic_ms() + wait_ms)
+
+    def _here(self, partition: int, at_ms: int) -> int:
+        """A time of the partition's clock on our own (monotonic ms); 0 stays 0."""
+        return at_ms and monotonic_ms() + at_ms - self._ownership.now_of(partition)
 
     def _note_boosts(self, partition: int, boosts: Mapping[int, int]) -> None:
         if boosts:

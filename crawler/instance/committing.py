@@ -236,7 +236,7 @@ class Committer:
         """The queue may be claimed from again at its next fetch time."""
         if self._s.ownership.is_open(partition):
             wait_ms = max(0, next_fetch_ms - self._s.ownership.now_of(partition))
-            self._s.claimer.schedule(partition, monotonic_ms() + wait_ms)
+            self._s.claimer.due(partition, monotonic_ms() + wait_ms)
 
 
 def _counts(outcome: Committable) -> dict[str, int]:

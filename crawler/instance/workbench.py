@@ -72,13 +72,14 @@ class Workbench:
         self.waiting = 0
         self.active = 0
 
-    def put(self, batch: QueueBatch) -> None:
-        """Take in claims of a queue."""
+    def put(self, batch: QueueBatch, *, start_ms: int = 0) -> None:
+        """Take in claims of a queue, none of which may start before that time."""
         lane = self._lane(batch.queue)
         lane.partition = batch.claims[0].partition
         if batch.delay_ms >= 0:
             self.quicken(lane, batch.delay_ms)
             lane.delay_ms = batch.delay_ms
+        lane.next_ms, lane.settled_ms = max(lane.next_ms, start_ms), max(lane.settled_ms, start_ms)
         if not lane.waiting:
             lane.since_ms = monotonic_ms()
         lane.waiting.extend(batch.claims)

@@ -178,6 +178,7 @@ class FrontierSteps(RuleBasedStateMachine):
         if request.request_id == model.request:
             assert {c.fingerprint for c in claims} == model.claimed_by(request.request_id)
             assert all(model.is_claimed(c.fingerprint, c.token) for c in claims)
+            assert all(batch.start_ms == model.start_ms(batch.queue) for batch in reply.batches)
         else:
             self._check_batches(model, request, reply, fence.partition)
             if claims:
@@ -190,7 +191,9 @@ class FrontierSteps(RuleBasedStateMachine):
         assert set(reply.short) == set(raw.zset("short"))
         first, last = model.soonest({n for n in model.names() if not raw.zset(f"q:{n}")})
         first = min([first, *(int(at) + IDLE_MS for at in raw.zset("idle").values())])
-        assert first <= reply.next_due_ms or (reply.short and reply.next_due_ms == model.clock + SHORT_MS)
+        assert first - request.lead_ms <= reply.next_due_ms or (
+            reply.short and reply.next_due_ms == model.clock + SHORT_MS
+        )
         assert last < 0 or 0 <= reply.next_due_ms <= last
 
     def _raw_of(self, whole: dict[bytes, Any], partition: int) -> RawPartition:
@@ -211,7 +214,8 @@ class FrontierSteps(RuleBasedStateMachine):
         assert len({b.queue for b in batches}) == len(batches)
         for batch in batches:
             queue = model.queue(batch.queue)
-            assert batch.queue in model.due_queues(), "handed out too early, or with claims out"
+            assert batch.queue in model.due_queues(request.lead_ms), "handed out too early, or with claims out"
+            assert batch.start_ms == model.start_ms(batch.queue)
             assert batch.delay_ms == (-1 if queue.delay_ms is None else queue.delay_ms)
             waiting, most = model.of_queue(batch.queue, State.QUEUED), min(left, model.allowance(batch.queue))
             got = [c.fingerprint for c in batch.claims]
@@ -226,7 +230,8 @@ class FrontierSteps(RuleBasedStateMachine):
             for claim in batch.claims:
                 model.hand_out(claim.fingerprint, claim.token)
         assert left >= 0
-        waiting = [n for n in model.due_queues() if n not in {b.queue for b in batches} | set(reply.short)]
+        due = model.due_queues(request.lead_ms)
+        waiting = [n for n in due if n not in {b.queue for b in batches} | set(reply.short)]
         assert all(model.queue(n).boost <= min(boosts, default=9) for n in waiting), "one with less went before"
         assert not (waiting and left and request.urls_max >= len(HOSTS)), "due, but not handed out"
 

@@ -192,10 +192,21 @@ class PartitionModel(KeptUrls):
             wanted = max(1, AHEAD_MS // queue.delay_ms) if queue.delay_ms else PER_QUEUE_MAX
         return min(wanted, PER_QUEUE_MAX, OUT_MAX - self.out(name), len(self.of_queue(name, State.QUEUED)))
 
-    def due_queues(self) -> list[str]:
-        """Queues of which a claim with room enough must hand out something now."""
-        due = (n for n in self.names() if self.is_claimable(n) and self.due_ms(n) <= self.clock)
+    def due_queues(self, lead_ms: int = 0) -> list[str]:
+        """Queues of which a claim with room enough must hand out something now, if they are due so long after it."""
+        due = (n for n in self.names() if self.is_claimable(n) and self.due_ms(n) <= self._horizon(n, lead_ms))
         return [name for name in due if self.allowance(name) > 0]
+
+    def _horizon(self, name: str, lead_ms: int) -> int:
+        """A queue that a guest has, or waits for, is never handed out before its time."""
+        queue = self.queue(name)
+        is_shared = queue.guest or queue.wish not in ("", SERVED)
+        return self.clock + (0 if is_shared else lead_ms)
+
+    def start_ms(self, name: str) -> int:
+        """When the next request on a queue that is handed out may start; 0 for now."""
+        due_ms = max(self.queue(name).next_ms, 0 if self.hold is None else self.hold + self.queue(name).patience_ms)
+        return due_ms if due_ms > self.clock else 0
 
     def hand_out(self, fingerprint: str, token: str) -> None:
         url = self.urls[fingerprint]

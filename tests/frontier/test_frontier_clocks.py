@@ -144,3 +144,26 @@ async def test_a_queue_that_gets_a_delay_sleeps_until_the_last_of_its_claims_end
     assert await door.claim() == []
     await door.ack(second, delay_ms=700, next_ms=5700)
     assert (await door.claim_reply()).next_due_ms == 5700
+
+
+async def test_a_queue_is_handed_out_before_its_time_when_the_owner_asks_for_it(door: Door) -> None:
+    await door.add(found("a"), found("b"))
+    await door.frontier.pace(door.fence, "a.test", Settlement(next_fetch_ms=door.now + 300, delay_ms=500))
+    early = await door.claim_reply(lead_ms=299)
+    assert (early.batches, early.next_due_ms) == ((), door.now + 1), "when it is worth asking again"
+    request = door.request(lead_ms=300)
+    (batch,) = (await door.claim_reply(request)).batches
+    assert (batch.start_ms, len(batch.claims)) == (door.now + 300, 2)
+    assert (await door.claim_reply(request)).batches == (batch,), "also when the reply was lost"
+    door.now += 400
+    (again,) = (await door.claim_reply(request)).batches
+    assert again.start_ms == 0
+
+
+async def test_a_queue_that_a_guest_waits_for_is_not_handed_out_before_its_time(door: Door) -> None:
+    await door.add(found("a"), found("b"))
+    await door.frontier.pace(door.fence, "a.test", Settlement(next_fetch_ms=door.now + 300, delay_ms=500))
+    assert (await ask(door, "g1"))[0] > 0
+    assert await door.claim(lead_ms=1000) == []
+    door.now += 300
+    assert (await ask(door, "g1", now_ms=door.now))[0] == 0

@@ -66,13 +66,13 @@ class FrontierMachine(SpillingSteps, ParkingSteps, StopSteps):
         if self._is_held(fence):
             self._models[partition].release()
 
-    @rule(partition=partitions, urls_max=st.integers(1, 8), off=moments)
-    def claim(self, partition: int, urls_max: int, off: int) -> None:
+    @rule(partition=partitions, urls_max=st.integers(1, 8), off=moments, lead=st.sampled_from((0, 300, 1500)))
+    def claim(self, partition: int, urls_max: int, off: int, lead: int) -> None:
         self._serial += 1
         session = self._models[partition].session or "ann"
         request = ClaimRequest(
             request_id=f"{session}-{self._serial}", urls_max=urls_max, per_queue_max=PER_QUEUE_MAX, ahead_ms=AHEAD_MS,
-            visibility_ms=VISIBILITY_MS, default_delay_ms=DEFAULT_DELAY_MS, out_max=OUT_MAX,
+            visibility_ms=VISIBILITY_MS, default_delay_ms=DEFAULT_DELAY_MS, out_max=OUT_MAX, lead_ms=lead,
         )  # fmt: skip
         self._claim(self._owner(partition, off), request)
 

@@ -10,7 +10,8 @@ import pytest
 from crawler.frontier.frontier import ClaimRequest, Fence
 from crawler.frontier.replies import ClaimReply
 from crawler.instance import claimer as claimer_module
-from crawler.instance.claimer import Claimer
+from crawler.instance.claimer import LEAD_MS, Claimer
+from crawler.instance.clock import monotonic_ms
 from crawler.instance.state import Flow, RecentUrls
 from crawler.instance.workbench import Workbench
 from crawler.settings import Settings
@@ -68,11 +69,24 @@ async def test_the_partition_whose_queue_has_been_due_for_longest_is_asked_first
     assert frontier.asked[2:] == [[2, 4], [2, 4]], "as long as theirs are the oldest"
 
 
-@pytest.mark.parametrize(("in_hand", "ahead_ms"), [(0, 2000), (900, 0)])
+@pytest.mark.parametrize(("in_hand", "ahead_ms", "lead_ms"), [(0, 2000, LEAD_MS), (900, 0, 0)])
 async def test_urls_are_claimed_ahead_only_while_there_is_room_for_those_that_are_due(
-    in_hand: int, ahead_ms: int
+    in_hand: int, ahead_ms: int, lead_ms: int
 ) -> None:
     frontier, flow = Overdue({1: 0}), Flow(recent=RecentUrls(10))
     flow.claimed(1, in_hand)
     await rounds(frontier, flow, n=1)
-    assert [request.ahead_ms for request in frontier.requests] == [ahead_ms]
+    assert [(request.ahead_ms, request.lead_ms) for request in frontier.requests] == [(ahead_ms, lead_ms)]
+
+
+async def test_a_queue_is_claimed_before_it_is_due_and_starts_when_it_is() -> None:
+    frontier, flow = Overdue({1: -1_000}), Flow(recent=RecentUrls(10))
+    began_ms = monotonic_ms()
+    claimer = await rounds(frontier, flow, n=1)
+    claimer.due(1, began_ms + LEAD_MS)
+    await asyncio.wait_for(claimer._round(), 1)
+    assert len(frontier.requests) == 2
+    flow.claimed(1, 900)
+    claimer.due(1, began_ms + LEAD_MS)
+    await asyncio.wait_for(claimer._round(), 1)
+    assert len(frontier.requests) == 2, "not when there is so little room"

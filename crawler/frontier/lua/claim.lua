@@ -3,15 +3,17 @@
 -- the records of queues that have been idle for long.
 -- KEYS  meta
 -- ARGV  session, epoch, now (ms), msgpack {request id (session-number), engine run id, urls max, urls per queue max,
---       claim ahead (ms), visibility timeout (ms), default delay (ms), out max, budgets of a queue: pages, bytes (0: none)}
+--       claim ahead (ms), visibility timeout (ms), default delay (ms), out max, budgets of a queue: pages, bytes (0: none),
+--       lead (ms): so long before its time a queue is handed out that no guest has asked for}
 -- returns {'FENCED'} | {'RECOVER'} | {'OK', next due (ms) or -1, flat batch, flat deaths, some queues whose next block is
 --       to be brought back from its file, flat boosts: each there is, 0 among them, and when the first of its queues is
---       due (-1: none waits); nothing where no queue has a boost}; the batch repeats
---       queue, domain, delay (ms, -1 unknown), n, then n times token, score, member, origin ('' when the member says it);
+--       due (-1: none waits); nothing where no queue has a boost}; both dues are less by the lead; the batch repeats
+--       queue, domain, delay (ms, -1 unknown), when its next request may start (ms; 0: now), n, then n times token, score,
+--       member, origin ('' when the member says it);
 --       a token is 'epoch.request.serial'; deaths are fingerprint, 'deaths session' of URLs that processes died with
 local SHORT_MS = 1000
 local READ_AT_ONCE = 16 -- records of due queues: each may give so much that no other is needed
-local session, epoch, now, request, per_queue, ahead, visibility, default_delay, out_max, pages_max, bytes_max
+local session, epoch, now, request, per_queue, ahead, visibility, default_delay, out_max, pages_max, bytes_max, lead
 local hold, has_spilled, batch
 
 -- Back to its queue: an expired claim or a retry that is due. A delivery whose owner vanished is counted; one of the
@@ -52,16 +54,20 @@ local function put_batch(a, b, c, d)
   batch[n + 1], batch[n + 2], batch[n + 3], batch[n + 4] = a, b, c, d
 end
 
+local function put_queue(r, n)
+  local start = due_of(r[NEXT], delay_of(r) or default_delay, hold)
+  put_batch(r.queue, r[MORE].domain or r.queue, r[DELAY], start > now and string.format('%d', start) or 0)
+  batch[#batch + 1] = n
+end
+
 -- The call was repeated because its reply was lost: the same batch again, less what has expired since.
 local function repeat_batch()
   local prefix, again = epoch .. '.' .. request .. '.', {}
   for _, token in ipairs(call('ZRANGE', P .. 'x', 0, -1)) do
     if string.sub(token, 1, #prefix) == prefix then
-      local score, queue, domain, member = unpack_record(call('HGET', P .. 'u', token))
+      local score, queue, _, member = unpack_record(call('HGET', P .. 'u', token))
       local serial = tonumber(string.sub(token, #prefix + 1))
-      again[#again + 1] = {
-        serial = serial, token = token, queue = queue, domain = domain, score = score, member = member,
-      }
+      again[#again + 1] = {serial = serial, token = token, queue = queue, score = score, member = member}
     end
   end
   table.sort(again, function(one, other) return one.serial < other.serial end)
@@ -69,7 +75,7 @@ local function repeat_batch()
   while first <= #again do
     local queue, last = again[first].queue, first
     while again[last + 1] and again[last + 1].queue == queue do last = last + 1 end
-    put_batch(queue, again[first].domain, record_of(queue)[DELAY], last - first + 1)
+    put_queue(record_of(queue), last - first + 1)
     for i = first, last do
       local one = again[i]
       put_batch(one.token, one.score, one.member, listed_origin(queue, one.member))
@@ -87,6 +93,12 @@ local function start_of(r)
   if r[MORE].guest then return math.max(due, guest_until(r, now, delay)) end
   if wish and wish ~= SERVED and due <= now then return wish_until(r, now) end
   return due
+end
+
+-- Until when it may have to wait and is handed out all the same.
+local function horizon_of(r)
+  local wish = r[MORE].wish
+  return (r[MORE].guest or (wish and wish ~= SERVED)) and now or now + lead
 end
 
 -- How many of its URLs a due queue gives. One whose delay is unknown gives one: its robots.txt may ask for more patience
@@ -124,7 +136,7 @@ local function ready_at(boost) return boost == 0 and READY or READY .. ':' .. bo
 -- more URLs, and how many more queues, this call may look at. Each queue gives something or moves on, so others come next.
 local function take_due(ready, taken, left, looks)
   local later, asleep = {}, {}
-  local due = call('ZRANGEBYSCORE', ready, '-inf', now, 'LIMIT', 0, looks)
+  local due = call('ZRANGEBYSCORE', ready, '-inf', now + lead, 'LIMIT', 0, looks)
   for i, queue in ipairs(due) do
     if left <= 0 then break end
     if i % READ_AT_ONCE == 1 then read_queues({unpack(due, i, math.min(i + READ_AT_ONCE - 1, #due))}) end
@@ -134,7 +146,7 @@ local function take_due(ready, taken, left, looks)
     local has_delay = delay_of(r) ~= 0
     if has_delay and r[OUT] ~= 0 then
       asleep[#asleep + 1] = queue -- the last of its claims to end brings it back
-    elseif start > now then
+    elseif start > horizon_of(r) then
       later[#later + 1], later[#later + 2] = start, queue
     else
       local budget, used_up = budget_left(r)
@@ -166,7 +178,7 @@ local function hand_out(taken)
     local r, best = of[1], of[2]
     local queue, domain = r.queue, r[MORE].domain or r.queue
     local names = ' ' .. queue .. ' ' .. domain .. ' '
-    put_batch(queue, domain, r[DELAY], #best / 2)
+    put_queue(r, #best / 2)
     for i = 1, #best, 2 do
       serial = serial + 1
       local token, member, score = prefix .. serial, best[i], best[i + 1]
@@ -212,7 +224,7 @@ end
 --@call
 local a = cmsgpack.unpack(ARGV[4])
 session, epoch, now, request, per_queue, ahead, visibility = ARGV[1], ARGV[2], tonumber(ARGV[3]), a[1], a[4], a[5], a[6]
-default_delay, out_max, pages_max, bytes_max = a[7], a[8], a[9], a[10]
+default_delay, out_max, pages_max, bytes_max, lead = a[7], a[8], a[9], a[10], a[11]
 if not fence(session, epoch, now) then return {'FENCED'} end
 if meta().engine ~= a[2] then return {'RECOVER'} end
 now, hold, has_spilled, batch = meta().clock, meta().hold, meta().spilled > 0, {}
@@ -238,6 +250,7 @@ end
 local firsts = {}
 for _, boost in ipairs(boosts()) do
   local due = first_in(ready_at(boost))
+  due = due and math.max(0, due - lead)
   soonest = math.min(soonest, due or math.huge)
   if meta().boosts then firsts[#firsts + 1], firsts[#firsts + 2] = boost, string.format('%d', due or -1) end
 end
