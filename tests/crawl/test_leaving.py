@@ -18,7 +18,7 @@ async def test_a_leaver_hands_over_and_nothing_is_fetched_twice(tmp_path: Path, 
     with serve_web(seed=11, domains=8, pages=4) as site:
 
         async def leave_in_the_middle(instances: list[Instance]) -> None:
-            while sum(i.flow.committed for i in instances) < 60:
+            while sum(i.flow.committed for i in instances) < 60 or not instances[2].flow.committed:
                 await asyncio.sleep(0.01)
             heartbeat = instances[2].heartbeat
             if why == "evicted":
