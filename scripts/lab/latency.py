@@ -147,13 +147,11 @@ def loaded(options: argparse.Namespace, dns: str, client: int, servers: int, sit
         scratch = Path(home)
         late = scratch / "late.txt"
         with made_web(servers, "--grow", "3", "--hosts", str(sites), log=scratch / "web.log") as web:
-            late, pace_and_end = (
-                scratch / "late.txt",
-                ["--delay", f"{options.delay:g}", "--time", f"{options.seconds:g}"],
-            )
+            arguments = web.crawl_of(sites, scratch)
+            arguments += ["--delay", f"{options.delay:g}", "--time", f"{options.seconds:g}"]
             run = crawl(
-                web, web.crawl_of(sites, scratch) + pace_and_end, dns=dns, scratch=scratch, cores={client},
-                engine_cores={servers}, concurrency=options.concurrency, program=("-P", str(PROBED), str(late)),
+                web, arguments, dns=dns, scratch=scratch, cores={client}, engine_cores={servers},
+                concurrency=options.concurrency, program=("-P", str(PROBED), str(late)),
             )  # fmt: skip
         return under(run, Loop.read(late), sites, options.delay)
 

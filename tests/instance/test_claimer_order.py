@@ -79,7 +79,7 @@ async def test_urls_are_claimed_ahead_only_while_there_is_room_for_those_that_ar
     assert [(request.ahead_ms, request.lead_ms) for request in frontier.requests] == [(ahead_ms, lead_ms)]
 
 
-async def test_a_queue_is_claimed_before_it_is_due_and_starts_when_it_is() -> None:
+async def test_a_queue_is_claimed_before_it_is_due_unless_there_is_little_room() -> None:
     frontier, flow = Overdue({1: -1_000}), Flow(recent=RecentUrls(10))
     began_ms = monotonic_ms()
     claimer = await rounds(frontier, flow, n=1)

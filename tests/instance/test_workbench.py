@@ -259,12 +259,12 @@ async def test_a_shorter_delay_that_comes_with_claims_holds_for_what_was_waited_
 async def test_what_was_claimed_before_its_time_waits_for_that() -> None:
     bench = Workbench(concurrency_per_queue=1)
     start_ms = monotonic_ms() + 60
-    bench.put(batch(1, 2, delay_ms=20), start_ms=start_ms)
-    lane, _ = await bench.take()
-    assert start_ms <= monotonic_ms() < start_ms + 50
-    bench.finished(lane, wait_ms=0, started=False)
-    await bench.take()
-    assert monotonic_ms() < start_ms + 50, "a turn that came to nothing costs nothing"
+    bench.put(batch(1, 2, delay_ms=60_000), start_ms=start_ms)
+    async with asyncio.timeout(5):
+        lane, _ = await bench.take()
+        assert start_ms <= monotonic_ms()
+        bench.finished(lane, wait_ms=0, started=False)
+        await bench.take()  # a turn that came to nothing costs nothing
 
 
 async def test_claims_that_are_wanted_are_taken_out_wherever_they_wait() -> None:
