@@ -101,11 +101,12 @@ async def _all(crawl: "OpenCrawl", top: int, *, as_json: bool) -> str:
     totals = await crawl.stats.totals()
     shown = await crawl.stats.domains(await crawl.stats.top_domains(top)) if top else []
     count = await crawl.stats.domain_count()
-    in_flight = sum(member.in_flight for member in (await crawl.members.read()).values())
+    members = (await crawl.members.read()).values()
+    in_flight, is_full = sum(m.in_flight for m in members), any(m.waits_for == "memory" for m in members)
     in_flight = min(in_flight, totals.pending)
     is_paused, spent = (await crawl.operator.orders()).is_paused, await crawl.crawls.spent()
     if as_json:
-        counted = {"domains": count, "in_flight": in_flight, "paused": is_paused}
+        counted = {"domains": count, "in_flight": in_flight, "paused": is_paused, "memory_full": is_full}
         return json.dumps(
             {
                 "crawl": crawl.settings.crawl.name,
@@ -114,9 +115,16 @@ async def _all(crawl: "OpenCrawl", top: int, *, as_json: bool) -> str:
                 "domains": [domain_json(d) for d in shown],
             }
         )
-    ordering = crawl.record.ordering
     parts = [
-        totals_text(totals, domains=count, in_flight=in_flight, ordering=ordering, is_paused=is_paused, spent=spent)
+        totals_text(
+            totals,
+            domains=count,
+            in_flight=in_flight,
+            ordering=crawl.record.ordering,
+            is_paused=is_paused,
+            is_full=is_full,
+            spent=spent,
+        )
     ]
     if shown:
         parts.append(domain_table(shown, owned=bool(totals.pending)))

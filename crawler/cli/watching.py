@@ -56,6 +56,7 @@ class Watcher:
             progress=progress,
             in_flight=min(progress.pending, sum(m.in_flight for m in members)),
             instances=max(1, len(members)),
+            waits_for={m.waits_for for m in members if m.waits_for},
             domains=domains,
         )
         self.view.show(self._last)

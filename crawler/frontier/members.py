@@ -30,6 +30,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     lapses: int = 0  # silences after which every lease was acquired anew
     fenced: int = 0  # results and endings that were refused: the lease was somebody else's by then
     late: int = 0  # requests that were open when the lease was gone: they may have overlapped with the new owner's
+    waits_for: str = ""  # why it claims no more URLs: "memory" (the engine's is full), "orders" (paused)
     ring: str = ""  # digest of the ring it follows: two that differ for long do not agree on the settings
 
 

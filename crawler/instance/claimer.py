@@ -126,7 +126,7 @@ class Claimer:
         if monotonic_ms() - self._swept_ms >= SWEEP_MS:
             self._swept_ms = monotonic_ms()
             await self._sweep()
-        if self._flow.is_stopping or self._flow.is_engine_full or self._flow.orders.is_paused:
+        if self._flow.is_stopping or self._flow.waits_for:
             return False
         partitions = self._due_partitions()
         if not partitions:

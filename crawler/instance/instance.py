@@ -139,8 +139,7 @@ class Instance:
             "in_flight": len(self.fetching.in_turn),
             "ring": self.neighbours.digest,
             "lapses": self.heartbeat.lapses,
-            "fenced": self.flow.fenced,
-            "late": self.flow.late,
+            **self.flow.description(),
         }
 
     # --- what the parts call ---

@@ -62,6 +62,15 @@ class Flow:
     on_recover: Callable[[], None] = lambda: None
     acking: asyncio.Lock = field(default_factory=asyncio.Lock)  # while it is held, `committed` is what the engine has
 
+    @property
+    def waits_for(self) -> str:
+        """Why no more URLs are claimed although some may be due: as in `Member`."""
+        return "memory" if self.is_engine_full else "orders" if self.orders.is_paused else ""
+
+    def description(self) -> dict[str, int | str]:
+        """For the member list: fields of `Member` by name."""
+        return {"fenced": self.fenced, "late": self.late, "waits_for": self.waits_for}
+
     def pages_left(self) -> int | None:
         """How many more pages may be claimed under the limits; None without one."""
         if self.is_out_of_bytes:

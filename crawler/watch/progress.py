@@ -5,13 +5,13 @@ Takes snapshots and shows them; must not know where they come from.
 
 import os
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Protocol
 
 from crawler.frontier.inspect import Progress
 from crawler.frontier.stats import DomainStats
-from crawler.watch.report import next_text
+from crawler.watch.report import next_text, waits_text
 from crawler.watch.wording import counted, duration, number, rate, size
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ class Snapshot:
     progress: Progress
     in_flight: int = 0
     instances: int = 1
+    waits_for: Collection[str] = ()  # why instances claim no more URLs, as in `Member`
     domains: Sequence[DomainStats] = ()
 
 
@@ -73,7 +74,8 @@ def summary_line(snapshot: Snapshot, pages_per_s: float) -> str:
         parts.insert(5, counted(p.retries, "retry", "retries"))
     if snapshot.instances > 1:
         parts.append(counted(snapshot.instances, "instance"))
-    return f"{duration(snapshot.at_s)}: {', '.join(parts)}"
+    waiting = "".join(f"; waits {waits_text(why)}" for why in sorted(snapshot.waits_for))
+    return f"{duration(snapshot.at_s)}: {', '.join(parts)}{waiting}"
 
 
 class Quiet:

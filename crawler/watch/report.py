@@ -54,11 +54,13 @@ def totals_text(
     in_flight: int,
     ordering: OrderSettings,
     is_paused: bool = False,
+    is_full: bool = False,
     spent: Spent | None = None,
 ) -> str:
     """The whole crawl in a few lines."""
     over = over_budget(totals, spent)
     pairs = [("paused", "by an operator ('crawler resume' goes on)")] if is_paused else []
+    pairs += [("waits", waits_text("memory"))] if is_full else []
     pairs += [
         ("pages", f"{number(totals.fetched)}{_in_brackets(_classes(totals.status))}"),
         ("pending", _pending(totals, in_flight)),
@@ -73,6 +75,12 @@ def totals_text(
         ("order", order_text(ordering)),
     ]
     return facts(pairs)
+
+
+def waits_text(why: str) -> str:
+    """Why instances claim no more URLs (`Member.waits_for`), in words."""
+    full = "for room in the engine's memory (frontier.memory, or its own maxmemory)"
+    return {"memory": full, "orders": "for 'crawler resume'"}.get(why, why)
 
 
 def _pending(totals: Totals, in_flight: int) -> str:

@@ -83,6 +83,12 @@ def test_a_progress_line_says_all_that_matters() -> None:
     assert line == "12 s: 1,204 pages, 98/s, 936 queued, 64 in flight, 1 error, 2.00 KiB"
 
 
+def test_a_progress_line_says_why_nothing_moves() -> None:
+    full = "waits for room in the engine's memory (frontier.memory, or its own maxmemory)"
+    line = summary_line(replace(snapshot(12, 1204), waits_for={"orders", "memory"}), 0.0)
+    assert line.endswith(f"2.00 KiB; {full}; waits for 'crawler resume'")
+
+
 def test_the_pace_is_that_of_the_last_ten_seconds() -> None:
     pace = Pace()
     assert pace.take(0, 0) == 0

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.crawl.harness import entries_of
 from tests.crawl.lab import QUICK, name_server
-from tests.faults.instance_lab import EngineView
+from tests.faults.instance_lab import EngineView, wait_until
 from tests.support.engine import Engine
 from tests.support.processes import Nursery, Program, nursery
 from tests.support.serving import Site, serve_resources
@@ -77,7 +77,9 @@ class OverflowLab:
         """What the engine uses while an instance waits for work."""
         program = self.start(0)
         program.wait_for("waits for work")
-        time.sleep(1.0)
+        with self.view() as view:
+            wait_until(lambda: len(view.held_by("node-0")) == view.partitions, "all partitions")
+        time.sleep(1.0)  # its own look at the memory, and a sweep
         used = self.used_bytes()
         program.terminate()
         program.wait(20)

@@ -70,6 +70,9 @@ def test_without_a_folder_claims_wait_for_room_and_nothing_is_lost(lab: Overflow
         assert view.totals("added", "done") == waiting, "it went on"
         assert view.claims_out() == 0
         assert view.totals("spilled") == [0]
+        first.wait_for(r"/s, .*; waits for room in the engine's memory")
+        stats = lab.programs.crawler("stats", "--redis", lab.engine.url, "--dir", str(lab.folder / "c1"))
+        stats.wait_for(r"^waits +for room in the engine's memory")
         first.terminate()
         assert first.wait(30) == 10
         lab.start(0, spill=False)
