@@ -22,6 +22,7 @@ from typing import IO
 ROOT = Path(__file__).parent.parent.parent
 MARK = "TEST_NURSERY"
 DRAIN_S = 0.2
+QUIET_LOOKS = 3  # that find nothing: a process that is just being started has no environment to be known by
 
 
 class Program:
@@ -152,7 +153,10 @@ class Nursery:
         return found
 
     def close(self) -> None:
-        while left := self.left():
+        quiet = 0
+        while quiet < QUIET_LOOKS:
+            left = self.left()
+            quiet = 0 if left else quiet + 1
             for pid in left:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
