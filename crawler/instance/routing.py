@@ -23,6 +23,7 @@ from crawler.rules.traps import NOTHING_LEARNED, Action, TrapRules, TrapState
 from crawler.rules.urls import authority_of, host_of
 from crawler.settings import BudgetSettings, SiteSettings, TrapSettings
 
+PLACES_MAX = 50_000  # hosts whose domain and partition are remembered; about 400 bytes each
 NO_BUDGET = BudgetSettings()
 NO_WISH = Followed("")
 
@@ -58,7 +59,7 @@ class Router:
         self._ordering = Ordering.of(record.ordering, record.begun_at)
         self._priorities = SiteRules.of(sites, "priority")
         self._depths = SiteRules.of(sites, "depth_max")
-        self._place = lru_cache(maxsize=100_000)(self._place_of)
+        self._place = lru_cache(maxsize=PLACES_MAX)(self._place_of)
 
     def without_room(self) -> "Router":
         """As if the budgets of the whole crawl were used up: what they would take in, the next instance takes up."""

@@ -13,7 +13,7 @@ from crawler.rules.domains import registrable_domain
 from crawler.rules.urls import authority_of, host_of
 from crawler.settings import ScopeSettings
 
-_AUTHORITIES_MAX = 100_000  # remembered verdicts; about 100 bytes each
+_AUTHORITIES_MAX = 50_000  # remembered verdicts; about 100 bytes each
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from crawler.rules.patterns import UrlPattern
 from crawler.rules.urls import split
 from crawler.settings import BudgetSettings, FromEnvironment, ScopeSettings, Settings, SiteSettings
 
-_ORIGINS_MAX = 100_000  # whose tables are remembered; about 150 bytes each
+_ORIGINS_MAX = 50_000  # whose tables are remembered; about 150 bytes each
 _OF_QUEUES = ("delay_s", "concurrency")  # a queue has one clock, whatever its URLs
 _SECRET = ("auth", "cookies")
 
