@@ -22,7 +22,8 @@ CACHE_KIB = 32 * 1024
 _TABLES = """
 CREATE TABLE pages (
     fp INTEGER PRIMARY KEY, depth INTEGER NOT NULL, redirects INTEGER NOT NULL, status INTEGER NOT NULL,
-    bytes INTEGER NOT NULL, fetch_ms INTEGER NOT NULL, seed INTEGER NOT NULL, found INTEGER NOT NULL DEFAULT 0
+    bytes INTEGER NOT NULL, fetch_ms INTEGER NOT NULL, seed INTEGER NOT NULL,
+    items INTEGER NOT NULL, found INTEGER NOT NULL DEFAULT 0
 );
 CREATE TABLE seeds (fp INTEGER PRIMARY KEY);
 CREATE TABLE orphans (
@@ -41,6 +42,7 @@ class KnownPage(NamedTuple):
     body_bytes: int
     fetch_ms: int
     seed_number: int = 0
+    items: int = 0
 
 
 class Orphan(NamedTuple):
@@ -83,11 +85,11 @@ class PageBook:
     def add_page(self, fingerprint: str, page: KnownPage) -> bool:
         """Remember a committed page; False when it is known already."""
         row = (int(fingerprint), *page)
-        return bool(self._db.execute("INSERT OR IGNORE INTO pages VALUES (?, ?, ?, ?, ?, ?, ?, 0)", row).rowcount)
+        return bool(self._db.execute("INSERT OR IGNORE INTO pages VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0)", row).rowcount)
 
     def page(self, fingerprint: str) -> KnownPage | None:
         row = self._db.execute(
-            "SELECT depth, redirects, status, bytes, fetch_ms, seed FROM pages WHERE fp = ?", (int(fingerprint),)
+            "SELECT depth, redirects, status, bytes, fetch_ms, seed, items FROM pages WHERE fp = ?", (int(fingerprint),)
         ).fetchone()
         return KnownPage(*row) if row else None
 

@@ -30,6 +30,7 @@ class DoneUrl:
     body_bytes: int
     fetch_ms: int
     seed_number: int = 0
+    items: int = 0
     host: str = ""  # where the whole crawl has a budget of hosts: taken in
 
 
@@ -48,8 +49,8 @@ class Restoring:
         """Make those of these URLs seen and done that the engine did not know; how many. Raises EngineError."""
         by_partition: dict[int, list[Any]] = {}
         for u in urls:
-            item = (u.fingerprint, u.queue, u.domain, u.status // 100, u.body_bytes, u.fetch_ms, u.seed_number)
-            by_partition.setdefault(u.partition, []).append((*item, u.host))
+            item = (u.fingerprint, u.queue, u.domain, *_counted(u), u.host)
+            by_partition.setdefault(u.partition, []).append(item)
         digits = await self._run_all("restore", by_partition)
         return sum(answer.count(b"1") for answer in digits)
 
@@ -60,7 +61,7 @@ class Restoring:
         await self._bring_back({(u.partition, u.queue, f.block) for f, u in asked})
         for f, u in asked:
             block = f.block[:ID_LENGTH]
-            item = (u.fingerprint, u.queue, block, f.name, u.status // 100, u.body_bytes, u.fetch_ms, u.seed_number)
+            item = (u.fingerprint, u.queue, block, f.name, *_counted(u))
             by_partition.setdefault(u.partition, []).append(item)
         return sum(await self._run_all("withdraw", by_partition))
 
@@ -99,3 +100,8 @@ class Restoring:
         As after a takeover; a partition that has a hold keeps it.
         """
         await self._engine.commands([("HSETNX", self._keys.meta(p), "hold", 0) for p in range(partitions)])
+
+
+def _counted(url: DoneUrl) -> tuple[int, ...]:
+    """What the scripts count of it."""
+    return url.status // 100, url.body_bytes, url.fetch_ms, url.seed_number, url.items

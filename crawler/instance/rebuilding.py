@@ -135,12 +135,9 @@ class Rebuild:
             for number, entry in enumerate(reader.entries()):
                 if number % PULSE == 0:
                     await asyncio.sleep(0)
-                page = KnownPage(
-                    entry.depth, entry.redirects, entry.status, entry.body_bytes, entry.fetch_ms, entry.seed_number
-                )
                 self._has_items |= entry.items is not None
                 self._scope_version = max(self._scope_version, entry.scope_version)
-                self._report.committed += book.add_page(entry.fingerprint, page)
+                self._report.committed += book.add_page(entry.fingerprint, _page_of(entry))
                 if entry.redirect_to and self._is_seed(book, entry):
                     book.add_seed(fingerprint(entry.redirect_to, router.record.run))
                     if not router.scope.allows(entry.redirect_to):
@@ -225,3 +222,8 @@ class Rebuild:
         return self._d.router.candidate(
             entry.url, depth=entry.depth, redirects=entry.redirects, seed=seed, seed_number=number
         )
+
+
+def _page_of(e: CommitEntry) -> KnownPage:
+    items = e.items.count if e.items else 0
+    return KnownPage(e.depth, e.redirects, e.status, e.body_bytes, e.fetch_ms, e.seed_number, items)

@@ -141,7 +141,7 @@ class Replay:
         domain, queue, partition = self._d.router.place(url)
         return DoneUrl(
             fingerprint=fp, partition=partition, domain=domain, queue=queue, status=page.status,
-            body_bytes=page.body_bytes, fetch_ms=page.fetch_ms, seed_number=page.seed_number,
+            body_bytes=page.body_bytes, fetch_ms=page.fetch_ms, seed_number=page.seed_number, items=page.items,
             host=host_of(url) if self._d.frontier.intake.has_crawl_hosts else "",
         )  # fmt: skip
 

@@ -1,5 +1,6 @@
 """A crawl with handlers whose engine lost everything: where they led is known, and what they yielded is there."""
 
+import contextlib
 import json
 from pathlib import Path
 
@@ -7,6 +8,7 @@ from crawler.archive.item_reader import ItemReader
 from crawler.settings import Settings
 from tests.crawl.harness import crawl, lab_names
 from tests.crawl.rebuild_lab import Lab, folder_of, rebuild
+from tests.faults.instance_lab import EngineView
 from tests.support.engine import Engine
 from tests.support.serving import serve_resources
 from tests.support.web import Resource
@@ -54,4 +56,6 @@ async def test_urls_that_only_a_handler_led_to_come_back_with_their_labels(tmp_p
     assert not done.errors
     assert not done.twice
     assert len(done.entries) == PAGES + 1
+    with contextlib.closing(engine.client()) as client:
+        assert EngineView(client, partitions=64).totals("items") == [PAGES]
     assert yielded(lab.settings(**app)) == sorted((site.url(HOST, f"/hidden/{n}"), "hidden") for n in range(PAGES))

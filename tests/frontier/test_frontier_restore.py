@@ -18,11 +18,11 @@ def restoring(door: Door) -> Restoring:
     return Restoring(door.engine, door.keys, run=0)
 
 
-def done(candidate: Candidate, status: int = 200) -> DoneUrl:
+def done(candidate: Candidate, status: int = 200, items: int = 0) -> DoneUrl:
     c = candidate
     return DoneUrl(
         fingerprint=c.fingerprint, partition=0, domain=c.domain, queue=c.queue, status=status, body_bytes=100,
-        fetch_ms=7,
+        fetch_ms=7, items=items,
     )  # fmt: skip
 
 
@@ -56,6 +56,17 @@ async def test_an_unknown_url_is_seen_done_and_counted_and_never_new_again(door:
     assert (totals.added, totals.done, totals.bytes, dict(totals.status)) == (2, 2, 200, {"2": 1, "3": 1})
     (b,) = await Stats(door.engine, door.keys, 1).domains([("b.test", 0)])
     assert (b.fetched, b.bytes, b.fetch_ms, b.pending) == (1, 100, 7, 0)
+
+
+async def test_items_are_counted_again_wherever_the_url_was(door: Door) -> None:
+    await door.add(found("known"))
+    assert await restore(door, done(found("known"), items=2), done(found("new"), items=3), done(found("none"))) == (
+        2,
+        1,
+    )
+    assert (await Stats(door.engine, door.keys, 1).totals()).items == 5
+    (domain,) = await Stats(door.engine, door.keys, 1).domains([(found("new").domain, 0)])
+    assert domain.items == 5
 
 
 async def test_a_repeat_changes_nothing(door: Door) -> None:

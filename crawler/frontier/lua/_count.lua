@@ -1,4 +1,4 @@
--- What commits that are known from disk count: {queue, class, bytes, fetch_ms} each.
+-- What commits that are known from disk count: {queue, class, bytes, fetch_ms, items} each.
 local function count_done(commits)
   for _, one in ipairs(commits) do
     local r, class = record_of(one.queue), 's' .. one.class
@@ -8,6 +8,10 @@ local function count_done(commits)
     count_in(r, class, 1)
     add_to(r, BYTES, one.bytes)
     add_to(r, FETCH_MS, one.fetch_ms)
+    if one.items > 0 then
+      count(total, 'items', one.items)
+      count_in(r, 'items', one.items)
+    end
     r.has_pages = true
   end
 end

@@ -2,7 +2,7 @@
 -- restore: URLs whose commits are on disk become seen and done, with what their index lines count, unless the engine knew
 -- them. For the rebuild of a crawl that the engine lost; needs no fence. Idempotent. Refused when out of memory.
 -- KEYS  meta
--- ARGV  run, msgpack list of {fingerprint, queue, domain, status class, bytes, fetch (ms), seed, host}; host: '' unless the
+-- ARGV  run, msgpack list of {fingerprint, queue, domain, status class, bytes, fetch (ms), seed, items, host}; host: '' unless the
 --       whole crawl has a budget of hosts
 -- returns digits: per item 1 it was unknown, 0 it was known
 local run, items = ARGV[1], cmsgpack.unpack(ARGV[2])
@@ -14,10 +14,10 @@ for i, item in ipairs(items) do
   if call('SADD', seen .. bucket_of(item[1], buckets, low), item[1]) == 1 then
     outcome[i] = '1'
     meet(record_of(item[2]), item[3], 1)
-    if item[8] ~= '' then take_in(item[8]) end
+    if item[9] ~= '' then take_in(item[9]) end
     count_seed(item[7], ADDED, 1)
     count_seed(item[7], DONE, 1)
-    known[#known + 1] = {queue = item[2], class = item[4], bytes = item[5], fetch_ms = item[6]}
+    known[#known + 1] = {queue = item[2], class = item[4], bytes = item[5], fetch_ms = item[6], items = item[8]}
   end
 end
 if #known > 0 then

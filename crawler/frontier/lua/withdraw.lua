@@ -3,7 +3,7 @@
 -- crawl; needs no fence, for nobody works then. Idempotent.
 -- KEYS  meta
 -- ARGV  run, msgpack list of {fingerprint, queue, block ('' for the head) or '*', member or token, status class, bytes,
---       fetch (ms), seed}: '*' is a claim or a retry, named by its token
+--       fetch (ms), seed, items}: '*' is a claim or a retry, named by its token
 -- returns how many were pending
 local done, fingerprints = {}, {}
 
@@ -35,7 +35,7 @@ for _, a in ipairs(cmsgpack.unpack(ARGV[2])) do
   local r, was_pending = record_of(a[2]), false
   if a[3] == '*' then was_pending = take_delivery(r, a[4]) else was_pending = take_queued(r, a[3], a[4]) end
   if was_pending then
-    done[#done + 1] = {queue = a[2], class = a[5], bytes = a[6], fetch_ms = a[7]}
+    done[#done + 1] = {queue = a[2], class = a[5], bytes = a[6], fetch_ms = a[7], items = a[9]}
     fingerprints[#fingerprints + 1] = a[1]
     count_seed(a[8], DONE, 1)
   end
