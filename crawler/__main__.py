@@ -1,3 +1,3 @@
-from crawler.cli.main import main
+from crawler.cli.main import program
 
-raise SystemExit(main())
+program()

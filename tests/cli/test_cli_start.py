@@ -15,6 +15,19 @@ LOADED = (
     "import sys; from crawler.cli.main import main\n"
     "try: main(sys.argv[1:])\nexcept SystemExit: pass\nprint('loaded', *sorted(sys.modules))"
 )
+ENDING = """
+import atexit, threading, time
+from crawler.cli import main as line
+class Last:
+    def __del__(self): print("taken apart")
+last = Last()
+def command():
+    atexit.register(print, "at exit")
+    threading.Thread(target=lambda: (time.sleep(0.3), print("a thread"))).start()
+    return 7
+line.main = command
+line.program()
+"""
 ENGINE = ("asyncio", "msgspec", "redis", "uvloop")  # what every command needs that asks the engine
 CRAWLING = (  # what only a crawl needs: together half a second and more
     "aiodns", "aiohttp", "crawler.assembly", "crawler.content", "crawler.instance.instance", "crawler.rules.traps",
@@ -60,3 +73,15 @@ def test_the_packaged_engine_is_found_without_its_package_and_can_run() -> None:
 def test_a_package_of_another_shape_is_asked_for_its_binary(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("crawler.frontier.embedded.find_spec", lambda name: None)
     assert packaged_binary().name == "valkey-server"
+
+
+def test_a_command_ends_with_all_that_is_to_be_done_and_without_taking_its_memory_apart(programs: Nursery) -> None:
+    environment = {name: value for name, value in programs.environment.items() if name != "PYTHONUNBUFFERED"}
+    ran = subprocess.run([sys.executable, "-c", ENDING], env=environment, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout.splitlines()) == (7, ["a thread", "at exit"])
+
+
+def test_a_profiler_around_a_command_gets_its_profile(programs: Nursery) -> None:
+    command = [sys.executable, "-m", "cProfile", "-m", "crawler", "--version"]
+    said = subprocess.run(command, env=programs.environment, capture_output=True, text=True, check=True).stdout
+    assert "function calls" in said
