@@ -23,6 +23,7 @@ from crawler.settings import Settings
 log = logging.getLogger(__name__)
 
 PARTITIONS_PER_ROUND = 256
+URLS_PER_CALL = 8  # at least, when there is room for fewer than are due: each call has its price, and so has each ack
 SWEEP_MS = 1000
 SOON_MS = 500
 # So long before its time a queue is claimed: one whose next URL is not in hand when it is due would be fetched later by
@@ -135,7 +136,7 @@ class Claimer:
         return True
 
     def _due_partitions(self) -> list[int]:
-        now_ms, most = monotonic_ms(), min(PARTITIONS_PER_ROUND, self._room())
+        now_ms, most = monotonic_ms(), min(PARTITIONS_PER_ROUND, -(-self._room() // URLS_PER_CALL))
         if self._boosts and most > 0:
             return self._most_boosted(now_ms, most)
         found: list[int] = []

@@ -10,7 +10,7 @@ import pytest
 from crawler.frontier.frontier import ClaimRequest, Fence
 from crawler.frontier.replies import ClaimReply
 from crawler.instance import claimer as claimer_module
-from crawler.instance.claimer import LEAD_MS, Claimer
+from crawler.instance.claimer import LEAD_MS, URLS_PER_CALL, Claimer
 from crawler.instance.clock import monotonic_ms
 from crawler.instance.state import Flow, RecentUrls
 from crawler.instance.workbench import Workbench
@@ -90,3 +90,14 @@ async def test_a_queue_is_claimed_before_it_is_due_unless_there_is_little_room()
     claimer.due(1, began_ms + LEAD_MS)
     await asyncio.wait_for(claimer._round(), 1)
     assert len(frontier.requests) == 2, "not when there is so little room"
+
+
+async def test_where_there_is_little_room_few_partitions_are_asked_for_more_than_one_url_each() -> None:
+    frontier, flow = Overdue(dict.fromkeys(range(6), 0)), Flow(recent=RecentUrls(10))
+    most = Settings().fetch.concurrency * 16
+    flow.claimed(1, most - 2 * URLS_PER_CALL)
+    await rounds(frontier, flow, n=1)
+    assert [request.urls_max for request in frontier.requests] == [URLS_PER_CALL] * 2
+    flow.claimed(1, most - flow.outstanding - 1)
+    await rounds(frontier, flow, n=1)
+    assert [request.urls_max for request in frontier.requests[2:]] == [1], "the last place is given away, too"
