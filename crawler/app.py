@@ -1,13 +1,11 @@
-"""The composition root: with assembly.py the only place that names concrete classes together.
+"""The composition root: with opening.py and assembly.py the only place that names concrete classes together.
 
-Opens what a command needs (folder, engine, crawl) and closes it in order. Most commands only look into the engine: what
-only an instance needs (the web, the parser, the archive's writers) is put together in assembly.py, which imports it.
+Most commands only look into the engine: what only an instance needs (the web, the parser, the archive's writers) is put
+together in assembly.py, which imports it.
 """
 
-import asyncio
 import contextlib
 import os
-import secrets
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -16,14 +14,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from crawler.archive.folder import CrawlFolder, open_existing, open_or_borrow, open_or_create
-from crawler.archive.sessions import Life, SessionLock, life_of, sessions
+from crawler.archive.folder import CrawlFolder
+from crawler.archive.sessions import SessionLock
 from crawler.archive.spill import SpillFiles
-from crawler.errors import CrawlerError
 from crawler.frontier.budgets import Intake
 from crawler.frontier.client import Engine, EngineInfo
 from crawler.frontier.crawls import CrawlRecord, Crawls
-from crawler.frontier.embedded import EmbeddedEngine
 from crawler.frontier.fleets import Fleets
 from crawler.frontier.frontier import Frontier
 from crawler.frontier.inspect import Inspect
@@ -147,64 +143,22 @@ class OpenCrawl:
 
 
 @contextlib.asynccontextmanager
-async def open_crawl(settings: Settings, *, create: bool, enter: Entrance = admit) -> AsyncIterator[OpenCrawl]:
-    """Open the crawl that the settings name, starting or adopting the embedded engine where there is no other.
-
-    Without `create`, a folder or crawl that does not exist is a UsageError. `enter` finds or makes the crawl in the
-    engine, and decides whether it is the folder's. Raises CrawlerError kinds.
-    """
-    with _folder_of(settings, create=create) as folder:
-        session = secrets.token_hex(6)
-        lock = SessionLock(folder, session, node=settings.membership.node)
-        embedded = None if settings.frontier.redis else EmbeddedEngine(folder.engine, binary=settings.frontier.engine)
-        try:
-            if embedded is not None:
-                await asyncio.to_thread(ensure_engine, folder, embedded)
-            url = embedded.url if embedded else settings.frontier.redis
-            engine = Engine(url, call_timeout_s=settings.frontier.call_timeout_s)
-            try:
-                yield await _open(settings, folder, lock, session, engine, partial(enter, create=create))
-            finally:
-                await engine.close()
-        finally:
-            await asyncio.to_thread(_leave_folder, folder, lock, embedded)
-
-
-def _folder_of(settings: Settings, *, create: bool) -> contextlib.AbstractContextManager[CrawlFolder]:
-    path = settings.archive.dir
-    if create:
-        return contextlib.nullcontext(open_or_create(path))
-    return open_or_borrow(path) if settings.frontier.redis else contextlib.nullcontext(open_existing(path))
-
-
-def ensure_engine(folder: CrawlFolder, embedded: EmbeddedEngine) -> None:
-    """Have the folder's engine run, under its lock. Raises EngineDown and UsageError."""
-    with folder.exclusive("engine", timeout_s=60.0):
-        embedded.ensure()
-
-
-def _leave_folder(folder: CrawlFolder, lock: SessionLock, embedded: EmbeddedEngine | None) -> None:
-    """Close our session; the last one out stops the embedded engine."""
-    if embedded is None:
-        lock.close()
-        return
-    with folder.exclusive("engine", timeout_s=60.0):
-        lock.close()
-        if not any(life_of(folder, session) is Life.ALIVE for session in sessions(folder)):
-            embedded.stop()
-
-
-def abandon(crawl: OpenCrawl) -> None:
-    """Leave without ceremony, as a crash would, but let no embedded engine run on for nobody.
-
-    The session's lock file stays: free once this process is gone, it proves to the next start that nobody works here.
-    """
-    if crawl.settings.frontier.redis:
-        return
-    others = (session for session in sessions(crawl.folder) if session != crawl.session)
-    with contextlib.suppress(CrawlerError), crawl.folder.exclusive("engine", timeout_s=1.0):
-        if not any(life_of(crawl.folder, session) is Life.ALIVE for session in others):
-            EmbeddedEngine(crawl.folder.engine, binary=crawl.settings.frontier.engine).stop()
+async def connected(
+    settings: Settings,
+    folder: CrawlFolder,
+    lock: SessionLock,
+    session: str,
+    url: str,
+    *,
+    create: bool,
+    enter: Entrance | None = None,
+) -> AsyncIterator[OpenCrawl]:
+    """The crawl of an open folder in the engine at this URL. For opening.open_crawl, which says what may be raised."""
+    engine = Engine(url, call_timeout_s=settings.frontier.call_timeout_s)
+    try:
+        yield await _open(settings, folder, lock, session, engine, partial(enter or admit, create=create))
+    finally:
+        await engine.close()
 
 
 async def _open(

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from crawler.app import OpenCrawl, ensure_engine, member_of
+from crawler.app import OpenCrawl, member_of
 from crawler.archive.black_box import BlackBox
 from crawler.archive.history import HistoryWriter
 from crawler.archive.index import IndexWriter
@@ -25,6 +25,7 @@ from crawler.instance.instance import Instance
 from crawler.instance.mourning import Mourner
 from crawler.instance.parts import Parts
 from crawler.nodes import host_id, is_lock_free
+from crawler.opening import ensure_engine
 from crawler.version import PACKAGE, program_version
 from crawler.web.fetcher import Fetcher
 from crawler.web.resolver import CachingResolver

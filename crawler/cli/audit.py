@@ -80,8 +80,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _audit(arguments: argparse.Namespace, settings: "Settings", others: Sequence[str]) -> Any:
-    from crawler.app import open_crawl
     from crawler.archive.folder import open_existing
+    from crawler.opening import open_crawl
     from crawler.watch.audit import audit
 
     for folder in (settings.archive.dir, *others):

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from crawler.app import OpenCrawl, abandon, choose_node, open_crawl
+from crawler.app import OpenCrawl, choose_node
 from crawler.cli.crawl_summary import failure_of_all, summary
 from crawler.cli.crawling import check_order, is_supervised, log_to_folder, run_instance
 from crawler.cli.given import complaints, read_given
@@ -20,6 +20,7 @@ from crawler.cli.watching import Watcher
 from crawler.errors import Stopped, UsageError
 from crawler.frontier.crawls import merged_scope
 from crawler.instance.seeding import GivenUrl, Seeder, SeedReport
+from crawler.opening import abandon, open_crawl
 from crawler.rules.urls import canonicalize, host_of
 from crawler.settings import Settings
 from crawler.watch.progress import Quiet, View, view_for

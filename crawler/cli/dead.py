@@ -86,8 +86,8 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
-    from crawler.app import open_crawl
     from crawler.frontier.letters import DeadLetters
+    from crawler.opening import open_crawl
 
     async with open_crawl(settings, create=False) as crawl:
         letters = DeadLetters(crawl.frontier, crawl.record.partitions)

@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
-    from crawler.app import open_crawl
+    from crawler.opening import open_crawl
     from crawler.watch.explanation import as_json, explanation
 
     async with open_crawl(settings, create=False) as crawl:

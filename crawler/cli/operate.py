@@ -136,7 +136,7 @@ async def _run(
     arguments: argparse.Namespace,
     settings: "Settings",
 ) -> int:
-    from crawler.app import open_crawl
+    from crawler.opening import open_crawl
 
     async with open_crawl(settings, create=False) as crawl:
         text, found = await act(crawl, arguments)

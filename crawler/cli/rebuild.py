@@ -70,11 +70,11 @@ async def _run(
     plain: list["GivenUrl"],
     files: list[str],
 ) -> int:
-    from crawler.app import open_crawl
     from crawler.archive.folder import open_existing, open_or_create
     from crawler.cli.seed import on_the_list
     from crawler.instance.joining import check_nobody_works
     from crawler.nodes import is_lock_free
+    from crawler.opening import open_crawl
 
     for folder in (settings.archive.dir, *others):
         open_existing(folder)  # said before anything is made

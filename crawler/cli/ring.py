@@ -110,7 +110,7 @@ def _check_words(words: Sequence[str], *, planned: bool) -> None:
 
 
 async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
-    from crawler.app import open_crawl
+    from crawler.opening import open_crawl
 
     async with open_crawl(settings, create=False) as crawl:
         found, text = await _answer(crawl, arguments.urls, " ".join(arguments.plan).split())

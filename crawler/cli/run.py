@@ -78,10 +78,10 @@ def run(arguments: argparse.Namespace) -> int:
 async def _run(arguments: argparse.Namespace, settings: "Settings", targets: "Sequence[Target]") -> int:
     import asyncio
 
-    from crawler.app import abandon, open_crawl
     from crawler.cli.outputs import kept_up_to_date, raise_first
     from crawler.cli.signals import StopSignals
     from crawler.cli.watching import Watcher
+    from crawler.opening import abandon, open_crawl
     from crawler.watch.progress import view_for
 
     signals = StopSignals()

@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _run(arguments: argparse.Namespace, settings: "Settings", plain: list["GivenUrl"], files: list[str]) -> int:
-    from crawler.app import open_crawl
+    from crawler.opening import open_crawl
 
     async with open_crawl(settings, create=True) as crawl:
         check_order(arguments, crawl)

@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
-    from crawler.app import open_crawl
+    from crawler.opening import open_crawl
 
     shown: list[SeedCounts] = []
     limit = arguments.limit if arguments.json or arguments.limit else SHOWN

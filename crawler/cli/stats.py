@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
-    from crawler.app import open_crawl
+    from crawler.opening import open_crawl
 
     async with open_crawl(settings, create=False) as crawl:
         if arguments.domain:

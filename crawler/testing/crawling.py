@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from crawler.app import OpenCrawl, open_crawl
+from crawler.app import OpenCrawl
 from crawler.archive.folder import CrawlFolder
 from crawler.archive.item_reader import items_of
 from crawler.archive.reader import read_entries
@@ -16,6 +16,7 @@ from crawler.errors import UsageError
 from crawler.frontier.letters import DeadLetters
 from crawler.handlers.app import Crawler
 from crawler.instance.seeding import GivenUrl
+from crawler.opening import open_crawl
 from crawler.settings import Settings, load
 from crawler.testing.pages import run_apart
 from crawler.testing.serving import ServedWeb

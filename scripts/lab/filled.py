@@ -9,13 +9,14 @@ from pathlib import Path
 from lives import Bench
 from watched import MadeWeb, Span, crawl, made_web
 
-from crawler.app import OpenCrawl, open_crawl
+from crawler.app import OpenCrawl
 from crawler.content.allocator import spend_less_on_memory
 from crawler.errors import EngineDown
 from crawler.frontier.client import Engine
 from crawler.frontier.embedded import EmbeddedEngine
 from crawler.frontier.frontier import Frontier
 from crawler.model import Candidate
+from crawler.opening import open_crawl
 from crawler.rules.fingerprint import fingerprint, partition_of
 from crawler.settings import load
 

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 import redis
 
-from crawler.app import open_crawl
 from crawler.assembly import open_instance
 from crawler.cli.main import main
 from crawler.frontier.client import Engine as Connection
 from crawler.frontier.crawls import Crawls
 from crawler.frontier.keys import Keys
 from crawler.instance.seeding import GivenUrl
+from crawler.opening import open_crawl
 from crawler.rules.domains import registrable_domain
 from crawler.rules.fingerprint import partition_of
 from crawler.rules.urls import host_of

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from crawler.app import OpenCrawl, open_crawl
+from crawler.app import OpenCrawl
 from crawler.archive.folder import CrawlFolder, open_or_create
 from crawler.archive.index_lines import to_entry
 from crawler.assembly import open_instance
@@ -18,6 +18,7 @@ from crawler.frontier.stats import Totals
 from crawler.instance.rebuilding import Rebuild
 from crawler.instance.replaying import RebuildReport
 from crawler.instance.seeding import GivenUrl
+from crawler.opening import open_crawl
 from crawler.settings import Settings
 from tests.crawl.harness import Crawled, crawl, entries_of, settings_of
 from tests.frontier.raw import dump

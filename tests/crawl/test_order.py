@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from crawler.app import open_crawl
 from crawler.instance.seeding import GivenUrl
+from crawler.opening import open_crawl
 from crawler.rules.priority import Signals
 from crawler.settings import PriorityRule, Settings
 from tests.crawl.harness import crawl, lab_names, settings_of

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from crawler.app import OpenCrawl, open_crawl
+from crawler.app import OpenCrawl
 from crawler.archive.seeds import SeedJournal, SeedLine
 from crawler.errors import ConflictError, EngineDown
 from crawler.frontier.frontier import Frontier
 from crawler.instance.seeding import GivenUrl
+from crawler.opening import open_crawl
 from tests.crawl.harness import settings_of
 from tests.support.engine import Engine
 

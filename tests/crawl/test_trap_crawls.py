@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from crawler.app import OpenCrawl, open_crawl
+from crawler.app import OpenCrawl
 from crawler.archive.folder import open_existing
 from crawler.frontier.parking import Parking
 from crawler.frontier.records import pairs_of
 from crawler.frontier.states import States
 from crawler.frontier.takeovers import Takeovers
 from crawler.instance.instance import Instance
+from crawler.opening import open_crawl
 from crawler.watch.audit import Subject, WebLogs, audit
 from crawler.watch.audit_links import CrawlRules
 from crawler.watch.audit_report import violations_text

