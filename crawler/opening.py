@@ -7,7 +7,7 @@ composition root (app.py) is imported.
 import asyncio
 import contextlib
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from typing import TYPE_CHECKING
 
 from crawler.archive.folder import CrawlFolder, open_existing, open_or_borrow, open_or_create
@@ -66,8 +66,13 @@ def _leave_folder(folder: CrawlFolder, lock: SessionLock, embedded: EmbeddedEngi
         return
     with folder.exclusive("engine", timeout_s=60.0):
         lock.close()
-        if not any(life_of(folder, session) is Life.ALIVE for session in sessions(folder)):
-            embedded.stop()
+        _stop_unused(folder, embedded, sessions(folder))
+
+
+def _stop_unused(folder: CrawlFolder, embedded: EmbeddedEngine, others: Iterable[str]) -> None:
+    """Stop the folder's engine if none of these sessions lives. For those who hold the engine's lock."""
+    if not any(life_of(folder, session) is Life.ALIVE for session in others):
+        embedded.stop()
 
 
 def abandon(crawl: "OpenCrawl") -> None:
@@ -79,5 +84,4 @@ def abandon(crawl: "OpenCrawl") -> None:
         return
     others = (session for session in sessions(crawl.folder) if session != crawl.session)
     with contextlib.suppress(CrawlerError), crawl.folder.exclusive("engine", timeout_s=1.0):
-        if not any(life_of(crawl.folder, session) is Life.ALIVE for session in others):
-            EmbeddedEngine(crawl.folder.engine, binary=crawl.settings.frontier.engine).stop()
+        _stop_unused(crawl.folder, EmbeddedEngine(crawl.folder.engine, binary=crawl.settings.frontier.engine), others)

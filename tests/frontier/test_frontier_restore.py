@@ -60,10 +60,8 @@ async def test_an_unknown_url_is_seen_done_and_counted_and_never_new_again(door:
 
 async def test_items_are_counted_again_wherever_the_url_was(door: Door) -> None:
     await door.add(found("known"))
-    assert await restore(door, done(found("known"), items=2), done(found("new"), items=3), done(found("none"))) == (
-        2,
-        1,
-    )
+    pages = done(found("known"), items=2), done(found("new"), items=3), done(found("none"))
+    assert await restore(door, *pages) == (2, 1)
     assert (await Stats(door.engine, door.keys, 1).totals()).items == 5
     (domain,) = await Stats(door.engine, door.keys, 1).domains([(found("new").domain, 0)])
     assert domain.items == 5
