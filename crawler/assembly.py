@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 
+from crawler import garbage
 from crawler.app import OpenCrawl, member_of
 from crawler.archive.black_box import BlackBox
 from crawler.archive.history import HistoryWriter
@@ -15,7 +16,7 @@ from crawler.archive.items import ItemWriter
 from crawler.archive.recover import recover_open_files
 from crawler.archive.sessions import is_abandoned
 from crawler.archive.warc import WarcWriter
-from crawler.content.allocator import spend_less_on_memory
+from crawler.content.allocator import keep_freed_memory
 from crawler.frontier.embedded import EmbeddedEngine
 from crawler.frontier.pins import Pins
 from crawler.frontier.takeovers import Takeovers
@@ -29,6 +30,12 @@ from crawler.opening import ensure_engine
 from crawler.version import PACKAGE, program_version
 from crawler.web.fetcher import Fetcher
 from crawler.web.resolver import CachingResolver
+
+
+def spend_less_on_memory() -> None:
+    """Keep freed memory for the next page, and look for garbage cycles seldom."""
+    keep_freed_memory()
+    garbage.look_seldom()
 
 
 @contextlib.asynccontextmanager

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from crawler import garbage
+
 T = TypeVar("T")
 
 
@@ -16,6 +18,8 @@ def run_async(work: Coroutine[Any, Any, T]) -> T:
         pass
     else:
         factory = uvloop.new_event_loop
+    if garbage.is_put_off():  # by the start of this program
+        garbage.look_seldom()
     with asyncio.Runner(loop_factory=factory) as runner:
         return runner.run(work)
 

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from crawler import garbage
 from crawler.errors import CrawlerError
 
 INTERRUPTED = 130  # Ctrl-C in a command that has nothing to finish, as shells count it
@@ -141,6 +142,7 @@ class Ending:
 
 def program() -> NoReturn:
     """Run the command of this process and end it."""
+    garbage.put_off()
     ending = Ending()
     if sys.getprofile() is None and sys.gettrace() is None:  # who watches has something left to do after us
         atexit.register(ending)  # the first to register is the last to be called

@@ -5,15 +5,12 @@ a page, which cost as much as the parsing itself (measured: 480 us a page of 30 
 """
 
 import ctypes
-import gc
 import sys
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # glibc's malloc.h
 _KEEP_BYTES = 32 * 1024 * 1024  # free memory at the top of the heap that stays ours
 _ARENAS = 1  # threads that read a tree would each have a cold heap of their own: a third more for each selector
 _MMAP_BYTES = 4 * 1024 * 1024  # larger single blocks (bodies near the limit) still go back at once
-
-_GC_ALLOCATIONS = 50_000  # containers allocated between two looks; the default of 700 costs 5 % of a crawl
 
 
 def keep_freed_memory() -> bool:
@@ -26,10 +23,3 @@ def keep_freed_memory() -> bool:
         return False
     wanted = ((_M_MMAP_THRESHOLD, _MMAP_BYTES), (_M_TRIM_THRESHOLD, _KEEP_BYTES), (_M_ARENA_MAX, _ARENAS))
     return all(bool(mallopt(what, value)) for what, value in wanted)
-
-
-def spend_less_on_memory() -> None:
-    """Keep freed memory for the next page, and look for garbage cycles seldom: the pipeline makes hardly any."""
-    keep_freed_memory()
-    gc.freeze()
-    gc.set_threshold(_GC_ALLOCATIONS, 20, 50)

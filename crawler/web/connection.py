@@ -148,7 +148,7 @@ class Connection(BaseProtocol):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         super().connection_lost(exc)
-        # It knows us too: in a cycle, both would stay until garbage is looked for, seldom (content/allocator.py).
+        # It knows us too: in a cycle, both would stay until garbage is looked for, seldom (garbage.py).
         parser, self._response_parser = self._response_parser, None
         if self._done is None or self._done.done():
             return

@@ -10,7 +10,7 @@ from lives import Bench
 from watched import MadeWeb, Span, crawl, made_web
 
 from crawler.app import OpenCrawl
-from crawler.content.allocator import spend_less_on_memory
+from crawler.assembly import spend_less_on_memory
 from crawler.errors import EngineDown
 from crawler.frontier.client import Engine
 from crawler.frontier.embedded import EmbeddedEngine

@@ -22,7 +22,7 @@ import uvloop
 from crawler import Crawler
 from crawler.archive.folder import open_or_create
 from crawler.archive.items import ItemWriter
-from crawler.content.allocator import spend_less_on_memory
+from crawler.assembly import spend_less_on_memory
 from crawler.content.cost import looks_expensive
 from crawler.content.page import parse_with_tree
 from crawler.instance.programmed import Programmed

@@ -28,6 +28,17 @@ def command():
 line.main = command
 line.program()
 """
+GARBAGE = """
+import gc
+from crawler.cli import main as line
+from crawler.cli.loop import run_async
+async def look(): print(gc.get_threshold()[0])
+def command():
+    print(gc.get_threshold()[0])
+    run_async(look())
+line.main = command
+line.program()
+"""
 ENGINE = ("asyncio", "msgspec", "redis", "uvloop")  # what every command needs that asks the engine
 CRAWLING = (  # what only a crawl needs: together half a second and more
     "aiodns", "aiohttp", "crawler.assembly", "crawler.content", "crawler.instance.instance", "crawler.rules.traps",
@@ -48,6 +59,11 @@ def loaded(programs: Nursery, *arguments: str) -> set[str]:
     command = [sys.executable, "-c", LOADED, *arguments]
     ran = subprocess.run(command, env=programs.environment, capture_output=True, text=True, check=True)
     return set(ran.stdout.splitlines()[-1].split()[1:])
+
+
+def test_no_garbage_is_looked_for_until_a_program_is_imported_and_seldom_from_then_on(programs: Nursery) -> None:
+    ran = subprocess.run([sys.executable, "-c", GARBAGE], env=programs.environment, capture_output=True, text=True)
+    assert ran.stdout.splitlines() == ["500000", "50000"], ran.stderr
 
 
 def test_help_and_version_import_no_library_of_the_crawl_or_the_engine(programs: Nursery) -> None:
