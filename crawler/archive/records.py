@@ -3,11 +3,9 @@
 Knows the format (ISO 28500:2017) and model.Response; must not know files, compression or clocks.
 """
 
-import hashlib
 import itertools
 import re
 import uuid
-from base64 import b32encode
 from collections.abc import Iterator
 from urllib.parse import quote
 
@@ -22,13 +20,6 @@ _CREDENTIALS = re.compile(r"^(https?://)[^/?#]*@", re.IGNORECASE)
 _IP_ADDRESS = re.compile(r"[0-9A-Fa-f:.]{2,45}")
 _TRUNCATIONS = frozenset({"length", "time", "disconnect", "unspecified"})
 _RESERVED = ";/?:@&=+$,#[]!'()*~%"
-
-
-def _digest_of_both(head: bytes, body: bytes) -> str:
-    """What `payload_digest(head + body)` is, without copying the body."""
-    digest = hashlib.sha1(head, usedforsecurity=False)
-    digest.update(body)
-    return "sha1:" + b32encode(digest.digest()).decode("ascii")
 
 
 def record_ids() -> Iterator[str]:
@@ -61,7 +52,7 @@ def response_record(response: Response, identity: str) -> tuple[bytes, str]:
     truncated = f"WARC-Truncated: {_truncation(response.truncated)}\r\n" if response.truncated else ""
     head = (
         f"WARC/1.1\r\nWARC-Type: response\r\nWARC-Record-ID: {identity}\r\n{_common(response)}"
-        f"WARC-Block-Digest: {_digest_of_both(http, body)}\r\nWARC-Payload-Digest: {payload}\r\n{truncated}"
+        f"WARC-Block-Digest: {payload_digest(body, after=http)}\r\nWARC-Payload-Digest: {payload}\r\n{truncated}"
         f"Content-Type: application/http;msgtype=response\r\nContent-Length: {len(http) + len(body)}\r\n\r\n"
     )
     return b"".join((head.encode("ascii"), http, body, b"\r\n\r\n")), payload

@@ -1,6 +1,11 @@
 """Visible text, link text and digests."""
 
+import base64
+import hashlib
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from crawler.content.digest import payload_digest
 from crawler.content.text import extract_links, extract_text, main_text
@@ -30,6 +35,12 @@ def test_links_come_with_their_text():
 
 def test_digests_are_spelled_as_archives_spell_them():
     assert payload_digest(b"") == "sha1:3I42H3S6NNFQ2MSVX7XZKYAYSCX5QBYJ"
+
+
+@given(st.binary(), st.binary())
+def test_a_digest_is_the_base_32_of_sha_1_whether_or_not_a_head_is_given_apart(head: bytes, body: bytes):
+    expected = "sha1:" + base64.b32encode(hashlib.sha1(head + body).digest()).decode()
+    assert payload_digest(head + body) == payload_digest(body, after=head) == expected
 
 
 def test_main_text_is_the_article_without_what_stands_around_it():
