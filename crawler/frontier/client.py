@@ -17,7 +17,7 @@ from redis.asyncio.cluster import RedisCluster
 
 from crawler.errors import EngineDown, EngineError, EngineFull, EngineUnfit
 from crawler.frontier.scripts import library, script
-from crawler.frontier.topology import CALLS_MAX, client_of, node_client
+from crawler.frontier.topology import CALLS_MAX, client_of, node_client, replies_of
 
 REDIS_MIN = (7, 0)
 VALKEY_MIN = (7, 2)
@@ -257,10 +257,7 @@ class Engine:
         if not commands:
             return []
         async with self._asking():
-            pipeline = self._client.pipeline() if self.is_cluster else self._client.pipeline(transaction=False)
-            for command in commands:
-                pipeline.execute_command(*command)
-            return list(await pipeline.execute(raise_on_error=False))
+            return await replies_of(self._client, commands)
 
     async def subscribe(self, channel: str) -> AsyncIterator[bytes]:
         """Messages of a channel, for ever; raises EngineDown when the connection breaks."""

@@ -3,7 +3,7 @@
 The library's own repeats are off everywhere.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -13,6 +13,7 @@ from redis.asyncio.cluster import RedisCluster
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
+from redis.exceptions import ResponseError
 
 from crawler.errors import UsageError
 
@@ -33,7 +34,7 @@ def client_of(url: str, timeout_s: float, on_connect: Callable[[Any], Awaitable[
         if parts.scheme in ("redis", "rediss", "unix"):
             client = aioredis.Redis.from_url(url, redis_connect_func=on_connect, **options)
             client.connection_pool.max_connections = CONNECTIONS_MAX
-            return _packing_in_c(client)
+            return client
         if parts.scheme in ("redis+cluster", "rediss+cluster"):
             plain = f"{parts.scheme.partition('+')[0]}://{parts.netloc.split(',')[0]}"
             return _cluster_client(plain, on_connect, options)
@@ -45,20 +46,40 @@ def client_of(url: str, timeout_s: float, on_connect: Callable[[Any], Awaitable[
     raise UsageError(f"bad engine URL {url!r}: use redis://, rediss://, unix://, redis+cluster:// or redis+sentinel://")
 
 
-class _PackedInC:
-    """Commands packed by hiredis: the asyncio connections of redis-py pack in Python, which costs ten times more."""
+async def replies_of(client: Any, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+    """Send commands at once: their replies in order, an error in the place of what was refused.
 
-    def pack_command(self, *args: Any) -> list[bytes]:
-        if isinstance(args[0], str) and " " in args[0]:
-            packed: list[bytes] = super().pack_command(*args)  # type: ignore[misc]
-            return packed
-        return [hiredis.pack_command(args)]
+    Raises the library's errors when the outcome of the whole is unknown.
+    """
+    if not isinstance(client, RedisCluster):
+        return await _replies_of_one(client, commands)
+    pipeline: Any = client.pipeline()
+    for command in commands:
+        pipeline.execute_command(*command)
+    return list(await pipeline.execute(raise_on_error=False))
 
 
-def _packing_in_c(client: Any) -> Any:
-    pool = client.connection_pool
-    pool.connection_class = type(pool.connection_class.__name__, (_PackedInC, pool.connection_class), {})
-    return client
+async def _replies_of_one(client: Any, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+    """The library's pipeline gives the same, packs in Python, and takes three times as long for each command."""
+    pool, callbacks = client.connection_pool, client.response_callbacks
+    connection = await pool.get_connection()
+    try:
+        await connection.send_packed_command(b"".join([hiredis.pack_command(command) for command in commands]))
+        replies: list[Any] = []
+        for command in commands:
+            try:
+                reply = await connection.read_response()
+            except ResponseError as error:
+                replies.append(error)
+            else:
+                callback = callbacks.get(command[0])
+                replies.append(callback(reply) if callback else reply)
+        return replies
+    except BaseException:  # what is left unread would answer somebody else's commands
+        await connection.disconnect(nowait=True)
+        raise
+    finally:
+        await pool.release(connection)
 
 
 def _cluster_client(url: str, on_connect: Callable[[Any], Awaitable[None]], options: dict[str, Any]) -> Any:

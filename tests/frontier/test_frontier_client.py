@@ -197,6 +197,28 @@ async def test_many_calls_at_once_keep_their_order(engine: Any) -> None:
         ]
 
 
+async def test_what_is_refused_stands_in_its_place_and_the_connection_goes_on(engine: Any) -> None:
+    async with opened(engine.url) as door:
+        await door.connect()
+        await door.command("HSET", "{place}", "a", 1, "b", b"\xff")
+        asked = [("ECHO", "1"), ("SADD", "{place}", "x"), ("HGETALL", "{place}"), ("NOSUCH",), ("ECHO", "2")]
+        first, wrong_type, fields, unknown, last = await door._pipeline(asked)
+        assert (first, fields, last) == (b"1", {b"a": b"1", b"b": b"\xff"}, b"2")
+        assert [str(error).split()[0] for error in (wrong_type, unknown)] == ["WRONGTYPE", "unknown"]
+        assert len(door._client.connection_pool._available_connections) == 1
+        assert await door.command("DEL", "{place}") == 1
+
+
+async def test_replies_to_a_call_that_was_cancelled_are_not_taken_for_the_next_ones(engine: Any) -> None:
+    async with opened(engine.url) as door:
+        await door.connect()
+        cut_off = asyncio.create_task(door.commands([("BLPOP", "{none}", 0.3), ("ECHO", "old")]))
+        await asyncio.sleep(0.1)
+        cut_off.cancel()
+        await asyncio.gather(cut_off, return_exceptions=True)
+        assert await door.command("ECHO", "new") == b"new"
+
+
 async def test_more_calls_at_once_than_there_are_connections_wait_for_their_turn(engine: Any) -> None:
     """256 workers that each meet a new site: heartbeats, acks and claims failed among them."""
     async with opened(engine.url) as door:
