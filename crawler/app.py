@@ -177,13 +177,14 @@ async def _open(
 async def choose_node(crawl: OpenCrawl, *, may_move: bool) -> str:
     """The node name of this instance: the one set, or the host's name with the first slot that is free.
 
-    Without `may_move`, slot 0 is taken as it is: joining fails when somebody alive has it.
+    Without `may_move`, slot 0 is taken as it is: joining fails when somebody alive has it. With it, this session is on
+    the member list under the name from here on.
     """
     if crawl.settings.membership.node:
         return crawl.settings.membership.node
     if not may_move:
         return f"{socket.gethostname()}-0"
-    return (await crawl.slots.free(1))[0]
+    return await crawl.slots.take(lambda node: member_of(crawl, node))
 
 
 def member_of(crawl: OpenCrawl, node: str, *, state: str = "joining") -> Member:

@@ -5,16 +5,17 @@ A node's name is the host's name and a slot. Must not know what an instance does
 
 import contextlib
 import socket
-from collections.abc import Collection
+from collections.abc import AsyncIterator, Callable, Collection
 from functools import cache
 from pathlib import Path
 from typing import Protocol
 
 from crawler.archive.sessions import Life, life_at
 from crawler.errors import UsageError
-from crawler.frontier.members import Members
+from crawler.frontier.members import Member, Members, NameTakenError
 
 SLOTS_MAX = 10_000  # instances of a host
+NO_SLOT = "no free slot on this host: set membership.node"
 
 
 class Located(Protocol):
@@ -51,17 +52,35 @@ class Slots:
 
     async def free(self, count: int, besides: Collection[str] = ()) -> list[str]:
         """Names of the first free slots, none of `besides` among them. UsageError when there are not as many."""
-        host, known, free = socket.gethostname(), await self._members.read(), list[str]()
-        for slot in range(SLOTS_MAX):
+        free = list[str]()
+        async for node, _ in self._free(besides):
+            free.append(node)
             if len(free) == count:
                 return free
-            node = f"{host}-{slot}"
+        raise UsageError(NO_SLOT)
+
+    async def take(self, describe: Callable[[str], Member]) -> str:
+        """Enter the member list under the name of the first free slot, which nobody else gets then.
+
+        `describe` makes the member for a name. Raises UsageError when no slot is free.
+        """
+        async for node, dead in self._free():
+            with contextlib.suppress(NameTakenError):  # somebody who starts at the same moment was quicker
+                await self._members.join(describe(node), instead_of=dead)
+                return node
+        raise UsageError(NO_SLOT)
+
+    async def _free(self, besides: Collection[str] = ()) -> AsyncIterator[tuple[str, str]]:
+        """Names of free slots, each with the dead session that still has it ("": none)."""
+        host, known = socket.gethostname(), dict[str, Member]()
+        for node in (f"{host}-{slot}" for slot in range(SLOTS_MAX)):
             if node in besides:
                 continue
             holder = await self._members.holder_of(node)
+            if holder and holder not in known:  # read after the holder: whoever joined since is in it
+                known = await self._members.read()
             if not holder or holder not in known or is_lock_free(known[holder]):
-                free.append(node)
-        raise UsageError("no free slot on this host: set membership.node")
+                yield node, holder
 
     async def is_free(self, node: str) -> bool:
         """May a new session have this name?"""

@@ -20,7 +20,8 @@ async def join(
     Raises ConflictError when another living session has the name. One that may be dead is watched for `dead_s`.
     """
     holder = await members.holder_of(member.node)
-    dead = await _dead_holder(members, holder, is_lock_free, settings) if holder else ""
+    others = holder and holder != member.session
+    dead = await _dead_holder(members, holder, is_lock_free, settings) if others else ""
     sent_ms = monotonic_ms()
     return sent_ms, await members.join(member, instead_of=dead)
 

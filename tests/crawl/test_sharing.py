@@ -43,6 +43,16 @@ def test_three_instances_share_the_domains_and_fetch_each_url_once(tmp_path: Pat
     assert_owned_alone(requests)
 
 
+def test_instances_that_start_at_the_same_moment_get_slots_of_their_own(tmp_path: Path, engine: Engine) -> None:
+    with nursery(QUICK) as programs:
+        running = [programs.crawler("run", "--redis", engine.url, "--dir", str(tmp_path / f"c{n}")) for n in range(4)]
+        slots = {program.wait_for(r"Instance \S+-(\d) of crawl")[1] for program in running}
+        for program in running:
+            program.terminate()
+        assert [program.wait(40) for program in running] == [INTERRUPTED] * 4, [program.err for program in running]
+    assert slots == {"0", "1", "2", "3"}
+
+
 def start(programs: Nursery, engine: Engine, folder: Path, n: int) -> Program:
     """An instance that waits for work; its User-Agent tells its requests apart in the server's log."""
     place = ["--redis", engine.url, "--dir", str(folder / f"c{n}"), "--node", f"node-{n}"]
