@@ -10,6 +10,7 @@
 import os
 import re
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -87,7 +88,7 @@ class Reader:
         self._port = str(free_port())
         self._shell = subprocess.Popen(
             ["bash", "--norc", "--noprofile"], cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, env=programs.environment | home | environment,
+            stderr=subprocess.STDOUT, env=programs.environment | home | environment, start_new_session=True,
         )  # fmt: skip
 
     def follow(self, block: Block, usual_name: str = "") -> None:
@@ -132,7 +133,7 @@ class Reader:
         return found.decode(errors="replace")
 
     def close(self) -> None:
-        self._shell.kill()
+        os.killpg(self._shell.pid, signal.SIGKILL)  # with what it has started and not ended: an engine, say
         for stream in (self._shell.stdin, self._shell.stdout):
             assert stream is not None
             stream.close()
