@@ -52,12 +52,14 @@ class Slots:
 
     async def free(self, count: int, besides: Collection[str] = ()) -> list[str]:
         """Names of the first free slots, none of `besides` among them. UsageError when there are not as many."""
-        free = list[str]()
-        async for node, _ in self._free(besides):
-            free.append(node)
-            if len(free) == count:
-                return free
-        raise UsageError(NO_SLOT)
+        names = list[str]()
+        free = self._free(besides)
+        while len(names) < count:
+            node, _ = await anext(free, ("", ""))
+            if not node:
+                raise UsageError(NO_SLOT)
+            names.append(node)
+        return names
 
     async def take(self, describe: Callable[[str], Member]) -> str:
         """Enter the member list under the name of the first free slot, which nobody else gets then.
