@@ -9,10 +9,12 @@ import os
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
 
 from crawler.archive.folder import CrawlFolder
 from crawler.archive.sessions import SessionLock
@@ -42,8 +44,7 @@ if TYPE_CHECKING:
 Entrance = Callable[..., Awaitable[tuple[CrawlRecord, frozenset[str]]]]  # as admission.admit
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenCrawl:
+class OpenCrawl(msgspec.Struct, frozen=True, kw_only=True):
     """A crawl that is open: its folder, its engine, what is stored in it. `session` is this process's own."""
 
     settings: Settings

@@ -5,15 +5,13 @@ epoch (float, UTC) and serve for dates only; `*_ms` are integers on the clock th
 """
 
 import enum
-from dataclasses import dataclass
 
 import msgspec
 
 REDIRECTS = frozenset({301, 302, 303, 307, 308})  # statuses whose Location is followed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UrlParts:
+class UrlParts(msgspec.Struct, frozen=True, kw_only=True):
     """A canonical URL, taken apart. `host` has no port; `origin` is scheme://host[:port]; `target` is path + query."""
 
     href: str
@@ -93,16 +91,14 @@ class FailureKind(enum.StrEnum):
     REDIRECT_LOOP = "redirect_loop"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """Why a fetch gave no response that counts."""
 
     kind: FailureKind
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Response:
+class Response(msgspec.Struct, frozen=True, kw_only=True):
     """One HTTP exchange as it happened.
 
     `body` is inflated and cut at the limit; `raw_body` is what came over the wire after transfer coding, still
@@ -139,8 +135,7 @@ class Response:
         return self.header("content-type").partition(";")[0].strip().lower()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchResult:
+class FetchResult(msgspec.Struct, frozen=True, kw_only=True):
     """What the fetcher hands back: a response or a failure, never both; times for the statistics."""
 
     url: str
@@ -150,8 +145,7 @@ class FetchResult:
     retry_after_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
+class Page(msgspec.Struct, frozen=True, kw_only=True):
     """What parsing found in one response. Links are canonical, distinct, in order of appearance."""
 
     title: str = ""

@@ -9,8 +9,9 @@ import mmap
 import os
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from crawler.archive.folder import CrawlFolder, archive_error
 from crawler.archive.sessions import Life, life_at
@@ -56,8 +57,7 @@ class BlackBox:
         self._path.unlink(missing_ok=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Fallen:
+class Fallen(msgspec.Struct, frozen=True):
     """A session that died: what it had begun, as (partition, fingerprint)."""
 
     session: str

@@ -11,8 +11,9 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from crawler.archive.appender import OPEN_SUFFIX, Appender
 from crawler.archive.folder import CrawlFolder, archive_error
@@ -24,8 +25,7 @@ ROTATE_S = 60.0
 _FRAME = struct.Struct("<II")  # payload length, CRC-32 of the payload
 
 
-@dataclass(frozen=True, slots=True)
-class _Closed:
+class _Closed(msgspec.Struct, frozen=True):
     """A file to which nothing is added any more; `until` is when its last payload was added or replayed."""
 
     path: Path

@@ -13,10 +13,11 @@ import os
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import IO
+
+import msgspec
 
 from crawler.archive import index, index_lines
 from crawler.archive.appender import OPEN_SUFFIX
@@ -27,8 +28,7 @@ from crawler.model import CommitEntry
 MERGE_WIDTH = 256  # segments merged at a time: well below the usual limit of 1024 open files
 
 
-@dataclass(frozen=True, slots=True)
-class MissingFile:
+class MissingFile(msgspec.Struct, frozen=True):
     """A file that should be there, can't be read, or is damaged; `entries` of the index needed it (0: unknown)."""
 
     file: str  # relative to the crawl folder

@@ -1,8 +1,8 @@
 """Reads one record of the archive back: the HTTP exchange as it was stored. Must not know the index."""
 
 import os
-from dataclasses import dataclass
 
+import msgspec
 from isal import isal_zlib
 
 from crawler.archive.folder import CrawlFolder, archive_error
@@ -13,8 +13,7 @@ from crawler.model import WarcLocation
 _GZIP = 31
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredResponse:
+class StoredResponse(msgspec.Struct, frozen=True, kw_only=True):
     """A response record. `payload` is the body as received, still content-coded."""
 
     uri: str

@@ -9,10 +9,10 @@ import io
 import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from warcio.archiveiterator import WARCIterator
 from warcio.bufferedreaders import ChunkedDataReader
 
@@ -34,8 +34,7 @@ _OF_THE_CONNECTION = frozenset(
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedResponse:
+class RecordedResponse(msgspec.Struct, frozen=True, kw_only=True):
     """A response as it was recorded. `headers` without those of its connection; `body` still content-coded."""
 
     status: int
@@ -44,8 +43,7 @@ class RecordedResponse:
     body: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
+class _Place(msgspec.Struct, frozen=True):
     date: str  # ISO 8601: the order of text is that of time
     file: int
     offset: int

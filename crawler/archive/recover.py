@@ -7,8 +7,9 @@ Knows which files are left open and what a whole one is. Whether a session is de
 import mmap
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from crawler.archive import index, items, warc
 from crawler.archive.appender import OPEN_SUFFIX
@@ -19,8 +20,7 @@ LOCK = "recover"
 LOCK_TIMEOUT_S = 600.0  # a gigabyte of records is read again in some seconds; others may have more to do
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recovered:
+class Recovered(msgspec.Struct, frozen=True, kw_only=True):
     """One file brought into order. `file` is relative to the crawl folder, "" when nothing was left of it."""
 
     file: str

@@ -6,8 +6,9 @@ Must not know what is done with the entries.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import islice
+
+import msgspec
 
 from crawler.archive.appender import OPEN_SUFFIX
 from crawler.archive.folder import CrawlFolder, archive_error
@@ -18,8 +19,7 @@ from crawler.model import CommitEntry
 CHUNK_LINES = 500
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Place(msgspec.Struct, frozen=True, kw_only=True):
     """How far a segment has been read: bytes, of its open or its sealed file. `is_done`: nothing more comes."""
 
     offset: int = 0
@@ -27,8 +27,7 @@ class Place:
     is_done: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chunk:
+class Chunk(msgspec.Struct, frozen=True, kw_only=True):
     """Entries of one segment, by its final name, and the place after them."""
 
     segment: str

@@ -7,10 +7,10 @@ reported beside what can. Works while sessions are writing. Must not know what r
 import contextlib
 import mmap
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+import msgspec
 from isal import isal_zlib
 
 from crawler.archive import index, index_lines, warc
@@ -28,8 +28,7 @@ _MAGIC = b"\x1f\x8b\x08"
 _WINDOW_BYTES = 1 << 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Flaw:
+class Flaw(msgspec.Struct, frozen=True, kw_only=True):
     """A part of the folder that can't be read. `is_tail`: the end of a file that is, or was, being written."""
 
     file: str  # relative to the crawl folder
@@ -37,16 +36,14 @@ class Flaw:
     is_tail: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArchivedResponse:
+class ArchivedResponse(msgspec.Struct, frozen=True, kw_only=True):
     """A whole response record and where it lies."""
 
     location: WarcLocation
     stored: StoredResponse
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IndexLine:
+class IndexLine(msgspec.Struct, frozen=True, kw_only=True):
     """A commit as one line of one segment has it; the same commit may stand in several."""
 
     segment: str

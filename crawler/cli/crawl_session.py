@@ -6,8 +6,9 @@ import shlex
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from crawler.app import OpenCrawl, choose_node
 from crawler.cli.crawl_summary import failure_of_all, summary

@@ -4,7 +4,6 @@ import argparse
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from crawler.cli.crawling import KEYS, add_fetching
@@ -39,6 +38,8 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print all checks; raises DoctorError when one failed."""
+    from msgspec.structs import asdict
+
     from crawler.cli.loop import run_async
     from crawler.watch.doctor import Level, report
 

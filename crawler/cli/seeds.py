@@ -2,7 +2,6 @@
 
 import argparse
 import json
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from crawler.cli.options import add_common, settings_of
@@ -54,6 +53,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
+    from msgspec.structs import asdict
+
     from crawler.opening import open_crawl
 
     shown: list[SeedCounts] = []

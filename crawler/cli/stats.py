@@ -3,7 +3,6 @@
 import argparse
 import json
 from collections import Counter
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from crawler.cli.options import add_common, settings_of
@@ -134,8 +133,12 @@ async def _all(crawl: "OpenCrawl", top: int, *, as_json: bool) -> str:
 
 
 def totals_json(totals: "Totals") -> dict[str, Any]:
+    from msgspec.structs import asdict
+
     return asdict(totals) | {"pending": totals.pending, "robots_denied": totals.refused.get("robots", 0)}
 
 
 def domain_json(domain: "DomainStats") -> dict[str, Any]:
+    from msgspec.structs import asdict
+
     return asdict(domain) | {"pending": domain.pending, "robots_denied": domain.refused.get("robots", 0)}

@@ -9,9 +9,10 @@ import math
 import re
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+
+import msgspec
 
 from crawler.content.charset import decode, detect_charset
 from crawler.errors import InvalidUrl
@@ -35,8 +36,7 @@ _HREF = re.compile(r"""\bhref\s*=\s*["']([^"']*)""", re.IGNORECASE)
 _OTHER_REL = re.compile(r"""\brel\s*=\s*["'](?!alternate)""", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SitemapUrl:
+class SitemapUrl(msgspec.Struct, frozen=True, kw_only=True):
     """`lastmod` is as written ("" when absent); `priority` is within 0 and 1, or None."""
 
     loc: str
@@ -49,8 +49,7 @@ class SitemapUrl:
         return _date(self.lastmod)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sitemap:
+class Sitemap(msgspec.Struct, frozen=True, kw_only=True):
     """Canonical URLs, distinct, in order; of pages in `urls`, of further sitemaps in `sitemaps`."""
 
     urls: tuple[SitemapUrl, ...] = ()

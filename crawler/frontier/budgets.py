@@ -3,13 +3,10 @@
 And what of a whole crawl, which instances follow among themselves: no script knows more than one partition.
 """
 
-from dataclasses import dataclass
-
 import msgspec
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
+class Budget(msgspec.Struct, frozen=True, kw_only=True):
     """What of a queue is fetched. URLs beyond it are parked."""
 
     pages: int = 0
@@ -17,8 +14,7 @@ class Budget:
     depth: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Intake:
+class Intake(msgspec.Struct, frozen=True, kw_only=True):
     """What is taken in when URLs are added: so many of a queue, so many hosts of a domain. Others are parked.
 
     With `urls`, as many more of a queue as `urls_per_linking_domain` for each other domain that links to it.

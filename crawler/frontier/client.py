@@ -9,9 +9,9 @@ import asyncio
 import contextlib
 import re
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import msgspec
 import redis.exceptions as rex
 from redis.asyncio.cluster import RedisCluster
 
@@ -26,8 +26,7 @@ PIPELINE_MAX = 512  # calls sent before replies are read: bounds the engine's ou
 LOADS_MAX = 5  # of the library, one after the other, by a pipeline that finds it gone each time
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(msgspec.Struct, frozen=True):
     """One script call: the script's name, its keys (one slot) and its arguments."""
 
     name: str
@@ -35,8 +34,7 @@ class Call:
     args: tuple[Any, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineInfo:
+class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What the engine says of itself; `version` like (9, 1, 2); `product` is redis or valkey."""
 
     product: str

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 import msgspec
 
@@ -35,8 +34,7 @@ class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
         return self.origin or self.begun_at
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionCount:
+class PartitionCount(msgspec.Struct, frozen=True, kw_only=True):
     """A partition's progress: URLs that became pending, that stopped being so, and entries not yet indexed."""
 
     added: int
@@ -47,8 +45,7 @@ class PartitionCount:
 _encode = msgspec.json.Encoder().encode
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScopeHistory:
+class ScopeHistory(msgspec.Struct, frozen=True, kw_only=True):
     """What the scope was: the version that each root came with, and rules that held up to a version, oldest first.
 
     A root without a version has been there from the beginning.

@@ -5,7 +5,6 @@ Calls come in batches over partitions and go out as pipelines.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -52,8 +51,7 @@ class Fence(msgspec.Struct, frozen=True, gc=False):
     now_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimRequest:
+class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True):
     """How much to hand out, and how early; see lua/claim.lua. Times in ms; `at_s`: when it is asked (wall clock, s)."""
 
     request_id: str

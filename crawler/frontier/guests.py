@@ -3,15 +3,15 @@
 A guest leaves a mark that the owner sees; it never writes the partition's clock, which is the owner's.
 """
 
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from crawler.frontier.client import Engine
 from crawler.frontier.keys import Keys
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnRequest:
+class TurnRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A guest's wish for a turn (see lua/reserve.lua). `guest` is an id of the turn; `now_ms` a lower bound of the
     owner's time while `epoch` lasts; `mark` is another guest's, seen for `seen_ms`.
     """

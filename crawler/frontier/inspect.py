@@ -3,8 +3,10 @@
 The work is bounded by the number of partitions, by what is shown, or by the queue of the one URL asked for.
 """
 
-from dataclasses import dataclass, replace
 from functools import partial
+
+import msgspec
+from msgspec.structs import replace
 
 from crawler.frontier.client import Engine
 from crawler.frontier.keys import Keys
@@ -24,8 +26,7 @@ FULL_LOOK_EVERY = 10
 _PROGRESS = ("added", "done", "bytes", "retries", "dead", "s1", "s2", "s3", "s4", "s5")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Whereabouts:
+class Whereabouts(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a partition knows of one URL. Times in ms on the partition's clock; None for what is not there."""
 
     seen: bool
@@ -46,8 +47,7 @@ class Whereabouts:
     parked: str = ""  # why it is parked, if it is
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """Sums over all partitions. `redirected` and `failed` are responses of 3xx, and of 4xx and 5xx."""
 
     added: int = 0

@@ -1,7 +1,8 @@
 """Leases: who owns a partition. Acquire by compare-and-set, release; never a clock, never a time-to-live."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from crawler.errors import EngineError
 from crawler.frontier.client import Call, Engine
@@ -9,8 +10,7 @@ from crawler.frontier.frontier import Fence
 from crawler.frontier.keys import Keys
 
 
-@dataclass(frozen=True, slots=True)
-class Lease:
+class Lease(msgspec.Struct, frozen=True):
     """A partition's lease as read: session '' means free (released or never taken)."""
 
     partition: int
@@ -19,8 +19,7 @@ class Lease:
     epoch: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Acquired:
+class Acquired(msgspec.Struct, frozen=True, kw_only=True):
     """A lease won: its epoch, the partition's stored clock (ms), how many log entries wait to be indexed and how many
     URLs are pending.
     """

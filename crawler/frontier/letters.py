@@ -5,7 +5,8 @@ may be repeated at any time, also while the crawl runs.
 """
 
 from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from crawler.frontier.client import Call, Engine
 from crawler.frontier.frontier import Frontier
@@ -15,8 +16,7 @@ SCAN_COUNT = 500  # letters a call: some 150 kB
 CHANGE_MAX = 64  # letters a call: a millisecond of the engine, if each is of another queue
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredLetter:
+class StoredLetter(msgspec.Struct, frozen=True, kw_only=True):
     """A dead letter and where it lies."""
 
     partition: int

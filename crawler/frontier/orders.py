@@ -4,8 +4,9 @@ They stand in the engine, so they outlast instances. Must not know queues, nor w
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
+
+import msgspec
 
 from crawler.frontier.client import Engine
 from crawler.frontier.keys import Keys
@@ -25,16 +26,15 @@ class Kind(StrEnum):
     LEAST = "least"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Orders:
+class Orders(msgspec.Struct, frozen=True, kw_only=True):
     """All orders at one time; delays in ms, boosts from -9 to 9. `version` grows with each change."""
 
     version: int = 0
     paused: frozenset[str] = frozenset()
     blocked: frozenset[str] = frozenset()
-    delays_ms: Mapping[str, int] = field(default_factory=dict)
-    least_ms: Mapping[str, int] = field(default_factory=dict)
-    boosts: Mapping[str, int] = field(default_factory=dict)
+    delays_ms: Mapping[str, int] = msgspec.field(default_factory=dict)
+    least_ms: Mapping[str, int] = msgspec.field(default_factory=dict)
+    boosts: Mapping[str, int] = msgspec.field(default_factory=dict)
 
     @property
     def is_paused(self) -> bool:

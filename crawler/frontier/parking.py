@@ -4,9 +4,10 @@ Every call is atomic and may be repeated at any time, also while the crawl runs;
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
+
+import msgspec
 
 from crawler.frontier.frontier import Frontier
 from crawler.frontier.records import pack, pairs_of
@@ -34,8 +35,7 @@ class What(StrEnum):
     BOOST = "boost"
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
+class Order(msgspec.Struct, frozen=True):
     """STOP a queue for a reason; START it if it is stopped for that; RELEASE the n best URLs that are parked for it,
     until `upto` URLs of the queue are taken in (-1: whatever that makes).
 
@@ -63,8 +63,7 @@ def kind_of(reason: str) -> str:
     return next((kind for kind in (DEPTH, CRAWL_HOSTS) if reason.startswith(f"{kind}:")), reason)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parked:
+class Parked(msgspec.Struct, frozen=True, kw_only=True):
     """URLs of a queue that are parked for one reason."""
 
     partition: int

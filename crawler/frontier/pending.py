@@ -8,8 +8,9 @@ whole, in pipelines of bounded calls, and while the crawl goes on it sees no sin
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from crawler.frontier.client import Engine
 from crawler.frontier.keys import Keys
@@ -25,8 +26,7 @@ BLOCKS_MAX = 64
 RECORDS_MAX = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(msgspec.Struct, frozen=True):
     """A pending URL and where it stands: the block of its queue and its member there, or DELIVERED and its token.
 
     The block is HEAD, or as the queue's index names it.

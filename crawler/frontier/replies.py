@@ -1,11 +1,10 @@
 """What the partition scripts answer, as the callers of the frontier read it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
-from msgspec.structs import replace as replaced
+from msgspec.structs import replace
 
 from crawler.errors import EngineError
 from crawler.frontier.records import DEPTH_MAX, order_of, pairs_of, parts_of
@@ -25,8 +24,7 @@ class QueueBatch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     claims: tuple[Claim, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimReply:
+class ClaimReply(msgspec.Struct, frozen=True, kw_only=True):
     """`status` is OK, FENCED or RECOVER; `next_due_ms` on the partition clock, -1 when nothing waits.
 
     `short`: some of the queues whose next block is in a file and should be brought back. `boosts`: boost -> when the
@@ -37,7 +35,7 @@ class ClaimReply:
     next_due_ms: int = -1
     batches: tuple[QueueBatch, ...] = ()
     short: tuple[str, ...] = ()
-    boosts: Mapping[int, int] = field(default_factory=dict)
+    boosts: Mapping[int, int] = msgspec.field(default_factory=dict)
 
 
 class AckReply(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -138,7 +136,7 @@ def _claim(
 def with_depths(reply: ClaimReply, depths: Mapping[str, int]) -> ClaimReply:
     """The same with other depths, by fingerprint."""
     batches = tuple(
-        replaced(batch, claims=tuple(replaced(c, depth=depths.get(c.fingerprint, c.depth)) for c in batch.claims))
+        replace(batch, claims=tuple(replace(c, depth=depths.get(c.fingerprint, c.depth)) for c in batch.claims))
         for batch in reply.batches
     )
     return replace(reply, batches=batches)

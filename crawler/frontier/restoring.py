@@ -5,8 +5,9 @@ Must not know where the commits are known from.
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from crawler.frontier.client import Call, Engine
 from crawler.frontier.keys import Keys
@@ -18,8 +19,7 @@ from crawler.rules.fingerprint import fingerprint
 RESTORE_MAX = 256  # URLs per call: below a millisecond of the engine
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DoneUrl:
+class DoneUrl(msgspec.Struct, frozen=True, kw_only=True):
     """A committed URL, and what its commit counts."""
 
     fingerprint: str

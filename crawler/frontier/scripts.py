@@ -8,9 +8,10 @@ An operation's file is what one call does, from its line `--@call` on if it has 
 
 import hashlib
 import re
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+
+import msgspec
 
 NAMES = (
     "ack", "add", "admit", "beat", "claim", "dead", "depths", "died", "discard", "drain", "extend", "give_back", "join",
@@ -27,8 +28,7 @@ _CALL = "--@call\n"
 _FLAGS = re.compile(r"#!lua(?: flags=(\S+))?")
 
 
-@dataclass(frozen=True, slots=True)
-class Script:
+class Script(msgspec.Struct, frozen=True):
     """One operation: its source, and the name of its function in the engine."""
 
     name: str
@@ -36,8 +36,7 @@ class Script:
     function: str
 
 
-@dataclass(frozen=True, slots=True)
-class Library:
+class Library(msgspec.Struct, frozen=True):
     """All operations. `name` is made from the text, so that programs of different releases may share an engine."""
 
     name: str

@@ -5,7 +5,6 @@ A URL carries the number of the seed that it was first found from. Must not know
 
 from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -17,8 +16,7 @@ PER_HASH = 256
 HASHES_AT_ONCE = 64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SeedCounts:
+class SeedCounts(msgspec.Struct, frozen=True, kw_only=True):
     """URLs that descend from a seed, itself among them. `waiting`: pending or parked."""
 
     number: int

@@ -6,7 +6,8 @@ same shares, so together they release no more than there is room for.
 
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from crawler.errors import ArchiveError
 from crawler.frontier.parking import BLOCKED, CRAWL_HOSTS, CRAWL_URLS, Parked, Parking, kind_of
@@ -14,15 +15,14 @@ from crawler.frontier.parking import BLOCKED, CRAWL_HOSTS, CRAWL_URLS, Parked, P
 PARTITIONS_MAX = 128  # a pipeline
 
 
-@dataclass(frozen=True, slots=True)
-class Released:
+class Released(msgspec.Struct, frozen=True):
     """Partition -> how many URLs; and queues of which some could not be: their file could not be read, and why.
 
     Of a partition with such a queue, some more may have been.
     """
 
-    urls: Counter[int] = field(default_factory=Counter)
-    unreadable: dict[str, str] = field(default_factory=dict)
+    urls: Counter[int] = msgspec.field(default_factory=Counter)
+    unreadable: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class Sharing:

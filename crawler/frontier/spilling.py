@@ -6,7 +6,6 @@ they say is said here.
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
@@ -50,8 +49,7 @@ class NoFiles:
         return []
 
 
-@dataclass(frozen=True, slots=True)
-class Stub:
+class Stub(msgspec.Struct, frozen=True):
     """A block that is in a file, as the queue's index names it."""
 
     name: str
@@ -67,8 +65,7 @@ class Stub:
         return cls(name, (file, int(offset), int(length)), int(urls))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
+class Block(msgspec.Struct, frozen=True, kw_only=True):
     """A block in memory, as it was read."""
 
     partition: int

@@ -5,9 +5,10 @@ Must not know how anything came to be so: it repeats what stands there.
 
 import enum
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
+
+import msgspec
 
 from crawler.frontier.client import Call, Engine
 from crawler.frontier.keys import Keys
@@ -35,8 +36,7 @@ class UrlState(enum.IntEnum):
     ENDED = 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tally:
+class Tally(msgspec.Struct, frozen=True, kw_only=True):
     """One partition: counters as the scripts keep them, beside what can be counted again.
 
     `is_steady` is False when the counters moved while the rest was read.

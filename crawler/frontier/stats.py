@@ -2,7 +2,8 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from crawler.frontier.client import Call, Engine
 from crawler.frontier.keys import Keys
@@ -16,8 +17,7 @@ TOTAL_FIELDS = (
 _TEXTS = frozenset({"guest", "wish", "domain", "stop"})  # what a queue's record holds beside numbers
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Totals:
+class Totals(msgspec.Struct, frozen=True, kw_only=True):
     """Sums over all partitions. `status` by class ('2' ...), `errors` by failure kind, `refused` by reason."""
 
     added: int = 0
@@ -36,17 +36,16 @@ class Totals:
     hosts: int = 0  # that a crawl's budget of hosts took in
     items: int = 0
     items_invalid: int = 0  # left out: what their handlers yielded was none
-    status: Mapping[str, int] = field(default_factory=dict)
-    errors: Mapping[str, int] = field(default_factory=dict)
-    refused: Mapping[str, int] = field(default_factory=dict)
+    status: Mapping[str, int] = msgspec.field(default_factory=dict)
+    errors: Mapping[str, int] = msgspec.field(default_factory=dict)
+    refused: Mapping[str, int] = msgspec.field(default_factory=dict)
 
     @property
     def pending(self) -> int:
         return self.added - self.done
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DomainStats:
+class DomainStats(msgspec.Struct, frozen=True, kw_only=True):
     """One domain. Times in ms on its partition's clock; delay -1 until a robots.txt was read.
 
     `stop`: why nothing of it is handed out, "" when it is. What is parked is not `queued`.
@@ -64,9 +63,9 @@ class DomainStats:
     fetch_ms: int = 0
     items: int = 0
     items_invalid: int = 0
-    status: Mapping[str, int] = field(default_factory=dict)
-    errors: Mapping[str, int] = field(default_factory=dict)
-    refused: Mapping[str, int] = field(default_factory=dict)
+    status: Mapping[str, int] = msgspec.field(default_factory=dict)
+    errors: Mapping[str, int] = msgspec.field(default_factory=dict)
+    refused: Mapping[str, int] = msgspec.field(default_factory=dict)
     delay_ms: int = -1
     next_fetch_in_ms: int = 0
     owner: str = ""

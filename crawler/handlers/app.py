@@ -10,8 +10,9 @@ async def product(page):
 import contextlib
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, get_args
+
+import msgspec
 
 from crawler.errors import UsageError
 from crawler.handlers.calling import Stream, check_callable, is_plain, name_of, stream_of
@@ -24,8 +25,7 @@ TIMEOUT_S = 30.0
 _LABEL = re.compile(r"[A-Za-z0-9_.-]{1,32}")  # it travels in the member of each queued URL that has it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Handler:
+class Handler(msgspec.Struct, frozen=True, kw_only=True):
     """A function of a page, and how it is called. `timeout_s`: how long one page may take it.
 
     `statuses`: of the responses that it is for; empty: 200 to 299. `pack` turns what it yields into JSON text.

@@ -4,10 +4,10 @@ import json
 import logging
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import msgspec
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from crawler.content.charset import decode, detect_charset
@@ -24,8 +24,7 @@ _REFERENCE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|/|\.{1,2}/|\?")
 _log = logging.getLogger("crawler.handler")
 
 
-@dataclass(frozen=True, slots=True)
-class Followed:
+class Followed(msgspec.Struct, frozen=True):
     """A URL that a handler wants to be crawled. `priority` is added to its order: higher leaves first."""
 
     url: str

@@ -11,7 +11,6 @@ import time
 import traceback
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import aclosing
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,8 +34,7 @@ TRACE_FRAMES_MAX = 12
 OURS = str(Path(__file__).parents[1])
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True):
     """What one page may give."""
 
     items_max: int

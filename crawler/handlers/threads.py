@@ -9,8 +9,9 @@ import contextlib
 import queue
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeVar
+
+import msgspec
 
 Result = TypeVar("Result")
 LOST_MAX = 64  # functions that run on although nobody waits for them: each has a thread, and its stack
@@ -20,8 +21,7 @@ class AllHangError(Exception):
     """So many functions did not end in their time that no more are begun."""
 
 
-@dataclass(slots=True)
-class _Job:
+class _Job(msgspec.Struct):
     function: Callable[[], Any]
     loop: asyncio.AbstractEventLoop
     future: "asyncio.Future[Any]"

@@ -5,7 +5,8 @@ address can serve them: so a crowded address fills neither the line of claims in
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from crawler.instance.clock import monotonic_ms
 from crawler.instance.workbench import Lane, Workbench
@@ -18,8 +19,7 @@ WEIGHT = 0.2  # of the last request in the mean
 KEPT_MAX = 10_000  # addresses remembered although none of their requests is open
 
 
-@dataclass(slots=True)
-class Address:
+class Address(msgspec.Struct):
     """One server's: requests open, what they take on average, and up to when all its time is promised."""
 
     open: int = 0

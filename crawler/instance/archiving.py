@@ -7,7 +7,6 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -34,8 +33,7 @@ SETTLE_PAUSE_S = 0.02
 BYTES_AT_A_STRETCH, RECORDS_AT_A_STRETCH = 1 << 20, 32
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(msgspec.Struct, frozen=True):
     """Where the record of a page and its items lie, and the digest of its payload."""
 
     warc: WarcLocation | None

@@ -7,7 +7,8 @@ the frontier before their parent is acked, and the index line is on disk before 
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from crawler.frontier.frontier import Ack
 from crawler.frontier.replies import AckReply
@@ -31,8 +32,7 @@ GATHER_POLL_S = 0.005
 DRAIN_POLL_S = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class Stages:
+class Stages(msgspec.Struct, frozen=True):
     """What a group passes through, and who hears of its end."""
 
     archive: ArchiveStage

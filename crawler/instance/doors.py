@@ -1,6 +1,6 @@
 """What the workers of an instance use, and what they keep of a request while it runs. No logic."""
 
-from dataclasses import dataclass
+import msgspec
 
 from crawler.archive.black_box import BlackBox
 from crawler.frontier.frontier import Frontier, Settlement
@@ -18,8 +18,7 @@ from crawler.model import Claim, FetchResult
 from crawler.web.fetcher import Fetcher
 
 
-@dataclass(frozen=True, slots=True)
-class Doors:
+class Doors(msgspec.Struct, frozen=True):
     """What the workers use."""
 
     frontier: Frontier
@@ -37,8 +36,7 @@ class Doors:
     handling: HandlerStage
 
 
-@dataclass(slots=True)
-class Exchange:
+class Exchange(msgspec.Struct):
     """A request for a page, from connecting to the end of its answer. `started_at` is wall clock, s."""
 
     lane: Lane
@@ -48,8 +46,7 @@ class Exchange:
     is_sent: bool = False  # the last check was passed; started_at is its time from then on
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(msgspec.Struct, frozen=True):
     """Its end: what came, what its queue does now, and when that was (wall clock, s)."""
 
     exchange: Exchange

@@ -5,9 +5,9 @@ What it yields and where it leads go on with the page; its failure is the page's
 
 import asyncio
 import logging
-from dataclasses import replace
 
 import msgspec
+from msgspec.structs import replace
 from selectolax.lexbor import LexborHTMLParser
 
 from crawler.content.media import is_html
@@ -57,7 +57,7 @@ class HandlerStage:
         self, app: Crawler, claim: Claim, response: Response, parsed: Page, tree: LexborHTMLParser | None
     ) -> Handled:
         if self._sites is not None and not claim.label:
-            claim = msgspec.structs.replace(claim, label=self._sites.first(claim.url, "label") or "")
+            claim = replace(claim, label=self._sites.first(claim.url, "label") or "")
         handler = _handler_of(app, claim, response)
         if handler is None and not app.listeners["fetch"]:
             return NOTHING_HANDLED

@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -24,8 +23,7 @@ log = logging.getLogger(__name__)
 NAMELESS_DEATHS = 2  # so many times the silence that means death; a dead session is struck off by then
 
 
-@dataclass(slots=True)
-class BeatState:
+class BeatState(msgspec.Struct):
     """When the last answered beat was *sent* (monotonic ms); None before the first.
 
     `stretch` is what others may judge us by: of the last answered beat, or of one sent since if that is smaller.

@@ -1,7 +1,8 @@
 """What the fetch stage hands to the committer: the end of one claim."""
 
 from collections import Counter
-from dataclasses import dataclass, field
+
+import msgspec
 
 from crawler.frontier.frontier import Settlement
 from crawler.handlers.running import NOTHING_HANDLED, Handled
@@ -13,8 +14,7 @@ class NotEntitledError(Exception):
     """The deadline passed while the connection was made: nothing was sent."""
 
 
-@dataclass(slots=True, kw_only=True)
-class Committable:
+class Committable(msgspec.Struct, kw_only=True):
     """A response to archive, route and ack. `redirect_to` is canonical; `finished_at` is wall clock, s.
 
     The links of `page` are those that are to be followed; what its handler wants of some of them is in `handled`.
@@ -24,16 +24,15 @@ class Committable:
     response: Response
     page: Page
     settlement: Settlement
-    handled: Handled = NOTHING_HANDLED
+    handled: Handled = msgspec.field(default_factory=lambda: NOTHING_HANDLED)
     redirect_to: str = ""
     finished_at: float = 0.0
     digest: str = ""  # of the payload, once it is archived
     scope_version: int = 0  # by which its links were judged
-    refused: Counter[str] = field(default_factory=Counter)
+    refused: Counter[str] = msgspec.field(default_factory=Counter)
 
 
-@dataclass(slots=True, kw_only=True)
-class Failed:
+class Failed(msgspec.Struct, kw_only=True):
     """A failed attempt; `retry_in_ms` -1 means that it was the last one. Times are wall clock, s.
 
     `started_at` is 0 where no request for the URL itself was begun; without `is_attempt`, nothing was tried at all.
@@ -46,7 +45,7 @@ class Failed:
     retry_in_ms: int
     trace: str = ""  # of the failure of a user's function
     started_at: float = 0.0
-    failed_at: float = field(default_factory=wall_s)
+    failed_at: float = msgspec.field(default_factory=wall_s)
     is_attempt: bool = True
 
     @classmethod
@@ -56,17 +55,15 @@ class Failed:
         return cls(claim=claim, kind=kind, detail=detail, settlement=settled, retry_in_ms=-1, is_attempt=False)
 
 
-@dataclass(slots=True, kw_only=True)
-class Refused:
+class Refused(msgspec.Struct, kw_only=True):
     """A claimed URL that must not be fetched. `refused_at` is wall clock, s."""
 
     claim: Claim
     reason: str
-    refused_at: float = field(default_factory=wall_s)
+    refused_at: float = msgspec.field(default_factory=wall_s)
 
 
-@dataclass(slots=True, kw_only=True)
-class Parked:
+class Parked(msgspec.Struct, kw_only=True):
     """A claimed URL that is kept and not fetched, for a reason found since it was queued."""
 
     claim: Claim

@@ -7,8 +7,9 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from crawler.errors import EngineError
 from crawler.frontier.frontier import Fence
@@ -25,8 +26,7 @@ from crawler.settings import MembershipSettings
 log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class Held:
+class Held(msgspec.Struct):
     """A lease of ours. The partition's time is its stored clock plus what our monotonic clock went on since."""
 
     epoch: int

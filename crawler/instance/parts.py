@@ -1,7 +1,8 @@
 """What the composition root puts into an instance."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from crawler.archive.black_box import BlackBox
 from crawler.archive.history import HistoryWriter
@@ -23,8 +24,7 @@ from crawler.instance.mourning import Mourner
 from crawler.web.fetcher import Fetcher
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
+class Parts(msgspec.Struct, frozen=True, kw_only=True):
     """What the composition root puts in."""
 
     frontier: Frontier

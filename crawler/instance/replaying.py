@@ -7,7 +7,8 @@ where the book has its knowledge from.
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from crawler.archive.folder import CrawlFolder
 from crawler.archive.page_book import KnownPage, Orphan, PageBook
@@ -31,8 +32,7 @@ PULSE = 256  # records between two signs of life
 EXAMPLES_MAX = 20
 
 
-@dataclass(slots=True, kw_only=True)
-class RebuildReport:
+class RebuildReport(msgspec.Struct, kw_only=True):
     """What was found, and what was not."""
 
     committed: int = 0  # URLs that the index knows
@@ -41,12 +41,12 @@ class RebuildReport:
     seeds: int = 0
     orphans: int = 0  # records of pages that were never committed: fetched again, and where they led is not lost
     unplaced: int = 0  # the same, but nothing known leads to them
-    unplaced_urls: list[str] = field(default_factory=list)
+    unplaced_urls: list[str] = msgspec.field(default_factory=list)
     elsewhere: int = 0  # committed pages whose records are in folders that are not at hand
     refetched: int = 0  # committed pages that can't be read again
-    unreadable: Counter[str] = field(default_factory=Counter)  # the same, by WARC file
+    unreadable: Counter[str] = msgspec.field(default_factory=Counter)  # the same, by WARC file
     flawed: int = 0
-    flaws: list[str] = field(default_factory=list)  # parts of files that can't be read, some of them
+    flaws: list[str] = msgspec.field(default_factory=list)  # parts of files that can't be read, some of them
 
     def flaw(self, what: str) -> None:
         self.flawed += 1
@@ -54,8 +54,7 @@ class RebuildReport:
             self.flaws.append(what)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doors:
+class Doors(msgspec.Struct, frozen=True, kw_only=True):
     """The crawl's frontier, as a rebuild needs it, and the parser."""
 
     name: str

@@ -3,7 +3,7 @@
 Must not know which of the links belong to the crawl.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 from crawler.archive.record_reader import StoredResponse
 from crawler.content.page import redirect_target
@@ -13,8 +13,7 @@ from crawler.settings import FetchSettings, Settings
 from crawler.web.inflate import INCOMPLETE, inflate
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reread:
+class Reread(msgspec.Struct, frozen=True, kw_only=True):
     """Where a page leads: its links, and its redirect's target ("": it has none)."""
 
     links: tuple[str, ...]

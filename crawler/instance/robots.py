@@ -4,8 +4,9 @@ An origin whose robots.txt can't be read is not crawled: its URLs are retried un
 """
 
 from collections import OrderedDict
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from crawler.frontier.frontier import Frontier
 from crawler.instance.clock import monotonic_ms, wall_s
@@ -33,8 +34,7 @@ class SharedRobots(NamedTuple):
         return cls(int(read_at), group)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RobotsEntry:
+class RobotsEntry(msgspec.Struct, frozen=True, kw_only=True):
     """What holds for an origin until `expires_ms` (monotonic) or `expires_at` (wall), whichever comes first."""
 
     rules: RobotsRules | None  # None: could not be read, nothing is allowed

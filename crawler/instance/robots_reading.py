@@ -6,8 +6,9 @@ claim comes back to ask again. What is known already of the place where a redire
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import msgspec
 
 from crawler.content.page import redirect_target
 from crawler.instance.clock import monotonic_ms
@@ -23,14 +24,13 @@ ABANDONED_MS = 2 * PATIENCE_MS  # nobody has taken a turn for so long: its lease
 JOURNEYS_MAX = 50_000
 
 
-@dataclass(slots=True)
-class Journey:
+class Journey(msgspec.Struct):
     """How far the reading of an origin's robots.txt has come. `is_under_way`: some worker has its turn now."""
 
     url: str
     hops: int = 0
     turn: GuestTurn | None = None
-    since_ms: int = field(default_factory=monotonic_ms)  # when it came to where it is
+    since_ms: int = msgspec.field(default_factory=monotonic_ms)  # when it came to where it is
     is_under_way: bool = False
 
 

@@ -5,8 +5,8 @@ No page leads to a seed, so each stands in the folder's journal before the engin
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 
+import msgspec
 from msgspec.structs import replace
 
 from crawler.archive.seeds import SeedJournal, SeedLine
@@ -25,8 +25,7 @@ BATCH = 10_000  # over a thousand partitions: a call for some URLs costs little 
 INVALID_SHOWN_MAX = 1_000
 
 
-@dataclass(frozen=True, slots=True)
-class GivenUrl:
+class GivenUrl(msgspec.Struct, frozen=True):
     """A URL as given: where it stood ("line 7", "argument 1"), its text, and what a sitemap said of it."""
 
     where: str
@@ -34,16 +33,15 @@ class GivenUrl:
     signals: Signals = NO_SIGNALS
 
 
-@dataclass(slots=True, kw_only=True)
-class SeedReport:
+class SeedReport(msgspec.Struct, kw_only=True):
     """What became of the given URLs. `invalid` holds (where, text, reason), the first thousand of them."""
 
     new: int = 0
     seen: int = 0
     out_of_scope: int = 0
     invalid_count: int = 0
-    invalid: list[tuple[str, str, str]] = field(default_factory=list)
-    out_of_scope_rules: list[tuple[str, str]] = field(default_factory=list)  # (URL, the rule that decided)
+    invalid: list[tuple[str, str, str]] = msgspec.field(default_factory=list)
+    out_of_scope_rules: list[tuple[str, str]] = msgspec.field(default_factory=list)  # (URL, the rule that decided)
 
     @property
     def total(self) -> int:

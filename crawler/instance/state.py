@@ -3,7 +3,8 @@
 import asyncio
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+
+import msgspec
 
 from crawler.frontier.orders import Orders
 
@@ -39,14 +40,13 @@ class RecentUrls:
         self._young, self._old = {}, {}
 
 
-@dataclass(slots=True)
-class Flow:
+class Flow(msgspec.Struct):
     """Counts of one instance. `outstanding` claims are those neither acked nor given back."""
 
     recent: RecentUrls
     pages_max: int = 0
     outstanding: int = 0
-    outstanding_of: Counter[int] = field(default_factory=Counter)
+    outstanding_of: Counter[int] = msgspec.field(default_factory=Counter)
     committed: int = 0
     committed_before: int = 0  # by the whole crawl when last asked, without our own since then
     bytes_max: int = 0
@@ -58,9 +58,10 @@ class Flow:
     dropped: int = 0  # claims let go unfetched because their lease was lost
     is_stopping: bool = False
     is_engine_full: bool = False  # no more claims until there is room for the links of those in flight
-    orders: Orders = field(default_factory=Orders)  # of an operator, as they were read last
+    orders: Orders = msgspec.field(default_factory=Orders)  # of an operator, as they were read last
     on_recover: Callable[[], None] = lambda: None
-    acking: asyncio.Lock = field(default_factory=asyncio.Lock)  # while it is held, `committed` is what the engine has
+    # While it is held, `committed` is what the engine has.
+    acking: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
 
     @property
     def waits_for(self) -> str:

@@ -7,7 +7,8 @@ this one is at hand: the later of the two holds.
 import asyncio
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from crawler.frontier.replies import QueueBatch
 from crawler.instance.clock import monotonic_ms
@@ -22,8 +23,7 @@ KEPT_MS = 60_000  # what was learned of a host outlives its claims here by so lo
 KEPT_PLAIN_MS = 2_000  # what any lane knows outlives its claims by so long: one may be on its way back to it
 
 
-@dataclass(slots=True)
-class Lane:
+class Lane(msgspec.Struct):
     """One queue's claims here. `next_ms`: no request may start before; `active`: turns running."""
 
     queue: str
@@ -33,7 +33,7 @@ class Lane:
     next_ms: int = 0
     settled_ms: int = 0  # what `next_ms` is when of the turns that run none comes to a request
     active: int = 0
-    waiting: deque[Claim] = field(default_factory=deque)
+    waiting: deque[Claim] = msgspec.field(default_factory=deque)
     armed: bool = False  # stands in the line
     boost: int = 0  # of the lanes that are due, the ones with a higher boost go first
     since_ms: int = 0  # when the oldest waiting claim may have come

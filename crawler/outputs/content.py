@@ -5,7 +5,8 @@ formats of exports.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from crawler.archive.folder import CrawlFolder
 from crawler.archive.record_reader import read_record
@@ -20,8 +21,7 @@ _LINKS_MAX = 100_000
 _URL_BYTES_MAX = 8192
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PageContent:
+class PageContent(msgspec.Struct, frozen=True, kw_only=True):
     """What people may ask for beyond the index."""
 
     text: str = ""

@@ -6,9 +6,10 @@ Memory is bounded by the index reader's and by a batch of rows.
 import contextlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import IO
+
+import msgspec
 
 from crawler.archive.folder import CrawlFolder
 from crawler.archive.reader import IndexReader, MissingFile
@@ -20,13 +21,12 @@ from crawler.outputs.sink import OutputEnded, Row
 BATCH_ROWS = 1000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExportSummary:
+class ExportSummary(msgspec.Struct, frozen=True, kw_only=True):
     """What was written, and what could not be reached (by name: never passed over)."""
 
     records: int
     by_status: dict[int, int]  # of the pages that they are of
-    missing: list[MissingFile] = field(default_factory=list)
+    missing: list[MissingFile] = msgspec.field(default_factory=list)
 
 
 def export(

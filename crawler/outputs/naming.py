@@ -3,9 +3,10 @@
 import enum
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
+
+import msgspec
 
 from crawler.errors import UsageError
 
@@ -29,8 +30,7 @@ class Kind(enum.Enum):
     POSTGRES = "postgresql"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class Target(msgspec.Struct, frozen=True, kw_only=True):
     """One target. `shown` is its name without a password."""
 
     kind: Kind

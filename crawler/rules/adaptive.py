@@ -3,7 +3,7 @@
 Never below the floor (our own delay or the Crawl-delay, whichever is longer), never above the ceiling.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 STEP_MS = 50  # taken off after a normal answer, at least; else this share of the floor:
 STEP_SHARE = 0.1
@@ -13,8 +13,7 @@ SLOW_FACTOR = 3.0  # times its average: well above
 SLOW_MS_MIN = 250  # a page that takes 30 ms instead of 8 says nothing
 
 
-@dataclass(frozen=True, slots=True)
-class Pace:
+class Pace(msgspec.Struct, frozen=True):
     """The delay in force, and the moving average of the site's latency (0: nothing measured yet)."""
 
     delay_ms: int = 0

@@ -6,11 +6,11 @@ and a child is added before its parent is done; so when two successive passes fi
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class Pass:
+class Pass(msgspec.Struct, frozen=True):
     """One reading of all partitions, one by one: (added, done, log entries) of each, under one engine run id."""
 
     engine_run_id: str

@@ -5,7 +5,6 @@ growing intervals, and the others wait without losing attempts. Any answer bring
 silence its URLs may be given up; it is still probed. Times are ms on whatever clock the caller keeps the state by.
 """
 
-from dataclasses import dataclass
 from enum import Enum
 
 import msgspec
@@ -58,8 +57,7 @@ class Turn(Enum):
     GIVE_UP = "give_up"  # end the URL without asking
 
 
-@dataclass(frozen=True, slots=True)
-class HostRules:
+class HostRules(msgspec.Struct, frozen=True):
     """The settings that these rules go by."""
 
     retry: RetrySettings

@@ -9,10 +9,10 @@ judged by what it said.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import msgspec
+from msgspec.structs import replace
 
 
 class Declared(StrEnum):
@@ -97,8 +97,7 @@ class Reading(msgspec.Struct, frozen=True):
     proven_dead: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Times:
+class Times(msgspec.Struct, frozen=True, kw_only=True):
     """The thresholds, in ms, before they are stretched."""
 
     suspect_ms: int
@@ -112,8 +111,7 @@ class Times:
         return SUSPICIOUS if silent_ms >= self.suspect_ms * stretch else HEARD
 
 
-@dataclass(frozen=True, slots=True)
-class Observer:
+class Observer(msgspec.Struct, frozen=True):
     """What one session has seen of the others."""
 
     times: Times

@@ -12,7 +12,8 @@ compared in lower case, paths exactly.
 """
 
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 from crawler.errors import UsageError
 from crawler.model import UrlParts
@@ -22,8 +23,7 @@ _SCHEMES = ("http://", "https://")
 _LABEL = re.compile(r"[a-z0-9_*-]+", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class UrlPattern:
+class UrlPattern(msgspec.Struct, frozen=True):
     """One of them; make it with `parse`."""
 
     text: str

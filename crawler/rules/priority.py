@@ -12,8 +12,9 @@ Knows no engine: what operators change at run time (boosts) and the time are arg
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from math import exp2, log2
+
+import msgspec
 
 from crawler.settings import OrderSettings, PriorityRule
 
@@ -21,8 +22,7 @@ QUANTA = 4096  # of one unit of score
 QUANTISED_MIN, QUANTISED_MAX = -(2**31), 2**31 - 1  # what a signed 32-bit integer holds
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Signals:
+class Signals(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a URL, beside itself, when it is found.
 
     `links`: how many distinct links the page has that led to it, 0 for a seed. `sitemap_priority`: 0 to 1, None when no
@@ -37,8 +37,7 @@ class Signals:
 NO_SIGNALS = Signals()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ordering:
+class Ordering(msgspec.Struct, frozen=True, kw_only=True):
     """The order of one crawl. Build with `of`; dates are wall clock, s."""
 
     settings: OrderSettings

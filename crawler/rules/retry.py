@@ -4,9 +4,10 @@ The settings hold the table: how often, after how long, how much longer each tim
 hash, so that the same URL waits the same time on every machine and in every simulation.
 """
 
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TypeVar
+
+import msgspec
 
 from crawler.model import FailureKind, Response
 from crawler.settings import RetrySettings
@@ -28,8 +29,7 @@ _T = TypeVar("_T")
 JITTER = 0.25  # of a pause: enough to spread what failed together, too little to change its order of magnitude
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(msgspec.Struct, frozen=True):
     """The row of the table for one kind of failure."""
 
     attempts: int
@@ -46,8 +46,7 @@ class Policy:
         return int(1000 * min(grown_s, self.max_s) * (1 - JITTER * jitter))
 
 
-@dataclass(frozen=True, slots=True)
-class RetryDecision:
+class RetryDecision(msgspec.Struct, frozen=True):
     """Either another attempt after `wait_ms`, or none."""
 
     again: bool

@@ -8,9 +8,11 @@ start, unknown lines between User-agent lines, "User-agent: Foo Bar", CR line en
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Literal
+
+import msgspec
 
 if TYPE_CHECKING:
     from protego import Protego
@@ -32,8 +34,7 @@ _CRAWL_DELAY = frozenset(("crawl-delay", "crawldelay", "crawl delay"))
 _TWO_WORDS = frozenset(("allow", *_USER_AGENT, *_DISALLOW))  # a missing colon is forgiven for these
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RobotsVerdict:
+class RobotsVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """`line_number` counts from 1; 0 and "" when no line decided, which means allowed."""
 
     allowed: bool
@@ -41,8 +42,7 @@ class RobotsVerdict:
     line: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """An Allow or Disallow line of our group, its pattern escaped to ASCII."""
 
     allow: bool
@@ -130,10 +130,9 @@ def robots_policy(status: int) -> Literal["parse", "allow_all", "disallow_all"]:
     return "allow_all"
 
 
-@dataclass(slots=True)
-class _Group:
+class _Group(msgspec.Struct):
     named: bool = False
-    rules: list[Rule] = field(default_factory=list)
+    rules: list[Rule] = msgspec.field(default_factory=list)
     delay_s: float | None = None
 
 

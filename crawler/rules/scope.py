@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+import msgspec
+
 from crawler.errors import UsageError
 from crawler.model import Refusal
 from crawler.rules.domains import registrable_domain
@@ -16,8 +18,7 @@ from crawler.settings import ScopeSettings
 _AUTHORITIES_MAX = 50_000  # remembered verdicts; about 100 bytes each
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScopeVerdict:
+class ScopeVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """`rule` says what decided; `refusal` is None exactly when the URL is allowed."""
 
     allowed: bool

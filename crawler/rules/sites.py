@@ -5,9 +5,10 @@ Knows which key comes from where; what a value does is its users' matter.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
+
+import msgspec
 
 from crawler.errors import UsageError
 from crawler.rules.domains import registrable_domain
@@ -20,8 +21,7 @@ _OF_QUEUES = ("delay_s", "concurrency")  # a queue has one clock, whatever its U
 _SECRET = ("auth", "cookies")
 
 
-@dataclass(frozen=True, slots=True)
-class SiteTable:
+class SiteTable(msgspec.Struct, frozen=True):
     """One of [[sites]], and which one of them."""
 
     number: int

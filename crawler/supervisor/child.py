@@ -13,8 +13,9 @@ import os
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from crawler.errors import ArchiveError, ConflictError, EngineError, Killed, Stopped, UsageError
 
@@ -54,8 +55,7 @@ class End(enum.Enum):
     GAVE_UP = "gave up"
 
 
-@dataclass(slots=True)
-class Deaths:
+class Deaths(msgspec.Struct):
     """Deaths without a steady life in between, and what follows from them."""
 
     backoff_s: float

@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 import msgspec
 
@@ -30,8 +29,7 @@ WORDS_MAX = 300
 SEEN_AS = {Declared.ALIVE: State.RUNNING, Declared.HELD_OUT: State.HELD_OUT}
 
 
-@dataclass(frozen=True, slots=True)
-class Pulse:
+class Pulse(msgspec.Struct, frozen=True):
     """A heartbeat counter, and since when (monotonic) it has been what it is."""
 
     session: str

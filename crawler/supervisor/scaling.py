@@ -6,8 +6,9 @@ What is proven is a free lock file on this machine; anything else is judged by w
 import asyncio
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from crawler.archive.sessions import Life, life_at
 from crawler.errors import NotReachedError, UsageError
@@ -20,8 +21,7 @@ POLL_S = 0.25
 GONE, SILENT = "gone", "silent"
 
 
-@dataclass(frozen=True, slots=True)
-class Sighting:
+class Sighting(msgspec.Struct, frozen=True):
     """A supervisor as seen from here; `state` is its own word for it, or GONE or SILENT."""
 
     fleet: Fleet

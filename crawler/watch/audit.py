@@ -6,9 +6,10 @@ Puts the judges in order; what they look for is theirs to know.
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+
+import msgspec
 
 from crawler.archive.folder import CrawlFolder
 from crawler.errors import UsageError
@@ -28,16 +29,14 @@ from crawler.watch.audit_robots import judge_robots
 from crawler.watch.audit_takeovers import judge_takeovers
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WebLogs:
+class WebLogs(msgspec.Struct, frozen=True, kw_only=True):
     """Access logs, and what the crawler's User-Agent has in it ("": all requests are the crawler's)."""
 
     files: Sequence[Path] = ()
     agent: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
+class Subject(msgspec.Struct, frozen=True, kw_only=True):
     """What is audited. The scope in `settings` must be the one that is stored with the crawl."""
 
     settings: Settings

@@ -6,7 +6,6 @@ Must not know what became of the links.
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -25,8 +24,7 @@ from crawler.watch.audit_ledger import Commit
 LINKS_REMEMBERED = 200_000  # pages of a site repeat most of their links
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CrawlRules:
+class CrawlRules(msgspec.Struct, frozen=True, kw_only=True):
     """What the engine has stored of a crawl."""
 
     record: CrawlRecord

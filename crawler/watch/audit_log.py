@@ -13,10 +13,12 @@ import gzip
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import IO, Any
+
+import msgspec
+from msgspec.structs import replace
 
 from crawler.errors import UsageError
 
@@ -29,8 +31,7 @@ _TIME = "%d/%b/%Y:%H:%M:%S %z"
 _MICROSECONDS, _MILLISECONDS = 1e14, 1e11  # since 1970: numbers above these count in such units
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogLine:
+class LogLine(msgspec.Struct, frozen=True, kw_only=True):
     """One request as the server saw it. Times in seconds on the server's clock; `blur_s`: their resolution."""
 
     host: str  # without port

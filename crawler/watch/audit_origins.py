@@ -1,6 +1,6 @@
 """What the instances have shared of the robots.txt of origins, as judges need it."""
 
-from dataclasses import dataclass
+import msgspec
 
 from crawler.frontier.states import States
 from crawler.instance.robots import SharedRobots
@@ -8,8 +8,7 @@ from crawler.rules.robots import RobotsRules
 from crawler.rules.urls import authority_of, host_of
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(msgspec.Struct, frozen=True):
     """An origin, the rules for our agent, and when they were read last (wall clock, s)."""
 
     url: str

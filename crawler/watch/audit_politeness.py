@@ -2,8 +2,9 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from itertools import groupby
+
+import msgspec
 
 from crawler.frontier.orders import Orders
 from crawler.frontier.states import States
@@ -20,12 +21,11 @@ BATCH = 500
 Queue = tuple[int, str]  # partition, queue
 
 
-@dataclass(frozen=True, slots=True)
-class Delays:
+class Delays(msgspec.Struct, frozen=True):
     """What a queue waits after a request, in ms; `of_host` where the origins ask for different times."""
 
     default_ms: int
-    of_host: dict[str, int] = field(default_factory=dict)
+    of_host: dict[str, int] = msgspec.field(default_factory=dict)
 
     def after(self, request: Request) -> int:
         return self.of_host.get(request.host, self.default_ms)

@@ -9,9 +9,10 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+
+import msgspec
 
 from crawler.errors import CrawlerError
 from crawler.frontier.client import REDIS_MIN, VALKEY_MIN, Engine, EngineInfo
@@ -36,8 +37,7 @@ class Level(StrEnum):
     FAIL = "FAIL"
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(msgspec.Struct, frozen=True):
     """One check: what was found, and what to do about it (empty when all is well)."""
 
     name: str

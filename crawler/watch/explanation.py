@@ -1,8 +1,9 @@
 """Why a URL is, is not or will be crawled: facts in, plain sentences out. Reads nothing itself."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from crawler.frontier.budgets import Spent
 from crawler.frontier.inspect import Whereabouts
@@ -18,8 +19,7 @@ from crawler.watch.wording import counted, duration, moment
 WAIT_SHOWN_MS = 50
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RobotsFact:
+class RobotsFact(msgspec.Struct, frozen=True, kw_only=True):
     """What robots.txt says. `verdict` is None while nobody has read it; `note` then says what that means."""
 
     verdict: RobotsVerdict | None = None
@@ -27,8 +27,7 @@ class RobotsFact:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """All that is known of one URL. `commits` come from the index and from the engine, oldest first.
 
     `traps` is what the rules say of its looks; its owner knows what was learned of its domain.

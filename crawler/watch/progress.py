@@ -6,8 +6,9 @@ Takes snapshots and shows them; must not know where they come from.
 import os
 from collections import deque
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Protocol
+
+import msgspec
 
 from crawler.frontier.inspect import Progress
 from crawler.frontier.stats import DomainStats
@@ -24,8 +25,7 @@ LINE_EVERY_S = 5.0
 NAME_WIDTH_MAX = 40
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """The crawl at one moment; `at_s` since the start of this command."""
 
     at_s: float
@@ -36,11 +36,10 @@ class Snapshot:
     domains: Sequence[DomainStats] = ()
 
 
-@dataclass(slots=True)
-class Pace:
+class Pace(msgspec.Struct):
     """Pages per second over the last seconds."""
 
-    _seen: deque[tuple[float, int]] = field(default_factory=deque)
+    _seen: deque[tuple[float, int]] = msgspec.field(default_factory=deque)
 
     def take(self, at_s: float, fetched: int) -> float:
         """Note a count; the rate since the oldest one within the window."""

@@ -9,9 +9,9 @@ import socket
 import ssl
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import aiohappyeyeballs
+import msgspec
 
 from crawler.model import Failure, FailureKind
 from crawler.settings import FetchSettings
@@ -34,8 +34,7 @@ class ConnectFailedError(Exception):
         self.failure = Failure(kind=kind, detail=detail)
 
 
-@dataclass(slots=True)
-class Origin:
+class Origin(msgspec.Struct):
     """Scheme, host and port, with what is worth knowing of them at each request. `host` has no brackets."""
 
     key: str
@@ -45,7 +44,7 @@ class Origin:
     request_tail: bytes  # all of a request's head after its target
     host_header: str
     refusal: Failure | None = None
-    idle: list[Connection] = field(default_factory=list)
+    idle: list[Connection] = msgspec.field(default_factory=list)
 
 
 class Pool:

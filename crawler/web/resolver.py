@@ -12,10 +12,10 @@ import socket
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import aiodns
+import msgspec
 import pycares
 from aiohttp.abc import AbstractResolver, ResolveResult
 
@@ -46,8 +46,7 @@ class LookupFailedError(Exception):
         self.detail = detail
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
+class _Entry(msgspec.Struct, frozen=True):
     addresses: tuple[str, ...]
     failure: LookupFailedError | None
     expires_at: float  # seconds on the resolver's clock

@@ -6,7 +6,8 @@ by a mark.
 
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from crawler.errors import UsageError
 from crawler.rules.sites import SECRET_HEADERS, SiteRules, SiteTable
@@ -16,13 +17,12 @@ from crawler.settings.sense_sites import fault_of
 KEPT_OUT = "(not archived)"
 
 
-@dataclass(slots=True)
-class Additions:
+class Additions(msgspec.Struct):
     """Of one URL: headers by their names in lower case, as (name as written, value), and cookies."""
 
-    headers: dict[str, tuple[str, str]] = field(default_factory=dict)
-    cookies: dict[str, str] = field(default_factory=dict)
-    secrets: set[str] = field(default_factory=set)  # lower-case names of headers
+    headers: dict[str, tuple[str, str]] = msgspec.field(default_factory=dict)
+    cookies: dict[str, str] = msgspec.field(default_factory=dict)
+    secrets: set[str] = msgspec.field(default_factory=set)  # lower-case names of headers
 
     def header(self, name: str, value: str, *, is_secret: bool) -> None:
         """Add one, unless an earlier table did."""
@@ -74,8 +74,7 @@ class SiteHeaders:
         return made
 
 
-@dataclass(frozen=True, slots=True)
-class Resolved:
+class Resolved(msgspec.Struct, frozen=True):
     """What one table adds, with the values of its variables."""
 
     headers: dict[str, str]

@@ -5,9 +5,9 @@ import json
 import logging
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from crawler.cli.options import without_passwords
 from crawler.errors import UsageError

@@ -2,7 +2,6 @@
 
 import enum
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -29,8 +28,7 @@ class Action(enum.StrEnum):
     PARK = "park"  # kept and counted by rule, not fetched
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """`rule` decided ("" for PASS), `why` says what it saw; `penalty` is to be taken off the priority."""
 
     action: Action
@@ -42,8 +40,7 @@ class Verdict:
 PASSED = Verdict(action=Action.PASS)
 
 
-@dataclass(frozen=True, slots=True)
-class TrapRules:
+class TrapRules(msgspec.Struct, frozen=True):
     """The rules under given limits. URLs are canonical; all of a state are of one registrable domain."""
 
     limits: TrapSettings

@@ -5,7 +5,8 @@ Knows nothing of the domain's past.
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from crawler.rules.domains import is_ip, registrable_domain
 from crawler.rules.urls import host_of
@@ -17,8 +18,7 @@ LEVEL_BYTES = 64
 LABEL_REPEATS = 3  # of one label in a host: only wildcards in the DNS answer to such names
 
 
-@dataclass(frozen=True, slots=True)
-class Suspicion:
+class Suspicion(msgspec.Struct, frozen=True):
     """`place` is the part of the site whose suspects are counted together: elsewhere the same may be real. `level` says
     how far into the trap a URL is, from 1, and `measure` the same more finely; `step` is the least difference that
     counts. `evidence` stands in for the steps that were seen, where a rule has another proof.
