@@ -126,11 +126,14 @@ class Crawls:
         """
         version, orders, raw = await self._engine.command("HMGET", self._keys.crawl, "version", "orders", "record")
         if raw is None or msgspec.json.decode(raw).get("begun_at") != record.begun_at:
-            raise ConflictError(
-                f"the engine lost the crawl {self._keys.crawl_name!r} while it ran (wiped, or begun anew): nothing "
-                "more is crawled; 'crawler rebuild' makes it anew from the archive"
-            )
+            raise self._lost()
         return int(version or 0), int(orders or 0)
+
+    def _lost(self) -> ConflictError:
+        return ConflictError(
+            f"the engine lost the crawl {self._keys.crawl_name!r} while it ran (wiped, or begun anew): nothing "
+            "more is crawled; 'crawler rebuild' makes it anew from the archive"
+        )
 
     async def version(self) -> int:
         """Grows with each change of scope rules or roots."""
@@ -169,11 +172,14 @@ class Crawls:
         return ScopeHistory(roots=roots, rules=tuple(sorted(rules, key=lambda rule: rule[0])))
 
     async def shared(self) -> tuple[CrawlRecord, frozenset[str]]:
-        """Record and roots as they are now; the version is read before what it speaks of."""
+        """Record and roots as they are now; the version is read before what it speaks of.
+
+        Raises ConflictError when the engine has lost the crawl.
+        """
         version = await self.version()
         record, roots = await self.load(), await self.roots()
         if record is None:
-            raise ConflictError("the crawl is gone from the engine: was it wiped?")
+            raise self._lost()
         return msgspec.structs.replace(record, version=version), roots
 
     async def spent(self) -> Spent | None:

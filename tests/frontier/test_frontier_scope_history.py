@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
+from crawler.errors import ConflictError
 from crawler.frontier.client import Engine as Connection
 from crawler.frontier.crawls import Crawls, ScopeHistory
 from crawler.frontier.keys import Keys
@@ -21,6 +22,15 @@ async def crawls(engine: Engine) -> AsyncIterator[Crawls]:
     await door.connect()
     yield Crawls(door, Keys("t"))
     await door.close()
+
+
+async def test_a_crawl_that_the_engine_lost_is_said_to_be_lost_with_what_brings_it_back(crawls: Crawls) -> None:
+    record = await crawls.create_or_load(load(environment={}))
+    assert (await crawls.shared())[0].begun_at == record.begun_at
+    await crawls._engine.command("FLUSHALL")
+    for ask in (crawls.shared, lambda: crawls.versions(record)):
+        with pytest.raises(ConflictError, match=r"lost the crawl 't' .* 'crawler rebuild' makes it anew"):
+            await ask()
 
 
 async def test_each_root_has_the_version_it_came_with_and_keeps_it(crawls: Crawls) -> None:
