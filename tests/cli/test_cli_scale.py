@@ -70,7 +70,7 @@ def test_scaled_to_none_a_supervisor_waits_and_starts_again_what_is_asked_for(
 ) -> None:
     where = ("--dir", str(tmp_path / "c"), "--redis", engine.url)
     running = programs.crawler("run", *AT_ONCE, *where, "-n", "1")
-    wait_until(lambda: "running" in crawler(programs, "scale", *where).out)
+    wait_until(lambda: nodes_of(scale(programs, where)) != [])
     assert "no instance is wanted" in scale(programs, where, "0").out
     running.wait_for("no instance is left")
     assert children(json.loads(scale(programs, where, "1", "--json").out)["supervisors"][0]) == {NODES[0]: "running"}
@@ -107,7 +107,7 @@ def test_scaling_says_when_it_is_not_done_in_time_and_it_is_done_later(
 ) -> None:
     where = ("--dir", str(tmp_path / "c"), "--redis", engine.url)
     running = programs.crawler("run", *AT_ONCE, *where, "-n", "1")
-    wait_until(lambda: "running" in crawler(programs, "scale", *where).out)
+    wait_until(lambda: nodes_of(scale(programs, where)) != [])
     ran = scale(programs, where, "3", "--timeout", "300ms")
     assert ran.code == 9
     assert "see 'crawler scale --status'" in ran.err or "it goes on as soon as it can" in ran.err

@@ -19,6 +19,7 @@ from tests.cli.scale_lab import (
     children,
     clean_nursery,
     crawl,
+    nodes_of,
     pid_of,
     scale,
     status,
@@ -208,7 +209,7 @@ def test_after_kill_9_of_the_supervisor_nothing_is_left_and_no_page_is_asked_for
 def test_a_supervisor_that_was_killed_is_shown_as_gone_once(programs: Nursery, tmp_path: Path, engine: Engine) -> None:
     where = ("--dir", str(tmp_path / "c"), "--redis", engine.url)
     running = programs.crawler("run", *AT_ONCE, *where, "-n", "1")
-    wait_until(lambda: "running" in crawler(programs, "scale", *where).out)
+    wait_until(lambda: nodes_of(scale(programs, where)) != [])
     running.kill()
     assert f"{socket.gethostname()}:{running.pid}: gone; it was killed" in scale(programs, where).out
     assert "No supervisor is running" in scale(programs, where).out
