@@ -5,7 +5,7 @@ A node's name is the host's name and a slot. Must not know what an instance does
 
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Protocol
@@ -81,13 +81,15 @@ class Slots:
             holder = await self._members.holder_of(node)
             if holder and holder not in known:  # read after the holder: whoever joined since is in it
                 known = await self._members.read()
-            if not holder or holder not in known or is_lock_free(known[holder]):
+            if not holder or _is_over(holder, known):
                 yield node, holder
 
     async def is_free(self, node: str) -> bool:
         """May a new session have this name?"""
         holder = await self._members.holder_of(node)
-        if not holder:
-            return True
-        member = (await self._members.read()).get(holder)
-        return member is None or is_lock_free(member)
+        return not holder or _is_over(holder, await self._members.read())
+
+
+def _is_over(session: str, known: Mapping[str, Member]) -> bool:
+    """Has it left the member list, or is it proven dead?"""
+    return session not in known or is_lock_free(known[session])

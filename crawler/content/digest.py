@@ -14,8 +14,6 @@ def payload_digest(payload: bytes, *, after: bytes = b"") -> str:
 
     `after`: what stands before the payload, not copied.
     """
-    if not after:
-        return "sha1:" + _base32(hashlib.sha1(payload, usedforsecurity=False).digest())
     digest = hashlib.sha1(after, usedforsecurity=False)
     digest.update(payload)
     return "sha1:" + _base32(digest.digest())
