@@ -74,6 +74,8 @@ def test_a_span_has_the_pages_of_its_time_and_the_cpu_between_two_samples(lab: M
     assert span.crawler_cpu_s == pytest.approx(3.0)
     assert span.engine_cpu_s == pytest.approx(0.3)
     assert run.middle(0.1, 0.9).pages == 800
+    assert run.middle(0.1, 0.9, first=500) == run.span(155.0, 195.0)
+    assert run.middle(0.1, 0.9, last=100).pages == 80
 
 
 def test_two_processes_are_compared_without_the_share_of_the_web_server(lab: ModuleType) -> None:

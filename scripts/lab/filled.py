@@ -37,27 +37,30 @@ def endless(dns: str, pages: int, *, processes: int, cores: list[int]) -> Span:
         return run.middle(0.2, 0.85)
 
 
-def out_of_a_queue(dns: str, urls: int, domains: int, pages: int, *, cores: list[int]) -> Span:
-    """The middle of a crawl of some pages out of many that are queued. The engine stays as it was filled."""
+def out_of_a_queue(dns: str, urls: int, domains: int, pages: int, *, cores: list[int]) -> tuple[Span, Span]:
+    """A crawl out of many URLs that are queued: the middle of the first page of each domain, and of `pages` after them.
+
+    The engine stays as it was filled.
+    """
     with _scratch() as scratch, made_web(cores[-1], "--grow", "0", "--hosts", "0", log=scratch / "web.log") as web:
         return asyncio.run(_filled_and_crawled(web, scratch, dns, urls, domains, pages, cores))
 
 
 async def _filled_and_crawled(
     web: MadeWeb, scratch: Path, dns: str, urls: int, domains: int, pages: int, cores: list[int]
-) -> Span:
+) -> tuple[Span, Span]:
     folder = scratch / "crawl"
     options = {"archive.dir": str(folder), "scope.mode": "any", "fetch.allow_private": True}
     async with open_crawl(load(environment={}, options=options), create=True) as opened:
         await _fill(opened, web, urls, domains)
         engine_pid = EmbeddedEngine(folder / "engine").pid()
         await _rewritten(opened.engine)
-        arguments = ["--dir", str(folder), "--delay", "0", "--pages", str(pages)]
+        arguments = ["--dir", str(folder), "--delay", "0", "--pages", str(domains + pages)]
         run = await asyncio.to_thread(
             crawl, web, arguments, dns=dns, scratch=scratch, cores={cores[0]}, engine_cores={cores[-1]},
             engine_pid=engine_pid,
         )  # fmt: skip
-    return run.middle(0.2, 0.85)
+    return run.middle(0.2, 0.85, last=domains), run.middle(0.2, 0.85, first=domains)
 
 
 async def _fill(opened: OpenCrawl, web: MadeWeb, urls: int, domains: int) -> None:

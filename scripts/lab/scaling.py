@@ -7,7 +7,9 @@ included; this is what two cores give when they are kept busy, and other program
 
 queued, domains: CPU per page of crawler and engine, of a crawl of --pages pages out of a queue of 5,000 to 5,000,000
 URLs over 100 domains, and of --urls URLs over 10 to 100,000 domains (filled by the real client; pages lead to what is
-known only); and of the frontier alone, microseconds a URL of adding all and of claiming and committing some.
+known only); and of the frontier alone, microseconds a URL of adding all and of claiming and committing some. A domain's
+first page comes with its robots.txt and name: the pages are those after each domain has had one, and where there are
+thousands of domains, what a first page costs stands beside them.
 
 All figures are of the middle part of each crawl. `constant`: the dearest point of a curve beside its median.
 """
@@ -15,6 +17,7 @@ All figures are of the middle part of each crawl. `constant`: the dearest point 
 import argparse
 import asyncio
 import json
+import math
 import os
 import platform
 import statistics
@@ -33,6 +36,7 @@ from tests.crawl.lab import name_server
 SIZES = (5_000, 50_000, 500_000, 5_000_000)
 DOMAINS = (10, 100, 1_000, 10_000, 100_000)
 DOMAINS_OF_SIZES = 100
+FIRST_PAGES_MIN = 1_000  # fewer take too little time to be measured
 AIM = 1.8
 
 
@@ -54,7 +58,10 @@ class Pair:
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """One place on a curve. Milliseconds of CPU a page; microseconds a URL of the frontier alone."""
+    """One place on a curve. Milliseconds of CPU a page; microseconds a URL of the frontier alone.
+
+    `first_ms`: of crawler and engine for the first page of a domain; None where there are too few to tell.
+    """
 
     urls: int
     domains: int
@@ -62,6 +69,7 @@ class Point:
     robots: int
     crawler_ms: float
     engine_ms: float
+    first_ms: float | None
     added_engine_us: float
     added_client_us: float
     claimed_engine_us: float
@@ -161,7 +169,7 @@ def of_processes(pairs: list[Pair]) -> dict[str, object]:
 
 def point(options: argparse.Namespace, dns: str, urls: int, domains: int) -> Point:
     alone = asyncio.run(filled.frontier_alone(urls, domains, min(options.claimed, urls)))
-    span = filled.out_of_a_queue(dns, urls, domains, min(options.pages, urls), cores=options.cores)
+    first, span = filled.out_of_a_queue(dns, urls, domains, min(options.pages, urls - domains), cores=options.cores)
     found = Point(
         urls=urls,
         domains=domains,
@@ -169,11 +177,13 @@ def point(options: argparse.Namespace, dns: str, urls: int, domains: int) -> Poi
         robots=span.robots,
         crawler_ms=1000 * span.crawler_cpu_s / span.pages,
         engine_ms=1000 * span.engine_cpu_s / span.pages,
+        first_ms=cost_ms(first) if first.pages >= FIRST_PAGES_MIN else None,
         **alone,
     )
+    met = f"; a domain's first page {found.first_ms:.2f} ms" if found.first_ms is not None else ""
     print(
         f"{urls:>9,} URLs, {domains:>7,} domains: crawler {found.crawler_ms:.2f} ms, engine {found.engine_ms:.2f} ms a "
-        f"page ({found.robots} robots.txt for {found.pages}); frontier alone, us a URL, engine + client: "
+        f"page ({found.robots} robots.txt for {found.pages}){met}; frontier alone, us a URL, engine + client: "
         f"added {found.added_engine_us:.1f} + {found.added_client_us:.1f}, "
         f"claimed and committed {found.claimed_engine_us:.1f} + {found.claimed_client_us:.1f}",
         flush=True,
@@ -205,6 +215,7 @@ CRAWL: dict[str, Callable[[Point], float]] = {
     "crawler and engine": lambda p: p.crawler_ms + p.engine_ms,
     "crawler": lambda p: p.crawler_ms,
     "engine": lambda p: p.engine_ms,
+    "first page of a domain": lambda p: math.nan if p.first_ms is None else p.first_ms,
 }
 ALONE: dict[str, Callable[[Point], float]] = {
     "engine: claim and commit": lambda p: p.claimed_engine_us,
@@ -219,7 +230,9 @@ def draw(
     curves: dict[str, Callable[[Point], float]], unit: str,
 ) -> None:  # fmt: skip
     found = list(points)
-    plots.lines(file, title, (axis, unit), {n: (x, [y(p) for p in found]) for n, y in curves.items()}, is_log_x=True)
+    lines = {name: (x, [y(p) for p in found]) for name, y in curves.items()}
+    measured = {name: line for name, line in lines.items() if not all(map(math.isnan, line[1]))}
+    plots.lines(file, title, (axis, unit), measured, is_log_x=True)
 
 
 if __name__ == "__main__":

@@ -112,9 +112,12 @@ class Watched:
     samples: Sequence[Sample]
     requests: Sequence[Request] = field(repr=False)
 
-    def middle(self, begin: float = 0.15, end: float = 0.85) -> Span:
-        """The part between these shares of all pages: without start-up, and without the end, when some are idle."""
-        times = [request.start for request in self.requests if request.target != ROBOTS]
+    def middle(self, begin: float = 0.15, end: float = 0.85, *, first: int = 0, last: int | None = None) -> Span:
+        """The part between these shares of all pages: without start-up, and without the end, when some are idle.
+
+        `first`, `last`: shares of those with these numbers only.
+        """
+        times = [request.start for request in self.requests if request.target != ROBOTS][first:last]
         return self.span(times[int(begin * len(times))], times[min(len(times) - 1, int(end * len(times)))])
 
     def span(self, since_s: float, until_s: float) -> Span:
