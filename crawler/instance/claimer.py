@@ -29,6 +29,7 @@ SOON_MS = 500
 # So long before its time a queue is claimed: one whose next URL is not in hand when it is due would be fetched later by
 # the wait for a call to the engine, and by some turns of the event loop.
 LEAD_MS = 250
+OUTDATED_MAX = 1024  # entries of the heap for which there is an earlier one, before they are looked for
 NOTHING_MS = 20  # pause where a queue that is due gave nothing: it is at its cap, and acks will wake it
 
 
@@ -62,6 +63,9 @@ class Claimer:
             return
         self._due[partition] = at_ms
         heapq.heappush(self._heap, (at_ms, partition))
+        if len(self._heap) > len(self._due) + OUTDATED_MAX:
+            self._heap = [(due_ms, number) for number, due_ms in self._due.items()]
+            heapq.heapify(self._heap)
         if self._heap[0] == (at_ms, partition):
             self._wake.set()  # also for a time that is still to come: the sleep may end later than that
 

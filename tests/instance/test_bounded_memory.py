@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 
-from crawler.instance import cookie_walls, robots
+from crawler.instance import claimer, cookie_walls, robots
+from crawler.instance.claimer import Claimer
 from crawler.instance.cookie_walls import CookieWalls
 from crawler.instance.robots import RobotsCache
+from crawler.instance.state import Flow, RecentUrls
 from crawler.model import FetchResult, Response
 from crawler.settings import Settings
 
@@ -57,3 +59,20 @@ def test_cookies_of_tries_that_never_came_are_forgotten(monkeypatch: pytest.Monk
     for claim in claims:
         assert walls.offers_another_try(claim, response("http://a.test/", set_cookie="k=v"), sent=False)
     assert [walls.cookies_for(claim) for claim in claims] == [None, None, *[{"k": "v"}] * 3]
+
+
+def test_times_that_count_no_more_are_forgotten_where_more_is_due_than_can_be_served() -> None:
+    """The claimer never comes to them then: some partition has been due for longer."""
+    unused: Any = SimpleNamespace()
+    ownership: Any = SimpleNamespace(is_open=lambda _: True)
+    taking = Claimer(unused, ownership, unused, Flow(recent=RecentUrls(1)), Settings())
+    taking._flow.outstanding = taking._out_max - claimer.URLS_PER_CALL  # room for one partition
+    for now_ms in range(10_000, 30_000):
+        partition = now_ms % 64
+        taking.schedule(partition, now_ms + claimer.LEAD_MS)
+        taking.schedule(partition, now_ms - 5_000)
+        assert taking._due_partitions() == [partition]
+        assert len(taking._heap) <= claimer.OUTDATED_MAX + 64
+    taking.schedule(7, 40_000)
+    taking.schedule(8, 39_999)
+    assert [taking._due_partitions() for _ in range(3)] == [[8], [7], []]
