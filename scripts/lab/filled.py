@@ -37,12 +37,17 @@ def endless(dns: str, pages: int, *, processes: int, cores: list[int]) -> Span:
         return run.middle(0.2, 0.85)
 
 
-def out_of_a_queue(dns: str, urls: int, domains: int, pages: int, *, cores: list[int]) -> tuple[Span, Span]:
-    """A crawl out of many URLs that are queued: the middle of the first page of each domain, and of `pages` after them.
+def out_of_a_queue(
+    dns: str, urls: int, domains: int, pages: int, *, cores: list[int], closes: bool
+) -> tuple[Span, Span]:
+    """A crawl out of many URLs that are queued: the middle of the pages by which domains are met, and of later ones.
 
-    The engine stays as it was filled.
+    The engine stays as it was filled. Queues don't take turns strictly: while the last domains are met, some have had
+    their second page. So half as many pages as there are domains are crawled besides, and then `pages`. `closes`: the
+    server ends each connection.
     """
-    with _scratch() as scratch, made_web(cores[-1], "--grow", "0", "--hosts", "0", log=scratch / "web.log") as web:
+    web_is = ["--grow", "0", "--hosts", "0", *(["--close"] if closes else [])]
+    with _scratch() as scratch, made_web(cores[-1], *web_is, log=scratch / "web.log") as web:
         return asyncio.run(_filled_and_crawled(web, scratch, dns, urls, domains, pages, cores))
 
 
@@ -55,12 +60,13 @@ async def _filled_and_crawled(
         await _fill(opened, web, urls, domains)
         engine_pid = EmbeddedEngine(folder / "engine").pid()
         await _rewritten(opened.engine)
-        arguments = ["--dir", str(folder), "--delay", "0", "--pages", str(domains + pages)]
+        arguments = ["--dir", str(folder), "--delay", "0", "--pages", str(domains + domains // 2 + pages)]
         run = await asyncio.to_thread(
             crawl, web, arguments, dns=dns, scratch=scratch, cores={cores[0]}, engine_cores={cores[-1]},
             engine_pid=engine_pid,
         )  # fmt: skip
-    return run.middle(0.2, 0.85, last=domains), run.middle(0.2, 0.85, first=domains)
+    met = max(domains, run.first_contacts())
+    return run.middle(0.2, 0.85, last=met), run.middle(0.2, 0.85, first=met)
 
 
 async def _fill(opened: OpenCrawl, web: MadeWeb, urls: int, domains: int) -> None:

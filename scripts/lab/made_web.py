@@ -5,7 +5,8 @@
 The sites are dN.test. Page /p/K of one leads to --grow pages that nobody else leads to (so the web of a site is a tree
 that has no leaves), to some fifty pages near the beginning of its own and other sites, and every --host-every th page
 to a site that was never heard of. With --grow 0 there are no others than those that are known. Sites bigN.test have
-pages of --big-bytes. Standard library and uvloop; knows nothing of the crawler.
+pages of --big-bytes. With --close each answer ends its connection. Standard library and uvloop; knows nothing of the
+crawler.
 """
 
 import argparse
@@ -85,8 +86,9 @@ def _words(dice: random.Random, count: int) -> str:
 class Connection(asyncio.Protocol):
     """One client's connection."""
 
-    def __init__(self, web: Web, log: TextIO | None) -> None:
+    def __init__(self, web: Web, log: TextIO | None, *, closes: bool) -> None:
         self._web, self._log, self._pending = web, log, b""
+        self._close = b"Connection: close\r\n" if closes else b""
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -105,8 +107,11 @@ class Connection(asyncio.Protocol):
         kind, body = self._web.answer(host, path)
         assert self._transport is not None
         self._transport.write(
-            b"HTTP/1.1 200 OK\r\nContent-Type: %b\r\nContent-Length: %d\r\n\r\n" % (kind, len(body)) + body
+            b"HTTP/1.1 200 OK\r\nContent-Type: %b\r\nContent-Length: %d\r\n%b\r\n" % (kind, len(body), self._close)
+            + body
         )
+        if self._close:
+            self._transport.close()
         if self._log is not None:
             self._log.write(f"{at:.6f} {host} {path}\n")
 
@@ -115,7 +120,9 @@ async def serve(options: argparse.Namespace) -> None:
     loop, web = asyncio.get_running_loop(), Web(options)
     with contextlib.ExitStack() as stack:
         log = stack.enter_context(options.log.open("w", buffering=1 << 16)) if options.log else None
-        server = await loop.create_server(lambda: Connection(web, log), "127.0.0.1", 0, backlog=4096)
+        server = await loop.create_server(
+            lambda: Connection(web, log, closes=options.close), "127.0.0.1", 0, backlog=4096
+        )
         web.open(server.sockets[0].getsockname()[1])
         print(web.port, flush=True)
         over = asyncio.Event()
@@ -130,6 +137,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--hosts", type=int, default=100, help="sites that pages lead to (default: 100)")
     parser.add_argument("--host-every", type=int, default=0, help="every so many pages one leads to a new site")
     parser.add_argument("--big-bytes", type=int, default=10_000_000, help="of pages of bigN.test (default: 10 MB)")
+    parser.add_argument("--close", action="store_true", help="each answer ends its connection")
     parser.add_argument("--log", type=Path, help="a line for each request: monotonic seconds, host, path")
     return parser.parse_args()
 

@@ -8,8 +8,9 @@ included; this is what two cores give when they are kept busy, and other program
 queued, domains: CPU per page of crawler and engine, of a crawl of --pages pages out of a queue of 5,000 to 5,000,000
 URLs over 100 domains, and of --urls URLs over 10 to 100,000 domains (filled by the real client; pages lead to what is
 known only); and of the frontier alone, microseconds a URL of adding all and of claiming and committing some. A domain's
-first page comes with its robots.txt and name: the pages are those after each domain has had one, and where there are
-thousands of domains, what a first page costs stands beside them.
+first page comes with its robots.txt and name: the pages are those after 99 in 100 domains were met, and where there are
+thousands of domains, what a page costs until then stands beside them. Few domains are asked over connections that stay
+open, each page of thousands needs a new one: `closed` is the curve of domains where the server ends each connection.
 
 All figures are of the middle part of each crawl. `constant`: the dearest point of a curve beside its median.
 """
@@ -89,9 +90,10 @@ def main() -> int:
         for name, axis, points in (
             ("queued", "URLs queued", [(urls, DOMAINS_OF_SIZES) for urls in options.sizes]),
             ("domains", "domains", [(options.urls, domains) for domains in options.domains]),
+            ("closed", "domains, a connection for each page", [(options.urls, domains) for domains in options.domains]),
         ):
             if name in options.parts:
-                measured = [point(options, dns, urls, domains) for urls, domains in points]
+                measured = [point(options, dns, urls, domains, closes=name == "closed") for urls, domains in points]
                 found[name] = of_curve(name, axis, measured, options)
     if options.output:
         write(options.output / "scaling.json", found)
@@ -102,7 +104,7 @@ def parse_arguments() -> argparse.Namespace:
     p = argparse.ArgumentParser(
         prog="scripts/bench-scaling", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    p.add_argument("--parts", type=words, default=["processes", "queued", "domains"], help="comma-separated")
+    p.add_argument("--parts", type=words, default=["processes", "queued", "domains", "closed"], help="comma-separated")
     p.add_argument("--rounds", type=int, default=3, help="of one process and two (default: 3)")
     p.add_argument("--pages", type=int, default=8_000, help="of each crawl; twice that with two (default: 8000)")
     p.add_argument("--claimed", type=int, default=20_000, help="URLs of the frontier alone (default: 20000)")
@@ -167,9 +169,10 @@ def of_processes(pairs: list[Pair]) -> dict[str, object]:
 # --- curves ---
 
 
-def point(options: argparse.Namespace, dns: str, urls: int, domains: int) -> Point:
+def point(options: argparse.Namespace, dns: str, urls: int, domains: int, *, closes: bool) -> Point:
     alone = asyncio.run(filled.frontier_alone(urls, domains, min(options.claimed, urls)))
-    first, span = filled.out_of_a_queue(dns, urls, domains, min(options.pages, urls - domains), cores=options.cores)
+    pages = min(options.pages, urls - domains - domains // 2)
+    first, span = filled.out_of_a_queue(dns, urls, domains, pages, cores=options.cores, closes=closes)
     found = Point(
         urls=urls,
         domains=domains,

@@ -120,6 +120,17 @@ class Watched:
         times = [request.start for request in self.requests if request.target != ROBOTS][first:last]
         return self.span(times[int(begin * len(times))], times[min(len(times) - 1, int(end * len(times)))])
 
+    def first_contacts(self, share: float = 0.99) -> int:
+        """How many pages were asked for until so many of the domains had been met: their robots.txt comes first."""
+        met, pages = sum(request.target == ROBOTS for request in self.requests), 0
+        left = int(share * met)
+        for request in self.requests:
+            if left <= 0:
+                break
+            left -= request.target == ROBOTS
+            pages += request.target != ROBOTS
+        return pages
+
     def span(self, since_s: float, until_s: float) -> Span:
         inside = [request for request in self.requests if since_s <= request.start < until_s]
         robots = sum(request.target == ROBOTS for request in inside)
