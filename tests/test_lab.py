@@ -1,5 +1,6 @@
 """What the scripts that measure make of what they saw: the parts that can be wrong without anybody noticing."""
 
+import argparse
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -116,3 +117,41 @@ def test_pages_of_the_made_web_lead_on_for_ever_and_those_of_a_filled_queue_to_w
     assert b"http://" not in page
     assert page.count(b"<a href=") == made_web.LINKS_OWN
     assert 50_000 - 2 * len(page) < len(closed.answer("big1.test", "/p/1")[1]) < 51_000
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "1.5", "x", "", "1,2"])
+def test_a_benchmark_refuses_a_number_of_rounds_that_makes_no_sense(lab: ModuleType, text: str) -> None:
+    import given
+
+    assert given.count("3") == 3
+    with pytest.raises(argparse.ArgumentTypeError, match="whole number of 1 or more"):
+        given.count(text)
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "x", "", "nan", "inf"])
+def test_a_benchmark_refuses_a_time_that_makes_no_sense(lab: ModuleType, text: str) -> None:
+    import given
+
+    assert given.amount("0.5") == 0.5
+    with pytest.raises(argparse.ArgumentTypeError, match="a number above 0"):
+        given.amount(text)
+
+
+def test_a_benchmark_names_what_it_knows_when_it_is_asked_for_something_else(lab: ModuleType) -> None:
+    import given
+
+    read = given.some_of(["wget", "scrapy"])
+    assert read("scrapy,wget") == ["scrapy", "wget"]
+    with pytest.raises(argparse.ArgumentTypeError, match=r"unknown: moon \(known: wget, scrapy\)"):
+        read("wget,moon")
+
+
+def test_first_contacts_are_over_when_nearly_all_domains_were_met(lab: ModuleType) -> None:
+    requests = [
+        lab.Request(n + 0.1 * k, f"d{n}.test", path) for n in range(100) for k, path in enumerate(("/robots.txt", "/"))
+    ]
+    requests += [lab.Request(100.0 + n, f"d{n}.test", "/2") for n in range(100)]
+    run = lab.Watched(USAGE, [], requests)
+    assert run.first_contacts(0.5) == 49  # the fiftieth robots.txt is answered, its page is not yet asked for
+    assert run.first_contacts() == 98
+    assert lab.Watched(USAGE, [], requests[200:]).first_contacts() == 0

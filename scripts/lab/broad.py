@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import broad_web
+import given
 import measure
 from environments import clean_environment
 from servers import cpu_of
@@ -84,13 +85,15 @@ def main() -> int:
 
 def parse_arguments() -> argparse.Namespace:
     p = argparse.ArgumentParser(prog="scripts/bench-broad", description=__doc__)
-    p.add_argument("--domains", type=int, default=10_000, help="how many sites (default: 10,000)")
+    p.add_argument("--domains", type=given.count, default=10_000, help="how many sites (default: 10,000)")
     p.add_argument("--delay", type=float, default=1.0, metavar="S", help="between requests to one (default: 1 s)")
-    p.add_argument("--alpha", type=float, default=0.6, help="sizes: k or more pages with probability k ** -ALPHA")
+    p.add_argument(
+        "--alpha", type=given.amount, default=0.6, help="sizes: k or more pages with probability k ** -ALPHA"
+    )
     p.add_argument("--cap", type=int, default=0, help="pages of the largest site (default: what --seconds allow)")
-    p.add_argument("--seconds", type=float, default=200, help="that the largest site takes (default: 200)")
-    p.add_argument("--instances", type=int, default=1, metavar="N")
-    p.add_argument("--concurrency", type=int, default=256, help="requests open in an instance (default: 256)")
+    p.add_argument("--seconds", type=given.amount, default=200, help="that the largest site takes (default: 200)")
+    p.add_argument("--instances", type=given.count, default=1, metavar="N")
+    p.add_argument("--concurrency", type=given.count, default=256, help="requests open in an instance (default: 256)")
     p.add_argument("--share", action="store_true", help="crawler and servers have all cores")
     p.add_argument("--json", type=Path, metavar="FILE", help="write the figures")
     p.add_argument("--keep", type=Path, metavar="DIR", help="keep the crawl folder here")

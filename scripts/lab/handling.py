@@ -17,6 +17,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import given
 import uvloop
 
 from crawler import Crawler
@@ -42,8 +43,8 @@ WORKERS = 16  # pages at a time
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/bench-handlers", description=__doc__)
-    parser.add_argument("--pages", type=int, default=1500, help="how many bodies (default: 1500)")
-    parser.add_argument("--rounds", type=int, default=8, help="of which the quickest counts (default: 8)")
+    parser.add_argument("--pages", type=given.count, default=1500, help="how many bodies (default: 1500)")
+    parser.add_argument("--rounds", type=given.count, default=8, help="of which the quickest counts (default: 8)")
     options = parser.parse_args()
     spend_less_on_memory()
     found = list(islice(bodies(Path("/usr/share/doc")), options.pages))

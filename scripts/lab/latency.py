@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import given
 import measure
 import monitor
 from watched import Watched, crawl, gaps, made_web, percentile, two_cores
@@ -127,13 +128,19 @@ def main() -> int:
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/bench-latency", description=__doc__)
     parser.add_argument("--part", choices=("load", "heartbeat", "all"), default="all")
-    parser.add_argument("--seconds", type=float, default=40, help="of each crawl (default: 40)")
-    parser.add_argument("--delay", type=float, default=1.0, metavar="S", help="between requests to a site (default: 1)")
-    parser.add_argument("--load", type=float, default=0.8, help="share of the rate that can be carried (default: 0.8)")
-    parser.add_argument("--overload", type=int, default=OVERLOAD_SITES, metavar="SITES", help="with which it is found")
-    parser.add_argument("--concurrency", type=int, default=256, help="requests open at once (default: 256)")
-    parser.add_argument("--big-bytes", type=int, default=10_000_000, help="of a big page (default: 10,000,000)")
-    parser.add_argument("--big-sites", type=int, default=4, help="that have them (default: 4)")
+    parser.add_argument("--seconds", type=given.amount, default=40, help="of each crawl (default: 40)")
+    parser.add_argument(
+        "--delay", type=given.amount, default=1.0, metavar="S", help="between requests to a site (default: 1)"
+    )
+    parser.add_argument(
+        "--load", type=given.amount, default=0.8, help="share of the rate that can be carried (default: 0.8)"
+    )
+    parser.add_argument(
+        "--overload", type=given.count, default=OVERLOAD_SITES, metavar="SITES", help="with which it is found"
+    )
+    parser.add_argument("--concurrency", type=given.count, default=256, help="requests open at once (default: 256)")
+    parser.add_argument("--big-bytes", type=given.count, default=10_000_000, help="of a big page (default: 10,000,000)")
+    parser.add_argument("--big-sites", type=given.count, default=4, help="that have them (default: 4)")
     parser.add_argument("--judge", action="store_true", help="exit with 1 when an aim is missed")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures")
     return parser.parse_args()

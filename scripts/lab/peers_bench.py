@@ -12,6 +12,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+import given
 import runs
 import servers
 from clients import Client, all_clients
@@ -64,10 +65,16 @@ def parse_arguments() -> argparse.Namespace:
         "hosts; endless: the first --pages of 2,000,000 such pages; cold: --pages domains with one page each",
     )
     parser.add_argument("--pages", type=int, default=0, help="default: 20,000 synthetic, 10,000 endless or cold ones")
-    parser.add_argument("--rounds", type=int, default=3, help="each client runs once in each (default: 3)")
-    parser.add_argument("--concurrency", type=int, default=64, help="open requests of each client (default: 64)")
-    parser.add_argument("--only", type=names_of_clients, help=f"comma-separated: {', '.join(all_clients(1))}")
-    parser.add_argument("--timeout", type=float, default=900, metavar="S", help="end a run after this (default: 900 s)")
+    parser.add_argument("--rounds", type=given.count, default=3, help="each client runs once in each (default: 3)")
+    parser.add_argument(
+        "--concurrency", type=given.count, default=64, help="open requests of each client (default: 64)"
+    )
+    parser.add_argument(
+        "--only", type=given.some_of(all_clients(1)), help=f"comma-separated: {', '.join(all_clients(1))}"
+    )
+    parser.add_argument(
+        "--timeout", type=given.amount, default=900, metavar="S", help="end a run after this (default: 900 s)"
+    )
     default = ROOT / ".cache" / "peers" / "results"
     parser.add_argument(
         "--output", type=Path, default=default, metavar="DIR", help="for the results (default: .cache/peers/results)"
@@ -75,13 +82,6 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--share", action="store_true", help="all cores for all: to try it, not to measure")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep outputs and crawl folders of the last run here")
     return parser.parse_args()
-
-
-def names_of_clients(text: str) -> list[str]:
-    known = all_clients(1)
-    if unknown := set(text.split(",")) - set(known):
-        raise argparse.ArgumentTypeError(f"unknown: {', '.join(sorted(unknown))} (known: {', '.join(known)})")
-    return text.split(",")
 
 
 def available(options: argparse.Namespace) -> tuple[list[Client], dict[str, dict[str, str]]]:

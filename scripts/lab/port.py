@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+import given
 from environments import scrapy_environment
 
 from crawler.testing import ExampleWeb, ServedWeb, serve
@@ -24,9 +25,9 @@ OURS = "crawl http://quotes.test/ --scope any --app quotes.py --set scope.follow
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pages", type=int, default=300, help="of quotations")
-    parser.add_argument("--authors", type=int, default=300, help="each on a site of its own")
-    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--pages", type=given.count, default=300, help="of quotations")
+    parser.add_argument("--authors", type=given.count, default=300, help="each on a site of its own")
+    parser.add_argument("--runs", type=given.count, default=3)
     options = parser.parse_args()
     web = ExampleWeb(pages=options.pages, authors=options.authors)
     figures: dict[str, list[tuple[float, float, int]]] = {name: [] for name in FILES}

@@ -12,6 +12,7 @@ import argparse
 import sys
 from pathlib import Path
 
+import given
 import records
 import runs
 import servers
@@ -64,7 +65,9 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="scripts/bench-record", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rounds", type=int, default=7, help="of crawl and calibration loop in turn (default: 7)")
+    parser.add_argument(
+        "--rounds", type=given.count, default=7, help="of crawl and calibration loop in turn (default: 7)"
+    )
     parser.add_argument("--write", action="store_true", help="append the record to the file, whatever the verdict")
     parser.add_argument("--file", type=Path, default=FILE, help="of the records (default: docs/benchmarks.ndjson)")
     return parser.parse_args()

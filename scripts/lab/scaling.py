@@ -28,12 +28,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import filled
+import given
 import measure
 import plots
 from watched import Span
 
 from tests.crawl.lab import name_server
 
+PARTS = ("processes", "queued", "domains", "closed")
 SIZES = (5_000, 50_000, 500_000, 5_000_000)
 DOMAINS = (10, 100, 1_000, 10_000, 100_000)
 DOMAINS_OF_SIZES = 100
@@ -104,13 +106,17 @@ def parse_arguments() -> argparse.Namespace:
     p = argparse.ArgumentParser(
         prog="scripts/bench-scaling", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    p.add_argument("--parts", type=words, default=["processes", "queued", "domains", "closed"], help="comma-separated")
-    p.add_argument("--rounds", type=int, default=3, help="of one process and two (default: 3)")
-    p.add_argument("--pages", type=int, default=8_000, help="of each crawl; twice that with two (default: 8000)")
-    p.add_argument("--claimed", type=int, default=20_000, help="URLs of the frontier alone (default: 20000)")
-    p.add_argument("--sizes", type=numbers, default=SIZES, help="URLs queued (default: 5000,...,5000000)")
-    p.add_argument("--domains", type=numbers, default=DOMAINS, help="(default: 10,...,100000)")
-    p.add_argument("--urls", type=int, default=1_000_000, help="queued over these domains (default: 1000000)")
+    p.add_argument(
+        "--parts", type=given.some_of(PARTS), default=PARTS, help=f"some of {', '.join(PARTS)}: comma-separated"
+    )
+    p.add_argument("--rounds", type=given.count, default=3, help="of one process and two (default: 3)")
+    p.add_argument(
+        "--pages", type=given.count, default=8_000, help="of each crawl; twice that with two (default: 8000)"
+    )
+    p.add_argument("--claimed", type=given.count, default=20_000, help="URLs of the frontier alone (default: 20000)")
+    p.add_argument("--sizes", type=given.counts, default=SIZES, help="URLs queued (default: 5000,...,5000000)")
+    p.add_argument("--domains", type=given.counts, default=DOMAINS, help="(default: 10,...,100000)")
+    p.add_argument("--urls", type=given.count, default=1_000_000, help="queued over these domains (default: 1000000)")
     p.add_argument("--output", type=Path, metavar="DIR", help="write scaling.json and the plots here")
     options = p.parse_args()
     options.cores = sorted(os.sched_getaffinity(0))
@@ -122,14 +128,6 @@ def write(file: Path, found: dict[str, object]) -> None:
     before = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(before | found, indent=1) + "\n", encoding="utf-8")
-
-
-def words(text: str) -> list[str]:
-    return text.split(",")
-
-
-def numbers(text: str) -> list[int]:
-    return [int(one) for one in text.split(",")]
 
 
 # --- processes ---

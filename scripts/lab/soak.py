@@ -21,6 +21,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import given
 import measure
 import plots
 from environments import clean_environment
@@ -85,15 +86,15 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="scripts/soak", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--minutes", type=float, default=60, help="how long (default: 60)")
-    parser.add_argument("--every", type=float, default=2, metavar="S", help="between two samples (default: 2 s)")
+    parser.add_argument("--minutes", type=given.amount, default=60, help="how long (default: 60)")
+    parser.add_argument("--every", type=given.amount, default=2, metavar="S", help="between two samples (default: 2 s)")
     parser.add_argument("--host-every", type=int, default=10, metavar="PAGES", help="until a new site (default: 10)")
-    parser.add_argument("--sites", type=int, default=500, help="that it begins with (default: 500)")
+    parser.add_argument("--sites", type=given.count, default=500, help="that it begins with (default: 500)")
     parser.add_argument(
         "--delay", type=float, default=0.5, metavar="S", help="between requests to a site (default: 0.5)"
     )
     parser.add_argument(
-        "--bound", type=float, default=5, metavar="PERCENT", help="an hour, that is still flat (default: 5)"
+        "--bound", type=given.amount, default=5, metavar="PERCENT", help="an hour, that is still flat (default: 5)"
     )
     parser.add_argument(
         "--scratch", type=Path, metavar="DIR", help="where the crawl folder goes: 3 MB a second (default: /tmp)"

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import given
 from environments import clean_environment
 
 CRAWLER = [sys.executable, "-m", "crawler"]
@@ -148,7 +149,7 @@ def lines(found: dict[str, list[float]]) -> Iterator[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="scripts/bench-start", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=9, help="runs of each command that count (default: 9)")
+    parser.add_argument("--rounds", type=given.count, default=9, help="runs of each command that count (default: 9)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every run's seconds")
     options = parser.parse_args()
     found = measure(options.rounds)
