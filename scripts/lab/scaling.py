@@ -119,6 +119,10 @@ def parse_arguments() -> argparse.Namespace:
     p.add_argument("--urls", type=given.count, default=1_000_000, help="queued over these domains (default: 1000000)")
     p.add_argument("--output", type=Path, metavar="DIR", help="write scaling.json and the plots here")
     options = p.parse_args()
+    if options.urls < 2 * max(options.domains):
+        p.error(f"--urls {options.urls}: two for each of {max(options.domains)} domains are needed at least")
+    if min(options.sizes) < 2 * DOMAINS_OF_SIZES:
+        p.error(f"--sizes: {2 * DOMAINS_OF_SIZES} URLs at least, for they are of {DOMAINS_OF_SIZES} domains")
     options.cores = sorted(os.sched_getaffinity(0))
     return options
 
