@@ -43,8 +43,8 @@ def out_of_a_queue(
     """A crawl out of many URLs that are queued: the middle of the pages by which domains are met, and of later ones.
 
     The engine stays as it was filled. Queues don't take turns strictly: while the last domains are met, some have had
-    their second page. So half as many pages as there are domains are crawled besides, and then `pages`. `closes`: the
-    server ends each connection.
+    their second page. So half as many pages as there are domains are crawled besides, and then `pages`, as far as there
+    are URLs. `closes`: the server ends each connection.
     """
     web_is = ["--grow", "0", "--hosts", "0", *(["--close"] if closes else [])]
     with _scratch() as scratch, made_web(cores[-1], *web_is, log=scratch / "web.log") as web:
@@ -60,12 +60,13 @@ async def _filled_and_crawled(
         await _fill(opened, web, urls, domains)
         engine_pid = EmbeddedEngine(folder / "engine").pid()
         await _rewritten(opened.engine)
-        arguments = ["--dir", str(folder), "--delay", "0", "--pages", str(domains + domains // 2 + pages)]
+        wanted = min(urls, domains + domains // 2 + pages)
+        arguments = ["--dir", str(folder), "--delay", "0", "--pages", str(wanted)]
         run = await asyncio.to_thread(
             crawl, web, arguments, dns=dns, scratch=scratch, cores={cores[0]}, engine_cores={cores[-1]},
             engine_pid=engine_pid,
         )  # fmt: skip
-    met = max(domains, run.first_contacts())
+    met = max(domains, run.first_contacts())  # of few domains, the last is met before there is any page
     return run.middle(0.2, 0.85, last=met), run.middle(0.2, 0.85, first=met)
 
 

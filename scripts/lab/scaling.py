@@ -85,14 +85,16 @@ def main() -> int:
     os.sched_setaffinity(0, {options.cores[-1]})
     print(f"{platform.platform()}, Python {platform.python_version()}, cores {options.cores}")
     found: dict[str, object] = {}
+    by_size = [(urls, DOMAINS_OF_SIZES) for urls in options.sizes]
+    by_domains = [(options.urls, domains) for domains in options.domains]
     with name_server() as dns:
         if "processes" in options.parts:
             pairs = [pair(options, dns, number) for number in range(options.rounds)]
             found["processes"] = of_processes(pairs)
         for name, axis, points in (
-            ("queued", "URLs queued", [(urls, DOMAINS_OF_SIZES) for urls in options.sizes]),
-            ("domains", "domains", [(options.urls, domains) for domains in options.domains]),
-            ("closed", "domains, a connection for each page", [(options.urls, domains) for domains in options.domains]),
+            ("queued", "URLs queued", by_size),
+            ("domains", "domains", by_domains),
+            ("closed", "domains, a connection for each page", by_domains),
         ):
             if name in options.parts:
                 measured = [point(options, dns, urls, domains, closes=name == "closed") for urls, domains in points]
@@ -173,8 +175,7 @@ def of_processes(pairs: list[Pair]) -> dict[str, object]:
 
 def point(options: argparse.Namespace, dns: str, urls: int, domains: int, *, closes: bool) -> Point:
     alone = asyncio.run(filled.frontier_alone(urls, domains, min(options.claimed, urls)))
-    pages = min(options.pages, urls - domains - domains // 2)
-    first, span = filled.out_of_a_queue(dns, urls, domains, pages, cores=options.cores, closes=closes)
+    first, span = filled.out_of_a_queue(dns, urls, domains, options.pages, cores=options.cores, closes=closes)
     found = Point(
         urls=urls,
         domains=domains,
