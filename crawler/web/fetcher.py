@@ -12,9 +12,6 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Self
 
-from aiohttp import hdrs
-from aiohttp.http import HttpVersion10, RawResponseMessage
-
 from crawler.errors import InvalidUrl
 from crawler.model import REDIRECTS, Failure, FailureKind, FetchResult, Response
 from crawler.rules.retry_after import retry_after_ms
@@ -22,6 +19,7 @@ from crawler.rules.urls import host_of, split
 from crawler.settings import Settings
 from crawler.web import guard
 from crawler.web.connection import Connection
+from crawler.web.heads import Head
 from crawler.web.inflate import INCOMPLETE, inflate
 from crawler.web.pool import ConnectFailedError, Origin, Pool
 from crawler.web.resolver import CachingResolver, LookupFailedError
@@ -112,23 +110,24 @@ class Fetcher:
         finally:
             self._running.discard(connection)
         fetch_ms = _ms(loop.time() - sent_at)
-        failure, message, raw = connection.failure, connection.message, connection.body()
+        failure, answer, raw = connection.failure, connection.head, connection.body()
         truncated, remote_ip = connection.truncated, connection.remote_ip
         if connection.end():
             self._pool.put(origin, connection)
-        if failure is not None or message is None:
+        if failure is not None or answer is None:
             kind, detail = failure or (FailureKind.DISCONNECTED, "no response")
             return FetchResult(url=url, failure=Failure(kind=kind, detail=detail), fetch_ms=fetch_ms)
-        if message.code in REDIRECTS and _targets_differ(message):
+        if answer.status in REDIRECTS and len(answer.all_of(b"location")) > 1:
+            # No way to tell which is meant, and a trick of header injection.
             differ = Failure(kind=FailureKind.PROTOCOL, detail="several Location headers that differ")
             return FetchResult(url=url, failure=differ, fetch_ms=fetch_ms)
-        body, truncated, decode_error = self._decode(message, raw, truncated, body_limit)
+        body, truncated, decode_error = self._decode(answer, raw, truncated, body_limit)
         response = Response(
             url=url,
-            status=message.code,
-            reason=message.reason,
-            http_version="1.0" if message.version is HttpVersion10 else "1.1",
-            headers=message.raw_headers,
+            status=answer.status,
+            reason=answer.reason,
+            http_version="1.0" if answer.http_version == "1.0" else "1.1",
+            headers=answer.headers,
             raw_body=raw,
             body=body,
             truncated=truncated,
@@ -139,8 +138,8 @@ class Fetcher:
             fetch_ms=fetch_ms,
         )
         asked_ms = retry_after_ms(
-            message.headers.get(hdrs.RETRY_AFTER),
-            date=message.headers.get(hdrs.DATE),
+            answer.get(b"retry-after"),
+            date=answer.get(b"date"),
             now_s=time.time(),
             max_s=self._settings.politeness.retry_after_max_s,
         )
@@ -246,19 +245,14 @@ class Fetcher:
         lines = [" HTTP/1.1", *(f"{name}: {value}" for name, value in headers.values()), "", ""]
         return "\r\n".join(lines).encode("latin-1", "replace")
 
-    def _decode(self, message: RawResponseMessage, raw: bytes, truncated: str, limit: int) -> tuple[bytes, str, str]:
+    def _decode(self, answer: Head, raw: bytes, truncated: str, limit: int) -> tuple[bytes, str, str]:
         """Body, truncated, decode_error: a coding that ends too early is no lie when the transfer did."""
-        coding = message.headers.get(hdrs.CONTENT_ENCODING)
+        coding = answer.get(b"content-encoding")
         if not coding or not raw:
             return raw, truncated, ""
         inflated = inflate(raw, coding, limit=limit, ratio_max=self._settings.fetch.inflate_ratio_max)
         error = "" if truncated and inflated.error == INCOMPLETE else inflated.error
         return inflated.body, truncated or ("length" if inflated.truncated else ""), error
-
-
-def _targets_differ(message: RawResponseMessage) -> bool:
-    """Two Location headers that disagree: no way to tell which is meant, and a trick of header injection."""
-    return len(set(message.headers.getall(hdrs.LOCATION, ()))) > 1
 
 
 def _ms(seconds: float) -> int:

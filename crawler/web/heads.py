@@ -1,45 +1,98 @@
-"""Response heads beyond what the parser judges: what is no response for us, and what can still be understood.
+"""Heads of responses beyond what the parser judges: what is no response for us, and what can still be understood.
 
-Pure functions; know nothing of connections.
+Pure; knows nothing of connections.
 """
 
 import re
 
-from aiohttp import hdrs
-from aiohttp.http import RawResponseMessage
+import msgspec
 
 from crawler.model import FailureKind
 
+HEADERS_MAX = 256
 CONTENT_LENGTH_MAX = 2**63 - 1
+_STATUS_WITHOUT_BODY = frozenset((204, 205, 304))
 _END = re.compile(rb"\r?\n\r?\n")
 _CONTENT_LENGTH_LINE = re.compile(rb"(?im)^content-length[ \t]*:[ \t]*([^\r\n]*?)[ \t]*\r?\n")
 _TRANSFER_ENCODING_LINE = re.compile(rb"(?im)^transfer-encoding[ \t]*:")
+
+
+class Refusal(Exception):
+    """The host's bytes are no response for us; `kind` and `detail` say why."""
+
+    def __init__(self, kind: FailureKind, detail: str) -> None:
+        super().__init__(detail)
+        self.kind = kind
+        self.detail = detail
+
+
+class Head(msgspec.Struct):
+    """Status line and headers. `headers` as they came; `by_name` has the first of each, by its name in lower case
+    without the space that some servers put before the colon.
+    """
+
+    status: int
+    reason: str
+    http_version: str
+    headers: tuple[tuple[bytes, bytes], ...]
+    by_name: dict[bytes, bytes]
+    keeps_alive: bool
+
+    @classmethod
+    def of(
+        cls, fields: list[tuple[bytes, bytes]], *, status: int, reason: bytes, http_version: str, keeps_alive: bool
+    ) -> "Head":
+        headers = tuple([(name, value.rstrip(b" \t")) for name, value in fields])
+        by_name = {name.lower().rstrip(): value for name, value in reversed(headers)}
+        words = reason.decode("utf-8", "surrogateescape")
+        return cls(status, words, http_version, headers, by_name, keeps_alive)
+
+    @property
+    def has_body(self) -> bool:
+        return self.status not in _STATUS_WITHOUT_BODY
+
+    @property
+    def ends_with_connection(self) -> bool:
+        """Whether nothing but the connection's end says where the body ends (RFC 9112 6.3)."""
+        return b"transfer-encoding" not in self.by_name and b"content-length" not in self.by_name
+
+    def get(self, name: bytes) -> str | None:
+        """First value of a header by its lower-case name."""
+        value = self.by_name.get(name)
+        return None if value is None else value.decode("latin-1")
+
+    def all_of(self, name: bytes) -> set[bytes]:
+        """The different values of a header, by its lower-case name."""
+        return {value for key, value in self.headers if key.rstrip().lower() == name}
+
+
+def judge(head: Head, wire_bytes: int, headers_bytes_max: int) -> None:
+    """Raises Refusal for a response that the parser let pass and that is none for us."""
+    if head.status == 101:
+        raise Refusal(FailureKind.PROTOCOL, "an upgrade that was not asked for")
+    if head.status < 100:
+        raise Refusal(FailureKind.PROTOCOL, f"status {head.status}")
+    # One word in one header: of anything else, the parser's idea of where the body ends can't be asked.
+    if b"transfer-encoding" in head.by_name:
+        for coding in head.all_of(b"transfer-encoding"):
+            if coding.lower() != b"chunked":
+                raise Refusal(FailureKind.PROTOCOL, f"transfer coding {coding[:60].decode('latin-1')!r}")
+    for _, value in head.headers:
+        if b"\0" in value:
+            raise Refusal(FailureKind.PROTOCOL, "a NUL in a header")
+    length = head.by_name.get(b"content-length")
+    if length is not None and len(length) > 18 and int(length) > CONTENT_LENGTH_MAX:
+        raise Refusal(FailureKind.PROTOCOL, "a length beyond 63 bits")
+    if wire_bytes > headers_bytes_max:
+        head_bytes = len(head.reason) + sum(len(name) + len(value) + 4 for name, value in head.headers)
+        if head_bytes > headers_bytes_max:
+            raise Refusal(FailureKind.HEADERS_TOO_LARGE, f"headers of {head_bytes} bytes")
 
 
 def split_head(received: bytes) -> tuple[bytes, bytes] | None:
     """Head with its empty line, and what follows; None while the head is not complete."""
     end = _END.search(received)
     return None if end is None else (received[: end.end()], received[end.end() :])
-
-
-def complaint(message: RawResponseMessage, wire_bytes: int, headers_bytes_max: int) -> tuple[FailureKind, str] | None:
-    """Why a response that the parser let pass is none for us."""
-    if message.code == 101:
-        return FailureKind.PROTOCOL, "an upgrade that was not asked for"
-    if message.code < 100:
-        return FailureKind.PROTOCOL, f"status {message.code}"
-    headers = message.headers
-    coding = headers.get(hdrs.TRANSFER_ENCODING)
-    if coding is not None and (not message.chunked or coding.strip().lower() != "chunked"):
-        return FailureKind.PROTOCOL, f"transfer coding {coding[:60]!r}"
-    length = headers.get(hdrs.CONTENT_LENGTH)
-    if length is not None and len(length) > 18 and int(length) > CONTENT_LENGTH_MAX:
-        return FailureKind.PROTOCOL, "a length beyond 63 bits"
-    if wire_bytes > headers_bytes_max:
-        head_bytes = sum(len(name) + len(value) + 4 for name, value in message.raw_headers)
-        if head_bytes > headers_bytes_max:
-            return FailureKind.HEADERS_TOO_LARGE, f"headers of {head_bytes} bytes"
-    return None
 
 
 def repaired(head: bytes) -> bytes | None:

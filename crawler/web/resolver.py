@@ -17,7 +17,6 @@ from typing import Any
 import aiodns
 import msgspec
 import pycares
-from aiohttp.abc import AbstractResolver, ResolveResult
 
 from crawler.errors import UsageError
 from crawler.model import FailureKind
@@ -59,7 +58,7 @@ def boot_time() -> float:
     return time.monotonic()
 
 
-class CachingResolver(AbstractResolver):
+class CachingResolver:
     """One per instance. Addresses come at most four to a host, IPv4 and IPv6 in turns, IPv4 first."""
 
     def __init__(self, settings: DnsSettings, *, allow_private: bool, clock: Callable[[], float] = boot_time) -> None:
@@ -97,17 +96,6 @@ class CachingResolver(AbstractResolver):
         if entry.failure is not None:
             raise LookupFailedError(entry.failure.kind, entry.failure.detail)
         return entry.addresses
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
-    ) -> list[ResolveResult]:
-        """The same in the shape of aiohttp's connectors."""
-        addresses = await self.lookup(host)
-        return [
-            ResolveResult(hostname=host, host=address, port=port, family=address_family(address), proto=0, flags=0)
-            for address in addresses
-            if family in (socket.AF_UNSPEC, address_family(address))
-        ]
 
     def nameservers(self) -> tuple[str, ...]:
         """The servers that are asked, as host:port; empty when the system names none."""

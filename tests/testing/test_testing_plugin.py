@@ -23,7 +23,7 @@ def test_the_next_one_has_an_engine_of_its_own(crawler_engine):
     assert crawler_engine != url
     assert not os.path.exists(url.removeprefix("unix://"))
 """
-LOADED = "import sys; print([m for m in ('redis', 'aiohttp', 'selectolax', 'asyncio') if m in sys.modules])"
+LOADED = "import sys; print([m for m in ('redis', 'httptools', 'selectolax', 'asyncio') if m in sys.modules])"
 
 
 def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:

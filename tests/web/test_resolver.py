@@ -1,5 +1,4 @@
 import asyncio
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -208,14 +207,6 @@ async def test_the_cache_is_bounded_and_forgets_what_was_not_used_longest() -> N
         await resolver.lookup("c.test")
         assert resolver.cached("a.test")
         assert resolver.cached("b.test") is None
-
-
-async def test_aiohttp_gets_addresses_in_its_own_shape() -> None:
-    async with resolving({"a.test": ["127.0.0.7", "::1"]}) as (resolver, _):
-        results = await resolver.resolve("a.test", 8080, socket.AF_INET)
-        assert results == [
-            {"hostname": "a.test", "host": "127.0.0.7", "port": 8080, "family": socket.AF_INET, "proto": 0, "flags": 0}
-        ]  # fmt: skip
 
 
 async def test_the_check_tells_a_dead_server_from_one_that_answers() -> None:

@@ -1,0 +1,217 @@
+"""Gathers one response after another out of a connection's bytes, within bounds; the parsing is httptools' (llhttp).
+
+Pure: bytes in, a response or a Refusal out. Knows nothing of connections or time.
+"""
+
+from httptools import HttpParserError, HttpResponseParser
+
+from crawler.model import FailureKind
+from crawler.web.heads import HEADERS_MAX, Head, Refusal, judge, repaired, split_head
+
+INTERIM_MAX = 20  # 1xx responses before the final one
+CHUNK_OVERHEAD_BYTES_MAX = 2 * 1024 * 1024  # sizes, extensions, trailers: each tiny chunk costs time
+
+
+class ResponseReader:
+    """After `begin`, `feed` is called with what comes until it says how the response ended, or raises; then `clear`.
+
+    `head` is there as soon as it is complete, `body` at any time. `is_spoiled`: bytes came that belong to no request
+    of ours, or that the parser stumbled over; the connection must carry nothing more.
+    """
+
+    __slots__ = (
+        "_body",
+        "_body_bytes",
+        "_body_bytes_max",
+        "_fields",
+        "_headers_bytes_max",
+        "_interims",
+        "_is_chunked",
+        "_is_complete",
+        "_met_chunk",
+        "_parser",
+        "_reason",
+        "_refusal",
+        "_seen",
+        "_stumbled_over",
+        "_wire_bytes",
+        "head",
+        "is_spoiled",
+    )
+
+    def __init__(self, *, headers_bytes_max: int) -> None:
+        self._headers_bytes_max = headers_bytes_max
+        self.is_spoiled = False
+        self._parser: HttpResponseParser | None = self._new_parser()
+        self._body_bytes_max = 0
+        self.clear()
+
+    def begin(self, *, body_bytes_max: int) -> None:
+        """The next bytes are a response's first. `body_bytes_max` is before content codings are undone."""
+        assert self._wire_bytes == 0, "not cleared since the last response"
+        self._body_bytes_max = body_bytes_max
+
+    def clear(self) -> None:
+        """Forget the response: an idle connection holds no body."""
+        self.head: Head | None = None
+        self._fields: list[tuple[bytes, bytes]] = []
+        self._reason = b""
+        self._body: list[bytes] = []
+        self._body_bytes = 0
+        self._wire_bytes = 0
+        self._interims = 0
+        self._is_chunked = self._met_chunk = False
+        self._is_complete = False
+        self._refusal: Refusal | None = None
+        self._seen = b""  # of a head that is not complete yet
+        self._stumbled_over = ""  # what in it the parser refused, while the rest may still make it understood
+
+    def feed(self, data: bytes) -> str | None:
+        """None while more is to come, "" when the response is whole, "length" when it is cut at its bounds.
+
+        Raises Refusal.
+        """
+        if self._parser is None:
+            return None
+        self._wire_bytes += len(data)
+        error = self._stumbled_over
+        if not error:
+            try:
+                self._parser.feed_data(data)
+            except HttpParserError as refused:
+                self.is_spoiled = True
+                error = _one_line(refused)
+        if error:
+            self._judge_error(error, self._seen + data)
+        head = self.head
+        if head is None:
+            if self._wire_bytes > self._headers_bytes_max:
+                raise Refusal(FailureKind.HEADERS_TOO_LARGE, f"headers of more than {self._headers_bytes_max} bytes")
+            self._seen += data
+            return None
+        if self._body_bytes > self._body_bytes_max:
+            return "length"
+        if self._is_complete or not head.has_body:
+            return ""
+        overhead_bytes = self._wire_bytes - self._body_bytes - self._headers_bytes_max
+        return "length" if overhead_bytes > CHUNK_OVERHEAD_BYTES_MAX else None
+
+    def is_whole_at_end(self) -> bool:
+        """Whether a response that the connection's end cuts off here lacks nothing."""
+        return self._is_complete or (self.head is not None and self.head.ends_with_connection)
+
+    def body(self) -> bytes:
+        """What came of the body, without transfer coding, still content-coded, cut at the limit."""
+        if self.head is None or not self.head.has_body:
+            return b""
+        data = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+        return data if len(data) <= self._body_bytes_max else data[: self._body_bytes_max]
+
+    def allows_another(self) -> bool:
+        """Whether the connection may carry another exchange after this one."""
+        head = self.head
+        return head is not None and self._is_complete and head.keeps_alive and head.has_body and not self.is_spoiled
+
+    def close(self) -> None:
+        """No more bytes: parser and reader know each other, a cycle that would stay until garbage is looked for."""
+        self._parser = None
+
+    # --- called by the parser; what they raise stops it ---
+
+    def on_message_begin(self) -> None:
+        if self.head is not None:
+            raise self._refused(FailureKind.PROTOCOL, "a second response")
+        self._fields = []
+        self._reason = b""
+
+    def on_status(self, part: bytes) -> None:
+        self._reason += part
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Of a trailer, too: it counts, and is left out."""
+        fields = self._fields
+        if len(fields) >= HEADERS_MAX:
+            raise self._refused(FailureKind.HEADERS_TOO_LARGE, f"more than {HEADERS_MAX} headers")
+        fields.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        parser = self._parser
+        assert parser is not None
+        status = parser.get_status_code()
+        if 100 <= status < 200 and status != 101:
+            self._interims += 1
+            if self._interims > INTERIM_MAX:
+                raise self._refused(FailureKind.PROTOCOL, f"more than {INTERIM_MAX} interim responses")
+            return
+        head = Head.of(
+            self._fields,
+            status=status,
+            reason=self._reason,
+            http_version=parser.get_http_version(),
+            keeps_alive=parser.should_keep_alive(),
+        )
+        try:
+            judge(head, self._wire_bytes, self._headers_bytes_max)
+        except Refusal as refusal:
+            self._refusal = refusal
+            raise
+        self.head = head
+        self._seen = b""
+        self._is_chunked = b"transfer-encoding" in head.by_name
+
+    def on_chunk_header(self) -> None:
+        self._met_chunk = True
+
+    def on_body(self, part: bytes) -> None:
+        # The parser and `judge` might read a folded or odd Transfer-Encoding differently: chunks' sizes are no body.
+        if self._is_chunked and not self._met_chunk:
+            raise self._refused(FailureKind.PROTOCOL, "a transfer coding that is not chunked")
+        self._body.append(part)
+        self._body_bytes += len(part)
+
+    def on_message_complete(self) -> None:
+        self._is_complete = self.head is not None
+
+    # --- what the parser does not take ---
+
+    def _refused(self, kind: FailureKind, detail: str) -> Refusal:
+        self._refusal = Refusal(kind, detail)
+        return self._refusal
+
+    def _judge_error(self, error: str, received: bytes) -> None:
+        """Returns when there is or may still be a response all the same; else raises Refusal."""
+        if self._is_complete:
+            return  # whole, and then bytes that are no response to us
+        if self._refusal is None and self.head is None and self._recover(error, received):
+            return
+        raise self._refusal or Refusal(FailureKind.PROTOCOL, error) from None
+
+    def _recover(self, error: str, received: bytes) -> bool:
+        """Make a response of a head that the parser refused, being stricter than RFC 9112 6.3 asks."""
+        parts = split_head(received)
+        if parts is None:
+            self._stumbled_over = error
+            return repaired(received + b"\r\n\r\n") is not None
+        self._stumbled_over = ""
+        head = repaired(parts[0])
+        if head is None:
+            return False
+        self._parser = self._new_parser()
+        self._fields, self._reason = [], b""
+        try:
+            self._parser.feed_data(head + parts[1])
+        except HttpParserError:
+            return self._is_complete
+        return True
+
+    def _new_parser(self) -> HttpResponseParser:
+        """As lenient as a client has to be: folded headers, bare LF, a space after a chunk's size."""
+        parser = HttpResponseParser(self)
+        parser.set_dangerous_leniencies(
+            lenient_headers=True, lenient_optional_cr_before_lf=True, lenient_spaces_after_chunk_size=True
+        )
+        return parser
+
+
+def _one_line(error: HttpParserError) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__

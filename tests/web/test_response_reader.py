@@ -1,0 +1,201 @@
+"""Bytes in, a response or a refusal out; however the bytes are cut, the same. What hosts do wrong has a table of its own."""
+# ruff: noqa: E501 - a table reads best with one row to a line
+
+import gc
+import weakref
+from dataclasses import dataclass
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crawler.model import FailureKind
+from crawler.web.heads import HEADERS_MAX, Refusal
+from crawler.web.response_reader import CHUNK_OVERHEAD_BYTES_MAX, INTERIM_MAX, ResponseReader
+
+OK = b"HTTP/1.1 200 OK\r\n"
+CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
+CHUNKS = b"5\r\nhello\r\n3\r\n, y\r\n0\r\n\r\n"
+LIMIT = 1000
+HEADERS_BYTES_MAX = 16_384
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`ended` as `feed` says it, or the kind of refusal; None: bytes ran out first, and `is_whole_at_end` counts."""
+
+    ended: str | FailureKind | None
+    status: int = 0
+    body: bytes = b""
+    is_whole_at_end: bool = False
+    allows_another: bool = False
+
+
+def whole(body: bytes = b"hello", *, status: int = 200, again: bool = True) -> Outcome:
+    return Outcome("", status, body, is_whole_at_end=True, allows_another=again)
+
+
+def refused(kind: FailureKind) -> Outcome:
+    return Outcome(kind)
+
+
+def new_reader() -> ResponseReader:
+    reader = ResponseReader(headers_bytes_max=HEADERS_BYTES_MAX)
+    reader.begin(body_bytes_max=LIMIT)
+    return reader
+
+
+def read(pieces: list[bytes]) -> Outcome:
+    reader = new_reader()
+    ended: str | None = None
+    for piece in pieces:
+        if ended is None:
+            try:
+                ended = reader.feed(piece)
+            except Refusal as refusal:
+                return refused(refusal.kind)
+    return Outcome(
+        ended,
+        reader.head.status if reader.head else 0,
+        reader.body(),
+        reader.is_whole_at_end(),
+        reader.allows_another(),
+    )
+
+
+def headers(count: int) -> bytes:
+    return b"".join(b"X-%d: a\r\n" % n for n in range(count))
+
+
+P, H = FailureKind.PROTOCOL, FailureKind.HEADERS_TOO_LARGE
+LENGTH = b"Content-Length: 5\r\n"
+ROWS = {
+    "a length": (OK + LENGTH + b"\r\nhello", whole()),
+    "no body": (OK + b"Content-Length: 0\r\n\r\n", whole(b"")),
+    "chunks": (CHUNKED + CHUNKS, whole(b"hello, y")),
+    "chunks with trailers": (CHUNKED + b"5\r\nhello\r\n0\r\nX-T: a\r\nX-U: b\r\n\r\n", whole()),
+    "the host closes": (OK + b"Connection: close\r\n" + LENGTH + b"\r\nhello", whole(again=False)),
+    "HTTP/1.0": (b"HTTP/1.0 200 OK\r\n" + LENGTH + b"\r\nhello", whole(again=False)),
+    "HTTP/1.0 that keeps": (b"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\n" + LENGTH + b"\r\nhello", whole()),
+    "until the end of the connection": (OK + b"\r\nhello", Outcome(None, 200, b"hello", is_whole_at_end=True)),
+    "HTTP/1.0 until the end": (b"HTTP/1.0 200 OK\r\n\r\nhello", Outcome(None, 200, b"hello", is_whole_at_end=True)),
+    "a body that is not there yet": (OK + LENGTH + b"\r\nhel", Outcome(None, 200, b"hel")),
+    "a head that is not whole": (OK + LENGTH, Outcome(None)),
+    "beyond the limit": (OK + b"Content-Length: 1001\r\n\r\n" + b"a" * 1001, Outcome("length", 200, b"a" * LIMIT, is_whole_at_end=True, allows_another=True)),
+    "at the limit": (OK + b"Content-Length: 1000\r\n\r\n" + b"a" * 1000, whole(b"a" * 1000)),
+    "204": (b"HTTP/1.1 204 No Content\r\n\r\n", whole(b"", status=204, again=False)),
+    "205": (b"HTTP/1.1 205 Reset\r\n\r\n", whole(b"", status=205, again=False)),
+    "304": (b"HTTP/1.1 304 Not Modified\r\n\r\n", whole(b"", status=304, again=False)),
+    "an upgrade": (b"HTTP/1.1 101 Switching\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n", refused(P)),
+    "interim responses": (b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" * INTERIM_MAX + OK + LENGTH + b"\r\nhello", whole()),
+    "too many interim responses": (b"HTTP/1.1 100 Continue\r\n\r\n" * (INTERIM_MAX + 1) + OK + LENGTH + b"\r\nhello", refused(P)),
+    "as many headers as may be": (OK + LENGTH + headers(HEADERS_MAX - 1) + b"\r\nhello", whole()),
+    "one header too many": (OK + LENGTH + headers(HEADERS_MAX) + b"\r\nhello", refused(H)),
+    "trailers count as headers": (CHUNKED + b"5\r\nhello\r\n0\r\n" + headers(HEADERS_MAX + 1), refused(H)),
+    "headers of too many bytes": (OK + b"X-A: " + b"a" * HEADERS_BYTES_MAX + b"\r\n\r\n", refused(H)),
+    "folded headers": (OK + b"X-A: b\r\n c\r\n" + LENGTH + b"\r\nhello", whole()),
+    "a space before the colon": (OK + b"Content-Length : 5\r\n\r\nhello", whole()),
+    "a tab before the coding": (OK + b"Transfer-Encoding:\tchunked\r\n\r\n" + CHUNKS, whole(b"hello, y")),
+    "a tab behind the coding": (OK + b"Transfer-Encoding: chunked\t\r\n\r\n" + CHUNKS, refused(P)),
+    "the coding in capitals": (OK + b"TRANSFER-ENCODING: CHUNKED\r\n\r\n" + CHUNKS, whole(b"hello, y")),
+    "the coding folded": (OK + b"Transfer-Encoding:\r\n chunked\r\n\r\n" + CHUNKS, whole(b"hello, y")),
+    "a word folded to the coding": (OK + b"Transfer-Encoding: chunked\r\n gzip\r\n\r\n" + CHUNKS, refused(P)),
+    "two codings": (OK + b"Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n" + CHUNKS, refused(P)),
+    "chunked, then another": (OK + b"Transfer-Encoding: chunked, gzip\r\n\r\n" + CHUNKS, refused(P)),
+    "the coding and a length": (OK + LENGTH + b"Transfer-Encoding: chunked\r\n\r\n" + CHUNKS, whole(b"hello, y", again=False)),
+    "lengths that agree": (OK + LENGTH + LENGTH + b"\r\nhello", whole(again=False)),
+    "lengths that differ": (OK + LENGTH + b"Content-Length: 6\r\n\r\nhello!", refused(P)),
+    "lengths that agree, and a bad header": (OK + LENGTH + LENGTH + b"X A: b\r\n\r\nhello", refused(P)),
+    "lengths that agree, and no end": (OK + LENGTH + LENGTH, Outcome(None)),
+    "lengths that agree, and headers of too many bytes": (OK + LENGTH + LENGTH + b"X-A: " + b"a" * HEADERS_BYTES_MAX, refused(H)),
+    "a NUL": (OK + b"X-A: a\0b\r\n" + LENGTH + b"\r\nhello", refused(P)),
+    "no HTTP": (b"SSH-2.0-OpenSSH_9.2\r\n", refused(P)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_response_is_read_at_once_and_by_the_byte(name: str) -> None:
+    wire, expected = ROWS[name]
+    assert read([wire]) == expected
+    assert read([wire[at : at + 1] for at in range(len(wire))]) == expected
+
+
+@given(st.data())
+def test_where_the_bytes_are_cut_changes_nothing(data: st.DataObject) -> None:
+    wire, expected = ROWS[data.draw(st.sampled_from(sorted(ROWS)))]
+    cuts = sorted(data.draw(st.sets(st.integers(0, len(wire)), max_size=6)) | {0, len(wire)})
+    assert read([wire[start:end] for start, end in pairwise(cuts)]) == expected
+
+
+def test_one_reader_takes_one_response_after_another() -> None:
+    reader = ResponseReader(headers_bytes_max=HEADERS_BYTES_MAX)
+    for body in (b"one", b"", b"three"):
+        reader.begin(body_bytes_max=LIMIT)
+        assert reader.feed(OK + b"Content-Length: %d\r\n\r\n" % len(body) + body) == ""
+        assert reader.body() == body
+        assert reader.allows_another()
+        reader.clear()
+        assert reader.head is None
+        assert reader.body() == b""
+
+
+@pytest.mark.parametrize("more", [OK + LENGTH + b"\r\nhello", b"hello", b"\0"])
+def test_bytes_behind_a_response_leave_it_whole_and_end_its_connection(more: bytes) -> None:
+    reader = new_reader()
+    assert reader.feed(OK + LENGTH + b"\r\nfirst" + more) == ""
+    assert reader.body() == b"first"
+    assert not reader.allows_another()
+
+
+def test_empty_lines_behind_a_response_are_forgiven() -> None:
+    reader = new_reader()
+    assert reader.feed(OK + LENGTH + b"\r\nfirst\r\n") == ""
+    assert reader.body() == b"first"
+
+
+def test_headers_keep_their_order_their_case_and_every_one_of_a_name() -> None:
+    reader = new_reader()
+    reader.feed(OK + LENGTH + b"Set-Cookie: a=1 \t\r\nset-cookie: b=\xe9\r\nX-Empty:\r\n\r\nhello")
+    head = reader.head
+    assert head is not None
+    assert head.headers == (
+        (b"Content-Length", b"5"),
+        (b"Set-Cookie", b"a=1"),
+        (b"set-cookie", b"b=\xe9"),
+        (b"X-Empty", b""),
+    )
+    assert head.get(b"set-cookie") == "a=1"
+    assert head.all_of(b"set-cookie") == {b"a=1", b"b=\xe9"}
+    assert head.get(b"x-missing") is None
+    assert (head.status, head.reason, head.http_version) == (200, "OK", "1.1")
+
+
+def test_a_body_of_tiny_chunks_is_cut_by_what_they_cost() -> None:
+    reader = ResponseReader(headers_bytes_max=HEADERS_BYTES_MAX)
+    reader.begin(body_bytes_max=10**9)
+    assert reader.feed(CHUNKED) is None
+    tiny = b"1;" + b"x" * 1000 + b"\r\na\r\n"
+    fed = 0
+    while (ended := reader.feed(tiny)) is None:
+        fed += len(tiny)
+        assert fed < 2 * CHUNK_OVERHEAD_BYTES_MAX
+    assert ended == "length"
+    assert set(reader.body()) == {ord("a")}
+
+
+def test_a_reader_that_is_closed_goes_without_a_search_for_garbage() -> None:
+    class Watched(ResponseReader):
+        pass
+
+    gc.disable()
+    try:
+        reader = Watched(headers_bytes_max=HEADERS_BYTES_MAX)
+        reader.begin(body_bytes_max=LIMIT)
+        reader.feed(OK + LENGTH + b"\r\nhello")
+        seen = weakref.ref(reader)
+        reader.close()
+        del reader
+        assert seen() is None
+    finally:
+        gc.enable()
