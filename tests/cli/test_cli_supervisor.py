@@ -223,11 +223,17 @@ async def test_a_child_that_somebody_else_took_off_is_not_started_again_and_the_
         assert family.supervisor.wanted == 1
 
 
-async def test_a_name_that_somebody_took_meanwhile_is_left_to_them() -> None:
-    family = Family(a_0="import sys; print('crawler: node is already running', file=sys.stderr); sys.exit(4)")
+async def test_a_name_that_somebody_took_meanwhile_is_left_to_them(tmp_path: Path) -> None:
+    taken = tmp_path / "taken"
+    code = (
+        f"import pathlib, sys, time\nwhile not pathlib.Path({str(taken)!r}).exists(): time.sleep(0.01)\n"
+        "print('crawler: node is already running', file=sys.stderr); sys.exit(4)"
+    )
+    family = Family(a_0=code)
     async with family.working(1):
         await until(lambda: family.running == ["a-0"])
         family.names.taken.add("a-0")  # since it was seen as free
+        taken.touch()
         await family.heard("instance a-0: node is already running; one is started under another name")
         await family.is_up("a-1")
 
