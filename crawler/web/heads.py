@@ -52,9 +52,9 @@ class Head(msgspec.Struct):
         return self.status not in _STATUS_WITHOUT_BODY
 
     @property
-    def ends_with_connection(self) -> bool:
-        """Whether nothing but the connection's end says where the body ends (RFC 9112 6.3)."""
-        return b"transfer-encoding" not in self.by_name and b"content-length" not in self.by_name
+    def says_length(self) -> bool:
+        """Whether a header says where the body ends; otherwise a body ends with its connection (RFC 9112 6.3)."""
+        return b"transfer-encoding" in self.by_name or b"content-length" in self.by_name
 
     def get(self, name: bytes) -> str | None:
         """First value of a header by its lower-case name."""

@@ -98,7 +98,7 @@ class ResponseReader:
 
     def is_whole_at_end(self) -> bool:
         """Whether a response that the connection's end cuts off here lacks nothing."""
-        return self._is_complete or (self.head is not None and self.head.ends_with_connection)
+        return self._is_complete or (self.head is not None and not self.head.says_length)
 
     def body(self) -> bytes:
         """What came of the body, without transfer coding, still content-coded, cut at the limit."""
@@ -108,9 +108,14 @@ class ResponseReader:
         return data if len(data) <= self._body_bytes_max else data[: self._body_bytes_max]
 
     def allows_another(self) -> bool:
-        """Whether the connection may carry another exchange after this one."""
+        """Whether the connection may carry another exchange after this one.
+
+        Not after an answer without a body that tells a length all the same: some hosts send one later.
+        """
         head = self.head
-        return head is not None and self._is_complete and head.keeps_alive and head.has_body and not self.is_spoiled
+        if head is None or self.is_spoiled or not self._is_complete:
+            return False
+        return head.keeps_alive and (head.has_body or not head.says_length)
 
     def close(self) -> None:
         """No more bytes: parser and reader know each other, a cycle that would stay until garbage is looked for."""

@@ -63,6 +63,15 @@ async def test_a_connection_is_used_again_for_the_same_origin() -> None:
         assert (server.connections, len(server.requests)) == (1, 5)
 
 
+@pytest.mark.parametrize(("header", "connections"), [(b"ETag: a\r\n", 1), (b"Content-Length: 5\r\n", 3)])
+async def test_a_connection_is_used_again_after_an_answer_without_a_body(header: bytes, connections: int) -> None:
+    """Unless a length in it makes one doubt that none will come."""
+    async with HostileServer(b"HTTP/1.1 304 Not Modified\r\n" + header + b"\r\n") as server, fetching() as fetcher:
+        for _ in range(3):
+            assert response_of(await fetcher.fetch(server.url)).status == 304
+        assert server.connections == connections
+
+
 async def test_a_connection_that_idled_too_long_is_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "IDLE_S", 0.05)
     async with HostileServer(HELLO) as server, fetching() as fetcher:

@@ -84,9 +84,11 @@ ROWS = {
     "a head that is not whole": (OK + LENGTH, Outcome(None)),
     "beyond the limit": (OK + b"Content-Length: 1001\r\n\r\n" + b"a" * 1001, Outcome("length", 200, b"a" * LIMIT, is_whole_at_end=True, allows_another=True)),
     "at the limit": (OK + b"Content-Length: 1000\r\n\r\n" + b"a" * 1000, whole(b"a" * 1000)),
-    "204": (b"HTTP/1.1 204 No Content\r\n\r\n", whole(b"", status=204, again=False)),
+    "204": (b"HTTP/1.1 204 No Content\r\n\r\n", whole(b"", status=204)),
+    "204 of a length": (b"HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n\r\n", whole(b"", status=204, again=False)),
     "205": (b"HTTP/1.1 205 Reset\r\n\r\n", whole(b"", status=205, again=False)),
-    "304": (b"HTTP/1.1 304 Not Modified\r\n\r\n", whole(b"", status=304, again=False)),
+    "304": (b"HTTP/1.1 304 Not Modified\r\nETag: a\r\n\r\n", whole(b"", status=304)),
+    "304 of a length": (b"HTTP/1.1 304 Not Modified\r\n" + LENGTH + b"\r\n", whole(b"", status=304, again=False)),
     "an upgrade": (b"HTTP/1.1 101 Switching\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n", refused(P)),
     "interim responses": (b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" * INTERIM_MAX + OK + LENGTH + b"\r\nhello", whole()),
     "too many interim responses": (b"HTTP/1.1 100 Continue\r\n\r\n" * (INTERIM_MAX + 1) + OK + LENGTH + b"\r\nhello", refused(P)),
@@ -141,10 +143,13 @@ def test_one_reader_takes_one_response_after_another() -> None:
 
 
 @pytest.mark.parametrize("more", [OK + LENGTH + b"\r\nhello", b"hello", b"\0"])
-def test_bytes_behind_a_response_leave_it_whole_and_end_its_connection(more: bytes) -> None:
+@pytest.mark.parametrize(
+    ("answer", "body"), [(OK + LENGTH + b"\r\nfirst", b"first"), (b"HTTP/1.1 304 Not Modified\r\n\r\n", b"")]
+)
+def test_bytes_behind_a_response_leave_it_whole_and_end_its_connection(answer: bytes, body: bytes, more: bytes) -> None:
     reader = new_reader()
-    assert reader.feed(OK + LENGTH + b"\r\nfirst" + more) == ""
-    assert reader.body() == b"first"
+    assert reader.feed(answer + more) == ""
+    assert reader.body() == body
     assert not reader.allows_another()
 
 
