@@ -179,7 +179,7 @@ def item_of(candidate: Candidate, *, with_link: bool = False) -> tuple[str | int
     `with_link`: linking domains are counted.
     """
     c = candidate
-    member = member_of(c.url, c.queue, make_stamp(c.found_at, c.seed_number, c.label))
+    member = member_of(c.url, c.queue, make_stamp(int(c.found_at), c.seed_number, c.label))
     score = _score_text(c.score, c.depth, c.seed, c.redirects)
     item = (c.fingerprint, c.queue, c.domain, score, *member, c.depth, c.parked, c.seed_number)
     return (*item, -1 if c.linked_from is None else c.linked_from) if with_link else item

@@ -17,9 +17,9 @@ _VALUES = {digit: value for value, digit in enumerate(DIGITS)}
 
 
 @lru_cache(maxsize=1000)  # the links of a page have one stamp
-def make_stamp(queued_at: float, seed_number: int, label: str = "") -> str:
-    """Of a wall clock (s) and a number; 0 where no seed is known. The label has no slash and no blank."""
-    digits, rest = "", int(queued_at) % ROUND_S
+def make_stamp(queued_at: int, seed_number: int, label: str = "") -> str:
+    """Of a wall clock (whole s) and a number; 0 where no seed is known. The label has no slash and no blank."""
+    digits, rest = "", queued_at % ROUND_S
     for _ in range(TIME_DIGITS):
         rest, digit = divmod(rest, BASE)
         digits = DIGITS[digit] + digits

@@ -147,6 +147,8 @@ class Router:
             refused[Refusal.DEPTH] += sum(1 for url in links if self.scope.allows(url))
             return []
         allows, knows = self.scope.allows, self.recent.knows
+        if self._traps is not None:
+            digest = self._traps.repeated(learned, digest)
         signals = Signals(links=len(links))
         wishes = {one.url: one for one in reversed(followed)}  # the first one counts
         found = []

@@ -65,6 +65,18 @@ def test_links_to_other_domains_teach_nothing(url: str, links: list[str], others
     assert RULES.learn(before, url, links=links) == RULES.learn(before, url, links=[*elsewhere, *links])
 
 
+@given(st.lists(PAGES, max_size=40), URLS, st.text("ab", max_size=2))
+def test_the_digest_of_a_page_counts_only_when_it_is_repeated(
+    pages: list[tuple[str, list[str], str]], url: str, digest: str
+) -> None:
+    state = NOTHING_LEARNED
+    for fetched, links, other in pages:
+        state = RULES.learn(state, fetched, links=links, digest=other)
+    repeated = RULES.repeated(state, digest)
+    assert repeated in ("", digest)
+    assert RULES.judge(state, url, parent_digest=repeated) == RULES.judge(state, url, parent_digest=digest)
+
+
 @given(st.lists(PAGES, max_size=10), URLS)
 def test_to_judge_changes_nothing_and_gives_the_same_again(pages: list[tuple[str, list[str], str]], url: str) -> None:
     state = learned((page, links) for page, links, _ in pages)

@@ -50,6 +50,8 @@ class TrapRules(msgspec.Struct, frozen=True):
 
         Nothing is learned by asking; without a state it is judged by its looks alone, and never parked.
         """
+        if not (parent_digest or state.years or state.tokens.slot) and is_plain(url, self.limits):
+            return PASSED  # as the rest would find for nearly all: this is asked for every new link
         doubt = None
         for suspicion in self._suspicions(state, url, parent_digest):
             count = state.count(suspicion.rule, suspicion.place)
@@ -61,6 +63,10 @@ class TrapRules(msgspec.Struct, frozen=True):
             return PASSED
         penalty = self.limits.penalty - LEVEL_BONUS * min(doubt.level, LEVELS)
         return Verdict(action=Action.DEMOTE, rule=doubt.rule, why=doubt.why, penalty=penalty)
+
+    def repeated(self, state: TrapState, digest: str) -> str:
+        """The digest of a page if links may be suspect for it alone, else ""."""
+        return digest if digest and self._times(state, digest[-DIGEST_CHARS:]) >= self.limits.same_digest else ""
 
     def learn(self, state: TrapState, url: str, *, links: Sequence[str] = (), digest: str = "") -> TrapState:
         """What a fetched page adds: once for each page, before its links are judged.
@@ -104,10 +110,14 @@ class TrapRules(msgspec.Struct, frozen=True):
 
     def _of_parent(self, state: TrapState, digest: str) -> Iterator[Suspicion]:
         """Links of a body that came under many URLs: what they name absolutely is known since the first time."""
-        times = next((n for known, n in state.digests if known == digest), 0)
+        times = self._times(state, digest)
         if times >= self.limits.same_digest:
             why = f"found in a body that {times} URLs gave"
             yield Suspicion("soft_404", "", why, evidence=times - self.limits.same_digest)
+
+    @staticmethod
+    def _times(state: TrapState, digest: str) -> int:
+        return next((n for known, n in state.digests if known == digest), 0)
 
 
 def _of_same_domain(url: str, links: Sequence[str]) -> list[str]:
