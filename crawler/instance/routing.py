@@ -95,12 +95,13 @@ class Router:
         signals: Signals = NO_SIGNALS,
         seed_number: int = 0,
         wish: Followed = NO_WISH,
+        found_at: float = 0.0,
     ) -> Candidate:
         """A canonical URL that was let in; a `priority` that was given stands for all that the order would reckon, that
-        of a handler's `wish` is added to it.
+        of a handler's `wish` is added to it. `found_at`: wall clock (s), now if it is left out.
         """
         domain, queue, partition = self._place(authority_of(url))
-        found_at, boost = wall_s(), wish.priority
+        found_at, boost = found_at or wall_s(), wish.priority
         if self._priorities is not None and priority is None:
             boost += self._priorities.first(url, "priority") or 0.0
         score = self._ordering.score(url, depth=depth, found_at=found_at, signals=signals, given=priority, boost=boost)
@@ -149,7 +150,7 @@ class Router:
         allows, knows = self.scope.allows, self.recent.knows
         if self._traps is not None:
             digest = self._traps.repeated(learned, digest)
-        signals = Signals(links=len(links))
+        signals, found_at = Signals(links=len(links)), wall_s()
         wishes = {one.url: one for one in reversed(followed)}  # the first one counts
         found = []
         for url in links:
@@ -159,7 +160,9 @@ class Router:
                 refused[Refusal.DEPTH if allows(url) else Refusal.SCOPE] += 1
             elif allows(url):
                 wish, number = wishes.get(url, NO_WISH), claim.seed_number
-                candidate = self.candidate(url, depth=depth, signals=signals, seed_number=number, wish=wish)
+                candidate = self.candidate(
+                    url, depth=depth, signals=signals, seed_number=number, wish=wish, found_at=found_at
+                )
                 found.append(self._judged(claim, candidate, learned, digest))
             else:
                 refused[Refusal.SCOPE] += 1
