@@ -45,10 +45,13 @@ def section_of(url: str) -> str:
 
 def is_plain(url: str, limits: TrapSettings) -> bool:
     """Is nothing about the shape of a canonical URL suspect? A quick look; True of nearly all, False when in doubt."""
-    address, _, query = url.partition("?")
-    _, _, host, *segments = address.split("/")
-    if len(url) > limits.long_bytes or host.count(".") > min(limits.host_labels, LABEL_REPEATS):
+    dots = url.count(".", 8, url.index("/", 8))
+    if len(url) > limits.long_bytes or dots > min(limits.host_labels, LABEL_REPEATS):
         return False
+    if "?" not in url and url.count("/") - 2 < min(limits.repeats, limits.path_segments + 1):
+        return True  # too few segments for any of them to come that often
+    address, _, query = url.partition("?")
+    segments = address.split("/")[3:]
     if len(segments) > limits.path_segments or len(set(segments)) != len(segments):
         return False
     if not query:
