@@ -157,7 +157,7 @@ def test_a_crawl_that_is_killed_and_begun_again_keeps_to_its_budget(tmp_path: Pa
         assert totals["fetched"] == fetched
         assert list(totals["over_budget"]) == [budget.replace("_", ":")]
         if budget == "crawl_pages":
-            assert 60 <= fetched <= 60 + 16, "passed by no more than the other instance had in hand"
+            assert most <= fetched < 2 * most, "each instance takes no more than was left when it asked"
         if budget == "crawl_hosts":
             hosts = {urlsplit(e.url).hostname for e in entries_of(tmp_path / "c")}
             assert most <= len(hosts) <= most + 2, "passed by no more than the other instance let in meanwhile"
