@@ -1,7 +1,7 @@
 """Brings the trap rules together: what becomes of a URL, and what is learned from a page."""
 
 import enum
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -50,8 +50,6 @@ class TrapRules(msgspec.Struct, frozen=True):
 
         Nothing is learned by asking; without a state it is judged by its looks alone, and never parked.
         """
-        if not (parent_digest or state.years or state.tokens.slot) and is_plain(url, self.limits):
-            return PASSED  # as the rest would find for nearly all: this is asked for every new link
         doubt = None
         for suspicion in self._suspicions(state, url, parent_digest):
             count = state.count(suspicion.rule, suspicion.place)
@@ -95,9 +93,16 @@ class TrapRules(msgspec.Struct, frozen=True):
             return any(date is not None and suspicion.leads_to(date) for date in dates)
         return any(suspicion.leads_to(shape) for link in links for shape in suspicions_of_shape(link, self.limits))
 
-    def _suspicions(self, state: TrapState, url: str, parent_digest: str) -> Iterator[Suspicion]:
+    def _suspicions(self, state: TrapState, url: str, parent_digest: str) -> Iterable[Suspicion]:
+        """Nothing for nearly all, and that soon: this is asked for every new link."""
+        plain = is_plain(url, self.limits)
+        if plain and not (state.years or state.tokens.slot or parent_digest):
+            return ()
+        return self._looked_for(state, url, parent_digest, plain=plain)
+
+    def _looked_for(self, state: TrapState, url: str, parent_digest: str, *, plain: bool) -> Iterator[Suspicion]:
         off = self.limits.off
-        if not is_plain(url, self.limits):
+        if not plain:
             for suspicion in suspicions_of_shape(url, self.limits):
                 if suspicion.rule not in off:
                     yield suspicion
