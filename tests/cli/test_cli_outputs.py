@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from crawler.frontier.embedded import EmbeddedEngine
 from tests.cli.cli_lab import HOST, QUICK, SMALL_PAGES, Ran, crawler, small
 from tests.support.postgres import PostgresServer
 from tests.support.processes import Nursery, nursery
@@ -27,12 +28,6 @@ def lines(path: Path) -> list[str]:
     """URLs of a file of JSON lines; a line that is just being written does not count yet."""
     whole = path.read_bytes().rpartition(b"\n")[0] if path.exists() else b""
     return [json.loads(line)["url"] for line in whole.splitlines()]
-
-
-def engine_of(folder: Path) -> set[int]:
-    """Its engine's process, if it ever had one. Killed before its first instance, a supervisor leaves it behind."""
-    pid = folder / "engine" / "engine.pid"
-    return {int(pid.read_text())} if pid.exists() else set()
 
 
 def wait_until(holds: Callable[[], bool], timeout_s: float = 20.0) -> None:
@@ -93,11 +88,12 @@ def test_a_command_killed_again_and_again_leaves_each_page_once(
     with small(60, delay_s=0.05) as site:
         command = ("crawl", site.url(HOST), *QUICK, "--dir", str(tmp_path / "c"), *instances)
         command += ("-o", str(path), "-o", str(table), "-q")
+        engine = EmbeddedEngine(tmp_path / "c" / "engine")
         for pages in (5, 20, 40):
             running = programs.crawler(*command)
             wait_until(lambda pages=pages: len(lines(path)) >= pages)  # type: ignore[misc]
             running.kill()
-            wait_until(lambda: not set(programs.left()) - engine_of(tmp_path / "c"))
+            wait_until(lambda: not set(programs.left()) - {engine.pid()})  # killed early, it is left to be adopted
         ran = crawler(programs, *command)
         assert (ran.code, ran.err) == (0, "")
     assert len(lines(path)) == len(set(lines(path))) == 63
