@@ -1,24 +1,28 @@
 """When a change counts as slower, and the lines in which benchmarks are kept."""
 
+import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 
 from tests.support.lab import LAB, lab_module
 from tests.test_peers import run_of
 
 records = lab_module("records")
 record_bench = lab_module("record_bench")
+engine_loop = lab_module("engine_loop")
 
 HEADER = {"commit": "abc", "date": "2026-01-01 00:00", "machine": {"cpu": "some"}}
 FILE = LAB.parents[1] / "docs" / "benchmarks.ndjson"
 
 
 def record(crawler: list[float], engine: float = 0.1, base: float = 1.0) -> dict[str, Any]:
-    """Of runs with these CPU seconds beside calibration loops that each took `base`."""
+    """Of runs of four pages with these CPU seconds, beside loops that took `base` for as many."""
     runs = [run_of(client_cpu_s=cpu, engine_cpu_s=engine * base) for cpu in crawler]
-    return records.record_of(HEADER, "w", runs, [run_of(client_cpu_s=base) for _ in crawler])
+    loops = [1000 * base / 4 for _ in crawler]
+    return records.record_of(HEADER, "w", runs, [run_of(client_cpu_s=base) for _ in crawler], loops)
 
 
 def worse(now: dict[str, Any], before: dict[str, Any]) -> list[str]:
@@ -29,7 +33,9 @@ def test_a_record_has_ratios_to_the_calibration_loop_and_cpu_seconds() -> None:
     found = record([3.0, 2.0, 4.0], engine=0.5, base=2.0)
     assert found["ratios"]["crawler"] == {"median": 1.5, "low": 1.0, "high": 2.0}
     assert found["ratios"]["engine"] == {"median": 0.5, "low": 0.5, "high": 0.5}
-    assert found["cpu_s_per_1000"] == {"crawler": 750, "engine": 250, "calibration": 500}
+    assert found["cpu_s_per_1000"] == {
+        "crawler": 750, "engine": 250, "calibration": 500, "engine_calibration": 500,
+    }  # fmt: skip
     assert (found["rounds"], found["pages"], found["commit"]) == (3, 4, "abc")
 
 
@@ -54,10 +60,18 @@ def test_the_engine_is_judged_on_its_own() -> None:
     assert worse(record([1.5, 1.5, 1.5], engine=0.2), record([1.5, 1.5, 1.5], engine=0.1)) == ["engine"]
 
 
+def test_a_machine_that_is_slower_for_engines_alone_is_no_regression() -> None:
+    def slowed_by(factor: float) -> dict[str, Any]:
+        runs = [run_of(client_cpu_s=1.5, engine_cpu_s=0.1 * factor) for _ in range(3)]
+        return records.record_of(HEADER, "w", runs, [run_of(client_cpu_s=1.0) for _ in runs], [0.2 * factor] * 3)
+
+    assert worse(slowed_by(1.6), slowed_by(1.0)) == []
+
+
 def test_a_verdict_says_in_one_line_what_was_and_what_the_noise_is() -> None:
     first = records.verdicts(record([1.8, 1.8, 1.9]), record([1.5, 1.5, 1.6]))[0]
     assert str(first) == (
-        "crawler: WORSE: 1.800 of the calibration loop, before 1.500 (+20.0 %; noise of the rounds 0.100)"
+        "crawler: WORSE: 1.800 of its calibration loop, before 1.500 (+20.0 %; noise of the rounds 0.100)"
     )
 
 
@@ -92,10 +106,30 @@ def test_the_exit_code_tells_a_regression_and_only_write_writes(
     pages = [str(number) for number in range(record_bench.WEB.pages_min)]
     crawler = [run_of(pages, client_cpu_s=cpu_s, engine_cpu_s=0.1) for _ in range(3)]
     runs = {"bare": [run_of(pages, client_cpu_s=1.0) for _ in range(3)], "crawler": crawler}
-    monkeypatch.setattr(record_bench, "measured", lambda rounds: runs)
+    monkeypatch.setattr(record_bench, "measured", lambda rounds: (runs, [1 / 3] * 3))
     monkeypatch.setattr(record_bench.servers, "missing_packages", lambda web: [])
     for words, lines in (((), 1), (("--write",), 2)):
         monkeypatch.setattr("sys.argv", ["bench-record", "--file", str(file), *words])
         assert record_bench.main() == code
         assert len(file.read_text("utf-8").splitlines()) == lines
         capsys.readouterr()
+
+
+def test_the_loop_of_the_engine_loads_a_server_and_leaves_none_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_loop, "PAGES", 70)
+    monkeypatch.setattr("sys.argv", ["engine_loop.py", str(tmp_path / "engine")])
+    assert engine_loop.main() == 0
+    assert b"calibration" in (tmp_path / "engine" / "appendonlydir" / "appendonly.aof.1.incr.aof").read_bytes()
+    with socket.socket(socket.AF_UNIX) as client, pytest.raises(OSError):
+        client.connect(str(tmp_path / "engine" / "e.sock"))
+
+
+def test_the_loop_of_the_engine_asks_the_same_at_each_run() -> None:
+    def commands() -> list[object]:
+        pipelines = engine_loop.loads(redis.Redis())
+        return [command for pipeline in pipelines for command, _ in pipeline.command_stack]
+
+    assert commands() == commands()
+    assert len(commands()) == engine_loop.PAGES

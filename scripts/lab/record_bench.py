@@ -1,28 +1,33 @@
 """Has a change made the crawler slower? A fixed workload beside a calibration loop, compared with the last record.
 
 The workload is a crawl of 3,000 synthetic pages with 50 links each on 60 hosts, by one process with everything on.
-The calibration loop fetches and parses the same pages with the same libraries and does nothing else. Both run in turn
-on one core, and what counts is the ratio of their CPU seconds: of the crawler's processes, and of its engine. It is a
-regression when a ratio's median is above the last record's of this workload by more than the noise: half of what the
-ratios of the rounds lie apart, without a quarter of them at either end, added up for both measurements. Exit code 0:
-none, or nothing to compare with; 1: a regression; 2: it could not be measured.
+Two calibration loops run in turn with it. One fetches and parses the same pages with the same libraries and does
+nothing else, on the crawler's core; the other is a fixed load on a server of the engine's kind, on the engine's core
+(engine_loop.py). What counts are ratios of CPU seconds: of the crawler's processes to those of the first loop, and of
+its engine to that of the second, for a machine that is slower today need not be so for both alike. It is a regression
+when a ratio's median is above the last record's of this workload by more than the noise: half of what the ratios of
+the rounds lie apart, without a quarter of them at either end, added up for both measurements. Exit code 0: none, or
+nothing to compare with; 1: a regression; 2: it could not be measured.
 """
 
 import argparse
 import sys
+import tempfile
 from pathlib import Path
 
+import engine_loop
 import given
+import measure
 import records
 import runs
 import servers
 from clients import all_clients
-from environments import ROOT
+from environments import ROOT, clean_environment
 from figures import Run, differences
 from synthetic import SyntheticWeb
 
 FILE = ROOT / "docs" / "benchmarks.ndjson"
-WORKLOAD = "synthetic: 60 hosts of 50 pages with 50 links"
+WORKLOAD = "synthetic: 60 hosts of 50 pages with 50 links; the engine beside a loop of its own"
 WEB = SyntheticWeb(domains=60, pages_each=50)
 CONCURRENCY = 64
 TIMEOUT_S = 300.0
@@ -40,14 +45,14 @@ def main() -> int:
         return 2
     header = runs.header()
     try:
-        results = measured(options.rounds)
+        results, engine_loops = measured(options.rounds)
     except runs.FailedError as error:
         print(f"bench-record: {error}", file=sys.stderr)
         return 2
     if wrong := differences(results, pages_min=WEB.pages_min, pages_max=0):
         print("\n".join(f"bench-record: {line}" for line in wrong), file=sys.stderr)
         return 2
-    record = records.record_of(header, WORKLOAD, results["crawler"], results["bare"])
+    record = records.record_of(header, WORKLOAD, results["crawler"], results["bare"], engine_loops)
     print(records.line_of(record), end="")
     before = records.last(known, WORKLOAD)
     if options.write:
@@ -73,17 +78,39 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def measured(rounds: int) -> dict[str, list[Run]]:
-    """The runs of calibration loop and crawler. Raises FailedError."""
+def measured(rounds: int) -> tuple[dict[str, list[Run]], list[float]]:
+    """The runs of the first loop and the crawler; CPU seconds of the engine's loop for 1,000 of its pages, by rounds.
+
+    Raises FailedError.
+    """
     place = runs.take_place(TIMEOUT_S)
     clients = all_clients(CONCURRENCY)
     results: dict[str, list[Run]] = {"bare": [], "crawler": []}
+    engine_loops = []
     with servers.running(WEB) as lab:
         for number in range(rounds):
             # Each goes first in every second round: whoever runs second finds the machine as the first has left it.
             for name in ("bare", "crawler") if number % 2 == 0 else ("crawler", "bare"):
                 results[name].append(runs.run_once(clients[name], lab, place))
-    return results
+            engine_loops.append(engine_per_thousand(place))
+    return results, engine_loops
+
+
+def engine_per_thousand(place: runs.Place) -> float:
+    """CPU seconds of a server under the fixed load, for 1,000 of its pages. Raises FailedError."""
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        log = Path(folder) / "output.log"
+        usage = measure.run(
+            [sys.executable, engine_loop.__file__, str(Path(folder) / "engine")],
+            clean_environment(),
+            log,
+            cores=place.client_cores,
+            engine_cores=place.server_cores,
+            timeout_s=place.timeout_s,
+        )
+        if usage.exit_code:
+            raise runs.FailedError(f"the engine's loop ended with {usage.exit_code}:\n{log.read_text()[-2000:]}")
+    return 1000 * usage.engine_cpu_s / engine_loop.PAGES
 
 
 if __name__ == "__main__":

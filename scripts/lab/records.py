@@ -1,8 +1,9 @@
 """What docs/benchmarks.ndjson keeps of a change, and when one is slower than the one before. Pure.
 
 A record is one line: commit, date and machine, the workload by its name, how many rounds and pages it had, `ratios` to
-the calibration loop (median, lowest and highest of the middle rounds), and `cpu_s_per_1000`, medians in CPU seconds for
-1,000 pages. Only records of one workload are compared, by their ratios: these hold on machines of other speeds.
+calibration loops (median, lowest and highest of the middle rounds; the engine has a loop of its own), and
+`cpu_s_per_1000`, medians in CPU seconds for 1,000 pages. Only records of one workload are compared, by their ratios:
+these hold on machines of other speeds.
 """
 
 import json
@@ -34,24 +35,32 @@ class Verdict:
         word = "WORSE" if self.is_worse else "better" if self.before - self.now > self.noise else "the same"
         change = f"{100 * (self.now / self.before - 1):+.1f} %" if self.before else "new"
         return (
-            f"{self.what}: {word}: {self.now:.3f} of the calibration loop, before {self.before:.3f} ({change}; "
+            f"{self.what}: {word}: {self.now:.3f} of its calibration loop, before {self.before:.3f} ({change}; "
             f"noise of the rounds {self.noise:.3f})"
         )
 
 
 def record_of(
-    header: Mapping[str, Any], workload: str, crawler: Sequence[Run], calibration: Sequence[Run]
+    header: Mapping[str, Any],
+    workload: str,
+    crawler: Sequence[Run],
+    calibration: Sequence[Run],
+    engine_calibration: Sequence[float],
 ) -> dict[str, Any]:
-    """The runs of one measurement, round by round in the same order, as a record."""
-    pairs = list(zip(crawler, calibration, strict=True))
+    """The runs of one measurement, round by round in the same order, as a record.
+
+    `engine_calibration`: CPU seconds of the engine's own loop for 1,000 of its pages.
+    """
+    pairs = list(zip(crawler, calibration, engine_calibration, strict=True))
     spreads = {
-        "crawler": Spread.of_middle([run.cpu_per_thousand / base.cpu_per_thousand for run, base in pairs]),
-        "engine": Spread.of_middle([run.engine_per_thousand / base.cpu_per_thousand for run, base in pairs]),
+        "crawler": Spread.of_middle([run.cpu_per_thousand / base.cpu_per_thousand for run, base, _ in pairs]),
+        "engine": Spread.of_middle([run.engine_per_thousand / loop for run, _, loop in pairs]),
     }
     medians = {
         "crawler": median(run.cpu_per_thousand for run in crawler),
         "engine": median(run.engine_per_thousand for run in crawler),
         "calibration": median(base.cpu_per_thousand for base in calibration),
+        "engine_calibration": median(engine_calibration),
     }
     return dict(header) | {
         "workload": workload,

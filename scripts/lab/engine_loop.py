@@ -1,0 +1,91 @@
+"""The calibration loop of the engine: a fixed load on a server of the embedded engine's kind, in the given folder.
+
+    python engine_loop.py FOLDER
+
+Pages with links, as a frontier without any of the crawler's own scripts would keep them: one function of Lua sees which
+of a page's links are new and queues these, with the append-only file on. Nothing of it follows the crawler's code but
+the server's program, so what it costs says how quick the machine is for an engine today.
+"""
+
+import contextlib
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from crawler.frontier.embedded import packaged_binary
+
+START_S = 10.0
+PAGES = 2_000
+LINKS = 50
+QUEUES = 60
+NAMES = 30_000  # so a link is new in one case of five
+AT_ONCE = 32  # pages in a pipeline
+LIBRARY = """#!lua name=calibration
+redis.register_function('page', function(keys, args)
+  for n, link in ipairs(args) do
+    if redis.call('HSETNX', keys[1], link, n) == 1 then
+      redis.call('ZADD', keys[2], n, link)
+    end
+  end
+  redis.call('HINCRBY', keys[3], 'pages', 1)
+  return redis.call('ZRANGE', keys[2], 0, 0)
+end)
+"""
+
+
+def main() -> int:
+    folder = Path(sys.argv[1])
+    folder.mkdir(parents=True, exist_ok=True)
+    server = started(folder)
+    try:
+        server.function_load(LIBRARY)
+        for pipeline in loads(server):
+            pipeline.execute()
+        found = int(server.hget("counts", "pages") or 0)  # type: ignore[arg-type]
+    finally:
+        server.shutdown(nosave=True)
+    return 0 if found == PAGES else 1
+
+
+def started(folder: Path) -> redis.Redis:
+    """A server in the background, which whoever measures this adopts."""
+    socket = folder / "e.sock"
+    subprocess.run(
+        [
+            str(packaged_binary()), "--port", "0", "--unixsocket", str(socket), "--dir", str(folder), "--save", "",
+            "--appendonly", "yes", "--appendfsync", "everysec", "--latency-tracking", "no", "--daemonize", "yes",
+        ],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    server = redis.Redis(unix_socket_path=str(socket), retry=Retry(NoBackoff(), 0))
+    patience = time.monotonic() + START_S
+    while time.monotonic() < patience:
+        with contextlib.suppress(redis.ConnectionError):
+            server.ping()
+            return server
+        time.sleep(0.01)
+    raise TimeoutError(f"the server in {folder} does not answer")
+
+
+def loads(server: redis.Redis) -> Iterator[redis.client.Pipeline]:
+    """The same at each run."""
+    chance = random.Random(1)
+    for first in range(0, PAGES, AT_ONCE):
+        pipeline = server.pipeline(transaction=False)
+        for page in range(first, min(first + AT_ONCE, PAGES)):
+            queue = page % QUEUES
+            links = [f"/section/page-{chance.randrange(NAMES)}.html" for _ in range(LINKS)]
+            pipeline.fcall("page", 3, f"seen:{queue}", f"queue:{queue}", "counts", *links)
+        yield pipeline
+
+
+if __name__ == "__main__":
+    sys.exit(main())
