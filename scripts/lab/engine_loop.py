@@ -26,7 +26,8 @@ PAGES = 2_000
 LINKS = 50
 QUEUES = 60
 NAMES = 30_000  # so a link is new in one case of five
-AT_ONCE = 32  # pages in a pipeline
+AT_ONCE = 8  # pages in a pipeline
+PAUSE_S = 0.004  # between two, as while a crawler is at its pages: an engine that has to wake up costs more
 LIBRARY = """#!lua name=calibration
 redis.register_function('page', function(keys, args)
   for n, link in ipairs(args) do
@@ -48,6 +49,7 @@ def main() -> int:
         server.function_load(LIBRARY)
         for pipeline in loads(server):
             pipeline.execute()
+            time.sleep(PAUSE_S)
         found = int(server.hget("counts", "pages") or 0)  # type: ignore[arg-type]
     finally:
         server.shutdown(nosave=True)
