@@ -119,11 +119,11 @@ def test_the_loop_of_the_engine_loads_a_server_and_leaves_none_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine_loop, "PAGES", 70)
-    monkeypatch.setattr("sys.argv", ["engine_loop.py", str(tmp_path / "engine")])
+    monkeypatch.setattr("sys.argv", ["engine_loop.py", str(tmp_path / "e")])
     assert engine_loop.main() == 0
-    assert b"calibration" in (tmp_path / "engine" / "appendonlydir" / "appendonly.aof.1.incr.aof").read_bytes()
+    assert b"calibration" in (tmp_path / "e" / "appendonlydir" / "appendonly.aof.1.incr.aof").read_bytes()
     with socket.socket(socket.AF_UNIX) as client, pytest.raises(OSError):
-        client.connect(str(tmp_path / "engine" / "e.sock"))
+        client.connect(str(tmp_path / "e" / "e.sock"))
 
 
 def test_the_loop_of_the_engine_asks_the_same_at_each_run() -> None:

@@ -1,4 +1,4 @@
-"""Has a change made the crawler slower? A fixed workload beside a calibration loop, compared with the last record.
+"""Has a change made the crawler slower? A fixed workload beside calibration loops, compared with the last record.
 
 The workload is a crawl of 3,000 synthetic pages with 50 links each on 60 hosts, by one process with everything on.
 Two calibration loops run in turn with it. One fetches and parses the same pages with the same libraries and does
