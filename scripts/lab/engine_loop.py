@@ -1,27 +1,25 @@
-"""The calibration loop of the engine: a fixed load on a server of the embedded engine's kind, in the given folder.
+"""The calibration loop of the engine: a fixed load on a server of the embedded engine's kind.
 
-    python engine_loop.py FOLDER
+    python engine_loop.py CORE
 
-Pages with links, as a frontier without any of the crawler's own scripts would keep them: one function of Lua sees which
-of a page's links are new and queues these, with the append-only file on. Nothing of it follows the crawler's code but
-the server's program, so what it costs says how quick the machine is for an engine today.
+prints the CPU seconds that the server took, on that core. Pages with links, as a frontier without any of the crawler's
+own scripts would keep them: one function of Lua sees which of a page's links are new and queues these, with the
+append-only file on. Nothing of it follows the crawler's code but the server's program, so what it costs says how quick
+the machine is for an engine today.
 """
 
 import contextlib
+import os
 import random
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
-from crawler.frontier.embedded import packaged_binary
+from tests.support.engine import running_engine
 
-START_S = 10.0
 PAGES = 2_000
 LINKS = 50
 QUEUES = 60
@@ -42,39 +40,18 @@ end)
 
 
 def main() -> int:
-    folder = Path(sys.argv[1])
-    folder.mkdir(parents=True, exist_ok=True)
-    server = started(folder)
-    try:
-        server.function_load(LIBRARY)
-        for pipeline in loads(server):
-            pipeline.execute()
-            time.sleep(PAUSE_S)
-        found = int(server.hget("counts", "pages") or 0)  # type: ignore[arg-type]
-    finally:
-        server.shutdown(nosave=True)
+    with running_engine("--appendonly", "yes", "--appendfsync", "everysec") as engine:
+        for thread in Path(f"/proc/{engine.pid}/task").iterdir():
+            os.sched_setaffinity(int(thread.name), {int(sys.argv[1])})
+        with contextlib.closing(engine.client()) as server:
+            server.function_load(LIBRARY)
+            for pipeline in loads(server):
+                pipeline.execute()
+                time.sleep(PAUSE_S)
+            found = int(server.hget("counts", "pages") or 0)  # type: ignore[arg-type]
+            spent = server.info("cpu")
+    print(spent["used_cpu_user"] + spent["used_cpu_sys"])
     return 0 if found == PAGES else 1
-
-
-def started(folder: Path) -> redis.Redis:
-    """A server in the background, which whoever measures this adopts."""
-    socket = folder / "e.sock"
-    subprocess.run(
-        [
-            str(packaged_binary()), "--port", "0", "--unixsocket", str(socket), "--dir", str(folder), "--save", "",
-            "--appendonly", "yes", "--appendfsync", "everysec", "--latency-tracking", "no", "--daemonize", "yes",
-        ],
-        check=True,
-        stdout=subprocess.DEVNULL,
-    )  # fmt: skip
-    server = redis.Redis(unix_socket_path=str(socket), retry=Retry(NoBackoff(), 0))
-    patience = time.monotonic() + START_S
-    while time.monotonic() < patience:
-        with contextlib.suppress(redis.ConnectionError):
-            server.ping()
-            return server
-        time.sleep(0.01)
-    raise TimeoutError(f"the server in {folder} does not answer")
 
 
 def loads(server: redis.Redis) -> Iterator[redis.client.Pipeline]:

@@ -17,7 +17,6 @@ from pathlib import Path
 
 import engine_loop
 import given
-import measure
 import records
 import runs
 import servers
@@ -98,19 +97,10 @@ def measured(rounds: int) -> tuple[dict[str, list[Run]], list[float]]:
 
 def engine_per_thousand(place: runs.Place) -> float:
     """CPU seconds of a server under the fixed load, for 1,000 of its pages. Raises FailedError."""
+    command = [sys.executable, engine_loop.__file__, str(min(place.server_cores))]
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        log = Path(folder) / "output.log"
-        usage = measure.run(
-            [sys.executable, engine_loop.__file__, str(Path(folder) / "engine")],
-            clean_environment(),
-            log,
-            cores=place.client_cores,
-            engine_cores=place.server_cores,
-            timeout_s=place.timeout_s,
-        )
-        if usage.exit_code:
-            raise runs.FailedError(f"the engine's loop ended with {usage.exit_code}:\n{log.read_text()[-2000:]}")
-    return 1000 * usage.engine_cpu_s / engine_loop.PAGES
+        _, printed = runs.run_program("the engine's loop", command, clean_environment(), Path(folder), place)
+    return 1000 * float(printed) / engine_loop.PAGES
 
 
 if __name__ == "__main__":

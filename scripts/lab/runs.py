@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Container
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,29 +52,18 @@ def run_once(client: Client, lab: Lab, place: Place) -> Run:
     """Raises FailedError."""
     with tempfile.TemporaryDirectory(prefix="bench-") as scratch:
         folder = Path(scratch)
-        log = folder / "output.log"
         command = client.command(lab, folder)
         asked, spent = lab.requests(), lab.cpu_s()
-        usage = measure.run(
-            command,
-            client.full_environment(lab),
-            log,
-            cores=place.client_cores,
-            engine_cores=place.server_cores,
-            timeout_s=place.timeout_s,
-        )
-        spent = lab.cpu_s() - spent
-        asked = lab.requests() - asked - 1  # the lab's own question
         try:
-            pages = client.pages(folder, lab) if usage.exit_code in client.exit_codes else None
-        except (OSError, subprocess.CalledProcessError, KeyError, ValueError) as error:
-            raise FailedError(f"{client.name}: no list of pages: {error!r}") from error
+            usage, _ = run_program(
+                client.name, command, client.full_environment(lab), folder, place, exit_codes=client.exit_codes
+            )
+            spent = lab.cpu_s() - spent
+            asked = lab.requests() - asked - 1  # the lab's own question
+            pages = _listed(client, folder, lab)
         finally:
             if place.keep:
                 shutil.copytree(folder, place.keep / client.name, dirs_exist_ok=True, ignore=_sockets)
-        if pages is None:
-            tail = log.read_text(errors="replace")[-2000:]
-            raise FailedError(f"{client.name} ended with {usage.exit_code}:\n{tail}")
     distinct = frozenset(unquote(page) for page in pages)
     return Run(
         pages=distinct,
@@ -86,6 +76,38 @@ def run_once(client: Client, lab: Lab, place: Place) -> Run:
         engine_mib=usage.engine_mib,
         servers_cpu_s=spent,
     )
+
+
+def run_program(
+    name: str,
+    command: list[str],
+    environment: dict[str, str],
+    folder: Path,
+    place: Place,
+    *,
+    exit_codes: Container[int] = (0,),
+) -> tuple[measure.Usage, str]:
+    """What it cost, and what it printed, which stays in `folder`. Raises FailedError at any other exit code."""
+    log = folder / "output.log"
+    usage = measure.run(
+        command,
+        environment,
+        log,
+        cores=place.client_cores,
+        engine_cores=place.server_cores,
+        timeout_s=place.timeout_s,
+    )
+    output = log.read_text(errors="replace")
+    if usage.exit_code not in exit_codes:
+        raise FailedError(f"{name} ended with {usage.exit_code}:\n{output[-2000:]}")
+    return usage, output
+
+
+def _listed(client: Client, folder: Path, lab: Lab) -> list[str]:
+    try:
+        return client.pages(folder, lab)
+    except (OSError, subprocess.CalledProcessError, KeyError, ValueError) as error:
+        raise FailedError(f"{client.name}: no list of pages: {error!r}") from error
 
 
 def header() -> dict[str, Any]:
