@@ -18,7 +18,7 @@ from crawler.handlers.loading import load_app
 from crawler.handlers.page import Page
 from crawler.handlers.running import Handled, HandlerError, Limits, run_handler
 from crawler.handlers.threads import Threads
-from crawler.instance.worker_process import HEAD, READY
+from crawler.instance.frames import answer_all
 from crawler.model import Page as Parsed
 from crawler.model import Response
 
@@ -54,15 +54,9 @@ def main() -> None:
     keep_freed_memory()
     stdin, stdout = sys.stdin.buffer, _own_stdout()
     app = load_app(sys.argv[1])
-    stdout.write(READY)
-    stdout.flush()
     with asyncio.Runner() as runner:
         threads = Threads(1)
-        while len(head := stdin.read(HEAD.size)) == HEAD.size:
-            (length,) = HEAD.unpack(head)
-            answer = _encode(runner.run(_answer(app, threads, _decode(stdin.read(length)))))
-            stdout.write(HEAD.pack(len(answer)) + answer)
-            stdout.flush()
+        answer_all(lambda request: _encode(runner.run(_answer(app, threads, _decode(request)))), stdin, stdout)
 
 
 def _own_stdout() -> Any:

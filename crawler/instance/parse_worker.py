@@ -11,7 +11,7 @@ import msgspec
 
 from crawler.content.allocator import keep_freed_memory
 from crawler.content.page import parse_page
-from crawler.instance.worker_process import HEAD, READY
+from crawler.instance.frames import answer_all
 
 MEMORY_BYTES = 2 * 1024**3
 CPU_S = 5
@@ -22,29 +22,25 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the instance's to answer; it closes our stdin
     keep_freed_memory()
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    stdin, stdout = sys.stdin.buffer, sys.stdout.buffer
-    stdout.write(READY)
-    stdout.flush()
-    while len(head := stdin.read(HEAD.size)) == HEAD.size:
-        used = resource.getrusage(resource.RUSAGE_SELF)
-        resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime) + CPU_S, resource.RLIM_INFINITY))
-        (length,) = HEAD.unpack(head)
-        url, content_type, x_robots, body, links_max, nofollow, bytes_max, agent = msgspec.msgpack.decode(
-            stdin.read(length)
-        )
-        page = parse_page(
-            url,
-            content_type,
-            x_robots,
-            body,
-            links_max=links_max,
-            obey_nofollow=nofollow,
-            bytes_max=bytes_max,
-            agent=agent,
-        )
-        answer = msgspec.msgpack.encode(page)
-        stdout.write(HEAD.pack(len(answer)) + answer)
-        stdout.flush()
+    answer_all(answer, sys.stdin.buffer, sys.stdout.buffer)
+
+
+def answer(request: bytes) -> bytes:
+    """The page, as it is parsed."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime) + CPU_S, resource.RLIM_INFINITY))
+    url, content_type, x_robots, body, links_max, nofollow, bytes_max, agent = msgspec.msgpack.decode(request)
+    page = parse_page(
+        url,
+        content_type,
+        x_robots,
+        body,
+        links_max=links_max,
+        obey_nofollow=nofollow,
+        bytes_max=bytes_max,
+        agent=agent,
+    )
+    return msgspec.msgpack.encode(page)
 
 
 if __name__ == "__main__":

@@ -1,16 +1,10 @@
-"""A helper process that answers requests one by one, and is killed when one takes too long. Knows bytes only.
-
-It says that it is ready, then reads requests from its standard input and writes answers to its standard output, each
-with its length before it, until its input ends.
-"""
+"""A helper process that answers requests one by one, and is killed when one takes too long. Knows bytes only."""
 
 import asyncio
 import contextlib
-import struct
 import sys
 
-HEAD = struct.Struct(">I")
-READY = b"ready\n"
+from crawler.instance.frames import HEAD, READY, framed
 
 
 class WorkerDiedError(Exception):
@@ -62,7 +56,7 @@ async def _answer(process: asyncio.subprocess.Process, request: bytes) -> bytes:
     stdin, stdout = process.stdin, process.stdout
     assert stdin is not None
     assert stdout is not None
-    stdin.write(HEAD.pack(len(request)) + request)
+    stdin.write(framed(request))
     await stdin.drain()
     (length,) = HEAD.unpack(await stdout.readexactly(HEAD.size))
     return await stdout.readexactly(length)

@@ -81,6 +81,17 @@ def test_commands_that_only_look_into_the_engine_import_nothing_that_crawls(prog
         assert sorted(modules & set(CRAWLING)) == [], command
 
 
+def test_a_worker_starts_without_what_only_the_instance_needs(programs: Nursery) -> None:
+    """A process that parses is started in most crawls: asyncio would be a third of its start."""
+    command = "import sys, crawler.instance.parse_worker\nprint('loaded', *sorted(sys.modules))"
+    ran = subprocess.run(
+        [sys.executable, "-c", command], env=programs.environment, capture_output=True, text=True, check=True
+    )
+    modules = set(ran.stdout.split())
+    assert "selectolax" in modules
+    assert not modules & ({*ENGINE, *CRAWLING} - {"msgspec", "selectolax", "crawler.content"})
+
+
 def test_the_packaged_engine_is_found_without_its_package_and_can_run() -> None:
     said = subprocess.run([packaged_binary(), "--version"], capture_output=True, text=True, check=True).stdout
     assert "server v=" in said
