@@ -4,8 +4,8 @@ Public Suffix List with its private section (a.github.io and b.github.io are two
 release asks for, so that all instances of one release agree; no network, no cache directory.
 """
 
+import pkgutil
 from functools import cache, lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -38,10 +38,11 @@ def is_ip(host: str) -> bool:
 @cache
 def _suffixes() -> "PublicSuffixList":
     """The library would encode ten thousand rules of which five hundred are not ASCII: half of the time it takes."""
-    from publicsuffixlist import PSLFILE, PublicSuffixList
+    from publicsuffixlist import PublicSuffixList
 
-    lines = Path(PSLFILE).read_text(encoding="utf-8").splitlines()
-    rules = [line for line in lines if not line.startswith("//")]
+    text = pkgutil.get_data("publicsuffixlist", "public_suffix_list.dat")
+    assert text is not None  # it lies beside the package
+    rules = [line for line in text.decode("utf-8").splitlines() if not line.startswith("//")]
     encoded = [rule.encode("idna").decode() for rule in rules if not rule.isascii()]
     return PublicSuffixList(rules + encoded, accept_encoded_idn=False)
 
