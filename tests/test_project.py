@@ -41,16 +41,13 @@ def test_no_source_file_is_longer_than_one_can_hold_in_mind() -> None:
     assert {path: lines for path, lines in lengths.items() if lines >= LINES_MAX} == {}
 
 
-def test_every_dependency_has_a_lower_bound() -> None:
+def test_every_dependency_has_a_lower_bound_but_the_list_of_suffixes_which_is_pinned() -> None:
+    """With two lists, a host could have two domains, and its URLs two owners."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    for requirements in (project["dependencies"], *project["optional-dependencies"].values()):
-        assert [one for one in requirements if ">=" not in one and "==" not in one] == []
-
-
-def test_all_instances_of_a_release_have_one_list_of_suffixes() -> None:
-    """With two, a host could have two domains, and its URLs two owners."""
-    wanted = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["dependencies"]
-    assert f"publicsuffixlist=={metadata.version('publicsuffixlist')}" in wanted
+    pin = f"publicsuffixlist=={metadata.version('publicsuffixlist')}"
+    assert [one for one in project["dependencies"] if ">=" not in one] == [pin]
+    for requirements in project["optional-dependencies"].values():
+        assert [one for one in requirements if ">=" not in one] == []
 
 
 def test_the_readme_names_only_scripts_and_files_that_exist() -> None:

@@ -1,7 +1,7 @@
 """When a change counts as slower, and the lines in which benchmarks are kept."""
 
 import contextlib
-import os
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -118,10 +118,10 @@ def test_the_exit_code_tells_a_regression_and_only_write_writes(
         capsys.readouterr()
 
 
-def test_the_loop_of_the_engine_loads_a_server_that_writes_and_prints_its_cpu_seconds(
+def test_the_loop_of_the_engine_loads_a_server_prints_its_cpu_seconds_and_leaves_none_behind(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    written = []
+    seen = []
 
     @contextlib.contextmanager
     def watched(*options: str) -> Iterator[Engine]:
@@ -129,14 +129,16 @@ def test_the_loop_of_the_engine_loads_a_server_that_writes_and_prints_its_cpu_se
             yield engine
             with contextlib.closing(engine.client()) as client:
                 folder = Path(client.config_get("dir")["dir"])
-                written.append((folder / "appendonlydir" / "appendonly.aof.1.incr.aof").read_bytes())
+            seen.append((engine.url, (folder / "appendonlydir" / "appendonly.aof.1.incr.aof").read_bytes()))
 
     monkeypatch.setattr(engine_loop, "running_engine", watched)
     monkeypatch.setattr(engine_loop, "PAGES", 70)
-    monkeypatch.setattr("sys.argv", ["engine_loop.py", str(min(os.sched_getaffinity(0)))])
     assert engine_loop.main() == 0
     assert 0 < float(capsys.readouterr().out) < 10
-    assert b"calibration" in written[0]
+    ((url, written),) = seen
+    assert b"calibration" in written
+    with socket.socket(socket.AF_UNIX) as client, pytest.raises(OSError):
+        client.connect(url.removeprefix("unix://"))
 
 
 def test_the_loop_of_the_engine_asks_the_same_at_each_run() -> None:

@@ -1,20 +1,18 @@
 """The calibration loop of the engine: a fixed load on a server of the embedded engine's kind.
 
-    python engine_loop.py CORE
+    python engine_loop.py
 
-prints the CPU seconds that the server took, on that core. Pages with links, as a frontier without any of the crawler's
-own scripts would keep them: one function of Lua sees which of a page's links are new and queues these, with the
-append-only file on. Nothing of it follows the crawler's code but the server's program, so what it costs says how quick
-the machine is for an engine today.
+prints the CPU seconds that the server took. Pages with links, as a frontier without any of the crawler's own scripts
+would keep them: one function of Lua sees which of a page's links are new and queues these, with the append-only file
+on. Nothing of it follows the crawler's code but the server's program, so what it costs says how quick the machine is
+for an engine today.
 """
 
 import contextlib
-import os
 import random
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import redis
 
@@ -40,16 +38,14 @@ end)
 
 
 def main() -> int:
-    with running_engine("--appendonly", "yes", "--appendfsync", "everysec") as engine:
-        for thread in Path(f"/proc/{engine.pid}/task").iterdir():
-            os.sched_setaffinity(int(thread.name), {int(sys.argv[1])})
-        with contextlib.closing(engine.client()) as server:
-            server.function_load(LIBRARY)
-            for pipeline in loads(server):
-                pipeline.execute()
-                time.sleep(PAUSE_S)
-            found = int(server.hget("counts", "pages") or 0)  # type: ignore[arg-type]
-            spent = server.info("cpu")
+    persistent = running_engine("--appendonly", "yes", "--appendfsync", "everysec")
+    with persistent as engine, contextlib.closing(engine.client()) as server:
+        server.function_load(LIBRARY)
+        for pipeline in loads(server):
+            pipeline.execute()
+            time.sleep(PAUSE_S)
+        found = int(server.hget("counts", "pages") or 0)  # type: ignore[arg-type]
+        spent = server.info("cpu")
     print(spent["used_cpu_user"] + spent["used_cpu_sys"])
     return 0 if found == PAGES else 1
 

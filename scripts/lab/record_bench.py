@@ -97,7 +97,7 @@ def measured(rounds: int) -> tuple[dict[str, list[Run]], list[float]]:
 
 def engine_per_thousand(place: runs.Place) -> float:
     """CPU seconds of a server under the fixed load, for 1,000 of its pages. Raises FailedError."""
-    command = [sys.executable, engine_loop.__file__, str(min(place.server_cores))]
+    command = [sys.executable, engine_loop.__file__]
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         _, printed = runs.run_program("the engine's loop", command, clean_environment(), Path(folder), place)
     return 1000 * float(printed) / engine_loop.PAGES

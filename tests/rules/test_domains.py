@@ -15,6 +15,12 @@ from crawler.rules.urls import canonicalize
 TABLE = Path(__file__).parents[3] / "shared/conformance/registrable_domain.jsonl"
 
 
+def rules() -> list[str]:
+    """Of the installed list, as it spells them."""
+    lines = [line.strip() for line in Path(PSLFILE).read_text("utf-8").splitlines()]
+    return [line for line in lines if line and not line.startswith("//")]
+
+
 def test_every_row_of_the_public_suffix_lists_own_tests_holds():
     if not TABLE.exists():
         pytest.skip("the conformance tables are not beside this checkout")
@@ -72,10 +78,9 @@ def test_every_kind_of_host_has_one_defined_domain(host, domain):
 
 
 def test_every_rule_beyond_ascii_is_known_as_urls_spell_it():
-    lines = [line.strip() for line in Path(PSLFILE).read_text("utf-8").splitlines()]
-    rules = [line for line in lines if not line.startswith("//") and not line.isascii()]
-    assert len(rules) > 400
-    for rule in rules:
+    beyond = [rule for rule in rules() if not rule.isascii()]
+    assert len(beyond) > 400
+    for rule in beyond:
         host = urlsplit(canonicalize(f"http://www.site.{rule}/")).hostname
         assert host.isascii()
         assert registrable_domain(host) == host.removeprefix("www."), rule
@@ -84,10 +89,10 @@ def test_every_rule_beyond_ascii_is_known_as_urls_spell_it():
 def test_the_library_itself_reads_the_list_the_same():
     """Which is given the rules already encoded, for its own way takes twice as long."""
     whole = PublicSuffixList()
-    for line in Path(PSLFILE).read_text("utf-8").splitlines():
-        if rule := line.strip().lstrip("!*.") if not line.startswith("//") else "":
-            for host in (rule, f"a.{rule}", f"c.b.a.{rule}", rule.encode("idna").decode()):
-                assert registrable_domain(host) == (whole.privatesuffix(host) or host)
+    for rule in rules():
+        name = rule.lstrip("!*.")
+        for host in (name, f"a.{name}", f"c.b.a.{name}", name.encode("idna").decode()):
+            assert registrable_domain(host) == (whole.privatesuffix(host) or host)
 
 
 def test_a_domain_is_its_own_domain():
