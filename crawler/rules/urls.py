@@ -14,7 +14,7 @@ On top of the standard, in this order, and such that canonicalize(canonicalize(u
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection
 
 import can_ada
 
@@ -61,7 +61,7 @@ def join(base: str, href: str, *, bytes_max: int = BYTES_MAX) -> str | None:
     return _join(_parse(base), href, bytes_max)
 
 
-def join_all(base: str, hrefs: Iterable[str], *, bytes_max: int = BYTES_MAX) -> tuple[list[str], int]:
+def join_all(base: str, hrefs: Collection[str], *, bytes_max: int = BYTES_MAX) -> tuple[list[str], int]:
     """Resolve the references of a document whose base URL is `base` (canonical).
 
     Returns the canonical URLs, distinct, in order of first appearance, and how many distinct references were
@@ -70,9 +70,11 @@ def join_all(base: str, hrefs: Iterable[str], *, bytes_max: int = BYTES_MAX) -> 
     """
     memo = _memo_of(base, bytes_max)
     memo[""] = base
-    distinct = dict.fromkeys([_without_fragment(h) if "#" in h else h for h in hrefs])
+    distinct = dict.fromkeys([h.partition("#")[0] for h in hrefs])
     joined = list(map(memo.get, distinct))
     if None in joined:
+        if any(h[-1] <= " " for h in distinct if h not in memo):  # no such one is ever remembered
+            distinct = dict.fromkeys(map(_without_fragment, hrefs))
         native = _parse(base)
         joined = [memo[h] if h in memo else _join_new(native, h, memo, bytes_max) for h in distinct]
     found = dict.fromkeys(joined)
@@ -91,8 +93,8 @@ def _join_new(base: can_ada.URL, href: str, memo: dict[str, str], bytes_max: int
 
 def _without_fragment(href: str) -> str:
     """Cut the fragment, but keep its `#` after a blank, which as the last character would not count."""
-    end = href.index("#")
-    return href[:end] if end == 0 or href[end - 1] > " " else href[: end + 1]
+    bare, mark, _ = href.partition("#")
+    return bare + mark if bare and bare[-1] <= " " else bare
 
 
 def split(href: str) -> UrlParts:
