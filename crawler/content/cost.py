@@ -1,16 +1,18 @@
-"""Is a body dear to parse? A cheap estimate, made before the parser that nothing can stop once it runs.
+"""What will parsing a body cost? A cheap estimate, made before the parser that nothing can stop once it runs.
 
 The HTML algorithm costs more than its input in three shapes, measured with lexbor 2 on the reference machine:
-depth (9,500 open elements: up to 0.28 s, quadratic), attributes of one tag (10,000: 0.2 s, quadratic), and unclosed
-formatting elements that every later paragraph opens anew (460 of them before 460 paragraphs: 0.3 s, 4,000 before
-4,000: 45 s). What is flagged belongs in a process that can be killed. Depth is bounded whatever the content; the
-other two are found as generators and fuzzers make them, not when a page is written against this very file: the
-deadline of whoever waits for the parse stays necessary.
+depth (9,500 open elements: up to 0.28 s, 50,000: 2 s, quadratic), attributes of one tag (10,000: 0.2 s, quadratic),
+and unclosed formatting elements that every later paragraph opens anew (460 of them before 460 paragraphs: 0.3 s,
+4,000 before 4,000: 45 s). Depth is bounded whatever the content; the other two are found as generators and fuzzers
+make them, not when a page is written against this very file: the deadline of whoever waits for the parse stays
+necessary.
 """
 
+import enum
 import re
 
 OPENS_MAX = 9_500  # nothing can be nested deeper than it has opening tags
+DEEP_MAX = 50_000  # the longest pages of documentation have that many, nested no deeper than others
 TAG_BYTES_MAX = 16 * 1024  # some 4,000 attributes
 REOPENED_MAX = 150_000  # unclosed formatting elements times tags
 BYTES_MAX = 4 * 1024 * 1024  # plain size: at 120 MB/s this alone takes 40 ms, its links take more
@@ -22,20 +24,31 @@ _OPENED = re.compile(rb"<" + _FORMATTING + rb"[\s/]", re.IGNORECASE)
 _CLOSED = re.compile(rb"</" + _FORMATTING + rb"[\s>]", re.IGNORECASE)
 
 
-def looks_expensive(body: bytes) -> bool:
-    """True when parsing `body` may take more than 0.3 s. Costs about 1 us per KB."""
+class Cost(enum.Enum):
+    """Of parsing one body."""
+
+    CHEAP = enum.auto()  # 0.3 s at most, a millisecond for nearly all
+    LONG = enum.auto()  # 2 s at most, in the parser itself, which lets other threads run meanwhile
+    DEAR = enum.auto()  # perhaps without end
+
+
+def cost_of(body: bytes) -> Cost:
+    """How long parsing `body` may take. Costs about 1 us per KB."""
     if len(body) > BYTES_MAX:
-        return True
+        return Cost.DEAR
     if len(body) > TAG_BYTES_MAX and _has_long_tag(body):
-        return True
+        return Cost.DEAR
     markup = body.translate(None, _NO_MARKUP)  # one pass over the body for both counts
     tags = markup.count(b"<")
     if tags <= _FEW_TAGS:
-        return False
-    if tags > OPENS_MAX and tags - body.count(b"</") > OPENS_MAX:
-        return True
+        return Cost.CHEAP
     # Pages that close what they open have a slash for every other tag, besides those of their URLs.
-    return (len(markup) - tags) * 3 < tags and _formatting_left_open(body) * tags > REOPENED_MAX
+    if (len(markup) - tags) * 3 < tags and _formatting_left_open(body) * tags > REOPENED_MAX:
+        return Cost.DEAR
+    opens = tags if tags <= OPENS_MAX else tags - body.count(b"</")
+    if opens <= OPENS_MAX:
+        return Cost.CHEAP
+    return Cost.LONG if opens <= DEEP_MAX else Cost.DEAR
 
 
 def _has_long_tag(body: bytes) -> bool:

@@ -1,11 +1,14 @@
-"""Stage three: a response becomes a page. Cheap bodies are parsed here; expensive ones where they can be killed."""
+"""Stage three: a response becomes a page. Cheap bodies are parsed here, long ones in a thread, and those whose end is
+not known where they can be killed.
+"""
 
+import asyncio
 import logging
 
 import msgspec
 from selectolax.lexbor import LexborHTMLParser
 
-from crawler.content.cost import looks_expensive
+from crawler.content.cost import Cost, cost_of
 from crawler.content.page import parse_with_tree
 from crawler.instance.clock import cpu_ms
 from crawler.instance.turns import Turns
@@ -26,7 +29,11 @@ class ParseKilledError(Exception):
 
 
 class PageParser:
-    """Parses inline, or in one worker process that is killed when it takes too long and started when needed."""
+    """Parses inline, in one thread, or in one worker process: started when needed, killed when it takes too long.
+
+    The process costs its start and two copies of the body, so it is for what has to be killed. The thread is for what
+    takes long and comes to its end: the parser lets the event loop run meanwhile.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self._links_max = settings.fetch.links_max
@@ -35,6 +42,7 @@ class PageParser:
         self._agent = settings.robots.agent
         self._worker = WorkerProcess("-m", "crawler.instance.parse_worker")
         self._turns = Turns()
+        self._long = asyncio.Lock()  # one at a time: others wait, and the loop keeps half of its core at least
         self._slow_origins: set[str] = set()  # one page got past the estimate: the next ones of its site do not
         self.killed = 0
 
@@ -45,19 +53,27 @@ class PageParser:
     async def parse_with_tree(
         self, response: Response, *, guarded: bool = False
     ) -> tuple[Page, LexborHTMLParser | None]:
-        """The same, and the tree of what is HTML and was parsed in this process."""
-        content_type = response.header("content-type")
+        """The same, and the tree of what is HTML and was parsed at once, in the event loop."""
         x_robots = "\n".join(
             value.decode("latin-1") for key, value in response.headers if key.lower() == b"x-robots-tag"
         )
-        origin = origin_of(response.url)
-        if guarded or origin in self._slow_origins or looks_expensive(response.body):
+        is_slow = guarded or origin_of(response.url) in self._slow_origins
+        cost = Cost.DEAR if is_slow else cost_of(response.body)
+        if cost is Cost.DEAR:
+            content_type = response.header("content-type")
             return await self._in_worker(response.url, content_type, x_robots, response.body), None
+        if cost is Cost.LONG:
+            async with self._long:
+                page, _ = await asyncio.to_thread(self._here, response, x_robots)
+            return page, None
         await self._turns.turn()
+        return self._here(response, x_robots)
+
+    def _here(self, response: Response, x_robots: str) -> tuple[Page, LexborHTMLParser | None]:
         began_ms = cpu_ms()
         found = parse_with_tree(
             response.url,
-            content_type,
+            response.header("content-type"),
             x_robots,
             response.body,
             links_max=self._links_max,
@@ -66,7 +82,7 @@ class PageParser:
             agent=self._agent,
         )
         if cpu_ms() - began_ms > SLOW_MS and len(self._slow_origins) < SLOW_ORIGINS_MAX:
-            self._slow_origins.add(origin)
+            self._slow_origins.add(origin_of(response.url))
             log.warning("parse.slow", extra={"url": response.url, "bytes": len(response.body)})
         return found
 

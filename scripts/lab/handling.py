@@ -24,7 +24,7 @@ from crawler import Crawler
 from crawler.archive.folder import open_or_create
 from crawler.archive.items import ItemWriter
 from crawler.assembly import spend_less_on_memory
-from crawler.content.cost import looks_expensive
+from crawler.content.cost import Cost, cost_of
 from crawler.content.page import parse_with_tree
 from crawler.instance.programmed import Programmed
 from crawler.model import Claim, Response
@@ -71,7 +71,7 @@ def bodies(folder: Path) -> Iterator[bytes]:
     for path in sorted(folder.rglob("*.html")):
         if path.is_file():
             body = path.read_bytes()
-            if body and not looks_expensive(body):
+            if body and cost_of(body) is Cost.CHEAP:
                 yield body
 
 

@@ -2,7 +2,27 @@
 
 import pytest
 
-from crawler.content.cost import looks_expensive
+from crawler.content.cost import Cost, cost_of
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"<div>" * 60_000,
+        b"<ul><li>" * 30_000,
+        b"<p " + b" ".join(b"a%d" % n for n in range(20_000)) + b">",
+        b"<p " + b"/".join(b"a%d" % n for n in range(20_000)) + b">",
+        b"<p>" + b"".join(b"<b x%d>" % n for n in range(1000)) + b"<p>x" * 1000,
+        b"<p>" + b"".join(b"<b x%d>" % n for n in range(1000)) + b"<p>x" * 20_000,
+        b"<html>" + b"<a href=x>" * 1_000_000,
+    ],
+    ids=[
+        "nested div", "nested lists", "attributes", "attributes by slash", "formatting reopened",
+        "formatting reopened in a long page", "a million links",
+    ],
+)  # fmt: skip
+def test_known_dear_shapes_are_flagged(body):
+    assert cost_of(body) is Cost.DEAR
 
 
 @pytest.mark.parametrize(
@@ -10,15 +30,13 @@ from crawler.content.cost import looks_expensive
     [
         b"<div>" * 20_000,
         b"<ul><li>" * 10_000,
-        b"<p " + b" ".join(b"a%d" % n for n in range(20_000)) + b">",
-        b"<p " + b"/".join(b"a%d" % n for n in range(20_000)) + b">",
-        b"<p>" + b"".join(b"<b x%d>" % n for n in range(1000)) + b"<p>x" * 1000,
-        b"<html>" + b"<a href=x>" * 1_000_000,
+        b"<div></x>" * 20_000 + b"<div>" * 10_000,
+        b"<html><body>" + b'<a class="x" href="/page/"><code>y</code></a><br>' * 10_000,
     ],
-    ids=["nested div", "nested lists", "attributes", "attributes by slash", "formatting reopened", "a million links"],
+    ids=["nested div", "nested lists", "closed by others", "a long page"],
 )
-def test_known_dear_shapes_are_flagged(body):
-    assert looks_expensive(body)
+def test_what_may_be_nested_deeply_is_long_and_no_more(body):
+    assert cost_of(body) is Cost.LONG
 
 
 @pytest.mark.parametrize(
@@ -35,4 +53,4 @@ def test_known_dear_shapes_are_flagged(body):
     ids=["empty", "text", "divs", "unclosed cells", "long script", "inline image", "unclosed items"],
 )
 def test_ordinary_pages_are_not_flagged(body):
-    assert not looks_expensive(body)
+    assert cost_of(body) is Cost.CHEAP

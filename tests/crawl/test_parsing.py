@@ -1,7 +1,9 @@
-"""Pages that cost too much are parsed where they can be killed; nothing else waits for them."""
+"""Pages that cost much are parsed in a thread, or where they can be killed; nothing else waits for them."""
 
 import asyncio
+import contextlib
 import time
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -26,28 +28,55 @@ def response(body: bytes) -> Response:
     )
 
 
-async def test_a_page_nested_too_deeply_is_killed_while_the_loop_runs_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("crawler.instance.parsing.WORKER_TIMEOUT_S", 1.0)
-    parser = PageParser(Settings())
-    longest, stop = 0.0, asyncio.Event()
+@contextlib.asynccontextmanager
+async def longest_wait() -> AsyncIterator[list[float]]:
+    """Of a task that wants to run every 10 ms; [-1] counts at the end."""
+    longest = [0.0]
 
     async def beat() -> None:
-        nonlocal longest
-        while not stop.is_set():
+        while True:
             before = time.monotonic()
             await asyncio.sleep(0.01)
-            longest = max(longest, time.monotonic() - before)
+            longest.append(max(longest[-1], time.monotonic() - before))
 
     beating = asyncio.create_task(beat())
-    with pytest.raises(ParseKilledError):
-        await parser.parse(response(b"<div>" * 200_000))
-    stop.set()
-    await beating
-    assert longest < 0.5
+    try:
+        yield longest
+    finally:
+        beating.cancel()
+
+
+async def test_a_page_nested_too_deeply_is_killed_while_the_loop_runs_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    parser = PageParser(Settings())
+    async with longest_wait() as longest:
+        with monkeypatch.context() as patch:
+            patch.setattr("crawler.instance.parsing.WORKER_TIMEOUT_S", 1.0)
+            with pytest.raises(ParseKilledError):
+                await parser.parse(response(b"<div>" * 200_000))
+    assert longest[-1] < 0.5
     page = await parser.parse(response(b"<title>fine</title>" + b"<i></i>" * 700_000 + b"<a href='/x'>x</a>"))
     assert (page.title, page.links) == ("fine", ("http://a.test/x",))
     await parser.close()
     assert parser.killed == 1
+
+
+async def test_a_long_page_is_parsed_in_this_process_while_the_loop_runs_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("crawler.instance.parsing.SLOW_MS", 50)
+    parser = PageParser(Settings())
+    body = b"<title>deep</title><a href='/x'>x</a>" + b"<div>" * 45_000  # 1.6 s on the reference machine
+    async with longest_wait() as longest:
+        began = time.monotonic()
+        page, tree = await parser.parse_with_tree(response(body))
+        took_s = time.monotonic() - began
+    assert (page.title, page.links, tree) == ("deep", ("http://a.test/x",), None)
+    assert longest[-1] < took_s / 2
+    assert parser._slow_origins == {"http://a.test"}  # the next one of this site is parsed where it can be killed
+
+    async def in_worker(*_: object) -> Page:
+        return Page(title="apart")
+
+    monkeypatch.setattr(parser, "_in_worker", in_worker)
+    assert (await parser.parse(response(body))).title == "apart"
 
 
 async def test_a_site_that_got_a_dear_page_past_the_estimate_is_parsed_apart_from_then_on(
