@@ -6,10 +6,15 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.support.engine import Cluster, Engine, running_cluster, running_engine
 from tests.support.guards import leaked_tasks, loopback_only
 from tests.support.postgres import PostgresServer, running_postgres, why_not
+
+# No example has a deadline: on a busy machine any takes long, and benchmarks are where time is judged.
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
 
 
 @pytest.fixture(autouse=True, scope="session")

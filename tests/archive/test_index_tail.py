@@ -86,7 +86,7 @@ def test_a_segment_that_is_sealed_between_listing_and_reading_is_found_at_the_ne
     assert reader.had == [entry(1).fingerprint]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     steps=st.lists(
         st.tuples(st.sampled_from(["add", "add", "add", "sync", "look", "close", "reopen"]), st.integers(0, 1)),

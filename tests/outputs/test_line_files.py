@@ -216,7 +216,7 @@ def test_a_writer_killed_at_any_moment_leaves_what_it_had_committed(tmp_path: Pa
     assert found == list(range(number + 1))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     batches=st.lists(
         st.lists(st.dictionaries(st.sampled_from("abcd"), st.text(max_size=8) | st.integers() | st.none(), min_size=1))

@@ -37,19 +37,19 @@ def test_each_coding_gives_back_what_went_in(coding: str) -> None:
 
 
 @given(data=st.binary(max_size=5000), coding=st.sampled_from(sorted(ENCODERS)))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_any_body_survives_the_round_trip(data: bytes, coding: str) -> None:
     assert decode(ENCODERS[coding](data), coding) == (data, False, "")
 
 
 @given(data=st.binary(max_size=3000), coding=st.sampled_from([*sorted(ENCODERS), "gzip, br", "deflate, gzip"]))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_garbage_never_raises_and_stays_bounded(data: bytes, coding: str) -> None:
     assert len(decode(data, coding, limit=4096).body) <= 4096
 
 
 @given(cut=st.integers(min_value=1), coding=st.sampled_from(sorted(ENCODERS)))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_a_cut_body_keeps_a_true_prefix_and_is_flagged(cut: int, coding: str) -> None:
     whole = ENCODERS[coding](TEXT)
     body, _, error = decode(whole[: 1 + cut % (len(whole) - 1)], coding)
