@@ -66,14 +66,15 @@ def join_all(base: str, hrefs: Collection[str], *, bytes_max: int = BYTES_MAX) -
 
     Returns the canonical URLs, distinct, in order of first appearance, and how many distinct references were
     unusable (other schemes, malformed, too long). Pages of one folder share most of their references, so
-    joins are remembered per folder; the memo never changes a result.
+    joins are remembered per folder; the memo never changes a result, also where threads share it.
     """
     memo = _memo_of(base, bytes_max)
-    memo[""] = base
     distinct = dict.fromkeys([h.partition("#")[0] for h in hrefs])
     joined = list(map(memo.get, distinct))
+    if "" in distinct:
+        joined[list(distinct).index("")] = base
     if None in joined:
-        if any(h[-1] <= " " for h in distinct if h not in memo):  # no such one is ever remembered
+        if any(h[-1] <= " " for h in distinct if h and h not in memo):  # no such one is ever remembered
             distinct = dict.fromkeys(map(_without_fragment, hrefs))
         native = _parse(base)
         joined = [memo[h] if h in memo else _join_new(native, h, memo, bytes_max) for h in distinct]

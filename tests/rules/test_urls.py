@@ -1,6 +1,8 @@
 """One canonical spelling: against the URL standard's tests, and for the normalisers added to it."""
 
 import json
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -259,3 +261,20 @@ def test_a_canonical_url_is_taken_apart(href, scheme, host, port, target):
     assert host_of(href) == host
     assert origin_of(href) == parts.origin
     assert parts.origin + parts.target == href
+
+
+def test_two_threads_join_without_meeting_in_the_memo():
+    """Long pages are parsed in a thread, beside pages of the same folder."""
+    urls._memo.clear()
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(2) as threads:
+            found = list(threads.map(_joined_often, ("http://h.test/d/one", "http://h.test/d/two")))
+    finally:
+        sys.setswitchinterval(before)
+    assert found == [{("http://h.test/d/one", "http://h.test/d/x")}, {("http://h.test/d/two", "http://h.test/d/x")}]
+
+
+def _joined_often(base: str) -> set[tuple[str, ...]]:
+    return {tuple(join_all(base, ["#a", "x"])[0]) for _ in range(20_000)}
