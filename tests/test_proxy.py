@@ -148,7 +148,7 @@ def test_a_delay_holds_for_open_connections_and_ends_when_healed(proxy: Proxy, d
         proxy.delay(200, direction)
         assert took(client) >= 0.2
         proxy.heal()
-        assert min(took(client) for _ in range(3)) < 0.2  # the best of them: any may meet a busy moment
+        assert took(client) < 0.2
 
 
 def took(client: "redis.Redis[bytes]") -> float:
@@ -166,7 +166,7 @@ def test_a_trickle_passes_so_many_bytes_a_second(proxy: Proxy) -> None:
         with client_of(proxy) as hasty, pytest.raises(redis.TimeoutError):
             hasty.ping()
         proxy.heal()
-        assert min(took(client) for _ in range(3)) < 0.2  # the best of them: any may meet a busy moment
+        assert took(client) < 0.2
 
 
 def test_the_nth_reply_is_lost_after_the_engine_did_the_work(engine: Engine, proxy: Proxy) -> None:
