@@ -292,7 +292,7 @@ def connected(url: str) -> Iterator[tuple[asyncio.AbstractEventLoop, Engine]]:
 
 def run_machine(url: str, raw: list[Any], examples: int, machine: type[FrontierMachine] = FrontierMachine) -> None:
     config = settings(
-        max_examples=examples, stateful_step_count=STEPS, deadline=None, database=None, print_blob=False,
+        max_examples=examples, stateful_step_count=STEPS, database=None, print_blob=False,
         derandomize=profile() in ("default", "quick"), suppress_health_check=list(HealthCheck),
         phases=[Phase.generate, Phase.shrink] if profile() == "deep" else [Phase.generate],  # shrinking takes minutes
     )  # fmt: skip
