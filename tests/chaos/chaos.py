@@ -23,6 +23,7 @@ from tests.support.processes import Nursery, nursery
 from tests.support.proxy import tcp_proxy
 from tests.support.serving import GeneratedSite, serve_web
 
+APP = Path(__file__).with_name("app.py")
 PARTITIONS = 64
 GUESTS = 1
 HOSTS = ("north", "east", "south", "south", "west")  # of the places in order; same host, same folder
@@ -96,7 +97,11 @@ def one_round(
     delay_s = round(dice.uniform(*plan.delay_s), 3)
     shape = {"domains": dice.randint(*plan.domains), "pages": dice.randint(*plan.pages)}
     crawl, home = f"chaos-{number}", folder / f"round-{number}"
-    programs.environment |= {"CRAWLER_POLITENESS_DELAY_S": str(delay_s)}
+    has_app = number % 2 == 1
+    programs.environment |= {
+        "CRAWLER_POLITENESS_DELAY_S": str(delay_s),
+        "CRAWLER_HANDLERS_APP": f"{APP}:app" if has_app else "",
+    }
     with ExitStack() as stack:
         site = stack.enter_context(serve_web(seed=dice.randrange(1 << 30), **shape))
         places = [place_of(n, crawl, home, engine, programs, stack) for n in range(HOMES + GUESTS)]
@@ -104,16 +109,17 @@ def one_round(
         watch = LeaseWatch(engine.socket, crawl, PARTITIONS)
         watch.start()
         stack.callback(watch.close)
-        say(
-            f"round {number}: {shape['domains']} domains, {len(site.web.expected().committed)} pages, {delay_s} s apart"
-        )
+        shown = f"{shape['domains']} domains, {len(site.web.expected().committed)} pages, {delay_s} s apart"
+        say(f"round {number}: {shown}{', with an app' if has_app else ''}")
         log = Round(
             crawl, seed=f"{plan.seed}/{number}", site=site, engine=engine, places=places, watch=watch, until=until,
             pace_s=plan.pace_s, fault_s_max=plan.fault_s_max, say=say,
         ).run()  # fmt: skip
         folders = sorted({place.folder for place in places if place.folder.exists()})
         starts = {place.node: place.starts for place in places}
-        verdict = judge(log, site, folders, watch, delay_s=delay_s, partitions=PARTITIONS, starts=starts)
+        verdict = judge(
+            log, site, folders, watch, delay_s=delay_s, partitions=PARTITIONS, starts=starts, has_app=has_app
+        )
         with engine.client() as client:
             verdict.charge("things left in the engine", left_in_engine(client, crawl, PARTITIONS))
         verdict.charge("findings of `crawler audit`", audit(programs, engine, folders, crawl, site))

@@ -134,6 +134,20 @@ def unreadable(lines: Iterable[tuple[Path, Line]], folders: Sequence[Path]) -> l
     return lost
 
 
+def wrong_items(lines: Iterable[tuple[Path, Line]], folders: Sequence[Path]) -> list[str]:
+    """URLs of the lines of fine pages that don't lead to the one item that tests/chaos/app.py yields of each."""
+    wrong = []
+    for _, line in lines:
+        if int(line["status"]) != 200:
+            continue
+        name, offset, length, count = line.get("items") or ("none", 0, 0, 0)
+        files = [file for folder in folders for file in (folder / "items").glob(f"{name}*")]
+        frames = [_member(file, offset, length).split(b"\n")[:count] for file in files]
+        if [b'{"url":"%b"}' % line["url"].encode()] not in frames:
+            wrong.append(line["url"])
+    return wrong
+
+
 def _member(file: Path, offset: int, length: int) -> bytes:
     with file.open("rb") as opened:
         opened.seek(offset)

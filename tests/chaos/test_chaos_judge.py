@@ -160,6 +160,32 @@ def test_a_line_whose_record_is_missing_or_another_is_found(tmp_path: Path) -> N
     assert judging.unreadable(judging.index_lines([cut]), [cut]) == [URL]
 
 
+def item_frame(path: Path, text: str) -> list[object]:
+    """Write a frame of a page's items into the folder: what an index line says of it."""
+    (path / "items").mkdir(exist_ok=True)
+    blob = gzip.compress(text.encode())
+    (path / "items" / "a.jsonl.gz").write_bytes(b"before" + blob)
+    return ["a.jsonl.gz", 6, len(blob), 1]
+
+
+def test_a_page_whose_item_is_missing_doubled_or_that_of_another_is_found(tmp_path: Path) -> None:
+    for number, (text, count, is_wrong) in enumerate(
+        [
+            (f'{{"url":"{URL}"}}\n["http://d1.test/next"]\n', 1, False),
+            (f'{{"url":"{URL}"}}\n{{"url":"{URL}"}}\n', 2, True),
+            ('{"url":"http://d2.test/"}\n', 1, True),
+            ("", 1, True),
+        ]
+    ):
+        path = tmp_path / str(number)
+        path.mkdir()
+        (place := item_frame(path, text))[-1] = count
+        whole = folder_of(path, {"items": place})
+        assert judging.wrong_items(judging.index_lines([whole]), [whole]) == [URL] * is_wrong, text
+    bare = folder_of(tmp_path / "bare", {}, {"status": "404"})
+    assert judging.wrong_items(judging.index_lines([bare]), [bare]) == [URL]
+
+
 # --- the faults themselves ---
 
 

@@ -20,4 +20,5 @@ def test_a_crawl_under_faults_loses_nothing_and_commits_nothing_twice() -> None:
     found = run(plan)
     assert found.violations == []
     assert found.pages > 500
+    assert found.items > 400
     assert found.faults.total() >= 5, found.faults

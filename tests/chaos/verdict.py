@@ -27,6 +27,7 @@ class Verdict:
     faults: Counter[str] = field(default_factory=Counter)
     refusals: Counter[str] = field(default_factory=Counter)
     pages: int = 0
+    items: int = 0
     requests: int = 0
     lost: int = 0
     surplus: int = 0
@@ -41,7 +42,7 @@ class Verdict:
     violations: list[str] = field(default_factory=list)
 
     def add(self, other: "Verdict") -> None:
-        for name in ("pages", "requests", "lost", "surplus", "twice", "duplicates", "late", "near"):
+        for name in ("pages", "items", "requests", "lost", "surplus", "twice", "duplicates", "late", "near"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.faults += other.faults
         self.refusals += other.refusals
@@ -67,6 +68,7 @@ def judge(
     delay_s: float,
     partitions: int,
     starts: dict[str, list[float]],
+    has_app: bool,
 ) -> Verdict:
     requests, lines = site.requests(), judging.index_lines(folders)
     incidents = [*log.incidents, *(Incident("unreadable", "", start, end) for start, end in watch.gaps)]
@@ -75,6 +77,9 @@ def judge(
     verdict.refusals = judging.events(folders, REFUSALS)
     verdict.charge("problems", log.problems)
     _judge_results(verdict, site, lines, folders, incidents)
+    if has_app:
+        verdict.items = len({line["url"] for _, line in lines if line.get("items")})
+        verdict.charge("pages without their one item", judging.wrong_items(lines, folders))
     _judge_requests(verdict, requests, incidents, watch, delay_s, partitions)
     verdict.takeovers = judging.takeovers(watch.history, incidents, starts, log.ended)
     slow = [t for t in verdict.takeovers if t.fair_s > judging.TAKEOVER_S]
@@ -151,7 +156,7 @@ def as_text(total: Verdict, rounds: int) -> str:
     calm = [t for t in total.takeovers if t.was_undisturbed]
     rows = [
         ("faults", f"{total.faults.total()}: {faults}"),
-        ("crawls", f"{rounds}, {total.pages} pages, {total.requests} requests"),
+        ("crawls", f"{rounds}, {total.pages} pages, {total.items} items of handlers, {total.requests} requests"),
         ("lost", str(total.lost)),
         ("committed twice", str(total.twice)),
         ("not expected", str(total.surplus)),
