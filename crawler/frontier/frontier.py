@@ -288,15 +288,15 @@ class Frontier:
         (blob,) = await self._gathered.run(Call("look", (self.keys.meta(partition),), ("robots", origin)))
         return bytes(blob) or None
 
-    async def awake(self, partitions: Sequence[int]) -> list[int]:
-        """Those of the partitions in which some queue is ready or will be."""
+    async def awake(self, partitions: Sequence[int]) -> list[tuple[int, int]]:
+        """Those of the partitions in which some queue is ready or will be, and when (ms of the partition's clock)."""
         if not partitions:
             return []
         keys = [self.keys.of(p, "ready") for p in partitions]
         if not self.engine.is_cluster and not await self.engine.command("EXISTS", *keys):
             return []  # the common case, in one command
-        found = await self.engine.commands([("EXISTS", key) for key in keys])
-        return [p for p, exists in zip(partitions, found, strict=True) if exists]
+        firsts = await self.engine.commands([("ZRANGE", key, 0, 0, "WITHSCORES") for key in keys])
+        return [(p, int(float(first[1]))) for p, first in zip(partitions, firsts, strict=True) if first]
 
     def _fenced(self, name: str, fence: Fence, *args: Any) -> Call:
         return Call(name, (self.keys.meta(fence.partition),), (fence.session, fence.epoch, fence.now_ms, *args))

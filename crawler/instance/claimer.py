@@ -265,8 +265,12 @@ class Claimer:
             self.schedule(partition, monotonic_ms() + int(ENGINE_PAUSE_S * 1000))
 
     async def _sweep(self) -> None:
-        """Partitions that wait for nothing are looked at once a second: a hint may have been lost."""
-        asleep = [p for p in self._ownership.held if p not in self._due]
-        boosted = [p for p in asleep if p in self._boosts]  # their queues are ready elsewhere
-        for partition in [*await self._frontier.awake(asleep), *boosted]:
-            self.schedule(partition)
+        """Partitions that wait for nothing, or for long, are looked at once a second: a hint may have been lost."""
+        soon_ms = monotonic_ms() + SWEEP_MS
+        waiting = [p for p in self._ownership.held if self._due.get(p, soon_ms + 1) > soon_ms]
+        for partition, due_ms in await self._frontier.awake(waiting):
+            if self._ownership.is_open(partition):
+                self.due(partition, self._here(partition, due_ms))
+        for partition in waiting:
+            if partition in self._boosts:  # their queues are ready elsewhere
+                self.schedule(partition)

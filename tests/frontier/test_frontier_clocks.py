@@ -167,3 +167,17 @@ async def test_a_queue_that_a_guest_waits_for_is_not_handed_out_before_its_time(
     assert await door.claim(lead_ms=1000) == []
     door.now += 300
     assert (await ask(door, "g1", now_ms=door.now))[0] == 0
+
+
+async def test_a_look_at_partitions_says_in_which_a_queue_waits_and_until_when(door: Door) -> None:
+    """This finds what a lost hint would have told; an empty queue is no reason to look again."""
+    assert await door.frontier.awake([]) == await door.frontier.awake([0, 1]) == []
+    await door.add(found(1), found(2))
+    assert await door.frontier.awake([0, 1]) == [(0, 0)]
+    (claim,) = await door.claim(per_queue_max=1)
+    await door.ack(claim, next_ms=5000, delay_ms=1000)
+    assert await door.frontier.awake([0, 1]) == [(0, 5000)]
+    door.now = 5000
+    (claim,) = await door.claim()
+    await door.ack(claim, next_ms=6000, delay_ms=1000)
+    assert await door.frontier.awake([0, 1]) == []

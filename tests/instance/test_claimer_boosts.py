@@ -37,7 +37,7 @@ class Frontier:
         boosts = due if set(due) != {0} else {}
         return ClaimReply(status="OK", next_due_ms=first, batches=(claims,), boosts=boosts)
 
-    async def awake(self, partitions: Any) -> list[int]:
+    async def awake(self, partitions: Any) -> list[tuple[int, int]]:
         return []
 
 

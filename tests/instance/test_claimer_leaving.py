@@ -27,7 +27,7 @@ class SlowFrontier:
     async def claim(self, wanted: Any) -> list[ClaimReply]:
         return await self.answer
 
-    async def awake(self, partitions: Any) -> list[int]:
+    async def awake(self, partitions: Any) -> list[tuple[int, int]]:
         return []
 
 

@@ -39,7 +39,7 @@ class Overdue:
         claims = batch(1, queue=f"q{partition}-{len(self.asked)}.test", partition=partition)
         return ClaimReply(status="OK", next_due_ms=NOW_MS - self.overdue_ms[partition], batches=(claims,))
 
-    async def awake(self, partitions: Any) -> list[int]:
+    async def awake(self, partitions: Any) -> list[tuple[int, int]]:
         return []
 
 

@@ -49,6 +49,7 @@ class Faults:
         self._rng = rng
         self._ambushes = Ambushes(server, fleet.internet)
         self.is_over = False
+        self._fell_ns = 0  # when the engine fell back last
 
     @property
     def _noted(self) -> Disturbances:
@@ -251,7 +252,10 @@ class Faults:
             self._loop.after(self._rng.uniform(0.02, 1.0), self._fall_back, taken, self._loop.now_ns)
 
     def _fall_back(self, snapshot: list[tuple[bytes, bytes]], taken_ns: int) -> None:
+        if taken_ns < self._fell_ns:  # what it holds was undone meanwhile, and can't come back
+            return
         if self._server.is_up and not self.is_over:
+            self._fell_ns = self._loop.now_ns
             self._go_down("engine rollback", self._seconds(0.05, 5.0))
             self._server.real.restore(snapshot)
             self._judge.rolled_back(taken_ns, self._census.leases())
