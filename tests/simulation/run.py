@@ -80,6 +80,7 @@ class Simulation:
         self.judge.is_witnessed, self.judge.on_acquired = self._is_witnessed, self._acquired
         self.weather.on_mishap = self.disturbances.happened
         self._unbudgeted: set[Life] = set()
+        self._unbudgeted_ns = 0  # when we heard of one of them last
         self._leaving: dict[Life, tuple[int, list[int]]] = {}
         self._digest = hashlib.sha256()
         self.tail: deque[str] = deque(maxlen=TAIL)
@@ -109,7 +110,9 @@ class Simulation:
             self.judge.stats["sessions"] += 1
             if self.fleet.settings is self._without_budgets:
                 self._unbudgeted.add(life)
-        elif event == "finished" and not self._is_outspent(life) and (left := self.census.pending()):
+        if life in self._unbudgeted:
+            self._unbudgeted_ns = self.loop.now_ns
+        if event == "finished" and not self._is_outspent(life) and (left := self.census.pending()):
             self.judge.blame("I12", f"{life.name} says that the crawl is finished; {left} URLs are pending")
         elif event == "failed":
             when = "starting" if life.joined_ns < 0 else "running"
@@ -122,8 +125,11 @@ class Simulation:
             self._watch_leaver(life)
 
     def _is_outspent(self, life: Life) -> bool:
-        """Is there somebody without its budgets, who may take up what was parked when all was at its end?"""
-        return life not in self._unbudgeted and any(other in self._unbudgeted for other in self.fleet.up)
+        """Is there, or was there a moment ago, somebody without its budgets, who took up what was parked at the end?"""
+        if life in self._unbudgeted:
+            return False
+        was_there = self._unbudgeted_ns > 0 and self.loop.now_ns - self._unbudgeted_ns < LEAVE_S * NS
+        return was_there or any(other in self._unbudgeted for other in self.fleet.up)
 
     def _watch_leaver(self, life: Life) -> None:
         """Its partitions must be somebody else's soon after its last request was answered."""
