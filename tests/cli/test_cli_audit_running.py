@@ -29,8 +29,8 @@ def test_an_audit_of_a_running_crawl_is_clean_and_says_that_it_moves(tmp_path: P
             assert report["clean"], audit.out
             moving.append(report["is_moving"])
         assert crawl.wait(60) == 0, crawl.err
-        assert len(moving) >= 2, crawl.err
-        assert any(moving), moving  # not each: between two turns of politeness nothing moves for a moment
+        # Not each: between two turns of politeness nothing moves for a moment. On a cold machine there is only one.
+        assert any(moving), (moving, crawl.err)
         audit = crawler(programs, "audit", *folder)
         assert (audit.code, audit.err) == (0, ""), audit.out
         assert audit.out.splitlines()[0].endswith("clean.")
