@@ -208,7 +208,8 @@ class Judge:
 
     def _entitled(self, request: Request) -> None:
         """Only the owner starts requests: the self-stop ends before anybody takes over."""
-        tenure = self.tenures.get(partition_of(request.queue, self.partitions), Tenure())
+        nobody = Tenure(restored=self._rolled_back)  # as far back as before its first lease
+        tenure = self.tenures.get(partition_of(request.queue, self.partitions), nobody)
         if tenure.session != self.session_of(request.process) and not (request.late or tenure.restored):
             self.blame("owner", f"{request.process.name} asked for {request.url}, whose partition {tenure.session} has")
 
