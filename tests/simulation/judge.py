@@ -171,7 +171,8 @@ class Judge:
         """The engine has lost what happened after that time: so do these notes."""
         self._rolled_back = True
         self.endings = {key: ending for key, ending in self.endings.items() if ending.at_ns <= to_ns}
-        self.tenures = {p: Tenure(*lease, self.loop.now_ns, restored=True) for p, lease in leases.items()}
+        now_ns, nobody = self.loop.now_ns, ("", 0)  # also of a partition that had not been leased yet
+        self.tenures = {p: Tenure(*leases.get(p, nobody), now_ns, restored=True) for p in range(self.partitions)}
 
     # --- the web's requests ---
 
@@ -208,8 +209,7 @@ class Judge:
 
     def _entitled(self, request: Request) -> None:
         """Only the owner starts requests: the self-stop ends before anybody takes over."""
-        nobody = Tenure(restored=self._rolled_back)  # as far back as before its first lease
-        tenure = self.tenures.get(partition_of(request.queue, self.partitions), nobody)
+        tenure = self.tenures.get(partition_of(request.queue, self.partitions), Tenure())
         if tenure.session != self.session_of(request.process) and not (request.late or tenure.restored):
             self.blame("owner", f"{request.process.name} asked for {request.url}, whose partition {tenure.session} has")
 
