@@ -6,7 +6,6 @@ Must not know how anything came to be so: it repeats what stands there.
 import enum
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
 
 import msgspec
 
@@ -21,6 +20,8 @@ from crawler.rules.fingerprint import fingerprint
 STATES_MAX = 256  # URLs per call: well below a millisecond of the engine
 # Reasons under which links are counted that never became URLs of the crawl; all others end a URL.
 _NEVER_ADDED = frozenset({Refusal.SCOPE, Refusal.DEPTH, Refusal.REDIRECTS})
+# Of a partition's counters: one of these, at least, changes whenever a URL is added, ends, or comes to lie elsewhere.
+MOVING = (b"added", b"done", b"dead", b"parked", b"released", b"request", b"moves")
 
 
 class UrlState(enum.IntEnum):
@@ -39,7 +40,7 @@ class UrlState(enum.IntEnum):
 class Tally(msgspec.Struct, frozen=True, kw_only=True):
     """One partition: counters as the scripts keep them, beside what can be counted again.
 
-    `is_steady` is False when the counters moved while the rest was read.
+    `is_steady` is False when URLs came, went or moved while the rest was read: some may be counted twice or not at all.
     """
 
     partition: int
@@ -100,15 +101,15 @@ class States:
     async def tally(self, run: int, partition: int) -> Tally:
         """Count one partition again. Its seen-set is asked bucket by bucket, so this costs by its size."""
         meta, key = self._keys.meta(partition), partial(self._keys.of, partition)
-        before = _fields(await self._engine.command("HGETALL", meta))
-        buckets = before.get(f"buckets{run}", 1)
+        before = dict(pairs_of(await self._engine.command("HGETALL", meta)))
+        buckets = int(before.get(b"buckets%d" % run, 1))
         sizes = await self._engine.commands([("SCARD", key(f"s{run}:{n}")) for n in range(buckets)])
         pending = await self._pending.count(partition)
-        dead, log_entries, parks, after = await self._engine.commands(
+        dead, log_entries, parks, flat = await self._engine.commands(
             [("HLEN", key("dead")), ("HLEN", key("l")), ("HGETALL", key("parks")), ("HGETALL", meta)]
         )
-        counters = _fields(after)
-        moved = ("added", "done", "dead", "parked", "released", f"seen{run}", f"buckets{run}")
+        after, moving = dict(pairs_of(flat)), {*MOVING, b"seen%d" % run, b"buckets%d" % run}
+        counters = {name.decode(): int(value) for name, value in after.items() if value.lstrip(b"-").isdigit()}
         ended = {name for name in counters if name.startswith("refused:")} - {f"refused:{r}" for r in _NEVER_ADDED}
         return Tally(
             partition=partition,
@@ -126,7 +127,7 @@ class States:
             parks=sum(int(n) for _, n in pairs_of(parks)),
             refused=sum(counters[name] for name in ended),
             log_entries=log_entries,
-            is_steady=all(before.get(name) == counters.get(name) for name in moved),
+            is_steady=all(before.get(name) == after.get(name) for name in moving),
         )
 
     async def undrained(self, partition: int) -> list[CommitEntry]:
@@ -151,8 +152,3 @@ class States:
             delay = unpack_queue(reply[0]).get("delay", -1)
             found.append(delay if delay >= 0 else None)
         return found
-
-
-def _fields(flat: Any) -> dict[str, int]:
-    """The whole numbers of a hash."""
-    return {k.decode(): int(v) for k, v in pairs_of(flat) if v.lstrip(b"-").isdigit()}

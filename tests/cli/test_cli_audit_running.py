@@ -18,7 +18,7 @@ SETTINGS = QUICK | {"CRAWLER_SCOPE_MODE": "any", "CRAWLER_POLITENESS_DELAY_S": "
 
 def test_an_audit_of_a_running_crawl_is_clean_and_says_that_it_moves(tmp_path: Path) -> None:
     folder = ("--dir", str(tmp_path / "c"))
-    with name_server() as dns, serve_web(seed=6, domains=12, pages=12) as site, nursery(SETTINGS) as programs:
+    with name_server() as dns, serve_web(seed=6, domains=12, pages=24) as site, nursery(SETTINGS) as programs:
         crawl = programs.crawler("crawl", *folder, *site.web.seeds, CRAWLER_DNS_NAMESERVERS=dns)
         crawl.wait_for(r"\d pages")
         moving, deadline = [], time.monotonic() + 30
@@ -29,8 +29,8 @@ def test_an_audit_of_a_running_crawl_is_clean_and_says_that_it_moves(tmp_path: P
             assert report["clean"], audit.out
             moving.append(report["is_moving"])
         assert crawl.wait(60) == 0, crawl.err
-        # Not each: between two turns of politeness nothing moves for a moment. On a cold machine there is only one.
-        assert any(moving), (moving, crawl.err)
+        assert len(moving) >= 2, crawl.err
+        assert any(moving), moving  # not each: between two turns of politeness nothing moves for a moment
         audit = crawler(programs, "audit", *folder)
         assert (audit.code, audit.err) == (0, ""), audit.out
         assert audit.out.splitlines()[0].endswith("clean.")

@@ -20,7 +20,7 @@ from crawler.frontier.parking import CRAWL_HOSTS
 from crawler.frontier.spilling import Block, Place, Urls
 from crawler.model import Candidate, Claim
 from crawler.rules.fingerprint import fingerprint
-from tests.frontier.machine_checks import check_counters, check_queues, check_states
+from tests.frontier.machine_checks import check_counters, check_marks, check_queues, check_states
 from tests.frontier.model import PartitionModel
 from tests.frontier.model_urls import DEFAULT_DELAY_MS, DEPTH_MAX, HOSTS_MAX, IDLE_MS, SHORT_MS, State
 from tests.frontier.raw import RawPartition, dump
@@ -284,9 +284,10 @@ class FrontierSteps(RuleBasedStateMachine):
         now = self._dump()
         if getattr(self, "_untouched", False):
             assert now == self._before, "a call without the fence left a trace"
-        self._before, self._untouched = now, False
+        before, self._before, self._untouched = self._before, now, False
         for partition, model in self._models.items():
             raw = self._raw_of(now, partition)
             self._check_states(model, raw)
             check_counters(model, raw)
+            check_marks(self._raw_of(before, partition), raw)
             check_queues(model, raw, {name for p, name in self._spilled if p == partition})

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Collection
 from hashlib import sha1
 
+from crawler.frontier.states import MOVING
 from tests.frontier.model import PartitionModel
 from tests.frontier.model_urls import BLOCK, IDLE_MS, OUT_MAX, TOP_MAX, UNENDED, State
 from tests.frontier.raw import RawPartition
@@ -44,7 +45,7 @@ def check_counters(model: PartitionModel, raw: RawPartition) -> None:
     assert (meta.get("session", ""), int(meta.get("epoch", 0))) == (model.session, model.epoch)
     assert int(meta.get("clock", 0)) == model.clock
     assert (int(meta["hold"]) if "hold" in meta else None) == model.hold
-    beside = ("clock", "hold", "request", "seen0", "buckets0", "spilled", "spilled_parked", "boosts")
+    beside = ("clock", "hold", "request", "seen0", "buckets0", "spilled", "spilled_parked", "boosts", "moves")
     assert raw.numbers("m", *LEASE, *SIZES, *beside) == model.totals_view()
     assert int(meta.get("seen0", 0)) == len(model.urls)
     for name in model.counts:
@@ -53,6 +54,23 @@ def check_counters(model: PartitionModel, raw: RawPartition) -> None:
     pages, top = {name: counts["s2"] for name, counts in model.counts.items()}, raw.zset("top")
     assert top == {name: pages[name] for name in top}
     assert sorted(top.values(), reverse=True) == sorted(pages.values(), reverse=True)[:TOP_MAX]
+
+
+def check_marks(before: RawPartition, raw: RawPartition) -> None:
+    """Who counts URLs where they lie, one place after another, can tell whether some moved meanwhile."""
+    if places(before) != places(raw):
+        assert marks(before) != marks(raw)
+
+
+def places(raw: RawPartition) -> list[object]:
+    """Blocks with their members, stubs, deliveries; and the queues that stand elsewhere than among the ready ones."""
+    blocks = {key: set(raw.zset(key)) for key in raw.keys if key.startswith(("q:", "b:"))}
+    stubs = {key: {name for name in raw.zset(key) if " " in name} for key in raw.keys if key.startswith("t:")}
+    return [blocks, {k: v for k, v in stubs.items() if v}, set(raw.hash("u")), raw.hash("stops"), raw.zset("boosts")]
+
+
+def marks(raw: RawPartition) -> list[str | None]:
+    return [raw.hash("m").get(name.decode()) for name in MOVING]
 
 
 def check_queues(model: PartitionModel, raw: RawPartition, spilled: Collection[str]) -> None:

@@ -36,7 +36,10 @@ local function shorten(queue)
   if tonumber(call('ZINCRBY', long_of(queue), -1, queue)) <= 0 then call('ZREM', long_of(queue), queue) end
 end
 
-local function count_spilled(queue, n) call('HINCRBY', M, is_row(queue) and 'spilled_parked' or 'spilled', n) end
+local function count_spilled(queue, n)
+  call('HINCRBY', M, is_row(queue) and 'spilled_parked' or 'spilled', n)
+  call('HINCRBY', M, 'moves', 1)
+end
 
 local function next_id(r)
   add_to(r, BLOCKS, 1)

@@ -136,6 +136,7 @@ local function stop_queue(r, reason)
   if parking_stop(r) and r[N] > 0 then note_released(r.queue, r[MORE].stop, r[N]) end
   set_more(r, 'stop', reason)
   call('HSET', P .. 'stops', r.queue, reason)
+  count(total, 'moves', 1)
   if reason ~= PAUSED and r[N] > 0 then note_parked(r.queue, reason, r[N]) end
 end
 
@@ -143,5 +144,6 @@ local function start_queue(r, default_delay_ms)
   if parking_stop(r) and r[N] > 0 then note_released(r.queue, r[MORE].stop, r[N]) end
   set_more(r, 'stop', nil)
   call('HDEL', P .. 'stops', r.queue)
+  count(total, 'moves', 1)
   wake(r, default_delay_ms)
 end

@@ -91,6 +91,7 @@ local function change_boost(r, n)
   set_more(r, 'boost', n ~= 0 and n or nil)
   if due then call('ZADD', ready_of(r), due, r.queue) end
   if n == 0 then call('ZREM', P .. 'boosts', r.queue) else call('ZADD', P .. 'boosts', n, r.queue) end
+  count(total, 'moves', 1)
 end
 
 -- A counter by name.

@@ -12,6 +12,7 @@ for _, a in ipairs(cmsgpack.unpack(ARGV[4])) do
     local r = record_of(queue)
     put_pending(r, {score, member})
     settle(r, 1, a[2], -1)
+    count(total, 'moves', 1)
     given = given + 1
   end
 end
