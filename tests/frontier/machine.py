@@ -175,6 +175,7 @@ class FrontierSteps(RuleBasedStateMachine):
         assert self._is_held(fence)
         assert reply.status == "OK"
         model.expire()
+        self._look_at_guests(model, fence.partition, wishes=False)  # who is done: the queue may be handed out then
         claims = [c for b in reply.batches for c in b.claims]
         if request.request_id == model.request:
             assert {c.fingerprint for c in claims} == model.claimed_by(request.request_id)
@@ -187,7 +188,7 @@ class FrontierSteps(RuleBasedStateMachine):
         for claim in claims:
             self._check_claim(model, claim, fence)
             self._deliveries.append(Delivery(session, claim))
-        self._look_at_guests(model, fence.partition)
+        self._look_at_guests(model, fence.partition, wishes=True)
         raw = self._raw_of(self._dump(), fence.partition)
         assert set(reply.short) == set(raw.zset("short"))
         first, last = model.soonest({n for n in model.names() if not raw.zset(f"q:{n}")})
@@ -200,11 +201,11 @@ class FrontierSteps(RuleBasedStateMachine):
     def _raw_of(self, whole: dict[bytes, Any], partition: int) -> RawPartition:
         return RawPartition.of(whole, self._keys, partition, self._disk)
 
-    def _look_at_guests(self, model: PartitionModel, partition: int) -> None:
+    def _look_at_guests(self, model: PartitionModel, partition: int, *, wishes: bool) -> None:
         raw = self._raw_of(self._dump(), partition)
         for name in model.names():
             queue, w = model.queue(name), raw.record(name)
-            if queue.guest or queue.wish:
+            if queue.guest or (wishes and queue.wish):
                 seen_ms = int(w["guest_seen"]) if "guest_seen" in w else None
                 model.guest_looked_at(name, is_there=("guest" if queue.guest else "wish") in w, seen_ms=seen_ms)
 

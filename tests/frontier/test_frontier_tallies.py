@@ -74,6 +74,14 @@ async def test_a_retry_that_is_due_is_counted_nowhere(door: Door) -> None:
     assert await tally_while(door, lambda: door.claim_reply(urls_max=0)) == (1, False)
 
 
+async def test_a_claim_that_is_put_back_instead_of_parked_is_counted_nowhere(door: Door) -> None:
+    await door.add(found(1), found(2, parked="trap:path"))
+    await Parking(door.frontier, 1).release(0, QUEUE, "trap:path", 1)
+    (claim,) = await door.claim()
+    park = door.frontier.park(door.fence, claim, "trap:path")
+    assert await tally_while(door, lambda: door.frontier.end([park])) == (1, False)
+
+
 async def test_a_queue_that_is_steered_may_have_been_found_in_no_list_of_queues(door: Door) -> None:
     await door.add(found(1), found(2))
     for what, reason, n in ((What.STOP, PAUSED, 0), (What.START, PAUSED, 0), (What.BOOST, "", 3)):

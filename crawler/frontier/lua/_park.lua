@@ -101,6 +101,12 @@ local function put_pending(r, entries, default_delay_ms)
   note_pending(r, #entries / 2, default_delay_ms)
 end
 
+-- Those of claims and retries: they were pending before.
+local function put_back(r, entries, default_delay_ms)
+  put_pending(r, entries, default_delay_ms)
+  count(total, 'moves', 1)
+end
+
 -- A row's next block is in a file: it becomes one of the queue there, and nothing has to be read.
 local function release_block(r, row, n)
   local stub, highest = unpack(call('ZREVRANGE', index_of(row.queue), 0, 0, 'WITHSCORES'))

@@ -31,8 +31,7 @@ local function requeue(token, is_expired)
   else
     add_to(r, RETRYING, -1)
   end
-  put_pending(r, {score, member}, default_delay)
-  count(total, 'moves', 1)
+  put_back(r, {score, member}, default_delay)
 end
 
 -- The first of a zset: its score, nil for an empty one.

@@ -10,9 +10,8 @@ for _, a in ipairs(cmsgpack.unpack(ARGV[4])) do
     local score, queue, _, member = unpack_record(call('HGET', P .. 'u', a[1]))
     end_claims({a[1]})
     local r = record_of(queue)
-    put_pending(r, {score, member})
+    put_back(r, {score, member})
     settle(r, 1, a[2], -1)
-    count(total, 'moves', 1)
     given = given + 1
   end
 end

@@ -12,7 +12,7 @@ local score, queue, _, member = unpack_record(call('HGET', P .. 'u', a[1]))
 end_claims({a[1]})
 local r = record_of(queue)
 local is_released = r[MORE]['free:' .. a[2]]
-if is_released then put_pending(r, {score, member}) else park(queue, a[2], {score, member}) end
+if is_released then put_back(r, {score, member}) else park(queue, a[2], {score, member}) end
 settle(r, 1, 0, -1)
 close_queues()
 write_totals()
