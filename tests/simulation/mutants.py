@@ -195,6 +195,11 @@ def ends_with_room() -> contextlib.AbstractContextManager[None]:
     return _patched(Spending, "has_more", has_more)
 
 
+def moves_not_marked() -> contextlib.AbstractContextManager[None]:
+    """Who counts a partition does not learn that URLs went back into their queues, or into files, meanwhile."""
+    return _scripts_without("count(total, 'moves', 1)", "")
+
+
 def nothing_is_raised() -> contextlib.AbstractContextManager[None]:
     """Whoever begins with larger budgets of domains leaves parked what smaller ones did."""
 
@@ -238,6 +243,7 @@ MUTANTS = {
         Mutant(files_not_synced, "graph", "kills", "I3", overflows=True),
         Mutant(files_go_at_once, "graph", "engine", "I3", overflows=True),
         Mutant(ends_with_room, "graph", "", "I12", budgets={"crawl_urls": 12, "crawl_hosts": 2}),
+        Mutant(moves_not_marked, "graph", "kills", "audit"),
         Mutant(nothing_is_raised, "graph", "", "I12", budgets={"urls": 3}),
     )
 }

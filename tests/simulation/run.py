@@ -14,6 +14,7 @@ from pathlib import Path
 from crawler.instance.seeding import GivenUrl
 from crawler.opening import open_crawl
 from crawler.rules.killers import GIVEN_UP_AT
+from tests.simulation.audits import Auditor
 from tests.simulation.browsing import Internet, Request
 from tests.simulation.census import Census, exported
 from tests.simulation.clocks import virtual_time
@@ -73,6 +74,7 @@ class Simulation:
         files = Files(folder)
         self.fleet.files_of = files.of
         self.census = Census(real, s.crawl.partitions, files)
+        self.auditor = Auditor(self.server, s.crawl.partitions, rng_of(seed, "audits"), self.judge.blame)
         self.faults = Faults(
             self.loop, self.server, self.fleet, self.disks, self.judge, self.census, rng_of(seed, "faults")
         )
@@ -152,6 +154,7 @@ class Simulation:
         """Seed, start, let the faults happen, heal, and wait for the end."""
         seeder = Process("seeder")
         await self.loop.start(seeder, self._seed())
+        self.loop.start(Process("auditor"), self.auditor.watch())
         self.weather.climate = self.plan.climate
         for at_s, machine, shows_death in self.plan.starts:
             self.loop.after(at_s, self.fleet.start, self.fleet.add(machine, shows_death=shows_death))

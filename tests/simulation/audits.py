@@ -1,0 +1,54 @@
+"""Somebody who counts partitions again while they are crawled, command by command, as `crawler audit` does."""
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from crawler.frontier.client import Engine
+from crawler.frontier.keys import Keys
+from crawler.frontier.states import States, Tally
+from crawler.watch.audit_frontier import disagreements
+from tests.simulation.engine import Server
+
+PAUSE_S = 0.2  # between two commands, at most; for most there is none
+
+
+class Auditor:
+    """Reads at the engine itself, where nothing is late or lost: what happens meanwhile is what matters."""
+
+    def __init__(self, server: Server, partitions: int, rng: random.Random, blame: Callable[[str, str], None]) -> None:
+        self._server = server
+        self._partitions = partitions
+        self._states = States(cast("Engine", self), Keys("main"), partitions)
+        self._rng = rng
+        self._blame = blame
+
+    async def watch(self) -> None:
+        """Look at one partition after another, for ever."""
+        while True:
+            await asyncio.sleep(self._rng.uniform(0.2, 2.0))
+            generation, partition = self._server.generation, self._rng.randrange(self._partitions)
+            tally = await self._states.tally(0, partition)
+            if tally.is_steady and generation == self._server.generation:  # it has not fallen back meanwhile
+                self._judge(tally)
+
+    def _judge(self, t: Tally) -> None:
+        missing = t.seen - (t.pending + t.parks + t.committed + t.dead + t.refused)
+        if missing > 0:
+            self._blame("audit", f"{missing} URLs of partition {t.partition} would be called lost: {t}")
+        for wrong in disagreements(t, t.committed, exactly=False):
+            self._blame("audit", f"of partition {t.partition} would be said: {wrong}")
+
+    # --- what it asks, as of an engine ---
+
+    async def commands(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+        found = []
+        for command in commands:
+            if self._rng.random() < 0.3:
+                await asyncio.sleep(self._rng.uniform(0.0, PAUSE_S))
+            found += self._server.real.wire.ask([command])
+        return found
+
+    async def command(self, *command: Any) -> Any:
+        return (await self.commands([command]))[0]
