@@ -2,6 +2,8 @@
 
 import contextlib
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from tests.support.engine import Engine, running_engine
 from tests.support.lab import LAB, lab_module
 from tests.test_peers import run_of
 
+earlier = lab_module("earlier")
 records = lab_module("records")
 record_bench = lab_module("record_bench")
 engine_loop = lab_module("engine_loop")
@@ -71,6 +74,39 @@ def test_a_machine_that_is_slower_for_engines_alone_is_no_regression() -> None:
     assert worse(slowed_by(1.6), slowed_by(1.0)) == []
 
 
+def test_code_is_slower_than_before_when_it_is_so_in_all_rounds_but_the_oddest() -> None:
+    def pair(*ratios: float) -> Any:
+        now = [run_of(client_cpu_s=2 * ratio, engine_cpu_s=0.1) for ratio in ratios]
+        return records.paired(now, [run_of(client_cpu_s=2.0, engine_cpu_s=0.1) for _ in ratios])
+
+    slower, engine = pair(1.02, 1.03, 0.2, 1.05, 1.04)
+    assert slower.is_worse
+    assert str(slower) == "crawler: WORSE: 1.030 of what it took then (1.020 to 1.040 in the middle rounds)"
+    assert (engine.is_worse, engine.ratio.median) == (False, 1.0)
+    assert not pair(1.02, 1.03, 0.99, 0.98, 1.04)[0].is_worse
+    assert "better" in str(pair(0.95, 0.96, 0.97)[0])
+
+
+def test_the_code_of_an_earlier_commit_runs_beside_that_of_now() -> None:
+    clients = lab_module("clients")
+    with earlier.earlier(clients.all_clients(8)["crawler"], "HEAD") as client:
+        folder = Path(client.environment["PYTHONPATH"])
+        assert (client.name, client.title) == ("before", "this crawler at HEAD")
+        command = [sys.executable, "-m", "crawler", "--version"]
+        subprocess.run(command, env={"PYTHONPATH": str(folder)}, cwd="/", check=True, capture_output=True)
+        assert (folder / "crawler" / "frontier" / "lua" / "claim.lua").exists()
+    assert not folder.exists()
+
+
+def test_a_commit_that_is_not_there_is_named() -> None:
+    clients, environments = lab_module("clients"), lab_module("environments")
+    with (
+        pytest.raises(environments.UnavailableError, match="commit 0123abcd can't be had: "),
+        earlier.earlier(clients.all_clients(8)["crawler"], "0123abcd"),
+    ):
+        pass
+
+
 def test_a_verdict_says_in_one_line_what_was_and_what_the_noise_is() -> None:
     first = records.verdicts(record([1.8, 1.8, 1.9]), record([1.5, 1.5, 1.6]))[0]
     assert str(first) == (
@@ -99,23 +135,44 @@ def test_the_projects_own_records_can_be_read() -> None:
     assert records.last(records.read(FILE.read_text("utf-8")), record_bench.WORKLOAD) is not None
 
 
-@pytest.mark.parametrize(("cpu_s", "code"), [(1.0, 0), (9.0, 1)])
+@pytest.mark.parametrize(
+    ("cpu_s", "then_s", "code"),
+    [
+        pytest.param(1.0, None, 0, id="the same"),
+        pytest.param(9.0, 8.0, 1, id="slower, and slower than the code before"),
+        pytest.param(9.0, 9.0, 0, id="slower, and so is the code before"),
+        pytest.param(9.0, None, 1, id="slower, and the code before can't be run"),
+    ],
+)
 def test_the_exit_code_tells_a_regression_and_only_write_writes(
-    cpu_s: float, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    cpu_s: float,
+    then_s: float | None,
+    code: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     file = tmp_path / "records.ndjson"
-    before = record([1.0, 1.1, 0.9]) | {"workload": record_bench.WORKLOAD}
+    commit = "0123abcd" if then_s is None else "HEAD"
+    before = record([1.0, 1.1, 0.9]) | {"workload": record_bench.WORKLOAD, "commit": commit}
     file.write_text(records.line_of(before), encoding="utf-8")
     pages = [str(number) for number in range(record_bench.WEB.pages_min)]
-    crawler = [run_of(pages, client_cpu_s=cpu_s, engine_cpu_s=0.1) for _ in range(3)]
-    runs = {"bare": [run_of(pages, client_cpu_s=1.0) for _ in range(3)], "crawler": crawler}
-    monkeypatch.setattr(record_bench, "measured", lambda rounds: (runs, [1 / 3] * 3))
+
+    def taking(cpu_s: float | None) -> list[Any]:
+        return [run_of(pages, client_cpu_s=cpu_s, engine_cpu_s=0.1) for _ in range(3)]
+
+    found = {"bare": taking(1.0), "crawler": taking(cpu_s)}
+    monkeypatch.setattr(record_bench.runs, "take_place", lambda timeout_s: None)
+    monkeypatch.setattr(record_bench, "measured", lambda rounds, place: (found, [1 / 3] * 3))
+    monkeypatch.setattr(record_bench, "in_turn", lambda client, rounds, place: (taking(cpu_s), taking(then_s)))
     monkeypatch.setattr(record_bench.servers, "missing_packages", lambda web: [])
     for words, lines in (((), 1), (("--write",), 2)):
         monkeypatch.setattr("sys.argv", ["bench-record", "--file", str(file), *words])
         assert record_bench.main() == code
         assert len(file.read_text("utf-8").splitlines()) == lines
-        capsys.readouterr()
+        printed = capsys.readouterr()
+        assert ("in turn with the code of" in printed.out) == (cpu_s > 1.0)
+        assert ("can't be had" in printed.err) == (cpu_s > 1.0 and then_s is None)
 
 
 def test_the_loop_of_the_engine_loads_a_server_prints_its_cpu_seconds_and_leaves_none_behind(

@@ -6,6 +6,7 @@ Results go to a JSON file and a Markdown table in --output.
 """
 
 import argparse
+import contextlib
 import json
 import sys
 from collections import defaultdict
@@ -16,6 +17,7 @@ import given
 import runs
 import servers
 from clients import Client, all_clients
+from earlier import earlier
 from environments import ROOT, UnavailableError
 from figures import Run, differences, summary, table, too_busy
 from webs import PAGES, Web, web_of
@@ -31,12 +33,31 @@ def main() -> int:
     if not chosen:
         return 2
     header = runs.header()
-    place = runs.take_place(options.timeout, keep=options.keep, share=options.share)
+    with contextlib.ExitStack() as stack:
+        if options.against:
+            ours = all_clients(options.concurrency)["crawler"]
+            try:
+                chosen.append(stack.enter_context(earlier(ours, options.against)))
+            except UnavailableError as error:
+                print(f"bench-peers: {error}", file=sys.stderr)
+                return 2
+        results, failed = measured(options, web, chosen)
+    if not results:
+        return 1
+    wrong = differences(results, pages_min=web.pages_min, pages_max=web.pages_max)
+    report(options, web, header, {client.name: client.title for client in chosen}, results, versions, wrong)
+    return 1 if wrong or failed else 0
+
+
+def measured(options: argparse.Namespace, web: Web, clients: list[Client]) -> tuple[dict[str, list[Run]], set[str]]:
+    """The runs of each client that did not fail, and the names of those that did."""
     results: dict[str, list[Run]] = defaultdict(list)
     failed: set[str] = set()
+    place = runs.take_place(options.timeout, keep=options.keep, share=options.share)
     with servers.running(web) as lab:
         for number in range(options.rounds):
-            for client in chosen:
+            # Who runs after whom changes: each leaves the machine to the next as it was for it.
+            for client in clients if number % 2 == 0 else reversed(clients):
                 if client.name in failed:
                     continue
                 try:
@@ -48,11 +69,7 @@ def main() -> int:
                     continue
                 results[client.name].append(run)
                 progress(number, client, run)
-    if not results:
-        return 1
-    wrong = differences(results, pages_min=web.pages_min, pages_max=web.pages_max)
-    report(options, web, header, {client.name: client.title for client in chosen}, results, versions, wrong)
-    return 1 if wrong or failed else 0
+    return results, failed
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -72,6 +89,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--only", type=given.some_of(all_clients(1)), help=f"comma-separated: {', '.join(all_clients(1))}"
     )
+    parser.add_argument("--against", metavar="COMMIT", help="this crawler as it was then takes part, too")
     parser.add_argument(
         "--timeout", type=given.amount, default=900, metavar="S", help="end a run after this (default: 900 s)"
     )

@@ -6,8 +6,9 @@ nothing else, on the crawler's core; the other is a fixed load on a server of th
 (engine_loop.py). What counts are ratios of CPU seconds: of the crawler's processes to those of the first loop, and of
 its engine to that of the second, for a machine that is slower today need not be so for both alike. It is a regression
 when a ratio's median is above the last record's of this workload by more than the noise: half of what the ratios of
-the rounds lie apart, without a quarter of them at either end, added up for both measurements. Exit code 0: none, or
-nothing to compare with; 1: a regression; 2: it could not be measured.
+the rounds lie apart, without a quarter of them at either end, added up for both measurements, and when the code of
+that record takes less in turn with this one's, too: an hour that slows the one more than its loop is no regression.
+Exit code 0: none, or nothing to compare with; 1: a regression; 2: it could not be measured.
 """
 
 import argparse
@@ -20,8 +21,9 @@ import given
 import records
 import runs
 import servers
-from clients import all_clients
-from environments import ROOT, clean_environment
+from clients import Client, all_clients
+from earlier import earlier
+from environments import ROOT, UnavailableError, clean_environment
 from figures import Run, differences
 from synthetic import SyntheticWeb
 
@@ -43,8 +45,9 @@ def main() -> int:
         print(f"bench-record: as root: apt install {' '.join(missing)}", file=sys.stderr)
         return 2
     header = runs.header()
+    place = runs.take_place(TIMEOUT_S)
     try:
-        results, engine_loops = measured(options.rounds)
+        results, engine_loops = measured(options.rounds, place)
     except runs.FailedError as error:
         print(f"bench-record: {error}", file=sys.stderr)
         return 2
@@ -62,7 +65,35 @@ def main() -> int:
         return 0
     found = records.verdicts(record, before)
     print(f"beside the record of {before['date']}, commit {before['commit']}:", *found, sep="\n")
-    return 1 if any(verdict.is_worse for verdict in found) else 0
+    flagged = {verdict.what for verdict in found if verdict.is_worse}
+    return 1 if flagged and confirmed(flagged, before["commit"], options.rounds, place) else 0
+
+
+def confirmed(flagged: set[str], commit: str, rounds: int, place: runs.Place) -> bool:
+    """Whether one of these is worse beside the code of that commit, too; True when that can't be told."""
+    print(f"in turn with the code of {commit}:", flush=True)
+    try:
+        with earlier(all_clients(CONCURRENCY)["crawler"], commit.removesuffix("+")) as client:
+            found = records.paired(*in_turn(client, rounds, place))
+    except (UnavailableError, runs.FailedError) as error:
+        print(f"bench-record: not measured: {error}", file=sys.stderr)
+        return True
+    print(*found, sep="\n")
+    return any(pair.is_worse for pair in found if pair.what in flagged)
+
+
+def in_turn(client: Client, rounds: int, place: runs.Place) -> tuple[list[Run], list[Run]]:
+    """Runs of this code, and of that client, which got the same pages. Raises FailedError."""
+    clients = [all_clients(CONCURRENCY)["crawler"], client]
+    results: dict[str, list[Run]] = {one.name: [] for one in clients}
+    with servers.running(WEB) as lab:
+        for number in range(rounds):
+            for one in clients if number % 2 == 0 else reversed(clients):
+                results[one.name].append(runs.run_once(one, lab, place))
+    if wrong := differences(results, pages_min=WEB.pages_min, pages_max=0):
+        raise runs.FailedError("; ".join(wrong))
+    now, before = results.values()
+    return now, before
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -77,12 +108,11 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def measured(rounds: int) -> tuple[dict[str, list[Run]], list[float]]:
+def measured(rounds: int, place: runs.Place) -> tuple[dict[str, list[Run]], list[float]]:
     """The runs of the first loop and the crawler; CPU seconds of the engine's loop for 1,000 of its pages, by rounds.
 
     Raises FailedError.
     """
-    place = runs.take_place(TIMEOUT_S)
     clients = all_clients(CONCURRENCY)
     results: dict[str, list[Run]] = {"bare": [], "crawler": []}
     engine_loops = []

@@ -40,6 +40,25 @@ class Verdict:
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Paired:
+    """CPU seconds of now, divided by those of the code before, in rounds in which both ran; `is_worse` when that is
+    more than 1 in all of the middle rounds.
+    """
+
+    what: str
+    ratio: Spread
+
+    @property
+    def is_worse(self) -> bool:
+        return self.ratio.low > 1
+
+    def __str__(self) -> str:
+        word = "WORSE" if self.is_worse else "better" if self.ratio.high < 1 else "the same"
+        spread = f"{self.ratio.low:.3f} to {self.ratio.high:.3f}"
+        return f"{self.what}: {word}: {self.ratio.median:.3f} of what it took then ({spread} in the middle rounds)"
+
+
 def record_of(
     header: Mapping[str, Any],
     workload: str,
@@ -101,6 +120,16 @@ def verdicts(now: Mapping[str, Any], before: Mapping[str, Any]) -> list[Verdict]
         mine, theirs = Spread(**now["ratios"][what]), Spread(**before["ratios"][what])
         found.append(Verdict(what=what, before=theirs.median, now=mine.median, noise=mine.half + theirs.half))
     return found
+
+
+def paired(now: Sequence[Run], before: Sequence[Run]) -> list[Paired]:
+    """One for each of RATIOS, of runs that were made in turn."""
+    figures = (lambda run: run.cpu_per_thousand, lambda run: run.engine_per_thousand)
+    rounds = list(zip(now, before, strict=True))
+    return [
+        Paired(what=what, ratio=Spread.of_middle([figure(mine) / figure(theirs) for mine, theirs in rounds]))
+        for what, figure in zip(RATIOS, figures, strict=True)
+    ]
 
 
 def _rounded(values: Mapping[str, float]) -> dict[str, float]:
