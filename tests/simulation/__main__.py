@@ -73,11 +73,13 @@ def _mutants(seeds: Sequence[int]) -> int:
 
 
 def _outcomes(seeds: Sequence[int], jobs: int) -> Iterator[Outcome]:
+    blocks = [tuple(seeds[i : i + BLOCK]) for i in range(0, len(seeds), BLOCK)]
     if jobs <= 1:
-        yield from _block(seeds)
+        for block in blocks:
+            yield from _block(block)
         return
     with multiprocessing.get_context("fork").Pool(jobs, initializer=_end_in_order) as pool:
-        for outcomes in pool.imap_unordered(_block, [tuple(seeds[i : i + BLOCK]) for i in range(0, len(seeds), BLOCK)]):
+        for outcomes in pool.imap_unordered(_block, blocks):
             yield from outcomes
 
 
