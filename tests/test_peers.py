@@ -129,3 +129,24 @@ def test_the_comparison_runs_to_its_end_and_writes_its_results(tmp_path: Path) -
     assert record["clients"]["crawler"]["requests"]["median"] == 60
     assert record["versions"]["bare"]["aiohttp"]
     assert (tmp_path / "cold.md").read_text("utf-8").strip() == run.stdout.strip()
+
+
+@pytest.mark.skipif(not lab_module("corpus").nginx(), reason="needs nginx")
+@pytest.mark.parametrize(("commit", "code"), [("HEAD", 0), ("0123abcd", 2)])
+def test_an_earlier_commit_takes_part_in_the_comparison_when_it_can_be_had(
+    commit: str, code: int, tmp_path: Path
+) -> None:
+    command = [sys.executable, LAB / "peers_bench.py", "--web", "cold", "--pages", "10", "--rounds", "2", "--share"]
+    command += ["--only", "crawler", "--against", commit, "--output", tmp_path]
+    env = os.environ | {"PYTHONPATH": LAB.parents[1]}
+    run = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False, env=env)
+    assert run.returncode == code, run.stderr
+    order = re.findall(r"round \d (\w+)", run.stderr)
+    if code:
+        assert order == []
+        assert run.stderr.splitlines()[-1].startswith("bench-peers: commit 0123abcd can't be had: ")
+        return
+    assert order == ["crawler", "before", "before", "crawler"]
+    record = json.loads((tmp_path / "cold.json").read_text("utf-8"))
+    assert record["clients"]["before"]["cpu_to"]["crawler"]["median"] > 0
+    assert "| this crawler at HEAD |" in run.stdout

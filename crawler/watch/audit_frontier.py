@@ -101,7 +101,7 @@ class FrontierJudge:
     async def _judge_partition(self, t: Tally, commits: int, urls: int) -> None:
         if not t.is_steady:
             return
-        missing = t.seen - (t.pending + t.parks + urls + t.dead + t.refused)
+        missing = missing_of(t, urls)
         if missing > 0:
             await self._say_lost(t, missing)
         for wrong in disagreements(t, commits, exactly=not self._report.is_moving):
@@ -130,6 +130,11 @@ class FrontierJudge:
                 if (known is None or known.allows(link.url)) and len(found) < NAMED_MAX:
                     found.append(link)
         return found
+
+
+def missing_of(t: Tally, urls: int) -> int:
+    """URLs of a partition that were seen and are in no state, where `urls` are known to be committed."""
+    return t.seen - (t.pending + t.parks + urls + t.dead + t.refused)
 
 
 def disagreements(t: Tally, commits: int, *, exactly: bool) -> Iterable[str]:

@@ -83,9 +83,14 @@ FIGURES: Mapping[str, Figure] = {
 }
 
 
-def ratios(runs: Sequence[Run], base: Sequence[Run], figure: Figure) -> Spread:
+def ratios(
+    runs: Sequence[Run],
+    base: Sequence[Run],
+    figure: Figure,
+    spread: Callable[[Sequence[float]], Spread] = Spread.of,
+) -> Spread:
     """Of each round's run to the base's run of the same round."""
-    return Spread.of([figure(run) / figure(other) for run, other in zip(runs, base, strict=True)])
+    return spread([figure(run) / figure(other) for run, other in zip(runs, base, strict=True)])
 
 
 def summary(runs: Sequence[Run], bases: Mapping[str, Sequence[Run]]) -> dict[str, Any]:

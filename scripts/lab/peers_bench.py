@@ -56,8 +56,7 @@ def measured(options: argparse.Namespace, web: Web, clients: list[Client]) -> tu
     place = runs.take_place(options.timeout, keep=options.keep, share=options.share)
     with servers.running(web) as lab:
         for number in range(options.rounds):
-            # Who runs after whom changes: each leaves the machine to the next as it was for it.
-            for client in clients if number % 2 == 0 else reversed(clients):
+            for client in runs.in_order(clients, number):
                 if client.name in failed:
                     continue
                 try:

@@ -73,6 +73,7 @@ def confirmed(flagged: set[str], commit: str, rounds: int, place: runs.Place) ->
     """Whether one of these is worse beside the code of that commit, too; True when that can't be told."""
     print(f"in turn with the code of {commit}:", flush=True)
     try:
+        # A record with a "+" had changes that were not committed: its commit is the nearest that can be had.
         with earlier(all_clients(CONCURRENCY)["crawler"], commit.removesuffix("+")) as client:
             found = records.paired(*in_turn(client, rounds, place))
     except (UnavailableError, runs.FailedError) as error:
@@ -88,7 +89,7 @@ def in_turn(client: Client, rounds: int, place: runs.Place) -> tuple[list[Run], 
     results: dict[str, list[Run]] = {one.name: [] for one in clients}
     with servers.running(WEB) as lab:
         for number in range(rounds):
-            for one in clients if number % 2 == 0 else reversed(clients):
+            for one in runs.in_order(clients, number):
                 results[one.name].append(runs.run_once(one, lab, place))
     if wrong := differences(results, pages_min=WEB.pages_min, pages_max=0):
         raise runs.FailedError("; ".join(wrong))
@@ -113,14 +114,14 @@ def measured(rounds: int, place: runs.Place) -> tuple[dict[str, list[Run]], list
 
     Raises FailedError.
     """
-    clients = all_clients(CONCURRENCY)
-    results: dict[str, list[Run]] = {"bare": [], "crawler": []}
+    known = all_clients(CONCURRENCY)
+    clients = [known["bare"], known["crawler"]]
+    results: dict[str, list[Run]] = {one.name: [] for one in clients}
     engine_loops = []
     with servers.running(WEB) as lab:
         for number in range(rounds):
-            # Each goes first in every second round: whoever runs second finds the machine as the first has left it.
-            for name in ("bare", "crawler") if number % 2 == 0 else ("crawler", "bare"):
-                results[name].append(runs.run_once(clients[name], lab, place))
+            for one in runs.in_order(clients, number):
+                results[one.name].append(runs.run_once(one, lab, place))
             engine_loops.append(engine_per_thousand(place))
     return results, engine_loops
 

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
-from figures import Run, Spread
+from figures import FIGURES, Run, Spread, ratios
 
 RATIOS = ("crawler", "engine")
 _FIELDS = frozenset(("commit", "date", "machine", "workload", "rounds", "pages", "ratios", "cpu_s_per_1000"))
@@ -70,10 +70,10 @@ def record_of(
 
     `engine_calibration`: CPU seconds of the engine's own loop for 1,000 of its pages.
     """
-    pairs = list(zip(crawler, calibration, engine_calibration, strict=True))
+    engines = zip(crawler, engine_calibration, strict=True)
     spreads = {
-        "crawler": Spread.of_middle([run.cpu_per_thousand / base.cpu_per_thousand for run, base, _ in pairs]),
-        "engine": Spread.of_middle([run.engine_per_thousand / loop for run, _, loop in pairs]),
+        "crawler": ratios(crawler, calibration, FIGURES["cpu_s_per_1000"], Spread.of_middle),
+        "engine": Spread.of_middle([run.engine_per_thousand / loop for run, loop in engines]),
     }
     medians = {
         "crawler": median(run.cpu_per_thousand for run in crawler),
@@ -83,7 +83,7 @@ def record_of(
     }
     return dict(header) | {
         "workload": workload,
-        "rounds": len(pairs),
+        "rounds": len(crawler),
         "pages": len(crawler[0].pages),
         "ratios": {name: _rounded(asdict(spread)) for name, spread in spreads.items()},
         "cpu_s_per_1000": _rounded(medians),
@@ -124,12 +124,8 @@ def verdicts(now: Mapping[str, Any], before: Mapping[str, Any]) -> list[Verdict]
 
 def paired(now: Sequence[Run], before: Sequence[Run]) -> list[Paired]:
     """One for each of RATIOS, of runs that were made in turn."""
-    figures = (lambda run: run.cpu_per_thousand, lambda run: run.engine_per_thousand)
-    rounds = list(zip(now, before, strict=True))
-    return [
-        Paired(what=what, ratio=Spread.of_middle([figure(mine) / figure(theirs) for mine, theirs in rounds]))
-        for what, figure in zip(RATIOS, figures, strict=True)
-    ]
+    figures = {"crawler": FIGURES["cpu_s_per_1000"], "engine": FIGURES["engine_cpu_s_per_1000"]}
+    return [Paired(what=what, ratio=ratios(now, before, figures[what], Spread.of_middle)) for what in RATIOS]
 
 
 def _rounded(values: Mapping[str, float]) -> dict[str, float]:

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,11 @@ def take_place(timeout_s: float, *, keep: Path | None = None, share: bool = Fals
     servers.raise_file_limit()
     os.sched_setaffinity(0, server)
     return Place(client_cores=clients, server_cores=server, timeout_s=timeout_s, keep=keep)
+
+
+def in_order(clients: Sequence[Client], number: int) -> Sequence[Client]:
+    """Of a round: the other way round in every second one, for each finds the machine as the one before has left it."""
+    return clients if number % 2 == 0 else clients[::-1]
 
 
 def run_once(client: Client, lab: Lab, place: Place) -> Run:

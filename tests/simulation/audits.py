@@ -8,7 +8,7 @@ from typing import Any, cast
 from crawler.frontier.client import Engine
 from crawler.frontier.keys import Keys
 from crawler.frontier.states import States, Tally
-from crawler.watch.audit_frontier import disagreements
+from crawler.watch.audit_frontier import disagreements, missing_of
 from tests.simulation.engine import Server
 
 PAUSE_S = 0.2  # between two commands, at most; for most there is none
@@ -34,7 +34,7 @@ class Auditor:
                 self._judge(tally)
 
     def _judge(self, t: Tally) -> None:
-        missing = t.seen - (t.pending + t.parks + t.committed + t.dead + t.refused)
+        missing = missing_of(t, t.committed)
         if missing > 0:
             self._blame("audit", f"{missing} URLs of partition {t.partition} would be called lost: {t}")
         for wrong in disagreements(t, t.committed, exactly=False):
