@@ -9,9 +9,11 @@ import contextlib
 import os
 import re
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -121,18 +123,20 @@ class Program:
 
 
 class Nursery:
-    """Starts programs with a clean environment: no CRAWLER_* settings but those given, HOME in an empty place."""
+    """Starts programs with a clean environment: no CRAWLER_* settings but those given, in an empty folder."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._mark = secrets.token_hex(8)
         kept = {name: value for name, value in os.environ.items() if not name.startswith("CRAWLER_")}
         self.environment = kept | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **environment, MARK: self._mark}
+        self.folder = Path(tempfile.mkdtemp(prefix="nursery-"))  # where programs run that are given no other folder
         self._programs: list[Program] = []
         self._engines: set[str] = set()  # where an embedded engine may run
 
     def start(self, *command: str, cwd: Path | None = None, **environment: str) -> Program:
+        cwd = cwd or self.folder
         folders = [folder for option, folder in pairwise(command) if option == "--dir"] or ["crawl-data"]
-        self._engines |= {str(((cwd or Path.cwd()) / folder / "engine").resolve()) for folder in folders}
+        self._engines |= {str((cwd / folder / "engine").resolve()) for folder in folders}
         program = Program(list(command), self.environment | environment, cwd)
         self._programs.append(program)
         return program
@@ -165,6 +169,7 @@ class Nursery:
                 program.process.poll()
         for program in self._programs:
             program.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 @contextlib.contextmanager
