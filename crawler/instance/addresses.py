@@ -9,8 +9,8 @@ from collections.abc import Callable
 import msgspec
 
 from crawler.instance.clock import monotonic_ms
-from crawler.instance.workbench import Lane, Workbench
-from crawler.model import Claim
+from crawler.instance.turn import AwaitAddress, Requeue
+from crawler.instance.workbench import Workbench
 from crawler.rules.politeness import share_of
 
 LINE_PER_REQUEST = 4  # claims that wait at hand, for each request that may be open
@@ -36,26 +36,22 @@ class Addresses:
         self._sharers = sharers
         self._known: dict[str, Address] = {}
 
-    def enter(self, address: str, lane: Lane, claim: Claim) -> bool:
-        """May a request be opened? If so, `left` must end it; if not, the turn is over and the claim is put aside."""
+    def enter(self, address: str) -> AwaitAddress | Requeue | None:
+        """None when a request may be opened, which `left` must end; else how the turn ends."""
         self._follow()
         at = self._known.get(address)
         if at is None:
             at = self._known[address] = Address()
         if at.open < self._limit:
             at.open += 1
-            return True
+            return None
         parked = self._bench.parked_at(address)
         if parked < LINE_PER_REQUEST * self._limit:
-            self._bench.finished(lane, wait_ms=0, started=False)
-            self._bench.park(address, claim)
-            return False
+            return AwaitAddress(address)
         now_ms = monotonic_ms()
         each_ms = at.mean_ms / self._limit
         at.promised_ms = max(at.promised_ms, now_ms + parked * each_ms) + each_ms
-        self._bench.finished(lane, wait_ms=int(at.promised_ms) - now_ms, started=False)
-        self._bench.put_back(claim)
-        return False
+        return Requeue(wait_ms=int(at.promised_ms) - now_ms)
 
     def left(self, address: str, *, took_ms: int) -> None:
         """A request to this address has ended."""

@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from crawler.content.page import redirect_target
-from crawler.errors import EngineError
 from crawler.frontier.frontier import Settlement
 from crawler.handlers.running import NOTHING_HANDLED, Handled, HandlerError
 from crawler.instance.addresses import Addresses
@@ -22,9 +21,20 @@ from crawler.instance.outcome import Committable, Failed, NotEntitledError, Outc
 from crawler.instance.parsing import ParseKilledError
 from crawler.instance.permitting import Permits
 from crawler.instance.robots import RobotsEntry
+from crawler.instance.turn import (
+    AwaitName,
+    Deliver,
+    LeaseLost,
+    QueueGivenUp,
+    Requeue,
+    ReturnToEngine,
+    Turn,
+    TurnEnd,
+    TurnRunner,
+)
 from crawler.instance.workbench import Lane
 from crawler.model import REDIRECTS, Claim, FailureKind, Page, Refusal, Response
-from crawler.rules.hosts import Turn
+from crawler.rules.hosts import Turn as HostTurn
 from crawler.rules.killers import Fate, fate_of
 from crawler.settings import Settings
 
@@ -48,15 +58,14 @@ class FetchStage:
         """`members`: how many instances take part now."""
         self._d = doors
         self._settings = settings
-        self._deliver = deliver
-        self._turn_away = turn_away
+        self._turns = TurnRunner(doors.bench, deliver=deliver, return_claim=turn_away, dropped=doors.flow.ended)
         self._aftermath = Aftermath(settings)
         self._permits = Permits(
-            doors.frontier, doors.ownership, doors.bench, doors.robots, doors.robots_reader, self._aftermath,
+            doors.frontier, doors.ownership, doors.robots, doors.robots_reader, self._aftermath,
             settings.politeness, before_send=self._before_send, orders=lambda: doors.flow.orders,
             sites=settings.sites,
         )  # fmt: skip
-        self._names = Names(doors.fetcher, doors.bench)
+        self._names = Names(doors.fetcher)
         politeness = settings.politeness
         self._addresses = Addresses(
             doors.bench, limit=politeness.concurrency_per_address,
@@ -98,115 +107,92 @@ class FetchStage:
             lane, claim = await self._d.bench.take()
             self._in_turn[worker] = claim
             try:
-                await self._isolated_turn(lane, claim)
-            except EngineError as error:
-                log.warning("fetch.engine_error", extra={"error": str(error)})
-                self._d.bench.finished(lane, wait_ms=0, started=False)
-                self._d.bench.put_back(claim)
-                await asyncio.sleep(PAUSE_S)
+                await self._turns.run(lane, claim, self._isolated_turn)
             finally:
                 del self._in_turn[worker]
 
-    async def _isolated_turn(self, lane: Lane, claim: Claim) -> None:
+    async def _isolated_turn(self, turn: Turn) -> TurnEnd:
         """What processes died with runs alone, and at last not at all."""
+        claim = turn.claim
         fate = fate_of(claim.deaths, claim.deliveries)
         if fate is Fate.GIVEN_UP and self._d.ownership.holds(claim):
-            self._d.bench.finished(lane, wait_ms=0, started=False)
             detail = f"the process that fetched it died {max(claim.deaths, 1)} times"
-            self._deliver(Failed.finally_(claim, FailureKind.KILLER, detail))
-            return
+            return Deliver(Failed.finally_(claim, FailureKind.KILLER, detail))
         await self._gate.enter(alone=fate is Fate.ALONE)
         try:
             if fate is Fate.ALONE:
                 log.warning("fetch.alone", extra={"url": claim.url, "deaths": claim.deaths})
-            await self._turn(lane, claim)
+            return await self._turn(turn)
         finally:
             self._gate.leave()
 
-    async def _turn(self, lane: Lane, claim: Claim) -> None:
+    async def _turn(self, turn: Turn) -> TurnEnd:
         """One turn of a queue: a page, or what must come before it."""
-        d = self._d
-        if not self._d.ownership.holds(claim):
-            d.bench.finished(lane, wait_ms=0, started=False)
-            d.flow.ended(claim.partition)
-            return
+        d, lane, claim = self._d, turn.lane, turn.claim
+        if not d.ownership.holds(claim):
+            return LeaseLost()
         if not d.heartbeat.may_start():
-            d.bench.finished(lane, wait_ms=0, started=False)
-            d.bench.put_back(claim)
-            await asyncio.sleep(PAUSE_S)
-            return
+            return Requeue(pause_s=PAUSE_S)
         if d.flow.orders.holds_back(claim.domain):
-            d.bench.finished(lane, wait_ms=0, started=False)
-            await self._turn_away(claim)
-            return
+            return ReturnToEngine()
         if reason := d.traps.parks(claim):
-            d.bench.finished(lane, wait_ms=0, started=False)
-            self._deliver(Parked(claim=claim, reason=reason))
-            return
-        if not self._may_ask(lane, claim):
-            return
+            return Deliver(Parked(claim=claim, reason=reason))
+        if (refused := self._host_refuses(lane)) is not None:
+            return refused
         address = await self._names.address_of(lane, claim)
-        if address is None:
-            return
-        if not self._addresses.enter(address, lane, claim):
-            return
+        if isinstance(address, AwaitName):
+            return address
+        if (full := self._addresses.enter(address)) is not None:
+            return full
         began_ms = monotonic_ms()
         slot = d.black_box.started(claim.partition, claim.fingerprint)
         try:
             try:
-                answered = await self._request(lane, claim)
+                answered = await self._request(turn)
             finally:
                 self._addresses.left(address, took_ms=monotonic_ms() - began_ms)
-            if answered is not None:
-                await self._judge(answered)
+            return await self._judge(answered) if isinstance(answered, Answered) else answered
         finally:
             d.black_box.ended(slot)
 
-    def _may_ask(self, lane: Lane, claim: Claim) -> bool:
-        """Is the host worth a request? If not, the turn is over."""
+    def _host_refuses(self, lane: Lane) -> Requeue | QueueGivenUp | None:
+        """How the turn ends when the host is not worth a request now."""
         turn = self._aftermath.turn_of(lane)
-        if turn is Turn.WAIT:
-            self._d.bench.finished(lane, wait_ms=lane.standing.probe_ms - monotonic_ms())
-            self._d.bench.put_back(claim)
-        elif turn is Turn.GIVE_UP:
-            for abandoned in (claim, *self._d.bench.abandon(lane)):
-                self._deliver(self._aftermath.abandoned(lane, abandoned))
-        return turn in (Turn.FETCH, Turn.PROBE)
-
-    async def _request(self, lane: Lane, claim: Claim) -> Answered | None:
-        """What came of asking for the page; None when it was not asked for, or nobody waits for the answer any more."""
-        d = self._d
-        entry = None
-        if self._settings.robots.obey:
-            entry = await self._permits.known(lane, claim)
-            if entry is None:
-                await self._ask_robots(lane, claim)
-                return None
-            if entry.rules is None:
-                d.bench.finished(lane, wait_ms=0, started=False)
-                self._robots_unreachable(lane, claim, entry)
-                return None
-            if not entry.rules.allows(claim.url):
-                d.bench.finished(lane, wait_ms=0, started=False)
-                self._deliver(Refused(claim=claim, reason=Refusal.ROBOTS))
-                return None
-        if await self._permits.learn_delay(lane, claim, entry):
-            return await self._page(lane, claim)
-        d.bench.put_back(claim)
+        if turn is HostTurn.WAIT:
+            return Requeue(wait_ms=lane.standing.probe_ms - monotonic_ms(), started=True)
+        if turn is HostTurn.GIVE_UP:
+            return QueueGivenUp(partial(self._aftermath.abandoned, lane))
         return None
 
-    async def _ask_robots(self, lane: Lane, claim: Claim) -> None:
-        entry = await self._permits.ask(lane, claim)
-        if entry is not None and entry.rules is None:
-            self._robots_unreachable(lane, claim, entry)  # now: the entry may not outlive the wait
-        else:
-            self._d.bench.put_back(claim, last=entry is None)  # others of its queue needn't wait for the same
+    async def _request(self, turn: Turn) -> Answered | TurnEnd:
+        """What came of asking for the page, or how the turn ends without it."""
+        claim, entry = turn.claim, None
+        if self._settings.robots.obey:
+            entry = await self._permits.known(turn.lane, claim)
+            if entry is None:
+                return await self._ask_robots(turn)
+            if entry.rules is None:
+                return self._robots_unreachable(turn, entry)
+            if not entry.rules.allows(claim.url):
+                return Deliver(Refused(claim=claim, reason=Refusal.ROBOTS))
+        longer = await self._permits.learn_delay(turn, entry)
+        return await self._page(turn) if longer is None else longer
 
-    def _robots_unreachable(self, lane: Lane, claim: Claim, entry: RobotsEntry) -> None:
+    async def _ask_robots(self, turn: Turn) -> TurnEnd:
+        found = await self._permits.ask(turn)
+        if isinstance(found, Requeue):
+            return found
+        if found.rules is None:
+            return self._robots_unreachable(turn, found)  # now: the entry may not outlive the wait
+        return Requeue()
+
+    def _robots_unreachable(self, turn: Turn, entry: RobotsEntry) -> Deliver:
         kind = entry.failure or FailureKind.ROBOTS_UNREACHABLE
-        detail = f"robots.txt: {entry.detail}"
+        detail, retry_after_ms = f"robots.txt: {entry.detail}", entry.retry_after_ms
         settled = Settlement(next_fetch_ms=0)
-        self._deliver(self._aftermath.failed(lane, claim, kind, detail, settled, retry_after_ms=entry.retry_after_ms))
+        return Deliver(
+            self._aftermath.failed(turn.lane, turn.claim, kind, detail, settled, retry_after_ms=retry_after_ms)
+        )
 
     def _before_send(self, claim: Claim, url: str) -> None:
         """Just before a request's bytes: much may have changed while it was prepared."""
@@ -219,8 +205,8 @@ class FetchStage:
         self._before_send(exchange.claim, exchange.claim.url)
         exchange.is_sent, exchange.started_at = True, wall_s()
 
-    async def _page(self, lane: Lane, claim: Claim) -> Answered | None:
-        d = self._d
+    async def _page(self, turn: Turn) -> Answered | TurnEnd:
+        d, lane, claim = self._d, turn.lane, turn.claim
         cookies = self._cookie_walls.cookies_for(claim)
         exchange = Exchange(lane, claim, wall_s(), has_cookies=bool(cookies))
         before_send = partial(self._before_page, exchange)
@@ -228,66 +214,54 @@ class FetchStage:
         try:
             result = await d.fetcher.fetch(claim.url, cookies=cookies, before_send=before_send)
         except NotEntitledError:
-            d.bench.finished(lane, wait_ms=0, started=False)
-            d.bench.put_back(claim)
-            return None
+            return Requeue()
         except asyncio.CancelledError:
-            d.bench.finished(lane, wait_ms=lane.delay_ms)
+            turn.request_over(wait_ms=lane.delay_ms)
             if not self._requests.goes_on(worker):
                 d.history.cut_off(claim, exchange.started_at)
                 raise
-            self._late(exchange)  # the claim is not ours to end any more
-            return None
+            return self._late(exchange)  # the claim is not ours to end any more
         finally:
             self._requests.ended(worker)
         reached("fetch.answered", claim.url)
         wait = self._aftermath.of_page(lane, result)
         finished_at = wall_s()
-        d.bench.finished(lane, wait_ms=wait)
-        if not self._d.ownership.holds(claim):
-            self._late(exchange)
-            return None
+        turn.request_over(wait_ms=wait)
+        if not d.ownership.holds(claim):
+            return self._late(exchange)
         settled = Settlement(next_fetch_ms=d.ownership.now_of(claim.partition) + wait, delay_ms=lane.delay_ms)
         return Answered(exchange, result, settled, finished_at)
 
-    def _late(self, exchange: Exchange) -> None:
+    def _late(self, exchange: Exchange) -> LeaseLost:
         """The lease was gone before the answer was read: the new owner's request may have overlapped with this one."""
         if exchange.is_sent:
             self._d.flow.late += 1
             log.warning("fetch.late", extra={"url": exchange.claim.url})
         self._d.history.cut_off(exchange.claim, exchange.started_at)
-        self._d.flow.ended(exchange.claim.partition)
+        return LeaseLost()
 
-    def _fail(self, exchange: Exchange, failed: Failed) -> None:
-        failed.started_at = exchange.started_at
-        self._deliver(failed)
-
-    async def _judge(self, answered: Answered) -> None:
+    async def _judge(self, answered: Answered) -> TurnEnd:
         exchange, result, settled = answered.exchange, answered.result, answered.settled
         lane, claim = exchange.lane, exchange.claim
         failed = self._aftermath.judged(lane, claim, result, settled)
         if failed is not None:
-            self._fail(exchange, failed)
-            return
+            return _attempt(exchange, failed)
         response, target = result.response, ""
         assert response is not None
         if response.status in REDIRECTS:
             target = redirect_target(claim.url, response.header("location")) or ""
             sent = exchange.has_cookies
             if target == claim.url and self._cookie_walls.offers_another_try(claim, response, sent=sent):
-                self._d.bench.put_back(claim)
-                return
+                return Requeue()
         try:
             page, handled = await self._parsed(claim, response)
         except ParseKilledError as error:
-            self._fail(exchange, self._aftermath.failed(lane, claim, FailureKind.PARSE, str(error), settled))
-            return
+            return _attempt(exchange, self._aftermath.failed(lane, claim, FailureKind.PARSE, str(error), settled))
         except HandlerError as error:
             failed = self._aftermath.failed(lane, claim, FailureKind.HANDLER, str(error), settled)
             failed.trace = error.trace
-            self._fail(exchange, failed)
-            return
-        self._deliver(
+            return _attempt(exchange, failed)
+        return Deliver(
             Committable(
                 claim=claim, response=response, page=page, settlement=settled, handled=handled, redirect_to=target,
                 finished_at=answered.finished_at,
@@ -316,3 +290,8 @@ class FetchStage:
         deadline_ms = monotonic_ms() + int(timeout_s * 1000)
         while self._in_turn and monotonic_ms() < deadline_ms:  # noqa: ASYNC110 - asked once, at the end
             await asyncio.sleep(0.02)
+
+
+def _attempt(exchange: Exchange, failed: Failed) -> Deliver:
+    failed.started_at = exchange.started_at
+    return Deliver(failed)

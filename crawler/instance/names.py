@@ -4,9 +4,11 @@ While the look-up runs the queue stands still, as during a request; then the cla
 """
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 
-from crawler.instance.workbench import Lane, Workbench
+from crawler.instance.turn import AwaitName
+from crawler.instance.workbench import Lane
 from crawler.model import Claim
 from crawler.rules.urls import host_of
 from crawler.web.fetcher import Fetcher
@@ -15,32 +17,32 @@ from crawler.web.fetcher import Fetcher
 class Names:
     """The look-ups that run for claims whose turn it was; at most one for each turn that a queue allows at a time."""
 
-    def __init__(self, fetcher: Fetcher, bench: Workbench) -> None:
+    def __init__(self, fetcher: Fetcher) -> None:
         self._fetcher = fetcher
-        self._bench = bench
         self._running: dict[asyncio.Task[str], Claim] = {}
 
-    async def address_of(self, lane: Lane, claim: Claim) -> str | None:
-        """The address for a claim; None when it has to be looked up: the turn is over, and the claim comes back."""
+    async def address_of(self, lane: Lane, claim: Claim) -> str | AwaitName:
+        """The address for a claim, or the end of its turn: the claim comes back when its name was looked up."""
         known = self._fetcher.known_address_of(claim.url)
         if known is not None:
             return known
         if lane.looked_up == host_of(claim.url):
             lane.looked_up = ""
             return await self._fetcher.address_of(claim.url)  # an answer that may not be kept, or an error of ours
+        return AwaitName(partial(self._look_up, lane, claim))
+
+    def _look_up(self, lane: Lane, claim: Claim, come_back: Callable[[], None]) -> None:
         task = asyncio.create_task(self._fetcher.address_of(claim.url), name="look-up")
         self._running[task] = claim
-        task.add_done_callback(partial(self._answered, lane, claim))
-        return None
+        task.add_done_callback(partial(self._answered, lane, claim, come_back))
 
-    def _answered(self, lane: Lane, claim: Claim, task: asyncio.Task[str]) -> None:
+    def _answered(self, lane: Lane, claim: Claim, come_back: Callable[[], None], task: asyncio.Task[str]) -> None:
         self._running.pop(task, None)
         if task.cancelled():
             return
         task.exception()  # an error is met again in the claim's turn, where it counts
         lane.looked_up = host_of(claim.url)
-        self._bench.finished(lane, wait_ms=0, started=False)
-        self._bench.put_back(claim)
+        come_back()
 
     async def close(self) -> list[Claim]:
         """End all look-ups; the claims that waited for them."""

@@ -16,7 +16,8 @@ from crawler.instance.outcome import NotEntitledError
 from crawler.instance.ownership import Ownership
 from crawler.instance.robots import RobotsCache, RobotsEntry
 from crawler.instance.robots_reading import RobotsReader
-from crawler.instance.workbench import Lane, Workbench
+from crawler.instance.turn import Requeue, Turn
+from crawler.instance.workbench import Lane
 from crawler.model import Claim
 from crawler.rules.politeness import TICK_MS, delay_ms
 from crawler.rules.sites import of_queues
@@ -35,7 +36,6 @@ class Permits:
         self,
         frontier: Frontier,
         ownership: Ownership,
-        bench: Workbench,
         robots: RobotsCache,
         reader: RobotsReader,
         aftermath: Aftermath,
@@ -47,7 +47,6 @@ class Permits:
     ) -> None:
         self._frontier = frontier
         self._ownership = ownership
-        self._bench = bench
         self._robots = robots
         self._reader = reader
         self._before_send = before_send
@@ -65,8 +64,9 @@ class Permits:
             found = await self._robots.shared(claim.partition, origin)
         return found
 
-    async def ask(self, lane: Lane, claim: Claim) -> RobotsEntry | None:
-        """Spend this turn of the lane on robots.txt; None when it takes another one. The turn is over in any case."""
+    async def ask(self, turn: Turn) -> RobotsEntry | Requeue:
+        """Spend this turn on robots.txt: what was read, or how the turn ends, when it takes another one."""
+        lane, claim = turn.lane, turn.claim
         origin, sent = origin_of(claim.url), []
 
         def before_send() -> None:
@@ -78,21 +78,19 @@ class Permits:
         except (NotEntitledError, EngineError) as error:  # maybe only after a request elsewhere
             log.warning("robots.not_read", extra={"origin": origin, "error": str(error)})
             wait = max(self._min_delay_ms, lane.delay_ms, PAUSE_MS) if sent else 0
-            self._bench.finished(lane, wait_ms=wait, started=bool(sent))
-            return None
+            return Requeue(wait_ms=wait, started=bool(sent), at_tail=True)
         entry = reading.entry
         if entry is None and not reading.is_asked:  # no turn yet where its redirect leads
-            self._bench.finished(lane, wait_ms=reading.wait_ms, started=False)
-            return None
+            return Requeue(wait_ms=reading.wait_ms, at_tail=True)
         reached("robots.answered", origin)
         learned = -1
         delay = max(self._min_delay_ms, lane.delay_ms)  # another origin of the queue may have asked for more
         if entry is not None and entry.rules is not None:
             learned = delay = lane.delay_ms = self.delay_of(claim, entry)
         wait = self._aftermath.of_robots(lane, reading, delay_ms=delay)
-        self._bench.finished(lane, wait_ms=wait)
+        turn.request_over(wait_ms=wait)
         await self._share(lane, claim, (wait, learned), origin if reading.blob else "", reading.blob)
-        return entry
+        return Requeue(at_tail=True) if entry is None else entry  # others of its queue needn't wait for the same
 
     async def _share(self, lane: Lane, claim: Claim, settled: tuple[int, int], origin: str, blob: bytes) -> None:
         """Book the request on its queue's clock, and let the others have what it brought. `settled`: wait, delay (ms;
@@ -122,15 +120,16 @@ class Permits:
             delay_max_ms=self._delay_max_ms,
         )
 
-    async def learn_delay(self, lane: Lane, claim: Claim, entry: RobotsEntry | None) -> bool:
+    async def learn_delay(self, turn: Turn, entry: RobotsEntry | None) -> Requeue | None:
         """The queue's delay is stored before its first page request, so that a new owner can keep it.
 
-        False: it is longer than what the turn was taken under, and the turn is over: a request (of a guest, for another
-        origin's robots.txt) may not be so long ago.
+        A Requeue when it is longer than what the turn was taken under: a request (of a guest, for another origin's
+        robots.txt) may not be so long ago.
         """
+        lane, claim = turn.lane, turn.claim
         delay, known = self.delay_of(claim, entry), lane.delay_ms
         if known == delay:
-            return True
+            return None
         wait = delay + TICK_MS if delay > max(known, self._min_delay_ms) else 0
         fence = self._ownership.fence_of(claim.partition)
         if fence is not None:
@@ -138,8 +137,7 @@ class Permits:
             await self._frontier.pace(fence, claim.queue, Settlement(next_fetch_ms=next_ms, delay_ms=delay))
         lane.delay_ms = delay
         if wait:
-            self._bench.finished(lane, wait_ms=wait)
-            return False
+            return Requeue(wait_ms=wait, started=True)
         if delay > 0:  # with several requests at a time the next may be near
             lane.next_ms = max(lane.next_ms, monotonic_ms() + delay + TICK_MS)
-        return True
+        return None

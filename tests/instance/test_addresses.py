@@ -1,10 +1,12 @@
 """So many requests to an address at a time; a few claims in line; all others get a time to come again."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from crawler.instance.addresses import GUESS_MS, LINE_PER_REQUEST, Addresses
+from crawler.instance.turn import Turn, TurnEnd, TurnRunner
 from crawler.instance.workbench import Workbench
 from tests.instance.test_workbench import batch
 
@@ -22,7 +24,25 @@ async def arrive(bench: Workbench, addresses: Addresses, queues: int, *, first: 
     """A claim of each of so many queues in turn: which of them may go now."""
     for n in range(first, first + queues):
         bench.put(batch(n, queue=f"q{n}.test", delay_ms=1000))
-    return [addresses.enter(ADDRESS, *await asyncio.wait_for(bench.take(), 1)) for _ in range(queues)]
+    return [await enter(bench, addresses) for _ in range(queues)]
+
+
+async def enter(bench: Workbench, addresses: Addresses) -> bool:
+    """The next claim's turn: may it go? Then the turn goes on."""
+    lane, claim = await asyncio.wait_for(bench.take(), 1)
+    full = addresses.enter(ADDRESS)
+    if full is None:
+        return True
+
+    async def end(_: Turn) -> TurnEnd:
+        return full
+
+    await TurnRunner(bench, deliver=never, return_claim=never, dropped=never).run(lane, claim, end)
+    return False
+
+
+def never(_: object) -> Any:
+    raise AssertionError
 
 
 async def test_no_more_than_the_limit_go_at_a_time_and_who_waits_in_line_goes_next(bench: Workbench) -> None:
@@ -30,9 +50,9 @@ async def test_no_more_than_the_limit_go_at_a_time_and_who_waits_in_line_goes_ne
     assert await arrive(bench, addresses, LIMIT + 3) == [True, True, False, False, False]
     for n in range(LIMIT, LIMIT + 3):
         addresses.left(ADDRESS, took_ms=50)
-        lane, claim = await asyncio.wait_for(bench.take(), 1)
+        _, claim = await asyncio.wait_for(bench.take(), 1)
         assert claim.queue == f"q{n}.test", "first come, first served, and at once"
-        assert addresses.enter(ADDRESS, lane, claim)
+        assert addresses.enter(ADDRESS) is None
 
 
 async def test_who_finds_the_line_full_is_told_when_to_come_again_one_after_the_other(bench: Workbench) -> None:
@@ -52,7 +72,7 @@ async def test_times_are_given_by_how_long_requests_to_the_address_take(bench: W
     await arrive(bench, addresses, LIMIT + LINE)
     for n in range(LIMIT + LINE - 1):
         addresses.left(ADDRESS, took_ms=1000)
-        addresses.enter(ADDRESS, *await asyncio.wait_for(bench.take(), 1)) if n < LINE else None
+        await enter(bench, addresses) if n < LINE else None
     assert bench.parked_at(ADDRESS) == 0
     await arrive(bench, addresses, 1 + LINE + 1, first=100)
     assert bench.wait_of(f"q{100 + 1 + LINE}.test") == pytest.approx((LINE + 1) * 1000 / LIMIT, rel=0.2)
@@ -74,14 +94,14 @@ async def test_a_share_follows_how_many_take_part_and_who_waits_goes_when_it_gro
     addresses.left(ADDRESS, took_ms=50)
     assert bench.parked_at(ADDRESS) == 2, "two are open still, which is the share now"
     addresses.left(ADDRESS, took_ms=50)
-    assert addresses.enter(ADDRESS, *await asyncio.wait_for(bench.take(), 1))
+    assert await enter(bench, addresses)
     assert await arrive(bench, addresses, 2, first=10) == [False] * 2
     assert bench.parked_at(ADDRESS) == 3
     members = 1
     addresses.left(ADDRESS, took_ms=50)
     assert bench.parked_at(ADDRESS) == 0, "one for the request that ended, two for the share that grew"
     for _ in range(3):
-        assert addresses.enter(ADDRESS, *await asyncio.wait_for(bench.take(), 1))
+        assert await enter(bench, addresses)
     assert await arrive(bench, addresses, 1, first=20) == [False]
 
 

@@ -1,12 +1,14 @@
 """A name that must be looked up holds its queue up and no worker."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from crawler.errors import UsageError
 from crawler.instance.names import Names
-from crawler.instance.workbench import Lane, Workbench
+from crawler.instance.turn import AwaitAddress, Turn, TurnEnd, TurnRunner
+from crawler.instance.workbench import Workbench
 from crawler.model import Claim
 from tests.instance.test_workbench import batch
 
@@ -27,10 +29,25 @@ class Fetcher:
         return await asyncio.shield(self.answer)
 
 
-async def turn(bench: Workbench, names: Names) -> tuple[Lane, Claim, str | None]:
+async def turn(bench: Workbench, names: Names) -> tuple[Claim, str | None]:
+    """A turn of a worker; with the address it ends at once and waits for no answer."""
     async with asyncio.timeout(1):
         lane, claim = await bench.take()
-    return lane, claim, await names.address_of(lane, claim)
+    known: list[str] = []
+
+    async def work(turn: Turn) -> TurnEnd:
+        address = await names.address_of(turn.lane, turn.claim)
+        if not isinstance(address, str):
+            return address
+        known.append(address)
+        return AwaitAddress(address)
+
+    await TurnRunner(bench, deliver=never, return_claim=never, dropped=never).run(lane, claim, work)
+    return claim, known[0] if known else None
+
+
+def never(_: object) -> Any:
+    raise AssertionError
 
 
 @pytest.fixture
@@ -45,22 +62,22 @@ async def test_a_claim_is_back_at_the_head_of_its_lane_when_its_name_is_known(
     bench: Workbench, remembers: bool
 ) -> None:
     fetcher = Fetcher(remembers=remembers)
-    names = Names(fetcher, bench)  # type: ignore[arg-type]
-    _, first, address = await turn(bench, names)
+    names = Names(fetcher)  # type: ignore[arg-type]
+    first, address = await turn(bench, names)
     assert address is None
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.05):
             await bench.take()  # the queue stands still meanwhile
     fetcher.answer.set_result("192.0.2.1")
-    _, again, address = await turn(bench, names)
+    again, address = await turn(bench, names)
     assert (again, address) == (first, "192.0.2.1")
-    assert bench.active == 1
+    assert bench.active == 0
     assert fetcher.asked == (1 if remembers else 2)
 
 
 async def test_an_error_of_ours_is_met_in_the_turn(bench: Workbench) -> None:
     fetcher = Fetcher()
-    names = Names(fetcher, bench)  # type: ignore[arg-type]
+    names = Names(fetcher)  # type: ignore[arg-type]
     fetcher.known_address_of = lambda url: None  # type: ignore[method-assign]
     await turn(bench, names)
     fetcher.answer.set_exception(UsageError("dns.nameservers: not a list of IP addresses"))
@@ -70,7 +87,7 @@ async def test_an_error_of_ours_is_met_in_the_turn(bench: Workbench) -> None:
 
 async def test_closing_waits_for_no_name_and_returns_what_waited(bench: Workbench) -> None:
     fetcher = Fetcher()
-    names = Names(fetcher, bench)  # type: ignore[arg-type]
-    _, claim, _ = await turn(bench, names)
+    names = Names(fetcher)  # type: ignore[arg-type]
+    claim, _ = await turn(bench, names)
     assert await names.close() == [claim]
     assert len(bench.remove_all()) == 1  # the other one; the first is the caller's

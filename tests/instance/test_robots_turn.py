@@ -1,6 +1,6 @@
 """A turn that was spent on robots.txt counts on its queue's clock, however it ended."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +18,7 @@ from crawler.instance.outcome import NotEntitledError
 from crawler.instance.permitting import Permits
 from crawler.instance.robots import RobotsEntry
 from crawler.instance.robots_reading import Reading
+from crawler.instance.turn import Requeue, Turn, TurnEnd, TurnRunner
 from crawler.instance.workbench import Lane, Workbench
 from crawler.model import Claim
 from crawler.settings import PolitenessSettings, Settings
@@ -28,6 +29,21 @@ CLAIM = Claim(
 )  # fmt: skip
 
 AFTERMATH = Aftermath(Settings())
+
+
+async def run(bench: Workbench, lane: Lane, claim: Claim, step: Callable[[Turn], Awaitable[Any]]) -> None:
+    """A turn that takes this step; it ends only if the step says how."""
+    runner = TurnRunner(bench, deliver=never, return_claim=never, dropped=never)
+    if isinstance(end := await step(Turn(bench, lane, claim)), Requeue):
+
+        async def apply(_: Turn) -> TurnEnd:
+            return end
+
+        await runner.run(lane, claim, apply)
+
+
+def never(_: object) -> Any:
+    raise AssertionError
 
 
 class RedirectedRobots:
@@ -55,7 +71,6 @@ async def test_robots_asked_for_in_vain_make_their_queue_wait(error: Exception, 
     permits = Permits(
         unused,
         unused,
-        bench,
         unused,
         reader,
         AFTERMATH,
@@ -64,9 +79,10 @@ async def test_robots_asked_for_in_vain_make_their_queue_wait(error: Exception, 
         orders=Orders,
     )
     began_ms = monotonic_ms()
-    assert await permits.ask(lane, claim) is None
+    await run(bench, lane, claim, permits.ask)
     assert lane.active == 0
     assert lane.next_ms - began_ms >= wait_ms if wait_ms else lane.next_ms <= monotonic_ms()
+    assert list(lane.waiting) == [claim]
 
 
 @pytest.mark.parametrize(
@@ -93,7 +109,6 @@ async def test_a_delay_longer_than_the_turns_own_takes_another_turn(
     permits = Permits(
         door,
         ownership,
-        bench,
         unused,
         unused,
         AFTERMATH,
@@ -102,11 +117,12 @@ async def test_a_delay_longer_than_the_turns_own_takes_another_turn(
         orders=Orders,
     )  # type: ignore[arg-type]
     began_ms = monotonic_ms()
-    assert await permits.learn_delay(lane, claim, entry) is not waits  # type: ignore[arg-type]
+    await run(bench, lane, claim, lambda turn: permits.learn_delay(turn, entry))  # type: ignore[arg-type]
     delay_ms = max(1000, int((crawl_delay_s or 0) * 1000))
     assert paced == [("a.test", delay_ms + 1 if waits else 0, delay_ms)]
     assert lane.delay_ms == delay_ms
     assert lane.active == (0 if waits else 1)
+    assert list(lane.waiting) == ([claim] if waits else [])
     assert lane.next_ms - began_ms > delay_ms
 
 
@@ -124,7 +140,7 @@ async def test_the_engine_is_asked_for_a_robots_txt_only_where_a_queue_has_read_
     unused: Any = SimpleNamespace()
     cache: Any = Cache()
     permits = Permits(
-        unused, unused, unused, cache, unused, AFTERMATH, PolitenessSettings(), before_send=lambda *_: None,
+        unused, unused, cache, unused, AFTERMATH, PolitenessSettings(), before_send=lambda *_: None,
         orders=Orders,
     )  # fmt: skip
     for delay_ms, origins in ((-1, []), (0, ["http://a.test"]), (1000, ["http://a.test"] * 2)):
@@ -136,7 +152,7 @@ async def test_an_operators_delay_stands_for_what_robots_txt_and_settings_say() 
     unused: Any = SimpleNamespace()
     for ms in (0, 400, 90_000):
         permits = Permits(
-            unused, unused, unused, unused, unused, AFTERMATH, PolitenessSettings(), before_send=lambda *_: None,
+            unused, unused, unused, unused, AFTERMATH, PolitenessSettings(), before_send=lambda *_: None,
             orders=partial(Orders, delays_ms={"a.test": ms}),
         )  # fmt: skip
         assert permits.delay_of(CLAIM, SimpleNamespace(crawl_delay_s=7)) == ms  # type: ignore[arg-type]
@@ -161,8 +177,7 @@ async def test_a_robots_txt_that_cant_be_read_says_nothing_of_the_delay() -> Non
     ownership: Any = SimpleNamespace(fence_of=lambda _: Fence(1, "ann", 1, 0), holds=lambda _: True)
     unused: Any = SimpleNamespace()
     settings = PolitenessSettings(delay_s=0)
-    permits = Permits(
-        door, ownership, bench, unused, door, AFTERMATH, settings, before_send=lambda *_: None, orders=Orders
-    )
-    assert await permits.ask(lane, claim) is not None
+    permits = Permits(door, ownership, unused, door, AFTERMATH, settings, before_send=lambda *_: None, orders=Orders)
+    entry = await permits.ask(Turn(bench, lane, claim))
+    assert isinstance(entry, RobotsEntry)
     assert (paced, lane.delay_ms) == ([(-1, "")], -1)

@@ -105,7 +105,7 @@ async def test_a_claim_of_a_stopped_domain_is_turned_away_and_nothing_is_asked(o
     bench, nobody, away = Workbench(concurrency_per_queue=1), SimpleNamespace(), list[str]()
     heartbeat: Any = SimpleNamespace(may_start=lambda: True)
     ownership: Any = SimpleNamespace(holds=lambda _: True)
-    flow: Any = SimpleNamespace(orders=orders)
+    flow: Any = SimpleNamespace(orders=orders, ended=lambda _: None)
     doors: Any = Doors(
         nobody, ownership, heartbeat, bench, nobody, nobody, nobody, nobody, flow, nobody, nobody, nobody, nobody
     )  # type: ignore[arg-type]
