@@ -23,6 +23,7 @@ from crawler.frontier.takeovers import Takeovers
 from crawler.handlers.app import Crawler
 from crawler.handlers.loading import load_app
 from crawler.instance.instance import Instance
+from crawler.instance.internal_errors import InternalErrors
 from crawler.instance.mourning import Mourner
 from crawler.instance.parts import Parts
 from crawler.nodes import host_id, is_lock_free
@@ -77,6 +78,7 @@ async def open_instance(
                 black_box=black_box,
                 history=history,
                 mourner=Mourner(crawl.frontier, sessions=crawl.folder.sessions, is_here=lambda m: m.host == host_id()),
+                internal_errors=InternalErrors(crawl.folder.log),
                 spill_files=crawl.spill_files,
                 is_lock_free=is_lock_free,
                 app=app or (load_app(settings.handlers.app) if settings.handlers.app else None),

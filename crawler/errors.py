@@ -16,7 +16,10 @@ CrawlerError                     has a one-line message and an exit code
 |- Killed              (11)      a second signal forced it
 `- OutputError         (12)      a database that results go to: away, or it did not take them
 
-Anything else that reaches the command line is our bug (exit code 1).
+InvariantError                   a rule of ours about ownership or commits is broken: no URL is blamed for it
+
+Anything else that reaches the command line is our bug (exit code 1). While the content of one URL is handled, it fails
+that URL alone (instance/internal_errors.py).
 What a *host* does wrong is no exception: the fetcher returns it as a value (model.Failure).
 """
 
@@ -25,6 +28,10 @@ class CrawlerError(Exception):
     """Base of all errors raised on purpose; str() is one line that says what to do."""
 
     exit_code = 1
+
+
+class InvariantError(Exception):
+    """A rule about ownership or commits is broken: our bug, and never the fault of a URL."""
 
 
 class UsageError(CrawlerError):
@@ -41,6 +48,14 @@ class InvalidUrl(UsageError):
         super().__init__(f"invalid URL {shown!r}: {reason}")
         self.url = url
         self.reason = reason
+
+
+def may_be_of_content(error: Exception) -> bool:
+    """May what was raised while a URL's content was handled be that URL's failure?
+
+    Not where the engine, the disk or a person is to blame, and not where a rule about ownership or commits is broken.
+    """
+    return isinstance(error, InvalidUrl) or not isinstance(error, CrawlerError | InvariantError)
 
 
 class EngineError(CrawlerError):

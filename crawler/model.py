@@ -87,6 +87,7 @@ class FailureKind(enum.StrEnum):
     HOST_DEAD = "host_dead"  # given up without an attempt: its host has not answered for too long
     PARSE = "parse"  # parser killed or crashed
     HANDLER = "handler"  # the user's own function failed on the page
+    INTERNAL = "internal"  # an error of ours that nobody expected, while its content was handled
     KILLER = "killer"  # the process that fetched it died, again and again, the last time with nothing else under way
     REDIRECT_LOOP = "redirect_loop"
 

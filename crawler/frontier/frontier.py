@@ -188,14 +188,15 @@ class Frontier:
         for fence, numbers in groups.items():
             for some in _bounded(acks, numbers):
                 common = (self.run, self.default_delay_ms, int(self.is_limited), self._intake())
-                calls.append(self._fenced("ack", fence, *common, *(self._pack_ack(acks[i]) for i in some)))
+                calls.append(self._fenced("ack", fence, *common, *(self.pack_ack(acks[i]) for i in some)))
                 asked.append(some)
         replies: dict[int, AckReply | EngineError] = {}
         for some, raw in zip(asked, await self.engine.run_many(calls), strict=True):
             replies.update(zip(some, ack_replies(raw, len(some)), strict=True))
         return [replies[i] for i in range(len(acks))]
 
-    def _pack_ack(self, a: Ack) -> bytes:
+    def pack_ack(self, a: Ack) -> bytes:
+        """What the script reads of it."""
         c, e, s = a.claim, a.entry, a.settlement
         counts = [value for reason, n in a.refused.items() for value in (f"refused:{reason}", n)]
         counts += [value for named in a.counts.items() for value in named] if a.counts else ()

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
-from crawler.errors import EngineError
+from crawler.errors import EngineError, InvariantError
 from crawler.frontier.client import Call
 from crawler.frontier.frontier import Ack, Frontier
 from crawler.frontier.records import DeadLetter
@@ -47,6 +47,16 @@ class AckStage:
         _log_errors("ack.engine_error", replies)
         return replies
 
+    def unfit(self, acks: Sequence[Ack]) -> dict[int, Exception]:
+        """Which of them can't be written as a call, by number, and why."""
+        found: dict[int, Exception] = {}
+        for number, ack in enumerate(acks):
+            try:
+                self._frontier.pack_ack(ack)
+            except Exception as error:  # noqa: BLE001 - whatever it is, it came with the page
+                found[number] = error
+        return found
+
     async def end(self, ended: Sequence[Ended], answered: Callable[[Ended, AckOutcome | None], None]) -> None:
         """Send all ends but acks; `answered` hears what the engine said to each.
 
@@ -78,7 +88,8 @@ class AckStage:
     def _call(self, outcome: Ended) -> Call:
         claim, frontier = outcome.claim, self._frontier
         fence = self._ownership.fence_of(claim.partition)
-        assert fence is not None, "asked for claims of held partitions only"
+        if fence is None:
+            raise InvariantError("asked for claims of held partitions only")
         if isinstance(outcome, Refused):
             return frontier.refuse(fence, claim, outcome.reason)
         if isinstance(outcome, Parked):

@@ -67,16 +67,19 @@ class ArchiveStage:
         self._drained_ms = 0
         self._draining = asyncio.Lock()
 
-    async def store(self, group: Sequence[Committable]) -> list[Placed]:
-        """Records and items of a group, on disk when this returns. Raises ArchiveError."""
-        placed, of_bytes, of_records = list[Placed](), 0, 0
+    async def store(self, group: Sequence[Committable]) -> list[Placed | None]:
+        """Records and items of a group, on disk when this returns; None where that failed for a page alone.
+
+        Raises ArchiveError.
+        """
+        placed, of_bytes, of_records = list[Placed | None](), 0, 0
         for outcome in group:
             if of_bytes >= BYTES_AT_A_STRETCH or of_records == RECORDS_AT_A_STRETCH:
                 of_bytes = of_records = 0
                 await asyncio.sleep(0)
-            placed.append(self._place(outcome))
+            placed.append(outcome.attempt(self._place, outcome))
             of_bytes, of_records = of_bytes + len(outcome.response.raw_body), of_records + 1
-        if self._writes_warc or any(one.items for one in placed):
+        if self._writes_warc or any(one is not None and one.items for one in placed):
             reached("archive.written")
             await asyncio.to_thread(self._sync)
             reached("archive.synced")

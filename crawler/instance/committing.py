@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from crawler.frontier.frontier import Ack
+from crawler.errors import may_be_of_content
+from crawler.frontier.frontier import Ack, Fence
 from crawler.frontier.replies import AckReply
 from crawler.instance.acking import AckStage
 from crawler.instance.archiving import ArchiveStage, Placed
@@ -19,6 +20,7 @@ from crawler.instance.clock import monotonic_ms, wall_s
 from crawler.instance.crash_points import reached
 from crawler.instance.history import History
 from crawler.instance.hooks import Hooks
+from crawler.instance.internal_errors import InternalErrors
 from crawler.instance.outcome import Committable, Failed, Outcome, Parked, Refused
 from crawler.instance.ownership import Ownership
 from crawler.instance.route_stage import RouteStage
@@ -43,6 +45,7 @@ class Stages(msgspec.Struct, frozen=True):
     flow: Flow
     history: History
     hooks: Hooks
+    internal_errors: InternalErrors
 
 
 class Committer:
@@ -95,9 +98,10 @@ class Committer:
         group, self._waiting = self._waiting, []
         self._group = group
         try:
+            ended = [o for o in group if not isinstance(o, Committable)]
             if commits := [o for o in group if isinstance(o, Committable)]:
-                await self._commit(commits)
-            if ended := [o for o in group if not isinstance(o, Committable)]:
+                ended += await self._commit(commits)
+            if ended:
                 await self._s.ack.end(ended, self._ended)
                 reached("end.answered", ended[0].claim.url)
             for outcome in group:
@@ -122,41 +126,70 @@ class Committer:
             await asyncio.sleep(0.01)
         return self.claims
 
-    async def _commit(self, group: list[Committable]) -> None:
+    async def _commit(self, group: list[Committable]) -> list[Failed]:
+        """Those that came to nothing because of their content: failures, which are to be ended."""
         placed = await self._s.archive.store(group)
         for outcome, where in zip(group, placed, strict=True):
-            outcome.digest = where.digest
+            outcome.digest = where.digest if where is not None else ""
         own = await self._s.route.route(group)
         reached("route.added", group[0].claim.url)
         await self._s.archive.have_room()
         acks = self._acks(group, placed, own)
         async with self._s.flow.acking:
-            replies = await self._s.ack.ack([ack for _, ack in acks])
+            replies = await self._answers(acks)
             reached("ack.answered", group[0].claim.url)
             for (outcome, ack), reply in zip(acks, replies, strict=True):
-                self._acked(outcome, ack, reply)
+                if outcome.error is None:
+                    self._acked(outcome, ack, reply)
+        failed = [self._failed(o, o.error) for o in group if o.error is not None]
+        if len(failed) < len(group):
+            self._s.internal_errors.passed()
+        return failed
 
     def _acks(
-        self, group: list[Committable], placed: Sequence[Placed], own: Sequence[list[Candidate]]
+        self, group: list[Committable], placed: Sequence[Placed | None], own: Sequence[list[Candidate] | None]
     ) -> list[tuple[Committable, Ack]]:
         acks = []
         for outcome, where, items in zip(group, placed, own, strict=True):
+            if where is None or items is None:
+                continue
             fence = self._s.ownership.fence_of(outcome.claim.partition)
             if fence is None or not self._s.ownership.holds(outcome.claim):
                 self._s.flow.fenced += 1
                 self._s.history.lost(outcome)
                 continue
-            ack = Ack(
-                claim=outcome.claim,
-                fence=fence,
-                entry=self._entry(outcome, where),
-                items=items,
-                settlement=outcome.settlement,
-                refused=outcome.refused,
-                counts=_counts(outcome),
-            )
-            acks.append((outcome, ack))
+            ack = outcome.attempt(self._ack_of, outcome, where, items, fence)
+            if ack is not None:
+                acks.append((outcome, ack))
         return acks
+
+    def _ack_of(self, outcome: Committable, where: Placed, items: list[Candidate], fence: Fence) -> Ack:
+        return Ack(
+            claim=outcome.claim,
+            fence=fence,
+            entry=self._entry(outcome, where),
+            items=items,
+            settlement=outcome.settlement,
+            refused=outcome.refused,
+            counts=_counts(outcome),
+        )
+
+    async def _answers(self, acks: list[tuple[Committable, Ack]]) -> list[AckReply | None]:
+        """The engine's. An ack that can't be written as a call gets none: it must not hold up the others."""
+        try:
+            return await self._s.ack.ack([ack for _, ack in acks])
+        except Exception as error:
+            unfit = self._s.ack.unfit([ack for _, ack in acks]) if may_be_of_content(error) else {}
+            if not unfit:
+                raise
+        for number, reason in unfit.items():
+            acks[number][0].error = reason
+        replies = iter(await self._s.ack.ack([ack for outcome, ack in acks if outcome.error is None]))
+        return [next(replies) if outcome.error is None else None for outcome, _ in acks]
+
+    def _failed(self, outcome: Committable, error: Exception) -> Failed:
+        started_at = outcome.response.started_at
+        return self._s.internal_errors.failed(outcome.claim, error, outcome.settlement, started_at=started_at)
 
     def _entry(self, outcome: Committable, placed: Placed) -> CommitEntry:
         claim, response = outcome.claim, outcome.response

@@ -7,6 +7,7 @@ from crawler.frontier.frontier import Frontier, Settlement
 from crawler.instance.handling import HandlerStage
 from crawler.instance.heartbeat import Heartbeat
 from crawler.instance.history import History
+from crawler.instance.internal_errors import InternalErrors
 from crawler.instance.ownership import Ownership
 from crawler.instance.parsing import PageParser
 from crawler.instance.robots import RobotsCache
@@ -34,6 +35,7 @@ class Doors(msgspec.Struct, frozen=True):
     history: History
     traps: TrapMemory
     handling: HandlerStage
+    internal_errors: InternalErrors
 
 
 class Exchange(msgspec.Struct):

@@ -5,6 +5,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 
+from msgspec.structs import replace
+
 from crawler.content.page import redirect_target
 from crawler.frontier.frontier import Settlement
 from crawler.handlers.running import NOTHING_HANDLED, Handled, HandlerError
@@ -58,7 +60,9 @@ class FetchStage:
         """`members`: how many instances take part now."""
         self._d = doors
         self._settings = settings
-        self._turns = TurnRunner(doors.bench, deliver=deliver, return_claim=turn_away, dropped=doors.flow.ended)
+        self._turns = TurnRunner(
+            doors.bench, deliver=deliver, return_claim=turn_away, dropped=doors.flow.ended, failed=self._broken
+        )
         self._aftermath = Aftermath(settings)
         self._permits = Permits(
             doors.frontier, doors.ownership, doors.robots, doors.robots_reader, self._aftermath,
@@ -110,6 +114,18 @@ class FetchStage:
                 await self._turns.run(lane, claim, self._isolated_turn)
             finally:
                 del self._in_turn[worker]
+
+    def _broken(self, turn: Turn, error: Exception) -> Deliver:
+        """How a turn ends in which an unexpected error was raised. Raises it if it is not the content's."""
+        lane, claim = turn.lane, turn.claim
+        wait_ms = max(lane.delay_ms, lane.pace.delay_ms, int(self._settings.politeness.delay_s * 1000))
+        fence = self._d.ownership.fence_of(claim.partition)
+        next_ms = fence.now_ms + wait_ms if fence is not None else 0
+        settled = Settlement(next_fetch_ms=next_ms, delay_ms=lane.delay_ms)
+        failed = self._d.internal_errors.failed(claim, error, settled)
+        if not turn.is_request_over:
+            turn.request_over(wait_ms=wait_ms)  # a request may have been made
+        return Deliver(failed)
 
     async def _isolated_turn(self, turn: Turn) -> TurnEnd:
         """What processes died with runs alone, and at last not at all."""
@@ -259,8 +275,7 @@ class FetchStage:
             return _attempt(exchange, self._aftermath.failed(lane, claim, FailureKind.PARSE, str(error), settled))
         except HandlerError as error:
             failed = self._aftermath.failed(lane, claim, FailureKind.HANDLER, str(error), settled)
-            failed.trace = error.trace
-            return _attempt(exchange, failed)
+            return _attempt(exchange, replace(failed, trace=error.trace))
         return Deliver(
             Committable(
                 claim=claim, response=response, page=page, settlement=settled, handled=handled, redirect_to=target,

@@ -113,7 +113,9 @@ class Instance:
         acks = AckStage(p.frontier, self.ownership)
         history = History(p.history.add, node=p.member.node, session=p.member.session)
         hooks = self.programmed.hooks
-        stages = Stages(self.archive, route, acks, self.ownership, self.claimer, self.flow, history, hooks)
+        stages = Stages(
+            self.archive, route, acks, self.ownership, self.claimer, self.flow, history, hooks, p.internal_errors
+        )
         self.committer = Committer(
             stages, s.archive, node=p.member.node, session=p.member.session, is_quiet=lambda: not self.bench.active
         )
@@ -121,7 +123,7 @@ class Instance:
         reader = RobotsReader(robots, p.fetcher, Reserver(p.frontier, self.router), s.robots)
         doors = Doors(
             p.frontier, self.ownership, self.heartbeat, self.bench, p.fetcher, robots, reader, self.parser, self.flow,
-            p.black_box, history, traps, self.programmed.handling,
+            p.black_box, history, traps, self.programmed.handling, p.internal_errors,
         )  # fmt: skip
         self.steering = Steering(
             p.operator, self.bench, self.work, self.claimer, self.flow, self.ownership,

@@ -1,13 +1,18 @@
 """What the fetch stage hands to the committer: the end of one claim."""
 
 from collections import Counter
+from collections.abc import Callable
+from typing import TypeVar
 
 import msgspec
 
+from crawler.errors import may_be_of_content
 from crawler.frontier.frontier import Settlement
 from crawler.handlers.running import NOTHING_HANDLED, Handled
 from crawler.instance.clock import wall_s
 from crawler.model import Claim, FailureKind, Page, Response
+
+Result = TypeVar("Result")
 
 
 class NotEntitledError(Exception):
@@ -30,6 +35,17 @@ class Committable(msgspec.Struct, kw_only=True):
     digest: str = ""  # of the payload, once it is archived
     scope_version: int = 0  # by which its links were judged
     refused: Counter[str] = msgspec.field(default_factory=Counter)
+    error: Exception | None = None  # that its content led to on the way: it becomes a failure then
+
+    def attempt(self, step: Callable[..., Result], *arguments: object) -> Result | None:
+        """Do a step of committing; None when the content made it fail, and `error` says how."""
+        try:
+            return step(*arguments)
+        except Exception as error:
+            if not may_be_of_content(error):
+                raise
+            self.error = error
+            return None
 
 
 class Failed(msgspec.Struct, kw_only=True):
@@ -47,6 +63,10 @@ class Failed(msgspec.Struct, kw_only=True):
     started_at: float = 0.0
     failed_at: float = msgspec.field(default_factory=wall_s)
     is_attempt: bool = True
+
+    def __post_init__(self) -> None:
+        """What a site or a user's function said may not be text that can be stored."""
+        self.detail, self.trace = _storable(self.detail), _storable(self.trace)
 
     @classmethod
     def finally_(cls, claim: Claim, kind: FailureKind, detail: str) -> "Failed":
@@ -68,6 +88,11 @@ class Parked(msgspec.Struct, kw_only=True):
 
     claim: Claim
     reason: str
+
+
+def _storable(text: str) -> str:
+    """Lone surrogates become question marks."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 Outcome = Committable | Failed | Refused | Parked

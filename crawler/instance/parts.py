@@ -20,6 +20,7 @@ from crawler.frontier.pins import Pins
 from crawler.frontier.stats import Stats
 from crawler.frontier.takeovers import Takeovers
 from crawler.handlers.app import Crawler
+from crawler.instance.internal_errors import InternalErrors
 from crawler.instance.mourning import Mourner
 from crawler.web.fetcher import Fetcher
 
@@ -46,6 +47,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     black_box: BlackBox
     history: HistoryWriter
     mourner: Mourner
+    internal_errors: InternalErrors
     spill_files: SpillFiles | None
     is_lock_free: Callable[[Member], bool]
     app: Crawler | None = None

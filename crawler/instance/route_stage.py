@@ -47,15 +47,19 @@ class RouteStage:
         self._ownership = ownership
         self._claimer = claimer
 
-    async def route(self, group: Sequence[Committable]) -> list[list[Candidate]]:
-        """Add what belongs to other partitions; per page, what is left for its own ack."""
+    async def route(self, group: Sequence[Committable]) -> list[list[Candidate] | None]:
+        """Add what belongs to other partitions; per page, what is left for its own ack, or None where that failed."""
         await self._open_scope(group)
-        own: list[list[Candidate]] = []
+        own: list[list[Candidate] | None] = []
         away: defaultdict[int, list[Candidate]] = defaultdict(list)
         taken: set[tuple[str, int, int | None]] = set()
         for number, outcome in enumerate(group, 1):
+            candidates = outcome.attempt(self._candidates, outcome) if outcome.error is None else None
+            if candidates is None:
+                own.append(None)
+                continue
             mine: list[Candidate] = []
-            for candidate in self._candidates(outcome):
+            for candidate in candidates:
                 if candidate.partition == outcome.claim.partition and len(mine) < ACK_ITEMS_MAX:
                     mine.append(candidate)  # although others of the group have it: their acks may be refused
                 elif (what := (candidate.url, candidate.depth, candidate.linked_from)) not in taken:
@@ -86,14 +90,19 @@ class RouteStage:
 
         A seed that is not in scope itself was given a moment ago: its root is known to the engine, not yet here.
         """
-        if any(o.claim.seed and not self.router.scope.allows(o.claim.url) for o in group):
+        seeds = [outcome for outcome in group if outcome.claim.seed]
+        if any(outcome.attempt(self._root_beyond, outcome.claim.url) for outcome in seeds):
             self.router.follow(*await until_answered(self._crawls.shared))
-        scope = self.router.scope
-        targets = [o.redirect_to for o in group if o.claim.seed and o.redirect_to and not scope.allows(o.redirect_to)]
-        if targets:
-            roots = {scope.root_of(target) for target in targets}
+        targets = [outcome for outcome in seeds if outcome.redirect_to and outcome.error is None]
+        roots = {root for o in targets if (root := o.attempt(self._root_beyond, o.redirect_to))}
+        if roots:
             await until_answered(partial(self._crawls.add_roots, roots))
             self.router.scope = self.router.scope.with_roots(roots)
+
+    def _root_beyond(self, url: str) -> str:
+        """The root that takes a URL into the scope; "" when it is in it."""
+        scope = self.router.scope
+        return "" if scope.allows(url) else scope.root_of(url)
 
     async def _add(self, away: dict[int, list[Candidate]]) -> None:
         """Add until every partition has taken its URLs: the acks of their parents wait for this."""

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from crawler.errors import EngineError
+from crawler.errors import EngineError, InvariantError
 from crawler.instance.clock import ENGINE_PAUSE_S
 from crawler.instance.outcome import Failed, Outcome
 from crawler.instance.workbench import Lane, Workbench
@@ -79,7 +79,7 @@ class Turn:
     def request_over(self, *, wait_ms: int, started: bool = True) -> None:
         """The queue may go on from here, `wait_ms` from now; parsing does not hold it up. Once a turn."""
         if self.is_request_over:
-            raise RuntimeError(f"the request of a turn was over before: {self.claim.url}")
+            raise InvariantError(f"the request of a turn was over before: {self.claim.url}")
         self.is_request_over = True
         self._bench.finished(self.lane, wait_ms=wait_ms, started=started)
 
@@ -94,12 +94,16 @@ class TurnRunner:
         deliver: Callable[[Outcome], None],
         return_claim: Callable[[Claim], Awaitable[None]],
         dropped: Callable[[int], None],
+        failed: Callable[[Turn, Exception], Deliver],
     ) -> None:
-        """`return_claim` gives a claim back to the engine; `dropped` hears the partition of one that was let go."""
+        """`return_claim` gives a claim back to the engine; `dropped` hears the partition of one that was let go;
+        `failed` says how a turn ends in which an error was raised that nobody expected, or raises it again.
+        """
         self._bench = bench
         self._deliver = deliver
         self._return_claim = return_claim
         self._dropped = dropped
+        self._failed = failed
 
     async def run(self, lane: Lane, claim: Claim, work: Callable[[Turn], Awaitable[TurnEnd]]) -> None:
         """A turn from its begin to its end."""
@@ -109,6 +113,8 @@ class TurnRunner:
         except EngineError as error:
             log.warning("fetch.engine_error", extra={"error": str(error)})
             end = Requeue(pause_s=ENGINE_PAUSE_S)
+        except Exception as error:  # noqa: BLE001 - what one URL's content makes fail is that URL's failure
+            end = self._failed(turn, error)
         await self._apply(turn, end)
 
     async def _apply(self, turn: Turn, end: TurnEnd) -> None:
@@ -131,7 +137,8 @@ class TurnRunner:
                 self._close(turn)
                 self._dropped(claim.partition)
             case QueueGivenUp():
-                assert not turn.is_request_over
+                if turn.is_request_over:
+                    raise InvariantError("a queue is given up before a request is made")
                 turn.is_request_over = True
                 for one in (claim, *bench.abandon(turn.lane)):
                     self._deliver(end.outcome_of(one))

@@ -19,6 +19,7 @@ PERMANENT = frozenset(
         FailureKind.HEADERS_TOO_LARGE,
         FailureKind.REDIRECT_LOOP,
         FailureKind.PARSE,
+        FailureKind.INTERNAL,
         FailureKind.KILLER,
         FailureKind.HOST_DEAD,
     }

@@ -102,13 +102,13 @@ async def courses(folder: Path) -> dict[str, Course]:
 
 def watch_outcomes(instance: Instance, note: Callable[[Outcome], None]) -> None:
     """Have `note` called with the end of each attempt."""
-    deliver = instance.fetching._deliver
+    deliver = instance.fetching._turns._deliver
 
     def spy(outcome: Outcome) -> None:
         note(outcome)
         deliver(outcome)
 
-    instance.fetching._deliver = spy
+    instance.fetching._turns._deliver = spy
 
 
 def _own_backoffs() -> dict[str, float]:

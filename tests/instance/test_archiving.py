@@ -26,7 +26,9 @@ async def turns_between_records(body_bytes: int, pages: int) -> list[int]:
         return Placed(None, str(len(seen)))
 
     archive._place = place  # type: ignore[method-assign]
-    outcome: Any = SimpleNamespace(response=SimpleNamespace(raw_body=bytes(body_bytes)))
+    outcome: Any = SimpleNamespace(
+        response=SimpleNamespace(raw_body=bytes(body_bytes)), attempt=lambda step, *arguments: step(*arguments)
+    )
     other = asyncio.create_task(turning())
     await asyncio.sleep(0)
     placed = await archive.store([outcome] * pages)

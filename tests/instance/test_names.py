@@ -42,12 +42,16 @@ async def turn(bench: Workbench, names: Names) -> tuple[Claim, str | None]:
         known.append(address)
         return AwaitAddress(address)
 
-    await TurnRunner(bench, deliver=never, return_claim=never, dropped=never).run(lane, claim, work)
+    await TurnRunner(bench, deliver=never, return_claim=never, dropped=never, failed=raised).run(lane, claim, work)
     return claim, known[0] if known else None
 
 
-def never(_: object) -> Any:
+def never(*_: object) -> Any:
     raise AssertionError
+
+
+def raised(turn: Turn, error: Exception) -> Any:
+    raise error
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ AFTERMATH = Aftermath(Settings())
 
 async def run(bench: Workbench, lane: Lane, claim: Claim, step: Callable[[Turn], Awaitable[Any]]) -> None:
     """A turn that takes this step; it ends only if the step says how."""
-    runner = TurnRunner(bench, deliver=never, return_claim=never, dropped=never)
+    runner = TurnRunner(bench, deliver=never, return_claim=never, dropped=never, failed=never)
     if isinstance(end := await step(Turn(bench, lane, claim)), Requeue):
 
         async def apply(_: Turn) -> TurnEnd:
@@ -42,7 +42,7 @@ async def run(bench: Workbench, lane: Lane, claim: Claim, step: Callable[[Turn],
         await runner.run(lane, claim, apply)
 
 
-def never(_: object) -> Any:
+def never(*_: object) -> Any:
     raise AssertionError
 
 

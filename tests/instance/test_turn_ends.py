@@ -4,10 +4,11 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from crawler.errors import EngineDown
+from crawler.errors import EngineDown, InvariantError
 from crawler.instance import turn as turns
 from crawler.instance.outcome import Failed, Outcome, Refused
 from crawler.instance.turn import Turn, TurnEnd, TurnRunner
@@ -25,6 +26,10 @@ ENDS = {
 }
 
 
+def never(turn: Turn, error: Exception) -> Any:
+    raise error
+
+
 class Places:
     """Where claims went."""
 
@@ -40,7 +45,11 @@ class Places:
             self.returned.append(claim)
 
         runner = TurnRunner(
-            self.bench, deliver=self.delivered.append, return_claim=return_claim, dropped=self.dropped.append
+            self.bench,
+            deliver=self.delivered.append,
+            return_claim=return_claim,
+            dropped=self.dropped.append,
+            failed=never,
         )
         lane, claim = await self.bench.take()
         await runner.run(lane, claim, work)
@@ -103,7 +112,7 @@ async def test_a_request_that_is_over_twice_is_an_error_of_ours() -> None:
     bench.put(batch(1))
     turn = Turn(bench, *await bench.take())
     turn.request_over(wait_ms=0)
-    with pytest.raises(RuntimeError, match="over before"):
+    with pytest.raises(InvariantError, match="over before"):
         turn.request_over(wait_ms=0)
 
 

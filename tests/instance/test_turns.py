@@ -27,7 +27,7 @@ async def test_a_claim_that_goes_from_worker_to_worker_while_the_heartbeat_is_la
     flow: Any = SimpleNamespace(ended=lambda _: None, orders=Orders())
     traps = TrapMemory(settings.traps)
     doors: Any = Doors(
-        nobody, ownership, late, bench, nobody, nobody, nobody, nobody, flow, nobody, nobody, traps, nobody
+        nobody, ownership, late, bench, nobody, nobody, nobody, nobody, flow, nobody, nobody, traps, nobody, nobody
     )  # type: ignore[arg-type]
     stage = FetchStage(doors, settings, deliver=lambda _: None, turn_away=never)
     bench.put(batch(1))
@@ -59,7 +59,20 @@ async def test_a_request_that_is_cut_off_is_late_only_if_it_was_sent(is_sent: bo
     history: Any = SimpleNamespace(cut_off=lambda claim, started_at: noted.append(claim.url))
     traps = TrapMemory(settings.traps)
     doors: Any = Doors(
-        nobody, ownership, heartbeat, bench, fetcher, nobody, nobody, nobody, flow, black_box, history, traps, nobody
+        nobody,
+        ownership,
+        heartbeat,
+        bench,
+        fetcher,
+        nobody,
+        nobody,
+        nobody,
+        flow,
+        black_box,
+        history,
+        traps,
+        nobody,
+        nobody,
     )  # type: ignore[arg-type]
     stage = FetchStage(doors, settings, deliver=lambda _: None, turn_away=never)
     bench.put(batch(1))
@@ -89,7 +102,20 @@ async def test_a_page_is_not_asked_for_when_its_lease_ended_while_the_request_wa
     flow: Any = SimpleNamespace(late=0, ended=lambda _: ended.__setitem__(0, ended[0] + 1), orders=Orders())
     traps, heartbeat = TrapMemory(settings.traps), SimpleNamespace(may_start=lambda: True)
     doors: Any = Doors(
-        nobody, ownership, heartbeat, bench, fetcher, nobody, nobody, nobody, flow, black_box, nobody, traps, nobody
+        nobody,
+        ownership,
+        heartbeat,
+        bench,
+        fetcher,
+        nobody,
+        nobody,
+        nobody,
+        flow,
+        black_box,
+        nobody,
+        traps,
+        nobody,
+        nobody,
     )  # type: ignore[arg-type]
     stage = FetchStage(doors, settings, deliver=lambda _: None, turn_away=never)
     bench.put(batch(1))
@@ -107,7 +133,20 @@ async def test_a_claim_of_a_stopped_domain_is_turned_away_and_nothing_is_asked(o
     ownership: Any = SimpleNamespace(holds=lambda _: True)
     flow: Any = SimpleNamespace(orders=orders, ended=lambda _: None)
     doors: Any = Doors(
-        nobody, ownership, heartbeat, bench, nobody, nobody, nobody, nobody, flow, nobody, nobody, nobody, nobody
+        nobody,
+        ownership,
+        heartbeat,
+        bench,
+        nobody,
+        nobody,
+        nobody,
+        nobody,
+        flow,
+        nobody,
+        nobody,
+        nobody,
+        nobody,
+        nobody,
     )  # type: ignore[arg-type]
 
     async def turn_away(claim: Claim) -> None:

@@ -141,23 +141,22 @@ def no_drain() -> contextlib.AbstractContextManager[None]:
 def clock_not_stored() -> contextlib.AbstractContextManager[None]:
     """What a queue must wait is known to its owner only."""
     stack = contextlib.ExitStack()
-    pack = Frontier._pack_ack
+    pack = Frontier.pack_ack
 
     def packed(self: Frontier, a: Any) -> bytes:
         return pack(
             self, msgspec.structs.replace(a, settlement=Settlement(next_fetch_ms=0, delay_ms=a.settlement.delay_ms))
         )
 
-    stack.enter_context(_patched(Frontier, "_pack_ack", packed))
+    stack.enter_context(_patched(Frontier, "pack_ack", packed))
     return stack
 
 
 def delay_not_stored() -> contextlib.AbstractContextManager[None]:
     """The delay that robots.txt asks for is known to its reader only."""
 
-    async def learn(self: Permits, lane: Any, claim: Any, entry: Any) -> bool:
-        lane.delay_ms = self.delay_of(claim, entry)
-        return True
+    async def learn(self: Permits, turn: Any, entry: Any) -> None:
+        turn.lane.delay_ms = self.delay_of(turn.claim, entry)
 
     async def share(self: Permits, *_: Any) -> None:
         pass
