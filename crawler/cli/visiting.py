@@ -12,7 +12,7 @@ from crawler.content.page import redirect_target
 from crawler.content.text import extract_text
 from crawler.instance.parsing import PageParser, ParseKilledError
 from crawler.model import REDIRECTS
-from crawler.rules.robots import RobotsRules, RobotsVerdict, robots_policy
+from crawler.rules.robots import RobotsRules, RobotsVerdict, policy_of
 from crawler.rules.urls import origin_of
 from crawler.settings import Settings
 from crawler.version import program_version
@@ -90,9 +90,10 @@ async def _robots(fetcher: Fetcher, origin: str, settings: Settings) -> Robots:
         if not target:
             break
         where = target
-    policy = robots_policy(response.status) if response else "disallow_all"
-    if response is None or policy == "disallow_all":
-        return Robots(None, f"{where}: status {response.status if response else 0}")
+    assert response is not None
+    policy, reason = policy_of(response)
+    if policy == "disallow_all":
+        return Robots(None, f"{where}: {reason}")
     if policy == "allow_all":
         return Robots(anything, f"there is none (status {response.status})")
     rules = RobotsRules.parse(response.body, settings.robots.agent)

@@ -11,7 +11,7 @@ import msgspec
 from crawler.frontier.frontier import Frontier
 from crawler.instance.clock import monotonic_ms, wall_s
 from crawler.model import FailureKind, FetchResult
-from crawler.rules.robots import RobotsRules, robots_policy
+from crawler.rules.robots import RobotsRules, policy_of
 from crawler.settings import Settings
 
 CACHED_ORIGINS_MAX = 50_000
@@ -118,10 +118,9 @@ class RobotsCache:
             detail = f"{failure.kind}: {failure.detail}" if failure else ""
             kind = failure.kind if failure else FailureKind.ROBOTS_UNREACHABLE
             return self._unreachable(origin, kind, detail), b""
-        status = result.response.status
-        policy = robots_policy(status)
+        policy, detail = policy_of(result.response)
         if policy == "disallow_all":
-            kind, detail = FailureKind.ROBOTS_UNREACHABLE, f"status {status}"
+            kind = FailureKind.ROBOTS_UNREACHABLE
             return self._unreachable(origin, kind, detail, retry_after_ms=result.retry_after_ms), b""
         return self._share(origin, result.response.body if policy == "parse" else b"")
 

@@ -14,12 +14,17 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from crawler.model import Response
+
 if TYPE_CHECKING:
     from protego import Protego
+
+Policy = Literal["parse", "allow_all", "disallow_all"]
 
 LINE_BYTES_MAX = 8 * 2083 - 1  # as Google reads: what follows on one line is ignored
 SHARED_BYTES_MAX, SHARED_MAX = 4096, 1024  # robots.txt whose rules are remembered: how long, how many
 RULE_BYTES = 700  # of memory for a rule, its pattern and what Protego makes of it
+READ_BYTES_MIN = 500_000  # RFC 9309 2.5 asks for 512,000; a content coding may take a little of what was received
 WILDCARD_RULES_MAX = 5000  # more are simplified: each costs up to 5 us a check against the longest URLs
 
 _BOM = b"\xef\xbb\xbf"
@@ -118,7 +123,7 @@ def _parsed_once(body: bytes, agent: str) -> RobotsRules:
     return RobotsRules._parsed(body, agent)  # noqa: SLF001 - of this module
 
 
-def robots_policy(status: int) -> Literal["parse", "allow_all", "disallow_all"]:
+def robots_policy(status: int) -> Policy:
     """What the final status of a robots.txt fetch means (RFC 9309 section 2.3.1).
 
     429 counts as a server in trouble, not as a missing file. A redirect left over (too many) means unavailable.
@@ -128,6 +133,34 @@ def robots_policy(status: int) -> Literal["parse", "allow_all", "disallow_all"]:
     if status == 429 or status >= 500 or status < 200:
         return "disallow_all"
     return "allow_all"
+
+
+def policy_of(response: Response) -> tuple[Policy, str]:
+    """What the final response of a robots.txt fetch means, and why nothing is allowed.
+
+    What is missing may forbid any page. So a file that did not come whole counts as one that can't be read (RFC 9309
+    2.3.1.4), and is fetched again; only one that is cut at our limit is parsed as far as it came (2.5).
+    """
+    policy = robots_policy(response.status)
+    if policy == "disallow_all":
+        return policy, f"status {response.status}"
+    missing = _missing_of(response) if policy == "parse" else ""
+    return ("disallow_all", missing) if missing else (policy, "")
+
+
+def _missing_of(response: Response) -> str:
+    """Why the body is not the whole file; "" when it is, or when it is as much of it as is read."""
+    if response.decode_error:
+        return f"its body can't be decoded: {response.decode_error}"
+    if response.truncated == "length":
+        return "" if len(response.body) >= READ_BYTES_MIN else "its body holds next to nothing for its length"
+    if response.truncated:
+        return f"its body was cut off by {response.truncated}"
+    if response.status == 206:  # no range was asked for
+        return "status 206, a part of the file"
+    if response.status in (204, 205) and response.header("content-length") not in ("", "0"):
+        return f"status {response.status} with a length: no content came"
+    return ""
 
 
 class _Group(msgspec.Struct):

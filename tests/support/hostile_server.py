@@ -4,8 +4,8 @@
         await fetcher.fetch(server.url)
 
 Steps are bytes to send, seconds to wait (a number), `Close()`, `Reset()`, `Repeat(step, pause_s)` and `Hold()`.
-After the last step the connection stays open for the next request; `Close()` ends it. `requests` keeps what was
-received; `connections` counts.
+After the last step the connection stays open for the next request; `Close()` ends it. `by_path` has the steps of single
+paths, which go before all others. `requests` keeps what was received, `paths` the targets; `connections` counts.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ import contextlib
 import socket
 import ssl
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -52,6 +52,7 @@ class HostileServer:
         self,
         *steps: Step,
         per_request: Sequence[Sequence[Step]] = (),
+        by_path: Mapping[str, Sequence[Step]] | None = None,
         tls: ssl.SSLContext | None = None,
         wait_for_request: bool = True,
         host: str = "127.0.0.1",
@@ -62,6 +63,7 @@ class HostileServer:
         self.port = 0
         self._steps = steps
         self._per_request = per_request
+        self._by_path = by_path or {}
         self._tls = tls
         self._wait_for_request = wait_for_request
         self._tasks: set[asyncio.Task[None]] = set()
@@ -70,6 +72,11 @@ class HostileServer:
     @property
     def url(self) -> str:
         return f"http{'s' if self._tls else ''}://{self.host}:{self.port}/"
+
+    @property
+    def paths(self) -> list[str]:
+        """The targets of all requests, in order."""
+        return [head.split(b" ", 2)[1].decode("ascii") for head in self.requests]
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._accept, self.host, 0, ssl=self._tls)
@@ -103,6 +110,8 @@ class HostileServer:
             writer.transport.abort()
 
     def _steps_now(self) -> Sequence[Step]:
+        if self._by_path and self.paths[-1] in self._by_path:
+            return self._by_path[self.paths[-1]]
         turn = len(self.requests) - 1
         return self._per_request[turn] if 0 <= turn < len(self._per_request) else self._steps
 

@@ -1,0 +1,171 @@
+"""A robots.txt that did not come whole allows nothing: what was not read may forbid any page."""
+# ruff: noqa: E501 - a table reads best with one row to a line
+
+import gzip
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from crawler.instance.robots import RobotsCache, RobotsEntry
+from crawler.instance.robots_reading import RobotsReader
+from crawler.model import Claim, FailureKind
+from crawler.settings import RobotsSettings, Settings
+from tests.crawl.harness import crawl, lab_names, settings_of
+from tests.support.hostile_server import Close, Hold, HostileServer, Repeat, Reset, Step
+from tests.web.fetching import fetching
+
+OK = b"HTTP/1.1 200 OK\r\n"
+RULES = b"User-agent: *\nDisallow: /no\n"
+LONG = RULES + b"".join(b"Disallow: /%d\n" % n for n in range(200_000))
+GZIPPED = gzip.compress(RULES * 100)
+CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
+CLAIM = Claim(
+    url="http://a.test/", fingerprint="1", visit=1, partition=1, epoch=1, token="t", domain="a.test", queue="a.test",
+    depth=0, redirects=0, attempts=0, deliveries=0, seed=False,
+)  # fmt: skip
+
+
+def plain(body: bytes, *, length: int | None = None, head: bytes = OK, more: bytes = b"") -> bytes:
+    return head + more + b"Content-Length: %d\r\n\r\n" % (len(body) if length is None else length) + body
+
+
+def coded(coding: bytes, body: bytes) -> bytes:
+    return plain(body, more=b"Content-Encoding: " + coding + b"\r\n")
+
+
+NOT_WHOLE: dict[str, tuple[Step, ...]] = {
+    "closed before its end": (plain(RULES, length=500), Close()),
+    "closed before its first byte": (plain(b"", length=500), Close()),
+    "reset before its end": (plain(RULES, length=500), 0.02, Reset()),
+    "too slow": (plain(RULES, length=500), Hold()),
+    "a byte at a time": (plain(RULES, length=500), Repeat(b"#", 0.05)),
+    "chunks without the last one": (CHUNKED + b"%x\r\n" % len(RULES) + RULES + b"\r\n", Close()),
+    "an endless chunk extension": (CHUNKED + b"5;", Repeat(b"a" * 65536)),
+    "plain text said to be gzip": (coded(b"gzip", RULES),),
+    "gzip said to be br": (coded(b"br", GZIPPED),),
+    "an unknown coding": (coded(b"aes128gcm", RULES),),
+    "gzip cut short": (coded(b"gzip", GZIPPED[:-20]),),
+    "gzip with a wrong checksum": (coded(b"gzip", GZIPPED[:-8] + b"\0\0\0\0" + GZIPPED[-4:]),),
+    "gzip cut by the connection": (plain(GZIPPED[:-20], length=len(GZIPPED), more=b"Content-Encoding: gzip\r\n"), Close()),
+    "gzip whose header has no end": (coded(b"gzip", b"\x1f\x8b\x08\x08\0\0\0\0\0\xff" + b"a" * 600_000),),
+    "gzip members that hold nothing": (coded(b"gzip", gzip.compress(b"") * 40_000),),
+    "a part of it": (plain(RULES, head=b"HTTP/1.1 206 Partial Content\r\n", more=b"Content-Range: bytes 0-27/900\r\n"),),
+    "no content of a length": (plain(b"", length=28, head=b"HTTP/1.1 204 No Content\r\n"), Close()),
+    "reset content of a length": (plain(RULES, head=b"HTTP/1.1 205 Reset Content\r\n"), Close()),
+    "an empty reply": (Close(),),
+    "an upgrade": (b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n", Close()),
+    "interim responses only": (b"HTTP/1.1 103 Early Hints\r\n\r\n", Close()),
+}  # fmt: skip
+
+WHOLE: dict[str, tuple[Step, ...]] = {
+    "a length": (plain(RULES),),
+    "until the end of the connection": (OK + b"\r\n" + RULES, Close()),
+    "chunks": (CHUNKED + b"%x\r\n" % len(RULES) + RULES + b"\r\n0\r\n\r\n",),
+    "gzip": (coded(b"gzip", GZIPPED),),
+    "longer than is read": (plain(LONG),),
+    "endless": (OK + b"\r\n" + RULES, Repeat(b"Disallow: /x\n" * 4000)),
+    "gzip of what is longer than is read": (coded(b"gzip", gzip.compress(LONG)),),
+    "gzip bomb": (coded(b"gzip", gzip.compress(RULES + b"#" * 20_000_000)),),
+    "gzip of what can hardly be packed": (coded(b"gzip", gzip.compress(LONG, 0)),),
+    "an image by its type": (plain(RULES, more=b"Content-Type: image/png\r\n"),),
+}  # fmt: skip
+
+WITHOUT_RULES: dict[str, tuple[Step, ...]] = {
+    "empty": (plain(b""),),
+    "no content": (b"HTTP/1.1 204 No Content\r\n\r\n",),
+    "reset content": (plain(b"", head=b"HTTP/1.1 205 Reset Content\r\n"),),
+    "a page that is cut and was not found": (plain(b"gone", length=500, head=b"HTTP/1.1 404 Not Found\r\n"), Close()),
+}  # fmt: skip
+
+
+class Turns:
+    """The reserver of a web on which each turn is granted; the claim's queue is its own host's."""
+
+    def __init__(self, own: str) -> None:
+        self._own = own
+
+    def place(self, url: str) -> tuple[str, int]:
+        return ("a.test" if url.startswith(self._own) else "elsewhere"), 1
+
+    def turn(self, url: str) -> Any:
+        return SimpleNamespace(ask=self._now, end=self._now)
+
+    async def _now(self) -> int:
+        return 0
+
+
+async def read(server: HostileServer, *, own: str | None = None) -> tuple[RobotsEntry, bytes, RobotsCache]:
+    """What a reader makes of the server's robots.txt, in as many turns as it takes."""
+    shared: Any = SimpleNamespace(robots=_nothing_shared)
+    settings = Settings(robots=RobotsSettings())
+    cache = RobotsCache(shared, settings)
+    turns: Any = Turns(server.url if own is None else own)
+    async with fetching(total_timeout_s=0.4, idle_timeout_s=0.2) as fetcher:
+        reader = RobotsReader(cache, fetcher, turns, settings.robots)
+        for _ in range(10):
+            reading = await reader.turn(CLAIM, server.url[:-1])
+            if reading.entry is not None:
+                return reading.entry, reading.blob, cache
+    raise AssertionError("no end to it")
+
+
+async def _nothing_shared(partition: int, origin: str) -> bytes | None:
+    return None
+
+
+def check_nothing_is_allowed(entry: RobotsEntry, blob: bytes) -> None:
+    assert entry.rules is None
+    assert entry.detail
+    assert "\n" not in entry.detail
+    assert blob == b"", "nothing is shared"
+
+
+@pytest.mark.parametrize("how", NOT_WHOLE)
+async def test_a_robots_txt_that_is_not_whole_allows_nothing(how: str) -> None:
+    async with HostileServer(by_path={"/robots.txt": NOT_WHOLE[how]}) as server:
+        entry, blob, _ = await read(server)
+    check_nothing_is_allowed(entry, blob)
+    assert entry.failure in (FailureKind.ROBOTS_UNREACHABLE, FailureKind.DISCONNECTED, FailureKind.PROTOCOL)
+
+
+@pytest.mark.parametrize("guest", [False, True])
+@pytest.mark.parametrize("how", ["closed before its end", "plain text said to be gzip", "a part of it"])
+async def test_the_last_hop_of_redirects_counts_whoever_asks(how: str, guest: bool) -> None:
+    moved = b"HTTP/1.1 301 Moved\r\nLocation: %s\r\nContent-Length: 0\r\n\r\n"
+    steps = {"/robots.txt": (moved % b"/r1",), "/r1": (moved % b"/r2",), "/r2": NOT_WHOLE[how]}
+    async with HostileServer(by_path=steps) as server:
+        entry, blob, cache = await read(server, own=f"{server.url}robots.txt" if guest else None)
+        assert cache.known(f"{server.url}r2") is None, "nor is anything allowed to others that are led there"
+    check_nothing_is_allowed(entry, blob)
+
+
+@pytest.mark.parametrize("how", WHOLE)
+async def test_a_whole_one_is_obeyed_also_when_it_is_longer_than_is_read(how: str) -> None:
+    async with HostileServer(by_path={"/robots.txt": WHOLE[how]}) as server:
+        entry, blob, _ = await read(server)
+        assert entry.rules is not None
+        assert entry.rules.allows(server.url)
+        assert not entry.rules.allows(f"{server.url}no")
+        assert blob
+
+
+@pytest.mark.parametrize("how", WITHOUT_RULES)
+async def test_one_without_rules_allows_all(how: str) -> None:
+    async with HostileServer(by_path={"/robots.txt": WITHOUT_RULES[how]}) as server:
+        entry, _, _ = await read(server)
+        assert entry.rules is not None
+        assert entry.rules.allows(f"{server.url}no")
+
+
+@pytest.mark.parametrize("how", ["closed before its end", "plain text said to be gzip", "too slow"])
+async def test_a_crawl_asks_again_and_fetches_no_page(how: str, tmp_path: Path) -> None:
+    page = plain(b"<p>forbidden, maybe</p>")
+    async with HostileServer(page, by_path={"/robots.txt": NOT_WHOLE[how]}) as server, lab_names() as dns:
+        settings = settings_of(
+            tmp_path / "c", dns__nameservers=[dns], fetch__idle_timeout_s=0.1, fetch__total_timeout_s=0.2
+        )
+        done = await crawl(settings, [f"{server.url}no"])
+        assert done.entries == []
+        assert server.paths == ["/robots.txt"] * settings.retry.attempts
