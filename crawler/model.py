@@ -137,11 +137,16 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FetchResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What the fetcher hands back: a response or a failure, never both; times for the statistics."""
+    """What the fetcher hands back: a response or a failure, never both; times for the statistics.
+
+    `stale_connection`: the request went over a connection that had carried another one, and the server had given it
+    up: not one byte came. That says nothing of the URL, nor of the host.
+    """
 
     url: str
     response: Response | None = None
     failure: Failure | None = None
+    stale_connection: bool = False
     fetch_ms: int = 0
     retry_after_ms: int = 0
 

@@ -39,7 +39,8 @@ class Aftermath:
     def of_page(self, lane: Lane, result: FetchResult) -> int:
         """Take in the end of a page's request; how long its queue waits, ms."""
         kind = _kind_of(result)
-        backoff_ms = self._stand(lane, kind, result.retry_after_ms)
+        # A connection that the server did not keep says nothing of the host.
+        backoff_ms = 0 if result.stale_connection else self._stand(lane, kind, result.retry_after_ms)
         if self._politeness.adaptive:
             self._adapt(lane, kind, result)
         return wait_ms(

@@ -25,13 +25,16 @@ JOURNEYS_MAX = 50_000
 
 
 class Journey(msgspec.Struct):
-    """How far the reading of an origin's robots.txt has come. `is_under_way`: some worker has its turn now."""
+    """How far the reading of an origin's robots.txt has come. `is_under_way`: some worker has its turn now;
+    `met_stale`: the last request met a connection that its server had given up.
+    """
 
     url: str
     hops: int = 0
     turn: GuestTurn | None = None
     since_ms: int = msgspec.field(default_factory=monotonic_ms)  # when it came to where it is
     is_under_way: bool = False
+    met_stale: bool = False
 
 
 class Reading(NamedTuple):
@@ -122,6 +125,10 @@ class RobotsReader:
         url = journey.url
         limit = self._settings.body_bytes_max
         result = await self._fetcher.fetch(url, body_bytes_max=limit, before_send=before_send)
+        if result.stale_connection and not journey.met_stale:
+            journey.met_stale = True
+            return Reading(None, is_asked=True, fetch_ms=result.fetch_ms)
+        journey.met_stale = False
         target = _redirected(result)
         if target is None:
             entry, blob = self._cache.judge(origin, result)

@@ -16,7 +16,8 @@ class Connection(asyncio.Protocol):
     """States: idle, or in an exchange from `begin` until the future it returned is done.
 
     After it is done: `failure` is (kind, detail), or `head` and `body()` hold the response and `truncated` says how
-    it was cut ("", "length", "time" or "disconnect").
+    it was cut ("", "length", "time" or "disconnect"). `is_reused`: it has carried an exchange before. `is_stale`: then
+    it was lost before one byte of the response came.
     """
 
     __slots__ = (
@@ -31,6 +32,8 @@ class Connection(asyncio.Protocol):
         "_transport",
         "failure",
         "idle_since",
+        "is_reused",
+        "is_stale",
         "remote_ip",
         "truncated",
     )
@@ -44,6 +47,7 @@ class Connection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._reader = ResponseReader(headers_bytes_max=headers_bytes_max)
         self.idle_since = 0.0
+        self.is_reused = self.is_stale = False
         self.remote_ip = ""
         self.truncated = ""
         self.failure: tuple[FailureKind, str] | None = None
@@ -57,6 +61,7 @@ class Connection(asyncio.Protocol):
         self._deadline = deadline
         self._done = self._loop.create_future()
         if self._transport is None or self._transport.is_closing():
+            self.is_stale = self.is_reused
             self._fail(FailureKind.DISCONNECTED, "the server had closed the connection")
             return self._done
         self._received_at = self._loop.time()
@@ -77,6 +82,7 @@ class Connection(asyncio.Protocol):
         reusable = self.failure is None and not self.truncated and self._reader.allows_another() and self.is_usable()
         self._reader.clear()
         self._done = None
+        self.is_reused = True
         if not reusable:
             self.abort()
         return reusable
@@ -121,6 +127,7 @@ class Connection(asyncio.Protocol):
         if self._done is None or self._done.done():
             return
         if self._reader.head is None:
+            self.is_stale = self.is_reused and not self._reader.has_begun
             reason = "closed the connection without a response" if exc is None else f"connection lost: {exc}"
             self._fail(FailureKind.DISCONNECTED, reason)
         else:

@@ -111,12 +111,18 @@ class Fetcher:
             self._running.discard(connection)
         fetch_ms = _ms(loop.time() - sent_at)
         failure, answer, raw = connection.failure, connection.head, connection.body()
-        truncated, remote_ip = connection.truncated, connection.remote_ip
+        truncated, remote_ip, is_reused = connection.truncated, connection.remote_ip, connection.is_reused
         if connection.end():
             self._pool.put(origin, connection)
+        if is_reused and (connection.is_stale or _ends_idleness(answer)):
+            self._pool.was_stale(origin)
+            stale = Failure(kind=FailureKind.DISCONNECTED, detail="the server had given up the kept connection")
+            return FetchResult(url=url, failure=stale, stale_connection=True, fetch_ms=fetch_ms)
         if failure is not None or answer is None:
             kind, detail = failure or (FailureKind.DISCONNECTED, "no response")
             return FetchResult(url=url, failure=Failure(kind=kind, detail=detail), fetch_ms=fetch_ms)
+        if is_reused:
+            origin.stale_in_a_row = 0
         if answer.status in REDIRECTS and len(answer.all_of(b"location")) > 1:
             # No way to tell which is meant, and a trick of header injection.
             differ = Failure(kind=FailureKind.PROTOCOL, detail="several Location headers that differ")
@@ -253,6 +259,11 @@ class Fetcher:
         inflated = inflate(raw, coding, limit=limit, ratio_max=self._settings.fetch.inflate_ratio_max)
         error = "" if truncated and inflated.error == INCOMPLETE else inflated.error
         return inflated.body, truncated or ("length" if inflated.truncated else ""), error
+
+
+def _ends_idleness(answer: Head | None) -> bool:
+    """RFC 9110 15.5.9: a server may end an idle connection with a 408, which the request had not reached."""
+    return answer is not None and answer.status == 408 and not answer.keeps_alive
 
 
 def _ms(seconds: float) -> int:

@@ -22,6 +22,7 @@ from crawler.web.resolver import CachingResolver, LookupFailedError, address_fam
 IDLE_S = 4.0  # less than the 5 s after which common servers close: seldom do we write into a closing connection
 IDLE_MAX = 256  # connections kept at least; workers wander between hosts, and reopening costs more than keeping
 IDLE_PER_REQUEST = 8
+STALE_MAX = 2  # in a row: then a server that says it keeps connections is not believed any more
 _HAPPY_EYEBALLS_DELAY_S = 0.25  # RFC 8305 5
 _SWEEP_S = 2.0
 
@@ -45,6 +46,7 @@ class Origin(msgspec.Struct):
     host_header: str
     refusal: Failure | None = None
     idle: list[Connection] = msgspec.field(default_factory=list)
+    stale_in_a_row: int = 0  # kept connections that the server had given up, since one was used again with success
 
 
 class Pool:
@@ -72,6 +74,9 @@ class Pool:
 
     def put(self, origin: Origin, connection: Connection) -> None:
         """Keep a connection for the origin's next request."""
+        if origin.stale_in_a_row >= STALE_MAX:
+            connection.abort()
+            return
         connection.idle_since = self._loop.time()
         origin.idle.append(connection)
         self._idle[connection] = origin
@@ -79,6 +84,14 @@ class Pool:
             self._drop_oldest()
         if self._sweeper is None:
             self._sweeper = self._loop.call_later(_SWEEP_S, self._sweep)
+
+    def was_stale(self, origin: Origin) -> None:
+        """The server had given up a kept connection: those that are as old are not used any more."""
+        origin.stale_in_a_row += 1
+        while origin.idle:
+            connection = origin.idle.pop()
+            del self._idle[connection]
+            connection.abort()
 
     async def open(self, origin: Origin) -> Connection:
         """Connect, with TLS where the scheme says so. Raises ConnectFailedError."""

@@ -96,6 +96,11 @@ class ResponseReader:
         overhead_bytes = self._wire_bytes - self._body_bytes - self._headers_bytes_max
         return "length" if overhead_bytes > CHUNK_OVERHEAD_BYTES_MAX else None
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether a byte of the response has come."""
+        return self._wire_bytes > 0
+
     def is_whole_at_end(self) -> bool:
         """Whether a response that the connection's end cuts off here lacks nothing."""
         return self._is_complete or (self.head is not None and not self.head.says_length)

@@ -9,7 +9,7 @@ import pytest
 from crawler.instance.outcome import NotEntitledError
 from crawler.instance.robots import RobotsCache
 from crawler.instance.robots_reading import Reading, RobotsReader
-from crawler.model import Claim, FetchResult, Response
+from crawler.model import Claim, Failure, FailureKind, FetchResult, Response
 from crawler.rules.urls import host_of
 from crawler.settings import RobotsSettings, Settings
 
@@ -27,6 +27,7 @@ class Lab:
         self.web: dict[str, str | bytes] = {}  # a redirect's target or a body
         self.shared: dict[str, bytes] = {}
         self.waits: list[int] = []
+        self.stale: dict[str, int] = {}  # requests of a URL that meet a stale connection
         self.seen: list[str] = []  # what went on, in order
         settings = Settings(robots=RobotsSettings(redirects_max=redirects_max))
         frontier: Any = SimpleNamespace(robots=self._robots)
@@ -46,6 +47,10 @@ class Lab:
         if before_send is not None:
             before_send()
         self.seen.append(f"GET {url}")
+        if self.stale.get(url, 0):
+            self.stale[url] -= 1
+            failure = Failure(kind=FailureKind.DISCONNECTED)
+            return FetchResult(url=url, failure=failure, stale_connection=True, fetch_ms=7)
         answer = self.web[url]
         is_redirect = isinstance(answer, str)
         response = Response(
@@ -177,3 +182,30 @@ async def test_of_two_claims_of_an_origin_one_reads_and_the_other_waits() -> Non
     assert (await lab.read(meanwhile)).entry is not None
     assert [(r.entry, r.wait_ms > 0) for r in others] == [(None, True)]
     assert len(lab.seen) == 1
+
+
+@pytest.mark.parametrize("guest", [False, True])
+async def test_a_stale_connection_costs_one_more_turn_and_no_attempt(guest: bool) -> None:
+    lab = Lab()
+    url = "http://b.test/r" if guest else "http://a.test/robots.txt"
+    lab.web = {"http://a.test/robots.txt": "http://b.test/r", "http://b.test/r": RULES}
+    if not guest:
+        lab.web["http://a.test/robots.txt"] = RULES
+    lab.waits = [0, 0, 0, 0]
+    lab.stale = {url: 1}
+    readings = [await lab.read() for _ in range(3 if guest else 2)]
+    assert [r.entry for r in readings[:-1]] == [None] * (len(readings) - 1)
+    assert readings[-2].is_asked is not guest, "the request counts on the queue that it was made on"
+    assert readings[-1].entry is not None
+    assert readings[-1].entry.rules is not None
+    assert lab.seen.count(f"GET {url}") == 2
+
+
+async def test_stale_connections_twice_in_a_row_are_a_failure() -> None:
+    lab = Lab()
+    lab.web = {"http://a.test/robots.txt": RULES}
+    lab.stale = {"http://a.test/robots.txt": 2}
+    assert (await lab.read()).entry is None
+    reading = await lab.read()
+    assert reading.entry is not None
+    assert reading.entry.failure is FailureKind.DISCONNECTED

@@ -251,6 +251,7 @@ async def test_nothing_is_sent_again_when_the_server_drops_a_kept_connection(end
         assert first.response is not None
         assert second.failure is not None
         assert second.failure.kind is FailureKind.DISCONNECTED
+        assert second.stale_connection
         assert len(server.requests) == 2
 
 
