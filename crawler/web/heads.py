@@ -1,9 +1,10 @@
-"""Heads of responses beyond what the parser judges: what is no response for us, and what can still be understood.
+"""Heads of responses: where they end, what of them the parser is given, and what is not a response for us.
 
-Pure; knows nothing of connections.
+The parser sees a head whole and in plain form, so it judges the same however the bytes arrive. Pure.
 """
 
 import re
+from collections.abc import Sequence
 
 import msgspec
 
@@ -11,9 +12,14 @@ from crawler.model import FailureKind
 
 HEADERS_MAX = 256
 CONTENT_LENGTH_MAX = 2**63 - 1
+INTERIM = range(100, 200)  # statuses of responses that precede the final one
 _STATUS_WITHOUT_BODY = frozenset((204, 205, 304))
-_END = re.compile(rb"\r?\n\r?\n")
-_CONTENT_LENGTH_LINE = re.compile(rb"(?im)^content-length[ \t]*:[ \t]*([^\r\n]*?)[ \t]*\r?\n")
+_START = b"HTTP/1."
+_STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([1-9][0-9]{2})(?: [^\0\r\n]*)?\r?\n")
+_FOLDED = re.compile(rb"\n[ \t]")
+_FOLD = re.compile(rb"\r?\n[ \t]+")
+_BARE_CR = re.compile(rb"\r[^\n]")
+_CONTENT_LENGTH_LINE = re.compile(rb"(?im)^content-length[ \t]*:([^\n]*)\n")
 _TRANSFER_ENCODING_LINE = re.compile(rb"(?im)^transfer-encoding[ \t]*:")
 
 
@@ -66,12 +72,10 @@ class Head(msgspec.Struct):
         return {value for key, value in self.headers if key.rstrip().lower() == name}
 
 
-def judge(head: Head, wire_bytes: int, headers_bytes_max: int) -> None:
+def judge(head: Head) -> None:
     """Raises Refusal for a response that the parser let pass and that is none for us."""
     if head.status == 101:
         raise Refusal(FailureKind.PROTOCOL, "an upgrade that was not asked for")
-    if head.status < 100:
-        raise Refusal(FailureKind.PROTOCOL, f"status {head.status}")
     # One word in one header: of anything else, the parser's idea of where the body ends can't be asked.
     if b"transfer-encoding" in head.by_name:
         for coding in head.all_of(b"transfer-encoding"):
@@ -81,32 +85,89 @@ def judge(head: Head, wire_bytes: int, headers_bytes_max: int) -> None:
         if b"\0" in value:
             raise Refusal(FailureKind.PROTOCOL, "a NUL in a header")
     length = head.by_name.get(b"content-length")
-    if length is not None and len(length) > 18 and int(length) > CONTENT_LENGTH_MAX:
+    if length is not None and len(length) > 18 and _is_too_long(length):
         raise Refusal(FailureKind.PROTOCOL, "a length beyond 63 bits")
-    if wire_bytes > headers_bytes_max:
-        head_bytes = len(head.reason) + sum(len(name) + len(value) + 4 for name, value in head.headers)
-        if head_bytes > headers_bytes_max:
-            raise Refusal(FailureKind.HEADERS_TOO_LARGE, f"headers of {head_bytes} bytes")
 
 
-def split_head(received: bytes) -> tuple[bytes, bytes] | None:
-    """Head with its empty line, and what follows; None while the head is not complete."""
-    end = _END.search(received)
-    return None if end is None else (received[: end.end()], received[end.end() :])
+def end_of(received: bytes | bytearray, start: int = 0) -> int:
+    """Where a head with its empty line ends; -1 while it is not complete. Nothing before `start` is looked at."""
+    crlf = received.find(b"\n\r\n", start)
+    lf = received.find(b"\n\n", start, crlf if crlf >= 0 else len(received))
+    if lf >= 0:
+        return lf + 2
+    return crlf + 3 if crlf >= 0 else -1
 
 
-def repaired(head: bytes) -> bytes | None:
-    """A head that RFC 9112 6.3 lets a client understand though the parser does not; None when there is none.
+def check_begun(received: bytes | bytearray, start: int = 0) -> None:
+    """Raises Refusal as soon as what has come can be no head. Nothing before `start` is looked at for that."""
+    if not received.startswith(_START) and not _START.startswith(received):
+        raise Refusal(FailureKind.PROTOCOL, f"not HTTP/1.1: {_shown(received)}")
+    if _BARE_CR.search(received, start):
+        raise Refusal(FailureKind.PROTOCOL, "a bare CR in a header")
 
-    Content-Length beside Transfer-Encoding is dropped; the same length said more than once is said once.
+
+def status_of(head: bytes) -> int:
+    """Status of a head. Raises Refusal: the parser takes other protocols and versions for HTTP, too."""
+    line = _STATUS_LINE.match(head)
+    if line is None:
+        first = head.partition(b"\n")[0].rstrip()
+        raise Refusal(FailureKind.PROTOCOL, f"status line {_shown(first)}")
+    status = int(line[1])
+    if status in INTERIM and _BARE_CR.search(head):  # the parser is not given these
+        raise Refusal(FailureKind.PROTOCOL, "a bare CR in a header")
+    return status
+
+
+def unfolded(head: bytes) -> tuple[bytes, bool]:
+    """The head with its folded lines joined (RFC 9112 5.2), and whether it was so doubtful that its connection carries
+    nothing more: lines that begin with a blank before the first header are left out (2.2).
     """
-    lengths: set[bytes] = {part.strip() for line in _CONTENT_LENGTH_LINE.findall(head) for part in line.split(b",")}
-    if not lengths:
+    if _FOLDED.search(head) is None:
+        return head, False
+    kept = _without_blank_start(head)
+    return _FOLD.sub(b" ", kept), len(kept) != len(head)
+
+
+def with_one_length(head: bytes) -> bytes | None:
+    """A head that the parser refuses for its lengths as RFC 9112 6.3 lets a client read it; None for any other.
+
+    Content-Length beside Transfer-Encoding is dropped; the same length said more than once is said once. Raises Refusal
+    for lengths that differ.
+    """
+    said = _CONTENT_LENGTH_LINE.findall(head)
+    if not said:
         return None
     without = _CONTENT_LENGTH_LINE.sub(b"", head)
     if _TRANSFER_ENCODING_LINE.search(head):
         return without
-    if len(lengths) > 1:
-        return None
     status_end = without.index(b"\n") + 1
-    return without[:status_end] + b"Content-Length: " + lengths.pop() + b"\r\n" + without[status_end:]
+    return without[:status_end] + b"Content-Length: %d\r\n" % _one_length(said) + without[status_end:]
+
+
+def _without_blank_start(head: bytes) -> bytes:
+    start = at = head.index(b"\n") + 1
+    while head[at : at + 1] in (b" ", b"\t"):
+        at = head.index(b"\n", at) + 1
+    return head[:start] + head[at:]
+
+
+def _one_length(said: Sequence[bytes]) -> int:
+    lengths: set[int] = set()
+    for part in b",".join(said).split(b","):
+        digits = part.strip(b" \t\r")
+        if not digits.isdigit() or _is_too_long(digits):
+            raise Refusal(FailureKind.PROTOCOL, f"Content-Length {_shown(digits)}")
+        lengths.add(int(digits.lstrip(b"0") or b"0"))
+    if len(lengths) > 1:
+        raise Refusal(FailureKind.PROTOCOL, "lengths that differ")
+    return lengths.pop()
+
+
+def _is_too_long(digits: bytes) -> bool:
+    """Beyond 63 bits; judged without reading thousands of digits."""
+    digits = digits.lstrip(b"0")
+    return len(digits) > 18 and (len(digits) > 19 or int(digits) > CONTENT_LENGTH_MAX)
+
+
+def _shown(received: bytes | bytearray) -> str:
+    return repr(bytes(received[:60]).decode("latin-1"))

@@ -6,10 +6,24 @@ Pure: bytes in, a response or a Refusal out. Knows nothing of connections or tim
 from httptools import HttpParserError, HttpResponseParser
 
 from crawler.model import FailureKind
-from crawler.web.heads import HEADERS_MAX, Head, Refusal, judge, repaired, split_head
+from crawler.web.heads import (
+    HEADERS_MAX,
+    INTERIM,
+    Head,
+    Refusal,
+    check_begun,
+    end_of,
+    judge,
+    status_of,
+    unfolded,
+    with_one_length,
+)
 
 INTERIM_MAX = 20  # 1xx responses before the final one
 CHUNK_OVERHEAD_BYTES_MAX = 2 * 1024 * 1024  # sizes, extensions, trailers: each tiny chunk costs time
+
+
+_NOTHING = bytearray()
 
 
 class ResponseReader:
@@ -33,7 +47,7 @@ class ResponseReader:
         "_reason",
         "_refusal",
         "_seen",
-        "_stumbled_over",
+        "_skipped_bytes",
         "_wire_bytes",
         "head",
         "is_spoiled",
@@ -63,10 +77,10 @@ class ResponseReader:
         self._is_chunked = self._met_chunk = False
         self._is_complete = False
         self._refusal: Refusal | None = None
-        self._seen = b""  # of a head that is not complete yet
-        self._stumbled_over = ""  # what in it the parser refused, while the rest may still make it understood
+        self._seen: bytearray = _NOTHING  # of a head that is not complete yet
+        self._skipped_bytes = 0  # of interim responses and empty lines before the head
 
-    def feed(self, data: bytes) -> str | None:
+    def feed(self, data: bytes | bytearray) -> str | None:
         """None while more is to come, "" when the response is whole, "length" when it is cut at its bounds.
 
         Raises Refusal.
@@ -74,21 +88,15 @@ class ResponseReader:
         if self._parser is None:
             return None
         self._wire_bytes += len(data)
-        error = self._stumbled_over
-        if not error:
-            try:
-                self._parser.feed_data(data)
-            except HttpParserError as refused:
-                self.is_spoiled = True
-                error = _one_line(refused)
-        if error:
-            self._judge_error(error, self._seen + data)
+        if self.head is None:
+            rest = self._take_head(data)
+            if rest is None:
+                return None
+            data = rest
+        if data:
+            self._parse(data)
         head = self.head
-        if head is None:
-            if self._wire_bytes > self._headers_bytes_max:
-                raise Refusal(FailureKind.HEADERS_TOO_LARGE, f"headers of more than {self._headers_bytes_max} bytes")
-            self._seen += data
-            return None
+        assert head is not None
         if self._body_bytes > self._body_bytes_max:
             return "length"
         if self._is_complete or not head.has_body:
@@ -147,26 +155,19 @@ class ResponseReader:
     def on_headers_complete(self) -> None:
         parser = self._parser
         assert parser is not None
-        status = parser.get_status_code()
-        if 100 <= status < 200 and status != 101:
-            self._interims += 1
-            if self._interims > INTERIM_MAX:
-                raise self._refused(FailureKind.PROTOCOL, f"more than {INTERIM_MAX} interim responses")
-            return
         head = Head.of(
             self._fields,
-            status=status,
+            status=parser.get_status_code(),
             reason=self._reason,
             http_version=parser.get_http_version(),
             keeps_alive=parser.should_keep_alive(),
         )
         try:
-            judge(head, self._wire_bytes, self._headers_bytes_max)
+            judge(head)
         except Refusal as refusal:
             self._refusal = refusal
             raise
         self.head = head
-        self._seen = b""
         self._is_chunked = b"transfer-encoding" in head.by_name
 
     def on_chunk_header(self) -> None:
@@ -182,37 +183,70 @@ class ResponseReader:
     def on_message_complete(self) -> None:
         self._is_complete = self.head is not None
 
-    # --- what the parser does not take ---
+    # --- heads, which the parser is given whole ---
+
+    def _take_head(self, data: bytes | bytearray) -> bytes | bytearray | None:
+        """Parse the head if it is complete; what follows it, or None while more is to come. Raises Refusal."""
+        received, start = data, 0
+        if self._seen:
+            start = max(0, len(self._seen) - 2)
+            self._seen += data
+            received = self._seen
+        while True:
+            if received[:1] in (b"\r", b"\n"):
+                stripped = received.lstrip(b"\r\n")
+                self._skipped_bytes += len(received) - len(stripped)
+                received, start = stripped, 0
+            end = end_of(received, start)
+            if self._skipped_bytes + (end if end > 0 else len(received)) > self._headers_bytes_max:
+                raise Refusal(FailureKind.HEADERS_TOO_LARGE, f"headers of more than {self._headers_bytes_max} bytes")
+            if end < 0:
+                check_begun(received, start)
+                if received is not self._seen:
+                    self._seen = bytearray(received)
+                return None
+            head, rest = bytes(received[:end]), received[end:]
+            status = status_of(head)
+            if status not in INTERIM or status == 101:
+                return self._parse_head(head, rest, received)
+            self._interims += 1
+            if self._interims > INTERIM_MAX:
+                raise Refusal(FailureKind.PROTOCOL, f"more than {INTERIM_MAX} interim responses")
+            self._skipped_bytes += end
+            received, start = rest, 0
+
+    def _parse_head(self, head: bytes, rest: bytes | bytearray, both: bytes | bytearray) -> bytes | bytearray:
+        """What the parser has not been given yet. One call for all is the quickest, and usual."""
+        self._seen = _NOTHING
+        readable, is_doubtful = unfolded(head)
+        as_it_came = readable is head
+        try:
+            self._parse(both if as_it_came else readable)
+        except Refusal:
+            plain = None if self.head is not None or self._refusal else with_one_length(readable)
+            if plain is None:
+                raise
+            is_doubtful, as_it_came = True, False
+            self._parser, self._fields, self._reason = self._new_parser(), [], b""
+            self._parse(plain)
+        if self.head is None:
+            raise Refusal(FailureKind.PROTOCOL, "headers without an end")
+        self.is_spoiled = self.is_spoiled or is_doubtful
+        return b"" if as_it_came else rest
+
+    def _parse(self, data: bytes | bytearray) -> None:
+        """Raises Refusal; not for what comes behind a whole response, which only spoils the connection."""
+        assert self._parser is not None
+        try:
+            self._parser.feed_data(data)
+        except HttpParserError as error:
+            self.is_spoiled = True
+            if not self._is_complete:
+                raise self._refusal or Refusal(FailureKind.PROTOCOL, _one_line(error)) from None
 
     def _refused(self, kind: FailureKind, detail: str) -> Refusal:
         self._refusal = Refusal(kind, detail)
         return self._refusal
-
-    def _judge_error(self, error: str, received: bytes) -> None:
-        """Returns when there is or may still be a response all the same; else raises Refusal."""
-        if self._is_complete:
-            return  # whole, and then bytes that are no response to us
-        if self._refusal is None and self.head is None and self._recover(error, received):
-            return
-        raise self._refusal or Refusal(FailureKind.PROTOCOL, error) from None
-
-    def _recover(self, error: str, received: bytes) -> bool:
-        """Make a response of a head that the parser refused, being stricter than RFC 9112 6.3 asks."""
-        parts = split_head(received)
-        if parts is None:
-            self._stumbled_over = error
-            return repaired(received + b"\r\n\r\n") is not None
-        self._stumbled_over = ""
-        head = repaired(parts[0])
-        if head is None:
-            return False
-        self._parser = self._new_parser()
-        self._fields, self._reason = [], b""
-        try:
-            self._parser.feed_data(head + parts[1])
-        except HttpParserError:
-            return self._is_complete
-        return True
 
     def _new_parser(self) -> HttpResponseParser:
         """As lenient as a client has to be: folded headers, bare LF, a space after a chunk's size."""

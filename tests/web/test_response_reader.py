@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from crawler.model import FailureKind
 from crawler.web.heads import HEADERS_MAX, Refusal
 from crawler.web.response_reader import CHUNK_OVERHEAD_BYTES_MAX, INTERIM_MAX, ResponseReader
+from tests.web.test_hostile_responses import ROWS as HOSTILE_ROWS
+from tests.web.test_hostile_responses import Row
 
 OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
@@ -68,6 +70,12 @@ def headers(count: int) -> bytes:
     return b"".join(b"X-%d: a\r\n" % n for n in range(count))
 
 
+NO_STATUS_LINES = [
+    "RTSP/1.0 200 OK", "ICE/1.0 200 OK", "ICY 200 OK", "HTTP/0.9 200 OK", "HTTP/2.0 200 OK", "HTTP/2 200 OK", "HTTP/3 200",
+    "HTTP/1.2 200 OK", "HTTP/1.10 200 OK", "HTTP/01.1 200 OK", "HTP/1.1 200 OK", "http/1.1 200 OK", " HTTP/1.1 200 OK",
+    "HTTP/1.1 20x OK", "HTTP/1.1 99 x", "HTTP/1.1 099 x", "HTTP/1.1 000 x", "HTTP/1.1 1000 x", "HTTP/1.1 -200 OK",
+    "HTTP/1.1 200OK", "HTTP/1.1  200 OK", "HTTP/1.1\t200 OK", "HTTP/1.1 ", "HTTP/1.1", "GET / HTTP/1.1",
+]  # fmt: skip
 P, H = FailureKind.PROTOCOL, FailureKind.HEADERS_TOO_LARGE
 LENGTH = b"Content-Length: 5\r\n"
 ROWS = {
@@ -113,14 +121,64 @@ ROWS = {
     "lengths that agree, and headers of too many bytes": (OK + LENGTH + LENGTH + b"X-A: " + b"a" * HEADERS_BYTES_MAX, refused(H)),
     "a NUL": (OK + b"X-A: a\0b\r\n" + LENGTH + b"\r\nhello", refused(P)),
     "no HTTP": (b"SSH-2.0-OpenSSH_9.2\r\n", refused(P)),
+    "no HTTP without a line's end": (b"<html>", refused(P)),
+    "empty lines before": (b"\r\n\r\n\n" + OK + LENGTH + b"\r\nhello", whole()),
+    "endless empty lines": (b"\r\n" * HEADERS_BYTES_MAX, refused(H)),
+    "no reason": (b"HTTP/1.1 200\r\n" + LENGTH + b"\r\nhello", whole()),
+    "a status beyond 599": (b"HTTP/1.1 999 x\r\n" + LENGTH + b"\r\nhello", whole(status=999)),
+    "a bare LF": (b"HTTP/1.1 200 OK\nContent-Length: 5\n\nhello", whole()),
+    "a bare CR in a value": (OK + b"X-A: b\rX-C: d\r\n" + LENGTH + b"\r\nhello", refused(P)),
+    "a bare CR in the reason": (b"HTTP/1.1 200 O\rK\r\n" + LENGTH + b"\r\nhello", refused(P)),
+    "two CR before an LF": (OK + b"X-A: b\r\r\n" + LENGTH + b"\r\nhello", refused(P)),
+    "CR for line ends": ((OK + LENGTH + b"\r\n").replace(b"\n", b"") + b"hello", refused(P)),
+    "a bare CR in an interim response": (b"HTTP/1.1 103 x\r\nX: a\rb\r\n\r\n" + OK + LENGTH + b"\r\nhello", refused(P)),
+    "a NUL in the reason": (b"HTTP/1.1 200 O\0K\r\n" + LENGTH + b"\r\nhello", refused(P)),
+    "a name of nothing": (OK + b": a\r\n" + LENGTH + b"\r\nhello", refused(P)),
+    "no colon": (OK + b"X-A\r\n" + LENGTH + b"\r\nhello", refused(P)),
+    "a blank before the first header": (OK + b" X-A: b\r\n\tc\r\n" + LENGTH + b"\r\nhello", whole(again=False)),
+    "a length with a blank before it": (OK + b" Content-Length: 2\r\n" + LENGTH + b"\r\nhello", whole(again=False)),
+    "a fold of blanks": (OK + b"X-A: b\r\n  \r\n" + LENGTH + b"\r\nhello", whole()),
+    "a length folded": (OK + b"Content-Length:\r\n 5\r\n\r\nhello", whole()),
+    "a length folded to two": (OK + LENGTH[:-2] + b"\r\n 6\r\n\r\nhello", refused(P)),
+    "a length in a list": (OK + b"Content-Length: 5, 5,5\r\n\r\nhello", whole(again=False)),
+    "a length with zeros, twice": (OK + LENGTH + b"Content-Length: 005\r\n\r\nhello", whole(again=False)),
+    "lengths in a list that differ": (OK + b"Content-Length: 5,6\r\n\r\nhello!", refused(P)),
+    "a length beside nothing": (OK + b"Content-Length: 5,\r\n\r\nhello", refused(P)),
+    "an empty length beside another": (OK + LENGTH + b"Content-Length:\r\n\r\nhello", refused(P)),
+    "a length beside a negative one": (OK + LENGTH + b"Content-Length: -5\r\n\r\nhello", refused(P)),
+    "a length beside one with a plus": (OK + LENGTH + b"Content-Length: +5\r\n\r\nhello", refused(P)),
+    "a length and an odd blank": (OK + b"Content-Length: 5\x0b\r\n\r\nhello", refused(P)),
+    "a length of many digits": (OK + b"Content-Length: " + b"1" * 5000 + b"\r\n\r\nhello", refused(P)),
+    "a length of many digits, twice": (OK + (b"Content-Length: " + b"1" * 5000 + b"\r\n") * 2 + b"\r\nhello", refused(P)),
+    "a length of many zeros": (OK + b"Content-Length: " + b"0" * 5000 + b"5\r\n\r\nhello", whole()),
+    "two lengths beside chunks": (OK + LENGTH + b"Content-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n" + CHUNKS, whole(b"hello, y", again=False)),
+    "chunks beside two lengths": (OK + b"Transfer-Encoding: chunked\r\n" + LENGTH + LENGTH + b"\r\n" + CHUNKS, whole(b"hello, y", again=False)),
+    "chunks between two lengths": (OK + LENGTH + b"Transfer-Encoding: chunked\r\n" + LENGTH + b"\r\n" + CHUNKS, whole(b"hello, y", again=False)),
+    "a negative length beside chunks": (OK + b"Content-Length: -1\r\nTransfer-Encoding: chunked\r\n\r\n" + CHUNKS, whole(b"hello, y", again=False)),
+    "folded chunks beside a length": (OK + b"Transfer-Encoding:\r\n chunked\r\n" + LENGTH + b"\r\n" + CHUNKS, whole(b"hello, y", again=False)),
+    "identity beside a length": (OK + b"Transfer-Encoding: identity\r\n" + LENGTH + b"\r\nhello", refused(P)),
+    "a size of 17 digits": (CHUNKED + b"F" * 17 + b"\r\nhello", refused(P)),
+    "a NUL in a chunk extension": (CHUNKED + b"5;a=\0\r\nhello\r\n0\r\n\r\n", refused(P)),
+    "lengths behind an interim response": (b"HTTP/1.1 103 x\r\nLink: a\r\n\r\n" + OK + LENGTH + LENGTH + b"\r\nhello", whole(again=False)),
+    "a length and chunks behind an interim response": (b"HTTP/1.1 100 x\r\n\r\n" + OK + LENGTH + CHUNKED[len(OK):] + CHUNKS, whole(b"hello, y", again=False)),
+    "an interim response with lengths": (b"HTTP/1.1 103 x\r\n" + LENGTH + LENGTH + b"\r\n" + OK + LENGTH + b"\r\nhello", whole()),
+    "an interim response that ends the connection": (b"HTTP/1.1 103 x\r\nConnection: close\r\n\r\n" + OK + LENGTH + b"\r\nhello", whole()),
+    "an interim response of another protocol": (b"HTTP/2.0 103 x\r\n\r\n" + OK + LENGTH + b"\r\nhello", refused(P)),
+    "an interim response and no other": (b"HTTP/1.1 103 x\r\n\r\n", Outcome(None)),
+    "interim responses of too many bytes": ((b"HTTP/1.1 103 x\r\nX-A: " + b"a" * (HEADERS_BYTES_MAX // 2) + b"\r\n\r\n") * 2 + OK + LENGTH + b"\r\nhello", refused(H)),
+    **{f"status line {line}": (line.encode() + b"\r\n" + LENGTH + b"\r\nhello", refused(P)) for line in NO_STATUS_LINES},
 }  # fmt: skip
+
+
+def by_the_byte(wire: bytes) -> list[bytes]:
+    return [wire[at : at + 1] for at in range(len(wire))]
 
 
 @pytest.mark.parametrize("name", ROWS)
 def test_a_response_is_read_at_once_and_by_the_byte(name: str) -> None:
     wire, expected = ROWS[name]
     assert read([wire]) == expected
-    assert read([wire[at : at + 1] for at in range(len(wire))]) == expected
+    assert read(by_the_byte(wire)) == expected
 
 
 @given(st.data())
@@ -128,6 +186,53 @@ def test_where_the_bytes_are_cut_changes_nothing(data: st.DataObject) -> None:
     wire, expected = ROWS[data.draw(st.sampled_from(sorted(ROWS)))]
     cuts = sorted(data.draw(st.sets(st.integers(0, len(wire)), max_size=6)) | {0, len(wire)})
     assert read([wire[start:end] for start, end in pairwise(cuts)]) == expected
+
+
+LINES = (
+    b"X-A: b", b" folded", b"\tfolded", b"X A: b", b"X-A : b", b": b", b"X-A", b"X-A: b\rc", b"X-A: \0", b"X-\xe9: \xe9",
+    b"Content-Length: 5", b"content-length: 5", b"Content-Length: 6", b"Content-Length: 5, 5", b"Content-Length: -1",
+    b"Content-Length: +5", b"Content-Length:", b"Content-Length : 5", b"Content-Length: 99999999999999999999",
+    b"Transfer-Encoding: chunked", b"Transfer-Encoding:", b"Transfer-Encoding: gzip, chunked", b"Transfer-Encoding: x",
+    b"Connection: close", b"Connection: upgrade", b"Upgrade: h2c",
+)  # fmt: skip
+STATUS_LINES = (
+    b"HTTP/1.1 200 OK", b"HTTP/1.0 200 OK", b"HTTP/1.1 204 x", b"HTTP/1.1 304 x", b"HTTP/1.1 101 x", b"HTTP/1.1 103 x",
+    b"HTTP/2.0 200 x", b"HTTP/1.1 99 x",
+)  # fmt: skip
+
+
+@st.composite
+def responses(draw: st.DrawFn) -> bytes:
+    """Heads of lines that are odd in many ways, interim ones too, with a body or something like it."""
+    wire = b""
+    for _ in range(draw(st.integers(1, 3))):
+        lines = [draw(st.sampled_from(STATUS_LINES)), *draw(st.lists(st.sampled_from(LINES), max_size=4)), b""]
+        wire += b"".join([line + draw(st.sampled_from((b"\r\n", b"\r\n", b"\n"))) for line in lines])
+    return wire + draw(st.sampled_from((b"", b"hello", CHUNKS, b"5\r\nhel", OK + LENGTH + b"\r\nhello", b"\r\n")))
+
+
+def judged(pieces: list[bytes]) -> tuple[object, ...]:
+    """Without what counts for its connection: bytes behind a response may not have come yet when it ends."""
+    outcome = read(pieces)
+    return outcome.ended, outcome.status, outcome.body, outcome.ended is None and outcome.is_whole_at_end
+
+
+@given(responses(), st.data())
+def test_any_response_is_judged_the_same_however_its_bytes_are_cut(wire: bytes, data: st.DataObject) -> None:
+    expected = judged([wire])
+    assert judged(by_the_byte(wire)) == expected
+    cuts = sorted(data.draw(st.sets(st.integers(0, len(wire)), max_size=4)) | {0, len(wire)})
+    assert judged([wire[start:end] for start, end in pairwise(cuts)]) == expected
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in HOSTILE_ROWS if isinstance(row.steps[0], bytes)], ids=lambda row: row.name
+)
+def test_hostile_responses_are_judged_the_same_by_the_byte(row: Row) -> None:
+    wire = row.steps[0]
+    assert isinstance(wire, bytes)
+    wire = wire[: 3 * HEADERS_BYTES_MAX]
+    assert judged(by_the_byte(wire)) == judged([wire])
 
 
 def test_one_reader_takes_one_response_after_another() -> None:
