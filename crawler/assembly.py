@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 from crawler import garbage
 from crawler.app import OpenCrawl, member_of
-from crawler.archive.black_box import BlackBox
 from crawler.archive.history import HistoryWriter
 from crawler.archive.index import IndexWriter
+from crawler.archive.inflight_log import InflightLog
 from crawler.archive.items import ItemWriter
 from crawler.archive.recover import recover_open_files
 from crawler.archive.sessions import is_abandoned
@@ -22,9 +22,9 @@ from crawler.frontier.pins import Pins
 from crawler.frontier.takeovers import Takeovers
 from crawler.handlers.app import Crawler
 from crawler.handlers.loading import load_app
+from crawler.instance.crash_reports import CrashReporter
 from crawler.instance.instance import Instance
 from crawler.instance.internal_errors import InternalErrors
-from crawler.instance.mourning import Mourner
 from crawler.instance.parts import Parts
 from crawler.nodes import host_id, is_lock_free
 from crawler.opening import ensure_engine
@@ -54,7 +54,8 @@ async def open_instance(
     )  # fmt: skip
     index = IndexWriter(crawl.folder, crawl.session)
     items = ItemWriter(crawl.folder, crawl.session, level=settings.archive.compression_level)
-    black_box = BlackBox(crawl.folder, crawl.session, slots=settings.fetch.concurrency)
+    # One for each worker, and one for the committer.
+    inflight_log = InflightLog(crawl.folder, crawl.session, slots=settings.fetch.concurrency + 1)
     history = HistoryWriter(crawl.folder, crawl.session, bytes_max=settings.history.bytes_max)
     try:
         async with Fetcher(settings, resolver=resolver, version=program_version()) as fetcher:
@@ -75,9 +76,11 @@ async def open_instance(
                 warc=warc,
                 index=index,
                 items=items,
-                black_box=black_box,
+                inflight_log=inflight_log,
                 history=history,
-                mourner=Mourner(crawl.frontier, sessions=crawl.folder.sessions, is_here=lambda m: m.host == host_id()),
+                crash_reporter=CrashReporter(
+                    crawl.frontier, sessions=crawl.folder.sessions, is_here=lambda m: m.host == host_id()
+                ),
                 internal_errors=InternalErrors(crawl.folder.log),
                 spill_files=crawl.spill_files,
                 is_lock_free=is_lock_free,
@@ -88,7 +91,7 @@ async def open_instance(
     finally:
         await resolver.close()
         await asyncio.to_thread(_close_files, history, index, items, warc)
-        black_box.close()
+        inflight_log.close()
 
 
 def _reviver(crawl: OpenCrawl) -> Callable[[], Awaitable[None]] | None:

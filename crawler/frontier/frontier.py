@@ -252,12 +252,12 @@ class Frontier:
             calls.append(self._fenced("extend", fence, visibility_ms, *(c.token for c in mine)))
         await self.engine.run_many(calls)
 
-    async def died(self, session: str, started: Mapping[int, Sequence[str]]) -> int:
-        """Note that a session's process died with these fingerprints under way; for how many of them that is news.
+    async def died(self, session: str, worked_on: Mapping[int, Sequence[str]], *, deaths: int = 1) -> int:
+        """Note that a session's process died while it worked on these fingerprints; for how many of them that is news.
 
-        Any session may tell, any number of times. Raises EngineError.
+        `deaths`: as how many it counts. Any session may tell, any number of times. Raises EngineError.
         """
-        calls = [Call("died", (self.keys.meta(p),), (session, *fps)) for p, fps in started.items()]
+        calls = [Call("died", (self.keys.meta(p),), (session, deaths, *fps)) for p, fps in worked_on.items()]
         return sum(int(reply[1]) for reply in await self.engine.run_all(calls))
 
     async def drain(self, entries: Sequence[tuple[Fence, Sequence[CommitEntry]]]) -> None:

@@ -19,6 +19,7 @@ from crawler.frontier.frontier import Frontier
 from crawler.handlers.page import Followed
 from crawler.instance.clock import monotonic_ms
 from crawler.instance.crash_points import reached
+from crawler.instance.internal_errors import ContentSteps
 from crawler.instance.outcome import Committable
 from crawler.instance.ownership import Ownership
 from crawler.model import CommitEntry, ItemsLocation, WarcLocation
@@ -51,6 +52,7 @@ class ArchiveStage:
         warc: WarcWriter,
         index: IndexWriter,
         items: ItemWriter,
+        content: ContentSteps,
         settings: ArchiveSettings,
         *,
         log_entries_max: int,
@@ -60,6 +62,7 @@ class ArchiveStage:
         self._warc = warc
         self._index = index
         self._items = items
+        self._content = content
         self._writes_warc = settings.warc
         self._log_entries_max = log_entries_max
         self._undrained: defaultdict[int, list[CommitEntry]] = defaultdict(list)  # not in the index yet
@@ -77,7 +80,7 @@ class ArchiveStage:
             if of_bytes >= BYTES_AT_A_STRETCH or of_records == RECORDS_AT_A_STRETCH:
                 of_bytes = of_records = 0
                 await asyncio.sleep(0)
-            placed.append(outcome.attempt(self._place, outcome))
+            placed.append(self._content.attempt(outcome, self._place, outcome))
             of_bytes, of_records = of_bytes + len(outcome.response.raw_body), of_records + 1
         if self._writes_warc or any(one is not None and one.items for one in placed):
             reached("archive.written")

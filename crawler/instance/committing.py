@@ -20,7 +20,7 @@ from crawler.instance.clock import monotonic_ms, wall_s
 from crawler.instance.crash_points import reached
 from crawler.instance.history import History
 from crawler.instance.hooks import Hooks
-from crawler.instance.internal_errors import InternalErrors
+from crawler.instance.internal_errors import ContentSteps, InternalErrors
 from crawler.instance.outcome import Committable, Failed, Outcome, Parked, Refused
 from crawler.instance.ownership import Ownership
 from crawler.instance.route_stage import RouteStage
@@ -45,6 +45,7 @@ class Stages(msgspec.Struct, frozen=True):
     flow: Flow
     history: History
     hooks: Hooks
+    content: ContentSteps
     internal_errors: InternalErrors
 
 
@@ -158,7 +159,7 @@ class Committer:
                 self._s.flow.fenced += 1
                 self._s.history.lost(outcome)
                 continue
-            ack = outcome.attempt(self._ack_of, outcome, where, items, fence)
+            ack = self._s.content.attempt(outcome, self._ack_of, outcome, where, items, fence)
             if ack is not None:
                 acks.append((outcome, ack))
         return acks

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from crawler.archive.black_box import BlackBox
+from crawler.archive.inflight_log import InflightLog
 from crawler.frontier.frontier import Frontier, Settlement
 from crawler.instance.handling import HandlerStage
 from crawler.instance.heartbeat import Heartbeat
@@ -31,7 +31,7 @@ class Doors(msgspec.Struct, frozen=True):
     robots_reader: RobotsReader
     parser: PageParser
     flow: Flow
-    black_box: BlackBox
+    inflight_log: InflightLog
     history: History
     traps: TrapMemory
     handling: HandlerStage

@@ -107,11 +107,13 @@ class FetchStage:
         return self._workers
 
     async def _work(self, worker: int) -> None:
+        mark = self._d.inflight_log.mark()
         while True:
             lane, claim = await self._d.bench.take()
             self._in_turn[worker] = claim
+            mark.set(claim.partition, claim.fingerprint, claim.url)
             try:
-                await self._turns.run(lane, claim, self._isolated_turn)
+                await mark.during(self._turns.run(Turn(self._d.bench, lane, claim, mark), self._isolated_turn))
             finally:
                 del self._in_turn[worker]
 
@@ -132,7 +134,7 @@ class FetchStage:
         claim = turn.claim
         fate = fate_of(claim.deaths, claim.deliveries)
         if fate is Fate.GIVEN_UP and self._d.ownership.holds(claim):
-            detail = f"the process that fetched it died {max(claim.deaths, 1)} times"
+            detail = "its content ended the process that worked on it, or stalled it (see session.* in the logs)"
             return Deliver(Failed.finally_(claim, FailureKind.KILLER, detail))
         await self._gate.enter(alone=fate is Fate.ALONE)
         try:
@@ -161,15 +163,11 @@ class FetchStage:
         if (full := self._addresses.enter(address)) is not None:
             return full
         began_ms = monotonic_ms()
-        slot = d.black_box.started(claim.partition, claim.fingerprint)
         try:
-            try:
-                answered = await self._request(turn)
-            finally:
-                self._addresses.left(address, took_ms=monotonic_ms() - began_ms)
-            return await self._judge(answered) if isinstance(answered, Answered) else answered
+            answered = await self._request(turn)
         finally:
-            d.black_box.ended(slot)
+            self._addresses.left(address, took_ms=monotonic_ms() - began_ms)
+        return await self._judge(turn, answered) if isinstance(answered, Answered) else answered
 
     def _host_refuses(self, lane: Lane) -> Requeue | QueueGivenUp | None:
         """How the turn ends when the host is not worth a request now."""
@@ -228,7 +226,7 @@ class FetchStage:
         before_send = partial(self._before_page, exchange)
         worker = self._requests.begin(claim)
         try:
-            result = await d.fetcher.fetch(claim.url, cookies=cookies, before_send=before_send)
+            result = await d.fetcher.fetch(claim.url, cookies=cookies, before_send=before_send, working=turn.mark)
         except NotEntitledError:
             return Requeue()
         except asyncio.CancelledError:
@@ -256,7 +254,7 @@ class FetchStage:
         self._d.history.cut_off(exchange.claim, exchange.started_at)
         return LeaseLost()
 
-    async def _judge(self, answered: Answered) -> TurnEnd:
+    async def _judge(self, turn: Turn, answered: Answered) -> TurnEnd:
         exchange, result, settled = answered.exchange, answered.result, answered.settled
         lane, claim = exchange.lane, exchange.claim
         failed = self._aftermath.judged(lane, claim, result, settled)
@@ -270,7 +268,7 @@ class FetchStage:
             if target == claim.url and self._cookie_walls.offers_another_try(claim, response, sent=sent):
                 return Requeue()
         try:
-            page, handled = await self._parsed(claim, response)
+            page, handled = await self._parsed(turn, response)
         except ParseKilledError as error:
             return _attempt(exchange, self._aftermath.failed(lane, claim, FailureKind.PARSE, str(error), settled))
         except HandlerError as error:
@@ -283,13 +281,15 @@ class FetchStage:
             )
         )  # fmt: skip
 
-    async def _parsed(self, claim: Claim, response: Response) -> tuple[Page, Handled]:
+    async def _parsed(self, turn: Turn, response: Response) -> tuple[Page, Handled]:
         """Parsed, and handed to the user's function. Raises ParseKilledError, HandlerError."""
         if response.decode_error:
             return Page(), NOTHING_HANDLED
-        page, tree = await self._d.parser.parse_with_tree(response, guarded=claim.deaths > 0)
+        claim, mark = turn.claim, turn.mark
+        guarded = fate_of(claim.deaths, claim.deliveries) is not Fate.NORMAL
+        page, tree = await self._d.parser.parse_with_tree(response, mark, guarded=guarded)
         reached("page.parsed", claim.url)
-        found = await self._d.handling.handle(claim, response, page, tree)
+        found = await self._d.handling.handle(claim, response, page, tree, mark, guarded=guarded)
         reached("page.handled", claim.url)
         return found
 

@@ -10,6 +10,7 @@ import msgspec
 from msgspec.structs import replace
 from selectolax.lexbor import LexborHTMLParser
 
+from crawler.archive.inflight_log import Mark
 from crawler.content.media import is_html
 from crawler.handlers.app import Crawler, Handler
 from crawler.handlers.page import Page as HandlersPage
@@ -42,20 +43,30 @@ class HandlerStage:
         self._pool = _Pool(settings.handlers)
 
     async def handle(
-        self, claim: Claim, response: Response, parsed: Page, tree: LexborHTMLParser | None
+        self,
+        claim: Claim,
+        response: Response,
+        parsed: Page,
+        tree: LexborHTMLParser | None,
+        mark: Mark,
+        *,
+        guarded: bool,
     ) -> tuple[Page, Handled]:
-        """The page, with all links that are to be followed, and what its handler made of it. Raises HandlerError."""
+        """The page, with all links that are to be followed, and what its handler made of it. `guarded`: never in this
+        process. Raises HandlerError.
+        """
         handled = NOTHING_HANDLED
         if self._app is not None:
-            handled = await self._handled(self._app, claim, response, parsed, tree)
+            handled = await self._handled(self._app, claim, response, parsed, tree, mark, guarded=guarded)
         links = parsed.links if self._follows_links else ()
         if handled.followed:
             links = tuple(dict.fromkeys((*(one.url for one in handled.followed), *links)))
         return (parsed if links is parsed.links else replace(parsed, links=links)), handled
 
     async def _handled(
-        self, app: Crawler, claim: Claim, response: Response, parsed: Page, tree: LexborHTMLParser | None
-    ) -> Handled:
+        self, app: Crawler, claim: Claim, response: Response, parsed: Page, tree: LexborHTMLParser | None, mark: Mark,
+        *, guarded: bool,
+    ) -> Handled:  # fmt: skip
         if self._sites is not None and not claim.label:
             claim = replace(claim, label=self._sites.first(claim.url, "label") or "")
         handler = _handler_of(app, claim, response)
@@ -70,8 +81,11 @@ class HandlerStage:
             await self._hooks.call("fetch", page)
             if handler is None:
                 return NOTHING_HANDLED
-            if handler.processes or claim.deaths or is_dear:
+            if handler.processes or guarded or is_dear:
                 handled = await self._apart(app, handler, claim, response, parsed)
+            elif handler.is_plain:
+                with mark.in_thread():
+                    handled = await run_handler(handler, page, self._limits, self._threads)
             else:
                 handled = await run_handler(handler, page, self._limits, self._threads)
         finally:

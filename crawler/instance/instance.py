@@ -24,6 +24,7 @@ from crawler.instance.fetching import FetchStage
 from crawler.instance.finishing import FinishWatcher
 from crawler.instance.heartbeat import Heartbeat
 from crawler.instance.history import History
+from crawler.instance.internal_errors import ContentSteps
 from crawler.instance.joining import join
 from crawler.instance.neighbours import Neighbours
 from crawler.instance.ownership import Ownership
@@ -87,7 +88,7 @@ class Instance:
             s.membership,
             partitions=p.record.partitions,
             is_lock_free=p.is_lock_free,
-            on_death=p.mourner.mourn,
+            on_death=p.crash_reporter.record_crash,
         )
         self.work = PartitionWork(p.frontier, self.bench, self.flow, spawn=self._spawn)
         self.ownership = Ownership(
@@ -106,16 +107,19 @@ class Instance:
         self.parser = PageParser(stored)
         self.programmed = Programmed(p.app, stored, p.stats)
         robots = RobotsCache(p.frontier, s)
+        content = ContentSteps(p.inflight_log.mark())
         self.archive = ArchiveStage(
-            p.frontier, self.ownership, p.warc, p.index, p.items, s.archive, log_entries_max=s.frontier.log_entries_max
-        )
-        route = RouteStage(p.frontier, p.crawls, self.router, self.ownership, self.claimer, traps)
+            p.frontier, self.ownership, p.warc, p.index, p.items, content, s.archive,
+            log_entries_max=s.frontier.log_entries_max,
+        )  # fmt: skip
+        route = RouteStage(p.frontier, p.crawls, self.router, self.ownership, self.claimer, traps, content)
         acks = AckStage(p.frontier, self.ownership)
         history = History(p.history.add, node=p.member.node, session=p.member.session)
         hooks = self.programmed.hooks
         stages = Stages(
-            self.archive, route, acks, self.ownership, self.claimer, self.flow, history, hooks, p.internal_errors
-        )
+            self.archive, route, acks, self.ownership, self.claimer, self.flow, history, hooks, content,
+            p.internal_errors,
+        )  # fmt: skip
         self.committer = Committer(
             stages, s.archive, node=p.member.node, session=p.member.session, is_quiet=lambda: not self.bench.active
         )
@@ -123,7 +127,7 @@ class Instance:
         reader = RobotsReader(robots, p.fetcher, Reserver(p.frontier, self.router), s.robots)
         doors = Doors(
             p.frontier, self.ownership, self.heartbeat, self.bench, p.fetcher, robots, reader, self.parser, self.flow,
-            p.black_box, history, traps, self.programmed.handling, p.internal_errors,
+            p.inflight_log, history, traps, self.programmed.handling, p.internal_errors,
         )  # fmt: skip
         self.steering = Steering(
             p.operator, self.bench, self.work, self.claimer, self.flow, self.ownership,
@@ -185,7 +189,7 @@ class Instance:
         p = self._p
         self.heartbeat.joined(*await join(p.members, p.member, p.is_lock_free, self._settings.membership))
         with contextlib.suppress(EngineError):
-            await p.mourner.look_back()
+            await p.crash_reporter.look_back()
         budgets = Budgets(p.frontier, p.operator.parking, self.ownership, self.claimer, self._settings.budget)
         await duties.until_done(self.steering.follow, self._stop)
         await duties.until_done(lambda: budgets.begin(p.record.partitions), self._stop)

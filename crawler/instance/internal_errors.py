@@ -6,12 +6,15 @@ The same at many sites in a row is no matter of their content: then the instance
 import contextlib
 import logging
 import traceback
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeVar
 
+from crawler.archive.inflight_log import Mark
 from crawler.errors import may_be_of_content
 from crawler.frontier.frontier import Settlement
-from crawler.instance.outcome import Failed
+from crawler.instance.outcome import Committable, Failed
 from crawler.model import Claim, FailureKind
 from crawler.version import program_version
 
@@ -20,6 +23,8 @@ log = logging.getLogger(__name__)
 SITES_IN_A_ROW_MAX = 20
 FILES_MAX = 100  # kinds of errors that get a file
 TRACE_CHARS_MAX = 4000
+
+Result = TypeVar("Result")
 
 
 class InternalErrors:
@@ -68,6 +73,28 @@ class InternalErrors:
         with contextlib.suppress(OSError):
             path = self._folder / f"bug-{at:%Y%m%d%H%M%S}-{len(self._kinds):03d}.txt"
             path.write_text(text, "utf-8", "replace")
+
+
+class ContentSteps:
+    """Steps of committing that read what one page brought: marked while they run, and their errors kept from the rest
+    of the group.
+    """
+
+    def __init__(self, mark: Mark) -> None:
+        self._mark = mark
+
+    def attempt(self, outcome: Committable, step: Callable[..., Result], *arguments: object) -> Result | None:
+        """The step's result; None when the content made it fail, and `outcome.error` says how."""
+        claim = outcome.claim
+        self._mark.set(claim.partition, claim.fingerprint, claim.url)
+        try:
+            with self._mark:
+                return step(*arguments)
+        except Exception as error:
+            if not may_be_of_content(error):
+                raise
+            outcome.error = error
+            return None
 
 
 def _detail(error: Exception) -> str:

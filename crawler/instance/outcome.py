@@ -1,18 +1,13 @@
 """What the fetch stage hands to the committer: the end of one claim."""
 
 from collections import Counter
-from collections.abc import Callable
-from typing import TypeVar
 
 import msgspec
 
-from crawler.errors import may_be_of_content
 from crawler.frontier.frontier import Settlement
 from crawler.handlers.running import NOTHING_HANDLED, Handled
 from crawler.instance.clock import wall_s
 from crawler.model import Claim, FailureKind, Page, Response
-
-Result = TypeVar("Result")
 
 
 class NotEntitledError(Exception):
@@ -36,16 +31,6 @@ class Committable(msgspec.Struct, kw_only=True):
     scope_version: int = 0  # by which its links were judged
     refused: Counter[str] = msgspec.field(default_factory=Counter)
     error: Exception | None = None  # that its content led to on the way: it becomes a failure then
-
-    def attempt(self, step: Callable[..., Result], *arguments: object) -> Result | None:
-        """Do a step of committing; None when the content made it fail, and `error` says how."""
-        try:
-            return step(*arguments)
-        except Exception as error:
-            if not may_be_of_content(error):
-                raise
-            self.error = error
-            return None
 
 
 class Failed(msgspec.Struct, kw_only=True):

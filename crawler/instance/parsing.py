@@ -3,11 +3,13 @@ not known where they can be killed.
 """
 
 import asyncio
+import contextlib
 import logging
 
 import msgspec
 from selectolax.lexbor import LexborHTMLParser
 
+from crawler.archive.inflight_log import Mark
 from crawler.content.cost import Cost, cost_of
 from crawler.content.page import parse_with_tree
 from crawler.instance.clock import cpu_ms
@@ -51,9 +53,9 @@ class PageParser:
         return (await self.parse_with_tree(response, guarded=guarded))[0]
 
     async def parse_with_tree(
-        self, response: Response, *, guarded: bool = False
+        self, response: Response, mark: Mark | None = None, *, guarded: bool = False
     ) -> tuple[Page, LexborHTMLParser | None]:
-        """The same, and the tree of what is HTML and was parsed at once, in the event loop."""
+        """The same, and the tree of what is HTML and was parsed at once, in the event loop. A thread sets `mark`."""
         x_robots = "\n".join(
             value.decode("latin-1") for key, value in response.headers if key.lower() == b"x-robots-tag"
         )
@@ -64,7 +66,8 @@ class PageParser:
             return await self._in_worker(response.url, content_type, x_robots, response.body), None
         if cost is Cost.LONG:
             async with self._long:
-                page, _ = await asyncio.to_thread(self._here, response, x_robots)
+                with mark.in_thread() if mark is not None else contextlib.nullcontext():
+                    page, _ = await asyncio.to_thread(self._here, response, x_robots)
             return page, None
         await self._turns.turn()
         return self._here(response, x_robots)

@@ -4,9 +4,9 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from crawler.archive.black_box import BlackBox
 from crawler.archive.history import HistoryWriter
 from crawler.archive.index import IndexWriter
+from crawler.archive.inflight_log import InflightLog
 from crawler.archive.items import ItemWriter
 from crawler.archive.spill import SpillFiles
 from crawler.archive.warc import WarcWriter
@@ -20,8 +20,8 @@ from crawler.frontier.pins import Pins
 from crawler.frontier.stats import Stats
 from crawler.frontier.takeovers import Takeovers
 from crawler.handlers.app import Crawler
+from crawler.instance.crash_reports import CrashReporter
 from crawler.instance.internal_errors import InternalErrors
-from crawler.instance.mourning import Mourner
 from crawler.web.fetcher import Fetcher
 
 
@@ -44,9 +44,9 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     warc: WarcWriter
     index: IndexWriter
     items: ItemWriter
-    black_box: BlackBox
+    inflight_log: InflightLog
     history: HistoryWriter
-    mourner: Mourner
+    crash_reporter: CrashReporter
     internal_errors: InternalErrors
     spill_files: SpillFiles | None
     is_lock_free: Callable[[Member], bool]

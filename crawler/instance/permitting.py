@@ -74,7 +74,7 @@ class Permits:
             sent.append(origin)
 
         try:
-            reading = await self._reader.turn(claim, origin, before_send)
+            reading = await self._reader.turn(claim, origin, before_send, working=turn.mark)
         except (NotEntitledError, EngineError) as error:  # maybe only after a request elsewhere
             log.warning("robots.not_read", extra={"origin": origin, "error": str(error)})
             wait = max(self._min_delay_ms, lane.delay_ms, PAUSE_MS) if sent else 0

@@ -6,6 +6,7 @@ claim comes back to ask again. What is known already of the place where a redire
 
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 import msgspec
@@ -17,11 +18,14 @@ from crawler.instance.robots import RobotsCache, RobotsEntry
 from crawler.model import REDIRECTS, Claim, FetchResult
 from crawler.rules.urls import origin_of
 from crawler.settings import RobotsSettings
+from crawler.web.connection import IDLE
 from crawler.web.fetcher import Fetcher
 
 PATIENCE_MS = 600_000  # for a turn on another queue
 ABANDONED_MS = 2 * PATIENCE_MS  # nobody has taken a turn for so long: its lease was lost meanwhile
 JOURNEYS_MAX = 50_000
+
+Working = AbstractContextManager[None]  # entered while bytes that came are read
 
 
 class Journey(msgspec.Struct):
@@ -68,7 +72,9 @@ class RobotsReader:
         self._patience_ms = patience_ms
         self._journeys: OrderedDict[str, Journey] = OrderedDict()
 
-    async def turn(self, claim: Claim, origin: str, before_send: Callable[[], None] | None = None) -> Reading:
+    async def turn(
+        self, claim: Claim, origin: str, before_send: Callable[[], None] | None = None, *, working: Working = IDLE
+    ) -> Reading:
         """Spend a turn of the claim's queue on it. What `before_send` raises just before a request passes through.
 
         Raises EngineError.
@@ -83,9 +89,9 @@ class RobotsReader:
             if known is not None:
                 reading = Reading(self._cache.keep(origin, known), self._cache.blob_of(known))
             elif is_own:
-                reading = await self._request(journey, origin, before_send)
+                reading = await self._request(journey, origin, before_send, working)
             else:
-                reading = await self._as_guest(journey, origin, before_send)
+                reading = await self._as_guest(journey, origin, before_send, working)
         finally:
             journey.is_under_way = False
         if reading.entry is not None:
@@ -100,7 +106,9 @@ class RobotsReader:
                 self._journeys.popitem(last=False)
         return journey
 
-    async def _as_guest(self, journey: Journey, origin: str, before_send: Callable[[], None] | None) -> Reading:
+    async def _as_guest(
+        self, journey: Journey, origin: str, before_send: Callable[[], None] | None, working: Working
+    ) -> Reading:
         turn = journey.turn = journey.turn or self._reserver.turn(journey.url)
         wait_ms = await turn.ask()
         if wait_ms and monotonic_ms() - journey.since_ms > self._patience_ms:
@@ -108,7 +116,7 @@ class RobotsReader:
         if wait_ms:
             return Reading(None, wait_ms=wait_ms)
         try:
-            reading = await self._request(journey, origin, before_send)
+            reading = await self._request(journey, origin, before_send, working)
         finally:
             journey.turn = None
             await turn.end()
@@ -121,10 +129,12 @@ class RobotsReader:
             known = await self._cache.shared(self._reserver.place(url)[1], place)
         return known if known is not None and known.rules is not None else None
 
-    async def _request(self, journey: Journey, origin: str, before_send: Callable[[], None] | None) -> Reading:
+    async def _request(
+        self, journey: Journey, origin: str, before_send: Callable[[], None] | None, working: Working
+    ) -> Reading:
         url = journey.url
         limit = self._settings.body_bytes_max
-        result = await self._fetcher.fetch(url, body_bytes_max=limit, before_send=before_send)
+        result = await self._fetcher.fetch(url, body_bytes_max=limit, before_send=before_send, working=working)
         if result.stale_connection and not journey.met_stale:
             journey.met_stale = True
             return Reading(None, is_asked=True, fetch_ms=result.fetch_ms)

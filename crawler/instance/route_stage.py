@@ -13,6 +13,7 @@ from crawler.frontier.frontier import Frontier
 from crawler.frontier.replies import AddReply
 from crawler.instance.claimer import Claimer
 from crawler.instance.clock import ENGINE_PAUSE_S
+from crawler.instance.internal_errors import ContentSteps
 from crawler.instance.outcome import Committable
 from crawler.instance.ownership import Ownership
 from crawler.instance.routing import Router, link_name
@@ -39,6 +40,7 @@ class RouteStage:
         ownership: Ownership,
         claimer: Claimer,
         traps: TrapMemory,
+        content: ContentSteps,
     ) -> None:
         self.traps = traps
         self._frontier = frontier
@@ -46,6 +48,7 @@ class RouteStage:
         self.router = router
         self._ownership = ownership
         self._claimer = claimer
+        self._content = content
 
     async def route(self, group: Sequence[Committable]) -> list[list[Candidate] | None]:
         """Add what belongs to other partitions; per page, what is left for its own ack, or None where that failed."""
@@ -54,7 +57,7 @@ class RouteStage:
         away: defaultdict[int, list[Candidate]] = defaultdict(list)
         taken: set[tuple[str, int, int | None]] = set()
         for number, outcome in enumerate(group, 1):
-            candidates = outcome.attempt(self._candidates, outcome) if outcome.error is None else None
+            candidates = self._content.attempt(outcome, self._candidates, outcome) if outcome.error is None else None
             if candidates is None:
                 own.append(None)
                 continue
@@ -91,10 +94,10 @@ class RouteStage:
         A seed that is not in scope itself was given a moment ago: its root is known to the engine, not yet here.
         """
         seeds = [outcome for outcome in group if outcome.claim.seed]
-        if any(outcome.attempt(self._root_beyond, outcome.claim.url) for outcome in seeds):
+        if any(self._content.attempt(outcome, self._root_beyond, outcome.claim.url) for outcome in seeds):
             self.router.follow(*await until_answered(self._crawls.shared))
         targets = [outcome for outcome in seeds if outcome.redirect_to and outcome.error is None]
-        roots = {root for o in targets if (root := o.attempt(self._root_beyond, o.redirect_to))}
+        roots = {root for o in targets if (root := self._content.attempt(o, self._root_beyond, o.redirect_to))}
         if roots:
             await until_answered(partial(self._crawls.add_roots, roots))
             self.router.scope = self.router.scope.with_roots(roots)

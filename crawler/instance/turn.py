@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
+from crawler.archive.inflight_log import Mark
 from crawler.errors import EngineError, InvariantError
 from crawler.instance.clock import ENGINE_PAUSE_S
 from crawler.instance.outcome import Failed, Outcome
@@ -68,10 +69,11 @@ TurnEnd = Requeue | AwaitAddress | AwaitName | ReturnToEngine | LeaseLost | Queu
 class Turn:
     """A claim and the queue slot in which it is worked on."""
 
-    __slots__ = ("_bench", "claim", "is_request_over", "lane")
+    __slots__ = ("_bench", "claim", "is_request_over", "lane", "mark")
 
-    def __init__(self, bench: Workbench, lane: Lane, claim: Claim) -> None:
+    def __init__(self, bench: Workbench, lane: Lane, claim: Claim, mark: Mark) -> None:
         self._bench = bench
+        self.mark = mark  # says that the claim's content is worked on
         self.lane = lane
         self.claim = claim
         self.is_request_over = False
@@ -105,9 +107,8 @@ class TurnRunner:
         self._dropped = dropped
         self._failed = failed
 
-    async def run(self, lane: Lane, claim: Claim, work: Callable[[Turn], Awaitable[TurnEnd]]) -> None:
+    async def run(self, turn: Turn, work: Callable[[Turn], Awaitable[TurnEnd]]) -> None:
         """A turn from its begin to its end."""
-        turn = Turn(self._bench, lane, claim)
         try:
             end = await work(turn)
         except EngineError as error:

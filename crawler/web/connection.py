@@ -5,11 +5,14 @@ never used again. Knows nothing of URLs, names or addresses.
 """
 
 import asyncio
+from contextlib import AbstractContextManager, nullcontext
 from typing import cast
 
 from crawler.model import FailureKind
 from crawler.web.heads import Head, Refusal
 from crawler.web.response_reader import ResponseReader
+
+IDLE: AbstractContextManager[None] = nullcontext()
 
 
 class Connection(asyncio.Protocol):
@@ -30,6 +33,7 @@ class Connection(asyncio.Protocol):
         "_spoiled",
         "_timer",
         "_transport",
+        "_working",
         "failure",
         "idle_since",
         "is_reused",
@@ -44,6 +48,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._done: asyncio.Future[None] | None = None
         self._spoiled = False
+        self._working = IDLE
         self._timer: asyncio.TimerHandle | None = None
         self._reader = ResponseReader(headers_bytes_max=headers_bytes_max)
         self.idle_since = 0.0
@@ -52,9 +57,14 @@ class Connection(asyncio.Protocol):
         self.truncated = ""
         self.failure: tuple[FailureKind, str] | None = None
 
-    def begin(self, head: bytes, *, body_bytes_max: int, deadline: float) -> asyncio.Future[None]:
-        """Send a request; the future is done when the response is whole, cut or failed. `deadline`: loop time."""
+    def begin(
+        self, head: bytes, *, body_bytes_max: int, deadline: float, working: AbstractContextManager[None] = IDLE
+    ) -> asyncio.Future[None]:
+        """Send a request; the future is done when the response is whole, cut or failed. `deadline`: loop time.
+        `working` is entered while bytes of the response are read.
+        """
         assert self._done is None
+        self._working = working
         self._reader.begin(body_bytes_max=body_bytes_max)
         self.truncated = ""
         self.failure = None
@@ -81,6 +91,7 @@ class Connection(asyncio.Protocol):
         """Close the books on the exchange; True when the connection may carry another one."""
         reusable = self.failure is None and not self.truncated and self._reader.allows_another() and self.is_usable()
         self._reader.clear()
+        self._working = IDLE
         self._done = None
         self.is_reused = True
         if not reusable:
@@ -114,7 +125,8 @@ class Connection(asyncio.Protocol):
             return
         self._received_at = self._loop.time()
         try:
-            ended = self._reader.feed(data)
+            with self._working:
+                ended = self._reader.feed(data)
         except Refusal as refusal:
             self._fail(refusal.kind, refusal.detail)
             return

@@ -9,6 +9,7 @@ import os
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Self
 
@@ -18,7 +19,7 @@ from crawler.rules.retry_after import retry_after_ms
 from crawler.rules.urls import host_of, split
 from crawler.settings import Settings
 from crawler.web import guard
-from crawler.web.connection import Connection
+from crawler.web.connection import IDLE, Connection
 from crawler.web.heads import Head
 from crawler.web.inflate import INCOMPLETE, inflate
 from crawler.web.pool import ConnectFailedError, Origin, Pool
@@ -76,11 +77,13 @@ class Fetcher:
         accept: str | None = None,
         body_bytes_max: int | None = None,
         before_send: Callable[[], None] | None = None,
+        working: AbstractContextManager[None] = IDLE,
     ) -> FetchResult:
         """GET a canonical URL.
 
         `before_send` is called when the connection stands, just before the request is written; what it raises passes
-        through and nothing is sent. Cancelling closes the connection. Raises InvalidUrl for what is no canonical URL.
+        through and nothing is sent. `working` is entered while bytes that came are read. Cancelling closes the
+        connection. Raises InvalidUrl for what is no canonical URL.
         """
         assert self._pool is not None, "used outside its context"
         settings = self._settings.fetch
@@ -103,7 +106,8 @@ class Fetcher:
                 before_send()
             sent_at = loop.time()
             started_at = time.time()
-            await connection.begin(head, body_bytes_max=body_limit, deadline=began + settings.total_timeout_s)
+            deadline = began + settings.total_timeout_s
+            await connection.begin(head, body_bytes_max=body_limit, deadline=deadline, working=working)
         except BaseException:
             connection.abort()
             raise

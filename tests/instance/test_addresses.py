@@ -1,14 +1,14 @@
 """So many requests to an address at a time; a few claims in line; all others get a time to come again."""
 
 import asyncio
-from typing import Any
 
 import pytest
 
 from crawler.instance.addresses import GUESS_MS, LINE_PER_REQUEST, Addresses
-from crawler.instance.turn import Turn, TurnEnd, TurnRunner
+from crawler.instance.turn import Turn, TurnEnd
 from crawler.instance.workbench import Workbench
 from tests.instance.test_workbench import batch
+from tests.instance.turn_lab import runner_of, turn_of
 
 LIMIT = 2
 LINE = LIMIT * LINE_PER_REQUEST
@@ -37,12 +37,8 @@ async def enter(bench: Workbench, addresses: Addresses) -> bool:
     async def end(_: Turn) -> TurnEnd:
         return full
 
-    await TurnRunner(bench, deliver=never, return_claim=never, dropped=never, failed=never).run(lane, claim, end)
+    await runner_of(bench).run(turn_of(bench, lane, claim), end)
     return False
-
-
-def never(*_: object) -> Any:
-    raise AssertionError
 
 
 async def test_no_more_than_the_limit_go_at_a_time_and_who_waits_in_line_goes_next(bench: Workbench) -> None:

@@ -6,13 +6,16 @@ from typing import Any
 
 from crawler.instance.archiving import BYTES_AT_A_STRETCH, RECORDS_AT_A_STRETCH, ArchiveStage, Placed
 from crawler.settings import ArchiveSettings
+from tests.instance.turn_lab import content_steps
 
 NOTHING: Any = None
 
 
 async def turns_between_records(body_bytes: int, pages: int) -> list[int]:
     """How many turns the loop had made when each record of a group was written."""
-    archive = ArchiveStage(NOTHING, NOTHING, NOTHING, NOTHING, NOTHING, ArchiveSettings(warc=False), log_entries_max=9)
+    archive = ArchiveStage(
+        NOTHING, NOTHING, NOTHING, NOTHING, NOTHING, content_steps(), ArchiveSettings(warc=False), log_entries_max=9
+    )
     turns, seen = 0, list[int]()
 
     async def turning() -> None:
@@ -27,7 +30,8 @@ async def turns_between_records(body_bytes: int, pages: int) -> list[int]:
 
     archive._place = place  # type: ignore[method-assign]
     outcome: Any = SimpleNamespace(
-        response=SimpleNamespace(raw_body=bytes(body_bytes)), attempt=lambda step, *arguments: step(*arguments)
+        response=SimpleNamespace(raw_body=bytes(body_bytes)),
+        claim=SimpleNamespace(partition=1, fingerprint="1", url="http://a.test/"),
     )
     other = asyncio.create_task(turning())
     await asyncio.sleep(0)

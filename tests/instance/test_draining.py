@@ -7,6 +7,7 @@ from crawler.errors import EngineDown
 from crawler.instance.archiving import ArchiveStage
 from crawler.model import CommitEntry
 from crawler.settings import ArchiveSettings
+from tests.instance.turn_lab import content_steps
 
 
 def entry(n: int) -> CommitEntry:
@@ -48,7 +49,9 @@ def stage() -> tuple[ArchiveStage, Disk, Engine]:
     disk, engine = Disk(), Engine()
     ownership: Any = SimpleNamespace(fence_of=lambda partition: SimpleNamespace(partition=partition))
     nothing: Any = None
-    archive = ArchiveStage(engine, ownership, nothing, disk, nothing, ArchiveSettings(), log_entries_max=9)  # type: ignore[arg-type]
+    archive = ArchiveStage(
+        engine, ownership, nothing, disk, nothing, content_steps(), ArchiveSettings(), log_entries_max=9
+    )  # type: ignore[arg-type]
     return archive, disk, engine
 
 

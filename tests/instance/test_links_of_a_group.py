@@ -16,6 +16,7 @@ from crawler.instance.traps import TrapMemory
 from crawler.model import AddOutcome, Candidate, Claim, Page
 from crawler.rules.scope import ScopeRules
 from crawler.settings import ScopeSettings, TrapSettings
+from tests.instance.turn_lab import content_steps
 
 RECORD = CrawlRecord(layout=1, partitions=1024, begun_at=0.0, queue_by="domain", run=0, scope=ScopeSettings(mode="any"))
 
@@ -40,9 +41,9 @@ def adds() -> Adds:
 def stage(adds: Adds) -> RouteStage:
     router = Router(RECORD, ScopeRules.of(RECORD.scope, frozenset()), RecentUrls(100))
     unused: Any = SimpleNamespace()
-    return RouteStage(
-        adds, unused, router, SimpleNamespace(is_open=lambda _: False), unused, TrapMemory(TrapSettings())
-    )  # type: ignore[arg-type]
+    ownership: Any = SimpleNamespace(is_open=lambda _: False)
+    traps = TrapMemory(TrapSettings())
+    return RouteStage(adds, unused, router, ownership, unused, traps, content_steps())  # type: ignore[arg-type]
 
 
 def page(stage: RouteStage, url: str, *links: str, epoch: int = 1, depth: int = 0) -> Committable:

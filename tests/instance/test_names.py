@@ -1,16 +1,16 @@
 """A name that must be looked up holds its queue up and no worker."""
 
 import asyncio
-from typing import Any
 
 import pytest
 
 from crawler.errors import UsageError
 from crawler.instance.names import Names
-from crawler.instance.turn import AwaitAddress, Turn, TurnEnd, TurnRunner
+from crawler.instance.turn import AwaitAddress, Turn, TurnEnd
 from crawler.instance.workbench import Workbench
 from crawler.model import Claim
 from tests.instance.test_workbench import batch
+from tests.instance.turn_lab import runner_of, turn_of
 
 
 class Fetcher:
@@ -42,16 +42,8 @@ async def turn(bench: Workbench, names: Names) -> tuple[Claim, str | None]:
         known.append(address)
         return AwaitAddress(address)
 
-    await TurnRunner(bench, deliver=never, return_claim=never, dropped=never, failed=raised).run(lane, claim, work)
+    await runner_of(bench).run(turn_of(bench, lane, claim), work)
     return claim, known[0] if known else None
-
-
-def never(*_: object) -> Any:
-    raise AssertionError
-
-
-def raised(turn: Turn, error: Exception) -> Any:
-    raise error
 
 
 @pytest.fixture

@@ -43,7 +43,9 @@ class Lab:
 
     # The fetcher
 
-    async def fetch(self, url: str, *, body_bytes_max: int, before_send: Callable[[], None] | None) -> FetchResult:
+    async def fetch(
+        self, url: str, *, body_bytes_max: int, before_send: Callable[[], None] | None, working: Any = None
+    ) -> FetchResult:
         if before_send is not None:
             before_send()
         self.seen.append(f"GET {url}")

@@ -18,10 +18,11 @@ from crawler.instance.outcome import NotEntitledError
 from crawler.instance.permitting import Permits
 from crawler.instance.robots import RobotsEntry
 from crawler.instance.robots_reading import Reading
-from crawler.instance.turn import Requeue, Turn, TurnEnd, TurnRunner
+from crawler.instance.turn import Requeue, Turn, TurnEnd
 from crawler.instance.workbench import Lane, Workbench
 from crawler.model import Claim
 from crawler.settings import PolitenessSettings, Settings
+from tests.instance.turn_lab import runner_of, turn_of
 
 CLAIM = Claim(
     url="http://a.test/", fingerprint="1", visit=1, partition=1, epoch=1, token="t", domain="a.test", queue="a.test",
@@ -33,17 +34,13 @@ AFTERMATH = Aftermath(Settings())
 
 async def run(bench: Workbench, lane: Lane, claim: Claim, step: Callable[[Turn], Awaitable[Any]]) -> None:
     """A turn that takes this step; it ends only if the step says how."""
-    runner = TurnRunner(bench, deliver=never, return_claim=never, dropped=never, failed=never)
-    if isinstance(end := await step(Turn(bench, lane, claim)), Requeue):
+    turn = turn_of(bench, lane, claim)
+    if isinstance(end := await step(turn), Requeue):
 
         async def apply(_: Turn) -> TurnEnd:
             return end
 
-        await runner.run(lane, claim, apply)
-
-
-def never(*_: object) -> Any:
-    raise AssertionError
+        await runner_of(bench).run(turn, apply)
 
 
 class RedirectedRobots:
@@ -53,7 +50,7 @@ class RedirectedRobots:
         self._error = error
         self._sent = sent
 
-    async def turn(self, claim: Claim, origin: str, before_send: Callable[[], None]) -> Any:
+    async def turn(self, claim: Claim, origin: str, before_send: Callable[[], None], *, working: Any) -> Any:
         if self._sent:
             before_send()
         raise self._error
@@ -164,7 +161,7 @@ async def test_a_robots_txt_that_cant_be_read_says_nothing_of_the_delay() -> Non
     paced = []
 
     class Door:
-        async def turn(self, *_: Any) -> Reading:
+        async def turn(self, *_: Any, working: Any) -> Reading:
             return Reading(RobotsEntry(rules=None, expires_ms=0, expires_at=0), is_asked=True)
 
         async def pace(self, fence: Fence, queue: str, settled: Settlement, *, origin: str, robots: bytes) -> None:
@@ -178,6 +175,6 @@ async def test_a_robots_txt_that_cant_be_read_says_nothing_of_the_delay() -> Non
     unused: Any = SimpleNamespace()
     settings = PolitenessSettings(delay_s=0)
     permits = Permits(door, ownership, unused, door, AFTERMATH, settings, before_send=lambda *_: None, orders=Orders)
-    entry = await permits.ask(Turn(bench, lane, claim))
+    entry = await permits.ask(turn_of(bench, lane, claim))
     assert isinstance(entry, RobotsEntry)
     assert (paced, lane.delay_ms) == ([(-1, "")], -1)

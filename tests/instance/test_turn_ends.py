@@ -4,17 +4,17 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from crawler.errors import EngineDown, InvariantError
 from crawler.instance import turn as turns
 from crawler.instance.outcome import Failed, Outcome, Refused
-from crawler.instance.turn import Turn, TurnEnd, TurnRunner
+from crawler.instance.turn import Turn, TurnEnd
 from crawler.instance.workbench import Workbench
 from crawler.model import Claim, FailureKind
 from tests.instance.test_workbench import batch
+from tests.instance.turn_lab import runner_of, turn_of
 
 ENDS = {
     "requeue": (turns.Requeue(), "here"),
@@ -24,10 +24,6 @@ ENDS = {
     "lease lost": (turns.LeaseLost(), "dropped"),
     "deliver": (turns.Deliver(Refused(claim=batch(1).claims[0], reason="robots")), "delivered"),
 }
-
-
-def never(turn: Turn, error: Exception) -> Any:
-    raise error
 
 
 class Places:
@@ -44,15 +40,11 @@ class Places:
         async def return_claim(claim: Claim) -> None:
             self.returned.append(claim)
 
-        runner = TurnRunner(
-            self.bench,
-            deliver=self.delivered.append,
-            return_claim=return_claim,
-            dropped=self.dropped.append,
-            failed=never,
+        runner = runner_of(
+            self.bench, deliver=self.delivered.append, return_claim=return_claim, dropped=self.dropped.append
         )
         lane, claim = await self.bench.take()
-        await runner.run(lane, claim, work)
+        await runner.run(turn_of(self.bench, lane, claim), work)
 
     def count(self) -> dict[str, int]:
         found = {
@@ -110,7 +102,7 @@ async def test_an_engine_that_fails_after_the_request_does_not_free_the_slot_twi
 async def test_a_request_that_is_over_twice_is_an_error_of_ours() -> None:
     bench = Workbench(concurrency_per_queue=1)
     bench.put(batch(1))
-    turn = Turn(bench, *await bench.take())
+    turn = turn_of(bench, *await bench.take())
     turn.request_over(wait_ms=0)
     with pytest.raises(InvariantError, match="over before"):
         turn.request_over(wait_ms=0)

@@ -16,6 +16,7 @@ from crawler.instance.workbench import Workbench
 from crawler.model import Claim
 from crawler.settings import Settings, load
 from tests.instance.test_workbench import batch
+from tests.instance.turn_lab import mark
 
 
 async def test_a_claim_that_goes_from_worker_to_worker_while_the_heartbeat_is_late_ends_none_of_them() -> None:
@@ -25,9 +26,9 @@ async def test_a_claim_that_goes_from_worker_to_worker_while_the_heartbeat_is_la
     late: Any = SimpleNamespace(may_start=lambda: False)
     ownership: Any = SimpleNamespace(holds=lambda _: time.monotonic() < held_until)
     flow: Any = SimpleNamespace(ended=lambda _: None, orders=Orders())
-    traps = TrapMemory(settings.traps)
+    traps, inflight = TrapMemory(settings.traps), SimpleNamespace(mark=mark)
     doors: Any = Doors(
-        nobody, ownership, late, bench, nobody, nobody, nobody, nobody, flow, nobody, nobody, traps, nobody, nobody
+        nobody, ownership, late, bench, nobody, nobody, nobody, nobody, flow, inflight, nobody, traps, nobody, nobody
     )  # type: ignore[arg-type]
     stage = FetchStage(doors, settings, deliver=lambda _: None, turn_away=never)
     bench.put(batch(1))
@@ -44,7 +45,7 @@ async def test_a_request_that_is_cut_off_is_late_only_if_it_was_sent(is_sent: bo
     settings: Settings = load(environment={}, options={"robots.obey": False, "fetch.concurrency": 1})
     bench, nobody, begun = Workbench(concurrency_per_queue=1), SimpleNamespace(), asyncio.Event()
 
-    async def fetch(url: str, *, cookies: Any, before_send: Callable[[], None]) -> None:
+    async def fetch(url: str, *, cookies: Any, before_send: Callable[[], None], working: Any) -> None:
         if is_sent:
             before_send()
         begun.set()
@@ -53,7 +54,7 @@ async def test_a_request_that_is_cut_off_is_late_only_if_it_was_sent(is_sent: bo
     heartbeat: Any = SimpleNamespace(may_start=lambda: True, must_abort=begun.is_set)
     fetcher: Any = SimpleNamespace(fetch=fetch, known_address_of=lambda _: "127.0.0.1")
     ownership: Any = SimpleNamespace(holds=lambda _: True, fence_of=lambda _: None)
-    black_box: Any = SimpleNamespace(started=lambda *_: 0, ended=lambda _: None)
+    inflight: Any = SimpleNamespace(mark=mark)
     flow: Any = SimpleNamespace(late=0, ended=lambda _: None, orders=Orders())
     noted: list[str] = []
     history: Any = SimpleNamespace(cut_off=lambda claim, started_at: noted.append(claim.url))
@@ -68,7 +69,7 @@ async def test_a_request_that_is_cut_off_is_late_only_if_it_was_sent(is_sent: bo
         nobody,
         nobody,
         flow,
-        black_box,
+        inflight,
         history,
         traps,
         nobody,
@@ -91,14 +92,14 @@ async def test_a_page_is_not_asked_for_when_its_lease_ended_while_the_request_wa
     settings: Settings = load(environment={}, options={"robots.obey": False, "fetch.concurrency": 1})
     bench, nobody, held, sent, ended = Workbench(concurrency_per_queue=1), SimpleNamespace(), [True], list[str](), [0]
 
-    async def fetch(url: str, *, cookies: Any, before_send: Callable[[], None]) -> None:
+    async def fetch(url: str, *, cookies: Any, before_send: Callable[[], None], working: Any) -> None:
         held[0] = False
         before_send()
         sent.append(url)
 
     fetcher: Any = SimpleNamespace(fetch=fetch, known_address_of=lambda _: "127.0.0.1")
     ownership: Any = SimpleNamespace(holds=lambda _: held[0], fence_of=lambda _: None)
-    black_box: Any = SimpleNamespace(started=lambda *_: 0, ended=lambda _: None)
+    inflight: Any = SimpleNamespace(mark=mark)
     flow: Any = SimpleNamespace(late=0, ended=lambda _: ended.__setitem__(0, ended[0] + 1), orders=Orders())
     traps, heartbeat = TrapMemory(settings.traps), SimpleNamespace(may_start=lambda: True)
     doors: Any = Doors(
@@ -111,7 +112,7 @@ async def test_a_page_is_not_asked_for_when_its_lease_ended_while_the_request_wa
         nobody,
         nobody,
         flow,
-        black_box,
+        inflight,
         nobody,
         traps,
         nobody,
@@ -132,6 +133,7 @@ async def test_a_claim_of_a_stopped_domain_is_turned_away_and_nothing_is_asked(o
     heartbeat: Any = SimpleNamespace(may_start=lambda: True)
     ownership: Any = SimpleNamespace(holds=lambda _: True)
     flow: Any = SimpleNamespace(orders=orders, ended=lambda _: None)
+    inflight: Any = SimpleNamespace(mark=mark)
     doors: Any = Doors(
         nobody,
         ownership,
@@ -142,7 +144,7 @@ async def test_a_claim_of_a_stopped_domain_is_turned_away_and_nothing_is_asked(o
         nobody,
         nobody,
         flow,
-        nobody,
+        inflight,
         nobody,
         nobody,
         nobody,

@@ -13,13 +13,12 @@ from crawler.rules.killers import Fate, fate_of
         (1, 1, Fate.GUARDED),
         (0, 3, Fate.GUARDED),
         (2, 2, Fate.ALONE),
-        (0, 6, Fate.ALONE),
+        (0, 99, Fate.GUARDED),
         (3, 3, Fate.GIVEN_UP),
         (9, 9, Fate.GIVEN_UP),
-        (0, 9, Fate.GIVEN_UP),
     ],
 )
-def test_a_url_is_judged_by_noted_deaths_and_less_by_vanished_deliveries(
+def test_a_url_is_judged_by_noted_deaths_and_never_given_up_for_vanished_deliveries(
     deaths: int, deliveries: int, fate: Fate
 ) -> None:
     assert fate_of(deaths, deliveries) is fate

@@ -1,0 +1,176 @@
+"""Whose content a session was working on when its process died, for whoever comes after.
+
+A small file beside the session's lock, mapped into memory: writing costs no system call, and the kernel keeps what
+was written when the process is killed. Only what runs is marked, never what waits: a URL whose answer is awaited can't
+have ended the process. (A power cut may lose the file; that is not the fault of any URL in it.)
+"""
+
+import contextlib
+import mmap
+import os
+import struct
+from collections.abc import Coroutine, Generator, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from crawler.archive.folder import CrawlFolder, archive_error
+from crawler.archive.sessions import Life, life_at
+from crawler.errors import ArchiveError
+
+SUFFIX = ".started"
+STALL_SUFFIX = ".stall"  # where the session's stacks are written when its event loop has stalled
+_SLOT_BYTES = 256
+# 1 while the event loop works on it, 1 while a thread does, bytes of the URL, partition, fingerprint (signed).
+_SLOT = struct.Struct("<BBHiq")
+_URL_BYTES_MAX = _SLOT_BYTES - _SLOT.size
+
+T = TypeVar("T")
+
+
+class Mark:
+    """One slot of the log: says whose content is worked on, and when. Not reentrant."""
+
+    __slots__ = ("_at", "_map")
+
+    def __init__(self, log: mmap.mmap, at: int) -> None:
+        self._map = log
+        self._at = at
+
+    def set(self, partition: int, fingerprint: str, url: str) -> None:
+        """From now on it speaks of this URL, which is not worked on yet."""
+        shown, at = url.encode("utf-8", "replace")[:_URL_BYTES_MAX], self._at
+        _SLOT.pack_into(self._map, at, 0, 0, len(shown), partition, int(fingerprint))
+        self._map[at + _SLOT.size : at + _SLOT.size + len(shown)] = shown
+
+    def __enter__(self) -> None:
+        """The event loop works on the content until `__exit__`: for a stretch without `await`."""
+        self._map[self._at] = 1
+
+    def __exit__(self, *_: object) -> None:
+        self._map[self._at] = 0
+
+    @contextlib.contextmanager
+    def in_thread(self) -> Iterator[None]:
+        """A thread of this process works on the content, while the event loop goes on."""
+        self._map[self._at + 1] = 1
+        try:
+            yield
+        finally:
+            self._map[self._at + 1] = 0
+
+    def during(self, work: Coroutine[Any, Any, T]) -> "_Marked[T]":
+        """Await it: it is marked while it runs, and not while it waits."""
+        return _Marked(work, self)
+
+
+class _Marked(Coroutine[Any, Any, T]):
+    """Passes everything on to a coroutine, step by step."""
+
+    __slots__ = ("_mark", "_work")
+
+    def __init__(self, work: Coroutine[Any, Any, T], mark: Mark) -> None:
+        self._work = work
+        self._mark = mark
+
+    def send(self, value: Any) -> Any:
+        with self._mark:
+            return self._work.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        with self._mark:
+            return self._work.throw(*error)
+
+    def close(self) -> None:
+        self._work.close()
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        result: T = yield from self
+        return result
+
+    def __iter__(self) -> "_Marked[T]":
+        return self
+
+    def __next__(self) -> Any:
+        return self.send(None)
+
+
+class InflightLog:
+    """The record of one session. `slots`: how many marks there may be."""
+
+    def __init__(self, folder: CrawlFolder, session: str, *, slots: int) -> None:
+        """Raises ArchiveError when the disk fails."""
+        self._path = folder.sessions / f"{session}{SUFFIX}"
+        self.stall_path = self._path.with_suffix(STALL_SUFFIX)
+        size = slots * _SLOT_BYTES
+        try:
+            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            try:
+                os.posix_fallocate(descriptor, 0, size)  # a full disk shows now, not as a signal later
+                self._map = mmap.mmap(descriptor, size)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise archive_error("write", self._path, error) from None
+        self._free = iter(range(0, size, _SLOT_BYTES))
+
+    def mark(self) -> Mark:
+        """One more, for as long as the session lives."""
+        return Mark(self._map, next(self._free))
+
+    def close(self) -> None:
+        """The session ends in good order: nobody needs to know."""
+        self._map.close()
+        self._path.unlink(missing_ok=True)
+        self.stall_path.unlink(missing_ok=True)
+
+
+class Suspect(msgspec.Struct, frozen=True):
+    """A URL whose content was worked on when the process died."""
+
+    partition: int
+    fingerprint: str
+    url: str  # its beginning
+    in_loop: bool  # by the event loop, not by a thread
+
+
+class DeadSession(msgspec.Struct, frozen=True):
+    """A session that died. `stacks`: of its threads when its event loop stalled; "" when it ended otherwise."""
+
+    session: str
+    suspects: tuple[Suspect, ...]
+    stacks: str
+    path: Path
+
+    @property
+    def culprit(self) -> Suspect | None:
+        """The URL that the event loop has stalled on, if there can be no doubt."""
+        if not self.stacks:
+            return None
+        in_loop = [one for one in self.suspects if one.in_loop] or list(self.suspects)
+        return in_loop[0] if len(in_loop) == 1 else None
+
+    def forget(self) -> None:
+        """What it says has been noted."""
+        self.path.with_suffix(STALL_SUFFIX).unlink(missing_ok=True)
+        self.path.unlink(missing_ok=True)
+
+
+def dead_sessions(sessions: Path) -> Iterator[DeadSession]:
+    """The logs in a crawl folder's `sessions` whose processes are dead. Unreadable ones are left out."""
+    for path in sorted(sessions.glob(f"*{SUFFIX}")):
+        with contextlib.suppress(OSError, ArchiveError):
+            if life_at(path.with_suffix(".lock")) is Life.ALIVE:
+                continue
+            stall = path.with_suffix(STALL_SUFFIX)
+            stacks = stall.read_text("utf-8", "replace") if stall.exists() else ""
+            yield DeadSession(path.stem, tuple(_suspects(path.read_bytes())), stacks, path)
+
+
+def _suspects(data: bytes) -> Iterator[Suspect]:
+    for at in range(0, len(data) - _SLOT_BYTES + 1, _SLOT_BYTES):
+        in_loop, in_thread, length, partition, fingerprint = _SLOT.unpack_from(data, at)
+        if in_loop or in_thread:
+            url = data[at + _SLOT.size : at + _SLOT.size + min(length, _URL_BYTES_MAX)]
+            yield Suspect(partition, str(fingerprint), url.decode("utf-8", "replace"), bool(in_loop))

@@ -1,0 +1,123 @@
+"""Whose content a session worked on when it died can be read by whoever comes after; what waited is not blamed."""
+
+import asyncio
+import contextlib
+import mmap
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from crawler.archive.folder import open_or_create
+from crawler.archive.inflight_log import InflightLog, Mark, dead_sessions
+from crawler.archive.sessions import SessionLock
+
+PROGRAM = """
+import os, signal, sys
+from crawler.archive.folder import open_existing
+from crawler.archive.inflight_log import InflightLog
+from crawler.archive.sessions import SessionLock
+folder = open_existing(sys.argv[1])
+lock, log = SessionLock(folder, "ann"), InflightLog(folder, "ann", slots=4)
+waits, ran, runs, threaded = (log.mark() for _ in range(4))
+waits.set(7, "1", "http://a.test/waits")
+ran.set(8, "12", "http://a.test/ran")
+runs.set(7, "-9223372036854775808", "http://a.test/" + 300 * "x")
+threaded.set(1023, "9223372036854775807", "http://a.test/t")
+with ran:
+    pass
+with runs, threaded.in_thread():
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_killed_session_leaves_behind_what_it_worked_on(tmp_path: Path) -> None:
+    folder = open_or_create(str(tmp_path / "c"))
+    done = subprocess.run([sys.executable, "-c", PROGRAM, str(folder.root)], check=False)
+    assert done.returncode == -signal.SIGKILL
+    (dead,) = dead_sessions(folder.sessions)
+    assert (dead.session, dead.stacks, dead.culprit) == ("ann", "", None)
+    found = {(s.partition, s.fingerprint, s.url, s.in_loop) for s in dead.suspects}
+    assert found == {
+        (7, "-9223372036854775808", "http://a.test/" + 226 * "x", True),
+        (1023, "9223372036854775807", "http://a.test/t", False),
+    }
+    dead.forget()
+    assert list(dead_sessions(folder.sessions)) == []
+
+
+def test_the_log_of_a_living_session_is_left_alone(tmp_path: Path) -> None:
+    folder = open_or_create(str(tmp_path / "c"))
+    lock, log = SessionLock(folder, "ann"), InflightLog(folder, "ann", slots=1)
+    mark = log.mark()
+    mark.set(7, "1", "http://a.test/")
+    with mark:
+        assert list(dead_sessions(folder.sessions)) == []
+        lock.close()
+        assert [s.fingerprint for dead in dead_sessions(folder.sessions) for s in dead.suspects] == ["1"]
+    log.close()
+    assert list(dead_sessions(folder.sessions)) == []
+
+
+@pytest.mark.parametrize(
+    ("in_loop", "in_thread", "culprit"),
+    [(["1"], ["2", "3"], "1"), ([], ["2"], "2"), ([], ["2", "3"], None), ([], [], None)],
+)
+def test_a_stall_has_a_culprit_where_there_can_be_no_doubt(
+    in_loop: list[str], in_thread: list[str], culprit: str | None, tmp_path: Path
+) -> None:
+    folder = open_or_create(str(tmp_path / "c"))
+    log = InflightLog(folder, "ann", slots=4)
+    log.stall_path.write_text("Thread 0x1:")
+    with contextlib.ExitStack() as stack:
+        for fingerprint in (*in_loop, *in_thread):
+            mark = log.mark()
+            mark.set(7, fingerprint, "http://a.test/")
+            stack.enter_context(mark if fingerprint in in_loop else mark.in_thread())
+        (dead,) = dead_sessions(folder.sessions)
+    assert (dead.culprit and dead.culprit.fingerprint) == culprit
+    dead.forget()
+    assert not log.stall_path.exists()
+
+
+async def test_work_is_marked_while_it_runs_and_not_while_it_waits() -> None:
+    memory = mmap.mmap(-1, mmap.PAGESIZE)
+    mark, waits, seen = Mark(memory, 0), asyncio.Event(), list[int]()
+
+    async def work() -> str:
+        seen.append(memory[0])
+        try:
+            async with asyncio.timeout(0.001):
+                await waits.wait()
+        except TimeoutError:
+            seen.append(memory[0])
+        await waits.wait()
+        seen.append(memory[0])
+        return "done"
+
+    async def look() -> None:
+        await asyncio.sleep(0.01)
+        seen.append(memory[0])
+        waits.set()
+
+    looking = asyncio.create_task(look())
+    assert await mark.during(work()) == "done"
+    await looking
+    assert (seen, memory[0]) == ([1, 1, 0, 1], 0)
+
+
+async def test_work_that_is_cancelled_or_fails_is_not_marked_any_more() -> None:
+    memory = mmap.mmap(-1, mmap.PAGESIZE)
+
+    async def fails() -> None:
+        raise ValueError
+
+    with pytest.raises(ValueError):
+        await Mark(memory, 0).during(fails())
+    assert memory[0] == 0
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await Mark(memory, 0).during(asyncio.sleep(60))
+    assert memory[0] == 0

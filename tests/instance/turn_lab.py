@@ -1,0 +1,38 @@
+"""Turns for tests, without an instance around them."""
+
+import mmap
+from typing import Any
+
+from crawler.archive.inflight_log import Mark
+from crawler.instance.internal_errors import ContentSteps
+from crawler.instance.turn import Turn, TurnRunner
+from crawler.instance.workbench import Lane, Workbench
+from crawler.model import Claim
+
+
+def mark() -> Mark:
+    """One that nobody reads."""
+    return Mark(mmap.mmap(-1, mmap.PAGESIZE), 0)
+
+
+def turn_of(bench: Workbench, lane: Lane, claim: Claim) -> Turn:
+    return Turn(bench, lane, claim, mark())
+
+
+def runner_of(bench: Workbench, **places: Any) -> TurnRunner:
+    """Fails where a turn ends in another way than with the places given."""
+    return TurnRunner(
+        bench, **{"deliver": _never, "return_claim": _never, "dropped": _never, "failed": _raised} | places
+    )
+
+
+def content_steps() -> ContentSteps:
+    return ContentSteps(mark())
+
+
+def _never(*_: object) -> Any:
+    raise AssertionError
+
+
+def _raised(turn: Turn, error: Exception) -> Any:
+    raise error
