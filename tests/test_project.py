@@ -14,7 +14,7 @@ from crawler import errors
 from crawler.frontier import scripts
 
 ROOT = Path(__file__).parent.parent
-LINES_MAX = 320
+LINES_MAX = 500
 SCRIPTS = (
     "crawl",
     "test",
@@ -107,7 +107,8 @@ def test_the_frontiers_page_has_a_row_for_every_script_and_no_other() -> None:
 def test_the_readme_says_what_every_exit_code_means() -> None:
     table = (ROOT / "README.md").read_text("utf-8").partition("## Exit codes")[2].partition("\n## ")[0]
     documented = {int(code) for code in re.findall(r"^\| (\d+) \|", table, re.MULTILINE)}
-    raised = {kind.exit_code for kind in vars(errors).values() if isinstance(kind, type)}
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type)]
+    raised = {kind.exit_code for kind in kinds if issubclass(kind, errors.CrawlerError)}
     assert documented == raised | {0}
 
 

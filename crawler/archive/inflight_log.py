@@ -6,6 +6,7 @@ have ended the process. (A power cut may lose the file; that is not the fault of
 """
 
 import contextlib
+import enum
 import mmap
 import os
 import struct
@@ -20,13 +21,23 @@ from crawler.archive.sessions import Life, life_at
 from crawler.errors import ArchiveError
 
 SUFFIX = ".started"
-STALL_SUFFIX = ".stall"  # where the session's stacks are written when its event loop has stalled
+STALL_SUFFIX = ".stall"
 _SLOT_BYTES = 256
-# 1 while the event loop works on it, 1 while a thread does, bytes of the URL, partition, fingerprint (signed).
+# 1 while the event loop works on it, beside the loop (an `Aside`), bytes of the URL, partition, fingerprint (signed).
 _SLOT = struct.Struct("<BBHiq")
+_LOOP_LINE = "Event loop "  # before the stacks: which thread it is
+_CURRENT_LINE = "Current thread "  # of faulthandler: which one was running
 _URL_BYTES_MAX = _SLOT_BYTES - _SLOT.size
 
 T = TypeVar("T")
+
+
+class Aside(enum.IntEnum):
+    """What is done with a page beside the event loop's own steps."""
+
+    NOTHING = 0
+    THREAD = 1  # a thread works on its content
+    HANDLER = 2  # an asynchronous handler has it, which waits, or has begun threads of its own
 
 
 class Mark:
@@ -52,13 +63,13 @@ class Mark:
         self._map[self._at] = 0
 
     @contextlib.contextmanager
-    def in_thread(self) -> Iterator[None]:
-        """A thread of this process works on the content, while the event loop goes on."""
-        self._map[self._at + 1] = 1
+    def aside(self, how: Aside) -> Iterator[None]:
+        """The content is worked on in this way, while the event loop goes on."""
+        self._map[self._at + 1] = how
         try:
             yield
         finally:
-            self._map[self._at + 1] = 0
+            self._map[self._at + 1] = Aside.NOTHING
 
     def during(self, work: Coroutine[Any, Any, T]) -> "_Marked[T]":
         """Await it: it is marked while it runs, and not while it waits."""
@@ -102,7 +113,7 @@ class InflightLog:
     def __init__(self, folder: CrawlFolder, session: str, *, slots: int) -> None:
         """Raises ArchiveError when the disk fails."""
         self._path = folder.sessions / f"{session}{SUFFIX}"
-        self.stall_path = self._path.with_suffix(STALL_SUFFIX)
+        self.stall_path = stacks_path(folder, session)
         size = slots * _SLOT_BYTES
         try:
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -126,17 +137,23 @@ class InflightLog:
         self.stall_path.unlink(missing_ok=True)
 
 
+def stacks_path(folder: CrawlFolder, session: str) -> Path:
+    """Where the stacks of a session's threads are written when its event loop stalls."""
+    return folder.sessions / f"{session}{STALL_SUFFIX}"
+
+
 class Suspect(msgspec.Struct, frozen=True):
     """A URL whose content was worked on when the process died."""
 
     partition: int
     fingerprint: str
     url: str  # its beginning
-    in_loop: bool  # by the event loop, not by a thread
+    in_loop: bool = False
+    aside: Aside = Aside.NOTHING
 
 
 class DeadSession(msgspec.Struct, frozen=True):
-    """A session that died. `stacks`: of its threads when its event loop stalled; "" when it ended otherwise."""
+    """A session that died. `stacks`: of its threads when it stalled; "" when it ended otherwise."""
 
     session: str
     suspects: tuple[Suspect, ...]
@@ -144,12 +161,27 @@ class DeadSession(msgspec.Struct, frozen=True):
     path: Path
 
     @property
-    def culprit(self) -> Suspect | None:
-        """The URL that the event loop has stalled on, if there can be no doubt."""
+    def blamed(self) -> tuple[Suspect, ...]:
+        """Whose content may have ended the process: what ran, if anything did."""
         if not self.stacks:
-            return None
-        in_loop = [one for one in self.suspects if one.in_loop] or list(self.suspects)
-        return in_loop[0] if len(in_loop) == 1 else None
+            running = [one for one in self.suspects if one.in_loop or one.aside is Aside.THREAD]
+            return tuple(running or self.suspects)
+        if self._ran_in_loop():
+            return tuple(one for one in self.suspects if one.in_loop)
+        # The loop may have been in the middle of a step: it waited for the interpreter's lock.
+        aside = [one for one in self.suspects if one.aside]
+        return tuple([one for one in aside if one.aside is Aside.THREAD] or aside)
+
+    @property
+    def is_certain(self) -> bool:
+        """Is it certain that the one that is blamed would stall the next process, too?"""
+        return bool(self.stacks) and len(self.blamed) == 1
+
+    def _ran_in_loop(self) -> bool:
+        lines = self.stacks.splitlines()
+        loop = next((line for line in lines if line.startswith(_LOOP_LINE)), "")
+        current = next((line for line in lines if line.startswith(_CURRENT_LINE)), "")
+        return _thread_in(loop) == _thread_in(current)
 
     def forget(self) -> None:
         """What it says has been noted."""
@@ -165,12 +197,24 @@ def dead_sessions(sessions: Path) -> Iterator[DeadSession]:
                 continue
             stall = path.with_suffix(STALL_SUFFIX)
             stacks = stall.read_text("utf-8", "replace") if stall.exists() else ""
+            if _CURRENT_LINE not in stacks:
+                stacks = ""  # the file is there from the beginning
             yield DeadSession(path.stem, tuple(_suspects(path.read_bytes())), stacks, path)
+
+
+def loop_line(thread: int) -> str:
+    """What the file of the stacks begins with: the number of the event loop's thread."""
+    return f"{_LOOP_LINE}{thread:#018x}\n"
+
+
+def _thread_in(line: str) -> str:
+    return line.removeprefix(_LOOP_LINE).removeprefix(_CURRENT_LINE).partition(" ")[0]
 
 
 def _suspects(data: bytes) -> Iterator[Suspect]:
     for at in range(0, len(data) - _SLOT_BYTES + 1, _SLOT_BYTES):
-        in_loop, in_thread, length, partition, fingerprint = _SLOT.unpack_from(data, at)
-        if in_loop or in_thread:
+        in_loop, aside, length, partition, fingerprint = _SLOT.unpack_from(data, at)
+        if in_loop or aside:
             url = data[at + _SLOT.size : at + _SLOT.size + min(length, _URL_BYTES_MAX)]
-            yield Suspect(partition, str(fingerprint), url.decode("utf-8", "replace"), bool(in_loop))
+            shown = url.decode("utf-8", "replace")
+            yield Suspect(partition, str(fingerprint), shown, bool(in_loop), Aside(min(aside, Aside.HANDLER)))

@@ -13,6 +13,7 @@ from crawler.cli.crawling import (
     add_instances,
     add_order,
     check_instances,
+    is_supervised,
 )
 from crawler.cli.export import add_output
 from crawler.cli.given import add_urls
@@ -101,10 +102,18 @@ def run(arguments: argparse.Namespace) -> int:
         key: getattr(settings.scope, key) for name, key in SCOPE_KEYS.items() if getattr(arguments, name) is not None
     }
     session = CrawlSession(arguments, settings, plain=plain, files=files, scope=given, targets=targets)
-    with contextlib.suppress(BrokenPipeError):
-        return run_async(session.run())
-    sys.stderr.close()
-    return 0
+
+    def work() -> int:
+        with contextlib.suppress(BrokenPipeError):
+            return run_async(session.run())
+        sys.stderr.close()
+        return 0
+
+    if not arguments.is_program or is_supervised(arguments):
+        return work()
+    from crawler.cli.restarting import run_restarting
+
+    return run_restarting(work)
 
 
 def _check_scope(settings: "Settings") -> None:

@@ -161,9 +161,12 @@ async def run_instance(
     beside_it: tuple[Callable[[], Awaitable[None]], ...] = (),
 ) -> str:
     """One instance in this process, to its end; why it ended. `on_start` gets what stops it."""
+    from crawler.archive.inflight_log import stacks_path
     from crawler.assembly import open_instance
+    from crawler.instance.stall_watchdog import StallWatchdog
 
     async with open_instance(crawl, node=node, until_finished=until_finished) as instance:
         on_start(instance.stop)
-        await beside(instance.run(), *beside_it)
+        with StallWatchdog(stacks_path(crawl.folder, crawl.session), crawl.settings.crawl.stall_cpu_s):
+            await beside(instance.run(), *beside_it)
         return instance.stopped_because

@@ -72,11 +72,11 @@ def parser(command: str = "") -> tuple[Parser, dict[str, Parser]]:
     return top, commands.choices
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; returns its exit code."""
+def main(argv: Sequence[str] | None = None, *, is_program: bool = False) -> int:
+    """Run one command; returns its exit code. `is_program`: this process is the command's own."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
-        return _run(arguments)
+        return _run(arguments, is_program=is_program)
     except CrawlerError as error:
         print(f"crawler: {error}", file=sys.stderr)
         return error.exit_code
@@ -112,11 +112,11 @@ def program() -> NoReturn:
     ending = Ending()
     if sys.getprofile() is None and sys.gettrace() is None:  # who watches has something left to do after us
         atexit.register(ending)  # the first to register is the last to be called
-    ending.code = main()
+    ending.code = main(is_program=True)
     sys.exit(ending.code)
 
 
-def _run(arguments: Sequence[str]) -> int:
+def _run(arguments: Sequence[str], *, is_program: bool) -> int:
     from crawler.cli.replay import command_as_it_is
     from crawler.cli.ring import plan_as_one_word
 
@@ -141,6 +141,7 @@ def _run(arguments: Sequence[str]) -> int:
         rest = [one for one in rest if one not in strays]
     if rest:
         commands[known.command].error(_complaint(rest, commands[known.command]))
+    known.is_program = is_program
     code = int(known.run(known))
     sys.stdout.flush()
     return code

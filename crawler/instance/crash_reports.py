@@ -32,15 +32,13 @@ class CrashReporter:
     async def _record(self, dead: Iterable[DeadSession]) -> None:
         for one in dead:
             by_partition: dict[int, list[str]] = {}
-            suspects = one.suspects if one.culprit is None else (one.culprit,)
-            for suspect in suspects:
+            for suspect in one.blamed:
                 by_partition.setdefault(suspect.partition, []).append(suspect.fingerprint)
-            # A stall is proof: the same page would stall the next process, too.
-            deaths = 1 if one.culprit is None else GIVEN_UP_AT
+            deaths = GIVEN_UP_AT if one.is_certain else 1
             noted = await self._frontier.died(one.session, by_partition, deaths=deaths)
             one.forget()
-            urls = [suspect.url for suspect in suspects]
+            urls = [suspect.url for suspect in one.blamed]
             if one.stacks:
                 log.error("session.stalled", extra={"dead": one.session, "urls": urls, "stacks": one.stacks})
-            elif suspects:
+            elif urls:
                 log.warning("session.died", extra={"dead": one.session, "urls": urls, "noted": noted})

@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 from selectolax.lexbor import LexborHTMLParser
 
-from crawler.archive.inflight_log import Mark
+from crawler.archive.inflight_log import Aside, Mark
 from crawler.content.media import is_html
 from crawler.handlers.app import Crawler, Handler
 from crawler.handlers.page import Page as HandlersPage
@@ -83,11 +83,9 @@ class HandlerStage:
                 return NOTHING_HANDLED
             if handler.processes or guarded or is_dear:
                 handled = await self._apart(app, handler, claim, response, parsed)
-            elif handler.is_plain:
-                with mark.in_thread():
-                    handled = await run_handler(handler, page, self._limits, self._threads)
             else:
-                handled = await run_handler(handler, page, self._limits, self._threads)
+                with mark.aside(Aside.THREAD if handler.is_plain else Aside.HANDLER):
+                    handled = await run_handler(handler, page, self._limits, self._threads)
         finally:
             page.close()
         if handled.invalid_count:

@@ -9,7 +9,7 @@ import logging
 import msgspec
 from selectolax.lexbor import LexborHTMLParser
 
-from crawler.archive.inflight_log import Mark
+from crawler.archive.inflight_log import Aside, Mark
 from crawler.content.cost import Cost, cost_of
 from crawler.content.page import parse_with_tree
 from crawler.instance.clock import cpu_ms
@@ -66,7 +66,7 @@ class PageParser:
             return await self._in_worker(response.url, content_type, x_robots, response.body), None
         if cost is Cost.LONG:
             async with self._long:
-                with mark.in_thread() if mark is not None else contextlib.nullcontext():
+                with mark.aside(Aside.THREAD) if mark is not None else contextlib.nullcontext():
                     page, _ = await asyncio.to_thread(self._here, response, x_robots)
             return page, None
         await self._turns.turn()

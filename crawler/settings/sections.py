@@ -27,6 +27,7 @@ class CrawlSettings(_Section, frozen=True):
     partitions: Annotated[int, Meta(ge=1, le=16384)] = 1024
     pages_max: CountOrZero = 0  # 0: no limit
     time_max_s: NotNegative = 0.0  # 0: no limit
+    stall_cpu_s: NotNegative = 5.0  # 0: no limit
 
 
 class ScopeSettings(_Section, frozen=True):

@@ -272,6 +272,8 @@ class Child:
         """Like "was killed (SIGKILL)", "ended with exit code 3 (no answer from the engine)"."""
         if self._why:
             return self._why
+        if code == -signal.SIGPROF:
+            return "stalled on a page and ended itself"
         if code < 0:
             return f"was killed ({signal.Signals(-code).name})"
         return f"ended with exit code {code}" + (f" ({self.said})" if self.said else "")

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from crawler.archive.folder import open_or_create
-from crawler.archive.inflight_log import InflightLog, Mark, dead_sessions
+from crawler.archive.inflight_log import Aside, InflightLog, Mark, dead_sessions, loop_line
 from crawler.archive.sessions import SessionLock
 
 PROGRAM = """
 import os, signal, sys
 from crawler.archive.folder import open_existing
-from crawler.archive.inflight_log import InflightLog
+from crawler.archive.inflight_log import Aside, InflightLog
 from crawler.archive.sessions import SessionLock
 folder = open_existing(sys.argv[1])
 lock, log = SessionLock(folder, "ann"), InflightLog(folder, "ann", slots=4)
@@ -28,7 +28,7 @@ runs.set(7, "-9223372036854775808", "http://a.test/" + 300 * "x")
 threaded.set(1023, "9223372036854775807", "http://a.test/t")
 with ran:
     pass
-with runs, threaded.in_thread():
+with runs, threaded.aside(Aside.THREAD):
     os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -38,7 +38,7 @@ def test_a_killed_session_leaves_behind_what_it_worked_on(tmp_path: Path) -> Non
     done = subprocess.run([sys.executable, "-c", PROGRAM, str(folder.root)], check=False)
     assert done.returncode == -signal.SIGKILL
     (dead,) = dead_sessions(folder.sessions)
-    assert (dead.session, dead.stacks, dead.culprit) == ("ann", "", None)
+    assert (dead.session, dead.stacks, dead.is_certain) == ("ann", "", False)
     found = {(s.partition, s.fingerprint, s.url, s.in_loop) for s in dead.suspects}
     assert found == {
         (7, "-9223372036854775808", "http://a.test/" + 226 * "x", True),
@@ -61,23 +61,42 @@ def test_the_log_of_a_living_session_is_left_alone(tmp_path: Path) -> None:
     assert list(dead_sessions(folder.sessions)) == []
 
 
+LOOP, THREAD = 0x7F01, 0x7F02
+RAN = {
+    "the loop": f"{loop_line(LOOP)}Current thread {LOOP:#018x} (most recent call first):",
+    "a thread": f"{loop_line(LOOP)}Current thread {THREAD:#018x} (most recent call first):",
+    "no stall": loop_line(LOOP),
+}
+
+
 @pytest.mark.parametrize(
-    ("in_loop", "in_thread", "culprit"),
-    [(["1"], ["2", "3"], "1"), ([], ["2"], "2"), ([], ["2", "3"], None), ([], [], None)],
+    ("ran", "marked", "blamed", "is_certain"),
+    [
+        ("the loop", {"1": None, "2": Aside.THREAD, "3": Aside.HANDLER}, {"1"}, True),
+        ("the loop", {"2": Aside.THREAD}, set(), False),
+        ("a thread", {"1": None, "2": Aside.THREAD}, {"2"}, True),  # the loop waited for the interpreter's lock
+        ("a thread", {"1": None, "2": Aside.THREAD, "3": Aside.THREAD}, {"2", "3"}, False),
+        ("a thread", {"2": Aside.THREAD, "3": Aside.HANDLER}, {"2"}, True),
+        ("a thread", {"1": None, "3": Aside.HANDLER}, {"3"}, True),
+        ("a thread", {}, set(), False),
+        ("no stall", {"1": None, "2": Aside.THREAD, "3": Aside.HANDLER}, {"1", "2"}, False),
+        ("no stall", {"3": Aside.HANDLER}, {"3"}, False),
+    ],
 )
-def test_a_stall_has_a_culprit_where_there_can_be_no_doubt(
-    in_loop: list[str], in_thread: list[str], culprit: str | None, tmp_path: Path
+def test_what_ran_is_blamed_and_a_stall_is_proof_where_there_is_no_doubt(
+    ran: str, marked: dict[str, Aside | None], blamed: set[str], is_certain: bool, tmp_path: Path
 ) -> None:
     folder = open_or_create(str(tmp_path / "c"))
     log = InflightLog(folder, "ann", slots=4)
-    log.stall_path.write_text("Thread 0x1:")
+    log.stall_path.write_text(RAN[ran])
     with contextlib.ExitStack() as stack:
-        for fingerprint in (*in_loop, *in_thread):
+        for fingerprint, aside in marked.items():
             mark = log.mark()
             mark.set(7, fingerprint, "http://a.test/")
-            stack.enter_context(mark if fingerprint in in_loop else mark.in_thread())
+            stack.enter_context(mark if aside is None else mark.aside(aside))
         (dead,) = dead_sessions(folder.sessions)
-    assert (dead.culprit and dead.culprit.fingerprint) == culprit
+    assert {one.fingerprint for one in dead.blamed} == blamed
+    assert dead.is_certain is is_certain
     dead.forget()
     assert not log.stall_path.exists()
 
