@@ -35,13 +35,14 @@ from crawler.instance.turn import (
     TurnRunner,
 )
 from crawler.instance.workbench import Lane
-from crawler.model import REDIRECTS, Claim, FailureKind, Page, Refusal, Response
+from crawler.model import REDIRECTS, Claim, FailureKind, FetchResult, Page, Refusal, Response
 from crawler.rules.hosts import Turn as HostTurn
 from crawler.rules.killers import Fate, fate_of
 from crawler.settings import Settings
 
 log = logging.getLogger(__name__)
 
+MET_STALE_MAX = 10_000
 PAUSE_S = 0.2  # while the engine does not answer or the heartbeat is late
 
 
@@ -81,6 +82,7 @@ class FetchStage:
         # Also while a page is parsed. By worker: two may have one claim, when the first put it back and rests.
         self._in_turn: dict[int, Claim] = {}
         self._gate = Gate()
+        self._met_stale: set[str] = set()  # URLs whose last request met a connection that its server had closed
 
     def start(self) -> None:
         """Start the workers."""
@@ -243,8 +245,22 @@ class FetchStage:
         turn.request_over(wait_ms=wait)
         if not d.ownership.holds(claim):
             return self._late(exchange)
+        if self._is_stale_for_the_first_time(claim, result):
+            d.history.cut_off(claim, exchange.started_at)
+            return Requeue()  # its queue waits as after any request
         settled = Settlement(next_fetch_ms=d.ownership.now_of(claim.partition) + wait, delay_ms=lane.delay_ms)
         return Answered(exchange, result, settled, finished_at)
+
+    def _is_stale_for_the_first_time(self, claim: Claim, result: FetchResult) -> bool:
+        """Did a kept connection turn out to be closed? Once a URL, that is no attempt of it."""
+        if not result.stale_connection:
+            self._met_stale.discard(claim.fingerprint)
+            return False
+        if claim.fingerprint in self._met_stale or len(self._met_stale) >= MET_STALE_MAX:
+            self._met_stale.discard(claim.fingerprint)
+            return False
+        self._met_stale.add(claim.fingerprint)
+        return True
 
     def _late(self, exchange: Exchange) -> LeaseLost:
         """The lease was gone before the answer was read: the new owner's request may have overlapped with this one."""
