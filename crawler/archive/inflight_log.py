@@ -27,7 +27,7 @@ _SLOT_BYTES = 256
 _SLOT = struct.Struct("<BBHiq")
 _LOOP_LINE = "Event loop "  # before the stacks: which thread it is
 _CURRENT_LINE = "Current thread "  # of faulthandler: which one was running
-_URL_BYTES_MAX = _SLOT_BYTES - _SLOT.size
+SHOWN_BYTES_MAX = _SLOT_BYTES - _SLOT.size  # of a URL
 
 T = TypeVar("T")
 
@@ -51,7 +51,7 @@ class Mark:
 
     def set(self, partition: int, fingerprint: str, url: str) -> None:
         """From now on it speaks of this URL, which is not worked on yet."""
-        shown, at = url.encode("utf-8", "replace")[:_URL_BYTES_MAX], self._at
+        shown, at = url.encode("utf-8", "replace")[:SHOWN_BYTES_MAX], self._at
         _SLOT.pack_into(self._map, at, 0, 0, len(shown), partition, int(fingerprint))
         self._map[at + _SLOT.size : at + _SLOT.size + len(shown)] = shown
 
@@ -215,6 +215,6 @@ def _suspects(data: bytes) -> Iterator[Suspect]:
     for at in range(0, len(data) - _SLOT_BYTES + 1, _SLOT_BYTES):
         in_loop, aside, length, partition, fingerprint = _SLOT.unpack_from(data, at)
         if in_loop or aside:
-            url = data[at + _SLOT.size : at + _SLOT.size + min(length, _URL_BYTES_MAX)]
+            url = data[at + _SLOT.size : at + _SLOT.size + min(length, SHOWN_BYTES_MAX)]
             shown = url.decode("utf-8", "replace")
             yield Suspect(partition, str(fingerprint), shown, bool(in_loop), Aside(min(aside, Aside.HANDLER)))

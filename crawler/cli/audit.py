@@ -98,6 +98,7 @@ async def _subject(crawl: "OpenCrawl", others: Sequence[str], logs: "WebLogs") -
     import msgspec
 
     from crawler.archive.folder import open_existing
+    from crawler.frontier.letters import DeadLetters
     from crawler.frontier.takeovers import Takeovers
     from crawler.watch.audit import Subject
     from crawler.watch.audit_links import CrawlRules
@@ -107,6 +108,7 @@ async def _subject(crawl: "OpenCrawl", others: Sequence[str], logs: "WebLogs") -
         folders=[crawl.folder, *(open_existing(other) for other in others)],
         rules=CrawlRules(record=crawl.record, roots=crawl.roots, history=await crawl.crawls.history()),
         states=crawl.states,
+        letters=DeadLetters(crawl.frontier, crawl.record.partitions),
         takeovers=Takeovers(crawl.engine, crawl.keys),
         orders=crawl.operator.book,
         web_logs=logs,

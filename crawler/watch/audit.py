@@ -13,11 +13,13 @@ import msgspec
 
 from crawler.archive.folder import CrawlFolder
 from crawler.errors import UsageError
+from crawler.frontier.letters import DeadLetters
 from crawler.frontier.orders import OrderBook
 from crawler.frontier.states import States
 from crawler.frontier.takeovers import Takeovers
 from crawler.settings import Settings
 from crawler.watch.audit_archive import ArchiveJudge, late_pages
+from crawler.watch.audit_dead import judge_dead
 from crawler.watch.audit_findings import Report
 from crawler.watch.audit_frontier import FrontierJudge
 from crawler.watch.audit_ledger import Ledger
@@ -43,6 +45,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     folders: Sequence[CrawlFolder]
     rules: CrawlRules
     states: States
+    letters: DeadLetters
     takeovers: Takeovers
     orders: OrderBook
     web_logs: WebLogs
@@ -80,6 +83,7 @@ async def _judge(
     if subject.web_logs.files:
         await _judge_web_logs(subject, ledger, reader, report)
     archive.judge()
+    await judge_dead(subject.letters, subject.folders, report)
     judge_takeovers(await subject.takeovers.read(), report)
 
 

@@ -41,6 +41,7 @@ class Findings:
         default_factory=lambda: _violation("partitions whose sums disagree", "partition whose sums disagree")
     )
     twice: Finding = field(default_factory=lambda: _violation("committed twice"))
+    blamed: Finding = field(default_factory=lambda: _violation("given up without a crash", "given up without a crash"))
     no_record: Finding = field(
         default_factory=lambda: _violation("commits without their record", "commit without its record")
     )
@@ -51,6 +52,7 @@ class Findings:
     politeness: Finding = field(default_factory=lambda: _violation("politeness violations", "politeness violation"))
     robots: Finding = field(default_factory=lambda: _violation("robots violations", "robots violation"))
     orphans: Finding = field(default_factory=lambda: _information("archived without commit"))
+    faults: Finding = field(default_factory=lambda: _information("pages the program failed on"))
     torn: Finding = field(default_factory=lambda: _information("torn ends of open files"))
     takeovers: Finding = field(default_factory=lambda: _information("takeovers"))
     late: Finding = field(default_factory=lambda: _information("late requests"))

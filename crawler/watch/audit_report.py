@@ -12,7 +12,9 @@ SHOWN_MAX = 10  # examples of a violation; --json has more
 INFORMED_MAX = 3  # examples of anything else
 URL_COLUMNS = 100
 OF_WEB_LOG = frozenset({"politeness", "robots", "late", "duplicates", "uncommitted", "unjudged"})
-QUIET = frozenset({"no_items", "torn", "unparsed", "unjudged", "late"})  # told only when there is something to tell
+QUIET = frozenset(
+    {"blamed", "faults", "no_items", "torn", "unparsed", "unjudged", "late"}
+)  # told only when there is something to tell
 
 
 def report_text(report: Report) -> str:

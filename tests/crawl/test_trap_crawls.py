@@ -10,6 +10,7 @@ from crawler.app import OpenCrawl
 from crawler.archive.folder import open_existing
 from crawler.frontier.parking import Parking
 from crawler.frontier.records import pairs_of
+from crawler.frontier.letters import DeadLetters
 from crawler.frontier.states import States
 from crawler.frontier.takeovers import Takeovers
 from crawler.instance.instance import Instance
@@ -42,6 +43,7 @@ async def violations(opened: OpenCrawl) -> str:
         folders=[open_existing(opened.folder.root)],
         rules=CrawlRules(record=opened.record, roots=opened.roots, history=await opened.crawls.history()),
         states=States(opened.engine, opened.keys, opened.record.partitions),
+        letters=DeadLetters(opened.frontier, opened.record.partitions),
         takeovers=Takeovers(opened.engine, opened.keys),
         orders=opened.operator.book,
         web_logs=WebLogs(),
