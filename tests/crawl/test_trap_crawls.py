@@ -8,9 +8,9 @@ import pytest
 
 from crawler.app import OpenCrawl
 from crawler.archive.folder import open_existing
+from crawler.frontier.letters import DeadLetters
 from crawler.frontier.parking import Parking
 from crawler.frontier.records import pairs_of
-from crawler.frontier.letters import DeadLetters
 from crawler.frontier.states import States
 from crawler.frontier.takeovers import Takeovers
 from crawler.instance.instance import Instance

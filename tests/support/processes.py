@@ -27,11 +27,20 @@ DRAIN_S = 0.2
 QUIET_LOOKS = 3  # that find nothing: a process that is just being started has no environment to be known by
 
 
+def is_running(pid: int) -> bool:
+    """Is there such a process that has not ended?"""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
 class Program:
     """One running program; its output is collected as it comes, line by line, with who said it."""
 
     def __init__(self, command: list[str], environment: Mapping[str, str], cwd: Path | None) -> None:
         pipe = subprocess.PIPE
+        self._works_in_child = "crawl" in command[:4] and not {"-n", "--instances"} & set(command)
         self.process = subprocess.Popen(
             command, env=dict(environment), cwd=cwd, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True
         )
@@ -51,6 +60,11 @@ class Program:
 
     @property
     def pid(self) -> int:
+        """Of the process that does the work: `crawler crawl` does it in a child."""
+        if self._works_in_child:
+            with contextlib.suppress(OSError):
+                children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+                return int(children[0]) if children else self.process.pid
         return self.process.pid
 
     @property
@@ -100,8 +114,12 @@ class Program:
 
     def kill(self) -> int:
         """kill -9, as a power cut would; the exit code."""
+        worker = self.pid
         self.process.kill()
-        return self.wait()
+        code = self.wait()
+        while worker != self.process.pid and is_running(worker):
+            time.sleep(0.002)  # the kernel ends it with its parent
+        return code
 
     def interrupt(self) -> None:
         self.process.send_signal(signal.SIGINT)
@@ -111,10 +129,10 @@ class Program:
 
     def pause(self) -> None:
         """SIGSTOP: alive, holding its connections, doing nothing."""
-        self.process.send_signal(signal.SIGSTOP)
+        os.kill(self.pid, signal.SIGSTOP)
 
     def resume(self) -> None:
-        self.process.send_signal(signal.SIGCONT)
+        os.kill(self.pid, signal.SIGCONT)
 
     def cpu_s(self) -> float:
         """CPU seconds so far, of all its threads."""
