@@ -12,10 +12,11 @@ import contextlib
 import ipaddress
 import struct
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import Self, cast
 
 NOERROR, FORMERR, SERVFAIL, NXDOMAIN, NOTIMP, REFUSED = range(6)
 A, CNAME, AAAA = 1, 5, 28
@@ -25,15 +26,19 @@ _HEADER = struct.Struct("!HHHHHH")
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What to say about a name. No addresses and no cname: NODATA."""
+    """What to say about a name. No addresses and no cname: NODATA. Several cnames: one leads to the next.
+
+    `truncated` holds for UDP only. `raw`: what follows the id of the query in the reply, instead of an answer.
+    """
 
     addresses: Sequence[str] = ()
-    cname: str = ""
+    cname: str | Sequence[str] = ""
     ttl: int = 300
     rcode: int = NOERROR
     delay_s: float = 0.0
     silent: bool = False
     malformed: bool = False
+    raw: bytes | None = None
     truncated: bool = False
     times: list[Sequence[str]] = field(default_factory=list)  # addresses for the 1st, 2nd ... A query, then `addresses`
 
@@ -42,12 +47,16 @@ Table = Mapping[str, Answer | Sequence[str]]
 
 
 class DnsServer:
-    """An async context manager; `address` is host:port, `queries` what was asked: (name, type) in order."""
+    """An async context manager; `address` is host:port, `queries` what was asked: (name, type) in order.
 
-    def __init__(self, table: Table, *, host: str = "127.0.0.1", port: int = 0) -> None:
+    With `tcp`, the same port answers over TCP too.
+    """
+
+    def __init__(self, table: Table, *, host: str = "127.0.0.1", port: int = 0, tcp: bool = False) -> None:
         self.table = {name: a if isinstance(a, Answer) else Answer(addresses=a) for name, a in table.items()}
         self.queries: list[tuple[str, str]] = []
-        self._host, self._port = host, port
+        self._host, self._port, self._tcp = host, port, tcp
+        self._server: asyncio.Server | None = None
         self._transport: asyncio.DatagramTransport | None = None
         self._delayed: set[asyncio.TimerHandle] = set()
 
@@ -61,6 +70,9 @@ class DnsServer:
 
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
+        if self._tcp:
+            self._server = await loop.create_server(lambda: _Stream(self), self._host, self._port)
+            self._port = self._server.sockets[0].getsockname()[1]
         self._transport, _ = await loop.create_datagram_endpoint(
             lambda: _Protocol(self), local_addr=(self._host, self._port)
         )
@@ -74,6 +86,8 @@ class DnsServer:
             handle.cancel()
         if self._transport is not None:
             self._transport.close()
+        if self._server is not None:
+            self._server.close()
         await asyncio.sleep(0)
 
     def answer_for(self, name: str) -> Answer:
@@ -87,17 +101,19 @@ class DnsServer:
                 return rule
         return self.table.get("*", Answer(rcode=NXDOMAIN))
 
-    def handle(self, query: bytes, peer: tuple[str, int]) -> None:
+    def handle(self, query: bytes, send: Callable[[bytes], None], *, is_tcp: bool = False) -> None:
         name, kind, question_end = _parse_question(query)
         self.queries.append((name, _TYPES.get(kind, str(kind))))
         rule = self.answer_for(name)
         if rule.silent:
             return
+        if is_tcp and rule.truncated:
+            rule = replace(rule, truncated=False)
         reply = _reply(query[:question_end], name, kind, self._scripted(rule, name, kind))
         if not rule.delay_s:
-            self._send(reply, peer)
+            send(reply)
             return
-        handle = asyncio.get_running_loop().call_later(rule.delay_s, self._send, reply, peer)
+        handle = asyncio.get_running_loop().call_later(rule.delay_s, send, reply)
         self._delayed.add(handle)
 
     def _scripted(self, rule: Answer, name: str, kind: int) -> Answer:
@@ -109,17 +125,43 @@ class DnsServer:
             return Answer(addresses=rule.times[turn], ttl=rule.ttl)
         return rule
 
-    def _send(self, reply: bytes, peer: tuple[str, int]) -> None:
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.sendto(reply, peer)
-
 
 class _Protocol(asyncio.DatagramProtocol):
     def __init__(self, server: DnsServer) -> None:
         self._server = server
+        self._transport: asyncio.DatagramTransport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.DatagramTransport", transport)
 
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
-        self._server.handle(data, addr)
+        self._server.handle(data, partial(self._send, addr))
+
+    def _send(self, peer: tuple[str, int], reply: bytes) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.sendto(reply, peer)
+
+
+class _Stream(asyncio.Protocol):
+    """RFC 1035 4.2.2: each message has its length before it."""
+
+    def __init__(self, server: DnsServer) -> None:
+        self._server = server
+        self._received = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        while len(self._received) >= 2 and len(self._received) >= 2 + int.from_bytes(self._received[:2], "big"):
+            end = 2 + int.from_bytes(self._received[:2], "big")
+            query, self._received = self._received[2:end], self._received[end:]
+            self._server.handle(query, self._send, is_tcp=True)
+
+    def _send(self, reply: bytes) -> None:
+        if not self._transport.is_closing():
+            self._transport.write(len(reply).to_bytes(2, "big") + reply)
 
 
 def _parse_question(query: bytes) -> tuple[str, int, int]:
@@ -134,13 +176,16 @@ def _parse_question(query: bytes) -> tuple[str, int, int]:
 
 def _reply(question: bytes, name: str, kind: int, rule: Answer) -> bytes:
     """RFC 1035 4.1: header, question, answers. A CNAME is followed by the addresses of its target, if any."""
+    if rule.raw is not None:
+        return question[:2] + rule.raw
     if rule.malformed:
         return question[:2] + b"\x81\x80\x00\x01\x00\x09\x00\x00\x00\x00" + b"\xff" * 7
     records = []
     owner = name
-    if rule.cname:
-        records.append(_record(owner, CNAME, rule.ttl, _encode_name(rule.cname)))
-        owner = rule.cname
+    for alias in [rule.cname] if isinstance(rule.cname, str) else rule.cname:
+        if alias:
+            records.append(_record(owner, CNAME, rule.ttl, _encode_name(alias)))
+            owner = alias
     for address in () if rule.rcode or rule.truncated else rule.addresses:
         packed = ipaddress.ip_address(address).packed
         if kind == (A if len(packed) == 4 else AAAA):

@@ -11,7 +11,7 @@ import math
 import socket
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import aiodns
@@ -20,6 +20,7 @@ import pycares
 
 from crawler.errors import UsageError
 from crawler.model import FailureKind
+from crawler.rules.retry import jitter_of
 from crawler.settings import DnsSettings
 from crawler.web.guard import is_public
 
@@ -30,6 +31,9 @@ BURST_MAX = 64
 BURST_S = 0.25
 # c-ares waits only so long for a server that has been quick, whatever it is told, and twice as long at each try.
 _FIRST_WAIT_S = 0.25
+# c-ares closes a socket on which a reply came that it can't read, and fails every query that it had sent there.
+ALONE_MAX = 16  # look-ups at a time that have a socket of their own; each costs a thread, too
+CNAMES_MAX = 8
 # c-ares keeps all answers for as long as their TTLs say, up to an hour and without a bound, 2 KB each and more.
 FLUSH_AFTER = 1_000  # look-ups
 _ERROR_TTL_S = 5.0  # a server that failed is asked again soon, but not once per queued URL
@@ -69,6 +73,9 @@ class CachingResolver:
         self._running: dict[str, asyncio.Task[_Entry]] = {}
         self._turns = asyncio.Semaphore(BURST_MAX)
         self._channels: dict[int, aiodns.DNSResolver] = {}  # by tries
+        self._alone = asyncio.Semaphore(ALONE_MAX)
+        self._idle_alone: list[aiodns.DNSResolver] = []
+        self._opened_alone: list[aiodns.DNSResolver] = []
         self._looked_up = 0
 
     def cached(self, host: str) -> tuple[str, ...] | None:
@@ -123,27 +130,31 @@ class CachingResolver:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        channels, self._channels = self._channels, {}
-        for channel in channels.values():
+        channels = [*self._channels.values(), *self._opened_alone]
+        self._channels, self._idle_alone, self._opened_alone = {}, [], []
+        for channel in channels:
             await channel.close()
             await asyncio.sleep(0)  # callbacks of cancelled queries come through the loop
 
     def _open(self, tries: int = 0) -> aiodns.DNSResolver:
         tries = tries or self._settings.tries
         if tries not in self._channels:
-            flags = pycares.ARES_FLAG_NOSEARCH | pycares.ARES_FLAG_EDNS
-            servers = list(self._settings.nameservers)
-            try:
-                self._channels[tries] = aiodns.DNSResolver(
-                    servers or None,
-                    asyncio.get_running_loop(),
-                    timeout=self._settings.timeout_s,
-                    tries=tries,
-                    flags=flags,
-                )
-            except pycares.AresError:
-                raise UsageError(f"dns.nameservers: not a list of IP addresses: {', '.join(servers)}") from None
+            self._channels[tries] = self._new_channel(tries)
         return self._channels[tries]
+
+    def _new_channel(self, tries: int) -> aiodns.DNSResolver:
+        flags = pycares.ARES_FLAG_NOSEARCH | pycares.ARES_FLAG_EDNS
+        servers = list(self._settings.nameservers)
+        try:
+            return aiodns.DNSResolver(
+                servers or None,
+                asyncio.get_running_loop(),
+                timeout=self._settings.timeout_s,
+                tries=tries,
+                flags=flags,
+            )
+        except pycares.AresError:
+            raise UsageError(f"dns.nameservers: not a list of IP addresses: {', '.join(servers)}") from None
 
     async def _ask(self, host: str) -> Any:
         """Ask until the time is over: a name that takes longer than most is no name that can't be resolved."""
@@ -153,10 +164,28 @@ class CachingResolver:
             try:
                 return await self._open().getaddrinfo(host, socket.AF_UNSPEC)
             except aiodns.error.DNSError as error:
+                if error.args[0] == pycares.errno.ARES_EBADRESP:
+                    return await self._ask_alone(host)
                 if error.args[0] != pycares.errno.ARES_ETIMEOUT:
                     raise
             enough = math.ceil(math.log2(settings.timeout_s * settings.tries / _FIRST_WAIT_S + 1))
             return await self._open(max(settings.tries, enough)).getaddrinfo(host, socket.AF_UNSPEC)
+
+    async def _ask_alone(self, host: str) -> Any:
+        """Ask again where no other look-up can be meant by a reply that can't be read.
+
+        After a part of a pause: what failed in step would be asked in step.
+        """
+        async with self._alone:
+            await asyncio.sleep(BURST_S * jitter_of(host, 1))
+            if not self._idle_alone:
+                self._idle_alone.append(self._new_channel(self._settings.tries))
+                self._opened_alone += self._idle_alone
+            channel = self._idle_alone.pop()
+            try:
+                return await channel.getaddrinfo(host, socket.AF_UNSPEC)
+            finally:
+                self._idle_alone.append(channel)
 
     async def _ask_in_turn(self, host: str) -> Any:
         await self._turns.acquire()
@@ -169,7 +198,7 @@ class CachingResolver:
     def _count(self) -> None:
         self._looked_up += 1
         if self._looked_up % FLUSH_AFTER == 0:
-            for channel in self._channels.values():
+            for channel in (*self._channels.values(), *self._opened_alone):
                 # Reads the system's settings anew, in a thread of its own, and forgets the answers.
                 channel._channel.reinit()  # noqa: SLF001 - aiodns has no name for it
 
@@ -182,17 +211,19 @@ class CachingResolver:
         except TimeoutError:
             entry = self._failed(pycares.errno.ARES_ETIMEOUT, "no answer from the DNS servers in time")
         else:
-            entry = self._answered(host, result.nodes)
+            entry = self._answered(host, result)
         self._cache[host] = entry
         self._cache.move_to_end(host)
         while len(self._cache) > self._settings.cache_size:
             self._cache.popitem(last=False)
         return entry
 
-    def _answered(self, host: str, nodes: Iterable[pycares.AddrInfoNode]) -> _Entry:
+    def _answered(self, host: str, result: pycares.AddrInfoResult) -> _Entry:
         """RFC 1035 3.2.1 TTLs, clamped: zero would ask at each connection (and help rebinding), a month never again."""
         settings = self._settings
-        found = [(node.addr[0].decode("ascii"), node.ttl) for node in nodes]
+        if len(result.cnames) > CNAMES_MAX:
+            return self._failed(pycares.errno.ARES_EBADRESP, f"{len(result.cnames)} aliases one after the other")
+        found = [(node.addr[0].decode("ascii"), node.ttl) for node in result.nodes]
         ttl_s = min((ttl for _, ttl in found), default=0)
         expires_at = self._clock() + min(max(ttl_s, settings.ttl_min_s), settings.ttl_max_s)
         addresses = tuple(dict.fromkeys(address for address, _ in found))

@@ -21,9 +21,9 @@ class Clock:
 
 @asynccontextmanager
 async def resolving(
-    table: Table, *, allow_private: bool = True, clock: Clock | None = None, **dns: float
+    table: Table, *, allow_private: bool = True, clock: Clock | None = None, tcp: bool = False, **dns: float
 ) -> AsyncIterator[tuple[CachingResolver, DnsServer]]:
-    async with DnsServer(table) as server:
+    async with DnsServer(table, tcp=tcp) as server:
         settings = DnsSettings(nameservers=(server.address,), **{"timeout_s": 0.3, "tries": 1, **dns})
         resolver = CachingResolver(settings, allow_private=allow_private, clock=clock or Clock())
         try:
@@ -248,3 +248,67 @@ async def test_many_names_at_once_are_asked_for_in_bursts_that_silent_ones_do_no
         for task in lost:
             task.cancel()
         await asyncio.gather(*lost, return_exceptions=True)
+
+
+GARBAGE = {
+    "records that are not there": b"\x81\x80\0\x01\xff\xff\0\0\0\0" + b"\xff" * 7,
+    "nothing": b"",
+    "a name that leads to itself": b"\x81\x80\0\x01\0\x01\0\0\0\0\xc0\x0c\0\x01\0\x01\xc0\x0c",
+    "zeros": bytes(64),
+    "a label without its end": b"\x81\x80\0\x01\0\0\0\0\0\0\x3fabc",
+    "text": b"HTTP/1.1 400 Bad Request\r\n\r\n",
+    "much": b"\xaa" * 4000,
+}
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 0.05])
+@pytest.mark.parametrize("how", GARBAGE)
+async def test_a_reply_that_cant_be_read_fails_no_look_up_but_its_own(how: str, delay_s: float) -> None:
+    """c-ares closes the socket on which it came, and fails all that was asked there."""
+    table = {
+        "*.bad.test": Answer(raw=GARBAGE[how], delay_s=delay_s),
+        "*.test": Answer(addresses=["127.0.0.7"], delay_s=0.06),
+    }
+    async with resolving(table, timeout_s=1.0, tries=2) as (resolver, _):
+        bad = [asyncio.create_task(kind_of(resolver, f"{n}.bad.test")) for n in range(4)]
+        good = await asyncio.gather(*(resolver.lookup(f"{n}.test") for n in range(24)))
+        assert good == [("127.0.0.7",)] * 24
+        assert {await kind for kind in bad} == {FailureKind.DNS_ERROR}
+
+
+async def test_what_does_not_fit_into_a_datagram_is_asked_for_over_tcp() -> None:
+    table = {
+        "long.test": Answer(truncated=True, addresses=["127.0.0.7"]),
+        "many.test": Answer(truncated=True, addresses=[f"127.0.{n // 250}.{n % 250 + 1}" for n in range(1000)]),
+    }
+    async with resolving(table, tcp=True) as (resolver, _):
+        assert await resolver.lookup("long.test") == ("127.0.0.7",)
+        assert len(await resolver.lookup("many.test")) == 4
+
+
+@pytest.mark.parametrize(("aliases", "found"), [(1, True), (8, True), (9, False), (50, False)])
+async def test_aliases_are_followed_a_few_times(aliases: int, found: bool) -> None:
+    chain = [f"c{n}.test" for n in range(aliases)]
+    async with resolving({"a.test": Answer(cname=chain, addresses=["127.0.0.7"])}, tcp=True) as (resolver, _):
+        if found:
+            assert await resolver.lookup("a.test") == ("127.0.0.7",)
+        else:
+            assert await kind_of(resolver, "a.test") is FailureKind.DNS_ERROR
+
+
+async def test_aliases_in_a_circle_lead_nowhere() -> None:
+    async with resolving({"a.test": Answer(cname=["b.test", "a.test", "b.test", "a.test"])}) as (resolver, _):
+        with pytest.raises(LookupFailedError):
+            await resolver.lookup("a.test")
+
+
+@pytest.mark.parametrize("ttl", [2**31, 2**32 - 1])
+async def test_a_ttl_beyond_31_bits_is_clamped(ttl: int) -> None:
+    """RFC 2181 8: it counts as zero; what matters here is that it does not last."""
+    clock = Clock()
+    async with resolving({"a.test": Answer(addresses=["127.0.0.7"], ttl=ttl)}, clock=clock) as (resolver, _):
+        assert await resolver.lookup("a.test") == ("127.0.0.7",)
+        clock.now += 59
+        assert resolver.cached("a.test")
+        clock.now += 3600
+        assert resolver.cached("a.test") is None
