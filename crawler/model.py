@@ -99,7 +99,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     detail: str = ""
 
 
-class Response(msgspec.Struct, frozen=True, kw_only=True):
+class Response(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
     """One HTTP exchange as it happened.
 
     `body` is inflated and cut at the limit; `raw_body` is what came over the wire after transfer coding, still

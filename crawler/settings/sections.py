@@ -60,6 +60,7 @@ class FetchSettings(_Section, frozen=True):
     idle_timeout_s: Positive = 20.0
     total_timeout_s: Positive = 60.0
     body_bytes_max: Count = 10 * 1024 * 1024
+    bytes_in_flight_max: Count = 256 * 1024 * 1024
     headers_bytes_max: Count = 64 * 1024
     inflate_ratio_max: Count = 100  # beyond the first MiB
     links_max: Count = 5000

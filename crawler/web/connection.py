@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import cast
 
 from crawler.model import FailureKind
+from crawler.web.bytes_in_flight import FREE_BYTES, BytesInFlight, Share
 from crawler.web.heads import Head, Refusal
 from crawler.web.response_reader import ResponseReader
 
@@ -24,12 +25,17 @@ class Connection(asyncio.Protocol):
     """
 
     __slots__ = (
+        "_bytes",
         "_deadline",
         "_done",
         "_idle_timeout_s",
         "_loop",
+        "_pause_left_s",
+        "_pause_max_s",
+        "_paused_at",
         "_reader",
         "_received_at",
+        "_share",
         "_spoiled",
         "_timer",
         "_transport",
@@ -42,9 +48,22 @@ class Connection(asyncio.Protocol):
         "truncated",
     )
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, *, headers_bytes_max: int, idle_timeout_s: float) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        bytes_in_flight: BytesInFlight,
+        *,
+        headers_bytes_max: int,
+        idle_timeout_s: float,
+        pause_max_s: float,
+    ) -> None:
+        """`pause_max_s`: for so long, an exchange may be paused without its time running on."""
         self._loop = loop
+        self._bytes = bytes_in_flight
         self._idle_timeout_s = idle_timeout_s
+        self._pause_max_s = pause_max_s
+        self._paused_at: float | None = None
+        self._share: Share | None = None
         self._transport: asyncio.Transport | None = None
         self._done: asyncio.Future[None] | None = None
         self._spoiled = False
@@ -69,6 +88,7 @@ class Connection(asyncio.Protocol):
         self.truncated = ""
         self.failure = None
         self._deadline = deadline
+        self._pause_left_s = self._pause_max_s
         self._done = self._loop.create_future()
         if self._transport is None or self._transport.is_closing():
             self.is_stale = self.is_reused
@@ -92,11 +112,16 @@ class Connection(asyncio.Protocol):
         reusable = self.failure is None and not self.truncated and self._reader.allows_another() and self.is_usable()
         self._reader.clear()
         self._working = IDLE
-        self._done = None
+        self._done = self._paused_at = None
         self.is_reused = True
         if not reusable:
             self.abort()
         return reusable
+
+    def take_share(self) -> Share | None:
+        """What the exchange holds of the bytes in flight, for its owner to end."""
+        share, self._share = self._share, None
+        return share
 
     def is_usable(self) -> bool:
         """Whether an idle connection is still open and nothing came on it unasked."""
@@ -132,6 +157,8 @@ class Connection(asyncio.Protocol):
             return
         if ended is not None:
             self._finish(ended)
+        elif self._reader.body_bytes > FREE_BYTES:
+            self._share = self._bytes.received(self._share, self, self._reader.body_bytes)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._transport = None
@@ -159,6 +186,29 @@ class Connection(asyncio.Protocol):
         self._disarm()
         self._done.set_result(None)
 
+    # --- when there is no room for more ---
+
+    def pause(self) -> None:
+        """Read no more until `resume`."""
+        if self._paused_at is None and self._transport is not None and not self._transport.is_closing():
+            self._paused_at = self._loop.time()
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        """Read on. The pause was ours: the server has as much time left as before."""
+        if self._paused_at is None:
+            return
+        paused_s = min(self._loop.time() - self._paused_at, self._pause_left_s)
+        self._paused_at = None
+        self._pause_left_s -= paused_s
+        self._deadline += paused_s
+        self._received_at = self._loop.time()
+        if self._done is not None and not self._done.done():
+            self._disarm()
+            self._arm()
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
     # --- time ---
 
     def _arm(self) -> None:
@@ -173,7 +223,9 @@ class Connection(asyncio.Protocol):
     def _tick(self) -> None:
         """One timer per exchange, set anew when it fires early: cheaper than one per piece of data."""
         now = self._loop.time()
-        if now < self._deadline and now < self._received_at + self._idle_timeout_s:
+        if self._paused_at is not None and now < self._deadline + self._pause_left_s:
+            self._timer = self._loop.call_at(self._deadline + self._pause_left_s, self._tick)
+        elif now < self._deadline and now < self._received_at + self._idle_timeout_s:
             self._arm()
         elif self._reader.head is None:
             self._fail(FailureKind.TIMEOUT, "no response in time")

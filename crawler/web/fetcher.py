@@ -19,6 +19,7 @@ from crawler.rules.retry_after import retry_after_ms
 from crawler.rules.urls import host_of, split
 from crawler.settings import Settings
 from crawler.web import guard
+from crawler.web.bytes_in_flight import FREE_BYTES, Share
 from crawler.web.connection import IDLE, Connection
 from crawler.web.heads import Head
 from crawler.web.inflate import INCOMPLETE, inflate
@@ -29,6 +30,7 @@ from crawler.web.site_headers import KEPT_OUT, Additions, SiteHeaders
 ACCEPT_ENCODING = "gzip, deflate, br, zstd"
 _ORIGINS_MAX = 16_384
 _NO_ADDITIONS = Additions()
+_STALE = Failure(kind=FailureKind.DISCONNECTED, detail="the server had given up the kept connection")
 
 
 def user_agent(settings: Settings, version: str) -> str:
@@ -104,49 +106,41 @@ class Fetcher:
         try:
             if before_send is not None:
                 before_send()
-            sent_at = loop.time()
-            started_at = time.time()
+            sent_at, started_at = loop.time(), time.time()
             deadline = began + settings.total_timeout_s
             await connection.begin(head, body_bytes_max=body_limit, deadline=deadline, working=working)
         except BaseException:
             connection.abort()
+            self._pool.bytes_in_flight.ended(connection.take_share())
             raise
         finally:
             self._running.discard(connection)
         fetch_ms = _ms(loop.time() - sent_at)
-        failure, answer, raw = connection.failure, connection.head, connection.body()
-        truncated, remote_ip, is_reused = connection.truncated, connection.remote_ip, connection.is_reused
-        if connection.end():
-            self._pool.put(origin, connection)
-        if is_reused and (connection.is_stale or _ends_idleness(answer)):
-            self._pool.was_stale(origin)
-            stale = Failure(kind=FailureKind.DISCONNECTED, detail="the server had given up the kept connection")
-            return FetchResult(url=url, failure=stale, stale_connection=True, fetch_ms=fetch_ms)
-        if failure is not None or answer is None:
-            kind, detail = failure or (FailureKind.DISCONNECTED, "no response")
-            return FetchResult(url=url, failure=Failure(kind=kind, detail=detail), fetch_ms=fetch_ms)
-        if is_reused:
-            origin.stale_in_a_row = 0
-        if answer.status in REDIRECTS and len(answer.all_of(b"location")) > 1:
-            # No way to tell which is meant, and a trick of header injection.
-            differ = Failure(kind=FailureKind.PROTOCOL, detail="several Location headers that differ")
-            return FetchResult(url=url, failure=differ, fetch_ms=fetch_ms)
-        body, truncated, decode_error = self._decode(answer, raw, truncated, body_limit)
-        response = Response(
-            url=url,
-            status=answer.status,
-            reason=answer.reason,
-            http_version="1.0" if answer.http_version == "1.0" else "1.1",
-            headers=answer.headers,
-            raw_body=raw,
-            body=body,
-            truncated=truncated,
-            decode_error=decode_error,
-            request_head=kept_head,
-            remote_ip=remote_ip,
-            started_at=started_at,
-            fetch_ms=fetch_ms,
-        )
+        share = connection.take_share()
+        try:
+            failure, answer, raw, truncated = self._end(origin, connection)
+            if failure is not None or answer is None:
+                stale = failure is _STALE
+                return FetchResult(url=url, failure=failure, stale_connection=stale, fetch_ms=fetch_ms)
+            body, truncated, decode_error, share = await self._decode(answer, raw, truncated, body_limit, share)
+            response = Response(
+                url=url,
+                status=answer.status,
+                reason=answer.reason,
+                http_version="1.0" if answer.http_version == "1.0" else "1.1",
+                headers=answer.headers,
+                raw_body=raw,
+                body=body,
+                truncated=truncated,
+                decode_error=decode_error,
+                request_head=kept_head,
+                remote_ip=connection.remote_ip,
+                started_at=started_at,
+                fetch_ms=fetch_ms,
+            )
+            self._pool.bytes_in_flight.keep(response)
+        finally:
+            self._pool.bytes_in_flight.ended(share)
         asked_ms = retry_after_ms(
             answer.get(b"retry-after"),
             date=answer.get(b"date"),
@@ -154,6 +148,26 @@ class Fetcher:
             max_s=self._settings.politeness.retry_after_max_s,
         )
         return FetchResult(url=url, response=response, fetch_ms=fetch_ms, retry_after_ms=asked_ms)
+
+    def _end(self, origin: Origin, connection: Connection) -> tuple[Failure | None, Head | None, bytes, str]:
+        """What an exchange has brought: failure, head, body, how it was cut. The connection is kept or closed."""
+        assert self._pool is not None
+        failure, answer, raw, truncated = connection.failure, connection.head, connection.body(), connection.truncated
+        is_reused = connection.is_reused
+        if connection.end():
+            self._pool.put(origin, connection)
+        if is_reused and (connection.is_stale or _ends_idleness(answer)):
+            self._pool.was_stale(origin)
+            return _STALE, None, b"", ""
+        if failure is not None or answer is None:
+            kind, detail = failure or (FailureKind.DISCONNECTED, "no response")
+            return Failure(kind=kind, detail=detail), None, b"", ""
+        if is_reused:
+            origin.stale_in_a_row = 0
+        if answer.status in REDIRECTS and len(answer.all_of(b"location")) > 1:
+            # No way to tell which is meant, and a trick of header injection.
+            return Failure(kind=FailureKind.PROTOCOL, detail="several Location headers that differ"), None, b"", ""
+        return None, answer, raw, truncated
 
     def known_address_of(self, url: str) -> str | None:
         """The address that a request for this canonical URL would go to first; None when it must be looked up."""
@@ -255,14 +269,28 @@ class Fetcher:
         lines = [" HTTP/1.1", *(f"{name}: {value}" for name, value in headers.values()), "", ""]
         return "\r\n".join(lines).encode("latin-1", "replace")
 
-    def _decode(self, answer: Head, raw: bytes, truncated: str, limit: int) -> tuple[bytes, str, str]:
-        """Body, truncated, decode_error: a coding that ends too early is no lie when the transfer did."""
+    async def _decode(
+        self, answer: Head, raw: bytes, truncated: str, limit: int, share: Share | None
+    ) -> tuple[bytes, str, str, Share | None]:
+        """Body, truncated, decode_error: a coding that ends too early is no lie when the transfer did.
+
+        Where there is no room for large bodies, only what turns out to be small is decoded at once.
+        """
         coding = answer.get(b"content-encoding")
         if not coding or not raw:
-            return raw, truncated, ""
-        inflated = inflate(raw, coding, limit=limit, ratio_max=self._settings.fetch.inflate_ratio_max)
+            return raw, truncated, "", share
+        assert self._pool is not None
+        ratio_max, in_flight = self._settings.fetch.inflate_ratio_max, self._pool.bytes_in_flight
+        inflated = None
+        if in_flight.is_full and limit > FREE_BYTES:
+            small = inflate(raw, coding, limit=FREE_BYTES, ratio_max=ratio_max)
+            if small.truncated:
+                share = await in_flight.room(share, len(raw))
+            else:
+                inflated = small
+        inflated = inflated or inflate(raw, coding, limit=limit, ratio_max=ratio_max)
         error = "" if truncated and inflated.error == INCOMPLETE else inflated.error
-        return inflated.body, truncated or ("length" if inflated.truncated else ""), error
+        return inflated.body, truncated or ("length" if inflated.truncated else ""), error, share
 
 
 def _ends_idleness(answer: Head | None) -> bool:

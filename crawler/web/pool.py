@@ -16,6 +16,7 @@ import msgspec
 from crawler.model import Failure, FailureKind
 from crawler.settings import FetchSettings
 from crawler.web import guard
+from crawler.web.bytes_in_flight import BytesInFlight
 from crawler.web.connection import Connection
 from crawler.web.resolver import CachingResolver, LookupFailedError, address_family
 
@@ -53,6 +54,7 @@ class Pool:
     """Idle connections, most recently used first; opens new ones."""
 
     def __init__(self, settings: FetchSettings, resolver: CachingResolver) -> None:
+        self.bytes_in_flight = BytesInFlight(settings.bytes_in_flight_max)
         self._settings = settings
         self._resolver = resolver
         self._loop = asyncio.get_running_loop()
@@ -168,7 +170,11 @@ class Pool:
     def _new_connection(self) -> Connection:
         settings = self._settings
         return Connection(
-            self._loop, headers_bytes_max=settings.headers_bytes_max, idle_timeout_s=settings.idle_timeout_s
+            self._loop,
+            self.bytes_in_flight,
+            headers_bytes_max=settings.headers_bytes_max,
+            idle_timeout_s=settings.idle_timeout_s,
+            pause_max_s=settings.total_timeout_s,
         )
 
     def _sweep(self) -> None:

@@ -29,13 +29,12 @@ _NOTHING = bytearray()
 class ResponseReader:
     """After `begin`, `feed` is called with what comes until it says how the response ended, or raises; then `clear`.
 
-    `head` is there as soon as it is complete, `body` at any time. `is_spoiled`: bytes came that belong to no request
-    of ours, or that the parser stumbled over; the connection must carry nothing more.
+    `head` is there as soon as it is complete, `body` and `body_bytes` (what has come of it) at any time. `is_spoiled`:
+    bytes came that belong to no request of ours, or that the parser refused; the connection must carry nothing more.
     """
 
     __slots__ = (
         "_body",
-        "_body_bytes",
         "_body_bytes_max",
         "_fields",
         "_headers_bytes_max",
@@ -49,6 +48,7 @@ class ResponseReader:
         "_seen",
         "_skipped_bytes",
         "_wire_bytes",
+        "body_bytes",
         "head",
         "is_spoiled",
     )
@@ -71,7 +71,7 @@ class ResponseReader:
         self._fields: list[tuple[bytes, bytes]] = []
         self._reason = b""
         self._body: list[bytes] = []
-        self._body_bytes = 0
+        self.body_bytes = 0
         self._wire_bytes = 0
         self._interims = 0
         self._is_chunked = self._met_chunk = False
@@ -97,11 +97,11 @@ class ResponseReader:
             self._parse(data)
         head = self.head
         assert head is not None
-        if self._body_bytes > self._body_bytes_max:
+        if self.body_bytes > self._body_bytes_max:
             return "length"
         if self._is_complete or not head.has_body:
             return ""
-        overhead_bytes = self._wire_bytes - self._body_bytes - self._headers_bytes_max
+        overhead_bytes = self._wire_bytes - self.body_bytes - self._headers_bytes_max
         return "length" if overhead_bytes > CHUNK_OVERHEAD_BYTES_MAX else None
 
     @property
@@ -178,7 +178,7 @@ class ResponseReader:
         if self._is_chunked and not self._met_chunk:
             raise self._refused(FailureKind.PROTOCOL, "a transfer coding that is not chunked")
         self._body.append(part)
-        self._body_bytes += len(part)
+        self.body_bytes += len(part)
 
     def on_message_complete(self) -> None:
         self._is_complete = self.head is not None

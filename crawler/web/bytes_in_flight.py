@@ -1,0 +1,152 @@
+"""Bounds the bytes of bodies that an instance holds: large ones are read on only while there is room.
+
+What is counted: what has come of each body, and a response's bodies (as received and decoded) until nobody needs it
+any more. Bodies up to FREE_BYTES are not counted and never wait, so that pages of usual size pass whatever others send.
+Above the limit, only the oldest of the large bodies goes on: it ends, by its own limits of size and time at the latest,
+and becomes a response. While responses hold more than a quarter of the limit, it waits too, until one was dropped or
+nobody has dropped any for PATIENCE_S. So the bound is five quarters of the limit, one body, and FREE_BYTES plus what is
+read at a time for each open request.
+"""
+
+import asyncio
+import contextlib
+import weakref
+from typing import Protocol
+
+from crawler.model import Response
+
+FREE_BYTES = 64 * 1024
+READ_BYTES = 256 * 1024  # at most what a connection brings at a time
+PATIENCE_S = 1.0  # who keeps responses for long (a handler of the user) slows large bodies down, and stops none
+
+
+class Reading(Protocol):
+    """A connection that reads a body."""
+
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+
+class Share:
+    """What one body takes, and who waits for room to go on with it."""
+
+    __slots__ = ("held", "reading", "waiter")
+
+    def __init__(self, reading: Reading | None) -> None:
+        self.held = 0
+        self.reading = reading
+        self.waiter: asyncio.Future[None] | None = None
+
+
+class BytesInFlight:
+    """One per fetcher. Not for other threads, but a response may be dropped in any."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._loop = asyncio.get_running_loop()
+        self._shares: dict[Share, None] = {}  # the oldest first
+        self._stopped: dict[Share, None] = {}  # paused, or waiting to be decoded
+        self._favoured: Share | None = None  # goes on whatever there is
+        self._patience: asyncio.TimerHandle | None = None
+        self._kept = 0  # of the total: responses that somebody has
+        self.total = 0
+
+    @property
+    def is_full(self) -> bool:
+        return self.total > self._bytes_max
+
+    def received(self, share: Share | None, reading: Reading, body_bytes: int) -> Share:
+        """So much has come of a body by now; pauses it when that is too much for all together."""
+        share = self._held(share or Share(reading), body_bytes)
+        if self.is_full and not self._goes_on(share):
+            self._stop(share)
+            reading.pause()
+        return share
+
+    async def room(self, share: Share | None, body_bytes: int) -> Share:
+        """Wait until another copy of a body may be made."""
+        share = self._held(share or Share(None), body_bytes)
+        share.reading = None
+        if self.is_full and not self._goes_on(share):
+            self._stop(share)
+            share.waiter = self._loop.create_future()
+            try:
+                await share.waiter
+            except BaseException:
+                self.ended(share)
+                raise
+        return share
+
+    def ended(self, share: Share | None) -> None:
+        """A body takes nothing any more, or is counted as a response's."""
+        if share is None or share not in self._shares:
+            return
+        del self._shares[share]
+        self._stopped.pop(share, None)
+        self.total -= share.held
+        self._go_on()
+
+    def keep(self, response: Response) -> None:
+        """Count a response's bodies for as long as somebody has it."""
+        kept = len(response.raw_body) + (len(response.body) if response.body is not response.raw_body else 0)
+        if kept > FREE_BYTES:
+            self.total += kept
+            self._kept += kept
+            weakref.finalize(response, self._dropped, kept).atexit = False
+
+    def _dropped(self, kept: int) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            self._loop.call_soon_threadsafe(self._release, kept)
+
+    def _release(self, kept: int) -> None:
+        self.total -= kept
+        self._kept -= kept
+        self._go_on()
+
+    def _held(self, share: Share, held: int) -> Share:
+        self.total += held - share.held
+        share.held = held
+        self._shares[share] = None
+        return share
+
+    def _goes_on(self, share: Share) -> bool:
+        if self._kept * 4 > self._bytes_max:
+            return share is self._favoured
+        return next(iter(self._shares)) is share
+
+    def _stop(self, share: Share) -> None:
+        self._stopped[share] = None
+        if self._patience is None:
+            self._patience = self._loop.call_later(PATIENCE_S, self._favour_oldest)
+
+    def _favour_oldest(self) -> None:
+        """Nothing was given back for too long."""
+        self._patience = None
+        oldest = next(iter(self._shares), None)
+        if oldest in self._stopped:
+            self._favoured = oldest
+            self._let_go(oldest)
+
+    def _go_on(self) -> None:
+        """Something was given back: as many go on as there is room for what each may bring next, the oldest first."""
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+        if not self._stopped:
+            return
+        oldest = next(iter(self._shares))
+        if oldest in self._stopped and self._goes_on(oldest):
+            self._let_go(oldest)
+        for n, share in enumerate([share for share in self._shares if share in self._stopped]):
+            if self.total + n * READ_BYTES > self._bytes_max:
+                self._patience = self._loop.call_later(PATIENCE_S, self._favour_oldest)
+                return
+            self._let_go(share)
+
+    def _let_go(self, share: Share) -> None:
+        del self._stopped[share]
+        if share.reading is not None:
+            share.reading.resume()
+        elif share.waiter is not None and not share.waiter.done():
+            share.waiter.set_result(None)
