@@ -1,8 +1,6 @@
 """`crawler audit`: was anything lost, committed twice, asked for too early or against robots.txt?"""
 
 import argparse
-import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -69,11 +67,15 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the report; raises AuditFailed when something is violated."""
     from crawler.cli.loop import run_async
     from crawler.watch.audit_report import report_json, report_text, violations_text
+    from crawler.watch.printing import out, out_json
 
     folders = arguments.dir or []
     arguments.dir = folders[0] if folders else None
     report = run_async(_audit(arguments, settings_of(arguments, KEYS), folders[1:]))
-    print(json.dumps(report_json(report)) if arguments.json else report_text(report))
+    if arguments.json:
+        out_json(report_json(report))
+    else:
+        out(report_text(report))
     if found := violations_text(report):
         raise AuditFailed(f"the crawl is not clean: {found}")
     return 0
@@ -138,5 +140,6 @@ def _is_json(file: Path) -> bool:
 
 def _pulse(records: int) -> None:
     """How far it is, on a terminal; 0 takes the line away."""
-    if sys.stderr.isatty():
-        print(f"\r\x1b[2K{f'{records:,} records read' if records else ''}", end="", file=sys.stderr, flush=True)
+    from crawler.watch.printing import redraw
+
+    redraw(f"{records:,} records read" if records else "")

@@ -1,7 +1,6 @@
 """`crawler check`: is a settings file, or an app, as it should be; and which settings does a URL get?"""
 
 import argparse
-import sys
 from typing import TYPE_CHECKING
 
 from crawler.cli.crawling import KEYS
@@ -43,6 +42,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 def run(arguments: argparse.Namespace) -> int:
     """Print what is wrong, or what there is; 2 when something is wrong."""
     from crawler.rules.urls import canonicalize
+    from crawler.watch.printing import warn
 
     files = [one for one in arguments.targets if one.endswith(".toml")]
     urls = [canonicalize(one) for one in arguments.targets if "://" in one]
@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     arguments.app = apps[0] if apps else None
     settings, app, wrong = _checked(arguments)
     for line in wrong:
-        print(f"crawler: {line}", file=sys.stderr)
+        warn(line)
     if wrong or settings is None:
         return UsageError.exit_code
     _say(settings, app, config_of(arguments), urls)
@@ -85,14 +85,16 @@ def _checked(arguments: argparse.Namespace) -> "tuple[Settings | None, Crawler |
 
 def _say(settings: "Settings", app: "Crawler | None", file: "Path | None", urls: list[str]) -> None:
     from crawler.watch.by_site import as_text, sources_of
+    from crawler.watch.printing import out
     from crawler.watch.wording import counted
 
     if file is not None and not urls:
         of_sites = f", {counted(len(settings.sites), 'table')} [[sites]]" if settings.sites else ""
-        print(f"{file}: nothing is wrong{of_sites}")
+        out(f"{file}: nothing is wrong{of_sites}")
     if app is not None and not urls:
-        print(f"{settings.handlers.app}: nothing is wrong, {counted(len(app.handlers), 'handler')}")
+        out(f"{settings.handlers.app}: nothing is wrong, {counted(len(app.handlers), 'handler')}")
         for handler in app.handlers:
             for_ = [p.text for p in handler.patterns] + ([f"label {handler.label}"] if handler.label else [])
-            print(f"  {handler.name}: {', '.join(for_) or 'all that no other is for'}")
-    print("\n\n".join(as_text(url, sources_of(url, settings, app)) for url in urls), end="\n" if urls else "")
+            out(f"  {handler.name}: {', '.join(for_) or 'all that no other is for'}")
+    if urls:
+        out("\n\n".join(as_text(url, sources_of(url, settings, app)) for url in urls))

@@ -95,7 +95,7 @@ def run(arguments: argparse.Namespace) -> int:
     settings = settings_of(arguments, ALL_KEYS)
     _check_scope(settings)
     check_app(settings)
-    targets = checked_targets(arguments.output, settings.archive.dir, items=bool(settings.handlers.app))
+    targets = checked_targets(arguments, settings.archive.dir, items=bool(settings.handlers.app))
     plain, files = sources_of(arguments)
     raise_file_limit()
     given = {

@@ -24,6 +24,7 @@ from crawler.instance.seeding import GivenUrl, Seeder, SeedReport
 from crawler.opening import abandon, open_crawl
 from crawler.rules.urls import canonicalize, host_of
 from crawler.settings import Settings
+from crawler.watch import printing
 from crawler.watch.progress import Quiet, View, view_for
 from crawler.watch.wording import counted
 from crawler.web.guard import is_address, is_public
@@ -183,7 +184,7 @@ class CrawlSession:
 
     def _forced(self, crawl: OpenCrawl) -> None:
         self._view.close()
-        print(f"crawler: forced; {self._how_to_resume()}", file=sys.stderr)
+        printing.warn(f"forced; {self._how_to_resume()}")
         abandon(crawl)
 
     # --- the end ---
@@ -196,8 +197,9 @@ class CrawlSession:
             raise await failure_of_all(crawl, totals)
         if not self._arguments.quiet:
             found = replace(totals, fetched=totals.fetched - before.fetched)
-            print(await summary(crawl, totals, new=found.fetched, seconds=seconds, why=self._why,
-                                outputs=[target.shown for target in self._targets]), file=self._out)  # fmt: skip
+            shown = [target.shown for target in self._targets]
+            text = await summary(crawl, totals, new=found.fetched, seconds=seconds, why=self._why, outputs=shown)
+            printing.out(text, stream=self._out)
         if self._why == "evicted":
             raise Stopped(f"this instance was evicted by an operator; {self._how_to_resume()}")
         if self._why == "signal":
@@ -215,7 +217,7 @@ class CrawlSession:
 
     def _say(self, line: str) -> None:
         if not self._arguments.quiet:
-            print(line, file=sys.stderr, flush=True)
+            printing.say(line)
 
     def _say_beside(self, line: str) -> None:
         """What an output has to say while the crawl runs."""
@@ -225,7 +227,7 @@ class CrawlSession:
             self._view.say(f"crawler: {line}")
 
     def _warn(self, line: str) -> None:
-        print(f"crawler: {line}", file=sys.stderr, flush=True)
+        printing.warn(line)
 
 
 def _is_public_host(url: str) -> bool:

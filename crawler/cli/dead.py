@@ -2,8 +2,6 @@
 
 import argparse
 import heapq
-import json
-import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -122,26 +120,32 @@ async def _wanted(
 
 async def _list(found: "AsyncIterator[list[StoredLetter]]", *, limit: int | None, as_json: bool) -> None:
     from crawler.watch.letters import letter_json, letters_table
+    from crawler.watch.printing import out, out_json
 
     reasons: Counter[str] = Counter()
     newest: list[tuple[float, str, Any]] = []
     async for some in found:
         if as_json:
-            sys.stdout.writelines(json.dumps(letter_json(one.letter)) + "\n" for one in some)
+            for one in some:
+                out_json(letter_json(one.letter))
             continue
         reasons.update(one.letter.reason for one in some)
         keyed = [(one.letter.failed_at, one.fingerprint, one.letter) for one in some]
         newest = heapq.nlargest(limit or SHOWN, [*newest, *keyed], key=lambda one: one[:2])
     if not as_json:
-        print(letters_table([letter for _, _, letter in newest], reasons))
+        out(letters_table([letter for _, _, letter in newest], reasons))
 
 
 async def _show(crawl: "OpenCrawl", letters: "DeadLetters", url: str, *, as_json: bool) -> None:
     from crawler.watch.letters import letter_json, letter_text
+    from crawler.watch.printing import out, out_json
 
     found = await _of_urls(crawl, letters, [url])
     letter = found[0].letter
-    print(json.dumps(letter_json(letter)) if as_json else letter_text(letter))
+    if as_json:
+        out_json(letter_json(letter))
+    else:
+        out(letter_text(letter))
 
 
 async def _of_urls(crawl: "OpenCrawl", letters: "DeadLetters", urls: Sequence[str]) -> "list[StoredLetter]":
@@ -160,18 +164,19 @@ async def _of_urls(crawl: "OpenCrawl", letters: "DeadLetters", urls: Sequence[st
 
 async def _change(crawl: "OpenCrawl", letters: "DeadLetters", arguments: argparse.Namespace) -> None:
     from crawler.model import Refusal
+    from crawler.watch.printing import out, out_json
     from crawler.watch.wording import counted
 
     is_retry, done = arguments.action == "retry", 0
     async for some in _chosen(crawl, letters, arguments):
         done += await letters.revive(some) if is_retry else await letters.discard(some, Refusal.PURGED)
     if arguments.json:
-        print(json.dumps({"retried" if is_retry else "purged": done}))
+        out_json({"retried" if is_retry else "purged": done})
     elif not is_retry:
-        print(f"{counted(done, 'dead letter')} thrown away")
+        out(f"{counted(done, 'dead letter')} thrown away")
     else:
         idle = "" if await crawl.members.read() else "; no instance is running: start one with 'crawler crawl'"
-        print(f"{counted(done, 'URL')} put back{idle if done else ''}")
+        out(f"{counted(done, 'URL')} put back{idle if done else ''}")
 
 
 async def _chosen(

@@ -1,7 +1,6 @@
 """`crawler doctor`: is everything here that a crawl needs, and how is it mended?"""
 
 import argparse
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -42,9 +41,13 @@ def run(arguments: argparse.Namespace) -> int:
 
     from crawler.cli.loop import run_async
     from crawler.watch.doctor import Level, report
+    from crawler.watch.printing import out, out_json
 
     checks = run_async(_checks(settings_of(arguments, KEYS)))
-    print(json.dumps([asdict(check) for check in checks]) if arguments.json else report(checks))
+    if arguments.json:
+        out_json([asdict(check) for check in checks])
+    else:
+        out(report(checks))
     failed = [check.name for check in checks if check.level is Level.FAIL]
     if failed:
         raise DoctorError(f"to be mended: {', '.join(failed)}")

@@ -1,7 +1,6 @@
 """`crawler explain`: why a URL is, is not or will be crawled."""
 
 import argparse
-import json
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -52,10 +51,14 @@ def run(arguments: argparse.Namespace) -> int:
 async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
     from crawler.opening import open_crawl
     from crawler.watch.explanation import as_json, explanation
+    from crawler.watch.printing import out, out_json
 
     async with open_crawl(settings, create=False) as crawl:
         facts = await _facts(crawl, arguments.url.strip(), fetch_robots=arguments.fetch_robots)
-    print(json.dumps(as_json(facts)) if arguments.json else explanation(facts))
+    if arguments.json:
+        out_json(as_json(facts))
+    else:
+        out(explanation(facts))
     return 0
 
 

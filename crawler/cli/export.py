@@ -54,6 +54,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         "-o", "--output", action="append", default=[], metavar="TARGET",
         help=f"{OUTPUT_HELP} (default); may be repeated",
     )  # fmt: skip
+    _add_csv_safe(p)
     p.add_argument("--items", action="store_true", help="what handlers yielded (--app) instead of pages")
     p.add_argument(
         "--text", nargs="?", const="visible", default="", choices=("visible", "main"),
@@ -91,14 +92,22 @@ def add_output(group: "argparse._ArgumentGroup") -> None:
         "-o", "--output", action="append", default=[], metavar="TARGET",
         help=f"keep results up to date there while the crawl runs: {OUTPUT_HELP}; may be repeated",
     )  # fmt: skip
+    _add_csv_safe(group)
 
 
-def checked_targets(names: Sequence[str], folder: str, *, items: bool) -> list["Target"]:
+def _add_csv_safe(parser: "argparse._ActionsContainer") -> None:
+    parser.add_argument(
+        "--no-csv-safe", dest="csv_safe", action="store_false",
+        help="write text to CSV as it is, also where a spreadsheet would run it as a formula",
+    )  # fmt: skip
+
+
+def checked_targets(arguments: argparse.Namespace, folder: str, *, items: bool) -> list["Target"]:
     """The targets of a command that crawls into that folder, which need not be there yet, after a look at each.
 
     Raises UsageError, and OutputError where nobody answers.
     """
-    if not names:
+    if not arguments.output:
         return []
     from pathlib import Path
 
@@ -107,7 +116,7 @@ def checked_targets(names: Sequence[str], folder: str, *, items: bool) -> list["
     from crawler.outputs.opening import check_target, targets_of
     from crawler.outputs.records import ITEMS, PAGES
 
-    targets, shape = targets_of(names), ITEMS if items else PAGES
+    targets, shape = targets_of(arguments.output, csv_safe=arguments.csv_safe), ITEMS if items else PAGES
     for target in targets:
         check_target(target, shape)
         refuse_foreign(Path(folder, OUTPUTS), target, shape.name)
@@ -119,12 +128,13 @@ def run(arguments: argparse.Namespace) -> int:
     from crawler.archive.folder import open_existing
     from crawler.outputs.opening import targets_of
     from crawler.outputs.records import Items, Pages
+    from crawler.watch.printing import say
 
-    targets = targets_of(arguments.output or [STDOUT])
+    targets = targets_of(arguments.output or [STDOUT], csv_safe=arguments.csv_safe)
     _check_content(arguments)
     folder = open_existing(settings_of(arguments).archive.dir)
     if sys.stdout.isatty() and STDOUT not in (arguments.output or [STDOUT]):
-        print(f"Exporting {folder.root} ...", file=sys.stderr)
+        say(f"Exporting {folder.root} ...")
     source: Source = Items(folder)
     if not arguments.items:
         source = Pages(folder, text=arguments.text, links=arguments.links, decode=decode)
@@ -152,20 +162,23 @@ def export_all(
     """Write the targets and say how many records went where; blocking. Raises ArchiveError, OutputError, UsageError."""
     from crawler.outputs.exporting import export
     from crawler.outputs.naming import Kind
+    from crawler.watch.printing import say
 
     summary = export(folder, targets, source, since=since)
     places = [target.shown for target in targets if target.kind is not Kind.STREAM]
     if places and not quiet:
-        print(f"{summary.records:,} {source.shape.name} written to {', '.join(places)}", file=sys.stderr)
+        say(f"{summary.records:,} {source.shape.name} written to {', '.join(places)}")
     _say_missing(summary.missing)
 
 
 def _say_missing(missing: "Sequence[MissingFile]") -> None:
+    from crawler.watch.printing import warn
+
     if not missing:
         return
     for one in missing:
         needed = f" ({one.entries:,} pages need it)" if one.entries else ""
-        print(f"crawler: {one.file}: {one.reason}{needed}", file=sys.stderr)
+        warn(f"{one.file}: {one.reason}{needed}")
     raise ArchiveError(f"{len(missing)} parts of the archive could not be read; the rest was exported")
 
 

@@ -1,7 +1,6 @@
 """`crawler fetch`: one page as the crawler sees it. Needs no crawl and no engine; keeps nothing."""
 
 import argparse
-import json
 
 from crawler.cli.crawling import KEYS, add_fetching
 from crawler.cli.options import add_settings, settings_of
@@ -45,17 +44,18 @@ def run(arguments: argparse.Namespace) -> int:
     from crawler.cli.visiting import Visitor
     from crawler.rules.urls import canonicalize
     from crawler.watch.one_page import as_json, as_text
+    from crawler.watch.printing import out, out_json
 
     url = canonicalize(arguments.url.strip())
     visit = run_async(Visitor(settings_of(arguments, KEYS)).visit(url, follow=arguments.follow))
     if arguments.json:
-        print(json.dumps(as_json(visit)))
+        out_json(as_json(visit))
     if visit.refusal:
         raise NothingFetchedError(visit.refusal)
     if arguments.links:
-        print("\n".join(visit.page.links))
+        out("\n".join(visit.page.links))
     elif arguments.text:
-        print(visit.text)
+        out(visit.text)
     elif not arguments.json:
-        print(as_text(visit))
+        out(as_text(visit))
     return 0

@@ -4,7 +4,6 @@ Heavy: the command imports it when it runs.
 """
 
 import json
-import sys
 import time
 from typing import Any
 
@@ -20,6 +19,7 @@ from crawler.rules.politeness import delay_ms
 from crawler.rules.sites import SiteRules, of_queues
 from crawler.rules.urls import canonicalize, host_of, join
 from crawler.settings import Settings
+from crawler.watch.printing import say
 
 
 class Hand:
@@ -81,5 +81,5 @@ class Hand:
         s, page.followed = self._settings.handlers, []
         handled = run_async(run_handler(handler, page, Limits(s.items_max, s.bytes_max), Threads(s.threads)))
         for invalid in handled.invalid:
-            print(f"invalid item: {invalid.field}: {invalid.reason}", file=sys.stderr)
+            say(f"invalid item: {invalid.field}: {invalid.reason}")
         return [json.loads(item) for item in handled.items], handled.followed

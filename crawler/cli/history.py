@@ -1,8 +1,6 @@
 """`crawler history`: what became of each attempt at a URL, or at the URLs of a domain; from the crawl folder alone."""
 
 import argparse
-import json
-import sys
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -76,25 +74,27 @@ def run(arguments: argparse.Namespace) -> int:
 def _print(folders: "Sequence[CrawlFolder]", url: str, domain: str, *, limit: int | None, as_json: bool) -> None:
     from crawler.archive.history_reader import attempts, kept_since
     from crawler.watch.past import attempt_json, history_table
+    from crawler.watch.printing import out, out_json
     from crawler.watch.wording import counted, moment
 
     found = attempts(folders, url=url, domain=domain)
     if as_json:
         shown = found if limit is None else _in_order(deque(found, maxlen=limit))
-        sys.stdout.writelines(json.dumps(attempt_json(one)) + "\n" for one in shown)
+        for one in shown:
+            out_json(attempt_json(one))
         return
     numbered = deque(enumerate(found, start=1), maxlen=limit or SHOWN)
     since = kept_since(folders)
     if numbered:
-        print(history_table(_in_order(one for _, one in numbered), with_urls=bool(domain)))
+        out(history_table(_in_order(one for _, one in numbered), with_urls=bool(domain)))
         shown_count, total = len(numbered), numbered[-1][0]
         if total > shown_count:
-            print(f"\nshown: the last {shown_count:,} of {total:,} (--limit N for more; --json has all)")
+            out(f"\nshown: the last {shown_count:,} of {total:,} (--limit N for more; --json has all)")
     else:
-        print(f"No attempt at {url or f'a URL of {domain}'} is known.")
+        out(f"No attempt at {url or f'a URL of {domain}'} is known.")
     where = counted(len(folders), "folder")
     kept = f"Kept in {where} since {moment(since)}; what was before is gone" if since else f"{where} without history"
-    print(f"\n{kept}. Where a URL stands now: crawler explain URL")
+    out(f"\n{kept}. Where a URL stands now: crawler explain URL")
 
 
 def _in_order(found: "Iterable[Attempt]") -> "list[Attempt]":

@@ -52,7 +52,9 @@ class Parser(argparse.ArgumentParser):
         super().__init__(*args, **{"allow_abbrev": False, **kwargs})
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"crawler: {message} (see '{self.prog} --help')\n")
+        from crawler.rules.printable import one_line
+
+        self.exit(2, f"crawler: {one_line(message)} (see '{self.prog} --help')\n")
 
     def known_options(self) -> list[str]:
         return [option for action in self._actions for option in action.option_strings]
@@ -78,7 +80,9 @@ def main(argv: Sequence[str] | None = None, *, is_program: bool = False) -> int:
     try:
         return _run(arguments, is_program=is_program)
     except CrawlerError as error:
-        print(f"crawler: {error}", file=sys.stderr)
+        from crawler.watch.printing import warn
+
+        warn(str(error))
         return error.exit_code
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -126,8 +130,9 @@ def _run(arguments: Sequence[str], *, is_program: bool) -> int:
     known, rest = top.parse_known_args(plan_as_one_word(command_as_it_is(arguments)))
     if known.version:
         from crawler.version import program_version
+        from crawler.watch.printing import out
 
-        print(f"crawler {program_version()}")
+        out(f"crawler {program_version()}")
         return 0
     if known.command is None:
         if rest:
@@ -175,8 +180,10 @@ def _report_bug(error: Exception, *, verbose: bool) -> int:
     import traceback
 
     from crawler.cli.options import without_passwords
+    from crawler.rules.printable import printable
+    from crawler.watch.printing import err, warn
 
-    trace = "".join(traceback.format_exception(error))
+    trace = printable("".join(traceback.format_exception(error)))
     where = ""
     try:
         with tempfile.NamedTemporaryFile("w", prefix="crawler-bug-", suffix=".txt", delete=False) as file:
@@ -185,7 +192,7 @@ def _report_bug(error: Exception, *, verbose: bool) -> int:
     except OSError:
         verbose = True
     said = str(error).splitlines()
-    print(f"crawler: this is a bug: {type(error).__name__}: {said[0] if said else ''}{where}", file=sys.stderr)
+    warn(f"this is a bug: {type(error).__name__}: {said[0] if said else ''}{where}")
     if verbose:
-        print(trace, file=sys.stderr)
+        err(trace)
     return 1

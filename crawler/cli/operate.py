@@ -1,7 +1,6 @@
 """`crawler pause`, `resume`, `block`, `unblock`, `delay`, `boost`, `purge`, `release`: an operator's hand."""
 
 import argparse
-import json
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
@@ -137,10 +136,14 @@ async def _run(
     settings: "Settings",
 ) -> int:
     from crawler.opening import open_crawl
+    from crawler.watch.printing import out, out_json
 
     async with open_crawl(settings, create=False) as crawl:
         text, found = await act(crawl, arguments)
-    print(json.dumps({"domain": arguments.domain or None} | found) if arguments.json else text)
+    if arguments.json:
+        out_json({"domain": arguments.domain or None} | found)
+    else:
+        out(text)
     return 0
 
 

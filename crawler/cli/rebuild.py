@@ -1,13 +1,13 @@
 """`crawler rebuild`: make the crawl anew in an engine that lost it, from the crawl folder."""
 
 import argparse
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from crawler.cli.crawling import log_to_folder
 from crawler.cli.given import add_urls, complaints, read_given, sources_of
 from crawler.cli.options import add_common, settings_of
+from crawler.watch.printing import out, redraw, warn
 from crawler.watch.wording import counted
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ async def _seed(crawl: "OpenCrawl", plain: list["GivenUrl"], files: list[str]) -
         async for batch in read_given(file):
             report = await seeder.add_all(batch)
     for line in complaints(report):
-        _warn(line)
+        warn(line)
 
 
 async def _rebuild(
@@ -117,8 +117,8 @@ async def _rebuild(
     from crawler.instance.rebuilding import Rebuild
 
     def pulse(records: int) -> None:
-        if sys.stderr.isatty() and not arguments.quiet:
-            print(f"\r\x1b[2K{records:,} records read" if records else "\r\x1b[2K", end="", file=sys.stderr, flush=True)
+        if not arguments.quiet:
+            redraw(f"{records:,} records read" if records else "")
 
     doors = doors_of(await crawl.reloaded())
     try:
@@ -150,27 +150,23 @@ def doors_of(crawl: "OpenCrawl") -> "Doors":
 async def _print(crawl: "OpenCrawl", report: "RebuildReport", folders: Sequence["CrawlFolder"]) -> None:
     progress = await crawl.inspect.progress()
     for flaw in report.flaws:
-        _warn(flaw)
+        warn(flaw)
     if report.unplaced:
-        _warn(
+        warn(
             f"{counted(report.unplaced, 'archived page')} was never committed, and nothing known leads there "
             f"(like {report.unplaced_urls[0]}): another folder of the crawl may, or a seed that is to be given again"
         )
     if report.elsewhere:
-        _warn(
+        warn(
             f"the records of {counted(report.elsewhere, 'committed page')} are in another folder of this crawl: "
             "fetched again unless that one is rebuilt, too"
         )
     where = " and ".join(str(folder.root) for folder in folders)
-    print(f"The crawl {crawl.settings.crawl.name!r} is made anew from {where}:\n")
-    print(f"done     {progress.fetched:,} (not fetched again)")
+    out(f"The crawl {crawl.settings.crawl.name!r} is made anew from {where}:\n")
+    out(f"done     {progress.fetched:,} (not fetched again)")
     sources = f"links of {counted(report.records, 'archived page')}, {counted(report.seeds, 'seed')}"
-    print(f"pending  {progress.pending:,} ({sources})")
+    out(f"pending  {progress.pending:,} ({sources})")
     if report.refetched:
-        print(f"         {report.refetched:,} of them were done, but can't be read again")
-    print("\nDead letters, and what robots.txt forbade, were known to the engine alone: they are tried again.")
-    print("Rebuild the other folders of this crawl, if there are any; then go on as before.")
-
-
-def _warn(line: str) -> None:
-    print(f"crawler: {line}", file=sys.stderr, flush=True)
+        out(f"         {report.refetched:,} of them were done, but can't be read again")
+    out("\nDead letters, and what robots.txt forbade, were known to the engine alone: they are tried again.")
+    out("Rebuild the other folders of this crawl, if there are any; then go on as before.")

@@ -78,11 +78,12 @@ def _recorded(paths: Sequence[str]) -> "tuple[Source, str, str]":
     """What to serve, in words, and a URL to begin with; warns of what can't be read."""
     from crawler.archive.recorded import RecordedWeb
     from crawler.testing.replaying import Replayed
+    from crawler.watch.printing import warn
     from crawler.watch.wording import counted
 
     recorded = RecordedWeb(paths)
     for flaw in recorded.flaws:
-        print(f"crawler: {flaw}", file=sys.stderr)
+        warn(flaw)
     what = f"{counted(len(recorded), 'URL')} of {counted(len(recorded.hosts), 'host')}"
     return Replayed(recorded), what, recorded.first_url
 
@@ -100,12 +101,14 @@ async def _serve(source: "Source", port: int, command: list[str] | None, what: s
     import asyncio
 
     from crawler.testing.serving import WebServer, environment_of
+    from crawler.watch.printing import out
 
     async with WebServer(source, port=port) as server:
         environment = environment_of(server.settings)
         if command:
             return await _run_with(command, environment)
-        print(_introduction(what, first, environment), flush=True)
+        out(_introduction(what, first, environment))
+        sys.stdout.flush()
         over, loop = asyncio.Event(), asyncio.get_running_loop()
         for number in SIGNALS:
             loop.add_signal_handler(number, over.set)

@@ -4,7 +4,6 @@ One file for each: ring_members, ring_place, ring_plan, ring_pins, ring_evict. T
 """
 
 import argparse
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -111,10 +110,14 @@ def _check_words(words: Sequence[str], *, planned: bool) -> None:
 
 async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
     from crawler.opening import open_crawl
+    from crawler.watch.printing import out, out_json
 
     async with open_crawl(settings, create=False) as crawl:
         found, text = await _answer(crawl, arguments.urls, " ".join(arguments.plan).split())
-    print(json.dumps(found) if arguments.json else text)
+    if arguments.json:
+        out_json(found)
+    else:
+        out(text)
     return 0
 
 

@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
     check_instances(arguments)
     settings = settings_of(arguments, KEYS)
     check_app(settings)
-    targets = checked_targets(arguments.output, settings.archive.dir, items=bool(settings.handlers.app))
+    targets = checked_targets(arguments, settings.archive.dir, items=bool(settings.handlers.app))
     raise_file_limit()
     return run_async(_run(arguments, settings, targets))
 

@@ -1,8 +1,6 @@
 """`crawler scale`: how many instances the supervisor of a machine runs; changes it, or shows it."""
 
 import argparse
-import json
-import sys
 from typing import TYPE_CHECKING, Any
 
 from crawler.cli.crawling import INSTANCES_MAX
@@ -69,6 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
 async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
     from crawler.opening import open_crawl
     from crawler.supervisor.scaling import look
+    from crawler.watch.printing import out, out_json
 
     async with open_crawl(settings, create=False) as crawl:
         seen = await look(crawl.fleets)
@@ -77,20 +76,21 @@ async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
         elif arguments.host:
             seen = [one for one in seen if one.is_called(arguments.host)]
     if arguments.json:
-        print(json.dumps({"crawl": settings.crawl.name, "supervisors": [_as_json(one) for one in seen]}))
+        out_json({"crawl": settings.crawl.name, "supervisors": [_as_json(one) for one in seen]})
     else:
-        print("\n\n".join(_text(one) for one in seen) or "No supervisor is running. Start one: crawler run -n 4")
+        out("\n\n".join(_text(one) for one in seen) or "No supervisor is running. Start one: crawler run -n 4")
     return 0
 
 
 async def _scaled(crawl: "OpenCrawl", arguments: argparse.Namespace, seen: "list[Sighting]") -> "Sighting":
     from crawler.supervisor.scaling import picked, scale
+    from crawler.watch.printing import say
 
     one = picked(seen, host=arguments.host or "", folder=arguments.dir or "")
     timeout_s = arguments.timeout or crawl.settings.membership.drain_timeout_s + LEAVE_S
     if not arguments.json:
         change = f"Scaling {one.name} from {one.fleet.wanted} to {arguments.wanted}"
-        print(f"{change}; waiting up to {timeout_s:g} s.", file=sys.stderr)
+        say(f"{change}; waiting up to {timeout_s:g} s.")
     return await scale(crawl.fleets, one, arguments.wanted, by=crawl.session, timeout_s=timeout_s)
 
 

@@ -2,8 +2,6 @@
 
 import argparse
 import contextlib
-import json
-import sys
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +9,7 @@ from crawler.cli.crawling import KEYS, add_fetching, add_order, check_order
 from crawler.cli.given import add_urls, complaints, read_given, sources_of
 from crawler.cli.options import add_common, settings_of
 from crawler.errors import UsageError
+from crawler.watch.printing import out, out_json, warn
 from crawler.watch.wording import counted
 
 if TYPE_CHECKING:
@@ -115,7 +114,7 @@ def _say_new(report: "SeedReport", said: int) -> int:
     """Print the complaints that were not printed yet, as they come; how many there are now."""
     lines = complaints(report)[: len(report.invalid)]
     for line in lines[said:]:
-        print(f"crawler: {line}", file=sys.stderr)
+        warn(line)
     return len(lines)
 
 
@@ -125,12 +124,12 @@ def _print(report: "SeedReport", foreign: int, *, as_json: bool) -> None:
             "new": report.new, "seen": report.seen, "out_of_scope": report.out_of_scope,
             "invalid": report.invalid_count, "other_hosts": foreign,
         }  # fmt: skip
-        print(json.dumps(counts))
+        out_json(counts)
         return
     for url, rule in report.out_of_scope_rules:
-        print(f"crawler: {url}: out of scope: {rule}", file=sys.stderr)
+        warn(f"{url}: out of scope: {rule}")
     more = f", {foreign:,} of other hosts left out" if foreign else ""
-    print(
+    out(
         f"{report.new:,} new, {report.seen:,} already seen, {report.out_of_scope:,} out of scope, "
         f"{report.invalid_count:,} invalid{more}"
     )

@@ -1,7 +1,6 @@
 """`crawler seeds`: each seed of a crawl, and what became of all that descends from it."""
 
 import argparse
-import json
 from typing import TYPE_CHECKING, Any
 
 from crawler.cli.options import add_common, settings_of
@@ -56,6 +55,7 @@ async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
     from msgspec.structs import asdict
 
     from crawler.opening import open_crawl
+    from crawler.watch.printing import out, out_json
 
     shown: list[SeedCounts] = []
     limit = arguments.limit if arguments.json or arguments.limit else SHOWN
@@ -69,11 +69,11 @@ async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
             printed += len(wanted)
             if arguments.json:
                 for seed in wanted:
-                    print(json.dumps(asdict(seed) | {"waiting": seed.waiting}))
+                    out_json(asdict(seed) | {"waiting": seed.waiting})
             else:
                 shown += wanted
     if not arguments.json:
-        print(_text(shown, total=total, finished=finished))
+        out(_text(shown, total=total, finished=finished))
     return 0
 
 

@@ -1,7 +1,6 @@
 """`crawler shell`: a page as handlers get it, in a Python prompt."""
 
 import argparse
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -57,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
     check_app(settings)
     app = load_app(settings.handlers.app) if settings.handlers.app else None
     hand = Hand(settings, app)
-    names: dict[str, Any] = {"page": hand.fetch(url, follow=arguments.follow), "fetch": hand.fetch}
+    names: dict[str, Any] = {"page": hand.fetch(url, follow=arguments.follow), "fetch": hand.fetch, "print": _print}
     if app is not None:
         names |= {"app": app, "handle": hand.handle}
     if arguments.code is not None:
@@ -70,6 +69,8 @@ def run_line(code: str, names: dict[str, Any]) -> int:
     """Run it as a prompt would, and print what it gives. Raises UsageError for what is no Python."""
     import traceback
 
+    from crawler.watch.printing import err
+
     compiled = _compiled(code)
     try:
         exec(compiled, names)  # noqa: S102 - that is what the person asks for
@@ -78,7 +79,7 @@ def run_line(code: str, names: dict[str, Any]) -> int:
     except Exception as error:  # noqa: BLE001 - their line, their error
         trace = traceback.TracebackException.from_exception(error)
         trace.stack = traceback.StackSummary.from_list(trace.stack[1:])  # the first is this function
-        print("".join(trace.format()), end="", file=sys.stderr)
+        err("".join(trace.format()).rstrip("\n"))
         return BUG
     return 0
 
@@ -93,9 +94,20 @@ def _compiled(code: str) -> Any:
             raise UsageError(f"-c {code!r}: {error.msg}") from None
 
 
+def _print(*values: Any, sep: str | None = " ", end: str | None = "\n", file: Any = None, flush: bool = False) -> None:
+    """`print` of the prompt: what a page holds can't act on the terminal."""
+    from crawler.rules.printable import printable
+
+    text = (" " if sep is None else sep).join(map(str, values))
+    print(printable(text), end="\n" if end is None else end, file=file, flush=flush)
+
+
 def _prompt(names: dict[str, Any]) -> None:
+    from crawler.rules.printable import one_line
+
     page = names["page"]
-    banner = f"page: {page.url} (status {page.status}); there are {', '.join(names)}. Ctrl-D ends."
+    there_are = ", ".join(name for name in names if name != "print")
+    banner = one_line(f"page: {page.url} (status {page.status}); there are {there_are}. Ctrl-D ends.")
     _interact()(banner, names)
 
 
@@ -105,8 +117,10 @@ def _interact() -> Callable[[str, dict[str, Any]], None]:
     except ImportError:
         return _plain
 
+    from crawler.watch.printing import out
+
     def ipython(banner: str, names: dict[str, Any]) -> None:
-        print(banner)
+        out(banner)
         IPython.start_ipython(argv=["--no-banner"], user_ns=names)
 
     return ipython

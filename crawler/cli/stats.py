@@ -59,13 +59,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
     from crawler.opening import open_crawl
+    from crawler.watch.printing import out
 
     async with open_crawl(settings, create=False) as crawl:
         if arguments.domain:
             text = await _one(crawl, arguments.domain, as_json=arguments.json)
         else:
             text = await _all(crawl, arguments.top, as_json=arguments.json)
-    print(text)
+    out(text)
     return 0
 
 

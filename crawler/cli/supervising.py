@@ -13,6 +13,7 @@ from crawler.frontier.fleets import Fleet
 from crawler.nodes import host_id
 from crawler.supervisor.desk import Desk
 from crawler.supervisor.supervisor import Supervisor
+from crawler.watch import printing
 from crawler.watch.progress import Quiet
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def _supervisor(crawl: "OpenCrawl", arguments: argparse.Namespace, view: "View",
 
     def warn(line: str) -> None:
         if isinstance(view, Quiet):  # what goes wrong is said even then
-            print(f"crawler: {line}", file=sys.stderr, flush=True)
+            printing.warn(line)
         else:
             view.say(line)
 

@@ -170,7 +170,7 @@ def fill(
     """Append records. Where they have fields that the file has no columns for, `widen` gives another one before."""
     is_begun = file.seek(0, os.SEEK_END) > 0
     if isinstance(lines, CsvLines) and (new := lines.missing(records)):
-        wider = CsvLines([*lines.columns, *new])
+        wider = CsvLines([*lines.columns, *new], safe=lines.safe)
         if is_begun:
             file = widen(wider)
             file.seek(0, os.SEEK_END)

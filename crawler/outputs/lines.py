@@ -3,6 +3,7 @@
 import csv
 import gzip
 import io
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -11,6 +12,7 @@ import msgspec
 
 from crawler.outputs.columns import check_count
 from crawler.outputs.sink import Record
+from crawler.rules.printable import printable_json
 
 BLOCK_BYTES = 1 << 20  # of lines in a member of a packed file, at most: a file can end behind any of them
 _json = msgspec.json.Encoder().encode
@@ -53,20 +55,28 @@ class Lines(Protocol):
 
 
 class JsonLines:
-    """One object a line."""
+    """One object a line. With `shown`, nothing in it can act on a terminal: it means the same, in escapes."""
+
+    def __init__(self, *, shown: bool = False) -> None:
+        self._shown = shown
 
     def encode(self, records: Iterable[Record]) -> bytes:
-        return b"".join([_json(record) + b"\n" for record in records])
+        data = b"".join([_json(record) + b"\n" for record in records])
+        return printable_json(data.decode()).encode() if self._shown else data
 
     def header(self) -> bytes:
         return b""
 
 
 class CsvLines:
-    """A row each, under a header. What is nested stands there as JSON, links one after the other."""
+    """A row each, under a header. What is nested is JSON there, links are one after the other.
 
-    def __init__(self, columns: Iterable[str] = ()) -> None:
+    With `safe`, text that a spreadsheet would take for a formula begins with an apostrophe.
+    """
+
+    def __init__(self, columns: Iterable[str] = (), *, safe: bool = True) -> None:
         self.columns = dict.fromkeys(columns)
+        self.safe = safe
 
     def missing(self, records: Iterable[Record]) -> list[str]:
         """Fields that have no column yet. Raises OutputError when there are too many."""
@@ -75,10 +85,13 @@ class CsvLines:
         return list(found)
 
     def encode(self, records: Iterable[Record]) -> bytes:
+        if self.safe:
+            return _csv([_safe(_cell(record.get(name), name)) for name in self.columns] for record in records)
         return _csv([_cell(record.get(name), name) for name in self.columns] for record in records)
 
     def header(self) -> bytes:
-        return _csv([list(self.columns)]) if self.columns else b""
+        names = [_safe(name) if self.safe else name for name in self.columns]
+        return _csv([names]) if names else b""
 
     def widened(self, lines: Iterable[str], rows_max: int = 1000) -> Iterator[bytes]:
         """Lines that were written with fewer columns, header included, as they are with these."""
@@ -90,7 +103,7 @@ class CsvLines:
 
     def read_header(self, lines: Iterable[str]) -> None:
         """Go on with the columns of a file that has some."""
-        self.columns = dict.fromkeys(next(csv.reader(lines), []))
+        self.columns = dict.fromkeys(_named(name) for name in next(csv.reader(lines), []))
 
 
 class _Rows(list[str]):
@@ -106,6 +119,19 @@ def _csv(rows: Iterable[Sequence[object]]) -> bytes:
     text = _Rows()
     csv.writer(text, lineterminator=text.end).writerows(rows)
     return "".join(text).encode("utf-8", "replace")
+
+
+# What spreadsheets take for the beginning of a formula, some after blanks, some in full width (OWASP, CSV injection).
+_FORMULA = re.compile(r"[\t\r\n]|[\s\ufeff]*[=+\-@\uff1d\uff0b\uff0d\uff20]")
+
+
+def _safe(value: object) -> object:
+    return f"'{value}" if isinstance(value, str) and _FORMULA.match(value) else value
+
+
+def _named(header: str) -> str:
+    """The field that a header stands for."""
+    return header[1:] if header[:1] == "'" and _FORMULA.match(header, 1) else header
 
 
 def _cell(value: object, name: str) -> object:

@@ -37,6 +37,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     shown: str
     path: Path | None = None  # of files
     format: str = "jsonl"  # of streams and lines: jsonl or csv
+    csv_safe: bool = True  # of CSV: no cell of text is a formula
     packed: str = ""  # of lines: "", ".gz" or ".zst"
     url: str = ""  # of servers, without the table
     table: str = ""  # of databases; "": as what is written is called

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import IO
 
+from msgspec.structs import replace
+
 from crawler.outputs.files import DraftSink, GrowingSink, StreamSink
 from crawler.outputs.lines import CsvLines, JsonLines, Lines
 from crawler.outputs.naming import Kind, Target, target_of
@@ -10,9 +12,9 @@ from crawler.outputs.records import Shape
 from crawler.outputs.sink import Mark, Sink
 
 
-def targets_of(names: Sequence[str]) -> list[Target]:
+def targets_of(names: Sequence[str], *, csv_safe: bool = True) -> list[Target]:
     """What is named, each once. Raises UsageError."""
-    return list(dict.fromkeys(map(target_of, names)))
+    return [replace(target, csv_safe=csv_safe) for target in dict.fromkeys(map(target_of, names))]
 
 
 def open_whole(target: Target, shape: Shape, stdout: IO[bytes] | None = None) -> Sink:
@@ -47,7 +49,9 @@ def check_target(target: Target, shape: Shape) -> None:
 
 
 def _lines(target: Target, shape: Shape) -> Lines:
-    return CsvLines(shape.columns) if target.format == "csv" else JsonLines()
+    if target.format == "csv":
+        return CsvLines(shape.columns, safe=target.csv_safe)
+    return JsonLines(shown=target.kind is Kind.STREAM)
 
 
 def _table(target: Target, shape: Shape, *, at_once: bool) -> Sink:

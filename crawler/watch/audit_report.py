@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
+from crawler.rules.printable import one_line
 from crawler.watch.audit_findings import Finding, Report
 from crawler.watch.tables import facts, shortened
 from crawler.watch.wording import counted, number
@@ -22,7 +23,7 @@ def report_text(report: Report) -> str:
     parts = [f"{headline(report)}\n\n{facts(_looked_at(report))}", "\n".join(_table(report))]
     parts += [text for name, finding in report.findings.all() if (text := _examples(finding))]
     if report.notes:
-        parts.append("\n".join(f"Note: {note}." for note in report.notes))
+        parts.append("\n".join(one_line(f"Note: {note}.") for note in report.notes))
     return "\n\n".join(parts)
 
 
@@ -77,7 +78,7 @@ def _examples(finding: Finding) -> str:
     shown = finding.examples[:shown_max]
     if not shown:
         return ""
-    lines = [f"{finding.title[0].upper()}{finding.title[1:]}:", *(f"  {_line(example)}" for example in shown)]
+    lines = [f"{finding.title[0].upper()}{finding.title[1:]}:", *(f"  {one_line(_line(example))}" for example in shown)]
     if len(finding.examples) > len(shown):
         lines.append(f"  ... {number(finding.count)} in all: --json has them")
     return "\n".join(lines)

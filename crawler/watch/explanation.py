@@ -9,6 +9,7 @@ from crawler.frontier.budgets import Spent
 from crawler.frontier.inspect import Whereabouts
 from crawler.frontier.parking import kind_of
 from crawler.model import CommitEntry
+from crawler.rules.printable import one_line
 from crawler.rules.robots import RobotsVerdict
 from crawler.rules.scope import ScopeVerdict
 from crawler.rules.traps import PASSED, Verdict
@@ -88,7 +89,7 @@ def explanation(f: Facts) -> str:
 
 def verdict(f: Facts) -> str:
     """Is, is not, or will be crawled, and why."""
-    return _VERDICTS[state_of(f)](f)
+    return one_line(_VERDICTS[state_of(f)](f))
 
 
 def _committed(f: Facts) -> str:

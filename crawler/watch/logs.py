@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
 
+from crawler.rules.printable import one_line, printable, printable_json
+
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -30,7 +32,7 @@ class JsonLines(logging.Formatter):
         line |= self._node | fields_of(record)
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str, ensure_ascii=False)
+        return printable_json(json.dumps(line, default=str, ensure_ascii=False))
 
 
 class Readable(logging.Formatter):
@@ -39,8 +41,8 @@ class Readable(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created).astimezone().strftime("%H:%M:%S")
         fields = "".join(f" {name}={value}" for name, value in fields_of(record).items())
-        trace = "\n" + self.formatException(record.exc_info) if record.exc_info else ""
-        return f"{at} {record.levelname.lower()} {record.getMessage()}{fields}{trace}"
+        trace = "\n" + printable(self.formatException(record.exc_info)) if record.exc_info else ""
+        return f"{at} {record.levelname.lower()} {one_line(record.getMessage() + fields)}{trace}"
 
 
 def start_logging(level: str, *, file: Path | None = None, stream: IO[str] | None = None, node: str = "") -> None:

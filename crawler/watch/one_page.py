@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from crawler.model import FetchResult, Page, Response
+from crawler.rules.printable import one_line
 from crawler.rules.robots import RobotsVerdict
 from crawler.watch.tables import facts
 from crawler.watch.wording import counted, size
@@ -132,10 +133,11 @@ def _body(response: Response) -> str:
 
 
 def _headers(response: Response) -> str:
-    return "\n".join(f"{name.decode('latin-1')}: {value.decode('latin-1')}" for name, value in response.headers)
+    pairs = ((name.decode("latin-1"), value.decode("latin-1")) for name, value in response.headers)
+    return "\n".join(one_line(f"{name}: {value}") for name, value in pairs)
 
 
 def _some(title: str, lines: Sequence[str], most: int, option: str) -> str:
     """The first ones, indented, and how to see the others."""
     more = [f"... and {len(lines) - most:,} more: {option}"] if len(lines) > most else []
-    return "\n  ".join([f"{title}:", *lines[:most], *more])
+    return "\n  ".join([f"{title}:", *map(one_line, lines[:most]), *more])

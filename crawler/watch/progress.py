@@ -12,6 +12,8 @@ import msgspec
 
 from crawler.frontier.inspect import Progress
 from crawler.frontier.stats import DomainStats
+from crawler.rules.printable import one_line
+from crawler.watch.printing import say
 from crawler.watch.report import next_text, waits_text
 from crawler.watch.wording import counted, duration, number, rate, size
 
@@ -106,7 +108,7 @@ class PlainLines:
             self.say(summary_line(snapshot, pages_per_s))
 
     def say(self, line: str) -> None:
-        print(line, file=self._stream, flush=True)
+        say(line, stream=self._stream)
 
     def close(self) -> None:
         pass
@@ -132,13 +134,13 @@ class LiveView:
         from rich.console import Group
         from rich.text import Text
 
-        head = Text(summary_line(snapshot, pages_per_s), style="bold", no_wrap=True, overflow="ellipsis")
+        head = Text(one_line(summary_line(snapshot, pages_per_s)), style="bold", no_wrap=True, overflow="ellipsis")
         room = max(0, min(DOMAINS_SHOWN, self._console.height - 6))
         rows = snapshot.domains[:room]
         return Group(head, "", _domain_table(rows)) if rows else Group(head)
 
     def say(self, line: str) -> None:
-        self._console.print(line, markup=False, soft_wrap=True)
+        self._console.print(one_line(line), markup=False, emoji=False, soft_wrap=True)
 
     def close(self) -> None:
         self._live.stop()
@@ -154,7 +156,7 @@ def _domain_table(domains: Sequence[DomainStats]) -> "Table":
     for d in domains:
         errors = sum(d.errors.values())
         table.add_row(
-            d.domain,
+            one_line(d.domain),
             number(d.fetched),
             number(d.pending) if d.pending else "-",
             number(errors) if errors else "-",

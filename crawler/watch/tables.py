@@ -1,7 +1,12 @@
-"""Tables in plain text, for terminals, pipes and logs alike. Knows columns, not what stands in them."""
+"""Tables in plain text, for terminals, pipes and logs alike. Knows columns, not what is in them.
+
+Each cell stays one line, whatever a site has put into it.
+"""
 
 from collections.abc import Sequence
 from unicodedata import east_asian_width
+
+from crawler.rules.printable import one_line
 
 GAP = "  "
 NOTHING = "-"  # what is zero or unknown: the eye shall find what is there
@@ -9,6 +14,7 @@ NOTHING = "-"  # what is zero or unknown: the eye shall find what is there
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> str:
     """Aligned columns under headers; the first `left` columns to the left, the others to the right."""
+    headers, *rows = ([one_line(cell) for cell in line] for line in (headers, *rows))
     widths = [max(map(_width, column)) for column in zip(headers, *rows, strict=True)]
     lines = [headers, *rows]
     return "\n".join(
@@ -21,6 +27,7 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 
 
 def facts(pairs: Sequence[tuple[str, str]]) -> str:
     """Names and values, one pair a line, values in one column."""
+    pairs = [(one_line(name), one_line(value)) for name, value in pairs]
     width = max((_width(name) for name, _ in pairs), default=0)
     return "\n".join(f"{_cell(name, width, left=True)}{GAP}{value}" for name, value in pairs)
 

@@ -16,7 +16,7 @@ from crawler.errors import ArchiveError, ConflictError, OutputError
 from crawler.outputs import files
 from crawler.outputs.files import is_at
 from crawler.outputs.lines import BLOCK_BYTES, packed
-from crawler.outputs.opening import open_growing, open_whole
+from crawler.outputs.opening import open_growing, open_whole, targets_of
 from crawler.outputs.sink import COLUMNS_MAX, Mark
 from tests.outputs.samples import AWKWARD, ITEMS, json_lines, rows, target
 
@@ -228,7 +228,8 @@ def test_csv_holds_the_same_cells_whatever_the_batches_and_reopenings(
     path = tmp_path_factory.mktemp("csv") / "items.csv"
     mark = None
     for batch in batches:
-        sink = open_growing(target(path), ITEMS, mark)
+        (to,) = targets_of([str(path)], csv_safe=False)
+        sink = open_growing(to, ITEMS, mark)
         sink.write(rows(batch))
         mark = sink.commit()
         sink.close()

@@ -1,0 +1,51 @@
+"""Where text leaves for people and programs: every command prints through here, so that none can forget to clean it.
+
+What a site sends stands in nearly every line that a command prints. `rules/printable.py` says what is made visible.
+"""
+
+import json
+import sys
+from typing import IO, Any
+
+from crawler.rules.printable import one_line, printable, printable_json
+
+
+def out(text: str, *, stream: IO[str] | None = None) -> None:
+    """Print text of one or more lines: to standard output, if no stream is given."""
+    _write(printable(text) + "\n", sys.stdout if stream is None else stream)
+
+
+def out_json(value: Any) -> None:
+    """Print a value as one line of JSON."""
+    _write(printable_json(json.dumps(value)) + "\n", sys.stdout)
+
+
+def err(text: str) -> None:
+    """Print text of one or more lines to standard error, at once."""
+    out(text, stream=sys.stderr)
+    sys.stderr.flush()
+
+
+def say(line: str, *, stream: IO[str] | None = None) -> None:
+    """Print one line to standard error, at once, whatever is in it."""
+    out(one_line(line), stream=stream or sys.stderr)
+    (stream or sys.stderr).flush()
+
+
+def warn(line: str) -> None:
+    """The same as the program speaks: what is wrong, and what to do."""
+    say(f"crawler: {line}")
+
+
+def redraw(text: str) -> None:
+    """Replace the last line of a terminal on standard error; "" takes it away. Nothing elsewhere."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r\x1b[2K{one_line(text)}")
+        sys.stderr.flush()
+
+
+def _write(text: str, stream: IO[str]) -> None:
+    try:
+        stream.write(text)
+    except UnicodeEncodeError as error:  # a terminal that is not UTF-8
+        stream.write(text.encode(error.encoding, "backslashreplace").decode(error.encoding))
