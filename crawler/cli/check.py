@@ -84,13 +84,15 @@ def _checked(arguments: argparse.Namespace) -> "tuple[Settings | None, Crawler |
 
 
 def _say(settings: "Settings", app: "Crawler | None", file: "Path | None", urls: list[str]) -> None:
-    from crawler.watch.by_site import as_text, sources_of
+    from crawler.watch.by_site import as_text, https_only, sources_of
     from crawler.watch.printing import out
     from crawler.watch.wording import counted
 
     if file is not None and not urls:
         of_sites = f", {counted(len(settings.sites), 'table')} [[sites]]" if settings.sites else ""
         out(f"{file}: nothing is wrong{of_sites}")
+        for line in https_only(settings):
+            out(f"  {line}")
     if app is not None and not urls:
         out(f"{settings.handlers.app}: nothing is wrong, {counted(len(app.handlers), 'handler')}")
         for handler in app.handlers:

@@ -58,6 +58,10 @@ class UrlPattern(msgspec.Struct, frozen=True):
         return self._host.pattern == ".*"
 
     @property
+    def names_scheme(self) -> bool:
+        return bool(self._scheme)
+
+    @property
     def is_of_hosts(self) -> bool:
         """Does it look at the host alone?"""
         is_any_path = self._path.pattern in (".*", "/.*") and not self._has_query

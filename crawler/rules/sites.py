@@ -33,6 +33,17 @@ class SiteTable(msgspec.Struct, frozen=True):
         """Like "sites[2] shop.example/cart/*"."""
         return f"sites[{self.number}] {self.pattern.text}"
 
+    def sends_secrets_to(self, url: str) -> bool:
+        """Over https only, unless the pattern names another scheme: whoever is on the way could read them."""
+        return self.pattern.names_scheme or url.startswith("https:")
+
+    @property
+    def secrets(self) -> list[str]:
+        """The keys of what it adds to requests and others must not know."""
+        site = self.site
+        headers = [f"headers.{n}" for n, v in site.headers.items() if is_secret_header(n, v)]
+        return ["auth"] * bool(site.auth) + ["cookies"] * bool(site.cookies) + headers
+
 
 class SiteRules:
     """The tables that say something of certain keys, found by origin; make it with `of`."""
@@ -50,6 +61,10 @@ class SiteRules:
             if any(_says(site, key) for key in keys)
         ]
         return cls(tables) if tables else None
+
+    @property
+    def tables(self) -> Sequence[SiteTable]:
+        return self._tables
 
     def fitting(self, url: str) -> Sequence[SiteTable]:
         """Those that a canonical URL fits, in their order."""
@@ -123,11 +138,16 @@ def complaints(settings: Settings) -> Iterator[str]:
                 if _says(site, key):
                     yield f"sites[{number}].{key}: match = {site.match!r} would send it to every host: name its host"
             for name, value in site.headers.items():
-                if name.lower() in SECRET_HEADERS or isinstance(value, FromEnvironment):
+                if is_secret_header(name, value):
                     yield f"sites[{number}].headers.{name}: match = {site.match!r} would send it to every host"
 
 
 SECRET_HEADERS = frozenset({"authorization", "cookie", "proxy-authorization"})
+
+
+def is_secret_header(name: str, value: str | FromEnvironment) -> bool:
+    """Is it one by its name, or because its value is kept out of the settings?"""
+    return name.lower() in SECRET_HEADERS or isinstance(value, FromEnvironment)
 
 
 def _queue_complaints(key: str, pattern: UrlPattern, queue_by: str) -> Iterator[str]:

@@ -8,13 +8,14 @@ from typing import NamedTuple
 
 from crawler.handlers.app import Crawler, Handler
 from crawler.rules.domains import registrable_domain
-from crawler.rules.sites import SECRET_HEADERS, SiteRules, SiteTable, first_with
+from crawler.rules.sites import SiteRules, SiteTable, first_with, is_secret_header
 from crawler.rules.urls import host_of
-from crawler.settings import FromEnvironment, Settings
+from crawler.settings import Settings
 from crawler.watch.tables import NOTHING, table
 
 KEYS = ("delay_s", "concurrency", "headers", "cookies", "auth", "label", "depth_max", "priority")
 HIDDEN = "(not shown)"
+NOT_SENT = "(not sent over http)"
 
 
 class Source(NamedTuple):
@@ -32,10 +33,20 @@ def sources_of(url: str, settings: Settings, app: Crawler | None) -> list[Source
     queue = registrable_domain(host) if settings.frontier.queue_by == "domain" else host
     found = [Source("queue", queue, f"frontier.queue_by = {settings.frontier.queue_by}")]
     found += _of_queue(rules, queue, settings)
-    found += _sent(tables)
+    found += _sent(url, tables)
     found += _of_links(tables, settings)
     label = next((one.value for one in found if one.key == "label"), "")
     return [*found, _handler(url, "" if label == NOTHING else label, app)]
+
+
+def https_only(settings: Settings) -> list[str]:
+    """What of the tables goes to https alone, a line each."""
+    rules = SiteRules.of(settings.sites, "headers", "cookies", "auth") or SiteRules(())
+    return [
+        f"{one.name}: over https only: {', '.join(one.secrets)} (begin match with http:// to send them over http)"
+        for one in rules.tables
+        if one.secrets and not one.pattern.names_scheme
+    ]
 
 
 def as_text(url: str, sources: list[Source]) -> str:
@@ -54,22 +65,27 @@ def _of_queue(rules: SiteRules, queue: str, settings: Settings) -> Iterator[Sour
         yield Source(key, f"{getattr(own.site, key) if own else value:g}", own.name if own else plain)
 
 
-def _sent(tables: Sequence[SiteTable]) -> Iterator[Source]:
-    """Headers and cookies come from as many tables as there are."""
+def _sent(url: str, tables: Sequence[SiteTable]) -> Iterator[Source]:
+    """Headers and cookies come from as many tables as there are. What is not sent takes no name from later tables."""
     taken: set[tuple[str, str]] = set()
+
+    def named(one: SiteTable, kind: str, name: str, shown: str, value: str, *, is_secret: bool) -> Iterator[Source]:
+        if (kind, name) in taken:
+            return
+        if is_secret and not one.sends_secrets_to(url):
+            yield Source(shown, NOT_SENT, one.name)
+            return
+        taken.add((kind, name))
+        yield Source(shown, HIDDEN if is_secret else value, one.name)
+
     for one in tables:
-        if one.site.auth and ("headers", "authorization") not in taken:
-            taken.add(("headers", "authorization"))
-            yield Source("auth", HIDDEN, one.name)
+        if one.site.auth:
+            yield from named(one, "headers", "authorization", "auth", "", is_secret=True)
         for name, value in one.site.headers.items():
-            if ("headers", name.lower()) not in taken:
-                taken.add(("headers", name.lower()))
-                is_secret = name.lower() in SECRET_HEADERS or isinstance(value, FromEnvironment)
-                yield Source(f"header {name}", HIDDEN if is_secret else str(value), one.name)
+            is_secret = is_secret_header(name, value)
+            yield from named(one, "headers", name.lower(), f"header {name}", str(value), is_secret=is_secret)
         for name in one.site.cookies:
-            if ("cookies", name) not in taken:
-                taken.add(("cookies", name))
-                yield Source(f"cookie {name}", HIDDEN, one.name)
+            yield from named(one, "cookies", name, f"cookie {name}", "", is_secret=True)
 
 
 def _of_links(tables: Sequence[SiteTable], settings: Settings) -> Iterator[Source]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from crawler.errors import UsageError
-from crawler.rules.sites import SECRET_HEADERS, SiteRules, SiteTable
+from crawler.rules.sites import SiteRules, SiteTable, is_secret_header
 from crawler.settings import FromEnvironment, SiteSettings
 from crawler.settings.sense_sites import fault_of
 
@@ -28,7 +28,7 @@ class Additions(msgspec.Struct):
         """Add one, unless an earlier table did."""
         if name.lower() not in self.headers:
             self.headers[name.lower()] = name, value
-            if is_secret or name.lower() in SECRET_HEADERS:
+            if is_secret:
                 self.secrets.add(name.lower())
 
 
@@ -38,7 +38,7 @@ class SiteHeaders:
     def __init__(self, rules: SiteRules, resolved: Mapping[int, "Resolved"]) -> None:
         self._rules = rules
         self._resolved = resolved
-        self._made: dict[tuple[int, ...], Additions] = {}
+        self._made: dict[tuple[bool, tuple[int, ...]], Additions] = {}
 
     @classmethod
     def of(cls, sites: Sequence[SiteSettings], environment: Mapping[str, str]) -> "SiteHeaders | None":
@@ -53,22 +53,25 @@ class SiteHeaders:
         tables = self._rules.fitting(url)
         if not tables:
             return None
-        key = tuple(table.number for table in tables)
+        key = url.startswith("https:"), tuple(table.number for table in tables)
         made = self._made.get(key)
         if made is None:
-            made = self._made[key] = self._put_together(tables)
+            made = self._made[key] = self._put_together(url, tables)
         return made
 
-    def _put_together(self, tables: Sequence[SiteTable]) -> Additions:
+    def _put_together(self, url: str, tables: Sequence[SiteTable]) -> Additions:
         made = Additions()
         for table in tables:
-            values = self._resolved[table.number]
-            if values.auth:
+            values, may_be_secret = self._resolved[table.number], table.sends_secrets_to(url)
+            if values.auth and may_be_secret:
                 coded = b64encode(values.auth.encode()).decode()
                 made.header("Authorization", f"Basic {coded}", is_secret=True)
             for name, value in values.headers.items():
-                made.header(name, value, is_secret=isinstance(table.site.headers[name], FromEnvironment))
-            made.cookies |= {name: value for name, value in values.cookies.items() if name not in made.cookies}
+                is_secret = is_secret_header(name, table.site.headers[name])
+                if may_be_secret or not is_secret:
+                    made.header(name, value, is_secret=is_secret)
+            if may_be_secret:
+                made.cookies |= {name: value for name, value in values.cookies.items() if name not in made.cookies}
         if made.cookies:
             made.secrets.add("cookie")
         return made

@@ -70,7 +70,13 @@ def test_a_file_and_an_app_that_are_as_they_should_be(capsys: pytest.CaptureFixt
         "shop.py: nothing is wrong, 3 handlers\n  product: *.shop.example/product/*\n  cart: label cart\n"
         "  rest: all that no other is for\n"
     )
-    assert check(capsys, "shop.toml") == (0, f"shop.toml: nothing is wrong, 2 tables [[sites]]\n{of_app}", "")
+    http_too = "(begin match with http:// to send them over http)"
+    of_file = (
+        "shop.toml: nothing is wrong, 2 tables [[sites]]\n"
+        "  sites[0] *.shop.example/cart/*: over https only: cookies, headers.X-Key, headers.Authorization "
+        f"{http_too}\n  sites[1] *.shop.example: over https only: auth {http_too}\n"
+    )
+    assert check(capsys, "shop.toml") == (0, of_file + of_app, "")
     assert check(capsys, "shop.py") == (0, of_app, "")
     assert check(capsys, "shop:app")[1] == of_app.replace("shop.py", "shop:app")
     assert check(capsys, "--config", "shop.toml") == check(capsys, "shop.toml")
@@ -99,6 +105,19 @@ def test_a_url_is_told_which_table_each_setting_comes_from(capsys: pytest.Captur
     ]
     assert ("delay_s", "1", "politeness.delay_s") in rows(other)
     assert ("handler", "rest", "@app.page(), for all that no other is for") in rows(other)
+
+
+def test_secrets_that_are_not_sent_over_http_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    out = check(capsys, "shop.toml", "http://www.shop.example/cart/1")[1]
+    cart, all_ = "sites[0] *.shop.example/cart/*", "sites[1] *.shop.example"
+    for key, table in (
+        ("header X-Key", cart),
+        ("header Authorization", cart),
+        ("cookie session", cart),
+        ("auth", all_),
+    ):
+        assert (key, "(not sent over http)", table) in rows(out)
+    assert ("header X-Team", "search", cart) in rows(out)
 
 
 def test_the_handler_of_a_pattern_is_told_with_the_pattern(capsys: pytest.CaptureFixture[str]) -> None:

@@ -46,7 +46,7 @@ async def test_headers_cookies_and_a_login_arrive_where_they_belong_and_nowhere_
     """A redirect leads away from the site with the login: what is asked for there is asked for without it."""
     caplog.set_level(logging.DEBUG)
     sites = [
-        {"match": f"{A}/in/*", "auth": "me:hush-word", "cookies": {"session": "hush-cookie"}},
+        {"match": f"http://{A}/in/*", "auth": "me:hush-word", "cookies": {"session": "hush-cookie"}},
         {"match": A, "headers": {"X-Team": "search"}},
     ]
 
@@ -78,7 +78,7 @@ async def test_headers_cookies_and_a_login_arrive_where_they_belong_and_nowhere_
 
 
 async def test_secrets_are_archived_when_that_is_asked_for(tmp_path: Path, dns: str) -> None:
-    sites = [{"match": A, "cookies": {"session": "in the file"}}]
+    sites = [{"match": f"http://{A}", "cookies": {"session": "in the file"}}]
     with serve_resources({(A, "/"): page()}) as site:
         await crawled(tmp_path, dns, site, A, sites=sites, archive__request_secrets=True)
     archived = b"".join(gzip.decompress(f.read_bytes()) for f in (tmp_path / "c" / "warc").iterdir())
@@ -88,7 +88,7 @@ async def test_secrets_are_archived_when_that_is_asked_for(tmp_path: Path, dns: 
 async def test_a_site_that_wants_its_cookie_back_gets_it_beside_those_of_the_file(tmp_path: Path, dns: str) -> None:
     wall = Resource(status=302, headers={"Location": "/", "Set-Cookie": "wall=1; Path=/"})
     with serve_resources({(A, "/"): wall}) as site:
-        await crawled(tmp_path, dns, site, A, sites=[{"match": A, "cookies": {"own": "2"}}])
+        await crawled(tmp_path, dns, site, A, sites=[{"match": f"http://{A}", "cookies": {"own": "2"}}])
         sent = [request.headers.get("cookie") for request in pages_of(site)]
     assert sent == ["own=2", "own=2; wall=1"]
 

@@ -3,6 +3,7 @@
 import base64
 
 import pytest
+from msgspec.structs import replace
 
 from crawler.errors import UsageError
 from crawler.settings import ArchiveSettings, FromEnvironment, SiteSettings
@@ -21,9 +22,9 @@ def lines_of(head: bytes) -> list[bytes]:
 async def test_headers_cookies_and_a_login_go_to_the_urls_that_fit() -> None:
     sites = (
         SiteSettings(
-            match=f"{HOST}/shop/*", auth="ü:p:w", headers={"X-A": "1", "user-agent": "me"}, cookies={"a": "b"}
+            match=f"http://{HOST}/shop/*", auth="ü:p:w", headers={"X-A": "1", "user-agent": "me"}, cookies={"a": "b"}
         ),
-        SiteSettings(match=HOST, headers={"x-a": "2", "X-B": "3"}, cookies={"a": "c", "d": "e"}),
+        SiteSettings(match=f"http://{HOST}", headers={"x-a": "2", "X-B": "3"}, cookies={"a": "c", "d": "e"}),
         SiteSettings(match="other.test", headers={"X-Other": "no"}),
     )
     async with HostileServer(HELLO) as server, fetching(sites=sites) as fetcher:
@@ -38,7 +39,7 @@ async def test_headers_cookies_and_a_login_go_to_the_urls_that_fit() -> None:
 
 
 async def test_a_cookie_that_the_site_set_comes_beside_those_of_the_file_and_wins_over_them() -> None:
-    sites = (SiteSettings(match=HOST, cookies={"a": "file", "b": "file"}),)
+    sites = (SiteSettings(match=f"http://{HOST}", cookies={"a": "file", "b": "file"}),)
     async with HostileServer(HELLO) as server, fetching(sites=sites) as fetcher:
         await fetcher.fetch(server.url, cookies={"a": "site", "c": "site"})
         assert b"Cookie: a=site; b=file; c=site" in lines_of(server.requests[0])
@@ -48,7 +49,7 @@ async def test_secrets_are_sent_and_not_kept(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("A_KEY", "hush-key")
     sites = (
         SiteSettings(
-            match=HOST, auth="me:hush-word", cookies={"s": "hush-cookie"},
+            match=f"http://{HOST}", auth="me:hush-word", cookies={"s": "hush-cookie"},
             headers={"X-Key": FromEnvironment(env="A_KEY"), "X-Plain": "plain", "Proxy-Authorization": "hush"},
         ),
     )  # fmt: skip
@@ -72,6 +73,51 @@ async def test_a_url_that_fits_no_table_is_asked_for_as_without_any() -> None:
             async with fetching(sites=sites) as fetcher:
                 await fetcher.fetch(server.url)
         assert server.requests[0] == server.requests[1]
+
+
+SECRETS = SiteSettings(
+    match="a.test", auth="u:p", cookies={"s": "hush"},
+    headers={"X-Plain": "1", "Proxy-Authorization": "hush", "X-Key": FromEnvironment(env="A")},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("match", "url", "is_sent"),
+    [
+        ("a.test", "http://a.test/", False),
+        ("a.test:8080", "http://a.test:8080/", False),
+        ("a.test/x/*", "http://a.test/x/1", False),
+        ("a.test", "https://a.test/", True),
+        ("https://a.test", "https://a.test/", True),
+        ("http://a.test", "http://a.test/", True),
+        ("HTTP://a.test", "http://a.test/", True),
+    ],
+)
+def test_secrets_go_over_http_only_where_the_pattern_names_it(match: str, url: str, is_sent: bool) -> None:
+    sites = SiteHeaders.of((replace(SECRETS, match=match),), {"A": "hush"})
+    assert sites is not None
+    found = sites.additions(url)
+    assert found is not None
+    secret = {"authorization", "proxy-authorization", "x-key"}
+    assert set(found.headers) == ({"x-plain"} | secret if is_sent else {"x-plain"})
+    assert found.cookies == ({"s": "hush"} if is_sent else {})
+
+
+def test_the_scheme_decides_for_each_url_whatever_came_before() -> None:
+    sites = SiteHeaders.of((SECRETS,), {"A": "hush"})
+    assert sites is not None
+    for url, is_sent in (("https://a.test/", True), ("http://a.test/", False), ("https://a.test/", True)):
+        found = sites.additions(url)
+        assert found is not None
+        assert ("authorization" in found.headers) is is_sent
+
+
+def test_a_table_whose_secret_is_not_sent_hides_none_of_a_later_one() -> None:
+    sites = SiteHeaders.of((SECRETS, SiteSettings(match="http://a.test", auth="other:pw")), {"A": "hush"})
+    assert sites is not None
+    found = sites.additions("http://a.test/")
+    assert found is not None
+    assert found.headers["authorization"][1] == "Basic " + base64.b64encode(b"other:pw").decode()
 
 
 BAD = [
