@@ -122,6 +122,7 @@ class OpenCrawl(msgspec.Struct, frozen=True, kw_only=True):
     def seeder(self, *, opens_scope: bool = True, depth: int = 0, priority: float | None = None) -> "Seeder":
         """Adds seeds to this crawl."""
         from crawler.archive.seeds import SeedJournal
+        from crawler.frontier.letters import DeadLetters
         from crawler.instance.seeding import Seeder
 
         return Seeder(
@@ -130,6 +131,7 @@ class OpenCrawl(msgspec.Struct, frozen=True, kw_only=True):
             self.router(),
             states=self.states,
             seeds=self.seeds,
+            letters=DeadLetters(self.frontier, self.record.partitions),
             journal=SeedJournal(self.folder, self.keys.crawl_name, self.record.first_begun_at),
             opens_scope=opens_scope,
             depth=depth,

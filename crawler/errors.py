@@ -40,6 +40,10 @@ class UsageError(CrawlerError):
     exit_code = 2
 
 
+class NoCrawlError(UsageError):
+    """The engine has no crawl of that name."""
+
+
 class InvalidUrl(UsageError):
     """Not an absolute http(s) URL that can be crawled; `reason` is a short constant phrase."""
 

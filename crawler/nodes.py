@@ -90,6 +90,14 @@ class Slots:
         return not holder or _is_over(holder, await self._members.read())
 
 
+async def living_holder(members: Members, node: str) -> Member | None:
+    """Who has a node's name, if it lives for sure: it holds its lock file on this machine."""
+    holder = (await members.read()).get(await members.holder_of(node))
+    if holder is None or holder.host != host_id() or life_at(Path(holder.lock)) is not Life.ALIVE:
+        return None
+    return holder
+
+
 def _is_over(session: str, known: Mapping[str, Member]) -> bool:
     """Has it left the member list, or is it proven dead?"""
     return session not in known or is_lock_free(known[session])

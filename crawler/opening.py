@@ -10,7 +10,7 @@ import secrets
 from collections.abc import AsyncIterator, Iterable
 from typing import TYPE_CHECKING
 
-from crawler.archive.folder import CrawlFolder, open_existing, open_or_borrow, open_or_create
+from crawler.archive.folder import CrawlFolder, open_existing, open_or_borrow, open_or_create, open_temporary
 from crawler.archive.sessions import Life, SessionLock, life_of, sessions
 from crawler.errors import CrawlerError
 from crawler.frontier.embedded import EmbeddedEngine
@@ -26,7 +26,8 @@ async def open_crawl(
 ) -> AsyncIterator["OpenCrawl"]:
     """Open the crawl that the settings name, starting or adopting the embedded engine where there is no other.
 
-    Without `create`, a folder or crawl that does not exist is a UsageError. `enter` finds or makes the crawl in the
+    Without `create`, a folder or crawl that does not exist is a UsageError. Where no folder is named, which only goes
+    with an engine elsewhere, one is borrowed. `enter` finds or makes the crawl in the
     engine, and decides whether it is the folder's (default: admission.admit). Raises CrawlerError kinds.
     """
     with _folder_of(settings, create=create) as folder:
@@ -47,6 +48,8 @@ async def open_crawl(
 
 def _folder_of(settings: Settings, *, create: bool) -> contextlib.AbstractContextManager[CrawlFolder]:
     path = settings.archive.dir
+    if not path:
+        return open_temporary()
     if create:
         return contextlib.nullcontext(open_or_create(path))
     return open_or_borrow(path) if settings.frontier.redis else contextlib.nullcontext(open_existing(path))

@@ -99,6 +99,35 @@ class CrawlFolder:
             os.close(descriptor)  # and with it the lock
 
 
+@contextlib.contextmanager
+def alone_in(folder: CrawlFolder) -> Iterator[None]:
+    """Be the only `crawler crawl` of this folder, until it ends or dies. Raises ConflictError, ArchiveError."""
+    path = folder.tmp / "crawl.lock"
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise archive_error("open the lock file", path, error) from None
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            pid = os.read(descriptor, 20).decode("ascii", "replace").strip()
+            raise ConflictError(
+                f"another crawl is running in {folder.root}{f' (pid {pid})' if pid else ''}; "
+                "use --dir, or 'crawler seed' to add URLs to it"
+            ) from None
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, b"%d\n" % os.getpid())
+        yield
+    finally:
+        os.close(descriptor)  # and with it the lock
+
+
+def is_crawl_folder(path: str | os.PathLike[str]) -> bool:
+    """Is there one? Says nothing of whether it can be used."""
+    return (Path(path) / DESCRIPTION).exists()
+
+
 def _wait_for_lock(descriptor: int, path: Path, timeout_s: float) -> None:
     deadline = time.monotonic() + timeout_s
     while True:
@@ -130,7 +159,7 @@ def open_or_create(path: str | os.PathLike[str], clock: Callable[[], float] = ti
     if not (root / DESCRIPTION).exists():
         # The description is the first thing that is made: with it absent, all other names are somebody else's.
         if foreign:
-            raise UsageError(f"{root} is not empty and no crawl folder; name an empty or a new folder")
+            raise UsageError(f"{root} is not a crawl folder, and not empty; name an empty or a new folder")
         _describe(root, Description(crawl=secrets.token_hex(8), layout=LAYOUT, created_at=clock()))
     folder = open_existing(root)
     _make_writable(folder)
@@ -146,8 +175,15 @@ def open_or_borrow(path: str | os.PathLike[str]) -> Iterator[CrawlFolder]:
     if Path(path).exists():
         yield open_or_create(path)
     else:
-        with tempfile.TemporaryDirectory(prefix="crawler-") as place:
-            yield open_or_create(place)
+        with open_temporary() as folder:
+            yield folder
+
+
+@contextlib.contextmanager
+def open_temporary() -> Iterator[CrawlFolder]:
+    """A folder that is gone afterwards. Raises as `open_or_create` does."""
+    with tempfile.TemporaryDirectory(prefix="crawler-") as place:
+        yield open_or_create(place)
 
 
 def open_existing(path: str | os.PathLike[str]) -> CrawlFolder:
@@ -157,7 +193,7 @@ def open_existing(path: str | os.PathLike[str]) -> CrawlFolder:
     try:
         raw = file.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
-        raise UsageError(f"{root} is no crawl folder: it has no {DESCRIPTION}") from None
+        raise UsageError(f"{root} is not a crawl folder ({DESCRIPTION} is missing)") from None
     except OSError as error:
         raise archive_error("read", file, error) from None
     try:

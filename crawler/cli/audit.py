@@ -71,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     folders = arguments.dir or []
     arguments.dir = folders[0] if folders else None
-    report = run_async(_audit(arguments, settings_of(arguments, KEYS), folders[1:]))
+    report = run_async(_audit(arguments, settings_of(arguments, KEYS, in_folder=True), folders[1:]))
     if arguments.json:
         out_json(report_json(report))
     else:

@@ -41,11 +41,11 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print what is wrong, or what there is; 2 when something is wrong."""
-    from crawler.rules.urls import canonicalize
+    from crawler.cli.given import url_of
     from crawler.watch.printing import warn
 
     files = [one for one in arguments.targets if one.endswith(".toml")]
-    urls = [canonicalize(one) for one in arguments.targets if "://" in one]
+    urls = [url_of(one) for one in arguments.targets if "://" in one]
     apps = [one for one in arguments.targets if not one.endswith(".toml") and "://" not in one]
     if len(files) > 1 or len(apps) > 1 or (files and arguments.config):
         raise UsageError("check one settings file and one app at a time")

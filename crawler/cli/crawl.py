@@ -17,7 +17,7 @@ from crawler.cli.crawling import (
 )
 from crawler.cli.export import add_output
 from crawler.cli.given import add_urls
-from crawler.cli.options import add_common, duration_type, settings_of
+from crawler.cli.options import add_common, count_type, limit_type, settings_of
 
 if TYPE_CHECKING:
     from crawler.settings import Settings
@@ -58,7 +58,11 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         "-np", "--no-parent", dest="scope", action="store_const", const="prefix", help="the same as --scope prefix"
     )
     group.add_argument(
-        "-d", "--depth", type=int, metavar="N", help="links away from a seed; 0: seeds only (default: no limit)"
+        "-d",
+        "--depth",
+        type=count_type(0, 255, hint="; leave it out for no limit"),
+        metavar="N",
+        help="links away from a seed; 0: seeds only (default: no limit)",
     )
     group.add_argument(
         "--include",
@@ -72,8 +76,13 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     add_app(group)
     add_order(group)
     group = p.add_argument_group("when to stop")
-    group.add_argument("--pages", type=int, metavar="N", help="when the crawl has N pages in all")
-    group.add_argument("--time", type=duration_type, metavar="T", help="after this time: 90 (seconds), 10m, 2h, 1d")
+    group.add_argument(
+        "--pages",
+        type=count_type(1, hint="; leave it out for no limit"),
+        metavar="N",
+        help="when the crawl has N pages in all",
+    )
+    group.add_argument("--time", type=limit_type, metavar="T", help="after this time: 90 (seconds), 10m, 2h, 1d")
     group = p.add_argument_group("results")
     add_output(group)
     group.add_argument("-q", "--quiet", action="store_true", help="no progress and no summary; errors are still said")
@@ -92,7 +101,7 @@ def run(arguments: argparse.Namespace) -> int:
     from crawler.cli.loop import raise_file_limit, run_async
 
     check_instances(arguments)
-    settings = settings_of(arguments, ALL_KEYS)
+    settings = settings_of(arguments, ALL_KEYS, in_folder=True)
     _check_scope(settings)
     check_app(settings)
     targets = checked_targets(arguments, settings.archive.dir, items=bool(settings.handlers.app))

@@ -6,21 +6,24 @@ import shlex
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from crawler.app import OpenCrawl, choose_node
-from crawler.cli.crawl_summary import failure_of_all, summary
-from crawler.cli.crawling import check_order, is_supervised, log_to_folder, run_instance
-from crawler.cli.given import complaints, read_given
+from crawler.archive.folder import alone_in, is_crawl_folder
+from crawler.cli.crawl_summary import failed_seeds, failure_of_all, summary
+from crawler.cli.crawling import check_engine, check_order, is_supervised, log_to_folder, run_instance, to_begin_anew
+from crawler.cli.given import NO_SEED, check_any, complaints, read_given
 from crawler.cli.options import without_passwords
 from crawler.cli.outputs import kept_up_to_date, raise_first
-from crawler.cli.signals import StopSignals
+from crawler.cli.signals import STOPPING, StopSignals
 from crawler.cli.watching import Watcher
-from crawler.errors import Stopped, UsageError
+from crawler.errors import ConflictError, Stopped, UsageError
 from crawler.frontier.crawls import merged_scope
 from crawler.instance.seeding import GivenUrl, Seeder, SeedReport
+from crawler.nodes import living_holder
 from crawler.opening import abandon, open_crawl
 from crawler.rules.urls import canonicalize, host_of
 from crawler.settings import Settings
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from crawler.frontier.inspect import Progress
     from crawler.outputs.naming import Target
 
+NO_URL = "give at least one URL to begin with (see 'crawler crawl --help')"
 LOCAL_NAMES = ("localhost",)
 LOCAL_ENDINGS = (".localhost", ".test", ".local", ".internal", ".lan", ".home.arpa")
 
@@ -65,15 +69,28 @@ class CrawlSession:
         """The exit code. Raises CrawlerError kinds, Stopped among them."""
         with self._signals:
             try:
+                await self._check_before()
                 async with open_crawl(self._settings, create=True) as crawl:
-                    return await self._in(crawl)
+                    with alone_in(crawl.folder):
+                        return await self._in(crawl)
             except asyncio.CancelledError:
                 if self._signals.stopped:
                     raise Stopped(f"stopped before the crawl began; {self._how_to_resume()}") from None
                 raise
 
+    async def _check_before(self) -> None:
+        """What would make nothing but an empty crawl is said before anything is made. Raises UsageError."""
+        settings = self._settings
+        has_urls = bool(self._plain or self._files)
+        if has_urls:
+            await check_any(self._plain, self._files, bytes_max=settings.scope.url_bytes_max)
+        elif not settings.frontier.redis and not is_crawl_folder(settings.archive.dir):
+            raise UsageError(NO_URL)
+        await check_engine(self._arguments, settings, needs_crawl=not has_urls)
+
     async def _in(self, crawl: OpenCrawl) -> int:
         check_order(self._arguments, crawl)
+        await self._check_node(crawl)
         self._signals.on_force = lambda: self._forced(crawl)
         log_to_folder(self._settings, crawl.folder.log, "crawl", verbose=self._arguments.verbose)
         crawl = await self._with_scope(crawl)
@@ -115,13 +132,13 @@ class CrawlSession:
             self._warn(line)
         for url, rule in report.out_of_scope_rules:
             self._warn(f"{url}: out of scope: {rule}")
-        if report.new + report.seen == 0:
+        if not report.usable:
             if report.total:
-                raise UsageError(f"not one of {counted(report.total, 'URL')} given can be crawled")
+                raise UsageError(NO_SEED)
             if self._files:
                 raise UsageError(f"there is no URL in {', '.join(self._files)}")
             if not before.added:
-                raise UsageError("give at least one URL to begin with (see 'crawler crawl --help')")
+                raise UsageError(NO_URL)
         return report
 
     async def _add(self, seeder: Seeder) -> SeedReport:
@@ -135,11 +152,13 @@ class CrawlSession:
         """What is known before the first request; and the one warning about politeness."""
         if before.pending:
             self._say(f"Resuming: {counted(before.fetched, 'page')} so far, {before.pending:,} URLs pending.")
-        elif before.fetched and not report.new:
+        elif before.fetched and not report.new and not report.retried:
             self._say(
-                f"This crawl is finished: {counted(before.fetched, 'page')}, and no URL given is new. "
-                f"To crawl anew, use another --dir or remove {crawl.folder.root}."
+                f"This crawl is finished: {counted(before.fetched, 'page')}, and no URL given is new; "
+                f"{to_begin_anew(crawl)}."
             )
+        if report.retried:
+            self._say(f"Trying {counted(report.retried, 'seed')} again that failed before.")
         if (await crawl.operator.orders()).is_paused:
             self._warn("this crawl is paused: nothing is fetched until 'crawler resume'")
         if not self._settings.robots.obey:
@@ -153,6 +172,22 @@ class CrawlSession:
         return bool(self._files) or any(_is_public_host(one.text) for one in self._plain)
 
     # --- the crawl ---
+
+    async def _check_node(self, crawl: OpenCrawl) -> None:
+        """Raises ConflictError when an instance on this machine has the name that ours is to have."""
+        if is_supervised(self._arguments):
+            return
+        holder = await living_holder(crawl.members, await choose_node(crawl, may_move=False))
+        if holder is None:
+            return
+        if Path(holder.lock).parent == crawl.folder.sessions.resolve():
+            raise ConflictError(
+                f"an instance is running in {crawl.folder.root} (pid {holder.pid}); use --dir, or 'crawler seed' to "
+                "add URLs to its crawl"
+            )
+        raise ConflictError(
+            f"node {holder.node!r} is already running (pid {holder.pid}): stop it, or give this one another --node"
+        )
 
     async def _crawl(self, crawl: OpenCrawl) -> None:
         domains = self._view.__class__.__name__ == "LiveView"
@@ -177,7 +212,7 @@ class CrawlSession:
 
     def _stop_with(self, stop: Any) -> None:
         def stop_in_order() -> None:
-            self._view.say("Stopping: finishing what is in flight; once more forces.")
+            self._view.say(STOPPING)
             stop()
 
         self._signals.on_stop = stop_in_order
@@ -195,6 +230,8 @@ class CrawlSession:
         totals = await crawl.stats.totals()
         if not totals.fetched and self._why == "finished":
             raise await failure_of_all(crawl, totals)
+        for line in await failed_seeds(crawl, self._plain, totals, others=bool(self._files)):
+            self._warn(line)
         if not self._arguments.quiet:
             found = replace(totals, fetched=totals.fetched - before.fetched)
             shown = [target.shown for target in self._targets]

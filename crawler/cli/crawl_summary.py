@@ -1,16 +1,25 @@
 """What `crawler crawl` says at its end: a table of domains, where the results are, or why there are none."""
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 
 from crawler.app import OpenCrawl
-from crawler.errors import NothingFetchedError
+from crawler.errors import InvalidUrl, NothingFetchedError
+from crawler.frontier.letters import DeadLetters
+from crawler.frontier.records import DeadLetter
 from crawler.frontier.stats import Totals
+from crawler.instance.seeding import GivenUrl
+from crawler.rules.fingerprint import fingerprint
+from crawler.rules.urls import canonicalize
 from crawler.watch.report import domain_table, finish_line, items_text, named, over_budget, parked_text
-from crawler.watch.wording import counted, number, size
+from crawler.watch.wording import counted, failure_text, number, size
 from crawler.web.resolver import CachingResolver
 
 DOMAINS_SHOWN = 20
+SEEDS_SHOWN = 5  # that failed
+LETTERS_LOOKED_AT = 200
+SAME_COMMAND = "the same command tries again"
 
 
 async def summary(
@@ -74,11 +83,42 @@ async def failure_of_all(crawl: OpenCrawl, totals: Totals) -> NothingFetchedErro
         why = named(totals.refused) or "nothing was to be fetched"
         return NothingFetchedError(f"nothing was fetched: every URL was refused ({why}); ask: crawler explain URL")
     first = letters[0]
-    detail = f": {first.detail}" if first.detail else ""
     hint = await _dns_hint(crawl) if first.reason == "dns_error" else ""
-    tried = f", after {counted(first.attempts, 'try', 'tries')}" if first.attempts else ""
     others = f" (and {number(totals.dead - 1)} more)" if totals.dead > 1 else ""
-    return NothingFetchedError(f"nothing was fetched: {first.url}: {first.reason}{detail}{tried}{others}{hint}")
+    return NothingFetchedError(f"nothing was fetched: {first.url}: {_why(first)}{others}{hint}{_again(first)}")
+
+
+async def failed_seeds(crawl: OpenCrawl, given: Sequence[GivenUrl], totals: Totals, *, others: bool) -> list[str]:
+    """A line for each of the first seeds that were given up: why, and what to do.
+
+    Those given on the command line are looked up; with `others`, those among the letters that are looked at, too.
+    """
+    if not totals.dead:
+        return []
+    some = await crawl.inspect.dead_letters(LETTERS_LOOKED_AT) if others else []
+    letters = {one.url: one for one in some if one.seed}
+    router, run, wanted = crawl.router(), crawl.record.run, dict[int, list[str]]()
+    for one in given[:LETTERS_LOOKED_AT]:
+        with contextlib.suppress(InvalidUrl):
+            url = canonicalize(one.text)
+            wanted.setdefault(router.place(url)[2], []).append(fingerprint(url, run))
+    for found in await DeadLetters(crawl.frontier, crawl.record.partitions).find_all(wanted):
+        letters[found.letter.url] = found.letter
+    shown = sorted(letters.values(), key=lambda letter: letter.failed_at)
+    lines = [f"this seed failed: {one.url}: {_why(one)}{_again(one)}" for one in shown[:SEEDS_SHOWN]]
+    if len(shown) > SEEDS_SHOWN:
+        lines.append(f"more seeds failed: crawler dead list; {SAME_COMMAND}")
+    return lines
+
+
+def _why(letter: DeadLetter) -> str:
+    is_final = letter.reason == "address_refused"  # no number of tries changes it
+    tried = f", after {counted(letter.attempts, 'try', 'tries')}" if letter.attempts and not is_final else ""
+    return f"{failure_text(letter.reason, letter.detail)}{tried}"
+
+
+def _again(letter: DeadLetter) -> str:
+    return "" if letter.reason in ("address_refused", "killer") else f"; {SAME_COMMAND}"
 
 
 async def _dns_hint(crawl: OpenCrawl) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from crawler.cli.options import duration_type
-from crawler.errors import CrawlerError
+from crawler.errors import CrawlerError, NoCrawlError
 
 if TYPE_CHECKING:
     from crawler.app import OpenCrawl
@@ -74,10 +74,11 @@ def add_app(parser: "argparse.ArgumentParser | argparse._ArgumentGroup") -> None
 
 
 def add_order(parser: "argparse.ArgumentParser | argparse._ArgumentGroup") -> None:
-    """Which URL leaves first."""
+    """The order of fetching."""
     parser.add_argument(
         "--order", choices=("breadth", "priority", "freshness"),
-        help="which URLs leave first: near the seeds (default), by rules and sitemaps, or new ones; for good",
+        help="fetch order (fixed when the crawl is created): near the seeds first (default), by priority, or the "
+        "newest first",
     )  # fmt: skip
 
 
@@ -94,8 +95,40 @@ def check_order(arguments: argparse.Namespace, crawl: "OpenCrawl") -> None:
             what = f"frontier.{key}" if key == "rules" else f"frontier.{key} = {kept}"
             raise UsageError(
                 f"this crawl was made with {'other ' if key == 'rules' else ''}{what}, which stays as it is: leave it "
-                "out, or crawl anew with another --name or --dir"
+                f"out, or {to_begin_anew(crawl)}"
             )
+
+
+async def check_engine(arguments: argparse.Namespace, settings: "Settings", *, needs_crawl: bool = False) -> None:
+    """Ask the engine of --redis before a folder is made: can it be used, and does it have the crawl in this order?
+
+    Raises EngineError kinds, and UsageError.
+    """
+    from msgspec.structs import replace
+
+    from crawler.archive.folder import is_crawl_folder
+    from crawler.cli.options import NO_FOLDER
+    from crawler.opening import open_crawl
+
+    if not settings.frontier.redis or (is_crawl_folder(settings.archive.dir) and not needs_crawl):
+        return
+    elsewhere = replace(settings, archive=replace(settings.archive, dir=NO_FOLDER))
+    try:
+        async with open_crawl(elsewhere, create=False) as crawl:
+            check_order(arguments, crawl)
+    except NoCrawlError:
+        if needs_crawl:
+            raise
+
+
+def to_begin_anew(crawl: "OpenCrawl") -> str:
+    """What helps whoever wants another crawl than the one that there is."""
+    from crawler.archive.binding import holds_results
+
+    if not crawl.settings.frontier.redis:
+        return f"use another --dir or remove {crawl.folder.root} to crawl again from the start"
+    also = " and another --dir" if holds_results(crawl.folder) else ""
+    return f"use another --name{also} to crawl again from the start"
 
 
 def add_instances(parser: argparse.ArgumentParser) -> None:

@@ -63,8 +63,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace) -> None:
+    from crawler.cli.given import url_of
     from crawler.model import FailureKind
-    from crawler.rules.urls import canonicalize
 
     action, urls = arguments.action, arguments.urls
     filters = arguments.domain or arguments.reason
@@ -80,7 +80,7 @@ def _check(arguments: argparse.Namespace) -> None:
         raise UsageError(f"--limit {arguments.limit}: expected a number of letters")
     if arguments.reason and arguments.reason not in list(FailureKind):
         raise UsageError(f"--reason {arguments.reason}: expected one of {', '.join(FailureKind)}")
-    arguments.urls = [canonicalize(url.strip()) for url in urls]
+    arguments.urls = [url_of(url) for url in urls]
 
 
 async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:

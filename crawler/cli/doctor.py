@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     from crawler.watch.doctor import Level, report
     from crawler.watch.printing import out, out_json
 
-    checks = run_async(_checks(settings_of(arguments, KEYS)))
+    checks = run_async(_checks(settings_of(arguments, KEYS, in_folder=True)))
     if arguments.json:
         out_json([asdict(check) for check in checks])
     else:

@@ -41,10 +41,10 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the explanation; raises InvalidUrl for what is no URL."""
+    from crawler.cli.given import url_of
     from crawler.cli.loop import run_async
-    from crawler.rules.urls import canonicalize
 
-    canonicalize(arguments.url.strip())  # said before an engine is started
+    arguments.url = url_of(arguments.url)  # said before an engine is started
     return run_async(_run(arguments, settings_of(arguments, KEYS)))
 
 
@@ -54,7 +54,7 @@ async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
     from crawler.watch.printing import out, out_json
 
     async with open_crawl(settings, create=False) as crawl:
-        facts = await _facts(crawl, arguments.url.strip(), fetch_robots=arguments.fetch_robots)
+        facts = await _facts(crawl, arguments.url, fetch_robots=arguments.fetch_robots)
     if arguments.json:
         out_json(as_json(facts))
     else:
@@ -91,6 +91,7 @@ async def _facts(crawl: "OpenCrawl", given: str, *, fetch_robots: bool) -> "Fact
         where=where,
         traps=PASSED if is_seed else TrapRules(crawl.settings.traps).judge(NOTHING_LEARNED, url),
         commits=_commits(crawl, url, where.entry),
+        has_index=bool(crawl.settings.archive.dir),
     )
 
 

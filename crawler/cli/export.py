@@ -81,7 +81,7 @@ def moment_type(text: str) -> float:
             return time.time() - parse_duration(text)
         except UsageError:
             raise argparse.ArgumentTypeError(
-                f"{text!r} is no time: write a time ago (2h, 3d) or a date (2026-11-01, 2026-11-01T08:00)"
+                f"{text!r} is not a valid time (use a time ago: 2h, 3d; or a date: 2026-11-01, 2026-11-01T08:00)"
             ) from None
     return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
 
@@ -132,7 +132,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     targets = targets_of(arguments.output or [STDOUT], csv_safe=arguments.csv_safe)
     _check_content(arguments)
-    folder = open_existing(settings_of(arguments).archive.dir)
+    folder = open_existing(settings_of(arguments, in_folder=True).archive.dir)
     if sys.stdout.isatty() and STDOUT not in (arguments.output or [STDOUT]):
         say(f"Exporting {folder.root} ...")
     source: Source = Items(folder)

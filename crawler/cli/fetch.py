@@ -40,13 +40,13 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print what was found; raises InvalidUrl, and NothingFetchedError where there is no answer."""
+    from crawler.cli.given import url_of
     from crawler.cli.loop import run_async
     from crawler.cli.visiting import Visitor
-    from crawler.rules.urls import canonicalize
     from crawler.watch.one_page import as_json, as_text
     from crawler.watch.printing import out, out_json
 
-    url = canonicalize(arguments.url.strip())
+    url = url_of(arguments.url)
     visit = run_async(Visitor(settings_of(arguments, KEYS)).visit(url, follow=arguments.follow))
     if arguments.json:
         out_json(as_json(visit))

@@ -6,19 +6,23 @@ empty lines and lines beginning with # are none.
 
 import argparse
 import os
+import re
 import stat
 import sys
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from crawler.errors import UsageError
+from crawler.cli.options import without_passwords
+from crawler.errors import InvalidUrl, UsageError
 
 if TYPE_CHECKING:
     from crawler.instance.seeding import GivenUrl, SeedReport
 
 STDIN = "-"
 BLOCK_BYTES = 1 << 18
+SHOWN_MAX = 200
+NO_SEED = "no valid seed URL"
 LINE_BYTES_MAX = 1 << 20  # a longer line is no URL: it is cut, so that memory is bounded
 
 
@@ -44,11 +48,57 @@ def url_of_site(name: str) -> str:
     return canonicalize(name if "://" in name else f"http://{name}/")
 
 
+def url_of(text: str) -> str:
+    """The canonical URL of a page as people name it: with a host alone, its front page. Raises InvalidUrl."""
+    from crawler.rules.urls import canonicalize, refuse_credentials
+
+    text = _with_scheme(text.strip())
+    refuse_credentials(text)
+    return canonicalize(text)
+
+
+# A name with a dot, localhost or an address in brackets; behind it maybe a port, and what follows a host.
+_NAME = r"(?:[^\s/:@?#\[\]%.,\\]+(?:\.[^\s/:@?#\[\]%.,\\]+)+\.?|localhost|\[[0-9a-f:.]+\])(?::\d{1,5})?"
+_BARE_HOST = re.compile(_NAME, re.IGNORECASE)
+_WITHOUT_SCHEME = re.compile(rf"({_NAME})(?:[/?#].*)?", re.IGNORECASE | re.DOTALL)
+
+
+def _with_scheme(text: str) -> str:
+    """With https:// in front of what has no scheme, and that said: nearly all sites have it, and nobody can listen.
+
+    http:// for this machine and private addresses, where nearly none has.
+    """
+    from crawler.rules.urls import canonicalize
+    from crawler.watch.printing import warn
+
+    if not (match := _WITHOUT_SCHEME.fullmatch(text)) or len(text) > SHOWN_MAX:
+        return text
+    if Path(text).is_file():
+        raise UsageError(f"{text} is a file, not a URL; use -i {text} to read URLs from it")
+    taken = f"{_scheme_of(match[1])}://{text}"
+    try:
+        taken = canonicalize(taken)
+    except InvalidUrl:
+        return text
+    warn(f"taking {text} as {taken}")
+    return taken
+
+
+def _scheme_of(authority: str) -> str:
+    from crawler.web.guard import is_address, is_public
+
+    host = authority if authority.endswith("]") else authority.rpartition(":")[0] or authority
+    bare = host.strip("[]").lower()
+    is_here = bare == "localhost" or bare.endswith(".localhost") or (is_address(bare) and not is_public(bare))
+    return "http" if is_here else "https"
+
+
 def sources_of(arguments: argparse.Namespace) -> tuple[list["GivenUrl"], list[str]]:
     """The URLs given as arguments, and the files to read. Raises UsageError for a file that can't be read."""
     from crawler.instance.seeding import GivenUrl
 
-    plain = [GivenUrl(f"argument {n}", url) for n, url in enumerate(arguments.urls, 1) if url != STDIN]
+    given = enumerate(arguments.urls, 1)
+    plain = [GivenUrl(f"argument {n}", _with_scheme(url.strip())) for n, url in given if url != STDIN]
     files = list(arguments.inputs) + ([STDIN] if STDIN in arguments.urls else [])
     for file in files:
         if file != STDIN:
@@ -64,23 +114,80 @@ def _check_readable(file: str) -> None:
         raise UsageError(f"can't read seed file {file}: {error.strerror}") from None
 
 
-async def read_given(file: str) -> AsyncIterator[list["GivenUrl"]]:
-    """Batches of URLs as they arrive."""
+async def read_given(file: str, *, quiet: bool = False) -> AsyncIterator[list["GivenUrl"]]:
+    """Batches of URLs as they arrive. Unless `quiet`, the first one that has no scheme is said. Raises UsageError."""
     from crawler.instance.seeding import GivenUrl
 
+    is_said = quiet
     name, number, rest = "standard input" if file == STDIN else file, 0, b""
     async for block in _blocks(file):
-        *lines, rest = (rest + block).split(b"\n")
+        if b"\0" in block:
+            raise UsageError(f"{name} is not a text file in UTF-8 (line {number + 1} or later): nothing more is read")
+        *lines, rest = _split(rest + block)
         rest = rest[:LINE_BYTES_MAX]
-        yield [GivenUrl(f"{name} line {number + n}", text) for n, line in enumerate(lines, 1) if (text := _text(line))]
+        texts = [_text(line) for line in lines]
+        is_said = is_said or _say_hosts(name, number, texts)
+        yield [GivenUrl(f"{name} line {number + n}", _of_host(text)) for n, text in enumerate(texts, 1) if text]
         number += len(lines)
-    if text := _text(rest):
-        yield [GivenUrl(f"{name} line {number + 1}", text)]
+    texts = [_text(line) for line in rest.split(b"\r")]
+    is_said = is_said or _say_hosts(name, number, texts)
+    yield [GivenUrl(f"{name} line {number + n}", _of_host(text)) for n, text in enumerate(texts, 1) if text]
+
+
+def _split(data: bytes) -> list[bytes]:
+    """At any kind of line end. A carriage return at the end may be half of one: it stays with the last part."""
+    is_half = data.endswith(b"\r")
+    lines = data.removesuffix(b"\r").replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+    if is_half:
+        lines[-1] += b"\r"
+    return lines
 
 
 def _text(line: bytes) -> str:
     text = line.decode("utf-8", "replace").lstrip("\ufeff").strip()
     return "" if text.startswith("#") else text
+
+
+def _of_host(text: str) -> str:
+    """A host alone is taken for its front page, as on the command line; anything else stays."""
+    return f"{_scheme_of(text)}://{text}/" if _BARE_HOST.fullmatch(text) else text
+
+
+def _say_hosts(name: str, number: int, texts: Sequence[str]) -> bool:
+    """Say what is made of the first host without a scheme, if there is one; whether there was."""
+    from crawler.watch.printing import warn
+
+    for n, text in enumerate(texts, number + 1):
+        if (taken := _of_host(text)) != text:
+            warn(f"{name} line {n}: taking {text} as {taken}, and other hosts there likewise")
+            return True
+    return False
+
+
+async def check_any(plain: Sequence["GivenUrl"], files: Sequence[str], *, bytes_max: int) -> None:
+    """Raises UsageError, after a line for each, when nothing can be a seed; said before anything is made.
+
+    What flows (a pipe, a terminal) can be read once only: then it is seen later.
+    """
+    from crawler.instance.seeding import SeedReport
+    from crawler.watch.printing import warn
+
+    report = SeedReport()
+    if any(report.canonical(one, bytes_max) for one in plain) or any(not _is_plain_file(file) for file in files):
+        return
+    for file in files:
+        async for batch in read_given(file, quiet=True):
+            if any(report.canonical(one, bytes_max) for one in batch):
+                return
+    for line in complaints(report):
+        warn(line)
+    if not report.total and files:
+        raise UsageError(f"there is no URL in {', '.join(files)}")
+    raise UsageError(NO_SEED)
+
+
+def _is_plain_file(file: str) -> bool:
+    return file != STDIN and Path(file).is_file()
 
 
 async def _blocks(file: str) -> AsyncIterator[bytes]:
@@ -127,10 +234,12 @@ async def _flowing(descriptor: int) -> AsyncIterator[bytes]:
 
 def complaints(report: "SeedReport") -> Sequence[str]:
     """One line for each invalid URL (the first thousand): where it stood, what it is, why it can't be crawled."""
-    lines = [f"{where}: {_shown(text)}: {reason}" for where, text, reason in report.invalid]
+    lines = [f"{where}: {shown(text)}: {reason}" for where, text, reason in report.invalid]
     more = report.invalid_count - len(report.invalid)
     return [*lines, f"... and {more:,} more invalid URLs"] if more > 0 else lines
 
 
-def _shown(text: str) -> str:
-    return repr(text if len(text) <= 200 else text[:200] + "...")
+def shown(text: str) -> str:
+    """As it may be printed: not too long, and without a password."""
+    (text,) = without_passwords([text])
+    return repr(text if len(text) <= SHOWN_MAX else text[:SHOWN_MAX] + "...")

@@ -51,20 +51,20 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print it. Raises UsageError, InvalidUrl."""
     from crawler.archive.folder import open_existing
-    from crawler.cli.given import url_of_site
+    from crawler.cli.given import url_of, url_of_site
     from crawler.cli.loop import raise_file_limit
     from crawler.rules.domains import registrable_domain
-    from crawler.rules.urls import canonicalize, host_of
+    from crawler.rules.urls import host_of
 
     if len(arguments.urls) + bool(arguments.domain) != 1:
         raise UsageError("name one URL, or a domain: crawler history URL, crawler history --domain D")
     if arguments.limit is not None and arguments.limit < 1:
         raise UsageError(f"--limit {arguments.limit}: expected a number of attempts")
-    url = canonicalize(arguments.urls[0].strip()) if arguments.urls else ""
+    url = url_of(arguments.urls[0]) if arguments.urls else ""
     domain = "" if url else registrable_domain(host_of(url_of_site(arguments.domain)))
     folders = arguments.dir or []
     arguments.dir = folders[0] if folders else None
-    settings = settings_of(arguments)
+    settings = settings_of(arguments, in_folder=True)
     raise_file_limit()  # a file for each session that has something to say
     opened = [open_existing(folder) for folder in (settings.archive.dir, *folders[1:])]
     _print(opened, url, domain, limit=arguments.limit, as_json=arguments.json)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from crawler import garbage
-from crawler.errors import CrawlerError
+from crawler.errors import CrawlerError, UsageError
 
 INTERRUPTED = 130  # Ctrl-C in a command that has nothing to finish, as shells count it
 
@@ -78,6 +78,8 @@ def main(argv: Sequence[str] | None = None, *, is_program: bool = False) -> int:
     """Run one command; returns its exit code. `is_program`: this process is the command's own."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
+        if any("\0" in argument for argument in arguments):
+            raise UsageError("an argument has a NUL byte")
         return _run(arguments, is_program=is_program)
     except CrawlerError as error:
         from crawler.watch.printing import warn

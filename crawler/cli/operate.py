@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 DELAY_MAX_S = 86_400
 BOOST_MAX = 9
+NOTED = ("pause", "block", "delay", "boost")  # orders that hold for what comes later, too
 
 EPILOG = """\
 examples:
@@ -136,15 +137,28 @@ async def _run(
     settings: "Settings",
 ) -> int:
     from crawler.opening import open_crawl
-    from crawler.watch.printing import out, out_json
+    from crawler.watch.printing import out, out_json, warn
 
     async with open_crawl(settings, create=False) as crawl:
+        if arguments.domain and not await _is_met(crawl, arguments.domain):
+            noted = "; the order is noted for when it does" if arguments.command in NOTED else ""
+            warn(f"this crawl has not met the domain {arguments.domain}{noted}")
         text, found = await act(crawl, arguments)
     if arguments.json:
         out_json({"domain": arguments.domain or None} | found)
     else:
         out(text)
     return 0
+
+
+async def _is_met(crawl: "OpenCrawl", domain: str) -> bool:
+    """Has any URL of it been added to this crawl?"""
+    operator = crawl.operator
+    partition = operator.partition_of(domain)
+    found = await crawl.stats.domains([(queue, partition) for queue in await operator.queues_of(domain)])
+    if any(d.pending or d.fetched or d.dead or d.refused for d in found):
+        return True
+    return any([await operator.parking.of_queue(partition, d.domain) for d in found])
 
 
 async def _pause(crawl: "OpenCrawl", arguments: argparse.Namespace) -> tuple[str, dict[str, Any]]:

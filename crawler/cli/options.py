@@ -4,8 +4,9 @@ import argparse
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from crawler.errors import UsageError
 
@@ -14,11 +15,16 @@ if TYPE_CHECKING:
 
     from crawler.settings import Settings
 
+NO_FOLDER = ""  # as archive.dir: opening.py borrows one for the time of the command
+
 OPTIONS_VARIABLE = (
     "CRAWLER_OPTIONS_JSON"  # how a supervisor hands its options on: {"section.key": value, "config": FILE}
 )
 
 _PASSWORD = re.compile(r"(\b[a-z][a-z+]*://[^/:@\s]*):[^/@\s]*@", re.IGNORECASE)
+
+COUNT_MAX = 2**53
+SHOWN_MAX = 40
 
 COMMON = {"dir": "archive.dir", "redis": "frontier.redis", "name": "crawl.name", "engine": "frontier.engine"}
 
@@ -59,6 +65,31 @@ def without_passwords(arguments: Sequence[str]) -> list[str]:
     return [_PASSWORD.sub(r"\1:...@", argument) for argument in arguments]
 
 
+def count_type(least: int, most: int = COUNT_MAX, *, hint: str = "") -> Callable[[str], int]:
+    """For argparse: a whole number within bounds."""
+
+    def read(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:  # of no number, and of thousands of digits
+            number = least - 1
+        if least <= number <= most:
+            return number
+        bounds = f"{least:,} to {most:,}" if most < COUNT_MAX or number > most else f"at least {least:,}"
+        shown = text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}..."
+        raise argparse.ArgumentTypeError(f"{shown!r} is not a valid number (use {bounds}{hint})")
+
+    return read
+
+
+def limit_type(text: str) -> float:
+    """For argparse: a duration that limits something, where none is said by leaving it out."""
+    seconds = duration_type(text)
+    if not seconds:
+        raise argparse.ArgumentTypeError(f"{text!r} ends before it begins (leave it out for no limit)")
+    return seconds
+
+
 def duration_type(text: str) -> float:
     """For argparse: a time in seconds, or with units."""
     from crawler.watch.wording import parse_duration
@@ -89,23 +120,53 @@ def config_of(arguments: argparse.Namespace) -> "Path | None":
     return Path(config) if config else None
 
 
-def settings_of(arguments: argparse.Namespace, keys: Mapping[str, str] | None = None) -> "Settings":
-    """Defaults < file < environment < what a supervisor handed on < options. Raises UsageError."""
+def settings_of(
+    arguments: argparse.Namespace, keys: Mapping[str, str] | None = None, *, in_folder: bool = False
+) -> "Settings":
+    """Defaults < file < environment < what a supervisor handed on < options. Raises UsageError.
+
+    `in_folder`: the command reads or writes a crawl folder. Others, with --redis, have none unless it is named: what
+    lies in the working folder is of another crawl, maybe.
+    """
+    from msgspec.structs import replace
+
     from crawler.settings import load
+    from crawler.settings.loading import is_given
 
     handed, config = _handed_on(), config_of(arguments)
     handed.pop("config", None)
-    settings = load(file=config, options=handed | options_of(arguments, keys or {}))
+    options = handed | options_of(arguments, keys or {})
+    settings = load(file=config, options=options)
+    if settings.frontier.redis and not in_folder and not is_given("archive.dir", file=config, options=options):
+        settings = replace(settings, archive=replace(settings.archive, dir=NO_FOLDER))
     if settings.sites:
         from crawler.rules.sites import complaints
 
         for complaint in complaints(settings):
             raise UsageError(f"{config}: {complaint}")
+    if settings.frontier.redis:
+        check_engine_url(settings.frontier.redis)
     if settings.frontier.redis and settings.frontier.engine:
         raise UsageError(
             "--redis and --engine exclude each other: one names a server that runs, one a program to start"
         )
     return settings
+
+
+def check_engine_url(url: str) -> None:
+    """Raises UsageError for what can't name an engine, as far as its text tells."""
+    (shown,) = without_passwords([url])
+    known = ("redis", "rediss", "unix", "redis+cluster", "rediss+cluster", "redis+sentinel")
+    try:
+        parts = urlsplit(url)
+        _ = "," in parts.netloc or parts.port  # raises for what is no number
+        is_one = parts.scheme in known and bool(parts.path if parts.scheme == "unix" else parts.netloc)
+    except ValueError:
+        is_one = False
+    if not is_one:
+        raise UsageError(
+            f"bad engine URL {shown!r}: use redis://, rediss://, unix://, redis+cluster:// or redis+sentinel://"
+        )
 
 
 def handed_to_children(arguments: argparse.Namespace, keys: Mapping[str, str]) -> str:

@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     plain, files = sources_of(arguments)
     folders = arguments.dir or []
     arguments.dir = folders[0] if folders else None
-    return run_async(_run(arguments, settings_of(arguments), folders[1:], plain, files))
+    return run_async(_run(arguments, settings_of(arguments, in_folder=True), folders[1:], plain, files))
 
 
 async def _run(

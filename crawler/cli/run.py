@@ -11,6 +11,7 @@ from crawler.cli.crawling import (
     add_fetching,
     add_instances,
     add_order,
+    check_engine,
     check_instances,
     check_order,
     is_supervised,
@@ -68,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
     from crawler.cli.loop import raise_file_limit, run_async
 
     check_instances(arguments)
-    settings = settings_of(arguments, KEYS)
+    settings = settings_of(arguments, KEYS, in_folder=True)
     check_app(settings)
     targets = checked_targets(arguments, settings.archive.dir, items=bool(settings.handlers.app))
     raise_file_limit()
@@ -87,6 +88,8 @@ async def _run(arguments: argparse.Namespace, settings: "Settings", targets: "Se
     signals = StopSignals()
     with signals:
         try:
+            if not arguments.child:
+                await check_engine(arguments, settings)
             async with open_crawl(settings, create=True) as crawl:
                 check_order(arguments, crawl)
                 signals.on_force = lambda: abandon(crawl)

@@ -6,11 +6,10 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 from crawler.cli.crawling import KEYS, add_fetching, add_order, check_order
-from crawler.cli.given import add_urls, complaints, read_given, sources_of
+from crawler.cli.given import NO_SEED, add_urls, check_any, complaints, read_given, sources_of
 from crawler.cli.options import add_common, settings_of
 from crawler.errors import UsageError
 from crawler.watch.printing import out, out_json, warn
-from crawler.watch.wording import counted
 
 if TYPE_CHECKING:
     from crawler.app import OpenCrawl
@@ -74,6 +73,8 @@ def run(arguments: argparse.Namespace) -> int:
 async def _run(arguments: argparse.Namespace, settings: "Settings", plain: list["GivenUrl"], files: list[str]) -> int:
     from crawler.opening import open_crawl
 
+    if not arguments.sitemap:
+        await check_any(plain, files, bytes_max=settings.scope.url_bytes_max)
     async with open_crawl(settings, create=True) as crawl:
         check_order(arguments, crawl)
         seeder = crawl.seeder(depth=arguments.depth, priority=arguments.priority)
@@ -89,8 +90,8 @@ async def _run(arguments: argparse.Namespace, settings: "Settings", plain: list[
                 foreign += await _add_sitemap(crawl, seeder, url)
     _say_new(report, said)
     _print(report, foreign, as_json=arguments.json)
-    if report.total and not report.new + report.seen:
-        raise UsageError(f"not one of {counted(report.total, 'URL')} given could be added")
+    if report.total and not report.usable:
+        raise UsageError(NO_SEED)
     return 0
 
 
@@ -121,7 +122,7 @@ def _say_new(report: "SeedReport", said: int) -> int:
 def _print(report: "SeedReport", foreign: int, *, as_json: bool) -> None:
     if as_json:
         counts = {
-            "new": report.new, "seen": report.seen, "out_of_scope": report.out_of_scope,
+            "new": report.new, "retried": report.retried, "seen": report.seen, "out_of_scope": report.out_of_scope,
             "invalid": report.invalid_count, "other_hosts": foreign,
         }  # fmt: skip
         out_json(counts)
@@ -129,8 +130,9 @@ def _print(report: "SeedReport", foreign: int, *, as_json: bool) -> None:
     for url, rule in report.out_of_scope_rules:
         warn(f"{url}: out of scope: {rule}")
     more = f", {foreign:,} of other hosts left out" if foreign else ""
+    retried = f"{report.retried:,} retried, " if report.retried else ""
     out(
-        f"{report.new:,} new, {report.seen:,} already seen, {report.out_of_scope:,} out of scope, "
+        f"{report.new:,} new, {retried}{report.seen:,} already seen, {report.out_of_scope:,} out of scope, "
         f"{report.invalid_count:,} invalid{more}"
     )
 

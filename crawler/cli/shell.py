@@ -48,11 +48,11 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 def run(arguments: argparse.Namespace) -> int:
     """Fetch, then the prompt or the line; raises InvalidUrl, and NothingFetchedError where there is no answer."""
     from crawler.cli.checking import check_app
+    from crawler.cli.given import url_of
     from crawler.cli.hand import Hand
     from crawler.handlers.loading import load_app
-    from crawler.rules.urls import canonicalize
 
-    url, settings = canonicalize(arguments.url.strip()), settings_of(arguments, KEYS)
+    url, settings = url_of(arguments.url), settings_of(arguments, KEYS)
     check_app(settings)
     app = load_app(settings.handlers.app) if settings.handlers.app else None
     hand = Hand(settings, app)

@@ -11,6 +11,7 @@ from typing import Self
 from crawler.errors import Killed
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+STOPPING = "Stopping: finishing open requests; press Ctrl-C again to quit now"
 SAME_PRESS_S = 0.3  # terminals and `timeout` may send one request twice: to the process and to its group
 
 

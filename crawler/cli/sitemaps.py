@@ -5,13 +5,15 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
 from crawler.app import OpenCrawl
+from crawler.cli.given import url_of
 from crawler.content.page import redirect_target
 from crawler.content.sitemap import Sitemap, SitemapUrl, parse_sitemap
 from crawler.errors import InvalidUrl, NothingFetchedError, UsageError
 from crawler.instance.reserving import Reserver
 from crawler.model import REDIRECTS, Claim, FetchResult
-from crawler.rules.urls import canonicalize, host_of
+from crawler.rules.urls import host_of
 from crawler.version import program_version
+from crawler.watch.wording import failure_text
 from crawler.web.fetcher import Fetcher
 from crawler.web.resolver import CachingResolver
 
@@ -19,6 +21,7 @@ DEPTH_MAX = 2  # an index of indexes; the protocol knows one level, sites have t
 SITEMAPS_MAX = 10_000
 REDIRECTS_MAX = 5
 PATIENCE_MS = 30_000  # for a turn on the clock of a host
+ROOTS = (b"urlset", b"sitemapindex", b"<rss", b"<feed", b"rdf")
 BODY_BYTES_MAX = 50 * 1024 * 1024  # the protocol's own limit
 
 
@@ -58,7 +61,7 @@ class SitemapReader:
     async def read(self, url: str) -> AsyncIterator[FoundUrls]:
         """The sitemap at `url` and those that it names. Raises UsageError, NothingFetchedError for the first only."""
         try:
-            first = canonicalize(url)
+            first = url_of(url)
         except InvalidUrl as error:
             raise UsageError(f"--sitemap: {error}") from None
         host, waiting, known = host_of(first), [(first, 0)], {first}
@@ -93,7 +96,10 @@ class SitemapReader:
                 if target:
                     continue
             if response is not None and response.status == 200:
-                return parse_sitemap(response.body, target)
+                sitemap = parse_sitemap(response.body, target)
+                if is_first and not _is_sitemap(sitemap, response.body):
+                    raise UsageError(f"{url} is not a sitemap; seeds need no option: crawler seed {url}")
+                return sitemap
             break
         if is_first:
             raise NothingFetchedError(f"can't fetch the sitemap {url}: {_reason(result)}")
@@ -106,8 +112,14 @@ class SitemapReader:
             return await self._fetcher.fetch(url, body_bytes_max=BODY_BYTES_MAX)
 
 
+def _is_sitemap(found: Sitemap, body: bytes) -> bool:
+    """Is it one, if only an empty one? What is compressed and empty is taken for one."""
+    head = body[:4096].lower()
+    return bool(found.urls or found.sitemaps) or head[:2] == b"\x1f\x8b" or any(root in head for root in ROOTS)
+
+
 def _reason(result: FetchResult) -> str:
     if result.response is not None:
         return f"status {result.response.status}"
     assert result.failure is not None
-    return f"{result.failure.kind}: {result.failure.detail}" if result.failure.detail else str(result.failure.kind)
+    return failure_text(result.failure.kind, result.failure.detail)

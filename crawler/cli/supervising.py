@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from crawler.cli.crawling import ALL_KEYS, KEYS, beside
 from crawler.cli.options import OPTIONS_VARIABLE, handed_to_children
+from crawler.cli.signals import STOPPING
 from crawler.frontier.fleets import Fleet
 from crawler.nodes import host_id
 from crawler.supervisor.desk import Desk
@@ -36,7 +37,7 @@ async def supervise(
     desk = Desk(supervisor, crawl.fleets, crawl.members, _described(crawl), crawl.settings.membership)
 
     def stop() -> None:
-        view.say("Stopping: finishing what is in flight; once more forces.")
+        view.say(STOPPING)
         supervisor.stop()
 
     forced = signals.on_force

@@ -11,12 +11,13 @@ from crawler.content.media import is_html
 from crawler.content.page import redirect_target
 from crawler.content.text import extract_text
 from crawler.instance.parsing import PageParser, ParseKilledError
-from crawler.model import REDIRECTS
+from crawler.model import REDIRECTS, Failure, FailureKind
 from crawler.rules.robots import RobotsRules, RobotsVerdict, policy_of
 from crawler.rules.urls import origin_of
 from crawler.settings import Settings
 from crawler.version import program_version
 from crawler.watch.one_page import Visit
+from crawler.watch.wording import failure_text
 from crawler.web.fetcher import Fetcher
 from crawler.web.resolver import CachingResolver
 
@@ -29,6 +30,7 @@ class Robots(NamedTuple):
 
     rules: RobotsRules | None
     note: str = ""
+    failure: Failure | None = None
 
     def verdict(self, url: str) -> RobotsVerdict | None:
         return None if self.rules is None else self.rules.verdict(url)
@@ -55,6 +57,8 @@ class Visitor:
                 while True:
                     robots = await self._known(fetcher, url)
                     visit = Visit(url=url, passed=passed, robots=robots.verdict(url), robots_note=robots.note)
+                    if robots.failure is not None and robots.failure.kind is FailureKind.ADDRESS_REFUSED:
+                        visit = msgspec.structs.replace(visit, address_refused=robots.failure.detail)
                     if visit.refusal:
                         return visit
                     result = await fetcher.fetch(url)
@@ -85,7 +89,7 @@ async def _robots(fetcher: Fetcher, origin: str, settings: Settings) -> Robots:
         response = result.response
         if response is None:
             assert result.failure is not None
-            return Robots(None, f"{where}: {result.failure.kind.value} {result.failure.detail}".strip())
+            return Robots(None, f"{where}: {failure_text(result.failure.kind, result.failure.detail)}", result.failure)
         target = redirect_target(where, response.header("location")) if response.status in REDIRECTS else None
         if not target:
             break

@@ -4,7 +4,7 @@ Must not know why a URL was given up. Nothing here needs a lease: letters are no
 may be repeated at any time, also while the crawl runs.
 """
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -35,6 +35,21 @@ class DeadLetters:
         """The letter of one URL. Raises EngineError, as all here do."""
         stored = await self._engine.command("HGET", self._key(partition), fingerprint)
         return None if stored is None else _stored(partition, fingerprint.encode(), stored)
+
+    async def find_all(self, wanted: Mapping[int, Sequence[str]]) -> list[StoredLetter]:
+        """The letters of many URLs, given as fingerprints by partition; those that have none are left out."""
+        asked = [
+            (partition, mine[start : start + SCAN_COUNT])
+            for partition, mine in wanted.items()
+            for start in range(0, len(mine), SCAN_COUNT)
+        ]
+        replies = await self._engine.commands([("HMGET", self._key(p), *some) for p, some in asked])
+        return [
+            _stored(partition, fp.encode(), stored)
+            for (partition, some), reply in zip(asked, replies, strict=True)
+            for fp, stored in zip(some, reply, strict=True)
+            if stored is not None
+        ]
 
     async def read(self, partition: int = -1) -> AsyncIterator[list[StoredLetter]]:
         """All letters of one partition, or of all one after the other, some at a time, in no order.

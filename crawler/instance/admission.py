@@ -9,7 +9,7 @@ import msgspec
 
 from crawler.archive.binding import Bound, bind, bound_to, check_known, check_name, holds_results, holds_seeds
 from crawler.archive.folder import CrawlFolder
-from crawler.errors import ConflictError, UsageError
+from crawler.errors import ConflictError, NoCrawlError, UsageError
 from crawler.frontier.crawls import CrawlRecord, Crawls
 from crawler.settings import Settings
 
@@ -31,7 +31,7 @@ async def admit(
     stored = await crawls.load()
     check_known(folder, name, bound_of(name, stored) if stored else None)
     if stored is None and not create:
-        raise UsageError(f"there is no crawl {name!r} here yet: start one with 'crawler crawl URL'")
+        raise NoCrawlError(f"there is no crawl {name!r} here yet: start one with 'crawler crawl URL'")
     await crawls.create_or_load(settings)
     record, roots = await crawls.shared()
     check_known(folder, name, bound_of(name, record))  # begun by somebody else meanwhile?

@@ -204,8 +204,10 @@ class FetchStage:
 
     def _robots_unreachable(self, turn: Turn, entry: RobotsEntry) -> Deliver:
         kind = entry.failure or FailureKind.ROBOTS_UNREACHABLE
-        detail, retry_after_ms = f"robots.txt: {entry.detail}", entry.retry_after_ms
-        settled = Settlement(next_fetch_ms=0)
+        detail = f"robots.txt: {entry.detail.removeprefix(f'{kind}: ')}"
+        if kind is FailureKind.ADDRESS_REFUSED:  # which is of the host, and robots.txt only came first
+            detail = entry.detail
+        settled, retry_after_ms = Settlement(next_fetch_ms=0), entry.retry_after_ms
         return Deliver(
             self._aftermath.failed(turn.lane, turn.claim, kind, detail, settled, retry_after_ms=retry_after_ms)
         )

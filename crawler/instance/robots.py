@@ -115,8 +115,10 @@ class RobotsCache:
         """What an answer means for an origin: the entry, and the blob to share (b"": none)."""
         if result.response is None:
             failure = result.failure
-            detail = f"{failure.kind}: {failure.detail}" if failure else ""
             kind = failure.kind if failure else FailureKind.ROBOTS_UNREACHABLE
+            detail = f"{failure.kind}: {failure.detail}" if failure else ""
+            if failure and kind is FailureKind.ADDRESS_REFUSED:
+                detail = failure.detail  # which says all by itself
             return self._unreachable(origin, kind, detail), b""
         policy, detail = policy_of(result.response)
         if policy == "disallow_all":

@@ -13,13 +13,14 @@ from crawler.archive.seeds import SeedJournal, SeedLine
 from crawler.errors import EngineError, InvalidUrl
 from crawler.frontier.crawls import Crawls
 from crawler.frontier.frontier import Frontier
+from crawler.frontier.letters import DeadLetters
 from crawler.frontier.replies import AddReply
 from crawler.frontier.seeds import Seeds
 from crawler.frontier.states import States, UrlState
 from crawler.instance.routing import Router
-from crawler.model import AddOutcome, Candidate
+from crawler.model import AddOutcome, Candidate, FailureKind
 from crawler.rules.priority import NO_SIGNALS, Signals
-from crawler.rules.urls import canonicalize
+from crawler.rules.urls import canonicalize, refuse_credentials
 
 BATCH = 10_000  # over a thousand partitions: a call for some URLs costs little more than one for two
 INVALID_SHOWN_MAX = 1_000
@@ -38,6 +39,7 @@ class SeedReport(msgspec.Struct, kw_only=True):
 
     new: int = 0
     seen: int = 0
+    retried: int = 0  # had failed, and are put back into their queues
     out_of_scope: int = 0
     invalid_count: int = 0
     invalid: list[tuple[str, str, str]] = msgspec.field(default_factory=list)
@@ -45,7 +47,23 @@ class SeedReport(msgspec.Struct, kw_only=True):
 
     @property
     def total(self) -> int:
-        return self.new + self.seen + self.out_of_scope + self.invalid_count
+        return self.usable + self.out_of_scope + self.invalid_count
+
+    @property
+    def usable(self) -> int:
+        return self.new + self.seen + self.retried
+
+    def canonical(self, given: GivenUrl, bytes_max: int) -> str | None:
+        """The URL that was given; None, and noted, when it can't be a seed."""
+        text = given.text.strip()
+        try:
+            refuse_credentials(text)
+            return canonicalize(text, bytes_max=bytes_max)
+        except InvalidUrl as error:
+            self.invalid_count += 1
+            if len(self.invalid) < INVALID_SHOWN_MAX:
+                self.invalid.append((given.where, text, error.reason))
+            return None
 
 
 class Seeder:
@@ -59,6 +77,7 @@ class Seeder:
         *,
         states: States,
         seeds: Seeds,
+        letters: DeadLetters,
         journal: SeedJournal,
         opens_scope: bool = True,
         depth: int = 0,
@@ -70,6 +89,7 @@ class Seeder:
         self._router = router
         self._states = states
         self._seeds = seeds
+        self._letters = letters
         self._journal = journal
         self._opens_scope = opens_scope
         self._depth = depth
@@ -83,7 +103,7 @@ class Seeder:
         """
         batch: list[tuple[str, Signals]] = []
         for one in given:
-            url = self._canonical(one)
+            url = self.report.canonical(one, self._bytes_max)
             if url is not None:
                 batch.append((url, one.signals))
             if len(batch) >= BATCH:
@@ -92,22 +112,14 @@ class Seeder:
         await self._add(batch)
         return self.report
 
-    def _canonical(self, given: GivenUrl) -> str | None:
-        try:
-            return canonicalize(given.text.strip(), bytes_max=self._bytes_max)
-        except InvalidUrl as error:
-            self.report.invalid_count += 1
-            if len(self.report.invalid) < INVALID_SHOWN_MAX:
-                self.report.invalid.append((given.where, given.text.strip(), error.reason))
-            return None
-
     async def _add(self, batch: Sequence[tuple[str, Signals]]) -> None:
         if not batch:
             return
         await self._crawls.still(self._router.record)
         opened = self._opened([url for url, _ in batch]) if self._opens_scope else frozenset()
         by_partition = self._candidates(batch)
-        unseen = await self._numbered(by_partition, await self._unseen(by_partition))
+        states = await self._states_of(by_partition)
+        unseen = await self._numbered(by_partition, self._in_state(by_partition, states, UrlState.UNSEEN))
         signals = dict(batch)
         await self._note(unseen, signals, opened)
         await self._crawls.add_roots(opened)
@@ -117,6 +129,7 @@ class Seeder:
             raise errors[0]
         lowered = self._count(by_partition, {p: r for p, r in replies.items() if isinstance(r, AddReply)})
         await self._note([c for c in lowered if c not in unseen], signals)
+        await self._retry(self._in_state(by_partition, states, UrlState.DEAD))
 
     def _opened(self, urls: Sequence[str]) -> frozenset[str]:
         """Roots that the scope does not have yet; the router has them from here on."""
@@ -140,11 +153,28 @@ class Seeder:
             by_partition.setdefault(candidate.partition, []).append(candidate)
         return by_partition
 
-    async def _unseen(self, by_partition: Mapping[int, Sequence[Candidate]]) -> list[Candidate]:
-        """Those that the engine does not know: a crawl that is resumed with all its seeds does not note them again."""
+    async def _states_of(self, by_partition: Mapping[int, Sequence[Candidate]]) -> dict[str, UrlState]:
+        """What the engine knows of them: a crawl that is resumed with all its seeds does not note them again."""
         wanted = {partition: [c.fingerprint for c in mine] for partition, mine in by_partition.items()}
-        states = await self._states.of(self._router.record.run, wanted)
-        return [c for mine in by_partition.values() for c in mine if states[c.fingerprint] is UrlState.UNSEEN]
+        return await self._states.of(self._router.record.run, wanted)
+
+    @staticmethod
+    def _in_state(
+        by_partition: Mapping[int, Sequence[Candidate]], states: Mapping[str, UrlState], state: UrlState
+    ) -> list[Candidate]:
+        return [c for mine in by_partition.values() for c in mine if states[c.fingerprint] is state]
+
+    async def _retry(self, failed: Iterable[Candidate]) -> None:
+        """Put seeds that were given up back into their queues. One that ended the process waits for 'dead retry'."""
+        wanted: dict[int, list[str]] = {}
+        for one in failed:
+            wanted.setdefault(one.partition, []).append(one.fingerprint)
+        if not wanted:
+            return
+        found = await self._letters.find_all(wanted)
+        retried = await self._letters.revive([one for one in found if one.letter.reason != FailureKind.KILLER])
+        self.report.retried += retried
+        self.report.seen -= retried
 
     async def _numbered(self, by_partition: dict[int, list[Candidate]], unseen: list[Candidate]) -> list[Candidate]:
         """New seeds with their numbers, also in the batch that is added."""

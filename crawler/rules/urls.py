@@ -56,6 +56,22 @@ def canonicalize(raw: str, *, bytes_max: int = BYTES_MAX) -> str:
     return href
 
 
+def refuse_credentials(raw: str) -> None:
+    """Raises InvalidUrl for a URL with a user or password in it: of links they are dropped, people mean them.
+
+    The error's URL has no password.
+    """
+    if "@" not in raw:
+        return
+    try:
+        url = _parse(raw)
+    except ValueError:
+        return  # said by whoever makes it canonical
+    if url.username or url.password:
+        url.username, url.password = url.username and "...", ""
+        raise InvalidUrl(url.href, "has a user or password; give them as auth in [[sites]] of the settings")
+
+
 def join(base: str, href: str, *, bytes_max: int = BYTES_MAX) -> str | None:
     """Resolve one reference against a canonical base; None when the result can't be crawled."""
     return _join(_parse(base), href, bytes_max)

@@ -36,6 +36,23 @@ def read(
     options: Mapping[str, Any] | None = None,
 ) -> Settings:
     """The same, without a look at what settings must be in relation to each other."""
+    return _convert(_merged(file, environment, options), "settings")
+
+
+def is_given(
+    key: str,
+    file: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> bool:
+    """Does any of the sources say something of "section.key", be it the default?"""
+    section, _, name = key.partition(".")
+    return name in _merged(file, environment, options).get(section, {})
+
+
+def _merged(
+    file: Path | None, environment: Mapping[str, str] | None, options: Mapping[str, Any] | None
+) -> dict[str, Any]:
     merged: dict[str, Any] = {}
     if file is not None:
         merged = _read_toml(file)
@@ -44,7 +61,7 @@ def read(
     for dotted, value in (options or {}).items():
         if value is not None:
             _put(merged, dotted, value)
-    return _convert(merged, "settings")
+    return merged
 
 
 def read_one(variable: str, text: str) -> Any:

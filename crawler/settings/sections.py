@@ -8,14 +8,16 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-Positive = Annotated[float, Meta(gt=0)]
-NotNegative = Annotated[float, Meta(ge=0)]
-Count = Annotated[int, Meta(ge=1)]
-CountOrZero = Annotated[int, Meta(ge=0)]
+COUNT_MAX = 2**53  # whole numbers that the engine's scripts tell apart
+NUMBER_MAX = 1e10  # times in ms, in such numbers too: three centuries
+Positive = Annotated[float, Meta(gt=0, le=NUMBER_MAX)]
+NotNegative = Annotated[float, Meta(ge=0, le=NUMBER_MAX)]
+Count = Annotated[int, Meta(ge=1, le=COUNT_MAX)]
+CountOrZero = Annotated[int, Meta(ge=0, le=COUNT_MAX)]
 Attempts = Annotated[int, Meta(ge=1, le=15)]  # four bits of a URL's score
 PRIORITY_MAX = 100_000  # either way; leaves room for years of waiting in a score of 32 bits
 Priority = Annotated[float, Meta(ge=-PRIORITY_MAX, le=PRIORITY_MAX)]
-Factor = Annotated[float, Meta(ge=1)]
+Factor = Annotated[float, Meta(ge=1, le=NUMBER_MAX)]
 
 
 class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -53,7 +55,7 @@ class PolitenessSettings(_Section, frozen=True):
 
 
 class FetchSettings(_Section, frozen=True):
-    concurrency: Count = 64
+    concurrency: Annotated[int, Meta(ge=1, le=100_000)] = 64
     user_agent: str = "shardcrawl/{version} (+{contact})"
     contact: str = ""
     connect_timeout_s: Positive = 10.0
@@ -75,7 +77,7 @@ class RobotsSettings(_Section, frozen=True):
     obey: bool = True
     agent: str = "shardcrawl"  # the product token looked up in robots.txt
     ttl_s: Positive = 86400.0
-    body_bytes_max: Annotated[int, Meta(ge=512_000)] = 512_000
+    body_bytes_max: Annotated[int, Meta(ge=512_000, le=COUNT_MAX)] = 512_000
     redirects_max: CountOrZero = 5
 
 
@@ -155,7 +157,9 @@ class OrderSettings(_Section, frozen=True):
     """Which URL of a queue leaves first: the part of the frontier's settings that a crawl keeps for good."""
 
     order: Literal["breadth", "priority", "freshness"] = "breadth"
-    half_life_s: Annotated[float, Meta(ge=60)] = 86400.0  # shorter ones would exhaust a score within months
+    half_life_s: Annotated[float, Meta(ge=60, le=NUMBER_MAX)] = (
+        86400.0  # shorter ones would exhaust a score within months
+    )
     rules: tuple[PriorityRule, ...] = ()
     depth_weight: NotNegative = 1.0  # taken away per link from a seed
     links_weight: NotNegative = 0.1  # taken away per doubling of the links on the page that led to a URL
@@ -195,17 +199,17 @@ TrapRule = Literal["long", "hosts", "repeats", "path", "query", "calendar", "ses
 
 class TrapSettings(_Section, frozen=True):
     off: tuple[TrapRule, ...] = ()  # rules that are not applied
-    penalty: Annotated[float, Meta(ge=512)] = 1000.0  # off the priority of suspects: more than any depth
+    penalty: Annotated[float, Meta(ge=512, le=NUMBER_MAX)] = 1000.0  # off the priority of suspects: more than any depth
     steps_max: Annotated[int, Meta(ge=1, le=64)] = 24  # from suspect to suspect, each further in, until all are parked
     suspects_max: Count = 20_000  # fetched of a domain and rule, whatever they lead to
     long_bytes: Count = 512
     host_labels: Count = 4  # before the registrable domain
-    repeats: Annotated[int, Meta(ge=2)] = 3  # of one segment or parameter
+    repeats: Annotated[int, Meta(ge=2, le=COUNT_MAX)] = 3  # of one segment or parameter
     path_segments: Count = 10
     parameters: Count = 4
     years_ahead: CountOrZero = 2  # of all years that the site lists
     years_back: CountOrZero = 40
-    same_digest: Annotated[int, Meta(ge=2)] = 50  # URLs that gave the very same body
+    same_digest: Annotated[int, Meta(ge=2, le=COUNT_MAX)] = 50  # URLs that gave the very same body
 
 
 class MembershipSettings(_Section, frozen=True):
@@ -224,14 +228,14 @@ class MembershipSettings(_Section, frozen=True):
     flap_hold_s: Positive = 5.0  # how long the next one stays off the ring; doubled for each further one
     flap_hold_max_s: Positive = 300.0
     steady_s: Positive = 60.0  # a life of this length ends the count
-    virtual_nodes: Count = 150
+    virtual_nodes: Annotated[int, Meta(ge=1, le=10_000)] = 150
     load_bound: Factor = 1.1
 
 
 class ArchiveSettings(_Section, frozen=True):
-    dir: str = "crawl-data"
+    dir: Annotated[str, Meta(min_length=1)] = "crawl-data"
     warc: bool = True
-    warc_bytes_max: Annotated[int, Meta(ge=1_000_000)] = 1_000_000_000
+    warc_bytes_max: Annotated[int, Meta(ge=1_000_000, le=COUNT_MAX)] = 1_000_000_000
     compression_level: Annotated[int, Meta(ge=0, le=3)] = 1  # ISA-L levels
     sync_s: Positive = 0.2
     sync_pages: Count = 256

@@ -22,6 +22,8 @@ def complaints(settings: Settings) -> Iterator[str]:
     """What is wrong with the settings taken together, first things first."""
     yield from _budget(settings)
     yield from _endless(settings)
+    yield from _texts(settings)
+    yield from _nameservers(settings)
     yield from _gateway(settings)
     yield from _handlers(settings)
     yield from _headers(settings)
@@ -47,6 +49,33 @@ def _endless(settings: Settings) -> Iterator[str]:
             yield f"{path} = {value}: expected a finite number"
 
 
+def _texts(settings: Settings) -> Iterator[str]:
+    """No name, path or URL has a NUL byte: what opens it would end as an error of ours."""
+    for path, value in _leaves(settings, ""):
+        for text in value if isinstance(value, tuple) else (value,):
+            if isinstance(text, str) and "\0" in text:
+                yield f"{path} = {text!r}: has a NUL byte"
+
+
+def _nameservers(settings: Settings) -> Iterator[str]:
+    for server in settings.dns.nameservers:
+        if not (_is_address(server) or _is_address_and_port(server)):
+            yield f"dns.nameservers: {server!r} is not an IP address (use 192.0.2.53, or 192.0.2.53:53 with a port)"
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text.strip("[]"))
+    except ValueError:
+        return False
+    return True
+
+
+def _is_address_and_port(text: str) -> bool:
+    address, _, port = text.rpartition(":")
+    return _is_address(address) and port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) < 65_536
+
+
 def _leaves(record: msgspec.Struct, path: str) -> Iterator[tuple[str, object]]:
     for key in record.__struct_fields__:
         value = getattr(record, key)
@@ -59,13 +88,7 @@ def _leaves(record: msgspec.Struct, path: str) -> Iterator[tuple[str, object]]:
 def _gateway(settings: Settings) -> Iterator[str]:
     if not settings.fetch.gateway:
         return
-    address, _, port = settings.fetch.gateway.rpartition(":")
-    try:
-        ipaddress.ip_address(address.strip("[]"))
-        is_one = 0 < int(port) < 65536
-    except ValueError:
-        is_one = False
-    if not is_one:
+    if not _is_address_and_port(settings.fetch.gateway):
         yield f"fetch.gateway = {settings.fetch.gateway!r}: expected an IP address and a port, like 127.0.0.1:8080"
 
 

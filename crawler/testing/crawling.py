@@ -78,7 +78,7 @@ def crawl(
 async def _crawl(app: Crawler | None, seeds: Sequence[str], settings: Settings) -> Crawled:
     async with open_crawl(settings, create=True) as opened:
         report = await opened.seeder().add_all([GivenUrl(f"seed {n}", url) for n, url in enumerate(seeds, 1)])
-        if not report.new + report.seen:
+        if not report.usable:
             raise UsageError(f"not one of the seeds can be crawled: {', '.join(seeds) or 'there is none'}")
         crawl = await opened.reloaded()
         async with open_instance(crawl, node="test-0", until_finished=True, app=app) as instance:

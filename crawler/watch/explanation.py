@@ -15,7 +15,7 @@ from crawler.rules.scope import ScopeVerdict
 from crawler.rules.traps import PASSED, Verdict
 from crawler.watch.report import PARKED, boost_text, stop_text
 from crawler.watch.tables import facts
-from crawler.watch.wording import counted, duration, moment
+from crawler.watch.wording import counted, duration, failure_text, moment
 
 WAIT_SHOWN_MS = 50
 
@@ -49,10 +49,11 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     where: Whereabouts
     commits: Sequence[CommitEntry] = ()
     traps: Verdict = PASSED
+    has_index: bool = True  # a crawl folder was looked at, which has the commits
 
 
 def state_of(f: Facts) -> str:
-    """One word: committed, claimed, retrying, queued, parked, dead, refused, unknown."""
+    """One word: committed, claimed, retrying, queued, parked, dead, refused, ended (one of these), unknown."""
     w = f.where
     if w.parked:
         return "parked"
@@ -66,7 +67,9 @@ def state_of(f: Facts) -> str:
         return "committed"
     if w.letter is not None:
         return "dead"
-    return "refused" if w.seen else "unknown"
+    if not w.seen:
+        return "unknown"
+    return "refused" if f.has_index else "ended"
 
 
 def explanation(f: Facts) -> str:
@@ -134,9 +137,9 @@ def _parked(f: Facts) -> str:
 def _dead(f: Facts) -> str:
     letter = f.where.letter
     assert letter is not None
-    detail = f" ({letter.detail})" if letter.detail else ""
+    why = failure_text(letter.reason, letter.detail)
     tries = f"after {counted(letter.attempts, 'try', 'tries')}" if letter.attempts else "without a try"
-    return f"Given up: {letter.reason}{detail}, {tries}, at {moment(letter.failed_at)}."
+    return f"Given up: {why}, {tries}, at {moment(letter.failed_at)}."
 
 
 def _refused(f: Facts) -> str:
@@ -146,6 +149,12 @@ def _refused(f: Facts) -> str:
         "Not crawled: it was refused when its turn came (robots.txt as it was then, or a limit of redirects), or it "
         "was purged ('crawler purge', or 'crawler dead purge' after it was given up)."
     )
+
+
+def _ended(f: Facts) -> str:
+    if f.robots.verdict is not None and not f.robots.verdict.allowed:
+        return "Not crawled: robots.txt forbids it."
+    return "Done: it was crawled, or refused when its turn came. The crawl folder knows which: name it with --dir."
 
 
 def _unknown(f: Facts) -> str:
@@ -164,6 +173,7 @@ _VERDICTS = {
     "parked": _parked,
     "dead": _dead,
     "refused": _refused,
+    "ended": _ended,
     "unknown": _unknown,
 }
 

@@ -9,7 +9,7 @@ from crawler.model import FetchResult, Page, Response
 from crawler.rules.printable import one_line
 from crawler.rules.robots import RobotsVerdict
 from crawler.watch.tables import facts
-from crawler.watch.wording import counted, size
+from crawler.watch.wording import counted, failure_text, size
 
 LINKS_SHOWN = 10
 TEXT_LINES_SHOWN = 12
@@ -24,6 +24,7 @@ class Visit(msgspec.Struct, frozen=True, kw_only=True):
     passed: list[str]
     robots: RobotsVerdict | None
     robots_note: str = ""
+    address_refused: str = ""
     result: FetchResult | None = None
     redirect_to: str = ""
     page: Page = NOTHING_PARSED
@@ -33,6 +34,8 @@ class Visit(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def refusal(self) -> str:
         """Why there is no answer, in one line; "" when there is one."""
+        if self.address_refused:
+            return f"not fetched: {self.address_refused}"
         if self.robots is None:
             return f"not fetched: robots.txt can't be read, so nothing is allowed ({self.robots_note})"
         if not self.robots.allowed:
@@ -40,7 +43,7 @@ class Visit(msgspec.Struct, frozen=True, kw_only=True):
             return f"not fetched: robots.txt forbids it ({rule}); --ignore-robots asks all the same"
         if self.result is not None and self.result.failure is not None:
             failure = self.result.failure
-            return f"no answer from {self.url}: {failure.kind.value} {failure.detail}".rstrip()
+            return f"no answer from {self.url}: {failure_text(failure.kind.value, failure.detail)}"
         return ""
 
 

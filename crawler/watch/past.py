@@ -7,7 +7,7 @@ import msgspec
 
 from crawler.archive.history_lines import Attempt, Became, status_of
 from crawler.watch.tables import NOTHING, table
-from crawler.watch.wording import duration, moment
+from crawler.watch.wording import duration, failure_text, moment
 
 HEADERS = ("at", "try", "status", "result", "in queue", "in hand", "took", "by", "epoch")
 
@@ -35,7 +35,7 @@ def _row(a: Attempt) -> tuple[str, ...]:
 
 
 def _result(a: Attempt) -> str:
-    failure = f"{a.kind}: {a.detail}" if a.detail else a.kind
+    failure = failure_text(a.kind, a.detail)
     if a.became is Became.RETRY:
         return f"{failure}; to be tried again"
     if a.became is Became.DEAD:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from crawler.errors import UsageError
 
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+DURATION_MAX_S = 36_500 * 86_400.0  # a century: beyond it, dates and clocks overflow
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)", re.IGNORECASE)
 _SIZES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
@@ -14,11 +15,19 @@ def parse_duration(text: str) -> float:
     """Seconds of "90", "1.5", "90s", "10m", "2h", "1d", "1h30m", "500ms". Raises UsageError."""
     compact = "".join(text.split())
     if re.fullmatch(r"\d+(\.\d+)?", compact):
-        return float(compact)
+        return _bounded(float(compact), text)
     parts = list(_PART.finditer(compact))
     if not parts or "".join(part[0] for part in parts) != compact:
-        raise UsageError(f"{text!r} is no time: write seconds (90) or units (10m, 2h, 1h30m, 1d)")
-    return sum(float(part[1]) * _UNITS_S[part[2].lower()] for part in parts)
+        raise UsageError(f"{text!r} is not a valid duration (use 90, 10m, 2h, 1d)")
+    seconds = sum(float(part[1]) * _UNITS_S[part[2].lower()] for part in parts)
+    return _bounded(seconds, text)
+
+
+def _bounded(seconds: float, text: str) -> float:
+    if seconds > DURATION_MAX_S:
+        shown = text if len(text) <= 40 else f"{text[:40]}..."
+        raise UsageError(f"{shown!r} is too long a duration (at most 36500d)")
+    return seconds
 
 
 def duration(seconds: float) -> str:
@@ -61,6 +70,11 @@ def number(count: float) -> str:
 def rate(per_second: float) -> str:
     """Pages per second, with a decimal only where it tells something."""
     return f"{per_second:,.1f}" if per_second < 9.95 else f"{per_second:,.0f}"
+
+
+def failure_text(kind: str, detail: str) -> str:
+    """What went wrong, in words: an address that is refused says all of it by itself."""
+    return detail if kind == "address_refused" and detail else f"{kind}: {detail}" if detail else str(kind)
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:

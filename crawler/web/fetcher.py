@@ -227,7 +227,7 @@ class Fetcher:
         if guard.is_port_denied(port):
             return Failure(kind=FailureKind.ADDRESS_REFUSED, detail=f"port {port} is not for web servers")
         if guard.is_address(host) and not self._settings.fetch.allow_private and not guard.is_public(host):
-            return Failure(kind=FailureKind.ADDRESS_REFUSED, detail=f"{host} is not a public address")
+            return Failure(kind=FailureKind.ADDRESS_REFUSED, detail=guard.refused_text(host))
         return None
 
     def _request_head(

@@ -69,8 +69,15 @@ class AddressRefusedError(Exception):
     """
 
     def __init__(self, address: str) -> None:
-        super().__init__(f"{address} is not a public address")
+        super().__init__(refused_text(address))
         self.address = address
+
+
+def refused_text(*addresses: str) -> str:
+    """Why nothing is asked there, and what to do."""
+    if len(addresses) == 1:
+        return f"{addresses[0]} is a private address; add --allow-private to crawl it"
+    return f"{', '.join(addresses)} are private addresses; add --allow-private to crawl them"
 
 
 @lru_cache(maxsize=65_536)

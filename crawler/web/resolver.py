@@ -22,7 +22,7 @@ from crawler.errors import UsageError
 from crawler.model import FailureKind
 from crawler.rules.retry import jitter_of
 from crawler.settings import DnsSettings
-from crawler.web.guard import is_public
+from crawler.web.guard import is_public, refused_text
 
 ADDRESSES_MAX = 4  # per host: as many as are worth trying
 # Look-ups begun together, two datagrams each: what a server can't take in at once is lost, which costs it seconds. The
@@ -229,7 +229,7 @@ class CachingResolver:
         addresses = tuple(dict.fromkeys(address for address, _ in found))
         allowed = tuple(a for a in addresses if self._allow_private or is_public(a))
         if not allowed:
-            detail = f"{host} has no public address: {', '.join(addresses[:ADDRESSES_MAX])}"
+            detail = refused_text(*addresses[:ADDRESSES_MAX]) if addresses else f"{host} has no address"
             return _Entry((), LookupFailedError(FailureKind.ADDRESS_REFUSED, detail), expires_at)
         return _Entry(_in_turns(allowed), None, expires_at)
 

@@ -90,7 +90,7 @@ def test_a_damaged_description_is_a_usage_error(tmp_path: Path) -> None:
 
 
 def test_reading_asks_for_a_crawl_folder_and_makes_nothing(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no crawl folder"):
+    with pytest.raises(UsageError, match="not a crawl folder"):
         open_existing(tmp_path)
     assert list(tmp_path.iterdir()) == []
 

@@ -35,7 +35,7 @@ def programs() -> Iterator[Nursery]:
         (["crwl"], "unknown command 'crwl': did you mean crawl?"),
         (["--foo"], "unknown option --foo"),
         (["crawl"], "give at least one URL"),
-        (["crawl", "not a url"], "not one of 1 URL given can be crawled"),
+        (["crawl", "not a url"], "no valid seed URL"),
         (["crawl", "-i", "/nonexistent/seeds.txt"], "can't read seed file /nonexistent/seeds.txt: No such file"),
         (["crawl", "http://a.test/", "--set", "fetch.nothing=1"], "--set fetch.nothing=1: unknown key fetch.nothing"),
         (["crawl", "http://a.test/", "--set", "fetch.concurrency=x"], "--set fetch.concurrency=x: not a valid int"),
@@ -53,7 +53,7 @@ def programs() -> Iterator[Nursery]:
         (["crawl", "http://a.test/", "--set", "depth"], "write SECTION.KEY=VALUE"),
         (["crawl", "http://a.test/", "--concurrency", "0"], "fetch.concurrency = 0: expected an integer >= 1"),
         (["crawl", "http://a.test/", "--config", "/nonexistent.toml"], "can't read settings file /nonexistent.toml"),
-        (["crawl", "http://a.test/", "--time", "10x"], "'10x' is no time"),
+        (["crawl", "http://a.test/", "--time", "10x"], "'10x' is not a valid duration (use 90, 10m, 2h, 1d)"),
         (["crawl", "http://a.test/", "--include", "("], "--include '(' is no regular expression"),
         (["crawl", "http://a.test/", "-o", "pages.txt"], "can't tell the format of pages.txt"),
         (["crawl", "http://a.test/", "-o", "/nonexistent/pages.csv"], "there is no folder /nonexistent"),
@@ -61,8 +61,8 @@ def programs() -> Iterator[Nursery]:
         (["crawl", "http://a.test/", "--redis", "http://x/"], "bad engine URL 'http://x/'"),
         (["seed"], "give URLs, -i FILE, - for standard input, or --sitemap URL"),
         (["explain", "ftp://a.test/"], "invalid URL 'ftp://a.test/': not http or https"),
-        (["stats"], "is no crawl folder"),
-        (["export"], "is no crawl folder"),
+        (["stats"], "crawl-data is not a crawl folder (crawl.json is missing)"),
+        (["export"], "crawl-data is not a crawl folder (crawl.json is missing)"),
         (["stats", "--top", "-1"], "--top -1"),
     ],
 )
@@ -141,7 +141,7 @@ def test_a_folder_with_other_things_in_it_is_left_alone(programs: Nursery, tmp_p
     (tmp_path / "thesis.txt").write_text("mine")
     ran = crawler(programs, "crawl", "http://a.test/", "--dir", str(tmp_path))
     assert ran.code == 2
-    assert "is not empty and no crawl folder" in ran.err
+    assert "is not a crawl folder, and not empty" in ran.err
     assert [p.name for p in tmp_path.iterdir()] == ["thesis.txt"]
 
 
@@ -178,7 +178,7 @@ def test_private_addresses_are_refused_unless_allowed(programs: Nursery, tmp_pat
     with small(2) as site:
         ran = crawler(programs, "crawl", site.url(HOST), "--dir", str(tmp_path / "c"), "--set", "crawl.partitions=16")
         assert ran.code == 6
-        assert "127.0.0.1 is not a public address" in ran.err
+        assert "127.0.0.1 is a private address; add --allow-private to crawl it" in ran.err
         assert site.requests() == []
 
 
@@ -193,7 +193,7 @@ def test_seeds_are_counted_by_what_became_of_them(programs: Nursery, tmp_path: P
     assert f"crawler: {file} line 6: 'foo': not a URL" in ran.err
     assert f"crawler: {file} line 7: 'http://[::1/': " in ran.err
     again = json.loads(crawler(programs, "seed", "-", "--json", "--dir", folder, stdin="http://a.test/\n").out)
-    assert again == {"new": 0, "seen": 1, "out_of_scope": 0, "invalid": 0, "other_hosts": 0}
+    assert again == {"new": 0, "retried": 0, "seen": 1, "out_of_scope": 0, "invalid": 0, "other_hosts": 0}
     pending = json.loads(crawler(programs, "stats", "--json", "--dir", folder).out)["totals"]["pending"]
     assert pending == 2
 

@@ -201,7 +201,7 @@ def test_export_since_gives_what_was_committed_since(programs: Nursery, tmp_path
     assert 0 < late < SMALL_PAGES
     ran = crawler(programs, "export", *folder, "--since", "yesterday")
     assert (ran.code, ran.err.count("\n")) == (2, 1)
-    assert "'yesterday' is no time: write a time ago (2h, 3d) or a date" in ran.err
+    assert "'yesterday' is not a valid time (use a time ago: 2h, 3d; or a date" in ran.err
 
 
 def test_main_text_leaves_menus_out_and_needs_its_library(programs: Nursery, tmp_path: Path) -> None:

@@ -1,0 +1,333 @@
+"""The first five minutes: what people forget or mistype is one line that says what to do, and costs nothing."""
+
+import itertools
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from crawler.cli import given
+from crawler.cli.main import main
+from tests.cli.cli_lab import HOST, QUICK, crawler, page, small
+from tests.support.engine import Engine
+from tests.support.processes import Nursery, nursery
+from tests.support.serving import serve_resources
+from tests.support.web import Resource
+
+USAGE, ENGINE, CONFLICT, NOTHING = 2, 3, 4, 6
+ONE_TRY = ("--set", "retry.attempts=1", "--set", "retry.connect.attempts=1", "--set", "hosts.failures=9")
+
+
+@pytest.fixture
+def programs() -> Iterator[Nursery]:
+    with nursery() as programs:
+        yield programs
+        assert programs.left() == []
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
+    """Exit code and errors of a command in this process."""
+    try:
+        code = main(words)
+    except SystemExit as end:
+        code = int(end.code or 0)
+    return code, capsys.readouterr().err
+
+
+# --- input that can't be used makes nothing ---
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["crawl"], "give at least one URL to begin with"),
+        (["crawl", ""], "no valid seed URL"),
+        (["crawl", "  "], "no valid seed URL"),
+        (["crawl", "a b"], "no valid seed URL"),
+        (["crawl", "ftp://a.test/"], "no valid seed URL"),
+        (["crawl", "http://user:hush@a.test/"], "no valid seed URL"),
+        (["seed", "http://user:hush@a.test/"], "no valid seed URL"),
+        (["seed", ""], "no valid seed URL"),
+        (["fetch", "http://user:hush@a.test/"], "give them as auth in [[sites]]"),
+        (["explain", "http://user@a.test/"], "give them as auth in [[sites]]"),
+        (["crawl", "seeds.txt"], "seeds.txt is a file, not a URL; use -i seeds.txt"),
+        (["crawl", "-i", "empty"], "there is no URL in empty"),
+        (["seed", "-i", "empty"], "there is no URL in empty"),
+        (["crawl", "-i", "comments"], "there is no URL in comments"),
+        (["crawl", "-i", "binary"], "binary is not a text file in UTF-8"),
+        (["seed", "-i", "binary"], "binary is not a text file in UTF-8"),
+        (["crawl", "-i", "."], "can't read seed file .: Is a directory"),
+        (["crawl", "http://a.test/", "--config", "binary"], "is not valid TOML"),
+        (["crawl", "http://a.test/", "--config", "seeds.txt"], "is not valid TOML"),
+        (["crawl", "http://a.test/", "--config", "nul.toml"], "has a NUL byte"),
+        (["crawl", "http://a.test/", "--dir", "seeds.txt"], "seeds.txt is a file"),
+        (["crawl", "http://a.test/", "--dir", ""], "archive.dir = ''"),
+        (["crawl", "http://a.test/", "-o", "no/such.jsonl"], "there is no folder no"),
+        (["crawl", "http://a.test/", "--pages", "0"], "leave it out for no limit"),
+        (["crawl", "http://a.test/", "--pages", "9" * 5000], "is not a valid number"),
+        (["crawl", "http://a.test/", "--time", "0"], "leave it out for no limit"),
+        (["crawl", "http://a.test/", "--time", "9" * 400], "is too long a duration"),
+        (["crawl", "http://a.test/", "--depth", "-1"], "leave it out for no limit"),
+        (["crawl", "http://a.test/", "--depth", "256"], "use 0 to 255"),
+        (["crawl", "http://a.test/", "--delay", "-1"], "'-1' is not a valid duration (use 90, 10m, 2h, 1d)"),
+        (["crawl", "http://a.test/", "--delay", "inf"], "'inf' is not a valid duration"),
+        (["crawl", "http://a.test/", "--delay", "nan"], "'nan' is not a valid duration"),
+        (["crawl", "http://a.test/", "--delay", "1e400"], "'1e400' is not a valid duration"),
+        (["crawl", "http://a.test/", "--delay", "9" * 20], "is too long a duration"),
+        (["crawl", "http://a.test/", "-c", "0"], "fetch.concurrency = 0: expected"),
+        (["crawl", "http://a.test/", "-c", "9" * 20], "expected an integer <= 100000"),
+        (["crawl", "http://a.test/", "--set", "politeness.delay_max_s=1e400"], "expected a"),
+        (["crawl", "http://a.test/", "--set", "frontier.memory=" + "9" * 30], "expected an integer <="),
+        (["crawl", "http://a.test/", "--nameserver", "x"], "'x' is not an IP address"),
+        (["crawl", "http://a.test/", "--nameserver", "127.0.0.1:99999"], "is not an IP address"),
+        (["crawl", "http://a.test/", "--redis", "http://x/"], "bad engine URL 'http://x/'"),
+        (["run", "--redis", "http://x/"], "bad engine URL 'http://x/'"),
+        (["run", "--redis", "redis://:hush@h:port/"], "bad engine URL"),
+        (["crawl", "http://a.test/", "--redis", "redis://[::1"], "bad engine URL"),
+        (["crawl", "http://a.test/\0"], "has a NUL byte"),
+        (["stats"], "crawl-data is not a crawl folder (crawl.json is missing)"),
+    ],
+    ids=lambda value: " ".join(value)[:40].encode("ascii", "backslashreplace").decode().replace("\0", "0")
+    if isinstance(value, list) else "",
+)  # fmt: skip
+def test_wrong_input_is_one_line_and_makes_nothing(
+    here: Path, capsys: pytest.CaptureFixture[str], words: list[str], line: str
+) -> None:
+    (here / "seeds.txt").write_text("http://a.test/\n")
+    (here / "empty").write_bytes(b"")
+    (here / "comments").write_text("# nothing\n\n   \n")
+    (here / "binary").write_bytes(bytes(range(256)) * 20)
+    (here / "nul.toml").write_text('[archive]\ndir = "a\\u0000b"\n')
+    before = sorted(here.iterdir())
+    code, err = said(capsys, *words)
+    assert code == USAGE, err
+    assert line in err.splitlines()[-1]
+    assert all(one.startswith("crawler: ") for one in err.splitlines())
+    assert "hush" not in err
+    assert sorted(here.iterdir()) == before
+
+
+def test_an_engine_that_is_not_there_makes_no_folder(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in (["crawl", "http://a.test/"], ["run"], ["seed", "http://a.test/"], ["stats"], ["crawl"]):
+        code, err = said(capsys, *command, "--redis", "redis://127.0.0.1:1/")
+        assert (code, err.count("\n")) == (ENGINE, 1)
+        assert list(here.iterdir()) == []
+
+
+# --- URLs as people write them ---
+
+
+@pytest.mark.parametrize(
+    ("text", "url"),
+    [
+        ("example.com", "https://example.com/"),
+        ("example.com/docs?q=1", "https://example.com/docs?q=1"),
+        ("example.com:8443", "https://example.com:8443/"),
+        ("Bücher.example", "https://xn--bcher-kva.example/"),
+        ("8.8.8.8", "https://8.8.8.8/"),
+        ("localhost:8000/a", "http://localhost:8000/a"),
+        ("127.0.0.1", "http://127.0.0.1/"),
+        ("[::1]:80", "http://[::1]/"),
+    ],
+)
+def test_a_url_without_a_scheme_is_taken_and_said(text: str, url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert given.url_of(text) == url
+    assert capsys.readouterr().err == f"crawler: taking {text} as {url}\n"
+
+
+@pytest.mark.parametrize("text", ["word", "mailto:a@b.test", "a..b", "http:/a", "a b.test", "user:pw@a.test", "x:80"])
+def test_what_is_no_host_stays_what_it_is(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(Exception, match="invalid URL") if text != "http:/a" else pytest.raises(AssertionError):
+        assert given.url_of(text) == ""
+    assert capsys.readouterr().err == ""
+
+
+async def lines_of(monkeypatch: pytest.MonkeyPatch, *blocks: bytes) -> list[tuple[str, str]]:
+    async def _blocks(file: str):
+        for block in blocks:
+            yield block
+
+    monkeypatch.setattr(given, "_blocks", _blocks)
+    return [(one.where, one.text) async for batch in given.read_given("f", quiet=True) for one in batch]
+
+
+async def test_lines_of_any_kind_are_numbered_alike_however_they_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = b"\xef\xbb\xbfhttp://a/\r\n# no\r\n\r\nhttp://b/\rhttp://c/\n\rd.test\r"
+    whole = [("f line 1", "http://a/"), ("f line 4", "http://b/"), ("f line 5", "http://c/")]
+    whole.append(("f line 7", "https://d.test/"))
+    for cuts in itertools.combinations(range(len(data)), 2):
+        first, second = cuts
+        assert await lines_of(monkeypatch, data[:first], data[first:second], data[second:]) == whole
+
+
+def test_hosts_of_a_seed_file_are_taken_and_said_once(
+    here: Path, capsys: pytest.CaptureFixture[str], programs: Nursery
+) -> None:
+    (here / "hosts.txt").write_text("a.test\nb.test\nhttp://c.test/\na.test/path\n")
+    ran = crawler(programs, "seed", "-i", "hosts.txt", cwd=here)
+    assert ran.out == "3 new, 0 already seen, 0 out of scope, 1 invalid\n"
+    assert ran.err.splitlines() == [
+        "crawler: hosts.txt line 1: taking a.test as https://a.test/, and other hosts there likewise",
+        "crawler: hosts.txt line 4: 'a.test/path': not a URL",
+    ]
+
+
+# --- seeds that failed ---
+
+
+def test_a_seed_that_failed_is_tried_again_by_the_same_command(programs: Nursery, here: Path) -> None:
+    with socket.socket() as free:
+        free.bind((HOST, 0))
+        port = free.getsockname()[1]
+        url = f"http://{HOST}:{port}/"
+        command = ("crawl", url, *QUICK, *ONE_TRY)
+        down = crawler(programs, *command, cwd=here)
+        assert down.code == NOTHING
+        assert down.err.splitlines()[-1].endswith("Connection refused, after 1 try; the same command tries again")
+        assert crawler(programs, "seed", url, cwd=here).out.startswith("0 new, 1 retried, 0 already seen,")
+        assert crawler(programs, "seed", url, cwd=here).out.startswith("0 new, 1 already seen,")
+        assert crawler(programs, *command, cwd=here).code == NOTHING
+    with serve_at(port, {(HOST, "/"): page()}):
+        up = crawler(programs, *command, cwd=here)
+    assert up.code == 0
+    assert "Trying 1 seed again that failed before." in up.err
+    assert "Finished: 1 page" in up.out
+    assert crawler(programs, "audit", cwd=here).code == 0
+
+
+def serve_at(port: int, web: dict[tuple[str, str], Resource]):
+    """On a port that is known before."""
+    import contextlib
+    import http.server
+    import threading
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            found = web.get((HOST, self.path), Resource(status=404))
+            body = found.body.encode() if isinstance(found.body, str) else found.body
+            self.send_response(found.status)
+            self.send_header("Content-Type", "text/html")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    @contextlib.contextmanager
+    def serving():
+        with http.server.ThreadingHTTPServer((HOST, port), Handler) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            yield
+            server.shutdown()
+
+    return serving()
+
+
+def test_a_forgotten_allow_private_is_said_and_then_helps(programs: Nursery, here: Path) -> None:
+    with small(3) as site:
+        url = site.url(HOST)
+        refused = crawler(programs, "crawl", url, "--delay", "0", cwd=here)
+        assert (refused.code, refused.err.splitlines()[-1]) == (
+            NOTHING,
+            f"crawler: nothing was fetched: {url}: {HOST} is a private address; add --allow-private to crawl it",
+        )
+        assert crawler(programs, "crawl", url, *QUICK[:3], cwd=here).code == 0
+
+
+def test_a_seed_that_failed_beside_others_is_told_at_the_end(programs: Nursery, here: Path) -> None:
+    with small(3) as site:
+        ran = crawler(programs, "crawl", site.url(HOST), f"http://{HOST}:9/", *QUICK, "-q", cwd=here)
+    assert ran.code == 0
+    assert ran.err == f"crawler: this seed failed: http://{HOST}:9/: port 9 is not for web servers\n"
+
+
+# --- two crawls, other folders ---
+
+
+def test_a_second_crawl_of_a_folder_is_refused_before_it_adds_anything(programs: Nursery, here: Path) -> None:
+    with small(50, delay_s=1) as site:
+        first = programs.crawler("crawl", site.url(HOST), *QUICK, "--dir", "d", cwd=here)
+        while not site.requests():
+            time.sleep(0.02)
+        second = crawler(programs, "crawl", "http://b.test/", *QUICK, "--dir", "d", cwd=here)
+        told = f"another crawl is running in d (pid {first.pid}); use --dir, or 'crawler seed' to add URLs to it"
+        assert (second.code, second.err) == (CONFLICT, f"crawler: {told}\n")
+        assert "b.test" not in crawler(programs, "seeds", "--dir", "d", cwd=here).out
+        os.kill(first.pid, signal.SIGKILL)
+        first.process.wait()
+        again = crawler(programs, "crawl", site.url(HOST), *QUICK, "--dir", "d", "-q", "--pages", "1", cwd=here)
+        assert again.code == 0, again.err  # the lock went with its process
+
+
+def test_commands_with_an_engine_elsewhere_leave_the_working_folder_alone(
+    programs: Nursery, here: Path, engine: Engine
+) -> None:
+    """Neither made, nor looked at: a crawl-data of another crawl is in no way."""
+    redis = ("--redis", engine.url)
+    commands = [
+        ("seed", "http://a.test/"), ("seeds",), ("stats",), ("ring",), ("ring", "a.test"), ("explain", "http://a.test/"),
+        ("dead", "list"), ("pause",), ("resume",), ("scale",), ("purge", "a.test"),
+    ]  # fmt: skip
+    for words in commands:
+        ran = crawler(programs, *words, *redis, cwd=here)
+        assert (ran.code, ran.err) == (0, ""), words
+        assert list(here.iterdir()) == []
+    (here / "crawl-data").mkdir()
+    (here / "crawl-data" / "mine.txt").write_text("no crawl")
+    for words in commands:
+        assert crawler(programs, *words, *redis, cwd=here).code == 0, words
+    assert [file.name for file in (here / "crawl-data").iterdir()] == ["mine.txt"]
+    named = crawler(programs, "stats", *redis, "--dir", "crawl-data", cwd=here)
+    assert named.code == USAGE
+    assert "crawl-data is not a crawl folder, and not empty" in named.err
+    by_variable = crawler(programs, "stats", *redis, cwd=here, CRAWLER_ARCHIVE_DIR="crawl-data")
+    assert by_variable.code == USAGE
+
+
+def test_a_crawl_whose_folder_went_is_told_what_helps(programs: Nursery, here: Path, engine: Engine) -> None:
+    with small(3) as site:
+        command = ("crawl", site.url(HOST), *QUICK, "--redis", engine.url)
+        assert crawler(programs, *command, "--name", "one", cwd=here).code == 0
+        for folder in here.iterdir():
+            folder.rename(here.parent / "gone")
+        again = crawler(programs, *command, "--name", "one", cwd=here)
+        assert "use another --name to crawl again from the start" in again.err
+        anew = crawler(programs, *command, "--name", "two", cwd=here)
+        assert "Finished: 6 pages" in anew.out, anew.err
+
+
+# --- sitemaps, orders ---
+
+
+def test_a_page_given_as_a_sitemap_is_said_to_be_none(programs: Nursery, here: Path) -> None:
+    web = {(HOST, "/"): page("/a"), (HOST, "/empty.xml"): Resource(body="<?xml version='1.0'?><urlset></urlset>")}
+    with serve_resources(web) as site:
+        url = site.url(HOST)
+        ran = crawler(programs, "seed", "--sitemap", url, "--allow-private", cwd=here)
+        assert ran.code == USAGE
+        assert ran.err == f"crawler: {url} is not a sitemap; seeds need no option: crawler seed {url}\n"
+        empty = crawler(programs, "seed", "--sitemap", site.url(HOST, "/empty.xml"), "--allow-private", cwd=here)
+        assert (empty.code, empty.err) == (0, "")
+
+
+def test_an_order_for_a_domain_that_was_never_met_is_noted_with_a_warning(programs: Nursery, here: Path) -> None:
+    crawler(programs, "seed", "http://a.test/", cwd=here)
+    known = crawler(programs, "pause", "a.test", cwd=here)
+    assert (known.code, known.err) == (0, "")
+    unknown = crawler(programs, "pause", "nosuch.example", cwd=here)
+    assert (unknown.code, unknown.out) == (0, "nosuch.example is now paused: 0 URLs wait\n")
+    assert unknown.err == (
+        "crawler: this crawl has not met the domain nosuch.example; the order is noted for when it does\n"
+    )
+    assert "order is noted" not in crawler(programs, "purge", "nosuch.example", cwd=here).err
