@@ -27,8 +27,10 @@ be pending, committed, dead or refused), the web server's log, and only then the
 Where several machines crawled, name the folders of all of them. The crawl may be going on.
 
 A web log has JSON lines with start, end (seconds), host, target, agent and status, or the
-common or combined format with the host in front. Times to the second are too coarse for
-short delays; write them to the millisecond or finer behind the User-Agent:
+common or combined format, as nginx and Apache write it unless told otherwise; name its host
+then: --web-log docs.example=access.log. Times in whole seconds are too coarse for short
+delays, which are "not judged" then. Write the host in front, and times to the millisecond
+or finer behind the User-Agent:
   nginx   '$http_host $remote_addr - $remote_user [$time_local] "$request" $status
            $bytes_sent "$http_referer" "$http_user_agent" $msec $request_time'
   Apache  "%{Host}i %h %l %u %t \\"%r\\" %>s %b \\"%{Referer}i\\" \\"%{User-Agent}i\\" %{usec}t %D"
@@ -46,8 +48,9 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         epilog=EPILOG,
     )
     p.add_argument(
-        "--web-log", action="append", default=[], metavar="FILE", type=Path,
-        help="access log of the web server that was crawled; may be repeated; .gz is unpacked",
+        "--web-log", action="append", default=[], metavar="[HOST=]FILE",
+        help="access log of the web server that was crawled, and its host where the lines don't tell it; may be "
+        "repeated; .gz is unpacked",
     )  # fmt: skip
     p.add_argument(
         "--agent", metavar="TEXT",
@@ -120,14 +123,29 @@ async def _subject(crawl: "OpenCrawl", others: Sequence[str], logs: "WebLogs") -
 def _web_logs(arguments: argparse.Namespace, settings: "Settings") -> "WebLogs":
     from crawler.watch.audit import WebLogs
 
-    for file in arguments.web_log:
-        if not file.is_file():
-            raise UsageError(f"there is no web log {file}")
+    files = [_web_log(text) for text in arguments.web_log]
     agent = arguments.agent
     if agent is None:
         product = settings.fetch.user_agent.partition("/")[0].strip()
-        agent = "" if all(map(_is_json, arguments.web_log)) else product
-    return WebLogs(files=arguments.web_log, agent=agent)
+        agent = "" if all(_is_json(file) for file, _ in files) else product
+    return WebLogs(files=files, agent=agent)
+
+
+def _web_log(text: str) -> tuple[Path, str]:
+    """A file, and the host of its lines where they don't tell it. Raises UsageError."""
+    from crawler.watch.audit_log import is_host, lacks_host
+
+    host, equals, name = text.partition("=")
+    if not equals or Path(text).is_file():
+        host, name = "", text
+    file = Path(name)
+    if not file.is_file():
+        raise UsageError(f"there is no web log {file}")
+    if host and not is_host(host):
+        raise UsageError(f"--web-log {text}: {host!r} is not a host, with or without a port")
+    if not host and lacks_host(file):
+        raise UsageError(f"{file} does not tell the host: write --web-log HOST={file}")
+    return file, host
 
 
 def _is_json(file: Path) -> bool:

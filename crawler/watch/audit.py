@@ -32,9 +32,11 @@ from crawler.watch.audit_takeovers import judge_takeovers
 
 
 class WebLogs(msgspec.Struct, frozen=True, kw_only=True):
-    """Access logs, and what the crawler's User-Agent has in it ("": all requests are the crawler's)."""
+    """Access logs, each with the host of lines that tell none, and what the crawler's User-Agent has in it ("": all
+    requests are the crawler's).
+    """
 
-    files: Sequence[Path] = ()
+    files: Sequence[tuple[Path, str]] = ()
     agent: str = ""
 
 
@@ -90,8 +92,8 @@ async def _judge(
 async def _judge_web_logs(subject: Subject, ledger: Ledger, reader: LinkReader, report: Report) -> None:
     report.has_web_log = True
     router, settings, states = reader.rules.router, subject.settings, subject.states
-    for file in subject.web_logs.files:
-        strange = read_requests(read_log(file, subject.web_logs.agent), router, ledger)
+    for file, host in subject.web_logs.files:
+        strange = read_requests(read_log(file, subject.web_logs.agent, host), router, ledger)
         if strange and not ledger.number("SELECT count(*) FROM requests"):
             raise UsageError(f"not one line of {file} is of a known format: see 'crawler audit --help'")
         if strange:

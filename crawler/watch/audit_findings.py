@@ -15,6 +15,7 @@ class Finding:
     is_violation: bool = True
     count: int = 0
     note: str = ""
+    is_judged: bool = True  # False: there was something that could not be judged, which the note says
     examples: list[dict[str, Any]] = field(default_factory=list)
 
     def add(self, n: int = 1, **facts: Any) -> None:
@@ -103,6 +104,7 @@ class Report:
     dead: int = 0
     refused: int = 0
     requests: int = 0  # of the web log
+    pairs_too_coarse: int = 0  # of its requests, whose times are too coarse to say whether the delay was kept
     closest: Closest | None = None
     takeover_max_s: float = 0.0
     has_web_log: bool = False

@@ -1,5 +1,5 @@
-"""Reads the access log of a web server that a crawl has asked: JSON lines, or the common and combined formats with the
-host in front.
+"""Reads the access log of a web server that a crawl has asked: JSON lines, or the common and combined formats, with the
+host in front or given beside the file.
 
     {"start": 12.345, "end": 12.4, "host": "a.test", "target": "/p?q", "agent": "shardcrawl/1", "status": 200}
     a.test:80 127.0.0.1 - - [21/Nov/2026:19:00:00 +0000] "GET /p HTTP/1.1" 200 123 "-" "shardcrawl/1" 1795287600123456
@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from crawler.errors import UsageError
 
 _COMBINED = re.compile(
-    r'(?P<host>\S+) \S+ \S+ \S+ \[(?P<time>[^\]]+)\] "(?P<request>(?:[^"\\]|\\.)*)" (?P<status>\d{3}) \S+'
+    r'(?:(?P<host>\S+) )?\S+ \S+ \S+ \[(?P<time>[^\]]+)\] "(?P<request>(?:[^"\\]|\\.)*)" (?P<status>\d{3}) \S+'
     r'(?: "(?:[^"\\]|\\.)*" "(?P<agent>(?:[^"\\]|\\.)*)")?(?P<numbers>(?: [\d.]+)*)\s*'
 )
 _AUTHORITY = re.compile(r"(\[[0-9a-f:.]+\]|[^:/\s]+)(?::(\d+))?")
@@ -44,8 +44,8 @@ class LogLine(msgspec.Struct, frozen=True, kw_only=True):
     agent: str = ""
 
 
-def read_log(file: Path, agent: str) -> Iterator[LogLine | None]:
-    """The lines of a log in their order, None for one that is none.
+def read_log(file: Path, agent: str, host: str = "") -> Iterator[LogLine | None]:
+    """The lines of a log in their order, None for one that is none. `host`: of lines that do not tell one.
 
     Of the lines that tell a User-Agent only those that have `agent` in it are given; "" stands for all. Raises
     UsageError for a file that can't be read.
@@ -55,7 +55,7 @@ def read_log(file: Path, agent: str) -> Iterator[LogLine | None]:
         with _opened(file) as lines:
             for text in lines:
                 if text.strip():
-                    line = parse_line(text)
+                    line = parse_line(text, host)
                     if line is None or not line.agent or wanted in line.agent.lower():
                         yield line
     except (OSError, EOFError, UnicodeDecodeError) as error:
@@ -68,13 +68,28 @@ def _opened(file: Path) -> IO[str]:
     return file.open(encoding="utf-8", errors="replace")
 
 
-def parse_line(text: str) -> LogLine | None:
-    """One line of either kind; None for anything else."""
+def is_host(text: str) -> bool:
+    """Is it a host as a line may name it, with or without a port?"""
+    return _AUTHORITY.fullmatch(text.lower()) is not None
+
+
+def lacks_host(file: Path) -> bool:
+    """Does the log begin with a line in the format of a server, without the host in front? Raises UsageError."""
+    try:
+        with _opened(file) as lines:
+            match = _COMBINED.fullmatch(next((text for text in lines if text.strip()), ""))
+    except (OSError, EOFError) as error:
+        raise UsageError(f"can't read the web log {file}: {getattr(error, 'strerror', None) or error}") from None
+    return match is not None and match["host"] is None
+
+
+def parse_line(text: str, host: str = "") -> LogLine | None:
+    """One line of either kind; None for anything else, also where neither it nor `host` names the host."""
     try:
         if text.startswith("{"):
             return _placed(_from_json(json.loads(text)))
         match = _COMBINED.fullmatch(text)
-        return _placed(_from_combined(match)) if match else None
+        return _placed(_from_combined(match, host)) if match else None
     except (ValueError, KeyError, TypeError):
         return None
 
@@ -93,11 +108,11 @@ def _from_json(fields: dict[str, Any]) -> LogLine:
     )
 
 
-def _from_combined(match: re.Match[str]) -> LogLine:
+def _from_combined(match: re.Match[str], host: str) -> LogLine:
     _, target, *_ = match["request"].split(" ")
     started, ended, blur_s = _times(match["time"], match["numbers"].split())
     return LogLine(
-        host=match["host"],
+        host=match["host"] or host,
         port=0,
         target=target,
         started=started,

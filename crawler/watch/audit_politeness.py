@@ -15,8 +15,10 @@ from crawler.settings import Settings
 from crawler.watch.audit_findings import Closest, Report
 from crawler.watch.audit_ledger import Ledger, Request
 from crawler.watch.audit_origins import Origin, origins_of
+from crawler.watch.wording import counted
 
 BATCH = 500
+COARSE_S = 1.0  # times in whole seconds; finer ones blur a pair by less than is worth telling
 
 Queue = tuple[int, str]  # partition, queue
 
@@ -51,6 +53,9 @@ async def judge_politeness(
     requests = ledger.requests("ORDER BY partition, queue, started, ended")
     for queue, group in groupby(requests, key=lambda request: (request.partition, request.queue)):
         judge_queue(group, await delays.of(queue), report, late)
+    if report.pairs_too_coarse:
+        finding, pairs = report.findings.politeness, counted(report.pairs_too_coarse, "pair")
+        finding.is_judged, finding.note = False, f"{pairs} not judged: times in whole seconds"
 
 
 def judge_queue(
@@ -66,7 +71,12 @@ def judge_queue(
         if before is not None and (delay_s := delays.after(before) / 1000):
             pair = Closest(queue=request.queue, gap_s=request.started - before.started, delay_s=delay_s)
             is_late = not late.isdisjoint((before.page, request.page))
-            if pair.gap_s + max(before.blur, request.blur) < delay_s:
+            blur_s = max(before.blur, request.blur)
+            if blur_s >= COARSE_S and pair.gap_s - blur_s < delay_s <= pair.gap_s + blur_s:
+                report.pairs_too_coarse += 1  # it may have been too close, or not
+                before = request
+                continue
+            if pair.gap_s + blur_s < delay_s:
                 finding = report.findings.late if is_late else report.findings.politeness
                 finding.add(
                     queue=request.queue, gap_s=round(pair.gap_s, 6), delay_s=delay_s,

@@ -31,8 +31,13 @@ def headline(report: Report) -> str:
     """The answer in one line."""
     found = violations_text(report)
     where = f"Audit of the crawl {report.crawl} in {', '.join(report.folders)}"
-    moving = " It is going on: figures are of a moving crawl." if report.is_moving else ""
-    return f"{where}: {f'not clean, {found}' if found else 'clean'}.{moving}"
+    if not found and not report.findings.politeness.is_judged:
+        return f"{where}: clean as far as judged; politeness is not (times in whole seconds).{_moving(report)}"
+    return f"{where}: {f'not clean, {found}' if found else 'clean'}.{_moving(report)}"
+
+
+def _moving(report: Report) -> str:
+    return " It is going on: figures are of a moving crawl." if report.is_moving else ""
 
 
 def violations_text(report: Report) -> str:
@@ -64,13 +69,16 @@ def _table(report: Report) -> Iterator[str]:
         if name in OF_WEB_LOG and not report.has_web_log:
             yield f"{'-':<4}  {finding.title:<{width}}  {'?':>7}  needs --web-log"
         else:
-            yield f"{_mark(finding):<4}  {finding.title:<{width}}  {number(finding.count):>7}  {finding.note}".rstrip()
+            count = number(finding.count) if finding.count or finding.is_judged else "?"
+            yield f"{_mark(finding):<4}  {finding.title:<{width}}  {count:>7}  {finding.note}".rstrip()
 
 
 def _mark(finding: Finding) -> str:
     if not finding.is_violation:
         return "-"
-    return "FAIL" if finding.count else "ok"
+    if finding.count:
+        return "FAIL"
+    return "ok" if finding.is_judged else "-"
 
 
 def _examples(finding: Finding) -> str:

@@ -12,9 +12,10 @@ from crawler.rules.robots import RobotsRules
 from crawler.settings import load
 from crawler.watch.audit_findings import Report
 from crawler.watch.audit_ledger import Request, page_of
-from crawler.watch.audit_log import LogLine, parse_line, read_log
+from crawler.watch.audit_log import LogLine, lacks_host, parse_line, read_log
 from crawler.watch.audit_origins import Origin
 from crawler.watch.audit_politeness import Delays, StoredDelays, judge_queue
+from crawler.watch.audit_report import report_text
 from crawler.watch.audit_robots import judge_request
 
 STAMP = "[21/Nov/2026:19:00:00 +0000]"
@@ -84,6 +85,29 @@ def test_what_is_no_line_of_a_log_is_told_from_what_is(text: str) -> None:
     assert parse_line(text) is None
 
 
+DEFAULTS = [
+    f'10.0.0.1 - - {STAMP} "GET /p HTTP/1.1" 200 1',  # Apache's common
+    f'10.0.0.1 - bob {STAMP} "GET /p HTTP/1.1" 200 1 "-" "shardcrawl/1"',  # combined, of both
+    f'::1 - - {STAMP} "GET /p HTTP/1.1" 200 - "http://r/" "shardcrawl/1" 1795287600.250 0.050',
+]
+
+
+@pytest.mark.parametrize("text", DEFAULTS)
+def test_lines_without_a_host_are_of_the_host_that_is_given(text: str) -> None:
+    assert parse_line(text) is None
+    line = parse_line(text, "A.test:8080")
+    assert line is not None
+    assert (line.host, line.port, line.target) == ("a.test", 8080, "/p")
+    assert parse_line(NGINX, "other.test") == parse_line(NGINX)
+
+
+def test_a_log_without_hosts_is_known_by_its_first_line(tmp_path: Path) -> None:
+    log = tmp_path / "access.log"
+    for text, is_lacking in [(one, True) for one in DEFAULTS] + [(NGINX, False), ("{}", False), ("", False)]:
+        log.write_text(f"\n{text}\n")
+        assert lacks_host(log) is is_lacking
+
+
 def test_requests_of_others_are_left_out_and_packed_logs_are_read(tmp_path: Path) -> None:
     other = NGINX.replace("shardcrawl/1", "Mozilla/5.0")
     packed = tmp_path / "access.log.gz"
@@ -116,6 +140,30 @@ def test_two_starts_closer_than_the_delay_are_one_violation() -> None:
 def test_times_to_the_second_condemn_nobody_for_less_than_a_second() -> None:
     assert too_close(request(1, blur=1.0), request(2, blur=1.0), delays=Delays(1900)) == 0
     assert too_close(request(1, blur=1.0), request(2, blur=1.0), delays=Delays(2100)) == 1
+
+
+@pytest.mark.parametrize(
+    ("gap_s", "delay_ms", "is_judged"),
+    [(0, 500, False), (1, 1000, False), (1, 1500, False), (4, 500, True), (2, 1000, True), (1, 5000, True)],
+)
+def test_pairs_that_times_to_the_second_say_nothing_of_are_counted(gap_s: int, delay_ms: int, is_judged: bool) -> None:
+    report = Report(crawl="main")
+    judge_queue((request(1, blur=1.0), request(1 + gap_s, blur=1.0)), Delays(delay_ms), report)
+    assert report.pairs_too_coarse == (0 if is_judged else 1)
+    fine = Report(crawl="main")
+    judge_queue((request(1, blur=0.002), request(1 + gap_s, blur=0.002)), Delays(delay_ms), fine)
+    assert fine.pairs_too_coarse == 0
+
+
+def test_what_was_not_judged_is_not_called_ok() -> None:
+    report = Report(crawl="main", has_web_log=True)
+    finding = report.findings.politeness
+    finding.is_judged, finding.note = False, "1 pair not judged: times in whole seconds"
+    text = report_text(report)
+    assert "-     politeness violations                 ?  1 pair not judged: times in whole seconds" in text
+    assert text.startswith("Audit of the crawl main in : clean as far as judged; politeness is not")
+    finding.add()
+    assert "FAIL  politeness violations                 1  1 pair not judged" in report_text(report)
 
 
 def test_where_hosts_of_a_queue_ask_for_different_delays_the_first_of_two_requests_says_how_long() -> None:

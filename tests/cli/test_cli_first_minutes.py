@@ -321,6 +321,36 @@ def test_a_page_given_as_a_sitemap_is_said_to_be_none(programs: Nursery, here: P
         assert (empty.code, empty.err) == (0, "")
 
 
+def test_logs_as_web_servers_write_them_are_read_and_what_they_do_not_tell_is_said(
+    programs: Nursery, here: Path
+) -> None:
+    with small(5) as site:
+        assert (
+            crawler(programs, "crawl", site.url(HOST), "--allow-private", "--delay", "0.05", "-q", cwd=here).code == 0
+        )
+        begin, at = site.requests()[0].start, time.time()
+        moments = [(r, time.gmtime(at + r.start - begin)) for r in site.requests()]
+    lines = [
+        f"{HOST} - - [{time.strftime('%d/%b/%Y:%H:%M:%S +0000', when)}] "
+        f'"GET {r.target} HTTP/1.1" {r.status} 1 "-" "{r.agent}"\n'
+        for r, when in moments
+    ]
+    (here / "access.log").write_text("".join(lines))
+    (here / "page.html").write_text("<html>")
+    none = crawler(programs, "audit", "--web-log", "access.log", cwd=here)
+    assert (none.code, none.err) == (
+        USAGE, "crawler: access.log does not tell the host: write --web-log HOST=access.log\n"
+    )  # fmt: skip
+    ran = crawler(programs, "audit", "--web-log", f"{HOST}:{site.port}=access.log", cwd=here)
+    assert ran.code == 0, ran.err + ran.out
+    assert f"web log  {len(lines)} requests\n" in ran.out
+    assert "not judged: times in whole seconds" in ran.out
+    assert "ok    robots violations" in ran.out
+    for words in (["page.html"], ["a/b=access.log"], ["a.test=nosuch.log"]):
+        wrong = crawler(programs, "audit", "--web-log", *words, cwd=here)
+        assert (wrong.code, wrong.err.count("\n")) == (USAGE, 1)
+
+
 def test_an_order_for_a_domain_that_was_never_met_is_noted_with_a_warning(programs: Nursery, here: Path) -> None:
     crawler(programs, "seed", "http://a.test/", cwd=here)
     known = crawler(programs, "pause", "a.test", cwd=here)
