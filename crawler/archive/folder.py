@@ -100,8 +100,11 @@ class CrawlFolder:
 
 
 @contextlib.contextmanager
-def alone_in(folder: CrawlFolder) -> Iterator[None]:
-    """Be the only `crawler crawl` of this folder, until it ends or dies. Raises ConflictError, ArchiveError."""
+def alone_in(folder: CrawlFolder, pid: int) -> Iterator[None]:
+    """Be the only `crawler crawl` of this folder, until it ends or dies. `pid`: whom people may stop.
+
+    Raises ConflictError, ArchiveError.
+    """
     path = folder.tmp / "crawl.lock"
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -111,13 +114,13 @@ def alone_in(folder: CrawlFolder) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            pid = os.read(descriptor, 20).decode("ascii", "replace").strip()
+            other = os.read(descriptor, 20).decode("ascii", "replace").strip()
             raise ConflictError(
-                f"another crawl is running in {folder.root}{f' (pid {pid})' if pid else ''}; "
+                f"another crawl is running in {folder.root}{f' (pid {other})' if other else ''}; "
                 "use --dir, or 'crawler seed' to add URLs to it"
             ) from None
         os.ftruncate(descriptor, 0)
-        os.write(descriptor, b"%d\n" % os.getpid())
+        os.write(descriptor, b"%d\n" % pid)
         yield
     finally:
         os.close(descriptor)  # and with it the lock

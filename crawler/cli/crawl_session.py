@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import os
 import shlex
 import sys
 import time
@@ -71,12 +72,17 @@ class CrawlSession:
             try:
                 await self._check_before()
                 async with open_crawl(self._settings, create=True) as crawl:
-                    with alone_in(crawl.folder):
+                    with alone_in(crawl.folder, self._pid()):
                         return await self._in(crawl)
             except asyncio.CancelledError:
                 if self._signals.stopped:
                     raise Stopped(f"stopped before the crawl began; {self._how_to_resume()}") from None
                 raise
+
+    def _pid(self) -> int:
+        """Of the process that people started: ours, or the one that restarts us."""
+        is_child = self._arguments.is_program and not is_supervised(self._arguments)
+        return os.getppid() if is_child else os.getpid()
 
     async def _check_before(self) -> None:
         """What would make nothing but an empty crawl is said before anything is made. Raises UsageError."""

@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from crawler.errors import Killed, Stopped
 from crawler.supervisor.child import Deaths
+from crawler.watch.printing import warn
 
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # A stalled event loop (instance/stall_watchdog.py), or a library in C that a page broke. Whoever sends SIGKILL means to
@@ -45,8 +46,7 @@ def run_restarting(work: Callable[[], int]) -> int:
         if -code not in RESTARTED or deaths.pause_after(time.monotonic() - began_s, code) is None:
             return _end_as(-code)
         how = "stalled on a page" if -code == signal.SIGPROF else f"was ended by {signal.Signals(-code).name}"
-        print(f"crawler: the crawl {how}; it goes on without that page (details in the crawl folder's log)",
-              file=sys.stderr, flush=True)  # fmt: skip
+        warn(f"the crawl {how}; it goes on without that page (details in the crawl folder's log)")
 
 
 class _Guard:
@@ -101,8 +101,7 @@ def _end_with(parent: int) -> None:
 def _end_as(number: int) -> int:
     """End as the child did, so that whoever started us sees the same."""
     if number == signal.SIGPROF:
-        print("crawler: the crawl stalled again and again; the same command goes on without the pages that did it",
-              file=sys.stderr, flush=True)  # fmt: skip
+        warn("the crawl stalled again and again; the same command goes on without the pages that did it")
         return 1
     if number != signal.SIGKILL:
         signal.signal(number, signal.SIG_DFL)
