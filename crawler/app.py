@@ -64,7 +64,7 @@ class OpenCrawl(msgspec.Struct, frozen=True, kw_only=True):
     def frontier(self) -> Frontier:
         budget = self.settings.budget
         return Frontier(
-            self.engine, self.keys, session=self.session, run=self.record.run,
+            self.engine, self.keys, session=self.session, hash_key=self.record.hash_key, run=self.record.run,
             default_delay_ms=int(self.settings.politeness.delay_s * 1000),
             is_limited=is_limited(self.record.scope, budget, self.settings.sites),
             intake=Intake(
@@ -173,7 +173,8 @@ async def _open(
     record, roots = await enter(folder, crawls, settings)
     return OpenCrawl(
         settings=settings, folder=folder, lock=lock, session=session, engine=engine, info=info, keys=keys,
-        crawls=crawls, members=Members(engine, keys), leases=Leases(engine, keys), record=record, roots=roots,
+        crawls=crawls, members=Members(engine, keys),
+        leases=Leases(engine, keys, hash_key=record.hash_key), record=record, roots=roots,
     )  # fmt: skip
 
 

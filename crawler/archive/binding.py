@@ -72,6 +72,11 @@ def check_known(folder: CrawlFolder, name: str, now: Bound | None) -> None:
     """
     check_name(folder, name)
     bound = bound_to(folder)
+    if bound is None and now is None and holds_results(folder):
+        raise ConflictError(
+            f"{folder.root} holds results, but its {FILE} is missing or damaged: put it back from a copy, or use "
+            "another --dir"
+        )
     if bound is None or bound.name != name or not (holds_results(folder) or holds_seeds(folder, bound)):
         return
     if now is None or bound.begun_at != now.begun_at:

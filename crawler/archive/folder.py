@@ -16,7 +16,7 @@ import msgspec
 
 from crawler.errors import ArchiveError, ConflictError, UsageError
 
-LAYOUT = 1  # grows when a program could no longer read what another wrote
+LAYOUT = 2  # grows when a program could no longer read what another wrote
 DESCRIPTION = "crawl.json"
 SUBFOLDERS = ("warc", "index", "items", "history", "journal", "sessions", "engine", "log", "tmp")
 OUTPUTS = "outputs"

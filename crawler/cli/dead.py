@@ -150,12 +150,10 @@ async def _show(crawl: "OpenCrawl", letters: "DeadLetters", url: str, *, as_json
 
 async def _of_urls(crawl: "OpenCrawl", letters: "DeadLetters", urls: Sequence[str]) -> "list[StoredLetter]":
     """The letters of these URLs. Raises UsageError when one has none."""
-    from crawler.rules.fingerprint import fingerprint
-
     found = []
     for url in urls:
         _, _, partition = crawl.router().place(url)
-        one = await letters.find(partition, fingerprint(url, crawl.record.run))
+        one = await letters.find(partition, crawl.frontier.fingerprints.of(url))
         if one is None:
             raise UsageError(f"there is no dead letter of {url} (ask: crawler explain {url})")
         found.append(one)

@@ -27,8 +27,7 @@ For an engine that was wiped, or replaced by an empty one. Every page of the ind
 done again and is not fetched again; every link of every archived page and every seed is
 added again. Dead letters, and what robots.txt forbade, are tried again.
 
-Rebuild each folder of the crawl, on each of its machines, before anything crawls. Folders
-of an older release do not know their seeds and scope: give the URLs and settings again.
+Rebuild each folder of the crawl, on each of its machines, before anything crawls.
 What was interrupted is begun again by the same command.
 
 exit codes: 0 done, 2 bad folder or URL, 3 engine, 4 instances are at work, or the engine has
@@ -138,7 +137,9 @@ def doors_of(crawl: "OpenCrawl") -> "Doors":
     return Doors(
         name=crawl.settings.crawl.name,
         frontier=crawl.frontier,
-        restoring=Restoring(crawl.engine, crawl.keys, run=crawl.record.run, files=crawl.spill_files),
+        restoring=Restoring(
+            crawl.engine, crawl.keys, hash_key=crawl.record.hash_key, run=crawl.record.run, files=crawl.spill_files
+        ),
         states=crawl.states,
         crawls=crawl.crawls,
         seeds=crawl.seeds,

@@ -1,5 +1,6 @@
 """What all instances of a crawl must agree on, stored with it: layout, partitions, scope, order. And its totals."""
 
+import secrets
 import time
 from collections.abc import Iterable, Mapping
 
@@ -10,6 +11,7 @@ from crawler.frontier.budgets import Spent
 from crawler.frontier.client import Engine
 from crawler.frontier.keys import LAYOUT, Keys
 from crawler.frontier.records import pairs_of
+from crawler.rules.fingerprint import HASH_KEY_BYTES, Fingerprints
 from crawler.settings import OrderSettings, ScopeSettings, Settings
 
 
@@ -17,6 +19,7 @@ class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Stored once per crawl. `version` is that of `Crawls.version`, set by `shared`; `begun_at` is wall clock, s.
 
     `begun_at` tells a crawl from every other; one that was rebuilt has a new one, and keeps its first in `origin`.
+    `hash_key` is secret (see rules/fingerprint.py), and one that was rebuilt keeps it.
     """
 
     layout: int
@@ -24,6 +27,7 @@ class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
     begun_at: float
     queue_by: str
     run: int
+    hash_key: bytes
     scope: ScopeSettings
     ordering: OrderSettings = OrderSettings()
     version: int = 0
@@ -32,6 +36,14 @@ class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def first_begun_at(self) -> float:
         return self.origin or self.begun_at
+
+    @property
+    def fingerprints(self) -> Fingerprints:
+        return Fingerprints(self.hash_key, self.run)
+
+    def __repr__(self) -> str:
+        """Without the key: this may get into a log, or a traceback."""
+        return f"CrawlRecord(begun_at={self.begun_at})"
 
 
 class PartitionCount(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,13 +67,14 @@ class ScopeHistory(msgspec.Struct, frozen=True, kw_only=True):
     rules: tuple[tuple[int, ScopeSettings], ...]
 
 
-def _record_of(settings: Settings, origin: float) -> CrawlRecord:
+def _record_of(settings: Settings, origin: float, hash_key: bytes) -> CrawlRecord:
     return CrawlRecord(
         layout=LAYOUT,
         partitions=settings.crawl.partitions,
         begun_at=time.time(),
         queue_by=settings.frontier.queue_by,
         run=0,
+        hash_key=hash_key or secrets.token_bytes(HASH_KEY_BYTES),
         scope=settings.scope,
         ordering=_ordering_of(settings),
         origin=origin,
@@ -92,17 +105,22 @@ class Crawls:
             )
         return msgspec.json.decode(raw, type=CrawlRecord)
 
-    async def create_or_load(self, settings: Settings, *, origin: float = 0.0) -> CrawlRecord:
-        """The stored crawl; made from the settings when there is none. The number of partitions never changes."""
-        await self._engine.command("HSETNX", self._keys.crawl, "record", _encode(_record_of(settings, origin)))
+    async def create_or_load(self, settings: Settings, *, origin: float = 0.0, hash_key: bytes = b"") -> CrawlRecord:
+        """The stored crawl; made from the settings when there is none. The number of partitions never changes.
+
+        `hash_key`: that of a crawl that is rebuilt; a new one when it is left out.
+        """
+        record = _encode(_record_of(settings, origin, hash_key))
+        await self._engine.command("HSETNX", self._keys.crawl, "record", record)
         stored = await self.load()
         if stored is None:
             raise ConflictError("the crawl's record vanished from the engine while it was being made: try again")
         return stored
 
-    async def begin_anew(self, settings: Settings, *, origin: float) -> None:
+    async def begin_anew(self, settings: Settings, *, origin: float, hash_key: bytes) -> None:
         """Put a new crawl in the place of one to which nothing was added yet."""
-        await self._engine.command("HSET", self._keys.crawl, "record", _encode(_record_of(settings, origin)))
+        record = _encode(_record_of(settings, origin, hash_key))
+        await self._engine.command("HSET", self._keys.crawl, "record", record)
 
     async def change_scope(self, record: CrawlRecord, scope: ScopeSettings) -> CrawlRecord:
         """Store other scope rules; running instances see them with their next heartbeat."""

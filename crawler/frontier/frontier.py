@@ -35,6 +35,7 @@ from crawler.frontier.replies import (
     with_depths,
 )
 from crawler.model import AckOutcome, Candidate, Claim, CommitEntry
+from crawler.rules.fingerprint import Fingerprints
 
 ADD_ITEMS_MAX = 128  # per call: one to four ms of the engine, by how many queues they are for
 ACK_MAX = 32  # commits per call
@@ -101,15 +102,16 @@ class Frontier:
         keys: Keys,
         *,
         session: str,
+        hash_key: bytes,
         run: int,
         default_delay_ms: int,
         is_limited: bool = False,
         intake: Intake = NO_LIMIT,
     ) -> None:
-        self.engine = engine
-        self.keys = keys
-        self.session = session
-        self.run = run
+        self.engine, self.keys = engine, keys
+        self.session, self.run = session, run
+        self.fingerprints = Fingerprints(hash_key, run)
+        self._hash_key = hash_key.hex()
         self.default_delay_ms = default_delay_ms
         self.is_limited = is_limited
         self.intake = intake
@@ -120,8 +122,7 @@ class Frontier:
         calls, owners = [], []
         for partition, candidates in by_partition.items():
             for start in range(0, len(candidates), ADD_ITEMS_MAX):
-                items = self._values(candidates[start : start + ADD_ITEMS_MAX])
-                calls.append(self._call_add(partition, items))
+                calls.append(self._call_add(partition, self._values(candidates[start : start + ADD_ITEMS_MAX])))
                 owners.append(partition)
         replies: dict[int, AddReply | EngineError] = {}
         for partition, raw in zip(owners, await self.engine.run_many(calls), strict=True):
@@ -140,7 +141,7 @@ class Frontier:
     def _call_add(self, partition: int, items: list[Any]) -> Call:
         args = (
             self.run, self.default_delay_ms, pack(items), self.keys.hints, self.session, int(self.is_limited),
-            self._intake(),
+            self._intake(), self._hash_key,
         )  # fmt: skip
         return Call("add", (self.keys.meta(partition),), args)
 
@@ -161,8 +162,8 @@ class Frontier:
         ]  # fmt: skip
         raws = await self.engine.run_many(calls)
         replies = [
-            raw if isinstance(raw, EngineError) else claim_reply((fence.partition, fence.epoch), raw, self.run, r.at_s)
-            for (fence, r), raw in zip(wanted, raws, strict=True)
+            raw if isinstance(raw, EngineError) else claim_reply((f.partition, f.epoch), raw, self.fingerprints, r.at_s)
+            for (f, r), raw in zip(wanted, raws, strict=True)
         ]
         return await self._deepened(replies) if self.is_limited else replies
 

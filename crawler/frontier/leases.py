@@ -34,9 +34,10 @@ class Acquired(msgspec.Struct, frozen=True, kw_only=True):
 class Leases:
     """The leases of one crawl."""
 
-    def __init__(self, engine: Engine, keys: Keys) -> None:
+    def __init__(self, engine: Engine, keys: Keys, *, hash_key: bytes) -> None:
         self._engine = engine
         self._keys = keys
+        self._hash_key = hash_key.hex()
 
     async def read(self, partitions: Iterable[int]) -> list[Lease]:
         """The leases as they stand."""
@@ -58,7 +59,7 @@ class Leases:
             Call(
                 "lease",
                 (self._keys.meta(seen.partition),),
-                (session, node, seen.session, seen.epoch, floor, self._engine.run_id),
+                (session, node, seen.session, seen.epoch, floor, self._engine.run_id, self._hash_key),
             )
             for seen, floor in wanted
         ]

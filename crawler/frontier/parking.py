@@ -122,22 +122,24 @@ class Parking:
             released += some
         return released
 
-    async def hosts(self, partition: int, domains: Sequence[str]) -> list[list[str]]:
-        """The hosts of each domain that a budget of hosts took in, "@" for the domain itself. Raises EngineError."""
-        key, found = self._frontier.keys.meta(partition), list[list[str]]()
-        for i in range(0, len(domains), ORDERS_MAX):
-            some = domains[i : i + ORDERS_MAX]
-            raw = await self._frontier.engine.run("look", (key,), "hosts", *some)
-            found += [hosts.decode().split() for hosts in raw]
-        return found
+    async def hosts(self, partition: int, domains: Sequence[str]) -> list[int]:
+        """How many hosts of each domain a budget of hosts took in. Raises EngineError."""
+        return [int(n or 0) for n in await self._look(partition, "hosts", domains)]
+
+    async def hosts_taken(self, partition: int, domain: str, labels: Sequence[str]) -> set[str]:
+        """Those of these hosts of a domain, by label ("@": itself), that a budget took in. Raises EngineError."""
+        answers = await self._look(partition, "hosts", [f"{domain} {label}" for label in labels])
+        return {label for label, answer in zip(labels, answers, strict=True) if answer}
 
     async def taken_in(self, partition: int, hosts: Sequence[str]) -> set[str]:
         """Those of some hosts that a crawl's budget of hosts took in. Raises EngineError."""
-        key, found = self._frontier.keys.meta(partition), set[str]()
-        for i in range(0, len(hosts), HOSTS_MAX):
-            some = hosts[i : i + HOSTS_MAX]
-            raw = await self._frontier.engine.run("look", (key,), "taken in", *some)
-            found.update(host for host, answer in zip(some, raw, strict=True) if answer)
+        answers = await self._look(partition, "taken in", hosts)
+        return {host for host, answer in zip(hosts, answers, strict=True) if answer}
+
+    async def _look(self, partition: int, what: str, names: Sequence[str]) -> list[bytes]:
+        key, found = self._frontier.keys.meta(partition), list[bytes]()
+        for i in range(0, len(names), HOSTS_MAX):
+            found += await self._frontier.engine.run("look", (key,), what, *names[i : i + HOSTS_MAX])
         return found
 
     async def admit(

@@ -16,7 +16,7 @@ from crawler.frontier.client import Engine
 from crawler.frontier.keys import Keys
 from crawler.frontier.records import PendingUrl, as_queued, listed, pairs_of, pending_url, unpack_queue
 from crawler.frontier.spilling import BlockFiles, NoFiles, Stub, Urls, urls_of
-from crawler.rules.fingerprint import fingerprint
+from crawler.rules.fingerprint import Fingerprints
 from crawler.rules.urls import origin_of
 
 DELIVERED = "*"  # in place of a block: claimed, or to be retried
@@ -65,9 +65,9 @@ class PendingUrls:
             async for some in self._queued(partition, rows[start : start + QUEUES_MAX]):
                 yield some
 
-    async def fingerprints(self, run: int, partition: int) -> set[str]:
+    async def fingerprints(self, fingerprints: Fingerprints, partition: int) -> set[str]:
         """Of all pending URLs of a partition."""
-        return {fingerprint(found.url.url, run) async for some in self.read(partition) for found in some}
+        return {fingerprints.of(found.url.url) async for some in self.read(partition) for found in some}
 
     async def count(self, partition: int) -> int:
         """How many there are, by the sizes of all blocks."""

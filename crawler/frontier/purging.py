@@ -13,7 +13,6 @@ from crawler.frontier.records import as_queued, listed, pack, pairs_of, parts_of
 from crawler.frontier.spilling import BlockFiles, NoFiles, Spilling
 from crawler.frontier.stamps import seed_number_of
 from crawler.model import Refusal
-from crawler.rules.fingerprint import fingerprint
 
 PURGE_MAX = 128  # URLs a call: a block
 QUEUE = ""  # in place of a row's reason: the queue's own blocks
@@ -53,14 +52,14 @@ class Purge:
             for text in (member.decode() for member in members):
                 member, _ = as_queued(row, text, 0)
                 url, stamp = parts_of(member, queue, listed(member, origins))
-                items.append((fingerprint(url, f.run), text, seed_number_of(stamp)))
+                items.append((f.fingerprints.of(url), text, seed_number_of(stamp)))
             dropped += await self._call(partition, queue, reason, items)
 
     async def _retries(self, partition: int, queue: str) -> int:
         f, items = self._frontier, list[tuple[str, str, int]]()
         async for some in PendingUrls(f.engine, f.keys).deliveries(partition):
             mine = (d for d in some if d.url.queue == queue)
-            items += [(fingerprint(d.url.url, f.run), d.name, d.url.seed_number) for d in mine]
+            items += [(f.fingerprints.of(d.url.url), d.name, d.url.seed_number) for d in mine]
         starts = range(0, len(items), PURGE_MAX)
         return sum([await self._call(partition, queue, RETRIES, items[i : i + PURGE_MAX]) for i in starts])
 

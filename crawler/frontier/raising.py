@@ -87,30 +87,34 @@ class Raising:
         ):
             if not intake.hosts and not intake.has_crawl_hosts:
                 admitted += await self._parking.release(partition, queue, HOSTS, rows[queue].urls)
-            elif not intake.hosts or len(taken) < intake.hosts:
-                admitted += await self._of_more_hosts(partition, queue, domain, set(taken))
+            elif not intake.hosts or taken < intake.hosts:
+                admitted += await self._of_more_hosts(partition, queue, domain, taken)
         return admitted
 
-    async def _of_more_hosts(self, partition: int, queue: str, domain: str, taken: set[str]) -> int:
+    async def _of_more_hosts(self, partition: int, queue: str, domain: str, taken: int) -> int:
         """The row is read as a whole, for it knows nothing of hosts; those of its best URLs are taken in first.
 
         And once more when some have left it, for its blocks move up then.
         """
-        admitted = 0
-        while some := await self._once_through(partition, queue, domain, taken):
+        admitted, more = 0, set[str]()
+        while some := await self._once_through(partition, queue, domain, taken, more):
             admitted += some
         return admitted
 
-    async def _once_through(self, partition: int, queue: str, domain: str, taken: set[str]) -> int:
+    async def _once_through(self, partition: int, queue: str, domain: str, taken: int, more: set[str]) -> int:
+        """`taken`: how many hosts the domain had when the row was first read; `more`: those that it takes in now."""
         hosts_max, admitted = self._frontier.intake.hosts, 0
         pending = PendingUrls(self._frontier.engine, self._frontier.keys)
         async for some in pending.row(partition, queue, HOSTS):
             urls = []
+            labels = sorted({label_of(domain, host_of(found.url.url)) for found in some} - more)
+            known = await self._parking.hosts_taken(partition, domain, labels)
             for found in some:
                 host = host_of(found.url.url)
-                if not hosts_max or len(taken) < hosts_max:
-                    taken.add(label_of(domain, host))
-                if label_of(domain, host) in taken:
+                label = label_of(domain, host)
+                if label not in known and (not hosts_max or taken + len(more) < hosts_max):
+                    more.add(label)
+                if label in known or label in more:
                     urls.append((found.block, found.name, host))
             admitted += await self._parking.admit(partition, queue, domain, hosts_max, urls)
         return admitted

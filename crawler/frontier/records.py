@@ -18,6 +18,7 @@ from crawler.rules.priority import QUANTA, quantise
 KNOWN_BITS = 21
 DEPTH_MAX = 255
 COUNT_MAX = 15
+LETTER_DETAIL_MAX = 1000  # characters: what a site says may be in it
 DETAIL_MAX = 100  # characters of each attempt's detail: the engine keeps them for as long as the URL waits
 ORIGINS = {"!": "https://", '"': "http://", "#": "https://www.", "$": "http://www."}
 INLINE = " "
@@ -187,7 +188,7 @@ def item_of(candidate: Candidate, *, with_link: bool = False) -> tuple[str | int
 
 def pack_letter(letter: DeadLetter) -> str:
     """Without its failures: `dead` puts what it has of them behind a line feed."""
-    return _json(msgspec.structs.replace(letter, failures=())).decode()
+    return _json(msgspec.structs.replace(letter, failures=(), detail=letter.detail[:LETTER_DETAIL_MAX])).decode()
 
 
 def pack_failure(failure: FailedAttempt) -> str:

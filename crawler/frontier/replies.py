@@ -10,7 +10,7 @@ from crawler.errors import EngineError
 from crawler.frontier.records import DEPTH_MAX, order_of, pairs_of, parts_of
 from crawler.frontier.stamps import label_of, read_stamp
 from crawler.model import AckOutcome, AddOutcome, Claim
-from crawler.rules.fingerprint import fingerprint
+from crawler.rules.fingerprint import Fingerprints
 
 
 class QueueBatch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -89,7 +89,7 @@ def _ack_reply(answer: bytes, woken: int) -> AckReply:
     return AckReply(outcome=AckOutcome.GONE)
 
 
-def claim_reply(lease: tuple[int, int], raw: Sequence[Any], run: int, at_s: float) -> ClaimReply:
+def claim_reply(lease: tuple[int, int], raw: Sequence[Any], fingerprints: Fingerprints, at_s: float) -> ClaimReply:
     """The claims of one partition; `lease` is (partition, epoch), `at_s` the wall time that they get."""
     status = raw[0].decode()
     if status != "OK":
@@ -101,7 +101,7 @@ def claim_reply(lease: tuple[int, int], raw: Sequence[Any], run: int, at_s: floa
         delay, start, n = int(flat[position + 2]), int(flat[position + 3]), int(flat[position + 4])
         position += 5
         end = position + 4 * n
-        claims = [_claim(lease, queue, domain, run, at_s, deaths, flat, i) for i in range(position, end, 4)]
+        claims = [_claim(lease, queue, domain, fingerprints, at_s, deaths, flat, i) for i in range(position, end, 4)]
         batches.append(QueueBatch(queue=queue, delay_ms=delay, start_ms=start, claims=tuple(claims)))
         position = end
     short = tuple(queue.decode() for queue in raw[4])
@@ -113,7 +113,7 @@ def _claim(
     lease: tuple[int, int],
     queue: str,
     domain: str,
-    run: int,
+    fingerprints: Fingerprints,
     at_s: float,
     deaths: Mapping[str, int],
     flat: Sequence[bytes],
@@ -123,7 +123,7 @@ def _claim(
     score = int(flat[at + 1])
     url, stamp = parts_of(flat[at + 2].decode(), queue, flat[at + 3].decode())
     queued_at, seed_number = read_stamp(stamp, at_s)
-    fp = fingerprint(url, run)
+    fp = fingerprints.of(url)
     return Claim(
         url=url, fingerprint=fp, visit=1, partition=lease[0], epoch=lease[1], token=flat[at].decode(),
         domain=domain, queue=queue, depth=DEPTH_MAX - (score >> 13 & 255), redirects=score >> 8 & 15,

@@ -14,7 +14,7 @@ from crawler.frontier.keys import Keys
 from crawler.frontier.pending import Found, PendingUrls
 from crawler.frontier.records import PendingUrl, pack
 from crawler.frontier.spilling import ID_LENGTH, BlockFiles, NoFiles, Spilling, Stub, urls_of
-from crawler.rules.fingerprint import fingerprint
+from crawler.rules.fingerprint import Fingerprints
 
 RESTORE_MAX = 256  # URLs per call: below a millisecond of the engine
 
@@ -37,10 +37,14 @@ class DoneUrl(msgspec.Struct, frozen=True, kw_only=True):
 class Restoring:
     """The calls of a rebuild on one crawl. Any session may make them; each may be repeated."""
 
-    def __init__(self, engine: Engine, keys: Keys, *, run: int, files: BlockFiles | None = None) -> None:
+    def __init__(
+        self, engine: Engine, keys: Keys, *, hash_key: bytes, run: int, files: BlockFiles | None = None
+    ) -> None:
         self._engine = engine
         self._keys = keys
         self._run = run
+        self._hash_key = hash_key.hex()
+        self._fingerprints = Fingerprints(hash_key, run)
         self._files = files or NoFiles()
         self._pending = PendingUrls(engine, keys, files)
         self._spilling = Spilling(engine, keys, default_delay_ms=0)  # nobody works: claims look at the delay again
@@ -51,7 +55,7 @@ class Restoring:
         for u in urls:
             item = (u.fingerprint, u.queue, u.domain, *_counted(u), u.host)
             by_partition.setdefault(u.partition, []).append(item)
-        digits = await self._run_all("restore", by_partition)
+        digits = await self._run_all("restore", by_partition, self._hash_key)
         return sum(answer.count(b"1") for answer in digits)
 
     async def withdraw(self, found: Iterable[tuple[Found, DoneUrl]]) -> int:
@@ -72,9 +76,9 @@ class Restoring:
             (packed,) = await asyncio.to_thread(self._files.read, p, [stub.place])
             await self._spilling.unspill([(p, queue, stub, urls_of(packed))])
 
-    async def _run_all(self, name: str, by_partition: Mapping[int, Sequence[Any]]) -> list[Any]:
+    async def _run_all(self, name: str, by_partition: Mapping[int, Sequence[Any]], *more: str) -> list[Any]:
         calls = [
-            Call(name, (self._keys.meta(partition),), (self._run, pack(items[start : start + RESTORE_MAX])))
+            Call(name, (self._keys.meta(partition),), (self._run, pack(items[start : start + RESTORE_MAX]), *more))
             for partition, items in by_partition.items()
             for start in range(0, len(items), RESTORE_MAX)
         ]
@@ -92,7 +96,7 @@ class Restoring:
     async def all_pending(self, partition: int) -> AsyncIterator[list[tuple[str, Found]]]:
         """(fingerprint, where it stands) of all pending URLs of a partition, some at a time."""
         async for some in self._pending.read(partition):
-            yield [(fingerprint(found.url.url, self._run), found) for found in some]
+            yield [(self._fingerprints.of(found.url.url), found) for found in some]
 
     async def hold(self, partitions: int) -> None:
         """Nobody knows when the lost crawl made its last requests: the first ones wait for their queue's delay.

@@ -19,8 +19,8 @@ NAMES = (
     "spill", "states", "steer", "unspill", "visited", "where", "withdraw",
 )  # fmt: skip
 SHARED = (  # each uses only what stands in those before it
-    "_fence", "_record", "_shelf", "_queue", "_guest", "_block", "_park", "_seen", "_hosts", "_links", "_top", "_seed",
-    "_add", "_count", "_end", "_hint",
+    "_fence", "_record", "_buckets", "_shelf", "_queue", "_guest", "_block", "_park", "_seen", "_hosts", "_links",
+    "_top", "_seed", "_add", "_count", "_end", "_hint",
 )  # fmt: skip
 
 _EACH = "--@each "

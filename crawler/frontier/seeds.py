@@ -73,15 +73,18 @@ class Seeds:
     async def _counts(self) -> dict[int, tuple[int, int, int]]:
         """(added, done, dead) by number, summed over the partitions."""
         sums: defaultdict[int, list[int]] = defaultdict(lambda: [0, 0, 0])
-        sizes = await self._engine.commands([("HGET", self._keys.meta(p), "eb") for p in range(self._partitions)])
-        for partition, shelves in enumerate(sizes):
-            if shelves is None:
+        sizes = await self._engine.commands(
+            [("HMGET", self._keys.meta(p), "en", "eb") for p in range(self._partitions)]
+        )
+        for partition, (values, shelves) in enumerate(sizes):
+            if not values:
                 continue
-            names = [self._keys.of(partition, f"e:{n}") for n in range(int(shelves))]
-            for row in await self._engine.commands([("HGETALL", name) for name in names]):
-                for number, packed in pairs_of(row):
-                    for i, n in enumerate(msgspec.msgpack.decode(packed)):
-                        sums[int(number)][i] += n
+            names = [self._keys.of(partition, f"e:{n}") for n in ("split", *range(int(shelves or 1)))]
+            rows = await self._engine.commands([("HGETALL", name) for name in names])
+            known = {number: packed for row in rows for number, packed in pairs_of(row)}  # one that moved comes once
+            for number, packed in known.items():
+                for i, n in enumerate(msgspec.msgpack.decode(packed)):
+                    sums[int(number)][i] += n
         return {number: (added, done, dead) for number, (added, done, dead) in sums.items()}
 
     def _hash(self, n: int) -> str:

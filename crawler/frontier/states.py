@@ -15,7 +15,7 @@ from crawler.frontier.pending import PendingUrls
 from crawler.frontier.records import pairs_of, unpack_log, unpack_queue
 from crawler.frontier.spilling import BlockFiles
 from crawler.model import CommitEntry, Refusal
-from crawler.rules.fingerprint import fingerprint
+from crawler.rules.fingerprint import Fingerprints
 
 STATES_MAX = 256  # URLs per call: well below a millisecond of the engine
 # Reasons under which links are counted that never became URLs of the crawl; all others end a URL.
@@ -86,10 +86,10 @@ class States:
             found.update(zip(some, (UrlState(digit - 48) for digit in digits), strict=True))
         return found
 
-    async def pending(self, run: int, partition: int) -> set[str]:
+    async def pending(self, fingerprints: Fingerprints, partition: int) -> set[str]:
         """Fingerprints of all URLs of a partition that wait: pending, or parked."""
-        parked = {fingerprint(found.url.url, run) async for some in self._pending.parked(partition) for found in some}
-        return parked | await self._pending.fingerprints(run, partition)
+        parked = {fingerprints.of(one.url.url) async for some in self._pending.parked(partition) for one in some}
+        return parked | await self._pending.fingerprints(fingerprints, partition)
 
     async def counters(self) -> list[tuple[int, int, int]]:
         """(partition, added, done) of the partitions in use: tells whether the crawl moves."""
@@ -103,7 +103,7 @@ class States:
         meta, key = self._keys.meta(partition), partial(self._keys.of, partition)
         before = dict(pairs_of(await self._engine.command("HGETALL", meta)))
         buckets = int(before.get(b"buckets%d" % run, 1))
-        sizes = await self._engine.commands([("SCARD", key(f"s{run}:{n}")) for n in range(buckets)])
+        sizes = await self._engine.commands([("SCARD", key(f"s{run}:{n}")) for n in ("split", *range(buckets))])
         pending = await self._pending.count(partition)
         dead, log_entries, parks, flat = await self._engine.commands(
             [("HLEN", key("dead")), ("HLEN", key("l")), ("HGETALL", key("parks")), ("HGETALL", meta)]
@@ -139,7 +139,7 @@ class States:
         shelves = int(await self._engine.command("HGET", self._keys.meta(partition), "yb") or 1)
         found: dict[str, bytes] = {}
         for raw in await self._engine.commands(
-            [("HGETALL", self._keys.of(partition, f"y:{n}")) for n in range(shelves)]
+            [("HGETALL", self._keys.of(partition, f"y:{n}")) for n in ("split", *range(shelves))]
         ):
             found.update((origin.decode(), blob) for origin, blob in pairs_of(raw))
         return found

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from crawler.archive.binding import Bound, bind, bound_to, check_known, check_name, holds_results, holds_seeds
+from crawler.archive.binding import FILE, Bound, bind, bound_to, check_known, check_name, holds_results, holds_seeds
 from crawler.archive.folder import CrawlFolder
 from crawler.errors import ConflictError, NoCrawlError, UsageError
 from crawler.frontier.crawls import CrawlRecord, Crawls
@@ -53,11 +53,20 @@ async def admit_rebuild(
     if len({bound.first_begun_at for bound in bounds}) > 1:
         raise ConflictError(f"these folders hold different crawls {name!r}: rebuild each of them alone")
     first_begun_at = bounds[0].first_begun_at if bounds else 0.0
+    was = _records(folders, bounds)
+    if len({record.hash_key for record in was}) > 1:
+        raise ConflictError(f"these folders have different hash keys of the crawl {name!r}: rebuild each of them alone")
     stored = await crawls.load()
     if stored is None:
-        await crawls.create_or_load(_as_it_was(settings, bounds), origin=first_begun_at)
-    elif bounds and stored.first_begun_at != first_begun_at:
-        await _replace(crawls, name, stored, _as_it_was(settings, bounds), first_begun_at)
+        as_it_was, hash_key = _as_it_was(settings, was), was[-1].hash_key if was else b""
+        await crawls.create_or_load(as_it_was, origin=first_begun_at, hash_key=hash_key)
+    elif was and stored.first_begun_at != first_begun_at:
+        await _replace(crawls, name, stored, _as_it_was(settings, was), was[-1])
+    elif was and stored.hash_key != was[-1].hash_key:
+        raise ConflictError(
+            f"the crawl {name!r} in the engine has another hash key than {folders[0].root}: they are different crawls; "
+            "empty the engine, or use another --name"
+        )
     return await crawls.shared()
 
 
@@ -73,21 +82,37 @@ def _bounds(folders: Sequence[CrawlFolder], name: str) -> list[Bound]:
     return sorted(found, key=lambda bound: bound.begun_at)
 
 
-async def _replace(crawls: Crawls, name: str, other: CrawlRecord, settings: Settings, first_begun_at: float) -> None:
+def _records(folders: Sequence[CrawlFolder], bounds: Sequence[Bound]) -> list[CrawlRecord]:
+    """What the folders know of the crawl's record. Raises ConflictError when none of them has it: nobody could tell by
+    the index which URLs were seen.
+    """
+    try:
+        records = [msgspec.convert(bound.record, CrawlRecord) for bound in bounds]
+    except msgspec.MsgspecError:
+        records = []
+    if not records:
+        where = folders[0].root / FILE
+        raise ConflictError(
+            f"{where} is missing or damaged, and without the crawl's hash key nothing can be rebuilt: put it back from "
+            "a copy, or name another folder of this crawl, too"
+        )
+    return records
+
+
+async def _replace(crawls: Crawls, name: str, other: CrawlRecord, settings: Settings, was: CrawlRecord) -> None:
     """Somebody began the crawl anew in the engine that lost it: with nothing added yet, its record may go."""
     if any(count.added for count in await crawls.counts(other.partitions)):
         raise ConflictError(
             f"another crawl {name!r} was begun in the engine: empty the engine, and rebuild before anything crawls"
         )
-    await crawls.begin_anew(settings, origin=first_begun_at)
+    await crawls.begin_anew(settings, origin=was.first_begun_at, hash_key=was.hash_key)
 
 
-def _as_it_was(settings: Settings, bounds: Sequence[Bound]) -> Settings:
+def _as_it_was(settings: Settings, records: Sequence[CrawlRecord]) -> Settings:
     """The settings that the latest of the folders knows of the crawl's record; others as given."""
-    record = bounds[-1].record if bounds else {}
-    if not record:
+    if not records:
         return settings
-    was = msgspec.convert(record, CrawlRecord)
+    was = records[-1]
     replace = msgspec.structs.replace
     return replace(
         settings,

@@ -34,7 +34,6 @@ from crawler.instance.admission import bound_of
 from crawler.instance.refilling import Refill
 from crawler.instance.replaying import PULSE, Doors, RebuildReport, Replay, parent_of
 from crawler.model import Candidate, CommitEntry
-from crawler.rules.fingerprint import fingerprint
 from crawler.rules.priority import Signals
 
 ROOTS_MAX = 1_000  # of the scope, in one call
@@ -115,7 +114,7 @@ class Rebuild:
             if not line.url or line.run != router.record.run:
                 continue
             self._report.seeds += 1
-            book.add_seed(fingerprint(line.url, line.run))
+            book.add_seed(router.fingerprints.of(line.url))
             if router.verdict(line.url, line.depth).allowed:
                 signals = Signals(sitemap_priority=line.sitemap_priority, changed_at=line.changed_at)
                 seed = router.candidate(
@@ -139,7 +138,7 @@ class Rebuild:
                 self._scope_version = max(self._scope_version, entry.scope_version)
                 self._report.committed += book.add_page(entry.fingerprint, _page_of(entry))
                 if entry.redirect_to and self._is_seed(book, entry):
-                    book.add_seed(fingerprint(entry.redirect_to, router.record.run))
+                    book.add_seed(router.fingerprints.of(entry.redirect_to))
                     if not router.scope.allows(entry.redirect_to):
                         roots.add(router.scope.root_of(entry.redirect_to))
             for missing in reader.missing:

@@ -25,7 +25,6 @@ from crawler.instance.refilling import Refill
 from crawler.instance.rereading import Rereader
 from crawler.instance.routing import Router
 from crawler.model import Candidate, Claim
-from crawler.rules.fingerprint import fingerprint
 from crawler.rules.urls import host_of
 
 PULSE = 256  # records between two signs of life
@@ -112,7 +111,7 @@ class Replay:
 
     async def _record(self, folder: int, found: ArchivedResponse) -> None:
         url = found.stored.uri
-        fp = fingerprint(url, self._d.router.record.run)
+        fp = self._d.router.fingerprints.of(url)
         page = self._book.page(fp)
         if page is None:
             self._book.add_orphan(fp, url, folder, found.location)

@@ -15,7 +15,7 @@ from crawler.instance.traps import parking_reason
 from crawler.model import Candidate, Claim, Refusal
 from crawler.rules.budgets import is_within, link_place
 from crawler.rules.domains import registrable_domain
-from crawler.rules.fingerprint import fingerprint, partition_of
+from crawler.rules.fingerprint import partition_of
 from crawler.rules.priority import NO_SIGNALS, Ordering, Signals
 from crawler.rules.scope import ScopeRules, ScopeVerdict
 from crawler.rules.sites import SiteRules
@@ -48,6 +48,7 @@ class Router:
         sites: Sequence[SiteSettings] = (),
     ) -> None:
         self.record = record  # as it was when this was made; its scope rules may have changed since
+        self.fingerprints = record.fingerprints
         self.scope = scope
         self.version = record.version
         self.recent = recent
@@ -107,7 +108,7 @@ class Router:
         score = self._ordering.score(url, depth=depth, found_at=found_at, signals=signals, given=priority, boost=boost)
         return Candidate(
             url=url,
-            fingerprint=fingerprint(url, self.record.run),
+            fingerprint=self.fingerprints.of(url),
             partition=partition,
             domain=domain,
             queue=queue,
@@ -173,12 +174,17 @@ class Router:
         if not self._counts_links:
             return False
         domain, _, _ = self.place(url)
-        return domain != claim.domain and not self.recent.knows(link_name(link_place(claim.domain), domain), 0)
+        return domain != claim.domain and not self.recent.knows(
+            link_name(link_place(claim.domain, self.record.hash_key), domain), 0
+        )
+
+    def _link_place(self, claim: Claim) -> int:
+        return link_place(claim.domain, self.record.hash_key)
 
     def _judged(self, claim: Claim, found: Candidate, learned: TrapState, digest: str) -> Candidate:
         """By all that parks a URL."""
         if self._counts_links and found.domain != claim.domain:
-            found = replace(found, linked_from=link_place(claim.domain))
+            found = replace(found, linked_from=self._link_place(claim))
         found = self._trapped(claim, found, learned, digest)
         return found if found.parked else self._budgeted(found)
 

@@ -23,9 +23,13 @@ def room_of(*, met: int, parked: int, budget: int) -> int:
     return parked if budget == 0 else max(0, min(parked, budget - (met - parked)))
 
 
-def link_place(domain: str) -> int:
-    """Which bit stands for a linking domain, in the record of the queue that it links to; 0 to LINK_PLACES - 1."""
-    return int.from_bytes(blake2b(domain.encode(), digest_size=8, person=b"link").digest(), "big") % LINK_PLACES
+def link_place(domain: str, hash_key: bytes) -> int:
+    """Which bit stands for a linking domain, in the record of the queue that it links to; 0 to LINK_PLACES - 1.
+
+    With the crawl's key nobody can choose domains whose bits differ, or are one.
+    """
+    digest = blake2b(domain.encode(), digest_size=8, person=b"link", salt=hash_key).digest()
+    return int.from_bytes(digest, "big") % LINK_PLACES
 
 
 def grown(budget: int, per_linking_domain: int, links: str) -> int:

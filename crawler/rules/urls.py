@@ -5,7 +5,7 @@ Knows the WHATWG URL standard (through can_ada) and the normalisers below; nothi
 On top of the standard, in this order, and such that canonicalize(canonicalize(u)) == canonicalize(u):
 
 - only http and https; the fragment and credentials are dropped;
-- trailing dots of the host are dropped (they name the same host in DNS);
+- trailing dots of the host are dropped (they name the same host in DNS); a host longer than any name in DNS is none;
 - percent-encoded octets get upper-case digits, and those that stand for unreserved characters are decoded
   once (RFC 3986 sections 6.2.2.1 and 6.2.2.2); a URL with a `%` that starts no octet keeps its unreserved
   ones encoded, for decoding could complete that `%` into a new octet;
@@ -22,6 +22,7 @@ from crawler.errors import InvalidUrl
 from crawler.model import UrlParts
 
 BYTES_MAX = 8192  # longer ones are dropped: no sane server issues them, and traps grow them
+HOST_BYTES_MAX = 253  # RFC 1035 2.3.4; queues, and keys in the engine, are named after hosts
 
 _HTTP = ("http://", "https://")
 _NEVER = ("javascript:", "mailto:", "tel:", "data:")  # the common ones, dropped before they cost a parse
@@ -172,6 +173,8 @@ def _finish(url: can_ada.URL) -> str | None:
     """Apply the normalisers; None when the scheme is foreign or nothing is left of the host."""
     href = url.href
     if not href.startswith(_HTTP):
+        return None
+    if len(href) > HOST_BYTES_MAX and len(url.hostname.rstrip(".")) > HOST_BYTES_MAX:
         return None
     if not _needs_normalising(href):
         return href

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 
 from crawler.frontier.states import States, Tally, UrlState
 from crawler.model import CommitEntry
+from crawler.rules.fingerprint import Fingerprints
 from crawler.rules.urls import origin_of
 from crawler.watch.audit_findings import Report
 from crawler.watch.audit_ledger import Ledger, Link
@@ -20,12 +21,15 @@ NAMED_MAX = 1000  # URLs named that are gone from a partition
 class FrontierJudge:
     """What the engine says of one run of a crawl."""
 
-    def __init__(self, states: States, ledger: Ledger, report: Report, *, run: int, agent: str) -> None:
+    def __init__(
+        self, states: States, ledger: Ledger, report: Report, *, fingerprints: Fingerprints, agent: str
+    ) -> None:
         self._states = states
         self._pending: tuple[int, set[str]] = (-1, set())
         self._ledger = ledger
         self._report = report
-        self._run = run
+        self._fingerprints = fingerprints
+        self._run = fingerprints.run
         self._agent = agent
         self._began: list[tuple[int, int, int]] = []
         self._tallies: list[Tally] = []
@@ -56,7 +60,7 @@ class FrontierJudge:
     async def _pending_of(self, partition: int) -> set[str]:
         """Links come by partition: the last one's pending URLs are kept."""
         if self._pending[0] != partition:
-            self._pending = (partition, await self._states.pending(self._run, partition))
+            self._pending = (partition, await self._states.pending(self._fingerprints, partition))
         return self._pending[1]
 
     async def count(self) -> None:

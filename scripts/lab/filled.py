@@ -17,9 +17,11 @@ from crawler.frontier.embedded import EmbeddedEngine
 from crawler.frontier.frontier import Frontier
 from crawler.model import Candidate
 from crawler.opening import open_crawl
-from crawler.rules.fingerprint import fingerprint, partition_of
+from crawler.rules.fingerprint import Fingerprints, partition_of
 from crawler.settings import load
 
+HASH_KEY = bytes(16)
+FINGERPRINTS = Fingerprints(HASH_KEY)
 SITES = 200
 ADDED_AT_ONCE, CALLS_AT_ONCE = 64, 16
 ADD_TRIES = 30
@@ -100,7 +102,7 @@ def _candidate(web: MadeWeb, name: str, partition: int, number: int) -> Candidat
     """Numbers that pages lead to are among them: each page's links are known but for sites that are smaller."""
     url = f"http://{name}:{web.port}/p/{number}"
     return Candidate(
-        url=url, fingerprint=fingerprint(url), partition=partition, domain=name, queue=name, depth=1, score=-1
+        url=url, fingerprint=FINGERPRINTS.of(url), partition=partition, domain=name, queue=name, depth=1, score=-1
     )  # fmt: skip
 
 

@@ -14,9 +14,11 @@ from crawler.frontier.keys import Keys
 from crawler.frontier.leases import Leases
 from crawler.frontier.replies import ClaimReply
 from crawler.model import Candidate, Claim, CommitEntry
-from crawler.rules.fingerprint import fingerprint, partition_of
+from crawler.rules.fingerprint import Fingerprints, partition_of
 
 PARTITIONS = 256
+HASH_KEY = bytes(16)
+FINGERPRINTS = Fingerprints(HASH_KEY)
 AT_ONCE = 16  # partitions in one pipeline
 ADDED_AT_ONCE = 64  # URLs a call
 DELAY_MS = 1000
@@ -37,7 +39,9 @@ class Bench:
         self.engine = engine
         self.together = together
         self.keys = Keys("bench")
-        self.frontier = Frontier(engine, self.keys, session="bench", run=0, default_delay_ms=DELAY_MS)
+        self.frontier = Frontier(
+            engine, self.keys, session="bench", hash_key=HASH_KEY, run=0, default_delay_ms=DELAY_MS
+        )
         self.epochs: dict[int, int] = {}
         self.domains: dict[int, list[str]] = {}
         self.now_ms = 1
@@ -45,7 +49,7 @@ class Bench:
         self.cost = Cost()
 
     async def open(self, domains: int) -> None:
-        leases = Leases(self.engine, self.keys)
+        leases = Leases(self.engine, self.keys, hash_key=HASH_KEY)
         free = await leases.read(range(PARTITIONS))
         for got in await leases.acquire("bench", "bench", [(lease, 0) for lease in free]):
             self.epochs[got.partition] = got.epoch
@@ -133,6 +137,6 @@ class Bench:
 def candidate(domain: str, path: str, age: int) -> Candidate:
     url = f"https://{domain}/library/section/{path}.html"
     return Candidate(
-        url=url, fingerprint=fingerprint(url), partition=partition_of(domain, PARTITIONS), domain=domain, queue=domain,
-        depth=2, score=-2 - age / 8640,
+        url=url, fingerprint=FINGERPRINTS.of(url), partition=partition_of(domain, PARTITIONS), domain=domain,
+        queue=domain, depth=2, score=-2 - age / 8640,
     )  # fmt: skip

@@ -42,7 +42,7 @@ def test_many_who_create_at_once_get_one_crawl(tmp_path: Path) -> None:
     assert len(set(found)) == 1
 
 
-@pytest.mark.parametrize(("layout", "word"), [(0, "older"), (2, "newer"), (99, "newer")])
+@pytest.mark.parametrize(("layout", "word"), [(1, "older"), (3, "newer"), (99, "newer")])
 def test_a_folder_of_another_release_is_refused_in_one_line_and_left_alone(
     tmp_path: Path, layout: int, word: str
 ) -> None:

@@ -1,6 +1,7 @@
 """A finished crawl in two folders on one engine, kept so that each test can spoil a copy and have that audited."""
 
 import asyncio
+import base64
 import contextlib
 import json
 import shutil
@@ -20,7 +21,7 @@ from crawler.frontier.keys import Keys
 from crawler.instance.seeding import GivenUrl
 from crawler.opening import open_crawl
 from crawler.rules.domains import registrable_domain
-from crawler.rules.fingerprint import partition_of
+from crawler.rules.fingerprint import Fingerprints, partition_of
 from crawler.rules.urls import host_of
 from tests.crawl.harness import lab_names, settings_of
 from tests.support.engine import Engine, running_engine
@@ -28,6 +29,12 @@ from tests.support.serving import GeneratedSite, serve_web
 from tests.support.web import Expected
 
 FOLDERS = ("a", "b")
+
+
+def fingerprint(client: "redis.Redis[bytes]", url: str) -> str:
+    """With the key of the crawl."""
+    record = json.loads(client.hget("{main}:crawl", "record") or b"")
+    return Fingerprints(base64.b64decode(record["hash_key"])).of(url)
 
 
 @dataclass

@@ -11,9 +11,8 @@ import pytest
 
 from crawler.archive.folder import open_existing
 from crawler.cli.main import main
-from crawler.rules.fingerprint import fingerprint
 from tests.archive.archive_samples import response, writer_in
-from tests.cli.audit_lab import Kept, Spoiled, add_roots, kept_crawl
+from tests.cli.audit_lab import Kept, Spoiled, add_roots, fingerprint, kept_crawl
 
 NOT_CLEAN = 8
 
@@ -61,7 +60,7 @@ def test_without_a_web_log_what_it_would_tell_is_not_said_to_be_fine(crawl: Spoi
 
 def test_a_link_that_the_engine_never_saw_is_lost_and_named_with_its_page(crawl: Spoiled, capsys: Capture) -> None:
     url = next(url for url in crawl.kept.expected.refused if "/private/" in url)
-    assert crawl.client.srem(crawl.key("s0:0", url), fingerprint(url))
+    assert crawl.client.srem(crawl.key("s0:0", url), fingerprint(crawl.client, url))
     code, report = crawl.audit(capsys)
     assert code == NOT_CLEAN
     assert counts(report) == {"lost": 1, "sums": 1}
@@ -251,7 +250,7 @@ def taken(client: Any) -> str:
     ((member, _),) = client.zpopmin(key)
     letter, path = member.decode()[0], member.decode().partition("/")[2]
     url = client.hget(f"{prefix}g:{queue}", letter).decode() + "/" + path
-    assert client.srem(f"{prefix}s0:0", fingerprint(url))
+    assert client.srem(f"{prefix}s0:0", fingerprint(client, url))
     return str(url)
 
 

@@ -1,6 +1,9 @@
 """What a rebuild can't know from the index alone: lost commits, lost files, seeds, where redirects of seeds led."""
 
+import base64
 import contextlib
+import json
+import shutil
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
@@ -181,18 +184,60 @@ async def test_where_a_seed_redirected_to_is_in_scope_again(lab: WebLab, depth: 
     assert (await crawl(lab.settings(**options), [])).statuses == whole
 
 
-async def test_an_older_folder_is_rebuilt_when_its_seeds_and_scope_are_given_again(lab: WebLab) -> None:
-    """It has no journal, and bound.json says name and begin only."""
+async def test_a_folder_without_its_journal_is_rebuilt_when_its_seeds_are_given_again(lab: WebLab) -> None:
     await lab.crawl_some(100)
     folder = folder_of(lab.settings())
     for journal in folder.journal.iterdir():
         journal.unlink()
-    async with opened(lab.settings()) as found:
-        begun_at = found.record.begun_at
-    (folder.root / FILE).write_text(f'{{"name":"main","begun_at":{begun_at}}}')
     lab.engine.flush()
     await rebuild(lab.settings(), seeds=lab.site.web.seeds)
     await lab.finish(lab.settings())
+
+
+@pytest.mark.parametrize("note", ["", "{", '{"name":"main","begun_at":1.0}'], ids=["none", "damaged", "no record"])
+async def test_without_the_hash_key_nothing_is_rebuilt_or_crawled_anew(lab: WebLab, note: str) -> None:
+    """What was seen could not be told by the index: every page would be fetched again into the same archive."""
+    await lab.crawl_some(30)
+    folder = folder_of(lab.settings())
+    file = folder.root / FILE
+    file.unlink()
+    if note:
+        file.write_text(note)
+    lab.engine.flush()
+    with pytest.raises(ConflictError, match="hash key") as refused:
+        await rebuild(lab.settings(), seeds=lab.site.web.seeds)
+    assert "\n" not in str(refused.value)
+    with pytest.raises(ConflictError, match="another --dir"):
+        await crawl(lab.settings(), [])
+    assert not lab.kept()
+
+
+async def test_a_rebuilt_crawl_keeps_its_hash_key(lab: WebLab) -> None:
+    await lab.crawl_some(30)
+    async with opened(lab.settings()) as found:
+        key, begun_at = found.record.hash_key, found.record.begun_at
+    assert len(key) == 16
+    lab.engine.flush()
+    await rebuild(lab.settings())
+    async with opened(lab.settings()) as found:
+        assert (found.record.hash_key, found.record.begun_at != begun_at) == (key, True)
+        assert repr(key) not in repr(found.record)
+
+
+async def test_folders_with_different_hash_keys_are_refused_in_one_line(lab: WebLab) -> None:
+    await lab.crawl_some(30)
+    first, second = folder_of(lab.settings()), lab.home / "other"
+    shutil.copytree(first.root, second)
+    note = json.loads((second / FILE).read_bytes())
+    note["record"]["hash_key"] = base64.b64encode(bytes(16)).decode()
+    (second / FILE).write_text(json.dumps(note))
+    with pytest.raises(ConflictError, match="hash key") as refused:
+        await rebuild(lab.settings("other"))
+    assert "\n" not in str(refused.value)
+    lab.engine.flush()
+    with pytest.raises(ConflictError, match="different hash keys"):
+        await rebuild(lab.settings(), second)
+    assert not lab.kept()
 
 
 async def test_what_was_given_up_or_forbidden_is_tried_again(tmp_path: Path, engine: Engine) -> None:

@@ -26,6 +26,7 @@ from crawler.instance.neighbours import Neighbours
 from crawler.instance.ownership import Ownership
 from crawler.rules.ring import build
 from crawler.settings import MembershipSettings
+from tests.frontier.door import HASH_KEY
 from tests.support.engine import running_engine
 
 CALL_TIMEOUT_S = 60.0  # one loop does the work of all: a call may wait for its turn
@@ -84,7 +85,7 @@ class VirtualInstance:
     def __init__(self, engine: Engine, ledger: Ledger, node: str, settings: MembershipSettings) -> None:
         keys = Keys("t")
         member = Member(session=f"s-{node}", node=node, counter=0, host=node)
-        members, leases = Members(engine, keys), Leases(engine, keys)
+        members, leases = Members(engine, keys), Leases(engine, keys, hash_key=HASH_KEY)
         self._members, self._member, self._settings = members, member, settings
         self._ledger = ledger
         self.node = node

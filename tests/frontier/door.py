@@ -13,9 +13,12 @@ from crawler.frontier.keys import Keys
 from crawler.frontier.leases import Acquired, Lease, Leases
 from crawler.frontier.replies import AckReply, ClaimReply
 from crawler.model import Candidate, Claim, CommitEntry
-from crawler.rules.fingerprint import fingerprint
+from crawler.rules.fingerprint import Fingerprints
 
 DELAY_MS = 1000
+HASH_KEY = b"of the test crawl"[:16]
+FINGERPRINTS = Fingerprints(HASH_KEY)
+fingerprint = FINGERPRINTS.of
 
 
 def url_of(path: object, host: str = "a.test") -> str:
@@ -37,9 +40,11 @@ class Door:
     def __init__(self, url: str, nodes: list[Any], session: str = "ann") -> None:
         self.engine = Engine(url)
         self.keys = Keys("t")
-        self.frontier = Frontier(self.engine, self.keys, session=session, run=0, default_delay_ms=DELAY_MS)
+        self.frontier = Frontier(
+            self.engine, self.keys, session=session, hash_key=HASH_KEY, run=0, default_delay_ms=DELAY_MS
+        )
         self.guests = Guests(self.engine, self.keys, default_delay_ms=DELAY_MS)
-        self.leases = Leases(self.engine, self.keys)
+        self.leases = Leases(self.engine, self.keys, hash_key=HASH_KEY)
         self.session, self.epoch, self.now, self._serial = session, 0, 0, 0
         self._nodes = nodes
 

@@ -19,7 +19,7 @@ from crawler.frontier.leases import Acquired, Lease, Leases
 from crawler.frontier.parking import CRAWL_HOSTS
 from crawler.frontier.spilling import Block, Place, Urls
 from crawler.model import Candidate, Claim
-from crawler.rules.fingerprint import fingerprint
+from tests.frontier.door import HASH_KEY, fingerprint
 from tests.frontier.machine_checks import check_counters, check_marks, check_queues, check_states
 from tests.frontier.model import PartitionModel
 from tests.frontier.model_urls import DEFAULT_DELAY_MS, DEPTH_MAX, HOSTS_MAX, IDLE_MS, SHORT_MS, State
@@ -89,10 +89,17 @@ class FrontierSteps(RuleBasedStateMachine):
         super().__init__()
         self._loop, self._engine, self._raw = loop, engine, raw
         self._keys = Keys("t")
-        self._leases = Leases(engine, self._keys)
+        self._leases = Leases(engine, self._keys, hash_key=HASH_KEY)
         self._frontiers = {
             s: Frontier(
-                engine, self._keys, session=s, run=0, default_delay_ms=DEFAULT_DELAY_MS, is_limited=True, intake=INTAKE
+                engine,
+                self._keys,
+                session=s,
+                hash_key=HASH_KEY,
+                run=0,
+                default_delay_ms=DEFAULT_DELAY_MS,
+                is_limited=True,
+                intake=INTAKE,
             )
             for s in SESSIONS
         }

@@ -5,12 +5,14 @@ from collections.abc import Collection
 from hashlib import sha1
 
 from crawler.frontier.states import MOVING
+from tests.frontier.door import HASH_KEY
 from tests.frontier.model import PartitionModel
 from tests.frontier.model_urls import BLOCK, IDLE_MS, OUT_MAX, TOP_MAX, UNENDED, State
 from tests.frontier.raw import RawPartition
 
-LEASE = ("session", "node", "epoch", "engine")
+LEASE = ("session", "node", "epoch", "engine", "hash_key")
 SIZES = ("top_min", "hn", "hb", "yn", "yb", "nn", "nb", "bucketshosts")  # of what lies beside
+SPLITS = ("split0", "splithosts", "splith", "splity", "splitn")
 
 
 def check_states(model: PartitionModel, raw: RawPartition) -> None:
@@ -27,7 +29,8 @@ def check_states(model: PartitionModel, raw: RawPartition) -> None:
     assert raw.seen() == set(model.urls)
     assert raw.depths() == {f: model.urls[f].depth for f in model.in_state(*UNENDED)}
     assert raw.hosts() == {domain: set(hosts) for domain, hosts in model.hosts.items() if hosts}
-    digests = {int(sha1(host.encode(), usedforsecurity=False).hexdigest()[:13], 16) for host in model.crawl_hosts}
+    names = (f"{HASH_KEY.hex()}{host}".encode() for host in model.crawl_hosts)
+    digests = {int(sha1(name, usedforsecurity=False).hexdigest()[:13], 16) for name in names}
     assert raw.crawl_hosts() == digests
     noted = {f: f"{u.deaths} {u.died_with}" for f, u in model.urls.items() if u.deaths}
     assert raw.hash("k") == noted
@@ -46,7 +49,7 @@ def check_counters(model: PartitionModel, raw: RawPartition) -> None:
     assert int(meta.get("clock", 0)) == model.clock
     assert (int(meta["hold"]) if "hold" in meta else None) == model.hold
     beside = ("clock", "hold", "request", "seen0", "buckets0", "spilled", "spilled_parked", "boosts", "moves")
-    assert raw.numbers("m", *LEASE, *SIZES, *beside) == model.totals_view()
+    assert raw.numbers("m", *LEASE, *SIZES, *SPLITS, *beside) == model.totals_view()
     assert int(meta.get("seen0", 0)) == len(model.urls)
     for name in model.counts:
         clock = ("next", "delay", "guest", "guest_seen", "wish", "blocks", "domain", "stop", "boost")

@@ -8,7 +8,7 @@ import msgspec
 import redis
 
 from crawler.frontier.keys import Keys
-from crawler.rules.fingerprint import fingerprint
+from tests.frontier.door import fingerprint
 
 READERS = {
     b"hash": lambda c, k: c.hgetall(k),
@@ -143,11 +143,12 @@ class RawPartition:
 
     def hosts(self) -> dict[str, set[str]]:
         """Domain -> its hosts that were taken in."""
-        found = {domain: hosts for n in self.under("n:") for domain, hosts in self.hash(f"n:{n}").items()}
-        return {
-            domain: {domain if label == "@" else f"{label}.{domain}" for label in hosts.split()}
-            for domain, hosts in found.items()
-        }
+        values = {name: value for n in self.under("n:") for name, value in self.hash(f"n:{n}").items()}
+        found: dict[str, set[str]] = {domain: set() for domain in values if " " not in domain}
+        for domain, _, label in (name.partition(" ") for name in values if " " in name):
+            found[domain].add(domain if label == "@" else f"{label}.{domain}")
+        assert {domain: int(values[domain]) for domain in found} == {d: len(hosts) for d, hosts in found.items()}
+        return found
 
     def crawl_hosts(self) -> set[int]:
         """Digests of the hosts that the whole crawl took in."""

@@ -22,9 +22,8 @@ from crawler.frontier.spilling import NoFiles
 from crawler.frontier.states import States
 from crawler.frontier.stats import Stats, Totals
 from crawler.model import Candidate
-from crawler.rules.fingerprint import fingerprint
 from crawler.watch.audit_frontier import disagreements
-from tests.frontier.door import Door, found
+from tests.frontier.door import Door, fingerprint, found
 from tests.frontier.test_frontier_spilling import Spill
 
 PARTITIONS = 3

@@ -13,7 +13,7 @@ from crawler.frontier.raising import Raising
 from crawler.frontier.states import States, Tally
 from crawler.model import Candidate
 from crawler.watch.audit_frontier import disagreements
-from tests.frontier.door import Door, found
+from tests.frontier.door import FINGERPRINTS, Door, found
 
 QUEUE = "a.test"
 MANY = 300  # more than two blocks
@@ -93,6 +93,6 @@ async def test_it_is_found_explained_and_purged_where_it_lies(door: Door, parkin
     await door.add(*urls)
     where = await Inspect(door.engine, door.keys, 1).where(urls[-1])
     assert where.parked == "depth:5"
-    assert len(await States(door.engine, door.keys, 1).pending(0, 0)) == MANY + 1
+    assert len(await States(door.engine, door.keys, 1).pending(FINGERPRINTS, 0)) == MANY + 1
     assert await Purge(door.frontier, parking).purge(0, QUEUE) == MANY + 1
     assert (await parks(parking), (await tally(door)).refused) == ({}, MANY + 1)

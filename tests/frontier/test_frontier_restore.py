@@ -9,13 +9,13 @@ from crawler.frontier.restoring import RESTORE_MAX, DoneUrl, Restoring
 from crawler.frontier.states import States, Tally, UrlState
 from crawler.frontier.stats import Stats
 from crawler.model import Candidate
-from tests.frontier.door import Door, found
+from tests.frontier.door import HASH_KEY, Door, found
 
 SETTLED = Settlement(next_fetch_ms=0)
 
 
 def restoring(door: Door) -> Restoring:
-    return Restoring(door.engine, door.keys, run=0)
+    return Restoring(door.engine, door.keys, hash_key=HASH_KEY, run=0)
 
 
 def done(candidate: Candidate, status: int = 200, items: int = 0) -> DoneUrl:

@@ -14,8 +14,7 @@ from crawler.frontier.inspect import Inspect
 from crawler.frontier.pending import PendingUrls
 from crawler.frontier.records import DeadLetter, FailedAttempt
 from crawler.model import AckOutcome, AddOutcome, Claim, Refusal
-from crawler.rules.fingerprint import fingerprint
-from tests.frontier.door import DELAY_MS, Door, found
+from tests.frontier.door import DELAY_MS, Door, fingerprint, found
 
 NEW, SEEN, LOWERED = AddOutcome.NEW, AddOutcome.SEEN, AddOutcome.LOWERED
 

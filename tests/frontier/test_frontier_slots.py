@@ -19,7 +19,7 @@ from crawler.frontier.restoring import DoneUrl, Restoring
 from crawler.frontier.scripts import NAMES
 from crawler.frontier.spilling import Spilling
 from crawler.frontier.states import States
-from tests.frontier.door import Door, found
+from tests.frontier.door import HASH_KEY, Door, found
 from tests.frontier.raw import dump
 
 
@@ -118,7 +118,7 @@ async def spilled(door: Door) -> None:
 
 async def restored(door: Door) -> None:
     done = DoneUrl(fingerprint="77", partition=0, domain="h.test", queue="h.test", status=200, body_bytes=1, fetch_ms=1)
-    restoring = Restoring(door.engine, door.keys, run=0)
+    restoring = Restoring(door.engine, door.keys, hash_key=HASH_KEY, run=0)
     await restoring.hold(1)
     assert await restoring.restore([done]) == 1
     assert await restoring.pending({0: ["77"]}) == {}

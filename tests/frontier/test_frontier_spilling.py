@@ -14,7 +14,7 @@ from crawler.frontier.restoring import DoneUrl, Restoring
 from crawler.frontier.spilling import Block, Place, Spilling, Stub, urls_of
 from crawler.frontier.states import States
 from crawler.model import Candidate
-from tests.frontier.door import DELAY_MS, Door, found, url_of
+from tests.frontier.door import DELAY_MS, FINGERPRINTS, HASH_KEY, Door, found, url_of
 
 QUEUE = "a.test"
 HEAD_AND_ONE = 256  # URLs that stay in memory
@@ -192,10 +192,10 @@ async def test_audits_and_questions_see_urls_on_disk(door: Door, spill: Spill) -
     await spill.all_but_one()
     pending = PendingUrls(door.engine, door.keys, spill.files)
     assert await pending.count(0) == 1000
-    assert await pending.fingerprints(0, 0) == {c.fingerprint for c in urls}
+    assert await pending.fingerprints(FINGERPRINTS, 0) == {c.fingerprint for c in urls}
     assert [(await pending.place(0, QUEUE, urls[n].url, now_s=0.0) or (-1,))[0] for n in (0, 500, 999)] == [0, 500, 999]
     with pytest.raises(ArchiveError, match=r"set frontier\.spill_folder"):
-        await PendingUrls(door.engine, door.keys).fingerprints(0, 0)
+        await PendingUrls(door.engine, door.keys).fingerprints(FINGERPRINTS, 0)
 
 
 async def test_a_rebuild_takes_committed_urls_out_of_files(door: Door, spill: Spill) -> None:
@@ -203,7 +203,7 @@ async def test_a_rebuild_takes_committed_urls_out_of_files(door: Door, spill: Sp
     for start in range(0, 1000, 250):
         await door.add(*urls[start : start + 250])
     await spill.all_but_one()
-    restoring = Restoring(door.engine, door.keys, run=0, files=spill.files)
+    restoring = Restoring(door.engine, door.keys, hash_key=HASH_KEY, run=0, files=spill.files)
     gone = {urls[n].fingerprint for n in (0, 400, 401, 999)}
     withdrawn = 0
     async for some in restoring.all_pending(0):
@@ -214,7 +214,7 @@ async def test_a_rebuild_takes_committed_urls_out_of_files(door: Door, spill: Sp
         ]
         withdrawn += await restoring.withdraw(done)
     assert withdrawn == 4
-    left = await PendingUrls(door.engine, door.keys, spill.files).fingerprints(0, 0)
+    left = await PendingUrls(door.engine, door.keys, spill.files).fingerprints(FINGERPRINTS, 0)
     assert left == {c.fingerprint for c in urls} - gone
     tally = await States(door.engine, door.keys, 1, spill.files).tally(0, 0)
     assert tally.added - tally.done == tally.pending == 996

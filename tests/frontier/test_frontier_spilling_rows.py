@@ -16,7 +16,7 @@ from crawler.frontier.raising import Raising
 from crawler.frontier.states import States
 from crawler.frontier.stats import Stats
 from crawler.watch.audit_frontier import disagreements
-from tests.frontier.door import Door, found, url_of
+from tests.frontier.door import FINGERPRINTS, Door, found, url_of
 from tests.frontier.test_frontier_spilling import QUEUE, Spill, without_delay
 
 ROW = f"{QUEUE}|urls"
@@ -186,7 +186,7 @@ async def test_people_see_parked_urls_in_files(door: Door, row: Spill) -> None:
     totals = await Stats(door.engine, door.keys, 1).totals()
     assert (totals.parked, totals.spilled, totals.spilled_parked) == (MANY, 0, on_disk(door)[1])
     states = States(door.engine, door.keys, 1, row.files)
-    assert await states.pending(0, 0) == {found(n).fingerprint for n in range(MANY)}
+    assert await states.pending(FINGERPRINTS, 0) == {found(n).fingerprint for n in range(MANY)}
     assert await Operator(door.frontier, 1, queue_by="domain").release(QUEUE, urls_max=128) == 128
 
 

@@ -5,7 +5,7 @@ import contextlib
 from crawler.frontier.frontier import Settlement
 from crawler.frontier.records import DeadLetter
 from crawler.frontier.states import STATES_MAX, States, UrlState
-from tests.frontier.door import Door, found
+from tests.frontier.door import FINGERPRINTS, Door, found
 
 SETTLED = Settlement(next_fetch_ms=0)
 
@@ -35,7 +35,7 @@ async def test_each_url_has_the_state_that_its_end_left(door: Door) -> None:
         UrlState.COMMITTED, UrlState.DEAD, UrlState.ENDED, UrlState.ENDED, UrlState.ENDED, UrlState.UNSEEN,
     ]  # fmt: skip
     assert [states[fp] for fp in asked] == wanted
-    assert await states_of(door).pending(0, 0) == {fingerprints[4]}
+    assert await states_of(door).pending(FINGERPRINTS, 0) == {fingerprints[4]}
 
 
 async def test_more_urls_than_a_call_takes_are_asked_in_several_and_found_in_every_bucket(door: Door) -> None:
@@ -45,7 +45,7 @@ async def test_more_urls_than_a_call_takes_are_asked_in_several_and_found_in_eve
     strangers = [found(f"s{n}").fingerprint for n in range(300)]
     states = await states_of(door).of(0, {0: [c.fingerprint for c in known] + strangers})
     assert {states[c.fingerprint] for c in known} == {UrlState.ENDED}
-    assert await states_of(door).pending(0, 0) == {c.fingerprint for c in known}
+    assert await states_of(door).pending(FINGERPRINTS, 0) == {c.fingerprint for c in known}
     assert {states[fp] for fp in strangers} == {UrlState.UNSEEN}
     assert (await states_of(door).tally(0, 0)).seen == len(known)
 

@@ -18,7 +18,15 @@ from crawler.rules.scope import ScopeRules
 from crawler.settings import ScopeSettings, TrapSettings
 from tests.instance.turn_lab import content_steps
 
-RECORD = CrawlRecord(layout=1, partitions=1024, begun_at=0.0, queue_by="domain", run=0, scope=ScopeSettings(mode="any"))
+RECORD = CrawlRecord(
+    layout=1,
+    partitions=1024,
+    begun_at=0.0,
+    queue_by="domain",
+    run=0,
+    hash_key=bytes(16),
+    scope=ScopeSettings(mode="any"),
+)
 
 
 class Adds:

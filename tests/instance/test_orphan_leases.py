@@ -15,6 +15,7 @@ from crawler.instance.ownership import Ownership
 from crawler.rules.membership import State
 from crawler.rules.ring import Ring
 from crawler.settings import MembershipSettings
+from tests.frontier.door import HASH_KEY
 from tests.support.engine import Engine as Server
 
 ME, OTHER = "node-me", "node-other"
@@ -60,7 +61,7 @@ async def owned(engine: Server) -> AsyncIterator[tuple[Any, ...]]:
     opened = Engine(engine.url)
     await opened.connect()
     keys, neighbourhood = Keys("t"), Neighbourhood((ME,))
-    leases, me = Leases(opened, keys), Member(session="s-me", node=ME, counter=0)
+    leases, me = Leases(opened, keys, hash_key=HASH_KEY), Member(session="s-me", node=ME, counter=0)
     neighbours: Any = neighbourhood
     ownership = Ownership(leases, neighbours, me, MembershipSettings(), user=Idle(), takeovers=Takeovers(opened, keys))
     await ownership.step()
@@ -171,7 +172,7 @@ async def test_a_log_that_was_left_is_indexed_when_a_lease_taken_to_be_released_
     opened = Engine(engine.url)
     await opened.connect()
     keys, neighbourhood, work = Keys("t"), Neighbourhood((ME,)), Idle()
-    leases, me = Leases(opened, keys), Member(session="s-me", node=ME, counter=0)
+    leases, me = Leases(opened, keys, hash_key=HASH_KEY), Member(session="s-me", node=ME, counter=0)
     neighbours: Any = neighbourhood
     ownership = Ownership(leases, neighbours, me, MembershipSettings(), user=work, takeovers=Takeovers(opened, keys))
     work.is_idle = lambda _: False  # type: ignore[method-assign]

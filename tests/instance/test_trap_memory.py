@@ -21,7 +21,14 @@ PROVEN = LIMITS.path_segments + LIMITS.steps_max + 1  # levels of a path, after 
 def record(**order: Any) -> CrawlRecord:
     scope = ScopeSettings(mode="any")
     return CrawlRecord(
-        layout=1, partitions=64, begun_at=0.0, queue_by="domain", run=0, scope=scope, ordering=OrderSettings(**order)
+        layout=1,
+        partitions=64,
+        begun_at=0.0,
+        queue_by="domain",
+        run=0,
+        hash_key=bytes(16),
+        scope=scope,
+        ordering=OrderSettings(**order),
     )
 
 

@@ -20,7 +20,7 @@ def test_each_linking_domain_adds_to_a_budget_of_urls_and_to_no_other() -> None:
     assert grown(10, 3, "") == 10
     assert grown(10, 3, "\x05" + "\x7f" * (LINK_PLACES // 7 - 1)) == 10 + 3 * (2 + LINK_PLACES - 7)
     assert grown(0, 3, "\x01") == 0
-    places = [link_place(f"d{n}.test") for n in range(10_000)]
+    places = [link_place(f"d{n}.test", bytes(16)) for n in range(10_000)]
     assert set(places) == set(range(LINK_PLACES))
 
 

@@ -144,6 +144,8 @@ def test_all_spellings_land_on_one_key(raw, canonical):
         ("http://a\0b.test/", "not a URL"),
         ("http://./", "no host"),
         ("http://.../x", "no host"),
+        ("http://" + "a" * 254 + "/", "no host"),
+        ("http://user@" + ".".join(["abc"] * 1000) + ":8080/x?y", "no host"),
         ("ftp://a.test/", "not http or https"),
         ("file:///etc/passwd", "not http or https"),
         ("javascript:alert(1)", "not http or https"),
@@ -165,6 +167,10 @@ def test_a_long_fragment_does_not_count():
 
 def test_the_length_limit_is_that_of_the_canonical_url():
     assert len(canonicalize("http://a.test/" + "a" * 86, bytes_max=100)) == 100
+    longest = "http://" + "a" * 253 + "/"
+    assert (canonicalize(longest), join("http://a.test/", longest)) == (longest, longest)
+    assert join("http://a.test/", "http://" + "a" * 254 + "/") is None
+    assert canonicalize("http://a" + "." * 300 + "/") == "http://a/"
     with pytest.raises(InvalidUrl):
         canonicalize("http://a.test/" + "a" * 87, bytes_max=100)
 

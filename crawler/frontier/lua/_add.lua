@@ -91,24 +91,24 @@ end
 
 -- Returns a string of one digit for each URL from the first-th value on (1 new, 0 seen, 2 depth lowered).
 local function add_items(items, first, run, default_delay_ms, is_limited, budgets)
-  local buckets, is_counting = buckets_of(run), budgets[3] > 0
+  local seen, is_counting = seen_set(run), budgets[3] > 0
   local host_budgets = (budgets[2] > 0 or budgets[4] == 1) and budgets or nil
-  local low, seen, depths = level_of(buckets), P .. 's' .. run .. ':', P .. 'z' .. run .. ':'
   local outcome, n, added = {}, 0, 0
   for i = first, #items, is_counting and ITEM + 1 or ITEM do
     local fp, depth = items[i], items[i + 6]
-    local bucket, digit = bucket_of(fp, buckets, low), '0'
+    local digit = '0'
     if is_counting then note_link(items[i + 1], items[i + 9]) end
-    if call('SADD', seen .. bucket, fp) == 1 then
+    if see(seen, fp) then
       digit, added = '1', added + 1
       arrive(items, i, host_budgets)
-      if is_limited then call('HSET', depths .. bucket, fp, depth) end
+      if is_limited then call('HSET', depths_of(seen, fp), fp, depth) end
     else
       if budgets[4] == 1 then give(items, i) end
-      local before = is_limited and tonumber(call('HGET', depths .. bucket, fp) or nil) or 0
+      local depths = is_limited and depths_of(seen, fp)
+      local before = depths and tonumber(call('HGET', depths, fp) or nil) or 0
       if depth < before then
         digit = '2'
-        call('HSET', depths .. bucket, fp, depth)
+        call('HSET', depths, fp, depth)
         lift(items, i, before, default_delay_ms, host_budgets)
       end
     end

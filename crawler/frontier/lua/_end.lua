@@ -19,16 +19,15 @@ end
 -- These URLs are pending no more. k: hash fingerprint -> deaths of processes that were at it; z: see _add.lua.
 local function forget(run, fingerprints, is_limited)
   if call('EXISTS', P .. 'k', P .. 'a') > 0 then
-    call('HDEL', P .. 'k', unpack(fingerprints))
-    call('HDEL', P .. 'a', unpack(fingerprints))
+    run_many(fingerprints, 'HDEL', P .. 'k')
+    run_many(fingerprints, 'HDEL', P .. 'a')
   end
   if not is_limited then return end
-  local buckets = buckets_of(run)
-  local low = level_of(buckets)
-  for _, fp in ipairs(fingerprints) do call('HDEL', P .. 'z' .. run .. ':' .. bucket_of(fp, buckets, low), fp) end
+  local seen = seen_set(run)
+  for _, fp in ipairs(fingerprints) do call('HDEL', depths_of(seen, fp), fp) end
 end
 
 local function end_claims(tokens)
-  call('HDEL', P .. 'u', unpack(tokens))
-  call('ZREM', P .. 'x', unpack(tokens))
+  run_many(tokens, 'HDEL', P .. 'u')
+  run_many(tokens, 'ZREM', P .. 'x')
 end

@@ -6,21 +6,49 @@ local call, M, P
 --@each M = KEYS[1]
 --@each P = string.sub(M, 1, -2)
 local VALUES_MAX = 7000 -- of a list: they pass over Lua's stack, which holds 8,000
+local AT_ONCE = 1000 -- values that one command gets from a list of any length, for the same reason
+
+-- Run a command on a key with all values of a list, some at a time; the sum of the answers. An even number goes at once, so
+-- that pairs stay together.
+local function run_many(list, command, key, flag)
+  local done, n = 0, #list
+  for i = 1, n, AT_ONCE do
+    local last = math.min(i + AT_ONCE - 1, n)
+    if flag then
+      done = done + call(command, key, flag, unpack(list, i, last))
+    else
+      done = done + call(command, key, unpack(list, i, last))
+    end
+  end
+  return done
+end
 
 -- What of the meta hash most scripts need, read once: session, epoch, clock (ms), hold (ms or nil), engine, request,
--- spilled, boosts (see _queue.lua; nil when there are none).
+-- spilled, boosts (see _queue.lua; nil when there are none), and the crawl's hash key as text.
 local known_meta
 --@each known_meta = nil
 
 local function meta()
   if not known_meta then
-    local m = call('HMGET', M, 'session', 'epoch', 'clock', 'hold', 'engine', 'request', 'spilled', 'boosts')
+    local m = call('HMGET', M, 'session', 'epoch', 'clock', 'hold', 'engine', 'request', 'spilled', 'boosts', 'hash_key')
     known_meta = {
       session = m[1] or '', epoch = m[2] or '0', clock = tonumber(m[3] or nil) or 0, hold = tonumber(m[4] or nil),
       engine = m[5], request = m[6], spilled = tonumber(m[7] or nil) or 0, boosts = m[8] or nil,
+      hash_key = m[9],
     }
   end
   return known_meta
+end
+
+-- Whoever may be the first at a partition leaves the crawl's hash key there: see number_of.
+local function keep_hash_key(key)
+  if call('HSETNX', M, 'hash_key', key) == 1 and known_meta then known_meta.hash_key = key end
+end
+
+-- A number of 52 bits for a name that a site may choose. Nobody can find names with numbers alike who does not have the key.
+local function number_of(name)
+  local key = meta().hash_key or error('the partition has no hash key')
+  return tonumber(string.sub(redis.sha1hex(key .. name), 1, 13), 16)
 end
 
 -- True when (session, epoch) holds the lease; then the partition clock is carried on to now_ms (never back).
@@ -50,7 +78,7 @@ local function bump(key, changes)
   local names, flat, values = {}, {}, {}
   for name in pairs(changes) do names[#names + 1] = name end
   if #names == 0 then return values end
-  local known = call('HMGET', key, unpack(names))
+  local known = call('HMGET', key, unpack(names)) -- the program's own names: some dozens
   for i, name in ipairs(names) do
     values[name] = (tonumber(known[i] or nil) or 0) + changes[name]
     flat[2 * i - 1], flat[2 * i] = name, values[name]

@@ -16,7 +16,6 @@ local NEXT, DELAY, OUT, N, RETRYING, BLOCKS, URLS, S2, BYTES, FETCH_MS, MORE = 1
 local WORD_OF = {s2 = S2, bytes = BYTES, fetch_ms = FETCH_MS}
 local IDLE_MS = 60000 -- after its clock has run out an idle queue's record goes to a shelf
 local SERVED = '-'
-local AT_ONCE = 1000 -- arguments: unpack takes a few thousand at most
 local records
 --@each records = {}
 
@@ -165,19 +164,6 @@ local function shelve(queue)
   shelf_put('h', queue, pack_record_of(r))
   call('DEL', r.key)
   records[queue] = nil
-end
-
-local function run_many(list, command, key, flag)
-  local done = 0
-  for i = 1, #list, AT_ONCE do
-    local last = math.min(i + AT_ONCE - 1, #list)
-    if flag then
-      done = done + call(command, key, flag, unpack(list, i, last))
-    else
-      done = done + call(command, key, unpack(list, i, last))
-    end
-  end
-  return done
 end
 
 -- Write what was changed, and move the queues in `ready`; how many sleeping ones woke.

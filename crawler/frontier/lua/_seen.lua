@@ -1,56 +1,66 @@
--- The seen-set: 64-bit fingerprints in integer-set buckets that grow one at a time (linear hashing, see _shelf.lua), so that
--- every bucket stays under the engine's set-max-intset-entries and no call moves more than a few hundred members.
+-- The seen-set: 64-bit fingerprints in integer-set buckets that grow one at a time (see _buckets.lua), so that every bucket
+-- stays under the engine's set-max-intset-entries and no call moves more than a thousand members.
 -- Fingerprints are decimal strings: a Lua number has 53 bits; the bucket comes from the last nine digits.
+-- s<run>:<bucket>: the members; z<run>:<bucket>: hash fingerprint -> depth of those that are pending (see _add.lua).
 local SEEN_PER_BUCKET = 200
+local SPLITS_MAX = 8 -- a call
+local seen_sets
+--@each seen_sets = {}
 
--- How many buckets a run's seen-set has, read once.
-local seen_buckets
---@each seen_buckets = {}
-local function buckets_of(run)
-  if not seen_buckets[run] then seen_buckets[run] = tonumber(call('HGET', M, 'buckets' .. run) or nil) or 1 end
-  return seen_buckets[run]
-end
-
-local function bucket_of(fingerprint, buckets, low)
-  return bucket_at(tonumber(string.sub(fingerprint, -9)), buckets, low)
-end
-
-local function split_one(seen, buckets)
-  local low = level_of(buckets + 1)
-  local from, to = buckets - level_of(buckets), buckets
-  local stay, move = {}, {}
-  for _, fp in ipairs(call('SMEMBERS', seen .. from)) do
-    if bucket_of(fp, buckets + 1, low) == to then move[#move + 1] = fp else stay[#stay + 1] = fp end
+local function seen_set(run)
+  local seen = seen_sets[run]
+  if not seen then
+    local v = call('HMGET', M, 'buckets' .. run, 'split' .. run)
+    seen = buckets_named(run, 'buckets' .. run, v[1], v[2])
+    seen.members, seen.depths = P .. 's' .. run .. ':', P .. 'z' .. run .. ':'
+    seen_sets[run] = seen
   end
-  call('DEL', seen .. from) -- rebuilt, so that it is an integer set again whatever it had become
-  if #stay > 0 then call('SADD', seen .. from, unpack(stay)) end
-  if #move > 0 then call('SADD', seen .. to, unpack(move)) end
+  return seen
 end
 
--- The depths of pending URLs (see _add.lua) lie in buckets of the same numbers.
-local function split_depths(depths, buckets)
-  local low = level_of(buckets + 1)
-  local from, to = depths .. (buckets - level_of(buckets)), buckets
-  local found, moved, names = call('HGETALL', from), {}, {}
-  for i = 1, #found, 2 do
-    if bucket_of(found[i], buckets + 1, low) == to then
-      moved[#moved + 1], moved[#moved + 2], names[#names + 1] = found[i], found[i + 1], found[i]
-    end
-  end
-  if #names > 0 then
-    call('HSET', depths .. to, unpack(moved))
-    call('HDEL', from, unpack(names))
-  end
+local function seen_index(seen, fingerprint)
+  return bucket_at(tonumber(string.sub(fingerprint, -9)), seen.n, seen.low)
 end
 
--- Run's seen-set has `count` members now: split buckets until the load is right again. The last that a script does.
+local function is_seen(seen, fingerprint)
+  local index = seen_index(seen, fingerprint)
+  return call('SISMEMBER', seen.members .. index, fingerprint) == 1
+    or (is_moving(seen, index) and call('SISMEMBER', seen.members .. 'split', fingerprint) == 1)
+end
+
+-- True when it was not seen before.
+local function see(seen, fingerprint)
+  local index = seen_index(seen, fingerprint)
+  if is_moving(seen, index) and call('SISMEMBER', seen.members .. 'split', fingerprint) == 1 then return false end
+  return call('SADD', seen.members .. index, fingerprint) == 1
+end
+
+local function unsee(seen, fingerprint)
+  local index = seen_index(seen, fingerprint)
+  call('SREM', seen.members .. index, fingerprint)
+  if is_moving(seen, index) then call('SREM', seen.members .. 'split', fingerprint) end
+end
+
+-- Where the depth of a fingerprint lies, or is to lie.
+local function depths_of(seen, fingerprint)
+  local index = seen_index(seen, fingerprint)
+  local is_old = is_moving(seen, index) and call('HEXISTS', seen.depths .. 'split', fingerprint) == 1
+  return seen.depths .. (is_old and 'split' or index)
+end
+
+-- Run's seen-set has `count` members now: split buckets until the load is right again, as far as one call may. The last that
+-- a script does.
 local function seen_grow(run, count)
-  local seen, before = P .. 's' .. run .. ':', buckets_of(run)
-  local buckets = before
-  while count > SEEN_PER_BUCKET * buckets do
-    split_one(seen, buckets)
-    split_depths(P .. 'z' .. run .. ':', buckets)
-    buckets = buckets + 1
+  local seen = seen_set(run)
+  local function index_of(fingerprint) return seen_index(seen, fingerprint) end
+  local function move(prefix, ...) return moves_left > 0 and move_some(seen, prefix, moves_left, index_of, ...) end
+  for _ = 1, SPLITS_MAX do
+    if not seen.is_splitting then
+      if count <= SEEN_PER_BUCKET * seen.n or moves_left < MOVES_MAX / 2 then return end
+      begin_split(seen, {seen.members, seen.depths})
+    end
+    if not move(seen.members, 'SRANDMEMBER', nil, 'SADD', 'SREM') then return end
+    if not move(seen.depths, 'HRANDFIELD', 'WITHVALUES', 'HSET', 'HDEL') then return end
+    end_split(seen)
   end
-  if buckets ~= before then call('HSET', M, 'buckets' .. run, buckets) end
 end

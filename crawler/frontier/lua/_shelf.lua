@@ -1,75 +1,62 @@
--- Shelves: very many small values by name, in hashes that stay small enough to be packed: <kind>:<bucket>. They grow one
--- bucket at a time, as the seen-set does. Meta's <kind>n and <kind>b count values and buckets.
--- Kinds: h, the records of idle queues; y, robots.txt by origin; n, hosts that a budget took in.
+-- Shelves: very many small values by name, in hashes that stay small enough to be packed: <kind>:<bucket>, and <kind>:split
+-- while one splits (see _buckets.lua). Meta's <kind>n and <kind>b count values and buckets.
+-- Kinds: h, the records of idle queues; y, robots.txt by origin; n, hosts that a budget took in; e, counts of seeds.
 local PER_SHELF = 64
-local shelf_sizes
---@each shelf_sizes = {}
+local SHELF_MOVES = {y = 16} -- values that one value more moves: a robots.txt may be long
+local SHELF_MOVES_MAX = 256
+local shelves
+--@each shelves = {}
 
--- Linear hashing: so many buckets, and low, the largest power of two that is not above that. A value lies in the bucket of its
--- hash modulo 2 * low, or modulo low while there is no such bucket yet. So the next one takes its values from the bucket `low`
--- before it, and no other moves.
-local function level_of(buckets)
-  local low = 1
-  while low * 2 <= buckets do low = low * 2 end
-  return low
-end
-
-local function bucket_at(hash, buckets, low)
-  local index = hash % (low * 2)
-  return index < buckets and index or hash % low
-end
-
-local function shelf_number(name) return tonumber(string.sub(redis.sha1hex(name), 1, 8), 16) end
-
--- {how many values, how many buckets} of a kind.
-local function shelf_size(kind)
-  if not shelf_sizes[kind] then
-    local v = call('HMGET', M, kind .. 'n', kind .. 'b')
-    shelf_sizes[kind] = {tonumber(v[1] or nil) or 0, tonumber(v[2] or nil) or 1}
+-- The buckets of a kind, and how many values there are in them.
+local function shelf_of(kind)
+  if not shelves[kind] then
+    local v = call('HMGET', M, kind .. 'n', kind .. 'b', 'split' .. kind)
+    local shelf = buckets_named(kind, kind .. 'b', v[2], v[3])
+    shelf.size, shelf.prefix = tonumber(v[1] or nil) or 0, P .. kind .. ':'
+    shelves[kind] = shelf
   end
-  return shelf_sizes[kind]
+  return shelves[kind]
 end
 
-local function shelf_key(kind, name)
-  local buckets = shelf_size(kind)[2]
-  return P .. kind .. ':' .. bucket_at(shelf_number(name), buckets, level_of(buckets))
-end
+local function shelf_index(shelf, name) return bucket_at(number_of(name), shelf.n, shelf.low) end
 
 local function shelf_get(kind, name)
-  if shelf_size(kind)[1] == 0 then return nil end
-  return call('HGET', shelf_key(kind, name), name) or nil
-end
-
-local function shelf_write_size(kind)
-  local size = shelf_size(kind)
-  call('HSET', M, kind .. 'n', size[1], kind .. 'b', size[2])
+  local shelf = shelf_of(kind)
+  if shelf.size == 0 then return nil end
+  local index = shelf_index(shelf, name)
+  local value = call('HGET', shelf.prefix .. index, name)
+  if not value and is_moving(shelf, index) then value = call('HGET', shelf.prefix .. 'split', name) end
+  return value or nil
 end
 
 local function shelf_drop(kind, name)
-  local size = shelf_size(kind)
-  size[1] = size[1] - call('HDEL', shelf_key(kind, name), name)
-  shelf_write_size(kind)
+  local shelf = shelf_of(kind)
+  local index = shelf_index(shelf, name)
+  local dropped = call('HDEL', shelf.prefix .. index, name)
+  if is_moving(shelf, index) then dropped = dropped + call('HDEL', shelf.prefix .. 'split', name) end
+  if dropped > 0 then shelf.size = call('HINCRBY', M, kind .. 'n', -dropped) end
 end
 
-local function split_shelf(kind, buckets)
-  local low = level_of(buckets + 1)
-  local from, to = P .. kind .. ':' .. (buckets - level_of(buckets)), P .. kind .. ':' .. buckets
-  local found, stay, move = call('HGETALL', from), {}, {}
-  for i = 1, #found, 2 do
-    local list = bucket_at(shelf_number(found[i]), buckets + 1, low) == buckets and move or stay
-    list[#list + 1], list[#list + 2] = found[i], found[i + 1]
-  end
-  call('DEL', from) -- rebuilt, so that it is packed again whatever it had become
-  if #stay > 0 then call('HSET', from, unpack(stay)) end
-  if #move > 0 then call('HSET', to, unpack(move)) end
+local function shelf_grow(kind, shelf)
+  if not shelf.is_splitting and shelf.size <= PER_SHELF * shelf.n then return end
+  local most = math.min(moves_left, SHELF_MOVES[kind] or SHELF_MOVES_MAX)
+  if most <= 0 then return end
+  if not shelf.is_splitting then begin_split(shelf, {shelf.prefix}) end
+  local function index_of(name) return shelf_index(shelf, name) end
+  if move_some(shelf, shelf.prefix, most, index_of, 'HRANDFIELD', 'WITHVALUES', 'HSET', 'HDEL') then end_split(shelf) end
 end
 
 local function shelf_put(kind, name, value)
-  local size = shelf_size(kind)
-  size[1] = size[1] + call('HSET', shelf_key(kind, name), name, value)
-  if size[1] > PER_SHELF * size[2] then
-    split_shelf(kind, size[2])
-    size[2] = size[2] + 1
-  end
-  shelf_write_size(kind)
+  local shelf = shelf_of(kind)
+  local index = shelf_index(shelf, name)
+  local n = call('HSET', shelf.prefix .. index, name, value)
+  if is_moving(shelf, index) then n = n - call('HDEL', shelf.prefix .. 'split', name) end
+  if n ~= 0 then shelf.size = call('HINCRBY', M, kind .. 'n', n) end
+  shelf_grow(kind, shelf)
+end
+
+-- A random value or some, with their names, of the bucket of a name.
+local function shelf_neighbours(kind, name, n)
+  local shelf = shelf_of(kind)
+  return call('HRANDFIELD', shelf.prefix .. shelf_index(shelf, name), n, 'WITHVALUES')
 end

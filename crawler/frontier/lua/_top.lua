@@ -9,7 +9,7 @@ local function rank_queues(top_min)
     if pages and (not least or pages > least) then better[#better + 1], better[#better + 2] = pages, queue end
   end
   if #better == 0 then return end
-  call('ZADD', P .. 'top', unpack(better))
+  run_many(better, 'ZADD', P .. 'top')
   local over = call('ZCARD', P .. 'top') - TOP_MAX
   if over < 0 then return end
   if over > 0 then call('ZREMRANGEBYRANK', P .. 'top', 0, over - 1) end

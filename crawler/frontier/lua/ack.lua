@@ -56,7 +56,7 @@ for i = 1, n do
   end
 end
 if #ended > 0 then
-  call('HSET', P .. 'l', unpack(log))
+  run_many(log, 'HSET', P .. 'l')
   end_claims(ended)
   forget(run, fingerprints, is_limited)
   count(total, 'done', #ended)

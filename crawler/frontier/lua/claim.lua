@@ -188,8 +188,8 @@ local function hand_out(taken)
       put_batch(token, score, member, listed_origin(queue, member))
     end
   end
-  call('HSET', P .. 'u', unpack(entries))
-  call('ZADD', P .. 'x', unpack(deadlines))
+  run_many(entries, 'HSET', P .. 'u')
+  run_many(deadlines, 'ZADD', P .. 'x')
   call('HSET', M, 'request', request)
 end
 

@@ -3,9 +3,8 @@
 -- KEYS  meta
 -- ARGV  run, then at most 256 fingerprints
 -- returns the depths, -1 for URLs that are not pending
-local buckets = tonumber(call('HGET', M, 'buckets' .. ARGV[1]) or nil) or 1
-local low, depths, found = level_of(buckets), P .. 'z' .. ARGV[1] .. ':', {}
+local seen, found = seen_set(ARGV[1]), {}
 for i = 2, #ARGV do
-  found[i - 1] = tonumber(call('HGET', depths .. bucket_of(ARGV[i], buckets, low), ARGV[i]) or nil) or -1
+  found[i - 1] = tonumber(call('HGET', depths_of(seen, ARGV[i]), ARGV[i]) or nil) or -1
 end
 return found

@@ -4,4 +4,6 @@
 -- ARGV  session, epoch, now (ms), then the entries' keys 'fingerprint:visit'
 -- returns {'FENCED'} | {'COMMITTED', how many}
 if not fence(ARGV[1], ARGV[2], tonumber(ARGV[3])) then return {'FENCED'} end
-return {'COMMITTED', call('HDEL', P .. 'l', unpack(ARGV, 4))}
+local keys = {}
+for i = 4, #ARGV do keys[i - 3] = ARGV[i] end
+return {'COMMITTED', run_many(keys, 'HDEL', P .. 'l')}

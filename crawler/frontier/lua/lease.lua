@@ -2,13 +2,14 @@
 -- lease: acquire a partition by compare-and-set on the lease that was seen. The new epoch is above the stored one
 -- and above any that this session tried. Claims of earlier epochs count as expired from here on.
 -- KEYS  meta
--- ARGV  session, node, session seen, epoch seen, floor of the new epoch, engine run id
+-- ARGV  session, node, session seen, epoch seen, floor of the new epoch, engine run id, the crawl's hash key
 -- returns {'CHANGED', session, node, epoch} | {'ACQUIRED', epoch, clock (ms), log entries, pending URLs}
 local m = call('HMGET', M, 'session', 'node', 'epoch', 'clock', 'added', 'done')
 local holder, epoch, clock = m[1] or '', tonumber(m[3]) or 0, tonumber(m[4]) or 0
 if holder ~= ARGV[3] or epoch ~= tonumber(ARGV[4]) then return {'CHANGED', holder, m[2] or '', epoch} end
 epoch = math.max(epoch, tonumber(ARGV[5])) + 1
 call('HSET', M, 'session', ARGV[1], 'node', ARGV[2], 'epoch', epoch, 'engine', ARGV[6])
+keep_hash_key(ARGV[7])
 local open = call('EXISTS', P .. 'x') == 1
 -- Taken from an owner that did not release, or that released with claims open: what it fetched last is unknown.
 if holder ~= '' or open or call('EXISTS', P .. 'o') == 1 then call('HSET', M, 'hold', clock) end

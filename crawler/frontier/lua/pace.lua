@@ -13,7 +13,7 @@ settle(record_of(ARGV[4]), 0, tonumber(ARGV[5]), tonumber(ARGV[6]))
 close_queues()
 if ARGV[7] ~= '' then
   shelf_put('y', ARGV[7], ARGV[8])
-  local others = call('HRANDFIELD', shelf_key('y', ARGV[7]), 3, 'WITHVALUES')
+  local others = shelf_neighbours('y', ARGV[7], 3)
   for i = 1, #others, 2 do
     if read_at(others[i + 1]) < read_at(ARGV[8]) - ROBOTS_S then shelf_drop('y', others[i]) end
   end

@@ -3,15 +3,15 @@
 -- them. For the rebuild of a crawl that the engine lost; needs no fence. Idempotent. Refused when out of memory.
 -- KEYS  meta
 -- ARGV  run, msgpack list of {fingerprint, queue, domain, status class, bytes, fetch (ms), seed, items, host}; host: '' unless the
---       whole crawl has a budget of hosts
+--       whole crawl has a budget of hosts; the crawl's hash key
 -- returns digits: per item 1 it was unknown, 0 it was known
 local run, items = ARGV[1], cmsgpack.unpack(ARGV[2])
-local buckets = buckets_of(run)
-local low, seen = level_of(buckets), P .. 's' .. run .. ':'
+keep_hash_key(ARGV[3])
+local seen = seen_set(run)
 local outcome, known = {}, {}
 for i, item in ipairs(items) do
   outcome[i] = '0'
-  if call('SADD', seen .. bucket_of(item[1], buckets, low), item[1]) == 1 then
+  if see(seen, item[1]) then
     outcome[i] = '1'
     meet(record_of(item[2]), item[3], 1)
     if item[9] ~= '' then take_in(item[9]) end

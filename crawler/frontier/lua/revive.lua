@@ -5,12 +5,11 @@
 -- ARGV  as of add
 -- returns {how many, how many sleeping queues woke}
 local run, items = ARGV[1], {}
-local buckets = buckets_of(run)
-local low, given, n = level_of(buckets), list_of(ARGV[3]), 0
+local seen, given, n = seen_set(run), list_of(ARGV[3]), 0
 for i = 1, #given, ITEM do
   local fp = given[i]
   if call('HDEL', P .. 'dead', fp) == 1 then
-    call('SREM', P .. 's' .. run .. ':' .. bucket_of(fp, buckets, low), fp)
+    unsee(seen, fp)
     for j = i, i + ITEM - 1 do items[#items + 1] = given[j] end
     n = n + 1
   end

@@ -25,7 +25,7 @@ call('ZADD', index, text_of(highest), stub)
 if #there == #written then
   call('DEL', key)
 else
-  call('ZREM', key, unpack(members))
+  run_many(members, 'ZREM', key)
   call('RENAME', key, new_block(record_of(queue), call('ZRANGE', key, -1, -1, 'WITHSCORES')[2])) -- what came since they were read
 end
 write_queues()

@@ -4,13 +4,12 @@
 -- KEYS  meta
 -- ARGV  run, visit, then at most 256 fingerprints
 -- returns digits: 0 never seen, 2 committed and still in the log, 3 dead letter, 4 seen and none of these
-local buckets = tonumber(call('HGET', M, 'buckets' .. ARGV[1]) or nil) or 1
-local low, seen, digits = level_of(buckets), P .. 's' .. ARGV[1] .. ':', {}
+local seen, digits = seen_set(ARGV[1]), {}
 for i = 3, #ARGV do
   local fp = ARGV[i]
   if call('HEXISTS', P .. 'l', fp .. ':' .. ARGV[2]) == 1 then digits[i - 2] = '2'
   elseif call('HEXISTS', P .. 'dead', fp) == 1 then digits[i - 2] = '3'
-  elseif call('SISMEMBER', seen .. bucket_of(fp, buckets, low), fp) == 1 then digits[i - 2] = '4'
+  elseif is_seen(seen, fp) then digits[i - 2] = '4'
   else digits[i - 2] = '0' end
 end
 return table.concat(digits)

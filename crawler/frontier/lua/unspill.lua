@@ -15,11 +15,11 @@ for i = 1, #urls, 2 do entries[i], entries[i + 1] = urls[i + 1], urls[i] end
 local is_next = call('ZREVRANGE', index, 0, 0)[1] == stub
 call('ZREM', index, stub)
 if is_next and call('ZCARD', head) + n <= BLOCK then
-  call('ZADD', head, unpack(entries))
+  run_many(entries, 'ZADD', head)
 else
   local id = string.sub(stub, 1, ID_LENGTH)
   call('ZADD', index, highest, id)
-  call('ZADD', block_of(queue, id), unpack(entries))
+  run_many(entries, 'ZADD', block_of(queue, id))
   lengthen(queue)
   promote(r)
 end

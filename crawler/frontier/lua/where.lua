@@ -5,8 +5,7 @@
 -- returns {seen, letter, entry, clock, session, node, epoch, record of the queue} with '' for what is not there
 local fp, queue = ARGV[2], ARGV[4]
 local function text(v) if v == nil or v == false then return '' end return tostring(v) end
-local buckets = buckets_of(ARGV[1])
-local seen = call('SISMEMBER', P .. 's' .. ARGV[1] .. ':' .. bucket_of(fp, buckets, level_of(buckets)), fp)
+local seen = is_seen(seen_set(ARGV[1]), fp) and 1 or 0
 local m = call('HMGET', M, 'clock', 'session', 'node', 'epoch')
 local record = call('GET', P .. 'w:' .. queue) or shelf_get('h', queue) or ''
 return {text(seen), text(call('HGET', P .. 'dead', fp)), text(call('HGET', P .. 'l', fp .. ':' .. ARGV[3])),
