@@ -13,7 +13,7 @@ import os
 import threading
 from pathlib import Path
 
-from crawler.archive.folder import archive_error, sync_directory
+from crawler.archive.folder import archive_error, open_private, sync_directory
 from crawler.errors import ArchiveError
 
 OPEN_SUFFIX = ".open"
@@ -96,7 +96,7 @@ class Appender:
 
     def _write(self, data: bytes) -> None:
         if self._descriptor < 0:
-            self._descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+            self._descriptor = open_private(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
             sync_directory(self.path.parent)  # the name must survive a power cut as well as the bytes
         view = memoryview(data)
         while view:

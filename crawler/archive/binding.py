@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from crawler.archive.folder import CrawlFolder, archive_error
+from crawler.archive.folder import CrawlFolder, archive_error, open_private, sync_directory
 from crawler.archive.seeds import SeedJournal
 from crawler.errors import ConflictError
 
@@ -104,10 +104,11 @@ def bind(folder: CrawlFolder, bound: Bound) -> None:
     path = folder.root / FILE
     draft = folder.tmp / f"{FILE}.{secrets.token_hex(4)}"
     try:
-        with draft.open("xb") as file:
+        with open(draft, "xb", opener=open_private) as file:
             file.write(msgspec.json.encode(bound))
             file.flush()
             os.fsync(file.fileno())
         draft.replace(path)
+        sync_directory(folder.root)
     except OSError as error:
         raise archive_error("write", path, error) from None

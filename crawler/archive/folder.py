@@ -1,6 +1,7 @@
 """The crawl folder: where each kind of file lives, whose folder it is, and who is at work in it.
 
-Knows names and locks; must not know what the files hold.
+Knows names and locks; must not know what the files hold. Pages may have been fetched with a login, and `bound.json` has
+the crawl's key: so whatever is made in a crawl folder is made by `open_private` and `make_private`, for its owner only.
 """
 
 import contextlib
@@ -20,6 +21,7 @@ LAYOUT = 2  # grows when a program could no longer read what another wrote
 DESCRIPTION = "crawl.json"
 SUBFOLDERS = ("warc", "index", "items", "history", "journal", "sessions", "engine", "log", "tmp")
 OUTPUTS = "outputs"
+PRIVATE_FILE, PRIVATE_FOLDER = 0o600, 0o700
 EXCLUSIVE_TIMEOUT_S = 10.0
 EXCLUSIVE_POLL_S = 0.02
 _ALLOWED_IN_EMPTY = frozenset({"lost+found"})  # a freshly made file system is an empty folder too
@@ -46,6 +48,21 @@ def archive_error(action: str, path: Path, error: OSError) -> ArchiveError:
     reason = error.strerror or type(error).__name__
     hint = "; free some space and start again" if error.errno in (28, 122) else ""
     return ArchiveError(f"can't {action} {path}: {reason}{hint}")
+
+
+def open_private(path: str | os.PathLike[str], flags: int) -> int:
+    """As os.open; what it makes, its owner alone may read and write. For `open(..., opener=open_private)`, too."""
+    return os.open(path, flags | os.O_CLOEXEC, PRIVATE_FILE)
+
+
+def make_private(path: Path, *, parents: bool = False) -> None:
+    """Make a folder for its owner alone, unless there is one. Raises OSError."""
+    path.mkdir(mode=PRIVATE_FOLDER, parents=parents, exist_ok=True)
+
+
+def is_open_to_others(path: Path) -> bool:
+    """May other users of this machine read this folder, or change it? Raises OSError."""
+    return bool(path.stat().st_mode & 0o077)
 
 
 def sync_directory(path: Path) -> None:
@@ -89,7 +106,7 @@ class CrawlFolder:
         """Hold the named lock of this folder; blocks, so call it in a thread. ConflictError after the time-out."""
         path = self.tmp / f"{name}.lock"
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            descriptor = open_private(path, os.O_RDWR | os.O_CREAT)
         except OSError as error:
             raise archive_error("open the lock file", path, error) from None
         try:
@@ -153,7 +170,7 @@ def open_or_create(path: str | os.PathLike[str], clock: Callable[[], float] = ti
     """
     root = Path(path)
     try:
-        root.mkdir(parents=True, exist_ok=True)
+        make_private(root, parents=True)
     except (FileExistsError, NotADirectoryError):
         raise UsageError(f"{root} is a file; name a folder for the crawl") from None
     except OSError as error:
@@ -224,7 +241,7 @@ def _describe(root: Path, description: Description) -> None:
     """Write crawl.json whole or not at all; of two that try at once the first one wins."""
     draft = root / f".{DESCRIPTION}.{description.crawl}"
     try:
-        with draft.open("xb") as file:
+        with open(draft, "xb", opener=open_private) as file:
             file.write(msgspec.json.format(msgspec.json.encode(description), indent=2) + b"\n")
             file.flush()
             os.fsync(file.fileno())
@@ -242,10 +259,10 @@ def _make_writable(folder: CrawlFolder) -> None:
     """Make what is missing and prove that bytes reach the disk, before anything is crawled."""
     try:
         for name in SUBFOLDERS:
-            (folder.root / name).mkdir(exist_ok=True)
+            make_private(folder.root / name)
         probe = folder.tmp / f"probe-{secrets.token_hex(8)}"
         try:
-            with probe.open("xb") as file:
+            with open(probe, "xb", opener=open_private) as file:
                 file.write(b"\0" * 4096)
                 file.flush()
                 os.fsync(file.fileno())

@@ -9,7 +9,7 @@ import os
 import threading
 from pathlib import Path
 
-from crawler.archive.folder import CrawlFolder, archive_error
+from crawler.archive.folder import CrawlFolder, archive_error, open_private
 from crawler.archive.history_lines import Attempt, to_line
 from crawler.archive.sessions import Life, life_of, sessions
 from crawler.errors import ArchiveError
@@ -85,7 +85,7 @@ class HistoryWriter:
     def _begin_segment(self) -> None:
         make_room(self._folder, self._session, bytes_max=self._bytes_max, segment_bytes=self._segment_bytes)
         path = self._folder.history / f"{self._session}-{self._serial:06d}{SUFFIX}"
-        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        self._descriptor = open_private(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         self._serial += 1
         self._size = 0
 

@@ -11,7 +11,7 @@ import threading
 from pathlib import Path
 
 from crawler.archive.appender import OPEN_SUFFIX, Appender
-from crawler.archive.folder import CrawlFolder, archive_error, sync_directory
+from crawler.archive.folder import CrawlFolder, archive_error, open_private, sync_directory
 from crawler.archive.index_lines import is_whole, to_line
 from crawler.model import CommitEntry
 
@@ -106,7 +106,7 @@ def seal(folder: CrawlFolder, path: Path) -> int:
     draft = folder.tmp / final.name
     try:
         lines = sorted_lines(path)
-        with draft.open("wb") as file:
+        with open(draft, "wb", opener=open_private) as file:
             file.writelines(lines)
             file.flush()
             os.fsync(file.fileno())

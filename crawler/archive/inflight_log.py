@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from crawler.archive.folder import CrawlFolder, archive_error
+from crawler.archive.folder import CrawlFolder, archive_error, open_private
 from crawler.archive.sessions import Life, life_at
 from crawler.errors import ArchiveError
 
@@ -116,7 +116,7 @@ class InflightLog:
         self.stall_path = stacks_path(folder, session)
         size = slots * _SLOT_BYTES
         try:
-            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            descriptor = open_private(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
             try:
                 os.posix_fallocate(descriptor, 0, size)  # a full disk shows now, not as a signal later
                 self._map = mmap.mmap(descriptor, size)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from crawler.archive.folder import CrawlFolder, archive_error, sync_directory
+from crawler.archive.folder import CrawlFolder, archive_error, open_private, sync_directory
 
 SUFFIX = ".jsonl"
 
@@ -54,7 +54,7 @@ class SeedJournal:
             return
         try:
             is_new = not self.path.exists()
-            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            descriptor = open_private(self.path, os.O_RDWR | os.O_CREAT)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
                 _append(descriptor, data)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from crawler.archive.folder import CrawlFolder, Holder, archive_error
+from crawler.archive.folder import CrawlFolder, Holder, archive_error, open_private
 from crawler.errors import ConflictError
 
 
@@ -45,7 +45,7 @@ class SessionLock:
         draft = folder.tmp / f"{session}.session"
         holder = Holder(pid=os.getpid(), node=node, started=clock())
         try:
-            self._descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+            self._descriptor = open_private(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         except FileExistsError:
             raise ConflictError(f"session {session} is being started by another process") from None
         except OSError as error:

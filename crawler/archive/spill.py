@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from crawler.archive.appender import Appender
-from crawler.archive.folder import archive_error, sync_directory
+from crawler.archive.folder import archive_error, make_private, sync_directory
 from crawler.errors import ArchiveError
 
 FRAME = struct.Struct("<II")
@@ -95,8 +95,8 @@ def _make(folder: Path) -> None:
     """With its parents; their names must survive a power cut as well as the files."""
     try:
         missing = [path for path in (folder, *folder.parents) if not path.exists()]
-        folder.mkdir(parents=True, exist_ok=True)
         for path in reversed(missing):
+            make_private(path)
             sync_directory(path.parent)
     except OSError as error:
         raise archive_error("make the folder", folder, error) from None

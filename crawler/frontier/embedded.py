@@ -66,7 +66,7 @@ class EmbeddedEngine:
             return path
         link = Path(f"/tmp/crawler-{os.getuid()}-{_short_name(str(self.folder))}")  # noqa: S108 - mode 700 below
         link.mkdir(mode=0o700, exist_ok=True)
-        if link.stat().st_uid != os.getuid():
+        if link.lstat().st_uid != os.getuid():  # not where somebody else's link leads
             raise EngineUnfit(f"{link} belongs to somebody else: use a shorter --dir")
         return link / "engine.sock"
 
@@ -101,7 +101,7 @@ class EmbeddedEngine:
             return False
         if self.pid() and self._comes_up():
             return False
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.socket.unlink(missing_ok=True)
         self._start()
         if not self._comes_up():
@@ -123,7 +123,7 @@ class EmbeddedEngine:
         try:
             started = subprocess.run(
                 command, stdin=subprocess.DEVNULL, capture_output=True, check=False, cwd=self.folder,
-                env=os.environ | ({} if self._binary else allocator()),
+                env=os.environ | ({} if self._binary else allocator()), umask=0o077,  # its files have URLs and keys
             )  # fmt: skip
         except OSError as error:
             raise UsageError(f"can't start the engine {command[0]}: {error.strerror}") from None

@@ -7,17 +7,19 @@ means that the output begins anew.
 
 import contextlib
 import hashlib
+import os
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
-from crawler.archive.folder import archive_error
+from crawler.archive.folder import archive_error, make_private, open_private
 from crawler.archive.tail import Chunk, Place
 from crawler.errors import ArchiveError, UsageError
 from crawler.model import CommitEntry
 from crawler.outputs.naming import Kind, Target
 from crawler.outputs.sink import Mark
 
+IN_MEMORY = Path(":memory:")
 _TABLES = """
 CREATE TABLE IF NOT EXISTS segments
     (name TEXT PRIMARY KEY, offset INTEGER, is_sealed INTEGER, is_done INTEGER) WITHOUT ROWID;
@@ -35,12 +37,12 @@ class Cursor:
     """
 
     def __init__(self, path: Path | None) -> None:
-        self._path = path or Path(":memory:")
+        self._path = path or IN_MEMORY
         self.places: dict[str, Place] = {}
         self.mark: Mark | None = None
         if path is not None:
             try:
-                path.parent.mkdir(exist_ok=True)
+                make_private(path.parent)
             except OSError as error:
                 raise archive_error("make", path.parent, error) from None
         try:
@@ -53,6 +55,8 @@ class Cursor:
         self._load()
 
     def _open(self) -> sqlite3.Connection:
+        if self._path != IN_MEMORY:
+            os.close(open_private(self._path, os.O_RDWR | os.O_CREAT))  # the library would make it for all to read
         # Exclusive: one writer, and no shared memory, which file systems of networks don't have.
         base = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
         for pragma in ("locking_mode = EXCLUSIVE", "journal_mode = WAL", "synchronous = NORMAL", "cache_size = -8000"):

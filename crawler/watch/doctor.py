@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from crawler.archive.folder import DESCRIPTION, is_open_to_others
 from crawler.errors import CrawlerError
 from crawler.frontier.client import REDIS_MIN, VALKEY_MIN, Engine, EngineInfo
 from crawler.settings import Settings
@@ -93,6 +94,8 @@ def check_disk(settings: Settings) -> Check:
         return Check(
             "disk", Level.FAIL, f"{folder} can't be written", "change its owner or rights, or use another --dir"
         )
+    if (folder / DESCRIPTION).exists() and is_open_to_others(folder):
+        return Check("disk", Level.WARN, f"other users can read the crawl folder {folder}", f"chmod 700 {folder}")
     free = shutil.disk_usage(folder).free
     found = f"{size(free)} free at {folder}"
     if free < FREE_FAIL_BYTES:

@@ -6,9 +6,11 @@ Events are constant dotted names plus fields (`extra`). Knows nothing of what th
 import json
 import logging
 from datetime import UTC, datetime
+from io import TextIOWrapper
 from pathlib import Path
 from typing import IO, Any
 
+from crawler.archive.folder import open_private
 from crawler.rules.printable import one_line, printable, printable_json
 
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -45,6 +47,13 @@ class Readable(logging.Formatter):
         return f"{at} {record.levelname.lower()} {one_line(record.getMessage() + fields)}{trace}"
 
 
+class _PrivateFile(logging.FileHandler):
+    """In a crawl folder: for its owner alone, as all there is."""
+
+    def _open(self) -> TextIOWrapper:
+        return TextIOWrapper(open(self.baseFilename, "ab", opener=open_private), encoding=self.encoding)
+
+
 def start_logging(level: str, *, file: Path | None = None, stream: IO[str] | None = None, node: str = "") -> None:
     """Replace the handlers of the root logger. The file is made with its first event; its lines name the node.
 
@@ -56,7 +65,7 @@ def start_logging(level: str, *, file: Path | None = None, stream: IO[str] | Non
         root.removeHandler(handler)
         handler.close()
     if file is not None:
-        to_file = logging.FileHandler(file, encoding="utf-8", delay=True)
+        to_file = _PrivateFile(file, encoding="utf-8", delay=True)
         to_file.setFormatter(JsonLines(node))
         root.addHandler(to_file)
     if stream is not None:

@@ -2,6 +2,7 @@ import errno
 import fcntl
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -189,3 +190,14 @@ def test_a_session_can_be_judged_from_another_folder_of_this_machine(tmp_path: P
     assert life_at(tmp_path / "killed.lock") is Life.DEAD
     assert life_at(tmp_path / "nowhere" / "aa11.lock") is Life.UNKNOWN
     lock.close()
+
+
+def test_all_that_is_made_in_a_crawl_folder_is_made_where_its_mode_is_set() -> None:
+    """tempfile makes what it makes for its owner alone, too."""
+    home = Path(folder_module.__file__).parent
+    makes = re.compile(r"""O_CREAT|\.mkdir\(|\bopen\([^\n]*"[wxa]b?"|write_text|write_bytes""")
+    for path in home.glob("*.py"):
+        for line in path.read_text("utf-8").splitlines():
+            if makes.search(line):
+                is_private = "open_private(" in line or "opener=open_private" in line
+                assert is_private or "mode=PRIVATE_FOLDER" in line, f"{path.name}: {line.strip()}"
