@@ -17,7 +17,6 @@ from crawler.archive.folder import alone_in, is_crawl_folder
 from crawler.cli.crawl_summary import failed_seeds, failure_of_all, summary
 from crawler.cli.crawling import check_engine, check_order, is_supervised, log_to_folder, run_instance, to_begin_anew
 from crawler.cli.given import NO_SEED, check_any, complaints, read_given
-from crawler.cli.options import without_passwords
 from crawler.cli.outputs import kept_up_to_date, raise_first
 from crawler.cli.signals import STOPPING, StopSignals
 from crawler.cli.watching import Watcher
@@ -26,6 +25,7 @@ from crawler.frontier.crawls import merged_scope
 from crawler.instance.seeding import GivenUrl, Seeder, SeedReport
 from crawler.nodes import living_holder
 from crawler.opening import abandon, open_crawl
+from crawler.redaction import redact
 from crawler.rules.urls import canonicalize, host_of
 from crawler.settings import Settings
 from crawler.watch import printing
@@ -256,7 +256,7 @@ class CrawlSession:
         raise_first(problems, self._warn)
 
     def _how_to_resume(self) -> str:
-        return f"the same command resumes: {shlex.join(['crawler', *without_passwords(sys.argv[1:])])}"
+        return f"the same command resumes: {shlex.join(['crawler', *map(redact, sys.argv[1:])])}"
 
     def _say(self, line: str) -> None:
         if not self._arguments.quiet:

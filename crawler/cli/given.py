@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from crawler.cli.options import without_passwords
+from crawler import redaction
 from crawler.errors import InvalidUrl, UsageError
 
 if TYPE_CHECKING:
@@ -241,5 +241,5 @@ def complaints(report: "SeedReport") -> Sequence[str]:
 
 def shown(text: str) -> str:
     """As it may be printed: not too long, and without a password."""
-    (text,) = without_passwords([text])
+    text = redaction.shown(text)
     return repr(text if len(text) <= SHOWN_MAX else text[:SHOWN_MAX] + "...")

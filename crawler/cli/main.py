@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 from crawler import garbage
 from crawler.errors import CrawlerError, UsageError
+from crawler.redaction import redact
 
 INTERRUPTED = 130  # Ctrl-C in a command that has nothing to finish, as shells count it
 
@@ -54,7 +55,7 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         from crawler.rules.printable import one_line
 
-        self.exit(2, f"crawler: {one_line(message)} (see '{self.prog} --help')\n")
+        self.exit(2, f"crawler: {one_line(redact(message))} (see '{self.prog} --help')\n")
 
     def known_options(self) -> list[str]:
         return [option for action in self._actions for option in action.option_strings]
@@ -181,15 +182,14 @@ def _report_bug(error: Exception, *, verbose: bool) -> int:
     import tempfile
     import traceback
 
-    from crawler.cli.options import without_passwords
     from crawler.rules.printable import printable
     from crawler.watch.printing import err, warn
 
-    trace = printable("".join(traceback.format_exception(error)))
+    trace = printable(redact("".join(traceback.format_exception(error))))
     where = ""
     try:
         with tempfile.NamedTemporaryFile("w", prefix="crawler-bug-", suffix=".txt", delete=False) as file:
-            file.write(f"{' '.join(without_passwords(sys.argv))}\n{trace}")
+            file.write(f"{redact(' '.join(sys.argv))}\n{trace}")
             where = f"; the details are in {file.name}"
     except OSError:
         verbose = True

@@ -3,25 +3,24 @@
 import argparse
 import json
 import os
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from crawler.errors import UsageError
+from crawler.redaction import learn, secrets_of_site, secrets_of_url, shown_server
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from crawler.settings import Settings
+    from crawler.settings.sections import Text
 
 NO_FOLDER = ""  # as archive.dir: opening.py borrows one for the time of the command
 
 OPTIONS_VARIABLE = (
     "CRAWLER_OPTIONS_JSON"  # how a supervisor hands its options on: {"section.key": value, "config": FILE}
 )
-
-_PASSWORD = re.compile(r"(\b[a-z][a-z+]*://[^/:@\s]*):[^/@\s]*@", re.IGNORECASE)
 
 COUNT_MAX = 2**53
 SHOWN_MAX = 40
@@ -58,11 +57,6 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
         "--set", metavar="KEY=VALUE", action="append", default=[], help="any setting, like fetch.total_timeout_s=30"
     )
     group.add_argument("-v", "--verbose", action="store_true", help="show log events on stderr")
-
-
-def without_passwords(arguments: Sequence[str]) -> list[str]:
-    """A command line as it may be shown and kept: no password in any URL."""
-    return [_PASSWORD.sub(r"\1:...@", argument) for argument in arguments]
 
 
 def count_type(least: int, most: int = COUNT_MAX, *, hint: str = "") -> Callable[[str], int]:
@@ -137,6 +131,7 @@ def settings_of(
     handed.pop("config", None)
     options = handed | options_of(arguments, keys or {})
     settings = load(file=config, options=options)
+    learn(_secrets_of(settings))
     if settings.frontier.redis and not in_folder and not is_given("archive.dir", file=config, options=options):
         settings = replace(settings, archive=replace(settings.archive, dir=NO_FOLDER))
     if settings.sites:
@@ -155,7 +150,6 @@ def settings_of(
 
 def check_engine_url(url: str) -> None:
     """Raises UsageError for what can't name an engine, as far as its text tells."""
-    (shown,) = without_passwords([url])
     known = ("redis", "rediss", "unix", "redis+cluster", "rediss+cluster", "redis+sentinel")
     try:
         parts = urlsplit(url)
@@ -165,8 +159,24 @@ def check_engine_url(url: str) -> None:
         is_one = False
     if not is_one:
         raise UsageError(
-            f"bad engine URL {shown!r}: use redis://, rediss://, unix://, redis+cluster:// or redis+sentinel://"
+            f"bad engine URL {shown_server(url)!r}: use redis://, rediss://, unix://, redis+cluster:// or redis+sentinel://"
         )
+
+
+def _secrets_of(settings: "Settings") -> Iterator[str]:
+    """What no message, log or crash report may show."""
+
+    def sent(text: "Text") -> str:
+        return text if isinstance(text, str) else os.environ.get(text.env, "")
+
+    yield from secrets_of_url(settings.frontier.redis)
+    for site in settings.sites:
+        cookies = {name: sent(text) for name, text in site.cookies.items()}
+        headers = {name: sent(text) for name, text in site.headers.items()}
+        yield from secrets_of_site(sent(site.auth), cookies, headers)
+        for text in site.headers.values():
+            if not isinstance(text, str):
+                yield sent(text)  # who keeps it in the environment thinks that it is a secret
 
 
 def handed_to_children(arguments: argparse.Namespace, keys: Mapping[str, str]) -> str:

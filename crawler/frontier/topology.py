@@ -5,7 +5,7 @@ The library's own repeats are off everywhere.
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import SplitResult, parse_qs, urlsplit
 
 import hiredis
 import redis.asyncio as aioredis
@@ -16,6 +16,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ResponseError
 
 from crawler.errors import UsageError
+from crawler.redaction import shown, shown_server
 
 CALLS_MAX = 48  # at the same time; further ones wait for their turn
 CONNECTIONS_MAX = 64  # one of them is for what is heard of others; beyond this the library fails instead of waiting
@@ -29,8 +30,8 @@ def client_of(url: str, timeout_s: float, on_connect: Callable[[Any], Awaitable[
         "retry": Retry(NoBackoff(), 0),
         "protocol": 2,
     }
-    parts = urlsplit(url)
     try:
+        parts = _parts_of(url)
         if parts.scheme in ("redis", "rediss", "unix"):
             client = aioredis.Redis.from_url(url, redis_connect_func=on_connect, **options)
             client.connection_pool.max_connections = CONNECTIONS_MAX
@@ -42,8 +43,23 @@ def client_of(url: str, timeout_s: float, on_connect: Callable[[Any], Awaitable[
             options["redis_connect_func"] = on_connect
             return _sentinel_client(parts.netloc, parts.path, parse_qs(parts.query), options)
     except ValueError as error:
-        raise UsageError(f"bad engine URL {url!r}: {error}") from None
-    raise UsageError(f"bad engine URL {url!r}: use redis://, rediss://, unix://, redis+cluster:// or redis+sentinel://")
+        raise UsageError(f"bad engine URL {shown_server(url)}: {shown(str(error))}") from None
+    raise UsageError(
+        f"bad engine URL {shown_server(url)}: use redis://, rediss://, unix://, redis+cluster:// or redis+sentinel://"
+    )
+
+
+def _parts_of(url: str) -> SplitResult:
+    """Raises ValueError, which never names what may be a part of the password."""
+    try:
+        parts = urlsplit(url)
+        for place in parts.netloc.rpartition("@")[2].split(","):
+            _ = urlsplit(f"//{place}").port
+    except ValueError:
+        raise ValueError(
+            "its port is not a number from 0 to 65535 (write / @ : in a password as %2F %40 %3A)"
+        ) from None
+    return parts
 
 
 async def replies_of(client: Any, commands: Sequence[tuple[Any, ...]]) -> list[Any]:

@@ -9,6 +9,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
 import msgspec
 
 from crawler.errors import UsageError
+from crawler.redaction import learn, secrets_of_url
+from crawler.redaction import shown as without_password
 
 STDOUT = "-"
 STDOUT_SHOWN = "standard output"
@@ -59,6 +61,7 @@ def target_of(text: str) -> Target:
 
 
 def _server(text: str) -> Target:
+    learn(secrets_of_url(text))
     try:
         parts = urlsplit(text)
         fields = dict(parse_qsl(parts.query, keep_blank_values=True))
@@ -66,8 +69,11 @@ def _server(text: str) -> Target:
         place = parts.netloc.rpartition("@")[2]
         if "," not in place:
             _ = parts.port  # raises for what is no number
-    except ValueError as error:
-        raise UsageError(f"can't read the URL of the database: {error}") from None
+    except ValueError:
+        raise UsageError(
+            f"can't read the URL of the database {without_password(text)}: its host or port is none "
+            "(write / @ : in a password as %2F %40 %3A)"
+        ) from None
     table = fields.get("table", "")
     _check_table(table, text)
     # The rest stays as it was written: libpq reads it, by rules of its own.
@@ -75,6 +81,7 @@ def _server(text: str) -> Target:
     if not parts.path.strip("/") and "dbname" not in fields:
         raise UsageError(f"which database? Name it: postgresql://{shown_user}{place or 'localhost'}/NAME?table=TABLE")
     shown = f"postgresql://{shown_user}{place}{parts.path}" + (f"?table={table}" if table else "")
+    shown = without_password(shown)  # which may stand where none should
     return Target(kind=Kind.POSTGRES, shown=shown, url=urlunsplit(parts._replace(query=query)), table=table)
 
 

@@ -14,6 +14,7 @@ from crawler.outputs.columns import Kind, as_kind, grown
 from crawler.outputs.naming import Target
 from crawler.outputs.sink import Mark, OutputAway, Record, Row
 from crawler.outputs.tables import KEY_COLUMNS, column_name, last_of_each
+from crawler.redaction import shown
 
 CONNECT_S = 10
 PARAMETERS = {  # a server that is cut off is noticed, and a lock is not waited for for ever
@@ -227,7 +228,7 @@ def _one_line(error: Exception) -> str:
     """The last line says why; those before it say to which address."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     said = lines[0] if lines else type(error).__name__
-    return said.removeprefix("connection failed: ").rstrip(".")
+    return shown(said.removeprefix("connection failed: ").rstrip("."))
 
 
 def _without_nul(value: Any) -> Any:

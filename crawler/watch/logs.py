@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from crawler.archive.folder import open_private
+from crawler.redaction import redact
 from crawler.rules.printable import one_line, printable, printable_json
 
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -34,7 +35,7 @@ class JsonLines(logging.Formatter):
         line |= self._node | fields_of(record)
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
-        return printable_json(json.dumps(line, default=str, ensure_ascii=False))
+        return printable_json(redact(json.dumps(line, default=str, ensure_ascii=False)))
 
 
 class Readable(logging.Formatter):
@@ -44,7 +45,7 @@ class Readable(logging.Formatter):
         at = datetime.fromtimestamp(record.created).astimezone().strftime("%H:%M:%S")
         fields = "".join(f" {name}={value}" for name, value in fields_of(record).items())
         trace = "\n" + printable(self.formatException(record.exc_info)) if record.exc_info else ""
-        return f"{at} {record.levelname.lower()} {one_line(record.getMessage() + fields)}{trace}"
+        return redact(f"{at} {record.levelname.lower()} {one_line(record.getMessage() + fields)}{trace}")
 
 
 class _PrivateFile(logging.FileHandler):

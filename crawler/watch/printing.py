@@ -7,6 +7,7 @@ import json
 import sys
 from typing import IO, Any
 
+from crawler.redaction import redact
 from crawler.rules.printable import one_line, printable, printable_json
 
 
@@ -33,8 +34,8 @@ def say(line: str, *, stream: IO[str] | None = None) -> None:
 
 
 def warn(line: str) -> None:
-    """The same as the program speaks: what is wrong, and what to do."""
-    say(f"crawler: {line}")
+    """The same as the program speaks: what is wrong, and what to do. No secret of the settings gets out with it."""
+    say(f"crawler: {redact(line)}")
 
 
 def redraw(text: str) -> None:

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 import pytest
 from msgspec.structs import replace
 
-from crawler.cli.options import without_passwords
 from crawler.errors import UsageError
 from crawler.frontier.inspect import Progress
 from crawler.frontier.stats import DomainStats
@@ -162,16 +161,3 @@ def test_the_live_view_shows_totals_and_the_busiest_domains_and_leaves_the_termi
     assert re.search(r"docs\.example +1,204 +36 +2 +now", shown)
     assert "a line among them" in shown
     assert shown.rindex("\x1b[2K") > shown.rindex("docs.example")  # erased at the end: the summary takes its place
-
-
-@pytest.mark.parametrize(
-    ("given", "shown"),
-    [
-        ("postgresql://me:s%2Fcret@db.example/web?table=t", "postgresql://me:...@db.example/web?table=t"),
-        ("--redis=rediss://:secret@queue.example:6380/0", "--redis=rediss://:...@queue.example:6380/0"),
-        ("http://a.example:8080/at@home", "http://a.example:8080/at@home"),
-        ("mailto:me@a.example", "mailto:me@a.example"),
-    ],
-)
-def test_no_password_of_a_url_is_shown_or_kept(given: str, shown: str) -> None:
-    assert without_passwords(["crawl", given]) == ["crawl", shown]

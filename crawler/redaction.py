@@ -1,0 +1,88 @@
+"""Takes secrets out of text that people read or keep: messages, logs, crash reports, command lines.
+
+Two ways, for neither is enough: what looks like a password in a URL or in its query, and the secrets of the settings,
+wherever they stand. Each pattern begins with literal text and has a bound, so the time is linear in the text.
+"""
+
+import re
+from base64 import b64encode
+from collections.abc import Iterable, Iterator, Mapping
+from urllib.parse import parse_qsl, quote, unquote
+
+HIDDEN = "***"
+SHORTEST = 4  # characters: to hide a shorter secret wherever it stands would tear words apart
+PASSWORD_MAX = 1000  # characters, in a URL
+
+# Of engines and databases, up to the last @: people forget to encode a slash or an @ in a password.
+_SERVER = re.compile(
+    r"((?:redis|rediss|valkey|valkeys|postgres|postgresql)(?:\+[a-z]{1,20})?://[^\s:/?#@'\"]{0,1000}):"
+    rf"[^\s'\"]{{0,{PASSWORD_MAX}}}@",
+    re.IGNORECASE,
+)
+_ANY = re.compile(rf"(://[^\s:/?#@'\"]{{0,1000}}):[^\s/?#'\"]{{0,{PASSWORD_MAX}}}@")
+_NAMED = re.compile(
+    r"((?:[?&;](?:pwd|secret|token|access_token|api_key|apikey)|\b(?:ssl)?passw(?:or)?d)=)[^&\s'\"]+", re.IGNORECASE
+)
+_SECRET_NAMES = frozenset({"password", "passwd", "pwd", "sslpassword", "secret", "token"})
+_SECRET_HEADER = re.compile(r"auth|cookie|token|key|secret|session|password", re.IGNORECASE)
+HEADER_MIN = 12  # characters of another header's value: so long that it is no word of ours
+
+_known: set[str] = set()  # of this process: what its settings have
+
+
+def shown(text: str) -> str:
+    """Text, or a URL, without what looks like a password in it; what the settings have is not looked for."""
+    text = _SERVER.sub(rf"\1:{HIDDEN}@", text)
+    text = _ANY.sub(rf"\1:{HIDDEN}@", text)
+    return _NAMED.sub(rf"\1{HIDDEN}", text)
+
+
+def redact(text: str) -> str:
+    """The same, and without the secrets that were learned, in any spelling of theirs."""
+    for secret in sorted(_known, key=len, reverse=True):
+        text = text.replace(secret, HIDDEN)
+    return shown(text)
+
+
+def learn(secrets: Iterable[str]) -> None:
+    """These are not to be shown from here on, nor percent-encoded, nor as Python or JSON write them."""
+    for secret in secrets:
+        if len(secret) >= SHORTEST:
+            _known.update({secret, quote(secret, safe=""), quote(secret), repr(secret)[1:-1], _in_json(secret)})
+
+
+def forget() -> None:
+    """For tests."""
+    _known.clear()
+
+
+def shown_server(url: str) -> str:
+    """The URL of a server without who logs in, also when it is no URL: redis://***@host/0."""
+    scheme, mark, rest = url.partition("://") if "://" in url else ("", "", url)
+    login, at, place = rest.rpartition("@")
+    user, colon, _ = login.partition(":")
+    return shown(f"{scheme}{mark}{user}{colon}{HIDDEN if colon else ''}{at}{place}")
+
+
+def secrets_of_url(url: str) -> Iterator[str]:
+    """The password of a server's URL, as it is written and decoded, and those in its query."""
+    login = url.partition("://")[2] or url
+    password = login.rpartition("@")[0].partition(":")[2]
+    yield from (password, unquote(password))
+    for name, value in parse_qsl(url.partition("?")[2]):
+        if name.lower() in _SECRET_NAMES:
+            yield value
+
+
+def secrets_of_site(auth: str, cookies: Mapping[str, str], headers: Mapping[str, str]) -> Iterator[str]:
+    """What a table of [[sites]] sends, as it is sent. A header that looks harmless counts if its value is long."""
+    if auth:
+        yield from (auth, auth.partition(":")[2], b64encode(auth.encode()).decode())
+    yield from cookies.values()
+    for name, value in headers.items():
+        if _SECRET_HEADER.search(name) or len(value) >= HEADER_MIN:
+            yield from (value, value.partition(" ")[2])  # behind "Bearer"
+
+
+def _in_json(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"')
