@@ -8,6 +8,8 @@ import enum
 
 import msgspec
 
+MEDIA_TYPE_MAX = 255  # characters: two names of 127 and a slash (RFC 6838 4.2)
+
 REDIRECTS = frozenset({301, 302, 303, 307, 308})  # statuses whose Location is followed
 
 
@@ -132,8 +134,8 @@ class Response(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
 
     @property
     def content_type(self) -> str:
-        """Media type in lower case without parameters; '' when absent."""
-        return self.header("content-type").partition(";")[0].strip().lower()
+        """Media type in lower case without parameters; '' when absent. It is stored with each page: so it is cut."""
+        return self.header("content-type").partition(";")[0].strip().lower()[:MEDIA_TYPE_MAX]
 
 
 class FetchResult(msgspec.Struct, frozen=True, kw_only=True):

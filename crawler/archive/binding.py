@@ -31,6 +31,10 @@ class Bound(msgspec.Struct, frozen=True, kw_only=True):
     def first_begun_at(self) -> float:
         return self.origin or self.begun_at
 
+    def __repr__(self) -> str:
+        """Without the record, which has the crawl's hash key."""
+        return f"Bound(name={self.name!r}, begun_at={self.begun_at})"
+
 
 def bound_to(folder: CrawlFolder) -> Bound | None:
     """What the folder is bound to; None when it is new, or its note can't be read."""

@@ -4,7 +4,7 @@ from msgspec.structs import replace as replaced
 
 from crawler.frontier.frontier import Settlement
 from crawler.frontier.letters import DeadLetters, StoredLetter
-from crawler.frontier.records import DETAIL_MAX, DeadLetter, FailedAttempt
+from crawler.frontier.records import DETAIL_MAX, DeadLetter, FailedAttempt, pack_letter
 from crawler.frontier.states import States
 from crawler.frontier.stats import Stats
 from crawler.model import Candidate, Claim
@@ -222,3 +222,11 @@ async def test_what_is_put_back_keeps_its_label_and_a_letter_the_traceback_of_a_
     door.now += 10_000
     (again,) = await door.claim()
     assert (again.url, again.label) == (claim.url, "detail")
+
+
+def test_what_a_site_said_is_cut_in_a_letter() -> None:
+    letter = DeadLetter(
+        url="http://a.test/", queue="a.test", domain="a.test", depth=1, reason="protocol", detail="x" * 100_000,
+        attempts=1, failed_at=1.0,
+    )  # fmt: skip
+    assert len(pack_letter(letter)) < 2_000

@@ -4,6 +4,7 @@ import time
 from email.utils import formatdate
 
 import pytest
+from msgspec.structs import replace
 
 from crawler.errors import InvalidUrl
 from crawler.settings import FetchSettings, Settings
@@ -25,6 +26,8 @@ async def test_a_response_is_kept_as_it_came() -> None:
             (b"Content-Length", b"5"),
         )
         assert response.content_type == "text/html"
+        long = replace(response, headers=((b"Content-Type", b"a/" + b"b" * 60_000),))
+        assert len(long.content_type) == 255, "it is stored with each page"
         assert response.body == b"hello"
         assert response.raw_body is response.body
         assert (response.truncated, response.decode_error) == ("", "")

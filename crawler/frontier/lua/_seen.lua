@@ -28,10 +28,14 @@ local function is_seen(seen, fingerprint)
     or (is_moving(seen, index) and call('SISMEMBER', seen.members .. 'split', fingerprint) == 1)
 end
 
--- True when it was not seen before.
+-- True when it was not seen before. Each link comes here: so it is written out, as bucket_at and is_moving have it.
 local function see(seen, fingerprint)
-  local index = seen_index(seen, fingerprint)
-  if is_moving(seen, index) and call('SISMEMBER', seen.members .. 'split', fingerprint) == 1 then return false end
+  local low = seen.low
+  local index = tonumber(string.sub(fingerprint, -9)) % (low * 2)
+  if index >= seen.n then index = index % low end
+  if seen.is_splitting and (index == seen.to or index == seen.from) then
+    if call('SISMEMBER', seen.members .. 'split', fingerprint) == 1 then return false end
+  end
   return call('SADD', seen.members .. index, fingerprint) == 1
 end
 

@@ -2,7 +2,7 @@
 -- while one splits (see _buckets.lua). Meta's <kind>n and <kind>b count values and buckets.
 -- Kinds: h, the records of idle queues; y, robots.txt by origin; n, hosts that a budget took in; e, counts of seeds.
 local PER_SHELF = 64
-local SHELF_MOVES = {y = 16} -- values that one value more moves: a robots.txt may be long
+local SHELF_MOVES = {y = 4} -- values that one value more moves: a robots.txt may have half a megabyte
 local SHELF_MOVES_MAX = 256
 local shelves
 --@each shelves = {}
