@@ -124,7 +124,7 @@ def alone_in(folder: CrawlFolder, pid: int) -> Iterator[None]:
     """
     path = folder.tmp / "crawl.lock"
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = open_private(path, os.O_RDWR | os.O_CREAT)
     except OSError as error:
         raise archive_error("open the lock file", path, error) from None
     try:

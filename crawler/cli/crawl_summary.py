@@ -10,7 +10,6 @@ from crawler.frontier.letters import DeadLetters
 from crawler.frontier.records import DeadLetter
 from crawler.frontier.stats import Totals
 from crawler.instance.seeding import GivenUrl
-from crawler.rules.fingerprint import fingerprint
 from crawler.rules.urls import canonicalize
 from crawler.watch.report import domain_table, finish_line, items_text, named, over_budget, parked_text
 from crawler.watch.wording import counted, failure_text, number, size
@@ -97,11 +96,11 @@ async def failed_seeds(crawl: OpenCrawl, given: Sequence[GivenUrl], totals: Tota
         return []
     some = await crawl.inspect.dead_letters(LETTERS_LOOKED_AT) if others else []
     letters = {one.url: one for one in some if one.seed}
-    router, run, wanted = crawl.router(), crawl.record.run, dict[int, list[str]]()
+    router, fingerprints, wanted = crawl.router(), crawl.frontier.fingerprints, dict[int, list[str]]()
     for one in given[:LETTERS_LOOKED_AT]:
         with contextlib.suppress(InvalidUrl):
             url = canonicalize(one.text)
-            wanted.setdefault(router.place(url)[2], []).append(fingerprint(url, run))
+            wanted.setdefault(router.place(url)[2], []).append(fingerprints.of(url))
     for found in await DeadLetters(crawl.frontier, crawl.record.partitions).find_all(wanted):
         letters[found.letter.url] = found.letter
     shown = sorted(letters.values(), key=lambda letter: letter.failed_at)

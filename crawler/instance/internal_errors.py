@@ -11,11 +11,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
+from crawler.archive.folder import open_private
 from crawler.archive.inflight_log import Mark
 from crawler.errors import may_be_of_content
 from crawler.frontier.frontier import Settlement
 from crawler.instance.outcome import Committable, Failed
 from crawler.model import Claim, FailureKind
+from crawler.redaction import redact
 from crawler.version import program_version
 
 log = logging.getLogger(__name__)
@@ -72,7 +74,8 @@ class InternalErrors:
         text = f"shardcrawl {program_version()}, {at:%Y-%m-%d %H:%M:%S} UTC\n{detail}\n{url}\n\n{trace}"
         with contextlib.suppress(OSError):
             path = self._folder / f"bug-{at:%Y%m%d%H%M%S}-{len(self._kinds):03d}.txt"
-            path.write_text(text, "utf-8", "replace")
+            with open(path, "w", encoding="utf-8", errors="replace", opener=open_private) as file:
+                file.write(redact(text))
 
 
 class ContentSteps:

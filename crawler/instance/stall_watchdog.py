@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
+from crawler.archive.folder import open_private
 from crawler.archive.inflight_log import loop_line
 
 SIGNAL = signal.SIGPROF  # what the timer of CPU time sends; its default is to end the process
@@ -34,7 +35,7 @@ class StallWatchdog:
 
     def __enter__(self) -> Self:
         if self._limit_s:
-            self._file = self._path.open("w", encoding="utf-8")
+            self._file = open(self._path, "w", encoding="utf-8", opener=open_private)
             self._file.write(loop_line(threading.get_ident()))
             self._file.flush()
             faulthandler.register(SIGNAL, file=self._file, all_threads=True, chain=True)
