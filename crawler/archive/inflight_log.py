@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from crawler.archive.folder import CrawlFolder, archive_error, open_private, open_private
+from crawler.archive.folder import CrawlFolder, archive_error, open_private
 from crawler.archive.sessions import Life, life_at
 from crawler.errors import ArchiveError
 
