@@ -21,7 +21,7 @@ from crawler.cli import main as line
 class Last:
     def __del__(self): print("taken apart")
 last = Last()
-def command():
+def command(*, is_program):
     atexit.register(print, "at exit")
     threading.Thread(target=lambda: (time.sleep(0.3), print("a thread"))).start()
     return 7
@@ -33,7 +33,7 @@ import gc
 from crawler.cli import main as line
 from crawler.cli.loop import run_async
 async def look(): print(gc.get_threshold()[0])
-def command():
+def command(*, is_program):
     print(gc.get_threshold()[0])
     run_async(look())
 line.main = command
