@@ -11,7 +11,7 @@ from crawler.frontier.budgets import Intake
 from crawler.frontier.frontier import Settlement
 from crawler.frontier.letters import DeadLetters
 from crawler.frontier.parking import Parking
-from crawler.frontier.records import DeadLetter
+from crawler.frontier.records import DeadLetter, item_of, pack
 from crawler.frontier.seeds import Seeds
 from crawler.frontier.states import States, UrlState
 from crawler.model import Candidate, Claim
@@ -188,3 +188,24 @@ def letter_of(claim: Claim) -> DeadLetter:
         url=claim.url, queue=claim.queue, domain=claim.domain, depth=1, reason="timeout", detail="", attempts=1,
         failed_at=1.0,
     )  # fmt: skip
+
+
+async def test_no_call_fails_for_the_number_of_its_values(door: Door) -> None:
+    """More than the program ever sends at once: what can grow does not pass over Lua's stack."""
+    run, key = door.engine.run, (door.keys.meta(0),)
+    fence = (door.session, door.epoch, 0)
+    urls = [found(f"{n}", host=f"q{n}.test" if n % 2 else "a.test") for n in range(MEMBERS)]
+    values = [value for url in urls for value in item_of(url)]
+    digits, woken = await run("add", key, 0, 0, pack(values), "hints", "ann", 0, pack((0, 0, 0, 0)), HASH_KEY.hex())
+    assert digits == b"1" * MEMBERS
+    assert woken == MEMBERS // 2 + 1
+    claims = await door.claim(urls_max=MEMBERS, per_queue_max=MEMBERS, out_max=MEMBERS, ahead_ms=10**9)
+    assert len(claims) == MEMBERS // 2 + 1, "one of each queue, for no delay is known"
+    assert await run("extend", key, *fence, 90_000, *(c.token for c in claims)) == [b"COMMITTED", len(claims)]
+    returned = pack([(c.token, 0) for c in claims])
+    assert await run("give_back", key, *fence, returned) == [b"COMMITTED", len(claims)]
+    assert await run("drain", key, *fence, *(f"{url.fingerprint}:1" for url in urls)) == [b"COMMITTED", 0]
+    done = [(f"{n}", f"r{n}.test", f"r{n}.test", 2, 10, 1, 0, 0, "") for n in range(MEMBERS)]
+    assert await run("restore", key, 0, pack(done), HASH_KEY.hex()) == b"1" * MEMBERS
+    tally = await States(door.engine, door.keys, 1).tally(0, 0)
+    assert (tally.pending, tally.added, tally.committed) == (MEMBERS, 2 * MEMBERS, MEMBERS)
