@@ -43,9 +43,9 @@ def client_of(url: str, timeout_s: float, on_connect: Callable[[Any], Awaitable[
             options["redis_connect_func"] = on_connect
             return _sentinel_client(parts.netloc, parts.path, parse_qs(parts.query), options)
     except ValueError as error:
-        raise UsageError(f"bad engine URL {shown_server(url)}: {shown(str(error))}") from None
+        raise UsageError(f"bad engine URL {shown_server(url)!r}: {shown(str(error))}") from None
     raise UsageError(
-        f"bad engine URL {shown_server(url)}: use redis://, rediss://, unix://, redis+cluster:// or redis+sentinel://"
+        f"bad engine URL {shown_server(url)!r}: use redis://, rediss://, unix://, redis+cluster:// or redis+sentinel://"
     )
 
 
