@@ -44,7 +44,7 @@ class InternalErrors:
             raise error
         self.count += 1
         self._sites.add(claim.domain)
-        trace = "".join(traceback.format_exception(error))
+        trace = redact("".join(traceback.format_exception(error)))
         detail = _detail(error)
         self._write_file(claim.url, detail, trace)
         log.error("url.internal_error", extra={"url": claim.url, "error": detail})

@@ -28,14 +28,14 @@ def err(text: str) -> None:
 
 
 def say(line: str, *, stream: IO[str] | None = None) -> None:
-    """Print one line to standard error, at once, whatever is in it."""
-    out(one_line(line), stream=stream or sys.stderr)
+    """Print one line to standard error, at once, whatever is in it. No secret of the settings gets out with it."""
+    out(one_line(redact(line)), stream=stream or sys.stderr)
     (stream or sys.stderr).flush()
 
 
 def warn(line: str) -> None:
-    """The same as the program speaks: what is wrong, and what to do. No secret of the settings gets out with it."""
-    say(f"crawler: {redact(line)}")
+    """The same as the program speaks: what is wrong, and what to do."""
+    say(f"crawler: {line}")
 
 
 def redraw(text: str) -> None:

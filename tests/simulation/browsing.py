@@ -5,6 +5,7 @@ Answers take virtual time; a request that was sent counts whatever becomes of wh
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -118,6 +119,7 @@ class SimFetcher:
         accept: str | None = None,
         body_bytes_max: int | None = None,
         before_send: Callable[[], None] | None = None,
+        working: AbstractContextManager[None] | None = None,
     ) -> FetchResult:
         net, process = self._net, PROCESS.get()
         assert process is not None
@@ -135,7 +137,7 @@ class SimFetcher:
         fetch_ms = (net.loop.now_ns - sent_ns) // 1_000_000
         if result.response is None:
             return FetchResult(url=url, failure=result.failure, fetch_ms=fetch_ms)
-        fields: dict[str, Any] = {name: getattr(result.response, name) for name in Response.__slots__}
+        fields: dict[str, Any] = {name: getattr(result.response, name) for name in Response.__struct_fields__}
         response = Response(**(fields | {"started_at": started_at, "fetch_ms": fetch_ms}))
         return FetchResult(url=url, response=response, fetch_ms=fetch_ms)
 

@@ -121,7 +121,7 @@ class Census:
             ("ZRANGE", of(p, "x"), 0, -1), ("ZRANGE", of(p, "o"), 0, -1), ("ZRANGE", of(p, "r"), 0, -1),
             ("HMGET", of(p, "m"), "added", "done", "seen0", "buckets0", "parked", "released"),
         ])  # fmt: skip
-        buckets = [of(p, f"s0:{n}") for n in range(int(meta[3] or 1))]
+        buckets = [of(p, f"s0:{n}") for n in ("split", *range(int(meta[3] or 1)))]
         seen = sum(self._wire.ask([("SCARD", bucket) for bucket in buckets]))
         pending = Counter([*waiting, *delivered.values()])
         if twice := [url for url, n in (pending + Counter(parked)).items() if n > 1]:
