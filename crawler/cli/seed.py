@@ -108,6 +108,8 @@ async def _add_sitemap(crawl: "OpenCrawl", seeder: Any, url: str) -> int:
                 GivenUrl(found.where, e.loc, Signals(sitemap_priority=e.priority, changed_at=e.changed_at))
                 for e in found.urls
             )
+    if complaint := reader.complaint(url):
+        print(f"crawler: {complaint}", file=sys.stderr)
     return reader.foreign
 
 

@@ -1,6 +1,7 @@
 """Reads sitemaps given by hand, on the clock of their host: an index leads to further ones, two levels deep."""
 
 import contextlib
+from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
@@ -18,7 +19,7 @@ from crawler.web.fetcher import Fetcher
 from crawler.web.resolver import CachingResolver
 
 DEPTH_MAX = 2  # an index of indexes; the protocol knows one level, sites have two
-SITEMAPS_MAX = 10_000
+SITEMAPS_MAX = 10_000  # of one index, each a request on its host's clock: nearly three hours at one a second
 REDIRECTS_MAX = 5
 PATIENCE_MS = 30_000  # for a turn on the clock of a host
 ROOTS = (b"urlset", b"sitemapindex", b"<rss", b"<feed", b"rdf")
@@ -51,12 +52,15 @@ async def polite_fetcher(crawl: OpenCrawl) -> AsyncIterator[tuple[Fetcher, Reser
 
 
 class SitemapReader:
-    """Reads with what `polite_fetcher` gave. `foreign` counts URLs of other hosts: no sitemap speaks for those."""
+    """Reads with what `polite_fetcher` gave. `foreign` counts URLs of other hosts: no sitemap speaks for those;
+    `left_out` the sitemaps beyond SITEMAPS_MAX.
+    """
 
     def __init__(self, fetcher: Fetcher, reserver: Reserver) -> None:
         self._fetcher = fetcher
         self._reserver = reserver
         self.foreign = 0
+        self.left_out = 0
 
     async def read(self, url: str) -> AsyncIterator[FoundUrls]:
         """The sitemap at `url` and those that it names. Raises UsageError, NothingFetchedError for the first only."""
@@ -64,16 +68,29 @@ class SitemapReader:
             first = url_of(url)
         except InvalidUrl as error:
             raise UsageError(f"--sitemap: {error}") from None
-        host, waiting, known = host_of(first), [(first, 0)], {first}
+        host, waiting, known = host_of(first), deque([(first, 0)]), {first}
         while waiting:
-            current, level = waiting.pop(0)
+            current, level = waiting.popleft()
             sitemap = await self._fetched(current, is_first=current == first)
             yield FoundUrls(f"sitemap {current}", self._own_entries(sitemap.urls, host))
             further = self._own(sitemap.sitemaps, host) if level < DEPTH_MAX else []
             for loc in further:
-                if loc not in known and len(known) < SITEMAPS_MAX:
-                    known.add(loc)
-                    waiting.append((loc, level + 1))
+                if loc in known:
+                    continue
+                if len(known) > SITEMAPS_MAX:
+                    self.left_out += 1
+                    continue
+                known.add(loc)
+                waiting.append((loc, level + 1))
+
+    def complaint(self, url: str) -> str:
+        """One line when sitemaps were left out, else ""."""
+        if not self.left_out:
+            return ""
+        return (
+            f"{self.left_out} sitemaps named by {url} were not read: only {SITEMAPS_MAX} are read of one index; "
+            "give the others with --sitemap"
+        )
 
     def _own_entries(self, entries: Sequence[SitemapUrl], host: str) -> list[SitemapUrl]:
         own = set(self._own([entry.loc for entry in entries], host))

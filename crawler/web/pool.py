@@ -205,6 +205,8 @@ def _gateway_of(settings: FetchSettings) -> tuple[tuple[str, ...], int] | None:
 def _tls_context(*, insecure: bool) -> ssl.SSLContext:
     context = ssl.create_default_context()
     context.set_alpn_protocols(["http/1.1"])
+    context.hostname_checks_common_name = False  # RFC 9525 6.3: only subjectAltName says whose a certificate is
+    context.options |= ssl.OP_NO_RENEGOTIATION  # nothing asks for it but to cost time
     if insecure:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

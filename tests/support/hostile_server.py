@@ -5,7 +5,8 @@
 
 Steps are bytes to send, seconds to wait (a number), `Close()`, `Reset()`, `Repeat(step, pause_s)` and `Hold()`.
 After the last step the connection stays open for the next request; `Close()` ends it. `by_path` has the steps of single
-paths, which go before all others. `requests` keeps what was received, `paths` the targets; `connections` counts.
+paths ("/x"), hosts ("h.test") or both ("h.test/x"), which go before all others. `requests` keeps what was received,
+`paths` and `urls` the targets; `connections` counts.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ import contextlib
 import socket
 import ssl
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -52,7 +53,7 @@ class HostileServer:
         self,
         *steps: Step,
         per_request: Sequence[Sequence[Step]] = (),
-        by_path: Mapping[str, Sequence[Step]] | None = None,
+        by_path: MutableMapping[str, Sequence[Step]] | None = None,
         tls: ssl.SSLContext | None = None,
         wait_for_request: bool = True,
         host: str = "127.0.0.1",
@@ -63,7 +64,7 @@ class HostileServer:
         self.port = 0
         self._steps = steps
         self._per_request = per_request
-        self._by_path = by_path or {}
+        self._by_path = by_path if by_path is not None else {}
         self._tls = tls
         self._wait_for_request = wait_for_request
         self._tasks: set[asyncio.Task[None]] = set()
@@ -76,10 +77,15 @@ class HostileServer:
     @property
     def paths(self) -> list[str]:
         """The targets of all requests, in order."""
-        return [head.split(b" ", 2)[1].decode("ascii") for head in self.requests]
+        return [_host_and_path(head)[1] for head in self.requests]
+
+    @property
+    def urls(self) -> list[str]:
+        """Hosts and targets of all requests, in order: "h.test/x"."""
+        return ["".join(_host_and_path(head)) for head in self.requests]
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._accept, self.host, 0, ssl=self._tls)
+        self._server = await asyncio.start_server(self._accept, self.host, 0, ssl=self._tls, backlog=4096)
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 
@@ -110,8 +116,11 @@ class HostileServer:
             writer.transport.abort()
 
     def _steps_now(self) -> Sequence[Step]:
-        if self._by_path and self.paths[-1] in self._by_path:
-            return self._by_path[self.paths[-1]]
+        if self._by_path:
+            host, path = _host_and_path(self.requests[-1])
+            for key in (f"{host}{path}", path, host):
+                if key in self._by_path:
+                    return self._by_path[key]
         turn = len(self.requests) - 1
         return self._per_request[turn] if 0 <= turn < len(self._per_request) else self._steps
 
@@ -146,3 +155,10 @@ class HostileServer:
                 case _:
                     await asyncio.sleep(step)
         return True
+
+
+def _host_and_path(head: bytes) -> tuple[str, str]:
+    """Host without port, and target, of a request."""
+    path = head.split(b" ", 2)[1].decode("ascii")
+    host = head.partition(b"\r\nHost: ")[2].partition(b"\r\n")[0].decode("ascii")
+    return host.partition(":")[0], path

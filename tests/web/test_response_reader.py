@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from crawler.model import FailureKind
 from crawler.web.heads import HEADERS_MAX, Refusal
 from crawler.web.response_reader import CHUNK_OVERHEAD_BYTES_MAX, INTERIM_MAX, ResponseReader
-from tests.web.test_hostile_responses import ROWS as HOSTILE_ROWS
-from tests.web.test_hostile_responses import Row
+from tests.hostile.test_rows_http import ROWS as HOSTILE_ROWS
+from tests.hostile.test_rows_http import Row
 
 OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"

@@ -1,6 +1,6 @@
-"""What hosts do wrong on the wire, one row each; the letters name the rows of the shared catalogue of a hostile web.
+"""What hosts do wrong on the wire (H, some of R and S): docs/hostile-web.md has a line for each letter and number.
 
-A row says the bytes and what must come of them: a kind of failure, or a response as far as it came.
+A row has the bytes and what must come of them: a kind of failure, or a response as far as it came.
 """
 # ruff: noqa: E501 - a table reads best with one row to a line
 
@@ -158,13 +158,17 @@ async def fetch(url: str, times: int = 1) -> list[FetchResult]:
     return results
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-async def test_a_hostile_response_comes_to_its_end_within_bounds(row: Row) -> None:
+def id_of(row: Row) -> str:
+    return row.name.replace(" ", "-")
+
+
+@pytest.mark.parametrize("row", ROWS, ids=id_of)
+async def test_row(row: Row) -> None:
     await check(row)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_a_hostile_response_comes_to_the_same_end_on_the_loop_of_production(row: Row) -> None:
+@pytest.mark.parametrize("row", ROWS, ids=id_of)
+def test_row_on_uvloop(row: Row) -> None:
     uvloop.run(check(row))
 
 
