@@ -1,0 +1,74 @@
+"""What only a crawl shows: honeypots, tarpits, link bombs, pages that change, bodies of gigabytes (T, W)."""
+
+from pathlib import Path
+
+import pytest
+from warcio.archiveiterator import ArchiveIterator
+
+from tests.hostile.crawled import Outcome, Site, check, crawl_all, links, ok
+from tests.support.hostile_server import Hold, Repeat, Step
+
+LIMIT = 300_000
+DRIP: list[Step] = [b"HTTP/1.1 200 OK\r\nContent-Length: 4294967296\r\n\r\n", Repeat(b"a", 0.05)]
+BOMBED = tuple(f"http://t07-target.test:PORT0/{n}" for n in range(500))
+HUGE = b"HTTP/1.1 200 OK\r\nX-Odd: a\r\n WARC-Target-URI: http://evil.test/\r\nContent-Length: 4294967296\r\n\r\n"
+
+SITES: dict[str, Site] = {
+    "T07-link-bomb": Site({"/": links(*BOMBED, "/2"), "/2": links(*BOMBED, "/good"), "/good": ok(""),
+                           "t07-target.test/robots.txt": ok("User-agent: *\nDisallow: /", "text/plain")},
+                          wanted=("/good",), unwanted=("t07-target.test/1",)),
+    "T07-slow-growth": Site({"/": links("/p1", "/good"), "/good": ok(""),
+                             **{f"/p{n}": links(f"/p{n + 1}", f"/p{n + 2}") for n in range(1, 400)}},
+                            wanted=("/good", "/p40"), unwanted=("/p300",), requests_max=130),
+    "T08-honeypot": Site({"/": links("/trap/1", "/good"), "/good": links("/trap/2"), "/trap/1": ok(""),
+                          "/robots.txt": ok("User-agent: *\nDisallow: /trap/", "text/plain")},
+                         wanted=("/good",), unwanted=("/trap",)),
+    **{f"T09-tarpit-{n}": Site({"/": DRIP}, wanted=("/",), requests_max=3) for n in range(40)},
+    **{f"T09-silent-{n}": Site({"/": [Hold()]}, requests_max=3) for n in range(20)},
+    "T10-never-the-same": Site({"/": links("/", "/?", "/#a", "/good"), "/good": links("/")}, wanted=("/good",),
+                               requests_max=5),
+    "W01-four-gibibytes": Site({"/": links("/huge", "/good"), "/good": ok(""),
+                                "/huge": [HUGE, Repeat(b"a" * 65536)]}, wanted=("/huge", "/good")),
+}  # fmt: skip
+
+
+class Crawled:
+    def __init__(self, outcome: Outcome, folder: Path) -> None:
+        self.outcome, self.folder = outcome, folder
+
+
+@pytest.fixture(scope="module")
+def crawled(tmp_path_factory: pytest.TempPathFactory) -> Crawled:
+    folder: Path = tmp_path_factory.mktemp("crawls") / "c"
+    outcome = crawl_all(
+        SITES, folder, fetch__body_bytes_max=LIMIT, fetch__concurrency=80, budget__urls=120, retry__attempts=1,
+        retry__timeout__attempts=1, retry__body__attempts=1,
+    )  # fmt: skip
+    return Crawled(outcome, folder)
+
+
+@pytest.mark.parametrize("row", [*(row for row in SITES if not row.startswith("T09")), "T09-tarpit-0", "T09-silent-0"])
+def test_row(row: str, crawled: Crawled) -> None:
+    check(row, SITES[row], crawled.outcome)
+    if row.startswith("W01"):
+        check_archive(crawled)
+    if row.startswith("T09"):
+        # All of them together take as long as one may: nobody waits for another's slot.
+        assert crawled.outcome.took_s < 12
+
+
+def check_archive(crawled: Crawled) -> None:
+    """The cut is marked, each record has its digests, and no header of the site became one of the archive's."""
+    found = 0
+    for file in crawled.folder.rglob("*.warc.gz"):
+        with file.open("rb") as stream:
+            for record in ArchiveIterator(stream, check_digests="raise"):
+                uri = record.rec_headers.get_header("WARC-Target-URI") or ""
+                assert "evil.test" not in uri
+                body = record.content_stream().read()
+                if record.rec_type == "response" and uri.endswith("/huge"):
+                    found += 1
+                    assert record.rec_headers.get_header("WARC-Truncated") == "length"
+                    assert record.rec_headers.get_header("WARC-Payload-Digest")
+                    assert len(body) == LIMIT
+    assert found == 1
