@@ -40,6 +40,7 @@ def test_the_benchmark_of_handlers_runs_to_its_end() -> None:
         ("start.py", "--rounds 1", "`crawler crawl, first request`"),
         ("latency.py", "--part load --seconds 5 --overload 20", "due queues fetched late by: "),
         ("latency.py", "--part heartbeat --seconds 5 --big-sites 1 --big-bytes 5000000", "event loop late by: "),
+        ("hostile.py", "--hostile 50 --good 5 --seconds 2 --delay 0.3", "0 heartbeats lost"),
         ("scaling.py", "--parts processes --rounds 1 --pages 300", "two processes on two cores, by CPU: "),
         ("scaling.py", "--parts queued --sizes 300,600 --pages 200", "queued, engine_ms: at most "),
     ],

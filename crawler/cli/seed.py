@@ -109,7 +109,7 @@ async def _add_sitemap(crawl: "OpenCrawl", seeder: Any, url: str) -> int:
                 for e in found.urls
             )
     if complaint := reader.complaint(url):
-        print(f"crawler: {complaint}", file=sys.stderr)
+        warn(complaint)
     return reader.foreign
 
 
