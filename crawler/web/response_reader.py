@@ -20,6 +20,7 @@ from crawler.web.heads import (
 )
 
 INTERIM_MAX = 20  # 1xx responses before the final one
+TRAILER_BYTES_MAX = 16 * 1024  # the parser copies what it has of a trailer at each piece: long ones would be quadratic
 CHUNK_OVERHEAD_BYTES_MAX = 2 * 1024 * 1024  # sizes, extensions, trailers: each tiny chunk costs time
 
 
@@ -41,12 +42,14 @@ class ResponseReader:
         "_interims",
         "_is_chunked",
         "_is_complete",
+        "_is_in_trailers",
         "_met_chunk",
         "_parser",
         "_reason",
         "_refusal",
         "_seen",
         "_skipped_bytes",
+        "_trailer_bytes",
         "_wire_bytes",
         "body_bytes",
         "head",
@@ -76,6 +79,8 @@ class ResponseReader:
         self._interims = 0
         self._is_chunked = self._met_chunk = False
         self._is_complete = False
+        self._is_in_trailers = False  # or a chunk has begun of which no byte came
+        self._trailer_bytes = 0
         self._refusal: Refusal | None = None
         self._seen: bytearray = _NOTHING  # of a head that is not complete yet
         self._skipped_bytes = 0  # of interim responses and empty lines before the head
@@ -94,7 +99,10 @@ class ResponseReader:
                 return None
             data = rest
         if data:
+            was_in_trailers = self._is_in_trailers
             self._parse(data)
+            if was_in_trailers and self._is_in_trailers:
+                self._count_trailers(len(data))
         head = self.head
         assert head is not None
         if self.body_bytes > self._body_bytes_max:
@@ -151,6 +159,8 @@ class ResponseReader:
         if len(fields) >= HEADERS_MAX:
             raise self._refused(FailureKind.HEADERS_TOO_LARGE, f"more than {HEADERS_MAX} headers")
         fields.append((name, value))
+        if self.head is not None and len(value) > TRAILER_BYTES_MAX:
+            self._count_trailers(len(value))
 
     def on_headers_complete(self) -> None:
         parser = self._parser
@@ -171,12 +181,14 @@ class ResponseReader:
         self._is_chunked = b"transfer-encoding" in head.by_name
 
     def on_chunk_header(self) -> None:
-        self._met_chunk = True
+        self._met_chunk = self._is_in_trailers = True
+        self._trailer_bytes = 0
 
     def on_body(self, part: bytes) -> None:
         # The parser and `judge` might read a folded or odd Transfer-Encoding differently: chunks' sizes are no body.
         if self._is_chunked and not self._met_chunk:
             raise self._refused(FailureKind.PROTOCOL, "a transfer coding that is not chunked")
+        self._is_in_trailers = False
         self._body.append(part)
         self.body_bytes += len(part)
 
@@ -243,6 +255,11 @@ class ResponseReader:
             self.is_spoiled = True
             if not self._is_complete:
                 raise self._refusal or Refusal(FailureKind.PROTOCOL, _one_line(error)) from None
+
+    def _count_trailers(self, more: int) -> None:
+        self._trailer_bytes += more
+        if self._trailer_bytes > TRAILER_BYTES_MAX and not self._is_complete:
+            raise self._refused(FailureKind.HEADERS_TOO_LARGE, f"trailers of more than {TRAILER_BYTES_MAX} bytes")
 
     def _refused(self, kind: FailureKind, detail: str) -> Refusal:
         self._refusal = Refusal(kind, detail)
