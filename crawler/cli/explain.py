@@ -108,7 +108,6 @@ def _commits(crawl: "OpenCrawl", url: str, entry: "CommitEntry | None") -> "list
 async def _robots(crawl: "OpenCrawl", url: str, partition: int, *, fetch: bool) -> "RobotsFact":
 
     from crawler.instance.robots import SharedRobots
-    from crawler.rules.robots import RobotsRules
     from crawler.rules.urls import origin_of
     from crawler.watch.explanation import RobotsFact
 
@@ -116,12 +115,11 @@ async def _robots(crawl: "OpenCrawl", url: str, partition: int, *, fetch: bool) 
     if not settings.obey:
         return RobotsFact(note="ignored by the settings")
     blob = await crawl.frontier.robots(partition, origin)
-    if blob is not None:
-        stored = SharedRobots.unpack(blob)
-        rules = RobotsRules.parse(stored.group, settings.agent)
+    stored = SharedRobots.unpack(blob) if blob is not None else None
+    if stored is not None:
         stale = time.time() - stored.read_at >= settings.ttl_s
         note = "it will be read again before the next fetch" if stale else ""
-        return RobotsFact(verdict=rules.verdict(url), read_at=stored.read_at, note=note)
+        return RobotsFact(verdict=stored.rules.verdict(url), read_at=stored.read_at, note=note)
     if fetch:
         return await _fetched_robots(crawl, url, origin)
     return RobotsFact(note="not read yet: it will be before the first fetch (--fetch-robots asks now)")

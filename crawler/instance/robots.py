@@ -14,24 +14,29 @@ from crawler.model import FailureKind, FetchResult
 from crawler.rules.robots import RobotsRules, policy_of
 from crawler.settings import Settings
 
+ALLOW_ALL = RobotsRules()
 CACHED_ORIGINS_MAX = 50_000
 CACHED_BYTES_MAX = 64 * 1024 * 1024  # of rules, roughly; those that origins share count for each of them
 
 
 class SharedRobots(NamedTuple):
-    """What the frontier keeps for an origin: when it was read (wall s), and our agent's group (b"" allows all)."""
+    """What the frontier keeps for an origin: when it was read (wall s), and the rules for our agent."""
 
     read_at: int
-    group: bytes
+    rules: RobotsRules
 
     def pack(self) -> bytes:
-        """As it stands in the engine, which reads the time from its beginning."""
-        return b"%d %b" % self
+        """As it is stored in the engine, which reads the time from its beginning. Nothing for what allows everything."""
+        return b"%d %b" % (self.read_at, b"" if self.rules == ALLOW_ALL else self.rules.our_group())
 
     @classmethod
-    def unpack(cls, blob: bytes) -> "SharedRobots":
+    def unpack(cls, blob: bytes) -> "SharedRobots | None":
+        """None for what this release did not write: robots.txt is then read again."""
         read_at, _, group = blob.partition(b" ")
-        return cls(int(read_at), group)
+        try:
+            return cls(int(read_at), RobotsRules.stored(group))
+        except ValueError:
+            return None
 
 
 class RobotsEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,7 +66,6 @@ class RobotsCache:
         self._settings = settings
         self._entries: OrderedDict[str, RobotsEntry] = OrderedDict()
         self._bytes = 0
-        self._allow_all = RobotsRules.parse(b"", settings.robots.agent)
 
     def known(self, origin: str) -> RobotsEntry | None:
         """The entry of an origin if it is still good."""
@@ -82,11 +86,12 @@ class RobotsCache:
         if blob is None:
             return None
         stored = SharedRobots.unpack(blob)
+        if stored is None:
+            return None
         age_s = max(0.0, wall_s() - stored.read_at)
         if age_s >= self._settings.robots.ttl_s:
             return None
-        rules = RobotsRules.parse(stored.group, self._settings.robots.agent)
-        return self.keep(origin, self._entry(rules, ttl_s=self._settings.robots.ttl_s - age_s))
+        return self.keep(origin, self._entry(stored.rules, ttl_s=self._settings.robots.ttl_s - age_s))
 
     def keep(self, origin: str, entry: RobotsEntry) -> RobotsEntry:
         """What was read elsewhere speaks for this place too."""
@@ -101,7 +106,7 @@ class RobotsCache:
     def blob_of(self, entry: RobotsEntry) -> bytes:
         """What sessions share of an entry that has rules."""
         assert entry.rules is not None
-        return _blob(entry.expires_at - self._settings.robots.ttl_s, entry.rules.our_group())
+        return SharedRobots(int(entry.expires_at - self._settings.robots.ttl_s), entry.rules).pack()
 
     def allow_all(self, origin: str) -> tuple[RobotsEntry, bytes]:
         """RFC 9309 2.3.1.2: after too many redirects robots.txt is unavailable, and everything is allowed."""
@@ -127,8 +132,8 @@ class RobotsCache:
         return self._share(origin, result.response.body if policy == "parse" else b"")
 
     def _share(self, origin: str, body: bytes) -> tuple[RobotsEntry, bytes]:
-        rules = RobotsRules.parse(body, self._settings.robots.agent) if body else self._allow_all
-        blob = _blob(wall_s(), rules.our_group() if body else b"")
+        rules = RobotsRules.parse(body, self._settings.robots.agent) if body else ALLOW_ALL
+        blob = SharedRobots(int(wall_s()), rules).pack()
         return self.keep(origin, self._entry(rules, ttl_s=self._settings.robots.ttl_s)), blob
 
     def _unreachable(self, origin: str, kind: FailureKind, detail: str, retry_after_ms: int = 0) -> RobotsEntry:
@@ -145,7 +150,3 @@ class RobotsCache:
 
     def _entry(self, rules: RobotsRules, *, ttl_s: float) -> RobotsEntry:
         return RobotsEntry(rules=rules, expires_ms=monotonic_ms() + int(ttl_s * 1000), expires_at=wall_s() + ttl_s)
-
-
-def _blob(read_at: float, group: bytes) -> bytes:
-    return SharedRobots(int(read_at), group).pack()

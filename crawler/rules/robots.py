@@ -3,11 +3,13 @@
 Lines and groups are read here, as the RFC and the large crawlers read them; Protego, which does the matching of
 patterns, is only ever given our own group in plain form. It would trip over what sites really serve: marks at the
 start, unknown lines between User-agent lines, "User-agent: Foo Bar", CR line ends. Knows nothing of fetching.
+
+`RobotsRules.parse` reads what a site served, `RobotsRules.stored` what `our_group` wrote. The two share no format, so
+nothing that a site serves can pass for a stored group.
 """
 
 import math
-import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Literal
@@ -26,12 +28,13 @@ SHARED_BYTES_MAX, SHARED_MAX = 4096, 1024  # robots.txt whose rules are remember
 RULE_BYTES = 700  # of memory for a rule, its pattern and what Protego makes of it
 READ_BYTES_MIN = 500_000  # RFC 9309 2.5 asks for 512,000; a content coding may take a little of what was received
 WILDCARD_RULES_MAX = 5000  # more are simplified: each costs up to 5 us a check against the longest URLs
+# Searching a URL for a pattern's parts takes up to the product of their lengths. Beyond this product (some 20 ms) a URL
+# is checked by simplified rules. A URL of 200 bytes reaches it with 200 KB of wildcard patterns, one of 8 KB with 5 KB.
+WILDCARD_WORK_MAX = 40_000_000
+DELAY_CHARS_MAX = 32  # a longer number is not a delay
 
 _BOM = b"\xef\xbb\xbf"
-_COMPACT = b"# our group only\n"
-_LINE = re.compile(rb"\r\n|\n|\r")
-_LINE_NUMBER = re.compile(rb"#(\d+)\s*$")
-_TOKEN = re.compile(r"[^\s/*]+")
+_ESCAPED = [chr(byte) if 0x20 <= byte < 0x7F or byte == 0x09 else f"%{byte:02X}" for byte in range(256)]
 _USER_AGENT = frozenset(("user-agent", "useragent", "user agent"))
 _DISALLOW = frozenset(("disallow", "dissallow", "dissalow", "disalow", "diasllow", "disallaw"))
 _SITEMAP = frozenset(("sitemap", "sitemaps", "site-map"))
@@ -47,8 +50,8 @@ class RobotsVerdict(msgspec.Struct, frozen=True, kw_only=True):
     line: str = ""
 
 
-class Rule(msgspec.Struct, frozen=True, kw_only=True):
-    """An Allow or Disallow line of our group, its pattern escaped to ASCII."""
+class Rule(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """An Allow or Disallow line of our group, its pattern escaped to printable ASCII."""
 
     allow: bool
     pattern: str
@@ -66,7 +69,7 @@ class RobotsRules:
 
     @classmethod
     def parse(cls, body: bytes, agent: str) -> "RobotsRules":
-        """Read a body, or the bytes that `our_group` gave. `agent` is a product token; a version is ignored.
+        """Read what a site served. `agent` is a product token; a version is ignored.
 
         Sites that one program serves have one robots.txt: rules of short ones are remembered, and shared.
         """
@@ -75,38 +78,53 @@ class RobotsRules:
     @classmethod
     def _parsed(cls, body: bytes, agent: str) -> "RobotsRules":
         ours = "" if " " in agent.partition("/")[0].strip() else _token(agent)  # no token has a blank
-        reading = _Reading(ours, compact=body.startswith(_COMPACT))
+        reading = _Reading(ours)
         for number, line in _lines(body):
             reading.take(line, number)
         return cls(
             rules=_bounded(reading.ours.rules if reading.ours.named else reading.everyone.rules),
             crawl_delay_s=reading.ours.delay_s if reading.ours.named else reading.everyone.delay_s,
             sitemaps=tuple(dict.fromkeys(reading.sitemaps)),
-            flagged=_is_no_robots_txt(body, reading) or body.startswith(_COMPACT + b"# flagged\n"),
+            flagged=_is_no_robots_txt(body, reading),
         )
+
+    @classmethod
+    def stored(cls, group: bytes) -> "RobotsRules":
+        """Read what `our_group` wrote; b"" allows everything. Raises ValueError for anything else."""
+        if not group:
+            return cls()
+        try:
+            kept = _decode_group(group)
+        except msgspec.MsgspecError as error:
+            raise ValueError(f"not a stored robots.txt: {error}") from None
+        return cls(rules=kept.rules, crawl_delay_s=kept.crawl_delay_s, sitemaps=kept.sitemaps, flagged=kept.flagged)
 
     def allows(self, url: str) -> bool:
         """May this canonical URL be asked for? /robots.txt itself always may."""
+        if self._is_too_long(url):
+            return self._simplified.allows(url)
         return not self.rules or self._protego.can_fetch(url or "/", "us")
+
+    def _is_too_long(self, url: str) -> bool:
+        return len(url) * self._wildcard_bytes > WILDCARD_WORK_MAX
 
     def verdict(self, url: str) -> RobotsVerdict:
         """The same answer with the line that decided: the longest pattern that matches, Allow first."""
+        if self._is_too_long(url):
+            return self._simplified.verdict(url)
         allowed = self.allows(url)
-        deciding = [rule for rule in self.rules if rule.allow == allowed and _matches(rule, url or "/")]
-        if not deciding or url.partition("?")[0].endswith("/robots.txt"):
+        if url.partition("?")[0].endswith("/robots.txt"):
             return RobotsVerdict(allowed=allowed)
-        rule = max(deciding, key=lambda rule: len(rule.pattern))
+        rules = [rule for rule in self.rules if rule.allow == allowed]
+        rules.sort(key=lambda rule: len(rule.pattern), reverse=True)
+        rule = next((rule for rule in rules if _matches(rule, url or "/")), None)
+        if rule is None:
+            return RobotsVerdict(allowed=allowed)
         return RobotsVerdict(allowed=allowed, line_number=rule.line_number, line=_spell(rule))
 
     def our_group(self) -> bytes:
-        """A robots.txt with only what concerns our agent, for storage; `parse` reads it back to the same rules."""
-        lines = ["# flagged"] if self.flagged else []
-        lines.append("User-agent: *")
-        if self.crawl_delay_s is not None:
-            lines.append(f"Crawl-delay: {self.crawl_delay_s!r}")
-        lines += [f"{_spell(rule)} #{rule.line_number}" for rule in self.rules]
-        lines += [f"Sitemap: {sitemap}" for sitemap in self.sitemaps]
-        return _COMPACT + "\n".join(lines).encode() + b"\n"
+        """What concerns our agent, for storage; `stored` reads it back to the same rules."""
+        return _encode_group(_Stored(self.flagged, self.crawl_delay_s, self.rules, self.sitemaps))
 
     @cached_property
     def memory_bytes(self) -> int:
@@ -116,6 +134,27 @@ class RobotsRules:
     @cached_property
     def _protego(self) -> "Protego":
         return _protego_of(self.rules)
+
+    @cached_property
+    def _wildcard_bytes(self) -> int:
+        return sum(len(rule.pattern) for rule in self.rules if "*" in rule.pattern)
+
+    @cached_property
+    def _simplified(self) -> "RobotsRules":
+        return RobotsRules(rules=_bounded(self.rules, wildcard_rules_max=0))
+
+
+class _Stored(msgspec.Struct, frozen=True, array_like=True):
+    """What is kept of rules between sessions."""
+
+    flagged: bool
+    crawl_delay_s: float | None
+    rules: tuple[Rule, ...]
+    sitemaps: tuple[str, ...]
+
+
+_encode_group = msgspec.msgpack.Encoder().encode
+_decode_group = msgspec.msgpack.Decoder(_Stored).decode
 
 
 @lru_cache(maxsize=SHARED_MAX)
@@ -172,9 +211,8 @@ class _Group(msgspec.Struct):
 class _Reading:
     """State while reading lines: which groups are open. Rules gather over all groups that name an agent."""
 
-    def __init__(self, agent: str, *, compact: bool) -> None:
+    def __init__(self, agent: str) -> None:
         self.agent = agent
-        self.compact = compact
         self.ours, self.everyone = _Group(), _Group()
         self.open: list[_Group] = []
         self.delayed: list[_Group] = []  # of the open groups, those that already have their Crawl-delay
@@ -192,8 +230,7 @@ class _Reading:
         elif key == "allow" or key in _DISALLOW:
             self.closing = True
             if value and self.open:
-                noted = _LINE_NUMBER.search(line) if self.compact else None
-                rule = Rule(allow=key == "allow", pattern=value, line_number=int(noted[1]) if noted else number)
+                rule = Rule(allow=key == "allow", pattern=value, line_number=number)
                 for group in self.open:
                     group.rules.append(rule)
         elif key in _CRAWL_DELAY:
@@ -216,7 +253,7 @@ class _Reading:
     def _crawl_delay(self, value: str) -> None:
         """Goes to the agents named since the last delay: unlike rules it is often written once per agent."""
         try:
-            delay_s = float(value)
+            delay_s = float(value) if len(value) <= DELAY_CHARS_MAX else math.nan
         except ValueError:
             return
         if not math.isfinite(delay_s) or delay_s < 0:
@@ -232,14 +269,17 @@ def _lines(body: bytes) -> Iterator[tuple[int, bytes]]:
     if body[:2] in (b"\xff\xfe", b"\xfe\xff"):
         body = body.decode("utf-16", "replace").encode("utf-8", "replace")
     mark = next((n for n in (3, 2, 1) if body.startswith(_BOM[:n])), 0)
-    whole = body.startswith(_COMPACT)
-    for number, line in enumerate(_LINE.split(body[mark:]), 1):
-        yield number, line if whole else line[:LINE_BYTES_MAX].replace(b"\0", b"")
+    lines = body[mark:].replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+    for number, line in enumerate(lines, 1):
+        yield number, line[:LINE_BYTES_MAX].replace(b"\0", b"")
 
 
 def _key_and_value(line: bytes) -> tuple[str, str]:
-    """A line's key in lower case and its value, escaped to ASCII; ("", "") for what is neither."""
-    text = "".join([chr(b) if b < 0x80 else f"%{b:02X}" for b in line.partition(b"#")[0]]).strip()
+    """A line's key in lower case and its value, escaped to printable ASCII; ("", "") for what is neither.
+
+    Control characters are escaped, too: some of them would end a line where Protego reads it.
+    """
+    text = "".join(map(_ESCAPED.__getitem__, line.partition(b"#")[0])).strip()
     key, colon, value = text.partition(":")
     key = " ".join(key.lower().split())
     if not colon or key not in _TWO_WORDS:
@@ -251,8 +291,8 @@ def _key_and_value(line: bytes) -> tuple[str, str]:
 
 def _token(name: str) -> str:
     """Product token, lower-cased, of a name with whatever follows it: "Foo/1.2 (x)" -> "foo"."""
-    match = _TOKEN.match(name.strip())
-    return match[0].lower() if match else ""
+    words = name.split(maxsplit=1)
+    return words[0].partition("/")[0].partition("*")[0].lower() if words else ""
 
 
 def _protego_of(rules: tuple[Rule, ...]) -> "Protego":
@@ -261,13 +301,13 @@ def _protego_of(rules: tuple[Rule, ...]) -> "Protego":
     return Protego.parse("\n".join(["User-agent: *", *map(_spell, rules)]))
 
 
-def _bounded(rules: list[Rule]) -> tuple[Rule, ...]:
+def _bounded(rules: Iterable[Rule], *, wildcard_rules_max: int = WILDCARD_RULES_MAX) -> tuple[Rule, ...]:
     """Beyond the bound, patterns with wildcards lose them, always towards crawling less."""
     kept: list[Rule] = []
     wildcards = 0
     for rule in rules:
         wildcards += "*" in rule.pattern
-        if wildcards <= WILDCARD_RULES_MAX or "*" not in rule.pattern:
+        if wildcards <= wildcard_rules_max or "*" not in rule.pattern:
             kept.append(rule)
         elif not rule.allow:
             pattern = rule.pattern.partition("*")[0] or "/"

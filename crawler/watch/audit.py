@@ -69,9 +69,9 @@ async def audit(subject: Subject, pulse: Callable[[int], None] = lambda _: None)
 async def _judge(
     subject: Subject, ledger: Ledger, reader: LinkReader, report: Report, pulse: Callable[[int], None]
 ) -> None:
-    fingerprints, agent = subject.rules.record.fingerprints, subject.settings.robots.agent
+    fingerprints = subject.rules.record.fingerprints
     archive = ArchiveJudge(subject.folders, ledger, reader, report, pulse)
-    frontier = FrontierJudge(subject.states, ledger, report, fingerprints=fingerprints, agent=agent)
+    frontier = FrontierJudge(subject.states, ledger, report, fingerprints=fingerprints)
     await frontier.begin()
     await frontier.read_log(partial(archive.add_commit, is_late=False))
     archive.read_index()

@@ -21,16 +21,13 @@ NAMED_MAX = 1000  # URLs named that are gone from a partition
 class FrontierJudge:
     """What the engine says of one run of a crawl."""
 
-    def __init__(
-        self, states: States, ledger: Ledger, report: Report, *, fingerprints: Fingerprints, agent: str
-    ) -> None:
+    def __init__(self, states: States, ledger: Ledger, report: Report, *, fingerprints: Fingerprints) -> None:
         self._states = states
         self._pending: tuple[int, set[str]] = (-1, set())
         self._ledger = ledger
         self._report = report
         self._fingerprints = fingerprints
         self._run = fingerprints.run
-        self._agent = agent
         self._began: list[tuple[int, int, int]] = []
         self._tallies: list[Tally] = []
 
@@ -126,7 +123,7 @@ class FrontierJudge:
             )
 
     async def _suspects(self, partition: int) -> list[Link]:
-        rules = {known.url: known.rules for known in await origins_of(self._states, partition, self._agent)}
+        rules = {known.url: known.rules for known in await origins_of(self._states, partition)}
         found: list[Link] = []
         for batch in self._ledger.links_in(UrlState.ENDED, partition):
             for link in batch:

@@ -29,10 +29,11 @@ class Origin(msgspec.Struct, frozen=True):
         return authority == f"{host}:{port}" or (authority == host and port in (80, 443))
 
 
-async def origins_of(states: States, partition: int, agent: str) -> list[Origin]:
+async def origins_of(states: States, partition: int) -> list[Origin]:
     """All origins of a partition whose robots.txt somebody has read."""
     found = []
     for url, blob in (await states.robots(partition)).items():
         stored = SharedRobots.unpack(blob)
-        found.append(Origin(url, RobotsRules.parse(stored.group, agent), stored.read_at))
+        if stored is not None:
+            found.append(Origin(url, stored.rules, stored.read_at))
     return found

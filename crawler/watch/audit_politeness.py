@@ -135,7 +135,7 @@ class StoredDelays:
     async def _origins_of(self, partition: int) -> dict[str, list[Origin]]:
         if partition != self._partition:
             by_queue: defaultdict[str, list[Origin]] = defaultdict(list)
-            for origin in await origins_of(self._states, partition, self._settings.robots.agent):
+            for origin in await origins_of(self._states, partition):
                 by_queue[self._router.place(f"{origin.url}/")[1]].append(origin)
             self._partition, self._origins = partition, by_queue
         return self._origins

@@ -30,7 +30,7 @@ async def judge_robots(ledger: Ledger, report: Report, states: States, settings:
     read_at: dict[Host, float] = {(host, port): started for host, port, started in rows}
     requests = ledger.requests("WHERE target <> ? ORDER BY partition, host, port, started", ROBOTS)
     for partition, of_partition in groupby(requests, key=lambda request: request.partition):
-        origins = await origins_of(states, partition, settings.robots.agent)
+        origins = await origins_of(states, partition)
         for (host, port), group in groupby(of_partition, key=lambda request: (request.host, request.port)):
             its_origins = [origin for origin in origins if origin.serves(host, port)]
             for request in group:

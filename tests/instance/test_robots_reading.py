@@ -211,3 +211,21 @@ async def test_stale_connections_twice_in_a_row_are_a_failure() -> None:
     reading = await lab.read()
     assert reading.entry is not None
     assert reading.entry.failure is FailureKind.DISCONNECTED
+
+
+@pytest.mark.parametrize("blob", [b"", b"x", b"1 # our group only\nUser-agent: *\n", b"9" * 5000 + b" "])
+async def test_a_shared_blob_that_nobody_wrote_is_read_as_none(blob: bytes) -> None:
+    lab = Lab()
+    lab.shared["http://a.test"] = blob
+    assert await lab.cache.shared(0, "http://a.test") is None
+
+
+async def test_what_is_shared_of_a_hostile_file_is_read_back_to_the_same_rules() -> None:
+    lab = Lab()
+    lab.web["http://a.test/robots.txt"] = b"# our group only\nUser-agent: *\nDisallow: /a #" + b"9" * 5000
+    reading = await lab.read()
+    assert reading.entry is not None
+    lab.shared["http://a.test"] = reading.blob
+    shared = await lab.cache.shared(0, "http://a.test")
+    assert shared is not None
+    assert shared.rules == reading.entry.rules

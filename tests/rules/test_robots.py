@@ -34,7 +34,7 @@ def test_every_row_of_the_robots_tables_holds():
     unlike = []
     for row in rows:
         rules = RobotsRules.parse(base64.b64decode(row["robots_b64"]), row["agent"])
-        stored = RobotsRules.parse(rules.our_group(), row["agent"])
+        stored = RobotsRules.stored(rules.our_group())
         assert stored == rules, row["id"]
         verdict = rules.verdict(row["url"])
         assert verdict.allowed == rules.allows(row["url"]) == stored.allows(row["url"])
@@ -57,7 +57,7 @@ def test_the_line_that_decided_is_named_as_it_stands_in_the_file():
 
 def test_line_numbers_survive_storage():
     text = "User-agent: other\nDisallow: /\n\nUser-agent: shardcrawl\nDisallow: /no\n"
-    stored = RobotsRules.parse(parse(text).our_group(), AGENT)
+    stored = RobotsRules.stored(parse(text).our_group())
     assert stored.verdict("http://h.test/no").line_number == 5
 
 
@@ -137,7 +137,7 @@ def test_a_web_page_in_place_of_robots_txt_is_flagged_and_allows_all():
     rules = parse("<!doctype html><title>Not found</title>\n<p>User-agent: * is not here")
     assert rules.flagged
     assert rules.allows("http://h.test/")
-    assert RobotsRules.parse(rules.our_group(), AGENT).flagged
+    assert RobotsRules.stored(rules.our_group()).flagged
     assert not parse("User-agent: *\nDisallow: /").flagged
     assert not parse("").flagged
 
@@ -176,6 +176,47 @@ def test_hostile_files_cost_bounded_time(robots):
     assert _seconds(lambda: rules.allows("http://h.test/" + "a" * 8000)) < 0.15  # 0.05 on an idle machine
 
 
+def test_nothing_that_a_site_serves_is_read_as_a_stored_group():
+    """A file that began with the mark of stored groups once ended the crawl: `int` takes at most 4,300 digits."""
+    text = b"# our group only\n# flagged\nUser-agent: *\nDisallow: /a #" + b"9" * 5000 + b"\nDisallow: /b #7\n"
+    rules = RobotsRules.parse(text, AGENT)
+    assert [(rule.pattern, rule.line_number) for rule in rules.rules] == [("/a", 4), ("/b", 5)]
+    assert not rules.flagged
+    group = rules.our_group()
+    again = RobotsRules.parse(group, AGENT)
+    assert (again.rules, again.crawl_delay_s, again.sitemaps) == ((), None, ())
+
+
+@pytest.mark.parametrize("blob", [b"# our group only\nUser-agent: *\n", b"\x94", b"\xff" * 10, b"x"])
+def test_what_our_group_did_not_write_is_no_stored_group(blob):
+    with pytest.raises(ValueError, match="not a stored robots"):
+        RobotsRules.stored(blob)
+    assert RobotsRules.stored(b"") == RobotsRules()
+
+
+def test_control_characters_in_a_pattern_begin_no_line_of_their_own():
+    rules = RobotsRules.parse(b"User-agent: *\nDisallow: /a\x0bAllow: /a\x1cDisallow: /b\x85Disallow: /c\n", AGENT)
+    assert not rules.allows("http://h.test/a%0BAllow:%20/a%1CDisallow:%20/b%85Disallow:%20/c")
+    assert rules.allows("http://h.test/b")
+    assert rules.allows("http://h.test/c")
+
+
+def test_a_long_url_under_many_wildcards_is_checked_in_bounded_time_and_never_let_in_by_that():
+    """A search for "aaa...b...aaa" in a URL of a's takes the product of their lengths."""
+    rule = b"Disallow: /*" + b"a" * 45 + b"b" + b"a" * 44 + b"\n"
+    rules = RobotsRules.parse(b"User-agent: *\nAllow: /*z\n" + rule * 4900, AGENT)
+    long, short = "http://h.test/" + "a" * 8000, "http://h.test/" + "a" * 30
+    rules.allows(short)
+    assert _seconds(lambda: rules.allows(long)) < 0.15
+    assert not rules.allows(long)
+    assert rules.verdict(long).line_number
+    assert rules.allows(short)
+
+
+def test_a_delay_of_many_digits_is_no_delay():
+    assert parse(f"User-agent: *\nCrawl-delay: {'9' * 5000}").crawl_delay_s is None
+
+
 def test_beyond_the_bound_wildcards_only_ever_forbid_more():
     lines = [f"Disallow: /d{n}/*x" for n in range(6000)] + ["Allow: /d5999/*y"]
     rules = parse("User-agent: *\n" + "\n".join(lines))
@@ -191,7 +232,7 @@ def test_beyond_the_bound_wildcards_only_ever_forbid_more():
 ])), st.sampled_from(["/", "/a", "/ab", "/a$b", "/index.html", "/axb", "/%C3%BC"]))  # fmt: skip
 def test_storage_and_explanation_never_change_a_verdict(lines, path):
     rules = parse("\n".join(lines))
-    stored = RobotsRules.parse(rules.our_group(), AGENT)
+    stored = RobotsRules.stored(rules.our_group())
     assert stored == rules
     verdict = rules.verdict("http://h.test" + path)
     assert verdict == stored.verdict("http://h.test" + path)
