@@ -18,6 +18,9 @@ RATIO_FREE_BYTES = 1024 * 1024  # the ratio is judged only beyond this: small pa
 ZSTD_WINDOW_BYTES_MAX = 8 * 1024 * 1024  # RFC 9659: what a zstd content coding may ask of a client
 
 INCOMPLETE = "incomplete"  # the one error that a cut-off transfer explains
+MEMBERS_MAX = 1000  # of one gzip body: tools that compress in blocks make some hundred
+ZSTD_BLOCKS_MAX = 100_000  # looked at to tell an end from a cut; whoever flushes after each line makes some thousand
+_MEMBER_STEP_BYTES = 512
 _PIECE_BYTES = 1024  # input step when a damaged body is decoded again to keep what can be had
 _TRAILER_BYTES = 8  # of gzip: a wrong checksum must not take the last piece with it
 _WBITS_GZIP, _WBITS_ZLIB, _WBITS_RAW = 31, 15, -15
@@ -73,27 +76,48 @@ def inflate(raw: bytes, content_encoding: str, *, limit: int, ratio_max: int) ->
 
 
 def _gzip(data: bytes, output_max: int) -> _Layer:
-    """RFC 1952, with several members; the common case is one call."""
+    """RFC 1952, with several members; the common case is one call.
+
+    What a decoder leaves over it hands back as a copy. So a member after the first is given pieces that grow: the
+    copies then take no longer than the bytes that were used.
+    """
     out: list[bytes] = []
     room = output_max
-    while True:
-        decoder: _ZlibObject = isal_zlib.decompressobj(_WBITS_GZIP)
+    at, step = 0, len(data)
+    for _ in range(MEMBERS_MAX):
         try:
-            part = decoder.decompress(data, room)
+            parts, at, is_whole = _member(data, at, step, room)
         except _IsalError:
-            part, error = _salvage_zlib(data, _WBITS_GZIP, room)
+            part, error = _salvage_zlib(data[at:], _WBITS_GZIP, room)
             # What follows a whole member and is no member itself is garbage, which every reader ignores.
             return _Layer(b"".join([*out, part]), "trailing garbage" if out and not part else error)
-        out.append(part)
-        room -= len(part)
+        out += parts
+        room -= sum(map(len, parts))
         if room <= 0:
             break
-        if not decoder.eof:
-            return _Layer(b"".join(out), "trailing garbage" if len(out) > 1 and not part else INCOMPLETE)
-        data = decoder.unused_data
-        if not data:
+        if not is_whole:
+            return _Layer(b"".join(out), "trailing garbage" if len(out) > 1 and not any(parts) else INCOMPLETE)
+        if at >= len(data):
             break
+        step = _MEMBER_STEP_BYTES
+    else:
+        return _Layer(b"".join(out), f"more than {MEMBERS_MAX} gzip members")
     return _Layer(out[0] if len(out) == 1 else b"".join(out), "")
+
+
+def _member(data: bytes, at: int, step: int, room: int) -> tuple[list[bytes], int, bool]:
+    """What the member at `at` inflates to, where it ends, and whether it does; its input comes in growing steps."""
+    decoder: _ZlibObject = isal_zlib.decompressobj(_WBITS_GZIP)
+    parts: list[bytes] = []
+    while at < len(data) and room > 0:
+        piece = data if step >= len(data) and at == 0 else data[at : at + step]
+        parts.append(decoder.decompress(piece, room))
+        room -= len(parts[-1])
+        at += len(piece)
+        if decoder.eof:
+            return parts, at - len(decoder.unused_data), True
+        step *= 2
+    return parts, at, False
 
 
 def _deflate(data: bytes, output_max: int) -> _Layer:
@@ -191,15 +215,15 @@ def _is_whole_zstd(data: bytes) -> bool:
         checksum_bytes = 4 if zstandard.get_frame_parameters(data).has_checksum else 0
     except zstandard.ZstdError:
         return False
-    last = False
-    while not last:
+    for _ in range(ZSTD_BLOCKS_MAX):
         if at + 3 > len(data):
             return False
         header = int.from_bytes(data[at : at + 3], "little")
-        last = bool(header & 1)
         is_run_length = (header >> 1) & 3 == 1
         at += 3 + (1 if is_run_length else header >> 3)
-    return at + checksum_bytes <= len(data)
+        if header & 1:
+            return at + checksum_bytes <= len(data)
+    return False
 
 
 def _pieces(data: bytes) -> Iterator[bytes]:

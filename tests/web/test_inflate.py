@@ -1,5 +1,6 @@
 import gzip
 import resource
+import time
 import zlib
 
 import brotli
@@ -8,7 +9,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crawler.web.inflate import Inflated, inflate
+from crawler.web.inflate import MEMBERS_MAX, Inflated, inflate
 
 MIB = 1024 * 1024
 TEXT = b"".join(b"<p>paragraph %d of a page</p>\n" % n for n in range(1200))
@@ -151,3 +152,62 @@ def test_zstd_frames_with_checksum_and_run_length_blocks_count_as_whole() -> Non
     packer = zstandard.ZstdCompressor(write_checksum=True)
     assert decode(packer.compress(b"a" * 300_000 + TEXT), "zstd") == (b"a" * 300_000 + TEXT, False, "")
     assert decode(packer.compress(TEXT)[:-1], "zstd").error
+
+
+def seconds(raw: bytes, coding: str) -> float:
+    began = time.thread_time()
+    decode(raw, coding)
+    return time.thread_time() - began
+
+
+def test_a_gzip_body_of_empty_members_is_cut_after_some_and_flagged() -> None:
+    """What a decoder leaves over is a copy: members by the hundred thousand once took minutes."""
+    raw = gzip.compress(TEXT) + gzip.compress(b"") * 400_000
+    assert seconds(raw, "gzip") < 0.5
+    body, _, error = decode(raw, "gzip")
+    assert body == TEXT
+    assert error == f"more than {MEMBERS_MAX} gzip members"
+    assert seconds(gzip.compress(raw), "gzip, gzip") < 0.5
+
+
+@pytest.mark.parametrize(
+    ("raw", "coding"),
+    [
+        (b"\x78\x9c" + b"\0\0\0\xff\xff" * 400_000, "deflate"),
+        (b"\0\0\0\xff\xff" * 400_000, "deflate"),
+        (b"\x1b\x03\x00" + b"\x06" * 2_000_000, "br"),
+        (b"\x50\x2a\x4d\x18\0\0\0\0" * 250_000, "zstd"),
+        (zstandard.ZstdCompressor().compress(b"") * 200_000, "zstd"),
+        (zstandard.ZstdCompressor().compress(b"x")[:-4] + b"\0\0\0" * 600_000, "zstd"),
+        (gzip.compress(b"")[:10] + b"\0\0\0\xff\xff" * 400_000, "gzip"),
+    ],
+    ids=["zlib blocks", "raw blocks", "brotli", "zstd skippable", "zstd frames", "zstd blocks", "gzip blocks"],
+)
+def test_megabytes_that_inflate_to_nothing_cost_little(raw: bytes, coding: str) -> None:
+    assert seconds(raw, coding) < 0.6
+
+
+def test_members_of_any_size_are_read_to_their_end() -> None:
+    parts = [bytes([n % 251]) * n for n in (0, 1, 100, 5000, 300_000, 3, 0, 70_000)]
+    noise = [bytes((n * n * 31 + n // 7 + k) % 251 for n in range(20_000)) for k in range(5)]
+    whole = [*parts, *noise]
+    assert decode(b"".join(map(gzip.compress, whole)), "gzip") == (b"".join(whole), False, "")
+
+
+@pytest.mark.parametrize(
+    ("raw", "body", "error"),
+    [
+        (gzip.compress(TEXT)[:-1], TEXT, "incomplete"),
+        (gzip.compress(TEXT)[:-8], TEXT, "incomplete"),
+        (gzip.compress(TEXT)[:-4] + b"\1\1\1\1", TEXT, None),
+        (gzip.compress(TEXT) + gzip.compress(TEXT)[:-8] + b"\0" * 8, TEXT + TEXT, None),
+        (gzip.compress(TEXT) + gzip.compress(b"more")[:-3], TEXT + b"more", "incomplete"),
+        (gzip.compress(TEXT) + gzip.compress(b"")[:5], TEXT, "trailing garbage"),
+    ],
+    ids=["cut", "no trailer", "wrong size", "second checksum", "second cut", "cut header"],
+)
+def test_a_damaged_gzip_body_keeps_what_decoded_and_is_flagged(raw: bytes, body: bytes, error: str | None) -> None:
+    found = decode(raw, "gzip")
+    assert found.body == body
+    assert found.error
+    assert error is None or found.error == error
