@@ -54,11 +54,15 @@ def cost_of(body: bytes) -> Cost:
 def _has_long_tag(body: bytes) -> bool:
     """Looks at windows without any `<`: text and scripts have their `>` before them, a long tag has not."""
     half = TAG_BYTES_MAX // 2
+    is_open = False  # the last `<` before the window has no `>` yet
     for start in range(0, len(body) - half + 1, half):
-        if body.find(b"<", start, start + half) < 0:
-            opening = body.rfind(b"<", 0, start)
-            if opening >= 0 and body.find(b">", opening, start + half) < 0 and not _is_one_value(body, start, half):
-                return True
+        opening = body.rfind(b"<", start, start + half)
+        if opening >= 0:
+            is_open = body.find(b">", opening, start + half) < 0
+        elif is_open and body.find(b">", start, start + half) >= 0:
+            is_open = False
+        elif is_open and not _is_one_value(body, start, half):
+            return True
     return False
 
 

@@ -6,13 +6,11 @@ scope or the frontier. What is followed:
     a, area [href]                        yes, unless rel=nofollow (when obeyed)
     link [rel: next, prev, alternate]     yes; canonical is a hint, kept apart; other rels no
     iframe, frame [src]                   yes
-    meta http-equiv=refresh               yes, as a link
+    meta http-equiv=refresh               yes, as a link; a Refresh header likewise, by the URL of the page
     base [href]                           the first valid http(s) one, wherever it stands
     noscript                              its content is markup like any other
     form, img, srcset, script, object, embed, template, svg xlink:href     never
 """
-
-import re
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
@@ -29,10 +27,8 @@ _ELEMENTS = "[href]{},iframe[src],frame[src],meta[content],title"
 _FOLLOWING_ALL = _ELEMENTS.format("")
 _OBEYING_NOFOLLOW = _ELEMENTS.format(':not([rel~="nofollow" i])')
 _FOLLOWED_RELS = frozenset(("next", "prev", "alternate"))
-_REFRESH = re.compile(
-    r"""\s*[\d.]+(?:\s*[;,]|\s)\s*(?:url\s*=\s*)?(?:"([^"]*)|'([^']*)|([^"'].*))""", re.IGNORECASE | re.DOTALL
-)
-_AGENT_PREFIX = re.compile(r"\s*([a-z0-9_*-]+)\s*:\s*(.*)", re.DOTALL)
+_BLANKS = "\t\n\f\r "
+_AGENT = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_*-")
 _VALUED = frozenset(("unavailable_after", "max-snippet", "max-image-preview", "max-video-preview"))
 
 
@@ -60,11 +56,12 @@ def parse_page(
     obey_nofollow: bool,
     bytes_max: int,
     agent: str,
+    refresh: str = "",
 ) -> Page:
     """Parse one body; see `parse_with_tree`."""
     return parse_with_tree(
         url, content_type, x_robots_tag, body,
-        links_max=links_max, obey_nofollow=obey_nofollow, bytes_max=bytes_max, agent=agent,
+        links_max=links_max, obey_nofollow=obey_nofollow, bytes_max=bytes_max, agent=agent, refresh=refresh,
     )[0]  # fmt: skip
 
 
@@ -78,16 +75,19 @@ def parse_with_tree(
     obey_nofollow: bool,
     bytes_max: int,
     agent: str,
+    refresh: str = "",
 ) -> tuple[Page, LexborHTMLParser | None]:
     """Parse one body: what was found, and the tree that it was found in, if it is HTML.
 
     `url` is canonical; the headers come as they were sent ("" when absent, several lines of X-Robots-Tag joined by
     newlines); `bytes_max` bounds each link, `links_max` their number; `agent` is our product token, to whom directives
-    may be addressed. Never raises on what a host sent.
+    may be addressed. A Refresh header is one more link. Never raises on what a host sent.
     """
     noindex, nofollow = robots_header(x_robots_tag, agent)
+    refreshed = refresh_target(url, refresh, bytes_max=bytes_max) if refresh else None
     if not is_html(content_type, body):
-        return Page(noindex=noindex, nofollow=nofollow), None
+        links = (refreshed,) if refreshed and not (nofollow and obey_nofollow) else ()
+        return Page(noindex=noindex, nofollow=nofollow, links=links), None
     charset = detect_charset(body, content_type)
     if charset != "utf-8":
         body = decode(body, charset).encode("utf-8", "replace")
@@ -97,13 +97,14 @@ def parse_with_tree(
     found = _Found(tree.css(_OBEYING_NOFOLLOW if obey_nofollow else _FOLLOWING_ALL), agent)
     nofollow = nofollow or found.nofollow
     base = _first_valid(url, found.bases, bytes_max)
-    links: list[str] = []
+    joined: list[str] = []
     dropped = 0
     if not (nofollow and obey_nofollow):
-        links, dropped = _capped(base, found.hrefs, links_max, bytes_max)
+        hrefs = [*found.hrefs, refreshed] if refreshed else found.hrefs
+        joined, dropped = _capped(base, hrefs, links_max, bytes_max)
     page = Page(
         title=found.title or "",
-        links=tuple(links),
+        links=tuple(joined),
         links_dropped=dropped,
         canonical=_first_valid("", [join(base, href) or "" for href in found.canonicals[:4]], bytes_max),
         nofollow=nofollow,
@@ -118,14 +119,15 @@ def robots_header(value: str, agent: str) -> tuple[bool, bool]:
     if not value:
         return False, False
     noindex = nofollow = False
-    for line in value.lower().splitlines():
+    for line in value.lower().split("\n"):
         ours = True
         for part in line.split(","):
             directive = part
-            named = _AGENT_PREFIX.fullmatch(part)
-            if named and named[1] not in _VALUED:
-                ours = named[1] in (agent.lower(), "*")
-                directive = named[2]
+            name, colon, rest = part.partition(":")
+            name = name.strip()
+            if colon and name and name not in _VALUED and _AGENT.issuperset(name):
+                ours = name in (agent.lower(), "*")
+                directive = rest
             if ours:
                 no_index, no_follow = _directives(directive)
                 noindex, nofollow = noindex or no_index, nofollow or no_follow
@@ -204,8 +206,19 @@ def _directives(text: str) -> tuple[bool, bool]:
 
 
 def _refresh_href(content: str) -> str:
-    match = _REFRESH.match(content)
-    return (match[1] or match[2] or match[3] or "").strip() if match else ""
+    """The shared declarative refresh steps of the HTML standard; "" when there is no URL."""
+    text = content.lstrip(_BLANKS)
+    after = text.lstrip("0123456789.")
+    if len(after) == len(text) or not after or after[0] not in ";,\t\n\f\r ":
+        return ""
+    rest = after.lstrip(_BLANKS)
+    rest = rest[1:].lstrip(_BLANKS) if rest[:1] in (";", ",") else rest
+    if rest[:3].lower() == "url" and (named := rest[3:].lstrip(_BLANKS)).startswith("="):
+        rest = named[1:].lstrip(_BLANKS)
+    quote = rest[:1]
+    if quote in ("'", '"'):
+        rest = rest[1:].partition(quote)[0]
+    return rest.strip()
 
 
 def _capped(base: str, hrefs: list[str], links_max: int, bytes_max: int) -> tuple[list[str], int]:

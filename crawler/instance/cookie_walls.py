@@ -4,9 +4,11 @@ Cookies live for that one try. Nothing else is kept of any site.
 """
 
 from collections import OrderedDict
+from collections.abc import Iterable
 
 from crawler.model import Claim, Response
 
+BYTES_MAX = 4096  # of the cookies of one URL, as browsers allow for a single one; further ones are left out
 KEPT_MAX = 10_000  # cookies of URLs whose next try may have gone to another instance
 
 
@@ -24,13 +26,23 @@ class CookieWalls:
         """Note the cookies of a redirect to itself; False if there are none, or if some were `sent` in this try."""
         if claim.fingerprint in self._cookies or sent:
             return False
-        cookies = {}
-        for key, value in response.headers:
-            if key.lower() == b"set-cookie":
-                name, _, rest = value.decode("latin-1").partition("=")
-                cookies[name.strip()] = rest.partition(";")[0].strip()
+        cookies = _cookies(response.headers)
         if cookies:
             self._cookies[claim.fingerprint] = cookies
             if len(self._cookies) > KEPT_MAX:
                 self._cookies.popitem(last=False)
         return bool(cookies)
+
+
+def _cookies(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    cookies: dict[str, str] = {}
+    room = BYTES_MAX
+    for key, value in headers:
+        if key.lower() == b"set-cookie":
+            pair = value.partition(b";")[0]
+            room -= len(pair)
+            if room < 0:
+                break
+            name, _, rest = pair.decode("latin-1").partition("=")
+            cookies[name.strip()] = rest.strip()
+    return cookies

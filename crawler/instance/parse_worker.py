@@ -29,7 +29,7 @@ def answer(request: bytes) -> bytes:
     """The page, as it is parsed."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime) + CPU_S, resource.RLIM_INFINITY))
-    url, content_type, x_robots, body, links_max, nofollow, bytes_max, agent = msgspec.msgpack.decode(request)
+    url, content_type, x_robots, refresh, body, links_max, nofollow, bytes_max, agent = msgspec.msgpack.decode(request)
     page = parse_page(
         url,
         content_type,
@@ -39,6 +39,7 @@ def answer(request: bytes) -> bytes:
         obey_nofollow=nofollow,
         bytes_max=bytes_max,
         agent=agent,
+        refresh=refresh,
     )
     return msgspec.msgpack.encode(page)
 

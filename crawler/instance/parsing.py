@@ -62,8 +62,7 @@ class PageParser:
         is_slow = guarded or origin_of(response.url) in self._slow_origins
         cost = Cost.DEAR if is_slow else cost_of(response.body)
         if cost is Cost.DEAR:
-            content_type = response.header("content-type")
-            return await self._in_worker(response.url, content_type, x_robots, response.body), None
+            return await self._in_worker(response, x_robots), None
         if cost is Cost.LONG:
             async with self._long:
                 with mark.aside(Aside.THREAD) if mark is not None else contextlib.nullcontext():
@@ -83,15 +82,18 @@ class PageParser:
             obey_nofollow=self._nofollow,
             bytes_max=self._bytes_max,
             agent=self._agent,
+            refresh=response.header("refresh"),
         )
         if cpu_ms() - began_ms > SLOW_MS and len(self._slow_origins) < SLOW_ORIGINS_MAX:
             self._slow_origins.add(origin_of(response.url))
             log.warning("parse.slow", extra={"url": response.url, "bytes": len(response.body)})
         return found
 
-    async def _in_worker(self, url: str, content_type: str, x_robots: str, body: bytes) -> Page:
+    async def _in_worker(self, response: Response, x_robots: str) -> Page:
+        url, body = response.url, response.body
+        content_type, refresh = response.header("content-type"), response.header("refresh")
         request = msgspec.msgpack.encode(
-            (url, content_type, x_robots, body, self._links_max, self._nofollow, self._bytes_max, self._agent)
+            (url, content_type, x_robots, refresh, body, self._links_max, self._nofollow, self._bytes_max, self._agent)
         )
         try:
             answer = await self._worker.ask(request, WORKER_TIMEOUT_S)

@@ -51,6 +51,7 @@ def page_content(
             obey_nofollow=False,
             bytes_max=_URL_BYTES_MAX,
             agent="",
+            refresh=record.header("refresh"),
         ).links
     extract = {"visible": extract_text, "main": main_text}.get(text)
     return PageContent(text=extract(body, charset) if extract else "", links=found)

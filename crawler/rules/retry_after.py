@@ -4,6 +4,7 @@ from datetime import UTC
 from email.utils import parsedate_to_datetime
 
 _DIGITS_MAX = 12  # more seconds than any cap
+_DATE_CHARS_MAX = 64  # the longest form has 33
 
 
 def retry_after_ms(value: str | None, *, date: str | None, now_s: float, max_s: float) -> int:
@@ -30,8 +31,10 @@ def _sent_at(date: str | None, now_s: float) -> float:
 
 def _timestamp(text: str) -> float | None:
     """Seconds since the epoch of an HTTP-date in any of its three forms (RFC 9110 5.6.7)."""
+    if len(text) > _DATE_CHARS_MAX:
+        return None
     try:
         parsed = parsedate_to_datetime(text)
         return parsed.replace(tzinfo=parsed.tzinfo or UTC).timestamp()
-    except (ValueError, OverflowError):
+    except (ValueError, OverflowError, TypeError, IndexError):  # its parser raises them for odd texts
         return None

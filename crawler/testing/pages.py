@@ -50,6 +50,7 @@ def fake_page(
     parsed, tree = parse_with_tree(
         url, response.header("content-type"), response.header("x-robots-tag"), content,
         links_max=FOLLOW_MAX, obey_nofollow=True, bytes_max=URL_BYTES_MAX, agent=AGENT,
+        refresh=response.header("refresh"),
     )  # fmt: skip
     return Page(response, parsed, domain=registrable_domain(host_of(url)), depth=depth, label=label, tree=tree)
 

@@ -56,3 +56,37 @@ def test_every_answer_is_a_codec_that_replaces_what_it_cannot_read():
         codecs.lookup(codec)
         assert isinstance(decode(bytes(range(256)), codec), str)
         assert "utf-7" not in codec
+
+
+@pytest.mark.parametrize(
+    ("header", "charset"),
+    [
+        ("text/html; charset=windows-1251", "cp1251"),
+        ("text/html; charset = 'windows-1251'; x", "cp1251"),
+        ('text/html;charset=" windows-1251 "', "cp1251"),
+        ("text/html; charset=; charset=windows-1251", "cp1251"),
+        ("text/html; CHARSET=Windows-1251,x", "cp1251"),
+        ("text/html; charset", "utf-8"),
+        ("text/html; charset=", "utf-8"),
+        ("text/html; charset=" + " " * 60_000 + "windows-1251", "utf-8"),
+    ],
+)
+def test_a_header_names_its_charset_in_any_spelling(header: str, charset: str) -> None:
+    assert detect_charset(b"x", header) == charset
+
+
+@pytest.mark.parametrize(
+    ("head", "charset"),
+    [
+        (b"<meta charset=koi8-r>", "koi8-r"),
+        (b"<META http-equiv=x content='text/html; charset=koi8-r'>", "koi8-r"),
+        (b"<meta name=x><meta charset><meta charset='koi8-r'/>", "koi8-r"),
+        (b"<metacharset=koi8-r>", "koi8-r"),
+        (b"<p charset=koi8-r>", "utf-8"),
+        (b"<?xml version='1.0' encoding='koi8-r'?>", "koi8-r"),
+        (b' <?xml encoding = "koi8-r" ?>', "koi8-r"),
+        (b"<meta " + b"charset = " * 100, "utf-8"),
+    ],
+)
+def test_a_page_names_its_charset_in_any_spelling(head: bytes, charset: str) -> None:
+    assert detect_charset(head, "") == charset

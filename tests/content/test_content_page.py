@@ -249,3 +249,46 @@ def test_the_allocator_can_be_told_to_keep_memory():
     import platform
 
     assert keep_freed_memory() is (platform.libc_ver()[0] == "glibc")
+
+
+@pytest.mark.parametrize(
+    ("value", "target"),
+    [
+        ("0;url=/next", "http://a.test/next"),
+        ("5; URL = '/next' and more", "http://a.test/next"),
+        (' 0.5 , "/next"', "http://a.test/next"),
+        ("0 url=/next", "http://a.test/next"),
+        ("0;/next", "http://a.test/next"),
+        ("0;url=//b.test", "http://b.test/"),
+        (".5;url=/next", "http://a.test/next"),
+        ("0;url", "http://a.test/url"),
+        ("0; url='/ne\"xt", "http://a.test/ne%22xt"),
+        ("0", None),
+        ("0;", None),
+        ("0;url=", None),
+        ("x;url=/next", None),
+        ("url=/next", None),
+        ("0x;url=/next", None),
+        ("0;url=javascript:alert(1)", None),
+        ("0;url=http://" + "a" * 300 + ".test/", None),
+    ],
+)
+def test_a_refresh_header_leads_where_the_standard_says(value, target):
+    assert refresh_target("http://a.test/", value) == target
+
+
+def test_a_refresh_header_is_one_more_link_of_any_kind_of_page():
+    def links(kind, **more):
+        return parse_page("http://a.test/d/", kind, more.pop("x_robots", ""), b"<base href=/e/><a href=x>",
+                          refresh="0;url=y",
+                          links_max=9, obey_nofollow=True, bytes_max=8192, agent="x").links  # fmt: skip
+
+    assert links("text/html") == ("http://a.test/e/x", "http://a.test/d/y")
+    assert links("text/plain") == ("http://a.test/d/y",)
+    assert links("text/plain", x_robots="nofollow") == ()
+    assert links("text/html", x_robots="nofollow") == ()
+
+
+def test_a_line_separator_in_x_robots_tag_begins_no_line():
+    """Else what is addressed to another agent would count for ours."""
+    assert robots_header("other: noarchive\x85, noindex", "crawler") == (False, False)

@@ -86,8 +86,8 @@ async def test_a_site_that_got_a_dear_page_past_the_estimate_is_parsed_apart_fro
     parser = PageParser(Settings())
     asked: list[str] = []
 
-    async def in_worker(url: str, *_: object) -> Page:
-        asked.append(url)
+    async def in_worker(given: Response, *_: object) -> Page:
+        asked.append(given.url)
         return Page()
 
     monkeypatch.setattr(parser, "_in_worker", in_worker)
