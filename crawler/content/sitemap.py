@@ -5,12 +5,14 @@ stands before the place where a file was cut is kept. Knows nothing of fetching 
 """
 
 import html
+import io
 import math
 import re
 import zlib
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from itertools import islice
 
 import msgspec
 
@@ -22,18 +24,21 @@ URLS_MAX = 50_000  # the protocol's own bound
 INFLATED_BYTES_MAX = 50 * 1024 * 1024
 WEB_BEGAN_AT = 631_152_000.0  # 1990: earlier dates are the zeros of somebody's database
 
-_NAME = r"(?:[A-Za-z_][\w.-]*:)?"
-_HIDDEN = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
-_ENTRY = re.compile(rf"<{_NAME}(url|sitemap|item|entry)(?=[\s>])", re.IGNORECASE)
-_INDEX = re.compile(rf"<{_NAME}sitemapindex(?=[\s>])", re.IGNORECASE)
-_FEED = re.compile(rf"<{_NAME}(?:rss|feed|RDF)(?=[\s>])", re.IGNORECASE)
-_VALUE = re.compile(
-    rf"<{_NAME}(loc|lastmod|priority|link|pubDate|updated)(?:\s[^>]*)?(?<!/)>\s*(?:<!\[CDATA\[)?([^<\]]*)",
-    re.IGNORECASE,
+ENTRIES_MAX = 10 * URLS_MAX  # looked at, repeats and nonsense among them
+VALUE_CHARS_MAX = 8192  # as long as a URL may be; longer ones are left out
+_PIECE_BYTES = 64 * 1024
+_HEAD_CHARS = 4096  # where it stands what a file is
+
+# Linear: a name can't reach over the next "<", so the text is passed over once.
+_TAG = re.compile(
+    r"<(?:[A-Za-z_][\w.-]*:)?(url|sitemap|item|entry|loc|lastmod|priority|link|pubDate|updated)(?=[\s>])", re.IGNORECASE
 )
-_ATOM_LINK = re.compile(rf"""<{_NAME}link\s([^>]*)""", re.IGNORECASE)
+_INDEX = re.compile(r"<(?:[A-Za-z_][\w.-]*:)?sitemapindex(?=[\s>])", re.IGNORECASE)
+_FEED = re.compile(r"<(?:[A-Za-z_][\w.-]*:)?(?:rss|feed|RDF)(?=[\s>])", re.IGNORECASE)
 _HREF = re.compile(r"""\bhref\s*=\s*["']([^"']*)""", re.IGNORECASE)
 _OTHER_REL = re.compile(r"""\brel\s*=\s*["'](?!alternate)""", re.IGNORECASE)
+_ENTRY_NAMES = frozenset(("url", "sitemap", "item", "entry"))
+_CDATA = "<![CDATA["
 
 
 class SitemapUrl(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,9 +67,9 @@ def parse_sitemap(body: bytes, url: str) -> Sitemap:
     text = decode(body, detect_charset(body, ""))
     if "<" not in text[:1024]:
         return Sitemap(urls=tuple(_distinct(_plain(text))))
-    text = _HIDDEN.sub("", text)
-    entries = _feed_entries(text, url) if _FEED.search(text[:4096]) else _entries(text, url)
-    if _INDEX.search(text[:4096]):
+    text = _without_comments(text)
+    entries = _feed_entries(text, url) if _FEED.search(text[:_HEAD_CHARS]) else _entries(text, url)
+    if _INDEX.search(text[:_HEAD_CHARS]):
         return Sitemap(sitemaps=tuple(entry.loc for entry in _distinct(entries)))
     return Sitemap(urls=tuple(_distinct(entries)))
 
@@ -74,11 +79,39 @@ def _inflated(body: bytes) -> bytes:
     for _ in range(2):  # some servers compress what is compressed
         if body[:2] != b"\x1f\x8b":
             break
-        try:
-            body = zlib.decompressobj(wbits=31).decompress(body, INFLATED_BYTES_MAX)
-        except zlib.error:
-            return b""
+        body = _inflated_once(body)
     return body[:INFLATED_BYTES_MAX]
+
+
+def _inflated_once(body: bytes) -> bytes:
+    """Of the first member alone, in pieces: an error costs the last one, not all."""
+    decoder = zlib.decompressobj(wbits=31)
+    out: list[bytes] = []
+    room = INFLATED_BYTES_MAX
+    for start in range(0, len(body), _PIECE_BYTES):
+        try:
+            part = decoder.decompress(body[start : start + _PIECE_BYTES], room)
+        except zlib.error:
+            break
+        out.append(part)
+        room -= len(part)
+        if room <= 0 or decoder.eof:
+            break
+    return b"".join(out)
+
+
+def _without_comments(text: str) -> str:
+    begin = text.find("<!--")
+    if begin < 0:
+        return text
+    kept, at = io.StringIO(), 0  # a list of many short pieces takes ten times their size
+    while begin >= 0:
+        kept.write(text[at:begin])
+        end = text.find("-->", begin + 4)
+        at = len(text) if end < 0 else end + 3
+        begin = text.find("<!--", at)
+    kept.write(text[at:])
+    return kept.getvalue()
 
 
 def _distinct(entries: Iterator[SitemapUrl]) -> Iterator[SitemapUrl]:
@@ -92,59 +125,93 @@ def _distinct(entries: Iterator[SitemapUrl]) -> Iterator[SitemapUrl]:
 
 
 def _plain(text: str) -> Iterator[SitemapUrl]:
-    for line in text.split("\n"):
+    for line in islice(_lines(text), ENTRIES_MAX):
         try:
-            yield SitemapUrl(loc=canonicalize(line.strip()))
+            yield SitemapUrl(loc=canonicalize(line))
         except InvalidUrl:
             continue
 
 
+def _lines(text: str) -> Iterator[str]:
+    """Stripped, one by one: a list of all takes far more memory than the text."""
+    start = 0
+    while start < len(text):
+        end = text.find("\n", start)
+        end = len(text) if end < 0 else end
+        yield text[start : min(end, start + VALUE_CHARS_MAX + 1)].strip()
+        start = end + 1
+
+
 def _entries(text: str, base: str) -> Iterator[SitemapUrl]:
-    """One for each <url> or <sitemap>; a <loc> outside of any counts too."""
-    for block in _blocks(text):
-        values: dict[str, str] = {}
-        for name, value in _VALUE.findall(block):
-            values.setdefault(name.lower(), html.unescape(value.strip()))
+    """One for each <url> or <sitemap>, with what follows it up to the next one."""
+    for values in islice(_blocks(text), ENTRIES_MAX):
         loc = join(base, values["loc"]) if values.get("loc") else None
         if loc:
             yield SitemapUrl(loc=loc, lastmod=values.get("lastmod", ""), priority=_priority(values.get("priority")))
 
 
 def _feed_entries(text: str, base: str) -> Iterator[SitemapUrl]:
-    for block in _blocks(text):
-        values: dict[str, str] = {}
-        for name, value in _VALUE.findall(block):
-            values.setdefault(name.lower(), html.unescape(value.strip()))
-        href = values.get("link") or next(_atom_hrefs(block), "")
+    for values in islice(_blocks(text), ENTRIES_MAX):
+        href = values.get("link") or values.get("href", "")
         loc = join(base, href) if href else None
         if loc:
             yield SitemapUrl(loc=loc, lastmod=values.get("updated") or values.get("pubdate") or "")
 
 
-def _atom_hrefs(block: str) -> Iterator[str]:
-    for attributes in _ATOM_LINK.findall(block):
+def _blocks(text: str) -> Iterator[dict[str, str]]:
+    """First values by their names in lower case, of each entry; "href" is that of an Atom link."""
+    values: dict[str, str] | None = None
+    for match in _TAG.finditer(text):
+        name = match[1].lower()
+        if name in _ENTRY_NAMES:
+            if values is not None:
+                yield values
+            values = {}
+        elif values is not None:
+            _take(values, name, text, match.end())
+    if values is not None:
+        yield values
+
+
+def _take(values: dict[str, str], name: str, text: str, start: int) -> None:
+    """Note the value of the element whose name ends at `start`, and what its attributes say. Looks to the next tag."""
+    following = _found(text, "<", start)
+    end = text.find(">", start, following)
+    attributes = text[start : following if end < 0 else end][:VALUE_CHARS_MAX]
+    if name == "link" and "href" not in values:
         href = _HREF.search(attributes)
         if href and not _OTHER_REL.search(attributes):
-            yield html.unescape(href[1])
+            values["href"] = _unescaped(href[1])
+    if end < 0 or attributes.endswith("/") or name in values:
+        return
+    if text.startswith(_CDATA, following) and not text[end + 1 : following].strip():
+        end, following = following + len(_CDATA) - 1, _found(text, "<", following + len(_CDATA))
+    value = text[end + 1 : min(following, end + 2 + VALUE_CHARS_MAX)].partition("]")[0].strip()
+    values[name] = _unescaped(value) if len(value) <= VALUE_CHARS_MAX else ""
 
 
-def _blocks(text: str) -> Iterator[str]:
-    """The text between one entry's start and the next one's."""
-    start = None
-    for match in _ENTRY.finditer(text):
-        if start is not None:
-            yield text[start : match.start()]
-        start = match.end()
-    if start is not None:
-        yield text[start:]
+def _found(text: str, what: str, start: int) -> int:
+    at = text.find(what, start)
+    return len(text) if at < 0 else at
 
 
+def _unescaped(value: str) -> str:
+    """Empty for references to characters of thousands of digits, which can't be read."""
+    try:
+        return html.unescape(value)
+    except ValueError:
+        return ""
+
+
+_DATE_CHARS_MAX = 64  # RSS has the longest, with 31
 _REDUCED = re.compile(r"\d{4}(-\d\d)?")  # W3C-DTF goes down to the year, fromisoformat to the day
 
 
 def _date(text: str) -> float | None:
     """W3C-DTF as sitemaps and Atom have it, or the dates of RSS; without a zone it is UTC."""
     text = text.strip()
+    if len(text) > _DATE_CHARS_MAX:
+        return None
     if _REDUCED.fullmatch(text):
         text += "-01-01"[len(text) - 4 :]
     for parse in (datetime.fromisoformat, parsedate_to_datetime):

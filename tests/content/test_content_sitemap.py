@@ -136,3 +136,48 @@ def test_a_web_page_is_no_sitemap():
     assert locs("<!doctype html><p><a href=/x>http://h.test/no</a>") == []
     assert locs(b"") == []
     assert locs(bytes(range(256)) * 10) == []
+
+
+@pytest.mark.parametrize(
+    "token", ["<loc ", "<loc>", "<url>", "<url ", "<link ", "href=", "<!--", "<![CDATA[", "<loc><![CDATA[", "&#9"]
+)
+def test_a_token_again_and_again_costs_little(token):
+    text = "<urlset><url>" + token * (300_000 // len(token))
+    began = time.thread_time()
+    parse_sitemap(text.encode(), "http://a.test/")
+    parse_sitemap(text.replace("<urlset>", "<feed>").replace("<url>", "<entry>").encode(), "http://a.test/")
+    assert time.thread_time() - began < 0.8
+
+
+def test_a_reference_to_a_character_of_thousands_of_digits_costs_its_url_alone():
+    text = f"<urlset><url><loc>http://a.test/&#{'9' * 5000};</loc></url><url><loc>http://a.test/b</loc></url></urlset>"
+    assert [url.loc for url in parse_sitemap(text.encode(), "http://a.test/").urls] == ["http://a.test/b"]
+
+
+def test_a_torn_gzip_keeps_what_is_before_the_damage():
+    urls = "".join(f"<url><loc>http://a.test/{n * n * 7919 % 99991}</loc></url>" for n in range(30_000))
+    packed = bytearray(gzip.compress(f"<urlset>{urls}</urlset>".encode()))
+    assert len(packed) > 100_000
+    packed[-70_000] ^= 0xFF
+    packed[-69_999] ^= 0xFF
+    found = parse_sitemap(bytes(packed), "http://a.test/sitemap.xml").urls
+    assert len(found) > 1000
+
+
+def test_comments_are_left_out_and_one_without_an_end_hides_the_rest():
+    text = "<urlset><!-- <url><loc>http://a.test/0</loc></url> -->"
+    text += "<url><!-- x <!-- y --><loc>http://a.test/1</loc></url><!-- <url><loc>http://a.test/2</loc>"
+    assert [url.loc for url in parse_sitemap(text.encode(), "http://a.test/").urls] == ["http://a.test/1"]
+
+
+def test_a_file_of_endless_repeats_is_read_to_a_bound(monkeypatch):
+    monkeypatch.setattr("crawler.content.sitemap.ENTRIES_MAX", 3)
+    lines = "".join(f"http://a.test/{n}\n" for n in range(9))
+    assert len(parse_sitemap(lines.encode(), "http://a.test/").urls) == 3
+    entries = "".join(f"<url><loc>http://a.test/{n}</loc></url>" for n in range(9))
+    assert len(parse_sitemap(f"<urlset>{entries}".encode(), "http://a.test/").urls) == 3
+
+
+def test_a_date_of_thousands_of_characters_is_no_date():
+    assert SitemapUrl(loc="http://a.test/", lastmod="2" * 5000).changed_at is None
+    assert SitemapUrl(loc="http://a.test/", lastmod="Sun, 06 Nov " + "1" * 5000).changed_at is None
