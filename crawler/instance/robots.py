@@ -26,7 +26,7 @@ class SharedRobots(NamedTuple):
     rules: RobotsRules
 
     def pack(self) -> bytes:
-        """As it is stored in the engine, which reads the time from its beginning. Nothing for what allows everything."""
+        """As it is stored in the engine, which reads the time at its beginning; no rules are stored as b""."""
         return b"%d %b" % (self.read_at, b"" if self.rules == ALLOW_ALL else self.rules.our_group())
 
     @classmethod

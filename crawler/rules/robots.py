@@ -8,8 +8,7 @@ start, unknown lines between User-agent lines, "User-agent: Foo Bar", CR line en
 nothing that a site serves can pass for a stored group.
 """
 
-import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Literal
@@ -17,13 +16,13 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from crawler.model import Response
+from crawler.rules.robots_lines import Reading, Rule, lines_of, token_of
 
 if TYPE_CHECKING:
     from protego import Protego
 
 Policy = Literal["parse", "allow_all", "disallow_all"]
 
-LINE_BYTES_MAX = 8 * 2083 - 1  # as Google reads: what follows on one line is ignored
 SHARED_BYTES_MAX, SHARED_MAX = 4096, 1024  # robots.txt whose rules are remembered: how long, how many
 RULE_BYTES = 700  # of memory for a rule, its pattern and what Protego makes of it
 READ_BYTES_MIN = 500_000  # RFC 9309 2.5 asks for 512,000; a content coding may take a little of what was received
@@ -31,15 +30,6 @@ WILDCARD_RULES_MAX = 5000  # more are simplified: each costs up to 5 us a check 
 # Searching a URL for a pattern's parts takes up to the product of their lengths. Beyond this product (some 20 ms) a URL
 # is checked by simplified rules. A URL of 200 bytes reaches it with 200 KB of wildcard patterns, one of 8 KB with 5 KB.
 WILDCARD_WORK_MAX = 40_000_000
-DELAY_CHARS_MAX = 32  # a longer number is not a delay
-
-_BOM = b"\xef\xbb\xbf"
-_ESCAPED = [chr(byte) if 0x20 <= byte < 0x7F or byte == 0x09 else f"%{byte:02X}" for byte in range(256)]
-_USER_AGENT = frozenset(("user-agent", "useragent", "user agent"))
-_DISALLOW = frozenset(("disallow", "dissallow", "dissalow", "disalow", "diasllow", "disallaw"))
-_SITEMAP = frozenset(("sitemap", "sitemaps", "site-map"))
-_CRAWL_DELAY = frozenset(("crawl-delay", "crawldelay", "crawl delay"))
-_TWO_WORDS = frozenset(("allow", *_USER_AGENT, *_DISALLOW))  # a missing colon is forgiven for these
 
 
 class RobotsVerdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,14 +38,6 @@ class RobotsVerdict(msgspec.Struct, frozen=True, kw_only=True):
     allowed: bool
     line_number: int = 0
     line: str = ""
-
-
-class Rule(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """An Allow or Disallow line of our group, its pattern escaped to printable ASCII."""
-
-    allow: bool
-    pattern: str
-    line_number: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,9 +59,9 @@ class RobotsRules:
 
     @classmethod
     def _parsed(cls, body: bytes, agent: str) -> "RobotsRules":
-        ours = "" if " " in agent.partition("/")[0].strip() else _token(agent)  # no token has a blank
-        reading = _Reading(ours)
-        for number, line in _lines(body):
+        ours = "" if " " in agent.partition("/")[0].strip() else token_of(agent)  # no token has a blank
+        reading = Reading(ours)
+        for number, line in lines_of(body):
             reading.take(line, number)
         return cls(
             rules=_bounded(reading.ours.rules if reading.ours.named else reading.everyone.rules),
@@ -202,99 +184,6 @@ def _missing_of(response: Response) -> str:
     return ""
 
 
-class _Group(msgspec.Struct):
-    named: bool = False
-    rules: list[Rule] = msgspec.field(default_factory=list)
-    delay_s: float | None = None
-
-
-class _Reading:
-    """State while reading lines: which groups are open. Rules gather over all groups that name an agent."""
-
-    def __init__(self, agent: str) -> None:
-        self.agent = agent
-        self.ours, self.everyone = _Group(), _Group()
-        self.open: list[_Group] = []
-        self.delayed: list[_Group] = []  # of the open groups, those that already have their Crawl-delay
-        self.closing = False  # a rule was seen: the next User-agent line starts a new group
-        self.agents_seen = 0
-        self.sitemaps: list[str] = []
-
-    def take(self, line: bytes, number: int) -> None:
-        key, value = _key_and_value(line)
-        if key in _USER_AGENT:
-            self._user_agent(value)
-        elif key in _SITEMAP:
-            if value:
-                self.sitemaps.append(value)
-        elif key == "allow" or key in _DISALLOW:
-            self.closing = True
-            if value and self.open:
-                rule = Rule(allow=key == "allow", pattern=value, line_number=number)
-                for group in self.open:
-                    group.rules.append(rule)
-        elif key in _CRAWL_DELAY:
-            self._crawl_delay(value)
-
-    def _user_agent(self, value: str) -> None:
-        self.agents_seen += 1
-        if self.closing:
-            self.open, self.delayed, self.closing = [], [], False
-        if value.split(maxsplit=1)[:1] == ["*"]:
-            self._enter(self.everyone)
-        if self.agent and self.agent in map(_token, value.split(",")):
-            self._enter(self.ours)
-
-    def _enter(self, group: _Group) -> None:
-        group.named = True
-        if not any(group is other for other in self.open):
-            self.open.append(group)
-
-    def _crawl_delay(self, value: str) -> None:
-        """Goes to the agents named since the last delay: unlike rules it is often written once per agent."""
-        try:
-            delay_s = float(value) if len(value) <= DELAY_CHARS_MAX else math.nan
-        except ValueError:
-            return
-        if not math.isfinite(delay_s) or delay_s < 0:
-            return
-        for group in self.open:
-            if group.delay_s is None or not any(group is other for other in self.delayed):
-                group.delay_s = max(delay_s, group.delay_s or 0.0)
-        self.delayed = list(self.open)
-
-
-def _lines(body: bytes) -> Iterator[tuple[int, bytes]]:
-    """Numbered lines; UTF-16 with its mark is read as such, and whatever part of a UTF-8 mark there is, is cut."""
-    if body[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        body = body.decode("utf-16", "replace").encode("utf-8", "replace")
-    mark = next((n for n in (3, 2, 1) if body.startswith(_BOM[:n])), 0)
-    lines = body[mark:].replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
-    for number, line in enumerate(lines, 1):
-        yield number, line[:LINE_BYTES_MAX].replace(b"\0", b"")
-
-
-def _key_and_value(line: bytes) -> tuple[str, str]:
-    """A line's key in lower case and its value, escaped to printable ASCII; ("", "") for what is neither.
-
-    Control characters are escaped, too: some of them would end a line where Protego reads it.
-    """
-    text = "".join(map(_ESCAPED.__getitem__, line.partition(b"#")[0])).strip()
-    key, colon, value = text.partition(":")
-    key = " ".join(key.lower().split())
-    if not colon or key not in _TWO_WORDS:
-        words = text.split()
-        if len(words) == 2 and words[0].lower() in _TWO_WORDS:
-            return words[0].lower(), words[1]
-    return (key, value.strip()) if colon else ("", "")
-
-
-def _token(name: str) -> str:
-    """Product token, lower-cased, of a name with whatever follows it: "Foo/1.2 (x)" -> "foo"."""
-    words = name.split(maxsplit=1)
-    return words[0].partition("/")[0].partition("*")[0].lower() if words else ""
-
-
 def _protego_of(rules: tuple[Rule, ...]) -> "Protego":
     from protego import Protego
 
@@ -327,5 +216,5 @@ def _matches(rule: Rule, url: str) -> bool:
     return _protego_of((everything, rule)).can_fetch(url, "us")
 
 
-def _is_no_robots_txt(body: bytes, reading: _Reading) -> bool:
+def _is_no_robots_txt(body: bytes, reading: Reading) -> bool:
     return not reading.agents_seen and b"<" in body[:512] and body.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"<"

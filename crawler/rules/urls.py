@@ -1,11 +1,14 @@
 """URLs: one canonical spelling for everything that is hashed, compared, stored or asked for.
 
-Knows the WHATWG URL standard (through can_ada) and the normalisers below; nothing of scope or robots.
+Knows the WHATWG URL standard (through can_ada, and ada_url for hosts beyond ASCII, whose tables of letters are newer)
+and the normalisers below; nothing of scope or robots.
 
 On top of the standard, in this order, and such that canonicalize(canonicalize(u)) == canonicalize(u):
 
 - only http and https; the fragment and credentials are dropped;
-- trailing dots of the host are dropped (they name the same host in DNS); a host longer than any name in DNS is none;
+- trailing dots of the host are dropped (they name the same host in DNS);
+- a host longer than 253 characters, or with a label of more than 63, is none in DNS: it is refused before it is parsed,
+  for encoding letters beyond ASCII takes the square of their number; so is an `xn--` label that encodes nothing;
 - percent-encoded octets get upper-case digits, and those that stand for unreserved characters are decoded
   once (RFC 3986 sections 6.2.2.1 and 6.2.2.2); a URL with a `%` that starts no octet keeps its unreserved
   ones encoded, for decoding could complete that `%` into a new octet;
@@ -20,9 +23,18 @@ import can_ada
 
 from crawler.errors import InvalidUrl
 from crawler.model import UrlParts
+from crawler.rules.url_parser import (
+    ForeignSchemeError,
+    Joiner,
+    NoHostError,
+    is_plain,
+    looked_at,
+    parsed,
+    parsed_beyond,
+    scalar,
+)
 
 BYTES_MAX = 8192  # longer ones are dropped: no sane server issues them, and traps grow them
-HOST_BYTES_MAX = 253  # RFC 1035 2.3.4; queues, and keys in the engine, are named after hosts
 
 _HTTP = ("http://", "https://")
 _NEVER = ("javascript:", "mailto:", "tel:", "data:")  # the common ones, dropped before they cost a parse
@@ -46,12 +58,16 @@ def canonicalize(raw: str, *, bytes_max: int = BYTES_MAX) -> str:
         if len(raw) > bytes_max:
             raise InvalidUrl(raw, "too long")
     try:
-        url = _parse(raw)
+        url = parsed(raw) if is_plain(raw) else looked_at(raw, parsed, parsed_beyond)
+    except ForeignSchemeError:
+        raise InvalidUrl(raw, "not http or https") from None
+    except NoHostError:
+        raise InvalidUrl(raw, "no host") from None
     except ValueError:
         raise InvalidUrl(raw, "not a URL") from None
     href = _finish(url)
     if href is None:
-        raise InvalidUrl(raw, "no host" if url.href.startswith(_HTTP) else "not http or https")
+        raise InvalidUrl(raw, "no host" if url.startswith(_HTTP) else "not http or https")
     if len(href) > bytes_max:
         raise InvalidUrl(raw, "too long")
     return href
@@ -65,7 +81,7 @@ def refuse_credentials(raw: str) -> None:
     if "@" not in raw:
         return
     try:
-        url = _parse(raw)
+        url = can_ada.parse(scalar(raw))
     except ValueError:
         return  # said by whoever makes it canonical
     if url.username or url.password:
@@ -75,7 +91,7 @@ def refuse_credentials(raw: str) -> None:
 
 def join(base: str, href: str, *, bytes_max: int = BYTES_MAX) -> str | None:
     """Resolve one reference against a canonical base; None when the result can't be crawled."""
-    return _join(_parse(base), href, bytes_max)
+    return _join(Joiner(base), href, bytes_max)
 
 
 def join_all(base: str, hrefs: Collection[str], *, bytes_max: int = BYTES_MAX) -> tuple[list[str], int]:
@@ -93,16 +109,16 @@ def join_all(base: str, hrefs: Collection[str], *, bytes_max: int = BYTES_MAX) -
     if None in joined:
         if any(h[-1] <= " " for h in distinct if h and h not in memo):  # no such one is ever remembered
             distinct = dict.fromkeys(map(_without_fragment, hrefs))
-        native = _parse(base)
-        joined = [memo[h] if h in memo else _join_new(native, h, memo, bytes_max) for h in distinct]
+        joiner = Joiner(base)
+        joined = [memo[h] if h in memo else _join_new(joiner, h, memo, bytes_max) for h in distinct]
     found = dict.fromkeys(joined)
     dropped = joined.count(_UNUSABLE)
     found.pop(_UNUSABLE, None)
     return list(found), dropped  # type: ignore[arg-type]
 
 
-def _join_new(base: can_ada.URL, href: str, memo: dict[str, str], bytes_max: int) -> str:
-    url = _UNUSABLE if href.startswith(_NEVER) else _join(base, href, bytes_max) or _UNUSABLE
+def _join_new(joiner: Joiner, href: str, memo: dict[str, str], bytes_max: int) -> str:
+    url = _UNUSABLE if href.startswith(_NEVER) else _join(joiner, href, bytes_max) or _UNUSABLE
     if len(href) <= _MEMO_HREF_MAX and _depends_on_folder_only(href):
         _spend()
         memo[href] = url
@@ -145,51 +161,37 @@ def authority_of(href: str) -> str:
     return href[start : href.index("/", start)]
 
 
-def _parse(raw: str) -> can_ada.URL:
-    try:
-        return can_ada.parse(raw)
-    except TypeError:  # lone surrogates: the standard reads them as U+FFFD
-        return can_ada.parse(_scalar(raw))
-
-
-def _scalar(raw: str) -> str:
-    return raw.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-
-
-def _join(base: can_ada.URL, href: str, bytes_max: int) -> str | None:
+def _join(joiner: Joiner, href: str, bytes_max: int) -> str | None:
     if len(href) > bytes_max:
         return None
     try:
-        url = base + href
-    except TypeError:
-        return _join(base, _scalar(href), bytes_max)
+        joined = joiner.plain(href) if is_plain(href) else looked_at(href, joiner.plain, joiner.beyond, joiner.base)
     except ValueError:
         return None
-    joined = _finish(url)
-    return joined if joined is not None and len(joined) <= bytes_max else None
+    found = _finish(joined)
+    return found if found is not None and len(found) <= bytes_max else None
 
 
-def _finish(url: can_ada.URL) -> str | None:
+def _finish(href: str) -> str | None:
     """Apply the normalisers; None when the scheme is foreign or nothing is left of the host."""
-    href = url.href
     if not href.startswith(_HTTP):
-        return None
-    if len(href) > HOST_BYTES_MAX and len(url.hostname.rstrip(".")) > HOST_BYTES_MAX:
         return None
     if not _needs_normalising(href):
         return href
-    authority = href[: href.index("/", 8)]
+    start = href.index(":") + 3
+    end = href.index("/", start)
+    authority = href[start:end]
     if "@" in authority:
-        url.username = url.password = ""
-        href = url.href
-        authority = href[: href.index("/", 8)]
+        authority = authority.rpartition("@")[2]
+        href = href[:start] + authority + href[end:]
     if authority[-1] == "." or ".:" in authority:
-        bare = url.hostname.rstrip(".")
+        host, colon, port = authority.partition(":")
+        bare = host.rstrip(".")
         if not bare:
             return None
         try:  # anew, for "1.." without its dots is an IPv4 address
-            return _finish(can_ada.parse(href.replace(url.hostname, bare, 1)))
-        except ValueError:
+            return canonicalize(href.replace(authority, bare + colon + port, 1))
+        except InvalidUrl:
             return None
     if "#" in href:
         href = href.partition("#")[0]

@@ -7,10 +7,11 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+import tldextract
 from publicsuffixlist import PSLFILE, PublicSuffixList
 
 from crawler.rules.domains import is_ip, registrable_domain
-from crawler.rules.urls import canonicalize
+from crawler.rules.urls import canonicalize, host_of
 
 TABLE = Path(__file__).parents[3] / "shared/conformance/registrable_domain.jsonl"
 
@@ -110,3 +111,42 @@ def test_only_dotted_quads_and_brackets_are_ip_literals():
 def test_importing_the_module_does_not_import_publicsuffixlist():
     code = "import sys, crawler.rules.domains; sys.exit('publicsuffixlist' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def tldextract_of(url: str) -> tldextract.TLDExtract:
+    """A second reader of suffix lists, without network or cache."""
+    return tldextract.TLDExtract(
+        suffix_list_urls=(url,) if url else (),
+        cache_dir=None,
+        fallback_to_snapshot=not url,
+        include_psl_private_domains=True,
+    )
+
+
+def read_differently(other: tldextract.TLDExtract) -> dict[str, set[str]]:
+    """Rules of our list, with those hosts under each that the other reader gives another domain."""
+    found: dict[str, set[str]] = {}
+    for rule in rules():
+        name = host_of(canonicalize(f"http://{rule.lstrip('!*.')}/"))
+        for host in (name, f"a.{name}", f"c.b.a.{name}"):
+            if (other(host).top_domain_under_public_suffix or host) != registrable_domain(host):
+                found.setdefault(rule, set()).add(host)
+    return found
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # it leaves the file to the collector
+def test_a_second_reader_of_our_list_gives_the_same_domains() -> None:
+    """But for the name that a rule like *.ck is about: no rule says what `ck` itself is. Ours takes it for a suffix;
+    the other gives it the domain of the rule above it.
+    """
+    differing = read_differently(tldextract_of(Path(PSLFILE).as_uri()))
+    assert {rule for rule in differing if not rule.startswith("*.")} == set()
+    assert [rule for rule, hosts in differing.items() if hosts != {rule.removeprefix("*.")}] == []
+
+
+def test_another_release_of_the_list_differs_by_its_own_rules_alone() -> None:
+    """The reader's own snapshot is of another day: it differs where it lacks a rule of ours."""
+    other = tldextract_of("")
+    differing = read_differently(other)
+    assert 0 < len(differing) < len(rules()) // 5
+    assert {rule for rule in differing if rule in other.tlds and not rule.startswith("*.")} == set()

@@ -1,0 +1,86 @@
+"""Hosts of URLs: what DNS can't have costs nothing, and letters beyond ASCII are encoded."""
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+from crawler.errors import InvalidUrl
+from crawler.rules.urls import canonicalize, join, join_all
+
+LONG_LETTERS = "".join(map(chr, range(0x4E00, 0x4E00 + 8000)))
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        LONG_LETTERS,
+        LONG_LETTERS + ".test",
+        "".join(f"%{byte:02X}" for byte in LONG_LETTERS.encode()),
+        "a" * 64 + ".test",
+        "a." * 127 + "test",
+        "\u3002".join(["a"] * 130),
+        "\u00fc" * 60 + ".test",  # 60 letters, 68 once they are encoded
+        "u:p@" + "a" * 64 + ".test:80",
+        "xn--" + "a" * 60 + ".test",
+    ],
+    ids=["letters", "a label of letters", "octets", "label", "name", "ideographic dots", "encoded", "user", "coded"],
+)
+@pytest.mark.parametrize("reference", ["http://{}/", "https:{}", "//{}/x", "\\\\{}\\x", "  ht\ttp://{}?q", "ftp://{}/"])
+def test_a_host_that_dns_can_not_have_is_refused_before_it_costs_anything(host, reference):
+    began = time.thread_time()
+    text = reference.format(host)
+    with pytest.raises(InvalidUrl):
+        canonicalize(text)
+    assert join("http://a.test/", text) is None
+    assert join_all("http://a.test/", [text]) == ([], 1)
+    assert time.thread_time() - began < 0.02
+
+
+def test_the_longest_host_that_dns_can_have_is_a_host():
+    host = ".".join(["a" * 63, "b" * 63, "c" * 63, "d" * 61])
+    assert len(host) == 253
+    assert canonicalize(f"http://{host}:81/") == f"http://{host}:81/"
+    assert canonicalize(f"http://{host}./") == f"http://{host}/"
+    assert canonicalize("http://" + "u" * 300 + "@a.test/" + "p" * 300) == "http://a.test/" + "p" * 300
+    assert join("http://a.test/b/", "p" * 300) == "http://a.test/b/" + "p" * 300
+    assert join("http://a.test/b/", "http:" + "p" * 300) == "http://a.test/b/" + "p" * 300
+    assert join("https://a.test/b/", "http:" + "p" * 300) is None
+
+
+@pytest.mark.parametrize(
+    ("raw", "canonical"),
+    [
+        ("http://fa\u1e9e.de/", "http://xn--fa-hia.de/"),
+        ("http://FA\u1e9e.de:81/a%41", "http://xn--fa-hia.de:81/aA"),
+        ("http://fa%E1%BA%9E.de/", "http://xn--fa-hia.de/"),
+        ("http://\U0001fae9.test/", "http://xn--b39h.test/"),  # a letter of Unicode 16
+        ("http://xn--b39h.test/x", "http://xn--b39h.test/x"),
+        ("http://XN--B39H.test/", "http://xn--b39h.test/"),
+        ("http://u:p@b\u00fccher.test./a?", "http://xn--bcher-kva.test/a"),
+        ("http://\uff41.test/", "http://a.test/"),
+        ("http://a\u00ad.test/", "http://a.test/"),
+        ("http://a\u3002test/", "http://a.test/"),
+    ],
+)
+def test_letters_beyond_ascii_are_encoded_by_the_tables_of_today(raw, canonical):
+    assert canonicalize(raw) == canonical
+    assert canonicalize(canonical) == canonical
+    assert join("http://x.test/", raw) == canonical
+    assert join(canonical, "y?z") == canonical.rpartition("/")[0] + "/y?z"
+
+
+@pytest.mark.parametrize(
+    "host", ["xn--a", "xn--", "xn--a.test", "a\u200db.test", "\u0300a.test", "xn--a\u00fc.test", "\u00adxn--a.test"]
+)
+def test_coded_labels_that_encode_nothing_are_refused(host):
+    with pytest.raises(InvalidUrl):
+        canonicalize(f"http://{host}/")
+    assert join("http://x.test/", f"//{host}/") is None
+
+
+def test_a_crawl_of_hosts_in_ascii_does_not_import_the_second_parser():
+    code = "import sys; from crawler.rules.urls import join; join('http://a.test/', '//b.test/ü')"
+    code += "; sys.exit('ada_url' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
