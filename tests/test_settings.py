@@ -168,7 +168,7 @@ BAD_FILES = [
     ("[frontier]\nhalf_life_s = -86400.0", ["frontier.half_life_s = -86400.0", ">= 60"]),
     ("[frontier]\norder = 'depth'", ["frontier.order = 'depth'", "breadth, priority, freshness"]),
     ("[frontier]\nqueue_by = 'ip'", ["frontier.queue_by = 'ip'", "domain, host"]),
-    (f"{RULES}match = '('\nadd = 1", ["frontier.rules[0].match = '('", "no regular expression"]),
+    (f"{RULES}match = '('\nadd = 1", ["frontier.rules[0].match = '('", "not a regular expression"]),
     (f"{RULES}match = ''\nadd = 1", ["frontier.rules[0].match = ''", "length >= 1"]),
     (f"{RULES}match = 'a'\nadd = nan", ["frontier.rules[0].add = nan", ">= -100000"]),
     (f"{RULES}match = 'a'\nadd = 1e9", ["frontier.rules[0].add = 1000000000.0", "<= 100000"]),

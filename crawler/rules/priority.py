@@ -10,13 +10,12 @@ share a unit: one step of depth, one doubling of a value, one half-life of waiti
 Knows no engine: what operators change at run time (boosts) and the time are arguments.
 """
 
-import re
-from collections.abc import Iterable
 from math import exp2, log2
 
 import msgspec
 
-from crawler.settings import OrderSettings, PriorityRule
+from crawler.settings import OrderSettings
+from crawler.settings.expressions import Expressions
 
 QUANTA = 4096  # of one unit of score
 QUANTISED_MIN, QUANTISED_MAX = -(2**31), 2**31 - 1  # what a signed 32-bit integer holds
@@ -42,12 +41,12 @@ class Ordering(msgspec.Struct, frozen=True, kw_only=True):
 
     settings: OrderSettings
     begun_at: float
-    rules: tuple[tuple[re.Pattern[str], float], ...]
+    rules: Expressions
 
     @classmethod
     def of(cls, settings: OrderSettings, begun_at: float) -> "Ordering":
         """The settings are valid: `load` has compiled every pattern once."""
-        return cls(settings=settings, begun_at=begun_at, rules=tuple(_compiled(settings.rules)))
+        return cls(settings=settings, begun_at=begun_at, rules=Expressions(rule.match for rule in settings.rules))
 
     def score(
         self,
@@ -75,9 +74,8 @@ class Ordering(msgspec.Struct, frozen=True, kw_only=True):
         if s.order == "breadth":
             return -float(depth)
         value = -s.depth_weight * depth
-        for pattern, add in self.rules:
-            if pattern.search(url):
-                value += add
+        if self.rules:
+            value += sum(s.rules[number].add for number in sorted(self.rules.found_in(url)))
         if signals.links > 1:
             value -= s.links_weight * log2(signals.links)
         if signals.sitemap_priority is not None:
@@ -94,7 +92,3 @@ def quantise(score: float) -> int:
     than that apart may leave in either order. Never turns an order around.
     """
     return round(min(max(score * QUANTA, QUANTISED_MIN), QUANTISED_MAX))
-
-
-def _compiled(rules: Iterable[PriorityRule]) -> Iterable[tuple[re.Pattern[str], float]]:
-    return ((re.compile(rule.match), rule.add) for rule in rules)

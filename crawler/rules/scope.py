@@ -3,7 +3,6 @@
 Pure; every verdict names the rule that decided, in words that `crawler explain` prints as they are.
 """
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
@@ -14,6 +13,7 @@ from crawler.model import Refusal
 from crawler.rules.domains import registrable_domain
 from crawler.rules.urls import authority_of, host_of
 from crawler.settings import ScopeSettings
+from crawler.settings.expressions import NO_EXPRESSIONS, Expressions
 
 _AUTHORITIES_MAX = 50_000  # remembered verdicts; about 100 bytes each
 
@@ -35,8 +35,8 @@ class ScopeRules:
 
     mode: str
     roots: frozenset[str]
-    include: tuple[re.Pattern[str], ...] = ()
-    exclude: tuple[re.Pattern[str], ...] = ()
+    include: Expressions = NO_EXPRESSIONS
+    exclude: Expressions = NO_EXPRESSIONS
     depth_max: int = -1
     redirects_max: int = 10
     _prefixes: tuple[str, ...] = ()
@@ -76,18 +76,17 @@ class ScopeRules:
 
     def allows(self, url: str) -> bool:
         """Is the canonical `url` within roots and filters? The hot path: depth and redirects are not looked at."""
-        if self.exclude and any(pattern.search(url) for pattern in self.exclude):
+        if self.exclude and self.exclude.found_in(url):
             return False
-        if self.include and not any(pattern.search(url) for pattern in self.include):
+        if self.include and not self.include.found_in(url):
             return False
         return self._in_roots(url)
 
     def verdict(self, url: str, depth: int, redirects: int = 0, *, depth_max: int | None = None) -> ScopeVerdict:
         """Verdict on a canonical URL found at `depth` (seeds 0) after `redirects` hops; `depth_max`: its own limit."""
-        for pattern in self.exclude:
-            if pattern.search(url):
-                return _refused(Refusal.SCOPE, f"exclude /{pattern.pattern}/")
-        if self.include and not any(pattern.search(url) for pattern in self.include):
+        if self.exclude and (found := self.exclude.found_in(url)):
+            return _refused(Refusal.SCOPE, f"exclude /{self.exclude.patterns[min(found)]}/")
+        if self.include and not self.include.found_in(url):
             return _refused(Refusal.SCOPE, "no include matches")
         if not self._in_roots(url):
             return _refused(Refusal.SCOPE, f"{self.root_of(url).replace(':', ' ', 1)} is of no seed")
@@ -129,11 +128,8 @@ def _refused(refusal: Refusal, rule: str) -> ScopeVerdict:
     return ScopeVerdict(allowed=False, refusal=refusal, rule=rule)
 
 
-def _compiled(option: str, patterns: Iterable[str]) -> tuple[re.Pattern[str], ...]:
-    compiled = []
-    for pattern in patterns:
-        try:
-            compiled.append(re.compile(pattern))
-        except (re.error, OverflowError) as error:
-            raise UsageError(f"--{option} {pattern!r} is no regular expression: {error}") from None
-    return tuple(compiled)
+def _compiled(option: str, patterns: Iterable[str]) -> Expressions:
+    try:
+        return Expressions(patterns)
+    except ValueError as error:
+        raise UsageError(f"scope.{option}: {error}") from None

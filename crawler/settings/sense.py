@@ -2,13 +2,13 @@
 
 import ipaddress
 import math
-import re
 from collections.abc import Iterator
 from itertools import pairwise
 
 import msgspec
 
 from crawler.settings import sense_sites
+from crawler.settings.expressions import fault_of
 from crawler.settings.sections import OrderSettings, Settings
 
 # Each of these must be smaller than the next. A session must have stopped before others may take over (self_stop,
@@ -30,6 +30,7 @@ def complaints(settings: Settings) -> Iterator[str]:
     yield from _history(settings)
     yield from _membership(settings)
     yield from _order(settings)
+    yield from _scope(settings)
     yield from sense_sites.complaints(settings)
     yield from _times(settings)
 
@@ -139,14 +140,19 @@ def _membership(settings: Settings) -> Iterator[str]:
 def _order(settings: Settings) -> Iterator[str]:
     f, default = settings.frontier, OrderSettings()
     for number, rule in enumerate(f.rules):
-        try:
-            re.compile(rule.match)
-        except (re.error, OverflowError) as error:
-            yield f"frontier.rules[{number}].match = {rule.match!r} is no regular expression: {error}"
+        if fault := fault_of(rule.match):
+            yield f"frontier.rules[{number}].match = {rule.match!r}: {fault}"
     if f.order == "breadth":
         for key in ("rules", "depth_weight", "links_weight", "sitemap_weight"):
             if getattr(f, key) != getattr(default, key):
                 yield f"frontier.{key} needs frontier.order = priority or freshness: breadth looks at the depth alone"
+
+
+def _scope(settings: Settings) -> Iterator[str]:
+    for key in ("include", "exclude"):
+        for number, pattern in enumerate(getattr(settings.scope, key)):
+            if fault := fault_of(pattern):
+                yield f"scope.{key}[{number}] = {pattern!r}: {fault}"
 
 
 def _times(settings: Settings) -> Iterator[str]:

@@ -54,7 +54,7 @@ def programs() -> Iterator[Nursery]:
         (["crawl", "http://a.test/", "--concurrency", "0"], "fetch.concurrency = 0: expected an integer >= 1"),
         (["crawl", "http://a.test/", "--config", "/nonexistent.toml"], "can't read settings file /nonexistent.toml"),
         (["crawl", "http://a.test/", "--time", "10x"], "'10x' is not a valid duration (use 90, 10m, 2h, 1d)"),
-        (["crawl", "http://a.test/", "--include", "("], "--include '(' is no regular expression"),
+        (["crawl", "http://a.test/", "--include", "("], "scope.include[0] = '(': not a regular expression"),
         (["crawl", "http://a.test/", "-o", "pages.txt"], "can't tell the format of pages.txt"),
         (["crawl", "http://a.test/", "-o", "/nonexistent/pages.csv"], "there is no folder /nonexistent"),
         (["crawl", "http://a.test/", "-n", "0"], "-n 0: expected 1 to 256 instances"),

@@ -113,7 +113,7 @@ def test_without_a_root_nothing_is_in_scope():
 def test_a_bad_regular_expression_is_one_line_that_names_the_option(option):
     with pytest.raises(UsageError) as refused:
         ScopeRules.of(ScopeSettings(**{option: ("a(",)}))
-    assert f"--{option} 'a('" in str(refused.value)
+    assert f"scope.{option}: 'a('" in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
