@@ -76,7 +76,7 @@ def to_attempt(line: bytes) -> Attempt | None:
     """The attempt of a line; None when the line is torn or damaged."""
     try:
         return _decode(line)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
 
 

@@ -88,7 +88,7 @@ def to_entry(line: bytes) -> CommitEntry | None:
         f = _decode(line.split(b" ", 2)[2])
         warc = WarcLocation(file=f.filename, offset=int(f.offset), length=int(f.length)) if f.filename else None
         status = int(f.status)
-    except (IndexError, ValueError, msgspec.MsgspecError):
+    except (IndexError, ValueError, RecursionError, msgspec.MsgspecError):
         return None
     return CommitEntry(
         url=f.url,

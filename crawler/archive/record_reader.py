@@ -11,6 +11,7 @@ from crawler.errors import ArchiveError
 from crawler.model import WarcLocation
 
 _GZIP = 31
+LENGTH_DIGITS_MAX = 18
 
 
 class StoredResponse(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +54,7 @@ def stored_response(record: bytes, where: str) -> StoredResponse | None:
     """An inflated record; None when it is of another type. Raises ArchiveError naming `where` when it is torn."""
     head, _, block = record.partition(b"\r\n\r\n")
     fields = dict(_headers(head))
-    if not head.startswith(b"WARC/1.1\r\n") or not fields.get("Content-Length", "").isdigit():
+    if not head.startswith(b"WARC/1.1\r\n") or not is_length(fields.get("Content-Length", "")):
         raise ArchiveError(f"no record in {where}")
     if fields.get("WARC-Type") != "response":
         return None
@@ -69,6 +70,11 @@ def stored_response(record: bytes, where: str) -> StoredResponse | None:
         digest=fields.get("WARC-Payload-Digest", ""),
         truncated=fields.get("WARC-Truncated", ""),
     )
+
+
+def is_length(text: str) -> bool:
+    """Whether a header's value is a length that `int` reads: it raises for thousands of digits."""
+    return text.isascii() and text.isdigit() and len(text) <= LENGTH_DIGITS_MAX
 
 
 def _headers(head: bytes) -> list[tuple[str, str]]:

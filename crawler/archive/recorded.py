@@ -17,6 +17,7 @@ from warcio.archiveiterator import WARCIterator
 from warcio.bufferedreaders import ChunkedDataReader
 
 from crawler.archive.appender import OPEN_SUFFIX
+from crawler.archive.record_reader import is_length
 from crawler.errors import ArchiveError, InvalidUrl, UsageError
 from crawler.rules.urls import canonicalize, host_of
 
@@ -124,7 +125,7 @@ class RecordedWeb:
     def _enter(self, number: int, records: Any, record: Any) -> None:
         fields, offset = _fields(record), records.offset
         wanted, there = fields.get("content-length", ""), sum(len(chunk) for chunk in _chunks(record))
-        if not wanted.isdigit() or there < int(wanted):
+        if not is_length(wanted) or there < int(wanted):
             raise ArchiveError(f"cut off at byte {offset:,}; what is before it can be read")
         url = _canonical(fields.get("warc-target-uri", ""))
         kind = fields.get("warc-type")
@@ -169,8 +170,8 @@ def _canonical(uri: str) -> str:
 
 def _parsed(block: bytes, url: str) -> RecordedResponse:
     head, _, body = _parted(block)
-    line, *lines = head.splitlines()
-    found = _STATUS_LINE.match(line)
+    lines = head.splitlines()
+    found = _STATUS_LINE.match(lines.pop(0)) if lines else None
     if found is None:
         raise ArchiveError(f"{url}: its record is of no HTTP response")
     headers = [(name, value.strip()) for name, colon, value in (one.partition(b":") for one in lines) if colon]

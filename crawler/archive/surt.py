@@ -7,6 +7,7 @@ import re
 from urllib.parse import unquote_to_bytes
 
 _WWW = re.compile(r"www\d*\.")
+_HEX = frozenset(b"0123456789ABCDEFabcdef")
 _SLASHES = re.compile(r"//+")
 
 
@@ -43,7 +44,17 @@ def _sorted_query(query: str) -> str:
 
 def _requoted(text: str) -> str:
     """Unescape until nothing changes, then escape blanks, controls, non-ASCII bytes, `#` and `%`."""
-    raw = text.encode("utf-8", "surrogatepass")
-    while (plain := unquote_to_bytes(raw)) != raw:
-        raw = plain
+    raw = unquote_to_bytes(text.encode("utf-8", "surrogatepass"))
+    if b"%" in raw:
+        raw = _unescaped(raw)
     return "".join(chr(b) if 0x20 < b < 0x7F and b not in b"#%" else f"%{b:02X}" for b in raw)
+
+
+def _unescaped(raw: bytes) -> bytes:
+    """Unescape until nothing changes, in one pass: %252525 unescaped again and again takes the square of its length."""
+    out = bytearray()
+    for byte in raw:
+        out.append(byte)
+        while len(out) >= 3 and out[-3] == 0x25 and out[-2] in _HEX and out[-1] in _HEX:
+            out[-3:] = bytes.fromhex(out[-2:].decode("ascii"))
+    return bytes(out)

@@ -1,3 +1,6 @@
+import time
+from urllib.parse import unquote_to_bytes
+
 import pytest
 
 from crawler.archive.surt import surt
@@ -45,3 +48,17 @@ def test_a_key_never_has_blanks_or_line_breaks() -> None:
 def test_hosts_of_one_domain_sort_together() -> None:
     urls = ["http://a.com/", "http://b.org/", "http://x.a.com/", "http://c.com/"]
     assert sorted(map(surt, urls)) == ["com,a)/", "com,a,x)/", "com,c)/", "org,b)/"]
+
+
+def test_an_escape_of_an_escape_of_an_escape_is_undone_in_one_pass():
+    def repeated(text: str) -> str:
+        raw = text.encode()
+        while (plain := unquote_to_bytes(raw)) != raw:
+            raw = plain
+        return raw.decode("latin-1")
+
+    for text in ("%2525252541", "%%34%31", "%2%35", "%25zz%2", "%254%31", "a%%%25%32%35b"):
+        assert surt(f"http://a.test/{text}") == f"test,a)/{repeated(text)}".lower().replace("%", "%25")
+    began = time.thread_time()
+    surt("http://a.test/%" + "25" * 4000)
+    assert time.thread_time() - began < 0.05

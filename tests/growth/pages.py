@@ -1,0 +1,92 @@
+"""Rows of what reads pages, sitemaps, robots.txt and URLs."""
+
+from collections.abc import Iterator
+
+from crawler.content.charset import decode, detect_charset
+from crawler.content.cost import cost_of
+from crawler.content.media import is_html
+from crawler.content.sitemap import SitemapUrl, parse_sitemap
+from tests.growth.reading import BASE, KIB, URL_BYTES, hosts, page, page_text, references, robots, url_rules
+from tests.growth.target import Target
+from tests.growth.tokens import CODECS, CODED, EMPTY_GZIP, HOST, HTML, ROBOTS, TEXT, URL, XML
+
+
+def rows() -> Iterator[Target]:
+    marker = b"# our group only\nUser-agent: *\n"
+    yield Target(
+        name="charset.body",
+        tokens=(*HTML, *TEXT, b"\xff", b"\xfe", b"\xe9", b"\x81", b"\xa4", b"\x1b$B"),
+        bytes_max=8 * KIB,
+        around=((b"", b""), (b"<meta charset", b""), (b"<meta ", b"\xe9"), (b"<?xml ", b"\xe9"), (b"\xe9", b"")),
+        function=lambda data: (decode(data, detect_charset(data, "")), is_html("", data)),
+    )
+    yield Target(
+        name="charset.codecs",
+        function=lambda data: [decode(data, codec) for codec in CODECS],
+        bytes_max=4 * KIB,
+        tokens=(
+            b"a",
+            b"\xff",
+            b"\x80",
+            b"\xe3",
+            b"\xd8\x00",
+            b"\x1b$B",
+            b"\x1b(B",
+            b"\x81",
+            b"\x810",
+            b"\xfe\xfe",
+            b"\x1b",
+        ),
+    )
+    yield Target(
+        name="page", function=page, tokens=HTML, around=((b"", b""), (b"<p title='", b"'>")), bytes_max=8 * KIB
+    )
+    yield Target(name="page.text", function=page_text, tokens=HTML, bytes_max=4 * KIB)
+    yield Target(name="page.cost", function=cost_of, tokens=HTML, bytes_max=64 * KIB)
+    yield Target(
+        name="sitemap",
+        function=lambda data: parse_sitemap(data, "http://site.test/sitemap.xml"),
+        tokens=XML,
+        bytes_max=16 * KIB,
+        around=(
+            (b"", b""),
+            (b"<urlset><url>", b""),
+            (b"<urlset><url><loc>http://site.test/a", b"</loc>"),
+            (b"<!--<", b""),
+            (b"<feed><entry><link ", b" href='x'>"),
+            (b"http://site.test/\n", b""),
+            (b"<sitemapindex><sitemap><loc>", b""),
+        ),
+    )
+    yield Target(
+        name="sitemap.gzip",
+        function=lambda data: parse_sitemap(data, BASE),
+        tokens=CODED,
+        around=((EMPTY_GZIP, b""),),
+        bytes_max=256 * KIB,
+    )
+    yield Target(
+        name="sitemap.date",
+        reads_text=True,
+        bytes_max=16 * KIB,
+        tokens=(*TEXT, b"(", b"-", b"2026", b"T", b"+00:00", b"Nov "),
+        around=((b"", b""), (b"2026-01-01T", b""), (b"Sun, 06 Nov 1994 ", b"")),
+        function=lambda text: SitemapUrl(loc=BASE, lastmod=text).changed_at,
+    )
+    yield Target(
+        name="url",
+        function=url_rules,
+        reads_text=True,
+        tokens=URL,
+        around=((b"", b""), (b"?", b"x")),
+        bytes_max=URL_BYTES,
+    )
+    yield Target(name="host", function=hosts, reads_text=True, tokens=HOST, bytes_max=URL_BYTES)
+    yield Target(name="references", function=references, reads_text=True, tokens=(*URL, *HOST), bytes_max=URL_BYTES)
+    yield Target(
+        name="robots",
+        function=robots,
+        tokens=ROBOTS,
+        bytes_max=16 * KIB,
+        around=((b"", b""), (b"User-agent: *\nDisallow: /", b"b\n"), (marker, b""), (marker + b"Disallow: /a #", b"")),
+    )

@@ -1,0 +1,198 @@
+"""How the table's functions are called: several readers at once, and what they need besides the bytes."""
+
+from collections.abc import Callable
+from contextlib import suppress
+
+from crawler.archive import history_lines, index_lines
+from crawler.archive.members import members, whole_member_after
+from crawler.archive.records import request_record, response_record, safe_uri
+from crawler.archive.surt import surt
+from crawler.content.cost import Cost, cost_of
+from crawler.content.page import parse_page
+from crawler.content.text import extract_links, extract_text
+from crawler.errors import InvalidUrl
+from crawler.handlers.page import Headers
+from crawler.instance.cookie_walls import CookieWalls
+from crawler.model import Claim, CommitEntry, Response
+from crawler.rules.domains import is_ip, registrable_domain
+from crawler.rules.patterns import UrlPattern
+from crawler.rules.priority import Ordering
+from crawler.rules.robots import RobotsRules
+from crawler.rules.scope import ScopeRules
+from crawler.rules.session_ids import without_session
+from crawler.rules.traps import TrapRules, TrapState
+from crawler.rules.traps.calendars import date_of
+from crawler.rules.traps.sessions import tokens_of
+from crawler.rules.traps.shapes import is_plain, suspicions_of_shape
+from crawler.rules.urls import canonicalize, host_of, join, join_all, split
+from crawler.settings import OrderSettings, PriorityRule, ScopeSettings
+from crawler.settings.sections import TrapSettings
+from crawler.web.heads import HEADERS_MAX, Refusal, check_begun, end_of, status_of, unfolded, with_one_length
+from crawler.web.inflate import inflate
+from crawler.web.response_reader import ResponseReader
+
+KIB = 1024
+BASE = "http://site.test/folder/page?a=b"
+MIB = 1024 * KIB
+URL_BYTES = 8 * KIB
+
+
+def response_with(headers: list[tuple[bytes, bytes]], body: bytes = b"", url: str = BASE) -> Response:
+    return Response(
+        url=url, status=200, reason="OK", http_version="1.1", headers=tuple(headers), raw_body=body, body=body,
+        request_head=b"GET / HTTP/1.1\r\n\r\n", remote_ip="127.0.0.1", started_at=1.8e9, fetch_ms=1,
+    )  # fmt: skip
+
+
+CLAIM = Claim(
+    url=BASE, fingerprint="1", visit=1, partition=0, epoch=1, token="t", domain="site.test", queue="site.test", depth=0,
+    redirects=0, attempts=0, deliveries=0, seed=False,
+)  # fmt: skip
+
+
+def lines_of(data: bytes) -> list[tuple[bytes, bytes]]:
+    """Header fields out of any bytes."""
+    return [(name, value) for name, _, value in (line.partition(b":") for line in data.split(b"\n")[:HEADERS_MAX])]
+
+
+def head(data: bytes) -> None:
+    check_begun(data)
+    end = end_of(data)
+    whole = data[:end] if end > 0 else data + b"\r\n\r\n"
+    for act in (status_of, unfolded, with_one_length):
+        with suppress(Refusal):
+            act(whole)
+
+
+def fed_bytewise(data: bytes) -> None:
+    reader = ResponseReader(headers_bytes_max=64 * KIB)
+    reader.begin(body_bytes_max=MIB)
+    try:
+        for at in range(len(data)):
+            reader.feed(data[at : at + 1])
+    finally:
+        reader.close()
+
+
+def fed_in_two(data: bytes) -> None:
+    reader = ResponseReader(headers_bytes_max=64 * KIB)
+    reader.begin(body_bytes_max=MIB)
+    try:
+        reader.feed(data[: len(data) // 2])
+        reader.feed(data[len(data) // 2 :])
+    finally:
+        reader.close()
+
+
+def undone(coding: str) -> Callable[[bytes], object]:
+    return lambda data: inflate(data, coding, limit=10 * MIB, ratio_max=100)
+
+
+def robots(data: bytes) -> None:
+    """As it is read, stored, read back and asked."""
+    rules = RobotsRules._parsed(data, "shardcrawl")  # `parse` remembers short ones
+    stored = RobotsRules.stored(rules.our_group())
+    assert stored == rules
+    for url in (BASE, "http://site.test/" + "a" * 2000, "http://site.test/" + "ab/" * 700):
+        rules.allows(url)
+    rules.verdict(BASE)
+
+
+def page(data: bytes) -> None:
+    """What looks expensive is parsed in a process that can be killed, here as there."""
+    if cost_of(data) is Cost.CHEAP:
+        parse_page(
+            BASE, "text/html", "", data, links_max=5000, obey_nofollow=True, bytes_max=URL_BYTES, agent="shardcrawl"
+        )
+
+
+def page_text(data: bytes) -> None:
+    if cost_of(data) is Cost.CHEAP:
+        extract_text(data, "utf-8")
+        extract_links(BASE, data, "utf-8")
+
+
+TRAPS = TrapRules(TrapSettings())
+SCOPE = ScopeRules.of(
+    ScopeSettings(
+        mode="any", include=(r"/(a+)+b|.*.*=x$", r"^https?://[^/]*site"), exclude=(r"(a|a)*c$", r"(\w+\s?)*$$x")
+    )
+)
+PRIORITY = Ordering.of(OrderSettings(order="priority", rules=(PriorityRule(match=r"(x+x+)+y|(a|aa)+$", add=1.0),)), 0.0)
+PATTERNS = tuple(map(UrlPattern.parse, ("*.*.test/*a*a*a*a*b", "*/*?*=*&*=*x", "s*t*.test/*%*%*/", "*/a*/b*/*.html")))
+
+
+def canonical(text: str) -> str:
+    return canonicalize(f"http://site.test/{text}")
+
+
+def url_rules(text: str) -> None:
+    """All that each link passes on its way into the frontier."""
+    try:
+        url = canonical(text)
+    except InvalidUrl:
+        return
+    split(url)
+    without_session(url)
+    surt(url)
+    safe_uri(url)
+    state = TRAPS.learn(TrapState(), url, links=[url, BASE], digest="sha1:" + "A" * 32)
+    TRAPS.judge(state, url, parent_digest="sha1:" + "A" * 32)
+    date_of(url)
+    tokens_of(url)
+    is_plain(url, TRAPS.limits)
+    list(suspicions_of_shape(url, TRAPS.limits))
+    SCOPE.verdict(url, 1)
+    PRIORITY.score(url, depth=1, found_at=1.0)
+    for pattern in PATTERNS:
+        pattern.matches(url)
+
+
+def hosts(text: str) -> None:
+    for url in (f"http://{text}/", f"https://u@{text}:81/x", text):
+        try:
+            host = host_of(canonicalize(url))
+        except InvalidUrl:
+            continue
+        registrable_domain(host)
+        is_ip(host)
+    join(BASE, f"//{text}")
+    join(BASE, text)
+
+
+def references(text: str) -> None:
+    join_all(BASE, text.split("\n"))
+    join(BASE, text)
+
+
+def records(data: bytes) -> None:
+    response = response_with(lines_of(data), data)
+    response_record(response, "<urn:uuid:0>")
+    request_record(response, "<urn:uuid:0>", "<urn:uuid:1>")
+
+
+def stored_lines(data: bytes) -> None:
+    index_lines.to_entry(data)
+    index_lines.is_whole(data)
+    history_lines.to_attempt(data)
+    text = data.decode("latin-1")
+    entry = CommitEntry(url=canonical("x"), fingerprint="1", visit=1, status=200, fetched_at=1.8e9, title=text)
+    line = index_lines.to_line(entry)
+    assert line.count(b"\n") == 1
+    assert index_lines.to_entry(line) == entry
+
+
+def gzip_members(data: bytes) -> None:
+    list(members(memoryview(data)))
+    whole_member_after(memoryview(data), 0)
+
+
+def headers(data: bytes) -> None:
+    response = response_with(lines_of(data))
+    response.header("content-type")
+    Headers(response.headers)
+    CookieWalls().offers_another_try(CLAIM, response, sent=False)
+
+
+def cookies(data: bytes) -> None:
+    CookieWalls().offers_another_try(CLAIM, response_with([(b"Set-Cookie", data)]), sent=False)

@@ -1,0 +1,60 @@
+"""Who may use regular expressions: each module with its reason. Anything else reads a site's bytes with split and find.
+
+Python's engine goes back over its input: an expression with two loops that may take the same character needs the square
+of its length. What people write runs on RE2 (crawler/settings/expressions.py).
+"""
+
+import ast
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+BACKTRACKING = frozenset(("re", "regex", "fnmatch", "glob"))
+
+# A module that reads what a site sends is in the table of tests/growth, too: its expressions are measured there.
+ALLOWED = {
+    "archive/records.py": "site: one class, or anchored with one loop",
+    "archive/recorded.py": "archives of others: one line of fixed form, and line ends",
+    "archive/surt.py": "site: one loop each",
+    "cli/options.py": "the command line",
+    "cli/ring_members.py": "names of nodes",
+    "cli/ring_plan.py": "the command line",
+    "content/cost.py": "site: alternatives of fixed length, no loop",
+    "content/sitemap.py": "site: a loop can't reach over the next tag, or stays in one tag's attributes",
+    "frontier/client.py": "the engine's words",
+    "frontier/scripts.py": "our own scripts",
+    "handlers/app.py": "labels in a user's program",
+    "handlers/page.py": "what a handler follows: anchored, one loop",
+    "outputs/naming.py": "names of targets",
+    "rules/patterns.py": "site: patterns are globs, which become atomic groups",
+    "rules/session_ids.py": "site: loops end at & and at brackets",
+    "rules/traps/calendars.py": "site: fixed lengths, and one loop to the end",
+    "rules/traps/sessions.py": "site: at most 128 characters",
+    "rules/urls.py": "site: three characters",
+    "settings/loading.py": "names of settings",
+    "settings/sense_sites.py": "settings",
+    "watch/audit_log.py": "access logs: loops whose characters exclude each other",
+    "watch/wording.py": "the command line",
+    "web/heads.py": "site: one loop each, within a line",
+}
+
+
+def imported_by(file: Path) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            names.update(alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            names.add((node.module or "").partition(".")[0])
+    return names
+
+
+def test_only_the_modules_listed_here_use_an_engine_that_goes_back() -> None:
+    package = ROOT / "crawler"
+    users = {str(file.relative_to(package)) for file in package.rglob("*.py") if imported_by(file) & BACKTRACKING}
+    assert users == set(ALLOWED), "say why its time is linear, and give it a row in tests/growth/targets.py"
+
+
+def test_re2_has_one_door() -> None:
+    package = ROOT / "crawler"
+    users = {str(file.relative_to(package)) for file in package.rglob("*.py") if "re2" in imported_by(file)}
+    assert users == {"settings/expressions.py"}
