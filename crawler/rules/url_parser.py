@@ -11,7 +11,7 @@ from urllib.parse import unquote
 import can_ada
 
 HOST_CHARS_MAX, LABEL_CHARS_MAX = 253, 63  # RFC 1035 2.3.4; queues, and keys in the engine, are named after hosts
-_SHORT = LABEL_CHARS_MAX + len("https://")  # a reference in ASCII of this length has no label that is too long
+_SHORT = LABEL_CHARS_MAX + len("http://")  # an address in ASCII up to here has no label that is too long
 _IGNORED = dict.fromkeys(map(ord, "\t\n\r"))
 _BLANKS = "".join(map(chr, range(0x21)))
 _HTTP = ("http://", "https://")
@@ -71,9 +71,18 @@ class Joiner:
 
 def is_plain(href: str) -> bool:
     """A quick sieve: True is certain. Then the parser may have the reference as it is."""
-    if ":" not in href and "\\" not in href and href.isascii() and not href.startswith("//") and href.isprintable():
-        return href[:1] != " "  # no host of its own
-    return len(href) <= _SHORT and href.isascii() and "%" not in href and "xn--" not in href.lower()
+    if not href.isascii():
+        return False
+    if len(href) <= LABEL_CHARS_MAX:
+        return "%" not in href and "xn--" not in href.lower()
+    if not href.isprintable():
+        return False
+    if href.startswith(_HTTP):
+        authority = href[: href.find("/", 8)]  # at least: it may end before, at ? or #
+        return 8 < len(authority) <= _SHORT and "%" not in authority and "xn--" not in authority.lower()
+    if ":" in href and href[0] not in "/.?#":
+        return False  # a scheme
+    return href[0] not in " \\/" or (href[0] == "/" and href[1] not in "/\\")  # no host of its own
 
 
 def looked_at(href: str, plain: Callable[[str], str], beyond: Callable[[str], str], base: str = "") -> str:

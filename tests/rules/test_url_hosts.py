@@ -3,10 +3,14 @@
 import subprocess
 import sys
 import time
+from contextlib import suppress
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from crawler.errors import InvalidUrl
+from crawler.rules.url_parser import ForeignSchemeError, is_plain, looked_at
 from crawler.rules.urls import canonicalize, join, join_all
 
 LONG_LETTERS = "".join(map(chr, range(0x4E00, 0x4E00 + 8000)))
@@ -84,3 +88,17 @@ def test_a_crawl_of_hosts_in_ascii_does_not_import_the_second_parser():
     code = "import sys; from crawler.rules.urls import join; join('http://a.test/', '//b.test/ü')"
     code += "; sys.exit('ada_url' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+PIECES = ["http:", "https:", "HTTP:", "ftp:", "1a:", "//", *"/\\a.?#@: \té", "b.test", "xn--a", "%41", "[::1]"]
+LONG_PIECES = ["x" * 40, "y" * 64, "z" * 254, "p/" * 40]
+
+
+@given(st.lists(st.sampled_from(PIECES + LONG_PIECES), min_size=1, max_size=7).map("".join))
+@settings(max_examples=500)
+def test_what_passes_unseen_would_have_passed_a_look(reference):
+    if not is_plain(reference):
+        return
+    for base in ("http://s.test/", "https://s.test/"):
+        with suppress(ForeignSchemeError):
+            assert looked_at(reference, lambda _: "plain", lambda _: "http://beyond/", base) == "plain"
