@@ -4,7 +4,8 @@
 #   root=...; . "$root/scripts/bootstrap.sh"; bootstrap          what is needed to crawl
 #                                             bootstrap dev      the same and the tools to test
 #
-# The environment is $root/.venv; a stamp in it says what it was made from, so that a second start only compares.
+# The environment is $root/.venv; a stamp in it says what it was made from, so that a second start only compares. Packages
+# have the versions of constraints.txt, which the tests ran with: a new release of one can't break an installation.
 
 venv=$root/.venv
 
@@ -20,11 +21,11 @@ bootstrap() {
     exec 9>&-
 }
 
-# What the environment depends on: the declared dependencies, its place (scripts in it hold absolute paths) and the
-# interpreter that its links lead to now.
+# What the environment depends on: the declared dependencies and their versions, its place (scripts in it hold absolute
+# paths) and the interpreter that its links lead to now.
 venv_key() {
     [ -x "$venv/bin/python" ] || { echo none; return; }
-    printf '%s %s %s' "$root" "$(cksum <"$root/pyproject.toml")" "$(readlink -f "$venv/bin/python")"
+    printf '%s %s %s' "$root" "$(cat "$root/pyproject.toml" "$root/constraints.txt" | cksum)" "$(readlink -f "$venv/bin/python")"
 }
 
 stamp_file() { printf '%s' "$venv/.installed${extra:+-$extra}"; }
@@ -66,13 +67,17 @@ make_venv() {
         bootstrap_fail "neither ensurepip nor pip is installed for $python (Debian, Ubuntu: apt install python3-venv)"
 }
 
-pip_install() {
+# By variables, constraints hold for the tools that build the package, too; the second one is for newer releases of pip.
+# pip splits their values at blanks, so they name no folder: it runs in the project's root.
+pip_install() (
+    cd "$root" || exit 1
+    export PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt
     if "$venv/bin/python" -I -m pip --version >/dev/null 2>&1; then
         "$venv/bin/python" -I -m pip install --quiet --no-input --disable-pip-version-check "$@"
     else
         "$python" -I -m pip --python "$venv/bin/python" install --quiet --no-input --disable-pip-version-check "$@"
     fi
-}
+)
 
 bootstrap_fail() {
     echo "${0##*/}: $1" >&2

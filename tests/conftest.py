@@ -75,7 +75,7 @@ def cluster(_cluster: Cluster) -> Cluster:
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
     """A real PostgreSQL server, shared by all tests: each takes a database of its own."""
-    pytest.importorskip("psycopg", reason="psycopg is not installed: pip install 'shardcrawl[postgresql]'")
+    pytest.importorskip("psycopg", reason="psycopg is not installed")
     if reason := why_not():
         pytest.skip(reason)
     with running_postgres() as server:

@@ -9,6 +9,8 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from crawler import errors
 from crawler.frontier import scripts
@@ -26,6 +28,7 @@ SCRIPTS = (
     "bench-port",
     "chaos",
     "make-reference",
+    "renew-constraints",
     "simulate",
 )
 
@@ -124,7 +127,9 @@ FAKE_PYTHON = """#!/bin/sh
 case " $* " in
 *" -m venv "*) for last; do :; done; mkdir -p "$last/bin"; cp "$0" "$last/bin/python" ;;
 *" -m pip --version "*) ;;
-*" -m pip "*) echo pip >>"$COUNT"; sleep 0.2; [ -z "$PIP_ERROR" ] || {{ echo "$PIP_ERROR" >&2; exit 1; }}
+*" -m pip "*) echo pip >>"$COUNT"; sleep 0.2
+    echo "$PWD $PIP_CONSTRAINT $PIP_BUILD_CONSTRAINT" >>"$COUNT.said"
+    [ -z "$PIP_ERROR" ] || {{ echo "$PIP_ERROR" >&2; exit 1; }}
     printf '#!/bin/sh\\necho "$PWD: $*"\\n' >"$VENV/bin/crawler"; chmod +x "$VENV/bin/crawler" ;;
 *) exec {python} "$@" ;;
 esac
@@ -142,6 +147,7 @@ class Clone:
             copy.write_bytes((ROOT / "scripts" / name).read_bytes())
             copy.chmod(0o755)
         (self.root / "pyproject.toml").write_text("[project]\n")
+        (self.root / "constraints.txt").write_text("a==1\n")
         python = folder / "bin" / "python3"
         python.parent.mkdir()
         python.write_text(FAKE_PYTHON.format(python=sys.executable))
@@ -187,6 +193,33 @@ def test_changed_dependencies_install_again(clone: Clone) -> None:
     (clone.root / "pyproject.toml").write_text("[project]\nname = 'other'\n")
     clone.crawl("x")
     assert clone.installs == 2
+    (clone.root / "constraints.txt").write_text("a==2\n")
+    clone.crawl("x")
+    assert clone.installs == 3
+
+
+def test_all_installs_take_the_versions_of_the_constraints(clone: Clone) -> None:
+    """Also what builds the package; by a name without a blank in it, which would part it in two."""
+    clone.crawl("x")
+    said = (clone.count.with_suffix(".said")).read_text().split("\n")
+    assert said[0] == f"{clone.root} constraints.txt constraints.txt"
+
+
+def test_the_constraints_have_one_fitting_version_of_each_dependency() -> None:
+    lines = [line for line in (ROOT / "constraints.txt").read_text("utf-8").splitlines() if not line.startswith("#")]
+    pinned = {canonicalize_name(name): version for name, version in (line.split("==") for line in lines)}
+    assert len(pinned) == len(lines)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    extras = project["project"]["optional-dependencies"].values()
+    wanted = [
+        *project["project"]["dependencies"],
+        *project["build-system"]["requires"],
+        *(r for e in extras for r in e),
+    ]
+    for requirement in map(Requirement, wanted):
+        version = pinned.get(canonicalize_name(requirement.name))
+        assert version, f"{requirement.name} is not in constraints.txt: run ./scripts/renew-constraints"
+        assert requirement.specifier.contains(version), requirement
 
 
 def test_a_moved_clone_installs_again(clone: Clone) -> None:

@@ -151,8 +151,10 @@ def _check_content(arguments: argparse.Namespace) -> None:
         try:
             import trafilatura  # noqa: F401
         except ImportError:
+            from crawler.version import how_to_install
+
             raise UsageError(
-                "--text main needs trafilatura: pip install 'shardcrawl[text]'; --text visible needs nothing"
+                f"--text main needs trafilatura: {how_to_install('text', 'trafilatura')} (--text visible needs nothing)"
             ) from None
 
 

@@ -16,6 +16,7 @@ from crawler.outputs.columns import Kind, as_kind, grown
 from crawler.outputs.files import beside, take_place
 from crawler.outputs.naming import Target
 from crawler.outputs.sink import Mark, Record, Row
+from crawler.version import how_to_install
 
 GROUP_ROWS = 20_000
 GROUP_BYTES = 32 << 20  # of text
@@ -32,7 +33,7 @@ class ParquetSink:
             import pyarrow as pa
             import pyarrow.parquet as pq
         except ImportError:
-            raise UsageError(f"{target.shown}: Parquet needs pyarrow: pip install 'shardcrawl[parquet]'") from None
+            raise UsageError(f"{target.shown}: Parquet needs pyarrow: {how_to_install('parquet', 'pyarrow')}") from None
         self._pa, self._pq = pa, pq
         self._shown, self._path = target.shown, target.path.resolve()
         self._draft = beside(self._path)

@@ -15,6 +15,7 @@ from crawler.outputs.naming import Target
 from crawler.outputs.sink import Mark, OutputAway, Record, Row
 from crawler.outputs.tables import KEY_COLUMNS, column_name, last_of_each
 from crawler.redaction import shown
+from crawler.version import how_to_install
 
 CONNECT_S = 10
 PARAMETERS = {  # a server that is cut off is noticed, and a lock is not waited for for ever
@@ -52,7 +53,7 @@ class PostgresSink:
             from psycopg import sql
         except ImportError:
             raise UsageError(
-                f"{target.shown}: PostgreSQL needs psycopg: pip install 'shardcrawl[postgresql]'"
+                f"{target.shown}: PostgreSQL needs psycopg: {how_to_install('postgresql', 'psycopg[binary]')}"
             ) from None
         self._psycopg, self._sql = psycopg, sql
         self._url, self._shown = target.url, target.shown

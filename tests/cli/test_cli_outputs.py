@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from crawler.frontier.embedded import EmbeddedEngine
+from crawler.version import how_to_install
 from tests.cli.cli_lab import HOST, QUICK, SMALL_PAGES, Ran, crawler, small
 from tests.support.postgres import PostgresServer
 from tests.support.processes import Nursery, nursery
@@ -160,7 +161,7 @@ def test_a_bad_target_is_one_line_before_any_work(
     programs: Nursery, tmp_path: Path, target: str, code: int, said: str
 ) -> None:
     if "127.0.0.1:1/db" in target:
-        pytest.importorskip("psycopg", reason="psycopg is not installed: pip install 'shardcrawl[postgresql]'")
+        pytest.importorskip("psycopg", reason="psycopg is not installed")
     (tmp_path / "folder.jsonl").mkdir()
     (tmp_path / "theirs.jsonl").write_text("{}\n")
     (tmp_path / "notes.db").write_bytes(b"notes" * 1000)
@@ -216,6 +217,7 @@ def test_main_text_leaves_menus_out_and_needs_its_library(programs: Nursery, tmp
     ran = crawler(programs, "export", *folder, "--text", "main", PYTHONPATH=path)
     assert (ran.code, ran.out) == (2, "")
     assert said_last(ran) == (
-        "crawler: --text main needs trafilatura: pip install 'shardcrawl[text]'; --text visible needs nothing"
+        f"crawler: --text main needs trafilatura: {how_to_install('text', 'trafilatura')} "
+        "(--text visible needs nothing)"
     )
     assert crawler(programs, "export", *folder, "--text", PYTHONPATH=path).code == 0

@@ -44,7 +44,7 @@ def test_a_digest_is_the_base_32_of_sha_1_whether_or_not_a_head_is_given_apart(h
 
 
 def test_main_text_is_the_article_without_what_stands_around_it():
-    pytest.importorskip("trafilatura", reason="trafilatura is not installed: pip install 'shardcrawl[text]'")
+    pytest.importorskip("trafilatura", reason="trafilatura is not installed")
     article = "".join(
         f"<p>Sentence {n} of the story tells something that its readers want to know.</p>" for n in range(9)
     )

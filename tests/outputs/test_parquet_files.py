@@ -10,7 +10,7 @@ from crawler.outputs.columns import Kind
 from crawler.outputs.opening import open_whole
 from tests.outputs.samples import AWKWARD, ITEMS, rows, shape, target
 
-pq = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed: pip install 'shardcrawl[parquet]'")
+pq = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
 
 
 def written(path: Path, batches: list[list[dict[str, Any]]], **columns: Kind) -> Any:
@@ -89,6 +89,6 @@ def test_without_a_commit_the_old_file_stays(tmp_path: Path, monkeypatch: pytest
 
 def test_without_pyarrow_one_line_names_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(UsageError, match=r"Parquet needs pyarrow: pip install 'shardcrawl\[parquet\]'"):
+    with pytest.raises(UsageError, match=r"Parquet needs pyarrow: .* install .*parquet"):
         open_whole(target(tmp_path / "items.parquet"), ITEMS)
     assert list(tmp_path.iterdir()) == []
