@@ -53,13 +53,13 @@ class Slots:
     async def free(self, count: int, besides: Collection[str] = ()) -> list[str]:
         """Names of the first free slots, none of `besides` among them. UsageError when there are not as many."""
         names = list[str]()
-        free = self._free(besides)
-        while len(names) < count:
-            node, _ = await anext(free, ("", ""))
-            if not node:
-                raise UsageError(NO_SLOT)
+        if not count:
+            return names
+        async for node, _ in self._free(besides):
             names.append(node)
-        return names
+            if len(names) == count:
+                return names
+        raise UsageError(NO_SLOT)
 
     async def take(self, describe: Callable[[str], Member]) -> str:
         """Enter the member list under the name of the first free slot, which nobody else gets then.

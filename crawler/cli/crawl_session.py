@@ -17,6 +17,7 @@ from crawler.archive.folder import alone_in, is_crawl_folder
 from crawler.cli.crawl_summary import failed_seeds, failure_of_all, summary
 from crawler.cli.crawling import check_engine, check_order, is_supervised, log_to_folder, run_instance, to_begin_anew
 from crawler.cli.given import NO_SEED, check_any, complaints, read_given
+from crawler.cli.options import program
 from crawler.cli.outputs import kept_up_to_date, raise_first
 from crawler.cli.signals import STOPPING, StopSignals
 from crawler.cli.watching import Watcher
@@ -256,7 +257,7 @@ class CrawlSession:
         raise_first(problems, self._warn)
 
     def _how_to_resume(self) -> str:
-        return f"the same command resumes: {shlex.join(['crawler', *map(redact, sys.argv[1:])])}"
+        return f"the same command resumes: {program()} {shlex.join(map(redact, sys.argv[1:]))}"
 
     def _say(self, line: str) -> None:
         if not self._arguments.quiet:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from crawler.app import OpenCrawl
+from crawler.cli.options import program
 from crawler.errors import InvalidUrl, NothingFetchedError
 from crawler.frontier.letters import DeadLetters
 from crawler.frontier.records import DeadLetter
@@ -71,7 +72,7 @@ def _places(crawl: OpenCrawl, outputs: Sequence[str]) -> list[str]:
     else:
         where = "" if folder.root == Path("crawl-data") else f" --dir {folder.root}"
         what = "--items -o items.jsonl" if crawl.settings.handlers.app else "-o pages.jsonl"
-        lines.append(f"Export with: crawler export{where} {what}")
+        lines.append(f"Export with: {program()} export{where} {what}")
     return lines
 
 

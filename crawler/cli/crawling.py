@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from crawler.cli.options import duration_type
+from crawler.cli.options import duration_type, whole_type
 from crawler.errors import CrawlerError, NoCrawlError
 
 if TYPE_CHECKING:
@@ -42,10 +42,17 @@ def add_fetching(parser: argparse.ArgumentParser, *, many: bool = True) -> None:
     )  # fmt: skip
     if many:
         group.add_argument(
-            "-c", "--concurrency", type=int, metavar="N", help="requests open at once, in each instance (default: 64)"
+            "-c",
+            "--concurrency",
+            type=whole_type,
+            metavar="N",
+            help="requests open at once, in each instance (default: 64)",
         )
         group.add_argument(
-            "--concurrency-per-queue", type=int, metavar="N", help="requests open at once to one domain (default: 1)"
+            "--concurrency-per-queue",
+            type=whole_type,
+            metavar="N",
+            help="requests open at once to one domain (default: 1)",
         )
     group.add_argument(
         "--contact", metavar="URL", help="page or mail address in the User-Agent, so that site owners can reach you"
@@ -135,7 +142,7 @@ def add_instances(parser: argparse.ArgumentParser) -> None:
     """How many, and under which name."""
     group = parser.add_argument_group("instances")
     group.add_argument(
-        "-n", "--instances", type=int, metavar="N",
+        "-n", "--instances", type=whole_type, metavar="N",
         help="run N processes that share the domains, restart those that crash, let 'crawler scale' change N "
         "(default: one instance, in this process)",
     )  # fmt: skip

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from crawler.cli.options import add_common, settings_of
+from crawler.cli.options import add_common, settings_of, whole_type
 from crawler.errors import UsageError
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     p.add_argument("urls", nargs="*", metavar="URL", help="of these URLs only")
     p.add_argument("--domain", metavar="D", help="only of this domain")
     p.add_argument("--reason", metavar="R", help="only those given up for this reason, like timeout or dns_error")
-    p.add_argument("--limit", metavar="N", type=int, help=f"at most N (default: all; {SHOWN} in a table)")
+    p.add_argument("--limit", metavar="N", type=whole_type, help=f"at most N (default: all; {SHOWN} in a table)")
     p.add_argument("--all", action="store_true", help="retry or purge all there are")
     p.add_argument("--json", action="store_true", help="for programs; times in seconds")
     add_common(p)

@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
     from crawler.cli.given import url_of
     from crawler.cli.loop import run_async
 
-    arguments.url = url_of(arguments.url)  # said before an engine is started
+    arguments.canonical = url_of(arguments.url)  # said before an engine is started
     return run_async(_run(arguments, settings_of(arguments, KEYS)))
 
 
@@ -54,7 +54,7 @@ async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
     from crawler.watch.printing import out, out_json
 
     async with open_crawl(settings, create=False) as crawl:
-        facts = await _facts(crawl, arguments.url, fetch_robots=arguments.fetch_robots)
+        facts = await _facts(crawl, arguments.url.strip(), arguments.canonical, fetch_robots=arguments.fetch_robots)
     if arguments.json:
         out_json(as_json(facts))
     else:
@@ -62,13 +62,12 @@ async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
     return 0
 
 
-async def _facts(crawl: "OpenCrawl", given: str, *, fetch_robots: bool) -> "Facts":
+async def _facts(crawl: "OpenCrawl", given: str, url: str, *, fetch_robots: bool) -> "Facts":
     from crawler.cli.ring_members import ring_of, weights_of
     from crawler.rules.traps import NOTHING_LEARNED, PASSED, TrapRules
-    from crawler.rules.urls import canonicalize
     from crawler.watch.explanation import Facts
 
-    url, router = canonicalize(given), crawl.router()
+    router = crawl.router()
     candidate = router.candidate(url, depth=0)
     where = await crawl.inspect.where(candidate, run=crawl.record.run)
     owners = (await ring_of(crawl, weights_of(await crawl.members.read()))).owners

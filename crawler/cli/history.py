@@ -4,7 +4,7 @@ import argparse
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from crawler.cli.options import add_common, settings_of
+from crawler.cli.options import add_common, settings_of, whole_type
 from crawler.errors import UsageError
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     )
     p.add_argument("urls", nargs="*", metavar="URL", help="one URL")
     p.add_argument("--domain", metavar="D", help="all URLs of this domain")
-    p.add_argument("--limit", metavar="N", type=int, help=f"the last N only (default: all; {SHOWN} in a table)")
+    p.add_argument("--limit", metavar="N", type=whole_type, help=f"the last N only (default: all; {SHOWN} in a table)")
     p.add_argument("--json", action="store_true", help="for programs: an object a line")
     add_common(p, many_folders=True)
     p.set_defaults(run=run, takes_urls=True)

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-from crawler.cli.options import add_common, settings_of
+from crawler.cli.options import add_common, settings_of, whole_type
 from crawler.errors import UsageError
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     _add(commands, "purge", "drop the waiting and parked URLs of a domain for ever", run=_purge)
     p = _add(commands, "release", "put parked URLs back into their queues", domain="?", run=_release)
     p.add_argument("--reason", metavar="R", help="only those parked for this reason, like urls, pages or trap:RULE")
-    p.add_argument("--urls", metavar="N", type=int, default=0, help="at most about N (default: all)")
+    p.add_argument("--urls", metavar="N", type=whole_type, default=0, help="at most about N (default: all)")
 
 
 def _add(

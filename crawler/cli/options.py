@@ -3,7 +3,10 @@
 import argparse
 import json
 import os
+import shlex
+import sys
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -11,8 +14,6 @@ from crawler.errors import UsageError
 from crawler.redaction import learn, secrets_of_site, secrets_of_url, shown_server
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from crawler.settings import Settings
     from crawler.settings.sections import Text
 
@@ -63,17 +64,24 @@ def count_type(least: int, most: int = COUNT_MAX, *, hint: str = "") -> Callable
     """For argparse: a whole number within bounds."""
 
     def read(text: str) -> int:
+        shown = repr(text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}...")
         try:
             number = int(text)
         except ValueError:  # of no number, and of thousands of digits
-            number = least - 1
+            raise argparse.ArgumentTypeError(f"{shown} is not a valid number{hint and f' ({hint[2:]})'}") from None
         if least <= number <= most:
             return number
-        bounds = f"{least:,} to {most:,}" if most < COUNT_MAX or number > most else f"at least {least:,}"
-        shown = text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}..."
-        raise argparse.ArgumentTypeError(f"{shown!r} is not a valid number (use {bounds}{hint})")
+        if number > most == COUNT_MAX:
+            raise argparse.ArgumentTypeError(f"{shown} is too large a number")
+        bounds = f"{least:,} to {most:,}" if most < COUNT_MAX else f"at least {least:,}"
+        raise argparse.ArgumentTypeError(f"{shown} is not a valid number (use {bounds}{hint})")
 
     return read
+
+
+def whole_type(text: str) -> int:
+    """For argparse: a whole number that nothing behind it chokes on; what it may be is its command's matter."""
+    return count_type(-COUNT_MAX)(text)
 
 
 def limit_type(text: str) -> float:
@@ -82,6 +90,16 @@ def limit_type(text: str) -> float:
     if not seconds:
         raise argparse.ArgumentTypeError(f"{text!r} ends before it begins (leave it out for no limit)")
     return seconds
+
+
+def program() -> str:
+    """How people can call us: by name, or by path where their PATH has no such name, as after ./scripts/crawl."""
+    import shutil
+
+    called = Path(sys.argv[0]).absolute()
+    if called.name != "crawler" or shutil.which("crawler") or not called.exists():
+        return "crawler"
+    return shlex.quote(str(called))
 
 
 def duration_type(text: str) -> float:
@@ -106,10 +124,8 @@ def options_of(arguments: argparse.Namespace, keys: Mapping[str, str]) -> dict[s
     return options
 
 
-def config_of(arguments: argparse.Namespace) -> "Path | None":
+def config_of(arguments: argparse.Namespace) -> Path | None:
     """The settings file, if there is one."""
-    from pathlib import Path
-
     config = arguments.config or _handed_on().get("config") or os.environ.get("CRAWLER_CONFIG")
     return Path(config) if config else None
 

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from crawler.cli.options import whole_type
 from crawler.errors import UsageError
 
 if TYPE_CHECKING:
@@ -40,7 +41,9 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     )
     p.add_argument("paths", nargs="*", metavar="FILE", help="WARC files, plain or gzipped by record, or crawl folders")
     p.add_argument("--example", action="store_true", help="serve a small made-up web instead: http://quotes.test/")
-    p.add_argument("--port", type=int, default=0, metavar="N", help="of the web server (default: any that is free)")
+    p.add_argument(
+        "--port", type=whole_type, default=0, metavar="N", help="of the web server (default: any that is free)"
+    )
     p.add_argument(
         "--run", dest="to_run", nargs=argparse.REMAINDER, metavar="-- COMMAND",
         help="run this command with the settings that lead it here, and end with it; the last option",

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 ROWS = 20  # of each table; --json has all
 WEIGHT_MAX = 100  # as settings have it
+DIGITS_MAX = 12  # thousands would not be read as a number
+NODES_MAX = 1_000
 _NUMBER = re.compile(r"[+-]\d+")
 
 
@@ -23,6 +25,8 @@ async def planned(crawl: "OpenCrawl", words: Sequence[str]) -> dict[str, Any]:
     from crawler.rules.rebalance import moves, share_changed
 
     now = weights_of(await crawl.members.read())
+    if any(_NUMBER.fullmatch(word) and (len(word) > DIGITS_MAX or int(word) > NODES_MAX) for word in words):
+        raise UsageError(f"--plan: at most +{NODES_MAX:,} nodes at a time")
     more = sum(int(word) for word in words if _NUMBER.fullmatch(word) and word[0] == "+")
     named = [word[1:].rpartition(":")[0] or word[1:] for word in words]
     then = changed(now, words, await Slots(crawl.members).free(more, besides={*now, *named}))

@@ -4,7 +4,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from crawler.cli.crawling import INSTANCES_MAX
-from crawler.cli.options import add_common, duration_type, settings_of
+from crawler.cli.options import add_common, duration_type, settings_of, whole_type
 from crawler.errors import UsageError
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         epilog=EPILOG,
     )
     p.add_argument(
-        "wanted", nargs="?", type=int, metavar="N", help="how many instances (without N: the same as --status)"
+        "wanted", nargs="?", type=whole_type, metavar="N", help="how many instances (without N: the same as --status)"
     )
     p.add_argument("--status", action="store_true", help="show supervisors and their instances")
     p.add_argument("--host", metavar="HOST", help="the supervisor of that machine: its host name, or name:pid")

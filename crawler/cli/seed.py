@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from crawler.cli.crawling import KEYS, add_fetching, add_order, check_order
 from crawler.cli.given import NO_SEED, add_urls, check_any, complaints, read_given, sources_of
-from crawler.cli.options import add_common, settings_of
+from crawler.cli.options import add_common, settings_of, whole_type
 from crawler.errors import UsageError
 from crawler.watch.printing import out, out_json, warn
 
@@ -46,7 +46,9 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     group.add_argument(
         "--priority", type=float, metavar="P", help="higher leaves first (default: what --order makes of them)"
     )
-    group.add_argument("--depth", type=int, default=0, metavar="N", help="the depth these URLs count as (default: 0)")
+    group.add_argument(
+        "--depth", type=whole_type, default=0, metavar="N", help="the depth these URLs count as (default: 0)"
+    )
     group.add_argument("--json", action="store_true", help="the counts as one JSON object")
     add_order(group)
     add_fetching(p)

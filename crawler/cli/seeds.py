@@ -3,7 +3,7 @@
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from crawler.cli.options import add_common, settings_of
+from crawler.cli.options import add_common, settings_of, whole_type
 from crawler.errors import UsageError
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         epilog=EPILOG,
     )
     p.add_argument("--waiting", action="store_true", help="only seeds of which something is left to fetch")
-    p.add_argument("--limit", metavar="N", type=int, help=f"at most N (default: all; {SHOWN} in a table)")
+    p.add_argument("--limit", metavar="N", type=whole_type, help=f"at most N (default: all; {SHOWN} in a table)")
     p.add_argument("--json", action="store_true", help="for programs")
     add_common(p)
     p.set_defaults(run=run)

@@ -5,7 +5,7 @@ import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from crawler.cli.options import add_common, settings_of
+from crawler.cli.options import add_common, settings_of, whole_type
 from crawler.errors import UsageError
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     p.add_argument("domain", nargs="?", metavar="DOMAIN", help="a domain, host or URL: this domain in full")
     p.add_argument(
         "--top",
-        type=int,
+        type=whole_type,
         default=TOP,
         metavar="N",
         help=f"domains with most pages, at most 128 of a partition (default: {TOP})",

@@ -1,6 +1,7 @@
 """Dead letters as people and programs read them. Pure; must not know where they lie."""
 
 from collections.abc import Mapping, Sequence
+from textwrap import indent
 from typing import Any
 
 import msgspec
@@ -39,7 +40,8 @@ def letter_text(letter: DeadLetter) -> str:
         (str(n), moment(failure.at), failure.kind, failure.detail) for n, failure in enumerate(letter.failures, start=1)
     ]
     attempts = f"\n\n{table(('attempt', 'failed', 'kind', 'detail'), rows, left=4)}" if rows else ""
-    trace = f"\n\n{letter.trace}" if letter.trace else ""
+    # Indented: what an exception quotes of a page can't look like one of the lines above.
+    trace = f"\n\n{indent(letter.trace, '  ')}" if letter.trace else ""
     return facts(pairs) + attempts + trace
 
 

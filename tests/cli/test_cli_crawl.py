@@ -228,7 +228,7 @@ def test_run_waits_for_work_that_seed_adds_and_stops_on_a_signal(programs: Nurse
         assert (member["state"], member["held"], member["suggested"]) == ("alive", 16, 16)
         other = crawler(programs, "crawl", site.url(HOST), *QUICK, "--dir", folder)
         assert other.code == 4
-        assert "is already running" in other.err
+        assert f"an instance is running in {folder} (pid {waiting.pid}); use --dir, or 'crawler seed'" in other.err
         waiting.terminate()
         assert waiting.wait() == 10
 

@@ -12,6 +12,7 @@ import pytest
 
 from crawler.cli import given
 from crawler.cli.main import main
+from crawler.cli.options import program
 from tests.cli.cli_lab import HOST, QUICK, crawler, page, small
 from tests.support.engine import Engine
 from tests.support.processes import Nursery, nursery
@@ -85,7 +86,8 @@ def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
         (["crawl", "http://a.test/", "--delay", "1e400"], "'1e400' is not a valid duration"),
         (["crawl", "http://a.test/", "--delay", "9" * 20], "is too long a duration"),
         (["crawl", "http://a.test/", "-c", "0"], "fetch.concurrency = 0: expected"),
-        (["crawl", "http://a.test/", "-c", "9" * 20], "expected an integer <= 100000"),
+        (["crawl", "http://a.test/", "-c", "100001"], "expected an integer <= 100000"),
+        (["crawl", "http://a.test/", "-c", "9" * 20], "is too large a number"),
         (["crawl", "http://a.test/", "--set", "politeness.delay_max_s=1e400"], "expected a"),
         (["crawl", "http://a.test/", "--set", "frontier.memory=" + "9" * 30], "expected an integer <="),
         (["crawl", "http://a.test/", "--nameserver", "x"], "'x' is not an IP address"),
@@ -95,6 +97,12 @@ def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
         (["run", "--redis", "redis://:hush@h:port/"], "bad engine URL"),
         (["crawl", "http://a.test/", "--redis", "redis://[::1"], "bad engine URL"),
         (["crawl", "http://a.test/\0"], "has a NUL byte"),
+        (["crawl", "http://a.test/", "-n", "9" * 5000], "is not a valid number"),
+        (["stats", "--top", "9" * 30], "is too large a number"),
+        (["history", "--domain", "a.test", "--limit", "9" * 30], "is too large a number"),
+        (["dead", "list", "--limit", "9" * 30], "is too large a number"),
+        (["release", "--urls", "9" * 30], "is too large a number"),
+        (["scale", "9" * 30], "is too large a number"),
         (["stats"], "crawl-data is not a crawl folder (crawl.json is missing)"),
     ],
     ids=lambda value: " ".join(value)[:40].encode("ascii", "backslashreplace").decode().replace("\0", "0")
@@ -122,6 +130,22 @@ def test_an_engine_that_is_not_there_makes_no_folder(here: Path, capsys: pytest.
         code, err = said(capsys, *command, "--redis", "redis://127.0.0.1:1/")
         assert (code, err.count("\n")) == (ENGINE, 1)
         assert list(here.iterdir()) == []
+
+
+def test_hints_name_the_program_by_its_path_where_its_name_is_unknown(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called = here / "a clone" / "crawler"
+    called.parent.mkdir()
+    called.touch(mode=0o755)
+    monkeypatch.setattr("sys.argv", [str(called)])
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert program() == f"'{called}'"
+    monkeypatch.setenv("PATH", str(called.parent))
+    assert program() == "crawler"
+    monkeypatch.setattr("sys.argv", [str(here / "__main__.py")])
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert program() == "crawler"
 
 
 # --- URLs as people write them ---
