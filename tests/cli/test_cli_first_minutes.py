@@ -285,10 +285,10 @@ def test_a_second_crawl_of_a_folder_is_refused_before_it_adds_anything(programs:
         while not site.requests():
             time.sleep(0.02)
         second = crawler(programs, "crawl", "http://b.test/", *QUICK, "--dir", "d", cwd=here)
-        told = f"another crawl is running in d (pid {first.pid}); use --dir, or 'crawler seed' to add URLs to it"
+        told = f"another crawl is running in d (pid {first.process.pid}); use --dir, or 'crawler seed' to add URLs to it"
         assert (second.code, second.err) == (CONFLICT, f"crawler: {told}\n")
         assert "b.test" not in crawler(programs, "seeds", "--dir", "d", cwd=here).out
-        os.kill(first.pid, signal.SIGKILL)
+        os.kill(first.process.pid, signal.SIGKILL)
         first.process.wait()
         again = crawler(programs, "crawl", site.url(HOST), *QUICK, "--dir", "d", "-q", "--pages", "1", cwd=here)
         assert again.code == 0, again.err  # the lock went with its process
