@@ -18,6 +18,7 @@ from crawler import app, assembly, nodes, opening
 from crawler.archive.sessions import SessionLock
 from crawler.content.page import parse_page
 from crawler.errors import CrawlerError
+from crawler.frontier import crawls
 from crawler.handlers.app import Crawler, Handler
 from crawler.handlers.page import Page as HandlersPage
 from crawler.handlers.running import Handled, run_handler
@@ -205,6 +206,14 @@ class _Tokens:
         return f"{self._last:0{2 * length}x}"
 
 
+class _Keys:
+    """The same hash key in each run, so that a seed is one run."""
+
+    @staticmethod
+    def token_bytes(length: int) -> bytes:
+        return bytes(range(length))
+
+
 class _Lock(SessionLock):
     """A lock that the simulation can let go of when it kills the process."""
 
@@ -251,6 +260,7 @@ def simulated_doors(server: Server, internet: Internet) -> Iterator[None]:
         (assembly, "CachingResolver", lambda settings, *, allow_private: _NoResolver()),
         (opening, "SessionLock", _Lock),
         (opening, "secrets", _Tokens()),
+        (crawls, "secrets", _Keys()),
         (app, "host_id", host_id),
         (assembly, "host_id", host_id),
         (nodes, "host_id", host_id),
