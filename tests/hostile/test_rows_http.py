@@ -19,6 +19,8 @@ from crawler.settings import DnsSettings, FetchSettings, Settings
 from crawler.web.fetcher import Fetcher
 from crawler.web.resolver import CachingResolver
 from tests.support.hostile_server import Close, Hold, HostileServer, Repeat, Reset, Step
+from tests.web.fetching import fetching, kind_of
+from tests.web.test_fetcher_connecting import black_hole
 
 OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
@@ -271,3 +273,12 @@ async def test_nothing_is_sent_again_when_the_connection_ends_after_the_headers(
         assert result.response is not None
         assert result.response.truncated == "disconnect"
         assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("row", ["H15-a-port-that-does-not-answer"])
+async def test_row_of_connecting(row: str) -> None:
+    """Packets to it are lost: the time to connect ends the attempt."""
+    with black_hole("127.0.0.1") as port:
+        async with asyncio.timeout(2):
+            async with fetching(connect_timeout_s=0.2) as fetcher:
+                assert kind_of(await fetcher.fetch(f"http://127.0.0.1:{port}/")) is FailureKind.CONNECT

@@ -57,11 +57,12 @@ class HostileServer:
         tls: ssl.SSLContext | None = None,
         wait_for_request: bool = True,
         host: str = "127.0.0.1",
+        port: int = 0,
     ) -> None:
         self.requests: list[bytes] = []
         self.connections = 0
         self.host = host
-        self.port = 0
+        self.port = port
         self._steps = steps
         self._per_request = per_request
         self._by_path = by_path if by_path is not None else {}
@@ -85,7 +86,7 @@ class HostileServer:
         return ["".join(_host_and_path(head)) for head in self.requests]
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._accept, self.host, 0, ssl=self._tls, backlog=4096)
+        self._server = await asyncio.start_server(self._accept, self.host, self.port, ssl=self._tls, backlog=4096)
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 

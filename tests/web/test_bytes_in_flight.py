@@ -3,16 +3,19 @@
 import asyncio
 import gc
 import gzip
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
+import uvloop
 
 from crawler.model import FailureKind, FetchResult
 from crawler.web import bytes_in_flight as of_bytes
 from crawler.web.bytes_in_flight import FREE_BYTES, READ_BYTES, BytesInFlight, Share
 from crawler.web.fetcher import Fetcher
 from tests.support.hostile_server import Close, Hold, HostileServer, Reset, Step
+from tests.support.tls import Authority
 from tests.web.fetching import HELLO, fetching, response_of
 
 KIB, MIB = 1024, 1024 * 1024
@@ -64,6 +67,17 @@ async def test_many_large_bodies_at_once_stay_within_the_bound_and_come_whole() 
         assert found == [BODY] * 40
         assert LIMIT < peak.peak <= LIMIT + BODY + 40 * (FREE_BYTES + READ_BYTES)
         assert peak.peak < 40 * BODY / 2
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_bodies_over_tls_are_paused_and_come_whole_too(run: Callable[..., None], tmp_path: Path) -> None:
+    async def all_at_once() -> None:
+        tls = Authority(tmp_path).server()
+        async with HostileServer(PAGE, tls=tls) as server, bounded(insecure_tls=True) as (fetcher, peak):
+            assert await asyncio.gather(*(body_of(fetcher, server.url) for _ in range(20))) == [BODY] * 20
+            assert LIMIT < peak.peak < 20 * BODY / 2
+
+    run(all_at_once())
 
 
 async def test_a_body_larger_than_the_bound_comes_whole_too(monkeypatch: pytest.MonkeyPatch) -> None:
