@@ -48,6 +48,11 @@ SITES = {
                          "/refreshed": ok("<meta http-equiv=refresh content='0;url=/meta'><meta http-equiv=refresh "
                                           "content=\";;;=\">")},
                         wanted=("/good", "/refreshed", "/meta"), requests_max=6),
+    "R07-refresh-headers": Site({"/": ok("<a href=/good>x</a>", more='Refresh: 0; url="/refreshed"\r\n'),
+                                 "/good": ok(""),
+                                 "/refreshed": ok("x", "text/plain", more="Refresh: 5;URL=/text\r\n"),
+                                 "/text": ok("", more="Refresh: ;;,=\r\nRefresh: 1\r\n")},
+                                wanted=("/good", "/refreshed", "/text"), requests_max=6),
 }  # fmt: skip
 HELD_BY_FETCHER = ("R02-private-addresses", "R02-metadata-names")
 
