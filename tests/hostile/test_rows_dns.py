@@ -1,7 +1,6 @@
 """What name servers do wrong (D), through the fetcher that asks them."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 
@@ -64,7 +63,7 @@ async def failing_servers() -> None:
     table = {f"*.{name}.test": rule for name, rule in bad.items()} | {
         "*.good.test": Answer(addresses=[HERE], delay_s=0.05)
     }
-    async with fetching(table) as (fetcher, _, rest):
+    async with fetching(table, timeout_s=1.0) as (fetcher, _, rest):
 
         async def kind(host: str) -> FailureKind | None:
             result = await fetcher.fetch(f"http://{host}{rest}")
@@ -84,15 +83,16 @@ async def truncated() -> None:
 
 async def slow() -> None:
     """Names that take long hold up nobody else."""
-    table = {"*.slow.test": Answer(addresses=[HERE], delay_s=0.8), "*.good.test": [HERE]}
-    async with fetching(table, timeout_s=2.0) as (fetcher, _, rest):
+    table = {"*.slow.test": Answer(addresses=[HERE], delay_s=3.0), "*.good.test": [HERE]}
+    async with fetching(table, timeout_s=4.0) as (fetcher, _, rest):
         slow = [asyncio.create_task(fetcher.fetch(f"http://{n}.slow.test{rest}")) for n in range(20)]
         await asyncio.sleep(0)
-        began = time.monotonic()
         for n in range(20):
             assert response_of(await fetcher.fetch(f"http://{n}.good.test{rest}")).status == 200
-        assert time.monotonic() - began < 0.7
-        assert {response_of(result).status for result in await asyncio.gather(*slow)} == {200}
+        assert not any(task.done() for task in slow)
+        for task in slow:
+            task.cancel()
+        await asyncio.gather(*slow, return_exceptions=True)
 
 
 async def rebinding() -> None:

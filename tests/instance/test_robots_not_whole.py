@@ -96,13 +96,15 @@ class Turns:
         return 0
 
 
-async def read(server: HostileServer, *, own: str | None = None) -> tuple[RobotsEntry, bytes, RobotsCache]:
+async def read(
+    server: HostileServer, *, own: str | None = None, patience_s: float = 0.4
+) -> tuple[RobotsEntry, bytes, RobotsCache]:
     """What a reader makes of the server's robots.txt, in as many turns as it takes."""
     shared: Any = SimpleNamespace(robots=_nothing_shared)
     settings = Settings(robots=RobotsSettings())
     cache = RobotsCache(shared, settings)
     turns: Any = Turns(server.url if own is None else own)
-    async with fetching(total_timeout_s=0.4, idle_timeout_s=0.2) as fetcher:
+    async with fetching(total_timeout_s=patience_s, idle_timeout_s=patience_s / 2) as fetcher:
         reader = RobotsReader(cache, fetcher, turns, settings.robots)
         for _ in range(10):
             reading = await reader.turn(CLAIM, server.url[:-1])
@@ -144,7 +146,7 @@ async def test_the_last_hop_of_redirects_counts_whoever_asks(how: str, guest: bo
 @pytest.mark.parametrize("how", WHOLE)
 async def test_a_whole_one_is_obeyed_also_when_it_is_longer_than_is_read(how: str) -> None:
     async with HostileServer(by_path={"/robots.txt": WHOLE[how]}) as server:
-        entry, blob, _ = await read(server)
+        entry, blob, _ = await read(server, patience_s=10)
         assert entry.rules is not None
         assert entry.rules.allows(server.url)
         assert not entry.rules.allows(f"{server.url}no")
@@ -154,7 +156,7 @@ async def test_a_whole_one_is_obeyed_also_when_it_is_longer_than_is_read(how: st
 @pytest.mark.parametrize("how", WITHOUT_RULES)
 async def test_one_without_rules_allows_all(how: str) -> None:
     async with HostileServer(by_path={"/robots.txt": WITHOUT_RULES[how]}) as server:
-        entry, _, _ = await read(server)
+        entry, _, _ = await read(server, patience_s=10)
         assert entry.rules is not None
         assert entry.rules.allows(f"{server.url}no")
 

@@ -45,7 +45,7 @@ class Peak(BytesInFlight):
 
 @asynccontextmanager
 async def bounded(limit: int = LIMIT, **fetch: object) -> AsyncIterator[tuple[Fetcher, Peak]]:
-    settings = {"total_timeout_s": 20.0, "idle_timeout_s": 5.0} | fetch
+    settings = {"total_timeout_s": 20.0, "idle_timeout_s": 5.0, "connect_timeout_s": 10.0} | fetch
     async with fetching(bytes_in_flight_max=limit, **settings) as fetcher:
         assert fetcher._pool is not None
         fetcher._pool.bytes_in_flight = peak = Peak(limit)
