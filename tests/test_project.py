@@ -19,6 +19,7 @@ ROOT = Path(__file__).parent.parent
 LINES_MAX = 500
 SCRIPTS = (
     "crawl",
+    "fuzz",
     "test",
     "check",
     "bench-peers",

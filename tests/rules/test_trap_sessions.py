@@ -1,11 +1,13 @@
 """Session ids by their names, and tokens that turn out to be some."""
 
+import time
+import tracemalloc
 from uuid import UUID
 
 import pytest
 
 from crawler.rules.session_ids import without_session
-from crawler.rules.traps import PASSED, Action
+from crawler.rules.traps import NOTHING_LEARNED, PASSED, Action
 from tests.rules.traps_lab import HOME, RULES, TOKEN, learned, shop, visits
 
 
@@ -61,3 +63,16 @@ def test_a_token_that_names_things_after_all_is_taken_for_none() -> None:
     state = learned(visits(20, 2))
     state = RULES.learn(state, shop(3, 77), links=[shop(1, 8), shop(1, 9)])
     assert RULES.judge(state, shop(3, 78)) == PASSED
+
+
+def test_links_full_of_tokens_cost_little_time_and_memory() -> None:
+    """200 links with 480 tokens each once took 800 MB."""
+    links = ["http://site.test/" + "/".join(f"{n:03}abcdef{m:06}x" for m in range(470)) for n in range(200)]
+    assert len(links[0]) > 7500
+    tracemalloc.start()
+    began = time.thread_time()
+    RULES.learn(NOTHING_LEARNED, links[0], links=links[1:])
+    took_s, peak_bytes = time.thread_time() - began, tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak_bytes < 8 * 1024 * 1024
+    assert took_s < 3

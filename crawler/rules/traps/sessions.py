@@ -20,19 +20,21 @@ SLOT_CHARS_MAX = 40
 KNOWN_MAX = 64  # pages known by their first token
 REPEATS_MIN = 10  # repeats before a token is taken for one
 LINKS_MAX = 200  # of a page, looked at for tokens
+SLOTS_MAX = 8  # of a URL that are looked at: each makes a copy of the URL without its token
 _PAGE_BYTES, _TOKEN_BYTES = 4, 2
 _ENTRY_BYTES = _PAGE_BYTES + _TOKEN_BYTES
 
-Given = dict[str, dict[str, set[str]]]  # slot -> token -> the pages linked with it, the token left out
+Given = dict[str, dict[str, set[int]]]  # slot -> token -> hashes of the pages linked with it, the token left out
 
 
 def tokens_of(url: str) -> dict[str, str]:
     """Parts that look random, by slot: "?name" for a parameter, "/2" for the third segment of the path."""
     address, _, query = url.partition("?")
-    found = {f"/{n}": part for n, part in enumerate(address.split("/")[3:]) if _is_token(part)}
+    segments = ((f"/{n}", part) for n, part in enumerate(address.split("/")[3:]) if _is_token(part))
+    found = dict(islice(segments, SLOTS_MAX))
     for parameter in query.split("&") if query else ():
         name, _, value = parameter.partition("=")
-        if _is_token(value):
+        if len(found) < SLOTS_MAX and _is_token(value):
             found[f"?{name}"[:SLOT_CHARS_MAX]] = value
     return found
 
@@ -80,7 +82,7 @@ def _given(links: Iterable[str]) -> Given:
     given: Given = {}
     for link in islice(links, LINKS_MAX):
         for slot, token in tokens_of(link).items():
-            given.setdefault(slot, {}).setdefault(token, set()).add(link.replace(token, "*"))
+            given.setdefault(slot, {}).setdefault(token, set()).add(hash(link.replace(token, "*")))
     return given
 
 
