@@ -9,12 +9,18 @@ from isal import isal_zlib
 _GZIP = 31
 _MAGIC = b"\x1f\x8b\x08"
 _CHUNK_BYTES = 64 * 1024
+WORK_FACTOR, WORK_BYTES_MIN = 16, 64 * 1024 * 1024  # of what may be looked at for whole members after damage
 
 Buffer = bytes | memoryview
 
 
 def member_end(data: memoryview, start: int) -> int | None:
     """End of the member that begins at `start`; None when it is torn or damaged (its CRC is checked)."""
+    return _read(data, start)[0]
+
+
+def _read(data: memoryview, start: int) -> tuple[int | None, int]:
+    """As `member_end`, and how many bytes were looked at."""
     inflater = isal_zlib.decompressobj(wbits=_GZIP)
     position = start
     while position < len(data):
@@ -22,11 +28,11 @@ def member_end(data: memoryview, start: int) -> int | None:
         try:
             inflater.decompress(chunk)
         except isal_zlib.error:  # type: ignore[misc]  # its stub declares an instance
-            return None
+            return None, position + len(chunk) - start
         position += len(chunk)
         if inflater.eof:
-            return position - len(inflater.unused_data)
-    return None
+            return position - len(inflater.unused_data), position - start
+    return None, position - start
 
 
 def members(data: memoryview) -> Iterator[tuple[int, int]]:
@@ -41,13 +47,19 @@ def members(data: memoryview) -> Iterator[tuple[int, int]]:
 
 
 def whole_member_after(data: memoryview, start: int, window_bytes: int = 1 << 20) -> bool:
-    """Whether a whole member lies somewhere after `start`: the damage is no torn tail then, but in the middle."""
-    position = start
+    """Whether a whole member lies somewhere after `start`: the damage is no torn tail then, but in the middle.
+
+    A body may be full of what looks like the beginning of a member. When too much was looked at, the answer is yes, by
+    which nothing is cut off.
+    """
+    position, room = start, WORK_FACTOR * len(data) + WORK_BYTES_MIN
     while position < len(data):
         window = bytes(data[position : position + window_bytes])
         found = window.find(_MAGIC)
         while found >= 0:
-            if member_end(data, position + found) is not None:
+            end, looked_at = _read(data, position + found)
+            room -= looked_at
+            if end is not None or room < 0:
                 return True
             found = window.find(_MAGIC, found + 1)
         position += max(len(window) - len(_MAGIC) + 1, 1)

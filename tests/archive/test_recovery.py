@@ -1,6 +1,8 @@
+import gzip
 import shutil
 import subprocess
 import threading
+import time
 from pathlib import Path
 
 from archive_samples import entry, folder_in, response, writer_in
@@ -8,6 +10,7 @@ from warcio.archiveiterator import ArchiveIterator
 
 from crawler.archive.folder import CrawlFolder
 from crawler.archive.index import IndexWriter
+from crawler.archive.members import whole_member_after
 from crawler.archive.reader import read_entries
 from crawler.archive.record_reader import read_record
 from crawler.archive.recover import Recovered, recover_open_files
@@ -165,3 +168,13 @@ def test_recovery_may_be_repeated_and_tried_by_several_at_once(tmp_path: Path) -
     assert len(found) == 3
     assert recover_open_files(folder, everyone) == []
     assert [responses_in(p) for p in sorted(folder.warc.iterdir())] == [2, 2, 2]
+
+
+def test_a_tail_full_of_beginnings_of_members_is_judged_in_bounded_time() -> None:
+    """Each leads through stored blocks to the end of the file, and is not whole there. Then nothing is cut off."""
+    start = gzip.compress(b"")[:10]
+    block = b"\0\x0a\0\xf5\xff" + start  # it holds the next beginning
+    began = time.thread_time()
+    assert whole_member_after(memoryview(start + block * 100_000), 0)
+    assert time.thread_time() - began < 5
+    assert not whole_member_after(memoryview(start + block * 100), 0)
