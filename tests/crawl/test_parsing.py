@@ -5,6 +5,7 @@ import contextlib
 import time
 from collections.abc import AsyncIterator
 
+import msgspec
 import pytest
 
 from crawler.instance.parsing import PageParser, ParseKilledError
@@ -95,3 +96,16 @@ async def test_a_site_that_got_a_dear_page_past_the_estimate_is_parsed_apart_fro
     assert asked == []
     await parser.parse(response(b"<p>second</p>"))
     assert asked == ["http://a.test/"]
+
+
+@pytest.mark.parametrize("guarded", [False, True])
+async def test_a_refresh_header_reaches_the_parser_in_this_process_and_in_the_other(guarded: bool) -> None:
+    parser = PageParser(Settings())
+    refreshing = msgspec.structs.replace(
+        response(b"<a href=/x>"), headers=((b"Content-Type", b"text/html"), (b"Refresh", b"0; url=/next"))
+    )
+    try:
+        page = await parser.parse(refreshing, guarded=guarded)
+    finally:
+        await parser.close()
+    assert page.links == ("http://a.test/x", "http://a.test/next")
