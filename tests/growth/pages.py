@@ -6,6 +6,9 @@ from crawler.content.charset import decode, detect_charset
 from crawler.content.cost import cost_of
 from crawler.content.media import is_html
 from crawler.content.sitemap import SitemapUrl, parse_sitemap
+from crawler.outputs.lines import _safe
+from crawler.redaction import redact
+from crawler.rules.printable import one_line, printable, printable_json
 from tests.growth.reading import BASE, KIB, URL_BYTES, hosts, page, page_text, references, robots, url_rules
 from tests.growth.target import Target
 from tests.growth.tokens import CODECS, CODED, EMPTY_GZIP, HOST, HTML, ROBOTS, TEXT, URL, XML
@@ -89,4 +92,11 @@ def rows() -> Iterator[Target]:
         tokens=ROBOTS,
         bytes_max=16 * KIB,
         around=((b"", b""), (b"User-agent: *\nDisallow: /", b"b\n"), (marker, b""), (marker + b"Disallow: /a #", b"")),
+    )
+    yield Target(
+        name="shown",
+        function=lambda text: (one_line(text), printable(text), printable_json(text), redact(text), _safe(text)),
+        tokens=(*TEXT, b"://", b"redis://", b"a:", b"@", b"?pwd=", b"password=", b"token=", b"\x1b", b"\xe2\x80\xae"),
+        reads_text=True,
+        bytes_max=16 * KIB,
     )
