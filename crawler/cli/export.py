@@ -165,11 +165,13 @@ def export_all(
     from crawler.outputs.exporting import export
     from crawler.outputs.naming import Kind
     from crawler.watch.printing import say
+    from crawler.watch.wording import counted
 
     summary = export(folder, targets, source, since=since)
     places = [target.shown for target in targets if target.kind is not Kind.STREAM]
     if places and not quiet:
-        say(f"{summary.records:,} {source.shape.name} written to {', '.join(places)}")
+        what = counted(summary.records, source.shape.name.removesuffix("s"))
+        say(f"{what} written to {', '.join(places)}")
     _say_missing(summary.missing)
 
 

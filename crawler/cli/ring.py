@@ -97,7 +97,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _check_words(words: Sequence[str], *, planned: bool) -> None:
     if planned and words:
-        raise UsageError(f"{PLAN} goes alone: {words[0]!r} is no change (+2, -1, -NODE, +NODE:WEIGHT)")
+        raise UsageError(f"{PLAN} goes alone: {words[0]!r} is not a change (+2, -1, -NODE, +NODE:WEIGHT)")
     if words and words[0] in ACTIONS:
         wanted = ACTIONS[words[0]]
         if len(words) - 1 != len(wanted):

@@ -105,7 +105,7 @@ class PostgresSink:
             "AND attnum = ANY(indkey)) = %s", [name, sorted(KEY_COLUMNS)]
         ).fetchone()[0]  # fmt: skip
         if not is_key:
-            self._refuse(f"({', '.join(KEY_COLUMNS)}) is no key of it")
+            self._refuse(f"({', '.join(KEY_COLUMNS)}) is not a key of it")
         may = self._connection.execute(_MAY_WRITE, [name, name]).fetchone()[0]
         if not may:
             raise UsageError(f"can't use {self._shown}: no right to insert and update in table {self._name}")

@@ -51,7 +51,7 @@ class SqliteSink:
             try:
                 self._base.execute(f"EXPLAIN {self._statement(list(KEY_COLUMNS))}", [0] * len(KEY_COLUMNS))
             except sqlite3.OperationalError:
-                self._refuse(f"({', '.join(KEY_COLUMNS)}) is no key of it")
+                self._refuse(f"({', '.join(KEY_COLUMNS)}) is not a key of it")
         return found
 
     def _refuse(self, why: str) -> None:
@@ -124,7 +124,7 @@ class SqliteSink:
         except sqlite3.DatabaseError as error:
             if "not a database" in str(error):
                 self._is_new = False
-                raise UsageError(f"{self._shown} is no SQLite file") from None
+                raise UsageError(f"{self._shown} is not an SQLite file") from None
             raise OutputError(f"can't write {self._shown}: {error}") from None
 
 

@@ -43,7 +43,7 @@ class UrlPattern(msgspec.Struct, frozen=True):
         if not all(_LABEL.fullmatch(label) for label in labels):
             raise UsageError(f"pattern {text!r}: expected HOST/PATH, like *.example.com/product/*")
         if colon and not (port.isascii() and port.isdigit() and 0 < int(port) < 65_536):
-            raise UsageError(f"pattern {text!r}: {port!r} is no port")
+            raise UsageError(f"pattern {text!r}: {port!r} is not a port")
         return cls(
             text=text.strip(),
             _scheme=scheme,

@@ -285,7 +285,9 @@ def test_a_second_crawl_of_a_folder_is_refused_before_it_adds_anything(programs:
         while not site.requests():
             time.sleep(0.02)
         second = crawler(programs, "crawl", "http://b.test/", *QUICK, "--dir", "d", cwd=here)
-        told = f"another crawl is running in d (pid {first.process.pid}); use --dir, or 'crawler seed' to add URLs to it"
+        told = (
+            f"another crawl is running in d (pid {first.process.pid}); use --dir, or 'crawler seed' to add URLs to it"
+        )
         assert (second.code, second.err) == (CONFLICT, f"crawler: {told}\n")
         assert "b.test" not in crawler(programs, "seeds", "--dir", "d", cwd=here).out
         os.kill(first.process.pid, signal.SIGKILL)

@@ -147,7 +147,7 @@ def test_a_database_that_is_gone_in_the_end_is_one_line_and_an_export_catches_up
         ("pages.gz", 2, "can't tell the format of pages.gz"),
         ("missing/pages.csv", 2, "there is no folder missing"),
         ("folder.jsonl", 2, "folder.jsonl is a folder; name a file in it"),
-        ("notes.db", 2, "notes.db is no SQLite file"),
+        ("notes.db", 2, "notes.db is not an SQLite file"),
         ("other.sqlite", 2, "table pages of other.sqlite was made for something else"),
         ("pages.sqlite?table=a-b", 2, "table=a-b: not the name of a table"),
         ("postgresql://u:secret@127.0.0.1:1/", 2, "which database? Name it: postgresql://u@127.0.0.1:1/NAME"),

@@ -182,7 +182,7 @@ def ring_partition(domain: str) -> int:
         (["pins", "a.test"], "write 'crawler ring pins'"),
         (["evict"], "write 'crawler ring evict NODE'; a host of that name: crawler ring http://evict/"),
         (["a.test", "b.test"], "one URL at a time, not 'b.test' as well"),
-        (["--plan", "+2", "web-0"], "--plan goes alone: 'web-0' is no change"),
+        (["--plan", "+2", "web-0"], "--plan goes alone: 'web-0' is not a change"),
         (["--plan", "2"], "--plan 2: write +2, -1, -NODE or +NODE:WEIGHT"),
         (["unpin", "d0.test"], "d0.test is not pinned"),
         (["pin", "not a url", "web-0"], "invalid URL"),

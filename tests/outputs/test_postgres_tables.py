@@ -148,7 +148,7 @@ def test_a_bad_database_is_said_in_one_line_without_the_password(postgres: Postg
     reader = {"user": f"reader{database}", "password": "r"}
     for url, said in (
         (postgres.url(database), "table items at .* was made for something else: it has no columns _fingerprint"),
-        (postgres.url(database, table="keyless"), "is no key of it"),
+        (postgres.url(database, table="keyless"), "is not a key of it"),
         (postgres.url("nowhere"), 'database "nowhere" does not exist'),
         (postgres.url(database, password="wrong secret"), "password authentication failed"),
         (postgres.url(database, table="mine", **reader), "no right to insert and update in table mine"),

@@ -98,7 +98,7 @@ def test_a_look_at_a_target_writes_no_record_and_makes_no_file(tmp_path: Path) -
 def test_a_file_of_another_kind_and_a_table_of_somebody_else_are_refused(tmp_path: Path) -> None:
     other = tmp_path / "notes.db"
     other.write_bytes(b"these are notes, and no database" * 100)
-    with pytest.raises(UsageError, match=r"notes\.db is no SQLite file"):
+    with pytest.raises(UsageError, match=r"notes\.db is not an SQLite file"):
         open_growing(target(other), ITEMS, None)
     assert other.read_bytes().startswith(b"these are notes")
     path = tmp_path / "base.sqlite"
@@ -107,7 +107,7 @@ def test_a_file_of_another_kind_and_a_table_of_somebody_else_are_refused(tmp_pat
         base.execute("CREATE TABLE keyless (_fingerprint, _visit, _number)")
     with pytest.raises(UsageError, match=r"was made for something else: it has no columns _fingerprint, _visit"):
         open_growing(target(path), ITEMS, None)
-    with pytest.raises(UsageError, match="is no key of it"):
+    with pytest.raises(UsageError, match="is not a key of it"):
         open_growing(target(f"{path}?table=keyless"), ITEMS, None)
     open_growing(target(f"{path}?table=other"), ITEMS, None).close()
     assert path.exists()
