@@ -136,7 +136,7 @@ def test_a_dead_letter_shows_the_traceback(programs: Nursery, tmp_path: Path) ->
         assert "Given up: 1 URL (failed tries: handler 2" in ran.out
         shown = crawler(programs, "dead", "show", site.url(HOST, "/bad"), cwd=tmp_path).out
         assert "reason    handler (AttributeError: 'Page' object has no attribute 'none' (shop.py:5 in bad))" in shown
-        assert 'shop.py", line 5, in bad\n    return page.none.such' in shown
+        assert 'shop.py", line 5, in bad\n      return page.none.such' in shown
         assert len(crawler(programs, "dead", "list", "--reason", "handler", cwd=tmp_path).out.splitlines()) > 1
 
 
