@@ -5,6 +5,8 @@ What it yields and where it leads go on with the page; its failure is the page's
 
 import asyncio
 import logging
+from collections.abc import Callable
+from functools import partial
 
 import msgspec
 from msgspec.structs import replace
@@ -99,7 +101,7 @@ class HandlerStage:
             claim.depth, claim.label, self._follow_max, self._limits,
         )  # fmt: skip
         try:
-            answer = await self._pool.ask(msgspec.msgpack.encode(request), handler.timeout_s + KILL_AFTER_S)
+            answer = await self._pool.ask(partial(msgspec.msgpack.encode, request), handler.timeout_s + KILL_AFTER_S)
         except WorkerDiedError as error:
             raise HandlerError(f"its process was ended ({error}, handler {handler.name})") from None
         found = msgspec.msgpack.decode(answer, type=HandlerAnswer)
@@ -122,7 +124,7 @@ class _Pool:
         for worker in reversed(self._workers):
             self._free.put_nowait(worker)
 
-    async def ask(self, request: bytes, timeout_s: float) -> bytes:
+    async def ask(self, request: Callable[[], bytes], timeout_s: float) -> bytes:
         worker = await self._free.get()
         try:
             return await worker.ask(request, timeout_s)

@@ -5,12 +5,14 @@ not known where they can be killed.
 import asyncio
 import contextlib
 import logging
+from functools import partial
 
 import msgspec
 from selectolax.lexbor import LexborHTMLParser
 
 from crawler.archive.inflight_log import Aside, Mark
 from crawler.content.cost import Cost, cost_of
+from crawler.content.media import is_html
 from crawler.content.page import parse_with_tree
 from crawler.instance.clock import cpu_ms
 from crawler.instance.turns import Turns
@@ -61,6 +63,8 @@ class PageParser:
         )
         is_slow = guarded or origin_of(response.url) in self._slow_origins
         cost = Cost.DEAR if is_slow else cost_of(response.body)
+        if cost is not Cost.CHEAP and not is_html(response.header("content-type"), response.body):
+            cost = Cost.CHEAP  # it is not parsed
         if cost is Cost.DEAR:
             return await self._in_worker(response, x_robots), None
         if cost is Cost.LONG:
@@ -92,11 +96,19 @@ class PageParser:
     async def _in_worker(self, response: Response, x_robots: str) -> Page:
         url, body = response.url, response.body
         content_type, refresh = response.header("content-type"), response.header("refresh")
-        request = msgspec.msgpack.encode(
-            (url, content_type, x_robots, refresh, body, self._links_max, self._nofollow, self._bytes_max, self._agent)
+        asked = (
+            url,
+            content_type,
+            x_robots,
+            refresh,
+            body,
+            self._links_max,
+            self._nofollow,
+            self._bytes_max,
+            self._agent,
         )
         try:
-            answer = await self._worker.ask(request, WORKER_TIMEOUT_S)
+            answer = await self._worker.ask(partial(msgspec.msgpack.encode, asked), WORKER_TIMEOUT_S)
         except WorkerDiedError as error:
             self.killed += 1
             log.warning("parse.killed", extra={"url": url, "bytes": len(body), "why": str(error)})

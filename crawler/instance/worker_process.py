@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import sys
+from collections.abc import Callable
 
 from crawler.instance.frames import HEAD, READY, framed
 
@@ -20,13 +21,15 @@ class WorkerProcess:
         self._process: asyncio.subprocess.Process | None = None
         self._lock = asyncio.Lock()
 
-    async def ask(self, request: bytes, timeout_s: float) -> bytes:
-        """Its answer. Raises WorkerDiedError. The start of the process does not count against the time."""
+    async def ask(self, request: Callable[[], bytes], timeout_s: float) -> bytes:
+        """Its answer. Raises WorkerDiedError. The start of the process does not count against the time. The request is
+        made when it is its turn: those that wait hold no copy of their page.
+        """
         async with self._lock:
             try:
                 process = await self._running()
                 async with asyncio.timeout(timeout_s):
-                    return await _answer(process, request)
+                    return await _answer(process, request())
             except (TimeoutError, asyncio.IncompleteReadError, OSError) as error:
                 await self.close()
                 raise WorkerDiedError(type(error).__name__) from None
