@@ -48,15 +48,16 @@ class NoHostError(ValueError):
 class Joiner:
     """Resolves references against one canonical base, as the standard says. Raises ValueError."""
 
-    __slots__ = ("_native", "base", "plain")
+    __slots__ = ("_native", "base")
 
     def __init__(self, base: str) -> None:
         self.base = base
         self._native = None if _has_coded_label(_authority_of(base)) else can_ada.parse(base)
-        self.plain: Callable[[str], str] = self.beyond if self._native is None else self.native
 
-    def native(self, href: str) -> str:
-        assert self._native is not None
+    def plain(self, href: str) -> str:
+        """Without a host beyond ASCII."""
+        if self._native is None:
+            return self.beyond(href)
         try:
             return (self._native + href).href
         except TypeError:

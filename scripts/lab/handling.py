@@ -9,6 +9,7 @@ compares whole crawls.
 
 import argparse
 import asyncio
+import mmap
 import sys
 import tempfile
 import time
@@ -22,6 +23,7 @@ import uvloop
 
 from crawler import Crawler
 from crawler.archive.folder import open_or_create
+from crawler.archive.inflight_log import Mark
 from crawler.archive.items import ItemWriter
 from crawler.assembly import spend_less_on_memory
 from crawler.content.cost import Cost, cost_of
@@ -82,6 +84,7 @@ async def handle_all(found: Sequence[bytes], app: Crawler | None, writer: ItemWr
 
 
 async def handle_some(programmed: Programmed, left: Iterator[bytes], writer: ItemWriter) -> None:
+    mark = Mark(mmap.mmap(-1, mmap.PAGESIZE), 0)
     for body in left:
         response = Response(
             url=URL, status=200, reason="OK", http_version="1.1", headers=((b"Content-Type", b"text/html"),),
@@ -90,7 +93,7 @@ async def handle_some(programmed: Programmed, left: Iterator[bytes], writer: Ite
         page, tree = parse_with_tree(
             URL, "text/html", "", body, links_max=5000, obey_nofollow=True, bytes_max=8192, agent="bench"
         )
-        _, handled = await programmed.handling.handle(CLAIM, response, page, tree)
+        _, handled = await programmed.handling.handle(CLAIM, response, page, tree, mark, guarded=False)
         del tree
         if handled.items:
             writer.add(handled.items)

@@ -1,5 +1,6 @@
 """One canonical spelling: against the URL standard's tests, and for the normalisers added to it."""
 
+import gc
 import json
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -284,3 +285,17 @@ def test_two_threads_join_without_meeting_in_the_memo():
 
 def _joined_often(base: str) -> set[tuple[str, ...]]:
     return {tuple(join_all(base, ["#a", "x"])[0]) for _ in range(20_000)}
+
+
+def test_joining_leaves_nothing_for_the_garbage_collector() -> None:
+    """It runs seldom in a crawl: a cycle for each page would stay in memory for long."""
+    hrefs = ["a", "../b", "//c.test/", "http://d.test/", "http://fa\xdf.de/", "http://xn--fa-hia.de/"]
+    join_all("http://a.test/x/", hrefs)
+    gc.collect()
+    gc.disable()
+    try:
+        for number in range(20):
+            join_all(f"http://a{number}.test/{number}/", hrefs)
+        assert gc.collect() == 0
+    finally:
+        gc.enable()

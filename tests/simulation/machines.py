@@ -231,10 +231,13 @@ class _NoResolver:
         """Nothing is open."""
 
 
-async def _parse_apart(parser: PageParser, url: str, content_type: str, x_robots: str, body: bytes) -> Page:
+async def _parse_apart(parser: PageParser, response: Response, x_robots: str) -> Page:
     """What the worker process does, without one."""
     await asyncio.sleep(0.03)
-    return parse_page(url, content_type, x_robots, body, links_max=5000, obey_nofollow=True, bytes_max=8192, agent="x")
+    return parse_page(
+        response.url, response.header("content-type"), x_robots, response.body,
+        links_max=5000, obey_nofollow=True, bytes_max=8192, agent="x",
+    )  # fmt: skip
 
 
 async def _handle_apart(
