@@ -123,8 +123,8 @@ class Permits:
     async def learn_delay(self, turn: Turn, entry: RobotsEntry | None) -> Requeue | None:
         """The queue's delay is stored before its first page request, so that a new owner can keep it.
 
-        A Requeue when it is longer than what the turn was taken under: a request (of a guest, for another origin's
-        robots.txt) may not be so long ago.
+        A Requeue when it is longer than what the turn was taken under: a request for another origin's robots.txt may
+        have been made in a borrowed slot not so long ago.
         """
         lane, claim = turn.lane, turn.claim
         delay, known = self.delay_of(claim, entry), lane.delay_ms

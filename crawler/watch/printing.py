@@ -1,6 +1,6 @@
 """Where text leaves for people and programs: every command prints through here, so that none can forget to clean it.
 
-What a site sends stands in nearly every line that a command prints. `rules/printable.py` says what is made visible.
+What a site sends is in nearly every line that a command prints. `rules/printable.py` says what is made visible.
 """
 
 import json
