@@ -45,8 +45,10 @@ def run_restarting(work: Callable[[], int]) -> int:
             raise Stopped("stopped; the same command resumes")
         if -code not in RESTARTED or deaths.pause_after(time.monotonic() - began_s, code) is None:
             return _end_as(-code)
-        how = "stalled on a page" if -code == signal.SIGPROF else f"was ended by {signal.Signals(-code).name}"
-        warn(f"the crawl {how}; it goes on without that page (details in the crawl folder's log)")
+        if -code == signal.SIGPROF:
+            warn("the crawl stalled on a page; it goes on without that page (details in the crawl folder's log)")
+        else:  # a page that ends three processes is given up
+            warn(f"the crawl was ended by {signal.Signals(-code).name}; it starts again")
 
 
 class _Guard:
