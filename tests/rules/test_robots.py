@@ -155,9 +155,13 @@ def test_a_status_means_what_the_rfc_says(status, policy):
 
 
 def _seconds(call) -> float:
-    started = time.process_time()
-    call()
-    return time.process_time() - started
+    """Of this thread's CPU, the least of three: others share the machine."""
+    taken = []
+    for _ in range(3):
+        started = time.thread_time()
+        call()
+        taken.append(time.thread_time() - started)
+    return min(taken)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@
 
 import os
 import re
-import select
+import selectors
 import signal
 import subprocess
 import sys
@@ -123,9 +123,11 @@ class Reader:
     def _read_to(self, mark: str, command: str) -> str:
         assert self._shell.stdout is not None
         deadline, found = time.monotonic() + TIMEOUT_S, b""
+        selector = selectors.PollSelector()  # descriptors may have high numbers
+        selector.register(self._shell.stdout, selectors.EVENT_READ)
         while not re.search(rb"\n%b \d+\n" % mark.encode(), found):
             left = deadline - time.monotonic()
-            ready, _, _ = select.select([self._shell.stdout], [], [], max(left, 0))
+            ready = selector.select(max(left, 0))
             piece = os.read(self._shell.stdout.fileno(), 65_536) if ready else b""
             if not piece:
                 raise AssertionError(f"no end of {command!r} after {TIMEOUT_S - left:.0f} s: {found.decode()}")
