@@ -32,6 +32,11 @@ SHOWN_BYTES_MAX = _SLOT_BYTES - _SLOT.size  # of a URL
 T = TypeVar("T")
 
 
+def beginning_of(url: str) -> bytes:
+    """As much of a URL as the log keeps."""
+    return url.encode("utf-8", "replace")[:SHOWN_BYTES_MAX]
+
+
 class Aside(enum.IntEnum):
     """What is done with a page beside the event loop's own steps."""
 
@@ -51,7 +56,7 @@ class Mark:
 
     def set(self, partition: int, fingerprint: str, url: str) -> None:
         """From now on it speaks of this URL, which is not worked on yet."""
-        shown, at = url.encode("utf-8", "replace")[:SHOWN_BYTES_MAX], self._at
+        shown, at = beginning_of(url), self._at
         _SLOT.pack_into(self._map, at, 0, 0, len(shown), partition, int(fingerprint))
         self._map[at + _SLOT.size : at + _SLOT.size + len(shown)] = shown
 

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from crawler.archive.folder import CrawlFolder
-from crawler.archive.inflight_log import SHOWN_BYTES_MAX
+from crawler.archive.inflight_log import beginning_of
 from crawler.frontier.letters import DeadLetters
 from crawler.model import FailureKind
 from crawler.rules.killers import GIVEN_UP_AT
@@ -31,14 +31,9 @@ async def judge_dead(letters: DeadLetters, folders: Sequence[CrawlFolder], repor
             report.findings.faults.add(url=url, reason=f"{one.letter.reason}: {one.letter.detail}")
             if one.letter.reason == FailureKind.KILLER:
                 crashes = _crashes(folders) if crashes is None else crashes
-                if (known := crashes[shown(url)]) < GIVEN_UP_AT:
+                if (known := crashes[beginning_of(url).decode("utf-8", "replace")]) < GIVEN_UP_AT:
                     reason = f"given up as the end of processes, and {known} of {GIVEN_UP_AT} crashes are on record"
                     report.findings.blamed.add(url=url, reason=reason)
-
-
-def shown(url: str) -> str:
-    """As in-flight logs name it: they keep the beginning of a URL."""
-    return url.encode()[:SHOWN_BYTES_MAX].decode("utf-8", "replace")
 
 
 def _crashes(folders: Sequence[CrawlFolder]) -> Counter[str]:

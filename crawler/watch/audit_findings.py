@@ -42,7 +42,7 @@ class Findings:
         default_factory=lambda: _violation("partitions whose sums disagree", "partition whose sums disagree")
     )
     twice: Finding = field(default_factory=lambda: _violation("committed twice"))
-    blamed: Finding = field(default_factory=lambda: _violation("given up without a crash", "given up without a crash"))
+    blamed: Finding = field(default_factory=lambda: _violation("given up without a crash"))
     no_record: Finding = field(
         default_factory=lambda: _violation("commits without their record", "commit without its record")
     )
