@@ -7,12 +7,13 @@ composition root (app.py) is imported.
 import asyncio
 import contextlib
 import secrets
+import shutil
 from collections.abc import AsyncIterator, Iterable
 from typing import TYPE_CHECKING
 
-from crawler.archive.folder import CrawlFolder, open_existing, open_or_borrow, open_or_create, open_temporary
+from crawler.archive.folder import CrawlFolder, is_there, open_existing, open_or_borrow, open_or_create, open_temporary
 from crawler.archive.sessions import Life, SessionLock, life_of, sessions
-from crawler.errors import CrawlerError
+from crawler.errors import CrawlerError, UsageError
 from crawler.frontier.embedded import EmbeddedEngine
 from crawler.settings import Settings
 
@@ -28,8 +29,10 @@ async def open_crawl(
 
     Without `create`, a folder or crawl that does not exist is a UsageError. Where no folder is named, which only goes
     with an engine elsewhere, one is borrowed. `enter` finds or makes the crawl in the
-    engine, and decides whether it is the folder's (default: admission.admit). Raises CrawlerError kinds.
+    engine, and decides whether it is the folder's (default: admission.admit). A folder that is made for input that
+    can't be used is gone afterwards. Raises CrawlerError kinds.
     """
+    is_new, is_wrong = create and not is_there(settings.archive.dir), False
     with _folder_of(settings, create=create) as folder:
         session = secrets.token_hex(6)
         lock = SessionLock(folder, session, node=settings.membership.node)
@@ -42,8 +45,11 @@ async def open_crawl(
             url = embedded.url if embedded else settings.frontier.redis
             async with connected(settings, folder, lock, session, url, create=create, enter=enter) as crawl:
                 yield crawl
+        except UsageError:
+            is_wrong = True
+            raise
         finally:
-            await asyncio.to_thread(_leave_folder, folder, lock, embedded)
+            await asyncio.to_thread(_leave_folder, folder, lock, embedded, may_remove=is_new and is_wrong)
 
 
 def _folder_of(settings: Settings, *, create: bool) -> contextlib.AbstractContextManager[CrawlFolder]:
@@ -62,20 +68,24 @@ def ensure_engine(folder: CrawlFolder, embedded: EmbeddedEngine | None) -> None:
             embedded.ensure()
 
 
-def _leave_folder(folder: CrawlFolder, lock: SessionLock, embedded: EmbeddedEngine | None) -> None:
+def _leave_folder(folder: CrawlFolder, lock: SessionLock, embedded: EmbeddedEngine | None, *, may_remove: bool) -> None:
     """Close our session; the last one out stops the embedded engine."""
-    if embedded is None:
+    if embedded is None and not may_remove:
         lock.close()
         return
     with folder.exclusive("engine", timeout_s=60.0):
         lock.close()
-        _stop_unused(folder, embedded, sessions(folder))
+        if _is_in_use(folder, sessions(folder)):
+            return
+        if embedded is not None:
+            embedded.stop()
+        if may_remove and folder.is_unused:
+            shutil.rmtree(folder.root, ignore_errors=True)
 
 
-def _stop_unused(folder: CrawlFolder, embedded: EmbeddedEngine, others: Iterable[str]) -> None:
-    """Stop the folder's engine if none of these sessions lives. For those who hold the engine's lock."""
-    if not any(life_of(folder, session) is Life.ALIVE for session in others):
-        embedded.stop()
+def _is_in_use(folder: CrawlFolder, others: Iterable[str]) -> bool:
+    """Does any of these sessions live? For those who hold the engine's lock."""
+    return any(life_of(folder, session) is Life.ALIVE for session in others)
 
 
 def abandon(crawl: "OpenCrawl") -> None:
@@ -87,4 +97,5 @@ def abandon(crawl: "OpenCrawl") -> None:
         return
     others = (session for session in sessions(crawl.folder) if session != crawl.session)
     with contextlib.suppress(CrawlerError), crawl.folder.exclusive("engine", timeout_s=1.0):
-        _stop_unused(crawl.folder, EmbeddedEngine(crawl.folder.engine, binary=crawl.settings.frontier.engine), others)
+        if not _is_in_use(crawl.folder, others):
+            EmbeddedEngine(crawl.folder.engine, binary=crawl.settings.frontier.engine).stop()

@@ -96,6 +96,13 @@ class CrawlFolder:
     def __repr__(self) -> str:
         return f"CrawlFolder({str(self.root)!r}, crawl={self.crawl!r})"
 
+    @property
+    def is_unused(self) -> bool:
+        """Was no seed noted here, and nothing fetched?"""
+        return not any(
+            any(place.glob("*")) for place in (self.journal, self.warc, self.index, self.items, self.history)
+        )
+
     def free_bytes(self) -> int:
         """Bytes that this user can still write to the folder's file system."""
         state = os.statvfs(self.root)
@@ -141,6 +148,11 @@ def alone_in(folder: CrawlFolder, pid: int) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)  # and with it the lock
+
+
+def is_there(path: str | os.PathLike[str]) -> bool:
+    """Is there anything of that name?"""
+    return Path(path).exists()
 
 
 def is_crawl_folder(path: str | os.PathLike[str]) -> bool:

@@ -234,12 +234,12 @@ async def _flowing(descriptor: int) -> AsyncIterator[bytes]:
 
 def complaints(report: "SeedReport") -> Sequence[str]:
     """One line for each invalid URL (the first thousand): where it stood, what it is, why it can't be crawled."""
-    lines = [f"{where}: {shown(text)}: {reason}" for where, text, reason in report.invalid]
+    lines = [f"{where}: {_shown(text)}: {reason}" for where, text, reason in report.invalid]
     more = report.invalid_count - len(report.invalid)
     return [*lines, f"... and {more:,} more invalid URLs"] if more > 0 else lines
 
 
-def shown(text: str) -> str:
+def _shown(text: str) -> str:
     """As it may be printed: not too long, and without a password."""
     text = redaction.shown(text)
     return repr(text if len(text) <= SHOWN_MAX else text[:SHOWN_MAX] + "...")

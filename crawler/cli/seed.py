@@ -90,10 +90,10 @@ async def _run(arguments: argparse.Namespace, settings: "Settings", plain: list[
             foreign = 0
             for url in arguments.sitemap:
                 foreign += await _add_sitemap(crawl, seeder, url)
-    _say_new(report, said)
-    _print(report, foreign, as_json=arguments.json)
-    if report.total and not report.usable:
-        raise UsageError(NO_SEED)
+        _say_new(report, said)
+        _print(report, foreign, as_json=arguments.json)
+        if report.total and not report.usable:
+            raise UsageError(NO_SEED)
     return 0
 
 

@@ -37,13 +37,13 @@ from crawler.instance.turn import (
 from crawler.instance.workbench import Lane
 from crawler.model import REDIRECTS, Claim, FailureKind, FetchResult, Page, Refusal, Response
 from crawler.rules.hosts import Turn as HostTurn
-from crawler.rules.killers import Fate, fate_of
+from crawler.rules.killers import Fate
 from crawler.settings import Settings
 
 log = logging.getLogger(__name__)
 
 MET_STALE_MAX = 10_000
-PAUSE_S = 0.2  # while the engine does not answer or the heartbeat is late
+BEAT_PAUSE_S = 0.2  # while the heartbeat is late
 
 
 class FetchStage:
@@ -133,8 +133,7 @@ class FetchStage:
 
     async def _isolated_turn(self, turn: Turn) -> TurnEnd:
         """What processes died with runs alone, and at last not at all."""
-        claim = turn.claim
-        fate = fate_of(claim.deaths, claim.deliveries)
+        claim, fate = turn.claim, turn.fate
         if fate is Fate.GIVEN_UP and self._d.ownership.holds(claim):
             detail = "its content ended the process that worked on it, or stalled it (see session.* in the logs)"
             return Deliver(Failed.finally_(claim, FailureKind.KILLER, detail))
@@ -152,7 +151,7 @@ class FetchStage:
         if not d.ownership.holds(claim):
             return LeaseLost()
         if not d.heartbeat.may_start():
-            return Requeue(pause_s=PAUSE_S)
+            return Requeue(pause_s=BEAT_PAUSE_S)
         if d.flow.orders.holds_back(claim.domain):
             return ReturnToEngine()
         if reason := d.traps.parks(claim):
@@ -303,8 +302,7 @@ class FetchStage:
         """Parsed, and handed to the user's function. Raises ParseKilledError, HandlerError."""
         if response.decode_error:
             return Page(), NOTHING_HANDLED
-        claim, mark = turn.claim, turn.mark
-        guarded = fate_of(claim.deaths, claim.deliveries) is not Fate.NORMAL
+        claim, mark, guarded = turn.claim, turn.mark, turn.fate is not Fate.NORMAL
         page, tree = await self._d.parser.parse_with_tree(response, mark, guarded=guarded)
         reached("page.parsed", claim.url)
         found = await self._d.handling.handle(claim, response, page, tree, mark, guarded=guarded)
@@ -314,7 +312,7 @@ class FetchStage:
     async def abort_when_silent(self) -> None:
         """Cut off what is in flight when this session has been silent for so long that others may own it."""
         while True:
-            await asyncio.sleep(PAUSE_S)
+            await asyncio.sleep(BEAT_PAUSE_S)
             if self._d.heartbeat.must_abort():
                 self._requests.cut_off_all()
 

@@ -16,6 +16,7 @@ from crawler.instance.clock import ENGINE_PAUSE_S
 from crawler.instance.outcome import Failed, Outcome
 from crawler.instance.workbench import Lane, Workbench
 from crawler.model import Claim
+from crawler.rules.killers import fate_of
 
 log = logging.getLogger(__name__)
 
@@ -69,13 +70,14 @@ TurnEnd = Requeue | AwaitAddress | AwaitName | ReturnToEngine | LeaseLost | Queu
 class Turn:
     """A claim and the queue slot in which it is worked on."""
 
-    __slots__ = ("_bench", "claim", "is_request_over", "lane", "mark")
+    __slots__ = ("_bench", "claim", "fate", "is_request_over", "lane", "mark")
 
     def __init__(self, bench: Workbench, lane: Lane, claim: Claim, mark: Mark) -> None:
         self._bench = bench
         self.mark = mark  # says that the claim's content is worked on
         self.lane = lane
         self.claim = claim
+        self.fate = fate_of(claim.deaths, claim.deliveries)
         self.is_request_over = False
 
     def request_over(self, *, wait_ms: int, started: bool = True) -> None:

@@ -72,6 +72,11 @@ class Head(msgspec.Struct):
         return {value for key, value in self.headers if key.rstrip().lower() == name}
 
 
+def said_by(error: Exception) -> str:
+    """What an error of a library says, as a short line."""
+    return " ".join(str(error).split())[:200] or type(error).__name__
+
+
 def judge(head: Head) -> None:
     """Raises Refusal for a response that the parser let pass and that is none for us."""
     if head.status == 101:

@@ -18,6 +18,7 @@ from crawler.settings import FetchSettings
 from crawler.web import guard
 from crawler.web.bytes_in_flight import BytesInFlight
 from crawler.web.connection import Connection
+from crawler.web.heads import said_by
 from crawler.web.resolver import CachingResolver, LookupFailedError, address_family
 
 IDLE_S = 4.0  # less than the 5 s after which common servers close: seldom do we write into a closing connection
@@ -111,7 +112,7 @@ class Pool:
         except TimeoutError:
             raise ConnectFailedError(FailureKind.CONNECT, f"no connection to {addresses[0]} in time") from None
         except (OSError, RuntimeError) as error:  # uvloop raises RuntimeError for some
-            raise ConnectFailedError(FailureKind.CONNECT, _one_line(error)) from None
+            raise ConnectFailedError(FailureKind.CONNECT, said_by(error)) from None
         try:
             async with asyncio.timeout(self._settings.connect_timeout_s):
                 return await self._hand_over(sock, origin)
@@ -119,7 +120,7 @@ class Pool:
             raise ConnectFailedError(FailureKind.TLS, "no end to the TLS handshake") from None
         except (OSError, RuntimeError) as error:  # ssl.SSLError is an OSError
             kind = FailureKind.TLS if origin.is_tls else FailureKind.CONNECT
-            raise ConnectFailedError(kind, _one_line(error)) from None
+            raise ConnectFailedError(kind, said_by(error)) from None
 
     async def close(self) -> None:
         if self._sweeper is not None:
@@ -215,7 +216,3 @@ def _tls_context(*, insecure: bool) -> ssl.SSLContext:
 
 def _socket_address(address: str, port: int) -> tuple[str, int] | tuple[str, int, int, int]:
     return (address, port, 0, 0) if ":" in address else (address, port)
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:200] or type(error).__name__

@@ -14,6 +14,7 @@ from crawler.web.heads import (
     check_begun,
     end_of,
     judge,
+    said_by,
     status_of,
     unfolded,
     with_one_length,
@@ -254,7 +255,7 @@ class ResponseReader:
         except HttpParserError as error:
             self.is_spoiled = True
             if not self._is_complete:
-                raise self._refusal or Refusal(FailureKind.PROTOCOL, _one_line(error)) from None
+                raise self._refusal or Refusal(FailureKind.PROTOCOL, said_by(error)) from None
 
     def _count_trailers(self, more: int) -> None:
         self._trailer_bytes += more
@@ -272,7 +273,3 @@ class ResponseReader:
             lenient_headers=True, lenient_optional_cr_before_lf=True, lenient_spaces_after_chunk_size=True
         )
         return parser
-
-
-def _one_line(error: HttpParserError) -> str:
-    return " ".join(str(error).split())[:200] or type(error).__name__

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from crawler.cli.main import main
-from crawler.instance import fetching
+from crawler.instance.turn import Turn
 from crawler.rules.killers import Fate
 from tests.cli.cli_lab import HOST, page
 from tests.crawl.harness import crawl, settings_of
@@ -34,11 +34,14 @@ async def test_a_page_that_was_given_up_needs_crashes_on_record(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def fate_of(deaths: int, deliveries: int) -> Fate:
-        return fates.pop() if fates else Fate.NORMAL
+    init = Turn.__init__
 
-    fates = [Fate.GIVEN_UP, Fate.NORMAL, Fate.NORMAL, Fate.NORMAL]  # turns: robots.txt, home (twice asked), p1
-    monkeypatch.setattr(fetching, "fate_of", fate_of)
+    def given_up(self: Turn, *arguments: Any) -> None:
+        init(self, *arguments)
+        if self.claim.url.endswith(INNOCENT):
+            self.fate = Fate.GIVEN_UP
+
+    monkeypatch.setattr(Turn, "__init__", given_up)
     web = {(HOST, INNOCENT): page("/"), (HOST, "/"): page(INNOCENT)}
     with serve_resources(web) as site:
         done = await crawl(settings_of(tmp_path / "c", fetch__concurrency=1), [site.url(HOST)])

@@ -9,27 +9,31 @@ from typing import Any
 import pytest
 
 from crawler.frontier.orders import Orders
-from crawler.instance.doors import Doors
 from crawler.instance.fetching import FetchStage
 from crawler.instance.traps import TrapMemory
 from crawler.instance.workbench import Workbench
 from crawler.model import Claim
 from crawler.settings import Settings, load
 from tests.instance.test_workbench import batch
-from tests.instance.turn_lab import mark
+from tests.instance.turn_lab import doors_with, mark
 
 
 async def test_a_claim_that_goes_from_worker_to_worker_while_the_heartbeat_is_late_ends_none_of_them() -> None:
     """Each worker puts the claim back and rests; the next one takes it. When they have rested, its lease is gone."""
     settings: Settings = load(environment={}, options={"fetch.concurrency": 3})
-    bench, nobody, held_until = Workbench(concurrency_per_queue=1), SimpleNamespace(), time.monotonic() + 0.1
+    bench, held_until = Workbench(concurrency_per_queue=1), time.monotonic() + 0.1
     late: Any = SimpleNamespace(may_start=lambda: False)
     ownership: Any = SimpleNamespace(holds=lambda _: time.monotonic() < held_until)
     flow: Any = SimpleNamespace(ended=lambda _: None, orders=Orders())
     traps, inflight = TrapMemory(settings.traps), SimpleNamespace(mark=mark)
-    doors: Any = Doors(
-        nobody, ownership, late, bench, nobody, nobody, nobody, nobody, flow, inflight, nobody, traps, nobody, nobody
-    )  # type: ignore[arg-type]
+    doors = doors_with(
+        ownership=ownership,
+        heartbeat=late,
+        bench=bench,
+        flow=flow,
+        inflight_log=inflight,
+        traps=traps,
+    )
     stage = FetchStage(doors, settings, deliver=lambda _: None, turn_away=never)
     bench.put(batch(1))
     stage.start()
@@ -43,7 +47,7 @@ async def test_a_claim_that_goes_from_worker_to_worker_while_the_heartbeat_is_la
 async def test_a_request_that_is_cut_off_is_late_only_if_it_was_sent(is_sent: bool) -> None:
     """One that still connects when it must stop has met no new owner's request."""
     settings: Settings = load(environment={}, options={"robots.obey": False, "fetch.concurrency": 1})
-    bench, nobody, begun = Workbench(concurrency_per_queue=1), SimpleNamespace(), asyncio.Event()
+    bench, begun = Workbench(concurrency_per_queue=1), asyncio.Event()
 
     async def fetch(url: str, *, cookies: Any, before_send: Callable[[], None], working: Any) -> None:
         if is_sent:
@@ -59,22 +63,16 @@ async def test_a_request_that_is_cut_off_is_late_only_if_it_was_sent(is_sent: bo
     noted: list[str] = []
     history: Any = SimpleNamespace(cut_off=lambda claim, started_at: noted.append(claim.url))
     traps = TrapMemory(settings.traps)
-    doors: Any = Doors(
-        nobody,
-        ownership,
-        heartbeat,
-        bench,
-        fetcher,
-        nobody,
-        nobody,
-        nobody,
-        flow,
-        inflight,
-        history,
-        traps,
-        nobody,
-        nobody,
-    )  # type: ignore[arg-type]
+    doors = doors_with(
+        ownership=ownership,
+        heartbeat=heartbeat,
+        bench=bench,
+        fetcher=fetcher,
+        flow=flow,
+        inflight_log=inflight,
+        history=history,
+        traps=traps,
+    )
     stage = FetchStage(doors, settings, deliver=lambda _: None, turn_away=never)
     bench.put(batch(1))
     stage.start()
@@ -90,7 +88,7 @@ async def test_a_request_that_is_cut_off_is_late_only_if_it_was_sent(is_sent: bo
 async def test_a_page_is_not_asked_for_when_its_lease_ended_while_the_request_was_prepared() -> None:
     """The delay was being stored, a name looked up, a connection opened: meanwhile its partition went elsewhere."""
     settings: Settings = load(environment={}, options={"robots.obey": False, "fetch.concurrency": 1})
-    bench, nobody, held, sent, ended = Workbench(concurrency_per_queue=1), SimpleNamespace(), [True], list[str](), [0]
+    bench, held, sent, ended = Workbench(concurrency_per_queue=1), [True], list[str](), [0]
 
     async def fetch(url: str, *, cookies: Any, before_send: Callable[[], None], working: Any) -> None:
         held[0] = False
@@ -102,22 +100,15 @@ async def test_a_page_is_not_asked_for_when_its_lease_ended_while_the_request_wa
     inflight: Any = SimpleNamespace(mark=mark)
     flow: Any = SimpleNamespace(late=0, ended=lambda _: ended.__setitem__(0, ended[0] + 1), orders=Orders())
     traps, heartbeat = TrapMemory(settings.traps), SimpleNamespace(may_start=lambda: True)
-    doors: Any = Doors(
-        nobody,
-        ownership,
-        heartbeat,
-        bench,
-        fetcher,
-        nobody,
-        nobody,
-        nobody,
-        flow,
-        inflight,
-        nobody,
-        traps,
-        nobody,
-        nobody,
-    )  # type: ignore[arg-type]
+    doors = doors_with(
+        ownership=ownership,
+        heartbeat=heartbeat,
+        bench=bench,
+        fetcher=fetcher,
+        flow=flow,
+        inflight_log=inflight,
+        traps=traps,
+    )
     stage = FetchStage(doors, settings, deliver=lambda _: None, turn_away=never)
     bench.put(batch(1))
     stage.start()
@@ -129,27 +120,18 @@ async def test_a_page_is_not_asked_for_when_its_lease_ended_while_the_request_wa
 @pytest.mark.parametrize("orders", [Orders(blocked=frozenset({"a.test"})), Orders(paused=frozenset({"*"}))])
 async def test_a_claim_of_a_stopped_domain_is_turned_away_and_nothing_is_asked(orders: Orders) -> None:
     settings: Settings = load(environment={}, options={"fetch.concurrency": 2})
-    bench, nobody, away = Workbench(concurrency_per_queue=1), SimpleNamespace(), list[str]()
+    bench, away = Workbench(concurrency_per_queue=1), list[str]()
     heartbeat: Any = SimpleNamespace(may_start=lambda: True)
     ownership: Any = SimpleNamespace(holds=lambda _: True)
     flow: Any = SimpleNamespace(orders=orders, ended=lambda _: None)
     inflight: Any = SimpleNamespace(mark=mark)
-    doors: Any = Doors(
-        nobody,
-        ownership,
-        heartbeat,
-        bench,
-        nobody,
-        nobody,
-        nobody,
-        nobody,
-        flow,
-        inflight,
-        nobody,
-        nobody,
-        nobody,
-        nobody,
-    )  # type: ignore[arg-type]
+    doors = doors_with(
+        ownership=ownership,
+        heartbeat=heartbeat,
+        bench=bench,
+        flow=flow,
+        inflight_log=inflight,
+    )
 
     async def turn_away(claim: Claim) -> None:
         away.append(claim.fingerprint)

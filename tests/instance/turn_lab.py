@@ -1,9 +1,11 @@
 """Turns for tests, without an instance around them."""
 
 import mmap
+from types import SimpleNamespace
 from typing import Any
 
 from crawler.archive.inflight_log import Mark
+from crawler.instance.doors import Doors
 from crawler.instance.internal_errors import ContentSteps
 from crawler.instance.turn import Turn, TurnRunner
 from crawler.instance.workbench import Lane, Workbench
@@ -24,6 +26,11 @@ def runner_of(bench: Workbench, **places: Any) -> TurnRunner:
     return TurnRunner(
         bench, **{"deliver": _never, "return_claim": _never, "dropped": _never, "failed": _raised} | places
     )
+
+
+def doors_with(**parts: Any) -> Doors:
+    """All others are nobody, who fails when asked for anything."""
+    return Doors(**{name: SimpleNamespace() for name in Doors.__struct_fields__} | parts)
 
 
 def content_steps() -> ContentSteps:
