@@ -47,7 +47,7 @@ class Run:
 
 
 class Web:
-    """The server's side: what a host does stands in the first word of its name."""
+    """The server's side: the first word of a host's name says what it does."""
 
     def __init__(self) -> None:
         self.good = 0
