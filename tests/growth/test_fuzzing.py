@@ -1,6 +1,7 @@
 """The fuzzer reports what it should, and repeats its inputs by seed."""
 
 import random
+from pathlib import Path
 
 import pytest
 
@@ -31,18 +32,41 @@ def test_more_memory_than_the_bound_is_a_finding(monkeypatch: pytest.MonkeyPatch
 
 
 def test_more_time_than_the_bound_and_time_that_grows_are_findings(monkeypatch: pytest.MonkeyPatch) -> None:
-    def cubic(data: bytes) -> None:
-        for _ in range(len(data) ** 2 // 4000):
+    def quadratic(data: bytes) -> None:
+        for _ in range(len(data) // 2):
             data.count(b"~")
 
     monkeypatch.setattr(fuzzer, "JUDGED_S", 0.0005)
-    found = judged(target_of(cubic), b"a" * 4096, traced=False)
+    found = judged(target_of(quadratic), b"a" * 16_000, traced=False)
     assert found is not None
     assert found.what.startswith("growth")
     monkeypatch.setattr(fuzzer, "CALL_S_MAX", 0.0)
-    found = judged(target_of(cubic), b"a" * 4096, traced=False)
+    found = judged(target_of(quadratic), b"a" * 4096, traced=False)
     assert found is not None
     assert found.what.startswith("time")
+
+
+def test_quarters_that_mean_something_else_make_no_growth(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a robots.txt: no rule without its User-agent line, and none where only comments are."""
+
+    def robots(data: bytes) -> None:
+        for _ in range(data.count(b"rule") if data.startswith(b"agent") else 0):
+            sum(data[:100])
+
+    monkeypatch.setattr(fuzzer, "JUDGED_S", 0.0005)
+    data = b"agent " + b"# nothing" * 2000 + b"rule " * 3000
+    assert judged(target_of(robots), data, traced=False) is None
+
+
+def test_a_written_finding_is_found_again_from_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "input.bin"
+    file.write_bytes(b"a" * 4096)
+    monkeypatch.setitem(TARGETS, "tried", target_of(lambda data: sum(data)))
+    monkeypatch.setattr(fuzzer.logging, "disable", lambda level: None)
+    monkeypatch.setattr("sys.argv", ["fuzz", "--target", "tried", "--input", str(file), "--out", str(tmp_path)])
+    assert fuzzer.main() == 0
+    monkeypatch.setattr(fuzzer, "CALL_S_MAX", 0.0)
+    assert fuzzer.main() == 1
 
 
 @pytest.mark.parametrize("name", ["page", "sitemap", "coding.gzip", "url"])
