@@ -141,7 +141,7 @@ class RobotsReader:
         journey.met_stale = False
         target = _redirected(result)
         if target is None:
-            entry, blob = self._cache.judge(origin, result)
+            entry, blob = await self._cache.judge(origin, result)
             if journey.hops and entry.rules is not None:
                 self._cache.keep(_place_of(url), entry)
             return Reading(entry, blob, is_asked=True, fetch_ms=result.fetch_ms)

@@ -116,7 +116,7 @@ async def test_row_of_a_file_that_changes(row: str) -> None:
         origin = server.url[:-1]
         for forbidden in (False, True):
             result = await fetcher.fetch(f"{origin}/robots.txt")
-            entry, _ = cache.judge(origin, result)
+            entry, _ = await cache.judge(origin, result)
             assert entry.rules is not None
             assert entry.rules.allows(f"{origin}/no") is not forbidden
             assert cache.known(origin) is entry

@@ -22,14 +22,14 @@ def response(url: str, body: bytes = b"", **headers: str) -> Response:
     )  # fmt: skip
 
 
-def test_large_robots_txt_push_each_other_out_and_small_ones_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_large_robots_txt_push_each_other_out_and_small_ones_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(robots, "CACHED_BYTES_MAX", 400_000)
     unused: Any = SimpleNamespace()
     cache = RobotsCache(unused, Settings())
     lines = b"".join(b"Disallow: /%d/*x\n" % n for n in range(100))  # some 70 KB of memory
     for n in range(20):
         url = f"http://s{n}.test/robots.txt"
-        cache.judge(f"http://s{n}.test", FetchResult(url=url, response=response(url, b"User-agent: *\n" + lines)))
+        await cache.judge(f"http://s{n}.test", FetchResult(url=url, response=response(url, b"User-agent: *\n" + lines)))
     kept = [n for n in range(20) if cache.known(f"http://s{n}.test")]
     assert kept == list(range(15, 20)), "the latest, as many as there is room for"
     for n in range(100):
@@ -37,7 +37,7 @@ def test_large_robots_txt_push_each_other_out_and_small_ones_stay(monkeypatch: p
     assert sum(cache.known(f"http://small{n}.test") is not None for n in range(100)) == 100
     big = b"User-agent: *\n" + lines * 20
     url = "http://huge.test/robots.txt"
-    entry, _ = cache.judge("http://huge.test", FetchResult(url=url, response=response(url, big)))
+    entry, _ = await cache.judge("http://huge.test", FetchResult(url=url, response=response(url, big)))
     assert cache.known("http://huge.test") is entry, "one that is too large for all is still obeyed"
 
 

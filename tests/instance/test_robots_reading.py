@@ -1,15 +1,19 @@
 """Reading robots.txt along redirects: a request a turn, elsewhere as a guest, and none where the answer is known."""
 
+import asyncio
+import time
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from crawler.instance import robots
 from crawler.instance.outcome import NotEntitledError
 from crawler.instance.robots import RobotsCache
 from crawler.instance.robots_reading import Reading, RobotsReader
 from crawler.model import Claim, Failure, FailureKind, FetchResult, Response
+from crawler.rules.robots import RobotsRules
 from crawler.rules.urls import host_of
 from crawler.settings import RobotsSettings, Settings
 
@@ -30,8 +34,8 @@ class Lab:
         self.stale: dict[str, int] = {}  # requests of a URL that meet a stale connection
         self.seen: list[str] = []  # what went on, in order
         settings = Settings(robots=RobotsSettings(redirects_max=redirects_max))
-        frontier: Any = SimpleNamespace(robots=self._robots)
-        self.cache = RobotsCache(frontier, settings)
+        self.frontier: Any = SimpleNamespace(robots=self._robots)
+        self.cache = RobotsCache(self.frontier, settings)
         doors: Any = self
         self.reader = RobotsReader(self.cache, doors, doors, settings.robots, patience_ms=patience_ms)
 
@@ -113,7 +117,7 @@ async def test_what_is_known_of_the_place_where_a_redirect_leads_is_not_asked_fo
     other.web = {"http://b.test/robots.txt": RULES, "http://a.test/robots.txt": RULES}
     other.waits = [0]
     if how == "known":
-        lab.cache.judge(
+        await lab.cache.judge(
             "http://b.test", await other.fetch("http://b.test/robots.txt", body_bytes_max=1, before_send=None)
         )
     elif how == "shared":
@@ -218,6 +222,37 @@ async def test_a_shared_blob_that_nobody_wrote_is_read_as_none(blob: bytes) -> N
     lab = Lab()
     lab.shared["http://a.test"] = blob
     assert await lab.cache.shared(0, "http://a.test") is None
+
+
+LONG = RULES + b"".join(b"Disallow: /%d/\xc3\xa9\nAllow: /%d/*/x$\n" % (n, n) for n in range(4_000))
+
+
+async def test_the_event_loop_does_not_wait_for_long_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the CPU time of its thread: read, asked by short and long URLs, shared, and read back."""
+    urls = ("http://a.test/no", "http://a.test/" + "y" * 8000)
+    lab = Lab()
+    lab.web["http://a.test/robots.txt"] = LONG
+
+    async def read(claims: int) -> tuple[float, RobotsRules]:
+        lab.cache = lab.reader._cache = RobotsCache(lab.frontier, Settings())
+        began = time.thread_time()
+        reading = await lab.read()
+        assert reading.entry is not None
+        assert reading.entry.rules is not None
+        assert [reading.entry.rules.allows(url) for url in urls] == [False, True]
+        lab.shared["http://b.test"] = reading.blob
+        entries = await asyncio.gather(*[lab.cache.shared(1, "http://b.test") for _ in range(claims)])
+        assert len(set(map(id, entries))) == 1, "read once for all of them"
+        assert entries[0] is not None
+        assert entries[0].rules is not None
+        assert [entries[0].rules.allows(url) for url in urls] == [False, True]
+        return time.thread_time() - began, entries[0].rules
+
+    aside_s, rules = await read(3)
+    monkeypatch.setattr(robots, "LONG_BYTES", 10 * len(LONG))
+    here_s, same = await read(1)
+    assert aside_s < here_s / 4
+    assert rules == same
 
 
 async def test_what_is_shared_of_a_hostile_file_is_read_back_to_the_same_rules() -> None:
