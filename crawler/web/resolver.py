@@ -10,7 +10,7 @@ import itertools
 import math
 import socket
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Any
 
@@ -62,6 +62,41 @@ def boot_time() -> float:
     return time.monotonic()
 
 
+class LookupTurns:
+    """A bound on look-ups that begin together. Every other turn goes to the name that came last: thousands that nobody
+    answers for hold up a new one as little as a few, and later ones can't starve the first.
+    """
+
+    def __init__(self, count: int = BURST_MAX) -> None:
+        self._free = count
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._is_last_next = False
+
+    async def take(self) -> None:
+        """Wait for a turn."""
+        if self._free:
+            self._free -= 1
+            return
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiter)
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if not waiter.cancelled():  # it had its turn already
+                self.give_back()
+            raise
+
+    def give_back(self) -> None:
+        """The next one's turn."""
+        self._is_last_next = not self._is_last_next
+        while self._waiting:
+            waiter = self._waiting.pop() if self._is_last_next else self._waiting.popleft()
+            if not waiter.done():  # cancelled
+                waiter.set_result(None)
+                return
+        self._free += 1
+
+
 class CachingResolver:
     """One per instance. Addresses come at most four to a host, IPv4 and IPv6 in turns, IPv4 first."""
 
@@ -71,7 +106,7 @@ class CachingResolver:
         self._clock = clock
         self._cache: OrderedDict[str, _Entry] = OrderedDict()
         self._running: dict[str, asyncio.Task[_Entry]] = {}
-        self._turns = asyncio.Semaphore(BURST_MAX)
+        self._turns = LookupTurns()
         self._channels: dict[int, aiodns.DNSResolver] = {}  # by tries
         self._alone = asyncio.Semaphore(ALONE_MAX)
         self._idle_alone: list[aiodns.DNSResolver] = []
@@ -188,9 +223,9 @@ class CachingResolver:
                 self._idle_alone.append(channel)
 
     async def _ask_in_turn(self, host: str) -> Any:
-        await self._turns.acquire()
+        await self._turns.take()
         with contextlib.ExitStack() as turn:
-            turn.callback(self._turns.release)
+            turn.callback(self._turns.give_back)
             timer = asyncio.get_running_loop().call_later(BURST_S, turn.close)
             turn.callback(timer.cancel)
             return await self._ask(host)

@@ -8,7 +8,7 @@ from crawler.errors import UsageError
 from crawler.model import FailureKind
 from crawler.settings import DnsSettings
 from crawler.web import resolver as of_names
-from crawler.web.resolver import BURST_MAX, BURST_S, CachingResolver, LookupFailedError
+from crawler.web.resolver import BURST_MAX, BURST_S, CachingResolver, LookupFailedError, LookupTurns
 from tests.support.dns_server import NXDOMAIN, REFUSED, SERVFAIL, Answer, DnsServer, Table
 
 
@@ -248,6 +248,39 @@ async def test_many_names_at_once_are_asked_for_in_bursts_that_silent_ones_do_no
         for task in lost:
             task.cancel()
         await asyncio.gather(*lost, return_exceptions=True)
+
+
+async def test_a_new_name_does_not_wait_for_all_the_silent_ones_before_it() -> None:
+    """Nor do later ones starve an old one: the first and the last of those that wait have their turns by turns."""
+    table = {"*.silent.test": Answer(silent=True), "*.test": Answer(addresses=["127.0.0.1"])}
+    async with resolving(table, timeout_s=60.0) as (resolver, _):
+        lost = [asyncio.create_task(resolver.lookup(f"{n}.silent.test")) for n in range(BURST_MAX)]
+        await asyncio.sleep(0)
+        old = asyncio.create_task(resolver.lookup("old.test"))
+        lost += [asyncio.create_task(resolver.lookup(f"x{n}.silent.test")) for n in range(10 * BURST_MAX)]
+        await asyncio.sleep(0)
+        new = asyncio.create_task(resolver.lookup("new.test"))
+        assert await asyncio.wait_for(asyncio.gather(old, new), 4 * BURST_S) == [("127.0.0.1",)] * 2
+        assert not any(task.done() for task in lost)
+        for task in lost:
+            task.cancel()
+        await asyncio.gather(*lost, return_exceptions=True)
+
+
+async def test_turns_of_those_who_gave_up_go_to_others() -> None:
+    turns = LookupTurns(1)
+    await turns.take()
+    waiting = [asyncio.create_task(turns.take()) for _ in range(5)]
+    await asyncio.sleep(0)
+    waiting[0].cancel()
+    waiting[4].cancel()
+    turns.give_back()  # to one who has given up by the time it would go on
+    waiting[1].cancel()
+    waiting[3].cancel()
+    await asyncio.wait(waiting[:2] + waiting[3:])
+    await asyncio.wait_for(waiting[2], 1)
+    turns.give_back()
+    await asyncio.wait_for(turns.take(), 1)
 
 
 GARBAGE = {
