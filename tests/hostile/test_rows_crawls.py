@@ -1,5 +1,6 @@
 """What only a crawl shows: honeypots, tarpits, link bombs, pages that change, bodies of gigabytes (T, W)."""
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,32 @@ def test_row(row: str, crawled: Crawled) -> None:
     if row.startswith("T09"):
         # All of them together take as long as one may: nobody waits for another's slot.
         assert crawled.outcome.took_s < 30  # one after the other: 90 s
+
+
+FILTERS = ("brand", "color", "price", "size", "stock", "sort")
+FILTERED = {
+    f"/shop?{'&'.join(f'{name}=1' for name in chosen)}": chosen
+    for count in range(1, len(FILTERS) + 1) for chosen in itertools.permutations(FILTERS, count)
+}  # fmt: skip
+FACETS = {
+    "T06-filters": Site({
+        "/": links(*(f"/shop?{name}=1" for name in FILTERS)),
+        **{url: links(*(f"{url}&amp;{name}=1" for name in FILTERS if name not in chosen),
+                      f"/item/{chosen[0]}-{len(chosen)}") for url, chosen in FILTERED.items()},
+        **{f"/item/{name}-{n}": ok(f"{name} {n}") for name in FILTERS for n in range(1, 7)},
+    }, wanted=("/", *(url for url, chosen in FILTERED.items() if len(chosen) <= 2),
+               *(f"/item/{name}-{n}" for name in FILTERS for n in (1, 2))), requests_max=130),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("row", FACETS)
+def test_row_of_filters_that_add_up(row: str, tmp_path: Path) -> None:
+    """1,956 lists of six filters in any order: those of up to two are fetched, and of the others as many as may be."""
+    outcome = crawl_all(FACETS, tmp_path / "c", traps__parameters=2, traps__suspects_max=30, frontier__claim_urls_max=4)
+    check(row, FACETS[row], outcome)
+    further = [url for url in outcome.entries if url.count("&") >= 2]
+    assert len(FILTERED) > 1900
+    assert 30 <= len(further) <= 30 + 2 * 4, "and what was in hand"
 
 
 def check_archive(crawled: Crawled) -> None:
