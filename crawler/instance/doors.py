@@ -15,7 +15,7 @@ from crawler.instance.robots_reading import RobotsReader
 from crawler.instance.state import Flow
 from crawler.instance.traps import TrapMemory
 from crawler.instance.workbench import Lane, Workbench
-from crawler.model import Claim, FetchResult
+from crawler.model import Claim, FetchResult, Response
 from crawler.web.fetcher import Fetcher
 
 
@@ -38,13 +38,24 @@ class Doors(msgspec.Struct, frozen=True):
     internal_errors: InternalErrors
 
 
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """What a claim asks for next at a cookie wall (see cookie_walls): with which cookies, and as which URL on the way
+    (0: the page itself). `first`: the page's own redirect, its result when the way leads nowhere.
+    """
+
+    url: str
+    cookies: dict[str, str]
+    first: Response | None = None
+    number: int = 0
+
+
 class Exchange(msgspec.Struct):
     """A request for a page, from connecting to the end of its answer. `started_at` is wall clock, s."""
 
     lane: Lane
     claim: Claim
     started_at: float
-    has_cookies: bool = False  # that the last answer set
+    step: Step | None = None  # at a cookie wall
     is_sent: bool = False  # the last check was passed; started_at is its time from then on
 
 

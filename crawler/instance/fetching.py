@@ -15,7 +15,7 @@ from crawler.instance.aftermath import Aftermath
 from crawler.instance.clock import monotonic_ms, wall_s
 from crawler.instance.cookie_walls import CookieWalls
 from crawler.instance.crash_points import reached
-from crawler.instance.doors import Answered, Doors, Exchange
+from crawler.instance.doors import Answered, Doors, Exchange, Step
 from crawler.instance.gate import Gate
 from crawler.instance.names import Names
 from crawler.instance.open_requests import OpenRequests
@@ -38,6 +38,7 @@ from crawler.instance.workbench import Lane
 from crawler.model import REDIRECTS, Claim, FailureKind, FetchResult, Page, Refusal, Response
 from crawler.rules.hosts import Turn as HostTurn
 from crawler.rules.killers import Fate
+from crawler.rules.urls import origin_of
 from crawler.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -57,8 +58,11 @@ class FetchStage:
         deliver: Callable[[Outcome], None],
         turn_away: Callable[[Claim], Awaitable[None]],
         members: Callable[[], int] = lambda: 1,
+        in_scope: Callable[[Claim, str], bool] | None = None,
     ) -> None:
-        """`members`: how many instances take part now."""
+        """`members`: how many instances take part now. `in_scope`: may a claim's redirect lead to that URL? Without
+        it, no redirect is followed to see if it is a cookie wall.
+        """
         self._d = doors
         self._settings = settings
         self._turns = TurnRunner(
@@ -77,6 +81,7 @@ class FetchStage:
             sharers=members if politeness.address_limit_of == "crawl" else lambda: 1,
         )  # fmt: skip
         self._cookie_walls = CookieWalls()
+        self._in_scope = in_scope
         self._requests = OpenRequests()
         self._workers: list[asyncio.Task[None]] = []
         # Also while a page is parsed. By worker: two may have one claim, when the first put it back and rests.
@@ -188,10 +193,19 @@ class FetchStage:
                 return await self._ask_robots(turn)
             if entry.rules is None:
                 return self._robots_unreachable(turn, entry)
-            if not entry.rules.allows(claim.url):
+            if not entry.rules.allows(self._cookie_walls.url_of(claim)):
+                if self._cookie_walls.take(claim) is not None:
+                    return Requeue()  # it has changed since the step was noted
                 return Deliver(Refused(claim=claim, reason=Refusal.ROBOTS))
         longer = await self._permits.learn_delay(turn, entry)
-        return await self._page(turn) if longer is None else longer
+        if longer is not None:
+            return longer
+        known = self._cookie_walls.answer_for(claim, wall_s())
+        if known is not None:  # no request is made
+            step = Step(url=claim.url, cookies={})  # it leads nowhere: that was seen
+            exchange = Exchange(turn.lane, claim, known.exchange.started_at, step=step)
+            return Answered(exchange, known.result, Settlement(next_fetch_ms=0), known.finished_at)
+        return await self._page(turn)
 
     async def _ask_robots(self, turn: Turn) -> TurnEnd:
         found = await self._permits.ask(turn)
@@ -224,13 +238,15 @@ class FetchStage:
 
     async def _page(self, turn: Turn) -> Answered | TurnEnd:
         d, lane, claim = self._d, turn.lane, turn.claim
-        cookies = self._cookie_walls.cookies_for(claim)
-        exchange = Exchange(lane, claim, wall_s(), has_cookies=bool(cookies))
+        step = self._cookie_walls.take(claim)
+        url, cookies = (claim.url, None) if step is None else (step.url, step.cookies)
+        exchange = Exchange(lane, claim, wall_s(), step=step)
         before_send = partial(self._before_page, exchange)
         worker = self._requests.begin(claim)
         try:
-            result = await d.fetcher.fetch(claim.url, cookies=cookies, before_send=before_send, working=turn.mark)
+            result = await d.fetcher.fetch(url, cookies=cookies, before_send=before_send, working=turn.mark)
         except NotEntitledError:
+            self._cookie_walls.put_back(claim, step)
             return Requeue()
         except asyncio.CancelledError:
             turn.request_over(wait_ms=lane.delay_ms)
@@ -248,6 +264,7 @@ class FetchStage:
             return self._late(exchange)
         if self._is_stale_for_the_first_time(claim, result):
             d.history.cut_off(claim, exchange.started_at)
+            self._cookie_walls.put_back(claim, step)
             return Requeue()  # its queue waits as after any request
         settled = Settlement(next_fetch_ms=d.ownership.now_of(claim.partition) + wait, delay_ms=lane.delay_ms)
         return Answered(exchange, result, settled, finished_at)
@@ -274,16 +291,24 @@ class FetchStage:
     async def _judge(self, turn: Turn, answered: Answered) -> TurnEnd:
         exchange, result, settled = answered.exchange, answered.result, answered.settled
         lane, claim = exchange.lane, exchange.claim
-        failed = self._aftermath.judged(lane, claim, result, settled)
-        if failed is not None:
-            return _attempt(exchange, failed)
-        response, target = result.response, ""
+        walls, step, may_ask = self._cookie_walls, exchange.step, partial(self._may_ask, claim)
+        if step is not None and step.number:  # what came is not of the page
+            if walls.leads_on(claim, step, answered, may_ask):
+                return Requeue()
+            response = step.first
+        else:
+            failed = self._aftermath.judged(lane, claim, result, settled)
+            if failed is not None:
+                return _attempt(exchange, failed)
+            response = result.response
         assert response is not None
+        target = ""
         if response.status in REDIRECTS:
             target = redirect_target(claim.url, response.header("location")) or ""
-            sent = exchange.has_cookies
-            if target == claim.url and self._cookie_walls.offers_another_try(claim, response, sent=sent):
+            if step is None and walls.begins(claim, response, target, may_ask):
                 return Requeue()
+        if step is not None and not step.number:
+            walls.came_back(claim, step, response)
         try:
             page, handled = await self._parsed(turn, response)
         except ParseKilledError as error:
@@ -297,6 +322,15 @@ class FetchStage:
                 finished_at=answered.finished_at,
             )
         )  # fmt: skip
+
+    def _may_ask(self, claim: Claim, url: str) -> bool:
+        """Whether another URL of the claim's origin may be asked for in its turns."""
+        if self._in_scope is None or not self._in_scope(claim, url):
+            return False
+        if not self._settings.robots.obey:
+            return True
+        entry = self._d.robots.known(origin_of(url))
+        return entry is not None and entry.rules is not None and entry.rules.allows(url)
 
     async def _parsed(self, turn: Turn, response: Response) -> tuple[Page, Handled]:
         """Parsed, and handed to the user's function. Raises ParseKilledError, HandlerError."""

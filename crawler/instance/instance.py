@@ -136,6 +136,7 @@ class Instance:
         self.fetching = FetchStage(
             doors, s, deliver=self.committer.deliver, turn_away=self.steering.turn_away,
             members=lambda: len(self.neighbours.alive),
+            in_scope=lambda claim, url: self.router.verdict(url, claim.depth, claim.redirects + 1).allowed,
         )  # fmt: skip
         self.heartbeat.describe_with(self._description, lambda: self.neighbours.stretch)
 

@@ -191,8 +191,8 @@ def headers(data: bytes) -> None:
     response = response_with(lines_of(data))
     response.header("content-type")
     Headers(response.headers)
-    CookieWalls().offers_another_try(CLAIM, response, sent=False)
+    CookieWalls().begins(CLAIM, response, CLAIM.url, lambda url: True)
 
 
 def cookies(data: bytes) -> None:
-    CookieWalls().offers_another_try(CLAIM, response_with([(b"Set-Cookie", data)]), sent=False)
+    CookieWalls().begins(CLAIM, response_with([(b"Set-Cookie", data)]), f"{BASE}&to={BASE}", lambda url: True)

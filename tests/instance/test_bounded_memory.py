@@ -55,10 +55,11 @@ def test_an_origin_that_is_read_again_counts_once(monkeypatch: pytest.MonkeyPatc
 def test_cookies_of_tries_that_never_came_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cookie_walls, "KEPT_MAX", 3)
     walls = CookieWalls()
-    claims: list[Any] = [SimpleNamespace(fingerprint=str(n)) for n in range(5)]
+    claims: list[Any] = [SimpleNamespace(fingerprint=str(n), url="http://a.test/") for n in range(5)]
     for claim in claims:
-        assert walls.offers_another_try(claim, response("http://a.test/", set_cookie="k=v"), sent=False)
-    assert [walls.cookies_for(claim) for claim in claims] == [None, None, *[{"k": "v"}] * 3]
+        assert walls.begins(claim, response("http://a.test/", set_cookie="k=v"), "http://a.test/", lambda url: False)
+    steps = [walls.take(claim) for claim in claims]
+    assert [step and step.cookies for step in steps] == [None, None, *[{"k": "v"}] * 3]
 
 
 def test_times_that_count_no_more_are_forgotten_where_more_is_due_than_can_be_served() -> None:
