@@ -28,6 +28,7 @@ from crawler.watch.audit_log import read_log
 from crawler.watch.audit_politeness import judge_politeness
 from crawler.watch.audit_requests import judge_outcomes, judge_repeats, read_requests
 from crawler.watch.audit_robots import judge_robots
+from crawler.watch.audit_same_pages import judge_same_pages
 from crawler.watch.audit_takeovers import judge_takeovers
 
 
@@ -85,6 +86,7 @@ async def _judge(
     if subject.web_logs.files:
         await _judge_web_logs(subject, ledger, reader, report)
     archive.judge()
+    judge_same_pages(ledger, report)
     await judge_dead(subject.letters, subject.folders, report)
     judge_takeovers(await subject.takeovers.read(), report)
 

@@ -54,6 +54,7 @@ class Findings:
     robots: Finding = field(default_factory=lambda: _violation("robots violations", "robots violation"))
     orphans: Finding = field(default_factory=lambda: _information("archived without commit"))
     faults: Finding = field(default_factory=lambda: _information("pages the program failed on"))
+    same_pages: Finding = field(default_factory=lambda: _information("pages that came from many domains"))
     torn: Finding = field(default_factory=lambda: _information("torn ends of open files"))
     takeovers: Finding = field(default_factory=lambda: _information("takeovers"))
     late: Finding = field(default_factory=lambda: _information("late requests"))

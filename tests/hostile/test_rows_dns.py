@@ -1,15 +1,20 @@
 """What name servers do wrong (D), through the fetcher that asks them."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
+from crawler.cli.main import main
 from crawler.model import FailureKind
 from crawler.settings import DnsSettings, FetchSettings, Settings
+from crawler.watch.audit_same_pages import DOMAINS_MIN
 from crawler.web.fetcher import Fetcher
 from crawler.web.resolver import CachingResolver
+from tests.hostile.crawled import Site, crawl_all, ok
 from tests.support.dns_server import NXDOMAIN, REFUSED, SERVFAIL, Answer, DnsServer
 from tests.support.hostile_server import HostileServer
 from tests.web.fetching import HELLO, kind_of, response_of
@@ -175,3 +180,24 @@ ROWS: dict[str, Callable[[], Awaitable[None]]] = {
 async def test_row(row: str) -> None:
     async with asyncio.timeout(10):
         await ROWS[row]()
+
+
+PORTAL = ok("<p>Log in to the network</p>")
+PORTALS = {f"D09-portal-{n}": Site({"/": PORTAL}, wanted=("/",)) for n in range(DOMAINS_MIN)}
+OTHERS = {f"D09-other-{n}": Site({"/": ok(f"<p>{n}</p>"), "/same": PORTAL}) for n in range(3)}
+EMPTY = {f"D09-empty-{n}": Site({"/": ok("")}) for n in range(DOMAINS_MIN)}
+ONE_DOMAIN = {
+    f"D09-one-{n}.all": Site({"/": ok("<p>one domain, many hosts</p>")}, wanted=("/",)) for n in range(DOMAINS_MIN)
+}
+
+
+@pytest.mark.parametrize("row", ["D09-captive-portal"])
+def test_row_of_one_page_under_many_names(row: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The audit tells of it; it is no fault of the crawl."""
+    crawl_all({**PORTALS, **OTHERS, **EMPTY, **ONE_DOMAIN}, tmp_path / row)
+    capsys.readouterr()
+    assert main(["audit", "--dir", str(tmp_path / row), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["findings"]["same_pages"]
+    assert (found["count"], found["is_violation"]) == (1, False)
+    assert found["examples"][0]["domains"] == DOMAINS_MIN
+    assert found["examples"][0]["url"].startswith("http://d09-portal-")
