@@ -12,6 +12,9 @@ import msgspec
 from crawler.errors import UsageError
 
 REASON_CHARS_MAX = 300
+DEPTH_MAX = 64  # of lists and dicts in each other: databases, CSV and Parquet take no more than some hundreds
+_TOO_DEEP = f"nested more than {DEPTH_MAX} deep"
+BYTES_MAX = 64 << 20  # of JSON text: PostgreSQL takes 256 MB of jsonb, SQLite 1 GB
 _SCHEMAS = (msgspec.inspect.StructType, msgspec.inspect.DataclassType, msgspec.inspect.TypedDictType)
 
 
@@ -57,12 +60,40 @@ def pack(item: Any) -> bytes:
         if hasattr(item, "model_dump"):
             item = item.model_dump(mode="json")
         packed = _encode(item)
+    except RecursionError:
+        raise InvalidItemError(_field_at_fault(item).partition(".")[0], _TOO_DEEP) from None
     except Exception as error:
         raise InvalidItemError(_field_at_fault(item), f"{type(error).__name__}: {error}") from None
     if not packed.startswith(b"{"):
         hint = ": yield each of its parts" if packed.startswith(b"[") else ""
         raise InvalidItemError("", f"expected a dict or an object with fields, got {type(item).__name__}{hint}")
-    return packed
+    return _checked(packed, item)
+
+
+def _checked(packed: bytes, item: Any) -> bytes:
+    """The text, if every output can take it. Raises InvalidItemError."""
+    if len(packed) > BYTES_MAX:
+        raise InvalidItemError("", f"{len(packed):,} bytes; an item may have {BYTES_MAX:,}")
+    try:
+        found = _decode(packed)  # msgspec.Raw is not looked at when it is written
+    except Exception as error:
+        raise InvalidItemError("", f"can't be read back: {type(error).__name__}: {error}") from None
+    if packed.count(b"{") + packed.count(b"[") > DEPTH_MAX:  # signs in text count too: this only saves the walk
+        for name, value in found.items():
+            if _is_deeper(value, DEPTH_MAX - 1):
+                raise InvalidItemError(name, _TOO_DEEP)
+    if isinstance(item, dict) and len(found) < len(item):
+        raise InvalidItemError("", "two fields have the same name when they are written as JSON, like 1 and '1'")
+    return packed if b"\n" not in packed else _encode(found)
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    """Are lists and dicts in each other here, more than so many? Goes as deep as that and no deeper."""
+    if isinstance(value, dict):
+        return not levels or any(_is_deeper(one, levels - 1) for one in value.values())
+    if isinstance(value, list):
+        return not levels or any(_is_deeper(one, levels - 1) for one in value)
+    return False
 
 
 def _plain(value: Any) -> Any:
@@ -73,6 +104,7 @@ def _plain(value: Any) -> Any:
 
 
 _encode = msgspec.json.Encoder(enc_hook=_plain).encode
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def _converted(item: Any, schema: Any) -> Any:

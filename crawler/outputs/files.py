@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import IO
 
 from crawler.archive.folder import archive_error, sync_directory
-from crawler.errors import ConflictError, UsageError
+from crawler.errors import ConflictError, OutputError, UsageError
 from crawler.outputs.lines import CsvLines, Lines, open_text, packed
 from crawler.outputs.naming import STDOUT_SHOWN, Target
 from crawler.outputs.sink import Mark, OutputEnded, Record, Row
 
 DIGEST_BYTES = 4096  # before the end of a file: by them it is known again
+NAME_SHOWN = 60  # characters of a field's name in a message
 PACK_ROWS = 1000  # of a packed draft: a few large members are smaller than many small ones
 
 
@@ -30,7 +31,7 @@ class StreamSink:
     """Standard output (`stdout`, or that of the process), a pipe or a device."""
 
     def __init__(self, target: Target, lines: Lines, stdout: IO[bytes] | None = None) -> None:
-        self._path, self._lines = target.path, lines
+        self._path, self._shown, self._lines = target.path, target.shown, lines
         self._began = False
         try:
             self._file = target.path.open("wb") if target.path else stdout or sys.stdout.buffer
@@ -39,10 +40,16 @@ class StreamSink:
 
     def write(self, rows: Sequence[Row]) -> None:
         records = [row.record for row in rows]
-        if isinstance(self._lines, CsvLines) and not self._lines.columns:  # its header can't be written twice
-            self._lines.columns = dict.fromkeys(self._lines.missing(records))
-        self._put((b"" if self._began else self._lines.header()) + self._lines.encode(records))
-        self._began = True
+        if isinstance(self._lines, CsvLines) and (new := self._lines.missing(records)):
+            if self._began:
+                raise OutputError(
+                    f"field {new[0][:NAME_SHOWN]!r} came after the header of {self._shown} was written; "
+                    "name a file, or write JSON Lines"
+                )
+            self._lines.columns = dict.fromkeys([*self._lines.columns, *new])
+        data = (b"" if self._began else self._lines.beginning(records)) + self._lines.encode(records)
+        self._put(data)
+        self._began = self._began or bool(data)
 
     def _put(self, data: bytes) -> None:
         try:
@@ -176,7 +183,7 @@ def fill(
             file.seek(0, os.SEEK_END)
         lines.columns = wider.columns
     data = lines.encode(records)
-    file.write(packed(data if is_begun else lines.header() + data, how))
+    file.write(packed(data if is_begun else lines.beginning(records) + data, how))
 
 
 def rewrite(path: Path, how: str, wider: CsvLines) -> int:

@@ -4,7 +4,9 @@ import csv
 import gzip
 import io
 import re
+import sys
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,6 +18,9 @@ from crawler.rules.printable import printable_json
 
 BLOCK_BYTES = 1 << 20  # of lines in a member of a packed file, at most: a file can end behind any of them
 _json = msgspec.json.Encoder().encode
+# Of the csv module's reader, for the whole process: 131,072 otherwise. What we read back are our own files, and how
+# large a field of theirs can be is bounded where items are taken in.
+csv.field_size_limit(sys.maxsize)
 
 
 def packed(data: bytes, how: str) -> bytes:
@@ -51,7 +56,9 @@ class Lines(Protocol):
     """A format of lines."""
 
     def encode(self, records: Iterable[Record]) -> bytes: ...
-    def header(self) -> bytes: ...
+    def beginning(self, records: Sequence[Record]) -> bytes:
+        """What a file starts with, before these records."""
+        ...
 
 
 class JsonLines:
@@ -64,7 +71,7 @@ class JsonLines:
         data = b"".join([_json(record) + b"\n" for record in records])
         return printable_json(data.decode()).encode() if self._shown else data
 
-    def header(self) -> bytes:
+    def beginning(self, records: Sequence[Record]) -> bytes:
         return b""
 
 
@@ -89,21 +96,24 @@ class CsvLines:
             return _csv([_safe(_cell(record.get(name), name)) for name in self.columns] for record in records)
         return _csv([_cell(record.get(name), name) for name in self.columns] for record in records)
 
-    def header(self) -> bytes:
-        names = [_safe(name) if self.safe else name for name in self.columns]
-        return _csv([names]) if names else b""
+    def beginning(self, records: Sequence[Record]) -> bytes:
+        """The header. Records without a field have an empty one: else the first of them would be taken for it."""
+        return _csv([[_header(name) if self.safe else name for name in self.columns]]) if self.columns or records else b""
 
     def widened(self, lines: Iterable[str], rows_max: int = 1000) -> Iterator[bytes]:
         """Lines that were written with fewer columns, header included, as they are with these."""
         rows = csv.reader(lines)
         before = len(next(rows, []))
-        yield self.header()
-        while block := [row for row, _ in zip(rows, range(rows_max), strict=False)]:
+        yield self.beginning([{}])
+        while block := list(islice(rows, rows_max)):
             yield _csv(row + [""] * (len(self.columns) - before) for row in block)
 
     def read_header(self, lines: Iterable[str]) -> None:
-        """Go on with the columns of a file that has some."""
-        self.columns = dict.fromkeys(_named(name) for name in next(csv.reader(lines), []))
+        """Go on with the columns of a file that has some, whatever `safe` was when it began."""
+        self.columns = {}
+        for header in next(csv.reader(lines), []):
+            name = _named(header) if self.safe else header
+            self.columns[header if name in self.columns else name] = None
 
 
 class _Rows(list[str]):
@@ -129,9 +139,14 @@ def _safe(value: object) -> object:
     return f"'{value}" if isinstance(value, str) and _FORMULA.match(value) else value
 
 
+def _header(name: str) -> str:
+    """The header of a field. One that begins with apostrophes before a formula gets one more: each stays itself."""
+    return f"'{name}" if _FORMULA.match(name.lstrip("'")) else name
+
+
 def _named(header: str) -> str:
     """The field that a header stands for."""
-    return header[1:] if header[:1] == "'" and _FORMULA.match(header, 1) else header
+    return header[1:] if header[:1] == "'" and _FORMULA.match(header.lstrip("'")) else header
 
 
 def _cell(value: object, name: str) -> object:

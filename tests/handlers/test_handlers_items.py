@@ -107,3 +107,49 @@ def test_an_item_that_holds_itself_or_fails_when_it_is_written_is_one_report() -
         with pytest.raises(InvalidItemError) as raised:
             pack(item)
         assert isinstance(raised.value.report, InvalidItem)
+
+
+# --- what outputs could not take ---
+
+
+def nested(levels: int) -> Any:
+    """That many lists and dicts in each other, by turns."""
+    value: Any = "x"
+    for number in range(levels):
+        value = [value] if number % 2 else {"k": value}
+    return value
+
+
+def test_an_item_nested_too_deep_is_invalid_and_names_its_field() -> None:
+    assert msgspec.json.decode(pack({"ok": 1, "deep": nested(63)})) == {"ok": 1, "deep": nested(63)}
+    for levels in (64, 500, 987, 5000):
+        with pytest.raises(InvalidItemError) as caught:
+            pack({"ok": 1, "deep": nested(levels)})
+        assert caught.value.report == InvalidItem("deep", "nested more than 64 deep")
+
+
+def test_brackets_in_text_are_not_depth() -> None:
+    item = {"text": "[{" * 1000, "flat": [[]] * 1000}
+    assert msgspec.json.decode(pack(item)) == item
+
+
+def test_an_item_that_is_too_large_is_invalid(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("crawler.handlers.items.BYTES_MAX", 1000)
+    pack({"text": "x" * 900})
+    with pytest.raises(InvalidItemError, match="an item may have 1,000"):
+        pack({"text": "x" * 1000})
+
+
+@pytest.mark.parametrize("raw", [b"}{", b"[1,", b"", b"NaN", b'"\\ud800"', b"1}\n{"])
+def test_raw_json_that_is_none_is_invalid(raw: bytes) -> None:
+    with pytest.raises(InvalidItemError, match="can't be read back"):
+        pack({"a": msgspec.Raw(raw)})
+
+
+def test_raw_json_with_line_ends_takes_one_line() -> None:
+    assert pack({"a": msgspec.Raw(b'{\n"b":\r\n 1}')}) == b'{"a":{"b":1}}'
+
+
+def test_keys_that_become_one_name_are_invalid() -> None:
+    with pytest.raises(InvalidItemError, match="two fields have the same name"):
+        pack({1: "a", "1": "b"})
