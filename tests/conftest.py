@@ -14,6 +14,7 @@ from tests.support.postgres import PostgresServer, running_postgres, why_not
 
 # No example has a deadline: on a busy machine any takes long, and benchmarks are where time is judged.
 settings.register_profile("patient", deadline=None)
+settings.register_profile("deep", deadline=None, max_examples=3000)  # pytest --hypothesis-profile=deep
 settings.load_profile("patient")
 
 

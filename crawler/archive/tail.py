@@ -33,12 +33,13 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True):
     segment: str
     entries: list[CommitEntry]
     place: Place
+    damaged: int = 0  # lines that are no entries
 
 
 def new_chunks(folder: CrawlFolder, places: Mapping[str, Place]) -> Iterator[Chunk]:
     """What stands behind these places now, in chunks, a segment after the other. Raises ArchiveError.
 
-    A line that is damaged is left out: exports and audits name it.
+    A line that is damaged is left out, and counted: exports and audits name it.
     """
     names = segment_names(folder)
     sealed = {name for name in names if not name.endswith(OPEN_SUFFIX)}
@@ -57,7 +58,8 @@ def _chunks_of(folder: CrawlFolder, name: str, place: Place, *, is_sealed: bool)
             while lines := [line for line in islice(file, CHUNK_LINES) if line.endswith(b"\n")]:
                 offset += sum(map(len, lines))
                 entries = [entry for entry in map(to_entry, lines) if entry is not None]
-                yield Chunk(segment=name, entries=entries, place=Place(offset=offset, is_sealed=is_sealed))
+                place = Place(offset=offset, is_sealed=is_sealed)
+                yield Chunk(segment=name, entries=entries, place=place, damaged=len(lines) - len(entries))
     except FileNotFoundError:
         return  # sealed between two looks: the next one finds it
     except OSError as error:

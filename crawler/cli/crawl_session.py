@@ -18,7 +18,7 @@ from crawler.cli.crawl_summary import failed_seeds, failure_of_all, summary
 from crawler.cli.crawling import check_engine, check_order, is_supervised, log_to_folder, run_instance, to_begin_anew
 from crawler.cli.given import NO_SEED, check_any, complaints, read_given
 from crawler.cli.options import program
-from crawler.cli.outputs import kept_up_to_date, raise_first
+from crawler.cli.outputs import Ended, kept_up_to_date, raise_first
 from crawler.cli.signals import STOPPING, StopSignals
 from crawler.cli.watching import Watcher
 from crawler.errors import ConflictError, Stopped, UsageError
@@ -103,7 +103,7 @@ class CrawlSession:
         crawl = await self._with_scope(crawl)
         before = await crawl.inspect.progress()
         began, items = time.monotonic(), bool(self._settings.handlers.app)
-        async with kept_up_to_date(crawl.folder, self._targets, self._say_beside, items=items) as problems:
+        async with kept_up_to_date(crawl.folder, self._targets, self._say_beside, items=items) as ended:
             report = await self._seed(crawl, before)
             crawl = await crawl.reloaded()
             await self._greet(crawl, report, before)
@@ -113,7 +113,7 @@ class CrawlSession:
                 await self._crawl(crawl)
             finally:
                 self._view.close()
-        await self._conclude(crawl, time.monotonic() - began, before, problems)
+        await self._conclude(crawl, time.monotonic() - began, before, ended)
         return 0
 
     # --- seeds ---
@@ -231,9 +231,7 @@ class CrawlSession:
 
     # --- the end ---
 
-    async def _conclude(
-        self, crawl: OpenCrawl, seconds: float, before: "Progress", problems: Sequence[Exception]
-    ) -> None:
+    async def _conclude(self, crawl: OpenCrawl, seconds: float, before: "Progress", ended: Ended) -> None:
         totals = await crawl.stats.totals()
         if not totals.fetched and self._why == "finished":
             raise await failure_of_all(crawl, totals)
@@ -242,19 +240,21 @@ class CrawlSession:
         if not self._arguments.quiet:
             found = replace(totals, fetched=totals.fetched - before.fetched)
             shown = [target.shown for target in self._targets]
-            text = await summary(crawl, totals, new=found.fetched, seconds=seconds, why=self._why, outputs=shown)
+            text = await summary(
+                crawl, totals, new=found.fetched, seconds=seconds, why=self._why, outputs=shown, notes=ended.notes
+            )
             printing.out(text, stream=self._out)
         if self._why == "evicted":
             raise Stopped(f"this instance was evicted by an operator; {self._how_to_resume()}")
         if self._why == "signal":
-            for problem in problems:
+            for problem in ended.problems:
                 self._warn(str(problem))
             raise Stopped(f"stopped; {self._how_to_resume()}")
         if self._why in ("pages", "time") and totals.pending:
             self._say(
                 f"{counted(totals.pending, 'URL is', 'URLs are')} left: the same command with a higher limit goes on."
             )
-        raise_first(problems, self._warn)
+        raise_first(ended.problems, self._warn)
 
     def _how_to_resume(self) -> str:
         return f"the same command resumes: {program()} {shlex.join(map(redact, sys.argv[1:]))}"

@@ -23,7 +23,14 @@ SAME_COMMAND = "the same command tries again"
 
 
 async def summary(
-    crawl: OpenCrawl, totals: Totals, *, new: int, seconds: float, why: str, outputs: Sequence[str]
+    crawl: OpenCrawl,
+    totals: Totals,
+    *,
+    new: int,
+    seconds: float,
+    why: str,
+    outputs: Sequence[str],
+    notes: Sequence[str] = (),
 ) -> str:
     """The whole text, without a line end."""
     stats = crawl.stats
@@ -38,6 +45,7 @@ async def summary(
     if over:
         lines += ["", f"Budget: {over}; nothing is lost, and the same command with a larger budget goes on."]
     lines += ["", *_items(totals, crawl.settings.handlers.app), *_losses(totals), *_places(crawl, outputs)]
+    lines += [f"Note: {note}" for note in notes]
     return "\n".join(lines)
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 STDOUT = "-"
 BODY_BYTES_MAX = 64 * 1024 * 1024
 RATIO_MAX = 1000
+NAME_SHOWN = 60  # characters of a field's name
 OUTPUT_HELP = (
     "FILE.jsonl or FILE.csv (also .gz, .zst), FILE.parquet, FILE.sqlite, postgresql://HOST/DB?table=NAME, or - for "
     "JSON Lines on standard output"
@@ -37,8 +38,8 @@ fields: url, status, fetched_at, content_type, bytes, title, depth, digest, redi
 truncated, warc_file, warc_offset, visit; with --text: text; with --links: links;
 with --items: those of the items
 
-exit codes: 0 done, 2 bad folder or target, 5 disk full or part of the archive missing, 12 a
-database is away or did not take the pages
+exit codes: 0 done, 2 bad folder or target, 4 another process is writing the target, 5 disk full
+or part of the archive missing, 12 a target did not take all records, or is away
 """
 
 
@@ -116,7 +117,8 @@ def checked_targets(arguments: argparse.Namespace, folder: str, *, items: bool) 
     from crawler.outputs.opening import check_target, targets_of
     from crawler.outputs.records import ITEMS, PAGES
 
-    targets, shape = targets_of(arguments.output, csv_safe=arguments.csv_safe), ITEMS if items else PAGES
+    shape = ITEMS if items else PAGES
+    targets = targets_of(arguments.output, csv_safe=arguments.csv_safe, table=shape.name)
     for target in targets:
         check_target(target, shape)
         refuse_foreign(Path(folder, OUTPUTS), target, shape.name)
@@ -127,10 +129,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Export; raises ArchiveError when part of the archive is missing, after all that can be read was written."""
     from crawler.archive.folder import open_existing
     from crawler.outputs.opening import targets_of
-    from crawler.outputs.records import Items, Pages
+    from crawler.outputs.records import ITEMS, PAGES, Items, Pages
     from crawler.watch.printing import say
 
-    targets = targets_of(arguments.output or [STDOUT], csv_safe=arguments.csv_safe)
+    table = (ITEMS if arguments.items else PAGES).name
+    targets = targets_of(arguments.output or [STDOUT], csv_safe=arguments.csv_safe, table=table)
     _check_content(arguments)
     folder = open_existing(settings_of(arguments, in_folder=True).archive.dir)
     if sys.stdout.isatty() and STDOUT not in (arguments.output or [STDOUT]):
@@ -172,6 +175,8 @@ def export_all(
     if places and not quiet:
         what = counted(summary.records, source.shape.name.removesuffix("s"))
         say(f"{what} written to {', '.join(places)}")
+    for field, column in summary.renamed.items():
+        say(f"field {field[:NAME_SHOWN]!r} is column {column!r}")
     _say_missing(summary.missing)
 
 

@@ -12,18 +12,25 @@ if TYPE_CHECKING:
     from crawler.outputs.naming import Target
 
 
+class Ended:
+    """What became of the targets; filled when all of them are closed."""
+
+    def __init__(self) -> None:
+        self.problems: list[Exception] = []  # what kept targets from being complete
+        self.notes: list[str] = []  # what people should know of those that are
+
+
 @contextlib.asynccontextmanager
 async def kept_up_to_date(
     folder: "CrawlFolder", targets: Sequence["Target"], warn: Callable[[str], None], *, items: bool
-) -> AsyncIterator[list[Exception]]:
+) -> AsyncIterator[Ended]:
     """Write what is committed while the block runs, and after it what is left: pages, or what handlers yielded.
 
-    The list gets what kept targets from being complete; it is filled when the block has ended. Raises CrawlerError
-    kinds where a target can't be opened.
+    Raises CrawlerError kinds where a target can't be opened.
     """
-    problems: list[Exception] = []
+    ended = Ended()
     if not targets:
-        yield problems
+        yield ended
         return
     from crawler.outputs.following import Outputs
     from crawler.outputs.records import Items, Pages
@@ -33,9 +40,10 @@ async def kept_up_to_date(
     outputs = Outputs(folder, targets, lambda: source_of(folder), warn=lambda line: _call(loop, warn, line))
     await asyncio.to_thread(outputs.start)
     try:
-        yield problems
+        yield ended
     finally:
-        problems += await asyncio.to_thread(outputs.finish)
+        ended.problems += await asyncio.to_thread(outputs.finish)
+        ended.notes += outputs.notes
 
 
 def _call(loop: asyncio.AbstractEventLoop, warn: Callable[[str], None], line: str) -> None:

@@ -95,14 +95,12 @@ async def _run(arguments: argparse.Namespace, settings: "Settings", targets: "Se
                 signals.on_force = lambda: abandon(crawl)
                 view = view_for(sys.stderr, quiet=arguments.quiet or arguments.child, verbose=arguments.verbose)
                 watcher = Watcher(crawl, view, domains=sys.stderr.isatty())
-                async with kept_up_to_date(
-                    crawl.folder, targets, view.say, items=bool(settings.handlers.app)
-                ) as problems:
+                async with kept_up_to_date(crawl.folder, targets, view.say, items=bool(settings.handlers.app)) as ended:
                     try:
                         why = await _run_in(crawl, arguments, signals, watcher, view.say)
                     finally:
                         view.close()
-                raise_first(problems, view.say)
+                raise_first(ended.problems, view.say)
                 if why in ("finished", "pages", "time", "budget"):
                     return 0
                 if why == "evicted":

@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 
 from crawler.errors import UsageError
+from crawler.rules.nesting import DEPTH_MAX, is_deeper, is_nested_too_deep
 
 REASON_CHARS_MAX = 300
-DEPTH_MAX = 64  # of lists and dicts in each other: databases, CSV and Parquet take no more than some hundreds
 _TOO_DEEP = f"nested more than {DEPTH_MAX} deep"
 BYTES_MAX = 64 << 20  # of JSON text: PostgreSQL takes 256 MB of jsonb, SQLite 1 GB
 _SCHEMAS = (msgspec.inspect.StructType, msgspec.inspect.DataclassType, msgspec.inspect.TypedDictType)
@@ -78,22 +78,13 @@ def _checked(packed: bytes, item: Any) -> bytes:
         found = _decode(packed)  # msgspec.Raw is not looked at when it is written
     except Exception as error:
         raise InvalidItemError("", f"can't be read back: {type(error).__name__}: {error}") from None
-    if packed.count(b"{") + packed.count(b"[") > DEPTH_MAX:  # signs in text count too: this only saves the walk
-        for name, value in found.items():
-            if _is_deeper(value, DEPTH_MAX - 1):
-                raise InvalidItemError(name, _TOO_DEEP)
+    if is_nested_too_deep(packed, found):
+        raise InvalidItemError(
+            next(name for name, value in found.items() if is_deeper(value, DEPTH_MAX - 1)), _TOO_DEEP
+        )
     if isinstance(item, dict) and len(found) < len(item):
         raise InvalidItemError("", "two fields have the same name when they are written as JSON, like 1 and '1'")
     return packed if b"\n" not in packed else _encode(found)
-
-
-def _is_deeper(value: Any, levels: int) -> bool:
-    """Are lists and dicts in each other here, more than so many? Goes as deep as that and no deeper."""
-    if isinstance(value, dict):
-        return not levels or any(_is_deeper(one, levels - 1) for one in value.values())
-    if isinstance(value, list):
-        return not levels or any(_is_deeper(one, levels - 1) for one in value)
-    return False
 
 
 def _plain(value: Any) -> Any:

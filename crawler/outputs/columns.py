@@ -14,6 +14,7 @@ from crawler.errors import OutputError
 from crawler.outputs.sink import COLUMNS_MAX, Record
 
 INT_MIN, INT_MAX = -(1 << 63), (1 << 63) - 1
+EXACT_MAX = 1 << 53  # whole numbers up to here are themselves as floating ones
 _json = msgspec.json.Encoder().encode
 
 
@@ -76,6 +77,11 @@ def grown(known: Mapping[str, Kind | None], records: Iterable[Record]) -> dict[s
                 columns[name] = joined(before, kind)
     check_count(columns)
     return columns
+
+
+def is_inexact(value: Any) -> bool:
+    """Is this a whole number that no floating one equals, as far as its size tells?"""
+    return isinstance(value, int) and abs(value) > EXACT_MAX
 
 
 def check_count(columns: Iterable[str]) -> None:

@@ -17,16 +17,23 @@ from crawler.archive.tail import Chunk, Place
 from crawler.errors import ArchiveError, UsageError
 from crawler.model import CommitEntry
 from crawler.outputs.naming import Kind, Target
-from crawler.outputs.sink import Mark
+from crawler.outputs.sink import Mark, Wanted
 
 IN_MEMORY = Path(":memory:")
 _TABLES = """
 CREATE TABLE IF NOT EXISTS segments
-    (name TEXT PRIMARY KEY, offset INTEGER, is_sealed INTEGER, is_done INTEGER) WITHOUT ROWID;
+    (name TEXT PRIMARY KEY, offset INTEGER, is_sealed INTEGER, is_done INTEGER, damaged INTEGER) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS seen
-    (fingerprint INTEGER, visit INTEGER, PRIMARY KEY (fingerprint, visit)) WITHOUT ROWID;
+    (fingerprint INTEGER, visit INTEGER, records INTEGER, lost INTEGER, PRIMARY KEY (fingerprint, visit)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS mark (length INTEGER, digest TEXT);
+CREATE TABLE IF NOT EXISTS ours (length INTEGER, digest TEXT);
+CREATE TABLE IF NOT EXISTS closed (is_closed INTEGER);
 """
+_SINCE_MADE = (
+    ("segments", "damaged"),
+    ("seen", "records"),
+    ("seen", "lost"),
+)  # columns that cursors of older releases lack
 SUFFIX = ".cursor"
 
 
@@ -40,6 +47,8 @@ class Cursor:
         self._path = path or IN_MEMORY
         self.places: dict[str, Place] = {}
         self.mark: Mark | None = None
+        self.ours: Mark | None = None  # of a whole file that this crawl wrote too, but not bit by bit
+        self.was_closed = False  # by who had it before: nothing of it lies behind the mark
         if path is not None:
             try:
                 make_private(path.parent)
@@ -62,7 +71,9 @@ class Cursor:
         for pragma in ("locking_mode = EXCLUSIVE", "journal_mode = WAL", "synchronous = NORMAL", "cache_size = -8000"):
             base.execute(f"PRAGMA {pragma}")
         base.executescript(_TABLES)
-        base.execute("SELECT count(*) FROM segments").fetchone()
+        for table, column in _SINCE_MADE:
+            if all(row[1] != column for row in base.execute(f"PRAGMA table_info({table})")):
+                base.execute(f"ALTER TABLE {table} ADD COLUMN {column} INTEGER")
         return base
 
     def _load(self) -> None:
@@ -73,6 +84,9 @@ class Cursor:
         }
         found = self._base.execute("SELECT length, digest FROM mark").fetchone()
         self.mark = Mark(*found) if found else None
+        found = self._base.execute("SELECT length, digest FROM ours").fetchone()
+        self.ours = Mark(*found) if found else None
+        self.was_closed = self._base.execute("SELECT is_closed FROM closed").fetchone() == (1,)
 
     def begin(self) -> None:
         with self._errors():
@@ -83,16 +97,54 @@ class Cursor:
         for entry in chunk.entries:
             with self._errors():
                 added = self._base.execute(
-                    "INSERT OR IGNORE INTO seen VALUES (?, ?)", (int(entry.fingerprint), entry.visit)
+                    "INSERT OR IGNORE INTO seen (fingerprint, visit) VALUES (?, ?)",
+                    (int(entry.fingerprint), entry.visit),
                 )
             if added.rowcount:
                 yield entry
         place = self.places[chunk.segment] = chunk.place
         with self._errors():
             self._base.execute(
-                "INSERT OR REPLACE INTO segments VALUES (?, ?, ?, ?)",
-                (chunk.segment, place.offset, place.is_sealed, place.is_done),
+                "INSERT INTO segments (name, offset, is_sealed, is_done, damaged) VALUES (?1, ?2, ?3, ?4, ?5) "
+                "ON CONFLICT (name) DO UPDATE SET offset = ?2, is_done = ?4, "
+                "damaged = ?5 + iif(is_sealed = ?3, ifnull(damaged, 0), 0), is_sealed = ?3",
+                (chunk.segment, place.offset, place.is_sealed, place.is_done, chunk.damaged),
             )
+
+    def note(self, entry: CommitEntry, records: int, lost: int) -> None:
+        """How many records the target gets of an entry that is news, and how many can't be read."""
+        with self._errors():
+            self._base.execute(
+                "UPDATE seen SET records = ?, lost = ? WHERE fingerprint = ? AND visit = ?",
+                (records, lost or None, int(entry.fingerprint), entry.visit),
+            )
+
+    def wanted(self) -> Iterator[Wanted]:
+        """How many records of each visit the target must have, in order of their keys; not of what is not known."""
+        with self._errors():
+            rows = self._base.execute(
+                "SELECT fingerprint, visit, records FROM seen WHERE records > 0 ORDER BY fingerprint, visit"
+            )
+            yield from map(Wanted._make, rows)
+
+    def total(self) -> int | None:
+        """How many records the target must have; None for a cursor of an older release."""
+        with self._errors():
+            known, all_, records = self._base.execute(
+                "SELECT count(records), count(*), sum(records) FROM seen"
+            ).fetchone()
+        return int(records or 0) if known == all_ else None
+
+    def lost(self) -> tuple[int, int]:
+        """Records that could not be read, and of how many visits."""
+        with self._errors():
+            records, visits = self._base.execute("SELECT ifnull(sum(lost), 0), count(lost) FROM seen").fetchone()
+        return records, visits
+
+    def damaged(self) -> int:
+        """Lines of the index that could not be read."""
+        with self._errors():
+            return int(self._base.execute("SELECT ifnull(sum(damaged), 0) FROM segments").fetchone()[0])
 
     def commit(self, mark: Mark | None) -> None:
         """What was news since `begin` is in the target for good, which ends at this mark."""
@@ -110,11 +162,19 @@ class Cursor:
         with self._errors():
             self._load()
 
-    def reset(self) -> None:
-        """The target is not what it was: everything is news."""
+    def reset(self, ours: Mark | None = None) -> None:
+        """The target is not what it was: everything is news. `ours`: of a file that may be replaced then."""
         with self._errors():
-            self._base.executescript("DELETE FROM segments; DELETE FROM seen; DELETE FROM mark;")
+            self._base.executescript("DELETE FROM segments; DELETE FROM seen; DELETE FROM mark; DELETE FROM ours;")
+            if ours is not None:
+                self._base.execute("INSERT INTO ours VALUES (?, ?)", ours)
             self._load()
+
+    def set_closed(self, *, is_closed: bool) -> None:
+        """Say that nothing of ours lies behind the mark; or, before anything is written, that this is not known."""
+        with self._errors():
+            self._base.execute("DELETE FROM closed")
+            self._base.execute("INSERT INTO closed VALUES (?)", (is_closed,))
 
     def close(self) -> None:
         self._base.close()
@@ -138,9 +198,22 @@ def cursor_path(outputs: Path, target: Target, what: str) -> Path:
     return outputs / f"{what}-{target.kind.value}-{digest}{SUFFIX}"
 
 
+def note_ours(outputs: Path, target: Target, what: str, mark: Mark) -> None:
+    """Let the next one who keeps this file up to date know that it is the crawl's, if anybody does so.
+
+    Raises ArchiveError.
+    """
+    path = cursor_path(outputs, target, what)
+    if path.exists():
+        with contextlib.closing(Cursor(path)) as cursor:
+            cursor.reset(mark)
+
+
 def refuse_foreign(outputs: Path, target: Target, what: str) -> None:
     """Raise UsageError for a file with something in it that this crawl did not write: it would begin it anew."""
-    if target.kind is not Kind.LINES or target.path is None or cursor_path(outputs, target, what).exists():
+    if target.kind not in (Kind.LINES, Kind.PARQUET) or target.path is None:
+        return
+    if cursor_path(outputs, target, what).exists():
         return
     with contextlib.suppress(FileNotFoundError):
         if target.path.stat().st_size:

@@ -5,10 +5,9 @@ import gzip
 import io
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 import msgspec
 
@@ -17,6 +16,7 @@ from crawler.outputs.sink import Record
 from crawler.rules.printable import printable_json
 
 BLOCK_BYTES = 1 << 20  # of lines in a member of a packed file, at most: a file can end behind any of them
+ROWS = 1000  # of CSV at a time, when a file is read back
 _json = msgspec.json.Encoder().encode
 # Of the csv module's reader, for the whole process: 131,072 otherwise. What we read back are our own files, and how
 # large a field of theirs can be is bounded where items are taken in.
@@ -38,18 +38,30 @@ def _member(data: bytes, how: str) -> bytes:
     return zstandard.compress(data)
 
 
-def open_text(path: Path, how: str) -> io.TextIOWrapper:
-    """The lines of a file, unpacked. An end of line may stand within the quotes of CSV: each stays as it is."""
-    file: Any
+def text_of(file: IO[bytes], how: str) -> io.TextIOWrapper:
+    """The lines of a file from its beginning, unpacked. An end of line may stand within the quotes of CSV: each stays
+    as it is. The file is closed with the text.
+    """
+    source: Any = file
     if how == ".gz":
-        file = gzip.open(path, "rb")  # noqa: SIM115 (closed with the text)
+        source = _Unzipped(file)
     elif how == ".zst":
         import zstandard
 
-        file = zstandard.ZstdDecompressor().stream_reader(path.open("rb"), read_across_frames=True)
-    else:
-        file = path.open("rb")
-    return io.TextIOWrapper(file, encoding="utf-8", newline="")
+        source = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
+    return io.TextIOWrapper(source, encoding="utf-8", newline="")
+
+
+class _Unzipped(gzip.GzipFile):
+    """Closes what it reads from."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        super().__init__(fileobj=file, mode="rb")
+        self._below = file
+
+    def close(self) -> None:
+        super().close()
+        self._below.close()
 
 
 class Lines(Protocol):
@@ -58,6 +70,10 @@ class Lines(Protocol):
     def encode(self, records: Iterable[Record]) -> bytes: ...
     def beginning(self, records: Sequence[Record]) -> bytes:
         """What a file starts with, before these records."""
+        ...
+
+    def count(self, lines: io.TextIOWrapper, pulse: Callable[[], None]) -> int:
+        """How many records there are in a file."""
         ...
 
 
@@ -71,8 +87,15 @@ class JsonLines:
         data = b"".join([_json(record) + b"\n" for record in records])
         return printable_json(data.decode()).encode() if self._shown else data
 
-    def beginning(self, records: Sequence[Record]) -> bytes:
+    def beginning(self, records: Sequence[Record]) -> bytes:  # noqa: ARG002
         return b""
+
+    def count(self, lines: io.TextIOWrapper, pulse: Callable[[], None]) -> int:
+        found = 0
+        while block := bytes(lines.buffer.read(BLOCK_BYTES)):
+            found += block.count(b"\n")
+            pulse()
+        return found
 
 
 class CsvLines:
@@ -98,14 +121,23 @@ class CsvLines:
 
     def beginning(self, records: Sequence[Record]) -> bytes:
         """The header. Records without a field have an empty one: else the first of them would be taken for it."""
-        return _csv([[_header(name) if self.safe else name for name in self.columns]]) if self.columns or records else b""
+        return (
+            _csv([[_header(name) if self.safe else name for name in self.columns]]) if self.columns or records else b""
+        )
 
-    def widened(self, lines: Iterable[str], rows_max: int = 1000) -> Iterator[bytes]:
+    def count(self, lines: io.TextIOWrapper, pulse: Callable[[], None]) -> int:
+        rows, found = csv.reader(lines), -1  # without the header
+        while number := sum(1 for _ in islice(rows, ROWS)):
+            found += number
+            pulse()
+        return max(found, 0)
+
+    def widened(self, lines: Iterable[str]) -> Iterator[bytes]:
         """Lines that were written with fewer columns, header included, as they are with these."""
         rows = csv.reader(lines)
         before = len(next(rows, []))
         yield self.beginning([{}])
-        while block := list(islice(rows, rows_max)):
+        while block := list(islice(rows, ROWS)):
             yield _csv(row + [""] * (len(self.columns) - before) for row in block)
 
     def read_header(self, lines: Iterable[str]) -> None:

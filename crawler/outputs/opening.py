@@ -5,6 +5,7 @@ from typing import IO
 
 from msgspec.structs import replace
 
+from crawler.errors import UsageError
 from crawler.outputs.files import DraftSink, GrowingSink, StreamSink
 from crawler.outputs.lines import CsvLines, JsonLines, Lines
 from crawler.outputs.naming import Kind, Target, target_of
@@ -12,9 +13,29 @@ from crawler.outputs.records import Shape
 from crawler.outputs.sink import Mark, Sink
 
 
-def targets_of(names: Sequence[str], *, csv_safe: bool = True) -> list[Target]:
-    """What is named, each once. Raises UsageError."""
-    return [replace(target, csv_safe=csv_safe) for target in dict.fromkeys(map(target_of, names))]
+def targets_of(names: Sequence[str], *, csv_safe: bool = True, table: str = "") -> list[Target]:
+    """What is named. `table`: of databases, where none is named. Raises UsageError, for what is named twice too."""
+    targets = [replace(target_of(name), csv_safe=csv_safe) for name in names]
+    places: dict[tuple[object, ...], Target] = {}
+    for target in targets:
+        first = places.setdefault(_place(target, table), target)
+        if first is not target:
+            also = f", also as {first.shown}" if first.shown != target.shown else ""
+            raise UsageError(f"{target.shown} is named twice{also}; name each target once")
+    return targets
+
+
+def _place(target: Target, table: str) -> tuple[object, ...]:
+    """Equal for two names of one target."""
+    name = target.table or table
+    if target.path is None:
+        return target.kind, target.url, name
+    try:
+        state = target.path.stat()
+        where: tuple[object, ...] = (state.st_dev, state.st_ino)
+    except OSError:
+        where = (target.path.resolve(),)
+    return (*where, name.lower() if target.kind is Kind.SQLITE else "")
 
 
 def open_whole(target: Target, shape: Shape, stdout: IO[bytes] | None = None) -> Sink:
@@ -31,11 +52,16 @@ def open_whole(target: Target, shape: Shape, stdout: IO[bytes] | None = None) ->
             return _table(target, shape, at_once=True)
 
 
-def open_growing(target: Target, shape: Shape, since: Mark | None, stdout: IO[bytes] | None = None) -> Sink:
-    """For records that come bit by bit: files grow in place from the mark."""
+def open_growing(
+    target: Target, shape: Shape, since: Mark | None, stdout: IO[bytes] | None = None, *, may_replace: bool = False
+) -> Sink:
+    """For records that come bit by bit: files grow in place from the mark.
+
+    Without one, a file that is there gets another name; `may_replace`: it is the crawl's own, and is taken away.
+    """
     match target.kind:
         case Kind.LINES:
-            return GrowingSink(target, _lines(target, shape), since)
+            return GrowingSink(target, _lines(target, shape), since, may_replace=may_replace)
         case Kind.STREAM:
             return StreamSink(target, _lines(target, shape), stdout)
         case _:
@@ -45,7 +71,7 @@ def open_growing(target: Target, shape: Shape, since: Mark | None, stdout: IO[by
 def check_target(target: Target, shape: Shape) -> None:
     """Look whether records of this shape can be written there, and write none. Raises as the others do."""
     if target.kind in (Kind.SQLITE, Kind.PARQUET, Kind.POSTGRES):
-        open_growing(target, shape, None).close()
+        _table(target, shape, at_once=True).close()
 
 
 def _lines(target: Target, shape: Shape) -> Lines:

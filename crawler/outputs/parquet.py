@@ -5,22 +5,22 @@ ones: rare, and as dear as copying what is there.
 """
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from crawler.archive.folder import archive_error
 from crawler.errors import UsageError
-from crawler.outputs.columns import Kind, as_kind, grown
-from crawler.outputs.files import beside, take_place
+from crawler.outputs.columns import Kind, as_kind, grown, is_inexact
+from crawler.outputs.files import mark_of, take_place
+from crawler.outputs.locking import beside
 from crawler.outputs.naming import Target
-from crawler.outputs.sink import Mark, Record, Row
+from crawler.outputs.sink import Mark, Record, Row, Wanted
 from crawler.version import how_to_install
 
 GROUP_ROWS = 20_000
 GROUP_BYTES = 32 << 20  # of text
-EXACT_MAX = 1 << 53  # whole numbers up to here are themselves as floating ones
 _NESTED = {Kind.JSON: Kind.TEXT}  # written as JSON text
 
 
@@ -42,6 +42,7 @@ class ParquetSink:
         self._bytes = 0
         self._dear: set[str] = set()  # columns with whole numbers that no floating one equals
         self._writer: Any = None
+        self._mark: Mark | None = None
 
     def write(self, rows: Sequence[Row]) -> None:
         for row in rows:
@@ -51,13 +52,20 @@ class ParquetSink:
                 self._guarded(self._flush)
 
     def commit(self) -> Mark | None:
+        """The mark is of the whole file."""
         self._guarded(self._finish)
-        return None
+        return self._mark
+
+    def found(self, wanted: Iterable[Wanted], pulse: Callable[[], None]) -> int:  # noqa: ARG002
+        with self._pq.ParquetFile(self._path) as file:
+            return int(file.metadata.num_rows)
 
     def _finish(self) -> None:
         if self._records or self._writer is None:
             self._flush()
         self._writer.close()
+        with self._draft.open("rb") as file:
+            self._mark = mark_of(file)
         take_place(self._draft, self._path)
 
     def _flush(self) -> None:
@@ -65,7 +73,7 @@ class ParquetSink:
             name: _NESTED.get(kind, kind) if kind else None
             for name, kind in grown(self._columns, self._records).items()
         }
-        self._dear |= {name for record in self._records for name, value in record.items() if _is_dear(value)}
+        self._dear |= {name for record in self._records for name, value in record.items() if is_inexact(value)}
         columns |= {name: Kind.TEXT for name in self._dear if columns[name] is Kind.FLOAT}
         if self._writer is not None and columns != self._columns:
             self._rewrite(columns)
@@ -119,10 +127,6 @@ class ParquetSink:
             act()
         except OSError as error:
             raise archive_error("write", self._path, error) from None
-
-
-def _is_dear(value: Any) -> bool:
-    return isinstance(value, int) and abs(value) > EXACT_MAX
 
 
 def _value(value: Any, kind: Kind) -> Any:

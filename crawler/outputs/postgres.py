@@ -6,14 +6,14 @@ themselves keeps its types: the server reads our values into them.
 """
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from crawler.errors import OutputError, UsageError
-from crawler.outputs.columns import Kind, as_kind, grown
+from crawler.outputs.columns import EXACT_MAX, Kind, as_kind, grown, is_inexact
 from crawler.outputs.naming import Target
-from crawler.outputs.sink import Mark, OutputAway, Record, Row
-from crawler.outputs.tables import KEY_COLUMNS, column_name, last_of_each
+from crawler.outputs.sink import Mark, OutputAway, Record, Row, Wanted
+from crawler.outputs.tables import KEY_COLUMNS, PULSE_ROWS, ColumnNames, found_of, last_of_each
 from crawler.redaction import shown
 from crawler.version import how_to_install
 
@@ -28,6 +28,9 @@ PARAMETERS = {  # a server that is cut off is noticed, and a lock is not waited 
 }
 LOCK_TIMEOUT = "30s"
 NAME_BYTES_MAX = 63
+SYSTEM_COLUMNS = ("ctid", "xmin", "xmax", "cmin", "cmax", "tableoid")  # of every table: no field can have them
+_LIMIT_EXCEEDED = "54"  # class of states: the row is too big, there are too many columns. It will not pass
+_UNIQUE = "23505"
 _MAY_WRITE = "SELECT has_table_privilege(to_regclass(%s), 'INSERT') AND has_table_privilege(to_regclass(%s), 'UPDATE')"
 _STAGED = "_crawler_rows"
 _TYPES = {
@@ -68,6 +71,7 @@ class PostgresSink:
                 self._connection.commit()
                 # None: of a type that is not ours
                 self._columns: dict[str, Kind | None] = self._columns_there() or self._create()
+                self._names = ColumnNames(self._columns, bytes_max=NAME_BYTES_MAX, reserved=SYSTEM_COLUMNS)
                 self._connection.commit()
         except BaseException:
             self.close()
@@ -145,18 +149,28 @@ class PostgresSink:
             with connection.cursor() as cursor, cursor.copy(copy) as copying:
                 for key, record in named.items():
                     copying.write_row([*key, *(self._value(record.get(name), name) for name in names)])
-            connection.execute(self._insert(names))
+            done = connection.execute(self._insert(names)).rowcount
+            if names and done != len(named):
+                raise OutputError(
+                    f"{self._shown} took {done:,} of {len(named):,} records; is there a trigger or a rule?"
+                )
             connection.execute(self._sql.SQL("DROP TABLE {}").format(self._sql.Identifier(_STAGED)))
 
     def _by_column(self, record: Record) -> Record:
-        columns = self._columns
-        return {column_name(field, columns, bytes_max=NAME_BYTES_MAX): value for field, value in record.items()}
+        column = self._names.column
+        return {column(field): value for field, value in record.items()}
+
+    @property
+    def renamed(self) -> dict[str, str]:
+        return self._names.renamed
 
     def _fit(self, records: list[Record]) -> None:
         """Add and widen columns, by what the table has now: other machines may write to it too."""
         if self._changes(records):
             self._columns = self._columns_there()
         for name, kind in self._changes(records).items():
+            if kind is Kind.FLOAT and self._columns.get(name) is Kind.INT and self._has_inexact(name):
+                kind = Kind.TEXT  # noqa: PLW2901
             part = self._sql.SQL("ADD COLUMN IF NOT EXISTS {0} {1}")
             if name in self._columns:
                 part = self._sql.SQL("ALTER COLUMN {0} TYPE {1} USING {0}::{1}")
@@ -166,6 +180,9 @@ class PostgresSink:
 
     def _changes(self, records: list[Record]) -> dict[str, Kind]:
         after = grown(self._columns, records)
+        for name in [name for name, kind in after.items() if kind is Kind.FLOAT]:
+            if any(is_inexact(record.get(name)) for record in records):
+                after[name] = Kind.TEXT
         return {
             name: kind
             for name, kind in after.items()
@@ -173,6 +190,11 @@ class PostgresSink:
             and kind is not self._columns.get(name)
             and (name not in self._columns or self._columns[name] is not None)
         }
+
+    def _has_inexact(self, name: str) -> bool:
+        query = self._sql.SQL("SELECT EXISTS (SELECT FROM {} WHERE abs({}::numeric) > {})")
+        found = query.format(self._table, self._sql.Identifier(name), self._sql.Literal(EXACT_MAX))
+        return bool(self._connection.execute(found).fetchone()[0])
 
     def _stage(self, names: Sequence[str]) -> None:
         """A table of this transaction, with our columns of the real one, without its constraints."""
@@ -205,6 +227,17 @@ class PostgresSink:
             self._connection.commit()
         return None
 
+    def found(self, wanted: Iterable[Wanted], pulse: Callable[[], None]) -> int:
+        keys = _names(self._sql, KEY_COLUMNS[:2])
+        query = self._sql.SQL("SELECT {0}, count(*) FROM {1} GROUP BY {0} ORDER BY {0}").format(keys, self._table)
+        with self._errors(), self._connection.cursor("crawler_found") as cursor:
+            cursor.itersize = PULSE_ROWS
+            cursor.execute(query)
+            found = found_of(wanted, cursor, pulse)
+        with self._errors():
+            self._connection.commit()
+        return found
+
     def close(self) -> None:
         """Let the connection go, and with it what was not committed."""
         with contextlib.suppress(self._psycopg.Error):
@@ -214,11 +247,18 @@ class PostgresSink:
     def _errors(self) -> Iterator[None]:
         try:
             yield
-        except (self._psycopg.OperationalError, self._psycopg.InterfaceError, self._psycopg.IntegrityError) as error:
-            # Integrity: two made the table, or a column of it, at the same time.
-            raise OutputAway(f"{self._shown}: {_one_line(error)}") from None
         except self._psycopg.Error as error:
+            if self._may_pass(error):
+                raise OutputAway(f"{self._shown}: {_one_line(error)}") from None
             raise OutputError(f"{self._shown} does not take the records: {_one_line(error)}") from None
+
+    def _may_pass(self, error: Any) -> bool:
+        """May the same rows be taken later?"""
+        if isinstance(error, self._psycopg.IntegrityError):
+            # In a catalog: two made the table, or a column of it, at the same time. Else it is a rule of the table.
+            return bool(error.sqlstate == _UNIQUE and (error.diag.constraint_name or "").startswith("pg_"))
+        away = (self._psycopg.OperationalError, self._psycopg.InterfaceError)
+        return isinstance(error, away) and (error.sqlstate or "")[:2] != _LIMIT_EXCEEDED
 
 
 def _names(sql: Any, names: Sequence[str]) -> Any:
@@ -238,5 +278,11 @@ def _without_nul(value: Any) -> Any:
     if isinstance(value, list):
         return [_without_nul(one) for one in value]
     if isinstance(value, dict):
-        return {_without_nul(name): _without_nul(one) for name, one in value.items()}
+        found: dict[str, Any] = {}
+        for name, one in value.items():
+            cleaned = _without_nul(name)
+            while cleaned != name and (cleaned in value or cleaned in found):
+                cleaned += "\ufffd"
+            found[cleaned] = _without_nul(one)
+        return found
     return value

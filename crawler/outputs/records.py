@@ -14,6 +14,7 @@ from crawler.errors import ArchiveError
 from crawler.model import CommitEntry
 from crawler.outputs.columns import Kind
 from crawler.outputs.sink import Key, Record, Row
+from crawler.rules.nesting import DEPTH_MAX, is_nested_too_deep
 
 PAGE_COLUMNS = {
     "url": Kind.TEXT,
@@ -51,6 +52,10 @@ class Source(Protocol):
     @property
     def shape(self) -> Shape: ...
     def records_of(self, entry: CommitEntry) -> Iterable[Record]: ...
+    def count_of(self, entry: CommitEntry) -> int:
+        """How many these are, by the index alone."""
+        ...
+
     def missing(self, index: IndexReader) -> list[MissingFile]:
         """What could not be reached: of the index, as its reader met it, and of what lies beside it."""
         ...
@@ -93,6 +98,9 @@ class Pages:
             record |= self._content(entry)
         return (record,)
 
+    def count_of(self, entry: CommitEntry) -> int:  # noqa: ARG002
+        return 1
+
     def _content(self, entry: CommitEntry) -> Record:
         """The columns that need the archive; null when its record can't be read."""
         from crawler.outputs.content import page_content  # brings the HTML parser: only when asked for
@@ -132,10 +140,13 @@ class Items:
         if entry.items is None or not entry.items.count:
             return ()
         try:
-            return [_decode(item) for item in self._files.items(entry.items)]
+            return [_record(item) for item in self._files.items(entry.items)]
         except ArchiveError:
             self._unreadable[self._files.path(entry.items.file)] += 1
             return ()
+
+    def count_of(self, entry: CommitEntry) -> int:
+        return entry.items.count if entry.items else 0
 
     def missing(self, index: IndexReader) -> list[MissingFile]:
         return [*index.segments_missing, *self.lost()]
@@ -145,6 +156,17 @@ class Items:
 
     def close(self) -> None:
         self._files.close()
+
+
+def _record(item: bytes) -> Record:
+    """Raises ArchiveError for what no output could take: it is not what was yielded, or older than the limit."""
+    try:
+        record = _decode(item)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise ArchiveError(f"an item can't be read: {error}") from None
+    if is_nested_too_deep(item, record):
+        raise ArchiveError(f"an item is nested more than {DEPTH_MAX} deep")
+    return record
 
 
 def _named(unreadable: Counter[str], why: str) -> list[MissingFile]:

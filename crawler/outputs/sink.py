@@ -1,6 +1,6 @@
 """What every open target can do, and what a row is. Must not know any kind of target."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from crawler.errors import OutputError
@@ -31,8 +31,20 @@ class Mark(NamedTuple):
     digest: str
 
 
+class Wanted(NamedTuple):
+    """How many records of one visit a target must have."""
+
+    fingerprint: int
+    visit: int
+    records: int
+
+
 class OutputAway(OutputError):
     """The target does not take anything now; it may do so later."""
+
+
+class TargetChanged(OutputError):
+    """Somebody else replaced the target, or wrote to it: what it was said to have may not be there."""
 
 
 class OutputEnded(Exception):
@@ -43,11 +55,13 @@ class Sink(Protocol):
     """One open target. Blocks: call it in a thread.
 
     `write` may keep rows back; `commit` makes all of them last and says where the target ends then (None where only
-    the target itself knows). `close` leaves what there was at the last commit; after an error nothing else may be
-    called. Raises OutputAway where a later try may succeed, OutputError where the rows don't
-    fit the target, ArchiveError where a disk fails.
+    the target itself knows). `found`, after a commit, counts the records that the target really has: a file all of
+    them, a table those that are wanted (in order; it may have others). `close` leaves what there was at the last
+    commit; after an error nothing else may be called. Raises OutputAway where a later try may succeed, OutputError
+    where the rows don't fit the target, TargetChanged where somebody else wrote there, ArchiveError where a disk fails.
     """
 
     def write(self, rows: Sequence[Row]) -> None: ...
     def commit(self) -> Mark | None: ...
+    def found(self, wanted: Iterable[Wanted], pulse: Callable[[], None]) -> int: ...
     def close(self) -> None: ...

@@ -6,16 +6,18 @@ number in a column of numbers).
 
 import contextlib
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from crawler.errors import OutputError, UsageError
+from crawler.errors import CrawlerError, OutputError, UsageError
 from crawler.outputs.columns import Kind, as_kind, check_count, kind_of
+from crawler.outputs.locking import writing
 from crawler.outputs.naming import Target
-from crawler.outputs.sink import Mark, OutputAway, Record, Row
-from crawler.outputs.tables import KEY_COLUMNS, column_name
+from crawler.outputs.sink import Mark, OutputAway, Record, Row, TargetChanged, Wanted
+from crawler.outputs.tables import KEY_COLUMNS, ColumnNames, found_of
 
 BUSY_S = 10.0  # while another process writes the file
+NAME_BYTES_MAX = 1000  # SQLite takes any; what is longer helps nobody
 _TYPES = {Kind.BOOL: "INTEGER", Kind.INT: "INTEGER", Kind.FLOAT: "REAL"}
 
 
@@ -29,19 +31,47 @@ class SqliteSink:
         self._path, self._shown = target.path, target.shown
         self._table = target.table or table
         self._known = known
-        self._is_new = not self._path.exists()
         self.is_new_table = False
-        with self._errors():
-            self._base = sqlite3.connect(self._path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
-        try:
+        with self._alone():  # who makes the file, and who takes an empty one away again
+            self._is_new = not self._path.exists()
             with self._errors():
-                self._base.execute("BEGIN IMMEDIATE")
-                self._columns = self._columns_there() or self._create()
-                if not at_once:
-                    self._base.execute("COMMIT")  # others may write too while there is nothing to be written
-        except BaseException:
-            self.close()
-            raise
+                self._base = sqlite3.connect(self._path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+            try:
+                with self._errors():
+                    self._base.execute("BEGIN IMMEDIATE")
+                    self._file = self._named_file()
+                    self._look()
+                    if not at_once:
+                        self._base.execute("COMMIT")  # others may write too while there is nothing to be written
+            except BaseException:
+                self._let_go()
+                raise
+
+    def _alone(self) -> contextlib.AbstractContextManager[None]:
+        return writing(self._path, self._shown, "", timeout_s=BUSY_S)
+
+    def _named_file(self) -> tuple[int, int] | None:
+        """Which file has the name now."""
+        try:
+            state = self._path.stat()
+        except OSError:
+            return None
+        return state.st_dev, state.st_ino
+
+    def _check_file(self) -> None:
+        """Raises TargetChanged when the file that is open has lost its name to another, or to none."""
+        if self._named_file() != self._file:
+            raise TargetChanged(f"{self._shown} was replaced or removed by another program")
+
+    def _look(self) -> None:
+        """Know the table as it is now; make it when there is none."""
+        self._columns = self._columns_there() or self._create()
+        self._names = ColumnNames(self._columns, folds=True, bytes_max=NAME_BYTES_MAX)
+        self._version = self._schema_version()
+
+    def _schema_version(self) -> int:
+        """Counts changes of tables, of all writers."""
+        return int(self._base.execute("PRAGMA schema_version").fetchone()[0])
 
     def _columns_there(self) -> list[str]:
         found = [row[1] for row in self._base.execute(f"PRAGMA table_info({_quoted(self._table)})")]
@@ -70,19 +100,26 @@ class SqliteSink:
         base = self._base
         with self._errors():
             if not base.in_transaction:
+                self._check_file()
                 base.execute("BEGIN IMMEDIATE")
+                if self._schema_version() != self._version:  # another writer added columns
+                    self._columns = self._columns_there()
+                    self._names = ColumnNames(self._columns, folds=True, bytes_max=NAME_BYTES_MAX)
             named = [(row.key, self._by_column(row.record)) for row in rows]
             names = list(dict.fromkeys(name for _, values in named for name in values))
-            base.executemany(
+            done = base.executemany(
                 self._statement([*KEY_COLUMNS, *names]),
                 ([*key, *(_value(values.get(name)) for name in names)] for key, values in named),
-            )
+            ).rowcount
+            if names and done != len(named):
+                raise OutputError(f"{self._shown} took {done:,} of {len(named):,} records; is there a trigger?")
+            self._version = self._schema_version()
 
     def _by_column(self, record: Record) -> Record:
         """The record with names of columns; those that are new are added to the table."""
         named = {}
         for field, value in record.items():
-            name = column_name(field, self._columns, folds=True)
+            name = self._names.column(field)
             if name not in self._columns:
                 check_count([*self._columns, name])
                 self._base.execute(f"ALTER TABLE {_quoted(self._table)} ADD COLUMN {_quoted(name)}")
@@ -104,15 +141,41 @@ class SqliteSink:
         with self._errors():
             if self._base.in_transaction:
                 self._base.execute("COMMIT")
-        self._is_new = False
+            self._is_new = False
+            self._check_file()
         return None
 
+    def found(self, wanted: Iterable[Wanted], pulse: Callable[[], None]) -> int:
+        with self._errors():
+            self._check_file()
+            keys = "_fingerprint, _visit"
+            there = self._base.execute(
+                f"SELECT {keys}, count(*) FROM {_quoted(self._table)} GROUP BY {keys} ORDER BY {keys}"  # noqa: S608
+            )
+            return found_of(wanted, there, pulse)
+
+    @property
+    def renamed(self) -> dict[str, str]:
+        return self._names.renamed
+
     def close(self) -> None:
+        """A file that is new and has no table in it is taken away."""
+        if not self._is_new:
+            self._let_go()
+            return
+        with contextlib.suppress(CrawlerError), self._alone():
+            self._let_go()
+        self._base.close()  # where another held the lock
+
+    def _let_go(self) -> None:
+        is_empty = False
         with contextlib.suppress(sqlite3.Error):
             if self._base.in_transaction:
                 self._base.execute("ROLLBACK")
-            self._base.close()
-        if self._is_new:
+            if self._is_new:
+                is_empty = not self._base.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        self._base.close()
+        if is_empty and self._named_file() == self._file:
             self._path.unlink(missing_ok=True)
 
     @contextlib.contextmanager

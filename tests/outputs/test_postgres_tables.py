@@ -207,3 +207,81 @@ def test_without_psycopg_one_line_names_what_to_install(monkeypatch: pytest.Monk
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(UsageError, match=r"PostgreSQL needs psycopg: .* install .*postgresql"):
         check_target(target("postgresql://localhost/x"), ITEMS)
+
+
+# --- names and limits of its own ---
+
+
+def test_fields_with_the_names_of_system_columns_get_columns(postgres: PostgresServer, database: str) -> None:
+    names = ["xmin", "xmax", "cmin", "cmax", "ctid", "tableoid", "oid", "xmin_", "XMIN"]
+    for first in range(2):
+        write(postgres.url(database), [{name: place for place, name in enumerate(names)}], first)
+    (one, other) = records(postgres, database)
+    assert one == other
+    assert sorted(one.values()) == list(range(len(names)))
+    assert {name: one[name] for name in ("xmin_", "ctid_", "oid", "xmin__")} == {
+        "xmin_": 0, "ctid_": 4, "oid": 6, "xmin__": 7
+    }  # fmt: skip
+
+
+def test_names_that_differ_in_what_is_cleaned_away_have_columns_of_their_own(
+    postgres: PostgresServer, database: str
+) -> None:
+    names = ["b", "b\0", "\0b", "", "_", "\0", "_visit", "_visit_", "x" * 80, "x" * 80 + "\0"]
+    for first in range(2):
+        write(postgres.url(database), [{name: place for place, name in enumerate(names)}], first)
+    (one, other) = records(postgres, database)
+    assert one == other
+    assert sorted(one.values()) == list(range(len(names)))
+
+
+def test_a_row_that_is_too_big_is_not_away(postgres: PostgresServer, database: str) -> None:
+    record = {f"number{place}": 1.5 for place in range(995)}
+    write(postgres.url(database), [record])
+    with pytest.raises(OutputError, match="does not take the records: row is too big") as caught:
+        write(postgres.url(database), [dict.fromkeys(record, "x" * 20)], 1)
+    assert not isinstance(caught.value, OutputAway)
+
+
+@pytest.mark.parametrize("rule", ["title text NOT NULL", "n bigint CHECK (n > 100)", "n bigint UNIQUE"])
+def test_a_rule_of_the_table_that_a_record_breaks_is_not_away(
+    postgres: PostgresServer, database: str, rule: str
+) -> None:
+    keys = "_fingerprint bigint, _visit int, _number int, PRIMARY KEY (_fingerprint, _visit, _number)"
+    postgres.psql(database, f"CREATE TABLE items ({keys}, {rule})")
+    with pytest.raises(OutputError, match="does not take the records") as caught:
+        write(postgres.url(database), [{"n": 1}, {"n": 1}])
+    assert not isinstance(caught.value, OutputAway)
+
+
+def test_a_trigger_that_takes_rows_away_is_said(postgres: PostgresServer, database: str) -> None:
+    write(postgres.url(database), [{"n": 1}])
+    postgres.psql(
+        database,
+        "CREATE FUNCTION skip() RETURNS trigger AS $$ BEGIN IF NEW.n = 3 THEN RETURN NULL; END IF; RETURN NEW; END $$ "
+        "LANGUAGE plpgsql; CREATE TRIGGER t BEFORE INSERT ON items FOR EACH ROW EXECUTE FUNCTION skip()",
+    )
+    with pytest.raises(OutputError, match=r"took 2 of 3 records"):
+        write(postgres.url(database), [{"n": 2}, {"n": 3}, {"n": 4}], 1)
+
+
+def test_keys_of_nested_values_stay_distinct_without_nul(postgres: PostgresServer, database: str) -> None:
+    write(postgres.url(database), [{"v": {"k\0": 1, "k\ufffd": 2, "k": 3}}])
+    assert records(postgres, database) == [{"v": {"k\ufffd\ufffd": 1, "k\ufffd": 2, "k": 3}}]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [[(1 << 53) + 1, 0.5], [0.5, (1 << 53) + 1], [0.5, 1, 2, -(1 << 53) - 1, 1e300, 1e-7], [1, 0.1, 10**18 + 7]],
+)
+@pytest.mark.parametrize("together", [False, True])
+def test_whole_numbers_that_no_floating_one_equals_stay_what_they_are(
+    postgres: PostgresServer, database: str, values: list[Any], together: bool
+) -> None:
+    if together:
+        write(postgres.url(database), [{"v": value} for value in values])
+    else:
+        for number, value in enumerate(values):
+            write(postgres.url(database), [{"v": value}], number)
+    found = [record["v"] for record in records(postgres, database)]
+    assert [json.loads(value) if isinstance(value, str) else value for value in found] == values
