@@ -11,8 +11,11 @@ from crawler.errors import AuditFailed, UsageError
 
 if TYPE_CHECKING:
     from crawler.app import OpenCrawl
+    from crawler.archive.folder import CrawlFolder
+    from crawler.outputs.naming import Target
     from crawler.settings import Settings
     from crawler.watch.audit import Subject, WebLogs
+    from crawler.watch.audit_findings import Report
 
 JSON_LINES = b"{"
 
@@ -20,6 +23,7 @@ EPILOG = """\
 examples:
   crawler audit
   crawler audit --dir a --dir b --redis redis://queue.example/ --web-log access.log
+  crawler audit -o pages.jsonl -o 'postgresql://crawler@db.example/web'
   crawler audit --json | jq '.findings.lost.examples[].url'
 
 Judged are, in this order: the archive (every page is parsed again; each link in scope must
@@ -57,6 +61,12 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         help="what the crawler's User-Agent has in the web log; other requests are left out (default: the product's "
         "name, and all requests of a log in JSON lines)",
     )  # fmt: skip
+    p.add_argument(
+        "-o", "--output", action="append", default=[], metavar="TARGET",
+        help="also compare this file or database of -o with the index: does it have every record, each once? May be "
+        "repeated",
+    )  # fmt: skip
+    p.add_argument("--items", action="store_true", help="these targets have items (default: what -o wrote there)")
     p.add_argument("--json", action="store_true", help="as one JSON object, with up to 10,000 examples of each finding")
     p.add_argument(
         "--ignore-robots", dest="obey_robots", action="store_false", default=None,
@@ -74,7 +84,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     folders = arguments.dir or []
     arguments.dir = folders[0] if folders else None
-    report = run_async(_audit(arguments, settings_of(arguments, KEYS, in_folder=True), folders[1:]))
+    targets = _targets(arguments)
+    report = run_async(_audit(arguments, settings_of(arguments, KEYS, in_folder=True), folders[1:], targets))
     if arguments.json:
         out_json(report_json(report))
     else:
@@ -84,7 +95,16 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-async def _audit(arguments: argparse.Namespace, settings: "Settings", others: Sequence[str]) -> Any:
+def _targets(arguments: argparse.Namespace) -> list["Target"]:
+    from crawler.outputs.opening import targets_of
+    from crawler.outputs.records import ITEMS, PAGES
+
+    return targets_of(arguments.output, table=(ITEMS if arguments.items else PAGES).name)
+
+
+async def _audit(
+    arguments: argparse.Namespace, settings: "Settings", others: Sequence[str], targets: Sequence["Target"]
+) -> Any:
     from crawler.archive.folder import open_existing
     from crawler.opening import open_crawl
     from crawler.watch.audit import audit
@@ -94,9 +114,31 @@ async def _audit(arguments: argparse.Namespace, settings: "Settings", others: Se
     logs = _web_logs(arguments, settings)
     async with open_crawl(settings, create=False) as crawl:
         try:
-            return await audit(await _subject(crawl, others, logs), _pulse)
+            subject = await _subject(crawl, others, logs)
+            report = await audit(subject, _pulse)
+            for target in targets:
+                _compare(subject.folders, target, report, items=arguments.items)
+            return report
         finally:
             _pulse(0)
+
+
+def _compare(folders: "Sequence[CrawlFolder]", target: "Target", report: "Report", *, items: bool) -> None:
+    """Blocks; nothing else is going on in this process."""
+    import msgspec
+
+    from crawler.outputs.auditing import compare
+    from crawler.watch.wording import counted
+
+    found = compare(folders, target, items=items)
+    if not found.missing and not found.extra:
+        report.notes.append(f"{found.target} has all {counted(found.wanted, found.what.removesuffix('s'))}")
+    elif report.is_moving:
+        has = f"{found.found:,} of {found.wanted:,} {found.what}"
+        report.notes.append(f"{found.target} has {has}: not judged while the crawl is going on")
+    else:
+        facts = msgspec.structs.asdict(found)
+        report.findings.outputs.add(found.missing + found.extra, **facts)
 
 
 async def _subject(crawl: "OpenCrawl", others: Sequence[str], logs: "WebLogs") -> "Subject":

@@ -12,6 +12,8 @@ import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
+
 from crawler.archive.folder import archive_error, make_private, open_private
 from crawler.archive.tail import Chunk, Place
 from crawler.errors import ArchiveError, UsageError
@@ -35,6 +37,9 @@ _SINCE_MADE = (
     ("seen", "lost"),
 )  # columns that cursors of older releases lack
 SUFFIX = ".cursor"
+NEXT_SUFFIX = ".next"
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(tuple[Mark | None, Mark]).decode
 
 
 class Cursor:
@@ -45,6 +50,7 @@ class Cursor:
 
     def __init__(self, path: Path | None) -> None:
         self._path = path or IN_MEMORY
+        self._next = self._path.with_name(self._path.name + NEXT_SUFFIX)
         self.places: dict[str, Place] = {}
         self.mark: Mark | None = None
         self.ours: Mark | None = None  # of a whole file that this crawl wrote too, but not bit by bit
@@ -154,6 +160,26 @@ class Cursor:
                 self._base.execute("DELETE FROM mark")
                 self._base.execute("INSERT INTO mark VALUES (?, ?)", mark)
             self._base.execute("COMMIT")
+
+    def note_next(self, mark: Mark) -> None:
+        """A file with the same records, which ends at this mark, is about to take the place of the target's.
+
+        Beside the base, where a transaction is open: if we die before its end, `successor` is how the file is known.
+        """
+        if self._path != IN_MEMORY:
+            try:
+                with open(self._next, "wb", opener=open_private) as file:
+                    file.write(_encode((self.mark, mark)))
+            except OSError as error:
+                raise archive_error("write", self._next, error) from None
+
+    def successor(self) -> Mark | None:
+        """What was noted, if it is of the last commit."""
+        try:
+            before, mark = _decode(self._next.read_bytes())
+        except (OSError, msgspec.MsgspecError):
+            return None
+        return mark if before == self.mark else None
 
     def rollback(self) -> None:
         """It is not: it will be news again."""

@@ -6,22 +6,19 @@ or a crash. Must not know what a crawl is.
 """
 
 import contextlib
-import csv
 import fcntl
-import gzip
 import hashlib
 import io
 import os
 import shutil
 import sys
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
 from crawler.archive.folder import archive_error, sync_directory
 from crawler.errors import ConflictError, OutputError, UsageError
-from crawler.outputs.lines import CsvLines, Lines, packed, text_of
+from crawler.outputs.lines import CsvLines, Lines, packed, read_errors, text_of
 from crawler.outputs.locking import beside, set_aside
 from crawler.outputs.naming import STDOUT_SHOWN, Target
 from crawler.outputs.sink import Mark, OutputEnded, Record, Row, TargetChanged, Wanted
@@ -138,12 +135,21 @@ class GrowingSink:
     Between two commits nobody else may write to the file. Each commit looks first, and leaves what it does not know.
     """
 
-    def __init__(self, target: Target, lines: Lines, since: Mark | None, *, may_replace: bool = False) -> None:
+    def __init__(
+        self,
+        target: Target,
+        lines: Lines,
+        since: Mark | None,
+        *,
+        may_replace: bool = False,
+        on_replace: Callable[[Mark], None] = lambda _: None,
+    ) -> None:
         assert target.path is not None
         self._shown, self._path = target.shown, target.path.resolve()
         self._lines, self._packed = lines, target.packed
         self._rows: list[Record] = []
         self._is_dirty = False
+        self._on_replace = on_replace
         self.moved_to: Path | None = None
         try:
             self._file = self._opened(since, may_replace=may_replace)
@@ -229,6 +235,7 @@ class GrowingSink:
         draft = rewritten(self._path, self._file, self._packed, wider)
         file = self._locked(draft)
         try:
+            self._on_replace(mark_of(file))
             self._check_name()  # it took a while
             take_place(draft, self._path)
         except BaseException:
@@ -289,7 +296,7 @@ def count(lines: Lines, file: IO[bytes], how: str, pulse: Callable[[], None]) ->
     try:
         with text_of(_again(file), how) as text:
             return lines.count(text, pulse)
-    except (EOFError, ValueError, csv.Error, zlib.error, gzip.BadGzipFile):
+    except read_errors():
         return 0
 
 

@@ -80,10 +80,18 @@ class Follower:
             if self._changed:
                 self._tell(f"{self._changed}: all its records are written again")
             return sink
+        if mark is not None and not is_at(path, mark, ends=was_closed):
+            after = cursor.successor()
+            if after is not None and is_at(path, after, ends=was_closed):
+                cursor.begin()
+                cursor.commit(after)
+                mark = after
         if mark is not None and is_at(path, mark, ends=was_closed):
-            return open_growing(self.target, self._source.shape, mark)
+            return open_growing(self.target, self._source.shape, mark, on_replace=cursor.note_next)
         may_replace = cursor.ours is not None and is_at(path, cursor.ours, ends=True)
-        lines = open_growing(self.target, self._source.shape, None, may_replace=may_replace)
+        lines = open_growing(
+            self.target, self._source.shape, None, may_replace=may_replace, on_replace=cursor.note_next
+        )
         assert isinstance(lines, GrowingSink)
         cursor.reset()
         cursor.begin()

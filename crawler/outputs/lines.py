@@ -5,6 +5,7 @@ import gzip
 import io
 import re
 import sys
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import IO, Any, Protocol
@@ -50,6 +51,13 @@ def text_of(file: IO[bytes], how: str) -> io.TextIOWrapper:
 
         source = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
     return io.TextIOWrapper(source, encoding="utf-8", newline="")
+
+
+def read_errors() -> tuple[type[Exception], ...]:
+    """What reading such a file raises where it is damaged, or no such file."""
+    zstandard = sys.modules.get("zstandard")  # nothing of it was raised where it was not needed
+    more = (zstandard.ZstdError,) if zstandard else ()
+    return (EOFError, ValueError, csv.Error, zlib.error, gzip.BadGzipFile, *more)
 
 
 class _Unzipped(gzip.GzipFile):
@@ -142,10 +150,17 @@ class CsvLines:
 
     def read_header(self, lines: Iterable[str]) -> None:
         """Go on with the columns of a file that has some, whatever `safe` was when it began."""
-        self.columns = {}
-        for header in next(csv.reader(lines), []):
-            name = _named(header) if self.safe else header
-            self.columns[header if name in self.columns else name] = None
+        header = next(csv.reader(lines), [])
+        self.columns = dict.fromkeys(self.names_of(header) if self.safe else header)
+
+    @staticmethod
+    def names_of(header: Iterable[str]) -> list[str]:
+        """The fields of a header that is safe."""
+        names: dict[str, None] = {}
+        for one in header:
+            name = _named(one)
+            names[one if name in names else name] = None
+        return list(names)
 
 
 class _Rows(list[str]):
@@ -185,3 +200,10 @@ def _cell(value: object, name: str) -> object:
     if name == "links" and isinstance(value, list):
         return " ".join(map(str, value))
     return _json(value).decode() if isinstance(value, (list, dict)) else value
+
+
+def plain_cell(value: object, name: str) -> str:
+    """The text of a value or of a cell that was read, equal for both, whether or not the file is safe."""
+    cell = _cell(value, name)
+    text = "" if cell is None else str(cell)
+    return _named(text)

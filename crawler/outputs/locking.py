@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from crawler.archive.folder import open_private
 from crawler.errors import ConflictError, UsageError
 
 POLL_S = 0.02
@@ -53,7 +54,7 @@ def writing(path: Path, shown: str, whose: str, *, timeout_s: float = 0.0) -> It
 def _acquired(lock: Path, shown: str, timeout_s: float) -> int:
     deadline = time.monotonic() + timeout_s
     while True:
-        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = open_private(lock, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if _is_named(descriptor, lock):

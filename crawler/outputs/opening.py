@@ -1,6 +1,6 @@
 """Opens targets: the only place that knows all kinds of them. Each kind's library is imported when one is used."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import IO
 
 from msgspec.structs import replace
@@ -53,15 +53,22 @@ def open_whole(target: Target, shape: Shape, stdout: IO[bytes] | None = None) ->
 
 
 def open_growing(
-    target: Target, shape: Shape, since: Mark | None, stdout: IO[bytes] | None = None, *, may_replace: bool = False
+    target: Target,
+    shape: Shape,
+    since: Mark | None,
+    stdout: IO[bytes] | None = None,
+    *,
+    may_replace: bool = False,
+    on_replace: Callable[[Mark], None] = lambda _: None,
 ) -> Sink:
     """For records that come bit by bit: files grow in place from the mark.
 
     Without one, a file that is there gets another name; `may_replace`: it is the crawl's own, and is taken away.
+    `on_replace` hears where a file ends that is about to take the place of this one, with the same records.
     """
     match target.kind:
         case Kind.LINES:
-            return GrowingSink(target, _lines(target, shape), since, may_replace=may_replace)
+            return GrowingSink(target, _lines(target, shape), since, may_replace=may_replace, on_replace=on_replace)
         case Kind.STREAM:
             return StreamSink(target, _lines(target, shape), stdout)
         case _:
@@ -74,13 +81,18 @@ def check_target(target: Target, shape: Shape) -> None:
         _table(target, shape, at_once=True).close()
 
 
+def open_to_look(target: Target, shape: Shape) -> Sink:
+    """For `found` alone, of tables and Parquet files. Raises UsageError when there is none, as the others do else."""
+    return _table(target, shape, at_once=True, is_reader=True)
+
+
 def _lines(target: Target, shape: Shape) -> Lines:
     if target.format == "csv":
         return CsvLines(shape.columns, safe=target.csv_safe)
     return JsonLines(shown=target.kind is Kind.STREAM)
 
 
-def _table(target: Target, shape: Shape, *, at_once: bool) -> Sink:
+def _table(target: Target, shape: Shape, *, at_once: bool, is_reader: bool = False) -> Sink:
     if target.kind is Kind.PARQUET:
         from crawler.outputs.parquet import ParquetSink
 
@@ -88,7 +100,7 @@ def _table(target: Target, shape: Shape, *, at_once: bool) -> Sink:
     if target.kind is Kind.SQLITE:
         from crawler.outputs.sqlite import SqliteSink
 
-        return SqliteSink(target, table=shape.name, known=shape.columns, at_once=at_once)
+        return SqliteSink(target, table=shape.name, known=shape.columns, at_once=at_once, is_reader=is_reader)
     from crawler.outputs.postgres import PostgresSink
 
-    return PostgresSink(target, table=shape.name, known=shape.columns)
+    return PostgresSink(target, table=shape.name, known=shape.columns, is_reader=is_reader)

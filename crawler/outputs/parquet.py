@@ -57,8 +57,11 @@ class ParquetSink:
         return self._mark
 
     def found(self, wanted: Iterable[Wanted], pulse: Callable[[], None]) -> int:  # noqa: ARG002
-        with self._pq.ParquetFile(self._path) as file:
-            return int(file.metadata.num_rows)
+        try:
+            with self._pq.ParquetFile(self._path) as file:
+                return int(file.metadata.num_rows)
+        except (OSError, self._pa.ArrowException) as error:
+            raise UsageError(f"{self._shown} can't be read as Parquet: {str(error).partition(chr(10))[0]}") from None
 
     def _finish(self) -> None:
         if self._records or self._writer is None:
@@ -74,6 +77,8 @@ class ParquetSink:
             for name, kind in grown(self._columns, self._records).items()
         }
         self._dear |= {name for record in self._records for name, value in record.items() if is_inexact(value)}
+        if self._records and not columns:
+            columns["_"] = None  # a file without columns has no rows
         columns |= {name: Kind.TEXT for name in self._dear if columns[name] is Kind.FLOAT}
         if self._writer is not None and columns != self._columns:
             self._rewrite(columns)

@@ -45,12 +45,13 @@ _OURS = {name: kind for kind, name in _TYPES.items()} | {"timestamp with time zo
 
 
 class PostgresSink:
-    """`known`: columns that are made with the table. A record that is there gets the new values.
+    """`known`: columns that are made with the table. A record that is there gets the new values. `is_reader`: for
+    `found` alone.
 
     Opening connects and looks at the table, so that a bad target is known before any work.
     """
 
-    def __init__(self, target: Target, *, table: str, known: Mapping[str, Kind]) -> None:
+    def __init__(self, target: Target, *, table: str, known: Mapping[str, Kind], is_reader: bool = False) -> None:
         try:
             import psycopg
             from psycopg import sql
@@ -70,7 +71,11 @@ class PostgresSink:
                 self._connection.execute(f"SET lock_timeout = '{LOCK_TIMEOUT}'")
                 self._connection.commit()
                 # None: of a type that is not ours
-                self._columns: dict[str, Kind | None] = self._columns_there() or self._create()
+                self._columns: dict[str, Kind | None] = self._columns_there()
+                if not self._columns:
+                    if is_reader:
+                        raise UsageError(f"there is no table {self._name} at {self._shown}; add ?table=NAME")
+                    self._columns = self._create()
                 self._names = ColumnNames(self._columns, bytes_max=NAME_BYTES_MAX, reserved=SYSTEM_COLUMNS)
                 self._connection.commit()
         except BaseException:

@@ -23,29 +23,36 @@ _TYPES = {Kind.BOOL: "INTEGER", Kind.INT: "INTEGER", Kind.FLOAT: "REAL"}
 
 class SqliteSink:
     """`known`: columns that are made with the table. `at_once`: there will be one commit, and
-    without it there is no table either. A record that is there gets the new values.
+    without it there is no table either. `is_reader`: for `found` alone. A record that is there gets the new values.
     """
 
-    def __init__(self, target: Target, *, table: str, known: Mapping[str, Kind], at_once: bool) -> None:
+    def __init__(
+        self, target: Target, *, table: str, known: Mapping[str, Kind], at_once: bool, is_reader: bool = False
+    ) -> None:
         assert target.path is not None
         self._path, self._shown = target.path, target.shown
         self._table = target.table or table
         self._known = known
         self.is_new_table = False
-        with self._alone():  # who makes the file, and who takes an empty one away again
-            self._is_new = not self._path.exists()
+        # Who makes the file, and who takes an empty one away again, does so alone.
+        with contextlib.nullcontext() if is_reader else self._alone():
+            self._is_new = not is_reader and not self._path.exists()
             with self._errors():
-                self._base = sqlite3.connect(self._path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+                self._base = self._connected(is_reader=is_reader)
             try:
                 with self._errors():
-                    self._base.execute("BEGIN IMMEDIATE")
+                    self._base.execute("BEGIN" if is_reader else "BEGIN IMMEDIATE")
                     self._file = self._named_file()
-                    self._look()
+                    self._look(may_create=not is_reader)
                     if not at_once:
                         self._base.execute("COMMIT")  # others may write too while there is nothing to be written
             except BaseException:
                 self._let_go()
                 raise
+
+    def _connected(self, *, is_reader: bool) -> sqlite3.Connection:
+        name = f"{self._path.as_uri()}?mode=ro" if is_reader else self._path
+        return sqlite3.connect(name, timeout=BUSY_S, isolation_level=None, check_same_thread=False, uri=is_reader)
 
     def _alone(self) -> contextlib.AbstractContextManager[None]:
         return writing(self._path, self._shown, "", timeout_s=BUSY_S)
@@ -63,9 +70,13 @@ class SqliteSink:
         if self._named_file() != self._file:
             raise TargetChanged(f"{self._shown} was replaced or removed by another program")
 
-    def _look(self) -> None:
+    def _look(self, *, may_create: bool) -> None:
         """Know the table as it is now; make it when there is none."""
-        self._columns = self._columns_there() or self._create()
+        self._columns = self._columns_there()
+        if not self._columns:
+            if not may_create:
+                raise UsageError(f"there is no table {self._table} in {self._shown}; add ?table=NAME")
+            self._columns = self._create()
         self._names = ColumnNames(self._columns, folds=True, bytes_max=NAME_BYTES_MAX)
         self._version = self._schema_version()
 

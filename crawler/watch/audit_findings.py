@@ -49,6 +49,9 @@ class Findings:
     no_items: Finding = field(
         default_factory=lambda: _violation("commits without their items", "commit without its items")
     )
+    outputs: Finding = field(
+        default_factory=lambda: _violation("records that outputs lack or have too many", "record of an output")
+    )
     damage: Finding = field(default_factory=lambda: _violation("damaged or out of reach"))
     politeness: Finding = field(default_factory=lambda: _violation("politeness violations", "politeness violation"))
     robots: Finding = field(default_factory=lambda: _violation("robots violations", "robots violation"))

@@ -14,7 +14,7 @@ INFORMED_MAX = 3  # examples of anything else
 URL_COLUMNS = 100
 OF_WEB_LOG = frozenset({"politeness", "robots", "late", "duplicates", "uncommitted", "unjudged"})
 QUIET = frozenset(
-    {"blamed", "faults", "no_items", "same_pages", "torn", "unparsed", "unjudged", "late"}
+    {"blamed", "faults", "no_items", "outputs", "same_pages", "torn", "unparsed", "unjudged", "late"}
 )  # told only when there is something to tell
 
 
