@@ -7,13 +7,14 @@ themselves keeps its types: the server reads our values into them.
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from crawler.errors import OutputError, UsageError
 from crawler.outputs.columns import EXACT_MAX, Kind, as_kind, grown, is_inexact
 from crawler.outputs.naming import Target
 from crawler.outputs.sink import Mark, OutputAway, Record, Row, Wanted
-from crawler.outputs.tables import KEY_COLUMNS, PULSE_ROWS, ColumnNames, found_of, last_of_each
+from crawler.outputs.tables import KEY_COLUMNS, PULSE_ROWS, ColumnNames, last_of_each
 from crawler.redaction import shown
 from crawler.version import how_to_install
 
@@ -233,13 +234,18 @@ class PostgresSink:
         return None
 
     def found(self, wanted: Iterable[Wanted], pulse: Callable[[], None]) -> int:
-        keys = _names(self._sql, KEY_COLUMNS[:2])
-        query = self._sql.SQL("SELECT {0}, count(*) FROM {1} GROUP BY {0} ORDER BY {0}").format(keys, self._table)
-        with self._errors(), self._connection.cursor("crawler_found") as cursor:
-            cursor.itersize = PULSE_ROWS
-            cursor.execute(query)
-            found = found_of(wanted, cursor, pulse)
+        """By their keys, some at a time: the table may have many more rows of other crawls."""
+        keys = ((one.fingerprint, one.visit, number) for one in wanted for number in range(one.records))
+        query = self._sql.SQL(
+            "SELECT count(*) FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[]) AS wanted ({0}) JOIN {1} USING ({0})"
+        ).format(_names(self._sql, KEY_COLUMNS), self._table)
+        found = 0
         with self._errors():
+            while batch := list(islice(keys, PULSE_ROWS)):
+                found += self._connection.execute(
+                    query, [list(column) for column in zip(*batch, strict=True)]
+                ).fetchone()[0]
+                pulse()
             self._connection.commit()
         return found
 

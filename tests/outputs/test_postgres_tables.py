@@ -8,7 +8,7 @@ import pytest
 from crawler.errors import OutputError, UsageError
 from crawler.outputs.columns import Kind
 from crawler.outputs.opening import check_target, open_growing
-from crawler.outputs.sink import OutputAway
+from crawler.outputs.sink import OutputAway, Wanted
 from tests.outputs.samples import AWKWARD, ITEMS, rows, shape, target
 from tests.support.postgres import PostgresServer
 
@@ -285,3 +285,18 @@ def test_whole_numbers_that_no_floating_one_equals_stay_what_they_are(
             write(postgres.url(database), [{"v": value}], number)
     found = [record["v"] for record in records(postgres, database)]
     assert [json.loads(value) if isinstance(value, str) else value for value in found] == values
+
+
+def test_rows_are_counted_by_their_keys_whatever_else_is_in_the_table(
+    postgres: PostgresServer, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("crawler.outputs.postgres.PULSE_ROWS", 7)
+    write(postgres.url(database), [{"n": n} for n in range(50)])
+    sink = open_growing(target(postgres.url(database)), ITEMS, None)
+    pulses: list[int] = []
+    wanted = [
+        Wanted(row.key.fingerprint, row.key.visit, 2 if n == 3 else 1) for n, row in enumerate(rows([{}] * 20, 40))
+    ]
+    assert sink.found(wanted, lambda: pulses.append(1)) == 10
+    sink.close()
+    assert len(pulses) == 3
