@@ -9,7 +9,7 @@ import contextlib
 import hashlib
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -98,13 +98,16 @@ class Cursor:
         with self._errors():
             self._base.execute("BEGIN")
 
-    def news(self, chunk: Chunk) -> Iterator[CommitEntry]:
-        """The entries of a chunk that the output does not have; they count as had, and the chunk as read."""
+    def news(self, chunk: Chunk, count_of: Callable[[CommitEntry], int]) -> Iterator[CommitEntry]:
+        """The entries of a chunk that the output does not have; they count as had, and the chunk as read.
+
+        `count_of`: how many records the target gets of one, unless `note_lost` says something else.
+        """
         for entry in chunk.entries:
             with self._errors():
                 added = self._base.execute(
-                    "INSERT OR IGNORE INTO seen (fingerprint, visit) VALUES (?, ?)",
-                    (int(entry.fingerprint), entry.visit),
+                    "INSERT OR IGNORE INTO seen (fingerprint, visit, records) VALUES (?, ?, ?)",
+                    (int(entry.fingerprint), entry.visit, count_of(entry)),
                 )
             if added.rowcount:
                 yield entry
@@ -117,12 +120,12 @@ class Cursor:
                 (chunk.segment, place.offset, place.is_sealed, place.is_done, chunk.damaged),
             )
 
-    def note(self, entry: CommitEntry, records: int, lost: int) -> None:
-        """How many records the target gets of an entry that is news, and how many can't be read."""
+    def note_lost(self, entry: CommitEntry, records: int, lost: int) -> None:
+        """The target gets so many records of an entry that is news, and so many can't be read."""
         with self._errors():
             self._base.execute(
                 "UPDATE seen SET records = ?, lost = ? WHERE fingerprint = ? AND visit = ?",
-                (records, lost or None, int(entry.fingerprint), entry.visit),
+                (records, lost, int(entry.fingerprint), entry.visit),
             )
 
     def wanted(self) -> Iterator[Wanted]:

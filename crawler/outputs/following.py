@@ -239,10 +239,11 @@ class Follower:
         rows, count_of = 0, self._source.count_of
         for chunk in new_chunks(self._folder, self._cursor.places):
             batch: list[Row] = []
-            for entry in self._cursor.news(chunk):
-                found = list(rows_of(self._source, entry))
-                self._cursor.note(entry, len(found), count_of(entry) - len(found))
-                batch += found
+            for entry in self._cursor.news(chunk, count_of):
+                before = len(batch)
+                batch += rows_of(self._source, entry)
+                if lost := count_of(entry) - (len(batch) - before):
+                    self._cursor.note_lost(entry, len(batch) - before, lost)
             if batch:
                 sink.write(batch)
             rows += len(batch)
