@@ -114,7 +114,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     def work() -> int:
         with contextlib.suppress(BrokenPipeError):
-            return run_async(session.run())
+            return run_async(session.run(), has_users_code=bool(settings.handlers.app))
         sys.stderr.close()
         return 0
 

@@ -78,8 +78,10 @@ class Hand:
         handler = self._app.handler_for(page.url, page.label, page.status)
         if handler is None:
             raise LookupError(f"no handler is for {page.url} (status {page.status}, label {page.label!r})")
-        s, page.followed = self._settings.handlers, []
-        handled = run_async(run_handler(handler, page, Limits(s.items_max, s.bytes_max), Threads(s.threads)))
+        s = self._settings.handlers
+        page.forget_followed()
+        work = run_handler(handler, page, Limits(s.items_max, s.bytes_max), Threads(s.threads))
+        handled = run_async(work, has_users_code=True)
         for invalid in handled.invalid:
             say(f"invalid item: {invalid.field}: {invalid.reason}")
         return [json.loads(item) for item in handled.items], handled.followed

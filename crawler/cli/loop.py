@@ -9,8 +9,12 @@ from crawler import garbage
 T = TypeVar("T")
 
 
-def run_async(work: Coroutine[Any, Any, T]) -> T:
-    """Run to the end; Ctrl-C cancels it and raises KeyboardInterrupt, unless it handles signals itself."""
+def run_async(work: Coroutine[Any, Any, T], *, has_users_code: bool = False) -> T:
+    """Run to the end; Ctrl-C cancels it and raises KeyboardInterrupt, unless it handles signals itself.
+
+    `has_users_code`: handlers and hooks run in it. They end none of its tasks, and keep it from its own end for some
+    seconds at most.
+    """
     factory: Callable[[], asyncio.AbstractEventLoop] | None = None
     try:
         import uvloop
@@ -21,7 +25,12 @@ def run_async(work: Coroutine[Any, Any, T]) -> T:
     if garbage.is_put_off():  # by the start of this program
         garbage.look_seldom()
     with asyncio.Runner(loop_factory=factory) as runner:
-        return runner.run(work)
+        if not has_users_code:
+            return runner.run(work)
+        from crawler.handlers.ending import UsersLoop
+
+        with UsersLoop(runner.get_loop()):
+            return runner.run(work)
 
 
 def raise_file_limit() -> tuple[int, int]:

@@ -9,6 +9,7 @@ import contextlib
 import importlib
 import os
 import sys
+import threading
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -120,6 +121,8 @@ def program() -> NoReturn:
     if sys.getprofile() is None and sys.gettrace() is None:  # who watches has something left to do after us
         atexit.register(ending)  # the first to register is the last to be called
     ending.code = main(is_program=True)
+    if any(not thread.daemon and thread is not threading.main_thread() for thread in threading.enumerate()):
+        ending()  # users' code has left it behind, and Python would wait for its end
     sys.exit(ending.code)
 
 

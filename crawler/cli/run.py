@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
     check_app(settings)
     targets = checked_targets(arguments, settings.archive.dir, items=bool(settings.handlers.app))
     raise_file_limit()
-    return run_async(_run(arguments, settings, targets))
+    return run_async(_run(arguments, settings, targets), has_users_code=bool(settings.handlers.app))
 
 
 async def _run(arguments: argparse.Namespace, settings: "Settings", targets: "Sequence[Target]") -> int:

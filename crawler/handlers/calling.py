@@ -8,8 +8,10 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 from crawler.errors import UsageError
+from crawler.handlers.failing import NAME_CHARS_MAX, text_of
+from crawler.rules.printable import one_line
 
-Stream = Callable[[Any], AsyncIterator[Any]]
+Stream = Callable[..., AsyncIterator[Any]]
 
 
 def check_callable(function: Callable[..., Any], *arguments: str) -> None:
@@ -28,7 +30,9 @@ def check_callable(function: Callable[..., Any], *arguments: str) -> None:
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    return getattr(function, "__name__", None) or repr(function)
+    """For people: the name, or what an object without one says of itself."""
+    name = text_of(lambda: getattr(function, "__name__", ""), NAME_CHARS_MAX)
+    return one_line(name or text_of(lambda: repr(function), NAME_CHARS_MAX) or type.__repr__(type(function)))
 
 
 def is_plain(function: Callable[..., Any]) -> bool:
@@ -41,8 +45,8 @@ def stream_of(function: Callable[..., Any]) -> Stream:
     if inspect.isasyncgenfunction(function):
         return function
 
-    async def stream(page: Any) -> AsyncIterator[Any]:
-        item = await function(page)
+    async def stream(*arguments: Any) -> AsyncIterator[Any]:
+        item = await function(*arguments)
         if item is not None:
             yield item
 

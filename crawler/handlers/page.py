@@ -71,7 +71,7 @@ class Page:
         self.links = parsed.links  # canonical, distinct, in order; in scope or not
         self.title = parsed.title
         self.truncated = response.truncated  # "", or why the body is cut: "length", "time", "disconnect"
-        self.followed: list[Followed] = []
+        self._followed: list[Followed] = []
         self._response = response
         self._charset = parsed.charset
         self._tree = tree
@@ -105,6 +105,15 @@ class Page:
     def _check_may_parse(self) -> None:
         if not self._may_parse:
             raise RuntimeError("this page may take seconds to parse: only its handler sees its tree and text")
+
+    @property
+    def followed(self) -> list[Followed]:
+        """What it was asked to follow so far."""
+        return list(self._followed)
+
+    def forget_followed(self) -> None:
+        """Before another handler is called with it."""
+        self._followed = []
 
     def close(self) -> None:
         """Let the tree go, which takes ten times the memory of the body, whoever may keep the page."""
@@ -141,8 +150,9 @@ class Page:
 
         A URL has a scheme or begins with a slash, a dot or a question mark; anything else is a selector. What it
         leads to is in the crawl's scope or not, as any link. Raises ValueError for a priority beyond +-1,000, a label
-        that no handler has, and too many URLs.
+        that no handler has, and too many URLs; TypeError for what is not a text or a number.
         """
+        target, label, priority = _text("target", target), _text("label", label), _number("priority", priority)
         if not -PRIORITY_MAX <= priority <= PRIORITY_MAX:
             raise ValueError(f"priority={priority}: expected -{PRIORITY_MAX:.0f} to {PRIORITY_MAX:.0f}")
         if label and self._labels is not None and label not in self._labels:
@@ -150,9 +160,9 @@ class Page:
             raise ValueError(f"no handler has the label {label!r} (there are: {known})")
         urls = [self._joined(target)] if _is_reference(target) else self._linked(target)
         found = list(dict.fromkeys(url for url in urls if url))
-        if len(self.followed) + len(found) > self._follow_max:
+        if len(self._followed) + len(found) > self._follow_max:
             raise ValueError(f"more than {self._follow_max} URLs are followed from one page (fetch.links_max)")
-        self.followed += [Followed(url, label, priority) for url in found]
+        self._followed += [Followed(url, label, priority) for url in found]
         return len(found)
 
     def _linked(self, selector: str) -> list[str | None]:
@@ -174,3 +184,20 @@ class Page:
 
 def _is_reference(target: str) -> bool:
     return _REFERENCE.match(target) is not None
+
+
+def _text(name: str, value: Any) -> str:
+    """As a plain str: what a subclass of it does is nobody's matter later."""
+    if not issubclass(type(value), str):
+        raise TypeError(f"page.follow: {name} is a str, not {type(value).__name__}")
+    return str.__str__(value)
+
+
+def _number(name: str, value: Any) -> float:
+    """Decimals, fractions and numbers of libraries become a float; text does not."""
+    if not hasattr(type(value), "__float__") and not hasattr(type(value), "__index__"):
+        raise TypeError(f"page.follow: {name} is a number, not {type(value).__name__}")
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError(f"page.follow: {name} is too large") from None

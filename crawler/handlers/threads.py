@@ -13,6 +13,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from crawler.handlers.tasks import IN_A_THREAD, users_call
+
 Result = TypeVar("Result")
 LOST_MAX = 64  # functions that run on although nobody waits for them: each has a thread, and its stack
 
@@ -62,6 +64,7 @@ class Threads:
             self._slots.release()
 
     def _serve(self) -> None:
+        users_call.set(IN_A_THREAD)
         while True:
             job = self._jobs.get()
             result, error = None, None

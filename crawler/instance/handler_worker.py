@@ -17,6 +17,7 @@ from crawler.handlers.app import Crawler
 from crawler.handlers.loading import load_app
 from crawler.handlers.page import Page
 from crawler.handlers.running import Handled, HandlerError, Limits, run_handler
+from crawler.handlers.tasks import guard_tasks
 from crawler.handlers.threads import Threads
 from crawler.instance.frames import answer_all
 from crawler.model import Page as Parsed
@@ -55,6 +56,7 @@ def main() -> None:
     stdin, stdout = sys.stdin.buffer, _own_stdout()
     app = load_app(sys.argv[1])
     with asyncio.Runner() as runner:
+        guard_tasks(runner.get_loop())
         threads = Threads(1)
         answer_all(lambda request: _encode(runner.run(_answer(app, threads, _decode(request)))), stdin, stdout)
 

@@ -72,7 +72,7 @@ class HandlerStage:
         if self._sites is not None and not claim.label:
             claim = replace(claim, label=self._sites.first(claim.url, "label") or "")
         handler = _handler_of(app, claim, response)
-        if handler is None and not app.listeners["fetch"]:
+        if handler is None and not self._hooks.is_heard("fetch"):
             return NOTHING_HANDLED
         is_dear = tree is None and is_html(response.header("content-type"), response.body)
         page = HandlersPage(
@@ -104,7 +104,12 @@ class HandlerStage:
             answer = await self._pool.ask(partial(msgspec.msgpack.encode, request), handler.timeout_s + KILL_AFTER_S)
         except WorkerDiedError as error:
             raise HandlerError(f"its process was ended ({error}, handler {handler.name})") from None
-        found = msgspec.msgpack.decode(answer, type=HandlerAnswer)
+        try:
+            found = msgspec.msgpack.decode(answer, type=HandlerAnswer)
+        except msgspec.MsgspecError as error:
+            raise HandlerError(
+                f"its process gave no answer that can be read ({error}, handler {handler.name})"
+            ) from None
         if found.failure:
             raise HandlerError(found.failure, found.trace)
         return found.handled

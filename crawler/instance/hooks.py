@@ -6,14 +6,17 @@ one after another, by a task of its own.
 
 import asyncio
 import logging
-from collections import deque
-from functools import partial
+from collections import Counter, deque
+from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from crawler.handlers.app import Crawler, Event
-from crawler.handlers.calling import is_plain, name_of
-from crawler.handlers.running import HandlerError, failure_of
-from crawler.handlers.threads import AllHangError, Threads
+from crawler.handlers.boundary import call_asynchronous, call_plain
+from crawler.handlers.calling import Stream, is_plain, name_of, stream_of
+from crawler.handlers.failing import CodeFailure
+from crawler.handlers.threads import Threads
 from crawler.instance.outcome import Committable, Failed, Outcome, Refused
 from crawler.model import Failure
 
@@ -28,38 +31,38 @@ class Hooks:
     """The listeners of an app; without one, nobody listens."""
 
     def __init__(self, app: Crawler | None, threads: Threads) -> None:
-        self._listeners = app.listeners if app is not None else {}
+        listeners = app.listeners if app is not None else {}
+        self._hooks = {event: [_Hook.of(function) for function in functions] for event, functions in listeners.items()}
         self._threads = threads
         self._waiting: deque[tuple[Event, tuple[Any, ...]]] = deque(maxlen=WAITING_MAX)
         self._arrived = asyncio.Event()
+        self.failures: Counter[tuple[Event, str]] = Counter()
         self.ended: dict[str, dict[str, int]] = {}  # domain -> queue -> partition, where claims have ended
 
     def is_heard(self, event: Event) -> bool:
-        return bool(self._listeners.get(event))
+        return bool(self._hooks.get(event))
 
     async def call(self, event: Event, *arguments: Any) -> None:
         """Call those that listen, and wait for them."""
-        for function in self._listeners.get(event, ()):
-            try:
-                await self._called(function, arguments)
-            except (TimeoutError, AllHangError):
-                log.warning("hook.hangs", extra={"hook": name_of(function), "event": event})
-            except HandlerError as error:
-                log.warning("hook.failed", extra={"hook": name_of(function), "event": event, "error": str(error)})
+        for hook in self._hooks.get(event, ()):
+            failure = await self._called(hook, arguments)
+            if failure is not None:
+                self._failed(event, hook, failure)
 
-    async def _called(self, function: Any, arguments: tuple[Any, ...]) -> None:
-        if is_plain(function):
-            await self._threads.run(partial(_guarded, function, arguments), TIMEOUT_S)
-            return
-        try:
-            async with asyncio.timeout(TIMEOUT_S) as limit:
-                await function(*arguments)
-        except TimeoutError as error:
-            if limit.expired():
-                raise
-            raise failure_of(error) from None
-        except Exception as error:  # noqa: BLE001 - a user's code raises anything
-            raise failure_of(error) from None
+    async def _called(self, hook: "_Hook", arguments: tuple[Any, ...]) -> CodeFailure | None:
+        if hook.is_plain:
+            return await call_plain(hook.function, arguments, _dropped, self._threads, TIMEOUT_S)
+        return await call_asynchronous(hook.stream, arguments, _dropped, TIMEOUT_S)
+
+    def _failed(self, event: Event, hook: "_Hook", failure: CodeFailure) -> None:
+        self.failures[event, hook.name] += 1
+        extra = {
+            "hook": hook.name,
+            "event": event,
+            "error": failure.detail,
+            "failures": self.failures[event, hook.name],
+        }
+        log.warning("hook.hangs" if failure.is_late else "hook.failed", extra=extra)
 
     def tell(self, event: Event, *arguments: Any) -> None:
         """Have those called that listen, some time."""
@@ -102,8 +105,18 @@ class Hooks:
         await self.call("finish", why)
 
 
-def _guarded(function: Any, arguments: tuple[Any, ...]) -> None:
-    try:
-        function(*arguments)
-    except BaseException as error:  # noqa: BLE001 - a user's code raises anything
-        raise failure_of(error) from None
+class _Hook(msgspec.Struct, frozen=True):
+    """A function that listens, and how it is called."""
+
+    name: str
+    function: Callable[..., Any]
+    is_plain: bool
+    stream: Stream
+
+    @classmethod
+    def of(cls, function: Callable[..., Any]) -> "_Hook":
+        return cls(name_of(function), function, is_plain(function), stream_of(function))
+
+
+def _dropped(_: Any) -> None:
+    """What a hook returns or yields is of no use."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from crawler.errors import CrawlerError, EngineError
+from crawler.errors import CrawlerError, EngineError, InvariantError
 from crawler.frontier.spilling import Spilling
 from crawler.instance import duties
 from crawler.instance.acking import AckStage
@@ -178,7 +178,7 @@ class Instance:
             await self._p.frontier.engine.refresh_run_id()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(work)
+        task = asyncio.create_task(work, name=getattr(work, "__qualname__", ""))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
@@ -240,6 +240,8 @@ class Instance:
             for task in done:
                 if not task.cancelled() and task.exception() is not None:
                     raise task.exception()  # type: ignore[misc]
+            if done and done.isdisjoint(ends):  # else a crawl with pages left would pass for one that is finished
+                raise InvariantError(f"{done.pop().get_name()} has ended, and nobody asked for that")
         finally:
             for end in ends:
                 end.cancel()

@@ -1,21 +1,27 @@
 """What an instance runs of a user's program: its handlers, its hooks, and what both need. Without an app: nothing."""
 
+import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
 from crawler.frontier.stats import Stats
 from crawler.handlers.app import Crawler
+from crawler.handlers.tasks import end_users_tasks, guard_tasks
 from crawler.handlers.threads import Threads
 from crawler.instance.domains_done import DomainsDone
 from crawler.instance.handling import HandlerStage
 from crawler.instance.hooks import Hooks
 from crawler.settings import Settings
 
+GRACE_S = 1.0  # for tasks that users' code has begun
+
 
 class Programmed:
     """One per instance. `settings`: with the scope that is stored with the crawl."""
 
     def __init__(self, app: Crawler | None, settings: Settings, stats: Stats) -> None:
+        if app is not None:
+            guard_tasks(asyncio.get_running_loop())
         threads = Threads(settings.handlers.threads)
         self.hooks = Hooks(app, threads)
         self.handling = HandlerStage(app, settings, self.hooks, threads)
@@ -31,3 +37,5 @@ class Programmed:
         await self._domains.ask_all()
         await self.hooks.finish(why)
         await self.handling.close()
+        if self._is_there:
+            await end_users_tasks(GRACE_S)

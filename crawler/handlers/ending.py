@@ -1,0 +1,51 @@
+"""The end of an event loop in which users' code ran: it waits for a moment for what that code has begun, then goes."""
+
+import asyncio
+import time
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from threading import enumerate as living_threads
+from types import TracebackType
+from typing import Any, Self
+
+from crawler.handlers.tasks import end_users_tasks, guard_tasks, leave_behind
+
+GRACE_S = 1.0  # for each kind of what may be left: tasks, generators, threads
+_THREADS = "asyncio of users"
+
+
+class UsersLoop:
+    """A loop whose tasks users' code can't end, and whose end it can't hold up. Enter it before anything runs."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def __enter__(self) -> Self:
+        guard_tasks(self._loop)
+        # The loop would make the same, and wait for its threads without end.
+        self._executor = ThreadPoolExecutor(thread_name_prefix=_THREADS)
+        self._loop.set_default_executor(self._executor)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._loop.run_until_complete(_end())
+        self._executor.shutdown(wait=False, cancel_futures=True)
+        ends_s = time.monotonic() + GRACE_S
+        for thread in living_threads():
+            if thread.name.startswith(_THREADS):
+                thread.join(max(0.0, ends_s - time.monotonic()))
+        self._loop.set_default_executor(ThreadPoolExecutor())
+
+
+async def _end() -> None:
+    await end_users_tasks(GRACE_S)
+    await _for_a_moment(asyncio.get_running_loop().shutdown_asyncgens())
+
+
+async def _for_a_moment(work: Coroutine[Any, Any, Any]) -> None:
+    task = asyncio.ensure_future(work)
+    _, left = await asyncio.wait({task}, timeout=GRACE_S)
+    for one in left:
+        leave_behind(one)

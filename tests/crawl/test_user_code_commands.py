@@ -1,0 +1,117 @@
+"""Users' hooks and handlers under the commands: no failure of theirs ends a crawl early, or keeps it from ending."""
+
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from crawler.archive.folder import open_existing
+from crawler.archive.reader import read_entries
+from tests.crawl.lab import QUICK, name_server
+from tests.support.processes import nursery
+from tests.support.serving import serve_web
+
+pytestmark = pytest.mark.processes
+
+APP = """
+import asyncio, os, sys, threading, time
+from crawler import Crawler
+
+app = Crawler()
+
+@app.page()
+async def every(page):
+    yield {"url": page.url}
+
+@app.on_fetch
+async def waits(page):
+    task = asyncio.create_task(asyncio.sleep(60))
+    task.cancel()
+    await task
+
+@app.on_fetch
+async def exits(page):
+    sys.exit(3)
+
+@app.on_fetch
+async def cancels(page):
+    for task in asyncio.all_tasks():
+        task.cancel()
+
+@app.on_domain_done
+def blocks(domain):
+    sys.exit(3)
+
+@app.on_finish
+async def begins(why):
+    asyncio.create_task(asyncio.to_thread(time.sleep, 1000))
+    threading.Thread(target=time.sleep, args=(1000,)).start()
+
+@app.on_finish
+async def stays(why):
+    async def clings():
+        while True:
+            try:
+                await asyncio.sleep(60)
+            except BaseException:
+                pass
+    async def yields():
+        while True:
+            try:
+                yield await clings()
+            except BaseException:
+                pass
+    asyncio.create_task(clings())
+    asyncio.create_task(anext(yields()))
+"""
+
+
+@pytest.mark.parametrize("instances", [(), ("-n", "3")])
+def test_hooks_neither_end_a_crawl_nor_hold_up_its_end(tmp_path: Path, instances: tuple[str, ...]) -> None:
+    app = tmp_path / "shop.py"
+    app.write_text(APP)
+    with name_server() as dns, serve_web(seed=8, domains=3, pages=5) as site, nursery(QUICK) as programs:
+        where = ("--dir", str(tmp_path / "c"), "--app", str(app), "--nameserver", dns)
+        seeds = site.web.seeds
+        program = programs.crawler("crawl", *seeds, *where, "--scope", "any", "--delay", "0", *instances)
+        assert program.wait(40) == 0, program.err
+        assert "this is a bug" not in program.err
+        expected = site.web.expected(seeds, "any").committed
+        assert {entry.url for entry in read_entries(open_existing(tmp_path / "c"))} == set(expected)
+
+
+LIVES_ON = """
+from crawler import Crawler
+import asyncio
+
+app = Crawler()
+
+async def clings():
+    while True:
+        try:
+            await asyncio.sleep(60)
+        except BaseException:
+            pass
+
+@app.page("*/nothing-has-this")
+async def page(page):
+    pass
+
+@app.on_fetch
+async def fetched(page):
+    await asyncio.gather(clings(), clings())
+"""
+
+
+def test_ctrl_c_ends_a_crawl_whose_hooks_live_through_it(tmp_path: Path) -> None:
+    app = tmp_path / "shop.py"
+    app.write_text(LIVES_ON)
+    with name_server() as dns, serve_web(seed=8, domains=3, pages=5) as site, nursery(QUICK) as programs:
+        where = ("--dir", str(tmp_path / "c"), "--app", str(app), "--nameserver", dns)
+        more = {"CRAWLER_MEMBERSHIP_DRAIN_TIMEOUT_S": "0.2"}
+        program = programs.crawler("crawl", *site.web.seeds, *where, "--scope", "any", "--delay", "0", **more)
+        while not any(not request.is_robots for request in site.requests()):
+            time.sleep(0.02)
+        program.process.send_signal(signal.SIGINT)
+        assert program.wait(30) == 10, program.err
