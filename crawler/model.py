@@ -208,6 +208,7 @@ class CommitEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     items: ItemsLocation | None = None
     fetch_ms: int = 0
     seed_number: int = 0  # of the seed it descends from; 0: not known
+    label: str = ""  # that it was followed with
     times: dict[str, float] = {}  # wall clock, s: queued, claimed, started, finished, archived
 
 

@@ -8,14 +8,16 @@ Knows segments and durability; the line format is `index_lines`' matter. Lines a
 import contextlib
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from crawler.archive.appender import OPEN_SUFFIX, Appender
 from crawler.archive.folder import CrawlFolder, archive_error, open_private, sync_directory
-from crawler.archive.index_lines import is_whole, to_line
+from crawler.archive.index_lines import is_whole, to_entry, to_line
 from crawler.model import CommitEntry
 
 SUFFIX = ".cdxj"
+DROPPED = "refetched.cdxj"  # lines that a rebuild took out of the index, beside the logs
 # Sorting holds the interpreter, and all lines in memory: 0.02 s and 10 MB for so many. With 50,000 the allocator kept
 # what their 30 MB had taken, once for each thread that sorted.
 SEGMENT_LINES = 16_384
@@ -117,6 +119,40 @@ def seal(folder: CrawlFolder, path: Path) -> int:
         draft.unlink(missing_ok=True)
         raise archive_error("sort", path, error) from None
     return len(lines)
+
+
+def drop_lines(folder: CrawlFolder, is_dropped: Callable[[CommitEntry], bool]) -> int:
+    """Take lines out of all sealed segments; how many. They are kept in `log/refetched.cdxj`, first.
+
+    May be repeated after a crash at any point: each segment is the old or the new one. Raises ArchiveError.
+    """
+    dropped = 0
+    for path in sorted(folder.index.glob(f"*{SUFFIX}")):
+        draft = folder.tmp / path.name
+        try:
+            with path.open("rb") as lines, open(draft, "wb", opener=open_private) as file:
+                gone = []
+                for line in lines:
+                    entry = to_entry(line)
+                    if entry is not None and is_dropped(entry):
+                        gone.append(line)
+                    else:
+                        file.write(line)
+                file.flush()
+                os.fsync(file.fileno())
+            if gone:
+                with open(folder.log / DROPPED, "ab", opener=open_private) as kept:
+                    kept.writelines(gone)
+                    kept.flush()
+                    os.fsync(kept.fileno())
+                draft.replace(path)
+                sync_directory(path.parent)
+            draft.unlink(missing_ok=True)
+        except OSError as error:
+            draft.unlink(missing_ok=True)
+            raise archive_error("write", path, error) from None
+        dropped += len(gone)
+    return dropped
 
 
 def sorted_lines(path: Path) -> list[bytes]:

@@ -40,6 +40,7 @@ class _Fields(msgspec.Struct, omit_defaults=True, gc=False):
     scope: int = 0
     fetch_ms: int = 0
     seed: int = 0
+    label: str = ""
     items: tuple[str, int, int, int] | None = None
     times: dict[str, float] | None = None
 
@@ -76,6 +77,7 @@ def to_line(entry: CommitEntry) -> bytes:
         scope=entry.scope_version,
         fetch_ms=entry.fetch_ms,
         seed=entry.seed_number,
+        label=entry.label,
         items=(items.file, items.offset, items.length, items.count) if items else None,
         times=entry.times or None,
     )
@@ -113,6 +115,7 @@ def to_entry(line: bytes) -> CommitEntry | None:
         warc=warc,
         fetch_ms=f.fetch_ms,
         seed_number=f.seed,
+        label=f.label,
         items=_items(f.items),
         times=f.times or {},
     )

@@ -93,18 +93,37 @@ class PageBook:
         ).fetchone()
         return KnownPage(*row) if row else None
 
-    def found(self, fingerprint: str) -> None:
-        """Note that the page was read again."""
-        self._db.execute("UPDATE pages SET found = 1 WHERE fp = ?", (int(fingerprint),))
+    def found(self, fingerprint: str) -> bool:
+        """Note that the page was read again; False for one that was lost all the same."""
+        sql = "UPDATE pages SET found = 1 WHERE fp = ? AND found >= 0"
+        return bool(self._db.execute(sql, (int(fingerprint),)).rowcount)
+
+    def lost(self, fingerprint: str) -> None:
+        """Note that a part of what is known of the page can't be read: it counts as not read, whatever else is."""
+        self._db.execute("UPDATE pages SET found = -1 WHERE fp = ?", (int(fingerprint),))
+
+    def is_lost(self, fingerprint: str) -> bool:
+        return self._found(fingerprint) < 0
 
     def is_found(self, fingerprint: str) -> bool:
+        return self._found(fingerprint) == 1
+
+    def _found(self, fingerprint: str) -> int:
         row = self._db.execute("SELECT found FROM pages WHERE fp = ?", (int(fingerprint),)).fetchone()
-        return bool(row and row[0])
+        return int(row[0]) if row else 0
+
+    def named(self, fingerprint: str) -> bool:
+        """Note that the page was counted as unreadable; False when it was before."""
+        sql = "UPDATE pages SET found = 2 WHERE fp = ? AND found < 1"
+        return bool(self._db.execute(sql, (int(fingerprint),)).rowcount)
+
+    def is_named(self, fingerprint: str) -> bool:
+        return self._found(fingerprint) == 2
 
     @property
     def unfound(self) -> int:
         """How many pages were not read again."""
-        return int(self._db.execute("SELECT count(*) FROM pages WHERE NOT found").fetchone()[0])
+        return int(self._db.execute("SELECT count(*) FROM pages WHERE found < 1").fetchone()[0])
 
     def add_seed(self, fingerprint: str) -> None:
         self._db.execute("INSERT OR IGNORE INTO seeds VALUES (?)", (int(fingerprint),))

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from crawler.instance.seeding import GivenUrl
     from crawler.settings import Settings
 
+FILES_SHOWN = 3
 EPILOG = """\
 examples:
   crawler rebuild
@@ -45,7 +46,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     add_urls(p)
     p.add_argument(
         "--refetch", action="store_true",
-        help="fetch pages again whose record is missing or damaged; without this, they end the rebuild",
+        help="fetch pages again whose record or items are missing or damaged; without this, they end the rebuild",
     )  # fmt: skip
     p.add_argument("-q", "--quiet", action="store_true", help="say nothing but errors")
     add_common(p, many_folders=True)
@@ -168,6 +169,10 @@ async def _print(crawl: "OpenCrawl", report: "RebuildReport", folders: Sequence[
     sources = f"links of {counted(report.records, 'archived page')}, {counted(report.seeds, 'seed')}"
     out(f"pending  {progress.pending:,} ({sources})")
     if report.refetched:
-        out(f"         {report.refetched:,} of them were done, but can't be read again")
+        files = ", ".join(f"{name} ({pages:,})" for name, pages in report.unreadable.most_common(FILES_SHOWN))
+        more = (
+            f" and {len(report.unreadable) - FILES_SHOWN:,} more files" if len(report.unreadable) > FILES_SHOWN else ""
+        )
+        out(f"         {report.refetched:,} of them were done, but can't be read again: {files}{more}")
     out("\nDead letters, and what robots.txt forbade, were known to the engine alone: they are tried again.")
     out("Rebuild the other folders of this crawl, if there are any; then go on as before.")

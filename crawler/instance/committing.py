@@ -217,6 +217,7 @@ class Committer:
             items=placed.items,
             fetch_ms=response.fetch_ms,
             seed_number=claim.seed_number,
+            label=claim.label,
             times={
                 "queued": claim.queued_at,
                 "claimed": claim.claimed_at,

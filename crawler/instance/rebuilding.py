@@ -13,6 +13,7 @@ bounded by the recent-URL cache and the largest record. Must not know commands.
 """
 
 import asyncio
+import contextlib
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -22,6 +23,7 @@ import msgspec
 
 from crawler.archive.binding import bind
 from crawler.archive.folder import CrawlFolder
+from crawler.archive.index import drop_lines
 from crawler.archive.item_reader import ItemFiles
 from crawler.archive.page_book import KnownPage, PageBook
 from crawler.archive.reader import IndexReader, sessions_of
@@ -155,8 +157,11 @@ class Rebuild:
         """Where handlers led, whether there was a link or not, with labels and priorities: before the links, for who
         adds a URL first decides these.
         """
-        for folder in self._folders if self._has_items else ():
-            with ItemFiles(folder) as files:
+        if not self._has_items:
+            return
+        with contextlib.ExitStack() as stack:
+            files = [stack.enter_context(ItemFiles(folder)) for folder in self._folders]
+            for folder in self._folders:
                 for number, entry in enumerate(IndexReader(folder).entries()):
                     if number % PULSE == 0:
                         await asyncio.sleep(0)
@@ -164,14 +169,12 @@ class Rebuild:
                         await self._refill.add(self._followed(book, files, entry))
         await self._refill.flush()
 
-    def _followed(self, book: PageBook, files: ItemFiles, entry: CommitEntry) -> list[Candidate]:
-        assert entry.items is not None
-        try:
-            lines = files.followed(entry.items)
-        except ArchiveError as error:
-            self._report.flaw(str(error))
+    def _followed(self, book: PageBook, files: Sequence[ItemFiles], entry: CommitEntry) -> list[Candidate]:
+        lines = _followed_in(files, entry)
+        if lines is None:
+            book.lost(entry.fingerprint)
             return []
-        followed = [Followed(*_decode_followed(line)) for line in lines]
+        followed = [Followed(*line) for line in lines]
         seed, number = self._is_seed(book, entry), entry.seed_number
         parent = parent_of(entry.url, entry.depth, entry.redirects, seed=seed, number=number)
         return self._d.router.links(parent, [one.url for one in followed], Counter(), followed=followed)
@@ -195,9 +198,10 @@ class Rebuild:
             for number, entry in enumerate(IndexReader(folder).entries()):
                 if number % PULSE == 0:
                     await asyncio.sleep(0)
-                if not book.is_found(entry.fingerprint):
-                    book.found(entry.fingerprint)  # named once, whatever folders have it
-                    await self._unreadable(book, entry, is_ours=entry.session in here)
+                is_lost = book.is_lost(entry.fingerprint)
+                if book.named(entry.fingerprint):  # once, whatever folders have it
+                    where = _file_of(entry, is_lost=is_lost)
+                    await self._unreadable(book, entry, where, is_ours=entry.session in here)
         await self._refill.flush()
         lost = self._report.unreadable
         if lost and not self._refetch:
@@ -207,10 +211,22 @@ class Rebuild:
                 "the files back and run this again, or add --refetch to have these pages fetched again"
             )
         self._report.refetched = lost.total()
+        if lost:
+            self._drop_lines(book, here)
 
-    async def _unreadable(self, book: PageBook, entry: CommitEntry, *, is_ours: bool) -> None:
+    def _drop_lines(self, book: PageBook, here: frozenset[str]) -> None:
+        """What is fetched again gets a line of its own, of which nothing is lost. By now the engine has its URL."""
+
+        def is_dropped(entry: CommitEntry) -> bool:
+            has_files = entry.warc is not None or entry.items is not None
+            return has_files and entry.session in here and book.is_named(entry.fingerprint)
+
+        for folder in self._folders:
+            self._report.dropped += drop_lines(folder, is_dropped)
+
+    async def _unreadable(self, book: PageBook, entry: CommitEntry, where: str, *, is_ours: bool) -> None:
         if is_ours:
-            self._report.unreadable[entry.warc.file if entry.warc else NO_RECORD] += 1
+            self._report.unreadable[where] += 1
         else:
             self._report.elsewhere += 1
         if self._refetch or not is_ours:
@@ -219,8 +235,29 @@ class Rebuild:
     def _again(self, entry: CommitEntry, *, seed: bool) -> Candidate:
         number = entry.seed_number
         return self._d.router.candidate(
-            entry.url, depth=entry.depth, redirects=entry.redirects, seed=seed, seed_number=number
+            entry.url,
+            depth=entry.depth,
+            redirects=entry.redirects,
+            seed=seed,
+            seed_number=number,
+            wish=Followed(entry.url, entry.label),
         )
+
+
+def _followed_in(files: Sequence[ItemFiles], entry: CommitEntry) -> list[tuple[str, str, float]] | None:
+    """Where a page's handler led, from the folder that has it; None when none of them can say."""
+    assert entry.items is not None
+    for one in files:
+        with contextlib.suppress(ArchiveError, msgspec.MsgspecError):
+            return [_decode_followed(line) for line in one.followed(entry.items)]
+    return None
+
+
+def _file_of(entry: CommitEntry, *, is_lost: bool) -> str:
+    """What could not be read of a page. `is_lost`: it is where its handler led."""
+    if is_lost and entry.items is not None:
+        return f"items/{entry.items.file}"
+    return entry.warc.file if entry.warc else NO_RECORD
 
 
 def _page_of(e: CommitEntry) -> KnownPage:

@@ -43,7 +43,8 @@ class RebuildReport(msgspec.Struct, kw_only=True):
     unplaced_urls: list[str] = msgspec.field(default_factory=list)
     elsewhere: int = 0  # committed pages whose records are in folders that are not at hand
     refetched: int = 0  # committed pages that can't be read again
-    unreadable: Counter[str] = msgspec.field(default_factory=Counter)  # the same, by WARC file
+    unreadable: Counter[str] = msgspec.field(default_factory=Counter)  # the same, by file of records or items
+    dropped: int = 0  # lines of the index that named what is lost
     flawed: int = 0
     flaws: list[str] = msgspec.field(default_factory=list)  # parts of files that can't be read, some of them
 
@@ -120,8 +121,7 @@ class Replay:
         parent = parent_of(url, page.depth, page.redirects, seed=seed, number=page.seed_number)
         children = await self._children(parent, found.stored)
         if children is not None:
-            await self._refill.add(children, self._done(url, fp, page))
-            self._book.found(fp)
+            await self._refill.add(children, self._done(url, fp, page) if self._book.found(fp) else None)
 
     async def _children(self, parent: Claim, stored: StoredResponse) -> list[Candidate] | None:
         """Where an archived page leads; None when it can't be parsed any more."""

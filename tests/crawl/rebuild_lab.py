@@ -13,6 +13,7 @@ from crawler.app import OpenCrawl
 from crawler.archive.folder import CrawlFolder, open_or_create
 from crawler.archive.index_lines import to_entry
 from crawler.assembly import open_instance
+from crawler.cli.main import main
 from crawler.cli.rebuild import doors_of, entrance
 from crawler.frontier.stats import Totals
 from crawler.instance.rebuilding import Rebuild
@@ -91,6 +92,12 @@ async def rebuild(settings: Settings, *others: Path, seeds: Sequence[str] = (), 
 async def opened(settings: Settings) -> AsyncIterator[OpenCrawl]:
     async with open_crawl(settings, create=False) as found:
         yield found
+
+
+async def audit(settings: Settings) -> int:
+    """The exit code of the command: 0 means that the crawl is clean."""
+    words = ["audit", "--dir", settings.archive.dir, "--redis", settings.frontier.redis]
+    return await asyncio.to_thread(main, words)
 
 
 async def totals(settings: Settings) -> Totals:

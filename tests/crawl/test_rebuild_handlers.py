@@ -2,12 +2,16 @@
 
 import contextlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from crawler.archive.item_reader import ItemReader
+from crawler.errors import ArchiveError
 from crawler.settings import Settings
 from tests.crawl.harness import crawl, lab_names
-from tests.crawl.rebuild_lab import Lab, folder_of, rebuild
+from tests.crawl.rebuild_lab import Lab, audit, folder_of, rebuild
 from tests.faults.instance_lab import EngineView
 from tests.support.engine import Engine
 from tests.support.serving import serve_resources
@@ -59,3 +63,46 @@ async def test_urls_that_only_a_handler_led_to_come_back_with_their_labels(tmp_p
     with contextlib.closing(engine.client()) as client:
         assert EngineView(client, partitions=64).totals("items") == [PAGES]
     assert yielded(lab.settings(**app)) == sorted((site.url(HOST, f"/hidden/{n}"), "hidden") for n in range(PAGES))
+
+
+def remove(path: Path) -> None:
+    path.unlink()
+
+
+def damage(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[30:60] = bytes(30)
+    path.write_bytes(data)
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:40])
+
+
+@pytest.mark.parametrize("follow", ["handlers", "links"])
+@pytest.mark.parametrize("hurt", [remove, damage, cut])
+async def test_without_what_a_handler_led_to_nothing_is_rebuilt_until_its_pages_are_fetched_again(
+    tmp_path: Path, engine: Engine, hurt: Callable[[Path], None], follow: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "shop.py").write_text(APP)
+    web = {(HOST, f"/hidden/{n}"): Resource(body="<p>hidden</p>") for n in range(PAGES)}
+    web[HOST, "/"] = Resource(body="<p>no links</p>")
+    with serve_resources(web) as site:
+        async with lab_names() as dns:
+            lab = Lab(site, dns, engine, tmp_path)
+            app = {"handlers__app": str(tmp_path / "shop.py"), "scope__follow": follow, "scope__mode": "domain"}
+            settings = lab.settings(**app)
+            await crawl(lab.settings(crawl__pages_max=5, **app), [site.url(HOST)])
+            (items,) = folder_of(settings).items.iterdir()
+            hurt(items)
+            engine.flush()
+            with pytest.raises(ArchiveError, match=rf"can't be read again.*items/{items.name}.*--refetch"):
+                await rebuild(settings)
+            report = await rebuild(settings, refetch=True)
+            assert report.refetched == report.dropped == report.unreadable[f"items/{items.name}"] > 0
+            assert report.flaws == []
+            done = await crawl(settings, [])
+            assert not done.errors
+            assert len(done.entries) == PAGES + 1
+            assert yielded(settings) == sorted((site.url(HOST, f"/hidden/{n}"), "hidden") for n in range(PAGES))
+            assert await audit(settings) == 0, capsys.readouterr().out

@@ -17,6 +17,7 @@ from tests.crawl.harness import crawl, lab_names
 from tests.crawl.rebuild_lab import (
     Lab,
     WebLab,
+    audit,
     folder_of,
     forget_commits,
     given,
@@ -119,6 +120,7 @@ async def test_pages_whose_records_are_gone_end_the_rebuild_or_are_fetched_again
     report = await rebuild(lab.settings(), refetch=True)
     assert report.refetched == len(some.entries)
     await lab.finish(lab.settings())
+    assert await audit(lab.settings()) == 0
 
 
 async def test_a_damaged_record_is_named_and_only_its_page_is_fetched_again(lab: WebLab) -> None:
