@@ -181,6 +181,7 @@ def open_or_create(path: str | os.PathLike[str], clock: Callable[[], float] = ti
     it can't be written.
     """
     root = Path(path)
+    _check_name(root)
     try:
         make_private(root, parents=True)
     except (FileExistsError, NotADirectoryError):
@@ -218,9 +219,20 @@ def open_temporary() -> Iterator[CrawlFolder]:
         yield open_or_create(place)
 
 
+def _check_name(root: Path) -> None:
+    """The engine and the files of the crawl say where it is: as text. Raises UsageError."""
+    try:
+        str(root.absolute()).encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"the path {root.absolute()} is not valid UTF-8: rename the folder, or use another") from None
+    except OSError as error:  # the working folder is gone
+        raise archive_error("find the folder", root, error) from None
+
+
 def open_existing(path: str | os.PathLike[str]) -> CrawlFolder:
     """Open a crawl folder for reading; makes and writes nothing. Raises UsageError, ConflictError, ArchiveError."""
     root = Path(path)
+    _check_name(root)
     file = root / DESCRIPTION
     try:
         raw = file.read_bytes()

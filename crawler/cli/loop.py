@@ -1,6 +1,7 @@
 """How commands run their coroutine: uvloop where there is one, and as many open files as the system lets us have."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -24,7 +25,7 @@ def run_async(work: Coroutine[Any, Any, T], *, has_users_code: bool = False) -> 
         factory = uvloop.new_event_loop
     if garbage.is_put_off():  # by the start of this program
         garbage.look_seldom()
-    with asyncio.Runner(loop_factory=factory) as runner:
+    with contextlib.closing(work), asyncio.Runner(loop_factory=factory) as runner:
         if not has_users_code:
             return runner.run(work)
         from crawler.handlers.ending import UsersLoop

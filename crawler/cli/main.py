@@ -6,6 +6,7 @@ Imports nothing heavy: `crawler --help` answers at once, and each command loads 
 import argparse
 import atexit
 import contextlib
+import errno
 import importlib
 import os
 import sys
@@ -17,6 +18,7 @@ from crawler import garbage
 from crawler.errors import CrawlerError, UsageError
 from crawler.redaction import redact
 
+CAUSES_MAX = 20  # exceptions behind an exception that are looked at
 INTERRUPTED = 130  # Ctrl-C in a command that has nothing to finish, as shells count it
 
 EXIT_CODES = """\
@@ -82,6 +84,8 @@ def main(argv: Sequence[str] | None = None, *, is_program: bool = False) -> int:
     try:
         if any("\0" in argument for argument in arguments):
             raise UsageError("an argument has a NUL byte")
+        for argument in arguments:
+            _check_text(argument)
         return _run(arguments, is_program=is_program)
     except CrawlerError as error:
         from crawler.watch.printing import warn
@@ -94,7 +98,34 @@ def main(argv: Sequence[str] | None = None, *, is_program: bool = False) -> int:
         _forget_stdout()
         return 0
     except Exception as error:  # noqa: BLE001 - the last door: a traceback never reaches the user
+        if _is_out_of_files(error):
+            return _report_files()
         return _report_bug(error, verbose=bool({"-v", "--verbose"} & set(arguments)))
+
+
+def _check_text(argument: str) -> None:
+    """Raises UsageError for bytes that are no text: they can be neither stored nor shown."""
+    try:
+        argument.encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"the argument {ascii(argument)[1:-1]} is not valid UTF-8") from None
+
+
+def _is_out_of_files(error: BaseException | None) -> bool:
+    """Did it begin with too many open files? A loop that can't be made for want of one fails to be closed, too."""
+    for _ in range(CAUSES_MAX):
+        if error is None:
+            break
+        if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _report_files() -> int:
+    """Without a single import: each opens a file."""
+    sys.stderr.write("crawler: too many open files; raise the limit of this shell, like 'ulimit -n 65536'\n")
+    return UsageError.exit_code
 
 
 class Ending:
@@ -191,7 +222,9 @@ def _report_bug(error: Exception, *, verbose: bool) -> int:
     trace = printable(redact("".join(traceback.format_exception(error))))
     where = ""
     try:
-        with tempfile.NamedTemporaryFile("w", prefix="crawler-bug-", suffix=".txt", delete=False) as file:
+        with tempfile.NamedTemporaryFile(
+            "w", prefix="crawler-bug-", suffix=".txt", delete=False, encoding="utf-8", errors="backslashreplace"
+        ) as file:
             file.write(f"{redact(' '.join(sys.argv))}\n{trace}")
             where = f"; the details are in {file.name}"
     except OSError:

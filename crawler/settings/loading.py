@@ -89,8 +89,10 @@ def _read_toml(file: Path) -> dict[str, Any]:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"can't read settings file {file}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:  # also of a number of thousands of digits
         raise UsageError(f"{file} is not valid TOML: {error}") from None
+    except RecursionError:
+        raise UsageError(f"{file} is not valid TOML for settings: its values are nested too deeply") from None
 
 
 def _convert(raw: Mapping[str, Any], where: str) -> Settings:
@@ -225,7 +227,7 @@ def _from_text(name: str, text: str, table: str, key: str) -> Any:
         if kind is tuple:
             return [part.strip() for part in text.split(",") if part.strip()]
         return kind(text)
-    except (ValueError, KeyError):
+    except (ValueError, KeyError, RecursionError):
         wanted = "yes or no" if kind is bool else kind.__name__
         if is_tables:
             wanted = "list of tables in TOML, like [{match = '/news/', add = 2.0}]"

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -12,11 +13,63 @@ from pathlib import Path
 
 import pytest
 
+from crawler.cli.main import main
 from tests.cli.cli_lab import HOST, QUICK, crawler, page, small
 from tests.support.engine import Engine, running_engine
 from tests.support.processes import Nursery, nursery
 from tests.support.serving import serve_resources
 from tests.support.web import Resource
+
+DEEP = "[" * 5000 + "]" * 5000
+SETTINGS = {
+    f"[fetch]\nconcurrency = {10**20}": f"fetch.concurrency = {10**20}: expected an integer <= ",
+    f"[fetch]\nconcurrency = {DEEP}": "is not valid TOML for settings: its values are nested too deeply",
+    f"[fetch]\nconcurrency = {'9' * 5000}": "is not valid TOML: ",
+    "[politeness]\ndelay_s = inf": "politeness.delay_s = inf: expected a number <= ",
+    "[politeness]\ndelay_s = -inf": "politeness.delay_s = -inf: expected a number >= ",
+    "[politeness]\ndelay_s = nan": "politeness.delay_s = nan: expected a number >= ",
+}
+
+
+@pytest.mark.parametrize("text", SETTINGS, ids=[said[:30] for said in SETTINGS.values()])
+def test_settings_that_are_no_values_are_one_line(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "s.toml"
+    file.write_text(text)
+    assert main(["check", "http://a.test/", "--config", str(file)]) == 2
+    said = capsys.readouterr().err
+    assert SETTINGS[text] in said
+    assert said.count("\n") == 1
+
+
+def test_lists_of_tables_that_are_nested_too_deeply_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "http://a.test/", "--set", f"frontier.rules={DEEP}"]) == 2
+    assert "not a valid list of tables" in capsys.readouterr().err
+
+
+def test_paths_that_are_no_text_are_one_line(programs: Nursery, tmp_path: Path) -> None:
+    (strange := Path(os.fsdecode(bytes(tmp_path) + b"/bad\xff"))).mkdir()
+    for arguments in (["stats"], ["crawl", "http://a.test/"], ["crawl", "http://a.test/", "-n", "2"]):
+        given = programs.crawler(*arguments, "--dir", str(strange))
+        assert (given.wait(20), given.err) == (2, f"crawler: the argument {tmp_path}/bad\\udcff is not valid UTF-8")
+    where = programs.crawler("crawl", "http://a.test/", CRAWLER_ARCHIVE_DIR=str(strange))
+    assert where.wait(20) == 2
+    assert "is not valid UTF-8: rename the folder" in where.err
+    assert list(strange.iterdir()) == []
+
+
+@pytest.mark.parametrize("files", [10, 11, 12, 13, 14])
+def test_too_few_open_files_are_one_line(files: int, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "crawler", "fetch", "http://127.0.0.1:9/"]
+    shell = f"ulimit -n {files}; exec {shlex.join(command)}"
+    done = subprocess.run(["sh", "-c", shell], cwd=tmp_path, capture_output=True, text=True, timeout=30)
+    said = done.stderr.strip()
+    assert "bug" not in said
+    assert "Traceback" not in said
+    assert said.count("\n") == 0, said
+    assert done.returncode in (2, 6)  # no answer, where the files are enough to ask
+
 
 COMMANDS = ("crawl", "run", "seed", "stats", "ring", "explain", "export", "doctor")
 
