@@ -25,6 +25,8 @@ SUFFIXES = (".warc", ".warc.gz")
 _CHUNK_BYTES = 65_536
 _WHOLE = "non-chunked gzip"  # in the reader's words: no record can be found in it by its offset
 _END_OF_HEAD = re.compile(rb"\r?\n\r?\n")
+FINAL_STATUS_MIN = 200
+_NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _STATUS_LINE = re.compile(rb"HTTP/\d(?:\.\d)? (\d{3}) ?(.*)")
 # RFC 9110 7.6.1 and 9112: these are of the connection that was, and of the length that the body had on it.
 _OF_THE_CONNECTION = frozenset(
@@ -174,15 +176,47 @@ def _parsed(block: bytes, url: str) -> RecordedResponse:
     found = _STATUS_LINE.match(lines.pop(0)) if lines else None
     if found is None:
         raise ArchiveError(f"{url}: its record is of no HTTP response")
-    headers = [(name, value.strip()) for name, colon, value in (one.partition(b":") for one in lines) if colon]
+    status, headers = int(found[1]), _headers_in(lines)
+    if status < FINAL_STATUS_MIN:
+        raise ArchiveError(f"{url}: its record is of an interim response ({status})")
     if any(name.lower() == b"transfer-encoding" and b"chunked" in value.lower() for name, value in headers):
-        body = ChunkedDataReader(io.BytesIO(body)).read()
+        body = _without_chunks(body, url)
     return RecordedResponse(
-        status=int(found[1]),
+        status=status,
         reason=found[2].decode("latin-1").strip(),
         headers=tuple(header for header in headers if header[0].lower() not in _OF_THE_CONNECTION),
         body=body,
     )
+
+
+def _headers_in(lines: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
+    """By names that are such (RFC 9110 5.1), without blanks before the colon; folded lines belong to the one before."""
+    headers: list[tuple[bytes, bytes]] = []
+    folded: list[bytes] = []
+    for line in lines:
+        if line[:1] in (b" ", b"\t"):
+            folded.append(line.strip())
+            continue
+        _unfold(headers, folded)
+        name, colon, value = line.partition(b":")
+        headers.append((name.rstrip(b" \t") if colon else b"", value.strip().replace(b"\0", b"")))
+    _unfold(headers, folded)
+    return [header for header in headers if _NAME.fullmatch(header[0])]
+
+
+def _unfold(headers: list[tuple[bytes, bytes]], folded: list[bytes]) -> None:
+    if headers and folded:
+        name, value = headers[-1]
+        headers[-1] = (name, b" ".join((value, *folded)))
+    folded.clear()
+
+
+def _without_chunks(body: bytes, url: str) -> bytes:
+    try:
+        read: bytes = ChunkedDataReader(io.BytesIO(body)).read()
+    except Exception as error:  # noqa: BLE001 - the reader raises what it likes
+        raise ArchiveError(f"{url}: its chunks can't be put together: {_reason(error)}") from None
+    return read
 
 
 def _parted(block: bytes) -> tuple[bytes, bytes, bytes]:

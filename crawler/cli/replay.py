@@ -106,7 +106,7 @@ async def _serve(source: "Source", port: int, command: list[str] | None, what: s
     from crawler.testing.serving import WebServer, environment_of
     from crawler.watch.printing import out
 
-    async with WebServer(source, port=port) as server:
+    async with WebServer(source, port=port, asked_max=0) as server:
         environment = environment_of(server.settings)
         if command:
             return await _run_with(command, environment)

@@ -49,7 +49,7 @@ def response_of(url: str, stored: StoredResponse, settings: FetchSettings) -> tu
     status = rest[:3]
     response = Response(
         url=url,
-        status=int(status) if status.isdigit() else 0,
+        status=int(status) if status.isascii() and status.isdigit() else 0,
         reason=rest[4:],
         http_version=version.removeprefix("HTTP/"),
         headers=tuple((k.encode("latin-1"), v.encode("latin-1")) for k, v in stored.headers),

@@ -7,6 +7,7 @@ nothing needs a certificate or a port of the system's. Other programs may use it
 import asyncio
 import contextlib
 import threading
+from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -19,6 +20,8 @@ from crawler.testing.names import DnsServer
 from crawler.testing.web import GeneratedWeb, Resource
 
 LOOPBACK = "127.0.0.1"
+ASKED_MAX = 100_000
+ASKED_CHARS_MAX = 2_000
 HEAD_BYTES_MAX = 65_536
 NOTE = b"X-Crawler-Replay"  # says in an answer that is none of the web's own why it is there
 _WITHOUT_BODY = frozenset({204, 304})
@@ -76,10 +79,12 @@ class Table:
 
 
 class WebServer:
-    """An async context manager. `settings`: what a crawler must be told to crawl it; `asked`: URLs, in order."""
+    """An async context manager. `settings`: what a crawler must be told to crawl it; `asked`: the last URLs, in order,
+    at most `asked_max` and some megabytes.
+    """
 
-    def __init__(self, source: Source, *, port: int = 0) -> None:
-        self.asked: list[str] = []
+    def __init__(self, source: Source, *, port: int = 0, asked_max: int = ASKED_MAX) -> None:
+        self.asked: deque[str] = deque(maxlen=asked_max)
         self._source = source
         self._port = port
         self._stack = contextlib.AsyncExitStack()
@@ -151,7 +156,7 @@ class WebServer:
             url = canonicalize(target if "://" in target.partition("?")[0] else f"http://{host}{target}")
         except UsageError as error:
             return _refusal(400, str(error))
-        self.asked.append(url)
+        self.asked.append(url[:ASKED_CHARS_MAX])
         try:
             return self._source.answer(url) or _refusal(404, "there is no such URL here")
         except CrawlerError as error:
@@ -214,7 +219,7 @@ class ServedWeb:
 
     @property
     def asked(self) -> list[str]:
-        """URLs that were asked for so far, in order, robots.txt among them."""
+        """URLs that were asked for, in order, robots.txt among them: the last 100,000, cut to 2,000 characters."""
         return list(self._server.asked)
 
 

@@ -1,5 +1,6 @@
 """WARC files as others make them: by warcio, by wget, with revisits, cut off, damaged."""
 
+import gzip
 import io
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,10 +12,10 @@ from warcio.warcwriter import WARCWriter
 class Writer:
     """A WARC file that warcio writes."""
 
-    def __init__(self, file: Path, *, gzip: bool = True) -> None:
+    def __init__(self, file: Path, *, packed: bool = True) -> None:
         self.file = file
         self._stream = file.open("wb")
-        self._writer = WARCWriter(self._stream, gzip=gzip)
+        self._writer = WARCWriter(self._stream, gzip=packed)
 
     def response(
         self,
@@ -38,6 +39,12 @@ class Writer:
     def other(self, url: str, kind: str, payload: bytes) -> None:
         self._writer.write_record(self._writer.create_warc_record(url, kind, payload=io.BytesIO(payload)))
 
+    def raw(self, url: str, block: bytes) -> None:
+        """A response whose block is no HTTP, perhaps."""
+        head = f"WARC/1.1\r\nWARC-Type: response\r\nWARC-Target-URI: {url}\r\nWARC-Date: 2026-01-01T00:00:00Z\r\n"
+        head += f"WARC-Record-ID: <urn:uuid:1>\r\nContent-Length: {len(block)}\r\n\r\n"
+        self._stream.write(gzip.compress(head.encode() + block + b"\r\n\r\n"))
+
     def _write(self, url: str, kind: str, body: bytes, head: StatusAndHeaders, date: str) -> None:
         record = self._writer.create_warc_record(
             url, kind, payload=io.BytesIO(body), http_headers=head, warc_headers_dict={"WARC-Date": date}
@@ -49,8 +56,8 @@ class Writer:
         return self.file
 
 
-def written(file: Path, responses: Sequence[tuple[str, bytes]], *, gzip: bool = True) -> Path:
-    writer = Writer(file, gzip=gzip)
+def written(file: Path, responses: Sequence[tuple[str, bytes]], *, packed: bool = True) -> Path:
+    writer = Writer(file, packed=packed)
     for url, body in responses:
         writer.response(url, body, ("Content-Type", "text/html"))
     return writer.close()

@@ -2,6 +2,7 @@
 
 import gzip
 import shutil
+import socket
 import subprocess
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import pytest
 
 from crawler.archive.recorded import RecordedWeb
 from crawler.errors import ArchiveError, UsageError
+from crawler.testing.replaying import Replayed, replay
+from crawler.testing.serving import ServedWeb, WebServer
 from tests.support.serving import serve_resources
 from tests.support.web import Resource
 from tests.testing.recorded_lab import Writer, written
@@ -26,7 +29,7 @@ def body_of(recorded: RecordedWeb, url: str = PAGE) -> bytes:
 
 @pytest.mark.parametrize("packed", [True, False])
 def test_a_response_comes_back_as_it_was_recorded_wherever_it_lies(tmp_path: Path, packed: bool) -> None:
-    writer = Writer(tmp_path / ("a.warc.gz" if packed else "a.warc"), gzip=packed)
+    writer = Writer(tmp_path / ("a.warc.gz" if packed else "a.warc"), packed=packed)
     writer.other("http://a.test/", "request", b"GET / HTTP/1.1\r\n\r\n")
     for number in range(50):
         writer.response(f"http://a.test/{number}", b"%d" % number * 999, ("Content-Type", "text/plain"), ("X-Is", "ä"))
@@ -42,6 +45,57 @@ def test_a_response_comes_back_as_it_was_recorded_wherever_it_lies(tmp_path: Pat
     assert gone is not None
     assert (gone.status, gone.reason, gone.headers) == (301, "Moved", ((b"Location", b"/x"),))
     assert recorded.read("http://a.test/51") is None
+
+
+HEADS = {
+    b"Content-Length : 3": [],
+    b"content-length\t: 3": [],
+    b"Transfer-Encoding : gzip": [],
+    b"Connection :close": [],
+    b"A: b\r\n Content-Length: 3": [(b"A", b"b Content-Length: 3")],
+    b" Content-Length: 3": [],
+    b"A : b": [(b"A", b"b")],
+    b"A\0: b\r\nB C: d\r\n: x\r\nno colon\r\n\r: y\r\nD: e\0": [(b"D", b"e")],
+}
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_no_header_of_a_record_speaks_for_the_connection(head: bytes, tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "a.warc.gz")
+    writer.raw(PAGE, b"HTTP/1.1 200 OK\r\n%b\r\n\r\nabcdef" % head)
+    found = RecordedWeb([writer.close()]).read(PAGE)
+    assert found is not None
+    assert (list(found.headers), found.body) == (HEADS[head], b"abcdef")
+
+
+def test_records_of_no_final_response_are_said_and_the_others_served(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "a.warc.gz")
+    blocks = (b"", b"\r\n\r\n", b"HTTP/1.1 103 Early\r\n\r\n", b"HTTP/1.1 \xb2\xb3\xb9 x\r\n\r\n")
+    for number, block in enumerate(blocks):
+        writer.raw(f"{PAGE}{number}", block)
+    writer.response(PAGE, b"fine")
+    with replay(writer.close()) as web:
+        for number in range(len(blocks)):
+            answer = asked(web, f"{PAGE}{number}")
+            assert answer.startswith(b"HTTP/1.1 502 "), answer
+        assert asked(web, PAGE).endswith(b"\r\n\r\nfine")
+        assert web.asked == [*(f"{PAGE}{number}" for number in range(len(blocks))), PAGE]
+
+
+def test_what_was_asked_for_is_kept_within_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = WebServer(Replayed(RecordedWeb([written(tmp_path / "a.warc.gz", [(PAGE, b"x")])])), asked_max=3)
+    for number in range(10):
+        server._answer("GET", f"{PAGE}{number}{'x' * 5000}", "")
+    assert [url[:15] for url in server.asked] == [f"{PAGE}{number}" for number in (7, 8, 9)]
+    assert max(map(len, server.asked)) == 2000
+
+
+def asked(web: ServedWeb, url: str) -> bytes:
+    host, _, port = web.settings["fetch.gateway"].partition(":")
+    with socket.create_connection((host, int(port))) as connection:
+        connection.sendall(f"GET {url} HTTP/1.1\r\nContent-Length: 0\r\n\r\n".encode())
+        with connection.makefile("rb") as file:
+            return file.read()
 
 
 def test_headers_of_the_connection_are_left_out_and_chunks_put_together(tmp_path: Path) -> None:
@@ -103,7 +157,7 @@ def test_what_wget_records_can_be_read(tmp_path: Path) -> None:
 
 def test_of_a_file_that_is_cut_off_what_is_whole_is_read_and_the_rest_said(tmp_path: Path) -> None:
     for packed in (True, False):
-        whole = written(tmp_path / "whole", [(PAGE, b"first"), ("http://a.test/2", b"x" * 5000)], gzip=packed)
+        whole = written(tmp_path / "whole", [(PAGE, b"first"), ("http://a.test/2", b"x" * 5000)], packed=packed)
         cut = tmp_path / ("cut.warc.gz" if packed else "cut.warc")
         cut.write_bytes(whole.read_bytes()[: -40 if packed else -400])
         recorded = RecordedWeb([cut])
@@ -132,7 +186,7 @@ def test_what_is_no_archive_is_one_line(tmp_path: Path, name: str, content: byte
 
 
 def test_a_file_packed_as_a_whole_is_said_with_what_to_do(tmp_path: Path) -> None:
-    plain = written(tmp_path / "a.warc", [(PAGE, b"1"), ("http://a.test/2", b"2")], gzip=False)
+    plain = written(tmp_path / "a.warc", [(PAGE, b"1"), ("http://a.test/2", b"2")], packed=False)
     packed = tmp_path / "b.warc.gz"
     packed.write_bytes(gzip.compress(plain.read_bytes()))
     with pytest.raises(UsageError, match="warcio recompress"):
