@@ -14,6 +14,7 @@ from crawler.content.charset import decode, detect_charset
 from crawler.content.media import is_html
 from crawler.content.text import extract_text
 from crawler.errors import InvalidUrl
+from crawler.handlers.failing import storable
 from crawler.model import Page as Parsed
 from crawler.model import Response
 from crawler.rules.urls import canonicalize, join
@@ -152,7 +153,8 @@ class Page:
         leads to is in the crawl's scope or not, as any link. Raises ValueError for a priority beyond +-1,000, a label
         that no handler has, and too many URLs; TypeError for what is not a text or a number.
         """
-        target, label, priority = _text("target", target), _text("label", label), _number("priority", priority)
+        target, label = _text("target", target), storable(_text("label", label))
+        priority = _number("priority", priority)
         if not -PRIORITY_MAX <= priority <= PRIORITY_MAX:
             raise ValueError(f"priority={priority}: expected -{PRIORITY_MAX:.0f} to {PRIORITY_MAX:.0f}")
         if label and self._labels is not None and label not in self._labels:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from tests.growth.growing import STEP_RATIO_MAX, seconds
 from tests.growth.mixing import input_of
 from tests.growth.target import Target
-from tests.growth.targets import TARGETS
+from tests.growth.targets import CODE, TARGETS
 
 CALL_S_MAX = 1.5  # of CPU, for the longest input
 JUDGED_S = 0.05  # calls that take less are not measured again for their growth
@@ -38,7 +38,8 @@ class Finding(NamedTuple):
 def main() -> int:
     arguments = _arguments()
     logging.disable(logging.CRITICAL)
-    targets = [TARGETS[name] for name in arguments.target or TARGETS]
+    known = {**TARGETS, **CODE}
+    targets = [known[name] for name in arguments.target or known]
     if arguments.input:
         data = arguments.input.read_bytes()
         found = [
@@ -89,7 +90,7 @@ def judged(target: Target, data: bytes, *, traced: bool) -> Finding | None:
             took_s = seconds(target.call, data)
         if took_s > CALL_S_MAX:
             return Finding(target.name, f"time: {took_s:.1f} s for {len(data):,} bytes", data)
-        if took_s > JUDGED_S and len(data) >= target.bytes_max // 2:
+        if target.is_timed and took_s > JUDGED_S and len(data) >= target.bytes_max // 2:
             quarter_s = max(min(seconds(target.call, part) for _ in range(3)) for part in quarters_of(data))
             took_s = min(seconds(target.call, data) for _ in range(3))
             if took_s > JUDGED_S and took_s / max(quarter_s, 1e-9) > STEP_RATIO_MAX:
@@ -119,7 +120,9 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/fuzz", description=__doc__)
     parser.add_argument("--minutes", type=float, default=1.0, help="how long (default: 1)")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6), help="of the inputs")
-    parser.add_argument("--target", action="append", choices=[*TARGETS], metavar="NAME", help="only this; repeatable")
+    parser.add_argument(
+        "--target", action="append", choices=[*TARGETS, *CODE], metavar="NAME", help="only this; repeatable"
+    )
     parser.add_argument("--input", type=Path, metavar="FILE", help="give a target this input only")
     parser.add_argument("--out", type=Path, default=Path("fuzz-findings"), metavar="FOLDER", help="for inputs found")
     parser.add_argument("--findings-max", type=int, default=50, help="stop after so many (default: 50)")

@@ -18,6 +18,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     bytes_max: int = 16 * KIB
     reads_text: bool = False
     raises: tuple[type[Exception], ...] = ()
+    is_timed: bool = True  # its time is one of its input's length
 
     def call(self, data: bytes) -> None:
         """Raises what is not in `raises`."""
