@@ -214,6 +214,7 @@ class CrawlSession:
             node,
             until_finished=True,
             on_start=self._stop_with,
+            say=self._say_beside,
             beside_it=(watcher.run,),
         )
 

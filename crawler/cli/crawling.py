@@ -198,15 +198,21 @@ async def run_instance(
     *,
     until_finished: bool,
     on_start: Callable[[Callable[[], None]], None],
+    say: Callable[[str], None],
     beside_it: tuple[Callable[[], Awaitable[None]], ...] = (),
 ) -> str:
-    """One instance in this process, to its end; why it ended. `on_start` gets what stops it."""
+    """One instance in this process, to its end; why it ended. `on_start` gets what stops it, `say` what its end is to
+    tell.
+    """
     from crawler.archive.inflight_log import stacks_path
     from crawler.assembly import open_instance
     from crawler.instance.stall_watchdog import StallWatchdog
+    from crawler.watch.wording import counted
 
     async with open_instance(crawl, node=node, until_finished=until_finished) as instance:
         on_start(instance.stop)
         with StallWatchdog(stacks_path(crawl.folder, crawl.session), crawl.settings.crawl.stall_cpu_s):
             await beside(instance.run(), *beside_it)
+        for (event, hook), times in instance.programmed.hooks.failures.items():
+            say(f"the hook {hook} (on_{event}) failed {counted(times, 'time')}; the log says why")
         return instance.stopped_because

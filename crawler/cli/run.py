@@ -21,6 +21,7 @@ from crawler.cli.crawling import (
 from crawler.cli.export import add_output, checked_targets
 from crawler.cli.options import add_common, settings_of
 from crawler.errors import Stopped
+from crawler.watch import printing
 
 if TYPE_CHECKING:
     from crawler.app import OpenCrawl
@@ -133,11 +134,16 @@ async def _run_in(
     node = await choose_node(crawl, may_move=True)
     log_to_folder(settings, crawl.folder.log, node, node=node, verbose=arguments.verbose)
     say(f"Instance {node} of crawl {name!r} waits for work; Ctrl-C stops it.")
-    return await _run_here(crawl, arguments, signals, node, watcher)
+    return await _run_here(crawl, arguments, signals, node, watcher, printing.say if arguments.child else say)
 
 
 async def _run_here(
-    crawl: "OpenCrawl", arguments: argparse.Namespace, signals: "StopSignals", node: str, watcher: "Watcher"
+    crawl: "OpenCrawl",
+    arguments: argparse.Namespace,
+    signals: "StopSignals",
+    node: str,
+    watcher: "Watcher",
+    say: Callable[[str], None],
 ) -> str:
     import asyncio
 
@@ -151,6 +157,7 @@ async def _run_here(
         node,
         until_finished=arguments.until_finished,
         on_start=on_start,
+        say=say,
         beside_it=() if arguments.child else (watcher.run,),
     )
 

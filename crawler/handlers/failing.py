@@ -29,15 +29,15 @@ class CodeFailure(msgspec.Struct, frozen=True):
 def failure_of(error: BaseException) -> CodeFailure:
     """One line, like "KeyError: 'price' (shop.py:12 in product)", and the traceback without our own part of it."""
     said = one_line_of(text_of(lambda: str(error)))
-    line = f"{_kind_of(error)}: {said}" if said else _kind_of(error)
+    line = f"{kind_of(error)}: {said}" if said else kind_of(error)
     try:
         place, trace = _place_and_trace(error)
     except BaseException as unread:  # what it says of itself is users' code, too
-        return CodeFailure(line, f"(its traceback can't be read: {_kind_of(unread)})")
+        return CodeFailure(line, f"(its traceback can't be read: {kind_of(unread)})")
     return CodeFailure(line + place, trace)
 
 
-def _kind_of(error: BaseException) -> str:
+def kind_of(error: BaseException) -> str:
     """The name of its class, whatever the class of that class says."""
     return storable(_NAME_OF_CLASS(type(error)), NAME_CHARS_MAX)
 

@@ -15,9 +15,11 @@ import sys
 import traceback
 from pathlib import Path
 from types import ModuleType
+from typing import TypeGuard
 
 from crawler.errors import UsageError
 from crawler.handlers.app import Crawler
+from crawler.handlers.failing import kind_of, one_line_of, text_of
 
 _OURS = str(Path(__file__).parents[1])
 
@@ -28,7 +30,12 @@ def load_app(target: str) -> Crawler:
     where, name = _parted(target)
     is_file = where.endswith(".py") or "/" in where
     module = _from_file(target, Path(where)) if is_file else _from_name(target, where)
-    app = _object_in(target, where, name, module)
+    try:
+        app = _object_in(target, where, name, module)
+    except UsageError:
+        raise
+    except BaseException as error:  # what a module has put in its place
+        raise _import_failed(target, error) from None
     if not app.handlers:
         raise UsageError(f"--app {target}: it has no handler: write one with @app.page(...)")
     return app
@@ -88,27 +95,32 @@ def _import_failed(target: str, error: BaseException) -> BaseException:
     if isinstance(error, KeyboardInterrupt):
         return error
     if isinstance(error, SyntaxError):
-        place = f"{error.filename}:{error.lineno}"
-        return UsageError(f"--app {target} can't be imported: {place}: {type(error).__name__}: {error.msg}")
+        said = text_of(lambda: f"{error.filename}:{error.lineno}: {kind_of(error)}: {error.msg}")
+        return UsageError(f"--app {target} can't be imported: {one_line_of(said)}")
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_theirs(frame.filename)]
     place = f"{frames[-1].filename}:{frames[-1].lineno}: " if frames else ""
-    kind = "" if isinstance(error, UsageError) else f"{type(error).__name__}: "
-    said = " ".join(str(error).split())[:300]
-    return UsageError(f"--app {target} can't be imported: {place}{kind}{said}")
+    kind = "" if isinstance(error, UsageError) else kind_of(error)
+    said = one_line_of(text_of(lambda: str(error)))
+    return UsageError(f"--app {target} can't be imported: {place}{': '.join(part for part in (kind, said) if part)}")
 
 
 def _is_theirs(filename: str) -> bool:
     return not filename.startswith((_OURS, "<frozen"))
 
 
+def _is_app(value: object) -> TypeGuard[Crawler]:
+    """By its class, not by what it says of itself."""
+    return issubclass(type(value), Crawler)
+
+
 def _object_in(target: str, where: str, name: str, module: ModuleType) -> Crawler:
     if name:
         found = getattr(module, name, None)
-        if isinstance(found, Crawler):
+        if _is_app(found):
             return found
         what = f"{name} is a {type(found).__name__}, no Crawler" if hasattr(module, name) else f"it has no {name}"
         raise UsageError(f"--app {target}: {what}")
-    apps = {id(value): (name, value) for name, value in vars(module).items() if isinstance(value, Crawler)}
+    apps = {id(value): (name, value) for name, value in vars(module).items() if _is_app(value)}
     if not apps:
         raise UsageError(f"--app {target}: it makes no Crawler: write app = Crawler()")
     if len(apps) > 1:

@@ -49,12 +49,8 @@ class Threads:
         await self._slots.acquire()
         loop = asyncio.get_running_loop()
         job = _Job(function, loop, loop.create_future())
-        if self._idle:
-            self._idle -= 1
-        else:
-            threading.Thread(target=self._serve, name="handler", daemon=True).start()
-        self._jobs.put(job)
         try:
+            self._begin(job)
             async with asyncio.timeout(timeout_s):
                 return await job.future  # type: ignore[no-any-return]
         finally:
@@ -62,6 +58,16 @@ class Threads:
                 job.is_lost = True
                 self._lost += 1
             self._slots.release()
+
+    def _begin(self, job: _Job) -> None:
+        if self._idle:
+            self._idle -= 1
+        else:
+            try:
+                threading.Thread(target=self._serve, name="handler", daemon=True).start()
+            except RuntimeError:  # the system has no more of them
+                raise AllHangError from None
+        self._jobs.put(job)
 
     def _serve(self) -> None:
         users_call.set(IN_A_THREAD)

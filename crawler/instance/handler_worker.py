@@ -53,12 +53,21 @@ def main() -> None:
     """Serve requests one by one."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the instance's to answer; it closes our stdin
     keep_freed_memory()
-    stdin, stdout = sys.stdin.buffer, _own_stdout()
+    stdin, stdout = _own_stdin(), _own_stdout()
     app = load_app(sys.argv[1])
     with asyncio.Runner() as runner:
         guard_tasks(runner.get_loop())
         threads = Threads(1)
         answer_all(lambda request: _encode(runner.run(_answer(app, threads, _decode(request)))), stdin, stdout)
+
+
+def _own_stdin() -> Any:
+    """Handlers find nothing on stdin: the requests are not theirs to read."""
+    mine = os.fdopen(os.dup(sys.stdin.fileno()), "rb")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, sys.stdin.fileno())
+    os.close(nothing)
+    return mine
 
 
 def _own_stdout() -> Any:

@@ -80,7 +80,9 @@ class HandlerStage:
             labels=self._labels, follow_max=self._follow_max, may_parse=not is_dear,
         )  # fmt: skip
         try:
-            await self._hooks.call("fetch", page)
+            if self._hooks.is_heard("fetch"):
+                with mark.aside(Aside.THREAD if self._hooks.has_plain("fetch") else Aside.HANDLER):
+                    await self._hooks.call("fetch", page)
             if handler is None:
                 return NOTHING_HANDLED
             if handler.processes or guarded or is_dear:

@@ -64,6 +64,10 @@ class Hooks:
         }
         log.warning("hook.hangs" if failure.is_late else "hook.failed", extra=extra)
 
+    def has_plain(self, event: Event) -> bool:
+        """Do any of those that listen run in a thread?"""
+        return any(hook.is_plain for hook in self._hooks.get(event, ()))
+
     def tell(self, event: Event, *arguments: Any) -> None:
         """Have those called that listen, some time."""
         if self.is_heard(event):

@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 from crawler.instance.frames import HEAD, READY, framed
 
+START_TIMEOUT_S = 60.0  # it loads users' code, which may never come to its end
+
 
 class WorkerDiedError(Exception):
     """It gave no answer: killed for the time it took, by the kernel, or by what it did itself."""
@@ -43,7 +45,8 @@ class WorkerProcess:
                 sys.executable, *self._command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
             )
             assert self._process.stdout is not None
-            await self._process.stdout.readexactly(len(READY))
+            async with asyncio.timeout(START_TIMEOUT_S):
+                await self._process.stdout.readexactly(len(READY))
         return self._process
 
     async def close(self) -> None:

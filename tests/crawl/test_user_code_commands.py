@@ -1,5 +1,6 @@
 """Users' hooks and handlers under the commands: no failure of theirs ends a crawl early, or keeps it from ending."""
 
+import re
 import signal
 import time
 from pathlib import Path
@@ -8,9 +9,10 @@ import pytest
 
 from crawler.archive.folder import open_existing
 from crawler.archive.reader import read_entries
+from tests.crawl.handlers_lab import HOST, page
 from tests.crawl.lab import QUICK, name_server
 from tests.support.processes import nursery
-from tests.support.serving import serve_web
+from tests.support.serving import serve_resources, serve_web
 
 pytestmark = pytest.mark.processes
 
@@ -77,6 +79,7 @@ def test_hooks_neither_end_a_crawl_nor_hold_up_its_end(tmp_path: Path, instances
         program = programs.crawler("crawl", *seeds, *where, "--scope", "any", "--delay", "0", *instances)
         assert program.wait(40) == 0, program.err
         assert "this is a bug" not in program.err
+        assert re.search(r"the hook exits \(on_fetch\) failed \d+ times; the log says why", program.err)
         expected = site.web.expected(seeds, "any").committed
         assert {entry.url for entry in read_entries(open_existing(tmp_path / "c"))} == set(expected)
 
@@ -115,3 +118,36 @@ def test_ctrl_c_ends_a_crawl_whose_hooks_live_through_it(tmp_path: Path) -> None
             time.sleep(0.02)
         program.process.send_signal(signal.SIGINT)
         assert program.wait(30) == 10, program.err
+
+
+READS_AND_DIES = """
+import os, sys, threading
+from crawler import Crawler
+
+app = Crawler()
+here = os.getpid()
+
+@app.page(processes=True)
+def every(page):
+    assert sys.stdin.read() == ""
+    print("to nobody")
+    yield {"url": page.url}
+
+@app.on_fetch
+def dies(page):
+    if page.url.endswith("/dies"):
+        os._exit(7)
+"""
+
+
+def test_a_hook_that_ends_the_process_costs_the_page_that_it_was_called_with(tmp_path: Path) -> None:
+    app = tmp_path / "shop.py"
+    app.write_text(READS_AND_DIES)
+    names = ["/dies", *(f"/{n}" for n in range(20))]
+    web = {(HOST, name): page() for name in names} | {(HOST, "/"): page(*names)}
+    with serve_resources(web) as site, nursery(QUICK) as programs:
+        where = ("--dir", str(tmp_path / "c"), "--app", str(app), "--delay", "0")
+        codes = [programs.crawler("crawl", site.url(HOST), *where).wait(30) for _ in range(4)]
+        assert codes == [7, 7, 7, 0]
+        fine = {site.url(HOST, name) for name in ("/", *names[1:])}
+    assert {entry.url for entry in read_entries(open_existing(tmp_path / "c"))} == fine
