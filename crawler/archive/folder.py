@@ -5,6 +5,7 @@ the crawl's key: so whatever is made in a crawl folder is made by `open_private`
 """
 
 import contextlib
+import errno
 import fcntl
 import os
 import secrets
@@ -152,12 +153,15 @@ def alone_in(folder: CrawlFolder, pid: int) -> Iterator[None]:
 
 def is_there(path: str | os.PathLike[str]) -> bool:
     """Is there anything of that name?"""
-    return Path(path).exists()
+    try:
+        return Path(path).exists()
+    except OSError:  # said by whoever opens it
+        return False
 
 
 def is_crawl_folder(path: str | os.PathLike[str]) -> bool:
     """Is there one? Says nothing of whether it can be used."""
-    return (Path(path) / DESCRIPTION).exists()
+    return is_there(Path(path) / DESCRIPTION)
 
 
 def _wait_for_lock(descriptor: int, path: Path, timeout_s: float) -> None:
@@ -223,9 +227,12 @@ def _check_name(root: Path) -> None:
     """The engine and the files of the crawl say where it is: as text. Raises UsageError."""
     try:
         str(root.absolute()).encode()
+        root.exists()
     except UnicodeEncodeError:
         raise UsageError(f"the path {root.absolute()} is not valid UTF-8: rename the folder, or use another") from None
-    except OSError as error:  # the working folder is gone
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise UsageError(f"the path {str(root)[:60]}... is too long: use another folder") from None
         raise archive_error("find the folder", root, error) from None
 
 

@@ -34,8 +34,10 @@ class Programmed:
 
     async def close(self, why: str) -> None:
         """Tell the hooks what there is left to tell, and that it is over; end the worker processes."""
-        await self._domains.ask_all()
-        await self.hooks.finish(why)
-        await self.handling.close()
-        if self._is_there:
-            await end_users_tasks(GRACE_S)
+        try:
+            await self._domains.ask_all()
+            await self.hooks.finish(why)
+        finally:
+            await self.handling.close()
+            if self._is_there:
+                await end_users_tasks(GRACE_S)

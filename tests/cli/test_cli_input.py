@@ -59,6 +59,13 @@ def test_paths_that_are_no_text_are_one_line(programs: Nursery, tmp_path: Path) 
     assert list(strange.iterdir()) == []
 
 
+@pytest.mark.parametrize("command", ["crawl", "seed", "stats", "export", "rebuild", "audit"])
+def test_a_path_that_is_too_long_is_one_line(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    urls = ["http://a.test/"] if command in ("crawl", "seed") else []
+    assert main([command, *urls, "--dir", "d" * 5000]) == 2
+    assert "is too long: use another folder" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("files", [10, 11, 12, 13, 14])
 def test_too_few_open_files_are_one_line(files: int, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "crawler", "fetch", "http://127.0.0.1:9/"]
