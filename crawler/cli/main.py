@@ -10,7 +10,6 @@ import errno
 import importlib
 import os
 import sys
-import threading
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -152,8 +151,9 @@ def program() -> NoReturn:
     if sys.getprofile() is None and sys.gettrace() is None:  # who watches has something left to do after us
         atexit.register(ending)  # the first to register is the last to be called
     ending.code = main(is_program=True)
-    if any(not thread.daemon and thread is not threading.main_thread() for thread in threading.enumerate()):
-        ending()  # users' code has left it behind, and Python would wait for its end
+    users_code = sys.modules.get("crawler.handlers.ending")
+    if users_code is not None and users_code.has_threads():
+        atexit._run_exitfuncs()  # noqa: SLF001 - Python would wait for the end of these threads first
     sys.exit(ending.code)
 
 

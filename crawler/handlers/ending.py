@@ -1,17 +1,16 @@
 """The end of an event loop in which users' code ran: it waits for a moment for what that code has begun, then goes."""
 
 import asyncio
+import threading
 import time
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from threading import enumerate as living_threads
 from types import TracebackType
 from typing import Any, Self
 
 from crawler.handlers.tasks import end_users_tasks, guard_tasks, leave_behind
 
 GRACE_S = 1.0  # for each kind of what may be left: tasks, generators, threads
-_THREADS = "asyncio of users"
 
 
 class UsersLoop:
@@ -23,7 +22,7 @@ class UsersLoop:
     def __enter__(self) -> Self:
         guard_tasks(self._loop)
         # The loop would make the same, and wait for its threads without end.
-        self._executor = ThreadPoolExecutor(thread_name_prefix=_THREADS)
+        self._executor = ThreadPoolExecutor(thread_name_prefix="asyncio")
         self._loop.set_default_executor(self._executor)
         return self
 
@@ -33,10 +32,19 @@ class UsersLoop:
         self._loop.run_until_complete(_end())
         self._executor.shutdown(wait=False, cancel_futures=True)
         ends_s = time.monotonic() + GRACE_S
-        for thread in living_threads():
-            if thread.name.startswith(_THREADS):
-                thread.join(max(0.0, ends_s - time.monotonic()))
+        for thread in _threads():
+            thread.join(max(0.0, ends_s - time.monotonic()))
         self._loop.set_default_executor(ThreadPoolExecutor())
+
+
+def has_threads() -> bool:
+    """Are there any left that Python waits for when it ends?"""
+    return bool(_threads())
+
+
+def _threads() -> list[threading.Thread]:
+    living = threading.enumerate()
+    return [one for one in living if not one.daemon and one is not threading.main_thread()]
 
 
 async def _end() -> None:
