@@ -5,6 +5,7 @@ that it asks for is known by where it comes from, however late.
 """
 
 import asyncio
+import contextlib
 import contextvars
 import weakref
 from collections.abc import Coroutine, Generator
@@ -54,9 +55,10 @@ class GuardedTask(asyncio.Task[Any]):
 
 
 def guard_tasks(loop: asyncio.AbstractEventLoop) -> None:
-    """Guard all tasks that this loop makes from now on."""
-    if loop.get_task_factory() is None:
-        loop.set_task_factory(_made)
+    """Guard all tasks that this loop makes from now on, if it is one that lets others make them."""
+    with contextlib.suppress(NotImplementedError):
+        if loop.get_task_factory() is None:
+            loop.set_task_factory(_made)
 
 
 def _made(loop: asyncio.AbstractEventLoop, work: Any, **named: Any) -> "asyncio.Future[Any]":
