@@ -30,8 +30,8 @@ def run_async(work: Coroutine[Any, Any, T], *, has_users_code: bool = False) -> 
             return runner.run(work)
         from crawler.handlers.ending import UsersLoop
 
-        with UsersLoop(runner.get_loop()):
-            return runner.run(work)
+        with UsersLoop(runner.get_loop()) as users_loop:
+            return users_loop.run(runner, work)
 
 
 def raise_file_limit() -> tuple[int, int]:

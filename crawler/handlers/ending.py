@@ -1,14 +1,20 @@
 """The end of an event loop in which users' code ran: it waits for a moment for what that code has begun, then goes."""
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
+from crawler.handlers.failing import failure_of
 from crawler.handlers.tasks import end_users_tasks, guard_tasks, leave_behind
+
+log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
 
 GRACE_S = 1.0  # for each kind of what may be left: tasks, generators, threads
 
@@ -25,6 +31,23 @@ class UsersLoop:
         self._executor = ThreadPoolExecutor(thread_name_prefix="asyncio")
         self._loop.set_default_executor(self._executor)
         return self
+
+    def run(self, runner: asyncio.Runner, work: Coroutine[Any, Any, Result]) -> Result:
+        """To its end, also where a callback of users' code stops the loop, or exits: that is taken up where it was."""
+        begun: list[asyncio.Task[Result]] = []
+        try:
+            return runner.run(_noted(work, begun))
+        except (SystemExit, RuntimeError) as error:
+            if not begun or begun[0].done():
+                raise
+            stopped: BaseException = error
+        while not begun[0].done():
+            log.warning("users_code.stopped_the_loop", extra={"error": failure_of(stopped).detail})
+            try:
+                return self._loop.run_until_complete(begun[0])
+            except (SystemExit, RuntimeError) as error:
+                stopped = error
+        return begun[0].result()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -45,6 +68,13 @@ def has_threads() -> bool:
 def _threads() -> list[threading.Thread]:
     living = threading.enumerate()
     return [one for one in living if not one.daemon and one is not threading.main_thread()]
+
+
+async def _noted(work: Coroutine[Any, Any, Result], begun: "list[asyncio.Task[Result]]") -> Result:
+    task = asyncio.current_task()
+    assert task is not None
+    begun.append(task)
+    return await work
 
 
 async def _end() -> None:

@@ -41,6 +41,12 @@ async def cancels(page):
     for task in asyncio.all_tasks():
         task.cancel()
 
+@app.on_fetch
+async def stops(page):
+    loop = asyncio.get_running_loop()
+    loop.call_soon(sys.exit)
+    loop.call_later(0.001, loop.stop)
+
 @app.on_domain_done
 def blocks(domain):
     sys.exit(3)
@@ -86,7 +92,7 @@ def test_hooks_neither_end_a_crawl_nor_hold_up_its_end(tmp_path: Path, instances
 
 LIVES_ON = """
 from crawler import Crawler
-import asyncio
+import asyncio, sys
 
 app = Crawler()
 
@@ -103,6 +109,8 @@ async def page(page):
 
 @app.on_fetch
 async def fetched(page):
+    asyncio.get_running_loop().call_soon(sys.exit)
+    asyncio.get_running_loop().call_soon(asyncio.get_running_loop().stop)
     await asyncio.gather(clings(), clings())
 """
 
