@@ -8,7 +8,6 @@ import errno
 import fcntl
 import hashlib
 import os
-import re
 import secrets
 import time
 from collections.abc import Iterator
@@ -83,10 +82,11 @@ def _is_named(descriptor: int, lock: Path) -> bool:
 
 def _remove_drafts(path: Path) -> None:
     """Nobody else writes this target now, so nobody needs them."""
-    draft = re.compile(rf"{re.escape(_hidden(path, '').name)}[0-9a-f]{{8}}\.part")
+    before = _hidden(path, "").name
     with contextlib.suppress(OSError):
         for other in path.parent.iterdir():
-            if draft.fullmatch(other.name):
+            mark = other.name.removeprefix(before).removesuffix(".part")
+            if other.name == f"{before}{mark}.part" and len(mark) == 8 and mark.isalnum():
                 other.unlink()
 
 

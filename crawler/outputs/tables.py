@@ -1,7 +1,6 @@
 """What tables in databases have in common: the columns of a record's key, and how fields become names of columns."""
 
 import hashlib
-import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from crawler.outputs.sink import Key, Row, Wanted
@@ -9,7 +8,6 @@ from crawler.outputs.sink import Key, Row, Wanted
 KEY_COLUMNS = ("_fingerprint", "_visit", "_number")  # with these in it a table can't have a record twice
 _MARK_CHARS = 8
 PULSE_ROWS = 10_000
-_MARKED = re.compile(r"_[0-9a-f]{8}\Z")
 
 
 class ColumnNames:
@@ -29,7 +27,7 @@ class ColumnNames:
         self._fields: dict[str, str | None] = {}  # by column, in the order of the table; None: not known
         self._lower: set[str] = set()
         for name in names:
-            is_known = name not in KEY_COLUMNS and not _MARKED.search(name)
+            is_known = name not in KEY_COLUMNS and not _is_marked(name)
             self._take(self._field_of(name) if is_known else None, name)
 
     def column(self, field: str) -> str:
@@ -84,6 +82,12 @@ class ColumnNames:
             if name and name not in self._columns and self._folded(self._plain(name)) == column:
                 return name
         return column
+
+
+def _is_marked(column: str) -> bool:
+    """Does it end as `_mark` would have it?"""
+    _, line, mark = column.rpartition("_")
+    return bool(line) and len(mark) == _MARK_CHARS and set("0123456789abcdef").issuperset(mark)
 
 
 def _mark(field: str) -> str:

@@ -46,7 +46,7 @@ def main() -> int:
 
     file, ticks = Path(sys.argv[1]), list[Tick]()
     run_async = loop.run_async
-    loop.run_async = lambda work: run_async(_beside(work, ticks))
+    loop.run_async = lambda work, **how: run_async(_beside(work, ticks), **how)
     try:
         return command(sys.argv[2:])
     finally:

@@ -42,7 +42,10 @@ def move_another_there(path: Path) -> None:
 
 
 def copy_another_there(path: Path) -> None:
-    path.write_bytes(FOREIGN)
+    """At no moment is the file empty: what is written to an empty one might come after ours."""
+    with path.open("r+b") as file:
+        file.write(FOREIGN)
+        file.truncate()
 
 
 def move_away(path: Path) -> None:
