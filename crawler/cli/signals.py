@@ -30,17 +30,19 @@ class StopSignals:
     def __enter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
         self._task = asyncio.current_task()
-        for number in SIGNALS:
-            self._loop.add_signal_handler(number, self._arrived)
+        # Not the loop's own way: a signal that comes while users' code has stopped the loop would be lost.
+        self._before = {number: signal.signal(number, self._signalled) for number in SIGNALS}
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for number in SIGNALS:
-            self._loop.remove_signal_handler(number)
-            if self.stopped:
-                signal.signal(number, signal.SIG_IGN)  # all is done: there is nothing left to force
+        for number, handler in self._before.items():
+            # Once stopped, all is done: there is nothing left to force.
+            signal.signal(number, signal.SIG_IGN if self.stopped else handler)
+
+    def _signalled(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._arrived)
 
     def _arrived(self) -> None:
         now = self._loop.time()
