@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 from collections.abc import AsyncIterator, Iterator
+from hashlib import blake2b
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,31 @@ from tests.support.postgres import PostgresServer, running_postgres, why_not
 settings.register_profile("patient", deadline=None)
 settings.register_profile("deep", deadline=None, max_examples=3000)  # pytest --hypothesis-profile=deep
 settings.load_profile("patient")
+
+
+SLICES = 4  # of the slow tests; one of them for each commit
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--all", action="store_true", help="run the slow tests too")
+    parser.addoption("--slice", metavar="TEXT", help=f"run one of {SLICES} slices of the slow tests, chosen by TEXT")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave slow tests out, unless they are asked for: all, a slice of them, or one by its name."""
+    if config.getoption("--all") or any("::" in argument for argument in config.args):
+        return
+    text: str | None = config.getoption("--slice")
+
+    def is_left_out(item: pytest.Item) -> bool:
+        if item.get_closest_marker("slow") is None:
+            return False
+        return text is None or blake2b(f"{text} {item.nodeid}".encode()).digest()[0] % SLICES != 0
+
+    left_out = list(filter(is_left_out, items))
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not is_left_out(item)]
 
 
 @pytest.fixture(autouse=True, scope="session")

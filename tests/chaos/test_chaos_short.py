@@ -4,7 +4,7 @@ import pytest
 
 from tests.chaos.chaos import Plan, run
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(300), pytest.mark.slow]
 
 
 def test_a_crawl_under_faults_loses_nothing_and_commits_nothing_twice() -> None:

@@ -16,6 +16,7 @@ pytestmark = pytest.mark.processes
 SETTINGS = QUICK | {"CRAWLER_SCOPE_MODE": "any", "CRAWLER_POLITENESS_DELAY_S": "0.1"}
 
 
+@pytest.mark.slow
 def test_an_audit_of_a_running_crawl_is_clean_and_says_that_it_moves(tmp_path: Path) -> None:
     folder = ("--dir", str(tmp_path / "c"))
     with name_server() as dns, serve_web(seed=6, domains=12, pages=24) as site, nursery(SETTINGS) as programs:

@@ -138,6 +138,7 @@ def test_a_crawls_budget_of_urls_parks_what_is_beyond_and_a_larger_one_takes_tha
     lab.audit()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("budget", "most"), [("crawl_pages", 60), ("crawl_urls", 60), ("crawl_hosts", 5)])
 def test_a_crawl_that_is_killed_and_begun_again_keeps_to_its_budget(tmp_path: Path, budget: str, most: int) -> None:
     """Two instances beneath a supervisor, killed in the middle; then to the end; then without a budget."""

@@ -81,6 +81,7 @@ def test_pages_are_in_the_file_while_the_crawl_runs_and_a_stopped_one_goes_on(
         assert len(lines(path)) == len(set(lines(path))) == 43
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("instances", [(), ("-n", "2")])
 def test_a_command_killed_again_and_again_leaves_each_page_once(
     programs: Nursery, tmp_path: Path, instances: tuple[str, ...]
@@ -115,6 +116,7 @@ def test_run_keeps_targets_up_to_date_too(programs: Nursery, tmp_path: Path) -> 
     assert len(set(lines(path))) == SMALL_PAGES
 
 
+@pytest.mark.slow
 def test_a_database_that_is_gone_in_the_end_is_one_line_and_an_export_catches_up(
     programs: Nursery, tmp_path: Path, postgres: PostgresServer
 ) -> None:

@@ -65,6 +65,7 @@ class Crawl:
             time.sleep(0.1)
 
 
+@pytest.mark.slow
 def test_an_evicted_instance_lets_go_at_once_and_a_hung_one_is_taken_over(
     programs: Nursery, engine: Engine, tmp_path: Path
 ) -> None:
@@ -98,6 +99,7 @@ def test_an_evicted_instance_lets_go_at_once_and_a_hung_one_is_taken_over(
     assert crawl.owners() == {"": PARTITIONS}
 
 
+@pytest.mark.slow
 def test_a_hung_instance_with_nobody_to_take_over_is_said_to_keep_its_partitions(
     programs: Nursery, engine: Engine, tmp_path: Path
 ) -> None:

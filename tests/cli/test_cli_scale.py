@@ -44,6 +44,7 @@ def lab(programs: Nursery) -> Iterator[GeneratedSite]:
         yield site
 
 
+@pytest.mark.slow
 def test_scaling_from_1_to_4_to_2_during_a_crawl_asks_for_no_page_twice(
     programs: Nursery, lab: GeneratedSite, tmp_path: Path
 ) -> None:
@@ -78,6 +79,7 @@ def test_scaled_to_none_a_supervisor_waits_and_starts_again_what_is_asked_for(
     assert running.wait() == 10
 
 
+@pytest.mark.slow
 def test_of_two_supervisors_on_one_machine_the_one_that_is_meant_is_scaled(
     programs: Nursery, tmp_path: Path, engine: Engine
 ) -> None:
@@ -117,6 +119,7 @@ def test_scaling_says_when_it_is_not_done_in_time_and_it_is_done_later(
     assert "ended meanwhile" in ran.err or scale(programs, where, "3").code == 2
 
 
+@pytest.mark.slow
 def test_an_instance_that_is_scaled_away_is_shown_as_stopping_until_its_last_page_is_done(
     programs: Nursery, tmp_path: Path
 ) -> None:

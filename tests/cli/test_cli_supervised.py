@@ -60,6 +60,7 @@ def lab(programs: Nursery) -> Iterator[GeneratedSite]:
 # --- crashes ---
 
 
+@pytest.mark.slow
 def test_a_crashed_instance_is_started_again_and_the_crawl_is_exact(
     programs: Nursery, lab: GeneratedSite, tmp_path: Path
 ) -> None:
@@ -128,6 +129,7 @@ def test_an_instance_that_hangs_is_killed_and_started_again(programs: Nursery, t
         running.kill()
 
 
+@pytest.mark.slow
 def test_a_paused_instance_is_not_killed_somebody_wants_it_so(
     programs: Nursery, tmp_path: Path, engine: Engine
 ) -> None:
@@ -144,6 +146,7 @@ def test_a_paused_instance_is_not_killed_somebody_wants_it_so(
     assert running.wait() == 10
 
 
+@pytest.mark.slow
 def test_an_evicted_instance_is_left_alone_and_the_others_finish_the_crawl(
     programs: Nursery, lab: GeneratedSite, tmp_path: Path
 ) -> None:

@@ -20,6 +20,7 @@ from tests.crawl.harness import crawl, settings_of
 PAGES = 40
 
 
+@pytest.mark.slow
 async def test_each_way_to_fail_gets_the_attempts_and_the_pauses_of_its_row(tmp_path: Path) -> None:
     found = await courses(tmp_path / "c")
     for way, course in found.items():

@@ -41,6 +41,7 @@ async def test_a_leaver_hands_over_and_nothing_is_fetched_twice(tmp_path: Path, 
     assert done.instances[2].flow.committed > 0
 
 
+@pytest.mark.slow
 async def test_a_joiner_takes_its_share_and_nothing_is_fetched_twice(tmp_path: Path) -> None:
     with serve_web(seed=12, domains=10, pages=4) as site:
         async with lab_names() as dns:

@@ -132,6 +132,7 @@ async def test_a_blocked_domain_does_not_keep_the_crawl_from_ending_and_is_taken
     assert len(again.entries) == len(DOMAINS) * (PAGES + 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shorter_delay", ["0", "auto"])
 async def test_a_delay_holds_within_two_seconds_longer_or_shorter(lab: Lab, shorter_delay: str) -> None:
     gaps: dict[str, float] = {}
@@ -154,6 +155,7 @@ async def test_a_delay_holds_within_two_seconds_longer_or_shorter(lab: Lab, shor
     assert gaps["shorter"] < EFFECTIVE_S
 
 
+@pytest.mark.slow
 async def test_a_boosted_domain_has_all_workers_for_itself_within_two_seconds(
     tmp_path: Path, engine: Engine, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -54,6 +54,7 @@ def test_a_crawl_killed_as_a_whole_again_and_again_gives_each_item_once(
         assert in_file(lines) == in_table(postgres, database) == expected(site)
 
 
+@pytest.mark.slow
 def test_instances_killed_and_a_database_stopped_in_the_middle_give_each_item_once(
     tmp_path: Path, postgres: PostgresServer
 ) -> None:

@@ -29,6 +29,7 @@ def spilled_share(view: EngineView) -> float:
     return spilled / max(1, added - done)
 
 
+@pytest.mark.slow
 def test_a_frontier_ten_times_its_memory_is_crawled_to_the_end_whoever_dies(lab: OverflowLab) -> None:
     """One owner dies with a file that nobody was told of, one having told, one with blocks just back, one somewhere."""
     idle = lab.idle_bytes()
@@ -58,6 +59,7 @@ def test_a_frontier_ten_times_its_memory_is_crawled_to_the_end_whoever_dies(lab:
     assert lab.statuses() == lab.expected()
 
 
+@pytest.mark.slow
 def test_without_a_folder_claims_wait_for_room_and_nothing_is_lost(lab: OverflowLab) -> None:
     budget = lab.idle_bytes() + FRONTIER_BYTES // 3
     first = lab.start(budget, spill=False)

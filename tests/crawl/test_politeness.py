@@ -2,11 +2,14 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.crawl.harness import crawl, lab_names, settings_of
 from tests.crawl.lab import closest_pairs
 from tests.support.serving import serve_web
 
 
+@pytest.mark.slow
 async def test_no_domain_is_asked_closer_than_its_delay_whoever_owns_it(tmp_path: Path) -> None:
     delay_s = 0.15
     with serve_web(seed=3, domains=6, pages=4) as site:

@@ -15,6 +15,7 @@ from tests.support.serving import serve_directory
 PYTHON_DOCS = Path("/usr/share/doc/python3.11/html")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not PYTHON_DOCS.exists(), reason="Debian's python3-doc is not installed")
 async def test_a_crawl_of_the_python_documentation_commits_what_its_links_reach(tmp_path: Path) -> None:
     with serve_directory(PYTHON_DOCS) as site:

@@ -54,6 +54,7 @@ async def test_requests_to_one_address_stay_under_its_limit(tmp_path: Path) -> N
     assert max(sum(b.start <= a.start < b.end for b in requests) for a in requests) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("instances", [1, 2])
 async def test_two_hundred_domains_on_one_address_are_crawled_at_its_pace_and_hold_up_no_other(
     tmp_path: Path, instances: int
@@ -87,6 +88,7 @@ async def test_two_hundred_domains_on_one_address_are_crawled_at_its_pace_and_ho
     assert sorted(late)[len(late) // 2] < DELAY_S / 2, "nobody else is held up"
 
 
+@pytest.mark.slow
 async def test_the_limit_of_an_address_is_that_of_all_instances_when_asked(tmp_path: Path) -> None:
     """Two instances; a third one joins; then two of them leave, and the last one has all of it."""
     crowd, three, last = [f"c{n}.test" for n in range(120)], (0.0, 0.0), 0.0

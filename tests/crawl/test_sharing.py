@@ -20,6 +20,7 @@ DOMAINS = 24
 INTERRUPTED = 10
 
 
+@pytest.mark.slow
 def test_three_instances_share_the_domains_and_fetch_each_url_once(tmp_path: Path, engine: Engine) -> None:
     settings = QUICK | {"CRAWLER_SCOPE_MODE": "any", "CRAWLER_POLITENESS_DELAY_S": str(DELAY_S)}
     with name_server() as dns, serve_web(seed=9, domains=DOMAINS, pages=4) as site:

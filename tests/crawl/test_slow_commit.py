@@ -4,6 +4,8 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from crawler.instance.instance import Instance
 from tests.crawl.harness import crawl, lab_names, settings_of
 from tests.crawl.lab import fetched_twice
@@ -12,6 +14,7 @@ from tests.support.serving import serve_web
 VISIBILITY_S = 2.0
 
 
+@pytest.mark.slow
 async def test_claims_are_extended_while_their_pages_are_worked_on(tmp_path: Path) -> None:
     async def slow_down(instances: list[Instance]) -> None:
         archive = instances[0].archive

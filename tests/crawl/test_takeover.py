@@ -30,6 +30,7 @@ def held(programs: Nursery, engine: Engine, folder: Path) -> dict[str, int]:
     return {member["node"]: member["held"] for member in json.loads(asked.out)["members"]}
 
 
+@pytest.mark.slow
 def test_a_paused_instance_is_taken_over_and_its_late_writes_are_refused(tmp_path: Path, engine: Engine) -> None:
     settings = QUICK | {"CRAWLER_SCOPE_MODE": "any", "CRAWLER_POLITENESS_DELAY_S": str(DELAY_S)}
     with name_server() as dns, serve_web(seed=15, domains=DOMAINS, pages=4) as site:

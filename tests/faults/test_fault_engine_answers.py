@@ -68,6 +68,7 @@ async def test_scripts_that_vanish_in_the_middle_of_a_pipeline_run_once(
         assert [client.hget(door.keys.meta(p), "added") for p in range(400)] == [b"1"] * 400
 
 
+@pytest.mark.slow
 async def test_out_of_memory_only_adds_wait_and_everything_goes_on_when_there_is_room(
     tmp_path: Path, engine: Engine
 ) -> None:

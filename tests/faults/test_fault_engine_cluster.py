@@ -12,7 +12,7 @@ from crawler.rules.fingerprint import partition_of
 from tests.faults.engine_lab import PARTITIONS, committed, counted, is_crawling, lab
 from tests.support.engine import Cluster, running_cluster, wait_for
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 SLOTS = 16384
 DOMAINS = 4

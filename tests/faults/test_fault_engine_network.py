@@ -19,6 +19,7 @@ STOP_S = 15.0  # two time-outs for what is in flight, ten seconds for leaving, a
 LATE_S = 0.25  # from the check of the deadline to the line in the web server's log, on a busy machine
 
 
+@pytest.mark.slow
 async def test_any_reply_may_be_lost_after_its_script_ran_and_every_effect_happens_once(
     tmp_path: Path, engine: Engine
 ) -> None:
@@ -42,6 +43,7 @@ async def test_any_reply_may_be_lost_after_its_script_ran_and_every_effect_happe
     assert sum(i.flow.committed for i in done.instances) == totals.fetched
 
 
+@pytest.mark.slow
 async def test_heartbeats_answered_late_stop_their_owner_in_time_and_others_take_over_only_when_silence_is_real(
     tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -88,6 +90,7 @@ async def test_heartbeats_answered_late_stop_their_owner_in_time_and_others_take
     assert done.instances[0].heartbeat.lapses >= 1
 
 
+@pytest.mark.slow
 async def test_a_stop_ends_soon_although_the_engine_says_nothing_and_the_same_crawl_goes_on_later(
     tmp_path: Path, engine: Engine
 ) -> None:

@@ -38,6 +38,7 @@ def says(engine: DurableEngine, word: str, *command: str) -> bool:
     return False
 
 
+@pytest.mark.slow
 async def test_an_engine_that_loads_its_file_for_longer_than_the_deadline_is_waited_for(tmp_path: Path) -> None:
     """Delayed by the engine's own setting for each command of its file, it answers LOADING meanwhile."""
     loaded_s = 0.0
@@ -65,6 +66,7 @@ async def test_an_engine_that_loads_its_file_for_longer_than_the_deadline_is_wai
     assert (totals.added, totals.fetched) == (totals.done, here.pages)
 
 
+@pytest.mark.slow
 async def test_an_engine_busy_with_somebodys_script_is_waited_for_and_the_script_is_left_alone(tmp_path: Path) -> None:
     with durable_engine("--busy-reply-threshold", "50") as engine:
 
@@ -81,6 +83,7 @@ async def test_an_engine_busy_with_somebodys_script_is_waited_for_and_the_script
     assert (totals.added, totals.fetched) == (totals.done, here.pages)
 
 
+@pytest.mark.slow
 async def test_a_primary_that_becomes_a_replica_is_waited_for_and_its_successor_is_gone_on_with(tmp_path: Path) -> None:
     """A hand-over that loses nothing; the address that all know leads to the new primary two seconds later."""
     ports = free_ports(2)
@@ -125,6 +128,7 @@ def small_disk() -> Iterator[Path]:
             subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
+@pytest.mark.slow
 async def test_an_engine_whose_disk_is_full_takes_nothing_and_goes_on_when_there_is_space(
     tmp_path: Path, small_disk: Path
 ) -> None:

@@ -22,6 +22,7 @@ from tests.faults.engine_lab import (
 UP_S = 0.8  # between two kills: time to acquire everything anew and to work a little
 
 
+@pytest.mark.slow
 async def test_an_engine_killed_again_and_again_costs_no_url_and_repeats_no_epoch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -46,6 +47,7 @@ async def test_an_engine_killed_again_and_again_costs_no_url_and_repeats_no_epoc
     assert len(granted) == len(set(granted)) > 64 * 2
 
 
+@pytest.mark.slow
 async def test_the_last_writes_of_an_engine_may_be_lost_and_nothing_is_forgotten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

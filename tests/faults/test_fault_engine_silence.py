@@ -16,7 +16,7 @@ from tests.support.processes import Nursery, Program, nursery
 from tests.support.proxy import Proxy, tcp_proxy
 from tests.support.serving import GeneratedSite, serve_web
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
 DELAY_S = 0.06
 SELF_STOP_S = HASTY["membership__self_stop_s"]

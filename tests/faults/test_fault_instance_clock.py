@@ -37,6 +37,7 @@ STEP_EVERY_S = 0.4
 STOPPED = 10
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not LIBRARIES, reason="libfaketime is not installed (Debian: faketime)")
 def test_an_instance_whose_wall_clock_jumps_by_hours_crawls_as_any_other(tmp_path: Path, engine: Engine) -> None:
     """Its monotonic clock goes on; the other instance's clocks are sound. No lease moves, nobody is asked early."""

@@ -49,6 +49,7 @@ def test_a_page_that_ends_the_process_is_given_up_after_three_deaths_and_its_nei
     assert_polite(requests, DELAY_S)
 
 
+@pytest.mark.slow
 def test_three_kills_with_a_hundred_claims_out_give_up_nothing(tmp_path: Path, engine: Engine) -> None:
     """As by the kernel when memory is short: what only waited in the process's hands is under no suspicion."""
     folder, out = tmp_path / "c", []

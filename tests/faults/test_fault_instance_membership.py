@@ -29,6 +29,7 @@ FLAPS = 4
 KILLED, STOPPED = -9, 10
 
 
+@pytest.mark.slow
 def test_a_node_that_flaps_moves_no_lease_of_those_that_are_well(tmp_path: Path, engine: Engine) -> None:
     """It may come back once for nothing; then it waits on the list, off the ring, before it gets a share again."""
     flapping = {
@@ -69,6 +70,7 @@ def test_a_node_that_flaps_moves_no_lease_of_those_that_are_well(tmp_path: Path,
     assert_polite(requests, DELAY_S)
 
 
+@pytest.mark.slow
 def test_two_instances_that_follow_different_rings_say_so_and_share_nothing(tmp_path: Path, engine: Engine) -> None:
     """One has other settings: each wants partitions that the other has, but the lease decides, and nothing moves."""
     place = ("--redis", engine.url, "--delay", str(DELAY_S))

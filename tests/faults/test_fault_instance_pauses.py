@@ -144,6 +144,7 @@ def slept(pauses: dict[str, Future[Pause]]) -> Pause:
     return pauses["slept"].result()
 
 
+@pytest.mark.slow
 def test_an_instance_stopped_for_thirty_seconds_commits_nothing_late_says_so_and_rejoins(
     web: LittleWeb, stopped: Pause
 ) -> None:

@@ -34,6 +34,7 @@ RELEASE_S = 2.0  # I8: after a leaver's last fetch
 STOPPED, TAKEN = 10, 4
 
 
+@pytest.mark.slow
 def test_scaling_from_one_to_four_to_two_in_mid_crawl_asks_for_nothing_twice(tmp_path: Path, engine: Engine) -> None:
     """SIGTERM: what is in flight ends and is acked, the rest is given back, the leases are released."""
     place = ("--redis", engine.url, "--delay", str(DELAY_S))
@@ -70,6 +71,7 @@ def test_scaling_from_one_to_four_to_two_in_mid_crawl_asks_for_nothing_twice(tmp
     assert [line for n in range(4) for line in events(tmp_path, n) if "fenced" in line["event"]] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["on this machine", "on another one"])
 def test_a_node_name_that_is_alive_is_refused_and_its_holder_goes_on_unharmed(
     tmp_path: Path, engine: Engine, elsewhere: bool

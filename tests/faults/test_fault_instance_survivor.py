@@ -126,6 +126,7 @@ def taken(web: LittleWeb, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         pool.shutdown()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not may_be_elsewhere(), reason="a host name of one's own needs root (unshare --uts)")
 @pytest.mark.parametrize("point", POINTS)
 def test_the_other_instance_takes_over_within_ten_seconds_of_a_kill(

@@ -2,8 +2,12 @@
 tests.faults.joining_lab` does it with 1,000, which takes a core for a minute.
 """
 
+import pytest
+
 from tests.faults.joining_lab import join_at_once
 from tests.support.engine import Engine
+
+pytestmark = pytest.mark.slow
 
 SETTLED_S = 60.0
 

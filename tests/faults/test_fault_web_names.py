@@ -50,6 +50,7 @@ def _loopback_is_public(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     guard.is_public.cache_clear()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_loopback_is_public")
 async def test_sick_names_cost_the_other_domains_at_most_a_tenth_of_their_rate(tmp_path: Path) -> None:
     for n in range(ROUNDS):

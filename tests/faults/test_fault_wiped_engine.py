@@ -104,6 +104,7 @@ def assert_audited(programs: Nursery, folder: Path, *options: str) -> None:
     assert audit.wait(60) == 0, audit.out + audit.err
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_an_embedded_engine_that_is_emptied_under_a_crawl_stops_it_and_a_rebuild_brings_it_back(
     programs: Nursery, tmp_path: Path
@@ -141,6 +142,7 @@ def test_an_embedded_engine_that_is_emptied_under_a_crawl_stops_it_and_a_rebuild
         assert_audited(programs, folder)
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_a_wiped_engine_stops_supervised_instances_and_seeders_with_one_line(
     programs: Nursery, tmp_path: Path, engine: Engine

@@ -305,10 +305,12 @@ def test_the_scripts_do_what_a_plain_model_does(engine: Any) -> None:
     run_machine(engine.url, [engine], EXAMPLES[profile()])
 
 
+@pytest.mark.slow
 def test_long_queues_move_into_files_and_back_at_any_moment(engine: Any) -> None:
     run_machine(engine.url, [engine], EXAMPLES[profile()], LongQueues)
 
 
+@pytest.mark.slow
 def test_parked_urls_move_into_files_and_back_at_any_moment(engine: Any) -> None:
     run_machine(engine.url, [engine], EXAMPLES[profile()] // 3, ParkedRows)
 

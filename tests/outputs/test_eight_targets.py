@@ -55,6 +55,7 @@ def wait_for(holds: Callable[[], bool], running: Program) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.slow
 def test_eight_targets_are_exact_after_ten_kills_and_others_hands(tmp_path: Path, postgres: PostgresServer) -> None:
     pq = pytest.importorskip("pyarrow.parquet")
     dice, database = random.Random(28), postgres.new_database()

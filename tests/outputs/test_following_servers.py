@@ -102,6 +102,7 @@ def test_records_that_do_not_fit_end_that_output_and_no_other(crawl: Crawl, post
     assert crawl.said == [f"{problem}; this output has ended, the crawl goes on"]
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_writers_killed_again_and_again_leave_each_page_once_in_every_kind_of_target(
     tmp_path: Path, postgres: PostgresServer

@@ -235,6 +235,7 @@ def test_names_that_differ_in_what_is_cleaned_away_have_columns_of_their_own(
     assert sorted(one.values()) == list(range(len(names)))
 
 
+@pytest.mark.slow
 def test_a_row_that_is_too_big_is_not_away(postgres: PostgresServer, database: str) -> None:
     record = {f"number{place}": 1.5 for place in range(995)}
     write(postgres.url(database), [record])

@@ -25,6 +25,8 @@ def main(arguments: Sequence[str]) -> int:
         return _mutants(range(options.first, options.first + options.mutants))
     if options.seed is not None:
         return _one(options.seed, verbose=options.verbose)
+    if options.digest:
+        return _digests(range(options.first, options.first + options.seeds), options.jobs)
     total = Total()
     for outcome in _outcomes(range(options.first, options.first + options.seeds), options.jobs):
         total.add(outcome)
@@ -43,6 +45,9 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=2, help="processes that run them (default 2)")
     parser.add_argument("--seed", type=int, help="run this one only and show the end of its trace")
     parser.add_argument("--verbose", action="store_true", help="with --seed: show the whole trace")
+    parser.add_argument(
+        "--digest", action="store_true", help="print only a hash of all engine calls and requests, by seed"
+    )
     parser.add_argument("--mutants", type=int, help="leave out one rule after the other, so many seeds each")
     parser.add_argument("--instances", help="no crawl: balance and movement of the ring on paper (see docs/scaling.md)")
     return parser.parse_args(arguments)
@@ -60,6 +65,13 @@ def _one(seed: int, *, verbose: bool) -> int:
     for violation in outcome.violations:
         print(violation)
     return 1 if outcome.violations else 0
+
+
+def _digests(seeds: Sequence[int], jobs: int) -> int:
+    """A change that moves code and changes nothing leaves these as they are."""
+    for outcome in sorted(_outcomes(seeds, jobs), key=lambda outcome: outcome.seed):
+        print(f"{outcome.seed:>4} {outcome.digest[:16]}")
+    return 0
 
 
 def _mutants(seeds: Sequence[int]) -> int:

@@ -29,6 +29,7 @@ def test_a_seed_is_the_same_run_in_another_process_with_another_order_of_sets(re
     assert f"trace {simulate(WEIRD, real).digest[:16]}" in shown
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "rule",
     [
