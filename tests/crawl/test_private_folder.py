@@ -1,5 +1,6 @@
 """Other users of a machine read nothing of a crawl: not its pages, its log, its engine."""
 
+import contextlib
 import os
 import stat
 import time
@@ -32,9 +33,10 @@ def open_to_others(root: Path) -> dict[str, str]:
     """What is not for its owner alone, the folder itself left out."""
     found = {}
     for path in root.rglob("*"):
-        mode = stat.S_IMODE(path.lstat().st_mode)
-        if mode & ANYBODY and not path.is_symlink():
-            found[str(path.relative_to(root))] = oct(mode)
+        with contextlib.suppress(FileNotFoundError):  # drafts are renamed while we look
+            mode = path.lstat().st_mode
+            if mode & ANYBODY and not stat.S_ISLNK(mode):
+                found[str(path.relative_to(root))] = oct(stat.S_IMODE(mode))
     return found
 
 
