@@ -212,7 +212,7 @@ def test_pages_of_segments_that_are_full_come_as_well(tmp_path: Path) -> None:
 def test_at_the_end_a_target_has_as_long_as_it_needs_but_one_that_hangs_is_left(
     crawl: Crawl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hangs: bool
 ) -> None:
-    monkeypatch.setattr(following, "JOIN_S", 0.5)
+    monkeypatch.setattr(following, "JOIN_S", 2.0)
     real, let_go = SqliteSink.write, threading.Event()
 
     def slow(sink: SqliteSink, rows: Sequence[Row]) -> None:

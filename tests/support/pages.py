@@ -117,8 +117,9 @@ class Reader:
         self._shell.stdin.write(f"{command}\nprintf '\\n%s %d\\n' {mark} $?\n".encode())
         self._shell.stdin.flush()
         output = self._read_to(mark, command)
-        said, _, code = output.rpartition(f"\n{mark} ")
-        return int(code), said
+        said, _, rest = output.rpartition(f"\n{mark} ")
+        code, _, late = rest.partition("\n")  # what the shell says of a job that was killed may come last
+        return int(code), said + late
 
     def _read_to(self, mark: str, command: str) -> str:
         assert self._shell.stdout is not None
