@@ -8,8 +8,9 @@ Knows segments and durability; the line format is `index_lines`' matter. Lines a
 import contextlib
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import IO
 
 from crawler.archive.appender import OPEN_SUFFIX, Appender
 from crawler.archive.folder import CrawlFolder, archive_error, open_private, sync_directory
@@ -104,19 +105,11 @@ def seal(folder: CrawlFolder, path: Path) -> int:
     A torn last line is dropped. May be repeated after a crash at any point: the final file appears whole.
     Raises ArchiveError.
     """
-    final = path.with_name(path.name.removesuffix(OPEN_SUFFIX))
-    draft = folder.tmp / final.name
     try:
         lines = sorted_lines(path)
-        with open(draft, "wb", opener=open_private) as file:
-            file.writelines(lines)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(final)
-        sync_directory(final.parent)
+        _put(folder, path.with_name(path.name.removesuffix(OPEN_SUFFIX)), lines)
         path.unlink(missing_ok=True)
     except OSError as error:
-        draft.unlink(missing_ok=True)
         raise archive_error("sort", path, error) from None
     return len(lines)
 
@@ -128,31 +121,40 @@ def drop_lines(folder: CrawlFolder, is_dropped: Callable[[CommitEntry], bool]) -
     """
     dropped = 0
     for path in sorted(folder.index.glob(f"*{SUFFIX}")):
-        draft = folder.tmp / path.name
+        left: list[bytes] = []
+        gone: list[bytes] = []
         try:
-            with path.open("rb") as lines, open(draft, "wb", opener=open_private) as file:
-                gone = []
+            with path.open("rb") as lines:
                 for line in lines:
                     entry = to_entry(line)
-                    if entry is not None and is_dropped(entry):
-                        gone.append(line)
-                    else:
-                        file.write(line)
-                file.flush()
-                os.fsync(file.fileno())
+                    (gone if entry is not None and is_dropped(entry) else left).append(line)
             if gone:
                 with open(folder.log / DROPPED, "ab", opener=open_private) as kept:
-                    kept.writelines(gone)
-                    kept.flush()
-                    os.fsync(kept.fileno())
-                draft.replace(path)
-                sync_directory(path.parent)
-            draft.unlink(missing_ok=True)
+                    _write(kept, gone)
+                _put(folder, path, left)
         except OSError as error:
-            draft.unlink(missing_ok=True)
             raise archive_error("write", path, error) from None
         dropped += len(gone)
     return dropped
+
+
+def _put(folder: CrawlFolder, path: Path, lines: Sequence[bytes]) -> None:
+    """Make a segment of these lines, in place of the one that is there: at any moment it is whole. Raises OSError."""
+    draft = folder.tmp / path.name
+    try:
+        with open(draft, "wb", opener=open_private) as file:
+            _write(file, lines)
+        draft.replace(path)
+        sync_directory(path.parent)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+def _write(file: IO[bytes], lines: Sequence[bytes]) -> None:
+    file.writelines(lines)
+    file.flush()
+    os.fsync(file.fileno())
 
 
 def sorted_lines(path: Path) -> list[bytes]:

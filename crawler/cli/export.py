@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 STDOUT = "-"
 BODY_BYTES_MAX = 64 * 1024 * 1024
 RATIO_MAX = 1000
-NAME_SHOWN = 60  # characters of a field's name
 OUTPUT_HELP = (
     "FILE.jsonl or FILE.csv (also .gz, .zst), FILE.parquet, FILE.sqlite, postgresql://HOST/DB?table=NAME, or - for "
     "JSON Lines on standard output"
@@ -166,6 +165,7 @@ def export_all(
 ) -> None:
     """Write the targets and say how many records went where; blocking. Raises ArchiveError, OutputError, UsageError."""
     from crawler.outputs.exporting import export
+    from crawler.outputs.files import NAME_SHOWN
     from crawler.outputs.naming import Kind
     from crawler.watch.printing import say
     from crawler.watch.wording import counted

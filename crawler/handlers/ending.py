@@ -10,13 +10,11 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from crawler.handlers.failing import failure_of
-from crawler.handlers.tasks import end_users_tasks, guard_tasks, leave_behind
+from crawler.handlers.tasks import GRACE_S, end_users_tasks, guard_tasks, leave_behind
 
 log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
-
-GRACE_S = 1.0  # for each kind of what may be left: tasks, generators, threads
 
 
 class UsersLoop:
@@ -78,7 +76,7 @@ async def _noted(work: Coroutine[Any, Any, Result], begun: "list[asyncio.Task[Re
 
 
 async def _end() -> None:
-    await end_users_tasks(GRACE_S)
+    await end_users_tasks()
     await _for_a_moment(asyncio.get_running_loop().shutdown_asyncgens())
 
 

@@ -13,7 +13,7 @@ TRACE_CHARS_MAX = 4000
 TRACE_FRAMES_MAX = 12
 LINE_CHARS_MAX = 300
 NAME_CHARS_MAX = 100
-READ_CHARS_MAX = 100_000  # of what an exception says: a page may stand in it, as a whole
+READ_CHARS_MAX = 100_000  # of what an exception says: it may quote a whole page
 _NAME_OF_CLASS: Callable[[type], str] = type.__dict__["__name__"].__get__
 OURS = str(Path(__file__).parents[1])
 

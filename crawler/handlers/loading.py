@@ -19,9 +19,7 @@ from typing import TypeGuard
 
 from crawler.errors import UsageError
 from crawler.handlers.app import Crawler
-from crawler.handlers.failing import kind_of, one_line_of, text_of
-
-_OURS = str(Path(__file__).parents[1])
+from crawler.handlers.failing import OURS, kind_of, one_line_of, text_of
 
 
 @functools.cache
@@ -105,7 +103,7 @@ def _import_failed(target: str, error: BaseException) -> BaseException:
 
 
 def _is_theirs(filename: str) -> bool:
-    return not filename.startswith((_OURS, "<frozen"))
+    return not filename.startswith((OURS, "<frozen"))
 
 
 def _is_app(value: object) -> TypeGuard[Crawler]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from crawler.handlers.failing import failure_of
 
+GRACE_S = 1.0  # for each kind of what users' code may leave behind: tasks, generators, threads
 # None: our own code runs. Else the call of users' code that runs, or that began what runs.
 users_call: contextvars.ContextVar[object | None] = contextvars.ContextVar("users_call", default=None)
 IN_A_THREAD = object()
@@ -104,21 +105,20 @@ class _WithoutExit(Coroutine[Any, Any, Any]):
         return self.send(None)
 
 
-async def end_users_tasks(grace_s: float) -> int:
-    """Cancel what users' code began in this loop and has not ended; how many live through it.
+async def end_users_tasks(grace_s: float = GRACE_S) -> None:
+    """Cancel what users' code began in this loop and has not ended.
 
-    The loop no longer waits for these at its own end: they are left behind.
+    What lives through it for so long is left behind: the loop does not wait for it at its own end.
     """
     loop = asyncio.get_running_loop()
     tasks = [task for task in _begun if task.get_loop() is loop and not task.done()]
     if not tasks:
-        return 0
+        return
     for task in tasks:
         task.cancel()
     _, left = await asyncio.wait(tasks, timeout=grace_s)
     for task in left:
         leave_behind(task)
-    return len(left)
 
 
 def leave_behind(task: "asyncio.Task[Any]") -> None:

@@ -5,6 +5,7 @@ from collections import Counter
 import msgspec
 
 from crawler.frontier.frontier import Settlement
+from crawler.handlers.failing import storable
 from crawler.handlers.running import NOTHING_HANDLED, Handled
 from crawler.instance.clock import wall_s
 from crawler.model import Claim, FailureKind, Page, Response
@@ -51,7 +52,7 @@ class Failed(msgspec.Struct, kw_only=True):
 
     def __post_init__(self) -> None:
         """What a site or a user's function said may not be text that can be stored."""
-        self.detail, self.trace = _storable(self.detail), _storable(self.trace)
+        self.detail, self.trace = storable(self.detail), storable(self.trace)
 
     @classmethod
     def finally_(cls, claim: Claim, kind: FailureKind, detail: str) -> "Failed":
@@ -73,11 +74,6 @@ class Parked(msgspec.Struct, kw_only=True):
 
     claim: Claim
     reason: str
-
-
-def _storable(text: str) -> str:
-    """Lone surrogates become question marks."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 Outcome = Committable | Failed | Refused | Parked

@@ -13,8 +13,6 @@ from crawler.instance.handling import HandlerStage
 from crawler.instance.hooks import Hooks
 from crawler.settings import Settings
 
-GRACE_S = 1.0  # for tasks that users' code has begun
-
 
 class Programmed:
     """One per instance. `settings`: with the scope that is stored with the crawl."""
@@ -40,4 +38,4 @@ class Programmed:
         finally:
             await self.handling.close()
             if self._is_there:
-                await end_users_tasks(GRACE_S)
+                await end_users_tasks()

@@ -2,7 +2,7 @@
 
 A small SQLite file for each target, in the crawl folder. It is committed after the target: what it does not know yet is
 written once more, behind a file's mark or onto a table's key, and so counts once. A cursor that is lost or damaged
-means that the output begins anew.
+means that the output begins again from its first record.
 """
 
 import contextlib
@@ -239,7 +239,7 @@ def note_ours(outputs: Path, target: Target, what: str, mark: Mark) -> None:
 
 
 def refuse_foreign(outputs: Path, target: Target, what: str) -> None:
-    """Raise UsageError for a file with something in it that this crawl did not write: it would begin it anew."""
+    """Raise UsageError for a file with something in it that this crawl did not write: it would be replaced."""
     if target.kind not in (Kind.LINES, Kind.PARQUET) or target.path is None:
         return
     if cursor_path(outputs, target, what).exists():

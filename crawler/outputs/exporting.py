@@ -46,7 +46,7 @@ def export(
     """Write the records of all pages that were committed at `since` (wall time, seconds) or later.
 
     Raises UsageError for a target that can't be written and ConflictError for one that another process is writing,
-    before any work; OutputError and ArchiveError when one fails, or has not what it was given. A reader that closes
+    before any work; OutputError and ArchiveError when one fails, or lacks what it was given. A reader that closes
     standard output early ends the export without an error. `is_alone`: the caller has the locks of all targets.
     """
     reader = IndexReader(folder)
@@ -99,7 +99,7 @@ def _check(target: Target, source: Source, sink: Sink, records: int) -> None:
 
 
 def difference(target: Target, what: str, found: int, wanted: int) -> OutputError:
-    """What is said of a target that has not what it must have."""
+    """What is said of a target that lacks records, or has too many."""
     return OutputError(f"{target.shown} has {found:,} {what} where the crawl has {wanted:,}")
 
 

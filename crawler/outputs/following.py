@@ -53,7 +53,7 @@ class Follower:
         self._changed = ""  # how, by another program, since the last look
         self._is_over = False
         self._chunks_done = 0
-        self._sink: Sink | None = None  # after an error it is opened anew
+        self._sink: Sink | None = None  # after an error it is opened again
 
     def open(self) -> None:
         """Go on where the last writer came to. Blocks; raises as opening does, ConflictError, ArchiveError."""
@@ -68,7 +68,7 @@ class Follower:
         self._cursor.set_closed(is_closed=False)
 
     def _opened(self, *, was_closed: bool) -> Sink:
-        """The target where the cursor says that it ends; the cursor begins anew when it is another target now.
+        """The target where the cursor says that it ends; the cursor starts over when it is another target now.
 
         `was_closed`: nothing behind that is ours.
         """
@@ -179,7 +179,7 @@ class Follower:
                 self._step(is_last=is_last)
                 return
             except TargetChanged as error:
-                self._begin_anew(error)
+                self._start_over(error)
         raise OutputAway(f"{self.target.shown} is changed by another program again and again")
 
     def _step(self, *, is_last: bool) -> None:
@@ -194,7 +194,7 @@ class Follower:
             self._cursor.rollback()
             raise
 
-    def _begin_anew(self, error: TargetChanged) -> None:
+    def _start_over(self, error: TargetChanged) -> None:
         """Somebody else wrote there: nobody knows what of ours is left."""
         self._changed = str(error)
         if self._sink is not None:
@@ -209,7 +209,7 @@ class Follower:
                 self._compare()
                 return
             except TargetChanged as error:
-                self._begin_anew(error)
+                self._start_over(error)
                 self.step(is_last=True)
         raise OutputAway(f"{self.target.shown} is changed by another program again and again")
 
@@ -221,7 +221,7 @@ class Follower:
         if found != total:
             self._sink.close()
             self._sink = None
-            self._cursor.reset(self._cursor.mark)  # the next one begins anew
+            self._cursor.reset(self._cursor.mark)  # the next one starts over
             raise difference(self.target, self._source.shape.name, found, total)
         records, pages = self._cursor.lost()
         if records:  # now, or when another command met them

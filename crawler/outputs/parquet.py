@@ -40,7 +40,7 @@ class ParquetSink:
         self._columns: dict[str, Kind | None] = dict(known)
         self._records: list[Record] = []
         self._bytes = 0
-        self._dear: set[str] = set()  # columns with whole numbers that no floating one equals
+        self._inexact: set[str] = set()  # columns with whole numbers that no floating one equals
         self._writer: Any = None
         self._mark: Mark | None = None
 
@@ -76,10 +76,10 @@ class ParquetSink:
             name: _NESTED.get(kind, kind) if kind else None
             for name, kind in grown(self._columns, self._records).items()
         }
-        self._dear |= {name for record in self._records for name, value in record.items() if is_inexact(value)}
+        self._inexact |= {name for record in self._records for name, value in record.items() if is_inexact(value)}
         if self._records and not columns:
             columns["_"] = None  # a file without columns has no rows
-        columns |= {name: Kind.TEXT for name in self._dear if columns[name] is Kind.FLOAT}
+        columns |= {name: Kind.TEXT for name in self._inexact if columns[name] is Kind.FLOAT}
         if self._writer is not None and columns != self._columns:
             self._rewrite(columns)
         elif self._writer is None:

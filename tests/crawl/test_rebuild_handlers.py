@@ -33,6 +33,9 @@ async def home(page):
 async def hidden(page):
     yield {"url": page.url, "label": page.label}
 """
+WEB = {(HOST, f"/hidden/{n}"): Resource(body="<p>hidden</p>") for n in range(PAGES)} | {
+    (HOST, "/"): Resource(body="<p>no links</p>")
+}
 
 
 def yielded(settings: Settings) -> list[tuple[str, str]]:
@@ -43,9 +46,7 @@ def yielded(settings: Settings) -> list[tuple[str, str]]:
 async def test_urls_that_only_a_handler_led_to_come_back_with_their_labels(tmp_path: Path, engine: Engine) -> None:
     """No page has a link to them."""
     (tmp_path / "shop.py").write_text(APP)
-    web = {(HOST, f"/hidden/{n}"): Resource(body="<p>hidden</p>") for n in range(PAGES)}
-    web[HOST, "/"] = Resource(body="<p>no links</p>")
-    with serve_resources(web) as site:
+    with serve_resources(WEB) as site:
         async with lab_names() as dns:
             lab = Lab(site, dns, engine, tmp_path)
             app = {"handlers__app": str(tmp_path / "shop.py"), "scope__follow": "handlers", "scope__mode": "domain"}
@@ -85,9 +86,7 @@ async def test_without_what_a_handler_led_to_nothing_is_rebuilt_until_its_pages_
     tmp_path: Path, engine: Engine, hurt: Callable[[Path], None], follow: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "shop.py").write_text(APP)
-    web = {(HOST, f"/hidden/{n}"): Resource(body="<p>hidden</p>") for n in range(PAGES)}
-    web[HOST, "/"] = Resource(body="<p>no links</p>")
-    with serve_resources(web) as site:
+    with serve_resources(WEB) as site:
         async with lab_names() as dns:
             lab = Lab(site, dns, engine, tmp_path)
             app = {"handlers__app": str(tmp_path / "shop.py"), "scope__follow": follow, "scope__mode": "domain"}

@@ -3,6 +3,8 @@
 import re
 import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -11,8 +13,8 @@ from crawler.archive.folder import open_existing
 from crawler.archive.reader import read_entries
 from tests.crawl.handlers_lab import HOST, page
 from tests.crawl.lab import QUICK, name_server
-from tests.support.processes import nursery
-from tests.support.serving import serve_resources, serve_web
+from tests.support.processes import Program, nursery
+from tests.support.serving import GeneratedSite, serve_resources, serve_web
 
 pytestmark = pytest.mark.processes
 
@@ -75,18 +77,22 @@ async def stays(why):
 """
 
 
+@contextmanager
+def crawling(place: Path, app: str, *options: str, **environment: str) -> Iterator[tuple[Program, GeneratedSite]]:
+    """The command on a generated web, with such an app."""
+    (file := place / "shop.py").write_text(app)
+    with name_server() as dns, serve_web(seed=8, domains=3, pages=5) as site, nursery(QUICK) as programs:
+        where = ("--dir", str(place / "c"), "--app", str(file), "--nameserver", dns, "--scope", "any", "--delay", "0")
+        yield programs.crawler("crawl", *site.web.seeds, *where, *options, **environment), site
+
+
 @pytest.mark.parametrize("instances", [(), ("-n", "3")])
 def test_hooks_neither_end_a_crawl_nor_hold_up_its_end(tmp_path: Path, instances: tuple[str, ...]) -> None:
-    app = tmp_path / "shop.py"
-    app.write_text(APP)
-    with name_server() as dns, serve_web(seed=8, domains=3, pages=5) as site, nursery(QUICK) as programs:
-        where = ("--dir", str(tmp_path / "c"), "--app", str(app), "--nameserver", dns)
-        seeds = site.web.seeds
-        program = programs.crawler("crawl", *seeds, *where, "--scope", "any", "--delay", "0", *instances)
+    with crawling(tmp_path, APP, *instances) as (program, site):
         assert program.wait(40) == 0, program.err
         assert "this is a bug" not in program.err
         assert re.search(r"the hook exits \(on_fetch\) failed \d+ times; the log says why", program.err)
-        expected = site.web.expected(seeds, "any").committed
+        expected = site.web.expected(site.web.seeds, "any").committed
         assert {entry.url for entry in read_entries(open_existing(tmp_path / "c"))} == set(expected)
 
 
@@ -116,12 +122,7 @@ async def fetched(page):
 
 
 def test_ctrl_c_ends_a_crawl_whose_hooks_live_through_it(tmp_path: Path) -> None:
-    app = tmp_path / "shop.py"
-    app.write_text(LIVES_ON)
-    with name_server() as dns, serve_web(seed=8, domains=3, pages=5) as site, nursery(QUICK) as programs:
-        where = ("--dir", str(tmp_path / "c"), "--app", str(app), "--nameserver", dns)
-        more = {"CRAWLER_MEMBERSHIP_DRAIN_TIMEOUT_S": "0.2"}
-        program = programs.crawler("crawl", *site.web.seeds, *where, "--scope", "any", "--delay", "0", **more)
+    with crawling(tmp_path, LIVES_ON, CRAWLER_MEMBERSHIP_DRAIN_TIMEOUT_S="0.2") as (program, site):
         while not any(not request.is_robots for request in site.requests()):
             time.sleep(0.02)
         program.process.send_signal(signal.SIGINT)

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,6 +18,18 @@ from tests.instance.test_workbench import batch
 from tests.instance.turn_lab import doors_with, mark
 
 
+async def never(claim: Claim) -> None:
+    raise AssertionError(claim)
+
+
+def stage_of(
+    settings: Settings, bench: Workbench, turn_away: Callable[[Claim], Awaitable[None]] = never, **parts: Any
+) -> FetchStage:
+    """With traps, and marks that nobody reads; of all else, only these parts."""
+    known = {"bench": bench, "inflight_log": SimpleNamespace(mark=mark), "traps": TrapMemory(settings.traps)}
+    return FetchStage(doors_with(**known, **parts), settings, deliver=lambda _: None, turn_away=turn_away)
+
+
 async def test_a_claim_that_goes_from_worker_to_worker_while_the_heartbeat_is_late_ends_none_of_them() -> None:
     """Each worker puts the claim back and rests; the next one takes it. When they have rested, its lease is gone."""
     settings: Settings = load(environment={}, options={"fetch.concurrency": 3})
@@ -25,16 +37,7 @@ async def test_a_claim_that_goes_from_worker_to_worker_while_the_heartbeat_is_la
     late: Any = SimpleNamespace(may_start=lambda: False)
     ownership: Any = SimpleNamespace(holds=lambda _: time.monotonic() < held_until)
     flow: Any = SimpleNamespace(ended=lambda _: None, orders=Orders())
-    traps, inflight = TrapMemory(settings.traps), SimpleNamespace(mark=mark)
-    doors = doors_with(
-        ownership=ownership,
-        heartbeat=late,
-        bench=bench,
-        flow=flow,
-        inflight_log=inflight,
-        traps=traps,
-    )
-    stage = FetchStage(doors, settings, deliver=lambda _: None, turn_away=never)
+    stage = stage_of(settings, bench, ownership=ownership, heartbeat=late, flow=flow)
     bench.put(batch(1))
     stage.start()
     await asyncio.sleep(0.5)
@@ -58,22 +61,12 @@ async def test_a_request_that_is_cut_off_is_late_only_if_it_was_sent(is_sent: bo
     heartbeat: Any = SimpleNamespace(may_start=lambda: True, must_abort=begun.is_set)
     fetcher: Any = SimpleNamespace(fetch=fetch, known_address_of=lambda _: "127.0.0.1")
     ownership: Any = SimpleNamespace(holds=lambda _: True, fence_of=lambda _: None)
-    inflight: Any = SimpleNamespace(mark=mark)
     flow: Any = SimpleNamespace(late=0, ended=lambda _: None, orders=Orders())
     noted: list[str] = []
     history: Any = SimpleNamespace(cut_off=lambda claim, started_at: noted.append(claim.url))
-    traps = TrapMemory(settings.traps)
-    doors = doors_with(
-        ownership=ownership,
-        heartbeat=heartbeat,
-        bench=bench,
-        fetcher=fetcher,
-        flow=flow,
-        inflight_log=inflight,
-        history=history,
-        traps=traps,
+    stage = stage_of(
+        settings, bench, ownership=ownership, heartbeat=heartbeat, fetcher=fetcher, flow=flow, history=history
     )
-    stage = FetchStage(doors, settings, deliver=lambda _: None, turn_away=never)
     bench.put(batch(1))
     stage.start()
     aborting = asyncio.create_task(stage.abort_when_silent())
@@ -97,19 +90,9 @@ async def test_a_page_is_not_asked_for_when_its_lease_ended_while_the_request_wa
 
     fetcher: Any = SimpleNamespace(fetch=fetch, known_address_of=lambda _: "127.0.0.1")
     ownership: Any = SimpleNamespace(holds=lambda _: held[0], fence_of=lambda _: None)
-    inflight: Any = SimpleNamespace(mark=mark)
     flow: Any = SimpleNamespace(late=0, ended=lambda _: ended.__setitem__(0, ended[0] + 1), orders=Orders())
-    traps, heartbeat = TrapMemory(settings.traps), SimpleNamespace(may_start=lambda: True)
-    doors = doors_with(
-        ownership=ownership,
-        heartbeat=heartbeat,
-        bench=bench,
-        fetcher=fetcher,
-        flow=flow,
-        inflight_log=inflight,
-        traps=traps,
-    )
-    stage = FetchStage(doors, settings, deliver=lambda _: None, turn_away=never)
+    heartbeat: Any = SimpleNamespace(may_start=lambda: True)
+    stage = stage_of(settings, bench, ownership=ownership, heartbeat=heartbeat, fetcher=fetcher, flow=flow)
     bench.put(batch(1))
     stage.start()
     await asyncio.sleep(0.2)
@@ -124,26 +107,14 @@ async def test_a_claim_of_a_stopped_domain_is_turned_away_and_nothing_is_asked(o
     heartbeat: Any = SimpleNamespace(may_start=lambda: True)
     ownership: Any = SimpleNamespace(holds=lambda _: True)
     flow: Any = SimpleNamespace(orders=orders, ended=lambda _: None)
-    inflight: Any = SimpleNamespace(mark=mark)
-    doors = doors_with(
-        ownership=ownership,
-        heartbeat=heartbeat,
-        bench=bench,
-        flow=flow,
-        inflight_log=inflight,
-    )
 
     async def turn_away(claim: Claim) -> None:
         away.append(claim.fingerprint)
 
-    stage = FetchStage(doors, settings, deliver=lambda _: None, turn_away=turn_away)
+    stage = stage_of(settings, bench, turn_away, ownership=ownership, heartbeat=heartbeat, flow=flow)
     bench.put(batch(1, 2))
     stage.start()
     await asyncio.sleep(0.1)
     assert [worker for worker in stage.workers if worker.done()] == []
     await stage.close()
     assert (away, bench.active) == (["1", "2"], 0)
-
-
-async def never(claim: Claim) -> None:
-    raise AssertionError(claim)
