@@ -254,11 +254,12 @@ def values_found(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Counter
 
 
 def values_wanted(items: Sequence[Item], *, nul: str = "\0") -> Counter[str]:
-    return Counter(values_of(list(item.values())).replace("\\u0000", json.dumps(nul)[1:-1]) for item in items)
+    return Counter(values_of(list(item.values()), nul) for item in items)
 
 
-def values_of(values: Sequence[Any]) -> str:
-    return exact(sorted(exact(as_value(value)) for value in values if value is not None))
+def values_of(values: Sequence[Any], nul: str = "\0") -> str:
+    texts = (exact(as_value(value)) for value in values if value is not None)
+    return exact(sorted(text.replace("\\u0000", json.dumps(nul)[1:-1]) for text in texts))
 
 
 def as_value(value: Any) -> Any:

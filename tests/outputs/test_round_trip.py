@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 
 from crawler.archive import tail
 from crawler.outputs import exporting, files, following, lines, parquet
@@ -127,6 +127,7 @@ def test_sqlite(tmp_path: Path, rounds: Rounds) -> None:
 
 @some
 @given(rounds=ROUNDS)
+@example(rounds=[([[{"a": "\0", "b": "\x1f"}]], 40)])
 def test_postgresql(postgres: PostgresServer, database: str, rounds: Rounds) -> None:
     names = [f"items{next(numbers)}" for _ in range(2)]
     live, other = targets_of([postgres.url(database, table=name) for name in names])
