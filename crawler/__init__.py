@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from crawler.handlers.app import Crawler
+    from crawler.handlers.crawler import Crawler
     from crawler.handlers.page import Page
 
 __all__ = ["Crawler", "Page"]
@@ -12,7 +12,7 @@ __all__ = ["Crawler", "Page"]
 def __getattr__(name: str) -> Any:
     """The command line starts without the HTML parser that these bring along."""
     if name == "Crawler":
-        from crawler.handlers.app import Crawler
+        from crawler.handlers.crawler import Crawler
 
         return Crawler
     if name == "Page":

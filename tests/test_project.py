@@ -13,7 +13,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from crawler import errors
-from crawler.frontier import scripts
+from crawler.frontier import script_library
 
 ROOT = Path(__file__).parent.parent
 LINES_MAX = 500
@@ -105,7 +105,7 @@ def test_every_fault_has_a_row_that_names_a_test_or_says_why_there_is_none() -> 
 
 def test_the_frontiers_page_has_a_row_for_every_script_and_no_other() -> None:
     rows = (ROOT / "docs" / "frontier.md").read_text("utf-8").partition("## Scripts")[2].partition("\n## ")[0]
-    assert set(re.findall(r"^\| `(\w+)` \|", rows, re.MULTILINE)) == set(scripts.NAMES)
+    assert set(re.findall(r"^\| `(\w+)` \|", rows, re.MULTILINE)) == set(script_library.NAMES)
 
 
 def test_the_readme_says_what_every_exit_code_means() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from crawler import redaction
 from crawler.redaction import learn, redact, secrets_of_site, secrets_of_url, shown, shown_server
-from crawler.watch.logs import start_logging
+from crawler.runtime.log_files import start_logging
 
 
 @pytest.fixture(autouse=True)

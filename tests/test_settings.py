@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from crawler.errors import UsageError
-from crawler.rules.sites import complaints
+from crawler.rules.site_rules import complaints
 from crawler.settings import PriorityRule, Settings, SiteSettings, load
 
 DOCUMENTED = Path(__file__).parent.parent / "config" / "crawler.toml"

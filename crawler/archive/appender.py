@@ -13,7 +13,7 @@ import os
 import threading
 from pathlib import Path
 
-from crawler.archive.folder import archive_error, open_private, sync_directory
+from crawler.archive.crawl_folder import archive_error, open_private, sync_directory
 from crawler.errors import ArchiveError
 
 OPEN_SUFFIX = ".open"

@@ -9,9 +9,9 @@ import os
 import threading
 from pathlib import Path
 
-from crawler.archive.folder import CrawlFolder, archive_error, open_private
+from crawler.archive.crawl_folder import CrawlFolder, archive_error, open_private
 from crawler.archive.history_lines import Attempt, to_line
-from crawler.archive.sessions import Life, life_of, sessions
+from crawler.archive.session_lock import Life, life_of, sessions
 from crawler.errors import ArchiveError
 
 SUFFIX = ".jsonl"

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 
-from crawler.archive.folder import CrawlFolder
+from crawler.archive.crawl_folder import CrawlFolder
 from crawler.archive.history import segments, session_of
 from crawler.archive.history_lines import Attempt, needle_of, to_attempt
 

@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from crawler.archive.folder import CrawlFolder, archive_error, open_private
-from crawler.archive.sessions import Life, life_at
+from crawler.archive.crawl_folder import CrawlFolder, archive_error, open_private
+from crawler.archive.session_lock import Life, life_at
 from crawler.errors import ArchiveError
 
 SUFFIX = ".started"

@@ -13,8 +13,8 @@ from typing import Self
 from isal import isal_zlib
 
 from crawler.archive.appender import OPEN_SUFFIX
-from crawler.archive.folder import CrawlFolder
-from crawler.archive.reader import IndexReader, MissingFile
+from crawler.archive.crawl_folder import CrawlFolder
+from crawler.archive.index_reader import IndexReader, MissingFile
 from crawler.errors import ArchiveError
 from crawler.model import CommitEntry, ItemsLocation
 

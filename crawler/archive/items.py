@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from isal import isal_zlib
 
 from crawler.archive.appender import Appender
-from crawler.archive.folder import CrawlFolder
+from crawler.archive.crawl_folder import CrawlFolder
 from crawler.errors import ArchiveError
 from crawler.model import ItemsLocation
 

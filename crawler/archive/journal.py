@@ -16,8 +16,8 @@ from pathlib import Path
 import msgspec
 
 from crawler.archive.appender import OPEN_SUFFIX, Appender
-from crawler.archive.folder import CrawlFolder, archive_error
-from crawler.archive.sessions import is_abandoned
+from crawler.archive.crawl_folder import CrawlFolder, archive_error
+from crawler.archive.session_lock import is_abandoned
 
 SUFFIX = ".journal"
 KEEP_S = 600.0  # how far back an engine may fall: a lagging replica or a lost tail is seconds, this is generous

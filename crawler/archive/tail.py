@@ -11,9 +11,9 @@ from itertools import islice
 import msgspec
 
 from crawler.archive.appender import OPEN_SUFFIX
-from crawler.archive.folder import CrawlFolder, archive_error
-from crawler.archive.index_lines import to_entry
-from crawler.archive.reader import segment_names
+from crawler.archive.cdxj import to_entry
+from crawler.archive.crawl_folder import CrawlFolder, archive_error
+from crawler.archive.index_reader import segment_names
 from crawler.model import CommitEntry
 
 CHUNK_LINES = 500

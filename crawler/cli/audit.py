@@ -5,17 +5,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crawler.cli.crawling import KEYS
+from crawler.cli.crawl_options import KEYS
 from crawler.cli.options import add_common, settings_of
 from crawler.errors import AuditFailed, UsageError
 
 if TYPE_CHECKING:
-    from crawler.app import OpenCrawl
-    from crawler.archive.folder import CrawlFolder
-    from crawler.outputs.naming import Target
+    from crawler.app.crawl import OpenCrawl
+    from crawler.archive.crawl_folder import CrawlFolder
+    from crawler.audit.findings import Report
+    from crawler.audit.run_audit import Subject, WebLogs
+    from crawler.outputs.target import Target
     from crawler.settings import Settings
-    from crawler.watch.audit import Subject, WebLogs
-    from crawler.watch.audit_findings import Report
 
 JSON_LINES = b"{"
 
@@ -78,9 +78,9 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the report; raises AuditFailed when something is violated."""
-    from crawler.cli.loop import run_async
-    from crawler.watch.audit_report import report_json, report_text, violations_text
-    from crawler.watch.printing import out, out_json
+    from crawler.audit.findings_text import report_json, report_text, violations_text
+    from crawler.cli.event_loop import run_async
+    from crawler.reports.printing import out, out_json
 
     folders = arguments.dir or []
     arguments.dir = folders[0] if folders else None
@@ -105,9 +105,9 @@ def _targets(arguments: argparse.Namespace) -> list["Target"]:
 async def _audit(
     arguments: argparse.Namespace, settings: "Settings", others: Sequence[str], targets: Sequence["Target"]
 ) -> Any:
-    from crawler.archive.folder import open_existing
-    from crawler.opening import open_crawl
-    from crawler.watch.audit import audit
+    from crawler.app.open_crawl import open_crawl
+    from crawler.archive.crawl_folder import open_existing
+    from crawler.audit.run_audit import audit
 
     for folder in (settings.archive.dir, *others):
         open_existing(folder)  # said before an engine is started
@@ -127,8 +127,8 @@ def _compare(folders: "Sequence[CrawlFolder]", target: "Target", report: "Report
     """Blocks; nothing else is going on in this process."""
     import msgspec
 
-    from crawler.outputs.auditing import compare
-    from crawler.watch.wording import counted
+    from crawler.outputs.output_audit import compare
+    from crawler.reports.wording import counted
 
     found = compare(folders, target, items=items)
     if not found.missing and not found.extra:
@@ -144,11 +144,11 @@ def _compare(folders: "Sequence[CrawlFolder]", target: "Target", report: "Report
 async def _subject(crawl: "OpenCrawl", others: Sequence[str], logs: "WebLogs") -> "Subject":
     import msgspec
 
-    from crawler.archive.folder import open_existing
-    from crawler.frontier.letters import DeadLetters
+    from crawler.archive.crawl_folder import open_existing
+    from crawler.audit.judge_links import CrawlRules
+    from crawler.audit.run_audit import Subject
+    from crawler.frontier.dead_letters import DeadLetters
     from crawler.frontier.takeovers import Takeovers
-    from crawler.watch.audit import Subject
-    from crawler.watch.audit_links import CrawlRules
 
     return Subject(
         settings=msgspec.structs.replace(crawl.settings, scope=crawl.record.scope),
@@ -163,7 +163,7 @@ async def _subject(crawl: "OpenCrawl", others: Sequence[str], logs: "WebLogs") -
 
 
 def _web_logs(arguments: argparse.Namespace, settings: "Settings") -> "WebLogs":
-    from crawler.watch.audit import WebLogs
+    from crawler.audit.run_audit import WebLogs
 
     files = [_web_log(text) for text in arguments.web_log]
     agent = arguments.agent
@@ -175,7 +175,7 @@ def _web_logs(arguments: argparse.Namespace, settings: "Settings") -> "WebLogs":
 
 def _web_log(text: str) -> tuple[Path, str]:
     """A file, and the host of its lines where they don't tell it. Raises UsageError."""
-    from crawler.watch.audit_log import is_host, lacks_host
+    from crawler.audit.access_log import is_host, lacks_host
 
     host, equals, name = text.partition("=")
     if not equals or Path(text).is_file():
@@ -200,6 +200,6 @@ def _is_json(file: Path) -> bool:
 
 def _pulse(records: int) -> None:
     """How far it is, on a terminal; 0 takes the line away."""
-    from crawler.watch.printing import redraw
+    from crawler.reports.printing import redraw
 
     redraw(f"{records:,} records read" if records else "")

@@ -3,14 +3,14 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from crawler.cli.crawling import KEYS
+from crawler.cli.crawl_options import KEYS
 from crawler.cli.options import add_settings, config_of, options_of
 from crawler.errors import UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from crawler.handlers.app import Crawler
+    from crawler.handlers.crawler import Crawler
     from crawler.settings import Settings
 
 EPILOG = """\
@@ -41,8 +41,8 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print what is wrong, or what there is; 2 when something is wrong."""
-    from crawler.cli.given import url_of
-    from crawler.watch.printing import warn
+    from crawler.reports.printing import warn
+    from crawler.seeding.url_input import url_of
 
     files = [one for one in arguments.targets if one.endswith(".toml")]
     urls = [url_of(one) for one in arguments.targets if "://" in one]
@@ -65,10 +65,10 @@ def run(arguments: argparse.Namespace) -> int:
 def _checked(arguments: argparse.Namespace) -> "tuple[Settings | None, Crawler | None, list[str]]":
     """As far as each could be loaded, and what is wrong."""
     from crawler.cli.checking import site_complaints
-    from crawler.handlers.loading import load_app
-    from crawler.rules import sites
-    from crawler.settings.loading import read
-    from crawler.settings.sense import complaints
+    from crawler.handlers.load_app import load_app
+    from crawler.rules import site_rules
+    from crawler.settings.load import read
+    from crawler.settings.validate import complaints
 
     file, wrong, app = config_of(arguments), list[str](), None
     try:
@@ -79,14 +79,14 @@ def _checked(arguments: argparse.Namespace) -> "tuple[Settings | None, Crawler |
         app = load_app(settings.handlers.app) if settings.handlers.app else None
     except UsageError as error:
         wrong.append(str(error))
-    of_file = [*complaints(settings), *sites.complaints(settings), *site_complaints(settings, app)]
+    of_file = [*complaints(settings), *site_rules.complaints(settings), *site_complaints(settings, app)]
     return settings, app, [f"{file}: {one}" if file else one for one in of_file] + wrong
 
 
 def _say(settings: "Settings", app: "Crawler | None", file: "Path | None", urls: list[str]) -> None:
-    from crawler.watch.by_site import as_text, https_only, sources_of
-    from crawler.watch.printing import out
-    from crawler.watch.wording import counted
+    from crawler.reports.printing import out
+    from crawler.reports.site_settings import as_text, https_only, sources_of
+    from crawler.reports.wording import counted
 
     if file is not None and not urls:
         of_sites = f", {counted(len(settings.sites), 'table')} [[sites]]" if settings.sites else ""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from crawler.errors import UsageError
 
 if TYPE_CHECKING:
-    from crawler.handlers.app import Crawler
+    from crawler.handlers.crawler import Crawler
     from crawler.settings import Settings
 
 
@@ -15,7 +15,7 @@ def check_app(settings: "Settings") -> None:
     """Load the app, if there is one. Raises UsageError for it, and for tables [[sites]] that can't be followed."""
     app = None
     if settings.handlers.app:
-        from crawler.handlers.loading import load_app
+        from crawler.handlers.load_app import load_app
 
         app = load_app(settings.handlers.app)
     for complaint in site_complaints(settings, app):
@@ -26,7 +26,7 @@ def site_complaints(settings: "Settings", app: "Crawler | None") -> Iterator[str
     """What of [[sites]] can't be followed here: variables that are not set, labels that no handler of the app has."""
     if not settings.sites:
         return
-    from crawler.web.site_headers import unresolved
+    from crawler.web.request_headers import unresolved
 
     for number, site in enumerate(settings.sites):
         yield from unresolved(number, site, os.environ)

@@ -5,7 +5,7 @@ import contextlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-from crawler.cli.crawling import (
+from crawler.cli.crawl_options import (
     ALL_KEYS,
     SCOPE_KEYS,
     add_app,
@@ -16,8 +16,8 @@ from crawler.cli.crawling import (
     is_supervised,
 )
 from crawler.cli.export import add_output
-from crawler.cli.given import add_urls
 from crawler.cli.options import add_common, count_type, limit_type, settings_of
+from crawler.seeding.url_input import add_urls
 
 if TYPE_CHECKING:
     from crawler.settings import Settings
@@ -96,9 +96,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Crawl; see EPILOG for the exit codes."""
     from crawler.cli.checking import check_app
     from crawler.cli.crawl_session import CrawlSession
+    from crawler.cli.event_loop import raise_file_limit, run_async
     from crawler.cli.export import checked_targets
-    from crawler.cli.given import sources_of
-    from crawler.cli.loop import raise_file_limit, run_async
+    from crawler.seeding.url_input import sources_of
 
     check_instances(arguments)
     settings = settings_of(arguments, ALL_KEYS, in_folder=True)

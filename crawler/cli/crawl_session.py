@@ -12,31 +12,38 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from crawler.app import OpenCrawl, choose_node
-from crawler.archive.folder import alone_in, is_crawl_folder
-from crawler.cli.crawl_summary import failed_seeds, failure_of_all, summary
-from crawler.cli.crawling import check_engine, check_order, is_supervised, log_to_folder, run_instance, to_begin_anew
-from crawler.cli.given import NO_SEED, check_any, complaints, read_given
+from crawler.app.crawl import OpenCrawl, choose_node
+from crawler.app.open_crawl import abandon, open_crawl
+from crawler.archive.crawl_folder import alone_in, is_crawl_folder
+from crawler.cli.crawl_options import (
+    check_engine,
+    check_order,
+    is_supervised,
+    log_to_folder,
+    run_instance,
+    to_begin_anew,
+)
 from crawler.cli.options import program
 from crawler.cli.outputs import Ended, kept_up_to_date, raise_first
 from crawler.cli.signals import STOPPING, StopSignals
 from crawler.cli.watching import Watcher
 from crawler.errors import ConflictError, Stopped, UsageError
-from crawler.frontier.crawls import merged_scope
-from crawler.instance.seeding import GivenUrl, Seeder, SeedReport
-from crawler.nodes import living_holder
-from crawler.opening import abandon, open_crawl
+from crawler.frontier.crawl_record import merged_scope
+from crawler.membership.nodes import living_holder
 from crawler.redaction import redact
+from crawler.reports import printing
+from crawler.reports.crawl_summary import failed_seeds, failure_of_all, summary
+from crawler.reports.live_view import Quiet, View, view_for
+from crawler.reports.wording import counted
 from crawler.rules.urls import canonicalize, host_of
+from crawler.seeding.seeder import GivenUrl, Seeder, SeedReport
+from crawler.seeding.url_input import NO_SEED, check_any, complaints, read_given
 from crawler.settings import Settings
-from crawler.watch import printing
-from crawler.watch.progress import Quiet, View, view_for
-from crawler.watch.wording import counted
-from crawler.web.guard import is_address, is_public
+from crawler.web.address_guard import is_address, is_public
 
 if TYPE_CHECKING:
-    from crawler.frontier.inspect import Progress
-    from crawler.outputs.naming import Target
+    from crawler.frontier.lookup import Progress
+    from crawler.outputs.target import Target
 
 NO_URL = "give at least one URL to begin with (see 'crawler crawl --help')"
 LOCAL_NAMES = ("localhost",)

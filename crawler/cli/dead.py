@@ -10,8 +10,8 @@ from crawler.cli.options import add_common, settings_of, whole_type
 from crawler.errors import UsageError
 
 if TYPE_CHECKING:
-    from crawler.app import OpenCrawl
-    from crawler.frontier.letters import DeadLetters, StoredLetter
+    from crawler.app.crawl import OpenCrawl
+    from crawler.frontier.dead_letters import DeadLetters, StoredLetter
     from crawler.settings import Settings
 
 SHOWN = 50
@@ -56,15 +56,15 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Do it. Raises UsageError for what is no URL, no reason, or not said clearly enough."""
-    from crawler.cli.loop import run_async
+    from crawler.cli.event_loop import run_async
 
     _check(arguments)
     return run_async(_run(arguments, settings_of(arguments)))
 
 
 def _check(arguments: argparse.Namespace) -> None:
-    from crawler.cli.given import url_of
     from crawler.model import FailureKind
+    from crawler.seeding.url_input import url_of
 
     action, urls = arguments.action, arguments.urls
     filters = arguments.domain or arguments.reason
@@ -84,8 +84,8 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
-    from crawler.frontier.letters import DeadLetters
-    from crawler.opening import open_crawl
+    from crawler.app.open_crawl import open_crawl
+    from crawler.frontier.dead_letters import DeadLetters
 
     async with open_crawl(settings, create=False) as crawl:
         letters = DeadLetters(crawl.frontier, crawl.record.partitions)
@@ -102,7 +102,7 @@ async def _wanted(
     crawl: "OpenCrawl", letters: "DeadLetters", arguments: argparse.Namespace
 ) -> "AsyncIterator[list[StoredLetter]]":
     """The letters that options ask for, some at a time, and without a limit in the case of a table."""
-    from crawler.cli.given import url_of_site
+    from crawler.seeding.url_input import url_of_site
 
     domain, _, partition = crawl.router().place(url_of_site(arguments.domain)) if arguments.domain else ("", "", -1)
     left = arguments.limit if arguments.action != "list" or arguments.json else None
@@ -119,8 +119,8 @@ async def _wanted(
 
 
 async def _list(found: "AsyncIterator[list[StoredLetter]]", *, limit: int | None, as_json: bool) -> None:
-    from crawler.watch.letters import letter_json, letters_table
-    from crawler.watch.printing import out, out_json
+    from crawler.reports.dead_letters_view import letter_json, letters_table
+    from crawler.reports.printing import out, out_json
 
     reasons: Counter[str] = Counter()
     newest: list[tuple[float, str, Any]] = []
@@ -137,8 +137,8 @@ async def _list(found: "AsyncIterator[list[StoredLetter]]", *, limit: int | None
 
 
 async def _show(crawl: "OpenCrawl", letters: "DeadLetters", url: str, *, as_json: bool) -> None:
-    from crawler.watch.letters import letter_json, letter_text
-    from crawler.watch.printing import out, out_json
+    from crawler.reports.dead_letters_view import letter_json, letter_text
+    from crawler.reports.printing import out, out_json
 
     found = await _of_urls(crawl, letters, [url])
     letter = found[0].letter
@@ -162,8 +162,8 @@ async def _of_urls(crawl: "OpenCrawl", letters: "DeadLetters", urls: Sequence[st
 
 async def _change(crawl: "OpenCrawl", letters: "DeadLetters", arguments: argparse.Namespace) -> None:
     from crawler.model import Refusal
-    from crawler.watch.printing import out, out_json
-    from crawler.watch.wording import counted
+    from crawler.reports.printing import out, out_json
+    from crawler.reports.wording import counted
 
     is_retry, done = arguments.action == "retry", 0
     async for some in _chosen(crawl, letters, arguments):

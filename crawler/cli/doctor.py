@@ -5,13 +5,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from crawler.cli.crawling import KEYS, add_fetching
+from crawler.cli.crawl_options import KEYS, add_fetching
 from crawler.cli.options import add_common, settings_of
 from crawler.errors import CrawlerError, DoctorError
 
 if TYPE_CHECKING:
+    from crawler.reports.doctor_checks import Check
     from crawler.settings import Settings
-    from crawler.watch.doctor import Check
 
 EPILOG = """\
 examples:
@@ -39,9 +39,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Print all checks; raises DoctorError when one failed."""
     from msgspec.structs import asdict
 
-    from crawler.cli.loop import run_async
-    from crawler.watch.doctor import Level, report
-    from crawler.watch.printing import out, out_json
+    from crawler.cli.event_loop import run_async
+    from crawler.reports.doctor_checks import Level, report
+    from crawler.reports.printing import out, out_json
 
     checks = run_async(_checks(settings_of(arguments, KEYS, in_folder=True)))
     if arguments.json:
@@ -57,8 +57,16 @@ def run(arguments: argparse.Namespace) -> int:
 async def _checks(settings: "Settings") -> "list[Check]":
     import asyncio
 
-    from crawler.frontier.client import Engine
-    from crawler.watch.doctor import Check, Level, check_disk, check_dns, check_engine, check_files, check_python
+    from crawler.engine.client import Engine
+    from crawler.reports.doctor_checks import (
+        Check,
+        Level,
+        check_disk,
+        check_dns,
+        check_engine,
+        check_files,
+        check_python,
+    )
 
     machine = [check_python(), check_files(settings), check_disk(settings), await check_dns(settings)]
     serving = _engine_url(settings)
@@ -79,7 +87,7 @@ def _engine_url(settings: "Settings") -> Iterator[str]:
     import tempfile
     from pathlib import Path
 
-    from crawler.frontier.embedded import EmbeddedEngine
+    from crawler.engine.embedded import EmbeddedEngine
 
     if settings.frontier.redis:
         yield settings.frontier.redis

@@ -4,14 +4,14 @@ import argparse
 import time
 from typing import TYPE_CHECKING, Any
 
-from crawler.cli.crawling import KEYS, add_fetching
+from crawler.cli.crawl_options import KEYS, add_fetching
 from crawler.cli.options import add_common, settings_of
 
 if TYPE_CHECKING:
-    from crawler.app import OpenCrawl
+    from crawler.app.crawl import OpenCrawl
     from crawler.model import CommitEntry
+    from crawler.reports.explanation import Facts, RobotsFact
     from crawler.settings import Settings
-    from crawler.watch.explanation import Facts, RobotsFact
 
 EPILOG = """\
 example:
@@ -41,17 +41,17 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the explanation; raises InvalidUrl for what is no URL."""
-    from crawler.cli.given import url_of
-    from crawler.cli.loop import run_async
+    from crawler.cli.event_loop import run_async
+    from crawler.seeding.url_input import url_of
 
     arguments.canonical = url_of(arguments.url)  # said before an engine is started
     return run_async(_run(arguments, settings_of(arguments, KEYS)))
 
 
 async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
-    from crawler.opening import open_crawl
-    from crawler.watch.explanation import as_json, explanation
-    from crawler.watch.printing import out, out_json
+    from crawler.app.open_crawl import open_crawl
+    from crawler.reports.explanation import as_json, explanation
+    from crawler.reports.printing import out, out_json
 
     async with open_crawl(settings, create=False) as crawl:
         facts = await _facts(crawl, arguments.url.strip(), arguments.canonical, fetch_robots=arguments.fetch_robots)
@@ -63,9 +63,9 @@ async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
 
 
 async def _facts(crawl: "OpenCrawl", given: str, url: str, *, fetch_robots: bool) -> "Facts":
-    from crawler.cli.ring_members import ring_of, weights_of
+    from crawler.reports.explanation import Facts
+    from crawler.reports.ring_members import ring_of, weights_of
     from crawler.rules.traps import NOTHING_LEARNED, PASSED, TrapRules
-    from crawler.watch.explanation import Facts
 
     router = crawl.router()
     candidate = router.candidate(url, depth=0)
@@ -96,7 +96,7 @@ async def _facts(crawl: "OpenCrawl", given: str, url: str, *, fetch_robots: bool
 
 def _commits(crawl: "OpenCrawl", url: str, entry: "CommitEntry | None") -> "list[CommitEntry]":
     """From the index on this machine, and from the engine's log where it is not yet in an index."""
-    from crawler.archive.reader import find_url
+    from crawler.archive.index_reader import find_url
 
     found = find_url(crawl.folder, url)
     if entry is not None and not any(e.visit == entry.visit for e in found):
@@ -106,9 +106,9 @@ def _commits(crawl: "OpenCrawl", url: str, entry: "CommitEntry | None") -> "list
 
 async def _robots(crawl: "OpenCrawl", url: str, partition: int, *, fetch: bool) -> "RobotsFact":
 
-    from crawler.instance.robots import SharedRobots
+    from crawler.reports.explanation import RobotsFact
+    from crawler.robots.cache import SharedRobots
     from crawler.rules.urls import origin_of
-    from crawler.watch.explanation import RobotsFact
 
     settings, origin = crawl.settings.robots, origin_of(url)
     if not settings.obey:
@@ -128,10 +128,10 @@ async def _fetched_robots(crawl: "OpenCrawl", url: str, origin: str) -> "RobotsF
     """Ask the site on the clock of its queue; nothing is stored: the owner reads for itself."""
     import asyncio
 
-    from crawler.cli.sitemaps import NO_CLAIM, PATIENCE_MS, polite_fetcher
-    from crawler.instance.robots import RobotsCache
-    from crawler.instance.robots_reading import RobotsReader
-    from crawler.watch.explanation import RobotsFact
+    from crawler.reports.explanation import RobotsFact
+    from crawler.robots.cache import RobotsCache
+    from crawler.robots.reader import RobotsReader
+    from crawler.seeding.sitemap_seeds import NO_CLAIM, PATIENCE_MS, polite_fetcher
 
     async with polite_fetcher(crawl) as (fetcher, reserver):
         cache = RobotsCache(crawl.frontier, crawl.settings)

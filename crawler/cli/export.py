@@ -12,10 +12,10 @@ from crawler.cli.options import add_common, settings_of
 from crawler.errors import ArchiveError, UsageError
 
 if TYPE_CHECKING:
-    from crawler.archive.folder import CrawlFolder
-    from crawler.archive.reader import MissingFile
-    from crawler.outputs.naming import Target
+    from crawler.archive.crawl_folder import CrawlFolder
+    from crawler.archive.index_reader import MissingFile
     from crawler.outputs.records import Source
+    from crawler.outputs.target import Target
 
 STDOUT = "-"
 BODY_BYTES_MAX = 64 * 1024 * 1024
@@ -72,7 +72,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 
 def moment_type(text: str) -> float:
     """For argparse: a time ago or a date, as wall time in seconds."""
-    from crawler.watch.wording import parse_duration
+    from crawler.reports.wording import parse_duration
 
     try:
         found = datetime.fromisoformat(text)
@@ -111,7 +111,7 @@ def checked_targets(arguments: argparse.Namespace, folder: str, *, items: bool) 
         return []
     from pathlib import Path
 
-    from crawler.archive.folder import OUTPUTS
+    from crawler.archive.crawl_folder import OUTPUTS
     from crawler.outputs.cursor import refuse_foreign
     from crawler.outputs.opening import check_target, targets_of
     from crawler.outputs.records import ITEMS, PAGES
@@ -126,10 +126,10 @@ def checked_targets(arguments: argparse.Namespace, folder: str, *, items: bool) 
 
 def run(arguments: argparse.Namespace) -> int:
     """Export; raises ArchiveError when part of the archive is missing, after all that can be read was written."""
-    from crawler.archive.folder import open_existing
+    from crawler.archive.crawl_folder import open_existing
     from crawler.outputs.opening import targets_of
     from crawler.outputs.records import ITEMS, PAGES, Items, Pages
-    from crawler.watch.printing import say
+    from crawler.reports.printing import say
 
     table = (ITEMS if arguments.items else PAGES).name
     targets = targets_of(arguments.output or [STDOUT], csv_safe=arguments.csv_safe, table=table)
@@ -164,11 +164,11 @@ def export_all(
     folder: "CrawlFolder", targets: Sequence["Target"], source: "Source", *, since: float = 0.0, quiet: bool = False
 ) -> None:
     """Write the targets and say how many records went where; blocking. Raises ArchiveError, OutputError, UsageError."""
-    from crawler.outputs.exporting import export
-    from crawler.outputs.files import NAME_SHOWN
-    from crawler.outputs.naming import Kind
-    from crawler.watch.printing import say
-    from crawler.watch.wording import counted
+    from crawler.outputs.export import export
+    from crawler.outputs.file_sinks import NAME_SHOWN
+    from crawler.outputs.target import Kind
+    from crawler.reports.printing import say
+    from crawler.reports.wording import counted
 
     summary = export(folder, targets, source, since=since)
     places = [target.shown for target in targets if target.kind is not Kind.STREAM]
@@ -181,7 +181,7 @@ def export_all(
 
 
 def _say_missing(missing: "Sequence[MissingFile]") -> None:
-    from crawler.watch.printing import warn
+    from crawler.reports.printing import warn
 
     if not missing:
         return
@@ -193,7 +193,7 @@ def _say_missing(missing: "Sequence[MissingFile]") -> None:
 
 def decode(payload: bytes, coding: str) -> bytes:
     """Undo a content coding, bounded. Raises ArchiveError."""
-    from crawler.web.inflate import inflate
+    from crawler.web.content_encoding import inflate
 
     found = inflate(payload, coding, limit=BODY_BYTES_MAX, ratio_max=RATIO_MAX)
     if found.error and not found.body:

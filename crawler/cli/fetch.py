@@ -2,7 +2,7 @@
 
 import argparse
 
-from crawler.cli.crawling import KEYS, add_fetching
+from crawler.cli.crawl_options import KEYS, add_fetching
 from crawler.cli.options import add_settings, settings_of
 from crawler.errors import NothingFetchedError
 
@@ -40,11 +40,11 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print what was found; raises InvalidUrl, and NothingFetchedError where there is no answer."""
-    from crawler.cli.given import url_of
-    from crawler.cli.loop import run_async
-    from crawler.cli.visiting import Visitor
-    from crawler.watch.one_page import as_json, as_text
-    from crawler.watch.printing import out, out_json
+    from crawler.app.page_client import Visitor
+    from crawler.cli.event_loop import run_async
+    from crawler.reports.page_view import as_json, as_text
+    from crawler.reports.printing import out, out_json
+    from crawler.seeding.url_input import url_of
 
     url = url_of(arguments.url)
     visit = run_async(Visitor(settings_of(arguments, KEYS)).visit(url, follow=arguments.follow))

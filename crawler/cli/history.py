@@ -10,7 +10,7 @@ from crawler.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from crawler.archive.folder import CrawlFolder
+    from crawler.archive.crawl_folder import CrawlFolder
     from crawler.archive.history_lines import Attempt
 
 SHOWN = 100
@@ -50,11 +50,11 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print it. Raises UsageError, InvalidUrl."""
-    from crawler.archive.folder import open_existing
-    from crawler.cli.given import url_of, url_of_site
-    from crawler.cli.loop import raise_file_limit
+    from crawler.archive.crawl_folder import open_existing
+    from crawler.cli.event_loop import raise_file_limit
     from crawler.rules.domains import registrable_domain
     from crawler.rules.urls import host_of
+    from crawler.seeding.url_input import url_of, url_of_site
 
     if len(arguments.urls) + bool(arguments.domain) != 1:
         raise UsageError("name one URL, or a domain: crawler history URL, crawler history --domain D")
@@ -73,9 +73,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _print(folders: "Sequence[CrawlFolder]", url: str, domain: str, *, limit: int | None, as_json: bool) -> None:
     from crawler.archive.history_reader import attempts, kept_since
-    from crawler.watch.past import attempt_json, history_table
-    from crawler.watch.printing import out, out_json
-    from crawler.watch.wording import counted, moment
+    from crawler.reports.history_view import attempt_json, history_table
+    from crawler.reports.printing import out, out_json
+    from crawler.reports.wording import counted, moment
 
     found = attempts(folders, url=url, domain=domain)
     if as_json:

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from crawler import garbage
+from crawler import process_tuning
 from crawler.errors import CrawlerError, UsageError
 from crawler.redaction import redact
 
@@ -87,7 +87,7 @@ def main(argv: Sequence[str] | None = None, *, is_program: bool = False) -> int:
             _check_text(argument)
         return _run(arguments, is_program=is_program)
     except CrawlerError as error:
-        from crawler.watch.printing import warn
+        from crawler.reports.printing import warn
 
         warn(str(error))
         return error.exit_code
@@ -146,7 +146,7 @@ class Ending:
 
 def program() -> NoReturn:
     """Run the command of this process and end it."""
-    garbage.put_off()
+    process_tuning.put_off()
     ending = Ending()
     if sys.getprofile() is None and sys.gettrace() is None:  # who watches has something left to do after us
         atexit.register(ending)  # the first to register is the last to be called
@@ -166,8 +166,8 @@ def _run(arguments: Sequence[str], *, is_program: bool) -> int:
         top.error(_unknown_command(arguments[0], list(parser()[1])))
     known, rest = top.parse_known_args(plan_as_one_word(command_as_it_is(arguments)))
     if known.version:
+        from crawler.reports.printing import out
         from crawler.version import program_version
-        from crawler.watch.printing import out
 
         out(f"crawler {program_version()}")
         return 0
@@ -216,8 +216,8 @@ def _report_bug(error: Exception, *, verbose: bool) -> int:
     import tempfile
     import traceback
 
+    from crawler.reports.printing import err, warn
     from crawler.rules.printable import printable
-    from crawler.watch.printing import err, warn
 
     trace = printable(redact("".join(traceback.format_exception(error))))
     where = ""

@@ -8,7 +8,7 @@ from crawler.cli.options import add_common, settings_of, whole_type
 from crawler.errors import UsageError
 
 if TYPE_CHECKING:
-    from crawler.app import OpenCrawl
+    from crawler.app.crawl import OpenCrawl
     from crawler.settings import Settings
 
 DELAY_MAX_S = 86_400
@@ -79,7 +79,7 @@ def _runner(
     act: "Callable[[OpenCrawl, argparse.Namespace], Awaitable[tuple[str, dict[str, Any]]]]",
 ) -> Callable[[argparse.Namespace], int]:
     def run(arguments: argparse.Namespace) -> int:
-        from crawler.cli.loop import run_async
+        from crawler.cli.event_loop import run_async
 
         _check(arguments)
         return run_async(_run(act, arguments, settings_of(arguments)))
@@ -89,9 +89,9 @@ def _runner(
 
 def _check(arguments: argparse.Namespace) -> None:
     """Reads what was given; done before an engine is started. Raises UsageError."""
-    from crawler.cli.given import url_of_site
     from crawler.rules.domains import registrable_domain
     from crawler.rules.urls import host_of
+    from crawler.seeding.url_input import url_of_site
 
     given = arguments.domain
     arguments.domain = registrable_domain(host_of(url_of_site(given))) if given else ""
@@ -107,7 +107,7 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 def _delay_ms(text: str) -> int | None:
-    from crawler.watch.wording import parse_duration
+    from crawler.reports.wording import parse_duration
 
     if text == "auto":
         return None
@@ -136,8 +136,8 @@ async def _run(
     arguments: argparse.Namespace,
     settings: "Settings",
 ) -> int:
-    from crawler.opening import open_crawl
-    from crawler.watch.printing import out, out_json, warn
+    from crawler.app.open_crawl import open_crawl
+    from crawler.reports.printing import out, out_json, warn
 
     async with open_crawl(settings, create=False) as crawl:
         if arguments.domain and not await _is_met(crawl, arguments.domain):
@@ -162,7 +162,7 @@ async def _is_met(crawl: "OpenCrawl", domain: str) -> bool:
 
 
 async def _pause(crawl: "OpenCrawl", arguments: argparse.Namespace) -> tuple[str, dict[str, Any]]:
-    from crawler.frontier.orders import EVERYWHERE, Kind
+    from crawler.frontier.overrides import EVERYWHERE, Kind
 
     domain, operator = arguments.domain, crawl.operator
     is_new = await operator.book.give(Kind.PAUSED, domain or EVERYWHERE)
@@ -171,7 +171,7 @@ async def _pause(crawl: "OpenCrawl", arguments: argparse.Namespace) -> tuple[str
 
 
 async def _resume(crawl: "OpenCrawl", arguments: argparse.Namespace) -> tuple[str, dict[str, Any]]:
-    from crawler.frontier.orders import EVERYWHERE, Kind
+    from crawler.frontier.overrides import EVERYWHERE, Kind
 
     domain, operator = arguments.domain, crawl.operator
     was = await operator.book.cancel(Kind.PAUSED, domain or EVERYWHERE)
@@ -183,7 +183,7 @@ async def _resume(crawl: "OpenCrawl", arguments: argparse.Namespace) -> tuple[st
 
 
 async def _block(crawl: "OpenCrawl", arguments: argparse.Namespace) -> tuple[str, dict[str, Any]]:
-    from crawler.frontier.orders import Kind
+    from crawler.frontier.overrides import Kind
 
     is_new = await crawl.operator.book.give(Kind.BLOCKED, arguments.domain)
     n = await crawl.operator.carry_out(arguments.domain)
@@ -192,7 +192,7 @@ async def _block(crawl: "OpenCrawl", arguments: argparse.Namespace) -> tuple[str
 
 
 async def _unblock(crawl: "OpenCrawl", arguments: argparse.Namespace) -> tuple[str, dict[str, Any]]:
-    from crawler.frontier.orders import Kind
+    from crawler.frontier.overrides import Kind
 
     was = await crawl.operator.book.cancel(Kind.BLOCKED, arguments.domain)
     n = await crawl.operator.carry_out(arguments.domain)
@@ -203,7 +203,7 @@ async def _unblock(crawl: "OpenCrawl", arguments: argparse.Namespace) -> tuple[s
 
 
 async def _delay(crawl: "OpenCrawl", arguments: argparse.Namespace) -> tuple[str, dict[str, Any]]:
-    from crawler.watch.wording import duration
+    from crawler.reports.wording import duration
 
     await crawl.operator.delay(arguments.domain, arguments.delay)
     if arguments.delay is None:
@@ -226,7 +226,7 @@ async def _boost(crawl: "OpenCrawl", arguments: argparse.Namespace) -> tuple[str
 
 
 async def _boosts(crawl: "OpenCrawl") -> tuple[str, dict[str, Any]]:
-    from crawler.watch.tables import table
+    from crawler.reports.tables import table
 
     found = sorted((await crawl.operator.orders()).boosts.items(), key=lambda one: (-one[1], one[0]))
     text = table(("domain", "boost"), [(domain, str(n)) for domain, n in found]) if found else "no domain has a boost"
@@ -252,7 +252,7 @@ def _now(is_new: bool) -> str:
 
 
 def _urls(n: int) -> str:
-    from crawler.watch.wording import counted
+    from crawler.reports.wording import counted
 
     return counted(n, "URL")
 

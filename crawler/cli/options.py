@@ -15,9 +15,9 @@ from crawler.redaction import learn, secrets_of_site, secrets_of_url, shown_serv
 
 if TYPE_CHECKING:
     from crawler.settings import Settings
-    from crawler.settings.sections import Text
+    from crawler.settings.schema import Text
 
-NO_FOLDER = ""  # as archive.dir: opening.py borrows one for the time of the command
+NO_FOLDER = ""  # as archive.dir: app/open_crawl.py borrows one for the time of the command
 
 OPTIONS_VARIABLE = (
     "CRAWLER_OPTIONS_JSON"  # how a supervisor hands its options on: {"section.key": value, "config": FILE}
@@ -104,7 +104,7 @@ def program() -> str:
 
 def duration_type(text: str) -> float:
     """For argparse: a time in seconds, or with units."""
-    from crawler.watch.wording import parse_duration
+    from crawler.reports.wording import parse_duration
 
     try:
         return parse_duration(text)
@@ -141,7 +141,7 @@ def settings_of(
     from msgspec.structs import replace
 
     from crawler.settings import load
-    from crawler.settings.loading import is_given
+    from crawler.settings.load import is_given
 
     handed, config = _handed_on(), config_of(arguments)
     handed.pop("config", None)
@@ -151,7 +151,7 @@ def settings_of(
     if settings.frontier.redis and not in_folder and not is_given("archive.dir", file=config, options=options):
         settings = replace(settings, archive=replace(settings.archive, dir=NO_FOLDER))
     if settings.sites:
-        from crawler.rules.sites import complaints
+        from crawler.rules.site_rules import complaints
 
         for complaint in complaints(settings):
             raise UsageError(f"{config}: {complaint}")
@@ -211,7 +211,7 @@ def _handed_on() -> dict[str, Any]:
 def _set(text: str) -> dict[str, Any]:
     """One --set, typed by the setting it names."""
     from crawler.settings import Settings
-    from crawler.settings.loading import read_one
+    from crawler.settings.load import read_one
 
     key, equals, value = text.partition("=")
     section, dot, name = key.strip().partition(".")

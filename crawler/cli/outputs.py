@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from crawler.errors import CrawlerError
 
 if TYPE_CHECKING:
-    from crawler.archive.folder import CrawlFolder
-    from crawler.outputs.naming import Target
+    from crawler.archive.crawl_folder import CrawlFolder
+    from crawler.outputs.target import Target
 
 
 class Ended:
@@ -32,7 +32,7 @@ async def kept_up_to_date(
     if not targets:
         yield ended
         return
-    from crawler.outputs.following import Outputs
+    from crawler.outputs.follow import Outputs
     from crawler.outputs.records import Items, Pages
 
     loop = asyncio.get_running_loop()

@@ -4,18 +4,18 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from crawler.cli.crawling import log_to_folder
-from crawler.cli.given import add_urls, complaints, read_given, sources_of
+from crawler.cli.crawl_options import log_to_folder
 from crawler.cli.options import add_common, settings_of
-from crawler.watch.printing import out, redraw, warn
-from crawler.watch.wording import counted
+from crawler.reports.printing import out, redraw, warn
+from crawler.reports.wording import counted
+from crawler.seeding.url_input import add_urls, complaints, read_given, sources_of
 
 if TYPE_CHECKING:
-    from crawler.app import Entrance, OpenCrawl
-    from crawler.archive.folder import CrawlFolder
-    from crawler.frontier.crawls import Crawls
-    from crawler.instance.replaying import Doors, RebuildReport
-    from crawler.instance.seeding import GivenUrl
+    from crawler.app.crawl import Entrance, OpenCrawl
+    from crawler.archive.crawl_folder import CrawlFolder
+    from crawler.frontier.crawl_record import Crawls
+    from crawler.recovery.replay import Doors, RebuildReport
+    from crawler.seeding.seeder import GivenUrl
     from crawler.settings import Settings
 
 FILES_SHOWN = 3
@@ -55,7 +55,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Rebuild, and say what there is now."""
-    from crawler.cli.loop import run_async
+    from crawler.cli.event_loop import run_async
 
     plain, files = sources_of(arguments)
     folders = arguments.dir or []
@@ -70,11 +70,11 @@ async def _run(
     plain: list["GivenUrl"],
     files: list[str],
 ) -> int:
-    from crawler.archive.folder import open_existing, open_or_create
+    from crawler.app.open_crawl import open_crawl
+    from crawler.archive.crawl_folder import open_existing, open_or_create
     from crawler.cli.seed import on_the_list
-    from crawler.instance.joining import check_nobody_works
-    from crawler.nodes import is_lock_free
-    from crawler.opening import open_crawl
+    from crawler.membership.joining import check_nobody_works
+    from crawler.membership.nodes import is_lock_free
 
     for folder in (settings.archive.dir, *others):
         open_existing(folder)  # said before anything is made
@@ -93,7 +93,7 @@ async def _run(
 
 def entrance(others: Sequence["CrawlFolder"]) -> "Entrance":
     """For `open_crawl`: enter the crawl of its folder and these, begun anew if the engine lost it."""
-    from crawler.instance.admission import admit_rebuild
+    from crawler.recovery.crawl_identity import admit_rebuild
 
     async def enter(folder: "CrawlFolder", crawls: "Crawls", settings: "Settings", **_: Any) -> Any:
         return await admit_rebuild([folder, *others], crawls, settings)
@@ -114,7 +114,7 @@ async def _seed(crawl: "OpenCrawl", plain: list["GivenUrl"], files: list[str]) -
 async def _rebuild(
     crawl: "OpenCrawl", folders: Sequence["CrawlFolder"], arguments: argparse.Namespace
 ) -> "RebuildReport":
-    from crawler.instance.rebuilding import Rebuild
+    from crawler.recovery.rebuild import Rebuild
 
     def pulse(records: int) -> None:
         if not arguments.quiet:
@@ -131,9 +131,9 @@ async def _rebuild(
 def doors_of(crawl: "OpenCrawl") -> "Doors":
     import msgspec
 
-    from crawler.frontier.restoring import Restoring
-    from crawler.instance.replaying import Doors
-    from crawler.instance.rereading import Rereader
+    from crawler.frontier.restore import Restoring
+    from crawler.recovery.reparse import Rereader
+    from crawler.recovery.replay import Doors
 
     return Doors(
         name=crawl.settings.crawl.name,

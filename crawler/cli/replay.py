@@ -12,7 +12,7 @@ from crawler.cli.options import whole_type
 from crawler.errors import UsageError
 
 if TYPE_CHECKING:
-    from crawler.testing.serving import Source
+    from crawler.testing.web_server import Source
 
 EPILOG = """\
 examples:
@@ -63,7 +63,7 @@ def command_as_it_is(arguments: Sequence[str]) -> list[str]:
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve; see EPILOG for the exit codes. Raises UsageError."""
-    from crawler.cli.loop import raise_file_limit, run_async
+    from crawler.cli.event_loop import raise_file_limit, run_async
 
     command = arguments.to_run
     if command == []:
@@ -79,10 +79,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _recorded(paths: Sequence[str]) -> "tuple[Source, str, str]":
     """What to serve, in words, and a URL to begin with; warns of what can't be read."""
-    from crawler.archive.recorded import RecordedWeb
+    from crawler.archive.warc_web import RecordedWeb
+    from crawler.reports.printing import warn
+    from crawler.reports.wording import counted
     from crawler.testing.replaying import Replayed
-    from crawler.watch.printing import warn
-    from crawler.watch.wording import counted
 
     recorded = RecordedWeb(paths)
     for flaw in recorded.flaws:
@@ -92,8 +92,8 @@ def _recorded(paths: Sequence[str]) -> "tuple[Source, str, str]":
 
 
 def _example() -> "tuple[Source, str, str]":
-    from crawler.testing.example import ExampleWeb
-    from crawler.testing.serving import Table
+    from crawler.testing.example_web import ExampleWeb
+    from crawler.testing.web_server import Table
 
     example = ExampleWeb()
     table = Table(example.pages)
@@ -103,8 +103,8 @@ def _example() -> "tuple[Source, str, str]":
 async def _serve(source: "Source", port: int, command: list[str] | None, what: str, first: str) -> int:
     import asyncio
 
-    from crawler.testing.serving import WebServer, environment_of
-    from crawler.watch.printing import out
+    from crawler.reports.printing import out
+    from crawler.testing.web_server import WebServer, environment_of
 
     async with WebServer(source, port=port, asked_max=0) as server:
         environment = environment_of(server.settings)

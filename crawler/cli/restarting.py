@@ -13,11 +13,11 @@ import time
 from collections.abc import Callable
 
 from crawler.errors import Killed, Stopped
+from crawler.reports.printing import warn
 from crawler.supervisor.child import Deaths
-from crawler.watch.printing import warn
 
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-# A stalled event loop (instance/stall_watchdog.py), or a library in C that a page broke. Whoever sends SIGKILL means to
+# A stalled event loop (runtime/stall_watchdog.py), or a library in C that a page broke. Whoever sends SIGKILL means to
 # end it.
 RESTARTED = frozenset({signal.SIGPROF, signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL})
 FORCED_AFTER_S = 1.0  # a child that has not ended so long after a second Ctrl-C can't

@@ -11,7 +11,7 @@ from crawler.cli.options import add_common, settings_of
 from crawler.errors import UsageError
 
 if TYPE_CHECKING:
-    from crawler.app import OpenCrawl
+    from crawler.app.crawl import OpenCrawl
     from crawler.settings import Settings
 
 # What may stand in the place of a URL, and what has to follow it.
@@ -89,7 +89,7 @@ def _is_option(word: str) -> bool:
 
 def run(arguments: argparse.Namespace) -> int:
     """Do what the words mean. Raises UsageError for words that mean nothing."""
-    from crawler.cli.loop import run_async
+    from crawler.cli.event_loop import run_async
 
     _check_words(arguments.urls, planned=bool(arguments.plan))
     return run_async(_run(arguments, settings_of(arguments)))
@@ -109,8 +109,8 @@ def _check_words(words: Sequence[str], *, planned: bool) -> None:
 
 
 async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
-    from crawler.opening import open_crawl
-    from crawler.watch.printing import out, out_json
+    from crawler.app.open_crawl import open_crawl
+    from crawler.reports.printing import out, out_json
 
     async with open_crawl(settings, create=False) as crawl:
         found, text = await _answer(crawl, arguments.urls, " ".join(arguments.plan).split())
@@ -123,7 +123,8 @@ async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
 
 async def _answer(crawl: "OpenCrawl", words: Sequence[str], plan: Sequence[str]) -> tuple[dict[str, Any], str]:
     """What was found, for programs and for people."""
-    from crawler.cli import ring_evict, ring_members, ring_pins, ring_place, ring_plan
+    from crawler.cli import ring_evict, ring_pins
+    from crawler.reports import ring_members, ring_place, ring_plan
 
     if plan:
         found = await ring_plan.planned(crawl, plan)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from crawler.errors import ConflictError, UsageError
 
 if TYPE_CHECKING:
-    from crawler.app import OpenCrawl
+    from crawler.app.crawl import OpenCrawl
     from crawler.frontier.members import Member
 
 SLACK_S = 5.0  # on top of the silence after which others take over
@@ -20,7 +20,7 @@ async def evict(crawl: "OpenCrawl", node: str) -> dict[str, Any]:
     """
     import asyncio
 
-    from crawler.cli.ring_members import weights_of
+    from crawler.reports.ring_members import weights_of
 
     member = await _member_of(crawl, node)
     settings = crawl.settings.membership
@@ -48,7 +48,7 @@ async def evict(crawl: "OpenCrawl", node: str) -> dict[str, Any]:
 
 
 async def _member_of(crawl: "OpenCrawl", node: str) -> "Member":
-    from crawler.cli.ring_members import by_number
+    from crawler.reports.ring_members import by_number
 
     members = await crawl.members.read()
     for member in members.values():
@@ -63,7 +63,7 @@ async def _held(crawl: "OpenCrawl", session: str, partitions: Iterable[int]) -> 
 
 
 def evict_text(found: Mapping[str, Any]) -> str:
-    from crawler.watch.wording import counted, duration
+    from crawler.reports.wording import counted, duration
 
     what, took = counted(found["partitions"], "partition"), duration(found["seconds"])
     if found["by_itself"]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from crawler.errors import UsageError
 
 if TYPE_CHECKING:
-    from crawler.app import OpenCrawl
+    from crawler.app.crawl import OpenCrawl
     from crawler.frontier.pins import Pins
 
 
@@ -18,8 +18,8 @@ def _pins_of(crawl: "OpenCrawl") -> "Pins":
 
 async def pin(crawl: "OpenCrawl", text: str, node: str) -> dict[str, Any]:
     """Give a domain to a node. Raises ConflictError when its partition is pinned to another one."""
-    from crawler.cli.ring_members import weights_of
-    from crawler.cli.ring_place import located
+    from crawler.reports.ring_members import weights_of
+    from crawler.reports.ring_place import located
 
     _, domain, _, partition = located(crawl, text)
     await _pins_of(crawl).pin(domain, node, partitions=crawl.record.partitions)
@@ -31,7 +31,7 @@ async def pin(crawl: "OpenCrawl", text: str, node: str) -> dict[str, Any]:
 
 
 def pin_text(found: Mapping[str, Any]) -> str:
-    from crawler.watch.wording import number
+    from crawler.reports.wording import number
 
     text = (
         f"{found['domain']} is pinned to {found['node']}, and with it partition {found['partition']}: "
@@ -44,7 +44,7 @@ def pin_text(found: Mapping[str, Any]) -> str:
 
 async def unpin(crawl: "OpenCrawl", text: str) -> dict[str, Any]:
     """Take a domain's pin away. Raises UsageError when it has none."""
-    from crawler.cli.ring_place import located
+    from crawler.reports.ring_place import located
 
     _, domain, _, partition = located(crawl, text)
     if not await _pins_of(crawl).unpin(domain):
@@ -67,7 +67,7 @@ async def _partitions(crawl: "OpenCrawl") -> dict[str, int]:
 
 async def pins(crawl: "OpenCrawl") -> dict[str, Any]:
     """All pins, with who owns their partitions now."""
-    from crawler.cli.ring_members import weights_of
+    from crawler.reports.ring_members import weights_of
 
     nodes, places = await _pins_of(crawl).read(), await _partitions(crawl)
     running = weights_of(await crawl.members.read())
@@ -85,7 +85,7 @@ MEANINGS = {"heard": "heard", "moving": "on its way", "waiting": "its node does 
 
 
 def pins_text(found: Mapping[str, Any]) -> str:
-    from crawler.watch.tables import NOTHING, table
+    from crawler.reports.tables import NOTHING, table
 
     if not found["pins"]:
         return "Nothing is pinned. To give a domain to a node: crawler ring pin DOMAIN NODE"

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from crawler.cli.crawling import (
+from crawler.cli.crawl_options import (
     KEYS,
     add_app,
     add_fetching,
@@ -21,13 +21,13 @@ from crawler.cli.crawling import (
 from crawler.cli.export import add_output, checked_targets
 from crawler.cli.options import add_common, settings_of
 from crawler.errors import Stopped
-from crawler.watch import printing
+from crawler.reports import printing
 
 if TYPE_CHECKING:
-    from crawler.app import OpenCrawl
+    from crawler.app.crawl import OpenCrawl
     from crawler.cli.signals import StopSignals
     from crawler.cli.watching import Watcher
-    from crawler.outputs.naming import Target
+    from crawler.outputs.target import Target
     from crawler.settings import Settings
 
 EPILOG = """\
@@ -67,7 +67,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run until a signal."""
     from crawler.cli.checking import check_app
-    from crawler.cli.loop import raise_file_limit, run_async
+    from crawler.cli.event_loop import raise_file_limit, run_async
 
     check_instances(arguments)
     settings = settings_of(arguments, KEYS, in_folder=True)
@@ -80,11 +80,11 @@ def run(arguments: argparse.Namespace) -> int:
 async def _run(arguments: argparse.Namespace, settings: "Settings", targets: "Sequence[Target]") -> int:
     import asyncio
 
+    from crawler.app.open_crawl import abandon, open_crawl
     from crawler.cli.outputs import kept_up_to_date, raise_first
     from crawler.cli.signals import StopSignals
     from crawler.cli.watching import Watcher
-    from crawler.opening import abandon, open_crawl
-    from crawler.watch.progress import view_for
+    from crawler.reports.live_view import view_for
 
     signals = StopSignals()
     with signals:
@@ -120,12 +120,12 @@ async def _run_in(
     say: Callable[[str], None],
 ) -> str:
     """Here or in processes of their own; why it ended."""
-    from crawler.app import choose_node
+    from crawler.app.crawl import choose_node
 
     name, settings = crawl.settings.crawl.name, crawl.settings
     if is_supervised(arguments):
         from crawler.cli.supervising import supervise
-        from crawler.watch.wording import counted
+        from crawler.reports.wording import counted
 
         log_to_folder(settings, crawl.folder.log, "run", verbose=arguments.verbose)
         instances = counted(arguments.instances, "instance")

@@ -3,15 +3,15 @@
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from crawler.cli.crawling import INSTANCES_MAX
+from crawler.cli.crawl_options import INSTANCES_MAX
 from crawler.cli.options import add_common, duration_type, settings_of, whole_type
 from crawler.errors import UsageError
 
 if TYPE_CHECKING:
-    from crawler.app import OpenCrawl
-    from crawler.frontier.fleets import FleetChild
+    from crawler.app.crawl import OpenCrawl
+    from crawler.frontier.supervisors import FleetChild
     from crawler.settings import Settings
-    from crawler.supervisor.scaling import Sighting
+    from crawler.supervisor.scale_requests import Sighting
 
 EPILOG = """\
 examples:
@@ -54,7 +54,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Ask and wait, or show; see EPILOG for the exit codes."""
-    from crawler.cli.loop import run_async
+    from crawler.cli.event_loop import run_async
 
     if arguments.wanted is not None:
         if arguments.status:
@@ -65,9 +65,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
-    from crawler.opening import open_crawl
-    from crawler.supervisor.scaling import look
-    from crawler.watch.printing import out, out_json
+    from crawler.app.open_crawl import open_crawl
+    from crawler.reports.printing import out, out_json
+    from crawler.supervisor.scale_requests import look
 
     async with open_crawl(settings, create=False) as crawl:
         seen = await look(crawl.fleets)
@@ -83,8 +83,8 @@ async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
 
 
 async def _scaled(crawl: "OpenCrawl", arguments: argparse.Namespace, seen: "list[Sighting]") -> "Sighting":
-    from crawler.supervisor.scaling import picked, scale
-    from crawler.watch.printing import say
+    from crawler.reports.printing import say
+    from crawler.supervisor.scale_requests import picked, scale
 
     one = picked(seen, host=arguments.host or "", folder=arguments.dir or "")
     timeout_s = arguments.timeout or crawl.settings.membership.drain_timeout_s + LEAVE_S
@@ -103,7 +103,7 @@ def _as_json(one: "Sighting") -> dict[str, Any]:
 
 
 def _text(one: "Sighting") -> str:
-    from crawler.watch.tables import table
+    from crawler.reports.tables import table
 
     fleet = one.fleet
     head = f"{one.name}: {_state_text(one)}, {fleet.folder}"
@@ -115,7 +115,7 @@ def _text(one: "Sighting") -> str:
 
 
 def _state_text(one: "Sighting") -> str:
-    from crawler.watch.wording import duration
+    from crawler.reports.wording import duration
 
     if one.state == "gone":
         return "gone; it was killed, its instances have ended or are about to"
@@ -128,8 +128,8 @@ def _state_text(one: "Sighting") -> str:
 
 
 def _row(child: "FleetChild") -> tuple[str, ...]:
-    from crawler.watch.tables import NOTHING, or_nothing, shortened
-    from crawler.watch.wording import duration
+    from crawler.reports.tables import NOTHING, or_nothing, shortened
+    from crawler.reports.wording import duration
 
     state = f"{child.state} in {duration(child.due_s)}" if child.due_s else child.state
     return (

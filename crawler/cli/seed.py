@@ -5,15 +5,15 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
-from crawler.cli.crawling import KEYS, add_fetching, add_order, check_order
-from crawler.cli.given import NO_SEED, add_urls, check_any, complaints, read_given, sources_of
+from crawler.cli.crawl_options import KEYS, add_fetching, add_order, check_order
 from crawler.cli.options import add_common, settings_of, whole_type
 from crawler.errors import UsageError
-from crawler.watch.printing import out, out_json, warn
+from crawler.reports.printing import out, out_json, warn
+from crawler.seeding.url_input import NO_SEED, add_urls, check_any, complaints, read_given, sources_of
 
 if TYPE_CHECKING:
-    from crawler.app import OpenCrawl
-    from crawler.instance.seeding import GivenUrl, SeedReport
+    from crawler.app.crawl import OpenCrawl
+    from crawler.seeding.seeder import GivenUrl, SeedReport
     from crawler.settings import Settings
 
 EPILOG = """\
@@ -58,8 +58,8 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Add; raises UsageError when not one URL could be used."""
-    from crawler.cli.loop import run_async
-    from crawler.settings.sections import PRIORITY_MAX
+    from crawler.cli.event_loop import run_async
+    from crawler.settings.schema import PRIORITY_MAX
 
     settings = settings_of(arguments, KEYS)
     if not 0 <= arguments.depth <= 255:
@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _run(arguments: argparse.Namespace, settings: "Settings", plain: list["GivenUrl"], files: list[str]) -> int:
-    from crawler.opening import open_crawl
+    from crawler.app.open_crawl import open_crawl
 
     if not arguments.sitemap:
         await check_any(plain, files, bytes_max=settings.scope.url_bytes_max)
@@ -99,9 +99,9 @@ async def _run(arguments: argparse.Namespace, settings: "Settings", plain: list[
 
 async def _add_sitemap(crawl: "OpenCrawl", seeder: Any, url: str) -> int:
     """Add a sitemap's URLs; how many of other hosts were left out."""
-    from crawler.cli.sitemaps import SitemapReader, polite_fetcher
-    from crawler.instance.seeding import GivenUrl
     from crawler.rules.priority import Signals
+    from crawler.seeding.seeder import GivenUrl
+    from crawler.seeding.sitemap_seeds import SitemapReader, polite_fetcher
 
     async with polite_fetcher(crawl) as (fetcher, reserver):
         reader = SitemapReader(fetcher, reserver)
@@ -146,9 +146,9 @@ async def on_the_list(crawl: "OpenCrawl") -> AsyncIterator[None]:
     """Stand on the member list as one who seeds, and beat: no crawl ends meanwhile."""
     import asyncio
 
-    from crawler.app import member_of
+    from crawler.app.crawl import member_of
     from crawler.errors import EngineError
-    from crawler.instance.heartbeat import Heartbeat
+    from crawler.membership.heartbeat import Heartbeat
 
     member = member_of(crawl, f"seed-{crawl.session}", state="seeding")
     await crawl.members.join(member)

@@ -7,7 +7,7 @@ from crawler.cli.options import add_common, settings_of, whole_type
 from crawler.errors import UsageError
 
 if TYPE_CHECKING:
-    from crawler.frontier.seeds import SeedCounts
+    from crawler.frontier.seed_counts import SeedCounts
     from crawler.settings import Settings
 
 SHOWN = 50
@@ -44,7 +44,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print. Raises UsageError for a crawl that is not there."""
-    from crawler.cli.loop import run_async
+    from crawler.cli.event_loop import run_async
 
     if arguments.limit is not None and arguments.limit < 1:
         raise UsageError(f"--limit {arguments.limit}: expected a number of seeds")
@@ -54,8 +54,8 @@ def run(arguments: argparse.Namespace) -> int:
 async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
     from msgspec.structs import asdict
 
-    from crawler.opening import open_crawl
-    from crawler.watch.printing import out, out_json
+    from crawler.app.open_crawl import open_crawl
+    from crawler.reports.printing import out, out_json
 
     shown: list[SeedCounts] = []
     limit = arguments.limit if arguments.json or arguments.limit else SHOWN
@@ -78,8 +78,8 @@ async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
 
 
 def _text(shown: "list[SeedCounts]", *, total: int, finished: int) -> str:
-    from crawler.watch.tables import table
-    from crawler.watch.wording import counted
+    from crawler.reports.tables import table
+    from crawler.reports.wording import counted
 
     parts = [f"{counted(total, 'seed')}, {finished:,} finished"]
     if shown:

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from crawler.cli.crawling import KEYS, add_app, add_fetching
+from crawler.cli.crawl_options import KEYS, add_app, add_fetching
 from crawler.cli.options import add_settings, settings_of
 from crawler.errors import CrawlerError, UsageError
 
@@ -48,9 +48,9 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 def run(arguments: argparse.Namespace) -> int:
     """Fetch, then the prompt or the line; raises InvalidUrl, and NothingFetchedError where there is no answer."""
     from crawler.cli.checking import check_app
-    from crawler.cli.given import url_of
-    from crawler.cli.hand import Hand
-    from crawler.handlers.loading import load_app
+    from crawler.cli.shell_session import Hand
+    from crawler.handlers.load_app import load_app
+    from crawler.seeding.url_input import url_of
 
     url, settings = url_of(arguments.url), settings_of(arguments, KEYS)
     check_app(settings)
@@ -69,7 +69,7 @@ def run_line(code: str, names: dict[str, Any]) -> int:
     """Run it as a prompt would, and print what it gives. Raises UsageError for what is no Python."""
     import traceback
 
-    from crawler.watch.printing import err
+    from crawler.reports.printing import err
 
     compiled = _compiled(code)
     try:
@@ -117,7 +117,7 @@ def _interact() -> Callable[[str, dict[str, Any]], None]:
     except ImportError:
         return _plain
 
-    from crawler.watch.printing import out
+    from crawler.reports.printing import out
 
     def ipython(banner: str, names: dict[str, Any]) -> None:
         out(banner)

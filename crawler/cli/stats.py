@@ -9,7 +9,7 @@ from crawler.cli.options import add_common, settings_of, whole_type
 from crawler.errors import UsageError
 
 if TYPE_CHECKING:
-    from crawler.app import OpenCrawl
+    from crawler.app.crawl import OpenCrawl
     from crawler.frontier.stats import DomainStats, Totals
     from crawler.settings import Settings
 
@@ -50,7 +50,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print; raises UsageError for a crawl or domain that is not there."""
-    from crawler.cli.loop import run_async
+    from crawler.cli.event_loop import run_async
 
     if arguments.top < 0:
         raise UsageError(f"--top {arguments.top}: expected a number of domains")
@@ -58,8 +58,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
-    from crawler.opening import open_crawl
-    from crawler.watch.printing import out
+    from crawler.app.open_crawl import open_crawl
+    from crawler.reports.printing import out
 
     async with open_crawl(settings, create=False) as crawl:
         if arguments.domain:
@@ -71,8 +71,8 @@ async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
 
 
 async def _one(crawl: "OpenCrawl", name: str, *, as_json: bool) -> str:
-    from crawler.cli.given import url_of_site
-    from crawler.watch.report import domain_text
+    from crawler.reports.crawl_report import domain_text
+    from crawler.seeding.url_input import url_of_site
 
     domain, queue, partition = crawl.router().place(url_of_site(name))
     (found,) = await crawl.stats.domains([(queue, partition)])
@@ -96,7 +96,7 @@ async def _one(crawl: "OpenCrawl", name: str, *, as_json: bool) -> str:
 async def _all(crawl: "OpenCrawl", top: int, *, as_json: bool) -> str:
     import msgspec
 
-    from crawler.watch.report import domain_table, over_budget, totals_text
+    from crawler.reports.crawl_report import domain_table, over_budget, totals_text
 
     totals = await crawl.stats.totals()
     shown = await crawl.stats.domains(await crawl.stats.top_domains(top)) if top else []

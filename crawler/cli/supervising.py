@@ -7,20 +7,20 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from crawler.cli.crawling import ALL_KEYS, KEYS, beside
+from crawler.cli.crawl_options import ALL_KEYS, KEYS, beside
 from crawler.cli.options import OPTIONS_VARIABLE, handed_to_children
 from crawler.cli.signals import STOPPING
-from crawler.frontier.fleets import Fleet
-from crawler.nodes import host_id
-from crawler.supervisor.desk import Desk
+from crawler.frontier.supervisors import Fleet
+from crawler.membership.nodes import host_id
+from crawler.reports import printing
+from crawler.reports.live_view import Quiet
+from crawler.supervisor.control import Desk
 from crawler.supervisor.supervisor import Supervisor
-from crawler.watch import printing
-from crawler.watch.progress import Quiet
 
 if TYPE_CHECKING:
-    from crawler.app import OpenCrawl
+    from crawler.app.crawl import OpenCrawl
     from crawler.cli.signals import StopSignals
-    from crawler.watch.progress import View
+    from crawler.reports.live_view import View
 
 
 async def supervise(

@@ -5,11 +5,11 @@ import time
 from typing import TYPE_CHECKING
 
 from crawler.errors import EngineError
-from crawler.frontier.inspect import Progress
-from crawler.watch.progress import DOMAINS_SHOWN, Quiet, Snapshot, View
+from crawler.frontier.lookup import Progress
+from crawler.reports.live_view import DOMAINS_SHOWN, Quiet, Snapshot, View
 
 if TYPE_CHECKING:
-    from crawler.app import OpenCrawl
+    from crawler.app.crawl import OpenCrawl
     from crawler.frontier.stats import DomainStats
 
 EVERY_S = 1.0

@@ -9,12 +9,11 @@ from typing import Any
 
 import msgspec
 
+from crawler.engine.client import Call, Engine
+from crawler.engine.gathering import Gathering
 from crawler.errors import EngineError
 from crawler.frontier.budgets import Budget, Intake
-from crawler.frontier.client import Call, Engine
-from crawler.frontier.gathering import Gathering
-from crawler.frontier.keys import Keys
-from crawler.frontier.records import (
+from crawler.frontier.codec import (
     DeadLetter,
     FailedAttempt,
     item_of,
@@ -24,7 +23,8 @@ from crawler.frontier.records import (
     pack_letter,
     unpack_log,
 )
-from crawler.frontier.replies import (
+from crawler.frontier.keys import Keys
+from crawler.frontier.messages import (
     AckReply,
     AddReply,
     ClaimReply,

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from crawler.engine.client import Call, Engine
 from crawler.errors import EngineError
-from crawler.frontier.client import Call, Engine
 from crawler.frontier.frontier import Fence
 from crawler.frontier.keys import Keys
 

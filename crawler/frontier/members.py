@@ -1,13 +1,13 @@
-"""The member list: sessions and their heartbeat counters. Who is alive is judged in rules/membership.py."""
+"""The member list: sessions and their heartbeat counters. Who is alive is judged in rules/liveness.py."""
 
 import enum
 
 import msgspec
 
+from crawler.engine.client import Engine
 from crawler.errors import ConflictError
-from crawler.frontier.client import Engine
+from crawler.frontier.codec import pairs_of
 from crawler.frontier.keys import Keys
-from crawler.frontier.records import pairs_of
 
 _encode = msgspec.json.Encoder().encode
 

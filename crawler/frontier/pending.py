@@ -12,10 +12,10 @@ from typing import Any
 
 import msgspec
 
-from crawler.frontier.client import Engine
+from crawler.engine.client import Engine
+from crawler.frontier.codec import PendingUrl, as_queued, listed, pairs_of, pending_url, unpack_queue
 from crawler.frontier.keys import Keys
-from crawler.frontier.records import PendingUrl, as_queued, listed, pairs_of, pending_url, unpack_queue
-from crawler.frontier.spilling import BlockFiles, NoFiles, Stub, Urls, urls_of
+from crawler.frontier.spill import BlockFiles, NoFiles, Stub, Urls, urls_of
 from crawler.rules.fingerprint import Fingerprints
 from crawler.rules.urls import origin_of
 

@@ -6,10 +6,10 @@ one node only.
 
 from collections.abc import Mapping
 
+from crawler.engine.client import Engine
 from crawler.errors import ConflictError
-from crawler.frontier.client import Engine
+from crawler.frontier.codec import pairs_of
 from crawler.frontier.keys import Keys
-from crawler.frontier.records import pairs_of
 from crawler.rules.fingerprint import partition_of
 
 

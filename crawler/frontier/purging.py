@@ -6,11 +6,11 @@ in a file is brought back before.
 
 from collections.abc import Sequence
 
+from crawler.frontier.codec import as_queued, listed, pack, pairs_of, parts_of
+from crawler.frontier.deferred import Parking
 from crawler.frontier.frontier import Frontier
-from crawler.frontier.parking import Parking
 from crawler.frontier.pending import PendingUrls
-from crawler.frontier.records import as_queued, listed, pack, pairs_of, parts_of
-from crawler.frontier.spilling import BlockFiles, NoFiles, Spilling
+from crawler.frontier.spill import BlockFiles, NoFiles, Spilling
 from crawler.frontier.stamps import seed_number_of
 from crawler.model import Refusal
 

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from crawler.frontier.client import Call, Engine
+from crawler.engine.client import Call, Engine
+from crawler.frontier.codec import pairs_of, unpack_queue
+from crawler.frontier.deferred import PAUSED
 from crawler.frontier.keys import Keys
-from crawler.frontier.parking import PAUSED
-from crawler.frontier.records import pairs_of, unpack_queue
 
 TOTAL_FIELDS = (
     "added", "done", "spilled", "spilled_parked", "bytes", "retries", "dead", "expired", "parked", "released", "beyond",

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from crawler.frontier.client import Engine
+from crawler.engine.client import Engine
 from crawler.frontier.keys import Keys
 
 KEPT_MAX = 1000

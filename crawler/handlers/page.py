@@ -11,7 +11,7 @@ import msgspec
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from crawler.content.charset import decode, detect_charset
-from crawler.content.media import is_html
+from crawler.content.sniff import is_html
 from crawler.content.text import extract_text
 from crawler.errors import InvalidUrl
 from crawler.handlers.failing import storable

@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 import msgspec
 
-from crawler.archive.folder import CrawlFolder
-from crawler.archive.record_reader import read_record
+from crawler.archive.crawl_folder import CrawlFolder
+from crawler.archive.warc_reader import read_record
 from crawler.content.charset import decode as decode_charset
 from crawler.content.charset import detect_charset
-from crawler.content.page import parse_page
+from crawler.content.html import parse_page
 from crawler.content.text import extract_text, main_text
 from crawler.model import CommitEntry
 

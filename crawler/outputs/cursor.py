@@ -14,12 +14,12 @@ from pathlib import Path
 
 import msgspec
 
-from crawler.archive.folder import archive_error, make_private, open_private
+from crawler.archive.crawl_folder import archive_error, make_private, open_private
 from crawler.archive.tail import Chunk, Place
 from crawler.errors import ArchiveError, UsageError
 from crawler.model import CommitEntry
-from crawler.outputs.naming import Kind, Target
 from crawler.outputs.sink import Mark, Wanted
+from crawler.outputs.target import Kind, Target
 
 IN_MEMORY = Path(":memory:")
 _TABLES = """

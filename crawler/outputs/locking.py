@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from crawler.archive.folder import open_private
+from crawler.archive.crawl_folder import open_private
 from crawler.errors import ConflictError, UsageError
 
 POLL_S = 0.02

@@ -6,11 +6,11 @@ from typing import IO
 from msgspec.structs import replace
 
 from crawler.errors import UsageError
-from crawler.outputs.files import DraftSink, GrowingSink, StreamSink
-from crawler.outputs.lines import CsvLines, JsonLines, Lines
-from crawler.outputs.naming import Kind, Target, target_of
+from crawler.outputs.file_sinks import DraftSink, GrowingSink, StreamSink
+from crawler.outputs.line_formats import CsvLines, JsonLines, Lines
 from crawler.outputs.records import Shape
 from crawler.outputs.sink import Mark, Sink
+from crawler.outputs.target import Kind, Target, target_of
 
 
 def targets_of(names: Sequence[str], *, csv_safe: bool = True, table: str = "") -> list[Target]:

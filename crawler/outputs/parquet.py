@@ -10,13 +10,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from crawler.archive.folder import archive_error
+from crawler.archive.crawl_folder import archive_error
 from crawler.errors import UsageError
 from crawler.outputs.columns import Kind, as_kind, grown, is_inexact
-from crawler.outputs.files import mark_of, take_place
+from crawler.outputs.file_sinks import mark_of, take_place
 from crawler.outputs.locking import beside
-from crawler.outputs.naming import Target
 from crawler.outputs.sink import Mark, Record, Row, Wanted
+from crawler.outputs.target import Target
 from crawler.version import how_to_install
 
 GROUP_ROWS = 20_000

@@ -12,9 +12,9 @@ from typing import Any
 
 from crawler.errors import OutputError, UsageError
 from crawler.outputs.columns import EXACT_MAX, Kind, as_kind, grown, is_inexact
-from crawler.outputs.naming import Target
 from crawler.outputs.sink import Mark, OutputAway, Record, Row, Wanted
 from crawler.outputs.tables import KEY_COLUMNS, PULSE_ROWS, ColumnNames, last_of_each
+from crawler.outputs.target import Target
 from crawler.redaction import shown
 from crawler.version import how_to_install
 

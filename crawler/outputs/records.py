@@ -6,9 +6,9 @@ from typing import Protocol
 
 import msgspec
 
-from crawler.archive.folder import CrawlFolder
+from crawler.archive.crawl_folder import CrawlFolder
+from crawler.archive.index_reader import IndexReader, MissingFile
 from crawler.archive.item_reader import ItemFiles
-from crawler.archive.reader import IndexReader, MissingFile
 from crawler.archive.stamps import iso_ms
 from crawler.errors import ArchiveError
 from crawler.model import CommitEntry

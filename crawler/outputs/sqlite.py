@@ -12,9 +12,9 @@ from typing import Any
 from crawler.errors import CrawlerError, OutputError, UsageError
 from crawler.outputs.columns import Kind, as_kind, check_count, kind_of
 from crawler.outputs.locking import writing
-from crawler.outputs.naming import Target
 from crawler.outputs.sink import Mark, OutputAway, Record, Row, TargetChanged, Wanted
 from crawler.outputs.tables import KEY_COLUMNS, ColumnNames, found_of
+from crawler.outputs.target import Target
 
 BUSY_S = 10.0  # while another process writes the file
 NAME_BYTES_MAX = 1000  # SQLite takes any; what is longer helps nobody

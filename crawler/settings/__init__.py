@@ -1,7 +1,7 @@
 """One typed record of all settings, validated once. Knows nothing of what uses it."""
 
-from crawler.settings.loading import load
-from crawler.settings.sections import (
+from crawler.settings.load import load
+from crawler.settings.schema import (
     ArchiveSettings,
     BudgetSettings,
     CrawlSettings,

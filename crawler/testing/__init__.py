@@ -8,12 +8,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from crawler.testing.crawling import Crawled, crawl
-    from crawler.testing.example import ExampleWeb
-    from crawler.testing.pages import Called, call_handler, fake_page
+    from crawler.testing.example_web import ExampleWeb
+    from crawler.testing.fake_pages import Called, call_handler, fake_page
+    from crawler.testing.generated_web import Expected, GeneratedWeb, Resource
     from crawler.testing.replaying import replay
-    from crawler.testing.serving import Answer, ServedWeb, serve
-    from crawler.testing.web import Expected, GeneratedWeb, Resource
+    from crawler.testing.run_crawl import Crawled, crawl
+    from crawler.testing.web_server import Answer, ServedWeb, serve
 
 __all__ = [
     "Answer",
@@ -32,12 +32,12 @@ __all__ = [
 ]
 
 _PLACES = {
-    "crawling": ("Crawled", "crawl"),
-    "example": ("ExampleWeb",),
-    "pages": ("Called", "call_handler", "fake_page"),
+    "run_crawl": ("Crawled", "crawl"),
+    "example_web": ("ExampleWeb",),
+    "fake_pages": ("Called", "call_handler", "fake_page"),
     "replaying": ("replay",),
-    "serving": ("Answer", "ServedWeb", "serve"),
-    "web": ("Expected", "GeneratedWeb", "Resource"),
+    "web_server": ("Answer", "ServedWeb", "serve"),
+    "generated_web": ("Expected", "GeneratedWeb", "Resource"),
 }
 
 

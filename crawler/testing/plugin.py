@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from crawler.testing.serving import ServedWeb
+    from crawler.testing.web_server import ServedWeb
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def crawler_engine() -> Iterator[str]:
     """A new, empty embedded engine: the URL that `--redis` and `frontier.redis` take."""
     import tempfile
 
-    from crawler.frontier.embedded import EmbeddedEngine
+    from crawler.engine.embedded import EmbeddedEngine
 
     with tempfile.TemporaryDirectory(prefix="crawler-") as folder:  # pytest's own are too deep for a Unix socket
         engine = EmbeddedEngine(Path(folder))
@@ -32,8 +32,8 @@ def crawler_engine() -> Iterator[str]:
 @pytest.fixture
 def crawler_web() -> "Iterator[ServedWeb]":
     """A generated web on loopback, the same in every test: `crawler_web.web` knows what a crawl of it must find."""
-    from crawler.testing.serving import serve
-    from crawler.testing.web import GeneratedWeb
+    from crawler.testing.generated_web import GeneratedWeb
+    from crawler.testing.web_server import serve
 
     with serve(GeneratedWeb(domains=3, pages=6, slow_s=0.0)) as served:
         yield served

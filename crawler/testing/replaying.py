@@ -4,8 +4,8 @@ import contextlib
 import os
 from collections.abc import Collection, Iterator
 
-from crawler.archive.recorded import RecordedWeb
-from crawler.testing.serving import Answer, ServedWeb, serve
+from crawler.archive.warc_web import RecordedWeb
+from crawler.testing.web_server import Answer, ServedWeb, serve
 
 
 class Replayed:

@@ -10,7 +10,7 @@ from typing import cast
 
 from crawler.model import FailureKind
 from crawler.web.bytes_in_flight import FREE_BYTES, BytesInFlight, Share
-from crawler.web.heads import Head, Refusal
+from crawler.web.response_head import Head, Refusal
 from crawler.web.response_reader import ResponseReader
 
 IDLE: AbstractContextManager[None] = nullcontext()

@@ -18,14 +18,14 @@ from crawler.model import REDIRECTS, Failure, FailureKind, FetchResult, Response
 from crawler.rules.retry_after import retry_after_ms
 from crawler.rules.urls import host_of, split
 from crawler.settings import Settings
-from crawler.web import guard
+from crawler.web import address_guard
 from crawler.web.bytes_in_flight import FREE_BYTES, Share
 from crawler.web.connection import IDLE, Connection
-from crawler.web.heads import Head
-from crawler.web.inflate import INCOMPLETE, inflate
-from crawler.web.pool import ConnectFailedError, Origin, Pool
+from crawler.web.connection_pool import ConnectFailedError, Origin, Pool
+from crawler.web.content_encoding import INCOMPLETE, inflate
+from crawler.web.request_headers import KEPT_OUT, Additions, SiteHeaders
 from crawler.web.resolver import CachingResolver, LookupFailedError
-from crawler.web.site_headers import KEPT_OUT, Additions, SiteHeaders
+from crawler.web.response_head import Head
 
 ACCEPT_ENCODING = "gzip, deflate, br, zstd"
 _ORIGINS_MAX = 16_384
@@ -172,7 +172,7 @@ class Fetcher:
     def known_address_of(self, url: str) -> str | None:
         """The address that a request for this canonical URL would go to first; None when it must be looked up."""
         host = host_of(url)
-        if guard.is_address(host.strip("[]")):
+        if address_guard.is_address(host.strip("[]")):
             return host
         try:
             known = self._resolver.cached(host)
@@ -224,10 +224,14 @@ class Fetcher:
 
     def _refusal(self, host: str, port: int) -> Failure | None:
         """What no attempt can change is known before any."""
-        if guard.is_port_denied(port):
+        if address_guard.is_port_denied(port):
             return Failure(kind=FailureKind.ADDRESS_REFUSED, detail=f"port {port} is not for web servers")
-        if guard.is_address(host) and not self._settings.fetch.allow_private and not guard.is_public(host):
-            return Failure(kind=FailureKind.ADDRESS_REFUSED, detail=guard.refused_text(host))
+        if (
+            address_guard.is_address(host)
+            and not self._settings.fetch.allow_private
+            and not address_guard.is_public(host)
+        ):
+            return Failure(kind=FailureKind.ADDRESS_REFUSED, detail=address_guard.refused_text(host))
         return None
 
     def _request_head(

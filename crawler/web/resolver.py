@@ -22,7 +22,7 @@ from crawler.errors import UsageError
 from crawler.model import FailureKind
 from crawler.rules.retry import jitter_of
 from crawler.settings import DnsSettings
-from crawler.web.guard import is_public, refused_text
+from crawler.web.address_guard import is_public, refused_text
 
 ADDRESSES_MAX = 4  # per host: as many as are worth trying
 # Look-ups begun together, two datagrams each: what a server can't take in at once is lost, which costs it seconds. The

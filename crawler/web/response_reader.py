@@ -6,7 +6,7 @@ Pure: bytes in, a response or a Refusal out. Knows nothing of connections or tim
 from httptools import HttpParserError, HttpResponseParser
 
 from crawler.model import FailureKind
-from crawler.web.heads import (
+from crawler.web.response_head import (
     HEADERS_MAX,
     INTERIM,
     Head,

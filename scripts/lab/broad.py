@@ -24,8 +24,8 @@ import measure
 from environments import clean_environment
 from servers import cpu_of
 
+from crawler.engine.client import Engine
 from crawler.errors import EngineError
-from crawler.frontier.client import Engine
 from crawler.frontier.keys import Keys
 from crawler.frontier.members import Members
 from tests.crawl.lab import name_server

@@ -9,14 +9,14 @@ from pathlib import Path
 from lives import Bench
 from watched import MadeWeb, Span, crawl, made_web
 
-from crawler.app import OpenCrawl
-from crawler.assembly import spend_less_on_memory
+from crawler.app.build import spend_less_on_memory
+from crawler.app.crawl import OpenCrawl
+from crawler.app.open_crawl import open_crawl
+from crawler.engine.client import Engine
+from crawler.engine.embedded import EmbeddedEngine
 from crawler.errors import EngineDown
-from crawler.frontier.client import Engine
-from crawler.frontier.embedded import EmbeddedEngine
 from crawler.frontier.frontier import Frontier
 from crawler.model import Candidate
-from crawler.opening import open_crawl
 from crawler.rules.fingerprint import Fingerprints, partition_of
 from crawler.settings import load
 

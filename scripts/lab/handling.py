@@ -22,14 +22,14 @@ import given
 import uvloop
 
 from crawler import Crawler
-from crawler.archive.folder import open_or_create
+from crawler.app.build import spend_less_on_memory
+from crawler.archive.crawl_folder import open_or_create
 from crawler.archive.inflight_log import Mark
 from crawler.archive.items import ItemWriter
-from crawler.assembly import spend_less_on_memory
-from crawler.content.cost import Cost, cost_of
-from crawler.content.page import parse_with_tree
-from crawler.instance.programmed import Programmed
+from crawler.content.html import parse_with_tree
+from crawler.content.parse_cost import Cost, cost_of
 from crawler.model import Claim, Response
+from crawler.pipeline.handler_runtime import Programmed
 from crawler.settings import Settings
 
 sys.path.insert(0, str(Path(__file__).parent / "peers"))

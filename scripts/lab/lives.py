@@ -8,11 +8,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from crawler.frontier.client import Engine
+from crawler.engine.client import Engine
 from crawler.frontier.frontier import Ack, ClaimRequest, Fence, Frontier, Settlement
 from crawler.frontier.keys import Keys
 from crawler.frontier.leases import Leases
-from crawler.frontier.replies import ClaimReply
+from crawler.frontier.messages import ClaimReply
 from crawler.model import Candidate, Claim, CommitEntry
 from crawler.rules.fingerprint import Fingerprints, partition_of
 

@@ -75,7 +75,7 @@ def running(web: Web) -> Iterator[Lab]:
         config.write_text(_nginx_config(home, port, web), encoding="utf-8")
         command = [corpus.nginx(), "-c", str(config), "-p", str(home), "-e", str(home / "error.log")]
         server = stack.enter_context(_process(command))
-        names = [sys.executable, "-I", str(ROOT / "crawler/testing/names.py"), "*.test=127.0.0.1"]
+        names = [sys.executable, "-I", str(ROOT / "crawler/testing/dns_server.py"), "*.test=127.0.0.1"]
         dns = stack.enter_context(_process(names, stdout=subprocess.PIPE))
         assert dns.stdout is not None
         address = dns.stdout.readline().decode().strip()

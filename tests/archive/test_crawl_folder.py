@@ -13,9 +13,9 @@ import pytest
 from archive_samples import folder_in
 
 import crawler
-from crawler.archive import folder as folder_module
-from crawler.archive.folder import open_existing, open_or_create
-from crawler.archive.sessions import Life, SessionLock, is_abandoned, is_session_dead, life_at, life_of, sessions
+from crawler.archive import crawl_folder as folder_module
+from crawler.archive.crawl_folder import open_existing, open_or_create
+from crawler.archive.session_lock import Life, SessionLock, is_abandoned, is_session_dead, life_at, life_of, sessions
 from crawler.errors import ArchiveError, ConflictError, UsageError
 
 
@@ -169,8 +169,8 @@ def test_a_killed_process_is_proven_dead_at_once_though_a_zombie_of_it_remains(t
     made = folder_in(tmp_path)
     program = (
         "import sys, time\n"
-        "from crawler.archive.folder import open_existing\n"
-        "from crawler.archive.sessions import SessionLock\n"
+        "from crawler.archive.crawl_folder import open_existing\n"
+        "from crawler.archive.session_lock import SessionLock\n"
         "lock = SessionLock(open_existing(sys.argv[1]), 'bb22')\n"
         "print('locked', flush=True)\n"
         "time.sleep(60)\n"
@@ -193,7 +193,11 @@ def test_a_session_can_be_judged_from_another_folder_of_this_machine(tmp_path: P
     lock.close()
 
 
-ELSEWHERE = ("outputs/files.py", "frontier/embedded.py", "testing/")  # what -o names; under a umask; temporary folders
+ELSEWHERE = (
+    "outputs/file_sinks.py",
+    "engine/embedded.py",
+    "testing/",
+)  # what -o names; under a umask; temporary folders
 
 
 def test_all_that_is_made_in_a_crawl_folder_is_made_where_its_mode_is_set() -> None:

@@ -14,7 +14,7 @@ from crawler.archive import history
 from crawler.archive.history import HistoryWriter, segments
 from crawler.archive.history_lines import TIMES, Attempt, Became, status_of, to_attempt, to_line
 from crawler.archive.history_reader import attempts, kept_since
-from crawler.archive.sessions import SessionLock
+from crawler.archive.session_lock import SessionLock
 from crawler.errors import ArchiveError
 
 BYTES_MAX = 64_000  # segments of 1,000 bytes: three lines or so

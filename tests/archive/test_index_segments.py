@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from archive_samples import AT, archived, entry, folder_in
 
-from crawler.archive import appender, reader
-from crawler.archive.index import IndexWriter, serials_missing
-from crawler.archive.index_lines import to_entry, to_line
-from crawler.archive.reader import MissingFile, find_url, read_entries
+from crawler.archive import appender, index_reader
+from crawler.archive.cdxj import to_entry, to_line
+from crawler.archive.index_reader import MissingFile, find_url, read_entries
+from crawler.archive.index_writer import IndexWriter, serials_missing
 from crawler.errors import ArchiveError
 from crawler.model import CommitEntry, WarcLocation
 
@@ -162,7 +162,7 @@ def test_urls_that_share_a_sort_key_are_told_apart(tmp_path: Path) -> None:
 def test_more_segments_than_may_be_open_are_merged_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reader, "MERGE_WIDTH", 3)
+    monkeypatch.setattr(index_reader, "MERGE_WIDTH", 3)
     folder = folder_in(tmp_path)
     index = IndexWriter(folder, "aa11", lines_max=4)
     for number in range(50):

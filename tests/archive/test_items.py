@@ -8,13 +8,13 @@ from archive_samples import entry, folder_in
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crawler.archive import index_lines
-from crawler.archive.folder import CrawlFolder
-from crawler.archive.index import IndexWriter
+from crawler.archive import cdxj
+from crawler.archive.crawl_folder import CrawlFolder
+from crawler.archive.index_reader import MissingFile
+from crawler.archive.index_writer import IndexWriter
 from crawler.archive.item_reader import ItemFiles, ItemReader, items_of
 from crawler.archive.items import ItemWriter
-from crawler.archive.reader import MissingFile
-from crawler.archive.recover import Recovered, recover_open_files
+from crawler.archive.repair import Recovered, recover_open_files
 from crawler.errors import ArchiveError
 from crawler.model import ItemsLocation
 
@@ -117,6 +117,6 @@ def test_what_was_yielded_is_what_is_read(tmp_path_factory: pytest.TempPathFacto
 
 def test_an_index_line_says_where_items_lie() -> None:
     place = ItemsLocation(file="aa11-00000.items.gz", offset=5, length=30, count=2)
-    line = index_lines.to_line(entry(1, items=place))
-    assert index_lines.to_entry(line) == entry(1, items=place)
-    assert b"items" not in index_lines.to_line(entry(1))
+    line = cdxj.to_line(entry(1, items=place))
+    assert cdxj.to_entry(line) == entry(1, items=place)
+    assert b"items" not in cdxj.to_line(entry(1))

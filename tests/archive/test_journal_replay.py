@@ -8,7 +8,7 @@ from archive_samples import folder_in
 
 from crawler.archive import appender
 from crawler.archive.journal import Journal
-from crawler.archive.sessions import SessionLock
+from crawler.archive.session_lock import SessionLock
 from crawler.errors import ArchiveError
 
 

@@ -8,13 +8,13 @@ from pathlib import Path
 from archive_samples import entry, folder_in, response, writer_in
 from warcio.archiveiterator import ArchiveIterator
 
-from crawler.archive.folder import CrawlFolder
-from crawler.archive.index import IndexWriter
+from crawler.archive.crawl_folder import CrawlFolder
+from crawler.archive.index_reader import read_entries
+from crawler.archive.index_writer import IndexWriter
 from crawler.archive.members import whole_member_after
-from crawler.archive.reader import read_entries
-from crawler.archive.record_reader import read_record
-from crawler.archive.recover import Recovered, recover_open_files
-from crawler.archive.sessions import SessionLock, is_abandoned
+from crawler.archive.repair import Recovered, recover_open_files
+from crawler.archive.session_lock import SessionLock, is_abandoned
+from crawler.archive.warc_reader import read_record
 from crawler.model import WarcLocation
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from crawler.archive.folder import CrawlFolder, open_or_create
-from crawler.archive.seeds import SeedJournal, SeedLine
+from crawler.archive.crawl_folder import CrawlFolder, open_or_create
+from crawler.archive.seed_journal import SeedJournal, SeedLine
 from crawler.errors import ArchiveError
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from crawler.archive import appender
-from crawler.archive.spill import SpillFiles
+from crawler.archive.spill_files import SpillFiles
 from crawler.errors import ArchiveError
 
 

@@ -14,8 +14,8 @@ from archive_samples import AT, archived, folder_in, response, writer_in
 from warcio.archiveiterator import ArchiveIterator
 from warcio.checker import Checker
 
-from crawler.archive import appender, records
-from crawler.archive.record_reader import read_record
+from crawler.archive import appender, warc_record
+from crawler.archive.warc_reader import read_record
 from crawler.errors import ArchiveError
 from crawler.model import WarcLocation
 
@@ -208,7 +208,7 @@ def test_a_hostile_exchange_adds_no_header_and_shows_no_password(tmp_path: Path)
 
 def test_canonical_urls_stand_in_the_record_as_they_are() -> None:
     for url in ("http://h.test/@user?q=a@b", "http://[2001:db8::1]/", "http://h.test/%E2%82%AC?a=1&b=%20"):
-        assert records.safe_uri(url) == url
+        assert warc_record.safe_uri(url) == url
 
 
 def test_request_records_can_be_left_out(tmp_path: Path) -> None:

@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 import redis
 
-from crawler.assembly import open_instance
+from crawler.app.build import open_instance
+from crawler.app.open_crawl import open_crawl
 from crawler.cli.main import main
-from crawler.frontier.client import Engine as Connection
-from crawler.frontier.crawls import Crawls
+from crawler.engine.client import Engine as Connection
+from crawler.frontier.crawl_record import Crawls
 from crawler.frontier.keys import Keys
-from crawler.instance.seeding import GivenUrl
-from crawler.opening import open_crawl
 from crawler.rules.domains import registrable_domain
 from crawler.rules.fingerprint import Fingerprints, partition_of
 from crawler.rules.urls import host_of
+from crawler.seeding.seeder import GivenUrl
 from tests.crawl.harness import lab_names, settings_of
 from tests.support.engine import Engine, running_engine
 from tests.support.serving import GeneratedSite, serve_web

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.handlers.loading import load_app
+from crawler.handlers.load_app import load_app
 from tests.support.processes import Nursery
 from tests.support.serving import Site, serve_resources
 from tests.support.web import Resource

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from crawler.archive.folder import open_existing
+from crawler.archive.crawl_folder import open_existing
 from crawler.cli.main import main
 from tests.archive.archive_samples import response, writer_in
 from tests.cli.audit_lab import Kept, Spoiled, add_roots, fingerprint, kept_crawl

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from crawler.archive.record_reader import StoredResponse
-from crawler.frontier.crawls import CrawlRecord, ScopeHistory
+from crawler.archive.warc_reader import StoredResponse
+from crawler.audit.judge_links import CrawlRules, LinkReader
+from crawler.audit.ledger import Commit
+from crawler.frontier.crawl_record import CrawlRecord, ScopeHistory
 from crawler.settings import ScopeSettings, Settings, load
-from crawler.watch.audit_ledger import Commit
-from crawler.watch.audit_links import CrawlRules, LinkReader
 
 PAGE = "http://a.test/"
 HEADERS = (("Content-Type", "text/html"),)

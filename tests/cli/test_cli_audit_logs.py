@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
+from crawler.audit.access_log import LogLine, lacks_host, parse_line, read_log
+from crawler.audit.findings import Report
+from crawler.audit.findings_text import report_text
+from crawler.audit.judge_politeness import Delays, StoredDelays, judge_queue
+from crawler.audit.judge_robots import judge_request
+from crawler.audit.ledger import Request, page_of
+from crawler.audit.origins import Origin
 from crawler.errors import UsageError
-from crawler.rules.robots import RobotsRules
+from crawler.rules.robots_txt import RobotsRules
 from crawler.settings import load
-from crawler.watch.audit_findings import Report
-from crawler.watch.audit_ledger import Request, page_of
-from crawler.watch.audit_log import LogLine, lacks_host, parse_line, read_log
-from crawler.watch.audit_origins import Origin
-from crawler.watch.audit_politeness import Delays, StoredDelays, judge_queue
-from crawler.watch.audit_report import report_text
-from crawler.watch.audit_robots import judge_request
 
 STAMP = "[21/Nov/2026:19:00:00 +0000]"
 AT = 1795287600.0

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from crawler.app.open_crawl import open_crawl
 from crawler.frontier.stats import Totals
-from crawler.opening import open_crawl
 from crawler.settings import Settings
 from tests.cli.cli_lab import HOST, QUICK, Ran, crawler, page
 from tests.crawl.harness import crawl, entries_of, lab_names, settings_of

@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from crawler.app.instance import Instance
+from crawler.app.open_crawl import open_crawl
 from crawler.frontier.stats import Totals
-from crawler.instance.instance import Instance
-from crawler.opening import open_crawl
 from crawler.settings import Settings
 from tests.cli.cli_lab import page
 from tests.cli.operate_lab import Lab

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from crawler.cli import given
 from crawler.cli.main import main
 from crawler.cli.options import program
 from crawler.errors import InvalidUrl
+from crawler.seeding import url_input
 from tests.cli.cli_lab import HOST, QUICK, crawler, page, small
 from tests.support.engine import Engine
 from tests.support.processes import Nursery, nursery
@@ -181,14 +181,14 @@ def test_hints_name_the_program_by_its_path_where_its_name_is_unknown(
     ],
 )
 def test_a_url_without_a_scheme_is_taken_and_said(text: str, url: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert given.url_of(text) == url
+    assert url_input.url_of(text) == url
     assert capsys.readouterr().err == f"crawler: taking {text} as {url}\n"
 
 
 @pytest.mark.parametrize("text", ["word", "mailto:a@b.test", "a..b", "a b.test", "user:pw@a.test", "x:80"])
 def test_what_is_no_host_is_refused_as_it_is(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(InvalidUrl):
-        given.url_of(text)
+        url_input.url_of(text)
     assert capsys.readouterr().err == ""
 
 
@@ -197,8 +197,8 @@ async def lines_of(monkeypatch: pytest.MonkeyPatch, *blocks: bytes) -> list[tupl
         for block in blocks:
             yield block
 
-    monkeypatch.setattr(given, "_blocks", _blocks)
-    return [(one.where, one.text) async for batch in given.read_given("f", quiet=True) for one in batch]
+    monkeypatch.setattr(url_input, "_blocks", _blocks)
+    return [(one.where, one.text) async for batch in url_input.read_given("f", quiet=True) for one in batch]
 
 
 async def test_lines_of_any_kind_are_numbered_alike_however_they_arrive(monkeypatch: pytest.MonkeyPatch) -> None:

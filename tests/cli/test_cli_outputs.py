@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.frontier.embedded import EmbeddedEngine
+from crawler.engine.embedded import EmbeddedEngine
 from crawler.version import how_to_install
 from tests.cli.cli_lab import HOST, QUICK, SMALL_PAGES, Ran, crawler, small
 from tests.support.postgres import PostgresServer

@@ -1,4 +1,4 @@
-"""All that commands print leaves through watch/printing.py: nothing of a site can act on the terminal of who looks."""
+"""All that commands print leaves through reports/printing.py: no text of a site can control the terminal."""
 
 import ast
 from pathlib import Path
@@ -6,15 +6,16 @@ from pathlib import Path
 import pytest
 
 import crawler
-from crawler.watch import printing
+from crawler.reports import printing
 
 ROOT = Path(crawler.__file__).parent
-HELPER = ROOT / "watch" / "printing.py"
-FILES = sorted(file for part in ("cli", "watch", "supervisor") for file in (ROOT / part).glob("*.py") if file != HELPER)
+HELPER = ROOT / "reports" / "printing.py"
+PARTS = ("cli", "reports", "audit", "seeding", "app", "supervisor")
+FILES = sorted(file for part in PARTS for file in (ROOT / part).glob("*.py") if file != HELPER)
 HARMLESS = {"isatty", "fileno", "flush", "close"}  # of a stream
 MAY_HAVE_A_STREAM = {"view_for", "start_logging"}  # which print by the helper, or clean themselves
 # Cleans; draws with rich, of cleaned text; has no file left to import the helper from, and says nothing of others.
-PRINTS_ITSELF = {("shell.py", "_print"), ("progress.py", "LiveView"), ("main.py", "_report_files")}
+PRINTS_ITSELF = {("shell.py", "_print"), ("live_view.py", "LiveView"), ("main.py", "_report_files")}
 
 
 def past_the_helper(tree: ast.Module, file: str) -> list[str]:

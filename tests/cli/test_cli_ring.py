@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from crawler.app.open_crawl import open_crawl
 from crawler.cli.main import main
-from crawler.cli.ring_members import disagreeing, members, members_text
-from crawler.frontier.client import Engine as Door
+from crawler.engine.client import Engine as Door
 from crawler.frontier.keys import Keys
 from crawler.frontier.members import Member, Members
-from crawler.opening import open_crawl
+from crawler.reports.ring_members import disagreeing, members, members_text
 from crawler.rules.fingerprint import partition_of
 from crawler.settings import Settings, load
 from tests.support.engine import Engine

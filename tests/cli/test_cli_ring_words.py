@@ -3,9 +3,9 @@
 import pytest
 
 from crawler.cli.ring import plan_as_one_word
-from crawler.cli.ring_members import by_number
-from crawler.cli.ring_plan import changed
 from crawler.errors import UsageError
+from crawler.reports.ring_members import by_number
+from crawler.reports.ring_plan import changed
 
 NOW = {"web-1": 1, "web-2": 1, "web-10": 2}
 

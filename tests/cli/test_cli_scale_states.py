@@ -10,14 +10,14 @@ import pytest
 
 from crawler.cli.main import main
 from crawler.cli.scale import _text
+from crawler.engine.client import Engine as Client
 from crawler.errors import NotReachedError, UsageError
-from crawler.frontier.client import Engine as Client
-from crawler.frontier.fleets import Fleet, FleetChild, Fleets, Request
 from crawler.frontier.keys import Keys
-from crawler.nodes import host_id
-from crawler.supervisor import scaling
+from crawler.frontier.supervisors import Fleet, FleetChild, Fleets, Request
+from crawler.membership.nodes import host_id
+from crawler.supervisor import scale_requests
 from crawler.supervisor.child import State
-from crawler.supervisor.scaling import GONE, SILENT, Sighting, look, picked
+from crawler.supervisor.scale_requests import GONE, SILENT, Sighting, look, picked
 from tests.support.engine import Engine
 
 HERE = host_id()
@@ -67,7 +67,7 @@ async def writing(fleets: Fleets, one: Fleet) -> AsyncIterator[None]:
 async def test_who_writes_lives_and_who_does_not_is_silent_elsewhere_and_gone_here(
     fleets: Fleets, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scaling, "SILENT_S", 1.0)
+    monkeypatch.setattr(scale_requests, "SILENT_S", 1.0)
     await fleets.write(fleet("old", host="other/boot", folder="/z"))
     await fleets.write(fleet("killed"))
     async with writing(fleets, fleet("up", host="other/boot", folder="/y", state="stopping")):
@@ -109,13 +109,13 @@ async def test_scaling_says_what_it_saw_when_the_wait_ended(
     one = fleet(**change)
     async with writing(fleets, one):
         with pytest.raises(NotReachedError, match=words):
-            await scaling.scale(fleets, Sighting(one, "running"), 2, by="me", timeout_s=0.6)
+            await scale_requests.scale(fleets, Sighting(one, "running"), 2, by="me", timeout_s=0.6)
 
 
 async def test_of_two_who_scale_at_once_the_first_is_told_that_the_second_did(fleets: Fleets) -> None:
     one = fleet()
     async with writing(fleets, one):
-        first = asyncio.create_task(scaling.scale(fleets, Sighting(one, "running"), 2, by="me", timeout_s=5))
+        first = asyncio.create_task(scale_requests.scale(fleets, Sighting(one, "running"), 2, by="me", timeout_s=5))
         await asyncio.sleep(0.1)
         await fleets.ask(one.session, Request(wanted=3, by="other"))
         with pytest.raises(NotReachedError, match="somebody else scaled supervisor"):
@@ -124,7 +124,7 @@ async def test_of_two_who_scale_at_once_the_first_is_told_that_the_second_did(fl
 
 async def test_scaling_a_supervisor_that_ends_says_so(fleets: Fleets) -> None:
     with pytest.raises(NotReachedError, match="ended meanwhile"):
-        await scaling.scale(fleets, Sighting(fleet(), "running"), 2, by="me", timeout_s=5)
+        await scale_requests.scale(fleets, Sighting(fleet(), "running"), 2, by="me", timeout_s=5)
 
 
 @pytest.mark.parametrize(

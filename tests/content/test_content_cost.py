@@ -2,7 +2,7 @@
 
 import pytest
 
-from crawler.content.cost import Cost, cost_of
+from crawler.content.parse_cost import Cost, cost_of
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from crawler.instance.instance import Instance
-from crawler.instance.outcome import Committable, Failed, Outcome
+from crawler.app.instance import Instance
+from crawler.pipeline.outcome import Committable, Failed, Outcome
+from crawler.reports.tables import table
 from crawler.settings import RetrySettings
-from crawler.watch.tables import table
 from tests.crawl.harness import crawl, settings_of
 from tests.support.dns_server import NXDOMAIN, SERVFAIL, Answer, DnsServer
 from tests.support.hostile_server import Close, Hold, HostileServer, Repeat, Reset, Step

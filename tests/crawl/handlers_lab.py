@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from crawler.archive.folder import open_existing
+from crawler.app.open_crawl import open_crawl
+from crawler.archive.crawl_folder import open_existing
 from crawler.archive.item_reader import ItemReader
-from crawler.frontier.letters import DeadLetters
-from crawler.frontier.records import DeadLetter
+from crawler.frontier.codec import DeadLetter
+from crawler.frontier.dead_letters import DeadLetters
 from crawler.frontier.stats import Totals
-from crawler.handlers.loading import load_app
-from crawler.opening import open_crawl
+from crawler.handlers.load_app import load_app
 from crawler.settings import Settings
 from tests.crawl.harness import Crawled, crawl, settings_of
 from tests.support.serving import Site

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from crawler.app import OpenCrawl
-from crawler.archive.folder import open_existing
-from crawler.archive.reader import read_entries
-from crawler.assembly import open_instance
-from crawler.instance.instance import Instance
-from crawler.instance.seeding import GivenUrl
+from crawler.app.build import open_instance
+from crawler.app.crawl import OpenCrawl
+from crawler.app.instance import Instance
+from crawler.app.open_crawl import open_crawl
+from crawler.archive.crawl_folder import open_existing
+from crawler.archive.index_reader import read_entries
 from crawler.model import CommitEntry
-from crawler.opening import open_crawl
+from crawler.seeding.seeder import GivenUrl
 from crawler.settings import Settings, load
 from tests.support.dns_server import Answer, DnsServer
 

@@ -7,10 +7,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from crawler.testing import names
+from crawler.testing import dns_server
 from tests.support.serving import Request
 
-DNS_SERVER = Path(names.__file__)
+DNS_SERVER = Path(dns_server.__file__)
 
 QUICK = {
     "CRAWLER_FETCH_ALLOW_PRIVATE": "yes",

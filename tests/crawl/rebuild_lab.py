@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from crawler.app import OpenCrawl
-from crawler.archive.folder import CrawlFolder, open_or_create
-from crawler.archive.index_lines import to_entry
-from crawler.assembly import open_instance
+from crawler.app.build import open_instance
+from crawler.app.crawl import OpenCrawl
+from crawler.app.open_crawl import open_crawl
+from crawler.archive.cdxj import to_entry
+from crawler.archive.crawl_folder import CrawlFolder, open_or_create
 from crawler.cli.main import main
 from crawler.cli.rebuild import doors_of, entrance
 from crawler.frontier.stats import Totals
-from crawler.instance.rebuilding import Rebuild
-from crawler.instance.replaying import RebuildReport
-from crawler.instance.seeding import GivenUrl
-from crawler.opening import open_crawl
+from crawler.recovery.rebuild import Rebuild
+from crawler.recovery.replay import RebuildReport
+from crawler.seeding.seeder import GivenUrl
 from crawler.settings import Settings
 from tests.crawl.harness import Crawled, crawl, entries_of, settings_of
 from tests.frontier.raw import dump

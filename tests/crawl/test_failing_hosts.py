@@ -9,9 +9,9 @@ from typing import Any, Self
 
 import pytest
 
-from crawler.instance.instance import Instance
-from crawler.instance.outcome import Failed, Outcome
+from crawler.app.instance import Instance
 from crawler.model import FailureKind
+from crawler.pipeline.outcome import Failed, Outcome
 from crawler.rules.retry import JITTER, policy_of
 from crawler.settings import RetrySettings
 from tests.crawl.failing_lab import SCALE, courses, watch_outcomes

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from crawler.archive.folder import open_existing
+from crawler.archive.crawl_folder import open_existing
 from crawler.archive.item_reader import ItemReader
-from crawler.instance.crash_points import VARIABLE
+from crawler.runtime.crash_points import VARIABLE
 from tests.cli.scale_lab import NODES, clean_nursery, crawl, pid_of, status, wait_for_requests, web_for
 from tests.crawl.lab import QUICK, name_server
 from tests.support.processes import nursery

@@ -3,7 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from crawler.instance.instance import Instance
+from crawler.app.instance import Instance
 from tests.crawl.harness import crawl, lab_names, settings_of
 from tests.support.engine import Engine
 from tests.support.serving import serve_web

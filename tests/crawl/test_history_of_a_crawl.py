@@ -4,10 +4,10 @@ import asyncio
 from collections import Counter
 from pathlib import Path
 
-from crawler.archive.folder import open_existing
+from crawler.app.instance import Instance
+from crawler.archive.crawl_folder import open_existing
 from crawler.archive.history import segments
 from crawler.archive.history_lines import Attempt, status_of, to_attempt
-from crawler.instance.instance import Instance
 from tests.crawl.harness import crawl, lab_names, settings_of
 from tests.support.serving import serve_web
 

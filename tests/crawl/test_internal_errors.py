@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from crawler.archive.warc import WarcWriter
+from crawler.archive.warc_writer import WarcWriter
 from crawler.errors import ArchiveError, InvariantError
-from crawler.instance import internal_errors
-from crawler.instance.archiving import ArchiveStage
-from crawler.instance.outcome import Failed, Outcome
-from crawler.instance.parsing import PageParser
-from crawler.instance.robots import RobotsCache
-from crawler.instance.routing import Router
 from crawler.model import FailureKind
-from crawler.rules.robots import RobotsRules
+from crawler.pipeline import internal_errors
+from crawler.pipeline.archive import ArchiveStage
+from crawler.pipeline.outcome import Failed, Outcome
+from crawler.pipeline.parse import PageParser
+from crawler.pipeline.router import Router
+from crawler.robots.cache import RobotsCache
+from crawler.rules.robots_txt import RobotsRules
 from crawler.web.fetcher import Fetcher
 from tests.cli.cli_lab import HOST, page
 from tests.crawl.harness import Crawled, crawl, settings_of

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from crawler.instance.seeding import GivenUrl
-from crawler.opening import open_crawl
+from crawler.app.open_crawl import open_crawl
 from crawler.rules.priority import Signals
+from crawler.seeding.seeder import GivenUrl
 from crawler.settings import PriorityRule, Settings
 from tests.crawl.harness import crawl, lab_names, settings_of
 from tests.crawl.rebuild_lab import rebuild

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from crawler.instance.parsing import PageParser, ParseKilledError
 from crawler.model import Page, Response
+from crawler.pipeline.parse import PageParser, ParseKilledError
 from crawler.settings import Settings
 
 
@@ -51,7 +51,7 @@ async def test_a_page_nested_too_deeply_is_killed_while_the_loop_runs_on(monkeyp
     parser = PageParser(Settings())
     async with longest_wait() as longest:
         with monkeypatch.context() as patch:
-            patch.setattr("crawler.instance.parsing.WORKER_TIMEOUT_S", 1.0)
+            patch.setattr("crawler.pipeline.parse.WORKER_TIMEOUT_S", 1.0)
             with pytest.raises(ParseKilledError):
                 await parser.parse(response(b"<div>" * 200_000))
     assert longest[-1] < 0.5
@@ -62,7 +62,7 @@ async def test_a_page_nested_too_deeply_is_killed_while_the_loop_runs_on(monkeyp
 
 
 async def test_a_long_page_is_parsed_in_this_process_while_the_loop_runs_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("crawler.instance.parsing.SLOW_MS", 50)
+    monkeypatch.setattr("crawler.pipeline.parse.SLOW_MS", 50)
     parser = PageParser(Settings())
     body = b"<title>deep</title><a href='/x'>x</a>" + b"<div>" * 45_000  # 1.6 s on the reference machine
     async with longest_wait() as longest:
@@ -83,7 +83,7 @@ async def test_a_long_page_is_parsed_in_this_process_while_the_loop_runs_on(monk
 async def test_a_site_that_got_a_dear_page_past_the_estimate_is_parsed_apart_from_then_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("crawler.instance.parsing.SLOW_MS", -1)
+    monkeypatch.setattr("crawler.pipeline.parse.SLOW_MS", -1)
     parser = PageParser(Settings())
     asked: list[str] = []
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from crawler.archive.folder import open_existing
-from crawler.archive.spill import SpillFiles
+from crawler.archive.crawl_folder import open_existing
+from crawler.archive.spill_files import SpillFiles
+from crawler.reports.doctor_checks import Level, check_disk
 from crawler.settings import load
-from crawler.watch.doctor import Level, check_disk
 from tests.crawl.lab import QUICK, name_server
 from tests.crawl.test_handlers_crash import APP
 from tests.support.processes import nursery
@@ -76,7 +76,7 @@ def test_files_of_spilled_urls_are_for_their_owner_alone(tmp_path: Path) -> None
 
 def test_a_folder_of_others_rights_is_used_as_it_is(tmp_path: Path) -> None:
     """Whoever shares a folder with a group has a reason: it keeps its mode."""
-    from crawler.archive.folder import open_or_create
+    from crawler.archive.crawl_folder import open_or_create
 
     open_or_create(tmp_path / "c")
     (tmp_path / "c").chmod(0o750)

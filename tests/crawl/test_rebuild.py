@@ -12,8 +12,8 @@ from crawler.errors import ConflictError, EngineDown, UsageError
 from crawler.frontier.frontier import Frontier
 from crawler.frontier.members import Member
 from crawler.frontier.pending import PendingUrls
-from crawler.frontier.restoring import Restoring
-from crawler.instance.joining import check_nobody_works
+from crawler.frontier.restore import Restoring
+from crawler.membership.joining import check_nobody_works
 from tests.crawl.harness import crawl, lab_names
 from tests.crawl.rebuild_lab import (
     WebLab,
@@ -101,7 +101,7 @@ async def test_a_rebuild_that_dies_anywhere_is_finished_by_the_next_one(
     await rebuild(lab.settings())
     whole = await state(lab)
     lab.engine.flush()
-    monkeypatch.setattr("crawler.instance.refilling.BATCH", 60)
+    monkeypatch.setattr("crawler.recovery.refill.BATCH", 60)
     left = [dies_at]
     with monkeypatch.context() as patch:
         for door, name in ((Frontier, "add"), (Restoring, "restore")):

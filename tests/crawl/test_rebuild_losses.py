@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from crawler.archive.binding import FILE
-from crawler.archive.index import IndexWriter
+from crawler.archive.crawl_binding import FILE
+from crawler.archive.index_writer import IndexWriter
 from crawler.errors import ArchiveError, ConflictError
 from tests.archive.archive_samples import response, writer_in
 from tests.crawl.harness import crawl, lab_names

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from crawler.app import OpenCrawl
-from crawler.archive.seeds import SeedJournal, SeedLine
+from crawler.app.crawl import OpenCrawl
+from crawler.app.open_crawl import open_crawl
+from crawler.archive.seed_journal import SeedJournal, SeedLine
 from crawler.errors import ConflictError, EngineDown
 from crawler.frontier.frontier import Frontier
-from crawler.instance.seeding import GivenUrl
-from crawler.opening import open_crawl
+from crawler.seeding.seeder import GivenUrl
 from tests.crawl.harness import settings_of
 from tests.support.engine import Engine
 

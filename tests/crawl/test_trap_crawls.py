@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from crawler.app import OpenCrawl
-from crawler.archive.folder import open_existing
-from crawler.frontier.letters import DeadLetters
-from crawler.frontier.parking import Parking
-from crawler.frontier.records import pairs_of
-from crawler.frontier.states import States
+from crawler.app.crawl import OpenCrawl
+from crawler.app.instance import Instance
+from crawler.app.open_crawl import open_crawl
+from crawler.archive.crawl_folder import open_existing
+from crawler.audit.findings_text import violations_text
+from crawler.audit.judge_links import CrawlRules
+from crawler.audit.run_audit import Subject, WebLogs, audit
+from crawler.frontier.bulk_lookup import States
+from crawler.frontier.codec import pairs_of
+from crawler.frontier.dead_letters import DeadLetters
+from crawler.frontier.deferred import Parking
 from crawler.frontier.takeovers import Takeovers
-from crawler.instance.instance import Instance
-from crawler.opening import open_crawl
-from crawler.watch.audit import Subject, WebLogs, audit
-from crawler.watch.audit_links import CrawlRules
-from crawler.watch.audit_report import violations_text
 from tests.crawl.harness import crawl, lab_names, settings_of
 from tests.support.serving import Site, serve_traps
 from tests.support.trap_sites import NAMES, trap_site

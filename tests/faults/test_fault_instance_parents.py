@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from crawler.instance.crash_points import VARIABLE
 from crawler.rules.fingerprint import partition_of
+from crawler.runtime.crash_points import VARIABLE
 from tests.crawl.lab import name_server
 from tests.faults.instance_lab import (
     PARTITIONS,

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from crawler.instance.crash_points import VARIABLE
 from crawler.model import CommitEntry
+from crawler.runtime.crash_points import VARIABLE
 from tests.crawl.harness import entries_of
 from tests.crawl.lab import name_server
 from tests.faults.instance_lab import (

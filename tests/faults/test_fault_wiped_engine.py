@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import redis
 
+from crawler.app.instance import Instance
+from crawler.engine.embedded import EmbeddedEngine
 from crawler.errors import ConflictError
-from crawler.frontier.embedded import EmbeddedEngine
-from crawler.instance.instance import Instance
 from tests.crawl.harness import crawl, entries_of, lab_names, settings_of
 from tests.crawl.lab import QUICK, closest_pairs, name_server
 from tests.support.engine import Engine

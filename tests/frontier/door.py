@@ -5,14 +5,14 @@ from typing import Any
 import redis
 from redis.crc import key_slot
 
+from crawler.engine.client import Engine
 from crawler.errors import EngineError
-from crawler.frontier.client import Engine
 from crawler.frontier.frontier import Ack, ClaimRequest, Fence, Frontier, Settlement
-from crawler.frontier.guests import Guests
 from crawler.frontier.keys import Keys
 from crawler.frontier.leases import Acquired, Lease, Leases
-from crawler.frontier.replies import AckReply, ClaimReply
+from crawler.frontier.messages import AckReply, ClaimReply
 from crawler.model import Candidate, Claim, CommitEntry
+from crawler.robots.borrowed_slot import Guests
 from crawler.rules.fingerprint import Fingerprints
 
 DELAY_MS = 1000

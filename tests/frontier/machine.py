@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant
 from msgspec.structs import replace
 
+from crawler.engine.client import Engine
 from crawler.frontier.budgets import Intake
-from crawler.frontier.client import Engine
+from crawler.frontier.deferred import CRAWL_HOSTS
 from crawler.frontier.frontier import ClaimRequest, Fence, Frontier, Settlement
-from crawler.frontier.guests import Guests
 from crawler.frontier.keys import Keys
 from crawler.frontier.leases import Acquired, Lease, Leases
-from crawler.frontier.parking import CRAWL_HOSTS
-from crawler.frontier.spilling import Block, Place, Urls
+from crawler.frontier.spill import Block, Place, Urls
 from crawler.model import Candidate, Claim
+from crawler.robots.borrowed_slot import Guests
 from tests.frontier.door import HASH_KEY, fingerprint
 from tests.frontier.machine_checks import check_counters, check_marks, check_queues, check_states
 from tests.frontier.model import PartitionModel

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Collection
 from hashlib import sha1
 
-from crawler.frontier.states import MOVING
+from crawler.frontier.bulk_lookup import MOVING
 from tests.frontier.door import HASH_KEY
 from tests.frontier.model import PartitionModel
 from tests.frontier.model_urls import BLOCK, IDLE_MS, OUT_MAX, TOP_MAX, UNENDED, State

@@ -7,11 +7,11 @@ from hypothesis.stateful import precondition, rule
 from msgspec.structs import replace
 
 from crawler.frontier.budgets import Budget, Intake
-from crawler.frontier.parking import BLOCKED, Parking
-from crawler.frontier.parking import HOSTS as HOSTS_REASON
-from crawler.frontier.raising import Raising
-from crawler.frontier.spilling import is_row
+from crawler.frontier.deferred import BLOCKED, Parking
+from crawler.frontier.deferred import HOSTS as HOSTS_REASON
+from crawler.frontier.spill import is_row
 from crawler.model import AckOutcome
+from crawler.quotas.raise_limits import Raising
 from tests.frontier.machine import (
     HOSTS,
     INTAKE,

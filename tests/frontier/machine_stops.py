@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from crawler.frontier.parking import BLOCKED, PAUSED, Order, Parking, What
+from crawler.frontier.deferred import BLOCKED, PAUSED, Order, Parking, What
 from crawler.frontier.purging import Purge
 from tests.frontier.machine import HOSTS, Disk, partitions, sessions
 from tests.frontier.machine_letters import LetterSteps

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from crawler.frontier.parking import CRAWL_HOSTS
+from crawler.frontier.deferred import CRAWL_HOSTS
 from crawler.model import Candidate
 from tests.frontier.model_kept import KeptUrls
 from tests.frontier.model_urls import (

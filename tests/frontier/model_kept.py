@@ -5,7 +5,7 @@ from collections.abc import Collection
 
 from msgspec.structs import replace
 
-from crawler.frontier.parking import CRAWL_HOSTS
+from crawler.frontier.deferred import CRAWL_HOSTS
 from crawler.model import Candidate
 from crawler.rules.urls import host_of
 from tests.frontier.model_stops import StopsModel

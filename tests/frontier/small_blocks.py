@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from crawler.frontier import scripts
+from crawler.frontier import script_library
 from tests.frontier.model_urls import BLOCK, IDLE_MS, PER_SHELF, TOP_MAX
 
 SMALLER = (  # file, line, what stands there instead
@@ -30,9 +30,9 @@ def small_blocks() -> Iterator[None]:
             source = source.replace(wanted, instead)
         return source
 
-    whole = scripts._read
+    whole = script_library._read
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scripts, "_read", read)
-        scripts.forget()
+        patch.setattr(script_library, "_read", read)
+        script_library.forget()
         yield
-    scripts.forget()
+    script_library.forget()

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
+from crawler.frontier.deferred import Order, What
 from crawler.frontier.frontier import Settlement
-from crawler.frontier.operating import Operator
-from crawler.frontier.orders import Kind
-from crawler.frontier.parking import Order, What
+from crawler.frontier.operator import Operator
+from crawler.frontier.overrides import Kind
 from tests.frontier.door import DELAY_MS, Door, found
 
 

@@ -9,9 +9,9 @@ import pytest
 import redis.asyncio
 import uvloop
 
+from crawler.engine.client import Engine, translate
+from crawler.engine.topology import CONNECTIONS_MAX
 from crawler.errors import EngineDown, EngineError, EngineFull, EngineUnfit, UsageError
-from crawler.frontier.client import Engine, translate
-from crawler.frontier.topology import CONNECTIONS_MAX
 from tests.frontier.resp_server import engine_like, serving
 
 

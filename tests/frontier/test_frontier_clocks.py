@@ -4,8 +4,8 @@ import contextlib
 from typing import Any
 
 from crawler.frontier.frontier import Settlement
-from crawler.frontier.guests import Guests, TurnRequest
 from crawler.model import AckOutcome
+from crawler.robots.borrowed_slot import Guests, TurnRequest
 from tests.frontier.door import Door, found
 
 

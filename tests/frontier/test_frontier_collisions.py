@@ -8,12 +8,12 @@ from typing import Any
 from msgspec.structs import replace
 
 from crawler.frontier.budgets import Intake
+from crawler.frontier.bulk_lookup import States, UrlState
+from crawler.frontier.codec import DeadLetter, item_of, pack
+from crawler.frontier.dead_letters import DeadLetters
+from crawler.frontier.deferred import Parking
 from crawler.frontier.frontier import Settlement
-from crawler.frontier.letters import DeadLetters
-from crawler.frontier.parking import Parking
-from crawler.frontier.records import DeadLetter, item_of, pack
-from crawler.frontier.seeds import Seeds
-from crawler.frontier.states import States, UrlState
+from crawler.frontier.seed_counts import Seeds
 from crawler.model import Candidate, Claim
 from tests.frontier.door import HASH_KEY, Door, found
 from tests.frontier.raw import RawPartition, dump

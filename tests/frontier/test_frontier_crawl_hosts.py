@@ -9,20 +9,20 @@ from typing import Any
 
 import pytest
 
+from crawler.audit.judge_frontier import disagreements
 from crawler.errors import EngineError
 from crawler.frontier.budgets import Budget, Intake
+from crawler.frontier.bulk_lookup import States
+from crawler.frontier.deferred import CRAWL_HOSTS, Order, Parking, What
 from crawler.frontier.frontier import Settlement
-from crawler.frontier.inspect import Inspect
-from crawler.frontier.operating import Operator
-from crawler.frontier.parking import CRAWL_HOSTS, Order, Parking, What
+from crawler.frontier.lookup import Inspect
+from crawler.frontier.operator import Operator
 from crawler.frontier.purging import Purge
-from crawler.frontier.raising import Raising
-from crawler.frontier.sharing import HostSharing
-from crawler.frontier.spilling import NoFiles
-from crawler.frontier.states import States
+from crawler.frontier.spill import NoFiles
 from crawler.frontier.stats import Stats, Totals
 from crawler.model import Candidate
-from crawler.watch.audit_frontier import disagreements
+from crawler.quotas.distribute import HostSharing
+from crawler.quotas.raise_limits import Raising
 from tests.frontier.door import Door, fingerprint, found
 from tests.frontier.test_frontier_spilling import Spill
 

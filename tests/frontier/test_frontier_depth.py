@@ -4,15 +4,15 @@ from typing import Any
 
 import pytest
 
+from crawler.audit.judge_frontier import disagreements
 from crawler.frontier.budgets import Budget
+from crawler.frontier.bulk_lookup import States, Tally
+from crawler.frontier.deferred import Parking
 from crawler.frontier.frontier import Settlement
-from crawler.frontier.inspect import Inspect
-from crawler.frontier.parking import Parking
+from crawler.frontier.lookup import Inspect
 from crawler.frontier.purging import Purge
-from crawler.frontier.raising import Raising
-from crawler.frontier.states import States, Tally
 from crawler.model import Candidate
-from crawler.watch.audit_frontier import disagreements
+from crawler.quotas.raise_limits import Raising
 from tests.frontier.door import FINGERPRINTS, Door, found
 
 QUEUE = "a.test"

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import redis
 
+from crawler.engine.embedded import EmbeddedEngine
 from crawler.errors import EngineDown, UsageError
-from crawler.frontier.embedded import EmbeddedEngine
 from tests.support.engine import short_folder
 
 
@@ -138,7 +138,7 @@ def test_a_stale_pid_file_of_another_folders_server_is_not_believed(folder: Path
 STARTER = """
 import fcntl, sys
 from pathlib import Path
-from crawler.frontier.embedded import EmbeddedEngine
+from crawler.engine.embedded import EmbeddedEngine
 folder = Path(sys.argv[1])
 with open(folder / "lock", "w") as lock:
     fcntl.flock(lock, fcntl.LOCK_EX)

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
+from crawler.audit.judge_frontier import disagreements
 from crawler.frontier.budgets import Budget, Intake
+from crawler.frontier.bulk_lookup import States, Tally
+from crawler.frontier.deferred import BLOCKED, Order, Parking, What
 from crawler.frontier.frontier import Settlement
-from crawler.frontier.parking import BLOCKED, Order, Parking, What
-from crawler.frontier.raising import Raising
-from crawler.frontier.states import States, Tally
 from crawler.model import Candidate
-from crawler.watch.audit_frontier import disagreements
+from crawler.quotas.raise_limits import Raising
 from tests.frontier.door import Door, fingerprint, found
 
 QUEUE = "a.test"

@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
+from crawler.engine.client import Engine
 from crawler.errors import ConflictError
-from crawler.frontier.client import Engine
-from crawler.frontier.crawls import Crawls
+from crawler.frontier.crawl_record import Crawls
 from crawler.frontier.keys import LAYOUT, Keys
 from crawler.settings import Settings
 from tests.support.engine import Engine as RunningEngine

@@ -2,13 +2,13 @@
 
 from msgspec.structs import replace as replaced
 
+from crawler.audit.judge_frontier import disagreements
+from crawler.frontier.bulk_lookup import States
+from crawler.frontier.codec import DETAIL_MAX, DeadLetter, FailedAttempt, pack_letter
+from crawler.frontier.dead_letters import DeadLetters, StoredLetter
 from crawler.frontier.frontier import Settlement
-from crawler.frontier.letters import DeadLetters, StoredLetter
-from crawler.frontier.records import DETAIL_MAX, DeadLetter, FailedAttempt, pack_letter
-from crawler.frontier.states import States
 from crawler.frontier.stats import Stats
 from crawler.model import Candidate, Claim
-from crawler.watch.audit_frontier import disagreements
 from tests.frontier.door import Door, found
 
 SETTLED = Settlement(next_fetch_ms=0)

@@ -4,13 +4,13 @@ import random
 
 import pytest
 
+from crawler.audit.judge_frontier import disagreements
 from crawler.frontier.budgets import Budget, Intake
+from crawler.frontier.bulk_lookup import States
+from crawler.frontier.deferred import Parking
 from crawler.frontier.frontier import Settlement
-from crawler.frontier.parking import Parking
-from crawler.frontier.raising import Raising
-from crawler.frontier.states import States
-from crawler.rules.budgets import LINK_PLACES
-from crawler.watch.audit_frontier import disagreements
+from crawler.quotas.raise_limits import Raising
+from crawler.rules.quota_limits import LINK_PLACES
 from tests.frontier.door import Door, found
 
 QUEUE = "a.test"

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import pytest
 
 from crawler.frontier.budgets import Intake
-from crawler.frontier.parking import Parking
-from crawler.frontier.states import States
-from crawler.instance import budgets
-from crawler.instance.budgets import Budgets
+from crawler.frontier.bulk_lookup import States
+from crawler.frontier.deferred import Parking
+from crawler.quotas import budgets
+from crawler.quotas.budgets import Budgets
 from crawler.settings import BudgetSettings
 from tests.frontier.door import Door, found
 from tests.frontier.test_frontier_spilling import Spill

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule, run_state_machine_as_test
 from msgspec.structs import replace
 
-from crawler.frontier.client import Engine
+from crawler.engine.client import Engine
+from crawler.frontier.codec import DeadLetter
 from crawler.frontier.frontier import Ack, ClaimRequest, Fence, Settlement
-from crawler.frontier.guests import TurnRequest
-from crawler.frontier.records import DeadLetter
 from crawler.model import AckOutcome, CommitEntry
+from crawler.robots.borrowed_slot import TurnRequest
 from tests.frontier.machine import HOSTS, candidates, delays, deliveries, moments, partitions, sessions, some, waits
 from tests.frontier.machine_parking import ParkingSteps
 from tests.frontier.machine_stops import StopSteps

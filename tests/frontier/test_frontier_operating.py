@@ -5,14 +5,14 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
+from crawler.audit.judge_frontier import disagreements
 from crawler.frontier.budgets import Intake
+from crawler.frontier.bulk_lookup import States
+from crawler.frontier.deferred import BLOCKED, PAUSED, Order, Parking, What
 from crawler.frontier.frontier import Settlement
-from crawler.frontier.operating import Operator
-from crawler.frontier.orders import EVERYWHERE, Kind, OrderBook
-from crawler.frontier.parking import BLOCKED, PAUSED, Order, Parking, What
+from crawler.frontier.operator import Operator
+from crawler.frontier.overrides import EVERYWHERE, Kind, OrderBook
 from crawler.frontier.purging import Purge
-from crawler.frontier.states import States
-from crawler.watch.audit_frontier import disagreements
 from tests.frontier.door import DELAY_MS, Door, found
 
 QUEUE = "a.test"

@@ -3,14 +3,14 @@
 import pytest
 from msgspec.structs import replace
 
+from crawler.audit.judge_frontier import disagreements
 from crawler.errors import EngineError
 from crawler.frontier.budgets import Budget, Intake
+from crawler.frontier.bulk_lookup import States, Tally
+from crawler.frontier.deferred import BLOCKED, PAUSED, Order, Parking, What
 from crawler.frontier.frontier import Settlement
-from crawler.frontier.parking import BLOCKED, PAUSED, Order, Parking, What
 from crawler.frontier.pending import PendingUrls
-from crawler.frontier.states import States, Tally
 from crawler.model import AckOutcome, Claim
-from crawler.watch.audit_frontier import disagreements
 from tests.frontier.door import Door, found
 
 QUEUE = "a.test"

@@ -5,8 +5,8 @@ from itertools import islice
 
 import pytest
 
+from crawler.engine.client import Engine
 from crawler.errors import ConflictError
-from crawler.frontier.client import Engine
 from crawler.frontier.keys import Keys
 from crawler.frontier.pins import Pins, by_partition
 from crawler.rules.fingerprint import partition_of

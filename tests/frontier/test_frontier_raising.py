@@ -3,10 +3,10 @@
 import pytest
 
 from crawler.frontier.budgets import Budget, Intake
+from crawler.frontier.bulk_lookup import States
+from crawler.frontier.deferred import BLOCKED, Order, Parking, What
 from crawler.frontier.frontier import Settlement
-from crawler.frontier.parking import BLOCKED, Order, Parking, What
-from crawler.frontier.raising import Raising
-from crawler.frontier.states import States
+from crawler.quotas.raise_limits import Raising
 from tests.frontier.door import Door, found
 
 QUEUE = "a.test"

@@ -2,11 +2,11 @@
 
 import contextlib
 
+from crawler.frontier.bulk_lookup import States, Tally, UrlState
+from crawler.frontier.codec import DeadLetter
 from crawler.frontier.frontier import Settlement
-from crawler.frontier.inspect import Inspect
-from crawler.frontier.records import DeadLetter
-from crawler.frontier.restoring import RESTORE_MAX, DoneUrl, Restoring
-from crawler.frontier.states import States, Tally, UrlState
+from crawler.frontier.lookup import Inspect
+from crawler.frontier.restore import RESTORE_MAX, DoneUrl, Restoring
 from crawler.frontier.stats import Stats
 from crawler.model import Candidate
 from tests.frontier.door import HASH_KEY, Door, found

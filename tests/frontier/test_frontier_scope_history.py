@@ -5,13 +5,13 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
+from crawler.engine.client import Engine as Connection
 from crawler.errors import ConflictError
-from crawler.frontier.client import Engine as Connection
-from crawler.frontier.crawls import Crawls, ScopeHistory
+from crawler.frontier.crawl_record import Crawls, ScopeHistory
 from crawler.frontier.keys import Keys
-from crawler.instance.routing import Router
-from crawler.instance.state import RecentUrls
+from crawler.pipeline.router import Router
 from crawler.rules.scope import ScopeRules
+from crawler.runtime.counters import RecentUrls
 from crawler.settings import ScopeSettings, load
 from tests.support.engine import Engine
 

@@ -9,10 +9,10 @@ import pytest
 from msgspec.structs import replace as replaced
 
 from crawler.errors import EngineFull
+from crawler.frontier.codec import DeadLetter, FailedAttempt
 from crawler.frontier.frontier import Settlement
-from crawler.frontier.inspect import Inspect
+from crawler.frontier.lookup import Inspect
 from crawler.frontier.pending import PendingUrls
-from crawler.frontier.records import DeadLetter, FailedAttempt
 from crawler.model import AckOutcome, AddOutcome, Claim, Refusal
 from tests.frontier.door import DELAY_MS, Door, fingerprint, found
 

@@ -6,9 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from crawler.errors import EngineError
-from crawler.frontier.parking import BLOCKED, CRAWL_URLS, Order, Parking, What
-from crawler.frontier.sharing import Sharing
+from crawler.frontier.deferred import BLOCKED, CRAWL_URLS, Order, Parking, What
 from crawler.frontier.stats import Stats, Totals
+from crawler.quotas.distribute import Sharing
 from tests.frontier.door import Door, found
 
 PARTITIONS = 3

@@ -6,19 +6,19 @@ from typing import Any
 from redis.crc import key_slot
 
 from crawler.frontier.budgets import Budget, Intake
+from crawler.frontier.bulk_lookup import States
+from crawler.frontier.codec import DeadLetter, pending_url
+from crawler.frontier.dead_letters import DeadLetters
+from crawler.frontier.deferred import Order, Parking, What
 from crawler.frontier.frontier import Settlement
-from crawler.frontier.guests import TurnRequest
-from crawler.frontier.letters import DeadLetters
 from crawler.frontier.members import Member, Members
-from crawler.frontier.parking import Order, Parking, What
 from crawler.frontier.pending import HEAD, Found
 from crawler.frontier.purging import Purge
-from crawler.frontier.raising import Raising
-from crawler.frontier.records import DeadLetter, pending_url
-from crawler.frontier.restoring import DoneUrl, Restoring
-from crawler.frontier.scripts import NAMES
-from crawler.frontier.spilling import Spilling
-from crawler.frontier.states import States
+from crawler.frontier.restore import DoneUrl, Restoring
+from crawler.frontier.script_library import NAMES
+from crawler.frontier.spill import Spilling
+from crawler.quotas.raise_limits import Raising
+from crawler.robots.borrowed_slot import TurnRequest
 from tests.frontier.door import HASH_KEY, Door, found
 from tests.frontier.raw import dump
 

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from crawler.archive.spill import SpillFiles
+from crawler.archive.spill_files import SpillFiles
 from crawler.errors import ArchiveError
-from crawler.frontier.parking import Parking
+from crawler.frontier.bulk_lookup import States
+from crawler.frontier.deferred import Parking
 from crawler.frontier.pending import PendingUrls
 from crawler.frontier.purging import Purge
-from crawler.frontier.restoring import DoneUrl, Restoring
-from crawler.frontier.spilling import Block, Place, Spilling, Stub, urls_of
-from crawler.frontier.states import States
+from crawler.frontier.restore import DoneUrl, Restoring
+from crawler.frontier.spill import Block, Place, Spilling, Stub, urls_of
 from crawler.model import Candidate
 from tests.frontier.door import DELAY_MS, FINGERPRINTS, HASH_KEY, Door, found, url_of
 

@@ -5,17 +5,17 @@ from pathlib import Path
 
 import pytest
 
+from crawler.audit.judge_frontier import disagreements
 from crawler.errors import ArchiveError
 from crawler.frontier.budgets import Budget, Intake
-from crawler.frontier.inspect import Inspect
-from crawler.frontier.operating import Operator
-from crawler.frontier.parking import BLOCKED, Order, Parking, What
+from crawler.frontier.bulk_lookup import States
+from crawler.frontier.deferred import BLOCKED, Order, Parking, What
+from crawler.frontier.lookup import Inspect
+from crawler.frontier.operator import Operator
 from crawler.frontier.pending import PendingUrls
 from crawler.frontier.purging import Purge
-from crawler.frontier.raising import Raising
-from crawler.frontier.states import States
 from crawler.frontier.stats import Stats
-from crawler.watch.audit_frontier import disagreements
+from crawler.quotas.raise_limits import Raising
 from tests.frontier.door import FINGERPRINTS, Door, found, url_of
 from tests.frontier.test_frontier_spilling import QUEUE, Spill, without_delay
 

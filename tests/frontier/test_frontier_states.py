@@ -2,9 +2,9 @@
 
 import contextlib
 
+from crawler.frontier.bulk_lookup import STATES_MAX, States, UrlState
+from crawler.frontier.codec import DeadLetter
 from crawler.frontier.frontier import Settlement
-from crawler.frontier.records import DeadLetter
-from crawler.frontier.states import STATES_MAX, States, UrlState
 from tests.frontier.door import FINGERPRINTS, Door, found
 
 SETTLED = Settlement(next_fetch_ms=0)

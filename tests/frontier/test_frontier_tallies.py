@@ -4,10 +4,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from crawler.frontier.client import Engine
+from crawler.engine.client import Engine
+from crawler.frontier.bulk_lookup import States
+from crawler.frontier.deferred import PAUSED, Order, Parking, What
 from crawler.frontier.frontier import Settlement
-from crawler.frontier.parking import PAUSED, Order, Parking, What
-from crawler.frontier.states import States
 from tests.frontier.door import Door, found
 from tests.frontier.test_frontier_spilling import QUEUE, Spill, ordered, without_delay
 

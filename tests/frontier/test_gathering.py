@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from crawler.engine.client import Call
+from crawler.engine.gathering import Gathering
 from crawler.errors import EngineDown, EngineError
-from crawler.frontier.client import Call
-from crawler.frontier.gathering import Gathering
 
 
 class Line:

@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 from fakeredis import FakeAsyncRedis
 
+from crawler.frontier.codec import DeadLetter
+from crawler.frontier.dead_letters import SCAN_COUNT, DeadLetters
 from crawler.frontier.keys import Keys
-from crawler.frontier.letters import SCAN_COUNT, DeadLetters
-from crawler.frontier.records import DeadLetter
 
 
 class Plain:

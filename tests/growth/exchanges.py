@@ -5,15 +5,15 @@ from collections.abc import Iterator
 
 import brotli
 
-from crawler.archive.record_reader import stored_response
-from crawler.archive.recorded import _parsed as recorded_response
+from crawler.archive.warc_reader import stored_response
+from crawler.archive.warc_web import _parsed as recorded_response
+from crawler.audit.access_log import parse_line
 from crawler.content.charset import detect_charset
-from crawler.content.media import is_html, media_type
-from crawler.content.page import redirect_target, refresh_target, robots_header
+from crawler.content.html import redirect_target, refresh_target, robots_header
+from crawler.content.sniff import is_html, media_type
 from crawler.errors import ArchiveError
 from crawler.rules.retry_after import retry_after_ms
-from crawler.watch.audit_log import parse_line
-from crawler.web.heads import Refusal
+from crawler.web.response_head import Refusal
 from tests.growth.reading import (
     BASE,
     KIB,

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 from crawler.content.charset import decode, detect_charset
-from crawler.content.cost import cost_of
-from crawler.content.media import is_html
+from crawler.content.parse_cost import cost_of
 from crawler.content.sitemap import SitemapUrl, parse_sitemap
-from crawler.outputs.lines import _safe
+from crawler.content.sniff import is_html
+from crawler.outputs.line_formats import _safe
 from crawler.redaction import redact
 from crawler.rules.printable import one_line, printable, printable_json
 from tests.growth.reading import BASE, KIB, URL_BYTES, hosts, page, page_text, references, robots, url_rules

@@ -3,32 +3,32 @@
 from collections.abc import Callable
 from contextlib import suppress
 
-from crawler.archive import history_lines, index_lines
+from crawler.archive import cdxj, history_lines
 from crawler.archive.members import members, whole_member_after
-from crawler.archive.records import request_record, response_record, safe_uri
 from crawler.archive.surt import surt
-from crawler.content.cost import Cost, cost_of
-from crawler.content.page import parse_page
+from crawler.archive.warc_record import request_record, response_record, safe_uri
+from crawler.content.html import parse_page
+from crawler.content.parse_cost import Cost, cost_of
 from crawler.content.text import extract_links, extract_text
 from crawler.errors import InvalidUrl
 from crawler.handlers.page import Headers
-from crawler.instance.cookie_walls import CookieWalls
 from crawler.model import Claim, CommitEntry, Response
+from crawler.pipeline.cookie_walls import CookieWalls
 from crawler.rules.domains import is_ip, registrable_domain
-from crawler.rules.patterns import UrlPattern
 from crawler.rules.priority import Ordering
-from crawler.rules.robots import RobotsRules
+from crawler.rules.robots_txt import RobotsRules
 from crawler.rules.scope import ScopeRules
 from crawler.rules.session_ids import without_session
 from crawler.rules.traps import TrapRules, TrapState
 from crawler.rules.traps.calendars import date_of
-from crawler.rules.traps.sessions import tokens_of
-from crawler.rules.traps.shapes import is_plain, suspicions_of_shape
+from crawler.rules.traps.session_tokens import tokens_of
+from crawler.rules.traps.url_shapes import is_plain, suspicions_of_shape
+from crawler.rules.url_patterns import UrlPattern
 from crawler.rules.urls import canonicalize, host_of, join, join_all, split
 from crawler.settings import OrderSettings, PriorityRule, ScopeSettings
-from crawler.settings.sections import TrapSettings
-from crawler.web.heads import HEADERS_MAX, Refusal, check_begun, end_of, status_of, unfolded, with_one_length
-from crawler.web.inflate import inflate
+from crawler.settings.schema import TrapSettings
+from crawler.web.content_encoding import inflate
+from crawler.web.response_head import HEADERS_MAX, Refusal, check_begun, end_of, status_of, unfolded, with_one_length
 from crawler.web.response_reader import ResponseReader
 
 KIB = 1024
@@ -172,14 +172,14 @@ def records(data: bytes) -> None:
 
 
 def stored_lines(data: bytes) -> None:
-    index_lines.to_entry(data)
-    index_lines.is_whole(data)
+    cdxj.to_entry(data)
+    cdxj.is_whole(data)
     history_lines.to_attempt(data)
     text = data.decode("latin-1")
     entry = CommitEntry(url=canonical("x"), fingerprint="1", visit=1, status=200, fetched_at=1.8e9, title=text)
-    line = index_lines.to_line(entry)
+    line = cdxj.to_line(entry)
     assert line.count(b"\n") == 1
-    assert index_lines.to_entry(line) == entry
+    assert cdxj.to_entry(line) == entry
 
 
 def gzip_members(data: bytes) -> None:

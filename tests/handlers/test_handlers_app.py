@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from crawler.errors import UsageError
-from crawler.handlers.app import Crawler
+from crawler.handlers.crawler import Crawler
 
 
 def app() -> Crawler:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from crawler.handlers import boundary
-from crawler.handlers.app import Crawler
+from crawler.handlers.crawler import Crawler
 from crawler.handlers.failing import CodeFailure
-from crawler.handlers.running import Handled, HandlerError, run_handler
+from crawler.handlers.run_handler import Handled, HandlerError, run_handler
 from crawler.handlers.tasks import end_users_tasks, guard_tasks
 from crawler.handlers.threads import Threads
 from tests.handlers.test_handlers_page import page

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.handlers.items import InvalidItem, InvalidItemError, pack, packer_of
+from crawler.handlers.item_encoding import InvalidItem, InvalidItemError, pack, packer_of
 
 
 class Tea(msgspec.Struct):
@@ -134,7 +134,7 @@ def test_brackets_in_text_are_not_depth() -> None:
 
 
 def test_an_item_that_is_too_large_is_invalid(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("crawler.handlers.items.BYTES_MAX", 1000)
+    monkeypatch.setattr("crawler.handlers.item_encoding.BYTES_MAX", 1000)
     pack({"text": "x" * 900})
     with pytest.raises(InvalidItemError, match="an item may have 1,000"):
         pack({"text": "x" * 1000})

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from crawler.errors import UsageError
-from crawler.handlers.loading import load_app
+from crawler.handlers.load_app import load_app
 
 GOOD = "from crawler import Crawler\napp = Crawler()\n@app.page()\ndef rest(page): ...\n"
 

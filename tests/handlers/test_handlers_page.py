@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from crawler.content.page import parse_page
+from crawler.content.html import parse_page
 from crawler.handlers.page import Followed, Page
 from crawler.model import Response
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from crawler.handlers.app import Crawler
+from crawler.handlers.crawler import Crawler
 from crawler.handlers.page import Followed
-from crawler.handlers.running import Handled, HandlerError, Limits, run_handler
+from crawler.handlers.run_handler import Handled, HandlerError, Limits, run_handler
 from crawler.handlers.threads import LOST_MAX, AllHangError, Threads
 from tests.handlers.test_handlers_page import page
 

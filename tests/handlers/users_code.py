@@ -15,13 +15,13 @@ from typing import Any
 
 import msgspec
 
-from crawler.handlers.app import Crawler
+from crawler.handlers.crawler import Crawler
 from crawler.handlers.failing import LINE_CHARS_MAX, NAME_CHARS_MAX, TRACE_CHARS_MAX
 from crawler.handlers.page import PRIORITY_MAX, Followed
-from crawler.handlers.running import Handled, HandlerError, Limits, run_handler
+from crawler.handlers.run_handler import Handled, HandlerError, Limits, run_handler
 from crawler.handlers.tasks import end_users_tasks, guard_tasks
 from crawler.handlers.threads import Threads
-from crawler.instance.handler_worker import HandlerAnswer
+from crawler.pipeline.handler_worker import HandlerAnswer
 from tests.handlers.test_handlers_page import page
 
 LIMITS = Limits(items_max=40, bytes_max=20_000)

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from crawler.audit.same_pages import DOMAINS_MIN
 from crawler.cli.main import main
 from crawler.model import FailureKind
 from crawler.settings import DnsSettings, FetchSettings, Settings
-from crawler.watch.audit_same_pages import DOMAINS_MIN
 from crawler.web.fetcher import Fetcher
 from crawler.web.resolver import CachingResolver
 from tests.hostile.crawled import Site, crawl_all, ok

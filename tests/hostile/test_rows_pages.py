@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.instance import parsing
+from crawler.pipeline import parse
 from tests.hostile.crawled import Outcome, Site, check, crawl_all, host_of, links, ok
 
 BODY_MAX = 600_000
@@ -81,7 +81,7 @@ SITES = {
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     folder: Path = tmp_path_factory.mktemp("pages")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parsing, "WORKER_TIMEOUT_S", 0.4)
+        patch.setattr(parse, "WORKER_TIMEOUT_S", 0.4)
         return crawl_all(
             SITES, folder / "c", fetch__body_bytes_max=BODY_MAX, fetch__links_max=30, scope__mode="domain",
             retry__attempts=1,

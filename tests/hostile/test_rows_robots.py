@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from crawler.instance.robots import RobotsCache
+from crawler.robots.cache import RobotsCache
 from crawler.settings import RobotsSettings, Settings
 from tests.hostile.crawled import Close, Outcome, Site, check, crawl_all, host_of, links, moved, ok
 from tests.support.hostile_server import Hold, HostileServer, Repeat, Step

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from crawler.instance.addresses import GUESS_MS, LINE_PER_REQUEST, Addresses
-from crawler.instance.turn import Turn, TurnEnd
-from crawler.instance.workbench import Workbench
+from crawler.pipeline.address_limit import GUESS_MS, LINE_PER_REQUEST, Addresses
+from crawler.pipeline.schedule import Workbench
+from crawler.pipeline.turn import Turn, TurnEnd
 from tests.instance.test_workbench import batch
 from tests.instance.turn_lab import runner_of, turn_of
 

@@ -3,13 +3,13 @@
 from msgspec.structs import replace
 
 from crawler.frontier.frontier import Settlement
-from crawler.instance.aftermath import Aftermath
-from crawler.instance.clock import monotonic_ms, wall_s
-from crawler.instance.robots import RobotsEntry
-from crawler.instance.robots_reading import Reading
-from crawler.instance.workbench import Lane
 from crawler.model import Failure, FailureKind, FetchResult, Response
-from crawler.rules.hosts import Standing
+from crawler.pipeline.response_policy import Aftermath
+from crawler.pipeline.schedule import Lane
+from crawler.robots.cache import RobotsEntry
+from crawler.robots.reader import Reading
+from crawler.rules.host_health import Standing
+from crawler.runtime.clock import monotonic_ms, wall_s
 from crawler.settings import load
 from tests.instance.test_workbench import claim
 

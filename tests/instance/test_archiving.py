@@ -4,7 +4,7 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
-from crawler.instance.archiving import BYTES_AT_A_STRETCH, RECORDS_AT_A_STRETCH, ArchiveStage, Placed
+from crawler.pipeline.archive import BYTES_AT_A_STRETCH, RECORDS_AT_A_STRETCH, ArchiveStage, Placed
 from crawler.settings import ArchiveSettings
 from tests.instance.turn_lab import content_steps
 

@@ -3,7 +3,7 @@
 import asyncio
 
 from crawler.errors import EngineDown
-from crawler.instance.duties import until_done
+from crawler.pipeline.duties import until_done
 
 
 async def test_an_engine_that_is_away_when_an_instance_begins_is_waited_for() -> None:

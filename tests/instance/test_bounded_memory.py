@@ -5,12 +5,14 @@ from typing import Any
 
 import pytest
 
-from crawler.instance import claimer, cookie_walls, robots
-from crawler.instance.claimer import Claimer
-from crawler.instance.cookie_walls import CookieWalls
-from crawler.instance.robots import RobotsCache
-from crawler.instance.state import Flow, RecentUrls
 from crawler.model import FetchResult, Response
+from crawler.pipeline import claim as claimer
+from crawler.pipeline import cookie_walls
+from crawler.pipeline.claim import Claimer
+from crawler.pipeline.cookie_walls import CookieWalls
+from crawler.robots import cache as robots
+from crawler.robots.cache import RobotsCache
+from crawler.runtime.counters import Flow, RecentUrls
 from crawler.settings import Settings
 
 

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from crawler.frontier.frontier import ClaimRequest, Fence
-from crawler.frontier.replies import ClaimReply
-from crawler.instance.claimer import Claimer
-from crawler.instance.state import Flow, RecentUrls
-from crawler.instance.workbench import Workbench
+from crawler.frontier.messages import ClaimReply
+from crawler.pipeline.claim import Claimer
+from crawler.pipeline.schedule import Workbench
+from crawler.runtime.counters import Flow, RecentUrls
 from crawler.settings import Settings
 from tests.instance.test_workbench import batch
 

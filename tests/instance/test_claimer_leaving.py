@@ -8,10 +8,10 @@ from typing import Any
 
 from crawler.errors import EngineDown
 from crawler.frontier.frontier import Fence
-from crawler.frontier.replies import ClaimReply
-from crawler.instance.claimer import Claimer
-from crawler.instance.state import Flow, RecentUrls
-from crawler.instance.workbench import Workbench
+from crawler.frontier.messages import ClaimReply
+from crawler.pipeline.claim import Claimer
+from crawler.pipeline.schedule import Workbench
+from crawler.runtime.counters import Flow, RecentUrls
 from crawler.settings import Settings
 from tests.instance.test_workbench import batch
 

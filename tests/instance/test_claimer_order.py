@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from crawler.frontier.frontier import ClaimRequest, Fence
-from crawler.frontier.replies import ClaimReply
-from crawler.instance import claimer as claimer_module
-from crawler.instance.claimer import LEAD_MS, URLS_PER_CALL, Claimer
-from crawler.instance.clock import monotonic_ms
-from crawler.instance.state import Flow, RecentUrls
-from crawler.instance.workbench import Workbench
+from crawler.frontier.messages import ClaimReply
+from crawler.pipeline import claim as claimer_module
+from crawler.pipeline.claim import LEAD_MS, URLS_PER_CALL, Claimer
+from crawler.pipeline.schedule import Workbench
+from crawler.runtime.clock import monotonic_ms
+from crawler.runtime.counters import Flow, RecentUrls
 from crawler.settings import Settings
 from tests.instance.test_workbench import batch
 

@@ -5,10 +5,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from crawler.frontier.frontier import ClaimReply, Fence
-from crawler.instance.claimer import SWEEP_MS, Claimer
-from crawler.instance.clock import monotonic_ms
-from crawler.instance.state import Flow, RecentUrls
-from crawler.instance.workbench import Workbench
+from crawler.pipeline.claim import SWEEP_MS, Claimer
+from crawler.pipeline.schedule import Workbench
+from crawler.runtime.clock import monotonic_ms
+from crawler.runtime.counters import Flow, RecentUrls
 from crawler.settings import Settings
 
 NOW_MS = 1_000_000  # of the partition's clock

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from crawler.instance.turns import Turns
+from crawler.pipeline.compute_limit import Turns
 
 
 async def passes_of(turns: Turns, count: int, cancelled: frozenset[int] = frozenset()) -> dict[int, int]:

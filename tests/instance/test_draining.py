@@ -4,8 +4,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from crawler.errors import EngineDown
-from crawler.instance.archiving import ArchiveStage
 from crawler.model import CommitEntry
+from crawler.pipeline.archive import ArchiveStage
 from crawler.settings import ArchiveSettings
 from tests.instance.turn_lab import content_steps
 

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from crawler.instance.gate import Gate
+from crawler.pipeline.isolation import Gate
 
 
 async def enter(gate: Gate, log: list[str], name: str, *, alone: bool = False) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from crawler.errors import ConflictError, EngineDown
 from crawler.frontier.members import BeatAnswer, Member, NameTakenError
-from crawler.instance.heartbeat import Heartbeat
+from crawler.membership.heartbeat import Heartbeat
 from crawler.settings import MembershipSettings
 
 

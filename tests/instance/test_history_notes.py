@@ -8,10 +8,10 @@ from msgspec.structs import replace
 
 from crawler.archive.history_lines import Attempt, Became, status_of
 from crawler.frontier.frontier import Fence, Settlement
-from crawler.instance.acking import AckStage
-from crawler.instance.history import History
-from crawler.instance.outcome import Committable, Failed, Outcome, Refused
 from crawler.model import AckOutcome, FailureKind, Page, Refusal, Response
+from crawler.pipeline.ack import AckStage
+from crawler.pipeline.attempt_notes import History
+from crawler.pipeline.outcome import Committable, Failed, Outcome, Refused
 from tests.instance.test_workbench import claim
 
 CLAIM = replace(claim(1), attempts=1, claimed_at=100.0)

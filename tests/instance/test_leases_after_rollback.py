@@ -2,7 +2,7 @@
 
 import contextlib
 
-from crawler.frontier.client import Engine as Client
+from crawler.engine.client import Engine as Client
 from crawler.frontier.keys import Keys
 from crawler.settings import MembershipSettings
 from tests.faults.joining_lab import Ledger, VirtualInstance

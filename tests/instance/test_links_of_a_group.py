@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from crawler.frontier.crawls import CrawlRecord
+from crawler.frontier.crawl_record import CrawlRecord
 from crawler.frontier.frontier import Settlement
-from crawler.frontier.replies import AddReply
-from crawler.instance.outcome import Committable
-from crawler.instance.route_stage import RouteStage
-from crawler.instance.routing import Router
-from crawler.instance.state import RecentUrls
-from crawler.instance.traps import TrapMemory
+from crawler.frontier.messages import AddReply
 from crawler.model import AddOutcome, Candidate, Claim, Page
+from crawler.pipeline.outcome import Committable
+from crawler.pipeline.route import RouteStage
+from crawler.pipeline.router import Router
+from crawler.pipeline.trap_memory import TrapMemory
 from crawler.rules.scope import ScopeRules
+from crawler.runtime.counters import RecentUrls
 from crawler.settings import ScopeSettings, TrapSettings
 from tests.instance.turn_lab import content_steps
 

@@ -5,10 +5,10 @@ import asyncio
 import pytest
 
 from crawler.errors import UsageError
-from crawler.instance.names import Names
-from crawler.instance.turn import AwaitAddress, Turn, TurnEnd
-from crawler.instance.workbench import Workbench
 from crawler.model import Claim
+from crawler.pipeline.name_lookups import Names
+from crawler.pipeline.schedule import Workbench
+from crawler.pipeline.turn import AwaitAddress, Turn, TurnEnd
 from tests.instance.test_workbench import batch
 from tests.instance.turn_lab import runner_of, turn_of
 

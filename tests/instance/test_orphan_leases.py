@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
+from crawler.engine.client import Engine
 from crawler.errors import EngineDown
-from crawler.frontier.client import Engine
 from crawler.frontier.keys import Keys
 from crawler.frontier.leases import Leases
 from crawler.frontier.members import Member
 from crawler.frontier.takeovers import Takeovers
-from crawler.instance.ownership import Ownership
-from crawler.rules.membership import State
+from crawler.membership.ownership import Ownership
+from crawler.rules.liveness import State
 from crawler.rules.ring import Ring
 from crawler.settings import MembershipSettings
 from tests.frontier.door import HASH_KEY

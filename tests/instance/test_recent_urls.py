@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.instance.state import Flow, RecentUrls
+from crawler.runtime.counters import Flow, RecentUrls
 
 
 def test_a_url_found_again_deeper_is_known_and_on_a_shorter_path_is_not() -> None:

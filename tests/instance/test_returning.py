@@ -8,12 +8,12 @@ import pytest
 
 from crawler.errors import EngineDown, EngineError
 from crawler.frontier.frontier import Fence, Settlement
-from crawler.instance import work as work_module
-from crawler.instance.clock import monotonic_ms
-from crawler.instance.state import Flow, RecentUrls
-from crawler.instance.work import PartitionWork
-from crawler.instance.workbench import Workbench
 from crawler.model import AckOutcome, Claim
+from crawler.pipeline import rebalance as work_module
+from crawler.pipeline.rebalance import PartitionWork
+from crawler.pipeline.schedule import Workbench
+from crawler.runtime.clock import monotonic_ms
+from crawler.runtime.counters import Flow, RecentUrls
 from tests.instance.test_workbench import batch, claim
 
 CLOCK_MS = 500_000  # the partition's

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from crawler.instance.robots import RobotsCache, RobotsEntry
-from crawler.instance.robots_reading import RobotsReader
 from crawler.model import Claim, FailureKind
+from crawler.robots.cache import RobotsCache, RobotsEntry
+from crawler.robots.reader import RobotsReader
 from crawler.settings import RobotsSettings, Settings
 from tests.crawl.harness import crawl, lab_names, settings_of
 from tests.support.hostile_server import Close, Hold, HostileServer, Repeat, Reset, Step

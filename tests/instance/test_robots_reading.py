@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from crawler.instance import robots
-from crawler.instance.outcome import NotEntitledError
-from crawler.instance.robots import RobotsCache
-from crawler.instance.robots_reading import Reading, RobotsReader
 from crawler.model import Claim, Failure, FailureKind, FetchResult, Response
-from crawler.rules.robots import RobotsRules
+from crawler.pipeline.outcome import NotEntitledError
+from crawler.robots import cache
+from crawler.robots.cache import RobotsCache
+from crawler.robots.reader import Reading, RobotsReader
+from crawler.rules.robots_txt import RobotsRules
 from crawler.rules.urls import host_of
 from crawler.settings import RobotsSettings, Settings
 
@@ -249,7 +249,7 @@ async def test_the_event_loop_does_not_wait_for_long_files(monkeypatch: pytest.M
         return time.thread_time() - began, entries[0].rules
 
     aside_s, rules = await read(3)
-    monkeypatch.setattr(robots, "LONG_BYTES", 10 * len(LONG))
+    monkeypatch.setattr(cache, "LONG_BYTES", 10 * len(LONG))
     here_s, same = await read(1)
     assert aside_s < here_s / 4
     assert rules == same

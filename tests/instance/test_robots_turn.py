@@ -10,17 +10,17 @@ from msgspec.structs import replace
 
 from crawler.errors import EngineDown
 from crawler.frontier.frontier import Fence, Settlement
-from crawler.frontier.orders import Orders
-from crawler.frontier.replies import QueueBatch
-from crawler.instance.aftermath import Aftermath
-from crawler.instance.clock import monotonic_ms
-from crawler.instance.outcome import NotEntitledError
-from crawler.instance.permitting import Permits
-from crawler.instance.robots import RobotsEntry
-from crawler.instance.robots_reading import Reading
-from crawler.instance.turn import Requeue, Turn, TurnEnd
-from crawler.instance.workbench import Lane, Workbench
+from crawler.frontier.messages import QueueBatch
+from crawler.frontier.overrides import Orders
 from crawler.model import Claim
+from crawler.pipeline.outcome import NotEntitledError
+from crawler.pipeline.response_policy import Aftermath
+from crawler.pipeline.schedule import Lane, Workbench
+from crawler.pipeline.turn import Requeue, Turn, TurnEnd
+from crawler.robots.cache import RobotsEntry
+from crawler.robots.gate import Permits
+from crawler.robots.reader import Reading
+from crawler.runtime.clock import monotonic_ms
 from crawler.settings import PolitenessSettings, Settings
 from tests.instance.turn_lab import runner_of, turn_of
 

@@ -10,10 +10,10 @@ from msgspec.structs import replace
 
 from crawler.errors import ArchiveError
 from crawler.frontier.budgets import Spent
-from crawler.frontier.parking import Parked
+from crawler.frontier.deferred import Parked
 from crawler.frontier.stats import Totals
-from crawler.instance.spending import Spending
-from crawler.instance.state import Flow, RecentUrls
+from crawler.quotas.usage import Spending
+from crawler.runtime.counters import Flow, RecentUrls
 from crawler.settings import load
 
 

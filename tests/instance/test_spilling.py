@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from crawler.archive.spill import SpillFiles
-from crawler.frontier.client import Memory
+from crawler.archive.spill_files import SpillFiles
+from crawler.engine.client import Memory
 from crawler.frontier.frontier import Fence
-from crawler.frontier.spilling import Spilling, Stub, urls_of
-from crawler.instance import spilling
-from crawler.instance.spilling import KEEP_MS, Spiller
-from crawler.instance.state import Flow, RecentUrls
+from crawler.frontier.spill import Spilling, Stub, urls_of
+from crawler.pipeline import spiller
+from crawler.pipeline.spiller import KEEP_MS, Spiller
+from crawler.runtime.counters import Flow, RecentUrls
 from crawler.settings import load
 from tests.frontier.door import DELAY_MS, Door, found
 from tests.support.engine import Engine
@@ -93,9 +93,9 @@ class Lab:
 async def lab(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Lab]:
     door = Door(engine.url, [engine])
     await door.open()
-    monkeypatch.setattr(spilling, "ROUND_PAUSE_S", 0)
+    monkeypatch.setattr(spiller, "ROUND_PAUSE_S", 0)
     made: list[Lab] = []
-    monkeypatch.setattr(spilling, "monotonic_ms", lambda: made[0].now_ms if made else 0)
+    monkeypatch.setattr(spiller, "monotonic_ms", lambda: made[0].now_ms if made else 0)
     made.append(Lab(door, tmp_path / "spill"))
     yield made[0]
     await door.close()

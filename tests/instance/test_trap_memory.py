@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from crawler.frontier.crawls import CrawlRecord
-from crawler.instance.routing import Router
-from crawler.instance.state import RecentUrls
-from crawler.instance.traps import TrapMemory
+from crawler.frontier.crawl_record import CrawlRecord
 from crawler.model import Candidate, Claim
+from crawler.pipeline.router import Router
+from crawler.pipeline.trap_memory import TrapMemory
 from crawler.rules.scope import ScopeRules
+from crawler.runtime.counters import RecentUrls
 from crawler.settings import OrderSettings, ScopeSettings, TrapSettings
 
 LIMITS = TrapSettings()

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from crawler.errors import EngineDown, InvariantError
-from crawler.instance import turn as turns
-from crawler.instance.outcome import Failed, Outcome, Refused
-from crawler.instance.turn import Turn, TurnEnd
-from crawler.instance.workbench import Workbench
 from crawler.model import Claim, FailureKind
+from crawler.pipeline import turn as turns
+from crawler.pipeline.outcome import Failed, Outcome, Refused
+from crawler.pipeline.schedule import Workbench
+from crawler.pipeline.turn import Turn, TurnEnd
 from tests.instance.test_workbench import batch
 from tests.instance.turn_lab import runner_of, turn_of
 

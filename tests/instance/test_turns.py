@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from crawler.frontier.orders import Orders
-from crawler.instance.fetching import FetchStage
-from crawler.instance.traps import TrapMemory
-from crawler.instance.workbench import Workbench
+from crawler.frontier.overrides import Orders
 from crawler.model import Claim
+from crawler.pipeline.fetch import FetchStage
+from crawler.pipeline.schedule import Workbench
+from crawler.pipeline.trap_memory import TrapMemory
 from crawler.settings import Settings, load
 from tests.instance.test_workbench import batch
 from tests.instance.turn_lab import doors_with, mark

@@ -6,12 +6,12 @@ from itertools import pairwise
 
 import pytest
 
-from crawler.frontier.replies import QueueBatch
-from crawler.instance.clock import monotonic_ms
-from crawler.instance.workbench import KEPT_PLAIN_MS, Workbench
+from crawler.frontier.messages import QueueBatch
 from crawler.model import Claim
+from crawler.pipeline.schedule import KEPT_PLAIN_MS, Workbench
 from crawler.rules.adaptive import Pace
-from crawler.rules.hosts import GOOD, Standing
+from crawler.rules.host_health import GOOD, Standing
+from crawler.runtime.clock import monotonic_ms
 
 
 def claim(n: int, queue: str = "a.test", partition: int = 1) -> Claim:

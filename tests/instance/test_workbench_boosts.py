@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from crawler.instance.workbench import Workbench
+from crawler.pipeline.schedule import Workbench
 from tests.instance.test_workbench import batch, claim
 
 QUEUES = 20

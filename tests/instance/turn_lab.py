@@ -5,11 +5,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from crawler.archive.inflight_log import Mark
-from crawler.instance.doors import Doors
-from crawler.instance.internal_errors import ContentSteps
-from crawler.instance.turn import Turn, TurnRunner
-from crawler.instance.workbench import Lane, Workbench
 from crawler.model import Claim
+from crawler.pipeline.doors import Doors
+from crawler.pipeline.internal_errors import ContentSteps
+from crawler.pipeline.schedule import Lane, Workbench
+from crawler.pipeline.turn import Turn, TurnRunner
 
 
 def mark() -> Mark:

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from crawler.outputs import following
+from crawler.outputs import follow
 from tests.outputs.growing import Crawl
 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(following, "EVERY_S", 0.02)
-    monkeypatch.setattr(following, "LOCK_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(follow, "EVERY_S", 0.02)
+    monkeypatch.setattr(follow, "LOCK_TIMEOUT_S", 0.1)
 
 
 @pytest.fixture

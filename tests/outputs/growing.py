@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from crawler.archive.folder import CrawlFolder
-from crawler.archive.index import IndexWriter
-from crawler.outputs.following import Follower
+from crawler.archive.crawl_folder import CrawlFolder
+from crawler.archive.index_writer import IndexWriter
+from crawler.outputs.follow import Follower
 from crawler.outputs.records import Pages
 from tests.archive.archive_samples import entry, folder_in
 from tests.outputs.samples import json_lines, target

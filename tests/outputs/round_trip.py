@@ -13,17 +13,17 @@ from typing import Any
 import zstandard
 from hypothesis import strategies as st
 
-from crawler.archive.folder import CrawlFolder
-from crawler.archive.index import IndexWriter
+from crawler.archive.crawl_folder import CrawlFolder
+from crawler.archive.index_writer import IndexWriter
 from crawler.archive.items import ItemWriter
-from crawler.handlers.items import InvalidItemError, pack
-from crawler.outputs import files
+from crawler.handlers.item_encoding import InvalidItemError, pack
+from crawler.outputs import file_sinks
 from crawler.outputs.cursor import Cursor
-from crawler.outputs.following import Follower
-from crawler.outputs.naming import Target
+from crawler.outputs.follow import Follower
 from crawler.outputs.postgres import PostgresSink
 from crawler.outputs.records import Items
 from crawler.outputs.sqlite import SqliteSink
+from crawler.outputs.target import Target
 from tests.archive.archive_samples import entry, folder_in
 
 Item = dict[str, Any]
@@ -89,7 +89,7 @@ class Shop:
 # --- kills ---
 
 POINTS: list[tuple[Any, str]] = [
-    (files, "fill"), (files, "take_place"), (files, "rewritten"), (Cursor, "begin"), (Cursor, "commit"),
+    (file_sinks, "fill"), (file_sinks, "take_place"), (file_sinks, "rewritten"), (Cursor, "begin"), (Cursor, "commit"),
     (Cursor, "reset"), (Cursor, "set_closed"), (SqliteSink, "write"), (SqliteSink, "commit"), (PostgresSink, "write"),
     (PostgresSink, "commit"),
 ]  # fmt: skip
@@ -127,7 +127,7 @@ def _deadly(real: Callable[..., Any], left: list[int], *, halves: bool) -> Calla
             lines, records, file, how, _ = arguments
             data = lines.encode(records)
             file.seek(0, os.SEEK_END)
-            file.write(files.packed(data, how)[: len(data) // 2])
+            file.write(file_sinks.packed(data, how)[: len(data) // 2])
             file.flush()
             os._exit(9)
         found = real(*arguments, **named)

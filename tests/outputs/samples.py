@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from crawler.outputs.columns import Kind
-from crawler.outputs.naming import Target, target_of
 from crawler.outputs.records import Shape
 from crawler.outputs.sink import Key, Row
+from crawler.outputs.target import Target, target_of
 
 ITEMS = Shape(name="items", columns={})
 

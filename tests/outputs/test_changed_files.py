@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from crawler.errors import ArchiveError, ConflictError, OutputError, UsageError
-from crawler.outputs.exporting import export
-from crawler.outputs.following import Outputs
-from crawler.outputs.lines import CsvLines
+from crawler.outputs.export import export
+from crawler.outputs.follow import Outputs
+from crawler.outputs.line_formats import CsvLines
 from crawler.outputs.opening import open_growing, open_whole, targets_of
 from crawler.outputs.records import Pages
 from tests.outputs.growing import Crawl, lines_of, running, urls, wait_until
@@ -227,12 +227,12 @@ def test_an_export_into_a_file_of_the_crawl_is_no_foreign_file(crawl: Crawl, tmp
 
 KILLED = """
 import os, signal, sys
-from crawler.archive.folder import open_existing
-from crawler.outputs import files, parquet
-from crawler.outputs.exporting import export
+from crawler.archive.crawl_folder import open_existing
+from crawler.outputs import file_sinks, parquet
+from crawler.outputs.export import export
 from crawler.outputs.opening import targets_of
 from crawler.outputs.records import Pages
-files.take_place = parquet.take_place = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+file_sinks.take_place = parquet.take_place = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 folder = open_existing(sys.argv[1])
 export(folder, targets_of([sys.argv[2]]), Pages(folder))
 """
@@ -302,7 +302,7 @@ def test_a_file_that_lost_lines_unseen_is_an_error_with_both_numbers(
 ) -> None:
     """As a mistake of ours would lose them."""
     path = tmp_path / "pages.jsonl"
-    from crawler.outputs.lines import JsonLines
+    from crawler.outputs.line_formats import JsonLines
 
     real = JsonLines.encode
     with monkeypatch.context() as patched:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from crawler.frontier.embedded import EmbeddedEngine
+from crawler.engine.embedded import EmbeddedEngine
 from tests.cli.cli_lab import HOST, QUICK, crawler, small
 from tests.support.postgres import PostgresServer
 from tests.support.processes import Program, nursery

@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
-from crawler.archive.folder import CrawlFolder
-from crawler.archive.index import IndexWriter
-from crawler.archive.reader import MissingFile
+from crawler.archive.crawl_folder import CrawlFolder
+from crawler.archive.index_reader import MissingFile
+from crawler.archive.index_writer import IndexWriter
 from crawler.errors import ArchiveError, UsageError
 from crawler.model import WarcLocation
-from crawler.outputs import exporting, files
-from crawler.outputs.exporting import ExportSummary
+from crawler.outputs import export as exporting
+from crawler.outputs import file_sinks
+from crawler.outputs.export import ExportSummary
 from crawler.outputs.opening import targets_of
 from crawler.outputs.records import FIELDS, Pages
 from tests.archive.archive_samples import entry, folder_in, response, writer_in
@@ -115,7 +116,7 @@ def test_a_failed_export_leaves_the_old_file_as_it_was(tmp_path: Path, monkeypat
         raise OSError(28, os.strerror(28))
 
     with monkeypatch.context() as patched:
-        patched.setattr(files.os, "fsync", fail)
+        patched.setattr(file_sinks.os, "fsync", fail)
         with pytest.raises(ArchiveError, match="No space left"):
             export(folder, [str(target)])
     assert target.read_text() == "old"

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from crawler.archive.index import IndexWriter
+from crawler.archive.index_writer import IndexWriter
 from crawler.errors import ArchiveError, ConflictError
-from crawler.outputs import files, following
-from crawler.outputs.following import Outputs
+from crawler.outputs import file_sinks, follow
+from crawler.outputs.follow import Outputs
 from crawler.outputs.records import Pages
 from crawler.outputs.sink import OutputAway, Row
 from crawler.outputs.sqlite import SqliteSink
@@ -122,7 +122,7 @@ def test_a_disk_that_is_full_for_a_while_loses_and_doubles_nothing(
         crawl.add(20)
         wait_until(lambda: lines_of(path) == 20)
         with monkeypatch.context() as patched:
-            patched.setattr(files.os, "fsync", fail)
+            patched.setattr(file_sinks.os, "fsync", fail)
             crawl.add(20)
             wait_until(lambda: follower.problem is not None)
             assert isinstance(follower.problem, ArchiveError)
@@ -135,7 +135,7 @@ def test_a_disk_that_stays_full_is_said_at_the_end_and_the_next_start_catches_up
     crawl: Crawl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "pages.jsonl"
-    monkeypatch.setattr(following, "FINISH_S", 0.1)
+    monkeypatch.setattr(follow, "FINISH_S", 0.1)
 
     def fail(descriptor: int) -> None:
         raise OSError(28, os.strerror(28))
@@ -143,7 +143,7 @@ def test_a_disk_that_stays_full_is_said_at_the_end_and_the_next_start_catches_up
     crawl.add(20)
     follower = crawl.follower(path)
     with monkeypatch.context() as patched:
-        patched.setattr(files.os, "fsync", fail)
+        patched.setattr(file_sinks.os, "fsync", fail)
         follower.open()
         follower.start()
         problem = follower.finish()
@@ -212,7 +212,7 @@ def test_pages_of_segments_that_are_full_come_as_well(tmp_path: Path) -> None:
 def test_at_the_end_a_target_has_as_long_as_it_needs_but_one_that_hangs_is_left(
     crawl: Crawl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hangs: bool
 ) -> None:
-    monkeypatch.setattr(following, "JOIN_S", 2.0)
+    monkeypatch.setattr(follow, "JOIN_S", 2.0)
     real, let_go = SqliteSink.write, threading.Event()
 
     def slow(sink: SqliteSink, rows: Sequence[Row]) -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from crawler.errors import OutputError
-from crawler.outputs import following
-from crawler.outputs.following import Outputs
+from crawler.outputs import follow
+from crawler.outputs.follow import Outputs
 from crawler.outputs.records import Pages
 from crawler.outputs.sink import OutputAway
 from tests.outputs.growing import Crawl, running, urls, wait_until
@@ -23,8 +23,8 @@ from tests.support.processes import nursery
 
 WRITER = """
 import sys, time
-from crawler.archive.folder import open_existing
-from crawler.outputs.following import Outputs
+from crawler.archive.crawl_folder import open_existing
+from crawler.outputs.follow import Outputs
 from crawler.outputs.opening import targets_of
 from crawler.outputs.records import Pages
 folder = open_existing(sys.argv[1])
@@ -38,7 +38,7 @@ time.sleep(600)
 def test_a_server_that_is_away_in_the_middle_gets_all_once_it_is_back(
     crawl: Crawl, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(following, "PAUSE_MAX_S", 0.2)
+    monkeypatch.setattr(follow, "PAUSE_MAX_S", 0.2)
     database = postgres.new_database()
     follower = crawl.follower(postgres.url(database))
 
@@ -67,7 +67,7 @@ def test_a_server_that_is_away_in_the_middle_gets_all_once_it_is_back(
 def test_a_server_that_stays_away_is_said_at_the_end_and_an_export_catches_up(
     crawl: Crawl, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(following, "FINISH_S", 0.3)
+    monkeypatch.setattr(follow, "FINISH_S", 0.3)
     url = postgres.url(postgres.new_database())
     follower = crawl.follower(url)
     follower.open()

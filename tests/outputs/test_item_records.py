@@ -4,14 +4,14 @@ import csv
 import json
 from pathlib import Path
 
-from crawler.archive.folder import CrawlFolder
-from crawler.archive.index import IndexWriter
+from crawler.archive.crawl_folder import CrawlFolder
+from crawler.archive.index_reader import MissingFile
+from crawler.archive.index_writer import IndexWriter
 from crawler.archive.items import ItemWriter
-from crawler.archive.reader import MissingFile
 from crawler.errors import ArchiveError
 from crawler.model import ItemsLocation
-from crawler.outputs.exporting import export
-from crawler.outputs.following import Outputs
+from crawler.outputs.export import export
+from crawler.outputs.follow import Outputs
 from crawler.outputs.opening import targets_of
 from crawler.outputs.records import Items, rows_of
 from crawler.outputs.sink import Key

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from crawler.errors import UsageError
-from crawler.outputs.auditing import Comparison, compare
-from crawler.outputs.exporting import export
+from crawler.outputs.export import export
 from crawler.outputs.opening import targets_of
+from crawler.outputs.output_audit import Comparison, compare
 from crawler.outputs.records import Items, Pages, Source
 from tests.outputs.growing import Crawl, running
 from tests.outputs.round_trip import Shop

@@ -16,11 +16,12 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 
 from crawler.archive import tail
-from crawler.outputs import exporting, files, following, lines, parquet
-from crawler.outputs.exporting import export
-from crawler.outputs.naming import Target
+from crawler.outputs import export as exporting
+from crawler.outputs import file_sinks, follow, line_formats, parquet
+from crawler.outputs.export import export
 from crawler.outputs.opening import targets_of
 from crawler.outputs.records import Items
+from crawler.outputs.target import Target
 from tests.outputs.round_trip import (
     PAGES,
     ROUNDS,
@@ -56,12 +57,12 @@ def database(postgres: PostgresServer) -> str:
 @pytest.fixture(autouse=True)
 def _small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that there are many moments between two of them."""
-    monkeypatch.setattr(following, "EVERY_S", 0.001)
-    monkeypatch.setattr(following, "BATCH_ROWS", 3)
+    monkeypatch.setattr(follow, "EVERY_S", 0.001)
+    monkeypatch.setattr(follow, "BATCH_ROWS", 3)
     monkeypatch.setattr(exporting, "BATCH_ROWS", 3)
     monkeypatch.setattr(tail, "CHUNK_LINES", 2)
-    monkeypatch.setattr(lines, "ROWS", 2)
-    monkeypatch.setattr(files, "PACK_ROWS", 4)
+    monkeypatch.setattr(line_formats, "ROWS", 2)
+    monkeypatch.setattr(file_sinks, "PACK_ROWS", 4)
     monkeypatch.setattr(parquet, "GROUP_ROWS", 3)
 
 
@@ -148,7 +149,7 @@ def test_parquet(tmp_path: Path, pages: list[list[Item]]) -> None:
     shop = Shop(place)
     shop.add(pages)
     shop.close()
-    outputs = following.Outputs(shop.folder, [live], lambda: Items(shop.folder), warn=print)
+    outputs = follow.Outputs(shop.folder, [live], lambda: Items(shop.folder), warn=print)
     outputs.start()
     assert outputs.finish() == []
     source = Items(shop.folder)

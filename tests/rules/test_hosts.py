@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawler.model import FailureKind
-from crawler.rules.hosts import AGAINST, GOOD, SILENT, HostRules, Standing, Turn
+from crawler.rules.host_health import AGAINST, GOOD, SILENT, HostRules, Standing, Turn
 from crawler.settings import HostsSettings, RetrySettings
 
 HOSTS = HostsSettings(failures=3, probe_s=60, probe_factor=2, probe_max_s=200, give_up_s=600)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from crawler.rules.killers import Fate, fate_of
+from crawler.rules.poison_urls import Fate, fate_of
 
 
 @pytest.mark.parametrize(

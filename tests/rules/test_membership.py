@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from crawler.rules.membership import (
+from crawler.rules.liveness import (
     Declared,
     IllegalStepError,
     Observer,

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from crawler.model import FailureKind, Response
 from crawler.rules.retry import JITTER, PERMANENT, decide, failure_of, failure_of_status, jitter_of, policy_of
 from crawler.settings import RetrySettings
-from crawler.settings.sections import RetryHost
+from crawler.settings.schema import RetryHost
 
 SETTINGS = RetrySettings(attempts=4, backoff_s=2.0, backoff_factor=4.0, backoff_max_s=20.0)
 KINDS = sorted(FailureKind)

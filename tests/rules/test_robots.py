@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.rules.robots import RobotsRules, robots_policy
+from crawler.rules.robots_txt import RobotsRules, robots_policy
 
 TABLE = Path(__file__).parents[3] / "shared/conformance/robots.jsonl"
 AGENT = "shardcrawl"

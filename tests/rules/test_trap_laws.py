@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from crawler.rules.session_ids import without_session
 from crawler.rules.traps import NOTHING_LEARNED, Action, TrapState
-from crawler.rules.traps.shapes import is_plain, suspicions_of_shape
+from crawler.rules.traps.url_shapes import is_plain, suspicions_of_shape
 from crawler.rules.urls import canonicalize
 from crawler.settings import TrapSettings
 from tests.rules.traps_lab import HOME, RULES, STEPPING, TOKEN, learned, steps, visits

@@ -8,7 +8,7 @@ import pytest
 from crawler.rules.traps import NOTHING_LEARNED, PASSED, Action, TrapRules
 from crawler.rules.urls import canonicalize
 from crawler.settings import TrapSettings, load
-from crawler.settings.sections import TrapRule
+from crawler.settings.schema import TrapRule
 from tests.rules.traps_lab import HOME, RULES, STEPPING, learned, steps
 
 GOOD = [

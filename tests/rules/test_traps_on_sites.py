@@ -13,13 +13,13 @@ from urllib.parse import urlsplit
 import pytest
 
 from crawler.content.digest import payload_digest
-from crawler.content.page import parse_page
+from crawler.content.html import parse_page
 from crawler.rules.domains import registrable_domain
 from crawler.rules.session_ids import without_session
 from crawler.rules.traps import NOTHING_LEARNED, Action, TrapRules, TrapState
 from crawler.rules.urls import canonicalize, host_of
 from crawler.settings import TrapSettings
-from crawler.settings.sections import TrapRule
+from crawler.settings.schema import TrapRule
 from tests.support.trap_sites import NAMES, TrapSite, trap_site
 
 DOCUMENTATION = ("/usr/share/doc/python3.11/html", "/usr/share/doc/postgresql-doc-15/html")

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from crawler.frontier.client import Call
+from crawler.engine.client import Call
 from tests.simulation.browsing import Internet
 from tests.simulation.engine import Job, Server
 from tests.simulation.loop import Process

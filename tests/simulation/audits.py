@@ -5,10 +5,10 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from crawler.frontier.client import Engine
+from crawler.audit.judge_frontier import disagreements, missing_of
+from crawler.engine.client import Engine
+from crawler.frontier.bulk_lookup import States, Tally
 from crawler.frontier.keys import Keys
-from crawler.frontier.states import States, Tally
-from crawler.watch.audit_frontier import disagreements, missing_of
 from tests.simulation.engine import Server
 
 PAUSE_S = 0.2  # between two commands, at most; for most there is none

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import msgspec
 
-from crawler.archive.folder import open_existing
+from crawler.archive.crawl_folder import open_existing
+from crawler.archive.index_reader import read_entries
 from crawler.archive.item_reader import ItemFiles
-from crawler.archive.reader import read_entries
 from crawler.errors import ArchiveError
+from crawler.frontier.codec import parts_of, unpack_letter
 from crawler.frontier.keys import Keys
-from crawler.frontier.records import parts_of, unpack_letter
-from crawler.frontier.spilling import Stub, is_row
+from crawler.frontier.spill import Stub, is_row
 from crawler.model import CommitEntry
 from tests.simulation.overflow import Files
 from tests.simulation.wire import RealEngine

@@ -1,7 +1,7 @@
 """The simulated engine: real scripts on a real server, reached over a network that delays, loses and cuts.
 
 `Server` is the far side: it runs what arrives, at one virtual moment each. `SimEngine` is what an instance is given for
-`crawler.frontier.client.Engine`: the same face and the same behaviour at time-outs, new connections and restarts.
+`crawler.engine.client.Engine`: the same face and the same behaviour at time-outs, new connections and restarts.
 """
 
 import asyncio
@@ -12,9 +12,9 @@ from typing import Any
 import hiredis
 import redis.exceptions as rex
 
+from crawler.engine.client import Call, Engine, EngineInfo, Memory, translate
 from crawler.errors import EngineDown, EngineError
-from crawler.frontier.client import Call, Engine, EngineInfo, Memory, translate
-from crawler.frontier.scripts import script
+from crawler.frontier.script_library import script
 from tests.simulation.loop import PROCESS, Process, VirtualLoop
 from tests.simulation.weather import Weather
 from tests.simulation.wire import RealEngine

@@ -10,9 +10,9 @@ from typing import Any
 import hiredis
 import msgspec
 
-from crawler.frontier.client import Call
+from crawler.engine.client import Call
 from crawler.frontier.keys import Keys
-from crawler.frontier.scripts import NAMES, script
+from crawler.frontier.script_library import NAMES, script
 from crawler.rules.fingerprint import partition_of
 from tests.simulation.browsing import Request
 from tests.simulation.disturbance import Disturbances

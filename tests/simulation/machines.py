@@ -14,18 +14,20 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from crawler import app, assembly, nodes, opening
-from crawler.archive.sessions import SessionLock
-from crawler.content.page import parse_page
+from crawler.app import build, open_crawl
+from crawler.app import crawl as app_crawl
+from crawler.app.instance import Instance
+from crawler.archive.session_lock import SessionLock
+from crawler.content.html import parse_page
 from crawler.errors import CrawlerError
-from crawler.frontier import crawls
-from crawler.handlers.app import Crawler, Handler
+from crawler.frontier import crawl_record
+from crawler.handlers.crawler import Crawler, Handler
 from crawler.handlers.page import Page as HandlersPage
-from crawler.handlers.running import Handled, run_handler
-from crawler.instance.handling import HandlerStage
-from crawler.instance.instance import Instance
-from crawler.instance.parsing import PageParser
+from crawler.handlers.run_handler import Handled, run_handler
+from crawler.membership import nodes
 from crawler.model import Claim, Page, Response
+from crawler.pipeline.handle import HandlerStage
+from crawler.pipeline.parse import PageParser
 from crawler.settings import Settings
 from tests.simulation.browsing import Internet, SimFetcher
 from tests.simulation.disk import Disks
@@ -104,11 +106,11 @@ class Fleet:
         settings = replaced(s, archive={"dir": folder}, membership={"node": life.node.name})
         self.on_event("start", life)
         try:
-            async with opening.open_crawl(settings, create=True) as opened:
+            async with open_crawl.open_crawl(settings, create=True) as opened:
                 life.session = opened.session
                 self.sessions[opened.session] = life
                 crawl = await opened.reloaded()
-                async with assembly.open_instance(crawl, node=life.node.name, until_finished=True) as instance:
+                async with build.open_instance(crawl, node=life.node.name, until_finished=True) as instance:
                     life.instance = instance
                     await instance.run()
             self._end(life, instance.stopped_because)
@@ -258,17 +260,17 @@ def simulated_doors(server: Server, internet: Internet) -> Iterator[None]:
         return life.host if isinstance(life, Life) else ""
 
     doors: list[tuple[Any, str, Any]] = [
-        (app, "Engine", lambda url, *, call_timeout_s: SimEngine(server, url, call_timeout_s)),
-        (assembly, "Fetcher", lambda settings, *, resolver, version: SimFetcher(internet)),
-        (assembly, "CachingResolver", lambda settings, *, allow_private: _NoResolver()),
-        (opening, "SessionLock", _Lock),
-        (opening, "secrets", _Tokens()),
-        (crawls, "secrets", _Keys()),
-        (app, "host_id", host_id),
-        (assembly, "host_id", host_id),
+        (app_crawl, "Engine", lambda url, *, call_timeout_s: SimEngine(server, url, call_timeout_s)),
+        (build, "Fetcher", lambda settings, *, resolver, version: SimFetcher(internet)),
+        (build, "CachingResolver", lambda settings, *, allow_private: _NoResolver()),
+        (open_crawl, "SessionLock", _Lock),
+        (open_crawl, "secrets", _Tokens()),
+        (crawl_record, "secrets", _Keys()),
+        (app_crawl, "host_id", host_id),
+        (build, "host_id", host_id),
         (nodes, "host_id", host_id),
-        (assembly, "load_app", lambda target: HANDLERS),
-        (assembly, "spend_less_on_memory", lambda: None),
+        (build, "load_app", lambda target: HANDLERS),
+        (build, "spend_less_on_memory", lambda: None),
         (PageParser, "_in_worker", _parse_apart),
         (HandlerStage, "_apart", _handle_apart),
     ]

@@ -11,19 +11,19 @@ from typing import Any
 
 import msgspec
 
+from crawler.app.instance import Instance
 from crawler.archive.items import ItemWriter
-from crawler.frontier import scripts
+from crawler.frontier import script_library
 from crawler.frontier.frontier import Frontier, Settlement
 from crawler.frontier.leases import Acquired, Leases
-from crawler.frontier.raising import Raising
-from crawler.instance import finishing
-from crawler.instance.archiving import ArchiveStage
-from crawler.instance.clock import monotonic_ms
-from crawler.instance.heartbeat import Heartbeat
-from crawler.instance.instance import Instance
-from crawler.instance.permitting import Permits
-from crawler.instance.spending import Spending
-from crawler.instance.work import PartitionWork
+from crawler.membership.heartbeat import Heartbeat
+from crawler.pipeline import finish_watch
+from crawler.pipeline.archive import ArchiveStage
+from crawler.pipeline.rebalance import PartitionWork
+from crawler.quotas.raise_limits import Raising
+from crawler.quotas.usage import Spending
+from crawler.robots.gate import Permits
+from crawler.runtime.clock import monotonic_ms
 from tests.simulation import overflow
 from tests.simulation.disk import Disks
 from tests.simulation.plan import plan_of
@@ -44,15 +44,15 @@ def _patched(owner: Any, name: str, value: Any) -> Iterator[None]:
 @contextlib.contextmanager
 def _scripts_without(wanted: str, instead: str) -> Iterator[None]:
     """The Lua scripts with something else in the place of what must stand in some of them."""
-    before = scripts._read
-    names = (*scripts.SHARED, *scripts.NAMES)
+    before = script_library._read
+    names = (*script_library.SHARED, *script_library.NAMES)
     assert any(wanted in before(name) for name in names), f"the scripts have changed: {wanted}"
-    scripts.forget()
+    script_library.forget()
     try:
-        with _patched(scripts, "_read", lambda name: before(name).replace(wanted, instead)):
+        with _patched(script_library, "_read", lambda name: before(name).replace(wanted, instead)):
             yield
     finally:
-        scripts.forget()
+        script_library.forget()
 
 
 def no_hold() -> contextlib.AbstractContextManager[None]:
@@ -110,7 +110,7 @@ def no_self_stop() -> contextlib.AbstractContextManager[None]:
 
 def one_pass() -> contextlib.AbstractContextManager[None]:
     """One quiet reading of the counters is taken for the end."""
-    return _patched(finishing, "is_finished", lambda passes: bool(passes) and passes[-1].is_quiet)
+    return _patched(finish_watch, "is_finished", lambda passes: bool(passes) and passes[-1].is_quiet)
 
 
 def anchor_at_send() -> contextlib.AbstractContextManager[None]:

@@ -7,11 +7,11 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from crawler.archive.spill import SpillFiles
+from crawler.archive.spill_files import SpillFiles
+from crawler.engine.client import Memory
 from crawler.errors import ArchiveError
-from crawler.frontier.client import Memory
-from crawler.frontier.spilling import Stub, urls_of
-from crawler.instance import spilling
+from crawler.frontier.spill import Stub, urls_of
+from crawler.pipeline import spiller
 from crawler.settings import Settings
 from tests.frontier.small_blocks import small_blocks
 from tests.simulation.machines import replaced
@@ -25,13 +25,13 @@ FOLDER = "spill"
 @contextlib.contextmanager
 def overflowing() -> Iterator[None]:
     """Scripts and times as such a run needs them."""
-    before = spilling.SWEEP_MS, spilling.KEEP_MS
-    spilling.SWEEP_MS, spilling.KEEP_MS = SWEEP_MS, KEEP_MS
+    before = spiller.SWEEP_MS, spiller.KEEP_MS
+    spiller.SWEEP_MS, spiller.KEEP_MS = SWEEP_MS, KEEP_MS
     try:
         with small_blocks():
             yield
     finally:
-        spilling.SWEEP_MS, spilling.KEEP_MS = before
+        spiller.SWEEP_MS, spiller.KEEP_MS = before
 
 
 def with_files(settings: Settings, folder: Path) -> Settings:

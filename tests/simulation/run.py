@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from crawler.instance.seeding import GivenUrl
-from crawler.opening import open_crawl
-from crawler.rules.killers import GIVEN_UP_AT
+from crawler.app.open_crawl import open_crawl
+from crawler.rules.poison_urls import GIVEN_UP_AT
+from crawler.seeding.seeder import GivenUrl
 from tests.simulation.audits import Auditor
 from tests.simulation.browsing import Internet, Request
 from tests.simulation.census import Census, exported

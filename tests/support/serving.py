@@ -4,7 +4,7 @@
         ... crawl site.web.seeds ...
         site.requests()   # in order of their start
 
-The names resolve with crawler/testing/names.py, the port stands in the URLs.
+The names resolve with crawler/testing/dns_server.py, the port stands in the URLs.
 """
 
 import contextlib

@@ -1,5 +1,5 @@
-"""The generated web under the name by which our own tests know it: crawler/testing/web.py is the one copy."""
+"""The generated web under the name by which our own tests know it: crawler/testing/generated_web.py is the one copy."""
 
-from crawler.testing.web import AGENT, ATTEMPTS, REDIRECTS_MAX, Expected, GeneratedWeb, Resource, Scope
+from crawler.testing.generated_web import AGENT, ATTEMPTS, REDIRECTS_MAX, Expected, GeneratedWeb, Resource, Scope
 
 __all__ = ["AGENT", "ATTEMPTS", "REDIRECTS_MAX", "Expected", "GeneratedWeb", "Resource", "Scope"]

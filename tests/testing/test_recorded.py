@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from crawler.archive.recorded import RecordedWeb
+from crawler.archive.warc_web import RecordedWeb
 from crawler.errors import ArchiveError, UsageError
 from crawler.testing.replaying import Replayed, replay
-from crawler.testing.serving import ServedWeb, WebServer
+from crawler.testing.web_server import ServedWeb, WebServer
 from tests.support.serving import serve_resources
 from tests.support.web import Resource
 from tests.testing.recorded_lab import Writer, written

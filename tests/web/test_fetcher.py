@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from crawler.errors import InvalidUrl
 from crawler.settings import FetchSettings, Settings
-from crawler.web import pool
+from crawler.web import connection_pool
 from crawler.web.fetcher import user_agent
 from tests.support.hostile_server import Close, Hold, HostileServer
 from tests.web.fetching import HELLO, fetching, response_of
@@ -76,7 +76,7 @@ async def test_a_connection_is_used_again_after_an_answer_without_a_body(header:
 
 
 async def test_a_connection_that_idled_too_long_is_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "IDLE_S", 0.05)
+    monkeypatch.setattr(connection_pool, "IDLE_S", 0.05)
     async with HostileServer(HELLO) as server, fetching() as fetcher:
         await fetcher.fetch(server.url)
         await asyncio.sleep(0.1)
@@ -85,8 +85,8 @@ async def test_a_connection_that_idled_too_long_is_not_used_again(monkeypatch: p
 
 
 async def test_idle_connections_are_closed_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "IDLE_S", 0.02)
-    monkeypatch.setattr(pool, "_SWEEP_S", 0.03)
+    monkeypatch.setattr(connection_pool, "IDLE_S", 0.02)
+    monkeypatch.setattr(connection_pool, "_SWEEP_S", 0.03)
     async with HostileServer(HELLO) as server, fetching() as fetcher:
         await fetcher.fetch(server.url)
         await asyncio.sleep(0.15)

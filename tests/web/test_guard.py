@@ -1,6 +1,6 @@
 import pytest
 
-from crawler.web import guard
+from crawler.web import address_guard
 
 PUBLIC = [
     "1.1.1.1", "8.8.8.8", "93.184.216.34", "172.15.255.255", "172.32.0.0", "100.63.255.255", "100.128.0.0",
@@ -23,28 +23,28 @@ REFUSED = [
 
 @pytest.mark.parametrize("address", PUBLIC)
 def test_a_public_address_is_public(address: str) -> None:
-    assert guard.is_public(address)
+    assert address_guard.is_public(address)
 
 
 @pytest.mark.parametrize("address", REFUSED)
 def test_an_address_that_is_not_of_the_public_internet_is_refused(address: str) -> None:
-    assert not guard.is_public(address)
-    with pytest.raises(guard.AddressRefusedError):
-        guard.check(address, allow_private=False)
+    assert not address_guard.is_public(address)
+    with pytest.raises(address_guard.AddressRefusedError):
+        address_guard.check(address, allow_private=False)
 
 
 def test_private_addresses_pass_when_they_are_allowed() -> None:
-    guard.check("127.0.0.1", allow_private=True)
-    guard.check("1.1.1.1", allow_private=False)
+    address_guard.check("127.0.0.1", allow_private=True)
+    address_guard.check("1.1.1.1", allow_private=False)
 
 
 def test_a_refusal_is_no_os_error_so_that_connection_code_can_not_swallow_it() -> None:
-    assert not issubclass(guard.AddressRefusedError, OSError | RuntimeError)
+    assert not issubclass(address_guard.AddressRefusedError, OSError | RuntimeError)
 
 
 def test_ports_of_other_protocols_are_denied_and_those_of_the_web_are_not() -> None:
-    assert all(guard.is_port_denied(port) for port in (0, 22, 25, 110, 6000, 6667, 10080))
-    assert not any(guard.is_port_denied(port) for port in (80, 443, 8000, 8080, 8443, 3000, 49152))
+    assert all(address_guard.is_port_denied(port) for port in (0, 22, 25, 110, 6000, 6667, 10080))
+    assert not any(address_guard.is_port_denied(port) for port in (80, 443, 8000, 8080, 8443, 3000, 49152))
 
 
 @pytest.mark.parametrize(
@@ -59,4 +59,4 @@ def test_ports_of_other_protocols_are_denied_and_those_of_the_web_are_not() -> N
     ],
 )
 def test_ip_literals_are_told_from_names(host: str, *, is_literal: bool) -> None:
-    assert guard.is_address(host) is is_literal
+    assert address_guard.is_address(host) is is_literal

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawler.model import FailureKind
-from crawler.web.heads import HEADERS_MAX, Refusal
+from crawler.web.response_head import HEADERS_MAX, Refusal
 from crawler.web.response_reader import CHUNK_OVERHEAD_BYTES_MAX, INTERIM_MAX, TRAILER_BYTES_MAX, ResponseReader
 from tests.hostile.test_rows_http import ROWS as HOSTILE_ROWS
 from tests.hostile.test_rows_http import Row

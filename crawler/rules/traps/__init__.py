@@ -5,7 +5,7 @@ many of them were fetched and each led further into the same thing: what ends by
 end, however odd it looks. docs/traps.md has the rules and their thresholds.
 """
 
-from crawler.rules.traps.judging import PASSED, Action, TrapRules, Verdict
-from crawler.rules.traps.state import NOTHING_LEARNED, TrapState
+from crawler.rules.traps.memory import NOTHING_LEARNED, TrapState
+from crawler.rules.traps.verdict import PASSED, Action, TrapRules, Verdict
 
 __all__ = ["NOTHING_LEARNED", "PASSED", "Action", "TrapRules", "TrapState", "Verdict"]

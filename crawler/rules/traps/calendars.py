@@ -7,8 +7,8 @@ long lists of years, lead to. So these are the anchors, and a date is suspect fa
 import re
 from collections.abc import Iterable
 
-from crawler.rules.traps.shapes import Suspicion, section_of
-from crawler.settings.sections import TrapSettings
+from crawler.rules.traps.url_shapes import Suspicion, section_of
+from crawler.settings.schema import TrapSettings
 
 YEAR_FIRST, YEAR_LAST = 1400, 2199  # years that can be anchors; the dates of a calendar gone wild can not
 LISTING_YEARS = 6  # a dated page that leads to so many years is a list; a calendar leads to the next and the last

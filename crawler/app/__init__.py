@@ -1,0 +1,1 @@
+"""The composition root: opens a crawl, builds an instance, runs and stops it."""

@@ -1,0 +1,108 @@
+"""Opens a crawl and closes it in order: its folder, its session, its engine.
+
+Imports little: while an embedded engine starts, which takes as long as importing the client of engines, the rest of the
+composition root (crawl.py) is imported.
+"""
+
+import asyncio
+import contextlib
+import secrets
+import shutil
+from collections.abc import AsyncIterator, Iterable
+from typing import TYPE_CHECKING
+
+from crawler.archive.crawl_folder import (
+    CrawlFolder,
+    is_there,
+    open_existing,
+    open_or_borrow,
+    open_or_create,
+    open_temporary,
+)
+from crawler.archive.session_lock import Life, SessionLock, life_of, sessions
+from crawler.engine.embedded import EmbeddedEngine
+from crawler.errors import CrawlerError, UsageError
+from crawler.settings import Settings
+
+if TYPE_CHECKING:
+    from crawler.app.crawl import Entrance, OpenCrawl
+
+
+@contextlib.asynccontextmanager
+async def open_crawl(
+    settings: Settings, *, create: bool, enter: "Entrance | None" = None
+) -> AsyncIterator["OpenCrawl"]:
+    """Open the crawl that the settings name, starting or adopting the embedded engine where there is no other.
+
+    Without `create`, a folder or crawl that does not exist is a UsageError. Where no folder is named, which only goes
+    with an engine elsewhere, one is borrowed. `enter` finds or makes the crawl in the
+    engine, and decides whether it is the folder's (default: crawl_identity.admit). A folder that is made for input that
+    can't be used is gone afterwards. Raises CrawlerError kinds.
+    """
+    is_new, is_wrong = create and not is_there(settings.archive.dir), False
+    with _folder_of(settings, create=create) as folder:
+        session = secrets.token_hex(6)
+        lock = SessionLock(folder, session, node=settings.membership.node)
+        embedded = None if settings.frontier.redis else EmbeddedEngine(folder.engine, binary=settings.frontier.engine)
+        try:
+            running = asyncio.get_running_loop().run_in_executor(None, ensure_engine, folder, embedded)
+            from crawler.app.crawl import connected
+
+            await running
+            url = embedded.url if embedded else settings.frontier.redis
+            async with connected(settings, folder, lock, session, url, create=create, enter=enter) as crawl:
+                yield crawl
+        except UsageError:
+            is_wrong = True
+            raise
+        finally:
+            await asyncio.to_thread(_leave_folder, folder, lock, embedded, may_remove=is_new and is_wrong)
+
+
+def _folder_of(settings: Settings, *, create: bool) -> contextlib.AbstractContextManager[CrawlFolder]:
+    path = settings.archive.dir
+    if not path:
+        return open_temporary()
+    if create:
+        return contextlib.nullcontext(open_or_create(path))
+    return open_or_borrow(path) if settings.frontier.redis else contextlib.nullcontext(open_existing(path))
+
+
+def ensure_engine(folder: CrawlFolder, embedded: EmbeddedEngine | None) -> None:
+    """Have the folder's engine run, under its lock; nothing without one. Raises EngineDown and UsageError."""
+    if embedded is not None:
+        with folder.exclusive("engine", timeout_s=60.0):
+            embedded.ensure()
+
+
+def _leave_folder(folder: CrawlFolder, lock: SessionLock, embedded: EmbeddedEngine | None, *, may_remove: bool) -> None:
+    """Close our session; the last one out stops the embedded engine."""
+    if embedded is None and not may_remove:
+        lock.close()
+        return
+    with folder.exclusive("engine", timeout_s=60.0):
+        lock.close()
+        if _is_in_use(folder, sessions(folder)):
+            return
+        if embedded is not None:
+            embedded.stop()
+        if may_remove and folder.is_unused:
+            shutil.rmtree(folder.root, ignore_errors=True)
+
+
+def _is_in_use(folder: CrawlFolder, others: Iterable[str]) -> bool:
+    """Does any of these sessions live? For those who hold the engine's lock."""
+    return any(life_of(folder, session) is Life.ALIVE for session in others)
+
+
+def abandon(crawl: "OpenCrawl") -> None:
+    """Leave without ceremony, as a crash would, but let no embedded engine run on for nobody.
+
+    The session's lock file stays: free once this process is gone, it proves to the next start that nobody works here.
+    """
+    if crawl.settings.frontier.redis:
+        return
+    others = (session for session in sessions(crawl.folder) if session != crawl.session)
+    with contextlib.suppress(CrawlerError), crawl.folder.exclusive("engine", timeout_s=1.0):
+        if not _is_in_use(crawl.folder, others):
+            EmbeddedEngine(crawl.folder.engine, binary=crawl.settings.frontier.engine).stop()

@@ -1,0 +1,121 @@
+"""Pages fetched by hand, as the crawler would: robots.txt first. Needs no crawl and no engine; stores nothing.
+
+Heavy: commands import it when they run.
+"""
+
+from typing import NamedTuple
+
+import msgspec
+
+from crawler.content.html import redirect_target
+from crawler.content.sniff import is_html
+from crawler.content.text import extract_text
+from crawler.model import REDIRECTS, Failure, FailureKind
+from crawler.pipeline.parse import PageParser, ParseKilledError
+from crawler.reports.page_view import Visit
+from crawler.reports.wording import failure_text
+from crawler.rules.robots_txt import RobotsRules, RobotsVerdict, policy_of
+from crawler.rules.urls import origin_of
+from crawler.settings import Settings
+from crawler.version import program_version
+from crawler.web.fetcher import Fetcher
+from crawler.web.resolver import CachingResolver
+
+REDIRECTS_MAX = 10
+ROBOTS_REDIRECTS_MAX = 5
+
+
+class Robots(NamedTuple):
+    """What an origin's robots.txt says: None when it can't be known; and what there is to say of that."""
+
+    rules: RobotsRules | None
+    note: str = ""
+    failure: Failure | None = None
+
+    def verdict(self, url: str) -> RobotsVerdict | None:
+        return None if self.rules is None else self.rules.verdict(url)
+
+
+class Visitor:
+    """Asks for each origin's robots.txt once."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._robots: dict[str, Robots] = {}
+
+    def crawl_delay_s(self, url: str) -> float:
+        """What the robots.txt that was read for this URL asks for; 0 where nothing is known."""
+        known = self._robots.get(origin_of(url))
+        return (known.rules.crawl_delay_s or 0.0) if known and known.rules else 0.0
+
+    async def visit(self, url: str, *, follow: bool) -> Visit:
+        """One page, after at most 10 redirects if they are to be followed; without a response where there is none."""
+        settings, passed = self._settings, list[str]()
+        resolver = CachingResolver(settings.dns, allow_private=settings.fetch.allow_private)
+        try:
+            async with Fetcher(settings, resolver=resolver, version=program_version()) as fetcher:
+                while True:
+                    robots = await self._known(fetcher, url)
+                    visit = Visit(url=url, passed=passed, robots=robots.verdict(url), robots_note=robots.note)
+                    if robots.failure is not None and robots.failure.kind is FailureKind.ADDRESS_REFUSED:
+                        visit = msgspec.structs.replace(visit, address_refused=robots.failure.detail)
+                    if visit.refusal:
+                        return visit
+                    result = await fetcher.fetch(url)
+                    r = result.response
+                    target = redirect_target(url, r.header("location")) if r and r.status in REDIRECTS else None
+                    if not follow or not target or len(passed) >= REDIRECTS_MAX:
+                        done = msgspec.structs.replace(visit, result=result, redirect_to=target or "")
+                        return await _read(done, settings)
+                    passed.append(url)
+                    url = target
+        finally:
+            await resolver.close()
+
+    async def _known(self, fetcher: Fetcher, url: str) -> Robots:
+        origin = origin_of(url)
+        if origin not in self._robots:
+            self._robots[origin] = await _robots(fetcher, origin, self._settings)
+        return self._robots[origin]
+
+
+async def _robots(fetcher: Fetcher, origin: str, settings: Settings) -> Robots:
+    anything = RobotsRules.parse(b"", settings.robots.agent)
+    if not settings.robots.obey:
+        return Robots(anything, "not asked for")
+    where, response = f"{origin}/robots.txt", None
+    for _ in range(ROBOTS_REDIRECTS_MAX + 1):
+        result = await fetcher.fetch(where, body_bytes_max=settings.robots.body_bytes_max)
+        response = result.response
+        if response is None:
+            assert result.failure is not None
+            return Robots(None, f"{where}: {failure_text(result.failure.kind, result.failure.detail)}", result.failure)
+        target = redirect_target(where, response.header("location")) if response.status in REDIRECTS else None
+        if not target:
+            break
+        where = target
+    assert response is not None
+    policy, reason = policy_of(response)
+    if policy == "disallow_all":
+        return Robots(None, f"{where}: {reason}")
+    if policy == "allow_all":
+        return Robots(anything, f"there is none (status {response.status})")
+    rules = RobotsRules.parse(response.body, settings.robots.agent)
+    return Robots(rules, "" if rules.crawl_delay_s is None else f"Crawl-delay {rules.crawl_delay_s:g} s")
+
+
+async def _read(visit: Visit, settings: Settings) -> Visit:
+    """With what the parser finds in the body."""
+    response = visit.result.response if visit.result else None
+    if response is None:
+        return visit
+    parser = PageParser(settings)
+    try:
+        page = await parser.parse(response)
+    except ParseKilledError as error:
+        return msgspec.structs.replace(visit, note=str(error))
+    finally:
+        await parser.close()
+    html = is_html(response.header("content-type"), response.body)
+    text = extract_text(response.body, page.charset) if html else ""
+    return msgspec.structs.replace(visit, page=page, text=text)

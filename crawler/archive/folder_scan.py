@@ -1,0 +1,175 @@
+"""Walks a whole crawl folder without trusting any of it: every response record, every line of the index.
+
+For those who judge a crawl or make a lost part of it anew. Nothing is skipped in silence: what can't be read is
+reported beside what can. Works while sessions are writing. Must not know what records and lines are good for.
+"""
+
+import contextlib
+import mmap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import msgspec
+from isal import isal_zlib
+
+from crawler.archive import cdxj, index_writer, warc_writer
+from crawler.archive.appender import OPEN_SUFFIX
+from crawler.archive.crawl_folder import CrawlFolder
+from crawler.archive.index_reader import segment_names
+from crawler.archive.members import Buffer, member_end
+from crawler.archive.warc_reader import StoredResponse, stored_response
+from crawler.errors import ArchiveError
+from crawler.model import CommitEntry, WarcLocation
+
+RECORD_BYTES_MAX = 1 << 30  # inflated; a damaged length must not eat the memory
+_GZIP = 31
+_MAGIC = b"\x1f\x8b\x08"
+_WINDOW_BYTES = 1 << 20
+
+
+class Flaw(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of the folder that can't be read. `is_tail`: the end of a file that is, or was, being written."""
+
+    file: str  # relative to the crawl folder
+    reason: str
+    is_tail: bool = False
+
+
+class ArchivedResponse(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole response record and where it lies."""
+
+    location: WarcLocation
+    stored: StoredResponse
+
+
+class IndexLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A commit as one line of one segment has it; the same commit may stand in several."""
+
+    segment: str
+    entry: CommitEntry
+
+
+def warc_names(folder: CrawlFolder) -> list[str]:
+    """Final names of all WARC files, written or being written, in order of their time."""
+    try:
+        names = [path.name for path in folder.warc.iterdir()]
+    except OSError:
+        return []
+    final = {name.removesuffix(OPEN_SUFFIX) for name in names}
+    return sorted(name for name in final if name.endswith(warc_writer.SUFFIX))
+
+
+def walk_responses(folder: CrawlFolder) -> Iterator[ArchivedResponse | Flaw]:
+    """All response records of all WARC files in their order, and what could not be read. Memory: one record."""
+    for name in warc_names(folder):
+        yield from _walk_warc(folder, name)
+
+
+def _walk_warc(folder: CrawlFolder, name: str) -> Iterator[ArchivedResponse | Flaw]:
+    shown = f"{folder.warc.name}/{name}"
+    try:
+        file, is_open = _opened(folder.warc / name)
+    except OSError as error:
+        yield Flaw(file=shown, reason=error.strerror or "can't be read")
+        return
+    with file:
+        size = file.seek(0, 2)
+        if size == 0:
+            return
+        with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as mapped:
+            data = memoryview(mapped)
+            try:
+                yield from _records(data, name, shown, is_open=is_open)
+            finally:
+                data.release()
+
+
+def _opened(path: Path) -> tuple[IO[bytes], bool]:
+    """The file under its final name or while it is open; looked for twice, for it may be renamed in between."""
+    for candidate in (path, path.with_name(path.name + OPEN_SUFFIX)):
+        with contextlib.suppress(FileNotFoundError):
+            return candidate.open("rb"), candidate != path
+    return path.open("rb"), False
+
+
+def _records(data: memoryview, name: str, shown: str, *, is_open: bool) -> Iterator[ArchivedResponse | Flaw]:
+    start = 0
+    while start < len(data):
+        found = _member(data, start)
+        if found is None:
+            following = _next_member(data, start + 1)
+            if following is None:
+                cut = f"its last {len(data) - start:,} bytes are no whole record"
+                yield Flaw(file=shown, reason=cut, is_tail=is_open)
+                return
+            yield Flaw(file=shown, reason=f"damaged from byte {start:,} to {following:,}")
+            start = following
+            continue
+        record, end = found
+        try:
+            stored = stored_response(record, f"{shown} at {start}")
+        except ArchiveError as error:
+            yield Flaw(file=shown, reason=str(error))
+        else:
+            if stored is not None:
+                location = WarcLocation(file=name, offset=start, length=end - start)
+                yield ArchivedResponse(location=location, stored=stored)
+        start = end
+
+
+def _member(data: memoryview, start: int) -> tuple[bytes, int] | None:
+    """The inflated gzip member at `start` and its end; None when it is not whole (its CRC is checked)."""
+    inflater = isal_zlib.decompressobj(wbits=_GZIP)
+    pieces: list[Buffer] = []
+    position, room = start, RECORD_BYTES_MAX
+    while position < len(data) and room > 0:
+        chunk = data[position : position + _WINDOW_BYTES]
+        try:
+            pieces.append(inflater.decompress(chunk))
+        except isal_zlib.error:  # type: ignore[misc]  # its stub declares an instance
+            return None
+        room -= len(pieces[-1])
+        position += len(chunk)
+        if inflater.eof:
+            return b"".join(pieces), position - len(inflater.unused_data)
+    return None
+
+
+def _next_member(data: memoryview, start: int) -> int | None:
+    """Where the next whole member begins."""
+    position = start
+    while position < len(data):
+        window = bytes(data[position : position + _WINDOW_BYTES])
+        found = window.find(_MAGIC)
+        while found >= 0:
+            if member_end(data, position + found) is not None:
+                return position + found
+            found = window.find(_MAGIC, found + 1)
+        position += max(len(window) - len(_MAGIC) + 1, 1)
+    return None
+
+
+def walk_lines(folder: CrawlFolder) -> Iterator[IndexLine | Flaw]:
+    """Every line of every index segment as it stands there, unsorted, repeats included; and what could not be read."""
+    names = segment_names(folder)
+    for missing in index_writer.serials_missing(names):
+        yield Flaw(file=f"{folder.index.name}/{missing}", reason="not found")
+    for final in sorted({name.removesuffix(OPEN_SUFFIX) for name in names}):  # both, while one is being sorted
+        yield from _walk_segment(folder, final)
+
+
+def _walk_segment(folder: CrawlFolder, final: str) -> Iterator[IndexLine | Flaw]:
+    shown = f"{folder.index.name}/{final}"
+    try:
+        file, is_open = _opened(folder.index / final)
+        with file:
+            for line in file:
+                entry = cdxj.to_entry(line) if line.endswith(b"\n") else None
+                if entry is not None:
+                    yield IndexLine(segment=final, entry=entry)
+                else:
+                    torn = is_open and not line.endswith(b"\n")
+                    yield Flaw(file=shown, reason="a torn last line" if torn else "damaged line", is_tail=torn)
+    except OSError as error:
+        yield Flaw(file=shown, reason=error.strerror or "can't be read")

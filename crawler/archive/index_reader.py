@@ -1,0 +1,216 @@
+"""Reads the index of a crawl folder as one: all segments merged, each (fingerprint, visit) once.
+
+Of several lines of one key the smallest in byte order counts: the earliest fetch, and among fetches of the
+same second the same line for every reader, in whatever segments it lies. Works while sessions are writing.
+What can't be reached is reported by name, never passed over in silence. Must not know what is done with the
+entries.
+"""
+
+import contextlib
+import heapq
+import mmap
+import os
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from crawler.archive import cdxj, index_writer
+from crawler.archive.appender import OPEN_SUFFIX
+from crawler.archive.crawl_folder import CrawlFolder
+from crawler.archive.surt import surt
+from crawler.model import CommitEntry
+
+MERGE_WIDTH = 256  # segments merged at a time: well below the usual limit of 1024 open files
+
+
+class MissingFile(msgspec.Struct, frozen=True):
+    """A file that should be there, can't be read, or is damaged; `entries` of the index needed it (0: unknown)."""
+
+    file: str  # relative to the crawl folder
+    reason: str
+    entries: int = 0
+
+
+class IndexReader:
+    """One pass over the index. `missing` is complete once `entries` is exhausted."""
+
+    def __init__(self, folder: CrawlFolder) -> None:
+        self.folder = folder
+        self._segments_missing: list[MissingFile] = []
+        self._archives_missing: Counter[str] = Counter()
+        self._archives_found: set[str] = set()
+
+    @property
+    def missing(self) -> list[MissingFile]:
+        """Everything that could not be reached so far."""
+        archives = [
+            MissingFile(f"{self.folder.warc.name}/{name}", "not found", count)
+            for name, count in sorted(self._archives_missing.items())
+        ]
+        return [*self._segments_missing, *archives]
+
+    @property
+    def segments_missing(self) -> list[MissingFile]:
+        """Of the index itself."""
+        return list(self._segments_missing)
+
+    def entries(self) -> Iterator[CommitEntry]:
+        """All committed entries in the order of their SURT keys and times. Memory: one open segment."""
+        names = segment_names(self.folder)
+        for name in index_writer.serials_missing(names):
+            self._report(name, "not found")
+        with contextlib.ExitStack() as stack:
+            lines = self._merged([n for n in names if not n.endswith(OPEN_SUFFIX)], names, stack)
+            yield from self._first_of_each(lines)
+
+    def _merged(self, sealed: list[str], names: list[str], stack: contextlib.ExitStack) -> Iterator[bytes]:
+        """All lines in byte order. More segments than may be open at once are first merged to fewer."""
+        opened = [n for n in names if n.endswith(OPEN_SUFFIX)]
+        sources: list[Iterable[bytes]] = [self._sorted_copy(n, stack) for n in opened]
+        while len(sealed) > MERGE_WIDTH:
+            batch, sealed = sealed[:MERGE_WIDTH], sealed[MERGE_WIDTH:]
+            with contextlib.ExitStack() as inner:
+                sources.append(self._temporary(heapq.merge(*(self._open(n, inner) for n in batch)), stack))
+        sources += [self._open(n, stack) for n in sealed]
+        return heapq.merge(*sources)
+
+    def _first_of_each(self, lines: Iterable[bytes]) -> Iterator[CommitEntry]:
+        for _, group in groupby(lines, key=_key_or_line):
+            seen: set[tuple[str, int]] = set()  # one URL has one SURT key, so its lines are all in this group
+            for line in group:
+                entry = cdxj.to_entry(line)
+                if entry is None:
+                    self._report("", f"damaged line {line[:80]!r}")
+                    continue
+                key = (entry.fingerprint, entry.visit)
+                if key not in seen:
+                    seen.add(key)
+                    self._check_archive(entry)
+                    yield entry
+
+    def _check_archive(self, entry: CommitEntry) -> None:
+        if entry.warc is None or entry.warc.file in self._archives_found:
+            return
+        name = entry.warc.file
+        if name not in self._archives_missing and archive_path(self.folder, name) is not None:
+            self._archives_found.add(name)
+        else:
+            self._archives_missing[name] += 1
+
+    def _open(self, name: str, stack: contextlib.ExitStack) -> Iterable[bytes]:
+        try:
+            return self._whole_lines(name, stack.enter_context((self.folder.index / name).open("rb")))
+        except OSError as error:
+            self._report(name, error.strerror or "can't be read")
+            return ()
+
+    def _whole_lines(self, name: str, file: IO[bytes]) -> Iterator[bytes]:
+        try:
+            for line in file:
+                if line.endswith(b"}\n"):
+                    yield line
+                else:
+                    self._report(name, "damaged line")
+        except OSError as error:
+            self._report(name, error.strerror or "can't be read to its end")
+
+    def _sorted_copy(self, name: str, stack: contextlib.ExitStack) -> Iterable[bytes]:
+        """An open segment in order; its final file when it was sealed meanwhile."""
+        try:
+            return self._temporary(index_writer.sorted_lines(self.folder.index / name), stack)
+        except FileNotFoundError:
+            return self._open(name.removesuffix(OPEN_SUFFIX), stack)
+        except OSError as error:
+            self._report(name, error.strerror or "can't be read")
+            return ()
+
+    def _temporary(self, lines: Iterable[bytes], stack: contextlib.ExitStack) -> IO[bytes]:
+        where = self.folder.tmp if os.access(self.folder.tmp, os.W_OK) else None  # others may read the folder too
+        file = stack.enter_context(tempfile.TemporaryFile("w+b", dir=where))  # noqa: SIM115 (the stack closes it)
+        file.writelines(lines)
+        file.seek(0)
+        return file
+
+    def _report(self, name: str, reason: str) -> None:
+        self._segments_missing.append(MissingFile(f"{self.folder.index.name}/{name}", reason))
+
+
+def read_entries(folder: CrawlFolder, missing: list[MissingFile] | None = None) -> Iterator[CommitEntry]:
+    """All committed entries, each (fingerprint, visit) once; `missing` gets what could not be reached."""
+    reader = IndexReader(folder)
+    yield from reader.entries()
+    if missing is not None:
+        missing.extend(reader.missing)
+
+
+def find_url(folder: CrawlFolder, url: str) -> list[CommitEntry]:
+    """The entries of one canonical URL, one per visit, oldest first. Binary search in the sorted segments."""
+    key = surt(url).encode() + b" "
+    lines: list[bytes] = []
+    for name in segment_names(folder):
+        path = folder.index / name
+        with contextlib.suppress(OSError):
+            if name.endswith(OPEN_SUFFIX):
+                lines += [line for line in index_writer.sorted_lines(path) if line.startswith(key)]
+            else:
+                lines += _lines_with(path, key)
+    found: dict[tuple[str, int], CommitEntry] = {}
+    for line in sorted(lines):
+        entry = cdxj.to_entry(line)
+        if entry is not None and entry.url == url:
+            found.setdefault((entry.fingerprint, entry.visit), entry)
+    return sorted(found.values(), key=lambda entry: entry.fetched_at)
+
+
+def archive_path(folder: CrawlFolder, name: str) -> Path | None:
+    """Where the WARC file of this final name lies now: under it, or still open; None when it can't be found."""
+    for candidate in (folder.warc / name, folder.warc / (name + OPEN_SUFFIX), folder.warc / name):
+        if candidate.exists():  # looked for twice: it may be renamed between two looks
+            return candidate
+    return None
+
+
+def segment_names(folder: CrawlFolder) -> list[str]:
+    """File names of all segments, open and sorted. Listed until two listings agree: one is being renamed."""
+    before: list[str] = []
+    while True:
+        names = sorted(p.name for p in folder.index.iterdir() if index_writer.SUFFIX in p.suffixes[-2:])
+        if names == before:
+            return names
+        before = names
+
+
+def sessions_of(folder: CrawlFolder) -> frozenset[str]:
+    """The sessions that wrote an index into this folder, and so their records too."""
+    stems = (name.removesuffix(OPEN_SUFFIX).removesuffix(index_writer.SUFFIX) for name in segment_names(folder))
+    return frozenset(stem.rpartition("-")[0] for stem in stems)
+
+
+def _key_or_line(line: bytes) -> bytes:
+    return line.partition(b" ")[0]
+
+
+def _lines_with(path: Path, prefix: bytes) -> Sequence[bytes]:
+    """Lines of a sorted file that begin with the prefix."""
+    with path.open("rb") as file:
+        if path.stat().st_size == 0:
+            return []
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            low, high = 0, len(data)
+            while low < high:  # always at the beginning of a line
+                middle = data.rfind(b"\n", low, (low + high) // 2) + 1 or low
+                end = data.find(b"\n", middle) + 1 or len(data)
+                if data[middle : min(end, middle + len(prefix))] < prefix:
+                    low = end
+                else:
+                    high = middle
+            data.seek(low)
+            found = []
+            while (line := data.readline()).startswith(prefix):
+                found.append(line)
+            return found

@@ -1,0 +1,106 @@
+"""Brings files that a dead session left open into order: whole records stay, a torn tail goes, the name is
+final.
+
+Knows which files are left open and what a whole one is. Whether a session is dead it is told.
+"""
+
+import mmap
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from crawler.archive import index_writer, items, warc_writer
+from crawler.archive.appender import OPEN_SUFFIX
+from crawler.archive.crawl_folder import CrawlFolder, archive_error, sync_directory
+from crawler.archive.members import members, whole_member_after
+
+LOCK = "recover"
+LOCK_TIMEOUT_S = 600.0  # a gigabyte of records is read again in some seconds; others may have more to do
+
+
+class Recovered(msgspec.Struct, frozen=True, kw_only=True):
+    """One file brought into order. `file` is relative to the crawl folder, "" when nothing was left of it."""
+
+    file: str
+    kept: int  # records (all types) or index lines
+    cut_bytes: int = 0
+    damaged: bool = False  # damage in the middle: nothing was cut, the records around it are still readable
+
+
+def recover_open_files(folder: CrawlFolder, is_dead: Callable[[str], bool]) -> list[Recovered]:
+    """Recover what sessions that are dead left open. Blocks on the disk: call it in a thread.
+
+    `is_dead` says of a session whether nobody writes to its files any more (`sessions.is_abandoned`). Safe to
+    repeat, and safe when several instances try. Raises ArchiveError.
+    """
+    with folder.exclusive(LOCK, LOCK_TIMEOUT_S):
+        found = [_recover_members(path) for path in _open_files(folder.warc, warc_writer.SUFFIX, is_dead)]
+        found += [_recover_members(path) for path in _open_files(folder.items, items.SUFFIX, is_dead)]
+        found += [_recover_index(folder, path) for path in _open_files(folder.index, index_writer.SUFFIX, is_dead)]
+    return found
+
+
+def _open_files(directory: Path, suffix: str, is_dead: Callable[[str], bool]) -> list[Path]:
+    return [
+        path
+        for path in sorted(directory.glob(f"*{suffix}{OPEN_SUFFIX}"))
+        if is_dead(_session_of(path.name.removesuffix(suffix + OPEN_SUFFIX)))
+    ]
+
+
+def _session_of(stem: str) -> str:
+    """Session in `<prefix>-<digits>-<session>-<serial>` (WARC) or `<session>-<serial>` (index, items)."""
+    parts = stem.split("-")
+    stamp = next((i for i, part in enumerate(parts) if len(part) == 17 and part.isdigit()), -1)
+    return "-".join(parts[stamp + 1 : -1])
+
+
+def _recover_index(folder: CrawlFolder, path: Path) -> Recovered:
+    lines = index_writer.seal(folder, path)
+    return Recovered(file=str(Path(folder.index.name) / path.name.removesuffix(OPEN_SUFFIX)), kept=lines)
+
+
+def _recover_members(path: Path) -> Recovered:
+    """A file of gzip members: of records, or of items."""
+    final = path.with_name(path.name.removesuffix(OPEN_SUFFIX))
+    try:
+        size = path.stat().st_size
+        kept, end, damaged = _scan(path, size)
+        if end == 0:
+            path.unlink()
+        else:
+            if end < size:
+                _cut(path, end)
+            path.rename(final)
+        sync_directory(path.parent)
+    except OSError as error:
+        raise archive_error("recover", path, error) from None
+    file = str(Path(path.parent.name) / final.name) if end else ""
+    return Recovered(file=file, kept=kept, cut_bytes=size - end, damaged=damaged)
+
+
+def _scan(path: Path, size: int) -> tuple[int, int, bool]:
+    """(whole records, end of what stays, damaged in the middle)."""
+    if size == 0:
+        return 0, 0, False
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        data = memoryview(mapped)
+        try:
+            kept, end = 0, 0
+            for _, end in members(data):  # noqa: B007 (the last end is wanted)
+                kept += 1
+            damaged = end < size and whole_member_after(data, end + 1)
+        finally:
+            data.release()
+    return kept, size if damaged else end, damaged
+
+
+def _cut(path: Path, end: int) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.ftruncate(descriptor, end)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,118 @@
+"""Proof of life of the sessions on this machine: each holds a file lock for as long as it lives.
+
+The kernel frees the lock when the process ends, however it ends, so a free lock proves death. A process id
+would prove nothing: it is reused, and means something else in another container. Must not know what a
+session does.
+
+The lock belongs to the open file, which a *forked* child shares: start helpers by exec, not by plain fork.
+"""
+
+import enum
+import fcntl
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from crawler.archive.crawl_folder import CrawlFolder, Holder, archive_error, open_private
+from crawler.errors import ConflictError
+
+
+class Life(enum.Enum):
+    """What a session's lock file tells."""
+
+    ALIVE = "alive"
+    DEAD = "dead"
+    UNKNOWN = "unknown"  # no lock file here: ended in good order, or lives on another machine
+
+
+class SessionLock:
+    """The lock of a living session; `close` when it ends in good order."""
+
+    def __init__(
+        self,
+        folder: CrawlFolder,
+        session: str,
+        *,
+        node: str = "",
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Take the lock. Raises ConflictError when this session exists already, ArchiveError when the disk fails."""
+        self.session = session
+        self.path = _path(folder, session)
+        draft = folder.tmp / f"{session}.session"
+        holder = Holder(pid=os.getpid(), node=node, started=clock())
+        try:
+            self._descriptor = open_private(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        except FileExistsError:
+            raise ConflictError(f"session {session} is being started by another process") from None
+        except OSError as error:
+            raise archive_error("write", draft, error) from None
+        try:
+            # Locked before it gets its name: nobody ever sees a living session's file without its lock.
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.write(self._descriptor, msgspec.json.encode(holder))
+            self.path.hardlink_to(draft)
+        except OSError as error:
+            os.close(self._descriptor)
+            if isinstance(error, FileExistsError):
+                raise ConflictError(f"session {session} exists already in {folder.root}") from None
+            raise archive_error("write", self.path, error) from None
+        finally:
+            draft.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Take the session's file away: it ended in good order. May be called twice."""
+        if self._descriptor >= 0:
+            self.path.unlink(missing_ok=True)
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+def life_of(folder: CrawlFolder, session: str) -> Life:
+    """Look whether a session lives, without disturbing it or others who look."""
+    return life_at(_path(folder, session))
+
+
+def life_at(path: Path) -> Life:
+    """The same by the lock file's path, which may lie in another crawl's folder on this machine."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return Life.UNKNOWN
+    except OSError as error:
+        raise archive_error("read", path, error) from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: two who look at once see the same
+    except BlockingIOError:
+        return Life.ALIVE
+    finally:
+        os.close(descriptor)
+    return Life.DEAD
+
+
+def is_session_dead(folder: CrawlFolder, session: str) -> bool:
+    """Whether the session provably died on this machine. False says nothing: it may live, here or elsewhere."""
+    return life_of(folder, session) is Life.DEAD
+
+
+def is_abandoned(folder: CrawlFolder, session: str) -> bool:
+    """Whether files that this session left open *in this folder* have nobody who writes to them any more."""
+    return life_of(folder, session) is not Life.ALIVE
+
+
+def sessions(folder: CrawlFolder) -> dict[str, Holder]:
+    """Sessions that have a lock file here, alive or dead, with what they said of themselves."""
+    found = {}
+    for path in sorted(folder.sessions.glob("*.lock")):
+        try:
+            found[path.stem] = msgspec.json.decode(path.read_bytes(), type=Holder)
+        except (OSError, msgspec.MsgspecError):
+            continue  # went away while we looked
+    return found
+
+
+def _path(folder: CrawlFolder, session: str) -> Path:
+    return folder.sessions / f"{session}.lock"

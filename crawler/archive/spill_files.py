@@ -1,0 +1,102 @@
+"""Files of spilled URLs: blocks that a partition's owner took out of the engine's memory.
+
+    FOLDER/PARTITION/EPOCH-SESSION-SERIAL    frames: length, CRC-32 of the payload (both u32, little-endian), payload
+
+A file is written once and never changed; which of its blocks count is known to the engine alone. Must not know what is
+in a block.
+"""
+
+import contextlib
+import struct
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from crawler.archive.appender import Appender
+from crawler.archive.crawl_folder import archive_error, make_private, sync_directory
+from crawler.errors import ArchiveError
+
+FRAME = struct.Struct("<II")
+_CRC_SEED = 0x5EED  # zeros, which a power cut may leave, are no valid frame
+
+Place = tuple[str, int, int]  # file, offset, length of the frame in bytes
+
+
+class SpillFiles:
+    """One crawl's files, written by one session, read by all. All methods block."""
+
+    def __init__(self, root: Path, session: str) -> None:
+        self.root = root
+        self._session = session
+        self._serial = 0
+
+    def write(self, partition: int, epoch: int, payloads: Sequence[bytes]) -> list[Place]:
+        """A new file with these payloads, on disk when this returns: where each lies. Raises ArchiveError."""
+        folder = self.root / str(partition)
+        _make(folder)
+        self._serial += 1
+        name = f"{epoch}-{self._session}-{self._serial}"
+        file, places = Appender(folder / name), list[Place]()
+        for payload in payloads:
+            frame = FRAME.pack(len(payload), zlib.crc32(payload, _CRC_SEED)) + payload
+            places.append((name, file.add(frame), len(frame)))
+        try:
+            file.finish()
+        except ArchiveError:
+            file.close()
+            raise
+        return places
+
+    def read(self, partition: int, places: Sequence[Place]) -> list[bytes]:
+        """The payloads at these places. Raises ArchiveError for what is not there or damaged."""
+        return [self._read(self.root / str(partition) / name, offset, length) for name, offset, length in places]
+
+    def _read(self, path: Path, offset: int, length: int) -> bytes:
+        try:
+            with path.open("rb") as file:
+                file.seek(offset)
+                frame = file.read(length)
+        except OSError as error:
+            raise archive_error("read spilled URLs from", path, error) from None
+        payload = frame[FRAME.size :]
+        if len(frame) != length or FRAME.unpack_from(frame) != (len(payload), zlib.crc32(payload, _CRC_SEED)):
+            raise ArchiveError(f"{path} is damaged at byte {offset}: the URLs there can't be read")
+        return payload
+
+    def partitions(self) -> list[int]:
+        """Which have files here."""
+        try:
+            return sorted(int(path.name) for path in self.root.iterdir() if path.name.isdigit())
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise archive_error("read the folder", self.root, error) from None
+
+    def names(self, partition: int) -> list[str]:
+        """Names of a partition's files; those that were never finished end in .open."""
+        folder = self.root / str(partition)
+        try:
+            return sorted(path.name for path in folder.iterdir())
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise archive_error("read the folder", folder, error) from None
+
+    def remove(self, partition: int, names: Sequence[str]) -> None:
+        """Take files away that no stub names any more."""
+        folder = self.root / str(partition)
+        with contextlib.suppress(OSError):  # tried again later
+            for name in names:
+                (folder / name).unlink(missing_ok=True)
+            folder.rmdir()
+
+
+def _make(folder: Path) -> None:
+    """With its parents; their names must survive a power cut as well as the files."""
+    try:
+        missing = [path for path in (folder, *folder.parents) if not path.exists()]
+        for path in reversed(missing):
+            make_private(path)
+            sync_directory(path.parent)
+    except OSError as error:
+        raise archive_error("make the folder", folder, error) from None

@@ -1,0 +1,82 @@
+"""Reads one record of the archive back: the HTTP exchange as it was stored. Must not know the index."""
+
+import os
+
+import msgspec
+from isal import isal_zlib
+
+from crawler.archive.crawl_folder import CrawlFolder, archive_error
+from crawler.archive.index_reader import archive_path
+from crawler.errors import ArchiveError
+from crawler.model import WarcLocation
+
+_GZIP = 31
+LENGTH_DIGITS_MAX = 18
+
+
+class StoredResponse(msgspec.Struct, frozen=True, kw_only=True):
+    """A response record. `payload` is the body as received, still content-coded."""
+
+    uri: str
+    status_line: str
+    headers: tuple[tuple[str, str], ...]
+    payload: bytes
+    digest: str = ""  # of the payload, as the record names it
+    truncated: str = ""  # in the words of WARC-Truncated
+
+    def header(self, name: str) -> str:
+        """First value of a header by its lower-case name; '' when absent."""
+        return next((value for key, value in self.headers if key.lower() == name), "")
+
+
+def read_record(folder: CrawlFolder, location: WarcLocation) -> StoredResponse:
+    """The response record at this place. Raises ArchiveError when it is not there or not whole."""
+    path = archive_path(folder, location.file)
+    if path is None:
+        raise ArchiveError(f"can't find {folder.warc / location.file}")
+    where = f"{path} at {location.offset}"
+    try:
+        with path.open("rb") as file:
+            member = os.pread(file.fileno(), location.length, location.offset)
+    except OSError as error:
+        raise archive_error("read", path, error) from None
+    try:
+        record: bytes = isal_zlib.decompress(member, _GZIP)
+    except (isal_zlib.error, EOFError):  # type: ignore[misc]  # its stub declares an instance
+        raise ArchiveError(f"no whole record in {where}") from None
+    stored = stored_response(record, where)
+    if stored is None:
+        raise ArchiveError(f"no response record in {where}")
+    return stored
+
+
+def stored_response(record: bytes, where: str) -> StoredResponse | None:
+    """An inflated record; None when it is of another type. Raises ArchiveError naming `where` when it is torn."""
+    head, _, block = record.partition(b"\r\n\r\n")
+    fields = dict(_headers(head))
+    if not head.startswith(b"WARC/1.1\r\n") or not is_length(fields.get("Content-Length", "")):
+        raise ArchiveError(f"no record in {where}")
+    if fields.get("WARC-Type") != "response":
+        return None
+    length = int(fields["Content-Length"])
+    if len(block) != length + 4:
+        raise ArchiveError(f"the record in {where} has not the length that it names")
+    http, _, payload = block[:length].partition(b"\r\n\r\n")
+    return StoredResponse(
+        uri=fields.get("WARC-Target-URI", ""),
+        status_line=http.partition(b"\r\n")[0].decode("latin-1"),
+        headers=tuple(_headers(http)),
+        payload=payload,
+        digest=fields.get("WARC-Payload-Digest", ""),
+        truncated=fields.get("WARC-Truncated", ""),
+    )
+
+
+def is_length(text: str) -> bool:
+    """Whether a header's value is a length that `int` reads: it raises for thousands of digits."""
+    return text.isascii() and text.isdigit() and len(text) <= LENGTH_DIGITS_MAX
+
+
+def _headers(head: bytes) -> list[tuple[str, str]]:
+    lines = head.decode("latin-1").split("\r\n")[1:]
+    return [(name, value.strip()) for name, _, value in (line.partition(":") for line in lines)]

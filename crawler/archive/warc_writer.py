@@ -1,0 +1,163 @@
+"""Writes what was fetched into WARC files: one gzip member per record, new files per session, never reopened.
+
+Knows names, rotation and durability; what stands in a record is `records`' matter.
+"""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+
+from isal import isal_zlib
+
+from crawler.archive import warc_record
+from crawler.archive.appender import Appender
+from crawler.archive.crawl_folder import CrawlFolder
+from crawler.archive.stamps import digits17
+from crawler.errors import ArchiveError
+from crawler.model import Response, WarcLocation
+from crawler.settings import ArchiveSettings
+
+SUFFIX = ".warc.gz"
+_GZIP = 31  # window bits that ask for a gzip member
+# A request is some 300 bytes: ISA-L's levels above 0 spend 7 us on clearing tables before they win anything.
+_REQUEST_LEVEL = 0
+
+
+class WarcWriter:
+    """The archive of one session.
+
+    `add` is memory only and belongs to one thread; `sync` may run in another meanwhile. After an ArchiveError
+    nothing is taken until `reopen`; `is_durable` tells which records survived.
+    """
+
+    def __init__(
+        self,
+        folder: CrawlFolder,
+        *,
+        prefix: str,
+        session: str,
+        settings: ArchiveSettings,
+        software: str,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._folder = folder
+        self._prefix = prefix
+        self._session = session
+        self._settings = settings
+        self._software = software
+        self._clock = clock
+        self._ids = warc_record.record_ids()
+        self._serial = 0
+        self._current: Appender | None = None
+        self._full: list[Appender] = []  # rotated out, not yet synced and renamed
+        self._unfinished: dict[str, Appender] = {}
+        self._lock = threading.Lock()
+        self._failed = False
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes added that are not on disk yet."""
+        with self._lock:
+            files = [*self._full, self._current] if self._current else self._full
+            return sum(file.size - file.durable for file in files)
+
+    def add(self, response: Response) -> tuple[WarcLocation, str]:
+        """Append the exchange; returns where the response record will lie and its payload digest.
+
+        Nothing is durable before `sync` returned. Raises ArchiveError when an earlier sync failed.
+        """
+        identity = next(self._ids)
+        record, digest = warc_record.response_record(response, identity)
+        member: bytes = isal_zlib.compress(record, self._settings.compression_level, _GZIP)
+        length = len(member)
+        if self._settings.request_records and response.request_head:
+            request = warc_record.request_record(response, next(self._ids), identity)
+            member += isal_zlib.compress(request, _REQUEST_LEVEL, _GZIP)
+        with self._lock:
+            if self._failed:
+                raise ArchiveError("the archive failed to write and was not reopened")
+            file = self._file()
+            offset = file.add(member)
+        return WarcLocation(file=file.final.name, offset=offset, length=length), digest
+
+    def sync(self) -> None:
+        """Make durable all that was added before. After an ArchiveError: ask `is_durable`, and `reopen`."""
+        with self._lock:
+            full, self._full = self._full, []
+            current = self._current
+        try:
+            for file in full:
+                self._finish(file)
+            if current is not None:
+                current.sync()
+        except ArchiveError:
+            with self._lock:
+                self._failed = True
+            raise
+
+    def is_durable(self, location: WarcLocation) -> bool:
+        """Whether this writer's record is safe on disk."""
+        file = self._unfinished.get(location.file)
+        return file is None or location.offset + location.length <= file.durable
+
+    def reopen(self) -> None:
+        """After a failure: give up the failed files (their durable part stays valid) and go on in a new one.
+
+        What was added and is not durable is lost; it must be added again.
+        """
+        with self._lock:
+            given_up = list(self._unfinished.values())
+            self._current, self._full = None, []
+        for file in given_up:
+            file.failed = True
+            with contextlib.suppress(ArchiveError):  # a name that can't be mended now is recovery's matter
+                file.finish()
+        with self._lock:
+            self._failed = False
+
+    def close(self) -> None:
+        """Sync and give all files their final names. Raises ArchiveError when that fails."""
+        with self._lock:
+            files = [*self._full, self._current] if self._current else self._full
+            self._current, self._full = None, []
+            self._failed = True
+        failure: ArchiveError | None = None
+        for file in files:
+            try:
+                self._finish(file)
+            except ArchiveError as error:
+                failure = failure or error
+                with contextlib.suppress(ArchiveError):
+                    self._finish(file)  # its durable part
+        if failure is not None:
+            raise failure
+
+    def _finish(self, file: Appender) -> None:
+        file.finish()
+        self._unfinished.pop(file.final.name, None)
+
+    def _file(self) -> Appender:
+        current = self._current
+        if current is not None and current.size < self._settings.warc_bytes_max:
+            return current
+        if current is not None:
+            self._full.append(current)
+        self._current = self._new_file()
+        return self._current
+
+    def _new_file(self) -> Appender:
+        now = self._clock()
+        name = f"{self._prefix}-{digits17(now)}-{self._session}-{self._serial:05d}{SUFFIX}"
+        self._serial += 1
+        file = Appender(self._folder.warc / name)
+        info = warc_record.warcinfo(
+            next(self._ids),
+            filename=name,
+            at=now,
+            software=self._software,
+            fields={"isPartOf": self._folder.crawl, "description": f"session {self._session}"},
+        )
+        file.add(isal_zlib.compress(info, self._settings.compression_level, _GZIP))
+        self._unfinished[name] = file
+        return file

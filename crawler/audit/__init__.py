@@ -1,0 +1,1 @@
+"""Proves from logs, archive and engine that a crawl was exact, polite and owned."""

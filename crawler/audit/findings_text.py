@@ -1,0 +1,127 @@
+"""What an audit prints: a table of findings by number, then examples. Text and JSON out of values; reads nothing."""
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from crawler.audit.findings import Finding, Report
+from crawler.reports.tables import facts, shortened
+from crawler.reports.wording import counted, number
+from crawler.rules.printable import one_line
+
+SHOWN_MAX = 10  # examples of a violation; --json has more
+INFORMED_MAX = 3  # examples of anything else
+URL_COLUMNS = 100
+OF_WEB_LOG = frozenset({"politeness", "robots", "late", "duplicates", "uncommitted", "unjudged"})
+QUIET = frozenset(
+    {"blamed", "faults", "no_items", "outputs", "same_pages", "torn", "unparsed", "unjudged", "late"}
+)  # told only when there is something to tell
+
+
+def report_text(report: Report) -> str:
+    """The whole report, for people."""
+    parts = [f"{headline(report)}\n\n{facts(_looked_at(report))}", "\n".join(_table(report))]
+    parts += [text for name, finding in report.findings.all() if (text := _examples(finding))]
+    if report.notes:
+        parts.append("\n".join(one_line(f"Note: {note}.") for note in report.notes))
+    return "\n\n".join(parts)
+
+
+def headline(report: Report) -> str:
+    """The answer in one line."""
+    found = violations_text(report)
+    where = f"Audit of the crawl {report.crawl} in {', '.join(report.folders)}"
+    if not found and not report.findings.politeness.is_judged:
+        return f"{where}: clean as far as judged; politeness is not (times in whole seconds).{_moving(report)}"
+    return f"{where}: {f'not clean, {found}' if found else 'clean'}.{_moving(report)}"
+
+
+def _moving(report: Report) -> str:
+    return " It is going on: figures are of a moving crawl." if report.is_moving else ""
+
+
+def violations_text(report: Report) -> str:
+    """Like "3 URLs lost, 1 committed twice"; "" when there is nothing."""
+    return ", ".join(counted(f.count, f.title_of_one, f.title) for f in report.findings.violations)
+
+
+def _looked_at(report: Report) -> list[tuple[str, str]]:
+    r = report
+    parked = f"{number(r.parked)} parked, " if r.parked else ""
+    ends = f"{number(r.pending)} pending, {parked}{counted(r.dead, 'dead letter')}, {number(r.refused)} refused"
+    pairs = [
+        ("archive", f"{counted(r.records, 'response')} in {counted(r.warc_files, 'WARC file')}"),
+        ("links", f"{counted(r.links, 'URL')} that committed pages lead to, within the scope"),
+        ("index", f"{counted(r.commits, 'commit')} in {counted(r.segments, 'segment')}"),
+        ("engine", f"{counted(r.seen, 'URL')} seen: {ends}, the rest committed"),
+    ]
+    if r.has_web_log:
+        c = r.closest
+        near = f", closest pair {c.gap_s:.3f} s at a delay of {c.delay_s:g} s ({c.queue})" if c else ""
+        pairs.append(("web log", f"{counted(r.requests, 'request')}{near}"))
+    return pairs
+
+
+def _table(report: Report) -> Iterator[str]:
+    told = [(name, f) for name, f in report.findings.all() if f.count or name not in QUIET]
+    width = max(len(finding.title) for _, finding in told)
+    for name, finding in told:
+        if name in OF_WEB_LOG and not report.has_web_log:
+            yield f"{'-':<4}  {finding.title:<{width}}  {'?':>7}  needs --web-log"
+        else:
+            count = number(finding.count) if finding.count or finding.is_judged else "?"
+            yield f"{_mark(finding):<4}  {finding.title:<{width}}  {count:>7}  {finding.note}".rstrip()
+
+
+def _mark(finding: Finding) -> str:
+    if not finding.is_violation:
+        return "-"
+    if finding.count:
+        return "FAIL"
+    return "ok" if finding.is_judged else "-"
+
+
+def _examples(finding: Finding) -> str:
+    shown_max = SHOWN_MAX if finding.is_violation else INFORMED_MAX
+    shown = finding.examples[:shown_max]
+    if not shown:
+        return ""
+    lines = [f"{finding.title[0].upper()}{finding.title[1:]}:", *(f"  {one_line(_line(example))}" for example in shown)]
+    if len(finding.examples) > len(shown):
+        lines.append(f"  ... {number(finding.count)} in all: --json has them")
+    return "\n".join(lines)
+
+
+def _line(example: dict[str, Any]) -> str:
+    """What it is about first, then what is known of it."""
+    if "gap_s" in example:
+        e = example
+        return f"{e['queue']}: {e['gap_s']:.3f} s apart at a delay of {e['delay_s']:g} s: {e['first']}, {e['second']}"
+    if "silent_s" in example:
+        e = example
+        silent = "an unknown time" if e["silent_s"] is None else f"{e['silent_s']:.1f} s"
+        return f"{e['died']} to {e['by']}: {counted(e['partitions'], 'partition')} after {silent} of silence"
+    (first, value), *rest = example.items()
+    head = shortened(str(value), URL_COLUMNS) if isinstance(value, str) else f"{first} {value}"
+    return ", ".join([head, *(_fact(name, value) for name, value in rest)])
+
+
+def _fact(name: str, value: object) -> str:
+    if isinstance(value, list):
+        return "; ".join(map(str, value))
+    text = f"{value:.3f}" if isinstance(value, float) else shortened(str(value), URL_COLUMNS)
+    return text if name in ("reason", "record", "items") else f"{name.replace('_', ' ')} {text}"
+
+
+def report_json(report: Report) -> dict[str, Any]:
+    """The same for programs; the findings of a web log are null without one."""
+    found: dict[str, Any] = {}
+    for name, finding in report.findings.all():
+        is_judged = report.has_web_log or name not in OF_WEB_LOG
+        found[name] = _without(asdict(finding), "title_of_one") if is_judged else None
+    figures = _without(asdict(report), "findings")
+    return {"clean": not report.findings.violations, **figures, "findings": found}
+
+
+def _without(fields: dict[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in fields.items() if key != name}

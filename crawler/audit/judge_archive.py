@@ -1,0 +1,198 @@
+"""Reads index and archive of all folders into the ledger, and judges what lies on disk: records that no commit names,
+commits whose record is not there or is another, commits of one URL that differ.
+"""
+
+import contextlib
+import json
+from collections.abc import Callable, Sequence
+
+from crawler.archive.crawl_folder import CrawlFolder
+from crawler.archive.folder_scan import ArchivedResponse, Flaw, IndexLine, walk_lines, walk_responses, warc_names
+from crawler.archive.item_reader import ItemFiles
+from crawler.archive.warc_record import safe_uri
+from crawler.audit.findings import Report
+from crawler.audit.judge_links import LinkReader
+from crawler.audit.ledger import Commit, Ledger, page_of
+from crawler.content.digest import payload_digest
+from crawler.errors import ArchiveError
+from crawler.model import CommitEntry
+from crawler.pipeline.parse import ParseKilledError
+from crawler.rules.urls import host_of
+
+LATE = "fetch.late"
+PULSE = 256  # records between two signs of life
+
+
+class ArchiveJudge:
+    """What the crawl folders say. Call its methods in this order; `pulse` is told how many records were read."""
+
+    def __init__(
+        self, folders: Sequence[CrawlFolder], ledger: Ledger, reader: LinkReader, report: Report,
+        pulse: Callable[[int], None],
+    ) -> None:  # fmt: skip
+        self._folders = folders
+        self._ledger = ledger
+        self._reader = reader
+        self._report = report
+        self._pulse = pulse
+        self._many = len(folders) > 1
+
+    def add_commit(self, entry: CommitEntry, *, is_late: bool) -> None:
+        """A commit, from an index or from the engine's log."""
+        place = self._reader.rules.router.place(entry.url)
+        self._ledger.add_commit(entry, place[2], page_key(entry.url), is_late=is_late)
+
+    def read_index(self, *, is_late: bool = False) -> None:
+        """All lines of all segments. A second time, `is_late`, brings what was committed since."""
+        segments = set()
+        with contextlib.ExitStack() as stack:
+            item_files = [stack.enter_context(ItemFiles(folder)) for folder in self._folders]
+            for folder in self._folders:
+                for line in walk_lines(folder):
+                    if isinstance(line, IndexLine):
+                        segments.add(line.segment)
+                        self.add_commit(line.entry, is_late=is_late)
+                        if not is_late:
+                            self._items(line.entry, item_files)
+                    elif not is_late:
+                        self._flaw(folder, line)
+        self._report.segments = len(segments)
+
+    def _items(self, entry: CommitEntry, item_files: Sequence[ItemFiles]) -> None:
+        """Whether what the page's handler yielded can be read in one of the folders."""
+        if entry.items is None:
+            return
+        reasons = []
+        for files in item_files:
+            try:
+                files.items(entry.items)
+            except ArchiveError as error:
+                reasons.append(str(error).partition(": ")[2])
+            else:
+                return
+        reason = next((one for one in reasons if one != "not found"), "the file is in no folder given")
+        place = f"{entry.items.file} at {entry.items.offset}"
+        self._report.findings.no_items.add(url=entry.url, items=place, reason=reason)
+
+    async def read_archive(self) -> None:
+        """Every response record: is it a commit's, is it what the commit says, and what must it have led to?"""
+        report = self._report
+        for folder in self._folders:
+            report.warc_files += len(warc_names(folder))
+            for found in walk_responses(folder):
+                if isinstance(found, Flaw):
+                    self._flaw(folder, found)
+                    continue
+                report.records += 1
+                if report.records % PULSE == 0:
+                    self._pulse(report.records)
+                await self._record(found)
+
+    async def _record(self, found: ArchivedResponse) -> None:
+        commits = self._ledger.commits_at(found.location)
+        uri = found.stored.uri
+        if not commits:
+            self._ledger.add_orphan(found.location, uri, page_key(uri))
+        for commit in commits:
+            self._ledger.record_found(commit)
+            if not self._is_same(found, commit):
+                continue
+            try:
+                self._ledger.add_links(await self._reader.required(commit, found.stored), commit)
+            except ParseKilledError as error:
+                self._report.findings.unparsed.add(url=commit.url, reason=str(error))
+
+    def _is_same(self, found: ArchivedResponse, commit: Commit) -> bool:
+        """Whether the record is the one that the commit names."""
+        digest = payload_digest(found.stored.payload)
+        wrong = {
+            "another URL": found.stored.uri != safe_uri(commit.url),
+            "another digest": digest not in (commit.digest, found.stored.digest) or commit.digest != digest,
+            "another length": found.location.length != commit.length,
+            "another status": found.stored.status_line.split(" ")[1:2] != [str(commit.status)],
+        }
+        reasons = [reason for reason, is_so in wrong.items() if is_so]
+        if reasons:
+            place = f"{found.location.file} at {found.location.offset}"
+            self._report.findings.no_record.add(url=commit.url, record=place, reason=", ".join(reasons))
+        return not reasons
+
+    def judge(self) -> None:
+        """What can be said once everything was read."""
+        self._commits_without_record()
+        self._committed_twice()
+        self._orphans()
+        self._report.commits = self._ledger.number("SELECT count(*) FROM (SELECT DISTINCT fp, visit FROM commits)")
+        without = self._ledger.number("SELECT count(*) FROM commits WHERE file = 0")
+        if without:
+            self._report.has_records = False
+            self._report.notes.append(
+                f"{without:,} commits have no record (archive.warc is off): where their links went can't be judged"
+            )
+
+    def _commits_without_record(self) -> None:
+        rows = self._ledger.db.execute(
+            "SELECT url, name, offset FROM commits JOIN files ON files.id = file "
+            "WHERE NOT found AND NOT late ORDER BY name, offset"
+        )
+        present = {name for folder in self._folders for name in warc_names(folder)}
+        for url, name, offset in rows:
+            reason = "no whole record there" if name in present else "the file is in no folder given"
+            self._report.findings.no_record.add(url=url, record=f"{name} at {offset}", reason=reason)
+            if name not in present:
+                self._unreachable(name)
+
+    def _unreachable(self, name: str) -> None:
+        damage = self._report.findings.damage
+        if not any(one.get("file") == f"warc/{name}" for one in damage.examples[-1:]):  # rows come by name
+            damage.add(file=f"warc/{name}", reason="an index names it, and it is in no folder given")
+
+    def _committed_twice(self) -> None:
+        rows = self._ledger.db.execute(
+            "SELECT fp, visit, count(*) FROM commits GROUP BY fp, visit HAVING count(*) > 1"
+        ).fetchall()
+        for fp, visit, n in rows:
+            commits = self._ledger.db.execute(
+                "SELECT url, session, epoch, fetched FROM commits WHERE fp = ? AND visit = ? ORDER BY fetched",
+                (fp, visit),
+            ).fetchall()
+            by = [
+                f"session {session}, epoch {epoch}, fetched at {fetched:.3f}" for _, session, epoch, fetched in commits
+            ]
+            self._report.findings.twice.add(n - 1, url=commits[0][0], visit=visit, commits=by)
+
+    def _orphans(self) -> None:
+        rows = self._ledger.db.execute(
+            "SELECT url, name, orphans.offset FROM orphans JOIN files ON files.id = orphans.file WHERE NOT EXISTS ("
+            "SELECT 1 FROM commits WHERE commits.file = orphans.file AND commits.offset = orphans.offset)"
+        )
+        for url, name, offset in rows:
+            self._report.findings.orphans.add(url=url, record=f"{name} at {offset}")
+
+    def _flaw(self, folder: CrawlFolder, flaw: Flaw) -> None:
+        finding = self._report.findings.torn if flaw.is_tail else self._report.findings.damage
+        finding.add(file=f"{folder.root}/{flaw.file}" if self._many else flaw.file, reason=flaw.reason)
+
+
+def late_pages(folders: Sequence[CrawlFolder]) -> frozenset[int]:
+    """Pages that were answered when their instance had lost the lease, by the logs of the instances."""
+    found: set[int] = set()
+    for file in (file for folder in folders for file in sorted(folder.log.glob("*.log"))):
+        with contextlib.suppress(OSError), file.open(encoding="utf-8", errors="replace") as lines:
+            found.update(page_key(url) for line in lines if LATE in line and (url := _url_of(line)))
+    return frozenset(found)
+
+
+def _url_of(line: str) -> str:
+    """The URL of an event that tells of a late request."""
+    try:
+        event = json.loads(line)
+        return str(event["url"]) if event["event"] == LATE else ""
+    except (ValueError, KeyError, TypeError):
+        return ""
+
+
+def page_key(url: str) -> int:
+    """`page_of` for a canonical URL."""
+    slash = url.find("/", url.find("//") + 2)
+    return page_of(host_of(url), url[slash:] if slash > 0 else "/")

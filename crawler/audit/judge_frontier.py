@@ -1,0 +1,154 @@
+"""Asks the engine what became of every link, and counts its partitions again: is each URL in exactly one state?
+
+Must not know how commits and links were found.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+
+from crawler.audit.findings import Report
+from crawler.audit.ledger import Ledger, Link
+from crawler.audit.origins import origins_of
+from crawler.frontier.bulk_lookup import States, Tally, UrlState
+from crawler.model import CommitEntry
+from crawler.rules.fingerprint import Fingerprints
+from crawler.rules.urls import origin_of
+
+LOOKS_MAX = 5  # at a partition whose counters move meanwhile
+NAMED_MAX = 1000  # URLs named that are gone from a partition
+
+
+class FrontierJudge:
+    """What the engine says of one run of a crawl."""
+
+    def __init__(self, states: States, ledger: Ledger, report: Report, *, fingerprints: Fingerprints) -> None:
+        self._states = states
+        self._pending: tuple[int, set[str]] = (-1, set())
+        self._ledger = ledger
+        self._report = report
+        self._fingerprints = fingerprints
+        self._run = fingerprints.run
+        self._began: list[tuple[int, int, int]] = []
+        self._tallies: list[Tally] = []
+
+    async def begin(self) -> None:
+        """Note where the counters stand, to know in the end whether the crawl was going on meanwhile."""
+        self._began = await self._states.counters()
+
+    async def read_log(self, add: Callable[[CommitEntry], None]) -> None:
+        """Commits that are not in an index yet. To be read before the index is: they move from here to there."""
+        for partition, _, _ in await self._states.counters():
+            for entry in await self._states.undrained(partition):
+                add(entry)
+
+    async def ask_links(self) -> None:
+        """The state of every link's target that no index has."""
+        for batch in self._ledger.links_to_ask():
+            wanted: defaultdict[int, list[str]] = defaultdict(list)
+            for link in batch:
+                wanted[link.partition].append(str(link.fp))
+            states = await self._states.of(self._run, wanted)
+            for partition, fps in wanted.items():
+                ended = [fp for fp in fps if states[fp] is UrlState.ENDED]
+                pending = await self._pending_of(partition) if ended else set()
+                states.update((fp, UrlState.PENDING) for fp in ended if fp in pending)
+            self._ledger.set_states([(int(state), int(fp)) for fp, state in states.items()])
+
+    async def _pending_of(self, partition: int) -> set[str]:
+        """Links come by partition: the last one's pending URLs are kept."""
+        if self._pending[0] != partition:
+            self._pending = (partition, await self._states.pending(self._fingerprints, partition))
+        return self._pending[1]
+
+    async def count(self) -> None:
+        """Count all partitions again, and see whether the crawl moves."""
+        for partition, _, _ in await self._states.counters():
+            for _ in range(LOOKS_MAX):
+                tally = await self._states.tally(self._run, partition)
+                if tally.is_steady:
+                    break
+            self._tallies.append(tally)
+        self._report.is_moving = await self._states.counters() != self._began
+
+    async def judge(self) -> None:
+        """Links that lead nowhere, and partitions whose URLs are not all in some state."""
+        report = self._report
+        report.links = self._ledger.number("SELECT count(*) FROM links")
+        for batch in self._ledger.links_in(UrlState.UNSEEN):
+            for link in batch:
+                report.findings.lost.add(url=link.url, reason="the engine never saw it", linked_from=link.parent)
+        committed = self._committed()
+        for tally in self._tallies:
+            report.seen += tally.seen
+            report.pending += tally.pending
+            report.dead += tally.dead
+            report.refused += tally.refused
+            report.parked += tally.parks
+            await self._judge_partition(tally, *committed.get(tally.partition, (0, 0)))
+        if any(tally.committed > committed.get(tally.partition, (0, 0))[0] for tally in self._tallies):
+            report.notes.append("commits are in no folder given: were all folders of the crawl named with --dir?")
+        unsteady = sum(not tally.is_steady for tally in self._tallies)
+        if unsteady:
+            report.notes.append(f"{unsteady} partitions changed at every look: their sums are not judged")
+
+    def _committed(self) -> dict[int, tuple[int, int]]:
+        """(commits, URLs) of each partition, by index and log."""
+        rows = self._ledger.db.execute(
+            "SELECT partition, sum(visits), count(*) FROM (SELECT partition, fp, count(DISTINCT visit) AS visits "
+            "FROM commits GROUP BY partition, fp) GROUP BY partition"
+        )
+        return {partition: (commits, urls) for partition, commits, urls in rows}
+
+    async def _judge_partition(self, t: Tally, commits: int, urls: int) -> None:
+        if not t.is_steady:
+            return
+        missing = missing_of(t, urls)
+        if missing > 0:
+            await self._say_lost(t, missing)
+        for wrong in disagreements(t, commits, exactly=not self._report.is_moving):
+            self._report.findings.sums.add(0, partition=t.partition, reason=wrong)
+        self._report.findings.sums.count = len({one["partition"] for one in self._report.findings.sums.examples})
+
+    async def _say_lost(self, t: Tally, missing: int) -> None:
+        """URLs that were seen and are in no state; the suspects are links that ended and that robots.txt allows."""
+        lost = self._report.findings.lost
+        reason = "seen, and not pending, parked, committed, dead or refused"
+        suspects = await self._suspects(t.partition)
+        for link in suspects[:missing]:
+            lost.add(url=link.url, reason=reason, linked_from=link.parent)
+        if left := missing - len(suspects[:missing]):
+            which = f"{left:,} of {t.seen:,} URLs seen, which no link names"
+            lost.add(
+                left, partition=t.partition, reason=f"{which}, are not pending, parked, committed, dead or refused"
+            )
+
+    async def _suspects(self, partition: int) -> list[Link]:
+        rules = {known.url: known.rules for known in await origins_of(self._states, partition)}
+        found: list[Link] = []
+        for batch in self._ledger.links_in(UrlState.ENDED, partition):
+            for link in batch:
+                known = rules.get(origin_of(link.url))
+                if (known is None or known.allows(link.url)) and len(found) < NAMED_MAX:
+                    found.append(link)
+        return found
+
+
+def missing_of(t: Tally, urls: int) -> int:
+    """URLs of a partition that were seen and are in no state, where `urls` are known to be committed."""
+    return t.seen - (t.pending + t.parks + urls + t.dead + t.refused)
+
+
+def disagreements(t: Tally, commits: int, *, exactly: bool) -> Iterable[str]:
+    """What does not add up. While a crawl goes on, more commits may be known than had been counted."""
+    if t.added - t.revived - t.released != t.seen or t.seen != t.seen_counter:
+        again = f", {t.revived:,} of them once more" if t.revived else ""
+        yield f"{t.added:,} URLs added{again}, {t.seen_counter:,} counted as seen, {t.seen:,} in the seen-set"
+    if t.added - t.done != t.pending:
+        yield f"{t.added - t.done:,} URLs pending by the counters, {t.pending:,} records of them"
+    if t.done != t.committed + t.dead_counter + t.refused + t.revived + t.parked:
+        back = f", {t.revived:,} put back" if t.revived else ""
+        yield f"{t.done:,} URLs done: {t.committed:,} committed, {t.dead_counter:,} dead, {t.refused:,} refused{back}"
+    if t.dead != t.dead_counter:
+        yield f"{t.dead_counter:,} URLs given up, {t.dead:,} letters"
+    if commits < t.committed or (exactly and commits != t.committed):
+        yield f"{t.committed:,} commits counted, {commits:,} in the index and in the engine's log"

@@ -1,0 +1,102 @@
+"""What an archived page must have led to: its record parsed again by the crawl's own parser, its links judged by the
+rules that held when the page was committed.
+
+Must not know what became of the links.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import msgspec
+
+from crawler.archive.warc_reader import StoredResponse
+from crawler.audit.ledger import Commit
+from crawler.frontier.crawl_record import CrawlRecord, ScopeHistory
+from crawler.model import Candidate, Claim
+from crawler.pipeline.router import Router
+from crawler.recovery.reparse import Rereader
+from crawler.rules.domains import registrable_domain
+from crawler.rules.scope import ScopeRules
+from crawler.rules.urls import authority_of, host_of
+from crawler.runtime.counters import RecentUrls
+from crawler.settings import ScopeSettings, Settings, SiteSettings
+
+LINKS_REMEMBERED = 200_000  # pages of a site repeat most of their links
+
+
+class CrawlRules(msgspec.Struct, frozen=True, kw_only=True):
+    """What the engine has stored of a crawl."""
+
+    record: CrawlRecord
+    roots: frozenset[str]
+    history: ScopeHistory
+
+
+class LinkRules:
+    """Which links of a page belong to the crawl, as instances judged it then."""
+
+    def __init__(self, rules: CrawlRules, sites: Sequence[SiteSettings] = ()) -> None:
+        self._sites = sites
+        self._roots = rules.roots
+        self._opened = rules.history.roots
+        self._prefixes = [root for root in rules.roots if root.startswith("prefix:")]
+        self._recent = RecentUrls(LINKS_REMEMBERED)
+        self._past = [(until, self._router(rules, scope)) for until, scope in rules.history.rules]
+        self.router = self._router(rules, rules.record.scope)
+
+    def _router(self, rules: CrawlRules, scope: ScopeSettings) -> Router:
+        return Router(rules.record, ScopeRules.of(scope, rules.roots), self._recent, sites=self._sites)
+
+    def required(self, commit: Commit, links: tuple[str, ...], target: str | None) -> list[Candidate]:
+        """Where the links and the redirect of a committed page must have gone, but for what was told lately."""
+        router, claim = self._router_at(commit.scope), _claim_of(commit)
+        refused: Counter[str] = Counter()
+        found = [c for c in router.links(claim, links, refused) if self._was_open(c.url, commit.scope)]
+        if target:
+            candidate = router.redirect(claim, target, refused)
+            # A seed's redirect opens the scope for its target by itself.
+            if candidate is not None and (commit.depth == 0 or self._was_open(target, commit.scope)):
+                found.append(candidate)
+        for candidate in found:
+            self._recent.add(candidate.url, candidate.depth)
+        return found
+
+    def _router_at(self, version: int) -> Router:
+        """Routing by the rules of that version; 0, of commits that don't know theirs, stands for those of today."""
+        if version:
+            for until, router in self._past:
+                if version <= until:
+                    return router
+        return self.router
+
+    def _was_open(self, url: str, version: int) -> bool:
+        """Had some root that lets this URL in come by that version?"""
+        if not version or self.router.scope.mode == "any":
+            return True
+        authority = authority_of(url)
+        roots = ["any:*", f"host:{authority}", f"domain:{registrable_domain(host_of(url))}"]
+        roots += [prefix for prefix in self._prefixes if url.startswith(prefix[7:])]
+        return any(root in self._roots and self._opened.get(root, 0) <= version for root in roots)
+
+
+class LinkReader:
+    """Parses archived pages again."""
+
+    def __init__(self, rules: CrawlRules, settings: Settings) -> None:
+        self.rules = LinkRules(rules, settings.sites)
+        self._rereader = Rereader(msgspec.structs.replace(settings, scope=rules.record.scope))
+
+    async def close(self) -> None:
+        await self._rereader.close()
+
+    async def required(self, commit: Commit, stored: StoredResponse) -> list[Candidate]:
+        """The URLs that this page must have led to. Raises ParseKilledError when it can't be parsed."""
+        page = await self._rereader.read(commit.url, stored)
+        return self.rules.required(commit, page.links, page.redirect_to or None)
+
+
+def _claim_of(commit: Commit) -> Claim:
+    return Claim(
+        url=commit.url, fingerprint=str(commit.fp), visit=commit.visit, partition=commit.partition, epoch=0, token="",
+        domain="", queue="", depth=commit.depth, redirects=commit.redirects, attempts=0, deliveries=0, seed=False,
+    )  # fmt: skip

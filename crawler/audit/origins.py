@@ -1,0 +1,39 @@
+"""What the instances have shared of the robots.txt of origins, as judges need it."""
+
+import msgspec
+
+from crawler.frontier.bulk_lookup import States
+from crawler.robots.cache import SharedRobots
+from crawler.rules.robots_txt import RobotsRules
+from crawler.rules.urls import authority_of, host_of
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """An origin, the rules for our agent, and when they were read last (wall clock, s)."""
+
+    url: str
+    rules: RobotsRules
+    read_at: float
+
+    @property
+    def host(self) -> str:
+        return host_of(f"{self.url}/")
+
+    def serves(self, host: str, port: int) -> bool:
+        """Is it this host's, and of this port if one is told (0: it is not)?"""
+        authority = authority_of(f"{self.url}/")
+        if self.host != host:
+            return False
+        if not port:
+            return True
+        return authority == f"{host}:{port}" or (authority == host and port in (80, 443))
+
+
+async def origins_of(states: States, partition: int) -> list[Origin]:
+    """All origins of a partition whose robots.txt somebody has read."""
+    found = []
+    for url, blob in (await states.robots(partition)).items():
+        stored = SharedRobots.unpack(blob)
+        if stored is not None:
+            found.append(Origin(url, stored.rules, stored.read_at))
+    return found

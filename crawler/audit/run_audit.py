@@ -1,0 +1,112 @@
+"""`crawler audit`: judges a crawl by what its commit path did not write itself, in an order that lets the crawl go on
+meanwhile: log and index of commits, the archive's own links, the engine, the web server's log, and the index once more.
+
+Puts the judges in order; what they look for is theirs to know.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from crawler.archive.crawl_folder import CrawlFolder
+from crawler.audit.access_log import read_log
+from crawler.audit.findings import Report
+from crawler.audit.judge_archive import ArchiveJudge, late_pages
+from crawler.audit.judge_dead import judge_dead
+from crawler.audit.judge_frontier import FrontierJudge
+from crawler.audit.judge_links import CrawlRules, LinkReader
+from crawler.audit.judge_politeness import judge_politeness
+from crawler.audit.judge_robots import judge_robots
+from crawler.audit.judge_takeovers import judge_takeovers
+from crawler.audit.ledger import Ledger
+from crawler.audit.requests import judge_outcomes, judge_repeats, read_requests
+from crawler.audit.same_pages import judge_same_pages
+from crawler.errors import UsageError
+from crawler.frontier.bulk_lookup import States
+from crawler.frontier.dead_letters import DeadLetters
+from crawler.frontier.overrides import OrderBook
+from crawler.frontier.takeovers import Takeovers
+from crawler.settings import Settings
+
+
+class WebLogs(msgspec.Struct, frozen=True, kw_only=True):
+    """Access logs, each with the host of lines that tell none, and what the crawler's User-Agent has in it ("": all
+    requests are the crawler's).
+    """
+
+    files: Sequence[tuple[Path, str]] = ()
+    agent: str = ""
+
+
+class Subject(msgspec.Struct, frozen=True, kw_only=True):
+    """What is audited. The scope in `settings` must be the one that is stored with the crawl."""
+
+    settings: Settings
+    folders: Sequence[CrawlFolder]
+    rules: CrawlRules
+    states: States
+    letters: DeadLetters
+    takeovers: Takeovers
+    orders: OrderBook
+    web_logs: WebLogs
+
+
+async def audit(subject: Subject, pulse: Callable[[int], None] = lambda _: None) -> Report:
+    """Judge everything. Raises EngineError, UsageError for a log that can't be read, ArchiveError."""
+    settings = subject.settings
+    report = Report(crawl=settings.crawl.name, folders=[str(folder.root) for folder in subject.folders])
+    reader = LinkReader(subject.rules, settings)
+    with Ledger(_scratch(subject.folders)) as ledger:
+        try:
+            await _judge(subject, ledger, reader, report, pulse)
+        finally:
+            await reader.close()
+    return report
+
+
+async def _judge(
+    subject: Subject, ledger: Ledger, reader: LinkReader, report: Report, pulse: Callable[[int], None]
+) -> None:
+    fingerprints = subject.rules.record.fingerprints
+    archive = ArchiveJudge(subject.folders, ledger, reader, report, pulse)
+    frontier = FrontierJudge(subject.states, ledger, report, fingerprints=fingerprints)
+    await frontier.begin()
+    await frontier.read_log(partial(archive.add_commit, is_late=False))
+    archive.read_index()
+    await archive.read_archive()
+    await frontier.ask_links()
+    await frontier.count()
+    if report.is_moving:
+        await frontier.read_log(partial(archive.add_commit, is_late=True))
+        archive.read_index(is_late=True)
+    await frontier.judge()
+    if subject.web_logs.files:
+        await _judge_web_logs(subject, ledger, reader, report)
+    archive.judge()
+    judge_same_pages(ledger, report)
+    await judge_dead(subject.letters, subject.folders, report)
+    judge_takeovers(await subject.takeovers.read(), report)
+
+
+async def _judge_web_logs(subject: Subject, ledger: Ledger, reader: LinkReader, report: Report) -> None:
+    report.has_web_log = True
+    router, settings, states = reader.rules.router, subject.settings, subject.states
+    for file, host in subject.web_logs.files:
+        strange = read_requests(read_log(file, subject.web_logs.agent, host), router, ledger)
+        if strange and not ledger.number("SELECT count(*) FROM requests"):
+            raise UsageError(f"not one line of {file} is of a known format: see 'crawler audit --help'")
+        if strange:
+            report.notes.append(f"{strange:,} lines of {file} are of no known format and were left out")
+    late, orders = late_pages(subject.folders), await subject.orders.read()
+    await judge_politeness(ledger, report, states, router, settings, late, orders=orders)
+    await judge_robots(ledger, report, states, settings)
+    judge_repeats(ledger, report)
+    judge_outcomes(ledger, report)
+
+
+def _scratch(folders: Sequence[CrawlFolder]) -> Path | None:
+    """Where the ledger may lie: beside the archive, for it can be large; elsewhere when that can't be written."""
+    return next((folder.tmp for folder in folders if os.access(folder.tmp, os.W_OK)), None)

@@ -1,0 +1,218 @@
+"""What `crawl` and `run` have in common: their options, and how instances are run beneath a view."""
+
+import argparse
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from crawler.cli.options import duration_type, whole_type
+from crawler.errors import CrawlerError, NoCrawlError
+
+if TYPE_CHECKING:
+    from crawler.app.crawl import OpenCrawl
+    from crawler.settings import Settings
+
+INSTANCES_MAX = 256  # of one command
+KEYS = {
+    "delay": "politeness.delay_s",
+    "concurrency": "fetch.concurrency",
+    "concurrency_per_queue": "politeness.concurrency_per_queue",
+    "contact": "fetch.contact",
+    "user_agent": "fetch.user_agent",
+    "allow_private": "fetch.allow_private",
+    "obey_robots": "robots.obey",
+    "nameservers": "dns.nameservers",
+    "pages": "crawl.pages_max",
+    "time": "crawl.time_max_s",
+    "node": "membership.node",
+    "order": "frontier.order",
+    "app": "handlers.app",
+}
+SCOPE_KEYS = {"scope": "mode", "include": "include", "exclude": "exclude", "depth": "depth_max"}
+ALL_KEYS = KEYS | {name: f"scope.{key}" for name, key in SCOPE_KEYS.items()}
+
+
+def add_fetching(parser: argparse.ArgumentParser, *, many: bool = True) -> None:
+    """How sites are asked; `many`: for several pages at a time."""
+    group = parser.add_argument_group("politeness and identity")
+    group.add_argument(
+        "--delay", "--wait", type=duration_type, metavar="S",
+        help="pause between two requests to one domain (default: 1 s); a longer Crawl-delay in robots.txt wins",
+    )  # fmt: skip
+    if many:
+        group.add_argument(
+            "-c",
+            "--concurrency",
+            type=whole_type,
+            metavar="N",
+            help="requests open at once, in each instance (default: 64)",
+        )
+        group.add_argument(
+            "--concurrency-per-queue",
+            type=whole_type,
+            metavar="N",
+            help="requests open at once to one domain (default: 1)",
+        )
+    group.add_argument(
+        "--contact", metavar="URL", help="page or mail address in the User-Agent, so that site owners can reach you"
+    )
+    group.add_argument("-U", "--user-agent", metavar="UA", help="template; {version} and {contact} have values")
+    group.add_argument(
+        "--ignore-robots", dest="obey_robots", action="store_false", default=None,
+        help="do not ask for robots.txt: only for sites that are yours",
+    )  # fmt: skip
+    group = parser.add_argument_group("network")
+    group.add_argument(
+        "--allow-private", action="store_true", default=None, help="connect to private and loopback addresses too"
+    )
+    group.add_argument(
+        "--nameserver", dest="nameservers", action="append", metavar="IP[:PORT]",
+        help="ask this DNS server instead of the system's; may be repeated",
+    )  # fmt: skip
+
+
+def add_app(parser: "argparse.ArgumentParser | argparse._ArgumentGroup") -> None:
+    """What the user has programmed."""
+    parser.add_argument(
+        "--app", metavar="APP",
+        help="hand pages to functions of yours: shop.py, shop.py:app or package.module:app (docs/handlers.md)",
+    )  # fmt: skip
+
+
+def add_order(parser: "argparse.ArgumentParser | argparse._ArgumentGroup") -> None:
+    """The order of fetching."""
+    parser.add_argument(
+        "--order", choices=("breadth", "priority", "freshness"),
+        help="fetch order (fixed when the crawl is created): near the seeds first (default), by priority, or the "
+        "newest first",
+    )  # fmt: skip
+
+
+def check_order(arguments: argparse.Namespace, crawl: "OpenCrawl") -> None:
+    """Raises UsageError when the person wants another order than the crawl was made with."""
+    from crawler.errors import UsageError
+    from crawler.settings import OrderSettings
+
+    wanted, stored, default = crawl.settings.frontier, crawl.record.ordering, OrderSettings()
+    for key in OrderSettings.__struct_fields__:
+        value, kept = getattr(wanted, key), getattr(stored, key)
+        is_named = value != getattr(default, key) or (key == "order" and arguments.order is not None)
+        if is_named and value != kept:
+            what = f"frontier.{key}" if key == "rules" else f"frontier.{key} = {kept}"
+            raise UsageError(
+                f"this crawl was made with {'other ' if key == 'rules' else ''}{what}, which stays as it is: leave it "
+                f"out, or {to_begin_anew(crawl)}"
+            )
+
+
+async def check_engine(arguments: argparse.Namespace, settings: "Settings", *, needs_crawl: bool = False) -> None:
+    """Ask the engine of --redis before a folder is made: can it be used, and does it have the crawl in this order?
+
+    Raises EngineError kinds, and UsageError.
+    """
+    from msgspec.structs import replace
+
+    from crawler.app.open_crawl import open_crawl
+    from crawler.archive.crawl_folder import is_crawl_folder
+    from crawler.cli.options import NO_FOLDER
+
+    if not settings.frontier.redis or (is_crawl_folder(settings.archive.dir) and not needs_crawl):
+        return
+    elsewhere = replace(settings, archive=replace(settings.archive, dir=NO_FOLDER))
+    try:
+        async with open_crawl(elsewhere, create=False) as crawl:
+            check_order(arguments, crawl)
+    except NoCrawlError:
+        if needs_crawl:
+            raise
+
+
+def to_begin_anew(crawl: "OpenCrawl") -> str:
+    """What helps whoever wants another crawl than the one that there is."""
+    from crawler.archive.crawl_binding import holds_results
+
+    if not crawl.settings.frontier.redis:
+        return f"use another --dir or remove {crawl.folder.root} to crawl again from the start"
+    also = " and another --dir" if holds_results(crawl.folder) else ""
+    return f"use another --name{also} to crawl again from the start"
+
+
+def add_instances(parser: argparse.ArgumentParser) -> None:
+    """How many, and under which name."""
+    group = parser.add_argument_group("instances")
+    group.add_argument(
+        "-n", "--instances", type=whole_type, metavar="N",
+        help="run N processes that share the domains, restart those that crash, let 'crawler scale' change N "
+        "(default: one instance, in this process)",
+    )  # fmt: skip
+    group.add_argument("--node", metavar="NAME", help="stable name of this instance (default: host name and slot)")
+
+
+def check_instances(arguments: argparse.Namespace) -> None:
+    """Raises UsageError for a number of instances that makes no sense."""
+    from crawler.errors import UsageError
+
+    if arguments.instances is None:
+        return
+    if not 1 <= arguments.instances <= INSTANCES_MAX:
+        raise UsageError(f"-n {arguments.instances}: expected 1 to {INSTANCES_MAX} instances")
+    if arguments.instances > 1 and arguments.node:
+        raise UsageError("--node names one instance: it can't be used with -n")
+
+
+def is_supervised(arguments: argparse.Namespace) -> bool:
+    """Do instances run in processes of their own? With -n 1 too: a number that was given can be changed."""
+    return arguments.instances is not None and not arguments.node
+
+
+def log_to_folder(settings: "Settings", folder: Path, name: str, *, verbose: bool, node: str = "") -> None:
+    """Log events of this process: a file of its own, and stderr when asked for. Lines name the node, if any."""
+    from crawler.runtime.log_files import start_logging
+
+    level = settings.log.level
+    if verbose and level in ("warning", "error"):
+        level = "info"
+    file = Path(settings.log.file) if settings.log.file else folder / f"{name}.log"
+    start_logging(level, file=file, stream=sys.stderr if verbose else None, node=node)
+
+
+async def beside(work: Awaitable[None], *others: Callable[[], Awaitable[None]]) -> None:
+    """Await `work` while the others run; they end with it."""
+    import asyncio
+
+    tasks = [asyncio.ensure_future(other()) for other in others]
+    try:
+        await work
+    finally:
+        for task in tasks:
+            task.cancel()
+        for result in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(result, Exception) and not isinstance(result, CrawlerError):
+                raise result
+
+
+async def run_instance(
+    crawl: "OpenCrawl",
+    node: str,
+    *,
+    until_finished: bool,
+    on_start: Callable[[Callable[[], None]], None],
+    say: Callable[[str], None],
+    beside_it: tuple[Callable[[], Awaitable[None]], ...] = (),
+) -> str:
+    """One instance in this process, to its end; why it ended. `on_start` gets what stops it, `say` what its end is to
+    tell.
+    """
+    from crawler.app.build import open_instance
+    from crawler.archive.inflight_log import stacks_path
+    from crawler.reports.wording import counted
+    from crawler.runtime.stall_watchdog import StallWatchdog
+
+    async with open_instance(crawl, node=node, until_finished=until_finished) as instance:
+        on_start(instance.stop)
+        with StallWatchdog(stacks_path(crawl.folder, crawl.session), crawl.settings.crawl.stall_cpu_s):
+            await beside(instance.run(), *beside_it)
+        for (event, hook), times in instance.programmed.hooks.failures.items():
+            say(f"the hook {hook} (on_{event}) failed {counted(times, 'time')}; the log says why")
+        return instance.stopped_because

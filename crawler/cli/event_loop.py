@@ -1,0 +1,49 @@
+"""How commands run their coroutine: uvloop where there is one, and as many open files as the system lets us have."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from crawler import process_tuning
+
+T = TypeVar("T")
+
+
+def run_async(work: Coroutine[Any, Any, T], *, has_users_code: bool = False) -> T:
+    """Run to the end; Ctrl-C cancels it and raises KeyboardInterrupt, unless it handles signals itself.
+
+    `has_users_code`: handlers and hooks run in it. They end none of its tasks, and keep it from its own end for some
+    seconds at most.
+    """
+    factory: Callable[[], asyncio.AbstractEventLoop] | None = None
+    try:
+        import uvloop
+    except ImportError:
+        pass
+    else:
+        factory = uvloop.new_event_loop
+    if process_tuning.is_put_off():  # by the start of this program
+        process_tuning.look_seldom()
+    with contextlib.closing(work), asyncio.Runner(loop_factory=factory) as runner:
+        if not has_users_code:
+            return runner.run(work)
+        from crawler.handlers.ending import UsersLoop
+
+        with UsersLoop(runner.get_loop()) as users_loop:
+            return users_loop.run(runner, work)
+
+
+def raise_file_limit() -> tuple[int, int]:
+    """Raise the soft limit of open files to the hard one; (limit now, limit before)."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 1_048_576 if hard == resource.RLIM_INFINITY else hard
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return soft, soft
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    except (OSError, ValueError):
+        return soft, soft
+    return wanted, soft

@@ -1,0 +1,244 @@
+"""One response body -> what the crawl needs of it: links, title, canonical link, robots directives.
+
+A pure function of plain values, so that a page that looks expensive can be parsed in another process. Knows nothing of
+scope or the frontier. What is followed:
+
+    a, area [href]                        yes, unless rel=nofollow (when obeyed)
+    link [rel: next, prev, alternate]     yes; canonical is a hint, kept apart; other rels no
+    iframe, frame [src]                   yes
+    meta http-equiv=refresh               yes, as a link; a Refresh header likewise, by the URL of the page
+    base [href]                           the first valid http(s) one, wherever it stands
+    noscript                              its content is markup like any other
+    form, img, srcset, script, object, embed, template, svg xlink:href     never
+"""
+
+from selectolax.lexbor import LexborHTMLParser, LexborNode
+
+from crawler.content.charset import decode, detect_charset
+from crawler.content.sniff import is_html
+from crawler.errors import InvalidUrl
+from crawler.model import Page
+from crawler.rules.urls import canonicalize, join, join_all
+
+TITLE_CHARS_MAX = 300
+
+_NO_EVENTS = 1  # LexborDocumentOptions.WO_EVENTS: no side effects while the tree is built
+_ELEMENTS = "[href]{},iframe[src],frame[src],meta[content],title"
+_FOLLOWING_ALL = _ELEMENTS.format("")
+_OBEYING_NOFOLLOW = _ELEMENTS.format(':not([rel~="nofollow" i])')
+_FOLLOWED_RELS = frozenset(("next", "prev", "alternate"))
+_BLANKS = "\t\n\f\r "
+_AGENT = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_*-")
+_VALUED = frozenset(("unavailable_after", "max-snippet", "max-image-preview", "max-video-preview"))
+
+
+def _tag_ids() -> dict[str, int]:
+    html = "<head><title></title><base><link><meta></head><a></a><area><iframe></iframe>"
+    found = {node.tag or "": node.tag_id for node in LexborHTMLParser(html).css("*")}
+    frame = LexborHTMLParser("<frameset><frame></frameset>").css_first("frame")
+    return {**found, "frame": frame.tag_id if frame else -1}
+
+
+_IDS = _tag_ids()
+_ANCHORS = (_IDS["a"], _IDS["area"])
+_LINK, _META, _BASE = _IDS["link"], _IDS["meta"], _IDS["base"]
+_TITLE = _IDS["title"]
+_FRAMES = (_IDS["iframe"], _IDS["frame"])
+
+
+def parse_page(
+    url: str,
+    content_type: str,
+    x_robots_tag: str,
+    body: bytes,
+    *,
+    links_max: int,
+    obey_nofollow: bool,
+    bytes_max: int,
+    agent: str,
+    refresh: str = "",
+) -> Page:
+    """Parse one body; see `parse_with_tree`."""
+    return parse_with_tree(
+        url, content_type, x_robots_tag, body,
+        links_max=links_max, obey_nofollow=obey_nofollow, bytes_max=bytes_max, agent=agent, refresh=refresh,
+    )[0]  # fmt: skip
+
+
+def parse_with_tree(
+    url: str,
+    content_type: str,
+    x_robots_tag: str,
+    body: bytes,
+    *,
+    links_max: int,
+    obey_nofollow: bool,
+    bytes_max: int,
+    agent: str,
+    refresh: str = "",
+) -> tuple[Page, LexborHTMLParser | None]:
+    """Parse one body: what was found, and the tree that it was found in, if it is HTML.
+
+    `url` is canonical; the headers come as they were sent ("" when absent, several lines of X-Robots-Tag joined by
+    newlines); `bytes_max` bounds each link, `links_max` their number; `agent` is our product token, to whom directives
+    may be addressed. A Refresh header is one more link. Never raises on what a host sent.
+    """
+    noindex, nofollow = robots_header(x_robots_tag, agent)
+    refreshed = refresh_target(url, refresh, bytes_max=bytes_max) if refresh else None
+    if not is_html(content_type, body):
+        links = (refreshed,) if refreshed and not (nofollow and obey_nofollow) else ()
+        return Page(noindex=noindex, nofollow=nofollow, links=links), None
+    charset = detect_charset(body, content_type)
+    if charset != "utf-8":
+        body = decode(body, charset).encode("utf-8", "replace")
+    elif body.startswith(b"\xef\xbb\xbf"):
+        body = body[3:]
+    tree = LexborHTMLParser(body, options=_NO_EVENTS)
+    found = _Found(tree.css(_OBEYING_NOFOLLOW if obey_nofollow else _FOLLOWING_ALL), agent)
+    nofollow = nofollow or found.nofollow
+    base = _first_valid(url, found.bases, bytes_max)
+    joined: list[str] = []
+    dropped = 0
+    if not (nofollow and obey_nofollow):
+        hrefs = [*found.hrefs, refreshed] if refreshed else found.hrefs
+        joined, dropped = _capped(base, hrefs, links_max, bytes_max)
+    page = Page(
+        title=found.title or "",
+        links=tuple(joined),
+        links_dropped=dropped,
+        canonical=_first_valid("", [join(base, href) or "" for href in found.canonicals[:4]], bytes_max),
+        nofollow=nofollow,
+        noindex=noindex or found.noindex,
+        charset=charset,
+    )
+    return page, tree
+
+
+def robots_header(value: str, agent: str) -> tuple[bool, bool]:
+    """(noindex, nofollow) of X-Robots-Tag lines. An agent's name before a colon addresses what follows to it."""
+    if not value:
+        return False, False
+    noindex = nofollow = False
+    for line in value.lower().split("\n"):
+        ours = True
+        for part in line.split(","):
+            directive = part
+            name, colon, rest = part.partition(":")
+            name = name.strip()
+            if colon and name and name not in _VALUED and _AGENT.issuperset(name):
+                ours = name in (agent.lower(), "*")
+                directive = rest
+            if ours:
+                no_index, no_follow = _directives(directive)
+                noindex, nofollow = noindex or no_index, nofollow or no_follow
+    return noindex, nofollow
+
+
+def redirect_target(url: str, location: str, *, bytes_max: int = 8192) -> str | None:
+    """Where a Location header (latin-1, as received) leads from the canonical `url`; None when to nowhere.
+
+    Bytes beyond ASCII are escaped as they are, which is what UTF-8 ones mean and what browsers do with others.
+    """
+    if not location.strip():
+        return None
+    escaped = "".join([c if c < "\x80" else f"%{ord(c):02X}" for c in location[: bytes_max + 1]])
+    return join(url, escaped, bytes_max=bytes_max)
+
+
+def refresh_target(url: str, value: str, *, bytes_max: int = 8192) -> str | None:
+    """Where a Refresh header (or meta) leads; None when it only reloads."""
+    href = _refresh_href(value)
+    return join(url, href, bytes_max=bytes_max) if href else None
+
+
+class _Found:
+    """The elements that matter, sorted by what they are, each list in document order."""
+
+    def __init__(self, nodes: list[LexborNode], agent: str) -> None:
+        self.hrefs: list[str] = []
+        self.bases: list[str] = []
+        self.canonicals: list[str] = []
+        self.title: str | None = None
+        self.noindex = self.nofollow = False
+        agents = ("robots", agent.lower())
+        hrefs = self.hrefs
+        for node in nodes:
+            tag = node.tag_id
+            if tag in _ANCHORS:
+                try:
+                    hrefs.append(node.attrs["href"] or "")
+                except KeyError:  # the selector takes svg's xlink:href for one
+                    continue
+            elif tag == _META:
+                self._meta(node, agents)
+            elif tag == _LINK:
+                self._link(node)
+            elif tag == _BASE:
+                self.bases.append(node.attrs.sget("href") or "")
+            elif tag in _FRAMES:
+                hrefs.append(node.attrs.sget("src") or "about:blank")
+            elif tag == _TITLE and self.title is None:  # the first: others are those of pictures
+                self.title = " ".join(node.text()[: 8 * TITLE_CHARS_MAX].split())[:TITLE_CHARS_MAX]
+
+    def _link(self, node: LexborNode) -> None:
+        rels = (node.attrs.sget("rel") or "").lower().split()
+        if "canonical" in rels:
+            self.canonicals.append(node.attrs.sget("href") or "")
+        elif "stylesheet" not in rels and not _FOLLOWED_RELS.isdisjoint(rels):
+            self.hrefs.append(node.attrs.sget("href") or "")
+
+    def _meta(self, node: LexborNode, agents: tuple[str, ...]) -> None:
+        attrs = node.attrs
+        content = attrs.sget("content") or ""
+        if (attrs.sget("name") or "").strip().lower() in agents:
+            for directive in content.lower().split(","):
+                noindex, nofollow = _directives(directive)
+                self.noindex, self.nofollow = self.noindex or noindex, self.nofollow or nofollow
+        elif (attrs.sget("http-equiv") or "").strip().lower() == "refresh":
+            href = _refresh_href(content)
+            if href:
+                self.hrefs.append(href)
+
+
+def _directives(text: str) -> tuple[bool, bool]:
+    word = text.strip()
+    return word in ("noindex", "none"), word in ("nofollow", "none")
+
+
+def _refresh_href(content: str) -> str:
+    """The shared declarative refresh steps of the HTML standard; "" when there is no URL."""
+    text = content.lstrip(_BLANKS)
+    after = text.lstrip("0123456789.")
+    if len(after) == len(text) or not after or after[0] not in ";,\t\n\f\r ":
+        return ""
+    rest = after.lstrip(_BLANKS)
+    rest = rest[1:].lstrip(_BLANKS) if rest[:1] in (";", ",") else rest
+    if rest[:3].lower() == "url" and (named := rest[3:].lstrip(_BLANKS)).startswith("="):
+        rest = named[1:].lstrip(_BLANKS)
+    quote = rest[:1]
+    if quote in ("'", '"'):
+        rest = rest[1:].partition(quote)[0]
+    return rest.strip()
+
+
+def _capped(base: str, hrefs: list[str], links_max: int, bytes_max: int) -> tuple[list[str], int]:
+    """At most `links_max` links, and how many were left out; references far beyond the cap are not even joined."""
+    left_out = 0
+    if len(hrefs) > 2 * links_max:
+        distinct = list(dict.fromkeys([href.partition("#")[0] for href in hrefs]))
+        hrefs = distinct[: 2 * links_max]
+        left_out = len(distinct) - len(hrefs)
+    links, _ = join_all(base, hrefs, bytes_max=bytes_max)
+    return links[:links_max], max(0, len(links) - links_max) + left_out
+
+
+def _first_valid(base: str, hrefs: list[str], bytes_max: int) -> str:
+    """First of the references that can be crawled, or else `base`."""
+    for href in hrefs[:16]:
+        try:
+            url = join(base, href, bytes_max=bytes_max) if base else canonicalize(href, bytes_max=bytes_max)
+        except InvalidUrl:
+            continue
+        if url:
+            return url
+    return base

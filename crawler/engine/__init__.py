@@ -1,0 +1,1 @@
+"""The connection to Redis or Valkey: no keys and no scripts of ours."""

@@ -1,0 +1,314 @@
+"""The connection to the engine: one server, Sentinel or Cluster, behind one face.
+
+Which client it takes is topology.py's matter. The library's own repeats are off: a reply can be lost after a
+script ran, and only the caller knows whether a repeat is safe. That the engine does not know a script (it is new, or
+FUNCTION FLUSH was said) is healed here, also inside pipelines: it has not run then.
+"""
+
+import asyncio
+import contextlib
+import re
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import redis.exceptions as rex
+from redis.asyncio.cluster import RedisCluster
+
+from crawler.engine.topology import CALLS_MAX, client_of, node_client, replies_of
+from crawler.errors import EngineDown, EngineError, EngineFull, EngineUnfit
+from crawler.frontier.script_library import library, script
+
+REDIS_MIN = (7, 0)
+VALKEY_MIN = (7, 2)
+LIBRARY_ERRORS = (rex.RedisError, rex.RedisClusterException, OSError)  # the second is no RedisError
+PIPELINE_MAX = 512  # calls sent before replies are read: bounds the engine's output buffer
+LOADS_MAX = 5  # of the library, one after the other, by a pipeline that finds it gone each time
+
+
+class Call(msgspec.Struct, frozen=True):
+    """One script call: the script's name, its keys (one slot) and its arguments."""
+
+    name: str
+    keys: tuple[str, ...]
+    args: tuple[Any, ...]
+
+
+class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What the engine says of itself; `version` like (9, 1, 2); `product` is redis or valkey."""
+
+    product: str
+    version: tuple[int, ...]
+    run_id: str
+    policy: str
+    persistent: bool
+    used_bytes: int
+    max_bytes: int
+    role: str
+    cpu_s: float
+    intset_max: int = 512
+
+
+class Memory(NamedTuple):
+    """What the engine uses (in a cluster: all primaries), and which share of its maxmemory that is; 0 without one.
+
+    Of a cluster the share is that of the fullest primary.
+    """
+
+    used_bytes: int
+    share: float
+
+
+def translate(error: Exception) -> EngineError:
+    """A redis-py error in our words: one line that says what to do."""
+    text = str(error).strip() or type(error).__name__
+    if isinstance(error, rex.OutOfMemoryError) or text.startswith("OOM"):
+        return EngineFull("the engine is out of memory: raise maxmemory or wait until it drains")
+    if isinstance(error, rex.ReadOnlyError) or text.startswith(("READONLY", "You can't write against")):
+        return EngineUnfit("the engine is read-only (a replica?): connect to the primary")
+    refused = any(word in text for word in ("NOAUTH", "WRONGPASS", "invalid username-password", "invalid password"))
+    if refused or isinstance(error, rex.AuthenticationError | rex.AuthorizationError):
+        return EngineUnfit(f"the engine refused the login: {text}")
+    if text.startswith("MISCONF"):
+        return EngineFull("the engine can't write to its disk (MISCONF): free space there")
+    if isinstance(
+        error, rex.BusyLoadingError | rex.ConnectionError | rex.TimeoutError | rex.RedisClusterException | OSError
+    ):
+        return EngineDown(f"no answer from the engine: {text}")
+    if text.startswith(("LOADING", "BUSY", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN")):
+        return EngineDown(f"the engine can't answer now: {text}")
+    return EngineError(f"the engine answered: {text}")
+
+
+class Engine:
+    """An open connection. `run_id` changes when the engine was restarted or replaced."""
+
+    def __init__(self, url: str, *, call_timeout_s: float = 2.0) -> None:
+        self.url = url
+        self.run_id = ""
+        self.on_restart: Callable[[], None] = lambda: None  # told before any call reaches the restarted engine
+        self._timeout_s = call_timeout_s
+        self._turns = asyncio.Semaphore(CALLS_MAX)
+        self._client: Any = client_of(url, call_timeout_s, self._on_connect)
+        self.is_cluster = isinstance(self._client, RedisCluster)
+
+    async def connect(self) -> EngineInfo:
+        """Check that the engine can serve; EngineDown, EngineUnfit otherwise."""
+        info = await self.info()
+        _check_fit(info)
+        self.run_id = info.run_id
+        return info
+
+    async def close(self) -> None:
+        with contextlib.suppress(*LIBRARY_ERRORS):
+            await self._client.aclose()
+
+    async def _on_connect(self, connection: Any) -> None:
+        """A new connection may lead to another engine than the last one: then the call that opened it must fail."""
+        await connection.on_connect()
+        await connection.send_command("INFO", "server")
+        found = re.search(rb"run_id:(\w+)", await connection.read_response())
+        run_id = found[1].decode() if found else ""
+        if self.run_id and run_id not in self.run_id.split("+"):  # a cluster's is made of its primaries'
+            self.run_id = run_id
+            self.on_restart()
+            raise rex.ConnectionError("it was restarted")
+
+    async def info(self) -> EngineInfo:
+        """Ask the engine (in a cluster: all primaries; the run id is made of theirs)."""
+        async with self._asking():
+            if self.is_cluster:
+                raw = await self._client.execute_command("INFO", target_nodes=RedisCluster.PRIMARIES)
+                nodes = list(raw.values()) if _is_per_node(raw) else [raw]
+            else:
+                nodes = [await self._client.info("everything")]
+        policy, intset = await self._config()
+        first = nodes[0]
+        return EngineInfo(
+            product="valkey" if "valkey_version" in first else "redis",
+            version=_version(str(first.get("valkey_version") or first.get("redis_version", "0"))),
+            run_id="+".join(sorted(str(node["run_id"]) for node in nodes)),
+            policy=policy,
+            persistent=bool(first.get("aof_enabled")),
+            used_bytes=sum(int(node.get("used_memory", 0)) for node in nodes),
+            max_bytes=sum(int(node.get("maxmemory", 0)) for node in nodes),
+            role=str(first.get("role", "master")),
+            cpu_s=sum(float(n.get("used_cpu_user", 0)) + float(n.get("used_cpu_sys", 0)) for n in nodes),
+            intset_max=intset,
+        )
+
+    async def _config(self) -> tuple[str, int]:
+        """Eviction policy and intset bound; managed engines may forbid CONFIG: then trust the defaults."""
+        async with self._asking():
+            try:
+                found = await self._client.config_get("maxmemory-policy", "set-max-intset-entries")
+            except rex.ResponseError:
+                return "noeviction", 512
+        text = {_text(k): _text(v) for k, v in found.items()}
+        return text.get("maxmemory-policy", "noeviction"), int(text.get("set-max-intset-entries", "512"))
+
+    @contextlib.asynccontextmanager
+    async def _asking(self) -> AsyncIterator[None]:
+        """Around what the library does: an end in time, also while it connects, and errors in our words."""
+        try:
+            async with asyncio.timeout(self._timeout_s), self._turns:
+                yield
+        except TimeoutError:
+            raise EngineDown(f"no answer from the engine within {self._timeout_s:g} s") from None
+        except LIBRARY_ERRORS as error:
+            raise translate(error) from None
+        except RuntimeError as error:
+            raise _closed_below(error) from None
+
+    async def memory(self) -> Memory:
+        """How much of its memory is used."""
+        async with self._asking():
+            if self.is_cluster:
+                raw = await self._client.execute_command("INFO", "memory", target_nodes=RedisCluster.PRIMARIES)
+                nodes = list(raw.values()) if _is_per_node(raw) else [raw]
+            else:
+                nodes = [await self._client.info("memory")]
+        shares = [int(n["used_memory"]) / int(n["maxmemory"]) for n in nodes if int(n.get("maxmemory", 0))]
+        return Memory(sum(int(n["used_memory"]) for n in nodes), max(shares, default=0.0))
+
+    async def is_written(self) -> bool:
+        """Has the kernel all that the engine has answered so far? Then a kill of the engine can't take it back.
+
+        While an fsync of its append-only file runs, the engine answers and keeps what it should write in memory, for
+        up to two seconds. When this says that none runs, what was kept is written before the answer is sent.
+        """
+        if self.is_cluster:
+            return True
+        async with self._asking():
+            info = await self._client.info("persistence")
+        return not int(info.get("aof_enabled", 0)) or not int(info.get("aof_pending_bio_fsync", 0))
+
+    async def refresh_run_id(self) -> str:
+        """The engine's run id now; different from before after a restart or a failover."""
+        self.run_id = (await self.info()).run_id
+        return self.run_id
+
+    async def _load_scripts(self) -> None:
+        async with self._asking():
+            await self._client.function_load(library().text, replace=True)
+
+    async def run(self, name: str, keys: tuple[str, ...], *args: Any) -> Any:
+        """Run one script; raises EngineError."""
+        (reply,) = await self.run_many([Call(name, keys, args)])
+        if isinstance(reply, EngineError):
+            raise reply
+        return reply
+
+    async def run_many(self, calls: Sequence[Call]) -> list[Any]:
+        """Run scripts in pipelines; replies in order, an EngineError in the place of a call that failed.
+
+        Raises EngineDown when the outcome of the whole is unknown.
+        """
+        replies: list[Any] = []
+        for start in range(0, len(calls), PIPELINE_MAX):
+            replies.extend(await self._run_pipeline(calls[start : start + PIPELINE_MAX]))
+        return replies
+
+    async def run_all(self, calls: Sequence[Call]) -> list[Any]:
+        """The same, for callers to whom one failed call is a failure of the whole: raises its EngineError."""
+        replies = await self.run_many(calls)
+        for reply in replies:
+            if isinstance(reply, EngineError):
+                raise reply
+        return replies
+
+    async def _run_pipeline(self, calls: Sequence[Call]) -> list[Any]:
+        commands = [("FCALL", script(c.name).function, *self._keys_of(c), *c.args) for c in calls]
+        replies = await self._pipeline(commands)
+        for _ in range(LOADS_MAX):
+            unknown = [i for i, reply in enumerate(replies) if _is_unknown(reply)]
+            if not unknown:
+                break
+            await self._load_scripts()
+            for i, reply in zip(unknown, await self._pipeline([commands[i] for i in unknown]), strict=True):
+                replies[i] = reply
+        return [translate(r) if isinstance(r, Exception) else r for r in replies]
+
+    def _keys_of(self, call: Call) -> tuple[Any, ...]:
+        """In a cluster with a key that never exists: while the slot moves key by key, the script is refused (TRYAGAIN).
+
+        Without it, it would run and find some of its keys elsewhere: those that it makes from its first one.
+        """
+        keys = (*call.keys, f"{call.keys[0]}~") if self.is_cluster else call.keys
+        return len(keys), *keys
+
+    async def commands(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Plain commands in pipelines, for reading; raises the first error."""
+        replies: list[Any] = []
+        for start in range(0, len(commands), PIPELINE_MAX):
+            replies.extend(await self._pipeline(commands[start : start + PIPELINE_MAX]))
+        for reply in replies:
+            if isinstance(reply, Exception):
+                raise translate(reply) from None
+        return replies
+
+    async def command(self, *command: Any) -> Any:
+        """One plain command; raises EngineError."""
+        return (await self.commands([command]))[0]
+
+    async def _pipeline(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+        if not commands:
+            return []
+        async with self._asking():
+            return await replies_of(self._client, commands)
+
+    async def subscribe(self, channel: str) -> AsyncIterator[bytes]:
+        """Messages of a channel, for ever; raises EngineDown when the connection breaks."""
+        client = node_client(self._client) if self.is_cluster else self._client
+        try:
+            async with client.pubsub(ignore_subscribe_messages=True) as pubsub:
+                await pubsub.subscribe(channel)
+                while True:
+                    message = await pubsub.get_message(timeout=60.0)
+                    if message is not None:
+                        yield message["data"]
+        except LIBRARY_ERRORS as error:
+            raise translate(error) from None
+        except RuntimeError as error:
+            raise _closed_below(error) from None
+        finally:
+            if client is not self._client:
+                await client.aclose()
+
+
+def _closed_below(error: RuntimeError) -> Exception:
+    """What uvloop says when a connection was cut just before something is written to it; other errors as they are."""
+    closed = "the handler is closed" in str(error)
+    return EngineDown("no answer from the engine: the connection was closed") if closed else error
+
+
+def _is_unknown(reply: Any) -> bool:
+    """Has the engine lost the script, or never had it?"""
+    return isinstance(reply, rex.ResponseError) and str(reply) == "Function not found"
+
+
+def _is_per_node(raw: Any) -> bool:
+    return bool(raw) and all(isinstance(value, dict) for value in raw.values())
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", text)[:3])
+
+
+def _check_fit(info: EngineInfo) -> None:
+    least = VALKEY_MIN if info.product == "valkey" else REDIS_MIN
+    if info.version < least:
+        raise EngineUnfit(
+            f"the engine is {info.product} {'.'.join(map(str, info.version))}: "
+            f"{info.product} {least[0]}.{least[1]} or newer is needed"
+        )
+    if info.policy != "noeviction":
+        raise EngineUnfit(
+            f"the engine may evict keys (maxmemory-policy {info.policy}): run CONFIG SET maxmemory-policy noeviction"
+        )
+    if info.role not in ("master", "primary"):
+        raise EngineUnfit("the engine is a read-only replica: connect to its primary")

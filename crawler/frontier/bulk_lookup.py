@@ -1,0 +1,154 @@
+"""What the engine knows of very many URLs, and whether its own counts agree. Reads only; for audits.
+
+Must not know how anything came to be so: it repeats what stands there.
+"""
+
+import enum
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+import msgspec
+
+from crawler.engine.client import Call, Engine
+from crawler.frontier.codec import pairs_of, unpack_log, unpack_queue
+from crawler.frontier.keys import Keys
+from crawler.frontier.pending import PendingUrls
+from crawler.frontier.spill import BlockFiles
+from crawler.model import CommitEntry, Refusal
+from crawler.rules.fingerprint import Fingerprints
+
+STATES_MAX = 256  # URLs per call: well below a millisecond of the engine
+# Reasons under which links are counted that never became URLs of the crawl; all others end a URL.
+_NEVER_ADDED = frozenset({Refusal.SCOPE, Refusal.DEPTH, Refusal.REDIRECTS})
+# Of a partition's counters: one of these, at least, changes whenever a URL is added, ends, or comes to lie elsewhere.
+MOVING = (b"added", b"done", b"dead", b"parked", b"released", b"request", b"moves")
+
+
+class UrlState(enum.IntEnum):
+    """Shared with lua/states.lua, which takes PENDING for ENDED.
+
+    COMMITTED: not yet in an index; ENDED: indexed, refused, or lost.
+    """
+
+    UNSEEN = 0
+    PENDING = 1
+    COMMITTED = 2
+    DEAD = 3
+    ENDED = 4
+
+
+class Tally(msgspec.Struct, frozen=True, kw_only=True):
+    """One partition: counters as the scripts keep them, beside what can be counted again.
+
+    `is_steady` is False when URLs came, went or moved while the rest was read: some may be counted twice or not at all.
+    """
+
+    partition: int
+    added: int
+    done: int
+    seen_counter: int
+    seen: int  # members of the seen-set
+    pending: int  # URLs in queues, claims and retries
+    committed: int  # by the counters of status classes
+    dead_counter: int
+    dead: int  # letters
+    revived: int  # done once, and then put back from a dead letter: they count as added once more
+    parked: int  # how often a URL was parked, which counts as done
+    released: int  # how often one was released, which counts as added once more
+    parks: int  # URLs that are parked now
+    refused: int  # URLs ended as refused; links that were never added are not among them
+    log_entries: int
+    is_steady: bool
+
+
+class States:
+    """Questions about one crawl."""
+
+    def __init__(self, engine: Engine, keys: Keys, partitions: int, files: BlockFiles | None = None) -> None:
+        self._engine = engine
+        self._keys = keys
+        self._partitions = partitions
+        self._pending = PendingUrls(engine, keys, files)
+
+    async def of(self, run: int, wanted: Mapping[int, Sequence[str]], *, visit: int = 1) -> dict[str, UrlState]:
+        """State of each fingerprint, given by partition, in pipelines of calls with `STATES_MAX` each.
+
+        ENDED stands for pending URLs, too: `pending` tells which these are.
+        """
+        calls, asked = [], []
+        for partition, fingerprints in wanted.items():
+            for start in range(0, len(fingerprints), STATES_MAX):
+                some = fingerprints[start : start + STATES_MAX]
+                asked.append(some)
+                calls.append(Call("states", (self._keys.meta(partition),), (run, visit, *some)))
+        found: dict[str, UrlState] = {}
+        for some, digits in zip(asked, await self._engine.run_all(calls), strict=True):
+            found.update(zip(some, (UrlState(digit - 48) for digit in digits), strict=True))
+        return found
+
+    async def pending(self, fingerprints: Fingerprints, partition: int) -> set[str]:
+        """Fingerprints of all URLs of a partition that wait: pending, or parked."""
+        parked = {fingerprints.of(one.url.url) async for some in self._pending.parked(partition) for one in some}
+        return parked | await self._pending.fingerprints(fingerprints, partition)
+
+    async def counters(self) -> list[tuple[int, int, int]]:
+        """(partition, added, done) of the partitions in use: tells whether the crawl moves."""
+        metas = await self._engine.commands(
+            [("HMGET", self._keys.meta(p), "added", "done") for p in range(self._partitions)]
+        )
+        return [(p, int(meta[0] or 0), int(meta[1] or 0)) for p, meta in enumerate(metas) if meta[0]]
+
+    async def tally(self, run: int, partition: int) -> Tally:
+        """Count one partition again. Its seen-set is asked bucket by bucket, so this costs by its size."""
+        meta, key = self._keys.meta(partition), partial(self._keys.of, partition)
+        before = dict(pairs_of(await self._engine.command("HGETALL", meta)))
+        buckets = int(before.get(b"buckets%d" % run, 1))
+        sizes = await self._engine.commands([("SCARD", key(f"s{run}:{n}")) for n in ("split", *range(buckets))])
+        pending = await self._pending.count(partition)
+        dead, log_entries, parks, flat = await self._engine.commands(
+            [("HLEN", key("dead")), ("HLEN", key("l")), ("HGETALL", key("parks")), ("HGETALL", meta)]
+        )
+        after, moving = dict(pairs_of(flat)), {*MOVING, b"seen%d" % run, b"buckets%d" % run}
+        counters = {name.decode(): int(value) for name, value in after.items() if value.lstrip(b"-").isdigit()}
+        ended = {name for name in counters if name.startswith("refused:")} - {f"refused:{r}" for r in _NEVER_ADDED}
+        return Tally(
+            partition=partition,
+            added=counters.get("added", 0),
+            done=counters.get("done", 0),
+            seen_counter=counters.get(f"seen{run}", 0),
+            seen=sum(sizes),
+            pending=pending,
+            committed=sum(counters.get(f"s{status}", 0) for status in range(1, 6)),
+            dead_counter=counters.get("dead", 0),
+            dead=dead,
+            revived=counters.get("revived", 0),
+            parked=counters.get("parked", 0),
+            released=counters.get("released", 0),
+            parks=sum(int(n) for _, n in pairs_of(parks)),
+            refused=sum(counters[name] for name in ended),
+            log_entries=log_entries,
+            is_steady=all(before.get(name) == after.get(name) for name in moving),
+        )
+
+    async def undrained(self, partition: int) -> list[CommitEntry]:
+        """Commits of a partition that stand in the engine's log, whether in an index too or not."""
+        return [unpack_log(v)[1] for v in await self._engine.command("HVALS", self._keys.of(partition, "l"))]
+
+    async def robots(self, partition: int) -> dict[str, bytes]:
+        """What was shared of each origin's robots.txt, by origin."""
+        shelves = int(await self._engine.command("HGET", self._keys.meta(partition), "yb") or 1)
+        found: dict[str, bytes] = {}
+        for raw in await self._engine.commands(
+            [("HGETALL", self._keys.of(partition, f"y:{n}")) for n in ("split", *range(shelves))]
+        ):
+            found.update((origin.decode(), blob) for origin, blob in pairs_of(raw))
+        return found
+
+    async def delays(self, wanted: Sequence[tuple[int, str]]) -> list[int | None]:
+        """The stored delay in ms of each (partition, queue); None where none was stored."""
+        calls = [Call("look", (self._keys.meta(p),), ("queues", queue)) for p, queue in wanted]
+        found: list[int | None] = []
+        for reply in await self._engine.run_all(calls):
+            delay = unpack_queue(reply[0]).get("delay", -1)
+            found.append(delay if delay >= 0 else None)
+        return found

@@ -1,0 +1,233 @@
+"""What all instances of a crawl must agree on, stored with it: layout, partitions, scope, order. And its totals."""
+
+import secrets
+import time
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from crawler.engine.client import Engine
+from crawler.errors import ConflictError, UsageError
+from crawler.frontier.budgets import Spent
+from crawler.frontier.codec import pairs_of
+from crawler.frontier.keys import LAYOUT, Keys
+from crawler.rules.fingerprint import HASH_KEY_BYTES, Fingerprints
+from crawler.settings import OrderSettings, ScopeSettings, Settings
+
+
+class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """Stored once per crawl. `version` is that of `Crawls.version`, set by `shared`; `begun_at` is wall clock, s.
+
+    `begun_at` tells a crawl from every other; one that was rebuilt has a new one, and keeps its first in `origin`.
+    `hash_key` is secret (see rules/fingerprint.py), and one that was rebuilt keeps it.
+    """
+
+    layout: int
+    partitions: int
+    begun_at: float
+    queue_by: str
+    run: int
+    hash_key: bytes
+    scope: ScopeSettings
+    ordering: OrderSettings = OrderSettings()
+    version: int = 0
+    origin: float = 0.0
+
+    @property
+    def first_begun_at(self) -> float:
+        return self.origin or self.begun_at
+
+    @property
+    def fingerprints(self) -> Fingerprints:
+        return Fingerprints(self.hash_key, self.run)
+
+    def __repr__(self) -> str:
+        """Without the key: this may get into a log, or a traceback."""
+        return f"CrawlRecord(begun_at={self.begun_at})"
+
+
+class PartitionCount(msgspec.Struct, frozen=True, kw_only=True):
+    """A partition's progress: URLs that became pending, that stopped being so, and entries not yet indexed."""
+
+    added: int
+    done: int
+    log_entries: int
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+class ScopeHistory(msgspec.Struct, frozen=True, kw_only=True):
+    """What the scope was: the version that each root came with, and rules that held up to a version, oldest first.
+
+    A root without a version has been there from the beginning.
+    """
+
+    roots: Mapping[str, int]
+    rules: tuple[tuple[int, ScopeSettings], ...]
+
+
+def _record_of(settings: Settings, origin: float, hash_key: bytes) -> CrawlRecord:
+    return CrawlRecord(
+        layout=LAYOUT,
+        partitions=settings.crawl.partitions,
+        begun_at=time.time(),
+        queue_by=settings.frontier.queue_by,
+        run=0,
+        hash_key=hash_key or secrets.token_bytes(HASH_KEY_BYTES),
+        scope=settings.scope,
+        ordering=_ordering_of(settings),
+        origin=origin,
+    )
+
+
+def _ordering_of(settings: Settings) -> OrderSettings:
+    return OrderSettings(**{key: getattr(settings.frontier, key) for key in OrderSettings.__struct_fields__})
+
+
+class Crawls:
+    """The crawl's shared record, its scope roots, and the counters that tell whether it is finished."""
+
+    def __init__(self, engine: Engine, keys: Keys) -> None:
+        self._engine = engine
+        self._keys = keys
+
+    async def load(self) -> CrawlRecord | None:
+        """The stored crawl, or None. Raises ConflictError for another layout; nothing is touched then."""
+        raw = await self._engine.command("HGET", self._keys.crawl, "record")
+        if raw is None:
+            return None
+        layout = msgspec.json.decode(raw).get("layout")
+        if layout != LAYOUT:
+            raise ConflictError(
+                f"crawl {self._keys.crawl_name!r} has layout {layout}, this program speaks {LAYOUT}: "
+                "use the release that made it, or another --name"
+            )
+        return msgspec.json.decode(raw, type=CrawlRecord)
+
+    async def create_or_load(self, settings: Settings, *, origin: float = 0.0, hash_key: bytes = b"") -> CrawlRecord:
+        """The stored crawl; made from the settings when there is none. The number of partitions never changes.
+
+        `hash_key`: that of a crawl that is rebuilt; a new one when it is left out.
+        """
+        record = _encode(_record_of(settings, origin, hash_key))
+        await self._engine.command("HSETNX", self._keys.crawl, "record", record)
+        stored = await self.load()
+        if stored is None:
+            raise ConflictError("the crawl's record vanished from the engine while it was being made: try again")
+        return stored
+
+    async def begin_anew(self, settings: Settings, *, origin: float, hash_key: bytes) -> None:
+        """Put a new crawl in the place of one to which nothing was added yet."""
+        record = _encode(_record_of(settings, origin, hash_key))
+        await self._engine.command("HSET", self._keys.crawl, "record", record)
+
+    async def change_scope(self, record: CrawlRecord, scope: ScopeSettings) -> CrawlRecord:
+        """Store other scope rules; running instances see them with their next heartbeat."""
+        changed = msgspec.structs.replace(record, scope=scope)
+        until = await self.version()
+        await self._engine.command("HSETNX", self._keys.history, f"rules {until}", _encode(record.scope))
+        await self._engine.command("HSET", self._keys.crawl, "record", _encode(changed))
+        return msgspec.structs.replace(changed, version=await self._changed())
+
+    async def _changed(self) -> int:
+        return int(await self._engine.command("HINCRBY", self._keys.crawl, "version", 1))
+
+    async def still(self, record: CrawlRecord) -> int:
+        """The version of the scope, as `versions` tells it."""
+        return (await self.versions(record))[0]
+
+    async def versions(self, record: CrawlRecord) -> tuple[int, int]:
+        """Those of the scope and of an operator's orders, if the engine still has the crawl that this record is of.
+
+        Raises ConflictError when it was wiped or begun anew: an empty engine looks like a finished crawl.
+        """
+        version, orders, raw = await self._engine.command("HMGET", self._keys.crawl, "version", "orders", "record")
+        if raw is None or msgspec.json.decode(raw).get("begun_at") != record.begun_at:
+            raise self._lost()
+        return int(version or 0), int(orders or 0)
+
+    def _lost(self) -> ConflictError:
+        return ConflictError(
+            f"the engine lost the crawl {self._keys.crawl_name!r} while it ran (wiped, or begun anew): nothing "
+            "more is crawled; 'crawler rebuild' makes it anew from the archive"
+        )
+
+    async def version(self) -> int:
+        """Grows with each change of scope rules or roots."""
+        return int(await self._engine.command("HGET", self._keys.crawl, "version") or 0)
+
+    async def count_from(self, version: int) -> None:
+        """Have the next change get a higher version than this one, which some page's commit names."""
+        behind = version - await self.version()
+        if behind > 0:
+            await self._engine.command("HINCRBY", self._keys.crawl, "version", behind)
+
+    async def add_roots(self, roots: Iterable[str]) -> int:
+        """Let URLs under these roots in ("domain:example.com"); how many are new."""
+        wanted = sorted(set(roots))
+        fresh = int(await self._engine.command("SADD", self._keys.scope, *wanted)) if wanted else 0
+        if fresh:
+            version = await self._changed()
+            await self._engine.commands([("HSETNX", self._keys.history, f"root {root}", version) for root in wanted])
+        return fresh
+
+    async def roots(self) -> frozenset[str]:
+        """All scope roots."""
+        return frozenset(root.decode() for root in await self._engine.command("SMEMBERS", self._keys.scope))
+
+    async def history(self) -> ScopeHistory:
+        """How the scope came to be what it is."""
+        raw = await self._engine.command("HGETALL", self._keys.history)
+        roots: dict[str, int] = {}
+        rules: list[tuple[int, ScopeSettings]] = []
+        for name, value in pairs_of(raw):
+            kind, _, what = name.decode().partition(" ")
+            if kind == "root":
+                roots[what] = int(value)
+            else:
+                rules.append((int(what), msgspec.json.decode(value, type=ScopeSettings)))
+        return ScopeHistory(roots=roots, rules=tuple(sorted(rules, key=lambda rule: rule[0])))
+
+    async def shared(self) -> tuple[CrawlRecord, frozenset[str]]:
+        """Record and roots as they are now; the version is read before what it speaks of.
+
+        Raises ConflictError when the engine has lost the crawl.
+        """
+        version = await self.version()
+        record, roots = await self.load(), await self.roots()
+        if record is None:
+            raise self._lost()
+        return msgspec.structs.replace(record, version=version), roots
+
+    async def spent(self) -> Spent | None:
+        """The budget of the whole crawl that is used up, or None."""
+        raw = await self._engine.command("HGET", self._keys.crawl, "spent")
+        return msgspec.json.decode(raw, type=Spent) if raw else None
+
+    async def note_spent(self, spent: Spent | None) -> None:
+        """None: there is more of it."""
+        if spent is None:
+            await self._engine.command("HDEL", self._keys.crawl, "spent")
+        else:
+            await self._engine.command("HSET", self._keys.crawl, "spent", _encode(spent))
+
+    async def counts(self, partitions: int) -> list[PartitionCount]:
+        """Added, done and undrained of every partition; not a snapshot (see rules/finish.py)."""
+        metas = await self._engine.commands([("HMGET", self._keys.meta(p), "added", "done") for p in range(partitions)])
+        used = [p for p, meta in enumerate(metas) if meta[0]]
+        logs = dict(
+            zip(used, await self._engine.commands([("HLEN", self._keys.of(p, "l")) for p in used]), strict=True)
+        )
+        return [
+            PartitionCount(added=int(meta[0] or 0), done=int(meta[1] or 0), log_entries=int(logs.get(p, 0)))
+            for p, meta in enumerate(metas)
+        ]
+
+
+def merged_scope(stored: ScopeSettings, options: Mapping[str, object]) -> ScopeSettings:
+    """The stored scope with what the person named on the command line."""
+    try:
+        return msgspec.structs.replace(stored, **options)
+    except TypeError as error:
+        raise UsageError(str(error)) from None

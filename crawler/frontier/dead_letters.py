@@ -1,0 +1,104 @@
+"""Dead letters as people handle them: read as a stream, put back into their queues, thrown away.
+
+Must not know why a URL was given up. Nothing here needs a lease: letters are nobody's work, and each call is atomic and
+may be repeated at any time, also while the crawl runs.
+"""
+
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+
+import msgspec
+
+from crawler.engine.client import Call, Engine
+from crawler.frontier.codec import DeadLetter, item_of_letter, pack, pairs_of, unpack_letter
+from crawler.frontier.frontier import Frontier
+
+SCAN_COUNT = 500  # letters a call: some 150 kB
+CHANGE_MAX = 64  # letters a call: a millisecond of the engine, if each is of another queue
+
+
+class StoredLetter(msgspec.Struct, frozen=True, kw_only=True):
+    """A dead letter and where it lies."""
+
+    partition: int
+    fingerprint: str
+    letter: DeadLetter
+
+
+class DeadLetters:
+    """The dead letters of one crawl."""
+
+    def __init__(self, frontier: Frontier, partitions: int) -> None:
+        self._frontier = frontier
+        self._partitions = partitions
+
+    async def find(self, partition: int, fingerprint: str) -> StoredLetter | None:
+        """The letter of one URL. Raises EngineError, as all here do."""
+        stored = await self._engine.command("HGET", self._key(partition), fingerprint)
+        return None if stored is None else _stored(partition, fingerprint.encode(), stored)
+
+    async def find_all(self, wanted: Mapping[int, Sequence[str]]) -> list[StoredLetter]:
+        """The letters of many URLs, given as fingerprints by partition; those that have none are left out."""
+        asked = [
+            (partition, mine[start : start + SCAN_COUNT])
+            for partition, mine in wanted.items()
+            for start in range(0, len(mine), SCAN_COUNT)
+        ]
+        replies = await self._engine.commands([("HMGET", self._key(p), *some) for p, some in asked])
+        return [
+            _stored(partition, fp.encode(), stored)
+            for (partition, some), reply in zip(asked, replies, strict=True)
+            for fp, stored in zip(some, reply, strict=True)
+            if stored is not None
+        ]
+
+    async def read(self, partition: int = -1) -> AsyncIterator[list[StoredLetter]]:
+        """All letters of one partition, or of all one after the other, some at a time, in no order.
+
+        What is written meanwhile may be missed, and may come twice.
+        """
+        for one in range(self._partitions) if partition < 0 else (partition,):
+            cursor = -1
+            while cursor:
+                reply = await self._engine.command("HSCAN", self._key(one), max(cursor, 0), "COUNT", SCAN_COUNT)
+                cursor = int(reply[0])
+                yield [_stored(one, fp, stored) for fp, stored in pairs_of(reply[1])]
+
+    async def revive(self, letters: Iterable[StoredLetter]) -> int:
+        """Put URLs back into their queues, their attempts forgotten; how many still had their letter.
+
+        EngineFull when there is no room for them: those are as they were.
+        """
+        f, calls = self._frontier, []
+        for partition, some in _by_call(letters):
+            items = [v for one in some for v in item_of_letter(one.fingerprint, one.letter)]
+            args = (f.run, f.default_delay_ms, pack(items), f.keys.hints, f.session, int(f.is_limited))
+            calls.append(Call("revive", (f.keys.meta(partition),), args))
+        return sum(int(reply[0]) for reply in await self._engine.run_all(calls))
+
+    async def discard(self, letters: Iterable[StoredLetter], reason: str) -> int:
+        """Throw letters away; their URLs stay seen, refused for that reason. How many were still there."""
+        calls = []
+        for partition, some in _by_call(letters):
+            items = [(one.fingerprint, one.letter.queue, one.letter.seed_number) for one in some]
+            calls.append(Call("discard", (self._frontier.keys.meta(partition),), (reason, pack(items))))
+        return sum(int(reply) for reply in await self._engine.run_all(calls))
+
+    @property
+    def _engine(self) -> Engine:
+        return self._frontier.engine
+
+    def _key(self, partition: int) -> str:
+        return self._frontier.keys.of(partition, "dead")
+
+
+def _by_call(letters: Iterable[StoredLetter]) -> Iterable[tuple[int, list[StoredLetter]]]:
+    by_partition: dict[int, list[StoredLetter]] = {}
+    for one in letters:
+        by_partition.setdefault(one.partition, []).append(one)
+    for partition, mine in by_partition.items():
+        for start in range(0, len(mine), CHANGE_MAX):
+            yield partition, mine[start : start + CHANGE_MAX]
+
+
+def _stored(partition: int, fingerprint: bytes, stored: bytes) -> StoredLetter:
+    return StoredLetter(partition=partition, fingerprint=fingerprint.decode(), letter=unpack_letter(stored))

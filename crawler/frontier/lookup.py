@@ -1,0 +1,162 @@
+"""Read-only queries for people: where a URL is, how far a crawl has come, why the first URLs were given up.
+
+The work is bounded by the number of partitions, by what is shown, or by the queue of the one URL asked for.
+"""
+
+from functools import partial
+
+import msgspec
+from msgspec.structs import replace
+
+from crawler.engine.client import Engine
+from crawler.frontier.codec import (
+    DeadLetter,
+    PendingUrl,
+    unpack_letter,
+    unpack_log,
+    unpack_queue,
+)
+from crawler.frontier.deferred import PAUSED
+from crawler.frontier.keys import Keys
+from crawler.frontier.pending import PendingUrls
+from crawler.frontier.spill import BlockFiles
+from crawler.model import Candidate, CommitEntry
+
+FULL_LOOK_EVERY = 10
+_PROGRESS = ("added", "done", "bytes", "retries", "dead", "s1", "s2", "s3", "s4", "s5")
+
+
+class Whereabouts(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything a partition knows of one URL. Times in ms on the partition's clock; None for what is not there."""
+
+    seen: bool
+    record: PendingUrl | None  # pending: queued, claimed or due again later
+    claim_deadline_ms: int | None
+    retry_at_ms: int | None
+    place: int | None  # in its queue, 0 is the front
+    letter: DeadLetter | None
+    entry: CommitEntry | None  # committed, and not yet in an index segment
+    clock_ms: int
+    session: str
+    node: str
+    epoch: int
+    next_fetch_ms: int
+    delay_ms: int | None
+    claims_out: int
+    stop: str = ""  # why nothing of its queue is handed out
+    parked: str = ""  # why it is parked, if it is
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """Sums over all partitions. `redirected` and `failed` are responses of 3xx, and of 4xx and 5xx."""
+
+    added: int = 0
+    done: int = 0
+    fetched: int = 0
+    redirected: int = 0
+    failed: int = 0
+    bytes: int = 0
+    retries: int = 0
+    dead: int = 0
+
+    @property
+    def pending(self) -> int:
+        return self.added - self.done
+
+
+class Inspect:
+    """Questions about one crawl."""
+
+    def __init__(self, engine: Engine, keys: Keys, partitions: int, files: BlockFiles | None = None) -> None:
+        self._engine = engine
+        self._keys = keys
+        self._partitions = partitions
+        self._pending = PendingUrls(engine, keys, files)
+        self._used: list[int] = []
+        self._looks = 0
+
+    async def where(self, candidate: Candidate, *, run: int = 0, visit: int = 1) -> Whereabouts:
+        """Everything about one URL. Its queue is read block by block: what moves meanwhile may be missed."""
+        c, pending = candidate, self._pending
+        raw = await self._engine.run("where", (self._keys.meta(c.partition),), run, c.fingerprint, visit, c.queue)
+        place = await pending.place(c.partition, c.queue, c.url, now_s=c.found_at)
+        if place is not None:
+            return _whereabouts(raw, place[1], place=place[0])
+        found = await pending.delivered(c.partition, c.url)
+        if found is None:
+            parked = await self._parked(candidate) if raw[0] == b"1" else ""
+            return replace(_whereabouts(raw), parked=parked)
+        key = partial(self._keys.of, c.partition)
+        claimed, orphaned, retried = await self._engine.commands(
+            [("ZSCORE", key(name), found.name) for name in ("x", "o", "r")]
+        )
+        deadline = claimed if claimed is not None else orphaned
+        return _whereabouts(raw, found.url, deadline=deadline, retry_at=retried)
+
+    async def _parked(self, c: Candidate) -> str:
+        """The reason for which a URL is parked in a row of its own, or ""."""
+        key = self._keys.of(c.partition, "parks")
+        for row in await self._engine.command("HKEYS", key):
+            queue, _, reason = row.decode().partition("|")
+            if queue == c.queue and await self._pending.place(c.partition, queue, c.url, reason, now_s=c.found_at):
+                return str(reason)
+        return ""
+
+    async def progress(self) -> Progress:
+        """One pass over the counters of the partitions in use; every tenth time over all of them."""
+        partitions = self._used if self._looks % FULL_LOOK_EVERY else list(range(self._partitions))
+        self._looks += 1
+        sums = [0] * len(_PROGRESS)
+        found = await self._engine.commands([("HMGET", self._keys.meta(p), *_PROGRESS) for p in partitions])
+        self._used = [p for p, values in zip(partitions, found, strict=True) if values[0] is not None]
+        for values in found:
+            if values[0] is not None:
+                sums = [total + int(value or 0) for total, value in zip(sums, values, strict=True)]
+        n = dict(zip(_PROGRESS, sums, strict=True))
+        return Progress(
+            added=n["added"], done=n["done"], fetched=sum(n[f"s{c}"] for c in range(1, 6)), redirected=n["s3"],
+            failed=n["s4"] + n["s5"], bytes=n["bytes"], retries=n["retries"], dead=n["dead"],
+        )  # fmt: skip
+
+    async def dead_letters(self, limit: int) -> list[DeadLetter]:
+        """Some of the URLs that were given up, at most `limit`; seeds first."""
+        sizes = await self._engine.commands([("HLEN", self._keys.of(p, "dead")) for p in range(self._partitions)])
+        holders = [p for p, n in enumerate(sizes) if n][:limit]
+        commands = [("HRANDFIELD", self._keys.of(p, "dead"), limit, "WITHVALUES") for p in holders]
+        found = [unpack_letter(blob) for flat in await self._engine.commands(commands) for blob in flat[1::2]]
+        return sorted(found, key=lambda letter: (not letter.seed, letter.failed_at))[:limit]
+
+
+def _whereabouts(
+    raw: list[bytes],
+    record: PendingUrl | None = None,
+    *,
+    place: int | None = None,
+    deadline: bytes | float | None = None,
+    retry_at: bytes | float | None = None,
+) -> Whereabouts:
+    seen, letter, entry, clock, session, node, epoch, queue = raw
+    known = unpack_queue(queue)
+    stop = known.get("stop", "")
+    return Whereabouts(
+        seen=seen == b"1",
+        record=record,
+        claim_deadline_ms=None if deadline is None else int(float(deadline)),
+        retry_at_ms=None if retry_at is None else int(float(retry_at)),
+        place=place,
+        letter=unpack_letter(letter) if letter else None,
+        entry=unpack_log(entry)[1] if entry else None,
+        clock_ms=_ms(clock),
+        session=session.decode(),
+        node=node.decode(),
+        epoch=int(epoch or 0),
+        next_fetch_ms=known.get("next", 0),
+        delay_ms=known["delay"] if known.get("delay", -1) >= 0 else None,
+        claims_out=known.get("out", 0),
+        stop=stop,
+        parked=stop if place is not None and stop != PAUSED else "",
+    )
+
+
+def _ms(text: bytes) -> int:
+    return int(float(text or 0))

@@ -1,0 +1,142 @@
+"""What the partition scripts answer, as the callers of the frontier read it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from crawler.errors import EngineError
+from crawler.frontier.codec import DEPTH_MAX, order_of, pairs_of, parts_of
+from crawler.frontier.stamps import label_of, read_stamp
+from crawler.model import AckOutcome, AddOutcome, Claim
+from crawler.rules.fingerprint import Fingerprints
+
+
+class QueueBatch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Claims of one queue, best first; `delay_ms` is -1 while no robots.txt was read for it, `start_ms` is when its
+    next request may start (on the partition clock), 0 for now.
+    """
+
+    queue: str
+    delay_ms: int
+    start_ms: int = 0
+    claims: tuple[Claim, ...]
+
+
+class ClaimReply(msgspec.Struct, frozen=True, kw_only=True):
+    """`status` is OK, FENCED or RECOVER; `next_due_ms` on the partition clock, -1 when nothing waits.
+
+    `short`: some of the queues whose next block is in a file and should be brought back. `boosts`: boost -> when the
+    first of its queues is due, -1 for none; empty where no queue has a boost.
+    """
+
+    status: str
+    next_due_ms: int = -1
+    batches: tuple[QueueBatch, ...] = ()
+    short: tuple[str, ...] = ()
+    boosts: Mapping[int, int] = msgspec.field(default_factory=dict)
+
+
+class AckReply(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """`woken`: sleeping queues of the partition that the out-links of the whole call woke."""
+
+    outcome: AckOutcome
+    sequence: int = 0
+    woken: int = 0
+
+
+class AddReply(msgspec.Struct, frozen=True, kw_only=True):
+    """Outcomes in the order of the candidates; `woken` sleeping queues."""
+
+    outcomes: tuple[AddOutcome, ...]
+    woken: int
+
+
+def outcome_of(raw: Sequence[Any]) -> AckOutcome:
+    """The first word of an answer."""
+    return AckOutcome(raw[0].decode())
+
+
+def joined(earlier: AddReply | EngineError | None, raw: Any) -> AddReply | EngineError:
+    """Replies of two calls for the same partition, one after the other."""
+    if isinstance(earlier, EngineError):
+        return earlier
+    if isinstance(raw, EngineError):
+        return raw
+    outcomes = tuple(AddOutcome(digit - 48) for digit in raw[0])
+    if earlier is None:
+        return AddReply(outcomes=outcomes, woken=int(raw[1]))
+    return AddReply(outcomes=earlier.outcomes + outcomes, woken=earlier.woken + int(raw[1]))
+
+
+def ack_replies(raw: Any, n: int) -> list[AckReply | EngineError]:
+    """What one call with n commits answered, in their order."""
+    if isinstance(raw, EngineError):
+        return [raw] * n
+    if raw[0] != b"OK":
+        return [AckReply(outcome=outcome_of(raw))] * n
+    return [_ack_reply(answer, int(raw[1])) for answer in raw[2:]]
+
+
+def _ack_reply(answer: bytes, woken: int) -> AckReply:
+    """'GONE', 'YOURS sequence' or 'COMMITTED sequence digits'."""
+    words = answer.split(b" ", 2)
+    if words[0] == b"COMMITTED":
+        return AckReply(outcome=AckOutcome.COMMITTED, sequence=int(words[1]), woken=woken)
+    if words[0] == b"YOURS":
+        return AckReply(outcome=AckOutcome.ALREADY_YOURS, sequence=int(words[1]))
+    return AckReply(outcome=AckOutcome.GONE)
+
+
+def claim_reply(lease: tuple[int, int], raw: Sequence[Any], fingerprints: Fingerprints, at_s: float) -> ClaimReply:
+    """The claims of one partition; `lease` is (partition, epoch), `at_s` the wall time that they get."""
+    status = raw[0].decode()
+    if status != "OK":
+        return ClaimReply(status=status)
+    flat, position, batches = raw[2], 0, []
+    deaths = {fp.decode(): int(noted.split(b" ")[0]) for fp, noted in pairs_of(raw[3])}
+    while position < len(flat):
+        queue, domain = flat[position].decode(), flat[position + 1].decode()
+        delay, start, n = int(flat[position + 2]), int(flat[position + 3]), int(flat[position + 4])
+        position += 5
+        end = position + 4 * n
+        claims = [_claim(lease, queue, domain, fingerprints, at_s, deaths, flat, i) for i in range(position, end, 4)]
+        batches.append(QueueBatch(queue=queue, delay_ms=delay, start_ms=start, claims=tuple(claims)))
+        position = end
+    short = tuple(queue.decode() for queue in raw[4])
+    boosts = {int(boost): int(due) for boost, due in pairs_of(raw[5])}
+    return ClaimReply(status=status, next_due_ms=int(raw[1]), batches=tuple(batches), short=short, boosts=boosts)
+
+
+def _claim(
+    lease: tuple[int, int],
+    queue: str,
+    domain: str,
+    fingerprints: Fingerprints,
+    at_s: float,
+    deaths: Mapping[str, int],
+    flat: Sequence[bytes],
+    at: int,
+) -> Claim:
+    """From token, score, member and origin, which begin at `at`: what `pending_url` would say, and cheaper."""
+    score = int(flat[at + 1])
+    url, stamp = parts_of(flat[at + 2].decode(), queue, flat[at + 3].decode())
+    queued_at, seed_number = read_stamp(stamp, at_s)
+    fp = fingerprints.of(url)
+    return Claim(
+        url=url, fingerprint=fp, visit=1, partition=lease[0], epoch=lease[1], token=flat[at].decode(),
+        domain=domain, queue=queue, depth=DEPTH_MAX - (score >> 13 & 255), redirects=score >> 8 & 15,
+        attempts=score >> 4 & 15, deliveries=score & 15, seed=bool(score >> 12 & 1), score=order_of(score),
+        deaths=deaths.get(fp, 0) if deaths else 0, claimed_at=at_s, queued_at=queued_at, seed_number=seed_number,
+        label=label_of(stamp),
+    )  # fmt: skip
+
+
+def with_depths(reply: ClaimReply, depths: Mapping[str, int]) -> ClaimReply:
+    """The same with other depths, by fingerprint."""
+    batches = tuple(
+        replace(batch, claims=tuple(replace(c, depth=depths.get(c.fingerprint, c.depth)) for c in batch.claims))
+        for batch in reply.batches
+    )
+    return replace(reply, batches=batches)

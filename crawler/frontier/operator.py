@@ -1,0 +1,146 @@
+"""An operator's hand on a crawl: orders are written down for the instances, and carried out in the engine.
+
+Works whether or not instances run. Every call may be repeated; all raise EngineError, `purge` and `release` also
+ArchiveError.
+"""
+
+import sys
+from collections.abc import Collection, Iterable, Mapping
+
+from crawler.frontier.deferred import BLOCKED, PAUSED, Order, Parked, Parking, What
+from crawler.frontier.frontier import Frontier
+from crawler.frontier.overrides import Kind, OrderBook, Orders
+from crawler.frontier.pending import PendingUrls
+from crawler.frontier.purging import Purge
+from crawler.frontier.spill import BlockFiles
+from crawler.rules.domains import registrable_domain
+from crawler.rules.fingerprint import partition_of
+
+BY_ORDER = (PAUSED, BLOCKED)  # reasons of stops that an order starts again; budgets have others
+
+
+class Operator:
+    """Changes queues of one crawl as its orders say. `queue_by`: what a queue is of, "domain" or "host"."""
+
+    def __init__(self, frontier: Frontier, partitions: int, *, queue_by: str, files: BlockFiles | None = None) -> None:
+        self._frontier = frontier
+        self._partitions = partitions
+        self._by_domain = queue_by == "domain"
+        self._files = files
+        self.book = OrderBook(frontier.engine, frontier.keys)
+        self.parking = Parking(frontier, partitions, files)
+
+    def partition_of(self, domain: str) -> int:
+        """Where a domain's queues are."""
+        return partition_of(domain, self._partitions)
+
+    async def carry_out(self, domain: str, queues: Collection[str] = ()) -> int:
+        """Stop or start queues of a domain (all that are known, when none are named); how many URLs they hold.
+
+        The orders are read once more at the end: of two who carry them out at a time, the last one sees the last order.
+        """
+        orders = await self.book.read()
+        partition = self.partition_of(domain)
+        known = queues or await self.queues_of(domain)
+        while True:
+            stop = orders.stop_of(domain)
+            steps = _steps(known, await self.parking.stops(partition), stop)
+            urls = sum(await self.parking.steer(partition, steps))
+            orders = await self.book.read()
+            if orders.stop_of(domain) == stop:
+                return urls
+
+    async def delay(self, domain: str, delay_ms: int | None) -> None:
+        """A delay for a domain from now on; None: as robots.txt and the settings say."""
+        if delay_ms is None:
+            await self.book.cancel(Kind.DELAY, domain)
+        else:
+            least_ms = (await self.book.read()).least_ms.get(domain, delay_ms)
+            await self.book.give(Kind.LEAST, domain, min(least_ms, delay_ms))
+            await self.book.give(Kind.DELAY, domain, delay_ms)
+        partition = self.partition_of(domain)
+        await self.set_delay(partition, dict.fromkeys(await self.queues_of(domain), -1), delay_ms)
+
+    async def set_delay(self, partition: int, due_ms: Mapping[str, int], delay_ms: int | None) -> None:
+        """What `delay` ordered, for these queues of the domain. `due_ms`: see Order."""
+        n = -1 if delay_ms is None else delay_ms
+        orders = [Order(queue, What.DELAY, "", n, at_ms) for queue, at_ms in due_ms.items()]
+        await self.parking.steer(partition, orders)
+
+    async def boost(self, domain: str, n: int) -> None:
+        """From now on its due queues go before those of a lower boost; n from -9 to 9, 0 is that of all others.
+
+        The orders are read once more at the end, as by `carry_out`.
+        """
+        if n:
+            await self.book.give(Kind.BOOST, domain, n)
+        else:
+            await self.book.cancel(Kind.BOOST, domain)
+        partition, orders = self.partition_of(domain), await self.book.read()
+        while True:
+            held = orders.boosts.get(domain, 0)
+            await self.parking.steer(
+                partition, [Order(domain, What.BOOST, "", held)]
+            )  # what is met from now on follows
+            known = await self.queues_of(domain)
+            await self.parking.steer(partition, [Order(queue, What.BOOST, "", held) for queue in known])
+            orders = await self.book.read()
+            if orders.boosts.get(domain, 0) == held:
+                return
+
+    async def purge(self, domain: str) -> int:
+        """Throw away what waits or is parked of a domain; how many URLs. Those that are claimed are not touched."""
+        purge, partition = Purge(self._frontier, self.parking, self._files), self.partition_of(domain)
+        return sum([await purge.purge(partition, queue) for queue in await self.queues_of(domain)])
+
+    async def release(self, domain: str = "", reason: str = "", urls_max: int = 0) -> int:
+        """Put parked URLs back into their queues, of one domain and reason or of all; how many, 0 for no limit.
+
+        Queues that a budget stopped are started. What is blocked or paused stays so.
+        """
+        partitions = [self.partition_of(domain)] if domain else range(self._partitions)
+        left = urls_max or sys.maxsize
+        for partition in partitions:
+            stops = await self.parking.stops(partition)
+            parked = await self.parking.of_partition(partition)
+            for one in sorted(parked, key=lambda one: stops.get(one.queue) != one.reason):  # or some would count twice
+                if reason in ("", one.reason, one.kind) and domain in ("", self._domain_of(one.queue)) and left > 0:
+                    left -= await self._release(one, stops.get(one.queue, ""), left)
+        return (urls_max or sys.maxsize) - left
+
+    async def _release(self, one: Parked, stop: str, n: int) -> int:
+        if stop in BY_ORDER:
+            return 0
+        if one.reason == stop:
+            (started,) = await self.parking.steer(one.partition, [Order(one.queue, What.START, stop)])
+            return started
+        return await self.parking.release(one.partition, one.queue, one.reason, min(one.urls, n))
+
+    def _domain_of(self, queue: str) -> str:
+        return queue if self._by_domain else registrable_domain(queue)
+
+    async def queues_of(self, domain: str) -> list[str]:
+        """The domain's queue; of hosts those that have URLs or are stopped. Others are met when they get a claim."""
+        if self._by_domain:
+            return [domain]
+        partition = self.partition_of(domain)
+        names = await PendingUrls(self._frontier.engine, self._frontier.keys).queues(partition)
+        parks = await self.parking.of_partition(partition)
+        names |= {*(await self.parking.stops(partition)), *(p.queue for p in parks)}
+        return sorted({queue for queue in names if self._domain_of(queue) == domain} | {domain})
+
+    async def orders(self) -> Orders:
+        """As they are now."""
+        return await self.book.read()
+
+
+def _steps(queues: Iterable[str], stops: dict[str, str], wanted: str) -> list[Order]:
+    """What makes these queues be as is wanted. A queue whose budget is used up stays as it is when it is paused."""
+    steps = []
+    for queue in queues:
+        has = stops.get(queue, "")
+        if wanted == BLOCKED or (wanted and has in ("", *BY_ORDER)):
+            steps.append(Order(queue, What.STOP, wanted))
+        elif not wanted and has in BY_ORDER:
+            steps.append(Order(queue, What.START, has))
+    return steps

@@ -1,0 +1,100 @@
+"""An operator's standing orders: what is paused or blocked, and domains with a delay or a boost of their own.
+
+They stand in the engine, so they outlast instances. Must not know queues, nor who carries the orders out.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+import msgspec
+
+from crawler.engine.client import Engine
+from crawler.frontier.codec import pairs_of
+from crawler.frontier.deferred import BLOCKED, PAUSED
+from crawler.frontier.keys import Keys
+
+EVERYWHERE = "*"  # in place of a domain
+
+
+class Kind(StrEnum):
+    """What may be ordered; LEAST is a note for audits: the shortest delay that ever held for a domain (ms)."""
+
+    PAUSED = PAUSED
+    BLOCKED = BLOCKED
+    DELAY = "delay"
+    BOOST = "boost"
+    LEAST = "least"
+
+
+class Orders(msgspec.Struct, frozen=True, kw_only=True):
+    """All orders at one time; delays in ms, boosts from -9 to 9. `version` grows with each change."""
+
+    version: int = 0
+    paused: frozenset[str] = frozenset()
+    blocked: frozenset[str] = frozenset()
+    delays_ms: Mapping[str, int] = msgspec.field(default_factory=dict)
+    least_ms: Mapping[str, int] = msgspec.field(default_factory=dict)
+    boosts: Mapping[str, int] = msgspec.field(default_factory=dict)
+
+    @property
+    def is_paused(self) -> bool:
+        """Is the whole crawl?"""
+        return EVERYWHERE in self.paused
+
+    def stop_of(self, domain: str) -> str:
+        """Why nothing of a domain is to be fetched: the reason by which its queues are stopped, or ""."""
+        if domain in self.blocked:
+            return BLOCKED
+        return PAUSED if domain in self.paused else ""
+
+    def holds_back(self, domain: str) -> bool:
+        """Is no request of this domain to start?"""
+        return self.is_paused or bool(self.stop_of(domain))
+
+
+class OrderBook:
+    """The orders of one crawl. Each call is safe to repeat; all raise EngineError."""
+
+    def __init__(self, engine: Engine, keys: Keys) -> None:
+        self._engine = engine
+        self._keys = keys
+
+    async def read(self) -> Orders:
+        """All orders; the version is read before what it speaks of."""
+        version, raw = await self._engine.commands(
+            [("HGET", self._keys.crawl, "orders"), ("HGETALL", self._keys.orders)]
+        )
+        found: dict[str, dict[str, int]] = {kind: {} for kind in Kind}
+        for name, value in pairs_of(raw):
+            kind, _, domain = name.decode().partition(" ")
+            found[kind][domain] = int(value)
+        return Orders(
+            version=int(version or 0),
+            paused=frozenset(found[Kind.PAUSED]),
+            blocked=frozenset(found[Kind.BLOCKED]),
+            delays_ms=found[Kind.DELAY],
+            least_ms=found[Kind.LEAST],
+            boosts=found[Kind.BOOST],
+        )
+
+    async def give(self, kind: Kind, domain: str, value: int = 1) -> bool:
+        """An order from now on; False when the same stood already. Instances read it within a second."""
+        before, *_ = await self._engine.commands(
+            [
+                ("HGET", self._keys.orders, _name(kind, domain)),
+                ("HSET", self._keys.orders, _name(kind, domain), value),
+                ("HINCRBY", self._keys.crawl, "orders", 1),
+            ]
+        )
+        return before is None or int(before) != value
+
+    async def cancel(self, kind: Kind, domain: str) -> bool:
+        """Take an order back; False when there was none."""
+        gone, _ = await self._engine.commands(
+            [("HDEL", self._keys.orders, _name(kind, domain)), ("HINCRBY", self._keys.crawl, "orders", 1)]
+        )
+        return bool(gone)
+
+
+def _name(kind: Kind, domain: str) -> str:
+    return f"{kind} {domain}"

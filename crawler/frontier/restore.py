@@ -1,0 +1,111 @@
+"""What the rebuild of a lost crawl does to the frontier: commits known from disk become done, queues keep their delay.
+
+Must not know where the commits are known from.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from crawler.engine.client import Call, Engine
+from crawler.frontier.codec import PendingUrl, pack
+from crawler.frontier.keys import Keys
+from crawler.frontier.pending import Found, PendingUrls
+from crawler.frontier.spill import ID_LENGTH, BlockFiles, NoFiles, Spilling, Stub, urls_of
+from crawler.rules.fingerprint import Fingerprints
+
+RESTORE_MAX = 256  # URLs per call: below a millisecond of the engine
+
+
+class DoneUrl(msgspec.Struct, frozen=True, kw_only=True):
+    """A committed URL, and what its commit counts."""
+
+    fingerprint: str
+    partition: int
+    domain: str
+    queue: str
+    status: int
+    body_bytes: int
+    fetch_ms: int
+    seed_number: int = 0
+    items: int = 0
+    host: str = ""  # where the whole crawl has a budget of hosts: taken in
+
+
+class Restoring:
+    """The calls of a rebuild on one crawl. Any session may make them; each may be repeated."""
+
+    def __init__(
+        self, engine: Engine, keys: Keys, *, hash_key: bytes, run: int, files: BlockFiles | None = None
+    ) -> None:
+        self._engine = engine
+        self._keys = keys
+        self._run = run
+        self._hash_key = hash_key.hex()
+        self._fingerprints = Fingerprints(hash_key, run)
+        self._files = files or NoFiles()
+        self._pending = PendingUrls(engine, keys, files)
+        self._spilling = Spilling(engine, keys, default_delay_ms=0)  # nobody works: claims look at the delay again
+
+    async def restore(self, urls: Iterable[DoneUrl]) -> int:
+        """Make those of these URLs seen and done that the engine did not know; how many. Raises EngineError."""
+        by_partition: dict[int, list[Any]] = {}
+        for u in urls:
+            item = (u.fingerprint, u.queue, u.domain, *_counted(u), u.host)
+            by_partition.setdefault(u.partition, []).append(item)
+        digits = await self._run_all("restore", by_partition, self._hash_key)
+        return sum(answer.count(b"1") for answer in digits)
+
+    async def withdraw(self, found: Iterable[tuple[Found, DoneUrl]]) -> int:
+        """Make pending URLs done, wherever they stand; how many were still there. Raises EngineError."""
+        by_partition: dict[int, list[Any]] = {}
+        asked = list(found)
+        await self._bring_back({(u.partition, u.queue, f.block) for f, u in asked})
+        for f, u in asked:
+            block = f.block[:ID_LENGTH]
+            item = (u.fingerprint, u.queue, block, f.name, *_counted(u))
+            by_partition.setdefault(u.partition, []).append(item)
+        return sum(await self._run_all("withdraw", by_partition))
+
+    async def _bring_back(self, blocks: Iterable[tuple[int, str, str]]) -> None:
+        """Those of the (partition, queue, block) that lie in files are in memory again."""
+        stubs = [(p, queue, stub) for p, queue, block in sorted(blocks) if (stub := Stub.of(block))]
+        for p, queue, stub in stubs:
+            (packed,) = await asyncio.to_thread(self._files.read, p, [stub.place])
+            await self._spilling.unspill([(p, queue, stub, urls_of(packed))])
+
+    async def _run_all(self, name: str, by_partition: Mapping[int, Sequence[Any]], *more: str) -> list[Any]:
+        calls = [
+            Call(name, (self._keys.meta(partition),), (self._run, pack(items[start : start + RESTORE_MAX]), *more))
+            for partition, items in by_partition.items()
+            for start in range(0, len(items), RESTORE_MAX)
+        ]
+        return await self._engine.run_all(calls)
+
+    async def pending(self, wanted: Mapping[int, Sequence[str]]) -> dict[str, PendingUrl]:
+        """Those fingerprints, given by partition, that are pending now: each partition is read as a whole."""
+        found: dict[str, PendingUrl] = {}
+        for partition, fingerprints in wanted.items():
+            asked = set(fingerprints)
+            async for some in self.all_pending(partition):
+                found.update((fp, one.url) for fp, one in some if fp in asked)
+        return found
+
+    async def all_pending(self, partition: int) -> AsyncIterator[list[tuple[str, Found]]]:
+        """(fingerprint, where it stands) of all pending URLs of a partition, some at a time."""
+        async for some in self._pending.read(partition):
+            yield [(self._fingerprints.of(found.url.url), found) for found in some]
+
+    async def hold(self, partitions: int) -> None:
+        """Nobody knows when the lost crawl made its last requests: the first ones wait for their queue's delay.
+
+        As after a takeover; a partition that has a hold keeps it.
+        """
+        await self._engine.commands([("HSETNX", self._keys.meta(p), "hold", 0) for p in range(partitions)])
+
+
+def _counted(url: DoneUrl) -> tuple[int, ...]:
+    """What the scripts count of it."""
+    return url.status // 100, url.body_bytes, url.fetch_ms, url.seed_number, url.items

@@ -1,0 +1,176 @@
+"""Blocks of queues that lie in files: what the engine knows of them, and the calls that move blocks there and back.
+
+A row of parked URLs is a queue here, by the name QUEUE|REASON. Must not know where files are: it hands bytes over. What
+they say is said here.
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+import msgspec
+
+from crawler.engine.client import Call, Engine
+from crawler.errors import ArchiveError
+from crawler.frontier.codec import pack, pairs_of
+from crawler.frontier.frontier import Fence
+from crawler.frontier.keys import Keys
+
+LONGEST_MAX = 4  # queues of a partition that are looked at in one round
+INDEX_PAGE = 1000  # blocks
+ID_LENGTH = 9  # as in lua/_block.lua
+
+Place = tuple[str, int, int]  # file, offset, length in bytes
+Urls = list[tuple[str, int]]  # (member, score)
+_decode = msgspec.msgpack.Decoder(tuple[str, list[str]]).decode
+
+
+class BlockFiles(Protocol):
+    """Where blocks lie. Its methods block: they are called in threads."""
+
+    def read(self, partition: int, places: Sequence[Place]) -> list[bytes]:
+        """What was written there. Raises ArchiveError."""
+
+
+def is_row(queue: str) -> bool:
+    """Is this the name of a row of parked URLs?"""
+    return "|" in queue
+
+
+class NoFiles:
+    """For who has no folder of spilled URLs at hand."""
+
+    def read(self, partition: int, places: Sequence[Place]) -> list[bytes]:
+        """Raises ArchiveError when there is anything to read."""
+        if places:
+            raise ArchiveError(
+                f"URLs of partition {partition} wait in files: set frontier.spill_folder to the folder that they are in"
+            )
+        return []
+
+
+class Stub(msgspec.Struct, frozen=True):
+    """A block that is in a file, as the queue's index names it."""
+
+    name: str
+    place: Place
+    urls: int
+
+    @classmethod
+    def of(cls, name: str) -> "Stub | None":
+        """None for a block that is in memory."""
+        if len(name) <= ID_LENGTH:
+            return None
+        _, file, offset, length, urls = name.split(" ")
+        return cls(name, (file, int(offset), int(length)), int(urls))
+
+
+class Block(msgspec.Struct, frozen=True, kw_only=True):
+    """A block in memory, as it was read."""
+
+    partition: int
+    queue: str
+    id: str
+    urls: Urls
+
+    def packed(self) -> bytes:
+        """For a file."""
+        return pack((self.queue, _flat(self.urls)))
+
+
+def urls_of(packed: bytes) -> Urls:
+    """The URLs of a block that was packed. Raises ArchiveError."""
+    try:
+        _, flat = _decode(packed)
+        return [(member, int(score)) for member, score in zip(flat[::2], flat[1::2], strict=True)]
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise ArchiveError(f"a block of spilled URLs is damaged: {error}") from None
+
+
+def _flat(urls: Urls) -> list[str]:
+    return [text for member, score in urls for text in (member, str(score))]
+
+
+class Spilling:
+    """The calls on one crawl. All raise EngineError."""
+
+    def __init__(self, engine: Engine, keys: Keys, *, default_delay_ms: int) -> None:
+        self._engine = engine
+        self._keys = keys
+        self._default_delay_ms = default_delay_ms
+
+    async def longest(self, partitions: Iterable[int]) -> list[tuple[int, int, str]]:
+        """(blocks in memory behind the first, partition, queue) of queues with more than one of them, most first.
+
+        Rows of parked URLs stand before all others: nobody waits for those.
+        """
+        asked = [(p, name) for name in ("long:parked", "long") for p in partitions]
+        commands = [("ZREVRANGE", self._keys.of(*one), 0, LONGEST_MAX - 1, "WITHSCORES") for one in asked]
+        rows = await self._engine.commands(commands)
+        found = [
+            (int(float(blocks)), p, queue.decode())
+            for (p, _), row in zip(asked, rows, strict=True)
+            for queue, blocks in pairs_of(row)
+        ]
+        return sorted((one for one in found if one[0] > 1), key=lambda one: (is_row(one[2]), *one), reverse=True)
+
+    async def worst(self, partition: int, queue: str, most: int) -> list[Block]:
+        """The worst blocks of a queue that are in memory, `most` of them at most; of a row, all but the worst.
+
+        What is parked next goes there, as a rule: it is to fill that block, not to begin another one after each file.
+        """
+        key, start, ids = self._keys.of(partition, f"t:{queue}"), 0, list[str]()
+        kept = int(is_row(queue))
+        while len(ids) < kept + most:
+            page = await self._engine.command("ZRANGE", key, start, start + INDEX_PAGE - 1)
+            ids += [name.decode() for name in page if len(name) == ID_LENGTH]
+            start += INDEX_PAGE
+            if len(page) < INDEX_PAGE:
+                break
+        ids = ids[kept:][:most]
+        commands = [("ZREVRANGE", self._keys.of(partition, f"b:{queue}:{id_}"), 0, -1, "WITHSCORES") for id_ in ids]
+        rows = await self._engine.commands(commands)
+        read = [[(member.decode(), int(float(score))) for member, score in pairs_of(row)] for row in rows]
+        return [
+            Block(partition=partition, queue=queue, id=id_, urls=urls)
+            for id_, urls in zip(ids, read, strict=True)
+            if urls
+        ]
+
+    async def spill(self, fence: Fence, written: Sequence[tuple[Block, Place]]) -> int:
+        """These blocks of a partition lie in files: take them out of memory, unless they changed. How many did."""
+        calls = []
+        for block, place in written:
+            args = (block.queue, block.id, *place, _flat(block.urls))
+            calls.append(
+                Call(
+                    "spill", (self._keys.meta(fence.partition),), (fence.session, fence.epoch, fence.now_ms, pack(args))
+                )
+            )
+        return sum(reply[0] == b"COMMITTED" for reply in await self._engine.run_all(calls))
+
+    async def next_stubs(self, queues: Sequence[tuple[int, str]]) -> list[Stub | None]:
+        """The next block of each (partition, queue), if that is in a file."""
+        rows = await self._engine.commands([("ZREVRANGE", self._keys.of(p, f"t:{queue}"), 0, 0) for p, queue in queues])
+        return [Stub.of(row[0].decode()) if row else None for row in rows]
+
+    async def unspill(self, back: Sequence[tuple[int, str, Stub, Urls]]) -> list[bool]:
+        """Bring blocks back, given as (partition, queue, stub, URLs): whether the next one should follow, too."""
+        calls = [
+            Call("unspill", (self._keys.meta(p),), (queue, stub.name, self._default_delay_ms, pack(_flat(urls))))
+            for p, queue, stub, urls in back
+        ]
+        return [bool(reply[1]) for reply in await self._engine.run_all(calls)]
+
+    async def bring_back_next(self, partition: int, queue: str, files: BlockFiles) -> bool:
+        """Bring a queue's next block back, if that is in a file; False when there is none. Raises ArchiveError, too."""
+        (stub,) = await self.next_stubs([(partition, queue)])
+        if stub is None:
+            return False
+        (packed,) = await asyncio.to_thread(files.read, partition, [stub.place])
+        await self.unspill([(partition, queue, stub, urls_of(packed))])
+        return True
+
+    async def files(self, partition: int) -> set[str]:
+        """Files that some stub of the partition names."""
+        return {name.decode() for name in await self._engine.command("HKEYS", self._keys.of(partition, "files"))}

@@ -1,0 +1,161 @@
+"""The object that a user's module makes: which function is called with which page, and what else is listened to.
+
+app = Crawler()
+
+@app.page("*.example.com/product/*")
+async def product(page):
+    yield {"title": page.css_first("h1").text()}
+"""
+
+import contextlib
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, TypeVar, get_args
+
+import msgspec
+
+from crawler.errors import UsageError
+from crawler.handlers.calling import Stream, check_callable, is_plain, name_of, stream_of
+from crawler.handlers.item_encoding import Packer, packer_of
+from crawler.rules.url_patterns import UrlPattern
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+Event = Literal["fetch", "skip", "error", "domain_done", "finish"]
+TIMEOUT_S = 30.0
+_LABEL = re.compile(r"[A-Za-z0-9_.-]{1,32}")  # it travels in the member of each queued URL that has it
+
+
+class Handler(msgspec.Struct, frozen=True, kw_only=True):
+    """A function of a page, and how it is called. `timeout_s`: how long one page may take it.
+
+    `statuses`: of the responses that it is for; empty: 200 to 299. `pack` turns what it yields into JSON text.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    is_plain: bool  # called in a thread
+    stream: Stream  # of one that is not
+    pack: Packer
+    patterns: tuple[UrlPattern, ...]
+    label: str
+    timeout_s: float
+    statuses: frozenset[int]
+    processes: bool  # called in another process
+
+    @property
+    def is_default(self) -> bool:
+        """Called for all pages that no other handler is for."""
+        return not self.patterns and not self.label
+
+    def takes(self, status: int) -> bool:
+        return status in self.statuses if self.statuses else 200 <= status < 300
+
+    def fits(self, url: str) -> bool:
+        return any(pattern.matches(url) for pattern in self.patterns)
+
+
+class Crawler:
+    """Handlers of pages, and of what happens beside.
+
+    A page goes to one handler: that of its label, if `page.follow` gave it one; else to the first whose pattern fits,
+    by the order of their definition; else to the one without pattern and label. Handlers for other statuses are
+    passed over.
+    """
+
+    def __init__(self) -> None:
+        self.handlers: list[Handler] = []
+        self.listeners: dict[Event, list[Callable[..., Any]]] = {event: [] for event in get_args(Event)}
+
+    def page(
+        self,
+        *patterns: str,
+        label: str = "",
+        item: Any = None,
+        statuses: Iterable[int] = (),
+        timeout_s: float = TIMEOUT_S,
+        processes: bool = False,
+    ) -> Callable[[Function], Function]:
+        """Decorator: call this function with pages whose URL fits a pattern (crawler/rules/url_patterns.py)
+        or that have the label, and whose status is one of `statuses` (default: 200 to 299).
+
+        `item`: what it yields, as msgspec.Struct, dataclass, TypedDict or pydantic model. With `processes` it is called
+        in a process of its own. Raises UsageError for patterns that are none, a label that has a handler, a second
+        default.
+        """
+        if len(patterns) == 1 and not isinstance(patterns[0], str):
+            raise UsageError('write @app.page() with its brackets, or @app.page("HOST/PATH")')
+        parsed = tuple(UrlPattern.parse(text) for text in patterns)
+        wanted = _statuses(statuses)
+        if not timeout_s > 0:
+            raise UsageError(f"timeout_s={timeout_s}: expected seconds above 0")
+        if label and not _LABEL.fullmatch(label):
+            raise UsageError(f"label={label!r}: expected at most 32 letters, digits, dots, dashes or underscores")
+        packer = packer_of(item)
+
+        def register(function: Function) -> Function:
+            check_callable(function, "page")
+            self._add(
+                Handler(
+                    name=name_of(function), function=function, is_plain=is_plain(function),
+                    stream=stream_of(function), pack=packer, patterns=parsed, label=label, timeout_s=timeout_s,
+                    statuses=wanted, processes=processes,
+                )
+            )  # fmt: skip
+            return function
+
+        return register
+
+    def _add(self, handler: Handler) -> None:
+        for other in self.handlers:
+            if handler.label and handler.label == other.label:
+                raise UsageError(f"handler {handler.name}: the label {handler.label!r} is that of {other.name}")
+            if handler.is_default and other.is_default and handler.statuses == other.statuses:
+                raise UsageError(f"handler {handler.name}: {other.name} has no pattern and no label either")
+        self.handlers.append(handler)
+
+    def handler_for(self, url: str, label: str = "", status: int = 200) -> Handler | None:
+        """Who gets the page of a canonical URL; None when nobody does. A label that nobody has counts as none."""
+        for handler in self.handlers if label else ():
+            if handler.label == label:
+                return handler if handler.takes(status) else None
+        for handler in self.handlers:
+            if handler.takes(status) and handler.fits(url):
+                return handler
+        return next((handler for handler in self.handlers if handler.is_default and handler.takes(status)), None)
+
+    @property
+    def labels(self) -> list[str]:
+        return [handler.label for handler in self.handlers if handler.label]
+
+    def on_fetch(self, function: Function) -> Function:
+        """Decorator: called with the page of each response, before its handler and whether it has one or not."""
+        return self._listen("fetch", function, "page")
+
+    def on_skip(self, function: Function) -> Function:
+        """Decorator: called with a URL that was due and is not fetched, and the reason."""
+        return self._listen("skip", function, "url", "reason")
+
+    def on_error(self, function: Function) -> Function:
+        """Decorator: called with a URL whose attempt failed, and the Failure."""
+        return self._listen("error", function, "url", "failure")
+
+    def on_domain_done(self, function: Function) -> Function:
+        """Decorator: called with a domain of which nothing is left for now: links to it may be found later."""
+        return self._listen("domain_done", function, "domain")
+
+    def on_finish(self, function: Function) -> Function:
+        """Decorator: called once in each instance, at its end, with why: "finished", "pages", "time", "signal" ..."""
+        return self._listen("finish", function, "why")
+
+    def _listen(self, event: Event, function: Function, *arguments: str) -> Function:
+        check_callable(function, *arguments)
+        self.listeners[event].append(function)
+        return function
+
+
+def _statuses(given: Iterable[int]) -> frozenset[int]:
+    with contextlib.suppress(TypeError):
+        wanted = frozenset(given)
+        if all(100 <= status < 600 for status in wanted):
+            return wanted
+    raise UsageError(f"statuses={given!r}: expected HTTP statuses, like (404, 410)")

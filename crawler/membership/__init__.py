@@ -1,0 +1,1 @@
+"""Who takes part in a crawl, who is alive, and which partitions an instance owns."""

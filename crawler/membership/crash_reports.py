@@ -1,0 +1,44 @@
+"""Notes what dead sessions of this machine worked on, so that poison URLs are isolated (rules/poison_urls.py)."""
+
+import logging
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from crawler.archive.inflight_log import DeadSession, dead_sessions
+from crawler.frontier.frontier import Frontier
+from crawler.frontier.members import Member
+from crawler.rules.poison_urls import GIVEN_UP_AT
+
+log = logging.getLogger(__name__)
+
+
+class CrashReporter:
+    """Reads in-flight logs and tells the frontier, before the dead session's partitions are taken over."""
+
+    def __init__(self, frontier: Frontier, *, sessions: Path, is_here: Callable[[Member], bool]) -> None:
+        self._frontier = frontier
+        self._sessions = sessions
+        self._is_here = is_here
+
+    async def look_back(self) -> None:
+        """Sessions that died in our own crawl folder before we came. Raises EngineError."""
+        await self._record(dead_sessions(self._sessions))
+
+    async def record_crash(self, member: Member) -> None:
+        """A member is dead. Its log lies beside its lock file, if that is on this machine. Raises EngineError."""
+        if member.lock and self._is_here(member):
+            await self._record(d for d in dead_sessions(Path(member.lock).parent) if d.session == member.session)
+
+    async def _record(self, dead: Iterable[DeadSession]) -> None:
+        for one in dead:
+            by_partition: dict[int, list[str]] = {}
+            for suspect in one.blamed:
+                by_partition.setdefault(suspect.partition, []).append(suspect.fingerprint)
+            deaths = GIVEN_UP_AT if one.is_certain else 1
+            noted = await self._frontier.died(one.session, by_partition, deaths=deaths)
+            one.forget()
+            urls = [suspect.url for suspect in one.blamed]
+            if one.stacks:
+                log.error("session.stalled", extra={"dead": one.session, "urls": urls, "stacks": one.stacks})
+            elif urls:
+                log.warning("session.died", extra={"dead": one.session, "urls": urls, "noted": noted})

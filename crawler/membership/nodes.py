@@ -1,0 +1,103 @@
+"""Where processes run and what they are called there: this machine, its slots, and who can be proven dead on it.
+
+A node's name is the host's name and a slot. Must not know what an instance does.
+"""
+
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Protocol
+
+from crawler.archive.session_lock import Life, life_at
+from crawler.errors import UsageError
+from crawler.frontier.members import Member, Members, NameTakenError
+
+SLOTS_MAX = 10_000  # instances of a host
+NO_SLOT = "no free slot on this host: set membership.node"
+
+
+class Located(Protocol):
+    """Whoever holds a lock file on some machine: a member, a supervisor."""
+
+    @property
+    def host(self) -> str: ...
+    @property
+    def lock(self) -> str: ...
+
+
+def host_id() -> str:
+    """Machine and boot: where a lock file of the same id can be tried."""
+    return f"{socket.gethostname()}{_boot_id()}"
+
+
+@cache
+def _boot_id() -> str:
+    with contextlib.suppress(OSError):
+        return f"/{Path('/proc/sys/kernel/random/boot_id').read_text().strip()}"
+    return ""
+
+
+def is_lock_free(one: Located) -> bool:
+    """Proof of death: the lock file is on this machine, and nobody holds it."""
+    return bool(one.lock) and one.host == host_id() and life_at(Path(one.lock)) is Life.DEAD
+
+
+class Slots:
+    """The slots of this host in one crawl, as its member list has them."""
+
+    def __init__(self, members: Members) -> None:
+        self._members = members
+
+    async def free(self, count: int, besides: Collection[str] = ()) -> list[str]:
+        """Names of the first free slots, none of `besides` among them. UsageError when there are not as many."""
+        names = list[str]()
+        if not count:
+            return names
+        async for node, _ in self._free(besides):
+            names.append(node)
+            if len(names) == count:
+                return names
+        raise UsageError(NO_SLOT)
+
+    async def take(self, describe: Callable[[str], Member]) -> str:
+        """Enter the member list under the name of the first free slot, which nobody else gets then.
+
+        `describe` makes the member for a name. Raises UsageError when no slot is free.
+        """
+        async for node, dead in self._free():
+            with contextlib.suppress(NameTakenError):  # somebody who starts at the same moment was quicker
+                await self._members.join(describe(node), instead_of=dead)
+                return node
+        raise UsageError(NO_SLOT)
+
+    async def _free(self, besides: Collection[str] = ()) -> AsyncIterator[tuple[str, str]]:
+        """Names of free slots, each with the dead session that still has it ("": none)."""
+        host, known = socket.gethostname(), dict[str, Member]()
+        for node in (f"{host}-{slot}" for slot in range(SLOTS_MAX)):
+            if node in besides:
+                continue
+            holder = await self._members.holder_of(node)
+            if holder and holder not in known:  # read after the holder: whoever joined since is in it
+                known = await self._members.read()
+            if not holder or _is_over(holder, known):
+                yield node, holder
+
+    async def is_free(self, node: str) -> bool:
+        """May a new session have this name?"""
+        holder = await self._members.holder_of(node)
+        return not holder or _is_over(holder, await self._members.read())
+
+
+async def living_holder(members: Members, node: str) -> Member | None:
+    """Who has a node's name, if it lives for sure: it holds its lock file on this machine."""
+    holder = (await members.read()).get(await members.holder_of(node))
+    if holder is None or holder.host != host_id() or life_at(Path(holder.lock)) is not Life.ALIVE:
+        return None
+    return holder
+
+
+def _is_over(session: str, known: Mapping[str, Member]) -> bool:
+    """Has it left the member list, or is it proven dead?"""
+    return session not in known or is_lock_free(known[session])

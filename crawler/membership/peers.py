@@ -1,0 +1,138 @@
+"""Who else takes part, and which ring follows from it. Reads the member list; strikes off who is dead.
+
+Knows no leases. Joins are applied together after a short quiet, everything else at once. All of this session's times
+stretch with the length of the list, since every session reads all of it.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+
+from crawler.frontier.members import Member, Members
+from crawler.frontier.pins import Pins, by_partition
+from crawler.rules.liveness import Observer, Reading, State, Times, declared, stretch_of, takers
+from crawler.rules.ring import Ring, build
+from crawler.runtime.clock import monotonic_ms
+from crawler.settings import MembershipSettings
+
+log = logging.getLogger(__name__)
+
+HEARD_MAX = 10_000  # sessions
+DEBOUNCES_MAX = 10  # joins that keep coming are applied after so many quiet times at the latest
+
+
+class Neighbours:
+    """The member list as this session sees it; `look` is one read of it."""
+
+    def __init__(
+        self,
+        members: Members,
+        pins: Pins,
+        me: Member,
+        settings: MembershipSettings,
+        *,
+        partitions: int,
+        is_lock_free: Callable[[Member], bool],
+        on_death: Callable[[Member], Awaitable[None]],
+        clock_ms: Callable[[], int] = monotonic_ms,
+    ) -> None:
+        self._members = members
+        self._pins = pins
+        self._me = me
+        self._settings = settings
+        self._partitions = partitions
+        self._is_lock_free = is_lock_free
+        self._on_death = on_death
+        self._clock_ms = clock_ms
+        times = Times(
+            suspect_ms=int(settings.suspect_s * 1000),
+            dead_ms=int(settings.dead_s * 1000),
+            gap_ms=int(settings.gap_s * 1000),
+        )
+        self._observer = Observer(times, {})
+        self._followed: tuple[dict[str, int], dict[str, str]] = ({}, {})  # weights and pins that the ring is of
+        self._joining: dict[str, int] = {}
+        self._joining_since_ms = 0
+        self._quiet_since_ms = 0
+        self._heard_ms: dict[str, int] = {}  # of those who are gone, too: their partitions may not be taken over yet
+        self._differing_since: dict[str, int] = {}
+        self._differing: frozenset[str] = frozenset()
+        self.ring = Ring(())
+        self.digest = ""
+        self.stretch = 1
+        self.alive: dict[str, Member] = {}
+
+    def silence_of(self, session: str) -> int:
+        """For how long a session's counter has not changed, ms; -1 when it was never seen."""
+        since_ms = self._heard_ms.get(session)
+        return -1 if since_ms is None else self._clock_ms() - since_ms
+
+    def state_of(self, session: str) -> State:
+        """What a session is, at this moment."""
+        return self._observer.state_of(session, self._clock_ms())
+
+    async def look(self) -> None:
+        """Read the list and the pins, judge everybody, follow the ring. Raises EngineError."""
+        members, pins = await self._members.read(), await self._pins.read()
+        now_ms = self._clock_ms()
+        self._observer = self._observer.read(map(self._reading, members.values()), now_ms, self.stretch)
+        heard_ms = {s: seen.since_ms for s, seen in self._observer.seen.items()}
+        self._heard_ms = heard_ms if len(self._heard_ms) > HEARD_MAX else self._heard_ms | heard_ms
+        self.stretch = stretch_of(len(members), self._settings.stretch_members)
+        states = self._observer.states(now_ms)
+        self.alive = {s: m for s, m in members.items() if states[s] not in (State.DEAD, State.LEAVING)}
+        taking = takers({s: declared(m.state) for s, m in self.alive.items()})
+        self._follow({m.node: m.weight for s, m in self.alive.items() if s in taking}, pins, now_ms)
+        self._compare(now_ms)
+        for session, member in members.items():
+            if states[session] is State.DEAD:
+                await self._bury(member)
+
+    def _reading(self, member: Member) -> Reading:
+        dead = member.session != self._me.session and self._is_lock_free(member)
+        return Reading(member.session, member.counter, declared(member.state), member.stretch, dead)
+
+    async def _bury(self, member: Member) -> None:
+        await self._on_death(member)
+        if await self._members.strike(member):
+            log.warning("member.dead", extra={"member": member.node, "member_session": member.session})
+
+    def _follow(self, weights: dict[str, int], pins: dict[str, str], now_ms: int) -> None:
+        followed, pinned = self._followed
+        if (weights, pins) == self._followed:
+            self._joining = {}
+            return
+        only_joins = pins == pinned and followed and followed.items() <= weights.items()
+        if only_joins and not self._is_quiet(weights, now_ms):
+            return
+        self._joining = {}
+        self._followed = (weights, pins)
+        s = self._settings
+        self.ring = build(
+            weights,
+            partitions=self._partitions,
+            virtual_nodes=s.virtual_nodes,
+            load_bound=s.load_bound,
+            pins=by_partition(pins, self._partitions),
+        )
+        self.digest = self.ring.digest
+        log.info("ring.changed", extra={"nodes": sorted(weights), "pins": len(pins)})
+
+    def _is_quiet(self, joining: dict[str, int], now_ms: int) -> bool:
+        """Has nobody more joined for a while? Or did so many that they can't all be waited for?"""
+        if not self._joining:
+            self._joining_since_ms = now_ms
+        if joining != self._joining:
+            self._joining, self._quiet_since_ms = joining, now_ms
+        quiet_ms = self._settings.debounce_s * 1000 * self.stretch
+        return now_ms - self._quiet_since_ms >= quiet_ms or now_ms - self._joining_since_ms >= DEBOUNCES_MAX * quiet_ms
+
+    def _compare(self, now_ms: int) -> None:
+        """Others who follow another ring for longer than a change takes to get around have other settings."""
+        others = (m for m in self.alive.values() if m.ring and m.session != self._me.session)
+        differ = {m.node for m in others if m.ring != self.digest}
+        self._differing_since = {node: self._differing_since.get(node, now_ms) for node in differ}
+        long_ms = self._settings.dead_s * 1000 * self.stretch
+        lasting = frozenset(node for node, since in self._differing_since.items() if now_ms - since >= long_ms)
+        if lasting - self._differing:
+            log.warning("ring.disagreement", extra={"nodes": sorted(lasting), "ours": self.digest})
+        self._differing = lasting

@@ -1,0 +1,110 @@
+"""One export: all committed records, each once, into every target. Nothing is left of one that fails.
+
+Memory is bounded by the index reader's and by a batch of rows.
+"""
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import IO
+
+import msgspec
+
+from crawler.archive.crawl_folder import CrawlFolder
+from crawler.archive.index_reader import IndexReader, MissingFile
+from crawler.errors import OutputError
+from crawler.outputs.cursor import note_ours
+from crawler.outputs.locking import writing
+from crawler.outputs.opening import open_whole
+from crawler.outputs.records import Source, committed_at, rows_of
+from crawler.outputs.sink import Mark, OutputEnded, Row, Sink
+from crawler.outputs.target import Kind, Target
+
+BATCH_ROWS = 1000
+
+
+class ExportSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """What was written, and what could not be reached (by name: never passed over)."""
+
+    records: int
+    by_status: dict[int, int]  # of the pages that they are of
+    missing: list[MissingFile] = msgspec.field(default_factory=list)
+    marks: dict[str, Mark] = {}  # of files, by the names of their targets
+    renamed: dict[str, str] = {}  # fields whose columns in a table have other names
+
+
+def export(
+    folder: CrawlFolder,
+    targets: Sequence[Target],
+    source: Source,
+    *,
+    since: float = 0.0,
+    stdout: IO[bytes] | None = None,
+    is_alone: bool = False,
+) -> ExportSummary:
+    """Write the records of all pages that were committed at `since` (wall time, seconds) or later.
+
+    Raises UsageError for a target that can't be written and ConflictError for one that another process is writing,
+    before any work; OutputError and ArchiveError when one fails, or lacks what it was given. A reader that closes
+    standard output early ends the export without an error. `is_alone`: the caller has the locks of all targets.
+    """
+    reader = IndexReader(folder)
+    by_status: Counter[int] = Counter()
+    records = 0
+    marks: dict[str, Mark] = {}
+    renamed: dict[str, str] = {}
+    with contextlib.ExitStack() as stack:
+        for one in targets if not is_alone else ():
+            if one.kind in (Kind.LINES, Kind.PARQUET) and one.path is not None:
+                stack.enter_context(writing(one.path, one.shown, str(folder.root.resolve())))
+        sinks = [stack.enter_context(contextlib.closing(open_whole(one, source.shape, stdout))) for one in targets]
+        going = list(zip(targets, sinks, strict=True))
+        rows = _rows(reader, source, since, by_status)
+        while going and (batch := list(islice(rows, BATCH_ROWS))):
+            going = [(target, sink) for target, sink in going if _takes(sink, batch)]
+            records += len(batch) if going else 0
+        for target, sink in going:
+            with contextlib.suppress(OutputEnded):
+                mark = sink.commit()
+                if mark is not None:
+                    _check(target, source, sink, records)
+                    marks[target.shown] = mark
+                    if not is_alone:
+                        note_ours(folder.outputs, target, source.shape.name, mark)
+                renamed |= getattr(sink, "renamed", {})
+    return ExportSummary(
+        records=records,
+        by_status=dict(sorted(by_status.items())),
+        missing=source.missing(reader),
+        marks=marks,
+        renamed=renamed,
+    )
+
+
+def _takes(sink: Sink, batch: list[Row]) -> bool:
+    """Write rows; False when nobody reads the target any more. The others go on."""
+    try:
+        sink.write(batch)
+    except OutputEnded:
+        return False
+    return True
+
+
+def _check(target: Target, source: Source, sink: Sink, records: int) -> None:
+    """Read back how many records are in a file. Raises OutputError."""
+    found = sink.found((), lambda: None)
+    if found != records:
+        raise difference(target, source.shape.name, found, records)
+
+
+def difference(target: Target, what: str, found: int, wanted: int) -> OutputError:
+    """What is said of a target that lacks records, or has too many."""
+    return OutputError(f"{target.shown} has {found:,} {what} where the crawl has {wanted:,}")
+
+
+def _rows(reader: IndexReader, source: Source, since: float, by_status: Counter[int]) -> Iterator[Row]:
+    for entry in reader.entries():
+        if committed_at(entry) >= since:
+            by_status[entry.status] += 1
+            yield from rows_of(source, entry)

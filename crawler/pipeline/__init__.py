@@ -1,0 +1,1 @@
+"""The life of a claim: claimed, scheduled, fetched, parsed, handled, archived, routed, acknowledged."""

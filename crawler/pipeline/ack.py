@@ -1,0 +1,129 @@
+"""Stage six: the ends of claims. Each is repeated until it has an answer: repeating one is safe, guessing is not."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+from crawler.engine.client import Call
+from crawler.errors import EngineError, InvariantError
+from crawler.frontier.codec import DeadLetter
+from crawler.frontier.frontier import Ack, Frontier
+from crawler.frontier.messages import AckReply
+from crawler.membership.ownership import Ownership
+from crawler.model import AckOutcome
+from crawler.pipeline.outcome import Failed, Parked, Refused
+from crawler.runtime.clock import ENGINE_PAUSE_S
+
+log = logging.getLogger(__name__)
+
+Ended = Failed | Refused | Parked
+
+
+class AckStage:
+    """Sends acks, retries, dead letters, refusals, and what is parked."""
+
+    def __init__(self, frontier: Frontier, ownership: Ownership) -> None:
+        self._frontier = frontier
+        self._ownership = ownership
+
+    async def ack(self, acks: Sequence[Ack]) -> list[AckReply | None]:
+        """Commit; None stands for an ack that was given up because its lease is gone."""
+        answers: dict[int, AckReply | None] = {}
+        while missing := [i for i in range(len(acks)) if i not in answers]:
+            asked = [i for i in missing if self._ownership.holds(acks[i].claim)]
+            answers |= dict.fromkeys(set(missing).difference(asked))
+            for i, reply in zip(asked, await self._answers([acks[i] for i in asked]), strict=True):
+                if isinstance(reply, AckReply):
+                    answers[i] = reply
+            if len(answers) < len(acks):
+                await asyncio.sleep(ENGINE_PAUSE_S)
+        return [answers[i] for i in range(len(acks))]
+
+    async def _answers(self, acks: Sequence[Ack]) -> Sequence[AckReply | EngineError]:
+        try:
+            replies = await self._frontier.ack(acks)
+        except EngineError as error:
+            replies = [error] * len(acks)
+        _log_errors("ack.engine_error", replies)
+        return replies
+
+    def unfit(self, acks: Sequence[Ack]) -> dict[int, Exception]:
+        """Which of them can't be written as a call, by number, and why."""
+        found: dict[int, Exception] = {}
+        for number, ack in enumerate(acks):
+            try:
+                self._frontier.pack_ack(ack)
+            except Exception as error:  # noqa: BLE001 - whatever it is, it came with the page
+                found[number] = error
+        return found
+
+    async def end(self, ended: Sequence[Ended], answered: Callable[[Ended, AckOutcome | None], None]) -> None:
+        """Send all ends but acks; `answered` hears what the engine said to each.
+
+        None stands for one whose lease was gone before, ALREADY_YOURS for one that ended with an earlier call, as it
+        seems, whose answer was lost.
+        """
+        left, is_repeat = list(ended), False
+        while left:
+            asked = [o for o in left if self._ownership.holds(o.claim)]
+            for outcome in left:
+                if not self._ownership.holds(outcome.claim):
+                    answered(outcome, None)
+            try:
+                replies = await self._frontier.end([self._call(o) for o in asked])
+            except EngineError as error:
+                replies = [error] * len(asked)
+            _log_errors("end.engine_error", replies)
+            left = []
+            for outcome, reply in zip(asked, replies, strict=True):
+                if isinstance(reply, EngineError):
+                    left.append(outcome)
+                else:
+                    is_done = is_repeat and reply is AckOutcome.GONE
+                    answered(outcome, AckOutcome.ALREADY_YOURS if is_done else reply)
+            is_repeat = True
+            if left:
+                await asyncio.sleep(ENGINE_PAUSE_S)
+
+    def _call(self, outcome: Ended) -> Call:
+        claim, frontier = outcome.claim, self._frontier
+        fence = self._ownership.fence_of(claim.partition)
+        if fence is None:
+            raise InvariantError("asked for claims of held partitions only")
+        if isinstance(outcome, Refused):
+            return frontier.refuse(fence, claim, outcome.reason)
+        if isinstance(outcome, Parked):
+            return frontier.park(fence, claim, outcome.reason)
+        if outcome.retry_in_ms >= 0:
+            due_ms = fence.now_ms + outcome.retry_in_ms
+            return frontier.retry(
+                fence, claim, outcome.settlement,
+                due_ms=due_ms, kind=outcome.kind, at_s=outcome.failed_at, detail=outcome.detail,
+            )  # fmt: skip
+        return frontier.dead(fence, claim, outcome.settlement, _letter(outcome), is_attempt=outcome.is_attempt)
+
+
+def _letter(outcome: Failed) -> DeadLetter:
+    claim = outcome.claim
+    return DeadLetter(
+        url=claim.url,
+        queue=claim.queue,
+        domain=claim.domain,
+        depth=claim.depth,
+        reason=outcome.kind,
+        detail=outcome.detail[:500],
+        attempts=claim.attempts + outcome.is_attempt,
+        failed_at=outcome.failed_at,
+        seed=claim.seed,
+        seed_number=claim.seed_number,
+        redirects=claim.redirects,
+        score=claim.score,
+        label=claim.label,
+        trace=outcome.trace,
+    )
+
+
+def _log_errors(event: str, replies: Sequence[object]) -> None:
+    errors = {str(reply) for reply in replies if isinstance(reply, EngineError)}
+    if errors:
+        log.warning(event, extra={"errors": sorted(errors)[:3]})

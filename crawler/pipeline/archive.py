@@ -1,0 +1,196 @@
+"""Stage four: records to disk before anything is acked, index lines to disk before the engine forgets a commit.
+
+What a dead session committed and did not index is indexed by the next owner of the partition.
+"""
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from crawler.archive.index_writer import IndexWriter
+from crawler.archive.items import ItemWriter
+from crawler.archive.warc_writer import WarcWriter
+from crawler.content.digest import payload_digest
+from crawler.errors import EngineError
+from crawler.frontier.frontier import Frontier
+from crawler.handlers.page import Followed
+from crawler.membership.ownership import Ownership
+from crawler.model import CommitEntry, ItemsLocation, WarcLocation
+from crawler.pipeline.internal_errors import ContentSteps
+from crawler.pipeline.outcome import Committable
+from crawler.runtime.clock import monotonic_ms
+from crawler.runtime.crash_points import reached
+from crawler.settings import ArchiveSettings
+
+log = logging.getLogger(__name__)
+
+DRAIN_EVERY_MS = 500
+DRAIN_PAUSE_S = 0.2
+SETTLE_PAUSE_S = 0.02
+# 2 to 4 ms of digests and compression: no heartbeat and no queue that is due waits for a whole group.
+BYTES_AT_A_STRETCH, RECORDS_AT_A_STRETCH = 1 << 20, 32
+
+
+class Placed(msgspec.Struct, frozen=True):
+    """Where the record of a page and its items lie, and the digest of its payload."""
+
+    warc: WarcLocation | None
+    digest: str
+    items: ItemsLocation | None = None
+
+
+class ArchiveStage:
+    """WARC records, index lines, and the drain of the engine's log."""
+
+    def __init__(
+        self,
+        frontier: Frontier,
+        ownership: Ownership,
+        warc: WarcWriter,
+        index: IndexWriter,
+        items: ItemWriter,
+        content: ContentSteps,
+        settings: ArchiveSettings,
+        *,
+        log_entries_max: int,
+    ) -> None:
+        self._frontier = frontier
+        self._ownership = ownership
+        self._warc = warc
+        self._index = index
+        self._items = items
+        self._content = content
+        self._writes_warc = settings.warc
+        self._log_entries_max = log_entries_max
+        self._undrained: defaultdict[int, list[CommitEntry]] = defaultdict(list)  # not in the index yet
+        self._indexed: defaultdict[int, list[CommitEntry]] = defaultdict(list)  # on disk, and still in the log
+        self._drained_ms = 0
+        self._draining = asyncio.Lock()
+
+    async def store(self, group: Sequence[Committable]) -> list[Placed | None]:
+        """Records and items of a group, on disk when this returns; None where that failed for a page alone.
+
+        Raises ArchiveError.
+        """
+        placed, of_bytes, of_records = list[Placed | None](), 0, 0
+        for outcome in group:
+            if of_bytes >= BYTES_AT_A_STRETCH or of_records == RECORDS_AT_A_STRETCH:
+                of_bytes = of_records = 0
+                await asyncio.sleep(0)
+            placed.append(self._content.attempt(outcome, self._place, outcome))
+            of_bytes, of_records = of_bytes + len(outcome.response.raw_body), of_records + 1
+        if self._writes_warc or any(one is not None and one.items for one in placed):
+            reached("archive.written")
+            await asyncio.to_thread(self._sync)
+            reached("archive.synced")
+        return placed
+
+    def _place(self, outcome: Committable) -> Placed:
+        handled, response = outcome.handled, outcome.response
+        items = None
+        if handled.items or handled.followed:
+            items = self._items.add(handled.items, [_encode_followed(one) for one in handled.followed])
+        if not self._writes_warc:
+            return Placed(None, payload_digest(response.raw_body), items)
+        return Placed(*self._warc.add(response), items)
+
+    def _sync(self) -> None:
+        self._items.sync()
+        self._warc.sync()
+
+    def committed(self, partition: int, entry: CommitEntry) -> None:
+        """Index a commit, and clear it from the engine's log, with the next drain."""
+        self._undrained[partition].append(entry)
+
+    async def adopt(self, partition: int) -> None:
+        """Index what an earlier owner had committed in this partition and not yet indexed."""
+        for entry in await self._frontier.undrained(partition):
+            self.committed(partition, entry)
+
+    @property
+    def wants_drain(self) -> bool:
+        return bool(self._undrained or self._indexed)
+
+    @property
+    def is_drain_due(self) -> bool:
+        return self.wants_drain and monotonic_ms() - self._drained_ms >= DRAIN_EVERY_MS
+
+    async def have_room(self) -> None:
+        """Wait until no partition's log is at its bound: acks wait for this."""
+        while self._is_log_full():
+            await self.drain()
+            if self._is_log_full():
+                await asyncio.sleep(DRAIN_PAUSE_S)
+
+    def _is_log_full(self) -> bool:
+        both = (*self._undrained.values(), *self._indexed.values())
+        return any(len(entries) >= self._log_entries_max for entries in both)
+
+    def has_undrained(self, partition: int) -> bool:
+        """Do commits of this partition still stand in the engine's log by our doing?"""
+        return partition in self._undrained or partition in self._indexed
+
+    def forget(self, partitions: Iterable[int]) -> None:
+        """These partitions are not ours: their new owners drain their logs."""
+        for partition in partitions:
+            self._undrained.pop(partition, None)
+            self._indexed.pop(partition, None)
+
+    async def settle(self, timeout_s: float) -> None:
+        """Drain until nothing is left to drain, or the engine does not take it. Raises ArchiveError."""
+        deadline_ms = monotonic_ms() + int(timeout_s * 1000)
+        await self.drain()
+        while self.wants_drain and monotonic_ms() < deadline_ms:
+            await asyncio.sleep(SETTLE_PAUSE_S)
+            await self.drain()
+
+    async def drain(self) -> None:
+        """Sync the index, then clear what it holds from the engine. Raises ArchiveError."""
+        async with self._draining:
+            self._drained_ms = monotonic_ms()
+            try:
+                await self._write_index()
+                await self._clear_log()
+            except EngineError as error:
+                log.warning("drain.engine_error", extra={"error": str(error)})
+
+    async def _write_index(self) -> None:
+        """Lines on disk, but only of commits that a killed engine can't forget: it would have them made again."""
+        asked = {partition: len(entries) for partition, entries in self._undrained.items()}
+        if not asked or not await self._frontier.engine.is_written():
+            return
+        written: dict[int, list[CommitEntry]] = {}
+        for partition, count in asked.items():
+            entries = self._undrained.get(partition, [])  # gone when the partition was lost meanwhile
+            taken, left = entries[:count], entries[count:]
+            if taken:
+                written[partition] = taken
+                self._undrained[partition] = left
+            if not left:
+                self._undrained.pop(partition, None)
+            for entry in taken:
+                self._index.add(entry)
+        await asyncio.to_thread(self._index.sync)
+        reached("index.synced")
+        for partition, taken in written.items():  # after the sync: a line that was not written must stay in the log
+            self._indexed[partition] += taken
+
+    async def _clear_log(self) -> None:
+        """What is in the index leaves the engine's log."""
+        indexed, self._indexed = self._indexed, defaultdict(list)
+        fenced = [(fence, entries) for p, entries in indexed.items() if (fence := self._ownership.fence_of(p))]
+        try:
+            if fenced:
+                await self._frontier.drain(fenced)
+                reached("drain.answered")
+        except EngineError:
+            for fence, entries in fenced:
+                self._indexed[fence.partition] += entries
+            raise
+
+
+def _encode_followed(one: Followed) -> bytes:
+    return msgspec.json.encode((one.url, one.label, one.priority))

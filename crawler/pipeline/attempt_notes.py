@@ -1,0 +1,81 @@
+"""What became of each attempt, as a record: made when its outcome is known, on its way to the disk.
+
+Decides nothing and waits for nothing: who writes the records, and when, is the writer's matter.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from crawler.archive.history_lines import Attempt, Became
+from crawler.model import Claim
+from crawler.pipeline.outcome import Committable, Failed, Outcome, Refused
+from crawler.runtime.clock import wall_s
+
+DETAIL_MAX = 200  # characters
+
+
+class History:
+    """The notes of one session."""
+
+    def __init__(self, add: Callable[[Attempt], None], *, node: str, session: str) -> None:
+        self._add = add
+        self._node = node
+        self._session = session
+
+    def took(self, outcome: Outcome) -> None:
+        """The engine took this outcome. What is parked has not ended: that is no part of its past."""
+        if isinstance(outcome, Committable):
+            self._note(outcome.claim, Became.COMMITTED, **_of_response(outcome))
+        elif isinstance(outcome, Failed):
+            became = Became.RETRY if outcome.retry_in_ms >= 0 else Became.DEAD
+            self._note(outcome.claim, became, is_attempt=outcome.is_attempt, **_of_failure(outcome))
+        elif isinstance(outcome, Refused):
+            self._note(outcome.claim, Became.REFUSED, is_attempt=False, **_of_refusal(outcome))
+
+    def lost(self, outcome: Outcome) -> None:
+        """The engine did not take it: the claim was somebody else's by then, or had ended."""
+        if isinstance(outcome, Committable):
+            self._note(outcome.claim, Became.LOST, lost=_now(), **_of_response(outcome))
+        elif isinstance(outcome, Failed):
+            self._note(outcome.claim, Became.LOST, is_attempt=outcome.is_attempt, lost=_now(), **_of_failure(outcome))
+        elif isinstance(outcome, Refused):
+            self._note(outcome.claim, Became.LOST, is_attempt=False, lost=_now(), **_of_refusal(outcome))
+
+    def cut_off(self, claim: Claim, started_at: float) -> None:
+        """A request that was begun came to nothing that counts: it was cut off, or the lease was gone by its end."""
+        self._note(claim, Became.LOST, started=round(started_at, 3), lost=_now())
+
+    def _note(self, claim: Claim, became: Became, *, is_attempt: bool = True, **known: Any) -> None:
+        self._add(
+            Attempt(
+                url=claim.url, fp=claim.fingerprint, domain=claim.domain, attempt=claim.attempts + is_attempt,
+                became=became, node=self._node, session=self._session, epoch=claim.epoch,
+                queued=claim.queued_at, claimed=round(claim.claimed_at, 3), **known,
+            )
+        )  # fmt: skip
+
+
+def _of_response(outcome: Committable) -> dict[str, Any]:
+    response = outcome.response
+    return {
+        "started": round(response.started_at, 3),
+        "finished": round(outcome.finished_at, 3),
+        "http_status": response.status,
+    }
+
+
+def _of_failure(outcome: Failed) -> dict[str, Any]:
+    return {
+        "started": round(outcome.started_at, 3),
+        "failed": round(outcome.failed_at, 3),
+        "kind": str(outcome.kind),
+        "detail": outcome.detail[:DETAIL_MAX],
+    }
+
+
+def _of_refusal(outcome: Refused) -> dict[str, Any]:
+    return {"refused": round(outcome.refused_at, 3), "kind": str(outcome.reason)}
+
+
+def _now() -> float:
+    return round(wall_s(), 3)

@@ -1,0 +1,280 @@
+"""Stages four to six in their order, in groups: archive, route, ack; then the index, then the log is drained.
+
+A crash between any two steps repeats a fetch and never loses a URL: the record is on disk and the children are in
+the frontier before their parent is acked, and the index line is on disk before the commit entry leaves the engine.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from crawler.errors import may_be_of_content
+from crawler.frontier.frontier import Ack, Fence
+from crawler.frontier.messages import AckReply
+from crawler.membership.ownership import Ownership
+from crawler.model import AckOutcome, Candidate, Claim, CommitEntry
+from crawler.pipeline.ack import AckStage
+from crawler.pipeline.archive import ArchiveStage, Placed
+from crawler.pipeline.attempt_notes import History
+from crawler.pipeline.claim import Claimer
+from crawler.pipeline.hooks import Hooks
+from crawler.pipeline.internal_errors import ContentSteps, InternalErrors
+from crawler.pipeline.outcome import Committable, Failed, Outcome, Parked, Refused
+from crawler.pipeline.route import RouteStage
+from crawler.runtime.clock import monotonic_ms, wall_s
+from crawler.runtime.counters import Flow
+from crawler.runtime.crash_points import reached
+from crawler.settings import ArchiveSettings
+
+log = logging.getLogger(__name__)
+
+GATHER_POLL_S = 0.005
+DRAIN_POLL_S = 0.5
+
+
+class Stages(msgspec.Struct, frozen=True):
+    """What a group passes through, and who hears of its end."""
+
+    archive: ArchiveStage
+    route: RouteStage
+    ack: AckStage
+    ownership: Ownership
+    claimer: Claimer
+    flow: Flow
+    history: History
+    hooks: Hooks
+    content: ContentSteps
+    internal_errors: InternalErrors
+
+
+class Committer:
+    """Gathers outcomes and commits them in groups; one group at a time."""
+
+    def __init__(
+        self, stages: Stages, settings: ArchiveSettings, *, node: str, session: str, is_quiet: Callable[[], bool]
+    ) -> None:
+        self._s = stages
+        self._settings = settings
+        self._node = node
+        self._session = session
+        self._waiting: list[Outcome] = []
+        self._group: list[Outcome] = []
+        self._arrived = asyncio.Event()
+        self._is_quiet = is_quiet  # while no request runs there is nothing to wait for with a group
+        self.in_hand = 0
+
+    def deliver(self, outcome: Outcome) -> None:
+        """Take an outcome in; it is committed within `archive.sync_s`."""
+        self._waiting.append(outcome)
+        self.in_hand += 1
+        self._arrived.set()
+
+    async def run(self) -> None:
+        """Commit groups until cancelled. Raises ArchiveError when the disk fails."""
+        while True:
+            await self._gather()
+            await self.flush()
+
+    async def _gather(self) -> None:
+        """Wait for a group: full, or old enough, or nothing more is coming."""
+        if not self._waiting:
+            self._arrived.clear()
+            try:
+                async with asyncio.timeout(DRAIN_POLL_S if self._s.archive.wants_drain else None):
+                    await self._arrived.wait()
+            except TimeoutError:
+                return
+        deadline = monotonic_ms() + int(self._settings.sync_s * 1000)
+        while not self._is_group_ready(deadline):  # noqa: ASYNC110 - three conditions, none of them an event alone
+            await asyncio.sleep(GATHER_POLL_S)
+
+    def _is_group_ready(self, deadline_ms: int) -> bool:
+        full = len(self._waiting) >= self._settings.sync_pages
+        return full or self._is_quiet() or monotonic_ms() >= deadline_ms
+
+    async def flush(self) -> None:
+        """Commit all that waits now, and drain the log when it is time."""
+        group, self._waiting = self._waiting, []
+        self._group = group
+        try:
+            ended = [o for o in group if not isinstance(o, Committable)]
+            if commits := [o for o in group if isinstance(o, Committable)]:
+                ended += await self._commit(commits)
+            if ended:
+                await self._s.ack.end(ended, self._ended)
+                reached("end.answered", ended[0].claim.url)
+            for outcome in group:
+                self._s.flow.ended(outcome.claim.partition)
+            if group:
+                self._s.claimer.room_changed()
+        finally:
+            self.in_hand -= len(group)
+            self._group = []
+        if self._s.archive.is_drain_due or (self._s.archive.wants_drain and self._is_quiet()):
+            await self._s.archive.drain()
+
+    @property
+    def claims(self) -> list[Claim]:
+        """Claims whose outcome is here and not yet acked."""
+        return [outcome.claim for outcome in (*self._group, *self._waiting)]
+
+    async def settle(self, timeout_s: float) -> list[Claim]:
+        """Wait until all that was delivered is committed; the claims of what was not (the engine takes nothing)."""
+        deadline_ms = monotonic_ms() + int(timeout_s * 1000)
+        while self.in_hand and monotonic_ms() < deadline_ms:  # noqa: ASYNC110 - asked once, at the end
+            await asyncio.sleep(0.01)
+        return self.claims
+
+    async def _commit(self, group: list[Committable]) -> list[Failed]:
+        """Those that came to nothing because of their content: failures, which are to be ended."""
+        placed = await self._s.archive.store(group)
+        for outcome, where in zip(group, placed, strict=True):
+            outcome.digest = where.digest if where is not None else ""
+        own = await self._s.route.route(group)
+        reached("route.added", group[0].claim.url)
+        await self._s.archive.have_room()
+        acks = self._acks(group, placed, own)
+        async with self._s.flow.acking:
+            replies = await self._answers(acks)
+            reached("ack.answered", group[0].claim.url)
+            for (outcome, ack), reply in zip(acks, replies, strict=True):
+                if outcome.error is None:
+                    self._acked(outcome, ack, reply)
+        failed = [self._failed(o, o.error) for o in group if o.error is not None]
+        if len(failed) < len(group):
+            self._s.internal_errors.passed()
+        return failed
+
+    def _acks(
+        self, group: list[Committable], placed: Sequence[Placed | None], own: Sequence[list[Candidate] | None]
+    ) -> list[tuple[Committable, Ack]]:
+        acks = []
+        for outcome, where, items in zip(group, placed, own, strict=True):
+            if where is None or items is None:
+                continue
+            fence = self._s.ownership.fence_of(outcome.claim.partition)
+            if fence is None or not self._s.ownership.holds(outcome.claim):
+                self._s.flow.fenced += 1
+                self._s.history.lost(outcome)
+                continue
+            ack = self._s.content.attempt(outcome, self._ack_of, outcome, where, items, fence)
+            if ack is not None:
+                acks.append((outcome, ack))
+        return acks
+
+    def _ack_of(self, outcome: Committable, where: Placed, items: list[Candidate], fence: Fence) -> Ack:
+        return Ack(
+            claim=outcome.claim,
+            fence=fence,
+            entry=self._entry(outcome, where),
+            items=items,
+            settlement=outcome.settlement,
+            refused=outcome.refused,
+            counts=_counts(outcome),
+        )
+
+    async def _answers(self, acks: list[tuple[Committable, Ack]]) -> list[AckReply | None]:
+        """The engine's. An ack that can't be written as a call gets none: it must not hold up the others."""
+        try:
+            return await self._s.ack.ack([ack for _, ack in acks])
+        except Exception as error:
+            unfit = self._s.ack.unfit([ack for _, ack in acks]) if may_be_of_content(error) else {}
+            if not unfit:
+                raise
+        for number, reason in unfit.items():
+            acks[number][0].error = reason
+        replies = iter(await self._s.ack.ack([ack for outcome, ack in acks if outcome.error is None]))
+        return [next(replies) if outcome.error is None else None for outcome, _ in acks]
+
+    def _failed(self, outcome: Committable, error: Exception) -> Failed:
+        started_at = outcome.response.started_at
+        return self._s.internal_errors.failed(outcome.claim, error, outcome.settlement, started_at=started_at)
+
+    def _entry(self, outcome: Committable, placed: Placed) -> CommitEntry:
+        claim, response = outcome.claim, outcome.response
+        return CommitEntry(
+            url=claim.url,
+            fingerprint=claim.fingerprint,
+            visit=claim.visit,
+            status=response.status,
+            fetched_at=response.started_at,
+            content_type=response.content_type,
+            body_bytes=len(response.body),
+            title=outcome.page.title,
+            depth=claim.depth,
+            redirects=claim.redirects,
+            digest=outcome.digest,
+            redirect_to=outcome.redirect_to,
+            truncated=response.truncated,
+            noindex=outcome.page.noindex,
+            node=self._node,
+            session=self._session,
+            epoch=claim.epoch,
+            scope_version=outcome.scope_version,
+            warc=placed.warc,
+            items=placed.items,
+            fetch_ms=response.fetch_ms,
+            seed_number=claim.seed_number,
+            label=claim.label,
+            times={
+                "queued": claim.queued_at,
+                "claimed": claim.claimed_at,
+                "started": response.started_at,
+                "finished": outcome.finished_at,
+                "archived": wall_s(),
+            },
+        )
+
+    def _acked(self, outcome: Committable, ack: Ack, reply: AckReply | None) -> None:
+        flow, partition = self._s.flow, outcome.claim.partition
+        if reply is None or reply.outcome in (AckOutcome.FENCED, AckOutcome.GONE):
+            flow.fenced += 1
+            self._s.history.lost(outcome)
+            log.warning("ack.refused", extra={"url": outcome.claim.url, "answer": reply and reply.outcome})
+            if reply is not None and reply.outcome is AckOutcome.FENCED:
+                self._s.ownership.fenced(partition)
+            return
+        self._s.route.added(partition, ack.items, reply.woken)
+        self._s.history.took(outcome)
+        self._s.hooks.took(outcome)
+        flow.committed += 1
+        flow.bytes += ack.entry.body_bytes
+        self._s.archive.committed(partition, ack.entry)
+        self._wake_queue(partition, ack.settlement.next_fetch_ms)
+
+    def _ended(self, outcome: Failed | Refused | Parked, reply: AckOutcome | None) -> None:
+        partition = outcome.claim.partition
+        if reply in (AckOutcome.COMMITTED, AckOutcome.ALREADY_YOURS):
+            self._s.history.took(outcome)
+            self._s.hooks.took(outcome)
+        else:
+            self._s.history.lost(outcome)
+        if reply is None:
+            return
+        if reply is AckOutcome.FENCED:
+            self._s.flow.fenced += 1
+            self._s.ownership.fenced(partition)
+            return
+        if isinstance(outcome, Parked) and reply is AckOutcome.RELEASED:
+            self._s.route.traps.release(outcome.claim.queue, outcome.reason)
+        if isinstance(outcome, Refused | Parked):
+            self._wake_queue(partition, 0)
+            return
+        self._s.flow.errors += 1
+        self._wake_queue(partition, outcome.settlement.next_fetch_ms)
+        if outcome.retry_in_ms >= 0 and self._s.ownership.is_open(partition):
+            self._s.claimer.schedule(partition, monotonic_ms() + outcome.retry_in_ms)
+
+    def _wake_queue(self, partition: int, next_fetch_ms: int) -> None:
+        """The queue may be claimed from again at its next fetch time."""
+        if self._s.ownership.is_open(partition):
+            wait_ms = max(0, next_fetch_ms - self._s.ownership.now_of(partition))
+            self._s.claimer.due(partition, monotonic_ms() + wait_ms)
+
+
+def _counts(outcome: Committable) -> dict[str, int]:
+    """What people see of items in the statistics."""
+    found = {"items": len(outcome.handled.items), "items_invalid": outcome.handled.invalid_count}
+    return {name: n for name, n in found.items() if n}

@@ -1,0 +1,140 @@
+"""Cookie walls: pages that redirect until their cookie comes back, to themselves or by way of pages that set it.
+
+A page that redirects to itself and sets a cookie gets one more try, with the cookie. A redirect to another URL of its
+origin that looks like a wall is followed in the page's own turns, each with the queue's delay. If it leads back, the
+page is asked for again with what was set on the way. Else the redirect is the page's result as always, and the answers
+that came on the way are kept for the URLs that they are of. Cookies live for one way, and go to the page's origin only.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from urllib.parse import unquote
+
+from crawler.content.html import redirect_target
+from crawler.model import REDIRECTS, Claim, Response
+from crawler.pipeline.doors import Answered, Step
+from crawler.rules.urls import origin_of
+
+BYTES_MAX = 4096  # of the cookies of one way, as browsers allow for a single one; further ones are left out
+KEPT_MAX = 10_000  # ways whose next step may have gone to another instance
+STEPS_MAX = 4  # URLs on the way
+REDIRECT_BYTES_MAX = 4096  # of the page's own redirect, which is kept meanwhile
+# Ways of an origin that led nowhere, until its redirects are not followed any more: a URL on the way may have been
+# asked for before. Few redirects are walls that neither set a cookie nor say where to come back to.
+MISSES_RETURN_MAX, MISSES_COOKIE_MAX, MISSES_SEED_MAX = 8, 2, 1
+ORIGINS_MAX = 10_000
+ANSWERS_MAX = 64  # of URLs on the way, until their own turn comes, if it does
+ANSWER_BYTES_MAX = 256 * 1024
+ANSWER_S = 600.0
+
+
+class CookieWalls:
+    """What the next turn of a claim asks for, when that is not the page as such. `may_ask` is given a URL."""
+
+    def __init__(self) -> None:
+        self._steps: OrderedDict[str, Step] = OrderedDict()  # by fingerprint
+        self._misses: OrderedDict[str, int] = OrderedDict()  # by origin
+        self._answers: OrderedDict[str, Answered] = OrderedDict()  # by URL
+
+    def url_of(self, claim: Claim) -> str:
+        """What the claim's turn asks for."""
+        step = self._steps.get(claim.fingerprint)
+        return claim.url if step is None else step.url
+
+    def take(self, claim: Claim) -> Step | None:
+        """The step that the claim is to take now, once."""
+        return self._steps.pop(claim.fingerprint, None)
+
+    def put_back(self, claim: Claim, step: Step | None) -> None:
+        """It was not taken: no request was made, or nobody answered it."""
+        if step is not None:
+            self._keep(claim, step)
+
+    def begins(self, claim: Claim, response: Response, target: str, may_ask: Callable[[str], bool]) -> bool:
+        """Whether the page's redirect to `target` is followed in its own turns; the next one takes the step."""
+        cookies = _cookies(response.headers)
+        if target == claim.url:
+            return bool(cookies) and self._keep(claim, Step(url=target, cookies=cookies))
+        if not _is_near(claim, target) or _bytes_of(response) > REDIRECT_BYTES_MAX:
+            return False
+        if self._misses.get(origin_of(claim.url), 0) >= _misses_max(claim, target, cookies) or not may_ask(target):
+            return False
+        return self._keep(claim, Step(url=target, cookies=cookies, first=response, number=1))
+
+    def leads_on(self, claim: Claim, step: Step, answered: Answered, may_ask: Callable[[str], bool]) -> bool:
+        """Whether the answer on the way leads to a next step. If not, the page's own redirect is its result."""
+        response = answered.result.response
+        if response is not None and len(response.raw_body) + len(response.body) <= ANSWER_BYTES_MAX:
+            self._answers[step.url] = answered
+            if len(self._answers) > ANSWERS_MAX:
+                self._answers.popitem(last=False)
+        if response is not None and response.status in REDIRECTS:
+            target = redirect_target(step.url, response.header("location")) or ""
+            cookies = step.cookies | _cookies(response.headers)
+            if 0 < sum(len(name) + len(value) for name, value in cookies.items()) <= BYTES_MAX:
+                if target == claim.url:
+                    return self._keep(claim, Step(url=target, cookies=cookies, first=step.first))
+                if step.number < STEPS_MAX and _is_near(claim, target) and may_ask(target):
+                    number = step.number + 1
+                    return self._keep(claim, Step(url=target, cookies=cookies, first=step.first, number=number))
+        self._missed(claim)
+        return False
+
+    def came_back(self, claim: Claim, step: Step, response: Response) -> None:
+        """The page was asked for with the cookies of the way."""
+        if step.first is None:
+            return
+        if response.status in REDIRECTS:
+            self._missed(claim)
+        else:
+            self._misses.pop(origin_of(claim.url), None)
+
+    def answer_for(self, claim: Claim, now_s: float) -> Answered | None:
+        """What was answered for the claim's URL on the way of another, not long ago; once."""
+        answered = self._answers.pop(claim.url, None)
+        return answered if answered is not None and now_s - answered.finished_at < ANSWER_S else None
+
+    def _keep(self, claim: Claim, step: Step) -> bool:
+        self._steps[claim.fingerprint] = step
+        if len(self._steps) > KEPT_MAX:
+            self._steps.popitem(last=False)
+        return True
+
+    def _missed(self, claim: Claim) -> None:
+        origin = origin_of(claim.url)
+        self._misses[origin] = self._misses.pop(origin, 0) + 1
+        if len(self._misses) > ORIGINS_MAX:
+            self._misses.popitem(last=False)
+
+
+def _is_near(claim: Claim, url: str) -> bool:
+    """Of the page's origin: its robots.txt is known, its queue is the page's, and cookies may go there."""
+    return bool(url) and origin_of(url) == origin_of(claim.url)
+
+
+def _misses_max(claim: Claim, target: str, cookies: dict[str, str]) -> int:
+    """The more a redirect looks like a wall, the more ways may have led nowhere before; 0 is none at all."""
+    path = claim.url[len(origin_of(claim.url)) :]
+    if len(path) > 1 and path in unquote(target.partition("?")[2]):
+        return MISSES_RETURN_MAX
+    if cookies:
+        return MISSES_COOKIE_MAX
+    return MISSES_SEED_MAX if claim.seed else 0
+
+
+def _bytes_of(response: Response) -> int:
+    return len(response.raw_body) + len(response.body) + sum(len(key) + len(value) for key, value in response.headers)
+
+
+def _cookies(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    cookies: dict[str, str] = {}
+    room = BYTES_MAX
+    for key, value in headers:
+        if key.lower() == b"set-cookie":
+            pair = value.partition(b";")[0]
+            room -= len(pair)
+            if room < 0:
+                break
+            name, _, rest = pair.decode("latin-1").partition("=")
+            cookies[name.strip()] = rest.strip()
+    return cookies

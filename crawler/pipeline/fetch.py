@@ -1,0 +1,362 @@
+"""Stage two: workers take claims from the workbench, obey robots.txt and the session's deadline, and fetch."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from msgspec.structs import replace
+
+from crawler.content.html import redirect_target
+from crawler.frontier.frontier import Settlement
+from crawler.handlers.run_handler import NOTHING_HANDLED, Handled, HandlerError
+from crawler.model import REDIRECTS, Claim, FailureKind, FetchResult, Page, Refusal, Response
+from crawler.pipeline.address_limit import Addresses
+from crawler.pipeline.cookie_walls import CookieWalls
+from crawler.pipeline.doors import Answered, Doors, Exchange, Step
+from crawler.pipeline.isolation import Gate
+from crawler.pipeline.name_lookups import Names
+from crawler.pipeline.open_requests import OpenRequests
+from crawler.pipeline.outcome import Committable, Failed, NotEntitledError, Outcome, Parked, Refused
+from crawler.pipeline.parse import ParseKilledError
+from crawler.pipeline.response_policy import Aftermath
+from crawler.pipeline.schedule import Lane
+from crawler.pipeline.turn import (
+    AwaitName,
+    Deliver,
+    LeaseLost,
+    QueueGivenUp,
+    Requeue,
+    ReturnToEngine,
+    Turn,
+    TurnEnd,
+    TurnRunner,
+)
+from crawler.robots.cache import RobotsEntry
+from crawler.robots.gate import Permits
+from crawler.rules.host_health import Turn as HostTurn
+from crawler.rules.poison_urls import Fate
+from crawler.rules.urls import origin_of
+from crawler.runtime.clock import monotonic_ms, wall_s
+from crawler.runtime.crash_points import reached
+from crawler.settings import Settings
+
+log = logging.getLogger(__name__)
+
+MET_STALE_MAX = 10_000
+BEAT_PAUSE_S = 0.2  # while the heartbeat is late
+
+
+class FetchStage:
+    """A pool of workers."""
+
+    def __init__(
+        self,
+        doors: Doors,
+        settings: Settings,
+        *,
+        deliver: Callable[[Outcome], None],
+        turn_away: Callable[[Claim], Awaitable[None]],
+        members: Callable[[], int] = lambda: 1,
+        in_scope: Callable[[Claim, str], bool] | None = None,
+    ) -> None:
+        """`members`: how many instances take part now. `in_scope`: may a claim's redirect lead to that URL? Without
+        it, no redirect is followed to see if it is a cookie wall.
+        """
+        self._d = doors
+        self._settings = settings
+        self._turns = TurnRunner(
+            doors.bench, deliver=deliver, return_claim=turn_away, dropped=doors.flow.ended, failed=self._broken
+        )
+        self._aftermath = Aftermath(settings)
+        self._permits = Permits(
+            doors.frontier, doors.ownership, doors.robots, doors.robots_reader, self._aftermath,
+            settings.politeness, before_send=self._before_send, orders=lambda: doors.flow.orders,
+            sites=settings.sites,
+        )  # fmt: skip
+        self._names = Names(doors.fetcher)
+        politeness = settings.politeness
+        self._addresses = Addresses(
+            doors.bench, limit=politeness.concurrency_per_address,
+            sharers=members if politeness.address_limit_of == "crawl" else lambda: 1,
+        )  # fmt: skip
+        self._cookie_walls = CookieWalls()
+        self._in_scope = in_scope
+        self._requests = OpenRequests()
+        self._workers: list[asyncio.Task[None]] = []
+        # Also while a page is parsed. By worker: two may have one claim, when the first put it back and rests.
+        self._in_turn: dict[int, Claim] = {}
+        self._gate = Gate()
+        self._met_stale: set[str] = set()  # URLs whose last request met a connection that its server had closed
+
+    def start(self) -> None:
+        """Start the workers."""
+        for n in range(self._settings.fetch.concurrency):
+            self._workers.append(asyncio.create_task(self._work(n), name=f"fetch-{n}"))
+
+    async def close(self) -> list[Claim]:
+        """Cancel the workers; what is in flight is cut off. Returns the claims whose requests or look-ups were."""
+        cut_off = self._requests.claims
+        for worker in self._workers:
+            worker.cancel()
+        await asyncio.gather(*self._workers, return_exceptions=True)
+        self._workers.clear()
+        return cut_off + await self._names.close()
+
+    @property
+    def in_turn(self) -> list[Claim]:
+        """Claims that are being worked on: fetched, or parsed after that."""
+        return list(self._in_turn.values())
+
+    @property
+    def workers(self) -> list[asyncio.Task[None]]:
+        """The workers; one that ends has met an error of ours."""
+        return self._workers
+
+    async def _work(self, worker: int) -> None:
+        mark = self._d.inflight_log.mark()
+        while True:
+            lane, claim = await self._d.bench.take()
+            self._in_turn[worker] = claim
+            mark.set(claim.partition, claim.fingerprint, claim.url)
+            try:
+                await mark.during(self._turns.run(Turn(self._d.bench, lane, claim, mark), self._isolated_turn))
+            finally:
+                del self._in_turn[worker]
+
+    def _broken(self, turn: Turn, error: Exception) -> Deliver:
+        """How a turn ends in which an unexpected error was raised. Raises it if it is not the content's."""
+        lane, claim = turn.lane, turn.claim
+        wait_ms = max(lane.delay_ms, lane.pace.delay_ms, int(self._settings.politeness.delay_s * 1000))
+        fence = self._d.ownership.fence_of(claim.partition)
+        next_ms = fence.now_ms + wait_ms if fence is not None else 0
+        settled = Settlement(next_fetch_ms=next_ms, delay_ms=lane.delay_ms)
+        failed = self._d.internal_errors.failed(claim, error, settled)
+        if not turn.is_request_over:
+            turn.request_over(wait_ms=wait_ms)  # a request may have been made
+        return Deliver(failed)
+
+    async def _isolated_turn(self, turn: Turn) -> TurnEnd:
+        """What processes died with runs alone, and at last not at all."""
+        claim, fate = turn.claim, turn.fate
+        if fate is Fate.GIVEN_UP and self._d.ownership.holds(claim):
+            detail = "its content ended the process that worked on it, or stalled it (see session.* in the logs)"
+            return Deliver(Failed.finally_(claim, FailureKind.KILLER, detail))
+        await self._gate.enter(alone=fate is Fate.ALONE)
+        try:
+            if fate is Fate.ALONE:
+                log.warning("fetch.alone", extra={"url": claim.url, "deaths": claim.deaths})
+            return await self._turn(turn)
+        finally:
+            self._gate.leave()
+
+    async def _turn(self, turn: Turn) -> TurnEnd:
+        """One turn of a queue: a page, or what must come before it."""
+        d, lane, claim = self._d, turn.lane, turn.claim
+        if not d.ownership.holds(claim):
+            return LeaseLost()
+        if not d.heartbeat.may_start():
+            return Requeue(pause_s=BEAT_PAUSE_S)
+        if d.flow.orders.holds_back(claim.domain):
+            return ReturnToEngine()
+        if reason := d.traps.parks(claim):
+            return Deliver(Parked(claim=claim, reason=reason))
+        if (refused := self._host_refuses(lane)) is not None:
+            return refused
+        address = await self._names.address_of(lane, claim)
+        if isinstance(address, AwaitName):
+            return address
+        if (full := self._addresses.enter(address)) is not None:
+            return full
+        began_ms = monotonic_ms()
+        try:
+            answered = await self._request(turn)
+        finally:
+            self._addresses.left(address, took_ms=monotonic_ms() - began_ms)
+        return await self._judge(turn, answered) if isinstance(answered, Answered) else answered
+
+    def _host_refuses(self, lane: Lane) -> Requeue | QueueGivenUp | None:
+        """How the turn ends when the host is not worth a request now."""
+        turn = self._aftermath.turn_of(lane)
+        if turn is HostTurn.WAIT:
+            return Requeue(wait_ms=lane.standing.probe_ms - monotonic_ms(), started=True)
+        if turn is HostTurn.GIVE_UP:
+            return QueueGivenUp(partial(self._aftermath.abandoned, lane))
+        return None
+
+    async def _request(self, turn: Turn) -> Answered | TurnEnd:
+        """What came of asking for the page, or how the turn ends without it."""
+        claim, entry = turn.claim, None
+        if self._settings.robots.obey:
+            entry = await self._permits.known(turn.lane, claim)
+            if entry is None:
+                return await self._ask_robots(turn)
+            if entry.rules is None:
+                return self._robots_unreachable(turn, entry)
+            if not entry.rules.allows(self._cookie_walls.url_of(claim)):
+                if self._cookie_walls.take(claim) is not None:
+                    return Requeue()  # it has changed since the step was noted
+                return Deliver(Refused(claim=claim, reason=Refusal.ROBOTS))
+        longer = await self._permits.learn_delay(turn, entry)
+        if longer is not None:
+            return longer
+        known = self._cookie_walls.answer_for(claim, wall_s())
+        if known is not None:  # no request is made
+            step = Step(url=claim.url, cookies={})  # it leads nowhere: that was seen
+            exchange = Exchange(turn.lane, claim, known.exchange.started_at, step=step)
+            return Answered(exchange, known.result, Settlement(next_fetch_ms=0), known.finished_at)
+        return await self._page(turn)
+
+    async def _ask_robots(self, turn: Turn) -> TurnEnd:
+        found = await self._permits.ask(turn)
+        if isinstance(found, Requeue):
+            return found
+        if found.rules is None:
+            return self._robots_unreachable(turn, found)  # now: the entry may not outlive the wait
+        return Requeue()
+
+    def _robots_unreachable(self, turn: Turn, entry: RobotsEntry) -> Deliver:
+        kind = entry.failure or FailureKind.ROBOTS_UNREACHABLE
+        detail = f"robots.txt: {entry.detail.removeprefix(f'{kind}: ')}"
+        if kind is FailureKind.ADDRESS_REFUSED:  # which is of the host, and robots.txt only came first
+            detail = entry.detail
+        settled, retry_after_ms = Settlement(next_fetch_ms=0), entry.retry_after_ms
+        return Deliver(
+            self._aftermath.failed(turn.lane, turn.claim, kind, detail, settled, retry_after_ms=retry_after_ms)
+        )
+
+    def _before_send(self, claim: Claim, url: str) -> None:
+        """Just before a request's bytes: much may have changed while it was prepared."""
+        d = self._d
+        if not d.heartbeat.may_start() or not d.ownership.holds(claim) or d.flow.orders.holds_back(claim.domain):
+            raise NotEntitledError
+        reached("fetch.checked", url)
+
+    def _before_page(self, exchange: Exchange) -> None:
+        self._before_send(exchange.claim, exchange.claim.url)
+        exchange.is_sent, exchange.started_at = True, wall_s()
+
+    async def _page(self, turn: Turn) -> Answered | TurnEnd:
+        d, lane, claim = self._d, turn.lane, turn.claim
+        step = self._cookie_walls.take(claim)
+        url, cookies = (claim.url, None) if step is None else (step.url, step.cookies)
+        exchange = Exchange(lane, claim, wall_s(), step=step)
+        before_send = partial(self._before_page, exchange)
+        worker = self._requests.begin(claim)
+        try:
+            result = await d.fetcher.fetch(url, cookies=cookies, before_send=before_send, working=turn.mark)
+        except NotEntitledError:
+            self._cookie_walls.put_back(claim, step)
+            return Requeue()
+        except asyncio.CancelledError:
+            turn.request_over(wait_ms=lane.delay_ms)
+            if not self._requests.goes_on(worker):
+                d.history.cut_off(claim, exchange.started_at)
+                raise
+            return self._late(exchange)  # the claim is not ours to end any more
+        finally:
+            self._requests.ended(worker)
+        reached("fetch.answered", claim.url)
+        wait = self._aftermath.of_page(lane, result)
+        finished_at = wall_s()
+        turn.request_over(wait_ms=wait)
+        if not d.ownership.holds(claim):
+            return self._late(exchange)
+        if self._is_stale_for_the_first_time(claim, result):
+            d.history.cut_off(claim, exchange.started_at)
+            self._cookie_walls.put_back(claim, step)
+            return Requeue()  # its queue waits as after any request
+        settled = Settlement(next_fetch_ms=d.ownership.now_of(claim.partition) + wait, delay_ms=lane.delay_ms)
+        return Answered(exchange, result, settled, finished_at)
+
+    def _is_stale_for_the_first_time(self, claim: Claim, result: FetchResult) -> bool:
+        """Did a kept connection turn out to be closed? Once a URL, that is no attempt of it."""
+        if not result.stale_connection:
+            self._met_stale.discard(claim.fingerprint)
+            return False
+        if claim.fingerprint in self._met_stale or len(self._met_stale) >= MET_STALE_MAX:
+            self._met_stale.discard(claim.fingerprint)
+            return False
+        self._met_stale.add(claim.fingerprint)
+        return True
+
+    def _late(self, exchange: Exchange) -> LeaseLost:
+        """The lease was gone before the answer was read: the new owner's request may have overlapped with this one."""
+        if exchange.is_sent:
+            self._d.flow.late += 1
+            log.warning("fetch.late", extra={"url": exchange.claim.url})
+        self._d.history.cut_off(exchange.claim, exchange.started_at)
+        return LeaseLost()
+
+    async def _judge(self, turn: Turn, answered: Answered) -> TurnEnd:
+        exchange, result, settled = answered.exchange, answered.result, answered.settled
+        lane, claim = exchange.lane, exchange.claim
+        walls, step, may_ask = self._cookie_walls, exchange.step, partial(self._may_ask, claim)
+        if step is not None and step.number:  # what came is not of the page
+            if walls.leads_on(claim, step, answered, may_ask):
+                return Requeue()
+            response = step.first
+        else:
+            failed = self._aftermath.judged(lane, claim, result, settled)
+            if failed is not None:
+                return _attempt(exchange, failed)
+            response = result.response
+        assert response is not None
+        target = ""
+        if response.status in REDIRECTS:
+            target = redirect_target(claim.url, response.header("location")) or ""
+            if step is None and walls.begins(claim, response, target, may_ask):
+                return Requeue()
+        if step is not None and not step.number:
+            walls.came_back(claim, step, response)
+        try:
+            page, handled = await self._parsed(turn, response)
+        except ParseKilledError as error:
+            return _attempt(exchange, self._aftermath.failed(lane, claim, FailureKind.PARSE, str(error), settled))
+        except HandlerError as error:
+            failed = self._aftermath.failed(lane, claim, FailureKind.HANDLER, str(error), settled)
+            return _attempt(exchange, replace(failed, trace=error.trace))
+        return Deliver(
+            Committable(
+                claim=claim, response=response, page=page, settlement=settled, handled=handled, redirect_to=target,
+                finished_at=answered.finished_at,
+            )
+        )  # fmt: skip
+
+    def _may_ask(self, claim: Claim, url: str) -> bool:
+        """Whether another URL of the claim's origin may be asked for in its turns."""
+        if self._in_scope is None or not self._in_scope(claim, url):
+            return False
+        if not self._settings.robots.obey:
+            return True
+        entry = self._d.robots.known(origin_of(url))
+        return entry is not None and entry.rules is not None and entry.rules.allows(url)
+
+    async def _parsed(self, turn: Turn, response: Response) -> tuple[Page, Handled]:
+        """Parsed, and handed to the user's function. Raises ParseKilledError, HandlerError."""
+        if response.decode_error:
+            return Page(), NOTHING_HANDLED
+        claim, mark, guarded = turn.claim, turn.mark, turn.fate is not Fate.NORMAL
+        page, tree = await self._d.parser.parse_with_tree(response, mark, guarded=guarded)
+        reached("page.parsed", claim.url)
+        found = await self._d.handling.handle(claim, response, page, tree, mark, guarded=guarded)
+        reached("page.handled", claim.url)
+        return found
+
+    async def abort_when_silent(self) -> None:
+        """Cut off what is in flight when this session has been silent for so long that others may own it."""
+        while True:
+            await asyncio.sleep(BEAT_PAUSE_S)
+            if self._d.heartbeat.must_abort():
+                self._requests.cut_off_all()
+
+    async def wait_idle(self, timeout_s: float) -> None:
+        """Wait until nothing is in flight: neither a request nor a page that is being parsed."""
+        deadline_ms = monotonic_ms() + int(timeout_s * 1000)
+        while self._in_turn and monotonic_ms() < deadline_ms:  # noqa: ASYNC110 - asked once, at the end
+            await asyncio.sleep(0.02)
+
+
+def _attempt(exchange: Exchange, failed: Failed) -> Deliver:
+    failed.started_at = exchange.started_at
+    return Deliver(failed)

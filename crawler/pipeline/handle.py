@@ -1,0 +1,157 @@
+"""The stage between parsing and archiving: a page is handed to the user's function, if there is one for it.
+
+What it yields and where it leads go on with the page; its failure is the page's. Must not know what becomes of them.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+
+import msgspec
+from msgspec.structs import replace
+from selectolax.lexbor import LexborHTMLParser
+
+from crawler.archive.inflight_log import Aside, Mark
+from crawler.content.sniff import is_html
+from crawler.handlers.crawler import Crawler, Handler
+from crawler.handlers.page import Page as HandlersPage
+from crawler.handlers.run_handler import NOTHING_HANDLED, Handled, HandlerError, Limits, run_handler
+from crawler.handlers.threads import Threads
+from crawler.model import Claim, Page, Response
+from crawler.pipeline.handler_worker import HandlerAnswer, HandlerRequest
+from crawler.pipeline.hooks import Hooks
+from crawler.rules.site_rules import SiteRules
+from crawler.runtime.worker_process import WorkerDiedError, WorkerProcess
+from crawler.settings import HandlerSettings, Settings
+
+log = logging.getLogger(__name__)
+
+KILL_AFTER_S = 2.0  # a worker process is given to tell by itself that time is up
+
+
+class HandlerStage:
+    """One per instance; without an app it does nothing."""
+
+    def __init__(self, app: Crawler | None, settings: Settings, hooks: Hooks, threads: Threads) -> None:
+        self._app = app
+        self._hooks = hooks
+        self._threads = threads
+        self._limits = Limits(settings.handlers.items_max, settings.handlers.bytes_max)
+        self._follow_max = settings.fetch.links_max
+        self._follows_links = settings.scope.follow == "links"
+        self._labels = frozenset(app.labels) if app else frozenset()
+        self._sites = SiteRules.of(settings.sites, "label")
+        self._pool = _Pool(settings.handlers)
+
+    async def handle(
+        self,
+        claim: Claim,
+        response: Response,
+        parsed: Page,
+        tree: LexborHTMLParser | None,
+        mark: Mark,
+        *,
+        guarded: bool,
+    ) -> tuple[Page, Handled]:
+        """The page, with all links that are to be followed, and what its handler made of it. `guarded`: never in this
+        process. Raises HandlerError.
+        """
+        handled = NOTHING_HANDLED
+        if self._app is not None:
+            handled = await self._handled(self._app, claim, response, parsed, tree, mark, guarded=guarded)
+        links = parsed.links if self._follows_links else ()
+        if handled.followed:
+            links = tuple(dict.fromkeys((*(one.url for one in handled.followed), *links)))
+        return (parsed if links is parsed.links else replace(parsed, links=links)), handled
+
+    async def _handled(
+        self, app: Crawler, claim: Claim, response: Response, parsed: Page, tree: LexborHTMLParser | None, mark: Mark,
+        *, guarded: bool,
+    ) -> Handled:  # fmt: skip
+        if self._sites is not None and not claim.label:
+            claim = replace(claim, label=self._sites.first(claim.url, "label") or "")
+        handler = _handler_of(app, claim, response)
+        if handler is None and not self._hooks.is_heard("fetch"):
+            return NOTHING_HANDLED
+        is_dear = tree is None and is_html(response.header("content-type"), response.body)
+        page = HandlersPage(
+            response, parsed, domain=claim.domain, depth=claim.depth, label=claim.label, tree=tree,
+            labels=self._labels, follow_max=self._follow_max, may_parse=not is_dear,
+        )  # fmt: skip
+        try:
+            if self._hooks.is_heard("fetch"):
+                with mark.aside(Aside.THREAD if self._hooks.has_plain("fetch") else Aside.HANDLER):
+                    await self._hooks.call("fetch", page)
+            if handler is None:
+                return NOTHING_HANDLED
+            if handler.processes or guarded or is_dear:
+                handled = await self._apart(app, handler, claim, response, parsed)
+            else:
+                with mark.aside(Aside.THREAD if handler.is_plain else Aside.HANDLER):
+                    handled = await run_handler(handler, page, self._limits, self._threads)
+        finally:
+            page.close()
+        if handled.invalid_count:
+            _report(response.url, handler, handled)
+        return handled
+
+    async def _apart(self, app: Crawler, handler: Handler, claim: Claim, response: Response, parsed: Page) -> Handled:
+        """In a process of its own: when it asks for one, and for a page that is dear to parse, or that one died of."""
+        request = HandlerRequest(
+            app.handlers.index(handler), replace(response, raw_body=b"", request_head=b""), parsed, claim.domain,
+            claim.depth, claim.label, self._follow_max, self._limits,
+        )  # fmt: skip
+        try:
+            answer = await self._pool.ask(partial(msgspec.msgpack.encode, request), handler.timeout_s + KILL_AFTER_S)
+        except WorkerDiedError as error:
+            raise HandlerError(f"its process was ended ({error}, handler {handler.name})") from None
+        try:
+            found = msgspec.msgpack.decode(answer, type=HandlerAnswer)
+        except msgspec.MsgspecError as error:
+            raise HandlerError(
+                f"its process gave no answer that can be read ({error}, handler {handler.name})"
+            ) from None
+        if found.failure:
+            raise HandlerError(found.failure, found.trace)
+        return found.handled
+
+    async def close(self) -> None:
+        """End the worker processes."""
+        await self._pool.close()
+
+
+class _Pool:
+    """Worker processes that have loaded the app; each is started when no other is free."""
+
+    def __init__(self, settings: HandlerSettings) -> None:
+        command = ("-m", "crawler.pipeline.handler_worker", settings.app)
+        self._workers = [WorkerProcess(*command) for _ in range(settings.processes)]
+        self._free: asyncio.LifoQueue[WorkerProcess] = asyncio.LifoQueue()
+        for worker in reversed(self._workers):
+            self._free.put_nowait(worker)
+
+    async def ask(self, request: Callable[[], bytes], timeout_s: float) -> bytes:
+        worker = await self._free.get()
+        try:
+            return await worker.ask(request, timeout_s)
+        finally:
+            self._free.put_nowait(worker)
+
+    async def close(self) -> None:
+        for worker in self._workers:
+            await worker.close()
+
+
+def _handler_of(app: Crawler, claim: Claim, response: Response) -> Handler | None:
+    """For a body; without one, only who asked for such a status."""
+    handler = app.handler_for(claim.url, claim.label, response.status)
+    return handler if handler is not None and (response.body or handler.statuses) else None
+
+
+def _report(url: str, handler: Handler, handled: Handled) -> None:
+    for one in handled.invalid:
+        what = {"url": url, "handler": handler.name, "field": one.field, "reason": one.reason}
+        log.warning("item.invalid", extra=what)
+    if handled.invalid_count > len(handled.invalid):
+        log.warning("item.invalid_too", extra={"url": url, "items": handled.invalid_count - len(handled.invalid)})

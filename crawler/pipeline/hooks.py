@@ -1,0 +1,126 @@
+"""What users listen to beside pages: each hook is called with what happened, after it has. Notices, no guarantees.
+
+A hook that fails, or takes too long, is logged in short and changes nothing. Those that nobody waits for are called
+one after another, by a task of its own.
+"""
+
+import asyncio
+import logging
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from crawler.handlers.boundary import call_asynchronous, call_plain
+from crawler.handlers.calling import Stream, is_plain, name_of, stream_of
+from crawler.handlers.crawler import Crawler, Event
+from crawler.handlers.failing import CodeFailure
+from crawler.handlers.threads import Threads
+from crawler.model import Failure
+from crawler.pipeline.outcome import Committable, Failed, Outcome, Refused
+
+log = logging.getLogger(__name__)
+
+TIMEOUT_S = 30.0
+WAITING_MAX = 10_000  # notices that hooks have not kept up with: the oldest go
+LAST_S = 10.0  # for what still waits when the instance ends
+
+
+class Hooks:
+    """The listeners of an app; without one, nobody listens."""
+
+    def __init__(self, app: Crawler | None, threads: Threads) -> None:
+        listeners = app.listeners if app is not None else {}
+        self._hooks = {event: [_Hook.of(function) for function in functions] for event, functions in listeners.items()}
+        self._threads = threads
+        self._waiting: deque[tuple[Event, tuple[Any, ...]]] = deque(maxlen=WAITING_MAX)
+        self._arrived = asyncio.Event()
+        self.failures: Counter[tuple[Event, str]] = Counter()
+        self.ended: dict[str, dict[str, int]] = {}  # domain -> queue -> partition, where claims have ended
+
+    def is_heard(self, event: Event) -> bool:
+        return bool(self._hooks.get(event))
+
+    async def call(self, event: Event, *arguments: Any) -> None:
+        """Call those that listen, and wait for them."""
+        for hook in self._hooks.get(event, ()):
+            failure = await self._called(hook, arguments)
+            if failure is not None:
+                self._failed(event, hook, failure)
+
+    async def _called(self, hook: "_Hook", arguments: tuple[Any, ...]) -> CodeFailure | None:
+        if hook.is_plain:
+            return await call_plain(hook.function, arguments, _dropped, self._threads, TIMEOUT_S)
+        return await call_asynchronous(hook.stream, arguments, _dropped, TIMEOUT_S)
+
+    def _failed(self, event: Event, hook: "_Hook", failure: CodeFailure) -> None:
+        self.failures[event, hook.name] += 1
+        extra = {
+            "hook": hook.name,
+            "event": event,
+            "error": failure.detail,
+            "failures": self.failures[event, hook.name],
+        }
+        log.warning("hook.hangs" if failure.is_late else "hook.failed", extra=extra)
+
+    def has_plain(self, event: Event) -> bool:
+        """Do any of those that listen run in a thread?"""
+        return any(hook.is_plain for hook in self._hooks.get(event, ()))
+
+    def tell(self, event: Event, *arguments: Any) -> None:
+        """Have those called that listen, some time."""
+        if self.is_heard(event):
+            self._waiting.append((event, arguments))
+            self._arrived.set()
+
+    def took(self, outcome: Outcome) -> None:
+        """The engine took this outcome."""
+        if self.is_heard("domain_done"):
+            self.ended.setdefault(outcome.claim.domain, {})[outcome.claim.queue] = outcome.claim.partition
+        if isinstance(outcome, Committable):
+            return
+        if isinstance(outcome, Failed):
+            self.tell("error", outcome.claim.url, Failure(kind=outcome.kind, detail=outcome.detail))
+        elif isinstance(outcome, Refused):
+            self.tell("skip", outcome.claim.url, str(outcome.reason))
+        else:
+            self.tell("skip", outcome.claim.url, f"parked: {outcome.reason}")
+
+    async def run(self) -> None:
+        """Call them, one after another, until cancelled."""
+        while True:
+            await self._arrived.wait()
+            self._arrived.clear()
+            await self._call_all()
+
+    async def _call_all(self) -> None:
+        while self._waiting:
+            event, arguments = self._waiting.popleft()
+            await self.call(event, *arguments)
+
+    async def finish(self, why: str) -> None:
+        """What still waits, and the end of this instance."""
+        try:
+            async with asyncio.timeout(LAST_S):
+                await self._call_all()
+        except TimeoutError:
+            log.warning("hook.left_out", extra={"notices": len(self._waiting)})
+        await self.call("finish", why)
+
+
+class _Hook(msgspec.Struct, frozen=True):
+    """A function that listens, and how it is called."""
+
+    name: str
+    function: Callable[..., Any]
+    is_plain: bool
+    stream: Stream
+
+    @classmethod
+    def of(cls, function: Callable[..., Any]) -> "_Hook":
+        return cls(name_of(function), function, is_plain(function), stream_of(function))
+
+
+def _dropped(_: Any) -> None:
+    """What a hook returns or yields is of no use."""

@@ -1,0 +1,48 @@
+"""The process that parses what looks expensive: reads requests from stdin, writes pages to stdout, until stdin ends.
+
+Its CPU time per page and its memory are limited by the kernel; whoever started it kills it when it takes too long.
+"""
+
+import resource
+import signal
+import sys
+
+import msgspec
+
+from crawler.allocator import keep_freed_memory
+from crawler.content.html import parse_page
+from crawler.runtime.frames import answer_all
+
+MEMORY_BYTES = 2 * 1024**3
+CPU_S = 5
+
+
+def main() -> None:
+    """Serve requests one by one."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the instance's to answer; it closes our stdin
+    keep_freed_memory()
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    answer_all(answer, sys.stdin.buffer, sys.stdout.buffer)
+
+
+def answer(request: bytes) -> bytes:
+    """The page, as it is parsed."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime) + CPU_S, resource.RLIM_INFINITY))
+    url, content_type, x_robots, refresh, body, links_max, nofollow, bytes_max, agent = msgspec.msgpack.decode(request)
+    page = parse_page(
+        url,
+        content_type,
+        x_robots,
+        body,
+        links_max=links_max,
+        obey_nofollow=nofollow,
+        bytes_max=bytes_max,
+        agent=agent,
+        refresh=refresh,
+    )
+    return msgspec.msgpack.encode(page)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""Stage five: the out-links of a group of pages go to the partitions that own them, before their parents are acked."""
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import TypeVar
+
+from crawler.errors import EngineError
+from crawler.frontier.crawl_record import Crawls
+from crawler.frontier.frontier import Frontier
+from crawler.frontier.messages import AddReply
+from crawler.membership.ownership import Ownership
+from crawler.model import Candidate
+from crawler.pipeline.claim import Claimer
+from crawler.pipeline.internal_errors import ContentSteps
+from crawler.pipeline.outcome import Committable
+from crawler.pipeline.router import Router, link_name
+from crawler.pipeline.trap_memory import TrapMemory
+from crawler.runtime.clock import ENGINE_PAUSE_S
+
+log = logging.getLogger(__name__)
+
+PAGES_AT_A_STRETCH = 32  # whose links are looked at before the loop has a turn: 2 to 4 ms
+
+ACK_ITEMS_MAX = 128  # out-links that one ack may add; more go through add
+
+Answer = TypeVar("Answer")
+
+
+class RouteStage:
+    """Adds what belongs elsewhere, and leaves each page what its own ack adds."""
+
+    def __init__(
+        self,
+        frontier: Frontier,
+        crawls: Crawls,
+        router: Router,
+        ownership: Ownership,
+        claimer: Claimer,
+        traps: TrapMemory,
+        content: ContentSteps,
+    ) -> None:
+        self.traps = traps
+        self._frontier = frontier
+        self._crawls = crawls
+        self.router = router
+        self._ownership = ownership
+        self._claimer = claimer
+        self._content = content
+
+    async def route(self, group: Sequence[Committable]) -> list[list[Candidate] | None]:
+        """Add what belongs to other partitions; per page, what is left for its own ack, or None where that failed."""
+        await self._open_scope(group)
+        own: list[list[Candidate] | None] = []
+        away: defaultdict[int, list[Candidate]] = defaultdict(list)
+        taken: set[tuple[str, int, int | None]] = set()
+        for number, outcome in enumerate(group, 1):
+            candidates = self._content.attempt(outcome, self._candidates, outcome) if outcome.error is None else None
+            if candidates is None:
+                own.append(None)
+                continue
+            mine: list[Candidate] = []
+            for candidate in candidates:
+                if candidate.partition == outcome.claim.partition and len(mine) < ACK_ITEMS_MAX:
+                    mine.append(candidate)  # although others of the group have it: their acks may be refused
+                elif (what := (candidate.url, candidate.depth, candidate.linked_from)) not in taken:
+                    taken.add(what)
+                    away[candidate.partition].append(candidate)
+            own.append(mine)
+            if number % PAGES_AT_A_STRETCH == 0:
+                await asyncio.sleep(0)
+        await self._add(dict(away))
+        return own
+
+    def _candidates(self, outcome: Committable) -> list[Candidate]:
+        claim, page = outcome.claim, outcome.page
+        outcome.scope_version = self.router.version
+        digest = outcome.digest if outcome.response.status == 200 else ""
+        led_to = (*page.links, outcome.redirect_to) if outcome.redirect_to else page.links
+        learned = self.traps.learn(claim, led_to, digest)
+        followed = outcome.handled.followed
+        found = self.router.links(claim, page.links, outcome.refused, learned, digest, followed) if page.links else []
+        if outcome.redirect_to:
+            target = self.router.redirect(claim, outcome.redirect_to, outcome.refused, learned)
+            if target is not None:
+                found.append(target)
+        return found
+
+    async def _open_scope(self, group: Sequence[Committable]) -> None:
+        """What a seed redirects to belongs to the crawl, as the seed did.
+
+        A seed that is not in scope itself was given a moment ago: its root is known to the engine, not yet here.
+        """
+        seeds = [outcome for outcome in group if outcome.claim.seed]
+        if any(self._content.attempt(outcome, self._root_beyond, outcome.claim.url) for outcome in seeds):
+            self.router.follow(*await until_answered(self._crawls.shared))
+        targets = [outcome for outcome in seeds if outcome.redirect_to and outcome.error is None]
+        roots = {root for o in targets if (root := self._content.attempt(o, self._root_beyond, o.redirect_to))}
+        if roots:
+            await until_answered(partial(self._crawls.add_roots, roots))
+            self.router.scope = self.router.scope.with_roots(roots)
+
+    def _root_beyond(self, url: str) -> str:
+        """The root that takes a URL into the scope; "" when it is in it."""
+        scope = self.router.scope
+        return "" if scope.allows(url) else scope.root_of(url)
+
+    async def _add(self, away: dict[int, list[Candidate]]) -> None:
+        """Add until every partition has taken its URLs: the acks of their parents wait for this."""
+        while away:
+            asked = away
+            replies = await until_answered(partial(self._frontier.add, asked))
+            away = {}
+            for partition, candidates in asked.items():
+                reply = replies[partition]
+                if isinstance(reply, AddReply):
+                    self.added(partition, candidates, reply.woken)
+                else:
+                    away[partition] = candidates
+                    log.warning("route.refused", extra={"partition": partition, "error": str(reply)})
+            if away:
+                await asyncio.sleep(ENGINE_PAUSE_S)
+
+    def added(self, partition: int, candidates: Sequence[Candidate], woken: int) -> None:
+        """These stand in the frontier now."""
+        recent = self.router.recent
+        for candidate in candidates:
+            recent.add(candidate.url, candidate.depth)
+            if candidate.linked_from is not None:
+                recent.add(link_name(candidate.linked_from, candidate.domain), 0)
+        if woken and self._ownership.is_open(partition):
+            self._claimer.schedule(partition)
+
+
+async def until_answered(call: Callable[[], Awaitable[Answer]]) -> Answer:
+    """Repeat an idempotent call until the engine answers."""
+    while True:
+        try:
+            return await call()
+        except EngineError as error:
+            log.warning("route.engine_error", extra={"error": str(error)})
+            await asyncio.sleep(ENGINE_PAUSE_S)

@@ -1,0 +1,229 @@
+"""From URLs to candidates: scope, depth, score, partition, budgets. Must not know where they go from here."""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import lru_cache
+
+from msgspec.structs import replace
+
+from crawler.frontier.crawl_record import CrawlRecord
+from crawler.frontier.deferred import CRAWL_HOSTS, CRAWL_URLS, DEPTH
+from crawler.handlers.page import Followed
+from crawler.model import Candidate, Claim, Refusal
+from crawler.pipeline.trap_memory import parking_reason
+from crawler.rules.domains import registrable_domain
+from crawler.rules.fingerprint import partition_of
+from crawler.rules.priority import NO_SIGNALS, Ordering, Signals
+from crawler.rules.quota_limits import is_within, link_place
+from crawler.rules.scope import ScopeRules, ScopeVerdict
+from crawler.rules.site_rules import SiteRules
+from crawler.rules.traps import NOTHING_LEARNED, Action, TrapRules, TrapState
+from crawler.rules.urls import authority_of, host_of
+from crawler.runtime.clock import wall_s
+from crawler.runtime.counters import RecentUrls
+from crawler.settings import BudgetSettings, SiteSettings, TrapSettings
+
+PLACES_MAX = 50_000  # hosts whose domain and partition are remembered; about 400 bytes each
+NO_BUDGET = BudgetSettings()
+NO_WISH = Followed("")
+
+
+class Router:
+    """Turns URLs into candidates by the crawl's shared rules, and by those about traps where there are any.
+
+    By the `budget`, what is too far from a seed is parked, and it is noted which domain links to which. So is what
+    the crawl's budget of URLs does not take in (`takes_in`, asked for each URL), and what is of a host that its budget
+    of hosts has not taken in, unless it may be (`takes_host`; None where there is no such budget). `sites`: whose URLs
+    have a limit of depth or a priority of their own.
+    """
+
+    def __init__(
+        self,
+        record: CrawlRecord,
+        scope: ScopeRules,
+        recent: RecentUrls,
+        traps: TrapSettings | None = None,
+        *,
+        budget: BudgetSettings = NO_BUDGET,
+        sites: Sequence[SiteSettings] = (),
+    ) -> None:
+        self.record = record  # as it was when this was made; its scope rules may have changed since
+        self.fingerprints = record.fingerprints
+        self.scope = scope
+        self.version = record.version
+        self.recent = recent
+        self._traps = TrapRules(traps) if traps else None
+        self.takes_in: Callable[[], bool] = lambda: True
+        self.takes_host: Callable[[str], bool] | None = None
+        self._budget = budget
+        self._counts_links = budget.urls_per_linking_domain > 0
+        self._ordering = Ordering.of(record.ordering, record.begun_at)
+        self._priorities = SiteRules.of(sites, "priority")
+        self._depths = SiteRules.of(sites, "depth_max")
+        self._place = lru_cache(maxsize=PLACES_MAX)(self._place_of)
+
+    def without_room(self) -> "Router":
+        """As if the budgets of the whole crawl were used up: what they would take in, the next instance takes up."""
+        self.takes_in = lambda: not self._budget.crawl_urls
+        self.takes_host = (lambda _: False) if self._budget.crawl_hosts else None
+        return self
+
+    def follow(self, record: CrawlRecord, roots: Iterable[str]) -> None:
+        """Take over scope rules and roots as they were read, unless newer ones are known. Roots only grow."""
+        if record.version >= self.version:
+            self.scope = ScopeRules.of(record.scope, self.scope.roots.union(roots))
+            self.version = record.version
+
+    def _place_of(self, authority: str) -> tuple[str, str, int]:
+        """(domain, queue, partition) of a URL's host[:port]."""
+        host = host_of(f"http://{authority}/")
+        domain = registrable_domain(host)
+        queue = domain if self.record.queue_by == "domain" else host
+        return domain, queue, partition_of(domain, self.record.partitions)
+
+    def place(self, url: str) -> tuple[str, str, int]:
+        """(domain, queue, partition) of a canonical URL."""
+        return self._place(authority_of(url))
+
+    def candidate(
+        self,
+        url: str,
+        *,
+        depth: int,
+        redirects: int = 0,
+        seed: bool = False,
+        priority: float | None = None,
+        signals: Signals = NO_SIGNALS,
+        seed_number: int = 0,
+        wish: Followed = NO_WISH,
+        found_at: float = 0.0,
+    ) -> Candidate:
+        """A canonical URL that was let in; a `priority` that was given stands for all that the order would reckon, that
+        of a handler's `wish` is added to it. `found_at`: wall clock (s), now if it is left out.
+        """
+        domain, queue, partition = self._place(authority_of(url))
+        found_at, boost = found_at or wall_s(), wish.priority
+        if self._priorities is not None and priority is None:
+            boost += self._priorities.first(url, "priority") or 0.0
+        score = self._ordering.score(url, depth=depth, found_at=found_at, signals=signals, given=priority, boost=boost)
+        return Candidate(
+            url=url,
+            fingerprint=self.fingerprints.of(url),
+            partition=partition,
+            domain=domain,
+            queue=queue,
+            depth=depth,
+            redirects=redirects,
+            seed=seed,
+            score=score,
+            found_at=found_at,
+            seed_number=seed_number,
+            label=wish.label,
+        )
+
+    def verdict(self, url: str, depth: int, redirects: int = 0) -> ScopeVerdict:
+        """As that of the scope, by the limit of depth that holds for this URL."""
+        return self.scope.verdict(url, depth, redirects, depth_max=self._depth_max(url))
+
+    def _depth_max(self, url: str) -> int:
+        own = None if self._depths is None else self._depths.first(url, "depth_max")
+        return self.scope.depth_max if own is None else int(own)
+
+    def links(
+        self,
+        claim: Claim,
+        links: Collection[str],
+        refused: Counter[str],
+        learned: TrapState = NOTHING_LEARNED,
+        digest: str = "",
+        followed: Sequence[Followed] = (),
+    ) -> list[Candidate]:
+        """Candidates of a page's links that were not added lately; the others are counted by reason.
+
+        `followed`: what its handler wants of some of the links. `learned` is what is known of the page's domain,
+        `digest` that of its body ("" for none): see rules/traps.
+        """
+        depth = claim.depth + 1
+        if self._depths is None and 0 <= self.scope.depth_max < depth:
+            # Not marked as seen anywhere: a shorter path may lead there later.
+            refused[Refusal.DEPTH] += sum(1 for url in links if self.scope.allows(url))
+            return []
+        allows, knows = self.scope.allows, self.recent.knows
+        if self._traps is not None:
+            digest = self._traps.repeated(learned, digest)
+        signals, found_at = Signals(links=len(links)), wall_s()
+        wishes = {one.url: one for one in reversed(followed)}  # the first one counts
+        found = []
+        for url in links:
+            if knows(url, depth) and not self._is_new_link(claim, url):
+                continue
+            if self._depths is not None and 0 <= self._depth_max(url) < depth:
+                refused[Refusal.DEPTH if allows(url) else Refusal.SCOPE] += 1
+            elif allows(url):
+                wish, number = wishes.get(url, NO_WISH), claim.seed_number
+                candidate = self.candidate(
+                    url, depth=depth, signals=signals, seed_number=number, wish=wish, found_at=found_at
+                )
+                found.append(self._judged(claim, candidate, learned, digest))
+            else:
+                refused[Refusal.SCOPE] += 1
+        return found
+
+    def _is_new_link(self, claim: Claim, url: str) -> bool:
+        """A URL that is known may be the first one of its domain that the claim's domain links to."""
+        if not self._counts_links:
+            return False
+        domain, _, _ = self.place(url)
+        return domain != claim.domain and not self.recent.knows(
+            link_name(link_place(claim.domain, self.record.hash_key), domain), 0
+        )
+
+    def _link_place(self, claim: Claim) -> int:
+        return link_place(claim.domain, self.record.hash_key)
+
+    def _judged(self, claim: Claim, found: Candidate, learned: TrapState, digest: str) -> Candidate:
+        """By all that parks a URL."""
+        if self._counts_links and found.domain != claim.domain:
+            found = replace(found, linked_from=self._link_place(claim))
+        found = self._trapped(claim, found, learned, digest)
+        return found if found.parked else self._budgeted(found)
+
+    def _budgeted(self, found: Candidate) -> Candidate:
+        """By the budgets of the whole crawl. Whether a host is taken in already, the engine knows."""
+        if not self.takes_in():
+            return replace(found, parked=CRAWL_URLS)
+        if self.takes_host and not self.takes_host(host_of(found.url)):
+            return replace(found, parked=CRAWL_HOSTS)
+        return found
+
+    def _trapped(self, claim: Claim, found: Candidate, learned: TrapState, digest: str) -> Candidate:
+        """The owner of a page has learned of the page's own domain only; links to others are judged by their looks."""
+        if not is_within(found.depth, self._budget.depth):
+            return replace(found, parked=DEPTH)
+        if self._traps is None:
+            return found
+        own = found.domain == claim.domain
+        verdict = self._traps.judge(learned if own else NOTHING_LEARNED, found.url, parent_digest=digest if own else "")
+        if verdict.action is Action.PASS:
+            return found
+        if verdict.action is Action.PARK:
+            return replace(found, parked=parking_reason(verdict.rule))
+        return replace(found, score=found.score - verdict.penalty)  # one unit in all orders
+
+    def redirect(
+        self, claim: Claim, target: str, refused: Counter[str], learned: TrapState = NOTHING_LEARNED
+    ) -> Candidate | None:
+        """Where a redirect leads: same depth, one redirect more."""
+        verdict = self.verdict(target, claim.depth, claim.redirects + 1)
+        if not verdict.allowed:
+            refused[verdict.refusal or Refusal.SCOPE] += 1
+            return None
+        hops, seed, number = claim.redirects + 1, claim.seed, claim.seed_number
+        wish = Followed(target, claim.label) if claim.label else NO_WISH
+        found = self.candidate(target, depth=claim.depth, redirects=hops, seed=seed, seed_number=number, wish=wish)
+        return found if claim.seed else self._judged(claim, found, learned, "")
+
+
+def link_name(place: int, domain: str) -> str:
+    """Under which the recent URLs remember that a domain was linked to."""
+    return f"{place} {domain}"

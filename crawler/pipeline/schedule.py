@@ -1,0 +1,313 @@
+"""The claims in hand, one line per queue, each handed out when its queue's time has come.
+
+Pure scheduling on the owner's monotonic clock; knows no engine and no web. The engine's clock of a queue is durable,
+this one is at hand: the later of the two holds.
+"""
+
+import asyncio
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping
+
+import msgspec
+
+from crawler.frontier.messages import QueueBatch
+from crawler.model import Claim
+from crawler.pipeline.due_line import DueLine
+from crawler.rules.adaptive import UNMEASURED, Pace
+from crawler.rules.domains import registrable_domain
+from crawler.rules.host_health import GOOD, Standing
+from crawler.rules.politeness import TICK_MS
+from crawler.runtime.clock import monotonic_ms
+
+KEPT_MS = 60_000  # what was learned of a host outlives its claims here by so long: its next ones are on their way
+KEPT_PLAIN_MS = 2_000  # what any lane knows outlives its claims by so long: one may be on its way back to it
+
+
+class Lane(msgspec.Struct):
+    """One queue's claims here. `next_ms`: no request may start before; `active`: turns running."""
+
+    queue: str
+    concurrency: int = 1  # requests at a time
+    partition: int = -1  # as of its last claims
+    delay_ms: int = -1  # -1: no robots.txt was read for it yet
+    next_ms: int = 0
+    settled_ms: int = 0  # what `next_ms` is when of the turns that run none comes to a request
+    active: int = 0
+    waiting: deque[Claim] = msgspec.field(default_factory=deque)
+    armed: bool = False  # stands in the line
+    boost: int = 0  # of the lanes that are due, the ones with a higher boost go first
+    since_ms: int = 0  # when the oldest waiting claim may have come
+    looked_up: str = ""  # the name that the claim at the head has waited for
+    standing: Standing = GOOD  # of its host
+    pace: Pace = UNMEASURED
+
+    def is_idle(self, now_ms: int) -> bool:
+        """Has it no claims, and nothing to remember?"""
+        learned = self.standing.failures or self.pace.delay_ms > max(self.delay_ms, 0)
+        until_ms = max(self.next_ms, self.standing.probe_ms) + (KEPT_MS if learned else KEPT_PLAIN_MS)
+        return not self.waiting and not self.active and until_ms <= now_ms
+
+    @property
+    def due_ms(self) -> int:
+        """Its place in the line: since when a request might have started, or from when on one may."""
+        return max(self.next_ms, self.since_ms)
+
+
+class Workbench:
+    """Lanes by queue, the line of those that wait for their time, and the workers that wait."""
+
+    def __init__(
+        self, *, concurrency_per_queue: int, concurrency_of: Callable[[str], int | None] = lambda _: None
+    ) -> None:
+        """`concurrency_of`: of a queue that has one of its own."""
+        self._per_queue = concurrency_per_queue
+        self._concurrency_of = concurrency_of
+        self._lanes: dict[str, Lane] = {}
+        self._line = DueLine[Lane]()
+        self._boosts: Mapping[str, int] = {}
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0
+        self._parked: defaultdict[str, deque[Claim]] = defaultdict(deque)
+        self.waiting = 0
+        self.active = 0
+
+    def put(self, batch: QueueBatch, *, start_ms: int = 0) -> None:
+        """Take in claims of a queue, none of which may start before that time."""
+        lane = self._lane(batch.queue)
+        lane.partition = batch.claims[0].partition
+        if batch.delay_ms >= 0:
+            self.quicken(lane, batch.delay_ms)
+            lane.delay_ms = batch.delay_ms
+        lane.next_ms, lane.settled_ms = max(lane.next_ms, start_ms), max(lane.settled_ms, start_ms)
+        if not lane.waiting:
+            lane.since_ms = monotonic_ms()
+        lane.waiting.extend(batch.claims)
+        self.waiting += len(batch.claims)
+        self._arm(lane)
+        self._wake()
+
+    def put_back(self, claim: Claim, *, last: bool = False) -> None:
+        """A claim that was taken but not fetched goes to the head of its lane, or to its end."""
+        lane = self._lane(claim.queue)
+        if last:
+            lane.waiting.append(claim)
+        else:
+            lane.waiting.appendleft(claim)
+        self.waiting += 1
+        self._arm(lane)
+        self._wake()
+
+    def park(self, address: str, claim: Claim) -> None:
+        """Set a claim aside until its server's address has room."""
+        self._parked[address].append(claim)
+        self.waiting += 1
+
+    def unpark(self, address: str) -> None:
+        """The address has room for one more."""
+        parked = self._parked.get(address)
+        if parked:
+            claim = max(parked, key=lambda one: self._boosts.get(one.domain, 0)) if self._boosts else parked[0]
+            parked.remove(claim)
+            if not parked:
+                del self._parked[address]
+            self.waiting -= 1
+            self.put_back(claim)
+
+    def _lane(self, queue: str) -> Lane:
+        lane = self._lanes.get(queue)
+        if lane is None:
+            concurrency = self._concurrency_of(queue) or self._per_queue
+            lane = self._lanes[queue] = Lane(queue, concurrency, boost=self._boost_of(queue))
+        return lane
+
+    def _boost_of(self, queue: str) -> int:
+        return self._boosts.get(registrable_domain(queue), 0) if self._boosts else 0
+
+    def boost(self, boosts: Mapping[str, int]) -> None:
+        """Domain -> boost, from now on; 0 for all others."""
+        self._boosts = boosts
+        for lane in self._lanes.values():
+            boost = self._boost_of(lane.queue)
+            if boost != lane.boost:
+                lane.boost, lane.armed = boost, False  # its place in the line counts no more
+                self._arm(lane)
+        self._wake()
+
+    def lane_of(self, queue: str) -> Lane:
+        """The lane of a queue that has claims here or had some lately."""
+        return self._lane(queue)
+
+    def wait_of(self, queue: str) -> int:
+        """How long a queue has to wait as far as it is known here, ms."""
+        lane = self._lanes.get(queue)
+        return 0 if lane is None else max(0, lane.next_ms - monotonic_ms())
+
+    def delay_of(self, queue: str) -> int:
+        """A queue's delay as far as it is known here, ms; -1 when it is not."""
+        lane = self._lanes.get(queue)
+        return -1 if lane is None else lane.delay_ms
+
+    def parked_at(self, address: str) -> int:
+        """How many claims wait for room at an address."""
+        parked = self._parked.get(address)
+        return len(parked) if parked else 0
+
+    async def take(self) -> tuple[Lane, Claim]:
+        """The next claim whose time has come; waits for one. The caller must end it with `finished`."""
+        while True:
+            found = self._pop_due(monotonic_ms())
+            if found is not None:
+                if self._waiters:
+                    self._wake()  # for the next lane: one that is due, or the time of one that will be
+                return found
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            self._set_timer()
+            try:
+                await waiter
+            except asyncio.CancelledError:
+                if not waiter.cancelled() and waiter.done():
+                    self._wake()  # our turn goes to somebody else
+                raise
+
+    def _pop_due(self, now_ms: int) -> tuple[Lane, Claim] | None:
+        while (lane := self._line.pop(now_ms)) is not None:
+            lane.armed = False
+            if not lane.waiting or lane.active >= self._room(lane):
+                continue
+            if lane.next_ms > now_ms:
+                self._arm(lane)
+                continue
+            claim = lane.waiting.popleft()
+            self.waiting -= 1
+            lane.active += 1
+            self.active += 1
+            delay_ms = max(lane.delay_ms, lane.pace.delay_ms)
+            if delay_ms > 0:
+                lane.next_ms = max(lane.next_ms, now_ms + delay_ms + TICK_MS)
+            self._arm(lane)
+            return lane, claim
+        return None
+
+    def finished(self, lane: Lane, *, wait_ms: int, started: bool = True) -> None:
+        """A turn of this lane has ended now; the next request may start `wait_ms` from now. A turn that came to none
+        (not `started`) costs the lane nothing else.
+        """
+        lane.active -= 1
+        self.active -= 1
+        if started or wait_ms:
+            lane.settled_ms = max(lane.settled_ms, monotonic_ms() + wait_ms)
+        if started or lane.active:
+            lane.next_ms = max(lane.next_ms, lane.settled_ms)
+        else:
+            lane.next_ms = lane.settled_ms
+        self._arm(lane)
+        self._wake()
+
+    def abandon(self, lane: Lane) -> list[Claim]:
+        """A turn has ended without a request, and there will be none for what waits in its lane: those claims."""
+        claims = list(lane.waiting)
+        lane.waiting.clear()
+        self.waiting -= len(claims)
+        lane.settled_ms = min(lane.settled_ms, monotonic_ms())
+        self.finished(lane, wait_ms=0, started=False)
+        return claims
+
+    def _arm(self, lane: Lane) -> None:
+        if lane.armed or not lane.waiting or lane.active >= self._room(lane):
+            return
+        lane.armed = True
+        self._line.push(lane.due_ms, lane)
+
+    def _room(self, lane: Lane) -> int:
+        """Requests at a time: a host that does not answer is asked by one."""
+        return 1 if lane.standing.is_aside else lane.concurrency
+
+    def _wake(self) -> None:
+        """Let a worker have the lane that is first in line, now or when its time has come."""
+        due_ms = self._line.next_ms()
+        if due_ms is not None and due_ms <= monotonic_ms():
+            while self._waiters:
+                waiter = self._waiters.popleft()
+                if not waiter.done():
+                    waiter.set_result(None)
+                    return
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        """One timer for the lane that is due first, while somebody waits."""
+        due = self._line.next_ms()
+        if due is None or not self._waiters:
+            return
+        if self._timer is not None:
+            if self._timer_ms <= due and not self._timer.cancelled():
+                return
+            self._timer.cancel()
+        self._timer_ms = due
+        delay_s = max(0, due - monotonic_ms()) / 1000
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._wake()
+
+    def remove(self, partitions: Iterable[int]) -> list[Claim]:
+        """Take out every waiting claim of these partitions."""
+        wanted = set(partitions)
+        return self.take_out(lambda claim: claim.partition in wanted)
+
+    def remove_all(self) -> list[Claim]:
+        """Take out every waiting claim."""
+        return self.take_out(lambda _: True)
+
+    def take_out(self, is_wanted: Callable[[Claim], bool]) -> list[Claim]:
+        """Take out the waiting claims that are wanted."""
+        removed: list[Claim] = []
+        for waiting in self._lines() if self.waiting else ():
+            if any(map(is_wanted, waiting)):
+                removed.extend(filter(is_wanted, waiting))
+                kept = [claim for claim in waiting if not is_wanted(claim)]
+                waiting.clear()
+                waiting.extend(kept)
+        self.waiting -= len(removed)
+        return removed
+
+    def lanes(self) -> list[Lane]:
+        """All lanes."""
+        return list(self._lanes.values())
+
+    def quicken(self, lane: Lane, delay_ms: int) -> None:
+        """A shorter delay from now on; what the lane waits for beside its delay stays. A longer one changes nothing."""
+        if lane.delay_ms > delay_ms:
+            sooner_ms = max(lane.delay_ms, lane.pace.delay_ms) - max(delay_ms, lane.pace.delay_ms)
+            lane.next_ms -= sooner_ms
+            lane.settled_ms -= sooner_ms
+            lane.delay_ms = delay_ms
+            lane.armed = False  # it stands in the line for a later time, too: that entry will find nothing to do
+            self._arm(lane)
+            self._wake()
+
+    def _lines(self) -> list[deque[Claim]]:
+        return [*(lane.waiting for lane in self._lanes.values()), *self._parked.values()]
+
+    def take_stale(self, *, wait_max_ms: int, age_max_ms: int) -> list[Claim]:
+        """Take out claims whose turn is further off than `wait_max_ms`, those that have waited too long, and those of
+        queues that are set aside.
+        """
+        now_ms = monotonic_ms()
+        stale: list[Claim] = []
+        for lane in self._lanes.values():
+            is_far = lane.next_ms - now_ms > wait_max_ms or (lane.next_ms > now_ms and lane.standing.is_aside)
+            if lane.waiting and (is_far or now_ms - lane.since_ms > age_max_ms):
+                stale.extend(lane.waiting)
+                lane.waiting.clear()
+        self.waiting -= len(stale)
+        return stale
+
+    def forget_idle(self) -> None:
+        """Drop lanes without claims whose time has passed: memory stays bounded by what is, or lately was, in hand."""
+        now_ms = monotonic_ms()
+        idle = [queue for queue, lane in self._lanes.items() if lane.is_idle(now_ms)]
+        for queue in idle:
+            del self._lanes[queue]

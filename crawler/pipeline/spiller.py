@@ -1,0 +1,183 @@
+"""Keeps the engine within its memory: parked URLs and the tails of long queues go to disk, what is wanted soon comes
+back, and claims wait while it is too full all the same.
+
+A file is written and synced before the engine is told, and removed long after the engine has named it last: whatever
+the engine forgets or remembers, each block is in memory or in a file that is there (docs/decisions/0022).
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+
+from crawler.archive.spill_files import SpillFiles
+from crawler.engine.client import Engine, Memory
+from crawler.errors import ArchiveError, EngineError
+from crawler.frontier.spill import NoFiles, Spilling, Stub, Urls, urls_of
+from crawler.membership.ownership import Ownership
+from crawler.pipeline.claim import Claimer
+from crawler.runtime.clock import monotonic_ms
+from crawler.runtime.counters import Flow
+from crawler.runtime.crash_points import reached
+from crawler.settings import Settings
+
+log = logging.getLogger(__name__)
+
+SPILL_ABOVE, SPILL_TO = 0.9, 0.8  # shares of the budget
+BLOCKS_MAX = 64  # in one round: some 8,000 URLs
+ROUND_PAUSE_S = 0.1
+DISK = "disk"  # beside the names of files, in what was said once
+BACK_MAX = 64  # blocks read at once
+SWEEP_MS = 60_000
+KEEP_MS = 600_000  # how far back an engine may fall: a lagging replica or a lost tail is seconds, this is generous
+
+_Back = tuple[int, str, Stub, Urls]
+
+
+class Spiller:
+    """Two duties, `watch` and `bring_back`. The claimer says which queues run short."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        spilling: Spilling,
+        files: SpillFiles | None,
+        ownership: Ownership,
+        claimer: Claimer,
+        flow: Flow,
+        settings: Settings,
+    ) -> None:
+        self._engine = engine
+        self._spilling = spilling
+        self._files = files
+        self._ownership = ownership
+        self._claimer = claimer
+        self._flow = flow
+        self._mark = settings.frontier.memory_mark
+        self._budget = settings.frontier.memory
+        self._look_s = settings.membership.beat_s
+        self._short: set[tuple[int, str]] = set()
+        self._told = asyncio.Event()
+        self._unnamed: dict[tuple[str, int, int, str], int] = {}  # (run id, partition, epoch, file) -> since when
+        self._swept_ms = monotonic_ms()
+        self._failed: set[str] = set()  # what was said once
+
+    # --- to disk ---
+
+    async def watch(self) -> None:
+        """Look at the engine's memory for ever."""
+        if self._budget and self._files is None:
+            log.warning("spill.no_folder", extra={"set": "frontier.spill_folder"})
+        while True:
+            await asyncio.sleep(self._look_s)
+            try:
+                await self._look()
+            except EngineError:
+                continue
+            except ArchiveError as error:
+                self._say(DISK, "spill.disk_error", error)
+
+    async def _look(self) -> None:
+        memory = await self._engine.memory()
+        self._judge(memory)
+        if self._files is None:
+            return
+        if self._budget and memory.used_bytes > SPILL_ABOVE * self._budget:
+            while memory.used_bytes > SPILL_TO * self._budget and await self._spill(self._files):
+                await asyncio.sleep(ROUND_PAUSE_S)
+                memory = await self._engine.memory()
+                self._judge(memory)
+        if monotonic_ms() - self._swept_ms >= SWEEP_MS:
+            await self._sweep(self._files)
+            self._swept_ms = monotonic_ms()
+
+    def _judge(self, memory: Memory) -> None:
+        """Claiming stops while the engine has no headroom; acks and give-backs go on and make some."""
+        full = memory.share > self._mark or (bool(self._budget) and memory.used_bytes > self._budget)
+        if full != self._flow.is_engine_full:
+            self._flow.is_engine_full = full
+            log.warning("engine.full" if full else "engine.has_room", extra={"used_bytes": memory.used_bytes})
+            self._claimer.room_changed()
+
+    async def _spill(self, files: SpillFiles) -> int:
+        """One round over the longest queues; how many blocks left the engine."""
+        left, spilled = BLOCKS_MAX, 0
+        for blocks, partition, queue in await self._spilling.longest(self._open()):
+            fence = self._ownership.fence_of(partition)
+            if fence is None or left <= 0:
+                continue
+            found = await self._spilling.worst(partition, queue, min(blocks - 1, left))
+            places = await asyncio.to_thread(files.write, partition, fence.epoch, [block.packed() for block in found])
+            self._failed.discard(DISK)
+            reached("spill.written")
+            now = self._ownership.fence_of(partition)
+            if now is not None and now.epoch == fence.epoch:
+                spilled += await self._spilling.spill(now, list(zip(found, places, strict=True)))
+                reached("spill.told")
+            left -= len(found)
+        return spilled
+
+    def _open(self) -> list[int]:
+        return [p for p in self._ownership.held if self._ownership.is_open(p)]
+
+    # --- and back ---
+
+    def short(self, partition: int, queues: Iterable[str]) -> None:
+        """The next blocks of these queues are in files, and will be wanted soon. Told again until they are back."""
+        self._short.update((partition, queue) for queue in queues)
+        self._told.set()
+
+    async def bring_back(self) -> None:
+        """Bring blocks back for ever."""
+        while True:
+            await self._told.wait()
+            self._told.clear()
+            asked, self._short = sorted(self._short), set()
+            try:
+                for start in range(0, len(asked), BACK_MAX):
+                    await self._bring_back(asked[start : start + BACK_MAX])
+            except EngineError as error:
+                log.warning("spill.engine_error", extra={"error": str(error)})
+
+    async def _bring_back(self, queues: Sequence[tuple[int, str]]) -> None:
+        while queues := [(p, queue) for p, queue in queues if self._ownership.is_open(p)]:
+            stubs = zip(queues, await self._spilling.next_stubs(queues), strict=True)
+            back = await asyncio.to_thread(self._read, [(p, queue, stub) for (p, queue), stub in stubs if stub])
+            more = await self._spilling.unspill(back)
+            reached("unspill.answered")
+            for partition in {p for p, *_ in back}:
+                self._claimer.schedule(partition)
+            queues = [(p, queue) for (p, queue, *_), is_short in zip(back, more, strict=True) if is_short]
+
+    def _read(self, wanted: Sequence[tuple[int, str, Stub]]) -> list[_Back]:
+        """What can be read; the rest waits, and is tried again when it is told again."""
+        back: list[_Back] = []
+        for partition, queue, stub in wanted:
+            try:
+                (packed,) = (self._files or NoFiles()).read(partition, [stub.place])
+                back.append((partition, queue, stub, urls_of(packed)))
+            except ArchiveError as error:
+                self._say(stub.place[0], "spill.unreadable", error)
+        return back
+
+    def _say(self, what: str, event: str, error: ArchiveError) -> None:
+        if what not in self._failed:
+            self._failed.add(what)
+            log.error(event, extra={"error": str(error)})
+
+    # --- files that nobody needs ---
+
+    async def _sweep(self, files: SpillFiles) -> None:
+        """Remove files that no block in the engine has been in for long: all are back, or it was never told of them."""
+        now_ms, seen = monotonic_ms(), dict[tuple[str, int, int, str], int]()
+        for partition in await asyncio.to_thread(files.partitions):
+            fence = self._ownership.fence_of(partition)
+            if fence is None:
+                continue
+            there = await asyncio.to_thread(files.names, partition)
+            for file in {*there} - await self._spilling.files(partition):
+                one = (self._engine.run_id, partition, fence.epoch, file)
+                seen[one] = self._unnamed.get(one, now_ms)
+        self._unnamed = seen
+        for (_, partition, _, file), since_ms in seen.items():
+            if now_ms - since_ms >= KEEP_MS:
+                await asyncio.to_thread(files.remove, partition, [file])

@@ -1,0 +1,158 @@
+"""One turn of a queue: a worker has a claim. How the turn ends is a value, and only `TurnRunner` applies it.
+
+A stage that forgets how its turn ends is a type error, and a turn can't end twice: what is claimed is neither lost nor
+worked on twice in one process.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from crawler.archive.inflight_log import Mark
+from crawler.errors import EngineError, InvariantError
+from crawler.model import Claim
+from crawler.pipeline.outcome import Failed, Outcome
+from crawler.pipeline.schedule import Lane, Workbench
+from crawler.rules.poison_urls import fate_of
+from crawler.runtime.clock import ENGINE_PAUSE_S
+
+log = logging.getLogger(__name__)
+
+
+class Requeue(msgspec.Struct, frozen=True, kw_only=True):
+    """The claim goes back to the head of its queue here, or to its tail. `wait_ms`: how long the queue waits, as
+    `Workbench.finished` takes it; no longer counted once the request is over. `pause_s`: how long the worker rests.
+    """
+
+    wait_ms: int = 0
+    started: bool = False
+    at_tail: bool = False
+    pause_s: float = 0.0
+
+
+class AwaitAddress(msgspec.Struct, frozen=True):
+    """The claim waits for room at its server's address, which calls `Workbench.unpark`."""
+
+    address: str
+
+
+class AwaitName(msgspec.Struct, frozen=True):
+    """The claim waits for a look-up. Its queue stands still until `answered` gets what is to be called then."""
+
+    answered: Callable[[Callable[[], None]], None]
+
+
+class ReturnToEngine(msgspec.Struct, frozen=True):
+    """An operator stopped the domain: the claim goes back."""
+
+
+class LeaseLost(msgspec.Struct, frozen=True):
+    """The claim belongs to another instance by now."""
+
+
+class QueueGivenUp(msgspec.Struct, frozen=True):
+    """Neither this claim nor those that wait in its queue are fetched. `outcome_of` says how each of them ends."""
+
+    outcome_of: Callable[[Claim], Failed]
+
+
+class Deliver(msgspec.Struct, frozen=True):
+    """The claim has an outcome, which the committer writes to the engine."""
+
+    outcome: Outcome
+
+
+TurnEnd = Requeue | AwaitAddress | AwaitName | ReturnToEngine | LeaseLost | QueueGivenUp | Deliver
+
+
+class Turn:
+    """A claim and the queue slot in which it is worked on."""
+
+    __slots__ = ("_bench", "claim", "fate", "is_request_over", "lane", "mark")
+
+    def __init__(self, bench: Workbench, lane: Lane, claim: Claim, mark: Mark) -> None:
+        self._bench = bench
+        self.mark = mark  # says that the claim's content is worked on
+        self.lane = lane
+        self.claim = claim
+        self.fate = fate_of(claim.deaths, claim.deliveries)
+        self.is_request_over = False
+
+    def request_over(self, *, wait_ms: int, started: bool = True) -> None:
+        """The queue may go on from here, `wait_ms` from now; parsing does not hold it up. Once a turn."""
+        if self.is_request_over:
+            raise InvariantError(f"the request of a turn was over before: {self.claim.url}")
+        self.is_request_over = True
+        self._bench.finished(self.lane, wait_ms=wait_ms, started=started)
+
+
+class TurnRunner:
+    """Runs turns and applies their ends. Nobody else ends turns or puts claims back."""
+
+    def __init__(
+        self,
+        bench: Workbench,
+        *,
+        deliver: Callable[[Outcome], None],
+        return_claim: Callable[[Claim], Awaitable[None]],
+        dropped: Callable[[int], None],
+        failed: Callable[[Turn, Exception], Deliver],
+    ) -> None:
+        """`return_claim` gives a claim back to the engine; `dropped` hears the partition of one that was let go;
+        `failed` says how a turn ends in which an error was raised that nobody expected, or raises it again.
+        """
+        self._bench = bench
+        self._deliver = deliver
+        self._return_claim = return_claim
+        self._dropped = dropped
+        self._failed = failed
+
+    async def run(self, turn: Turn, work: Callable[[Turn], Awaitable[TurnEnd]]) -> None:
+        """A turn from its begin to its end."""
+        try:
+            end = await work(turn)
+        except EngineError as error:
+            log.warning("fetch.engine_error", extra={"error": str(error)})
+            end = Requeue(pause_s=ENGINE_PAUSE_S)
+        except Exception as error:  # noqa: BLE001 - what one URL's content makes fail is that URL's failure
+            end = self._failed(turn, error)
+        await self._apply(turn, end)
+
+    async def _apply(self, turn: Turn, end: TurnEnd) -> None:
+        bench, claim = self._bench, turn.claim
+        match end:
+            case Requeue():
+                self._close(turn, wait_ms=end.wait_ms, started=end.started)
+                bench.put_back(claim, last=end.at_tail)
+                if end.pause_s:
+                    await asyncio.sleep(end.pause_s)
+            case AwaitAddress():
+                self._close(turn)
+                bench.park(end.address, claim)
+            case AwaitName():
+                end.answered(lambda: self._name_answered(turn))
+            case ReturnToEngine():
+                self._close(turn)
+                await self._return_claim(claim)
+            case LeaseLost():
+                self._close(turn)
+                self._dropped(claim.partition)
+            case QueueGivenUp():
+                if turn.is_request_over:
+                    raise InvariantError("a queue is given up before a request is made")
+                turn.is_request_over = True
+                for one in (claim, *bench.abandon(turn.lane)):
+                    self._deliver(end.outcome_of(one))
+            case Deliver():
+                self._close(turn)
+                self._deliver(end.outcome)
+
+    def _close(self, turn: Turn, *, wait_ms: int = 0, started: bool = False) -> None:
+        if not turn.is_request_over:
+            turn.request_over(wait_ms=wait_ms, started=started)
+
+    def _name_answered(self, turn: Turn) -> None:
+        self._close(turn)
+        self._bench.put_back(turn.claim)

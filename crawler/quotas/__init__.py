@@ -1,0 +1,1 @@
+"""How many URLs a crawl takes in and fetches."""

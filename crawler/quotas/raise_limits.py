@@ -1,0 +1,128 @@
+"""Budgets that were raised: queues that a smaller one stopped are started, URLs that it parked are released.
+
+Must not know who raised them. Needs no lease; each call may be repeated, and does nothing where no budget has room.
+"""
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from crawler.errors import ArchiveError
+from crawler.frontier.budgets import Budget
+from crawler.frontier.codec import unpack_queue
+from crawler.frontier.deferred import BLOCKED, DEPTH, HOSTS, Order, Parked, Parking, What
+from crawler.frontier.frontier import Frontier
+from crawler.frontier.pending import PendingUrls
+from crawler.rules.domains import label_of
+from crawler.rules.quota_limits import grown, is_left, is_within, room_of
+from crawler.rules.urls import host_of
+
+log = logging.getLogger(__name__)
+
+PARTITIONS_MAX = 128  # a pipeline
+LOOK_MAX = 64  # records a call
+URLS = "urls"
+
+
+class Raising:
+    """The budgets of one instance, against what stands in the engine. Raises EngineError."""
+
+    def __init__(self, frontier: Frontier, parking: Parking, budget: Budget) -> None:
+        self._frontier = frontier
+        self._parking = parking
+        self._budget = budget
+
+    async def look(self, partitions: Sequence[int]) -> int:
+        """Start and release what the budgets allow in these partitions; how many URLs are pending again."""
+        urls = 0
+        for i in range(0, len(partitions), PARTITIONS_MAX):
+            some = partitions[i : i + PARTITIONS_MAX]
+            for partition, stops, parked in await self._parking.survey(some):
+                free = [p for p in parked if stops.get(p.queue) != BLOCKED]
+                urls += await self._started(partition, stops)
+                urls += await self._released(partition, {p.queue: p.urls for p in free if p.reason == URLS})
+                urls += await self._nearer([p for p in free if p.kind == DEPTH])
+                urls += await self._admitted(partition, {p.queue: p for p in free if p.reason == HOSTS})
+        return urls
+
+    async def _started(self, partition: int, stops: dict[str, str]) -> int:
+        names = [queue for queue, reason in stops.items() if reason in ("pages", "bytes")]
+        orders = []
+        for queue, known in (await self._records(partition, names)).items():
+            if self._has_room(stops[queue], known):
+                orders.append(Order(queue, What.START, stops[queue]))
+        return sum(await self._parking.steer(partition, orders))
+
+    def _has_room(self, reason: str, known: dict[str, Any]) -> bool:
+        if reason == "bytes":
+            return is_left(known.get("bytes", 0), self._budget.bytes)
+        return is_left(sum(known.get(f"s{status}", 0) for status in range(1, 6)), self._budget.pages)
+
+    async def _released(self, partition: int, rows: dict[str, int]) -> int:
+        """Of `rows`, queue -> URLs beyond a budget of URLs, what it takes in now."""
+        intake, released = self._frontier.intake, 0
+        for queue, known in (await self._records(partition, list(rows))).items():
+            budget = grown(intake.urls, intake.urls_per_linking_domain, known.get("links", ""))
+            n = room_of(met=known.get("urls", 0), parked=rows[queue], budget=budget)
+            try:
+                # The engine releases by itself meanwhile, where budgets grow with links.
+                released += await self._parking.release(partition, queue, URLS, n, upto=budget or -1)
+            except ArchiveError as error:  # what is left stays parked
+                log.warning("budget.unreadable", extra={"queue": queue, "error": str(error)})
+        return released
+
+    async def _nearer(self, parked: Sequence[Parked]) -> int:
+        """What is not too deep any more."""
+        near = [p for p in parked if is_within(p.depth, self._budget.depth)]
+        return sum([await self._parking.release(p.partition, p.queue, p.reason, p.urls) for p in near])
+
+    async def _admitted(self, partition: int, rows: dict[str, Parked]) -> int:
+        """Of URLs of hosts that their domain had not taken in, those of as many hosts as it takes in now."""
+        intake = self._frontier.intake
+        known = await self._records(partition, list(rows))
+        domains = {queue: record.get("domain", queue) for queue, record in known.items()}
+        admitted = 0
+        for (queue, domain), taken in zip(
+            domains.items(), await self._parking.hosts(partition, list(domains.values())), strict=True
+        ):
+            if not intake.hosts and not intake.has_crawl_hosts:
+                admitted += await self._parking.release(partition, queue, HOSTS, rows[queue].urls)
+            elif not intake.hosts or taken < intake.hosts:
+                admitted += await self._of_more_hosts(partition, queue, domain, taken)
+        return admitted
+
+    async def _of_more_hosts(self, partition: int, queue: str, domain: str, taken: int) -> int:
+        """The row is read as a whole, for it knows nothing of hosts; those of its best URLs are taken in first.
+
+        And once more when some have left it, for its blocks move up then.
+        """
+        admitted, more = 0, set[str]()
+        while some := await self._once_through(partition, queue, domain, taken, more):
+            admitted += some
+        return admitted
+
+    async def _once_through(self, partition: int, queue: str, domain: str, taken: int, more: set[str]) -> int:
+        """`taken`: how many hosts the domain had when the row was first read; `more`: those that it takes in now."""
+        hosts_max, admitted = self._frontier.intake.hosts, 0
+        pending = PendingUrls(self._frontier.engine, self._frontier.keys)
+        async for some in pending.row(partition, queue, HOSTS):
+            urls = []
+            labels = sorted({label_of(domain, host_of(found.url.url)) for found in some} - more)
+            known = await self._parking.hosts_taken(partition, domain, labels)
+            for found in some:
+                host = host_of(found.url.url)
+                label = label_of(domain, host)
+                if label not in known and (not hosts_max or taken + len(more) < hosts_max):
+                    more.add(label)
+                if label in known or label in more:
+                    urls.append((found.block, found.name, host))
+            admitted += await self._parking.admit(partition, queue, domain, hosts_max, urls)
+        return admitted
+
+    async def _records(self, partition: int, queues: Sequence[str]) -> dict[str, dict[str, Any]]:
+        f, found = self._frontier, dict[str, dict[str, Any]]()
+        for i in range(0, len(queues), LOOK_MAX):
+            some = queues[i : i + LOOK_MAX]
+            raw = await f.engine.run("look", (f.keys.meta(partition),), "queues", *some)
+            found.update((queue, unpack_queue(record)) for queue, record in zip(some, raw, strict=True))
+        return found

@@ -1,0 +1,1 @@
+"""A crawl put back together from its folder."""

@@ -1,0 +1,154 @@
+"""What a rebuild remembers of every committed page, every seed, and every record without a commit.
+
+A database in a temporary file, so that memory stays small for any crawl; the file has no name once it is open. Must not
+know what is done with what it remembers.
+"""
+
+import contextlib
+import os
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from crawler.archive.crawl_folder import archive_error
+from crawler.model import WarcLocation
+
+BATCH = 1000
+CACHE_KIB = 32 * 1024
+
+_TABLES = """
+CREATE TABLE pages (
+    fp INTEGER PRIMARY KEY, depth INTEGER NOT NULL, redirects INTEGER NOT NULL, status INTEGER NOT NULL,
+    bytes INTEGER NOT NULL, fetch_ms INTEGER NOT NULL, seed INTEGER NOT NULL,
+    items INTEGER NOT NULL, found INTEGER NOT NULL DEFAULT 0
+);
+CREATE TABLE seeds (fp INTEGER PRIMARY KEY);
+CREATE TABLE orphans (
+    id INTEGER PRIMARY KEY, fp INTEGER NOT NULL, url TEXT NOT NULL, folder INTEGER NOT NULL, file TEXT NOT NULL,
+    offset INTEGER NOT NULL, length INTEGER NOT NULL
+);
+"""
+
+
+class KnownPage(NamedTuple):
+    """What the index says of a committed page."""
+
+    depth: int
+    redirects: int
+    status: int
+    body_bytes: int
+    fetch_ms: int
+    seed_number: int = 0
+    items: int = 0
+
+
+class Orphan(NamedTuple):
+    """A record that no commit names; `folder` is the caller's number for where it lies."""
+
+    id: int
+    fingerprint: str
+    url: str
+    folder: int
+    location: WarcLocation
+
+
+class PageBook:
+    """One rebuild's memory; use as a context manager. Fingerprints are decimal strings, as everywhere."""
+
+    def __init__(self, home: Path) -> None:
+        try:
+            descriptor, path = tempfile.mkstemp(prefix="rebuild-", dir=home)
+        except OSError as error:
+            raise archive_error("write", home, error) from None
+        os.close(descriptor)
+        try:
+            self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            for pragma in ("journal_mode=OFF", "synchronous=OFF", "locking_mode=EXCLUSIVE", f"cache_size=-{CACHE_KIB}"):
+                self._db.execute(f"PRAGMA {pragma}")
+            self._db.executescript(_TABLES)
+            self._db.execute("BEGIN")
+        finally:
+            with contextlib.suppress(OSError):
+                Path(path).unlink()  # it is open: its room is given back when this process ends, however it ends
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._db.close()
+
+    def add_page(self, fingerprint: str, page: KnownPage) -> bool:
+        """Remember a committed page; False when it is known already."""
+        row = (int(fingerprint), *page)
+        return bool(self._db.execute("INSERT OR IGNORE INTO pages VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0)", row).rowcount)
+
+    def page(self, fingerprint: str) -> KnownPage | None:
+        row = self._db.execute(
+            "SELECT depth, redirects, status, bytes, fetch_ms, seed, items FROM pages WHERE fp = ?", (int(fingerprint),)
+        ).fetchone()
+        return KnownPage(*row) if row else None
+
+    def found(self, fingerprint: str) -> bool:
+        """Note that the page was read again; False for one that was lost all the same."""
+        sql = "UPDATE pages SET found = 1 WHERE fp = ? AND found >= 0"
+        return bool(self._db.execute(sql, (int(fingerprint),)).rowcount)
+
+    def lost(self, fingerprint: str) -> None:
+        """Note that a part of what is known of the page can't be read: it counts as not read, whatever else is."""
+        self._db.execute("UPDATE pages SET found = -1 WHERE fp = ?", (int(fingerprint),))
+
+    def is_lost(self, fingerprint: str) -> bool:
+        return self._found(fingerprint) < 0
+
+    def is_found(self, fingerprint: str) -> bool:
+        return self._found(fingerprint) == 1
+
+    def _found(self, fingerprint: str) -> int:
+        row = self._db.execute("SELECT found FROM pages WHERE fp = ?", (int(fingerprint),)).fetchone()
+        return int(row[0]) if row else 0
+
+    def named(self, fingerprint: str) -> bool:
+        """Note that the page was counted as unreadable; False when it was before."""
+        sql = "UPDATE pages SET found = 2 WHERE fp = ? AND found < 1"
+        return bool(self._db.execute(sql, (int(fingerprint),)).rowcount)
+
+    def is_named(self, fingerprint: str) -> bool:
+        return self._found(fingerprint) == 2
+
+    @property
+    def unfound(self) -> int:
+        """How many pages were not read again."""
+        return int(self._db.execute("SELECT count(*) FROM pages WHERE found < 1").fetchone()[0])
+
+    def add_seed(self, fingerprint: str) -> None:
+        self._db.execute("INSERT OR IGNORE INTO seeds VALUES (?)", (int(fingerprint),))
+
+    def is_seed(self, fingerprint: str) -> bool:
+        return self._db.execute("SELECT 1 FROM seeds WHERE fp = ?", (int(fingerprint),)).fetchone() is not None
+
+    def add_orphan(self, fingerprint: str, url: str, folder: int, at: WarcLocation) -> None:
+        self._db.execute(
+            "INSERT INTO orphans (fp, url, folder, file, offset, length) VALUES (?, ?, ?, ?, ?, ?)",
+            (int(fingerprint), url, folder, at.file, at.offset, at.length),
+        )
+
+    def orphans(self) -> Iterator[list[Orphan]]:
+        """Those that are left, in the order in which they were added, some at a time."""
+        last = 0
+        while rows := self._db.execute(
+            "SELECT id, fp, url, folder, file, offset, length FROM orphans WHERE id > ? ORDER BY id LIMIT ?",
+            (last, BATCH),
+        ).fetchall():
+            last = rows[-1][0]
+            yield [
+                Orphan(number, str(fp), url, folder, WarcLocation(file=file, offset=offset, length=length))
+                for number, fp, url, folder, file, offset, length in rows
+            ]
+
+    def drop_orphan(self, orphan: Orphan) -> None:
+        self._db.execute("DELETE FROM orphans WHERE id = ?", (orphan.id,))

@@ -1,0 +1,265 @@
+"""A crawl that the engine lost, made anew from what lies on disk: journal of seeds, index, archive.
+
+    indexed page          seen and done, counted as its line says; never fetched again
+    followed by a handler added again with label and priority, as the page's item frame says; a label does not outlive a
+                          redirect
+    link, redirect        added again, from every archived page that the crawl knew, be its commit in the index or lost
+                          with the engine; as deep as the page's line says, or its place in the frontier
+    seed                  added again, from the journal
+    dead letter, refusal  not known any more: tried again
+
+Idempotent, and may be killed anywhere: no folder is bound to the new crawl before all of them were read. Memory is
+bounded by the recent-URL cache and the largest record. Must not know commands.
+"""
+
+import asyncio
+import contextlib
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+
+import msgspec
+
+from crawler.archive.crawl_binding import bind
+from crawler.archive.crawl_folder import CrawlFolder
+from crawler.archive.index_reader import IndexReader, sessions_of
+from crawler.archive.index_writer import drop_lines
+from crawler.archive.item_reader import ItemFiles
+from crawler.archive.repair import recover_open_files
+from crawler.archive.seed_journal import SeedJournal, SeedLine
+from crawler.archive.session_lock import is_abandoned
+from crawler.errors import ArchiveError
+from crawler.handlers.page import Followed
+from crawler.model import Candidate, CommitEntry
+from crawler.recovery.crawl_identity import bound_of
+from crawler.recovery.page_book import KnownPage, PageBook
+from crawler.recovery.refill import Refill
+from crawler.recovery.replay import PULSE, Doors, RebuildReport, Replay, parent_of
+from crawler.rules.priority import Signals
+
+ROOTS_MAX = 1_000  # of the scope, in one call
+SEEDS_AT_ONCE = 1_000
+_decode_followed = msgspec.json.Decoder(tuple[str, str, float]).decode
+NO_RECORD = "(no archive)"
+
+
+class Rebuild:
+    """One rebuild of one crawl, from all of its folders that are at hand. `pulse` hears how many records were read.
+
+    With `refetch`, committed pages that can't be read again are fetched again; without, they end the rebuild.
+    """
+
+    def __init__(
+        self,
+        doors: Doors,
+        folders: Sequence[CrawlFolder],
+        *,
+        refetch: bool = False,
+        pulse: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        self._d = doors
+        self._folders = folders
+        self._refetch = refetch
+        self._pulse = pulse
+        self._report = RebuildReport()
+        self._scope_version = 0  # the highest that a page was judged by
+        self._has_items = False
+
+    async def run(self) -> RebuildReport:
+        """Read everything, then bind the folders to the crawl. Raises EngineError, and ArchiveError for what can't be
+        read or written.
+        """
+        for folder in self._folders:
+            await asyncio.to_thread(recover_open_files, folder, partial(is_abandoned, folder))
+        await self._d.restoring.hold(self._d.router.record.partitions)
+        with PageBook(self._folders[0].tmp) as book:
+            refill = self._refill = Refill(
+                self._d.frontier, self._d.restoring, self._d.router, is_committed=lambda fp: book.page(fp) is not None
+            )
+            await self._add_seeds(book)
+            await self._read_index(book)
+            await self._read_followed(book)
+            replay = Replay(self._d, refill, book, self._report, self._pulse)
+            await replay.run(self._folders)
+            self._report.restored = refill.restored + await replay.withdraw()
+            await self._settle_unreadable(book)
+        await self._d.crawls.count_from(self._scope_version)
+        record, _ = await self._d.crawls.shared()
+        for folder in self._folders:
+            bind(folder, bound_of(self._d.name, record))
+        return self._report
+
+    # --- seeds and scope ---
+
+    def _seed_lines(self) -> Iterable[SeedLine]:
+        record = self._d.router.record
+        for folder in self._folders:
+            yield from SeedJournal(folder, self._d.name, record.first_begun_at).read()
+
+    async def _open(self, roots: Iterable[str]) -> None:
+        """Let URLs under these roots in."""
+        router = self._d.router
+        opened = sorted(frozenset(roots) - router.scope.roots)
+        for start in range(0, len(opened), ROOTS_MAX):
+            await self._d.crawls.add_roots(opened[start : start + ROOTS_MAX])
+        router.scope = router.scope.with_roots(opened)
+
+    async def _add_seeds(self, book: PageBook) -> None:
+        """Roots first: what belongs to the crawl is decided by the scope as it was last."""
+        router = self._d.router
+        await self._open(line.root for line in self._seed_lines() if line.root)
+        numbered = ((line.number, line.url) for line in self._seed_lines() if line.number)
+        while some := dict(itertools.islice(numbered, SEEDS_AT_ONCE)):
+            await self._d.seeds.restore(some)
+        for line in self._seed_lines():
+            if not line.url or line.run != router.record.run:
+                continue
+            self._report.seeds += 1
+            book.add_seed(router.fingerprints.of(line.url))
+            if router.verdict(line.url, line.depth).allowed:
+                signals = Signals(sitemap_priority=line.sitemap_priority, changed_at=line.changed_at)
+                seed = router.candidate(
+                    line.url, depth=line.depth, seed=True, priority=line.priority, signals=signals,
+                    seed_number=line.number,
+                )  # fmt: skip
+                await self._refill.add([seed])
+        await self._refill.flush()
+
+    # --- index ---
+
+    async def _read_index(self, book: PageBook) -> None:
+        """Remember every committed page. What a seed redirected to opened the scope, as the seed did."""
+        router, roots = self._d.router, set[str]()
+        for folder in self._folders:
+            reader = IndexReader(folder)
+            for number, entry in enumerate(reader.entries()):
+                if number % PULSE == 0:
+                    await asyncio.sleep(0)
+                self._has_items |= entry.items is not None
+                self._scope_version = max(self._scope_version, entry.scope_version)
+                self._report.committed += book.add_page(entry.fingerprint, _page_of(entry))
+                if entry.redirect_to and self._is_seed(book, entry):
+                    book.add_seed(router.fingerprints.of(entry.redirect_to))
+                    if not router.scope.allows(entry.redirect_to):
+                        roots.add(router.scope.root_of(entry.redirect_to))
+            for missing in reader.missing:
+                if missing.file.startswith(f"{folder.index.name}/"):  # records are looked for one by one
+                    self._report.flaw(f"{folder.root}/{missing.file}: {missing.reason}")
+        if self._report.flawed and not self._refetch:
+            raise ArchiveError(
+                f"the index can't be read as a whole ({self._report.flaws[0]}), and what it lacks would be fetched "
+                "again: bring the files back and run this again, or add --refetch"
+            )
+        await self._open(roots)
+
+    async def _read_followed(self, book: PageBook) -> None:
+        """Where handlers led, whether there was a link or not, with labels and priorities: before the links, for who
+        adds a URL first decides these.
+        """
+        if not self._has_items:
+            return
+        with contextlib.ExitStack() as stack:
+            files = [stack.enter_context(ItemFiles(folder)) for folder in self._folders]
+            for folder in self._folders:
+                for number, entry in enumerate(IndexReader(folder).entries()):
+                    if number % PULSE == 0:
+                        await asyncio.sleep(0)
+                    if entry.items is not None:
+                        await self._refill.add(self._followed(book, files, entry))
+        await self._refill.flush()
+
+    def _followed(self, book: PageBook, files: Sequence[ItemFiles], entry: CommitEntry) -> list[Candidate]:
+        lines = _followed_in(files, entry)
+        if lines is None:
+            book.lost(entry.fingerprint)
+            return []
+        followed = [Followed(*line) for line in lines]
+        seed, number = self._is_seed(book, entry), entry.seed_number
+        parent = parent_of(entry.url, entry.depth, entry.redirects, seed=seed, number=number)
+        return self._d.router.links(parent, [one.url for one in followed], Counter(), followed=followed)
+
+    def _is_seed(self, book: PageBook, entry: CommitEntry) -> bool:
+        """Links are deeper than 0; what a seed redirects to is as deep as the seed."""
+        return entry.depth == 0 or book.is_seed(entry.fingerprint)
+
+    # --- committed, and not to be read again ---
+
+    async def _settle_unreadable(self, book: PageBook) -> None:
+        """Where these pages led is not known: fetched once more they lead there again, and their first result stays.
+
+        What another machine had committed and this one indexed is no loss: that machine's folder has the record, and
+        its rebuild finds the page here with its depth.
+        """
+        if not book.unfound:
+            return
+        here = frozenset[str]().union(*map(sessions_of, self._folders))
+        for folder in self._folders:
+            for number, entry in enumerate(IndexReader(folder).entries()):
+                if number % PULSE == 0:
+                    await asyncio.sleep(0)
+                is_lost = book.is_lost(entry.fingerprint)
+                if book.named(entry.fingerprint):  # once, whatever folders have it
+                    where = _file_of(entry, is_lost=is_lost)
+                    await self._unreadable(book, entry, where, is_ours=entry.session in here)
+        await self._refill.flush()
+        lost = self._report.unreadable
+        if lost and not self._refetch:
+            files = ", ".join(f"{name} ({pages:,})" for name, pages in lost.most_common(3))
+            raise ArchiveError(
+                f"{lost.total():,} committed pages can't be read again, so nobody knows where they led: {files}; bring "
+                "the files back and run this again, or add --refetch to have these pages fetched again"
+            )
+        self._report.refetched = lost.total()
+        if lost:
+            self._drop_lines(book, here)
+
+    def _drop_lines(self, book: PageBook, here: frozenset[str]) -> None:
+        """What is fetched again gets a line of its own, of which nothing is lost. By now the engine has its URL."""
+
+        def is_dropped(entry: CommitEntry) -> bool:
+            has_files = entry.warc is not None or entry.items is not None
+            return has_files and entry.session in here and book.is_named(entry.fingerprint)
+
+        for folder in self._folders:
+            self._report.dropped += drop_lines(folder, is_dropped)
+
+    async def _unreadable(self, book: PageBook, entry: CommitEntry, where: str, *, is_ours: bool) -> None:
+        if is_ours:
+            self._report.unreadable[where] += 1
+        else:
+            self._report.elsewhere += 1
+        if self._refetch or not is_ours:
+            await self._refill.again(self._again(entry, seed=self._is_seed(book, entry)))
+
+    def _again(self, entry: CommitEntry, *, seed: bool) -> Candidate:
+        number = entry.seed_number
+        return self._d.router.candidate(
+            entry.url,
+            depth=entry.depth,
+            redirects=entry.redirects,
+            seed=seed,
+            seed_number=number,
+            wish=Followed(entry.url, entry.label),
+        )
+
+
+def _followed_in(files: Sequence[ItemFiles], entry: CommitEntry) -> list[tuple[str, str, float]] | None:
+    """Where a page's handler led, from the folder that has it; None when none of them can say."""
+    assert entry.items is not None
+    for one in files:
+        with contextlib.suppress(ArchiveError, msgspec.MsgspecError):
+            return [_decode_followed(line) for line in one.followed(entry.items)]
+    return None
+
+
+def _file_of(entry: CommitEntry, *, is_lost: bool) -> str:
+    """What could not be read of a page. `is_lost`: it is where its handler led."""
+    if is_lost and entry.items is not None:
+        return f"items/{entry.items.file}"
+    return entry.warc.file if entry.warc else NO_RECORD
+
+
+def _page_of(e: CommitEntry) -> KnownPage:
+    items = e.items.count if e.items else 0
+    return KnownPage(e.depth, e.redirects, e.status, e.body_bytes, e.fetch_ms, e.seed_number, items)

@@ -1,0 +1,63 @@
+"""What a rebuild sends to the frontier, in batches: URLs first, and then the commits of the pages that led to them.
+
+In this order a rebuild that is killed anywhere has forgotten nothing: the next one finds the page still to be done.
+"""
+
+from collections.abc import Callable, Iterable
+
+from crawler.errors import EngineError
+from crawler.frontier.frontier import Frontier
+from crawler.frontier.restore import DoneUrl, Restoring
+from crawler.model import Candidate
+from crawler.pipeline.router import Router
+
+BATCH = 4_000  # URLs and commits; a megabyte or two on the wire
+
+
+class Refill:
+    """Gathers and sends. Every call raises EngineError when the engine does not take it."""
+
+    def __init__(
+        self, frontier: Frontier, restoring: Restoring, router: Router, *, is_committed: Callable[[str], bool]
+    ) -> None:
+        """`is_committed` tells of a fingerprint whether its page is in the index: it will become done, not pending."""
+        self._frontier = frontier
+        self._restoring = restoring
+        self._router = router
+        self._is_committed = is_committed
+        self._urls: dict[str, Candidate] = {}
+        self._again: dict[str, Candidate] = {}
+        self._done: list[DoneUrl] = []
+        self.restored = 0
+
+    async def add(self, candidates: Iterable[Candidate], done: DoneUrl | None = None) -> None:
+        """Take in URLs and the commit of the page that led to them."""
+        for candidate in candidates:
+            known = self._urls.get(candidate.fingerprint)
+            if known is None or candidate.depth < known.depth:
+                self._urls[candidate.fingerprint] = candidate
+        if done is not None:
+            self._done.append(done)
+        if len(self._urls) + len(self._done) >= BATCH:
+            await self.flush()
+
+    async def again(self, candidate: Candidate) -> None:
+        """Take in a URL that is to be fetched although it was committed."""
+        self._again[candidate.fingerprint] = candidate
+        if len(self._again) >= BATCH:
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Send what was taken in."""
+        urls = {fp: c for fp, c in self._urls.items() if not self._is_committed(fp)} | self._again
+        done, self._done = self._done, []
+        self._urls, self._again = {}, {}
+        by_partition: dict[int, list[Candidate]] = {}
+        for candidate in urls.values():
+            by_partition.setdefault(candidate.partition, []).append(candidate)
+        for reply in (await self._frontier.add(by_partition)).values():
+            if isinstance(reply, EngineError):
+                raise reply
+        for candidate in urls.values():
+            self._router.recent.add(candidate.url, candidate.depth)
+        self.restored += await self._restoring.restore(done)

@@ -1,0 +1,64 @@
+"""Archived pages read again: parsed as they were when they were crawled, to learn where they lead.
+
+Must not know which of the links belong to the crawl.
+"""
+
+import msgspec
+
+from crawler.archive.warc_reader import StoredResponse
+from crawler.content.html import redirect_target
+from crawler.model import REDIRECTS, Page, Response
+from crawler.pipeline.parse import PageParser
+from crawler.settings import FetchSettings, Settings
+from crawler.web.content_encoding import INCOMPLETE, inflate
+
+
+class Reread(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a page leads: its links, and its redirect's target ("": it has none)."""
+
+    links: tuple[str, ...]
+    redirect_to: str
+
+
+class Rereader:
+    """Parses archived responses by the settings of the crawl. `close` ends its helper process."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._fetch = settings.fetch
+        self._parser = PageParser(settings)
+        self._follows_links = settings.scope.follow == "links"
+
+    async def close(self) -> None:
+        await self._parser.close()
+
+    async def read(self, url: str, stored: StoredResponse) -> Reread:
+        """Parse the response that was stored for the canonical `url`. Raises ParseKilledError when it can't be."""
+        response, error = response_of(url, stored, self._fetch)
+        page = Page() if error else await self._parser.parse(response)
+        target = redirect_target(url, stored.header("location")) if response.status in REDIRECTS else None
+        return Reread(links=page.links if self._follows_links else (), redirect_to=target or "")
+
+
+def response_of(url: str, stored: StoredResponse, settings: FetchSettings) -> tuple[Response, str]:
+    """The archived exchange as the parser takes it, and why its content coding could not be undone ("": it could)."""
+    coding, body, error = stored.header("content-encoding"), stored.payload, ""
+    if coding and body:
+        inflated = inflate(body, coding, limit=settings.body_bytes_max, ratio_max=settings.inflate_ratio_max)
+        body, error = inflated.body, "" if stored.truncated and inflated.error == INCOMPLETE else inflated.error
+    version, _, rest = stored.status_line.partition(" ")
+    status = rest[:3]
+    response = Response(
+        url=url,
+        status=int(status) if status.isascii() and status.isdigit() else 0,
+        reason=rest[4:],
+        http_version=version.removeprefix("HTTP/"),
+        headers=tuple((k.encode("latin-1"), v.encode("latin-1")) for k, v in stored.headers),
+        raw_body=stored.payload,
+        body=body,
+        truncated=stored.truncated,
+        request_head=b"",
+        remote_ip="",
+        started_at=0.0,
+        fetch_ms=0,
+    )
+    return response, error

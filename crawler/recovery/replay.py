@@ -1,0 +1,198 @@
+"""The archive of a lost crawl replayed: where each archived page led is added again, and its commit with it.
+
+Works on whole records of pages that the book knows; what belongs to the crawl is the router's matter. Must not know
+where the book has its knowledge from.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from crawler.archive.crawl_folder import CrawlFolder
+from crawler.archive.folder_scan import ArchivedResponse, Flaw, walk_responses
+from crawler.archive.warc_reader import StoredResponse, read_record
+from crawler.errors import ArchiveError
+from crawler.frontier.bulk_lookup import States, UrlState
+from crawler.frontier.crawl_record import Crawls
+from crawler.frontier.frontier import Frontier
+from crawler.frontier.restore import DoneUrl, Restoring
+from crawler.frontier.seed_counts import Seeds
+from crawler.model import Candidate, Claim
+from crawler.pipeline.parse import ParseKilledError
+from crawler.pipeline.router import Router
+from crawler.recovery.page_book import KnownPage, Orphan, PageBook
+from crawler.recovery.refill import Refill
+from crawler.recovery.reparse import Rereader
+from crawler.rules.urls import host_of
+
+PULSE = 256  # records between two signs of life
+EXAMPLES_MAX = 20
+
+
+class RebuildReport(msgspec.Struct, kw_only=True):
+    """What was found, and what was not."""
+
+    committed: int = 0  # URLs that the index knows
+    restored: int = 0  # of them, those that the engine did not have as done
+    records: int = 0
+    seeds: int = 0
+    orphans: int = 0  # records of pages that were never committed: fetched again, and where they led is not lost
+    unplaced: int = 0  # the same, but nothing known leads to them
+    unplaced_urls: list[str] = msgspec.field(default_factory=list)
+    elsewhere: int = 0  # committed pages whose records are in folders that are not at hand
+    refetched: int = 0  # committed pages that can't be read again
+    unreadable: Counter[str] = msgspec.field(default_factory=Counter)  # the same, by file of records or items
+    dropped: int = 0  # lines of the index that named what is lost
+    flawed: int = 0
+    flaws: list[str] = msgspec.field(default_factory=list)  # parts of files that can't be read, some of them
+
+    def flaw(self, what: str) -> None:
+        self.flawed += 1
+        if len(self.flaws) < EXAMPLES_MAX:
+            self.flaws.append(what)
+
+
+class Doors(msgspec.Struct, frozen=True, kw_only=True):
+    """The crawl's frontier, as a rebuild needs it, and the parser."""
+
+    name: str
+    frontier: Frontier
+    restoring: Restoring
+    states: States
+    crawls: Crawls
+    seeds: Seeds
+    router: Router
+    rereader: Rereader
+
+
+class Replay:
+    """Reads the archive of all folders, in the order in which it was written: the frontier grows as it did then."""
+
+    def __init__(
+        self, doors: Doors, refill: Refill, book: PageBook, report: RebuildReport, pulse: Callable[[int], None]
+    ) -> None:
+        self._d = doors
+        self._refill = refill
+        self._book = book
+        self._report = report
+        self._pulse = pulse
+
+    async def run(self, folders: Sequence[CrawlFolder]) -> None:
+        """Every whole record: pages that were committed first, then the others. Raises EngineError."""
+        for number, folder in enumerate(folders):
+            for found in walk_responses(folder):
+                if isinstance(found, Flaw):
+                    self._report.flaw(f"{folder.root}/{found.file}: {found.reason}")
+                    continue
+                self._report.records += 1
+                if self._report.records % PULSE == 0:
+                    self._pulse(self._report.records)
+                    await asyncio.sleep(0)
+                await self._record(number, found)
+        await self._refill.flush()
+        await self._orphans(folders)
+
+    async def withdraw(self) -> int:
+        """Pages whose records were found, and that were pending all the same, become done; how many.
+
+        Raises EngineError.
+        """
+        withdrawn, book = 0, self._book
+        for partition in range(self._d.router.record.partitions):
+            async for some in self._d.restoring.all_pending(partition):
+                done = [
+                    (found, self._done(found.url.url, fp, page))
+                    for fp, found in some
+                    if book.is_found(fp) and (page := book.page(fp)) is not None
+                ]
+                withdrawn += await self._d.restoring.withdraw(done)
+        return withdrawn
+
+    async def _record(self, folder: int, found: ArchivedResponse) -> None:
+        url = found.stored.uri
+        fp = self._d.router.fingerprints.of(url)
+        page = self._book.page(fp)
+        if page is None:
+            self._book.add_orphan(fp, url, folder, found.location)
+            return
+        seed = page.depth == 0 or self._book.is_seed(fp)
+        parent = parent_of(url, page.depth, page.redirects, seed=seed, number=page.seed_number)
+        children = await self._children(parent, found.stored)
+        if children is not None:
+            await self._refill.add(children, self._done(url, fp, page) if self._book.found(fp) else None)
+
+    async def _children(self, parent: Claim, stored: StoredResponse) -> list[Candidate] | None:
+        """Where an archived page leads; None when it can't be parsed any more."""
+        try:
+            page = await self._d.rereader.read(parent.url, stored)
+        except ParseKilledError as error:
+            self._report.flaw(f"{parent.url}: {error}")
+            return None
+        refused: Counter[str] = Counter()  # counted when it was crawled
+        found = self._d.router.links(parent, page.links, refused)
+        target = self._d.router.redirect(parent, page.redirect_to, refused) if page.redirect_to else None
+        return [*found, target] if target else found
+
+    def _done(self, url: str, fp: str, page: KnownPage) -> DoneUrl:
+        domain, queue, partition = self._d.router.place(url)
+        return DoneUrl(
+            fingerprint=fp, partition=partition, domain=domain, queue=queue, status=page.status,
+            body_bytes=page.body_bytes, fetch_ms=page.fetch_ms, seed_number=page.seed_number, items=page.items,
+            host=host_of(url) if self._d.frontier.intake.has_crawl_hosts else "",
+        )  # fmt: skip
+
+    # --- archived, and never committed ---
+
+    async def _orphans(self, folders: Sequence[CrawlFolder]) -> None:
+        """Their pages are fetched again and may lead elsewhere by then: what they led to once is added now.
+
+        How deep they are stands in the frontier as soon as something leads to them. That may be another of them, so
+        this goes on for as long as it finds some.
+        """
+        placed = -1
+        while placed:
+            placed = 0
+            for some in self._book.orphans():
+                placed += await self._place(folders, some)
+            await self._refill.flush()
+            self._report.orphans += placed
+        for some in self._book.orphans():
+            await self._count_unplaced(some)
+
+    async def _place(self, folders: Sequence[CrawlFolder], some: Sequence[Orphan]) -> int:
+        pending = await self._d.restoring.pending(self._by_partition(some))
+        found = [orphan for orphan in some if orphan.fingerprint in pending]
+        for orphan in found:
+            record = pending[orphan.fingerprint]
+            self._book.drop_orphan(orphan)
+            try:
+                stored = read_record(folders[orphan.folder], orphan.location)
+            except ArchiveError as error:
+                self._report.flaw(str(error))
+                continue
+            parent = parent_of(orphan.url, record.depth, record.redirects, seed=bool(record.seed))
+            await self._refill.add(await self._children(parent, stored) or ())
+        return len(found)
+
+    async def _count_unplaced(self, some: Sequence[Orphan]) -> None:
+        """Of those that are left, some are committed in a folder that was rebuilt before; the others are told."""
+        states = await self._d.states.of(self._d.router.record.run, self._by_partition(some))
+        unknown = [orphan.url for orphan in some if states[orphan.fingerprint] is UrlState.UNSEEN]
+        self._report.unplaced += len(unknown)
+        self._report.unplaced_urls += unknown[: EXAMPLES_MAX - len(self._report.unplaced_urls)]
+
+    def _by_partition(self, some: Sequence[Orphan]) -> dict[int, list[str]]:
+        wanted: dict[int, list[str]] = {}
+        for orphan in some:
+            wanted.setdefault(self._d.router.place(orphan.url)[2], []).append(orphan.fingerprint)
+        return wanted
+
+
+def parent_of(url: str, depth: int, redirects: int, *, seed: bool, number: int = 0) -> Claim:
+    """What routing needs of the page that it routes from."""
+    return Claim(
+        url=url, fingerprint="", visit=1, partition=0, epoch=0, token="", domain="", queue="", depth=depth,
+        redirects=redirects, attempts=0, deliveries=0, seed=seed, seed_number=number,
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Text about a crawl for people."""

@@ -1,0 +1,226 @@
+"""What is printed when a crawl ends or its statistics are asked for. Text out of values; reads nothing itself."""
+
+from collections.abc import Mapping, Sequence
+from itertools import compress
+
+from crawler.frontier.budgets import Spent
+from crawler.frontier.stats import DomainStats, Totals
+from crawler.reports.tables import NOTHING, facts, or_nothing, table
+from crawler.reports.wording import counted, duration, number, size
+from crawler.settings import OrderSettings
+
+DOMAIN_HEADERS = ("domain", "pages", "2xx", "3xx", "4xx", "5xx", "size", "retries", "dead", "robots", "queued")
+COLUMNS_ALWAYS = 2
+WAIT_SHOWN_MS = 50
+OWNED_HEADERS = ("in flight", "retrying", "delay", "next", "owner")
+
+
+def domain_table(domains: Sequence[DomainStats], *, owned: bool = False) -> str:
+    """One line a domain; `owned`: also what holds while it is crawled. Columns that tell nothing are left out."""
+    headers = DOMAIN_HEADERS + (OWNED_HEADERS if owned else ())
+    rows = [_domain_row(d) + (_owned_row(d) if owned else ()) for d in domains]
+    told = [n < COLUMNS_ALWAYS or any(row[n] != NOTHING for row in rows) for n in range(len(headers))]
+    return table(list(compress(headers, told)), [list(compress(row, told)) for row in rows])
+
+
+def _domain_row(d: DomainStats) -> tuple[str, ...]:
+    by_class = [_count(d.status.get(c, 0)) for c in "2345"]
+    return (
+        d.domain, number(d.fetched), *by_class, or_nothing(size(d.bytes), d.bytes), _count(d.retries), _count(d.dead),
+        _count(d.refused.get("robots", 0)), _count(d.queued),
+    )  # fmt: skip
+
+
+def _owned_row(d: DomainStats) -> tuple[str, ...]:
+    return (_count(d.claimed), _count(d.retrying), delay_text(d.delay_ms), next_text(d), d.owner or "-")
+
+
+def delay_text(delay_ms: int) -> str:
+    """The delay in force; "?" until a robots.txt was read."""
+    return duration(delay_ms / 1000) if delay_ms >= 0 else "?"
+
+
+def next_text(d: DomainStats) -> str:
+    """When the next request may start."""
+    if not d.pending:
+        return "-"
+    return f"in {duration(d.next_fetch_in_ms / 1000)}" if d.next_fetch_in_ms >= WAIT_SHOWN_MS else "now"
+
+
+def totals_text(
+    totals: Totals,
+    *,
+    domains: int,
+    in_flight: int,
+    ordering: OrderSettings,
+    is_paused: bool = False,
+    is_full: bool = False,
+    spent: Spent | None = None,
+) -> str:
+    """The whole crawl in a few lines."""
+    over = over_budget(totals, spent)
+    pairs = [("paused", "by an operator ('crawler resume' goes on)")] if is_paused else []
+    pairs += [("waits", waits_text("memory"))] if is_full else []
+    pairs += [
+        ("pages", f"{number(totals.fetched)}{_in_brackets(_classes(totals.status))}"),
+        ("pending", _pending(totals, in_flight)),
+        *([("items", items_text(totals))] if totals.items or totals.items_invalid else []),
+        *([("parked", _parked(totals))] if totals.parked else []),
+        *([("budget", f"{parked_text(over)} (a larger one goes on)")] if over else []),
+        ("domains", number(domains)),
+        ("size", size(totals.bytes)),
+        ("retries", number(totals.retries)),
+        ("given up", f"{number(totals.dead)}{_in_brackets(named(totals.errors))}"),
+        ("refused", f"{number(sum(totals.refused.values()))}{_in_brackets(named(totals.refused))}"),
+        ("order", order_text(ordering)),
+    ]
+    return facts(pairs)
+
+
+def waits_text(why: str) -> str:
+    """Why instances claim no more URLs (`Member.waits_for`), in words."""
+    full = "for room in the engine's memory (frontier.memory, or its own maxmemory)"
+    return {"memory": full, "orders": "for 'crawler resume'"}.get(why, why)
+
+
+def _pending(totals: Totals, in_flight: int) -> str:
+    if not totals.pending:
+        return "0"
+    on_disk = f", {number(totals.spilled)} on disk" if totals.spilled else ""
+    return f"{number(totals.pending)} ({number(in_flight)} in flight{on_disk})"
+
+
+def _parked(totals: Totals) -> str:
+    on_disk = f"{number(totals.spilled_parked)} on disk; " if totals.spilled_parked else ""
+    return f"{number(totals.parked)} ({on_disk}why: crawler stats DOMAIN)"
+
+
+def items_text(counts: Totals | DomainStats) -> str:
+    """Like "1,203 (12 invalid, left out: the log says which)"."""
+    invalid = f"{number(counts.items_invalid)} invalid, left out: the log says which" if counts.items_invalid else ""
+    return number(counts.items) + _in_brackets(invalid)
+
+
+def order_text(ordering: OrderSettings) -> str:
+    """Like "freshness (half-life 6 h, 2 rules)"."""
+    details = [f"half-life {duration(ordering.half_life_s)}"] if ordering.order == "freshness" else []
+    details += [counted(len(ordering.rules), "rule")] if ordering.rules else []
+    return ordering.order + _in_brackets(", ".join(details))
+
+
+def domain_text(
+    d: DomainStats,
+    parked: Mapping[str, int],
+    *,
+    is_delay_ordered: bool = False,
+    boost: int = 0,
+    is_crawl_paused: bool = False,
+    spent: Spent | None = None,
+) -> str:
+    """One domain in full; `parked`: how many of its URLs, by reason."""
+    stop = stop_text(d.stop, is_crawl_paused=is_crawl_paused, spent=spent)
+    delay = delay_text(d.delay_ms) if d.delay_ms >= 0 else "unknown: no robots.txt was read yet"
+    pairs = [
+        ("domain", d.domain),
+        *([("stopped", stop)] if stop else []),
+        (
+            "partition",
+            f"{d.partition}, owner {d.owner}, epoch {d.epoch}" if d.owner else f"{d.partition}, no owner now",
+        ),
+        ("pages", f"{number(d.fetched)}{_in_brackets(_classes(d.status))}"),
+        ("queued", number(d.queued)),
+        *([("parked", parked_text(parked))] if parked else []),
+        ("in flight", number(d.claimed)),
+        ("retrying", number(d.retrying)),
+        *([("items", items_text(d))] if d.items or d.items_invalid else []),
+        ("size", size(d.bytes)),
+        ("retries", number(d.retries)),
+        ("failures", f"{number(sum(d.errors.values()))}{_in_brackets(named(d.errors))}"),
+        ("given up", number(d.dead)),
+        ("refused", f"{number(sum(d.refused.values()))}{_in_brackets(named(d.refused))}"),
+        ("delay", f"{delay} (by an operator)" if is_delay_ordered else delay),
+        *([("boost", boost_text(boost))] if boost else []),
+        ("next fetch", next_text(d)),
+        ("mean fetch", f"{number(d.fetch_ms / d.fetched)} ms" if d.fetched else "-"),
+    ]
+    return facts(pairs)
+
+
+def boost_text(boost: int) -> str:
+    """Like "5, by an operator: when it is due, it goes before all without one"; not for 0."""
+    return f"{boost}, by an operator: when it is due, it goes {'before' if boost > 0 else 'after'} all without one"
+
+
+STOPS = {
+    "paused": "paused by an operator ('crawler resume DOMAIN' goes on)",
+    "blocked": "blocked by an operator ('crawler unblock DOMAIN' takes it up again)",
+    "pages": "its budget of pages is used up",
+    "bytes": "its budget of bytes is used up",
+}
+PARKED = {
+    "blocked": "blocked by an operator",
+    "urls": "beyond the budget of URLs",
+    "pages": "beyond the budget of pages",
+    "bytes": "beyond the budget of bytes",
+    "depth": "beyond the budget of depth",
+    "hosts": "of hosts beyond the budget of hosts",
+    "crawl:urls": "beyond the crawl's budget of URLs",
+    "crawl:hosts": "of hosts beyond the crawl's budget of hosts",
+    "crawl:pages": "beyond the crawl's budget of pages",
+    "crawl:bytes": "beyond the crawl's budget of bytes",
+}
+
+
+def over_budget(totals: Totals, spent: Spent | None) -> dict[str, int]:
+    """How many URLs the budgets of the whole crawl keep, by reason. All that is pending, where one is used up."""
+    over = {"crawl:urls": totals.beyond, "crawl:hosts": totals.beyond_hosts}
+    if spent:
+        over[spent.reason] = totals.pending
+    return {reason: n for reason, n in over.items() if n}
+
+
+def stop_text(stop: str, *, is_crawl_paused: bool = False, spent: Spent | None = None) -> str:
+    """Why nothing of a domain is fetched now; "" when it is."""
+    if stop:
+        return STOPS.get(stop, stop)
+    if spent:
+        _, _, what = spent.reason.partition(":")
+        return f"the whole crawl's budget of {what} is used up (budget.crawl_{what} = {spent.budget})"
+    return "the whole crawl is paused ('crawler resume' goes on)" if is_crawl_paused else ""
+
+
+def parked_text(parked: Mapping[str, int]) -> str:
+    """Like "1,203 beyond the budget of URLs, 12 trap:calendar": the most first."""
+    ordered = sorted(parked.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{number(n)} {PARKED.get(reason, reason)}" for reason, n in ordered)
+
+
+def named(counts: Mapping[str, int]) -> str:
+    """Like "timeout 3, connect 1": the most frequent first."""
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{name} {number(n)}" for name, n in ordered if n)
+
+
+def finish_line(pages: int, seconds: float, why: str) -> str:
+    """Like "Finished: 120 pages in 12 s (10.0/s)."."""
+    words = {
+        "finished": "Finished",
+        "pages": "Page limit reached",
+        "budget": "Finished by its budget",
+        "time": "Time is up",
+        "signal": "Stopped",
+        "evicted": "Evicted",
+    }
+    return f"{words.get(why, why)}: {counted(pages, 'page')} in {duration(seconds)}."
+
+
+def _classes(status: Mapping[str, int]) -> str:
+    return ", ".join(f"{c}xx {number(n)}" for c, n in sorted(status.items()) if n)
+
+
+def _in_brackets(text: str) -> str:
+    return f" ({text})" if text else ""
+
+
+def _count(n: int) -> str:
+    return or_nothing(number(n), n)

@@ -1,0 +1,138 @@
+"""What `crawler crawl` says at its end: a table of domains, where the results are, or why there are none."""
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from crawler.app.crawl import OpenCrawl
+from crawler.cli.options import program
+from crawler.errors import InvalidUrl, NothingFetchedError
+from crawler.frontier.codec import DeadLetter
+from crawler.frontier.dead_letters import DeadLetters
+from crawler.frontier.stats import Totals
+from crawler.reports.crawl_report import domain_table, finish_line, items_text, named, over_budget, parked_text
+from crawler.reports.wording import counted, failure_text, number, size
+from crawler.rules.urls import canonicalize
+from crawler.seeding.seeder import GivenUrl
+from crawler.web.resolver import CachingResolver
+
+DOMAINS_SHOWN = 20
+SEEDS_SHOWN = 5  # that failed
+LETTERS_LOOKED_AT = 200
+SAME_COMMAND = "the same command tries again"
+
+
+async def summary(
+    crawl: OpenCrawl,
+    totals: Totals,
+    *,
+    new: int,
+    seconds: float,
+    why: str,
+    outputs: Sequence[str],
+    notes: Sequence[str] = (),
+) -> str:
+    """The whole text, without a line end."""
+    stats = crawl.stats
+    shown = await stats.domains(await stats.top_domains(DOMAINS_SHOWN))
+    over = parked_text(over_budget(totals, await crawl.crawls.spent()))
+    if why in ("finished", "budget"):  # that of URLs ends a crawl like any; one whose end was the budget's is finished
+        why = "budget" if over else "finished"
+    lines = [finish_line(new, seconds, why), "", domain_table(shown)]
+    count = await stats.domain_count()
+    if count > len(shown):
+        lines.append(f"... and {counted(count - len(shown), 'domain')} more: crawler stats --top {count}")
+    if over:
+        lines += ["", f"Budget: {over}; nothing is lost, and the same command with a larger budget goes on."]
+    lines += ["", *_items(totals, crawl.settings.handlers.app), *_losses(totals), *_places(crawl, outputs)]
+    lines += [f"Note: {note}" for note in notes]
+    return "\n".join(lines)
+
+
+def _items(totals: Totals, app: str) -> list[str]:
+    if totals.items or totals.items_invalid:
+        return [f"Items: {items_text(totals)}"]
+    return [f"Items: 0 (which handler a URL goes to, if any: crawler check {app} URL)"] if app else []
+
+
+def _losses(totals: Totals) -> list[str]:
+    lines: list[str] = []
+    if totals.dead:
+        lines.append(
+            f"Given up: {counted(totals.dead, 'URL')} (failed tries: {named(totals.errors)}; ask: crawler dead list)"
+        )
+    if totals.parked:
+        kept = counted(totals.parked, "URL is", "URLs are")
+        lines.append(
+            f"Parked: {kept} kept, not crawled (why: crawler stats DOMAIN; to go on: crawler release or unblock)"
+        )
+    if totals.refused:
+        lines.append(f"Refused: {named(totals.refused)} (ask: crawler explain URL)")
+    return lines
+
+
+def _places(crawl: OpenCrawl, outputs: Sequence[str]) -> list[str]:
+    folder = crawl.folder
+    files = [path.stat().st_size for path in folder.warc.glob("*.warc.gz*")]
+    lines = [f"Archive: {folder.warc} ({counted(len(files), 'file')}, {size(sum(files))}), index in {folder.index}"]
+    if outputs:
+        lines.append(f"Results: {', '.join(outputs)}")
+    else:
+        where = "" if folder.root == Path("crawl-data") else f" --dir {folder.root}"
+        what = "--items -o items.jsonl" if crawl.settings.handlers.app else "-o pages.jsonl"
+        lines.append(f"Export with: {program()} export{where} {what}")
+    return lines
+
+
+async def failure_of_all(crawl: OpenCrawl, totals: Totals) -> NothingFetchedError:
+    """Why not one page was fetched, by the first URL that was given up."""
+    letters = await crawl.inspect.dead_letters(1)
+    if not letters:
+        why = named(totals.refused) or "nothing was to be fetched"
+        return NothingFetchedError(f"nothing was fetched: every URL was refused ({why}); ask: crawler explain URL")
+    first = letters[0]
+    hint = await _dns_hint(crawl) if first.reason == "dns_error" else ""
+    others = f" (and {number(totals.dead - 1)} more)" if totals.dead > 1 else ""
+    return NothingFetchedError(f"nothing was fetched: {first.url}: {_why(first)}{others}{hint}{_again(first)}")
+
+
+async def failed_seeds(crawl: OpenCrawl, given: Sequence[GivenUrl], totals: Totals, *, others: bool) -> list[str]:
+    """A line for each of the first seeds that were given up: why, and what to do.
+
+    Those given on the command line are looked up; with `others`, those among the letters that are looked at, too.
+    """
+    if not totals.dead:
+        return []
+    some = await crawl.inspect.dead_letters(LETTERS_LOOKED_AT) if others else []
+    letters = {one.url: one for one in some if one.seed}
+    router, fingerprints, wanted = crawl.router(), crawl.frontier.fingerprints, dict[int, list[str]]()
+    for one in given[:LETTERS_LOOKED_AT]:
+        with contextlib.suppress(InvalidUrl):
+            url = canonicalize(one.text)
+            wanted.setdefault(router.place(url)[2], []).append(fingerprints.of(url))
+    for found in await DeadLetters(crawl.frontier, crawl.record.partitions).find_all(wanted):
+        letters[found.letter.url] = found.letter
+    shown = sorted(letters.values(), key=lambda letter: letter.failed_at)
+    lines = [f"this seed failed: {one.url}: {_why(one)}{_again(one)}" for one in shown[:SEEDS_SHOWN]]
+    if len(shown) > SEEDS_SHOWN:
+        lines.append(f"more seeds failed: crawler dead list; {SAME_COMMAND}")
+    return lines
+
+
+def _why(letter: DeadLetter) -> str:
+    is_final = letter.reason == "address_refused"  # no number of tries changes it
+    tried = f", after {counted(letter.attempts, 'try', 'tries')}" if letter.attempts and not is_final else ""
+    return f"{failure_text(letter.reason, letter.detail)}{tried}"
+
+
+def _again(letter: DeadLetter) -> str:
+    return "" if letter.reason in ("address_refused", "killer") else f"; {SAME_COMMAND}"
+
+
+async def _dns_hint(crawl: OpenCrawl) -> str:
+    resolver = CachingResolver(crawl.settings.dns, allow_private=True)
+    try:
+        complaint = await resolver.check()
+    finally:
+        await resolver.close()
+    return f"; {complaint}" if complaint else ""

@@ -1,0 +1,198 @@
+"""Checks of what a crawl needs from its machine and its engine, each with its verdict and how to mend it.
+
+Only looks; changes nothing.
+"""
+
+import platform
+import resource
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+
+import msgspec
+
+from crawler.archive.crawl_folder import DESCRIPTION, is_open_to_others
+from crawler.engine.client import REDIS_MIN, VALKEY_MIN, Engine, EngineInfo
+from crawler.errors import CrawlerError
+from crawler.reports.tables import table
+from crawler.reports.wording import duration, number, size
+from crawler.settings import Settings
+from crawler.web.resolver import CachingResolver
+
+INTSET_MIN = 512
+CLOCK_WARN_S = 2.0
+FREE_FAIL_BYTES = 256 * 1024**2
+FREE_WARN_BYTES = 4 * 1024**3
+HEADROOM_WARN_BYTES = 256 * 1024**2
+FILES_BESIDE_SOCKETS = 128  # archive, index, engine, libraries
+KEPT_OPEN_FACTOR = 2  # connections kept alive beside those in use
+PYTHON_MIN = (3, 11)
+
+
+class Level(StrEnum):
+    OK = "ok"
+    WARN = "WARN"
+    FAIL = "FAIL"
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One check: what was found, and what to do about it (empty when all is well)."""
+
+    name: str
+    level: Level
+    found: str
+    mend: str = ""
+
+
+def ok(name: str, found: str) -> Check:
+    return Check(name, Level.OK, found)
+
+
+def report(checks: list[Check]) -> str:
+    """A line a check; those to mend have a second one."""
+    rows = table(("check", "", "found"), [(c.name, c.level, c.found) for c in checks], left=3).splitlines()[1:]
+    lines = []
+    for row, check in zip(rows, checks, strict=True):
+        lines.append(row)
+        if check.mend:
+            lines.append(f"{'':>4}to mend: {check.mend}")
+    return "\n".join(lines)
+
+
+# --- the machine ---
+
+
+def check_python() -> Check:
+    if sys.version_info[:2] < PYTHON_MIN:
+        return Check("python", Level.FAIL, platform.python_version(), "install Python 3.11 or newer")
+    return ok("python", f"{platform.python_implementation()} {platform.python_version()}")
+
+
+def check_files(settings: Settings) -> Check:
+    """The hard limit counts: a crawl raises the soft one by itself."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    needed = KEPT_OPEN_FACTOR * settings.fetch.concurrency + FILES_BESIDE_SOCKETS
+    if hard == resource.RLIM_INFINITY:
+        return ok("open files", "no limit")
+    found = f"{number(hard)} allowed, {number(needed)} needed for fetch.concurrency = {settings.fetch.concurrency}"
+    if hard >= needed:
+        return ok("open files", found)
+    return Check("open files", Level.FAIL, found, f"ulimit -Hn {needed}, or a smaller --concurrency")
+
+
+def check_disk(settings: Settings) -> Check:
+    """The crawl folder, or the nearest folder above it that exists."""
+    folder = Path(settings.archive.dir).resolve()
+    while not folder.exists():
+        folder = folder.parent
+    import os
+
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return Check(
+            "disk", Level.FAIL, f"{folder} can't be written", "change its owner or rights, or use another --dir"
+        )
+    if (folder / DESCRIPTION).exists() and is_open_to_others(folder):
+        return Check("disk", Level.WARN, f"other users can read the crawl folder {folder}", f"chmod 700 {folder}")
+    free = shutil.disk_usage(folder).free
+    found = f"{size(free)} free at {folder}"
+    if free < FREE_FAIL_BYTES:
+        return Check("disk", Level.FAIL, found, f"free at least {size(FREE_FAIL_BYTES)}, or use another --dir")
+    if free < FREE_WARN_BYTES:
+        return Check("disk", Level.WARN, found, "a million pages of 30 KiB take about 8 GiB")
+    return ok("disk", found)
+
+
+async def check_dns(settings: Settings) -> Check:
+    resolver = CachingResolver(settings.dns, allow_private=True)
+    try:
+        complaint = await resolver.check()
+        servers = ", ".join(resolver.nameservers())
+    except CrawlerError as error:
+        complaint, servers = str(error), ""
+    finally:
+        await resolver.close()
+    if complaint:
+        return Check("dns", Level.FAIL, complaint, "check /etc/resolv.conf, or name a server with --nameserver")
+    return ok("dns", f"{servers} answers")
+
+
+# --- the engine ---
+
+
+async def check_engine(open_engine: Callable[[], Engine]) -> list[Check]:
+    """All that an engine can tell; one FAIL when it does not answer."""
+    engine = open_engine()
+    try:
+        info = await engine.info()
+        before = time.time()
+        seconds, micros = await engine.command("TIME") if not engine.is_cluster else (before, 0)
+        skew_s = int(seconds) + int(micros) / 1e6 - (before + time.time()) / 2
+    except CrawlerError as error:
+        return [Check("engine", Level.FAIL, str(error), "start it, or correct --redis")]
+    finally:
+        await engine.close()
+    return [
+        _version(info), _role(info), _policy(info), _persistence(info), _intset(info), _memory(info), _clock(skew_s),
+    ]  # fmt: skip
+
+
+def _version(info: EngineInfo) -> Check:
+    least = VALKEY_MIN if info.product == "valkey" else REDIS_MIN
+    found = f"{info.product} {'.'.join(map(str, info.version))}"
+    if info.version < least:
+        return Check("engine", Level.FAIL, found, f"install {info.product} {least[0]}.{least[1]} or newer")
+    return ok("engine", found)
+
+
+def _role(info: EngineInfo) -> Check:
+    if info.role not in ("master", "primary"):
+        return Check("role", Level.FAIL, info.role, "connect to the primary: a replica can't be written")
+    return ok("role", "primary")
+
+
+def _policy(info: EngineInfo) -> Check:
+    if info.policy != "noeviction":
+        return Check(
+            "eviction", Level.FAIL, f"{info.policy}: URLs would be lost", "CONFIG SET maxmemory-policy noeviction"
+        )
+    return ok("eviction", "noeviction")
+
+
+def _persistence(info: EngineInfo) -> Check:
+    if not info.persistent:
+        return Check(
+            "persistence",
+            Level.FAIL,
+            "no append-only file: a restart would lose the crawl",
+            "CONFIG SET appendonly yes",
+        )
+    return ok("persistence", "append-only file")
+
+
+def _intset(info: EngineInfo) -> Check:
+    found = f"set-max-intset-entries {info.intset_max}"
+    if info.intset_max < INTSET_MIN:
+        mend = f"CONFIG SET set-max-intset-entries {INTSET_MIN}: else seen URLs take four times the memory"
+        return Check("seen-set", Level.FAIL, found, mend)
+    return ok("seen-set", found)
+
+
+def _memory(info: EngineInfo) -> Check:
+    if not info.max_bytes:
+        return ok("memory", f"{size(info.used_bytes)} used, no maxmemory")
+    left = info.max_bytes - info.used_bytes
+    found = f"{size(info.used_bytes)} of {size(info.max_bytes)} used"
+    if left < HEADROOM_WARN_BYTES:
+        return Check("memory", Level.WARN, found, "raise maxmemory: adding URLs is refused when it is full")
+    return ok("memory", found)
+
+
+def _clock(skew_s: float) -> Check:
+    """Nothing that is safe rests on clocks that agree; dates do."""
+    if abs(skew_s) > CLOCK_WARN_S:
+        found = f"the engine's clock is {duration(abs(skew_s))} {'ahead' if skew_s > 0 else 'behind'}"
+        return Check("clock", Level.WARN, found, "let NTP set both clocks: dates in results would differ")
+    return ok("clock", f"the same as the engine's within {duration(max(0.1, abs(skew_s)))}")

@@ -1,0 +1,249 @@
+"""Why a URL is, is not or will be crawled: facts in, plain sentences out. Reads nothing itself."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from crawler.frontier.budgets import Spent
+from crawler.frontier.deferred import kind_of
+from crawler.frontier.lookup import Whereabouts
+from crawler.model import CommitEntry
+from crawler.reports.crawl_report import PARKED, boost_text, stop_text
+from crawler.reports.tables import facts
+from crawler.reports.wording import counted, duration, failure_text, moment
+from crawler.rules.printable import one_line
+from crawler.rules.robots_txt import RobotsVerdict
+from crawler.rules.scope import ScopeVerdict
+from crawler.rules.traps import PASSED, Verdict
+
+WAIT_SHOWN_MS = 50
+
+
+class RobotsFact(msgspec.Struct, frozen=True, kw_only=True):
+    """What robots.txt says. `verdict` is None while nobody has read it; `note` then says what that means."""
+
+    verdict: RobotsVerdict | None = None
+    read_at: float = 0.0  # wall clock, s
+    note: str = ""
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is known of one URL. `commits` come from the index and from the engine, oldest first.
+
+    `traps` is what the rules say of its looks; its owner knows what was learned of its domain.
+    """
+
+    given: str
+    url: str
+    domain: str
+    queue: str
+    partition: int
+    suggested: str  # node by the ring, or ""
+    is_alone: bool  # no instance is running
+    is_paused: bool = False  # the whole crawl is
+    spent: Spent | None = None  # a budget of the whole crawl that is used up
+    boost: int = 0  # of its domain, by an operator
+    scope: ScopeVerdict
+    robots: RobotsFact
+    where: Whereabouts
+    commits: Sequence[CommitEntry] = ()
+    traps: Verdict = PASSED
+    has_index: bool = True  # a crawl folder was looked at, which has the commits
+
+
+def state_of(f: Facts) -> str:
+    """One word: committed, claimed, retrying, queued, parked, dead, refused, ended (one of these), unknown."""
+    w = f.where
+    if w.parked:
+        return "parked"
+    if w.claim_deadline_ms is not None:
+        return "claimed"
+    if w.retry_at_ms is not None:
+        return "retrying"
+    if w.record is not None:
+        return "queued"
+    if f.commits:
+        return "committed"
+    if w.letter is not None:
+        return "dead"
+    if not w.seen:
+        return "unknown"
+    return "refused" if f.has_index else "ended"
+
+
+def explanation(f: Facts) -> str:
+    """The answer in one sentence, then what it rests on."""
+    pairs = [("url", f.url if f.url == f.given else f"{f.url} (canonical form of {f.given})")]
+    pairs.append(("domain", f"{f.domain}, partition {f.partition}, owner {_owner(f)}"))
+    if f.queue != f.domain:
+        pairs.append(("queue", f.queue))
+    pairs.append(("scope", f"{'in' if f.scope.allowed else 'out'}: {f.scope.rule}"))
+    pairs.append(("robots.txt", _robots(f.robots)))
+    if f.traps.rule:
+        pairs.append(("traps", f"suspect, fetched after all others of its domain: {f.traps.why} (rule {f.traps.rule})"))
+    pairs.append(("seen", "yes" if f.where.seen else "no: not added to this crawl so far"))
+    pairs.extend(("fetched", _commit(entry)) for entry in f.commits)
+    if f.boost:
+        pairs.append(("boost", boost_text(f.boost)))
+    pairs.append(("next fetch", _next(f.where)))
+    return f"{verdict(f)}\n\n{facts(pairs)}"
+
+
+def verdict(f: Facts) -> str:
+    """Is, is not, or will be crawled, and why."""
+    return one_line(_VERDICTS[state_of(f)](f))
+
+
+def _committed(f: Facts) -> str:
+    last = f.commits[-1]
+    return f"Crawled: status {last.status} at {moment(last.fetched_at)}."
+
+
+def _claimed(f: Facts) -> str:
+    return f"Being crawled: claimed by {f.where.node or 'an instance that is gone'} just now.{_alone(f)}"
+
+
+def _retrying(f: Facts) -> str:
+    assert f.where.retry_at_ms is not None
+    tries = counted(f.where.record.attempts if f.where.record else 1, "try", "tries")
+    wait = max(0, f.where.retry_at_ms - f.where.clock_ms) / 1000
+    return f"Will be crawled: {tries} failed, the next one is due in {duration(wait)}.{_alone(f)}"
+
+
+def _queued(f: Facts) -> str:
+    place = f.where.place
+    where = f"number {place + 1} in the queue of {f.queue}" if place is not None else f"in the queue of {f.queue}"
+    if f.robots.verdict is not None and not f.robots.verdict.allowed:
+        return f"Will not be crawled: it is {where}, but robots.txt forbids it."
+    stop = stop_text(f.where.stop, is_crawl_paused=f.is_paused, spent=f.spent)
+    if stop:
+        return f"Not crawled for now: it is {where}, and that is stopped: {stop}."
+    return f"Will be crawled: it is {where}.{_alone(f)}"
+
+
+def _parked(f: Facts) -> str:
+    reason = f.where.parked
+    if reason == f.where.stop:
+        return f"Not crawled for now: it is parked, because its queue is stopped: {stop_text(reason)}."
+    kind, _, rule = reason.partition(":")
+    if kind == "trap":
+        why = f" ({f.traps.why})" if f.traps.rule == rule else ""
+        return f"Not crawled: it is parked by the trap rule {rule}{why}: that part of the site was seen to have no end."
+    beyond = PARKED.get(kind_of(reason), reason)
+    return f"Not crawled for now: it is parked, {beyond} ('crawler release {f.domain}' puts it back)."
+
+
+def _dead(f: Facts) -> str:
+    letter = f.where.letter
+    assert letter is not None
+    why = failure_text(letter.reason, letter.detail)
+    tries = f"after {counted(letter.attempts, 'try', 'tries')}" if letter.attempts else "without a try"
+    return f"Given up: {why}, {tries}, at {moment(letter.failed_at)}."
+
+
+def _refused(f: Facts) -> str:
+    if f.robots.verdict is not None and not f.robots.verdict.allowed:
+        return "Not crawled: robots.txt forbids it."
+    return (
+        "Not crawled: it was refused when its turn came (robots.txt as it was then, or a limit of redirects), or it "
+        "was purged ('crawler purge', or 'crawler dead purge' after it was given up)."
+    )
+
+
+def _ended(f: Facts) -> str:
+    if f.robots.verdict is not None and not f.robots.verdict.allowed:
+        return "Not crawled: robots.txt forbids it."
+    return "Done: it was crawled, or refused when its turn came. The crawl folder knows which: name it with --dir."
+
+
+def _unknown(f: Facts) -> str:
+    if not f.scope.allowed:
+        return f"Not crawled: out of scope ({f.scope.rule})."
+    if f.robots.verdict is not None and not f.robots.verdict.allowed:
+        return "Not crawled: no link to it was found so far; if one is, robots.txt forbids it."
+    return "Not crawled so far: no link to it was found, or only beyond the depth limit; it would be if one is found."
+
+
+_VERDICTS = {
+    "committed": _committed,
+    "claimed": _claimed,
+    "retrying": _retrying,
+    "queued": _queued,
+    "parked": _parked,
+    "dead": _dead,
+    "refused": _refused,
+    "ended": _ended,
+    "unknown": _unknown,
+}
+
+
+def as_json(f: Facts) -> dict[str, Any]:
+    """The same for programs."""
+    v, w = f.robots.verdict, f.where
+    return {
+        "state": state_of(f),
+        "verdict": verdict(f),
+        "url": f.url,
+        "domain": f.domain,
+        "queue": f.queue,
+        "partition": f.partition,
+        "owner": w.node if w.session else "",
+        "epoch": w.epoch,
+        "suggested": f.suggested,
+        "scope": {"allowed": f.scope.allowed, "rule": f.scope.rule},
+        "robots": {
+            "allowed": None if v is None else v.allowed,
+            "line_number": v.line_number if v else 0,
+            "line": v.line if v else "",
+            "note": f.robots.note,
+        },
+        "trap": {"rule": f.traps.rule, "why": f.traps.why} if f.traps.rule else None,
+        "seen": w.seen,
+        "place": w.place,
+        "stop": w.stop,
+        "crawl_paused": f.is_paused,
+        "crawl_spent": f.spent.reason if f.spent else "",
+        "parked": w.parked,
+        "retry_in_ms": None if w.retry_at_ms is None else max(0, w.retry_at_ms - w.clock_ms),
+        "attempts": w.letter.attempts if w.letter else w.record.attempts if w.record else None,
+        "dead_reason": w.letter.reason if w.letter else None,
+        "dead_detail": w.letter.detail if w.letter else None,
+        "next_fetch_in_ms": max(0, w.next_fetch_ms - w.clock_ms),
+        "delay_ms": w.delay_ms,
+        "boost": f.boost,
+        "commits": [{"status": e.status, "fetched_at": e.fetched_at, "visit": e.visit} for e in f.commits],
+    }
+
+
+def _owner(f: Facts) -> str:
+    if f.where.session:
+        moving = f", moving to {f.suggested}" if f.suggested and f.suggested != f.where.node else ""
+        return f"{f.where.node} (epoch {f.where.epoch}){moving}"
+    return f"none now (the ring suggests {f.suggested})" if f.suggested else "none now"
+
+
+def _robots(robots: RobotsFact) -> str:
+    if robots.verdict is None:
+        return robots.note
+    v = robots.verdict
+    line = f"line {v.line_number}: {v.line}" if v.line_number else "no line concerns it"
+    when = f", read at {moment(robots.read_at)}" if robots.read_at else ""
+    return f"{'allowed' if v.allowed else 'forbidden'} ({line}{when})"
+
+
+def _commit(entry: CommitEntry) -> str:
+    to = f" -> {entry.redirect_to}" if entry.redirect_to else ""
+    place = f", {entry.warc.file} at {entry.warc.offset}" if entry.warc else ""
+    return f"{moment(entry.fetched_at)}, status {entry.status}{to}, depth {entry.depth}{place}"
+
+
+def _next(where: Whereabouts) -> str:
+    wait = max(0, where.next_fetch_ms - where.clock_ms)
+    delay = f"delay {duration(where.delay_ms / 1000)}" if where.delay_ms is not None else "delay not known yet"
+    busy = f", {counted(where.claims_out, 'URL')} of the queue in hand" if where.claims_out else ""
+    return f"{f'in {duration(wait / 1000)}' if wait >= WAIT_SHOWN_MS else 'at any time'} ({delay}{busy})"
+
+
+def _alone(f: Facts) -> str:
+    return " No instance is running: start one with 'crawler run' or 'crawler crawl'." if f.is_alone else ""

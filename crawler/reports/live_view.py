@@ -1,0 +1,174 @@
+"""What a crawl looks like while it runs: a calm live view on a terminal, plain lines elsewhere.
+
+Takes snapshots and shows them; must not know where they come from.
+"""
+
+import os
+from collections import deque
+from collections.abc import Collection, Sequence
+from typing import IO, TYPE_CHECKING, Protocol
+
+import msgspec
+
+from crawler.frontier.lookup import Progress
+from crawler.frontier.stats import DomainStats
+from crawler.reports.crawl_report import next_text, waits_text
+from crawler.reports.printing import say
+from crawler.reports.wording import counted, duration, number, rate, size
+from crawler.rules.printable import one_line
+
+if TYPE_CHECKING:
+    from rich.console import Group
+    from rich.table import Table
+
+WINDOW_S = 10.0  # over which pages per second are measured
+DOMAINS_SHOWN = 10
+LINE_EVERY_S = 5.0
+NAME_WIDTH_MAX = 40
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """The crawl at one moment; `at_s` since the start of this command."""
+
+    at_s: float
+    progress: Progress
+    in_flight: int = 0
+    instances: int = 1
+    waits_for: Collection[str] = ()  # why instances claim no more URLs, as in `Member`
+    domains: Sequence[DomainStats] = ()
+
+
+class Pace(msgspec.Struct):
+    """Pages per second over the last seconds."""
+
+    _seen: deque[tuple[float, int]] = msgspec.field(default_factory=deque)
+
+    def take(self, at_s: float, fetched: int) -> float:
+        """Note a count; the rate since the oldest one within the window."""
+        self._seen.append((at_s, fetched))
+        while len(self._seen) > 2 and self._seen[1][0] <= at_s - WINDOW_S:
+            self._seen.popleft()
+        since_s, before = self._seen[0]
+        return max(0.0, (fetched - before) / (at_s - since_s)) if at_s > since_s else 0.0
+
+
+class View(Protocol):
+    """Shows snapshots; `say` prints a line without disturbing them."""
+
+    def show(self, snapshot: Snapshot) -> None: ...
+    def say(self, line: str) -> None: ...
+    def close(self) -> None: ...
+
+
+def summary_line(snapshot: Snapshot, pages_per_s: float) -> str:
+    """Like "12 s: 1,204 pages, 98/s, 3,411 queued, 64 in flight, 2 errors, 31.2 MiB"."""
+    p = snapshot.progress
+    parts = [
+        counted(p.fetched, "page"),
+        f"{rate(pages_per_s)}/s",
+        f"{number(max(0, p.pending - snapshot.in_flight))} queued",
+        f"{number(snapshot.in_flight)} in flight",
+        counted(p.dead, "error"),
+        size(p.bytes),
+    ]
+    if p.retries:
+        parts.insert(5, counted(p.retries, "retry", "retries"))
+    if snapshot.instances > 1:
+        parts.append(counted(snapshot.instances, "instance"))
+    waiting = "".join(f"; waits {waits_text(why)}" for why in sorted(snapshot.waits_for))
+    return f"{duration(snapshot.at_s)}: {', '.join(parts)}{waiting}"
+
+
+class Quiet:
+    """Shows nothing."""
+
+    def show(self, snapshot: Snapshot) -> None:
+        pass
+
+    def say(self, line: str) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class PlainLines:
+    """One line every few seconds, for logs and pipes."""
+
+    def __init__(self, stream: IO[str], *, every_s: float = LINE_EVERY_S) -> None:
+        self._stream = stream
+        self._every_s = every_s
+        self._pace = Pace()
+        self._next_s = every_s
+
+    def show(self, snapshot: Snapshot) -> None:
+        pages_per_s = self._pace.take(snapshot.at_s, snapshot.progress.fetched)
+        if snapshot.at_s >= self._next_s:
+            self._next_s = snapshot.at_s + self._every_s
+            self.say(summary_line(snapshot, pages_per_s))
+
+    def say(self, line: str) -> None:
+        say(line, stream=self._stream)
+
+    def close(self) -> None:
+        pass
+
+
+class LiveView:
+    """Redraws one block at the bottom of the terminal: the totals, and the busiest domains."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self._console = Console(file=stream, highlight=False)
+        self._live = Live(console=self._console, auto_refresh=False, transient=True)
+        self._pace = Pace()
+        self._live.start()
+
+    def show(self, snapshot: Snapshot) -> None:
+        pages_per_s = self._pace.take(snapshot.at_s, snapshot.progress.fetched)
+        self._live.update(self._drawn(snapshot, pages_per_s), refresh=True)
+
+    def _drawn(self, snapshot: Snapshot, pages_per_s: float) -> "Group":
+        from rich.console import Group
+        from rich.text import Text
+
+        head = Text(one_line(summary_line(snapshot, pages_per_s)), style="bold", no_wrap=True, overflow="ellipsis")
+        room = max(0, min(DOMAINS_SHOWN, self._console.height - 6))
+        rows = snapshot.domains[:room]
+        return Group(head, "", _domain_table(rows)) if rows else Group(head)
+
+    def say(self, line: str) -> None:
+        self._console.print(one_line(line), markup=False, emoji=False, soft_wrap=True)
+
+    def close(self) -> None:
+        self._live.stop()
+
+
+def _domain_table(domains: Sequence[DomainStats]) -> "Table":
+    from rich.table import Table
+
+    table = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("domain", no_wrap=True, overflow="ellipsis", max_width=NAME_WIDTH_MAX)
+    for name in ("pages", "pending", "failed", "next"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for d in domains:
+        errors = sum(d.errors.values())
+        table.add_row(
+            one_line(d.domain),
+            number(d.fetched),
+            number(d.pending) if d.pending else "-",
+            number(errors) if errors else "-",
+            next_text(d),
+        )
+    return table
+
+
+def view_for(stream: IO[str], *, quiet: bool, verbose: bool) -> View:
+    """The view that fits: nothing, lines (no terminal, or log events are shown there), or live."""
+    if quiet:
+        return Quiet()
+    if verbose or not stream.isatty() or os.environ.get("TERM", "dumb") == "dumb":
+        return PlainLines(stream)
+    return LiveView(stream)

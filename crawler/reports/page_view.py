@@ -1,0 +1,146 @@
+"""One page that was fetched for somebody to look at, as text or JSON. Must not know how it was fetched."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from crawler.model import FetchResult, Page, Response
+from crawler.reports.tables import facts
+from crawler.reports.wording import counted, failure_text, size
+from crawler.rules.printable import one_line
+from crawler.rules.robots_txt import RobotsVerdict
+
+LINKS_SHOWN = 10
+TEXT_LINES_SHOWN = 12
+LINE_CHARS = 110
+NOTHING_PARSED = Page()
+
+
+class Visit(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of it. `passed`: URLs that redirected here; `robots` is None when robots.txt could not be read."""
+
+    url: str
+    passed: list[str]
+    robots: RobotsVerdict | None
+    robots_note: str = ""
+    address_refused: str = ""
+    result: FetchResult | None = None
+    redirect_to: str = ""
+    page: Page = NOTHING_PARSED
+    text: str = ""
+    note: str = ""
+
+    @property
+    def refusal(self) -> str:
+        """Why there is no answer, in one line; "" when there is one."""
+        if self.address_refused:
+            return f"not fetched: {self.address_refused}"
+        if self.robots is None:
+            return f"not fetched: robots.txt can't be read, so nothing is allowed ({self.robots_note})"
+        if not self.robots.allowed:
+            rule = f"line {self.robots.line_number}: {self.robots.line}"
+            return f"not fetched: robots.txt forbids it ({rule}); --ignore-robots asks all the same"
+        if self.result is not None and self.result.failure is not None:
+            failure = self.result.failure
+            return f"no answer from {self.url}: {failure_text(failure.kind.value, failure.detail)}"
+        return ""
+
+
+def as_text(visit: Visit) -> str:
+    """For a terminal: facts, then headers, the first links and lines of text."""
+    assert visit.result is not None
+    assert visit.result.response is not None
+    response, page = visit.result.response, visit.page
+    pairs = [("url", visit.url), *[("redirected", f"from {url}") for url in visit.passed]]
+    pairs += [
+        ("robots", robots_text(visit)),
+        ("status", f"{response.status} {response.reason} (HTTP/{response.http_version}, {response.remote_ip})"),
+        ("time", f"{response.fetch_ms} ms"),
+        ("body", _body(response)),
+    ]
+    pairs += [(name, value) for name, value in _found(visit).items() if value]
+    parts = [facts(pairs), _headers(response)]
+    if page.links:
+        parts.append(_some(counted(len(page.links), "link"), page.links, LINKS_SHOWN, "--links"))
+    if visit.text:
+        lines = [line[:LINE_CHARS] for line in visit.text.splitlines()]
+        parts.append(_some("text", lines, TEXT_LINES_SHOWN, "--text"))
+    return "\n\n".join(parts)
+
+
+def robots_text(visit: Visit) -> str:
+    """Like "allowed by line 3: Allow: /public"."""
+    note = f" ({visit.robots_note})" if visit.robots_note else ""
+    if visit.robots is None:
+        return f"unreadable{note}"
+    word = "allowed" if visit.robots.allowed else "forbidden"
+    return word + (f" by line {visit.robots.line_number}: {visit.robots.line}" if visit.robots.line else "") + note
+
+
+def as_json(visit: Visit) -> dict[str, Any]:
+    """Everything; times in ms, headers as a list of pairs in their order."""
+    response = visit.result.response if visit.result else None
+    found: dict[str, Any] = {
+        "url": visit.url,
+        "redirected_from": visit.passed,
+        "robots": {
+            "allowed": bool(visit.robots and visit.robots.allowed),
+            "line": visit.robots.line if visit.robots else "",
+            "line_number": visit.robots.line_number if visit.robots else 0,
+            "note": visit.robots_note,
+        },
+        "refusal": visit.refusal,
+    }
+    if response is None:
+        return found
+    return found | {
+        "status": response.status,
+        "reason": response.reason,
+        "http_version": response.http_version,
+        "remote_ip": response.remote_ip,
+        "fetch_ms": response.fetch_ms,
+        "headers": [[name.decode("latin-1"), value.decode("latin-1")] for name, value in response.headers],
+        "bytes": len(response.body),
+        "bytes_on_the_wire": len(response.raw_body),
+        "truncated": response.truncated,
+        "title": visit.page.title,
+        "canonical": visit.page.canonical,
+        "charset": visit.page.charset,
+        "noindex": visit.page.noindex,
+        "nofollow": visit.page.nofollow,
+        "redirect_to": visit.redirect_to,
+        "links": list(visit.page.links),
+        "text": visit.text,
+    }
+
+
+def _found(visit: Visit) -> dict[str, str]:
+    page = visit.page
+    flags = [word for word, is_set in (("noindex", page.noindex), ("nofollow", page.nofollow)) if is_set]
+    return {
+        "redirect": visit.redirect_to and f"to {visit.redirect_to} (--follow goes there)",
+        "title": page.title,
+        "canonical": page.canonical,
+        "directives": ", ".join(flags),
+        "charset": page.charset,
+        "note": visit.note,
+    }
+
+
+def _body(response: Response) -> str:
+    sent = f", {size(len(response.raw_body))} on the wire" if len(response.raw_body) != len(response.body) else ""
+    cut = f", cut: {response.truncated}" if response.truncated else ""
+    lied = f", {response.decode_error}" if response.decode_error else ""
+    return f"{size(len(response.body))}{sent}{cut}{lied}"
+
+
+def _headers(response: Response) -> str:
+    pairs = ((name.decode("latin-1"), value.decode("latin-1")) for name, value in response.headers)
+    return "\n".join(one_line(f"{name}: {value}") for name, value in pairs)
+
+
+def _some(title: str, lines: Sequence[str], most: int, option: str) -> str:
+    """The first ones, indented, and how to see the others."""
+    more = [f"... and {len(lines) - most:,} more: {option}"] if len(lines) > most else []
+    return "\n  ".join([f"{title}:", *map(one_line, lines[:most]), *more])

@@ -1,0 +1,113 @@
+"""Which settings a URL gets, and where each comes from: the tables [[sites]], or the settings for all. No secrets.
+
+Looks at the settings and the app alone: what a crawl has stored, `crawler explain` tells.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from crawler.handlers.crawler import Crawler, Handler
+from crawler.reports.tables import NOTHING, table
+from crawler.rules.domains import registrable_domain
+from crawler.rules.site_rules import SiteRules, SiteTable, first_with, is_secret_header
+from crawler.rules.urls import host_of
+from crawler.settings import Settings
+
+KEYS = ("delay_s", "concurrency", "headers", "cookies", "auth", "label", "depth_max", "priority")
+HIDDEN = "(not shown)"
+NOT_SENT = "(not sent over http)"
+
+
+class Source(NamedTuple):
+    """One setting of a URL: what it is, and which key or table of the file says so ("" for none)."""
+
+    key: str
+    value: str
+    where: str
+
+
+def sources_of(url: str, settings: Settings, app: Crawler | None) -> list[Source]:
+    """All settings by site of a canonical URL, and who gets its page."""
+    rules = SiteRules.of(settings.sites, *KEYS) or SiteRules(())
+    tables, host = rules.fitting(url), host_of(url)
+    queue = registrable_domain(host) if settings.frontier.queue_by == "domain" else host
+    found = [Source("queue", queue, f"frontier.queue_by = {settings.frontier.queue_by}")]
+    found += _of_queue(rules, queue, settings)
+    found += _sent(url, tables)
+    found += _of_links(tables, settings)
+    label = next((one.value for one in found if one.key == "label"), "")
+    return [*found, _handler(url, "" if label == NOTHING else label, app)]
+
+
+def https_only(settings: Settings) -> list[str]:
+    """What of the tables goes to https alone, a line each."""
+    rules = SiteRules.of(settings.sites, "headers", "cookies", "auth") or SiteRules(())
+    return [
+        f"{one.name}: over https only: {', '.join(one.secrets)} (begin match with http:// to send them over http)"
+        for one in rules.tables
+        if one.secrets and not one.pattern.names_scheme
+    ]
+
+
+def as_text(url: str, sources: list[Source]) -> str:
+    """For a terminal."""
+    rows = [(one.key, one.value, one.where) for one in sources]
+    return f"{url}\n" + table(("setting", "value", "from"), rows, left=3)
+
+
+def _of_queue(rules: SiteRules, queue: str, settings: Settings) -> Iterator[Source]:
+    politeness, tables = settings.politeness, rules.tables_of_queue(queue)
+    for key, plain, value in (
+        ("delay_s", "politeness.delay_s", politeness.delay_s),
+        ("concurrency", "politeness.concurrency_per_queue", politeness.concurrency_per_queue),
+    ):
+        own = first_with(tables, key)
+        yield Source(key, f"{getattr(own.site, key) if own else value:g}", own.name if own else plain)
+
+
+def _sent(url: str, tables: Sequence[SiteTable]) -> Iterator[Source]:
+    """Headers and cookies come from as many tables as there are. What is not sent takes no name from later tables."""
+    taken: set[tuple[str, str]] = set()
+
+    def named(one: SiteTable, kind: str, name: str, shown: str, value: str, *, is_secret: bool) -> Iterator[Source]:
+        if (kind, name) in taken:
+            return
+        if is_secret and not one.sends_secrets_to(url):
+            yield Source(shown, NOT_SENT, one.name)
+            return
+        taken.add((kind, name))
+        yield Source(shown, HIDDEN if is_secret else value, one.name)
+
+    for one in tables:
+        if one.site.auth:
+            yield from named(one, "headers", "authorization", "auth", "", is_secret=True)
+        for name, value in one.site.headers.items():
+            is_secret = is_secret_header(name, value)
+            yield from named(one, "headers", name.lower(), f"header {name}", str(value), is_secret=is_secret)
+        for name in one.site.cookies:
+            yield from named(one, "cookies", name, f"cookie {name}", "", is_secret=True)
+
+
+def _of_links(tables: Sequence[SiteTable], settings: Settings) -> Iterator[Source]:
+    label, depth, priority = (first_with(tables, key) for key in ("label", "depth_max", "priority"))
+    yield Source("label", label.site.label if label else NOTHING, label.name if label else "")
+    limit = depth.site.depth_max if depth else settings.scope.depth_max
+    yield Source("depth_max", str(limit) if limit != -1 else "no limit", depth.name if depth else "scope.depth_max")
+    yield Source("priority", f"{priority.site.priority:+g}" if priority else NOTHING, priority.name if priority else "")
+
+
+def _handler(url: str, label: str, app: Crawler | None) -> Source:
+    if app is None:
+        return Source("handler", NOTHING, "no app")
+    handler = app.handler_for(url, label)
+    if handler is None:
+        return Source("handler", NOTHING, "no handler of the app is for it")
+    return Source("handler", handler.name, _why(handler, url, label))
+
+
+def _why(handler: Handler, url: str, label: str) -> str:
+    if label and handler.label == label:
+        return f"@app.page(label={label!r})"
+    if handler.is_default:
+        return "@app.page(), for all that no other is for"
+    return f"@app.page({next(p.text for p in handler.patterns if p.matches(url))!r})"

@@ -1,0 +1,179 @@
+"""Settings by site: which of the tables [[sites]] a URL or a queue gets a setting from. Pure.
+
+The first table in the file that fits and has the key decides; each header and each cookie counts as a key of its own.
+Knows which key comes from where; what a value does is its users' matter.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
+from typing import Any
+
+import msgspec
+
+from crawler.errors import UsageError
+from crawler.rules.domains import registrable_domain
+from crawler.rules.url_patterns import UrlPattern
+from crawler.rules.urls import split
+from crawler.settings import BudgetSettings, FromEnvironment, ScopeSettings, Settings, SiteSettings
+
+_ORIGINS_MAX = 50_000  # whose tables are remembered; about 150 bytes each
+_OF_QUEUES = ("delay_s", "concurrency")  # a queue has one clock, whatever its URLs
+_SECRET = ("auth", "cookies")
+
+
+class SiteTable(msgspec.Struct, frozen=True):
+    """One of [[sites]], and which one of them."""
+
+    number: int
+    pattern: UrlPattern
+    site: SiteSettings
+
+    @property
+    def name(self) -> str:
+        """Like "sites[2] shop.example/cart/*"."""
+        return f"sites[{self.number}] {self.pattern.text}"
+
+    def sends_secrets_to(self, url: str) -> bool:
+        """Over https only, unless the pattern names another scheme: whoever is on the way could read them."""
+        return self.pattern.names_scheme or url.startswith("https:")
+
+    @property
+    def secrets(self) -> list[str]:
+        """The keys of what it adds to requests and others must not know."""
+        site = self.site
+        headers = [f"headers.{n}" for n, v in site.headers.items() if is_secret_header(n, v)]
+        return ["auth"] * bool(site.auth) + ["cookies"] * bool(site.cookies) + headers
+
+
+class SiteRules:
+    """The tables that say something of certain keys, found by origin; make it with `of`."""
+
+    def __init__(self, tables: Sequence[SiteTable]) -> None:
+        self._tables = tuple(tables)
+        self._by_origin: dict[str, tuple[SiteTable, ...]] = {}
+
+    @classmethod
+    def of(cls, sites: Sequence[SiteSettings], *keys: str) -> "SiteRules | None":
+        """None when nothing is said of any of `keys`: then there is nothing to look up. Raises UsageError."""
+        tables = [
+            SiteTable(number, _pattern(number, site), site)
+            for number, site in enumerate(sites)
+            if any(_says(site, key) for key in keys)
+        ]
+        return cls(tables) if tables else None
+
+    @property
+    def tables(self) -> Sequence[SiteTable]:
+        return self._tables
+
+    def fitting(self, url: str) -> Sequence[SiteTable]:
+        """Those that a canonical URL fits, in their order."""
+        slash = url.index("/", 8)
+        tables = self._by_origin.get(url[:slash])
+        if tables is None:
+            tables = self._of_origin(url, url[:slash])
+        if not tables:
+            return tables
+        target = url[slash:]
+        return [table for table in tables if table.pattern.fits_target(target)]
+
+    def first(self, url: str, key: str) -> Any:
+        """What the first that fits says of `key`; None when none does."""
+        return _said(self.fitting(url), key)
+
+    def tables_of_queue(self, queue: str) -> Sequence[SiteTable]:
+        """Those that a queue fits by its name, which is a domain or a host."""
+        return [table for table in self._tables if table.pattern.fits_host(queue)]
+
+    def of_queue(self, queue: str, key: str) -> Any:
+        """What the first of them says of `key`; None when none does."""
+        return _said(self.tables_of_queue(queue), key)
+
+    def _of_origin(self, url: str, origin: str) -> tuple[SiteTable, ...]:
+        if len(self._by_origin) >= _ORIGINS_MAX:
+            self._by_origin.clear()
+        parts = split(url)
+        found = self._by_origin[origin] = tuple(t for t in self._tables if t.pattern.fits_origin(parts))
+        return found
+
+
+def _said(tables: Sequence[SiteTable], key: str) -> Any:
+    table = first_with(tables, key) if tables else None
+    return None if table is None else getattr(table.site, key)
+
+
+def of_queues(sites: Sequence[SiteSettings], key: str) -> Callable[[str], Any]:
+    """What is said of `key` for a queue, by its name; None when nothing is. Remembers queues."""
+    rules = SiteRules.of(sites, key)
+    return (lambda _: None) if rules is None else lru_cache(maxsize=_ORIGINS_MAX)(partial(rules.of_queue, key=key))
+
+
+def is_limited(scope: ScopeSettings, budget: BudgetSettings, sites: Sequence[SiteSettings]) -> bool:
+    """Is there any limit of depth, so that a shorter path to a URL matters?"""
+    return (
+        scope.depth_max >= 0
+        or budget.depth > 0
+        or any(site.depth_max is not None and site.depth_max >= 0 for site in sites)
+    )
+
+
+def first_with(tables: Sequence[SiteTable], key: str) -> SiteTable | None:
+    """The first that says something of `key`."""
+    return next((table for table in tables if _says(table.site, key)), None)
+
+
+def complaints(settings: Settings) -> Iterator[str]:
+    """What is wrong with [[sites]], a line each, that the settings alone can't tell: patterns and what they are for."""
+    for number, site in enumerate(settings.sites):
+        try:
+            pattern = _pattern(number, site)
+        except UsageError as error:
+            yield str(error)
+            continue
+        for key in _OF_QUEUES:
+            if _says(site, key):
+                yield from _queue_complaints(f"sites[{number}].{key}", pattern, settings.frontier.queue_by)
+        if pattern.is_of_any_host:
+            for key in _SECRET:
+                if _says(site, key):
+                    yield f"sites[{number}].{key}: match = {site.match!r} would send it to every host: name its host"
+            for name, value in site.headers.items():
+                if is_secret_header(name, value):
+                    yield f"sites[{number}].headers.{name}: match = {site.match!r} would send it to every host"
+
+
+SECRET_HEADERS = frozenset({"authorization", "cookie", "proxy-authorization"})
+
+
+def is_secret_header(name: str, value: str | FromEnvironment) -> bool:
+    """Is it one by its name, or because its value is kept out of the settings?"""
+    return name.lower() in SECRET_HEADERS or isinstance(value, FromEnvironment)
+
+
+def _queue_complaints(key: str, pattern: UrlPattern, queue_by: str) -> Iterator[str]:
+    hosts = pattern.text.rpartition("://")[2].partition("/")[0].partition(":")[0].lower().rstrip(".")
+    named = hosts.removeprefix("*.")
+    domain = registrable_domain(named)
+    is_below = queue_by == "domain" and "*" not in named and named.endswith(f".{domain}")
+    if not pattern.is_of_hosts:
+        match = domain if is_below else hosts
+        yield f"{key} holds for whole queues, whatever the path: give it a table of its own with match = {match!r}"
+    elif is_below:
+        yield (
+            f"{key} holds for whole queues, which are domains: set match = {domain!r}, or frontier.queue_by = 'host' "
+            "for a queue of each host"
+        )
+
+
+def _pattern(number: int, site: SiteSettings) -> UrlPattern:
+    try:
+        return UrlPattern.parse(site.match)
+    except UsageError as error:
+        raise UsageError(f"sites[{number}].match: {error}") from None
+
+
+def _says(site: SiteSettings, key: str) -> bool:
+    value = getattr(site, key)
+    if value is None or value == "":
+        return False
+    return bool(value) if isinstance(value, Mapping) else True

@@ -1,0 +1,130 @@
+"""Brings the trap rules together: what becomes of a URL, and what is learned from a page."""
+
+import enum
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from crawler.rules.domains import registrable_domain
+from crawler.rules.traps.calendars import anchors, suspicion_of_date
+from crawler.rules.traps.memory import LEVELS, TrapState, with_digest, with_suspect, with_years
+from crawler.rules.traps.session_tokens import learn_tokens, suspicion_of_token
+from crawler.rules.traps.url_shapes import Suspicion, is_plain, suspicions_of_shape
+from crawler.rules.urls import host_of, origin_of
+from crawler.settings.schema import TrapSettings
+
+# Of suspects the furthest come first, although deeper by a link: if there is an end, it is found, and if not, this is
+# seen after few fetches and not when all the branches before it are done.
+LEVEL_BONUS = 4
+LINKS_MAX = 1_000  # of a page, learned from: some 2 ms
+DIGEST_CHARS = 12  # kept of a digest, from its end: 60 bits of base 32
+
+
+class Action(enum.StrEnum):
+    """What becomes of a URL."""
+
+    PASS = "pass"  # noqa: S105
+    DEMOTE = "demote"  # queued behind all others of its domain
+    PARK = "park"  # kept and counted by rule, not fetched
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """`rule` decided ("" for PASS), `why` says what it saw; `penalty` is to be taken off the priority."""
+
+    action: Action
+    rule: str = ""
+    why: str = ""
+    penalty: float = 0.0
+
+
+PASSED = Verdict(action=Action.PASS)
+
+
+class TrapRules(msgspec.Struct, frozen=True):
+    """The rules under given limits. URLs are canonical; all of a state are of one registrable domain."""
+
+    limits: TrapSettings
+
+    def judge(self, state: TrapState, url: str, *, parent_digest: str = "") -> Verdict:
+        """What becomes of `url`. `parent_digest` is that of the page where it was found, "" when not known.
+
+        Nothing is learned by asking; without a state it is judged by its looks alone, and never parked.
+        """
+        doubt = None
+        for suspicion in self._suspicions(state, url, parent_digest):
+            count = state.count(suspicion.rule, suspicion.place)
+            evidence = count.steps if suspicion.evidence is None else suspicion.evidence
+            if evidence >= self.limits.steps_max or count.pages >= self.limits.suspects_max:
+                return Verdict(action=Action.PARK, rule=suspicion.rule, why=suspicion.why)
+            doubt = doubt or suspicion
+        if doubt is None:
+            return PASSED
+        penalty = self.limits.penalty - LEVEL_BONUS * min(doubt.level, LEVELS)
+        return Verdict(action=Action.DEMOTE, rule=doubt.rule, why=doubt.why, penalty=penalty)
+
+    def repeated(self, state: TrapState, digest: str) -> str:
+        """The digest of a page if links may be suspect for it alone, else ""."""
+        return digest if digest and self._times(state, digest[-DIGEST_CHARS:]) >= self.limits.same_digest else ""
+
+    def learn(self, state: TrapState, url: str, *, links: Sequence[str] = (), digest: str = "") -> TrapState:
+        """What a fetched page adds: once for each page, before its links are judged.
+
+        `links` holds the target when it redirects; `digest` is that of a body of status 200, "" for all else. Links to
+        other domains say nothing of this one.
+        """
+        links = _of_same_domain(url, links[:LINKS_MAX])
+        if digest and "soft_404" not in self.limits.off:
+            state = with_digest(state, digest[-DIGEST_CHARS:])
+        if "calendar" not in self.limits.off:
+            state = with_years(state, anchors(url, links, first=not state.years))
+        if "session" not in self.limits.off:
+            tokens = learn_tokens(state.tokens, url, links)
+            state = state if tokens is state.tokens else msgspec.structs.replace(state, tokens=tokens)
+        for suspicion in list(self._suspicions(state, url, "")):
+            leads_on = self._leads_on(state, suspicion, links)
+            state = with_suspect(state, suspicion.rule, suspicion.place, suspicion.level if leads_on else None)
+        return state
+
+    def _leads_on(self, state: TrapState, suspicion: Suspicion, links: Sequence[str]) -> bool:
+        if suspicion.evidence is not None:
+            return False
+        if suspicion.rule == "calendar":
+            dates = (suspicion_of_date(link, state.years, self.limits) for link in links)
+            return any(date is not None and suspicion.leads_to(date) for date in dates)
+        return any(suspicion.leads_to(shape) for link in links for shape in suspicions_of_shape(link, self.limits))
+
+    def _suspicions(self, state: TrapState, url: str, parent_digest: str) -> Iterable[Suspicion]:
+        """Nothing for nearly all, and that soon: this is asked for every new link."""
+        plain = is_plain(url, self.limits)
+        if plain and not (state.years or state.tokens.slot or parent_digest):
+            return ()
+        return self._looked_for(state, url, parent_digest, plain=plain)
+
+    def _looked_for(self, state: TrapState, url: str, parent_digest: str, *, plain: bool) -> Iterator[Suspicion]:
+        off = self.limits.off
+        if not plain:
+            for suspicion in suspicions_of_shape(url, self.limits):
+                if suspicion.rule not in off:
+                    yield suspicion
+        if state.years and "calendar" not in off and (found := suspicion_of_date(url, state.years, self.limits)):
+            yield found
+        if state.tokens.slot and "session" not in off and (found := suspicion_of_token(url, state.tokens)):
+            yield found
+        if parent_digest and "soft_404" not in off:
+            yield from self._of_parent(state, parent_digest[-DIGEST_CHARS:])
+
+    def _of_parent(self, state: TrapState, digest: str) -> Iterator[Suspicion]:
+        """Links of a body that came under many URLs: what they name absolutely is known since the first time."""
+        times = self._times(state, digest)
+        if times >= self.limits.same_digest:
+            why = f"found in a body that {times} URLs gave"
+            yield Suspicion("soft_404", "", why, evidence=times - self.limits.same_digest)
+
+    @staticmethod
+    def _times(state: TrapState, digest: str) -> int:
+        return next((n for known, n in state.digests if known == digest), 0)
+
+
+def _of_same_domain(url: str, links: Sequence[str]) -> list[str]:
+    origin, domain = f"{origin_of(url)}/", registrable_domain(host_of(url))
+    return [link for link in links if link.startswith(origin) or registrable_domain(host_of(link)) == domain]

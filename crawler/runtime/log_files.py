@@ -1,0 +1,78 @@
+"""Where log events go: JSON lines into a file of the crawl folder, and, when asked for, readable lines to a stream.
+
+Events are constant dotted names plus fields (`extra`). Knows nothing of what they mean.
+"""
+
+import json
+import logging
+from datetime import UTC, datetime
+from io import TextIOWrapper
+from pathlib import Path
+from typing import IO, Any
+
+from crawler.archive.crawl_folder import open_private
+from crawler.redaction import redact
+from crawler.rules.printable import one_line, printable, printable_json
+
+_OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+def fields_of(record: logging.LogRecord) -> dict[str, Any]:
+    """What the caller gave as `extra`."""
+    return {name: value for name, value in vars(record).items() if name not in _OWN}
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a line: at (UTC), level, event, logger, node (where there is one), then the event's fields."""
+
+    def __init__(self, node: str) -> None:
+        super().__init__()
+        self._node = {"node": node} if node else {}
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        line = {"at": at, "level": record.levelname.lower(), "event": record.getMessage(), "logger": record.name}
+        line |= self._node | fields_of(record)
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return printable_json(redact(json.dumps(line, default=str, ensure_ascii=False)))
+
+
+class Readable(logging.Formatter):
+    """Like "12:00:01 warning member.dead member=host-1"."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = datetime.fromtimestamp(record.created).astimezone().strftime("%H:%M:%S")
+        fields = "".join(f" {name}={value}" for name, value in fields_of(record).items())
+        trace = "\n" + printable(self.formatException(record.exc_info)) if record.exc_info else ""
+        return redact(f"{at} {record.levelname.lower()} {one_line(record.getMessage() + fields)}{trace}")
+
+
+class _PrivateFile(logging.FileHandler):
+    """In a crawl folder: for its owner alone, as all there is."""
+
+    def _open(self) -> TextIOWrapper:
+        return TextIOWrapper(open(self.baseFilename, "ab", opener=open_private), encoding=self.encoding)
+
+
+def start_logging(level: str, *, file: Path | None = None, stream: IO[str] | None = None, node: str = "") -> None:
+    """Replace the handlers of the root logger. The file is made with its first event; its lines name the node.
+
+    A log that can't be written never stops a crawl: the events are lost, the crawl goes on.
+    """
+    logging.raiseExceptions = False
+    root = logging.getLogger()
+    for handler in list(root.handlers):
+        root.removeHandler(handler)
+        handler.close()
+    if file is not None:
+        to_file = _PrivateFile(file, encoding="utf-8", delay=True)
+        to_file.setFormatter(JsonLines(node))
+        root.addHandler(to_file)
+    if stream is not None:
+        to_stream = logging.StreamHandler(stream)
+        to_stream.setFormatter(Readable())
+        root.addHandler(to_stream)
+    if not root.handlers:
+        root.addHandler(logging.NullHandler())
+    root.setLevel(level.upper())

@@ -1,0 +1,1 @@
+"""Seed URLs from people, files and sitemaps."""

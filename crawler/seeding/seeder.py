@@ -1,0 +1,217 @@
+"""Stage zero: URLs that people give enter the crawl, each counted as new, seen, out of scope or invalid.
+
+No page leads to a seed, so each stands in the folder's journal before the engine has it.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from crawler.archive.seed_journal import SeedJournal, SeedLine
+from crawler.errors import EngineError, InvalidUrl
+from crawler.frontier.bulk_lookup import States, UrlState
+from crawler.frontier.crawl_record import Crawls
+from crawler.frontier.dead_letters import DeadLetters
+from crawler.frontier.frontier import Frontier
+from crawler.frontier.messages import AddReply
+from crawler.frontier.seed_counts import Seeds
+from crawler.model import AddOutcome, Candidate, FailureKind
+from crawler.pipeline.router import Router
+from crawler.rules.priority import NO_SIGNALS, Signals
+from crawler.rules.urls import canonicalize, refuse_credentials
+
+BATCH = 10_000  # over a thousand partitions: a call for some URLs costs little more than one for two
+INVALID_SHOWN_MAX = 1_000
+
+
+class GivenUrl(msgspec.Struct, frozen=True):
+    """A URL as given: where it stood ("line 7", "argument 1"), its text, and what a sitemap said of it."""
+
+    where: str
+    text: str
+    signals: Signals = NO_SIGNALS
+
+
+class SeedReport(msgspec.Struct, kw_only=True):
+    """What became of the given URLs. `invalid` holds (where, text, reason), the first thousand of them."""
+
+    new: int = 0
+    seen: int = 0
+    retried: int = 0  # had failed, and are put back into their queues
+    out_of_scope: int = 0
+    invalid_count: int = 0
+    invalid: list[tuple[str, str, str]] = msgspec.field(default_factory=list)
+    out_of_scope_rules: list[tuple[str, str]] = msgspec.field(default_factory=list)  # (URL, the rule that decided)
+
+    @property
+    def total(self) -> int:
+        return self.usable + self.out_of_scope + self.invalid_count
+
+    @property
+    def usable(self) -> int:
+        return self.new + self.seen + self.retried
+
+    def canonical(self, given: GivenUrl, bytes_max: int) -> str | None:
+        """The URL that was given; None, and noted, when it can't be a seed."""
+        text = given.text.strip()
+        try:
+            refuse_credentials(text)
+            return canonicalize(text, bytes_max=bytes_max)
+        except InvalidUrl as error:
+            self.invalid_count += 1
+            if len(self.invalid) < INVALID_SHOWN_MAX:
+                self.invalid.append((given.where, text, error.reason))
+            return None
+
+
+class Seeder:
+    """Adds seeds. With `opens_scope`, each seed's domain (host, prefix) joins the crawl's scope."""
+
+    def __init__(
+        self,
+        frontier: Frontier,
+        crawls: Crawls,
+        router: Router,
+        *,
+        states: States,
+        seeds: Seeds,
+        letters: DeadLetters,
+        journal: SeedJournal,
+        opens_scope: bool = True,
+        depth: int = 0,
+        priority: float | None = None,
+        url_bytes_max: int = 8192,
+    ) -> None:
+        self._frontier = frontier
+        self._crawls = crawls
+        self._router = router
+        self._states = states
+        self._seeds = seeds
+        self._letters = letters
+        self._journal = journal
+        self._opens_scope = opens_scope
+        self._depth = depth
+        self._priority = priority
+        self._bytes_max = url_bytes_max
+        self.report = SeedReport()
+
+    async def add_all(self, given: Iterable[GivenUrl]) -> SeedReport:
+        """Add in batches; repeating is safe. Raises EngineError when the engine does not take them, ConflictError when
+        it lost the crawl, ArchiveError when the journal can't be written.
+        """
+        batch: list[tuple[str, Signals]] = []
+        for one in given:
+            url = self.report.canonical(one, self._bytes_max)
+            if url is not None:
+                batch.append((url, one.signals))
+            if len(batch) >= BATCH:
+                await self._add(batch)
+                batch = []
+        await self._add(batch)
+        return self.report
+
+    async def _add(self, batch: Sequence[tuple[str, Signals]]) -> None:
+        if not batch:
+            return
+        await self._crawls.still(self._router.record)
+        opened = self._opened([url for url, _ in batch]) if self._opens_scope else frozenset()
+        by_partition = self._candidates(batch)
+        states = await self._states_of(by_partition)
+        unseen = await self._numbered(by_partition, self._in_state(by_partition, states, UrlState.UNSEEN))
+        signals = dict(batch)
+        await self._note(unseen, signals, opened)
+        await self._crawls.add_roots(opened)
+        replies = await self._frontier.add(by_partition)
+        errors = [reply for reply in replies.values() if isinstance(reply, EngineError)]
+        if errors:
+            raise errors[0]
+        lowered = self._count(by_partition, {p: r for p, r in replies.items() if isinstance(r, AddReply)})
+        await self._note([c for c in lowered if c not in unseen], signals)
+        await self._retry(self._in_state(by_partition, states, UrlState.DEAD))
+
+    def _opened(self, urls: Sequence[str]) -> frozenset[str]:
+        """Roots that the scope does not have yet; the router has them from here on."""
+        scope = self._router.scope
+        opened = frozenset(scope.root_of(url) for url in urls) - scope.roots
+        self._router.scope = scope.with_roots(opened)
+        return opened
+
+    def _candidates(self, batch: Sequence[tuple[str, Signals]]) -> dict[int, list[Candidate]]:
+        by_partition: dict[int, list[Candidate]] = {}
+        for url, signals in batch:
+            verdict = self._router.verdict(url, self._depth)
+            if not verdict.allowed:
+                self.report.out_of_scope += 1
+                if len(self.report.out_of_scope_rules) < INVALID_SHOWN_MAX:
+                    self.report.out_of_scope_rules.append((url, verdict.rule))
+                continue
+            candidate = self._router.candidate(
+                url, depth=self._depth, seed=True, priority=self._priority, signals=signals
+            )
+            by_partition.setdefault(candidate.partition, []).append(candidate)
+        return by_partition
+
+    async def _states_of(self, by_partition: Mapping[int, Sequence[Candidate]]) -> dict[str, UrlState]:
+        """What the engine knows of them: a crawl that is resumed with all its seeds does not note them again."""
+        wanted = {partition: [c.fingerprint for c in mine] for partition, mine in by_partition.items()}
+        return await self._states.of(self._router.record.run, wanted)
+
+    @staticmethod
+    def _in_state(
+        by_partition: Mapping[int, Sequence[Candidate]], states: Mapping[str, UrlState], state: UrlState
+    ) -> list[Candidate]:
+        return [c for mine in by_partition.values() for c in mine if states[c.fingerprint] is state]
+
+    async def _retry(self, failed: Iterable[Candidate]) -> None:
+        """Put seeds that were given up back into their queues. One that ended the process waits for 'dead retry'."""
+        wanted: dict[int, list[str]] = {}
+        for one in failed:
+            wanted.setdefault(one.partition, []).append(one.fingerprint)
+        if not wanted:
+            return
+        found = await self._letters.find_all(wanted)
+        retried = await self._letters.revive([one for one in found if one.letter.reason != FailureKind.KILLER])
+        self.report.retried += retried
+        self.report.seen -= retried
+
+    async def _numbered(self, by_partition: dict[int, list[Candidate]], unseen: list[Candidate]) -> list[Candidate]:
+        """New seeds with their numbers, also in the batch that is added."""
+        numbers = await self._seeds.number([c.url for c in unseen])
+        found = {c.fingerprint: replace(c, seed_number=n) for c, n in zip(unseen, numbers, strict=True)}
+        for partition, mine in by_partition.items():
+            by_partition[partition] = [found.get(c.fingerprint, c) for c in mine]
+        return list(found.values())
+
+    async def _note(
+        self, seeds: Iterable[Candidate], signals: Mapping[str, Signals], roots: Iterable[str] = ()
+    ) -> None:
+        lines = [SeedLine(root=root) for root in sorted(roots)]
+        lines += [self._line(seed, signals[seed.url]) for seed in seeds]
+        if lines:
+            await asyncio.to_thread(self._journal.append, lines)
+
+    def _line(self, seed: Candidate, signals: Signals) -> SeedLine:
+        return SeedLine(
+            url=seed.url,
+            depth=seed.depth,
+            priority=self._priority,
+            sitemap_priority=signals.sitemap_priority,
+            changed_at=signals.changed_at,
+            run=self._router.record.run,
+            number=seed.seed_number,
+        )
+
+    def _count(
+        self, by_partition: Mapping[int, Sequence[Candidate]], replies: Mapping[int, AddReply]
+    ) -> list[Candidate]:
+        """Count what became of them; those that were known from further away."""
+        lowered = []
+        for partition, mine in by_partition.items():
+            outcomes = replies[partition].outcomes
+            new = sum(outcome is AddOutcome.NEW for outcome in outcomes)
+            self.report.new += new
+            self.report.seen += len(outcomes) - new
+            lowered += [c for c, outcome in zip(mine, outcomes, strict=True) if outcome is AddOutcome.LOWERED]
+        return lowered

@@ -1,0 +1,245 @@
+"""URLs as people give them: arguments, files, standard input; each with where it stood.
+
+Lines are read as they come, so a stream that never ends is taken in while it flows. Knows nothing of URLs but that
+empty lines and lines beginning with # are none.
+"""
+
+import argparse
+import os
+import re
+import stat
+import sys
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from crawler import redaction
+from crawler.errors import InvalidUrl, UsageError
+
+if TYPE_CHECKING:
+    from crawler.seeding.seeder import GivenUrl, SeedReport
+
+STDIN = "-"
+BLOCK_BYTES = 1 << 18
+SHOWN_MAX = 200
+NO_SEED = "no valid seed URL"
+LINE_BYTES_MAX = 1 << 20  # a longer line is no URL: it is cut, so that memory is bounded
+
+
+def add_urls(parser: argparse.ArgumentParser) -> None:
+    """Positional URLs, and files of them."""
+    parser.add_argument("urls", nargs="*", metavar="URL", help="where to begin; - reads URLs from standard input")
+    parser.add_argument(
+        "-i",
+        "--input-file",
+        dest="inputs",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="read URLs from FILE, one a line (- for standard input); # begins a comment; may be repeated",
+    )
+    parser.set_defaults(takes_urls=True)
+
+
+def url_of_site(name: str) -> str:
+    """The URL of a site as people name it: a domain, a host, or any URL of it. Raises InvalidUrl."""
+    from crawler.rules.urls import canonicalize
+
+    return canonicalize(name if "://" in name else f"http://{name}/")
+
+
+def url_of(text: str) -> str:
+    """The canonical URL of a page as people name it: with a host alone, its front page. Raises InvalidUrl."""
+    from crawler.rules.urls import canonicalize, refuse_credentials
+
+    text = _with_scheme(text.strip())
+    refuse_credentials(text)
+    return canonicalize(text)
+
+
+# A name with a dot, localhost or an address in brackets; behind it maybe a port, and what follows a host.
+_NAME = r"(?:[^\s/:@?#\[\]%.,\\]+(?:\.[^\s/:@?#\[\]%.,\\]+)+\.?|localhost|\[[0-9a-f:.]+\])(?::\d{1,5})?"
+_BARE_HOST = re.compile(_NAME, re.IGNORECASE)
+_WITHOUT_SCHEME = re.compile(rf"({_NAME})(?:[/?#].*)?", re.IGNORECASE | re.DOTALL)
+
+
+def _with_scheme(text: str) -> str:
+    """With https:// in front of what has no scheme, and that said: nearly all sites have it, and nobody can listen.
+
+    http:// for this machine and private addresses, where nearly none has.
+    """
+    from crawler.reports.printing import warn
+    from crawler.rules.urls import canonicalize
+
+    if not (match := _WITHOUT_SCHEME.fullmatch(text)) or len(text) > SHOWN_MAX:
+        return text
+    if Path(text).is_file():
+        raise UsageError(f"{text} is a file, not a URL; use -i {text} to read URLs from it")
+    taken = f"{_scheme_of(match[1])}://{text}"
+    try:
+        taken = canonicalize(taken)
+    except InvalidUrl:
+        return text
+    warn(f"taking {text} as {taken}")
+    return taken
+
+
+def _scheme_of(authority: str) -> str:
+    from crawler.web.address_guard import is_address, is_public
+
+    host = authority if authority.endswith("]") else authority.rpartition(":")[0] or authority
+    bare = host.strip("[]").lower()
+    is_here = bare == "localhost" or bare.endswith(".localhost") or (is_address(bare) and not is_public(bare))
+    return "http" if is_here else "https"
+
+
+def sources_of(arguments: argparse.Namespace) -> tuple[list["GivenUrl"], list[str]]:
+    """The URLs given as arguments, and the files to read. Raises UsageError for a file that can't be read."""
+    from crawler.seeding.seeder import GivenUrl
+
+    given = enumerate(arguments.urls, 1)
+    plain = [GivenUrl(f"argument {n}", _with_scheme(url.strip())) for n, url in given if url != STDIN]
+    files = list(arguments.inputs) + ([STDIN] if STDIN in arguments.urls else [])
+    for file in files:
+        if file != STDIN:
+            _check_readable(file)
+    return plain, list(dict.fromkeys(files))
+
+
+def _check_readable(file: str) -> None:
+    try:
+        with Path(file).open("rb"):
+            pass
+    except OSError as error:
+        raise UsageError(f"can't read seed file {file}: {error.strerror}") from None
+
+
+async def read_given(file: str, *, quiet: bool = False) -> AsyncIterator[list["GivenUrl"]]:
+    """Batches of URLs as they arrive. Unless `quiet`, the first one that has no scheme is said. Raises UsageError."""
+    from crawler.seeding.seeder import GivenUrl
+
+    is_said = quiet
+    name, number, rest = "standard input" if file == STDIN else file, 0, b""
+    async for block in _blocks(file):
+        if b"\0" in block:
+            raise UsageError(f"{name} is not a text file in UTF-8 (line {number + 1} or later): nothing more is read")
+        *lines, rest = _split(rest + block)
+        rest = rest[:LINE_BYTES_MAX]
+        texts = [_text(line) for line in lines]
+        is_said = is_said or _say_hosts(name, number, texts)
+        yield [GivenUrl(f"{name} line {number + n}", _of_host(text)) for n, text in enumerate(texts, 1) if text]
+        number += len(lines)
+    texts = [_text(line) for line in rest.split(b"\r")]
+    is_said = is_said or _say_hosts(name, number, texts)
+    yield [GivenUrl(f"{name} line {number + n}", _of_host(text)) for n, text in enumerate(texts, 1) if text]
+
+
+def _split(data: bytes) -> list[bytes]:
+    """At any kind of line end. A carriage return at the end may be half of one: it stays with the last part."""
+    is_half = data.endswith(b"\r")
+    lines = data.removesuffix(b"\r").replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+    if is_half:
+        lines[-1] += b"\r"
+    return lines
+
+
+def _text(line: bytes) -> str:
+    text = line.decode("utf-8", "replace").lstrip("\ufeff").strip()
+    return "" if text.startswith("#") else text
+
+
+def _of_host(text: str) -> str:
+    """A host alone is taken for its front page, as on the command line; anything else stays."""
+    return f"{_scheme_of(text)}://{text}/" if _BARE_HOST.fullmatch(text) else text
+
+
+def _say_hosts(name: str, number: int, texts: Sequence[str]) -> bool:
+    """Say what is made of the first host without a scheme, if there is one; whether there was."""
+    from crawler.reports.printing import warn
+
+    for n, text in enumerate(texts, number + 1):
+        if (taken := _of_host(text)) != text:
+            warn(f"{name} line {n}: taking {text} as {taken}, and other hosts there likewise")
+            return True
+    return False
+
+
+async def check_any(plain: Sequence["GivenUrl"], files: Sequence[str], *, bytes_max: int) -> None:
+    """Raises UsageError, after a line for each, when nothing can be a seed; said before anything is made.
+
+    What flows (a pipe, a terminal) can be read once only: then it is seen later.
+    """
+    from crawler.reports.printing import warn
+    from crawler.seeding.seeder import SeedReport
+
+    report = SeedReport()
+    if any(report.canonical(one, bytes_max) for one in plain) or any(not _is_plain_file(file) for file in files):
+        return
+    for file in files:
+        async for batch in read_given(file, quiet=True):
+            if any(report.canonical(one, bytes_max) for one in batch):
+                return
+    for line in complaints(report):
+        warn(line)
+    if not report.total and files:
+        raise UsageError(f"there is no URL in {', '.join(files)}")
+    raise UsageError(NO_SEED)
+
+
+def _is_plain_file(file: str) -> bool:
+    return file != STDIN and Path(file).is_file()
+
+
+async def _blocks(file: str) -> AsyncIterator[bytes]:
+    import asyncio
+
+    descriptor = sys.stdin.fileno() if file == STDIN else os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            while block := os.read(descriptor, BLOCK_BYTES):
+                yield block
+                await asyncio.sleep(0)
+        else:
+            async for block in _flowing(descriptor):
+                yield block
+    except OSError as error:
+        raise UsageError(f"can't read {file}: {error.strerror}") from None
+    finally:
+        if file != STDIN:
+            os.close(descriptor)
+
+
+async def _flowing(descriptor: int) -> AsyncIterator[bytes]:
+    """Blocks of a pipe or terminal, read by a thread that may be left behind in its read when we stop."""
+    import asyncio
+    import threading
+
+    loop = asyncio.get_running_loop()
+    queue: asyncio.Queue[bytes] = asyncio.Queue(maxsize=4)
+
+    def read() -> None:
+        try:
+            while True:
+                block = os.read(descriptor, BLOCK_BYTES)
+                asyncio.run_coroutine_threadsafe(queue.put(block), loop).result()
+                if not block:
+                    return
+        except (OSError, RuntimeError):
+            return  # closed, or the loop is gone
+
+    threading.Thread(target=read, name="stdin", daemon=True).start()
+    while block := await queue.get():
+        yield block
+
+
+def complaints(report: "SeedReport") -> Sequence[str]:
+    """One line for each invalid URL (the first thousand): where it stood, what it is, why it can't be crawled."""
+    lines = [f"{where}: {_shown(text)}: {reason}" for where, text, reason in report.invalid]
+    more = report.invalid_count - len(report.invalid)
+    return [*lines, f"... and {more:,} more invalid URLs"] if more > 0 else lines
+
+
+def _shown(text: str) -> str:
+    """As it may be printed: not too long, and without a password."""
+    text = redaction.shown(text)
+    return repr(text if len(text) <= SHOWN_MAX else text[:SHOWN_MAX] + "...")

@@ -1,0 +1,307 @@
+"""The record of all settings: sections, keys, types, defaults. `load` is the one way to get a validated one.
+
+Times that people set are seconds (`*_s`); sizes are bytes (`*_bytes`).
+"""
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+COUNT_MAX = 2**53  # whole numbers that the engine's scripts tell apart
+NUMBER_MAX = 1e10  # times in ms, in such numbers too: three centuries
+Positive = Annotated[float, Meta(gt=0, le=NUMBER_MAX)]
+NotNegative = Annotated[float, Meta(ge=0, le=NUMBER_MAX)]
+Count = Annotated[int, Meta(ge=1, le=COUNT_MAX)]
+CountOrZero = Annotated[int, Meta(ge=0, le=COUNT_MAX)]
+Attempts = Annotated[int, Meta(ge=1, le=15)]  # four bits of a URL's score
+PRIORITY_MAX = 100_000  # either way; leaves room for years of waiting in a score of 32 bits
+Priority = Annotated[float, Meta(ge=-PRIORITY_MAX, le=PRIORITY_MAX)]
+Factor = Annotated[float, Meta(ge=1, le=NUMBER_MAX)]
+
+
+class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of the sections: immutable, and an unknown key is an error."""
+
+
+class CrawlSettings(_Section, frozen=True):
+    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{1,64}$")] = "main"
+    partitions: Annotated[int, Meta(ge=1, le=16384)] = 1024
+    pages_max: CountOrZero = 0  # 0: no limit
+    time_max_s: NotNegative = 0.0  # 0: no limit
+    stall_cpu_s: NotNegative = 5.0  # 0: no limit
+
+
+class ScopeSettings(_Section, frozen=True):
+    mode: Literal["domain", "host", "prefix", "any"] = "domain"
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    depth_max: Annotated[int, Meta(ge=-1, le=255)] = -1  # -1: no limit; 0: seeds only
+    redirects_max: Annotated[int, Meta(ge=0, le=15)] = 10
+    url_bytes_max: Count = 8192
+    nofollow: bool = True  # obey rel=nofollow and meta robots nofollow
+    follow: Literal["links", "handlers"] = "links"  # all links of a page, or only where its handler leads
+
+
+class PolitenessSettings(_Section, frozen=True):
+    delay_s: NotNegative = 1.0
+    delay_max_s: Positive = 60.0  # cap on robots.txt Crawl-delay
+    factor: NotNegative = 0.0  # wait at least factor x the last fetch time
+    retry_after_max_s: Positive = 3600.0
+    adaptive: bool = False  # the delay grows where a site struggles, and shrinks back to what it was
+    concurrency_per_queue: Count = 1
+    concurrency_per_address: Count = 8
+    address_limit_of: Literal["instance", "crawl"] = "instance"  # whose limit that is: each one's, or all of theirs
+
+
+class FetchSettings(_Section, frozen=True):
+    concurrency: Annotated[int, Meta(ge=1, le=100_000)] = 64
+    user_agent: str = "shardcrawl/{version} (+{contact})"
+    contact: str = ""
+    connect_timeout_s: Positive = 10.0
+    idle_timeout_s: Positive = 20.0
+    total_timeout_s: Positive = 60.0
+    body_bytes_max: Count = 10 * 1024 * 1024
+    bytes_in_flight_max: Count = 256 * 1024 * 1024
+    headers_bytes_max: Count = 64 * 1024
+    inflate_ratio_max: Count = 100  # beyond the first MiB
+    links_max: Count = 5000
+    allow_private: bool = False
+    insecure_tls: bool = False
+    gateway: str = ""  # "address:port" of `crawler replay`: every request goes there, whole URL and all
+    accept: str = "text/html,application/xhtml+xml,*/*;q=0.5"
+    accept_language: str = "en,*;q=0.5"
+
+
+class RobotsSettings(_Section, frozen=True):
+    obey: bool = True
+    agent: str = "shardcrawl"  # the product token looked up in robots.txt
+    ttl_s: Positive = 86400.0
+    body_bytes_max: Annotated[int, Meta(ge=512_000, le=COUNT_MAX)] = 512_000
+    redirects_max: CountOrZero = 5
+
+
+class DnsSettings(_Section, frozen=True):
+    nameservers: tuple[str, ...] = ()  # empty: the system's; "host" or "host:port"
+    timeout_s: Positive = 5.0
+    tries: Count = 2
+    ttl_min_s: NotNegative = 60.0
+    ttl_max_s: Positive = 3600.0
+    negative_ttl_s: NotNegative = 60.0
+    cache_size: Count = 100_000
+
+
+class RetryKind(_Section, frozen=True):
+    """What differs for one kind of failure; None: as in [retry] itself."""
+
+    attempts: Attempts | None = None
+    backoff_s: NotNegative | None = None
+    backoff_factor: Factor | None = None
+    backoff_max_s: Positive | None = None
+
+
+class RetryAbsent(RetryKind, frozen=True):
+    attempts: Attempts | None = 1
+
+
+class RetryHost(RetryKind, frozen=True):
+    backoff_s: NotNegative | None = 5.0
+
+
+class RetryBusy(RetryKind, frozen=True):
+    attempts: Attempts | None = 5
+    backoff_s: NotNegative | None = 10.0
+
+
+class RetryOnce(RetryKind, frozen=True):
+    attempts: Attempts | None = 2
+
+
+class RetrySettings(_Section, frozen=True):
+    """A table by the kinds of failures (`FailureKind`) that another attempt may heal."""
+
+    attempts: Attempts = 3
+    backoff_s: NotNegative = 2.0  # before the 2nd attempt; times `backoff_factor` each further one
+    backoff_factor: Factor = 4.0
+    backoff_max_s: Positive = 3600.0
+    dns_not_found: RetryAbsent = RetryAbsent()
+    dns_error: RetryHost = RetryHost()
+    connect: RetryHost = RetryHost()
+    tls: RetryOnce = RetryOnce()
+    timeout: RetryHost = RetryHost()
+    disconnected: RetryKind = RetryKind()
+    protocol: RetryOnce = RetryOnce()
+    server_busy: RetryBusy = RetryBusy()
+    server_error: RetryKind = RetryKind()
+    robots_unreachable: RetryKind = RetryKind()
+    body: RetryOnce = RetryOnce()
+    handler: RetryOnce = RetryOnce()
+
+
+class HostsSettings(_Section, frozen=True):
+    failures: Count = 5  # in a row that speak against the host: then its queue is set aside
+    probe_s: Positive = 60.0  # until the first URL is tried again; times `probe_factor` each further one
+    probe_factor: Factor = 2.0
+    probe_max_s: Positive = 3600.0
+    give_up_s: Positive = 3600.0  # after so long without any answer its URLs are given up
+
+
+class PriorityRule(_Section, frozen=True):
+    """`add` to the priority of every URL in which the regular expression `match` is found."""
+
+    match: Annotated[str, Meta(min_length=1)]
+    add: Priority
+
+
+class OrderSettings(_Section, frozen=True):
+    """Which URL of a queue leaves first: the part of the frontier's settings that a crawl keeps for good."""
+
+    order: Literal["breadth", "priority", "freshness"] = "breadth"
+    half_life_s: Annotated[float, Meta(ge=60, le=NUMBER_MAX)] = (
+        86400.0  # shorter ones would exhaust a score within months
+    )
+    rules: tuple[PriorityRule, ...] = ()
+    depth_weight: NotNegative = 1.0  # taken away per link from a seed
+    links_weight: NotNegative = 0.1  # taken away per doubling of the links on the page that led to a URL
+    sitemap_weight: NotNegative = 1.0  # of a sitemap's priority and date, each at most this
+
+
+class FrontierSettings(OrderSettings, frozen=True):
+    redis: str = ""  # empty: the embedded engine in the crawl folder
+    engine: str = ""  # path of another server binary for the embedded engine
+    queue_by: Literal["domain", "host"] = "domain"
+    claim_urls_max: Count = 64  # per queue and call
+    claim_ahead_s: Positive = 2.0  # hand out as many URLs of a queue as its delay allows in this time
+    visibility_timeout_s: Positive = 300.0
+    call_timeout_s: Positive = 2.0
+    recent_urls: CountOrZero = 200_000
+    log_entries_max: Count = 10_000  # undrained commit entries of a partition before acks wait
+    memory: CountOrZero = 0  # bytes of the engine; above them parked URLs and tails of queues go to disk; 0: no limit
+    spill_folder: str = ""  # where they go; empty: with the embedded engine the crawl folder's own, else nowhere
+    memory_mark: Annotated[float, Meta(gt=0, le=1)] = 0.85  # claiming stops above this share of maxmemory
+
+
+class BudgetSettings(_Section, frozen=True):
+    urls: CountOrZero = 0  # of a domain (or host, with queue_by = "host"), taken in; 0: no limit
+    pages: CountOrZero = 0  # fetched
+    bytes: CountOrZero = 0
+    depth: Annotated[int, Meta(ge=0, le=255)] = 0  # links from a seed
+    hosts: CountOrZero = 0  # of a registrable domain, taken in
+    urls_per_linking_domain: CountOrZero = 0  # added to `urls` for each other domain that links to it
+    crawl_urls: CountOrZero = 0  # of the whole crawl, taken in
+    crawl_hosts: CountOrZero = 0  # of the whole crawl, taken in
+    crawl_pages: CountOrZero = 0  # of the whole crawl, fetched
+    crawl_bytes: CountOrZero = 0
+
+
+TrapRule = Literal["long", "hosts", "repeats", "path", "query", "calendar", "session", "soft_404"]
+
+
+class TrapSettings(_Section, frozen=True):
+    off: tuple[TrapRule, ...] = ()  # rules that are not applied
+    penalty: Annotated[float, Meta(ge=512, le=NUMBER_MAX)] = 1000.0  # off the priority of suspects: more than any depth
+    steps_max: Annotated[int, Meta(ge=1, le=64)] = 24  # from suspect to suspect, each further in, until all are parked
+    suspects_max: Count = 20_000  # fetched of a domain and rule, whatever they lead to
+    long_bytes: Count = 512
+    host_labels: Count = 4  # before the registrable domain
+    repeats: Annotated[int, Meta(ge=2, le=COUNT_MAX)] = 3  # of one segment or parameter
+    path_segments: Count = 10
+    parameters: Count = 4
+    years_ahead: CountOrZero = 2  # of all years that the site lists
+    years_back: CountOrZero = 40
+    same_digest: Annotated[int, Meta(ge=2, le=COUNT_MAX)] = 50  # URLs that gave the very same body
+
+
+class MembershipSettings(_Section, frozen=True):
+    node: str = ""  # empty: host name + slot
+    weight: Annotated[int, Meta(ge=1, le=100)] = 1
+    beat_s: Positive = 1.0
+    read_s: Positive = 0.5
+    suspect_s: Positive = 3.0
+    self_stop_s: Positive = 5.0
+    dead_s: Positive = 7.0
+    gap_s: Positive = 2.5  # two reads further apart than this start the window afresh
+    debounce_s: NotNegative = 0.5
+    drain_timeout_s: Positive = 30.0
+    stretch_members: Count = 100  # all times above are multiplied by members / this, rounded up
+    flap_free: Count = 3  # joins of a node in short order that cost it nothing
+    flap_hold_s: Positive = 5.0  # how long the next one stays off the ring; doubled for each further one
+    flap_hold_max_s: Positive = 300.0
+    steady_s: Positive = 60.0  # a life of this length ends the count
+    virtual_nodes: Annotated[int, Meta(ge=1, le=10_000)] = 150
+    load_bound: Factor = 1.1
+
+
+class ArchiveSettings(_Section, frozen=True):
+    dir: Annotated[str, Meta(min_length=1)] = "crawl-data"
+    warc: bool = True
+    warc_bytes_max: Annotated[int, Meta(ge=1_000_000, le=COUNT_MAX)] = 1_000_000_000
+    compression_level: Annotated[int, Meta(ge=0, le=3)] = 1  # ISA-L levels
+    sync_s: Positive = 0.2
+    sync_pages: Count = 256
+    request_records: bool = True
+    request_secrets: bool = False  # also passwords, cookies and the like that [[sites]] add to requests
+
+
+class HandlerSettings(_Section, frozen=True):
+    """What users program."""
+
+    app: str = ""  # FILE.py, FILE.py:OBJECT or MODULE:OBJECT; empty: none
+    items_max: Count = 10_000  # that one page may yield
+    bytes_max: Count = 64 * 1024 * 1024  # of them as JSON
+    threads: Count = 16  # for functions that are not asynchronous
+    processes: Count = 2  # for handlers that ask for them
+
+
+class FromEnvironment(_Section, frozen=True):
+    """A value that stands in the environment, so that it need not stand in the file: { env = "SHOP_LOGIN" }."""
+
+    env: Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+
+
+Text = str | FromEnvironment
+
+
+class SiteSettings(_Section, frozen=True):
+    """What differs for URLs that fit a pattern (crawler/rules/url_patterns.py); None and "": nothing is said of it."""
+
+    match: Annotated[str, Meta(min_length=1)]
+    delay_s: Annotated[float, Meta(ge=0, le=86_400)] | None = None  # of its queues: at least politeness.delay_s
+    concurrency: Count | None = None  # of its queues, instead of politeness.concurrency_per_queue
+    headers: dict[str, Text] = {}
+    cookies: dict[str, Text] = {}
+    auth: Text = ""  # "USER:PASSWORD", for HTTP's basic authentication
+    label: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]{0,32}$")] = ""  # of the handler, where a link gave none
+    depth_max: Annotated[int, Meta(ge=-1, le=255)] | None = None  # instead of scope.depth_max
+    priority: Annotated[float, Meta(ge=-1000, le=1000)] | None = None  # added to that of the order
+
+
+class HistorySettings(_Section, frozen=True):
+    bytes_max: CountOrZero = 1_000_000_000  # of the folder; 0: no history
+
+
+class LogSettings(_Section, frozen=True):
+    level: Literal["debug", "info", "warning", "error"] = "warning"
+    file: str = ""
+
+
+class Settings(_Section, frozen=True):
+    """All settings. `load` is the one way to get one."""
+
+    crawl: CrawlSettings = CrawlSettings()
+    scope: ScopeSettings = ScopeSettings()
+    politeness: PolitenessSettings = PolitenessSettings()
+    fetch: FetchSettings = FetchSettings()
+    robots: RobotsSettings = RobotsSettings()
+    dns: DnsSettings = DnsSettings()
+    retry: RetrySettings = RetrySettings()
+    hosts: HostsSettings = HostsSettings()
+    frontier: FrontierSettings = FrontierSettings()
+    budget: BudgetSettings = BudgetSettings()
+    traps: TrapSettings = TrapSettings()
+    membership: MembershipSettings = MembershipSettings()
+    archive: ArchiveSettings = ArchiveSettings()
+    handlers: HandlerSettings = HandlerSettings()
+    history: HistorySettings = HistorySettings()
+    log: LogSettings = LogSettings()
+    sites: tuple[SiteSettings, ...] = ()

@@ -1,0 +1,123 @@
+"""One page made by hand, and a handler called with it: unit tests of handlers without crawl, engine or web."""
+
+import asyncio
+import inspect
+import json
+import threading
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+from crawler.content.html import parse_with_tree
+from crawler.handlers.calling import is_plain, items_of, stream_of
+from crawler.handlers.crawler import Crawler, Handler
+from crawler.handlers.item_encoding import InvalidItemError, Packer, pack
+from crawler.handlers.page import FOLLOW_MAX, Followed, Page
+from crawler.model import Response
+from crawler.rules.domains import registrable_domain
+from crawler.rules.urls import canonicalize, host_of
+
+AGENT = "shardcrawl"
+URL_BYTES_MAX = 8192
+
+Result = TypeVar("Result")
+
+
+class Called(NamedTuple):
+    """What came of a page: items as they would be exported, and what is to be followed."""
+
+    items: list[dict[str, Any]]
+    followed: list[Followed]
+
+
+def fake_page(
+    url: str, html: str = "", *, status: int = 200, headers: Mapping[str, str] | None = None,
+    body: bytes | None = None, depth: int = 0, label: str = "",
+) -> Page:  # fmt: skip
+    """The page that a handler would be given, with links, title, tree and text found in `html`.
+
+    `body`: bytes that are no UTF-8 text. The Content-Type is HTML unless `headers` say another. Raises InvalidUrl.
+    """
+    url = canonicalize(url)
+    given = {"Content-Type": "text/html" if body is not None else "text/html; charset=utf-8"}
+    given = {name: value for name, value in given.items() if "content-type" not in {h.lower() for h in headers or ()}}
+    lines = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in {**given, **(headers or {})}.items()]
+    content = html.encode() if body is None else body
+    response = Response(
+        url=url, status=status, reason="", http_version="1.1", headers=tuple(lines), raw_body=content, body=content,
+        request_head=b"", remote_ip="127.0.0.1", started_at=time.time(), fetch_ms=0,
+    )  # fmt: skip
+    parsed, tree = parse_with_tree(
+        url, response.header("content-type"), response.header("x-robots-tag"), content,
+        links_max=FOLLOW_MAX, obey_nofollow=True, bytes_max=URL_BYTES_MAX, agent=AGENT,
+        refresh=response.header("refresh"),
+    )  # fmt: skip
+    return Page(response, parsed, domain=registrable_domain(host_of(url)), depth=depth, label=label, tree=tree)
+
+
+def call_handler(handler: Callable[..., Any] | Crawler, page: Page) -> Called:
+    """Call a handler with a page: the function itself, or the one that an app has for it, with its schema.
+
+    What the function raises passes through. Raises LookupError when the app has none for this page, and ValueError
+    for an item that would be left out. May be called where an event loop runs, and holds it up meanwhile.
+    """
+    if isinstance(handler, Crawler):
+        found = handler.handler_for(page.url, page.label, page.status)
+        if found is None:
+            raise LookupError(f"no handler is for {page.url} (status {page.status}, label {page.label!r})")
+        yielded, packer = _yielded(found, page), found.pack
+    else:
+        yielded, packer = _yielded(handler, page), pack
+    return Called([_exported(item, packer) for item in yielded], list(page.followed))
+
+
+def run_apart(work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
+    """Run a coroutine to its end in a loop of its own, whether the caller has one or not."""
+    results: list[Result] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            results.append(asyncio.run(work()))
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run, name="crawler.testing")
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors[0]
+    return results[0]
+
+
+def _yielded(handler: Callable[..., Any] | Handler, page: Page) -> list[Any]:
+    function = handler.function if isinstance(handler, Handler) else handler
+    if is_plain(function):
+        result = function(page)
+        if not inspect.isawaitable(result):
+            return list(items_of(result))
+        function = _awaiting(result)
+    stream = stream_of(function)
+
+    async def collect() -> list[Any]:
+        return [item async for item in stream(page)]
+
+    return run_apart(collect)
+
+
+def _awaiting(result: Awaitable[Any]) -> Callable[[Page], Any]:
+    """Of a plain function that returned what is to be awaited, as decorated ones do."""
+
+    async def awaited(_: Page) -> Any:
+        return await result
+
+    return awaited
+
+
+def _exported(item: Any, packer: Packer) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(packer(item))
+    except InvalidItemError as error:
+        field = f"field {error.report.field}: " if error.report.field else ""
+        raise ValueError(f"invalid item {item!r}: {field}{error.report.reason}") from None
+    return found
