@@ -1,12 +1,12 @@
 """The pages for users do what they say: every block is written, typed and compared, in an empty folder."""
 
-import importlib.util
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from crawler.testing import Resource, serve
+from scripts.docs_lib import reference
 from tests.support.pages import Block, Reader, blocks_of, commands_of, fits
 from tests.support.processes import Nursery, nursery
 
@@ -41,17 +41,11 @@ def test_each_block_of_a_page_does_what_the_page_says(name: str, programs: Nurse
 
 
 def test_the_reference_says_what_the_program_says() -> None:
-    """Made anew by `scripts/make-reference`."""
-    spec = importlib.util.spec_from_file_location("reference", DOCS.parent / "scripts" / "lab" / "reference.py")
-    assert spec is not None
-    assert spec.loader is not None
-    reference = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(reference)
     assert (DOCS / "reference.md").read_text("utf-8") == reference.make(), "run scripts/make-reference"
 
 
 def test_the_spider_of_the_other_program_is_python() -> None:
-    """It is run by scripts/bench-port, which needs Scrapy."""
+    """It is run by `scripts/bench port`, which needs Scrapy."""
     (spider,) = (block for block in blocks_of(DOCS / "coming-from-scrapy.md") if block.name == "quotes_spider.py")
     compile(spider.text, spider.name, "exec")
 

@@ -1,4 +1,4 @@
-"""Makes docs/reference.md out of what the program itself says: settings, command line, docstrings. A test compares."""
+"""Writes docs/reference.md from the settings, the command line and the docstrings. A test compares both."""
 
 import argparse
 import ast
@@ -29,7 +29,7 @@ What belongs together is explained in [commands.md](commands.md), [handlers.md](
 - [Tests](#tests)
 - [Exit codes](#exit-codes)
 """
-SETTINGS_SAY = """Each has a key in a TOML file (`--config FILE`, or the file that `CRAWLER_CONFIG` names), a
+SETTINGS_INTRO = """Each has a key in a TOML file (`--config FILE`, or the file that `CRAWLER_CONFIG` names), a
 variable in the environment (`fetch.concurrency` is `CRAWLER_FETCH_CONCURRENCY`; lists are separated by commas), and can
 be set by `--set fetch.concurrency=32`. Options win over the environment, that over the file. Times end in `_s` and are
 seconds, sizes are bytes.
@@ -41,7 +41,7 @@ _KEY = re.compile(r"(\w+) = (.*?)\s*# (.*)$")
 def make() -> str:
     parts = [
         HEAD,
-        "## Settings\n\n" + SETTINGS_SAY,
+        "## Settings\n\n" + SETTINGS_INTRO,
         *settings_sections(SETTINGS.read_text("utf-8")),
         "## Commands\n",
         *commands(),
@@ -57,7 +57,7 @@ def make() -> str:
 
 
 def settings_sections(text: str) -> Iterator[str]:
-    """A table for each section, as the file of defaults explains its keys."""
+    """A table for each section, with the comments of the file of defaults."""
     name, said, rows = "", "", list[str]()
     for line in [*text.splitlines(), "[end]"]:
         section, key = _SECTION.match(line), _KEY.match(line)
@@ -71,7 +71,7 @@ def settings_sections(text: str) -> Iterator[str]:
 
 
 def commands() -> Iterator[str]:
-    """A table for each, without the options that most of them have: these come first, once."""
+    """A table for each command; the options that most of them share come first, once."""
     rows = {name: list(option_rows(one)) for name, one in parser()[1].items()}
     counted = Counter(row for some in rows.values() for row in some)
     common = [row for row in counted if counted[row] > len(rows) / 2]
@@ -107,7 +107,7 @@ def shown_value(action: argparse.Action) -> str:
 
 
 def members_of(kind: type) -> Iterator[str]:
-    """Its public methods and properties, in the order in which they are written, each with signature and docstring."""
+    """Its public methods and properties in source order, each with signature and docstring."""
     if kind.__init__.__doc__ or kind.__doc__:
         yield prose(inspect.getdoc(kind) or "")
     for name, member in vars(kind).items():
@@ -125,7 +125,7 @@ def described(name: str, member: Any) -> str:
 
 
 def attributes_of(kind: type) -> str:
-    """What its constructor sets, with the comments that stand there."""
+    """What its constructor sets, with the comments on those lines."""
     lines, rows = inspect.getsource(kind.__init__).splitlines(), []
     tree = ast.parse(textwrap.dedent("\n".join(lines)))
     for node in ast.walk(tree):
@@ -143,7 +143,7 @@ def attributes_of(kind: type) -> str:
 
 
 def prose(text: str) -> str:
-    """Docstrings as text of a page: what could be taken for markup is not."""
+    """A docstring as text of a page, with what could be markup escaped."""
     return re.sub(r"(?<!`)([*<])(?![^`]*`)", r"\\\1", text)
 
 
