@@ -1,7 +1,6 @@
-"""How the lab turns runs into medians, ratios and complaints, and that its comparison runs to its end."""
+"""How runs become medians, ratios and complaints, and that the comparison with peers works."""
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -11,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.lab import LAB, lab_module
+from scripts.bench_lib import corpus, summaries, webs
 
-figures = lab_module("figures")
-synthetic = lab_module("synthetic")
-webs = lab_module("webs")
+ROOT = Path(__file__).parent.parent
+BENCH = [sys.executable, "-m", "scripts.bench_lib", "peers", "--web", "cold", "--share"]
 
 
 def run_of(pages: Collection[str] = "abcd", **figures_of_run: Any) -> Any:
@@ -28,7 +26,7 @@ def run_of(pages: Collection[str] = "abcd", **figures_of_run: Any) -> Any:
         "servers_cpu_s": 0.5,
     }
     usual |= {"duplicates": 0, "requests": len(pages) + 1}
-    return figures.Run(pages=frozenset(pages), **usual | figures_of_run)
+    return summaries.Run(pages=frozenset(pages), **usual | figures_of_run)
 
 
 def test_cpu_is_counted_for_a_thousand_pages_with_and_without_the_engine() -> None:
@@ -41,7 +39,7 @@ def test_a_ratio_is_taken_within_each_round() -> None:
     """The machine was half as fast in the second round: ratios of medians would be 2 of 1.5."""
     ours = [run_of(client_cpu_s=1.0), run_of(client_cpu_s=2.0), run_of(client_cpu_s=1.5)]
     peer = [run_of(client_cpu_s=2.0), run_of(client_cpu_s=4.0), run_of(client_cpu_s=1.5)]
-    found = figures.ratios(peer, ours, lambda run: run.client_cpu_s)
+    found = summaries.ratios(peer, ours, lambda run: run.client_cpu_s)
     assert (found.median, found.low, found.high, found.half) == (2, 1, 2, 0.5)
 
 
@@ -51,10 +49,10 @@ def test_the_table_has_a_row_for_each_client_and_engines_only_where_there_are_so
         "bare": [run_of(client_cpu_s=0.8)],
         "wget": [run_of(client_cpu_s=3.0)],
     }
-    summaries = {
-        name: figures.summary(found, {n: runs[n] for n in ("crawler", "bare")}) for name, found in runs.items()
+    by_client = {
+        name: summaries.summary(found, {n: runs[n] for n in ("crawler", "bare")}) for name, found in runs.items()
     }
-    rows = [row.strip("| ").split(" | ") for row in figures.table(summaries, {n: n for n in runs}).splitlines()]
+    rows = [row.strip("| ").split(" | ") for row in summaries.table(by_client, {n: n for n in runs}).splitlines()]
     assert len({len(row) for row in (rows[0], *rows[2:])}) == 1
     table = {row[0]: dict(zip(rows[0], row, strict=True)) for row in rows[2:]}
     assert table["crawler"]["with engine"] == "300.00"
@@ -64,26 +62,29 @@ def test_the_table_has_a_row_for_each_client_and_engines_only_where_there_are_so
     assert table["wget"]["CPU / bare"] == "3.75"
 
 
-def test_servers_that_had_no_core_left_are_told() -> None:
-    free, bound = figures.summary([run_of()], {}), figures.summary([run_of(servers_cpu_s=1.4, engine_cpu_s=0.4)], {})
-    assert figures.too_busy({"free": free, "bound": bound}) == [
-        "bound: servers and engine took 90 % of their core, so its pages/s say little."
+def test_servers_without_time_left_are_reported() -> None:
+    free, bound = (
+        summaries.summary([run_of()], {}),
+        summaries.summary([run_of(servers_cpu_s=1.4, engine_cpu_s=0.4)], {}),
+    )
+    assert summaries.too_busy({"free": free, "bound": bound}) == [
+        "bound: servers and engine used 90 % of their core: its pages/s mean little."
     ]
 
 
 def test_clients_that_got_other_pages_are_named() -> None:
     results = {"ours": [run_of("abc"), run_of("abc")], "peer": [run_of("abc"), run_of("abx")]}
-    assert figures.differences(results, pages_min=3, pages_max=0) == [
+    assert summaries.differences(results, pages_min=3, pages_max=0) == [
         "peer lacks 1 pages compared with ours, such as c",
-        "peer has more: 1 pages compared with ours, such as x",
+        "peer also fetched 1 pages compared with ours, such as x",
     ]
 
 
 def test_of_a_web_without_end_only_the_number_of_pages_is_compared() -> None:
     results = {"ours": [run_of("abc")], "peer": [run_of("xyz")], "short": [run_of("xy", duplicates=1)]}
-    assert figures.differences(results, pages_min=3, pages_max=3) == [
-        "short got 1 pages twice",
-        "short got only 2 pages: at least 3 are expected",
+    assert summaries.differences(results, pages_min=3, pages_max=3) == [
+        "short fetched 1 pages twice",
+        "short fetched only 2 pages of at least 3",
     ]
 
 
@@ -92,7 +93,7 @@ def test_the_links_of_a_synthetic_web_are_its_own_pages(name: str, tmp_path: Pat
     web = webs.web_of(name, 500)
     web.write(tmp_path, 80)
     pages = [path.read_text("utf-8") for path in sorted(tmp_path.glob("v*.html"))]
-    assert len(pages) == synthetic.BODIES
+    assert len(pages) == webs.BODIES
     assert {page.count("@@PAGE@@") for page in pages} == {1}
     links = [re.findall('href="([^"]+)"', page) for page in pages]
     with_host = [link if link.startswith("http") else f"http://d0.test:80{link}" for each in links for link in each]
@@ -107,22 +108,13 @@ def test_the_links_of_a_synthetic_web_are_its_own_pages(name: str, tmp_path: Pat
     assert pages == [path.read_text("utf-8") for path in sorted(tmp_path.glob("v*.html"))], "not the same twice"
 
 
-@pytest.mark.skipif(not lab_module("corpus").nginx(), reason="needs nginx")
+@pytest.mark.skipif(not corpus.nginx(), reason="needs nginx")
 def test_the_comparison_runs_to_its_end_and_writes_its_results(tmp_path: Path) -> None:
-    command = [sys.executable, LAB / "peers_bench.py", "--web", "cold", "--pages", "30", "--rounds", "1", "--share"]
-    command += ["--only", "crawler,bare,wget", "--output", tmp_path]
-    run = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-        env=os.environ | {"PYTHONPATH": LAB.parents[1]},
-    )
+    run = peers("--pages", "30", "--rounds", "1", "--only", "crawler,bare,wget", "--output", str(tmp_path))
     assert run.returncode == 0, run.stderr
-    assert "All runs got the same 30 pages, each once." in run.stdout
+    assert "All runs fetched the same 30 pages, each once." in run.stdout
     assert re.findall("left out .*", run.stderr) == [
-        "left out wget: its names come from a hosts file, and the web 'cold' has too many"
+        "left out wget: it needs a hosts file, and the web 'cold' has too many names"
     ]
     record = json.loads((tmp_path / "cold.json").read_text("utf-8"))
     assert set(record["clients"]) == {"crawler", "bare"}
@@ -131,22 +123,24 @@ def test_the_comparison_runs_to_its_end_and_writes_its_results(tmp_path: Path) -
     assert (tmp_path / "cold.md").read_text("utf-8").strip() == run.stdout.strip()
 
 
-@pytest.mark.skipif(not lab_module("corpus").nginx(), reason="needs nginx")
+@pytest.mark.skipif(not corpus.nginx(), reason="needs nginx")
 @pytest.mark.parametrize(("commit", "code"), [("HEAD", 0), ("0123abcd", 2)])
 def test_an_earlier_commit_takes_part_in_the_comparison_when_it_can_be_had(
     commit: str, code: int, tmp_path: Path
 ) -> None:
-    command = [sys.executable, LAB / "peers_bench.py", "--web", "cold", "--pages", "10", "--rounds", "2", "--share"]
-    command += ["--only", "crawler", "--against", commit, "--output", tmp_path]
-    env = os.environ | {"PYTHONPATH": LAB.parents[1]}
-    run = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False, env=env)
+    pages = ("--pages", "10", "--rounds", "2")
+    run = peers(*pages, "--only", "crawler", "--against", commit, "--output", str(tmp_path))
     assert run.returncode == code, run.stderr
     order = re.findall(r"round \d (\w+)", run.stderr)
     if code:
         assert order == []
-        assert run.stderr.splitlines()[-1].startswith("bench-peers: commit 0123abcd can't be had: ")
+        assert run.stderr.splitlines()[-1].startswith("bench: commit 0123abcd is not available: ")
         return
     assert order == ["crawler", "before", "before", "crawler"]
     record = json.loads((tmp_path / "cold.json").read_text("utf-8"))
     assert record["clients"]["before"]["cpu_to"]["crawler"]["median"] > 0
     assert "| this crawler at HEAD |" in run.stdout
+
+
+def peers(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*BENCH, *words], capture_output=True, text=True, timeout=100, check=False, cwd=ROOT)

@@ -1,4 +1,4 @@
-"""When a change counts as slower, and the lines in which benchmarks are kept."""
+"""When a change counts as slower, and the file of the records."""
 
 import contextlib
 import socket
@@ -11,28 +11,25 @@ from typing import Any
 import pytest
 import redis
 
+from scripts.bench_lib import calibration, peer_clients, record_file
+from scripts.bench_lib import record as record_bench
+from scripts.bench_lib.other_commit import at_commit
+from scripts.bench_lib.peer_environments import UnavailableError
 from tests.support.engine import Engine, running_engine
-from tests.support.lab import LAB, lab_module
 from tests.test_peers import run_of
 
-earlier = lab_module("earlier")
-records = lab_module("records")
-record_bench = lab_module("record_bench")
-engine_loop = lab_module("engine_loop")
-
 HEADER = {"commit": "abc", "date": "2026-01-01 00:00", "machine": {"cpu": "some"}}
-FILE = LAB.parents[1] / "docs" / "benchmarks.ndjson"
 
 
 def record(crawler: list[float], engine: float = 0.1, base: float = 1.0) -> dict[str, Any]:
     """Of runs of four pages with these CPU seconds, beside loops that took `base` for as many."""
     runs = [run_of(client_cpu_s=cpu, engine_cpu_s=engine * base) for cpu in crawler]
     loops = [1000 * base / 4 for _ in crawler]
-    return records.record_of(HEADER, "w", runs, [run_of(client_cpu_s=base) for _ in crawler], loops)
+    return record_file.record_of(HEADER, "w", runs, [run_of(client_cpu_s=base) for _ in crawler], loops)
 
 
 def worse(now: dict[str, Any], before: dict[str, Any]) -> list[str]:
-    return [verdict.what for verdict in records.verdicts(now, before) if verdict.is_worse]
+    return [verdict.what for verdict in record_file.verdicts(now, before) if verdict.is_worse]
 
 
 def test_a_record_has_ratios_to_the_calibration_loop_and_cpu_seconds() -> None:
@@ -69,7 +66,7 @@ def test_the_engine_is_judged_on_its_own() -> None:
 def test_a_machine_that_is_slower_for_engines_alone_is_no_regression() -> None:
     def slowed_by(factor: float) -> dict[str, Any]:
         runs = [run_of(client_cpu_s=1.5, engine_cpu_s=0.1 * factor) for _ in range(3)]
-        return records.record_of(HEADER, "w", runs, [run_of(client_cpu_s=1.0) for _ in runs], [0.2 * factor] * 3)
+        return record_file.record_of(HEADER, "w", runs, [run_of(client_cpu_s=1.0) for _ in runs], [0.2 * factor] * 3)
 
     assert worse(slowed_by(1.6), slowed_by(1.0)) == []
 
@@ -77,19 +74,18 @@ def test_a_machine_that_is_slower_for_engines_alone_is_no_regression() -> None:
 def test_code_is_slower_than_before_when_it_is_so_in_all_rounds_but_the_oddest() -> None:
     def pair(*ratios: float) -> Any:
         now = [run_of(client_cpu_s=2 * ratio, engine_cpu_s=0.1) for ratio in ratios]
-        return records.paired(now, [run_of(client_cpu_s=2.0, engine_cpu_s=0.1) for _ in ratios])
+        return record_file.paired(now, [run_of(client_cpu_s=2.0, engine_cpu_s=0.1) for _ in ratios])
 
     slower, engine = pair(1.02, 1.03, 0.2, 1.05, 1.04)
     assert slower.is_worse
-    assert str(slower) == "crawler: WORSE: 1.030 of what it took then (1.020 to 1.040 in the middle rounds)"
+    assert str(slower) == "crawler: WORSE: 1.030 of the earlier code (1.020 to 1.040 in the middle rounds)"
     assert (engine.is_worse, engine.ratio.median) == (False, 1.0)
     assert not pair(1.02, 1.03, 0.99, 0.98, 1.04)[0].is_worse
     assert "better" in str(pair(0.95, 0.96, 0.97)[0])
 
 
 def test_the_code_of_an_earlier_commit_runs_beside_that_of_now() -> None:
-    clients = lab_module("clients")
-    with earlier.earlier(clients.all_clients(8)["crawler"], "HEAD") as client:
+    with at_commit(peer_clients.all_clients(8)["crawler"], "HEAD") as client:
         folder = Path(client.environment["PYTHONPATH"])
         assert (client.name, client.title) == ("before", "this crawler at HEAD")
         command = [sys.executable, "-m", "crawler", "--version"]
@@ -99,40 +95,37 @@ def test_the_code_of_an_earlier_commit_runs_beside_that_of_now() -> None:
 
 
 def test_a_commit_that_is_not_there_is_named() -> None:
-    clients, environments = lab_module("clients"), lab_module("environments")
     with (
-        pytest.raises(environments.UnavailableError, match="commit 0123abcd can't be had: "),
-        earlier.earlier(clients.all_clients(8)["crawler"], "0123abcd"),
+        pytest.raises(UnavailableError, match="commit 0123abcd is not available: "),
+        at_commit(peer_clients.all_clients(8)["crawler"], "0123abcd"),
     ):
         pass
 
 
 def test_a_verdict_says_in_one_line_what_was_and_what_the_noise_is() -> None:
-    first = records.verdicts(record([1.8, 1.8, 1.9]), record([1.5, 1.5, 1.6]))[0]
-    assert str(first) == (
-        "crawler: WORSE: 1.800 of its calibration loop, before 1.500 (+20.0 %; noise of the rounds 0.100)"
-    )
+    first = record_file.verdicts(record([1.8, 1.8, 1.9]), record([1.5, 1.5, 1.6]))[0]
+    assert str(first) == ("crawler: WORSE: 1.800 of its calibration loop, before 1.500 (+20.0 %; noise 0.100)")
 
 
 def test_what_is_written_is_read_back_and_the_last_of_a_workload_counts() -> None:
     first, second = record([1.0]), record([2.0])
     other = record([3.0]) | {"workload": "x"}
-    text = "".join(map(records.line_of, (first, second, other)))
+    text = "".join(map(record_file.line_of, (first, second, other)))
     assert text.count("\n") == 3
-    found = records.read(text)
+    found = record_file.read(text)
     assert found == [first, second, other]
-    assert records.last(found, "w") == second
-    assert records.last(found, "y") is None
+    assert record_file.last(found, "w") == second
+    assert record_file.last(found, "y") is None
 
 
-@pytest.mark.parametrize(("line", "why"), [("{", "line 2 is not JSON"), ('{"commit": ""}', "line 2 is no record")])
+@pytest.mark.parametrize(("line", "why"), [("{", "line 2 is not JSON"), ('{"commit": ""}', "line 2 is not a record")])
 def test_a_line_that_is_no_record_is_named(line: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
-        records.read(records.line_of(record([1.0])) + line)
+        record_file.read(record_file.line_of(record([1.0])) + line)
 
 
 def test_the_projects_own_records_can_be_read() -> None:
-    assert records.last(records.read(FILE.read_text("utf-8")), record_bench.WORKLOAD) is not None
+    assert record_file.last(record_file.read(record_bench.FILE.read_text("utf-8")), record_bench.WORKLOAD) is not None
 
 
 @pytest.mark.parametrize(
@@ -155,24 +148,23 @@ def test_the_exit_code_tells_a_regression_and_only_write_writes(
     file = tmp_path / "records.ndjson"
     commit = "0123abcd" if then_s is None else "HEAD"
     before = record([1.0, 1.1, 0.9]) | {"workload": record_bench.WORKLOAD, "commit": commit}
-    file.write_text(records.line_of(before), encoding="utf-8")
+    file.write_text(record_file.line_of(before), encoding="utf-8")
     pages = [str(number) for number in range(record_bench.WEB.pages_min)]
 
     def taking(cpu_s: float | None) -> list[Any]:
         return [run_of(pages, client_cpu_s=cpu_s, engine_cpu_s=0.1) for _ in range(3)]
 
     found = {"bare": taking(1.0), "crawler": taking(cpu_s)}
-    monkeypatch.setattr(record_bench.runs, "take_place", lambda timeout_s: None)
-    monkeypatch.setattr(record_bench, "measured", lambda rounds, place: (found, [1 / 3] * 3))
-    monkeypatch.setattr(record_bench, "in_turn", lambda client, rounds, place: (taking(cpu_s), taking(then_s)))
+    monkeypatch.setattr(record_bench.measure, "take_cores", lambda: None)
+    monkeypatch.setattr(record_bench, "measured", lambda rounds, cores: (found, [1 / 3] * 3))
+    monkeypatch.setattr(record_bench, "with_other_code", lambda client, rounds, cores: (taking(cpu_s), taking(then_s)))
     monkeypatch.setattr(record_bench.servers, "missing_packages", lambda web: [])
     for words, lines in (((), 1), (("--write",), 2)):
-        monkeypatch.setattr("sys.argv", ["bench-record", "--file", str(file), *words])
-        assert record_bench.main() == code
+        assert record_bench.main(["--file", str(file), *words]) == code
         assert len(file.read_text("utf-8").splitlines()) == lines
         printed = capsys.readouterr()
         assert ("in turn with the code of" in printed.out) == (cpu_s > 1.0)
-        assert ("can't be had" in printed.err) == (cpu_s > 1.0 and then_s is None)
+        assert ("is not available" in printed.err) == (cpu_s > 1.0 and then_s is None)
 
 
 def test_the_loop_of_the_engine_loads_a_server_prints_its_cpu_seconds_and_leaves_none_behind(
@@ -188,9 +180,9 @@ def test_the_loop_of_the_engine_loads_a_server_prints_its_cpu_seconds_and_leaves
                 folder = Path(client.config_get("dir")["dir"])
             seen.append((engine.url, (folder / "appendonlydir" / "appendonly.aof.1.incr.aof").read_bytes()))
 
-    monkeypatch.setattr(engine_loop, "running_engine", watched)
-    monkeypatch.setattr(engine_loop, "PAGES", 70)
-    assert engine_loop.main() == 0
+    monkeypatch.setattr(calibration, "running_engine", watched)
+    monkeypatch.setattr(calibration, "PAGES", 70)
+    assert calibration.main() == 0
     assert 0 < float(capsys.readouterr().out) < 10
     ((url, written),) = seen
     assert b"calibration" in written
@@ -200,8 +192,8 @@ def test_the_loop_of_the_engine_loads_a_server_prints_its_cpu_seconds_and_leaves
 
 def test_the_loop_of_the_engine_asks_the_same_at_each_run() -> None:
     def commands() -> list[object]:
-        pipelines = engine_loop.loads(redis.Redis())
+        pipelines = calibration.loads(redis.Redis())
         return [command for pipeline in pipelines for command, _ in pipeline.command_stack]
 
     assert commands() == commands()
-    assert len(commands()) == engine_loop.PAGES
+    assert len(commands()) == calibration.PAGES

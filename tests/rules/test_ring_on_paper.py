@@ -1,4 +1,4 @@
-"""The calculation on paper: it counts with the product's own code, and the same arguments give the same figures."""
+"""The model of the ring: it counts with the crawler's own code, and the same arguments give the same figures."""
 
 import re
 
@@ -7,7 +7,7 @@ import pytest
 from crawler.rules.fingerprint import partition_of
 from crawler.rules.rebalance import moves, share_changed
 from crawler.rules.ring import build
-from scripts.lab import on_paper
+from scripts.bench_lib import ring_model
 
 
 def test_moves_are_counted_from_ring_to_ring() -> None:
@@ -42,10 +42,10 @@ def test_the_least_that_has_to_move_is_the_change_of_the_shares(
 
 
 def test_domains_are_counted_where_the_product_puts_them() -> None:
-    counts = on_paper.domains_by_partition(3000, jobs=2)
+    counts = ring_model.domains_by_partition(3000, jobs=2)
     names = [f"site-{n}.example" for n in range(3000)]
     for partitions in (16384, 1024, 64):
-        folded = on_paper.folded(counts, partitions)
+        folded = ring_model.folded(counts, partitions)
         assert sum(folded) == 3000
         for partition in range(0, partitions, max(1, partitions // 8)):
             assert folded[partition] == sum(partition_of(name, partitions) == partition for name in names)
@@ -56,7 +56,7 @@ def test_the_same_arguments_give_the_same_figures(capsys: pytest.CaptureFixture[
     arguments += ["--lists", "2"]
     said = []
     for _ in range(2):
-        assert on_paper.main(arguments) == 0
+        assert ring_model.main(arguments) == 0
         timeless = re.sub(r"[\d.]+ (s|ms|KiB|MiB)\b", "", capsys.readouterr().out)
         said.append(re.sub(r" +", " ", timeless))  # columns are as wide as the times in them
     assert said[0] == said[1]
@@ -73,6 +73,6 @@ def test_the_same_arguments_give_the_same_figures(capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize("arguments", [["--instances", "1"], ["--partitions", "1000"], ["--domains", "0"]])
 def test_sizes_that_make_no_sense_are_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        on_paper.main(arguments)
+        ring_model.main(arguments)
     assert ended.value.code == 2
     assert "--" in capsys.readouterr().err

@@ -16,10 +16,6 @@ BLOCK = 10  # seeds that share an engine
 
 def main(arguments: Sequence[str]) -> int:
     """Run what the command line asks for."""
-    if any(word.startswith("--instances") for word in arguments):
-        from scripts.lab.on_paper import main as on_paper
-
-        return int(on_paper(list(arguments)) or 0)
     options = _options(arguments)
     if options.mutants:
         return _mutants(range(options.first, options.first + options.mutants))
@@ -49,7 +45,6 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
         "--digest", action="store_true", help="print only a hash of all engine calls and requests, by seed"
     )
     parser.add_argument("--mutants", type=int, help="leave out one rule after the other, so many seeds each")
-    parser.add_argument("--instances", help="no crawl: balance and movement of the ring on paper (see docs/scaling.md)")
     return parser.parse_args(arguments)
 
 
