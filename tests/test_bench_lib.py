@@ -1,6 +1,7 @@
 """What the benchmarks compute from their measurements: the parts that can be wrong without anybody noticing."""
 
 import argparse
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from scripts.bench_lib import arguments, engine_monitor, generated_web, observed_crawl, scaling, soak
+from scripts.bench_lib import arguments, engine_monitor, generated_web, measure, observed_crawl, scaling, soak
 from scripts.bench_lib.__main__ import BENCHES
 from scripts.bench_lib.measure import Sample
 from scripts.bench_lib.observed_crawl import ObservedCrawl, Request, Span
@@ -153,3 +154,11 @@ def test_an_unknown_benchmark_is_one_line() -> None:
 def bench(*words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "scripts.bench_lib", *words]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=ROOT)
+
+
+def test_a_program_runs_in_the_folder_of_its_log(tmp_path: Path) -> None:
+    """In a checkout, Python would import the crawler of that folder instead of another commit's."""
+    log, cores = tmp_path / "output.log", os.sched_getaffinity(0)
+    command = [sys.executable, "-c", "import os; print(os.getcwd())"]
+    usage, _ = measure.run(command, os.environ, log, cores=cores, engine_cores=cores, timeout_s=20)
+    assert (usage.exit_code, log.read_text("utf-8").strip()) == (0, str(tmp_path))

@@ -67,7 +67,7 @@ def main(words: Sequence[str]) -> int:
     options = parse_arguments(words)
     cores = take_cores(share=options.share)
     with tempfile.TemporaryDirectory(prefix="broad-") as home, serve_made(Path(many_sites_web.__file__)) as site:
-        folder = options.keep or Path(home)
+        folder = (options.keep or Path(home)).resolve()
         folder.mkdir(parents=True, exist_ok=True)
         with name_server() as dns:
             usage, slots = observed(options, site, dns, folder, cores)

@@ -166,13 +166,16 @@ def run(
     timeout_s: float,
     sampling: Sampling | None = None,
 ) -> tuple[Usage, list[Sample]]:
-    """Run a command until it and all that it started have ended. Its output goes to `log`."""
+    """Run a command until it and all that it started have ended. Its output goes to `log`, in whose folder it runs.
+
+    Not in the current folder: Python would import the crawler of a checkout from there, whatever PYTHONPATH says.
+    """
     watch = _Watch(engine_cores, below(os.getpid()), sampling)
     started = time.monotonic()
     with log.open("wb") as output:
         process = subprocess.Popen(
-            command, env=dict(environment), stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-            preexec_fn=pinned(*cores),  # noqa: PLW1509
+            command, env=dict(environment), cwd=log.parent, stdin=subprocess.DEVNULL, stdout=output,
+            stderr=subprocess.STDOUT, preexec_fn=pinned(*cores),  # noqa: PLW1509
         )  # fmt: skip
     status, client_cpu_s = _wait(process.pid, watch, started + timeout_s)
     wall_s = time.monotonic() - started
@@ -310,7 +313,8 @@ def _pages(client: Client, folder: Path, running: RunningWeb) -> list[str]:
     try:
         return client.pages(folder, running)
     except (OSError, subprocess.CalledProcessError, KeyError, ValueError) as error:
-        raise FailedError(f"{client.name}: its list of pages can't be read: {error!r}") from error
+        reason = getattr(error, "stderr", None) or repr(error)
+        raise FailedError(f"{client.name}: its list of pages can't be read: {reason}") from error
 
 
 def header() -> dict[str, Any]:

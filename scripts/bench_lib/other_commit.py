@@ -7,6 +7,7 @@ libraries does not start.
 import compileall
 import contextlib
 import dataclasses
+import functools
 import io
 import subprocess
 import tarfile
@@ -14,7 +15,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from scripts.bench_lib.peer_clients import Client
+from scripts.bench_lib.peer_clients import Client, exported
 from scripts.bench_lib.peer_environments import ROOT, UnavailableError
 
 NAME = "before"
@@ -30,6 +31,7 @@ def at_commit(client: Client, revision: str) -> Iterator[Client]:
             client,
             name=NAME,
             title=f"{client.title} at {revision}",
+            pages=functools.partial(exported, package=Path(folder)),  # folders of other commits may differ in layout
             environment=client.environment | {"PYTHONPATH": folder},
         )
 

