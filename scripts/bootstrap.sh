@@ -1,11 +1,11 @@
-# Sourced by the scripts beside it: makes the project's own virtual environment when there is none or it is out of
-# date. Speaks POSIX sh, needs Python >= 3.11 and pip, writes only below the project's root, reads nothing from stdin.
+# Sourced by the scripts next to it: makes the project's virtual environment when it is missing or out of date.
+# Needs POSIX sh, Python >= 3.11 and pip; writes only below the project's root, reads nothing from stdin.
 #
 #   root=...; . "$root/scripts/bootstrap.sh"; bootstrap          what is needed to crawl
 #                                             bootstrap dev      the same and the tools to test
 #
-# The environment is $root/.venv; a stamp in it says what it was made from, so that a second start only compares. Packages
-# have the versions of constraints.txt, which the tests ran with: a new release of one can't break an installation.
+# The environment is $root/.venv. A stamp in it records what it was made from, so a second start only compares. Packages
+# have the versions of constraints.txt, which the tests ran with: a new release can't break an installation.
 
 venv=$root/.venv
 
@@ -42,10 +42,10 @@ find_python() {
 install_project() {
     echo "${0##*/}: installing into $venv (once; takes about a minute) ..." >&2
     log=$root/.cache/bootstrap.log
-    # Without a home there is no place for pip's cache but ours.
+    # Without a home, pip's cache goes to the project's.
     [ -n "${HOME:-}" ] || export PIP_CACHE_DIR="$root/.cache/pip"
     make_venv
-    # The dev tools replace nothing that the plain stamp stands for, so both stamps are valid afterwards.
+    # The dev tools contain everything of the plain installation, so both stamps are valid afterwards.
     rm -f "$venv"/.installed*
     PIP_USER=0 pip_install --editable "$root${extra:+[$extra]}" >>"$log" 2>&1 9>&- </dev/null || {
         tail -n 5 "$log" >&2
@@ -56,7 +56,7 @@ install_project() {
     [ -z "$extra" ] || (extra='' && printf '%s\n' "$key" >"$(stamp_file)")
 }
 
-# Some systems ship Python without ensurepip: then the environment has no pip of its own and the outer one fills it.
+# Some systems ship Python without ensurepip: then the environment has no pip, and the outer pip installs into it.
 make_venv() {
     : >"$log"
     [ -x "$venv/bin/python" ] && "$venv/bin/python" -I -c '' 2>/dev/null && return

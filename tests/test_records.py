@@ -22,7 +22,7 @@ HEADER = {"commit": "abc", "date": "2026-01-01 00:00", "machine": {"cpu": "some"
 
 
 def record(crawler: list[float], engine: float = 0.1, base: float = 1.0) -> dict[str, Any]:
-    """Of runs of four pages with these CPU seconds, beside loops that took `base` for as many."""
+    """Of runs of four pages with these CPU seconds, with loops that took `base` for as many pages."""
     runs = [run_of(client_cpu_s=cpu, engine_cpu_s=engine * base) for cpu in crawler]
     loops = [1000 * base / 4 for _ in crawler]
     return record_file.record_of(HEADER, "w", runs, [run_of(client_cpu_s=base) for _ in crawler], loops)

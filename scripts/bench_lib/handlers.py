@@ -74,12 +74,12 @@ def bodies(folder: Path) -> Iterator[bytes]:
 
 
 async def handle_all(found: Sequence[bytes], app: Crawler | None, writer: ItemWriter) -> None:
-    nobody: Any = None
-    programmed, left = Programmed(app, Settings(), nobody), iter(found)
-    await asyncio.gather(*(handle_some(programmed, left, writer) for _ in range(WORKERS)))
+    no_stats: Any = None
+    runtime, left = Programmed(app, Settings(), no_stats), iter(found)
+    await asyncio.gather(*(handle_some(runtime, left, writer) for _ in range(WORKERS)))
 
 
-async def handle_some(programmed: Programmed, left: Iterator[bytes], writer: ItemWriter) -> None:
+async def handle_some(runtime: Programmed, left: Iterator[bytes], writer: ItemWriter) -> None:
     mark = Mark(mmap.mmap(-1, mmap.PAGESIZE), 0)
     for body in left:
         response = Response(
@@ -89,7 +89,7 @@ async def handle_some(programmed: Programmed, left: Iterator[bytes], writer: Ite
         page, tree = parse_with_tree(
             URL, "text/html", "", body, links_max=5000, obey_nofollow=True, bytes_max=8192, agent="bench"
         )
-        _, handled = await programmed.handling.handle(CLAIM, response, page, tree, mark, guarded=False)
+        _, handled = await runtime.handling.handle(CLAIM, response, page, tree, mark, guarded=False)
         del tree
         if handled.items:
             writer.add(handled.items)

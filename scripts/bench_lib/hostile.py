@@ -182,15 +182,15 @@ def main(words: Sequence[str]) -> int:
     take_cores(share=True)
     with name_server() as dns:
         alone = crawled(options, dns, 0)
-        beside = crawled(options, dns, options.hostile)
-    share = beside.rate / alone.rate
+        mixed = crawled(options, dns, options.hostile)
+    share = mixed.rate / alone.rate
     print(f"good sites alone: {alone.rate:.1f} requests/s, peak memory {alone.peak_mib:.0f} MiB")
     print(
-        f"with {beside.open_hostile} hostile connections: {beside.rate:.1f} requests/s ({share:.0%}), peak memory "
-        f"{beside.peak_mib:.0f} MiB, {beside.lost_beats} heartbeats lost"
+        f"with {mixed.open_hostile} hostile connections: {mixed.rate:.1f} requests/s ({share:.0%}), peak memory "
+        f"{mixed.peak_mib:.0f} MiB, {mixed.lost_beats} heartbeats lost"
     )
-    arguments.write_json(options.json, {"alone": asdict(alone), "beside": asdict(beside), "share": share})
-    missed = share < RATE_TARGET or beside.peak_mib > MIB_TARGET or beside.lost_beats
+    arguments.write_json(options.json, {"alone": asdict(alone), "mixed": asdict(mixed), "share": share})
+    missed = share < RATE_TARGET or mixed.peak_mib > MIB_TARGET or mixed.lost_beats
     return 1 if options.judge and missed else 0
 
 
