@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -275,17 +275,10 @@ def run_once(client: Client, running: RunningWeb, cores: Cores, timeout_s: float
             if keep:
                 shutil.copytree(folder, keep / client.name, dirs_exist_ok=True, ignore=_sockets)
     distinct = frozenset(unquote(page) for page in pages)
-    return Run(
-        pages=distinct,
-        duplicates=len(pages) - len(distinct),
-        requests=requests,
-        wall_s=usage.wall_s,
-        client_cpu_s=usage.client_cpu_s,
-        engine_cpu_s=usage.engine_cpu_s,
-        client_mib=usage.client_mib,
-        engine_mib=usage.engine_mib,
-        servers_cpu_s=servers_cpu_s,
-    )
+    cost = asdict(usage)
+    del cost["exit_code"]
+    duplicates = len(pages) - len(distinct)
+    return Run(pages=distinct, duplicates=duplicates, requests=requests, servers_cpu_s=servers_cpu_s, **cost)
 
 
 def run_program(
