@@ -14,7 +14,7 @@ from crawler.pipeline.rebalance import PartitionWork
 from crawler.pipeline.schedule import Workbench
 from crawler.runtime.clock import monotonic_ms
 from crawler.runtime.counters import Flow, RecentUrls
-from tests.instance.test_workbench import batch, claim
+from tests.pipeline.test_schedule import batch, claim
 
 CLOCK_MS = 500_000  # the partition's
 
