@@ -44,7 +44,6 @@ class RebuildReport(msgspec.Struct, kw_only=True):
     elsewhere: int = 0  # committed pages whose records are in folders that are not at hand
     refetched: int = 0  # committed pages that can't be read again
     unreadable: Counter[str] = msgspec.field(default_factory=Counter)  # the same, by file of records or items
-    dropped: int = 0  # lines of the index that named what is lost
     flawed: int = 0
     flaws: list[str] = msgspec.field(default_factory=list)  # parts of files that can't be read, some of them
 

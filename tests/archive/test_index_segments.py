@@ -107,8 +107,9 @@ def test_adding_while_another_thread_syncs_loses_nothing(tmp_path: Path) -> None
     assert len(list(read_entries(folder))) == 3_000
 
 
+@pytest.mark.parametrize("durable", [0, 1])
 def test_after_a_failure_the_durable_lines_stay_and_no_segment_is_missed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durable: int
 ) -> None:
     folder = folder_in(tmp_path)
     index = IndexWriter(folder, "aa11")
@@ -116,18 +117,17 @@ def test_after_a_failure_the_durable_lines_stay_and_no_segment_is_missed(
     def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    for rounds in range(2):  # the first failure hits a segment with nothing durable, the second one with a line
-        index.add(entry(rounds))
-        with monkeypatch.context() as patched:
-            patched.setattr(appender.os, "fdatasync", full)
-            with pytest.raises(ArchiveError, match="free some space"):
-                index.sync()
-        index.reopen()
-        index.add(entry(rounds))
+    for number in range(durable):
+        index.add(entry(number))
         index.sync()
+    index.add(entry(2))
+    with monkeypatch.context() as patched:
+        patched.setattr(appender.os, "fdatasync", full)
+        with pytest.raises(ArchiveError, match="free some space"):
+            index.sync()
     index.close()
     missing: list[MissingFile] = []
-    assert sorted(keys(list(read_entries(folder, missing)))) == sorted(keys([entry(0), entry(1)]))
+    assert keys(list(read_entries(folder, missing))) == keys([entry(number) for number in range(durable)])
     assert missing == []
 
 

@@ -26,7 +26,7 @@ class Engine:
         self.fails = fails
         self.given: list[tuple[str, int]] = []
 
-    def give_back_call(self, fence: Fence, given: Sequence[tuple[Claim, int]]) -> Any:
+    def give_back(self, fence: Fence, given: Sequence[tuple[Claim, int]]) -> Any:
         return given
 
     async def end(self, calls: Sequence[Any]) -> list[AckOutcome | EngineError]:
