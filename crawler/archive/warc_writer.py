@@ -3,7 +3,6 @@
 Knows names, rotation and durability; what stands in a record is `records`' matter.
 """
 
-import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -11,7 +10,7 @@ from collections.abc import Callable
 from isal import isal_zlib
 
 from crawler.archive import warc_record
-from crawler.archive.appender import Appender
+from crawler.archive.appender import Appender, finish_all
 from crawler.archive.crawl_folder import CrawlFolder
 from crawler.archive.stamps import digits17
 from crawler.errors import ArchiveError
@@ -94,16 +93,7 @@ class WarcWriter:
             files = [*self._full, self._current] if self._current else self._full
             self._current, self._full = None, []
             self._failed = True
-        failure: ArchiveError | None = None
-        for file in files:
-            try:
-                file.finish()
-            except ArchiveError as error:
-                failure = failure or error
-                with contextlib.suppress(ArchiveError):
-                    file.finish()  # its durable part
-        if failure is not None:
-            raise failure
+        finish_all(files)
 
     def _file(self) -> Appender:
         current = self._current

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from crawler.archive import cdxj, history_lines
-from crawler.archive.surt import surt
 from crawler.archive.repair import whole_member_after
+from crawler.archive.surt import surt
 from crawler.archive.warc_reader import members
 from crawler.archive.warc_record import request_record, response_record, safe_uri
 from crawler.content.html import parse_page
