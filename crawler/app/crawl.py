@@ -68,8 +68,7 @@ class OpenCrawl(msgspec.Struct, frozen=True, kw_only=True):
             default_delay_ms=int(self.settings.politeness.delay_s * 1000),
             is_limited=is_limited(self.record.scope, budget, self.settings.sites),
             intake=Intake(
-                urls=budget.urls, hosts=budget.hosts, urls_per_linking_domain=budget.urls_per_linking_domain,
-                has_crawl_hosts=budget.crawl_hosts > 0,
+                urls=budget.urls, hosts=budget.hosts, urls_per_linking_domain=budget.urls_per_linking_domain
             ),
         )  # fmt: skip
 

@@ -136,7 +136,7 @@ class Frontier:
 
     def _intake(self) -> bytes:
         i = self.intake
-        return pack((i.urls, i.hosts, i.urls_per_linking_domain, int(i.has_crawl_hosts)))
+        return pack((i.urls, i.hosts, i.urls_per_linking_domain))
 
     def _call_add(self, partition: int, items: list[Any]) -> Call:
         args = (
