@@ -134,7 +134,7 @@ class Replay:
         return [*found, target] if target else found
 
     def _done(self, url: str, fp: str, page: KnownPage) -> DoneUrl:
-        domain, queue, partition = self._d.router.place(url)
+        domain, queue, partition = self._d.router.placement.of(url)
         return DoneUrl(
             fingerprint=fp, partition=partition, domain=domain, queue=queue, status=page.status,
             body_bytes=page.body_bytes, fetch_ms=page.fetch_ms, seed_number=page.seed_number, items=page.items,
@@ -183,7 +183,7 @@ class Replay:
     def _by_partition(self, some: Sequence[Orphan]) -> dict[int, list[str]]:
         wanted: dict[int, list[str]] = {}
         for orphan in some:
-            wanted.setdefault(self._d.router.place(orphan.url)[2], []).append(orphan.fingerprint)
+            wanted.setdefault(self._d.router.placement.of(orphan.url)[2], []).append(orphan.fingerprint)
         return wanted
 
 

@@ -28,6 +28,7 @@ from crawler.engine.client import Engine
 from crawler.errors import EngineError
 from crawler.frontier.keys import Keys
 from crawler.frontier.members import Members
+from crawler.frontier.script_library import library
 from tests.crawl.lab import name_server
 from tests.support import pace
 from tests.support.serving import Request, Site, serve_made
@@ -52,7 +53,7 @@ class Slots:
             if self.is_over:
                 return
             await asyncio.sleep(0.1)
-        engine = Engine(f"unix://{self.folder / 'engine' / 'engine.sock'}")
+        engine = Engine(f"unix://{self.folder / 'engine' / 'engine.sock'}", library())
         members = Members(engine, Keys("main"))
         while not self.is_over:
             try:

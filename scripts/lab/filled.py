@@ -16,6 +16,7 @@ from crawler.engine.client import Engine
 from crawler.engine.embedded import EmbeddedEngine
 from crawler.errors import EngineDown
 from crawler.frontier.frontier import Frontier
+from crawler.frontier.script_library import library
 from crawler.model import Candidate
 from crawler.rules.fingerprint import Fingerprints, partition_of
 from crawler.settings import load
@@ -122,7 +123,7 @@ async def frontier_alone(urls: int, domains: int, claimed: int) -> dict[str, flo
     with _scratch() as scratch:
         embedded = EmbeddedEngine(scratch / "engine")
         embedded.ensure()
-        engine = Engine(embedded.url, call_timeout_s=60.0)
+        engine = Engine(embedded.url, library(), call_timeout_s=60.0)
         try:
             await engine.connect()
             bench = Bench(engine, TOGETHER)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from crawler.app.crawl import make_seeder
 from crawler.errors import ConflictError, EngineDown, UsageError
 from crawler.frontier.frontier import Frontier
 from crawler.frontier.members import Member
@@ -161,7 +162,7 @@ async def test_scope_partitions_and_roots_are_those_of_the_crawl_whatever_the_se
 
 async def test_seeds_that_were_never_fetched_come_back_with_their_depth_and_place_in_line(lab: WebLab) -> None:
     async with opened_anew(lab) as found:
-        await found.seeder(depth=4, priority=9.5).add_all([given(lab.site.url("d2.test", "/p/1.html"))])
+        await make_seeder(found, depth=4, priority=9.5).add_all([given(lab.site.url("d2.test", "/p/1.html"))])
     await lab.crawl_some(20)
     lab.engine.flush()
     report = await rebuild(lab.settings())
@@ -223,7 +224,7 @@ async def test_a_crawl_begun_anew_in_the_empty_engine_gives_way_only_while_it_is
         assert found.record.scope == before.scope
     lab.engine.flush()
     async with opened_anew(lab, "elsewhere2") as found:
-        await found.seeder().add_all([given("http://x.test/")])
+        await make_seeder(found).add_all([given("http://x.test/")])
     with pytest.raises(ConflictError, match="another crawl 'main' was begun"):
         await rebuild(lab.settings())
 

@@ -11,6 +11,7 @@ from crawler.frontier.frontier import Ack, ClaimRequest, Fence, Frontier, Settle
 from crawler.frontier.keys import Keys
 from crawler.frontier.leases import Acquired, Lease, Leases
 from crawler.frontier.messages import AckOutcome, AckReply, ClaimReply
+from crawler.frontier.script_library import library
 from crawler.model import Candidate, Claim, CommitEntry
 from crawler.robots.borrowed_slot import Guests
 from crawler.rules.fingerprint import Fingerprints
@@ -38,7 +39,7 @@ class Door:
     """Session `ann` and the lease of partition 0. `now` is what she says the time is, in ms."""
 
     def __init__(self, url: str, nodes: list[Any], session: str = "ann") -> None:
-        self.engine = Engine(url)
+        self.engine = Engine(url, library())
         self.keys = Keys("t")
         self.frontier = Frontier(
             self.engine, self.keys, session=session, hash_key=HASH_KEY, run=0, default_delay_ms=DELAY_MS

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from crawler.engine.client import Engine
 from crawler.frontier.codec import DeadLetter
 from crawler.frontier.frontier import Ack, ClaimRequest, Fence, Settlement
+from crawler.frontier.script_library import library
 from crawler.model import AckOutcome, CommitEntry
 from crawler.robots.borrowed_slot import TurnRequest
 from tests.frontier.machine import HOSTS, candidates, delays, deliveries, moments, partitions, sessions, some, waits
@@ -282,7 +283,7 @@ def profile() -> str:
 @contextlib.contextmanager
 def connected(url: str) -> Iterator[tuple[asyncio.AbstractEventLoop, Engine]]:
     loop = asyncio.new_event_loop()
-    engine = Engine(url)
+    engine = Engine(url, library())
     try:
         loop.run_until_complete(engine.connect())
         yield loop, engine

@@ -5,7 +5,7 @@ from typing import Any
 
 from crawler.errors import EngineDown
 from crawler.model import CommitEntry
-from crawler.pipeline.archive import ArchiveStage
+from crawler.pipeline.archive import ArchiveStage, CommitBacklog
 from crawler.settings import ArchiveSettings
 from tests.pipeline.turn_lab import content_steps
 
@@ -47,10 +47,10 @@ class Engine:
 
 def stage() -> tuple[ArchiveStage, Disk, Engine]:
     disk, engine = Disk(), Engine()
-    ownership: Any = SimpleNamespace(fence_of=lambda partition: SimpleNamespace(partition=partition))
+    held: Any = SimpleNamespace(fence_of=lambda partition: SimpleNamespace(partition=partition))
     nothing: Any = None
     archive = ArchiveStage(
-        engine, ownership, nothing, disk, nothing, content_steps(), ArchiveSettings(), log_entries_max=9
+        engine, held, CommitBacklog(), nothing, disk, nothing, content_steps(), ArchiveSettings(), log_entries_max=9
     )  # type: ignore[arg-type]
     return archive, disk, engine
 
@@ -62,11 +62,11 @@ async def test_a_commit_that_a_killed_engine_could_forget_gets_no_line_yet() -> 
     archive.committed(0, entry(1))
     await archive.drain()
     assert (disk.lines, engine.cleared) == ([], [])
-    assert archive.has_undrained(0)
+    assert archive._backlog.has_any(0)
     engine.written = True
     await archive.drain()
     assert (disk.synced, engine.cleared) == (1, [entry(1)])
-    assert not archive.has_undrained(0)
+    assert not archive._backlog.has_any(0)
     assert not archive.wants_drain
 
 
@@ -103,7 +103,7 @@ async def test_what_was_committed_while_the_index_was_written_comes_with_the_nex
 async def test_partitions_that_were_lost_are_their_new_owners_to_index() -> None:
     archive, disk, _ = stage()
     archive.committed(0, entry(1))
-    archive.forget([0])
+    archive._backlog.drop([0])
     await archive.drain()
     assert disk.lines == []
     assert not archive.wants_drain

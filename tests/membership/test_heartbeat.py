@@ -4,7 +4,7 @@ import pytest
 
 from crawler.errors import ConflictError, EngineDown
 from crawler.frontier.members import BeatAnswer, Member, NameTakenError
-from crawler.membership.heartbeat import Heartbeat
+from crawler.membership.heartbeat import Heartbeat, SessionLiveness
 from crawler.settings import MembershipSettings
 
 
@@ -52,6 +52,7 @@ def heartbeat() -> tuple[Heartbeat, FakeMembers, Clock, list[int]]:
         members,  # type: ignore[arg-type]
         member,
         MembershipSettings(),
+        liveness=SessionLiveness(MembershipSettings(), clock_ms=clock),
         on_lapse=lambda: lapses.append(clock.now_ms),
         clock_ms=clock,
     )
@@ -66,9 +67,9 @@ def joined(returns: int = 1) -> tuple[Heartbeat, FakeMembers, Clock, list[int]]:
 
 async def test_nothing_may_start_before_the_first_answered_beat() -> None:
     beat, _, clock, _ = heartbeat()
-    assert not beat.may_start()
+    assert not beat._liveness.may_start()
     beat.joined(clock.now_ms, 1)
-    assert beat.may_start()
+    assert beat._liveness.may_start()
 
 
 async def test_silence_stops_requests_after_five_seconds_and_aborts_them_after_seven() -> None:
@@ -77,13 +78,13 @@ async def test_silence_stops_requests_after_five_seconds_and_aborts_them_after_s
     members.down = True
     clock.now_ms += 4_999
     await beat.beat()
-    assert beat.may_start()
+    assert beat._liveness.may_start()
     assert beat.is_unanswered
     clock.now_ms += 1
-    assert not beat.may_start()
-    assert not beat.must_abort()
+    assert not beat._liveness.may_start()
+    assert not beat._liveness.must_abort()
     clock.now_ms += 2_000
-    assert beat.must_abort()
+    assert beat._liveness.must_abort()
     assert lapses == []
 
 
@@ -92,7 +93,7 @@ async def test_the_time_counts_from_sending_not_from_the_answer() -> None:
     members.delay_ms = 1_500
     await beat.beat()
     clock.now_ms += 3_500
-    assert not beat.may_start()
+    assert not beat._liveness.may_start()
 
 
 async def test_a_beat_answered_after_the_deadline_is_a_lapse() -> None:
@@ -103,7 +104,7 @@ async def test_a_beat_answered_after_the_deadline_is_a_lapse() -> None:
     assert len(lapses) == 1
     members.delay_ms = 0
     await beat.beat()
-    assert beat.may_start()
+    assert beat._liveness.may_start()
 
 
 async def test_a_pause_longer_than_the_deadline_is_a_lapse() -> None:
@@ -170,22 +171,22 @@ async def test_longer_times_hold_once_they_are_answered_shorter_ones_once_they_a
     """Others judge us by what they read: the longer time before they can have read it would be ours alone."""
     beat, members, clock, _ = joined()
     stretch = 3
-    beat.describe_with(dict, lambda: stretch)
+    beat._stretch = lambda: stretch
     members.down = True
     await beat.beat()
     clock.now_ms += 5_000
-    assert not beat.may_start()
+    assert not beat._liveness.may_start()
     members.down = False
     await beat.beat()
     clock.now_ms += 14_999
-    assert beat.may_start()
+    assert beat._liveness.may_start()
     clock.now_ms += 1
-    assert not beat.may_start()
+    assert not beat._liveness.may_start()
     await beat.beat()
     stretch, members.down = 1, True
     await beat.beat()
     clock.now_ms += 5_000
-    assert not beat.may_start()
+    assert not beat._liveness.may_start()
 
 
 async def test_an_evicted_session_starts_nothing_and_beats_no_more() -> None:
@@ -195,7 +196,7 @@ async def test_an_evicted_session_starts_nothing_and_beats_no_more() -> None:
     members.answer = BeatAnswer.EVICTED
     await beat.run()
     assert told == [1]
-    assert not beat.may_start()
+    assert not beat._liveness.may_start()
     assert lapses == []
 
 
@@ -229,12 +230,12 @@ async def test_a_session_that_was_struck_off_waits_for_its_name_as_long_as_a_dea
     await beat.beat()
     clock.now_ms += 13_999
     await beat.beat()
-    assert not beat.may_start()
+    assert not beat._liveness.may_start()
     assert len(lapses) == 1
     members.taken = False
     await beat.beat()
     assert members.joins == 1
-    assert beat.may_start()
+    assert beat._liveness.may_start()
 
 
 async def test_a_session_whose_name_somebody_alive_has_ends() -> None:

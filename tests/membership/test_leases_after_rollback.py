@@ -4,6 +4,7 @@ import contextlib
 
 from crawler.engine.client import Engine as Client
 from crawler.frontier.keys import Keys
+from crawler.frontier.script_library import library
 from crawler.settings import MembershipSettings
 from tests.faults.joining_lab import Ledger, VirtualInstance
 from tests.support.engine import Engine
@@ -16,7 +17,7 @@ async def test_a_lease_that_was_released_and_came_back_with_the_engines_past_is_
     for `b` it is that of a living session.
     """
     settings, keys = MembershipSettings(debounce_s=0), Keys("t")
-    ledger, door = Ledger(PARTITIONS), Client(engine.url)
+    ledger, door = Ledger(PARTITIONS), Client(engine.url, library())
     await door.connect()
     a, b = (VirtualInstance(door, ledger, node, settings) for node in ("a", "b"))
 
@@ -38,6 +39,6 @@ async def test_a_lease_that_was_released_and_came_back_with_the_engines_past_is_
         a.lapse()  # what both do when they hear of the restart
         b.lapse()
         await steps(a, b)
-        assert sorted([*a.ownership.held, *b.ownership.held]) == list(range(PARTITIONS))
+        assert sorted([*a.held, *b.held]) == list(range(PARTITIONS))
     finally:
         await door.close()

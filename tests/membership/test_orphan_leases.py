@@ -1,6 +1,6 @@
 """A lease that carries the name of a session which does not hold it, and which the ring gives to somebody else."""
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -10,7 +10,9 @@ from crawler.errors import EngineDown
 from crawler.frontier.keys import Keys
 from crawler.frontier.leases import Leases
 from crawler.frontier.members import Member
+from crawler.frontier.script_library import library
 from crawler.frontier.takeovers import Takeovers
+from crawler.membership.held_partitions import HeldPartitions
 from crawler.membership.ownership import Ownership
 from crawler.rules.liveness import State
 from crawler.rules.ring import Ring
@@ -51,21 +53,23 @@ class Idle:
     def is_idle(self, partition: int) -> bool:
         return True
 
-    def lost(self, partitions: Iterable[int]) -> None: ...
     async def give_back(self, partition: int) -> None: ...
 
 
 @pytest.fixture
 async def owned(engine: Server) -> AsyncIterator[tuple[Any, ...]]:
     """(ownership of partition 0, its neighbourhood, the leases of the crawl)"""
-    opened = Engine(engine.url)
+    opened = Engine(engine.url, library())
     await opened.connect()
     keys, neighbourhood = Keys("t"), Neighbourhood((ME,))
     leases, me = Leases(opened, keys, hash_key=HASH_KEY), Member(session="s-me", node=ME, counter=0)
     neighbours: Any = neighbourhood
-    ownership = Ownership(leases, neighbours, me, MembershipSettings(), user=Idle(), takeovers=Takeovers(opened, keys))
+    held = HeldPartitions(me.session)
+    ownership = Ownership(
+        leases, neighbours, held, me, MembershipSettings(), listener=Idle(), takeovers=Takeovers(opened, keys)
+    )
     await ownership.step()
-    assert list(ownership.held) == [0]
+    assert list(ownership._held) == [0]
     yield ownership, neighbourhood, leases
     await opened.close()
 
@@ -83,11 +87,11 @@ async def settled(ownership: Ownership) -> None:
 async def test_a_lease_dropped_by_a_lapse_goes_to_whom_the_ring_gives_it_meanwhile(owned: Any) -> None:
     """Found by chaos: paused over a join and a restart of the engine. The joiner waited for us, we for nobody."""
     ownership, neighbourhood, leases = owned
-    ownership.lapse()
+    ownership._held.lose_all()
     neighbourhood.ring = Ring((OTHER,))
     await settled(ownership)
     assert await holder(leases) == ""
-    assert ownership.held == {}
+    assert list(ownership._held) == []
 
 
 async def test_a_release_without_an_answer_is_made_good(owned: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +120,7 @@ async def test_an_acquire_without_an_answer_is_not_forgotten_when_the_ring_moves
         await acquire(self, *arguments)
         raise EngineDown("no answer")
 
-    ownership.lapse()
+    ownership._held.lose_all()
     with monkeypatch.context() as patch:
         patch.setattr(Leases, "acquire", lost)
         with pytest.raises(EngineDown):
@@ -128,7 +132,7 @@ async def test_an_acquire_without_an_answer_is_not_forgotten_when_the_ring_moves
 
 async def test_a_lease_that_somebody_alive_has_taken_is_left_alone(owned: Any) -> None:
     ownership, neighbourhood, leases = owned
-    ownership.lapse()
+    ownership._held.lose_all()
     neighbourhood.ring = Ring((OTHER,))
     (lease,) = await leases.read([0])
     await leases.acquire("s-other", OTHER, [(lease, 0)])
@@ -141,7 +145,7 @@ async def test_an_epoch_that_was_asked_for_is_not_had_again_when_its_reply_and_t
 ) -> None:
     """Found by the simulation: two tenures of one session with the same epoch, which no fence can tell apart."""
     ownership, _, leases = owned
-    ownership.lapse()
+    ownership._held.lose_all()
     (before,) = await leases.read([0])
     acquire = Leases.acquire
 
@@ -158,7 +162,7 @@ async def test_an_epoch_that_was_asked_for_is_not_had_again_when_its_reply_and_t
     await leases._engine.command("HSET", Keys("t").meta(0), "epoch", before.epoch)  # the engine fell back
     await settled(ownership)
     (again,) = await leases.read([0])
-    assert list(ownership.held) == [0]
+    assert list(ownership._held) == [0]
     assert again.epoch > lost.epoch
 
 
@@ -169,22 +173,25 @@ async def test_a_log_that_was_left_is_indexed_when_a_lease_taken_to_be_released_
 
     Nobody indexed what an earlier tenure had committed, and the crawl never ended.
     """
-    opened = Engine(engine.url)
+    opened = Engine(engine.url, library())
     await opened.connect()
     keys, neighbourhood, work = Keys("t"), Neighbourhood((ME,)), Idle()
     leases, me = Leases(opened, keys, hash_key=HASH_KEY), Member(session="s-me", node=ME, counter=0)
     neighbours: Any = neighbourhood
-    ownership = Ownership(leases, neighbours, me, MembershipSettings(), user=work, takeovers=Takeovers(opened, keys))
+    held = HeldPartitions(me.session)
+    ownership = Ownership(
+        leases, neighbours, held, me, MembershipSettings(), listener=work, takeovers=Takeovers(opened, keys)
+    )
     work.is_idle = lambda _: False  # type: ignore[method-assign]
     try:
         await ownership.step()
         await opened.command("HSET", keys.of(0, "l"), "1:1", "1.s-me-1.1 1 {}")
-        ownership.lapse()
+        ownership._held.lose_all()
         neighbourhood.ring = Ring((OTHER,))
         await ownership.step()
         neighbourhood.ring = Ring((ME,))
         await settled(ownership)
     finally:
         await opened.close()
-    assert list(ownership.held) == [0]
+    assert list(ownership._held) == [0]
     assert [n for n in work.logs if n] == [1]

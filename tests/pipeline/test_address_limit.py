@@ -7,6 +7,7 @@ import pytest
 from crawler.pipeline.address_limit import GUESS_MS, LINE_PER_REQUEST, Addresses
 from crawler.pipeline.schedule import Workbench
 from crawler.pipeline.turn import Turn, TurnEnd
+from crawler.runtime.counters import OpenClaims
 from tests.pipeline.test_schedule import batch
 from tests.pipeline.turn_lab import runner_of, turn_of
 
@@ -17,7 +18,7 @@ ADDRESS = "192.0.2.1"
 
 @pytest.fixture
 def bench() -> Workbench:
-    return Workbench(concurrency_per_queue=1)
+    return Workbench(OpenClaims(1000), concurrency_per_queue=1)
 
 
 async def arrive(bench: Workbench, addresses: Addresses, queues: int, *, first: int = 0) -> list[bool]:

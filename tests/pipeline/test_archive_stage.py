@@ -14,7 +14,15 @@ NOTHING: Any = None
 async def turns_between_records(body_bytes: int, pages: int) -> list[int]:
     """How many turns the loop had made when each record of a group was written."""
     archive = ArchiveStage(
-        NOTHING, NOTHING, NOTHING, NOTHING, NOTHING, content_steps(), ArchiveSettings(warc=False), log_entries_max=9
+        NOTHING,
+        NOTHING,
+        NOTHING,
+        NOTHING,
+        NOTHING,
+        NOTHING,
+        content_steps(),
+        ArchiveSettings(warc=False),
+        log_entries_max=9,
     )
     turns, seen = 0, list[int]()
 

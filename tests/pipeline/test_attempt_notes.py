@@ -35,7 +35,8 @@ def failed(retry_in_ms: int) -> Failed:
 
 def noted(outcome: Outcome, *, is_lost: bool = False) -> Attempt:
     notes: list[Attempt] = []
-    history = History(notes.append, node="host-0", session="aa11")
+    writer: Any = SimpleNamespace(add=notes.append)
+    history = History(writer, node="host-0", session="aa11")
     (history.lost if is_lost else history.took)(outcome)
     (one,) = notes
     assert (one.url, one.fp, one.domain, one.epoch) == (CLAIM.url, CLAIM.fingerprint, CLAIM.domain, CLAIM.epoch)

@@ -3,7 +3,7 @@
 import asyncio
 
 from crawler.errors import EngineDown
-from crawler.pipeline.duties import until_done
+from crawler.runtime.tasks import StopSignal, retry_until_stopped
 
 
 async def test_an_engine_that_is_away_when_an_instance_begins_is_waited_for() -> None:
@@ -13,15 +13,15 @@ async def test_an_engine_that_is_away_when_an_instance_begins_is_waited_for() ->
         if left:
             raise left.pop()
 
-    await asyncio.wait_for(until_done(step, asyncio.Event()), 30)
+    await asyncio.wait_for(retry_until_stopped(step, StopSignal(drain_timeout_s=1), event="begin.engine_error"), 30)
     assert left == []
 
 
 async def test_who_is_stopped_meanwhile_waits_no_longer() -> None:
-    stop = asyncio.Event()
+    stop = StopSignal(drain_timeout_s=1)
 
     async def step() -> None:
-        stop.set()
+        stop.set("signal")
         raise EngineDown("gone for good")
 
-    await asyncio.wait_for(until_done(step, stop), 30)
+    await asyncio.wait_for(retry_until_stopped(step, stop, event="begin.engine_error"), 30)

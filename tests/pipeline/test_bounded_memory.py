@@ -6,13 +6,12 @@ from typing import Any
 import pytest
 
 from crawler.model import FetchResult, Response
-from crawler.pipeline import claim as claimer
-from crawler.pipeline import cookie_walls
-from crawler.pipeline.claim import Claimer
+from crawler.pipeline import cookie_walls, due_partitions
 from crawler.pipeline.cookie_walls import CookieWalls
+from crawler.pipeline.due_partitions import DuePartitions
 from crawler.robots import cache as robots
 from crawler.robots.cache import RobotsCache
-from crawler.runtime.counters import Flow, RecentUrls
+from crawler.runtime.counters import OpenClaims
 from crawler.settings import Settings
 
 
@@ -66,16 +65,13 @@ def test_cookies_of_tries_that_never_came_are_forgotten(monkeypatch: pytest.Monk
 
 def test_times_that_count_no_more_are_forgotten_where_more_is_due_than_can_be_served() -> None:
     """The claimer never comes to them then: some partition has been due for longer."""
-    unused: Any = SimpleNamespace()
-    ownership: Any = SimpleNamespace(is_open=lambda _: True)
-    taking = Claimer(unused, ownership, unused, Flow(recent=RecentUrls(1)), Settings())
-    taking._flow.outstanding = taking._out_max - claimer.URLS_PER_CALL  # room for one partition
+    due = DuePartitions(OpenClaims(1000))
     for now_ms in range(10_000, 30_000):
         partition = now_ms % 64
-        taking.schedule(partition, now_ms + claimer.LEAD_MS)
-        taking.schedule(partition, now_ms - 5_000)
-        assert taking._due_partitions() == [partition]
-        assert len(taking._heap) <= claimer.OUTDATED_MAX + 64
-    taking.schedule(7, 40_000)
-    taking.schedule(8, 39_999)
-    assert [taking._due_partitions() for _ in range(3)] == [[8], [7], []]
+        due.schedule(partition, now_ms + due_partitions.LEAD_MS)
+        due.schedule(partition, now_ms - 5_000)
+        assert due.take(1) == [partition]
+        assert len(due._heap) <= due_partitions.OUTDATED_MAX + 64
+    due.schedule(7, 40_000)
+    due.schedule(8, 39_999)
+    assert [due.take(1) for _ in range(3)] == [[8], [7], []]

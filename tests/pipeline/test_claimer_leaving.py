@@ -3,17 +3,15 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from types import SimpleNamespace
 from typing import Any
 
 from crawler.errors import EngineDown
-from crawler.frontier.frontier import Fence
 from crawler.frontier.messages import ClaimReply
 from crawler.pipeline.claim import Claimer
 from crawler.pipeline.schedule import Workbench
-from crawler.runtime.counters import Flow, RecentUrls
-from crawler.settings import Settings
+from crawler.runtime.counters import Counters, OpenClaims
 from tests.pipeline.test_schedule import batch
+from tests.pipeline.turn_lab import claimer_with, held_with
 
 
 class SlowFrontier:
@@ -31,23 +29,16 @@ class SlowFrontier:
         return []
 
 
-def claimer_of(frontier: Any, bench: Workbench, flow: Flow) -> Claimer:
-    ownership: Any = SimpleNamespace(
-        is_open=lambda _: True, fence_of=lambda p: Fence(p, "s", 1, 0), held={1: SimpleNamespace(epoch=1)}
-    )
-    claimer = Claimer(frontier, ownership, bench, flow, Settings())
-    claimer.schedule(1)
-    return claimer
-
-
 @asynccontextmanager
 async def leaving() -> AsyncIterator[tuple[SlowFrontier, Workbench, Claimer]]:
     """A claimer that has been told to stop while a claim is on its way."""
-    frontier, bench, flow = SlowFrontier(), Workbench(concurrency_per_queue=1), Flow(recent=RecentUrls(10))
-    claimer = claimer_of(frontier, bench, flow)
+    frontier, counters = SlowFrontier(), Counters(OpenClaims(1000))
+    bench = Workbench(counters.open_claims, concurrency_per_queue=1)
+    claimer, due = claimer_with(frontier, held_with(1), counters, bench=bench)
+    due.schedule(1)
     running = asyncio.create_task(claimer.run())
     await asyncio.sleep(0.01)
-    flow.is_stopping = True
+    counters.is_stopping = True
     try:
         yield frontier, bench, claimer
     finally:

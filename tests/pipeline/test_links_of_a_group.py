@@ -10,11 +10,11 @@ from crawler.frontier.frontier import Settlement
 from crawler.frontier.messages import AddReply
 from crawler.model import AddOutcome, Candidate, Claim, Page
 from crawler.pipeline.outcome import Committable
+from crawler.pipeline.recent_urls import RecentUrls
 from crawler.pipeline.route import RouteStage
 from crawler.pipeline.router import Router
 from crawler.pipeline.trap_memory import TrapMemory
 from crawler.rules.scope import ScopeRules
-from crawler.runtime.counters import RecentUrls
 from crawler.settings import ScopeSettings, TrapSettings
 from tests.pipeline.turn_lab import content_steps
 
@@ -49,13 +49,13 @@ def adds() -> Adds:
 def stage(adds: Adds) -> RouteStage:
     router = Router(RECORD, ScopeRules.of(RECORD.scope, frozenset()), RecentUrls(100))
     unused: Any = SimpleNamespace()
-    ownership: Any = SimpleNamespace(is_open=lambda _: False)
+    held: Any = SimpleNamespace(is_open=lambda _: False)
     traps = TrapMemory(TrapSettings())
-    return RouteStage(adds, unused, router, ownership, unused, traps, content_steps())  # type: ignore[arg-type]
+    return RouteStage(adds, unused, router, held, unused, traps, content_steps())  # type: ignore[arg-type]
 
 
 def page(stage: RouteStage, url: str, *links: str, epoch: int = 1, depth: int = 0) -> Committable:
-    domain, queue, partition = stage.router.place(url)
+    domain, queue, partition = stage.router.placement.of(url)
     claim = Claim(
         url=url, fingerprint="1", visit=1, partition=partition, epoch=epoch, token=f"{epoch}.r.1", domain=domain,
         queue=queue, depth=depth, redirects=0, attempts=0, deliveries=0, seed=False,

@@ -9,6 +9,7 @@ from crawler.model import Claim
 from crawler.pipeline.name_lookups import Names
 from crawler.pipeline.schedule import Workbench
 from crawler.pipeline.turn import AwaitAddress, Turn, TurnEnd
+from crawler.runtime.counters import OpenClaims
 from tests.pipeline.test_schedule import batch
 from tests.pipeline.turn_lab import runner_of, turn_of
 
@@ -48,7 +49,7 @@ async def turn(bench: Workbench, names: Names) -> tuple[Claim, str | None]:
 
 @pytest.fixture
 def bench() -> Workbench:
-    bench = Workbench(concurrency_per_queue=1)
+    bench = Workbench(OpenClaims(1000), concurrency_per_queue=1)
     bench.put(batch(1, 2))
     return bench
 

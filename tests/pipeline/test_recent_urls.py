@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.runtime.counters import Flow, RecentUrls
+from crawler.pipeline.recent_urls import RecentUrls
 
 
 def test_a_url_found_again_deeper_is_known_and_on_a_shorter_path_is_not() -> None:
@@ -30,12 +30,3 @@ def test_a_cleared_cache_knows_nothing() -> None:
     recent.add("u", 0)
     recent.clear()
     assert not recent.knows("u", 0)
-
-
-def test_claims_are_counted_per_partition_until_they_end() -> None:
-    flow = Flow(recent=RecentUrls(10), pages_max=10)
-    flow.claimed(3, 4)
-    flow.ended(3, 3)
-    assert (flow.outstanding, flow.outstanding_of[3], flow.pages_left()) == (1, 1, 9)
-    flow.ended(3)
-    assert 3 not in flow.outstanding_of

@@ -1,5 +1,6 @@
 """Claims that go back unfetched: their queues are due when they would have been here, and are not forgotten."""
 
+import asyncio
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -10,11 +11,12 @@ from crawler.errors import EngineDown, EngineError
 from crawler.frontier.frontier import Fence, Settlement
 from crawler.model import AckOutcome, Claim
 from crawler.pipeline import rebalance as work_module
-from crawler.pipeline.rebalance import PartitionWork
+from crawler.pipeline.rebalance import PartitionWork, UntoldQueues
 from crawler.pipeline.schedule import Workbench
 from crawler.runtime.clock import monotonic_ms
-from crawler.runtime.counters import Flow, RecentUrls
+from crawler.runtime.counters import OpenClaims
 from tests.pipeline.test_schedule import batch, claim
+from tests.pipeline.turn_lab import claims_open, held_with
 
 CLOCK_MS = 500_000  # the partition's
 
@@ -38,23 +40,23 @@ class Engine:
 
 
 class Scheduled(dict[int, int]):
-    """Stands for the claimer: partition -> when it is to be asked (monotonic ms)."""
+    """Stands for the due partitions: partition -> when it is to be asked (monotonic ms)."""
 
     def schedule(self, partition: int, at_ms: int = 0) -> None:
         self[partition] = at_ms
 
 
-def work_of(engine: Any, bench: Workbench, claimer: Any) -> PartitionWork:
-    flow, spawn, archive = Flow(recent=RecentUrls(10)), Any, SimpleNamespace()
-    flow.claimed(1, 10)
-    work = PartitionWork(engine, bench, flow, spawn=spawn)  # type: ignore[arg-type]
-    ownership: Any = SimpleNamespace(fence_of=lambda p: Fence(p, "s", 1, CLOCK_MS), is_open=lambda _: True)
-    work.serve(ownership, claimer, archive)  # type: ignore[arg-type]
-    return work
+def work_of(engine: Any, bench: Workbench, due: Any) -> PartitionWork:
+    """Of a session that holds partition 1."""
+    open_claims, unused = claims_open([claim(n) for n in range(10)]), SimpleNamespace()
+    untold = UntoldQueues(bench)
+    held = held_with(1, clock_ms=CLOCK_MS, dependents=(bench, untold))
+    bench._open_claims = open_claims
+    return PartitionWork(engine, held, bench, due, open_claims, untold, unused, unused)  # type: ignore[arg-type]
 
 
 async def test_the_queue_of_a_claim_that_goes_back_is_due_when_it_would_have_been_here() -> None:
-    engine, scheduled, bench = Engine(), Scheduled(), Workbench(concurrency_per_queue=1)
+    engine, scheduled, bench = Engine(), Scheduled(), Workbench(OpenClaims(1000), concurrency_per_queue=1)
     bench.put(batch(1, 2, delay_ms=20_000))
     lane, _ = await bench.take()
     bench.finished(lane, wait_ms=20_000)
@@ -68,7 +70,7 @@ async def test_the_queue_of_a_claim_that_goes_back_is_due_when_it_would_have_bee
 
 async def test_a_claim_of_a_queue_that_need_not_wait_leaves_its_clock_alone() -> None:
     engine, scheduled = Engine(), Scheduled()
-    await work_of(engine, Workbench(concurrency_per_queue=1), scheduled).return_claims([claim(1)])
+    await work_of(engine, Workbench(OpenClaims(1000), concurrency_per_queue=1), scheduled).return_claims([claim(1)])
     assert engine.given == [(claim(1).url, 0)]
 
 
@@ -76,7 +78,7 @@ async def test_what_the_engine_did_not_take_is_offered_again(monkeypatch: pytest
     """Else it would come back only after the visibility timeout, minutes later."""
     monkeypatch.setattr(work_module, "ENGINE_PAUSE_S", 0.001)
     engine = Engine(fails=1)
-    await work_of(engine, Workbench(concurrency_per_queue=1), Scheduled()).return_claims([claim(1)])
+    await work_of(engine, Workbench(OpenClaims(1000), concurrency_per_queue=1), Scheduled()).return_claims([claim(1)])
     assert len(engine.given) == 1
 
 
@@ -100,13 +102,12 @@ class Forgetful(Engine):
 
 async def lost_work(engine: Forgetful) -> PartitionWork:
     """Partition 1 was lost a moment after a request to a.test, which is due again in 20 s."""
-    bench = Workbench(concurrency_per_queue=1)
+    bench = Workbench(OpenClaims(1000), concurrency_per_queue=1)
     bench.put(batch(1, 2, delay_ms=20_000))
     lane, _ = await bench.take()
     bench.finished(lane, wait_ms=20_000)
-    work = work_of(engine, bench, SimpleNamespace(forget=lambda _: None, schedule=lambda *_: None))
-    work._archive = SimpleNamespace(forget=lambda _: None)  # type: ignore[assignment]
-    work.lost([1])
+    work = work_of(engine, bench, SimpleNamespace(schedule=lambda *_: None))
+    work._held.drop([1])
     return work
 
 
@@ -132,10 +133,10 @@ async def test_a_partition_of_which_the_engine_could_not_be_told_is_not_given_aw
 
 
 async def test_what_is_acquired_again_is_told_at_once() -> None:
-    engine, spawned = Forgetful(), list[Any]()
+    engine = Forgetful()
     work = await lost_work(engine)
-    work._spawn = spawned.append  # type: ignore[assignment]
+    running = asyncio.create_task(work.run())
     work.acquired(1, log_entries=0, pending=0)
-    (task,) = spawned
-    await task
+    await asyncio.sleep(0.01)
+    running.cancel()
     assert [queue for queue, *_ in engine.told] == ["a.test"]

@@ -12,6 +12,7 @@ from crawler.pipeline.schedule import KEPT_PLAIN_MS, Workbench
 from crawler.rules.adaptive import Pace
 from crawler.rules.host_health import GOOD, Standing
 from crawler.runtime.clock import monotonic_ms
+from crawler.runtime.counters import OpenClaims
 
 
 def claim(n: int, queue: str = "a.test", partition: int = 1) -> Claim:
@@ -37,7 +38,7 @@ def batch(*numbers: int, queue: str = "a.test", delay_ms: int = 0, partition: in
 
 
 async def test_claims_of_a_queue_leave_in_order_one_at_a_time() -> None:
-    bench = Workbench(concurrency_per_queue=1)
+    bench = Workbench(OpenClaims(1000), concurrency_per_queue=1)
     bench.put(batch(1, 2))
     lane, first = await bench.take()
     with pytest.raises(TimeoutError):
@@ -49,7 +50,7 @@ async def test_claims_of_a_queue_leave_in_order_one_at_a_time() -> None:
 
 
 async def test_a_queue_waits_after_each_request_while_others_go_on() -> None:
-    bench = Workbench(concurrency_per_queue=1)
+    bench = Workbench(OpenClaims(1000), concurrency_per_queue=1)
     bench.put(batch(1, 2, delay_ms=50))
     bench.put(batch(1, queue="b.test", delay_ms=50))
     lane, _ = await bench.take()
@@ -64,7 +65,7 @@ async def test_a_queue_waits_after_each_request_while_others_go_on() -> None:
 
 
 async def test_with_several_requests_at_once_their_starts_are_a_delay_apart() -> None:
-    bench = Workbench(concurrency_per_queue=3)
+    bench = Workbench(OpenClaims(1000), concurrency_per_queue=3)
     bench.put(batch(1, 2, 3, delay_ms=30))
     starts = []
     for _ in range(3):
@@ -74,7 +75,7 @@ async def test_with_several_requests_at_once_their_starts_are_a_delay_apart() ->
 
 
 async def test_a_worker_that_gives_up_waiting_leaves_its_turn_to_another() -> None:
-    bench = Workbench(concurrency_per_queue=1)
+    bench = Workbench(OpenClaims(1000), concurrency_per_queue=1)
     impatient, patient = (asyncio.create_task(bench.take()) for _ in range(2))
     await asyncio.sleep(0)
     bench.put(batch(1))
@@ -85,7 +86,7 @@ async def test_a_worker_that_gives_up_waiting_leaves_its_turn_to_another() -> No
 
 
 async def test_what_is_taken_back_is_not_handed_out() -> None:
-    bench = Workbench(concurrency_per_queue=1)
+    bench = Workbench(OpenClaims(1000), concurrency_per_queue=1)
     bench.put(batch(1, 2))
     bench.put(batch(3, queue="b.test", partition=2))
     bench.park("192.0.2.1", claim(4, partition=1))
@@ -96,7 +97,7 @@ async def test_what_is_taken_back_is_not_handed_out() -> None:
 
 
 async def test_a_parked_claim_comes_back_when_its_address_has_room() -> None:
-    bench = Workbench(concurrency_per_queue=1)
+    bench = Workbench(OpenClaims(1000), concurrency_per_queue=1)
     bench.park("192.0.2.1", claim(1))
     bench.unpark("192.0.2.2")
     assert bench.waiting == 1
@@ -106,7 +107,7 @@ async def test_a_parked_claim_comes_back_when_its_address_has_room() -> None:
 
 
 async def test_claims_whose_turn_is_far_off_are_stale() -> None:
-    bench = Workbench(concurrency_per_queue=1)
+    bench = Workbench(OpenClaims(1000), concurrency_per_queue=1)
     bench.put(batch(1, 2))
     lane, _ = await bench.take()
     bench.finished(lane, wait_ms=60_000)
@@ -118,7 +119,7 @@ async def test_claims_whose_turn_is_far_off_are_stale() -> None:
 
 async def test_what_a_lane_knows_outlives_the_moment_in_which_its_only_claim_is_on_its_way_back() -> None:
     """A turn went to robots.txt, whose delay is being stored: nobody has the claim."""
-    bench = Workbench(concurrency_per_queue=1)
+    bench = Workbench(OpenClaims(1000), concurrency_per_queue=1)
     bench.put(batch(1))
     lane, taken = await bench.take()
     bench.finished(lane, wait_ms=0)
@@ -134,7 +135,7 @@ def aside(probe_in_ms: int) -> Standing:
 
 
 async def test_claims_of_a_queue_that_is_set_aside_are_stale_at_once() -> None:
-    bench = Workbench(concurrency_per_queue=1)
+    bench = Workbench(OpenClaims(1000), concurrency_per_queue=1)
     bench.put(batch(1, 2))
     bench.put(batch(3, queue="b.test"))
     lane, _ = await bench.take()
@@ -144,7 +145,7 @@ async def test_claims_of_a_queue_that_is_set_aside_are_stale_at_once() -> None:
 
 
 async def test_a_queue_that_is_set_aside_has_one_request_at_a_time() -> None:
-    bench = Workbench(concurrency_per_queue=3)
+    bench = Workbench(OpenClaims(1000), concurrency_per_queue=3)
     bench.lane_of("a.test").standing = aside(-1)
     bench.put(batch(1, 2, 3))
     lane, _ = await bench.take()
@@ -159,7 +160,7 @@ async def test_a_queue_that_is_set_aside_has_one_request_at_a_time() -> None:
 
 
 async def test_what_waits_behind_an_abandoned_turn_is_handed_over_and_the_next_need_not_wait() -> None:
-    bench = Workbench(concurrency_per_queue=1)
+    bench = Workbench(OpenClaims(1000), concurrency_per_queue=1)
     bench.put(batch(1, 2, 3, delay_ms=60_000))
     lane, _ = await bench.take()
     assert [c.fingerprint for c in bench.abandon(lane)] == ["2", "3"]
@@ -170,7 +171,7 @@ async def test_what_waits_behind_an_abandoned_turn_is_handed_over_and_the_next_n
 
 
 async def test_what_was_learned_of_a_failing_or_slow_host_outlives_its_claims_and_nothing_else_does() -> None:
-    bench = Workbench(concurrency_per_queue=1)
+    bench = Workbench(OpenClaims(1000), concurrency_per_queue=1)
     bench.lane_of("fine.test")
     bench.lane_of("failing.test").standing = Standing(failures=1, since_ms=1)
     bench.lane_of("slow.test").pace = Pace(delay_ms=2000, latency_ms=80.0)
@@ -182,7 +183,7 @@ async def test_what_was_learned_of_a_failing_or_slow_host_outlives_its_claims_an
 
 async def test_a_turn_that_comes_to_no_request_costs_its_lane_nothing() -> None:
     """A name that must be looked up, an address without room: each would cost a delay, and be due again after that."""
-    bench = Workbench(concurrency_per_queue=1)
+    bench = Workbench(OpenClaims(1000), concurrency_per_queue=1)
     bench.put(batch(1, 2, delay_ms=60_000))
     for _ in range(3):
         lane, taken = await asyncio.wait_for(bench.take(), 1)
@@ -195,7 +196,7 @@ async def test_a_turn_that_comes_to_no_request_costs_its_lane_nothing() -> None:
 
 
 async def test_beside_a_request_that_runs_a_turn_without_one_leaves_the_delay_as_it_is() -> None:
-    bench = Workbench(concurrency_per_queue=2)
+    bench = Workbench(OpenClaims(1000), concurrency_per_queue=2)
     bench.put(batch(1, 2, delay_ms=30))
     lane, _ = await bench.take()
     _, second = await asyncio.wait_for(bench.take(), 1)
@@ -208,7 +209,7 @@ async def test_beside_a_request_that_runs_a_turn_without_one_leaves_the_delay_as
 
 async def test_queues_leave_in_the_order_in_which_they_became_due() -> None:
     """What has just come does not go before what has waited for its time and for a worker since."""
-    bench = Workbench(concurrency_per_queue=1)
+    bench = Workbench(OpenClaims(1000), concurrency_per_queue=1)
     bench.put(batch(1, 2, delay_ms=20))
     lane, _ = await bench.take()
     bench.finished(lane, wait_ms=20)
@@ -220,7 +221,7 @@ async def test_queues_leave_in_the_order_in_which_they_became_due() -> None:
 
 async def test_workers_that_wait_get_each_queue_at_its_time_though_nothing_else_happens() -> None:
     """The timer rings for the first queue; the next one, due a moment later, must not wait for a request to end."""
-    bench = Workbench(concurrency_per_queue=1)
+    bench = Workbench(OpenClaims(1000), concurrency_per_queue=1)
     for n, wait_ms in enumerate((30, 60, 90)):
         bench.put(batch(1, 2, queue=f"q{n}.test"))
         lane, _ = await bench.take()
@@ -232,7 +233,7 @@ async def test_workers_that_wait_get_each_queue_at_its_time_though_nothing_else_
 
 
 async def test_a_shorter_delay_hands_out_what_waits_and_a_longer_one_changes_nothing_here() -> None:
-    bench = Workbench(concurrency_per_queue=1)
+    bench = Workbench(OpenClaims(1000), concurrency_per_queue=1)
     bench.put(batch(1, 2, delay_ms=60_000))
     lane, _ = await bench.take()
     bench.finished(lane, wait_ms=60_000)
@@ -248,7 +249,7 @@ async def test_a_shorter_delay_hands_out_what_waits_and_a_longer_one_changes_not
 
 
 async def test_a_shorter_delay_that_comes_with_claims_holds_for_what_was_waited_for_before() -> None:
-    bench = Workbench(concurrency_per_queue=1)
+    bench = Workbench(OpenClaims(1000), concurrency_per_queue=1)
     bench.put(batch(1, delay_ms=60_000))
     lane, _ = await bench.take()
     bench.finished(lane, wait_ms=60_000)
@@ -257,7 +258,7 @@ async def test_a_shorter_delay_that_comes_with_claims_holds_for_what_was_waited_
 
 
 async def test_what_was_claimed_before_its_time_waits_for_that() -> None:
-    bench = Workbench(concurrency_per_queue=1)
+    bench = Workbench(OpenClaims(1000), concurrency_per_queue=1)
     start_ms = monotonic_ms() + 60
     bench.put(batch(1, 2, delay_ms=60_000), start_ms=start_ms)
     async with asyncio.timeout(5):
@@ -268,7 +269,7 @@ async def test_what_was_claimed_before_its_time_waits_for_that() -> None:
 
 
 async def test_claims_that_are_wanted_are_taken_out_wherever_they_wait() -> None:
-    bench = Workbench(concurrency_per_queue=1)
+    bench = Workbench(OpenClaims(1000), concurrency_per_queue=1)
     bench.put(batch(1, 2))
     bench.put(batch(3, queue="b.test"))
     bench.park("10.0.0.1", claim(4, "a.test", 1))

@@ -6,6 +6,7 @@ import time
 import pytest
 
 from crawler.pipeline.schedule import Workbench
+from crawler.runtime.counters import OpenClaims
 from tests.pipeline.test_schedule import batch, claim
 
 QUEUES = 20
@@ -13,7 +14,7 @@ QUEUES = 20
 
 def full_bench(**more: int) -> Workbench:
     """Twenty queues that are due, of three claims each, and one worker."""
-    bench = Workbench(concurrency_per_queue=1)
+    bench = Workbench(OpenClaims(1000), concurrency_per_queue=1)
     for n in range(QUEUES):
         bench.put(batch(1, 2, 3, queue=f"q{n}.test", **more))
     return bench
@@ -63,7 +64,7 @@ async def test_a_boosted_queue_that_is_not_due_is_not_taken_and_holds_nobody_up(
 
 async def test_a_worker_that_waits_gets_whichever_queue_is_due_first() -> None:
     """The timer looks at the queues of every boost."""
-    bench = Workbench(concurrency_per_queue=1)
+    bench = Workbench(OpenClaims(1000), concurrency_per_queue=1)
     bench.boost({"high.test": 5, "low.test": -5})
     for queue, wait_ms in (("high.test", 5_000), ("none.test", 5_000), ("low.test", 30)):
         bench.put(batch(1, 2, queue=queue))
@@ -85,7 +86,7 @@ async def test_a_boost_that_is_changed_again_and_again_hands_out_each_claim_once
 
 
 async def test_a_boost_wakes_no_worker_for_a_queue_that_is_not_due() -> None:
-    bench = Workbench(concurrency_per_queue=1)
+    bench = Workbench(OpenClaims(1000), concurrency_per_queue=1)
     bench.put(batch(1, 2))
     lane, _ = await bench.take()
     bench.finished(lane, wait_ms=60_000)
@@ -98,7 +99,7 @@ async def test_a_boost_wakes_no_worker_for_a_queue_that_is_not_due() -> None:
 
 
 async def test_room_at_an_address_goes_to_the_boosted_domain_first() -> None:
-    bench = Workbench(concurrency_per_queue=1)
+    bench = Workbench(OpenClaims(1000), concurrency_per_queue=1)
     for queue in ("a.test", "b.test", "c.test"):
         bench.park("192.0.2.1", claim(1, queue))
     bench.boost({"c.test": 1})

@@ -1,6 +1,6 @@
 """The duty that keeps the engine within its memory: what it moves, what it says, and which files it removes."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from crawler.frontier.frontier import Fence
 from crawler.frontier.spill import Spilling, Stub, urls_of
 from crawler.pipeline import spiller
 from crawler.pipeline.spiller import KEEP_MS, Spiller
-from crawler.runtime.counters import Flow, RecentUrls
+from crawler.runtime.counters import Counters, OpenClaims
 from crawler.settings import load
 from tests.frontier.door import DELAY_MS, Door, found
 from tests.support.engine import Engine
@@ -26,7 +26,10 @@ class Owner:
 
     def __init__(self, door: Door) -> None:
         self._door = door
-        self.held = {0: object()}
+        self.held = {0}
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.held)
 
     def is_open(self, partition: int) -> bool:
         return partition in self.held
@@ -35,7 +38,7 @@ class Owner:
         return self._door.fence if partition in self.held else None
 
 
-class Claimer:
+class Due:
     """Notes what it is told."""
 
     def __init__(self) -> None:
@@ -52,8 +55,8 @@ class Lab:
     """A spiller over a real engine, whose memory and whose time are what the test says."""
 
     def __init__(self, door: Door, folder: Path) -> None:
-        self.door, self.owner, self.claimer = door, Owner(door), Claimer()
-        self.flow = Flow(recent=RecentUrls(8))
+        self.door, self.owner, self.claimer = door, Owner(door), Due()
+        self.counters = Counters(OpenClaims(8))
         self.used: list[int] = [0]
         self.now_ms = 0
         self.files = SpillFiles(folder, door.session)
@@ -65,7 +68,7 @@ class Lab:
         owner: Any = self.owner
         claimer: Any = self.claimer
         settings = load(environment={}, options={"frontier.memory": BUDGET})
-        return Spiller(self.door.engine, self.calls, self.files, owner, claimer, self.flow, settings)
+        return Spiller(self.door.engine, self.calls, self.files, owner, claimer, self.counters, settings)
 
     async def _memory(self) -> Memory:
         return Memory(self.used.pop(0) if len(self.used) > 1 else self.used[0], 0.0)
@@ -107,7 +110,7 @@ async def test_nothing_moves_below_nine_tenths_and_then_until_eight_tenths(lab: 
     assert await lab.spilled() == 0
     await lab.look(9_001, 8_500, 8_000)
     assert await lab.spilled() == 2 * 64 * 128 - 80  # two rounds; the last block of the queue was not full
-    assert not lab.flow.is_engine_full
+    assert not lab.counters.is_engine_full
 
 
 async def test_the_first_two_blocks_of_a_queue_stay(lab: Lab) -> None:
@@ -120,9 +123,9 @@ async def test_the_first_two_blocks_of_a_queue_stay(lab: Lab) -> None:
 
 async def test_claims_wait_while_the_budget_is_exceeded(lab: Lab) -> None:
     await lab.look(10_001)
-    assert lab.flow.is_engine_full
+    assert lab.counters.is_engine_full
     await lab.look(10_000)
-    assert not lab.flow.is_engine_full
+    assert not lab.counters.is_engine_full
 
 
 async def test_what_is_short_comes_back_and_is_claimed(lab: Lab) -> None:

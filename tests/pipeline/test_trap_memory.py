@@ -8,10 +8,10 @@ from msgspec.structs import replace
 
 from crawler.frontier.crawl_record import CrawlRecord
 from crawler.model import Candidate, Claim
+from crawler.pipeline.recent_urls import RecentUrls
 from crawler.pipeline.router import Router
 from crawler.pipeline.trap_memory import TrapMemory
 from crawler.rules.scope import ScopeRules
-from crawler.runtime.counters import RecentUrls
 from crawler.settings import OrderSettings, ScopeSettings, TrapSettings
 
 LIMITS = TrapSettings()

@@ -13,8 +13,9 @@ from crawler.pipeline import turn as turns
 from crawler.pipeline.outcome import Failed, Outcome, Refused
 from crawler.pipeline.schedule import Workbench
 from crawler.pipeline.turn import Turn, TurnEnd
+from crawler.runtime.counters import OpenClaims
 from tests.pipeline.test_schedule import batch
-from tests.pipeline.turn_lab import runner_of, turn_of
+from tests.pipeline.turn_lab import claims_open, runner_of, turn_of
 
 ENDS = {
     "requeue": (turns.Requeue(), "here"),
@@ -30,18 +31,18 @@ class Places:
     """Where claims went."""
 
     def __init__(self) -> None:
-        self.bench = Workbench(concurrency_per_queue=1)
+        self.open_claims = claims_open(batch(1).claims)
+        self.bench = Workbench(self.open_claims, concurrency_per_queue=1)
         self.bench.put(batch(1))
         self.delivered: list[Outcome] = []
         self.returned: list[Claim] = []
-        self.dropped: list[int] = []
 
     async def run(self, work: Callable[[Turn], Awaitable[TurnEnd]]) -> None:
         async def return_claim(claim: Claim) -> None:
             self.returned.append(claim)
 
         runner = runner_of(
-            self.bench, deliver=self.delivered.append, return_claim=return_claim, dropped=self.dropped.append
+            self.bench, deliver=self.delivered.append, return_claim=return_claim, open_claims=self.open_claims
         )
         lane, claim = await self.bench.take()
         await runner.run(turn_of(self.bench, lane, claim), work)
@@ -50,7 +51,7 @@ class Places:
         found = {
             "here": self.bench.waiting,
             "returned": len(self.returned),
-            "dropped": len(self.dropped),
+            "dropped": 1 - self.open_claims.total,
             "delivered": len(self.delivered),
         }
         return {place: n for place, n in found.items() if n}
@@ -100,7 +101,7 @@ async def test_an_engine_that_fails_after_the_request_does_not_free_the_slot_twi
 
 
 async def test_a_request_that_is_over_twice_is_an_error_of_ours() -> None:
-    bench = Workbench(concurrency_per_queue=1)
+    bench = Workbench(OpenClaims(1000), concurrency_per_queue=1)
     bench.put(batch(1))
     turn = turn_of(bench, *await bench.take())
     turn.request_over(wait_ms=0)

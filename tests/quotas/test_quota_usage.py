@@ -1,7 +1,7 @@
 """What an instance makes of the crawl's totals: how much it may still let in and claim, and when a limit is reached."""
 
 import asyncio
-from types import SimpleNamespace
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,9 +11,12 @@ from crawler.errors import ArchiveError
 from crawler.frontier.budgets import Spent
 from crawler.frontier.deferred import Parked
 from crawler.frontier.stats import Totals
+from crawler.quotas.admit import TakingIn
+from crawler.quotas.distribute import Sharing
 from crawler.quotas.usage import Spending
-from crawler.runtime.counters import Flow, RecentUrls
+from crawler.runtime.counters import Counters, OpenClaims
 from crawler.settings import load
+from tests.pipeline.turn_lab import held_with
 
 
 class Engine:
@@ -44,36 +47,36 @@ class Engine:
         return [(0, {}, found)] if self.parked and 0 in partitions else []
 
 
-def spending(engine: Engine, *, sharers: int = 1, **options: int) -> tuple[Spending, Flow]:
-    parts: Any = SimpleNamespace(
-        stats=engine, crawls=engine, operator=SimpleNamespace(parking=engine), record=SimpleNamespace(partitions=4)
-    )
-    flow, ownership = Flow(recent=RecentUrls(10)), SimpleNamespace(held={0: None})
-    claimer = SimpleNamespace(hint=engine.hinted.append)
+def spending(engine: Engine, *, sharers: int = 1, **options: int) -> tuple[Spending, Counters, Callable[[], bool]]:
+    """What follows the crawl's use of its budgets, what it tells the stages, and whether one more URL is let in."""
     settings = load(environment={}, options={k.replace("__", "."): v for k, v in options.items()})
-    return Spending(parts, ownership, SimpleNamespace(alive=range(sharers)), claimer, flow, settings), flow  # type: ignore[arg-type]
+    counters, held = Counters(OpenClaims(1000)), held_with(0)
+    parking: Any = engine
+    admission = TakingIn(settings.budget.crawl_urls, Sharing(parking, 4))
+    spends = Spending(parking, parking, admission, held, counters, settings, wake=engine.hinted.append)
+    return spends, counters, lambda: admission.lets_in(sharers)
 
 
 async def test_between_two_sums_each_instance_lets_in_its_share_of_the_room() -> None:
     engine = Engine()
-    spends, _ = spending(engine, sharers=2, budget__crawl_urls=100)
+    spends, _, takes_in = spending(engine, sharers=2, budget__crawl_urls=100)
     engine.now = Totals(taken_in=80)
     await spends.begin()
-    assert [spends.takes_in() for _ in range(11)] == [True] * 10 + [False]
+    assert [takes_in() for _ in range(11)] == [True] * 10 + [False]
     await spends.count()
-    assert [spends.takes_in() for _ in range(6)] == [True] * 5 + [False], "what was let in may not be there yet"
+    assert [takes_in() for _ in range(6)] == [True] * 5 + [False], "what was let in may not be there yet"
     engine.now = Totals(taken_in=98)
     await spends.count()
     await spends.count()
-    assert [spends.takes_in() for _ in range(2)] == [True, False]
+    assert [takes_in() for _ in range(2)] == [True, False]
 
 
 async def test_new_urls_go_behind_those_that_are_parked_for_want_of_room() -> None:
     engine = Engine()
-    spends, _ = spending(engine, budget__crawl_urls=100)
+    spends, _, takes_in = spending(engine, budget__crawl_urls=100)
     engine.now, engine.parked = Totals(taken_in=80, beyond=3), 3
     await spends.begin()
-    assert not spends.takes_in()
+    assert not takes_in()
     assert await spends.has_more()
     engine.now = Totals(taken_in=100, beyond=3)
     assert not await spends.has_more(), "there is no room"
@@ -84,7 +87,7 @@ async def test_new_urls_go_behind_those_that_are_parked_for_want_of_room() -> No
 async def test_what_there_is_room_for_is_released_and_claimed_at_once() -> None:
     """No hint tells an owner what it released itself: it would look again when the partition is due, a minute later."""
     engine = Engine()
-    spends, _ = spending(engine, budget__crawl_urls=100)
+    spends, *_ = spending(engine, budget__crawl_urls=100)
     engine.now, engine.parked = Totals(taken_in=80, beyond=30), 30
     await spends.begin()
     running = asyncio.create_task(spends.run())
@@ -98,7 +101,7 @@ async def test_what_lies_in_a_file_that_can_not_be_read_stays_parked_and_holds_u
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     engine = Engine()
-    spends, _ = spending(engine, budget__crawl_urls=100)
+    spends, *_ = spending(engine, budget__crawl_urls=100)
     engine.now, engine.parked, engine.is_readable = Totals(taken_in=80, beyond=30), 30, False
     await spends.begin()
     running = asyncio.create_task(spends.run())
@@ -117,14 +120,14 @@ async def test_what_lies_in_a_file_that_can_not_be_read_stays_parked_and_holds_u
 async def test_the_engines_sum_decides_that_a_budget_is_used_up_and_not_what_was_acked_once() -> None:
     """An engine that fell back has fewer pages than this instance was told that it had committed."""
     engine = Engine()
-    spends, flow = spending(engine, budget__crawl_pages=10)
+    spends, counters, _ = spending(engine, budget__crawl_pages=10)
     await spends.begin()
-    flow.committed = 10
-    assert (flow.pages_left(), flow.is_limit_near) == (0, True)
+    counters.committed = 10
+    assert (counters.pages_left(), counters.is_limit_near) == (0, True)
     engine.now = Totals(fetched=7)
     await spends.count()
-    assert (spends.limit, flow.pages_left()) == ("", 3)
-    engine.now, flow.committed = Totals(fetched=10), 13
+    assert (spends.limit, counters.pages_left()) == ("", 3)
+    engine.now, counters.committed = Totals(fetched=10), 13
     await spends.count()
     assert (spends.limit, engine.spent) == ("budget", Spent(reason="crawl:pages", budget=10))
 
@@ -141,16 +144,16 @@ async def test_the_engines_sum_decides_that_a_budget_is_used_up_and_not_what_was
 )
 async def test_whichever_is_reached_first_ends_the_crawl(options: dict[str, int], limit: str) -> None:
     engine = Engine()
-    spends, flow = spending(engine, **options)
+    spends, counters, _ = spending(engine, **options)
     engine.now = Totals(fetched=5, bytes=1000)
     await spends.begin()
     assert (spends.limit, engine.spent is not None) == (limit, limit == "budget")
-    assert (flow.pages_left() == 0) == bool(limit)
+    assert (counters.pages_left() == 0) == bool(limit)
 
 
 async def test_a_larger_budget_takes_the_flag_away() -> None:
     engine = Engine()
     engine.now, engine.spent = Totals(fetched=5), Spent(reason="crawl:pages", budget=5)
-    spends, _ = spending(engine, budget__crawl_pages=6)
+    spends, *_ = spending(engine, budget__crawl_pages=6)
     await spends.begin()
     assert engine.spent is None

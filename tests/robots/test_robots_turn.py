@@ -15,14 +15,16 @@ from crawler.frontier.overrides import Orders
 from crawler.model import Claim
 from crawler.pipeline.outcome import NotEntitledError
 from crawler.pipeline.response_policy import Aftermath
+from crawler.pipeline.robots_turn import RobotsTurns
 from crawler.pipeline.schedule import Lane, Workbench
 from crawler.pipeline.turn import Requeue, Turn, TurnEnd
 from crawler.robots.cache import RobotsEntry
-from crawler.robots.gate import Permits
+from crawler.robots.gate import RobotsGate
 from crawler.robots.reader import Reading
 from crawler.runtime.clock import monotonic_ms
+from crawler.runtime.counters import OpenClaims
 from crawler.settings import PolitenessSettings, Settings
-from tests.pipeline.turn_lab import runner_of, turn_of
+from tests.pipeline.turn_lab import held_with, runner_of, turn_of
 
 CLAIM = Claim(
     url="http://a.test/", fingerprint="1", visit=1, partition=1, epoch=1, token="t", domain="a.test", queue="a.test",
@@ -30,6 +32,11 @@ CLAIM = Claim(
 )  # fmt: skip
 
 AFTERMATH = Aftermath(Settings())
+
+
+def turns_of(frontier: Any, held: Any, cache: Any, reader: Any, *, delay_s: float = 1.0) -> RobotsTurns:
+    gate = RobotsGate(frontier, held, cache, reader, PolitenessSettings(delay_s=delay_s), orders=Orders)
+    return RobotsTurns(gate, AFTERMATH, before_send=lambda *_: None)
 
 
 async def run(bench: Workbench, lane: Lane, claim: Claim, step: Callable[[Turn], Awaitable[Any]]) -> None:
@@ -60,23 +67,14 @@ class RedirectedRobots:
 @pytest.mark.parametrize("error", [EngineDown("no answer"), NotEntitledError()])
 async def test_robots_asked_for_in_vain_make_their_queue_wait(error: Exception, sent: bool, wait_ms: int) -> None:
     """The engine was silent when the redirect's target was to be reserved: the first request was made all the same."""
-    bench: Workbench = Workbench(concurrency_per_queue=1)
+    bench: Workbench = Workbench(OpenClaims(1000), concurrency_per_queue=1)
     bench.put(QueueBatch(queue="a.test", delay_ms=-1, claims=(CLAIM,)))
     lane, claim = await bench.take()
     unused: Any = SimpleNamespace()
     reader: Any = RedirectedRobots(error, sent=sent)
-    permits = Permits(
-        unused,
-        unused,
-        unused,
-        reader,
-        AFTERMATH,
-        PolitenessSettings(),
-        before_send=lambda *_: None,
-        orders=Orders,
-    )
+    turns = turns_of(unused, unused, unused, reader)
     began_ms = monotonic_ms()
-    await run(bench, lane, claim, permits.ask)
+    await run(bench, lane, claim, turns.read)
     assert lane.active == 0
     assert lane.next_ms - began_ms >= wait_ms if wait_ms else lane.next_ms <= monotonic_ms()
     assert list(lane.waiting) == [claim]
@@ -97,24 +95,15 @@ async def test_a_delay_longer_than_the_turns_own_takes_another_turn(
                 (queue, settled.next_fetch_ms - fence.now_ms if settled.next_fetch_ms else 0, settled.delay_ms)
             )
 
-    bench: Workbench = Workbench(concurrency_per_queue=1)
+    bench: Workbench = Workbench(OpenClaims(1000), concurrency_per_queue=1)
     bench.put(QueueBatch(queue="a.test", delay_ms=lane_ms, claims=(CLAIM,)))
     lane, claim = await bench.take()
     door: Any = Door()
-    ownership: Any = SimpleNamespace(fence_of=lambda _: Fence(1, "ann", 1, 50_000))
-    unused, entry = SimpleNamespace(), SimpleNamespace(crawl_delay_s=crawl_delay_s)
-    permits = Permits(
-        door,
-        ownership,
-        unused,
-        unused,
-        AFTERMATH,
-        PolitenessSettings(),
-        before_send=lambda *_: None,
-        orders=Orders,
-    )  # type: ignore[arg-type]
+    unused: Any = SimpleNamespace()
+    entry = SimpleNamespace(crawl_delay_s=crawl_delay_s)
+    turns = turns_of(door, held_with(1, clock_ms=50_000), unused, unused)
     began_ms = monotonic_ms()
-    await run(bench, lane, claim, lambda turn: permits.learn_delay(turn, entry))  # type: ignore[arg-type]
+    await run(bench, lane, claim, lambda turn: turns.learn_delay(turn, entry))  # type: ignore[arg-type]
     delay_ms = max(1000, int((crawl_delay_s or 0) * 1000))
     assert paced == [("a.test", delay_ms + 1 if waits else 0, delay_ms)]
     assert lane.delay_ms == delay_ms
@@ -136,24 +125,19 @@ async def test_the_engine_is_asked_for_a_robots_txt_only_where_a_queue_has_read_
 
     unused: Any = SimpleNamespace()
     cache: Any = Cache()
-    permits = Permits(
-        unused, unused, cache, unused, AFTERMATH, PolitenessSettings(), before_send=lambda *_: None,
-        orders=Orders,
-    )  # fmt: skip
-    for delay_ms, origins in ((-1, []), (0, ["http://a.test"]), (1000, ["http://a.test"] * 2)):
-        assert await permits.known(Lane("a.test", delay_ms=delay_ms), CLAIM) is None
+    gate = RobotsGate(unused, unused, cache, unused, PolitenessSettings(), orders=Orders)
+    for is_known, origins in ((False, []), (True, ["http://a.test"])):
+        assert await gate.known(CLAIM, is_delay_known=is_known) is None
         assert asked == origins
 
 
 async def test_an_operators_delay_stands_for_what_robots_txt_and_settings_say() -> None:
     unused: Any = SimpleNamespace()
     for ms in (0, 400, 90_000):
-        permits = Permits(
-            unused, unused, unused, unused, AFTERMATH, PolitenessSettings(), before_send=lambda *_: None,
-            orders=partial(Orders, delays_ms={"a.test": ms}),
-        )  # fmt: skip
-        assert permits.delay_of(CLAIM, SimpleNamespace(crawl_delay_s=7)) == ms  # type: ignore[arg-type]
-        assert permits.delay_of(replace(CLAIM, domain="b.test"), SimpleNamespace(crawl_delay_s=7)) == 7000  # type: ignore[arg-type]
+        orders = partial(Orders, delays_ms={"a.test": ms})
+        gate = RobotsGate(unused, unused, unused, unused, PolitenessSettings(), orders=orders)
+        assert gate.delay_of(CLAIM, SimpleNamespace(crawl_delay_s=7)) == ms  # type: ignore[arg-type]
+        assert gate.delay_of(replace(CLAIM, domain="b.test"), SimpleNamespace(crawl_delay_s=7)) == 7000  # type: ignore[arg-type]
 
 
 async def test_a_robots_txt_that_cant_be_read_says_nothing_of_the_delay() -> None:
@@ -167,14 +151,12 @@ async def test_a_robots_txt_that_cant_be_read_says_nothing_of_the_delay() -> Non
         async def pace(self, fence: Fence, queue: str, settled: Settlement, *, origin: str, robots: bytes) -> None:
             paced.append((settled.delay_ms, origin))
 
-    bench: Workbench = Workbench(concurrency_per_queue=1)
+    bench: Workbench = Workbench(OpenClaims(1000), concurrency_per_queue=1)
     bench.put(QueueBatch(queue="a.test", delay_ms=-1, claims=(CLAIM,)))
     lane, claim = await bench.take()
     door: Any = Door()
-    ownership: Any = SimpleNamespace(fence_of=lambda _: Fence(1, "ann", 1, 0), holds=lambda _: True)
     unused: Any = SimpleNamespace()
-    settings = PolitenessSettings(delay_s=0)
-    permits = Permits(door, ownership, unused, door, AFTERMATH, settings, before_send=lambda *_: None, orders=Orders)
-    entry = await permits.ask(turn_of(bench, lane, claim))
+    turns = turns_of(door, held_with(1), unused, door, delay_s=0)
+    entry = await turns.read(turn_of(bench, lane, claim))
     assert isinstance(entry, RobotsEntry)
     assert (paced, lane.delay_ms) == ([(-1, "")], -1)
