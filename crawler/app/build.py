@@ -1,4 +1,4 @@
-"""The other half of the composition root: builds an instance out of its parts.
+"""Builds an instance: first the state that its parts share, then the stages, then the loops. Each gets what it uses.
 
 Apart from crawl.py because of what it imports, which takes longer than most commands: whoever crawls imports it.
 """
@@ -6,13 +6,15 @@ Apart from crawl.py because of what it imports, which takes longer than most com
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
+from typing import Any
+
+import msgspec
 
 from crawler import process_tuning
-from crawler.allocator import keep_freed_memory
-from crawler.app.crawl import OpenCrawl, member_of
+from crawler.app.crawl import OpenCrawl, make_router, member_of
 from crawler.app.instance import Instance
 from crawler.app.open_crawl import ensure_engine
-from crawler.app.parts import Parts
 from crawler.archive.history import HistoryWriter
 from crawler.archive.index_writer import IndexWriter
 from crawler.archive.inflight_log import InflightLog
@@ -22,12 +24,52 @@ from crawler.archive.session_lock import is_abandoned
 from crawler.archive.warc_writer import WarcWriter
 from crawler.engine.embedded import EmbeddedEngine
 from crawler.frontier.pins import Pins
+from crawler.frontier.spill import Spilling
 from crawler.frontier.takeovers import Takeovers
 from crawler.handlers.crawler import Crawler
 from crawler.handlers.load_app import load_app
 from crawler.membership.crash_reports import CrashReporter
+from crawler.membership.engine_restarts import EngineRestarts
+from crawler.membership.heartbeat import Heartbeat, SessionLiveness, keep_engine
+from crawler.membership.held_partitions import HeldPartitions
+from crawler.membership.joining import join
 from crawler.membership.nodes import host_id, is_lock_free
-from crawler.pipeline.internal_errors import InternalErrors
+from crawler.membership.ownership import Ownership
+from crawler.membership.peers import Neighbours
+from crawler.pipeline.ack import AckStage, keep_claims
+from crawler.pipeline.address_limit import Addresses
+from crawler.pipeline.archive import ArchiveStage, CommitBacklog
+from crawler.pipeline.attempt_notes import History
+from crawler.pipeline.claim import Claimer, listen_for_hints
+from crawler.pipeline.commit import Committer
+from crawler.pipeline.due_partitions import DuePartitions
+from crawler.pipeline.fetch import FetchStage
+from crawler.pipeline.finish_watch import FinishWatcher
+from crawler.pipeline.handler_runtime import Programmed
+from crawler.pipeline.internal_errors import ContentSteps, InternalErrors
+from crawler.pipeline.overrides import Steering
+from crawler.pipeline.parse import PageParser
+from crawler.pipeline.rebalance import PartitionWork, UntoldQueues
+from crawler.pipeline.response_policy import Aftermath
+from crawler.pipeline.route import RouteStage
+from crawler.pipeline.schedule import Workbench
+from crawler.pipeline.shared_record import SharedRecord
+from crawler.pipeline.spiller import Spiller
+from crawler.pipeline.trap_memory import TrapMemory
+from crawler.pipeline.turn import TurnRunner
+from crawler.quotas.admit import TakingIn
+from crawler.quotas.budgets import Budgets
+from crawler.quotas.distribute import Sharing
+from crawler.quotas.usage import Spending
+from crawler.robots.cache import RobotsCache
+from crawler.robots.gate import RobotsGate
+from crawler.robots.reader import RobotsReader
+from crawler.robots.reserver import Reserver
+from crawler.rules.site_rules import of_queues
+from crawler.runtime.clock import monotonic_ms
+from crawler.runtime.counters import Counters, OpenClaims
+from crawler.runtime.tasks import Loop, StopSignal
+from crawler.settings import MembershipSettings
 from crawler.version import PACKAGE, program_version
 from crawler.web.fetcher import Fetcher
 from crawler.web.resolver import CachingResolver
@@ -35,7 +77,7 @@ from crawler.web.resolver import CachingResolver
 
 def spend_less_on_memory() -> None:
     """Keep freed memory for the next page, and look for garbage cycles seldom."""
-    keep_freed_memory()
+    process_tuning.keep_freed_memory()
     process_tuning.look_seldom()
 
 
@@ -43,11 +85,13 @@ def spend_less_on_memory() -> None:
 async def open_instance(
     crawl: OpenCrawl, *, node: str, until_finished: bool, app: Crawler | None = None
 ) -> AsyncIterator[Instance]:
-    """An instance with its doors open, with this app or that of the settings; files are closed whatever happened."""
+    """An instance, with this app or that of the settings; its files are closed whatever happened."""
     settings = crawl.settings
     spend_less_on_memory()
     await asyncio.to_thread(recover_open_files, crawl.folder, lambda session: is_abandoned(crawl.folder, session))
-    resolver = CachingResolver(settings.dns, allow_private=settings.fetch.allow_private)
+    resolver = CachingResolver(
+        settings.dns, allow_private=settings.fetch.allow_private, clock=lambda: monotonic_ms() / 1000
+    )
     warc = WarcWriter(
         crawl.folder, prefix=settings.crawl.name, session=crawl.session, settings=settings.archive,
         software=f"{PACKAGE}/{program_version()}",
@@ -57,41 +101,173 @@ async def open_instance(
     # One for each worker, and one for the committer.
     inflight_log = InflightLog(crawl.folder, crawl.session, slots=settings.fetch.concurrency + 1)
     history = HistoryWriter(crawl.folder, crawl.session, bytes_max=settings.history.bytes_max)
+    if app is None and settings.handlers.app:
+        app = load_app(settings.handlers.app)
     try:
         async with Fetcher(settings, resolver=resolver, version=program_version()) as fetcher:
-            parts = Parts(
-                frontier=crawl.frontier,
-                crawls=crawl.crawls,
-                leases=crawl.leases,
-                members=crawl.members,
-                pins=Pins(crawl.engine, crawl.keys),
-                takeovers=Takeovers(crawl.engine, crawl.keys),
-                operator=crawl.operator,
-                member=member_of(crawl, node),
-                keys=crawl.keys,
-                stats=crawl.stats,
-                record=crawl.record,
-                roots=crawl.roots,
-                fetcher=fetcher,
-                warc=warc,
-                index=index,
-                items=items,
-                inflight_log=inflight_log,
-                history=history,
-                crash_reporter=CrashReporter(
-                    crawl.frontier, sessions=crawl.folder.sessions, is_here=lambda m: m.host == host_id()
-                ),
-                internal_errors=InternalErrors(crawl.folder.log),
-                spill_files=crawl.spill_files,
-                is_lock_free=is_lock_free,
-                app=app or (load_app(settings.handlers.app) if settings.handlers.app else None),
-                revive=_reviver(crawl),
+            yield _build(
+                crawl, node, app, fetcher, warc, index, items, inflight_log, history, until_finished=until_finished
             )
-            yield Instance(parts, settings, until_finished=until_finished)
     finally:
         await resolver.close()
         await asyncio.to_thread(_close_files, history, index, items, warc)
         inflight_log.close()
+
+
+def _build(
+    crawl: OpenCrawl,
+    node: str,
+    app: Crawler | None,
+    fetcher: Fetcher,
+    warc: WarcWriter,
+    index: IndexWriter,
+    items: ItemWriter,
+    inflight_log: InflightLog,
+    history: HistoryWriter,
+    *,
+    until_finished: bool,
+) -> Instance:
+    s, frontier, engine, partitions = crawl.settings, crawl.frontier, crawl.engine, crawl.record.partitions
+    me, beat_s = member_of(crawl, node), s.membership.beat_s
+    crash_reporter = CrashReporter(frontier, sessions=crawl.folder.sessions, is_here=lambda m: m.host == host_id())
+    peers = Neighbours(
+        crawl.members, Pins(engine, crawl.keys), me, s.membership,
+        partitions=partitions, is_lock_free=is_lock_free, on_death=crash_reporter.record_crash,
+    )  # fmt: skip
+
+    # State: what is known, and dropped with a partition.
+    stop = StopSignal(drain_timeout_s=s.membership.drain_timeout_s)
+    open_claims = OpenClaims(max(256, 16 * s.fetch.concurrency))
+    counters = Counters(open_claims)
+    bench = Workbench(
+        open_claims, concurrency_per_queue=s.politeness.concurrency_per_queue,
+        concurrency_of=of_queues(s.sites, "concurrency"),
+    )  # fmt: skip
+    due, untold, backlog = DuePartitions(open_claims), UntoldQueues(bench), CommitBacklog()
+    held = HeldPartitions(crawl.session, (due, bench, untold, backlog))
+    liveness = SessionLiveness(s.membership)
+    admission = TakingIn(s.budget.crawl_urls, Sharing(crawl.operator.parking, partitions))
+    router = make_router(crawl, takes_in=lambda: admission.lets_in(len(peers.alive)))
+    restarts = EngineRestarts(engine, held, forget=router.recent.clear)
+    traps = TrapMemory(s.traps)
+
+    # Stages, from the ack back to the claim.
+    stored = msgspec.structs.replace(s, scope=crawl.record.scope)
+    content, internal_errors = ContentSteps(inflight_log.mark()), InternalErrors(crawl.folder.log)
+    notes = History(history, node=node, session=crawl.session)
+    parser, handlers = PageParser(stored), Programmed(app, stored, crawl.stats)
+    archive = ArchiveStage(
+        frontier, held, backlog, warc, index, items, content, s.archive, log_entries_max=s.frontier.log_entries_max
+    )
+    committer = Committer(
+        archive,
+        RouteStage(frontier, crawl.crawls, router, held, due, traps, content),
+        AckStage(frontier, held),
+        held=held, due=due, counters=counters, notes=notes, hooks=handlers.hooks, content=content,
+        internal_errors=internal_errors, settings=s.archive, node=node, session=crawl.session,
+        is_quiet=lambda: not bench.active,
+    )  # fmt: skip
+    rebalance = PartitionWork(frontier, held, bench, due, open_claims, untold, archive, backlog)
+    steering = Steering(
+        crawl.operator, bench, rebalance, due, counters, held, default_delay_ms=frontier.default_delay_ms
+    )
+    cache, place = RobotsCache(frontier, s), crawl.placement.of
+    gate = RobotsGate(
+        frontier, held, cache, RobotsReader(cache, fetcher, Reserver(frontier, place), s.robots), s.politeness,
+        orders=lambda: counters.orders, sites=s.sites,
+    )  # fmt: skip
+    turns = TurnRunner(
+        bench, held, open_claims, internal_errors,
+        deliver=committer.deliver, return_claim=steering.turn_away, delay_ms=int(s.politeness.delay_s * 1000),
+    )  # fmt: skip
+    by_crawl = s.politeness.address_limit_of == "crawl"
+    addresses = Addresses(
+        bench, limit=s.politeness.concurrency_per_address, sharers=lambda: len(peers.alive) if by_crawl else 1
+    )
+    fetching = FetchStage(
+        turns, bench, fetcher, gate, parser, handlers.handling,
+        held=held, liveness=liveness, counters=counters, policy=Aftermath(s), addresses=addresses,
+        inflight_log=inflight_log, notes=notes, traps=traps, settings=s,
+        in_scope=lambda claim, url: router.verdict(url, claim.depth, claim.redirects + 1).allowed,
+    )  # fmt: skip
+    spilling = Spilling(engine, crawl.keys, default_delay_ms=frontier.default_delay_ms)
+    spiller = Spiller(engine, spilling, crawl.spill_files, held, due, counters, s)
+    claimer = Claimer(
+        frontier, held, due, bench, counters, s, on_short=spiller.short, on_engine_restart=restarts.noticed
+    )
+
+    # Loops.
+    usage = Spending(crawl.stats, crawl.crawls, admission, held, counters, s, wake=due.hint)
+    budgets = Budgets(frontier, crawl.operator.parking, held, s.budget, wake=due.hint)
+    ownership = Ownership(
+        crawl.leases, peers, held, me, s.membership, listener=rebalance, takeovers=Takeovers(engine, crawl.keys)
+    )
+    shared_record = SharedRecord(crawl.crawls, crawl.record, steering, router, every_s=beat_s)
+
+    def description() -> dict[str, Any]:
+        return {
+            "partitions": len(held), "in_flight": len(fetching.in_turn), "ring": peers.digest,
+            "lapses": liveness.lapses, **counters.description(),
+        }  # fmt: skip
+
+    heartbeat = Heartbeat(
+        crawl.members, me, s.membership, liveness=liveness, on_lapse=held.lose_all,
+        on_evicted=partial(_evicted, stop, s.membership), still=shared_record.check_still_there,
+        describe=description, stretch=lambda: peers.stretch,
+    )  # fmt: skip
+    visibility_ms = int(s.frontier.visibility_timeout_s * 1000)
+    loops: dict[str, Loop] = {
+        "ownership": ownership.run,
+        "claim": claimer.run,
+        "commit": committer.run,
+        "fetch": fetching.run,
+        "hints": lambda: listen_for_hints(engine, f"{crawl.keys.hints}{crawl.session}", due.hint),
+        "shared record": shared_record.run,
+        "raised budgets": budgets.run,
+        "usage": usage.run,
+        "spill": spiller.watch,
+        "unspill": spiller.bring_back,
+        "stale claims": lambda: rebalance.return_stale(s.frontier),
+        "open claims": lambda: keep_claims(
+            frontier, held, lambda: [*fetching.in_turn, *committer.claims], visibility_ms=visibility_ms
+        ),
+        "attempts": notes.run,
+        **handlers.loops(),
+    }
+    revive = _reviver(crawl)
+    if revive is not None:
+        loops["engine"] = lambda: keep_engine(heartbeat, revive, every_s=beat_s)
+
+    def is_quiet() -> bool:
+        """Nothing in hand, and nothing will be due soon. A crawl that is paused does not end."""
+        return not (counters.orders.is_paused or open_claims.total or committer.in_hand) and due.is_idle
+
+    watcher = FinishWatcher(crawl.crawls, crawl.members, engine, archive, record=crawl.record)
+
+    async def watch_for_end() -> None:
+        reason = await watcher.wait(
+            is_locally_quiet=is_quiet, limit=lambda: usage.limit, has_more=usage.has_more, alive=lambda: peers.alive
+        )
+        stop.set(reason)
+
+    return Instance(
+        stop=stop, counters=counters, members=crawl.members, crash_reporter=crash_reporter, heartbeat=heartbeat,
+        peers=peers, ownership=ownership, rebalance=rebalance, bench=bench, claimer=claimer, fetching=fetching,
+        parser=parser, handlers=handlers, committer=committer, archive=archive,
+        join=lambda: join(crawl.members, me, is_lock_free, s.membership),
+        preparations=(steering.follow, lambda: budgets.begin(partitions), usage.begin),
+        engine_restarts=restarts,
+        loops=loops,
+        late_loops={"rebalance": rebalance.run, "engine restarts": restarts.run},
+        watch_for_end=watch_for_end if until_finished else None,
+        time_max_s=s.crawl.time_max_s,
+    )  # fmt: skip
+
+
+def _evicted(stop: StopSignal, s: MembershipSettings) -> None:
+    """An operator took this session off the crawl: let go while our last answered beat still entitles us to."""
+    stop.drain_timeout_s = min(s.drain_timeout_s, (s.self_stop_s - s.beat_s) / 2)
+    stop.set("evicted")
 
 
 def _reviver(crawl: OpenCrawl) -> Callable[[], Awaitable[None]] | None:

@@ -9,12 +9,10 @@ import os
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
-from msgspec.structs import replace
 
 from crawler.archive.crawl_folder import CrawlFolder
 from crawler.archive.session_lock import SessionLock
@@ -23,12 +21,15 @@ from crawler.engine.client import Engine, EngineInfo
 from crawler.frontier.budgets import Intake
 from crawler.frontier.bulk_lookup import States
 from crawler.frontier.crawl_record import CrawlRecord, Crawls
+from crawler.frontier.dead_letters import DeadLetters
 from crawler.frontier.frontier import Frontier
 from crawler.frontier.keys import Keys
 from crawler.frontier.leases import Leases
 from crawler.frontier.lookup import Inspect
 from crawler.frontier.members import Member, Members
 from crawler.frontier.operator import Operator
+from crawler.frontier.placement import Placement
+from crawler.frontier.script_library import library
 from crawler.frontier.seed_counts import Seeds
 from crawler.frontier.stats import Stats
 from crawler.frontier.supervisors import Fleets
@@ -45,7 +46,10 @@ Entrance = Callable[..., Awaitable[tuple[CrawlRecord, frozenset[str]]]]  # as cr
 
 
 class OpenCrawl(msgspec.Struct, frozen=True, kw_only=True):
-    """A crawl that is open: its folder, its engine, what is stored in it. `session` is this process's own."""
+    """A crawl that is open: its folder, its engine, what is stored in it. `session` is this process's own.
+
+    `spill_files`: where spilled URLs are; None when no folder is known that all who may own them can reach.
+    """
 
     settings: Settings
     folder: CrawlFolder
@@ -56,93 +60,25 @@ class OpenCrawl(msgspec.Struct, frozen=True, kw_only=True):
     keys: Keys
     crawls: Crawls
     members: Members
-    leases: Leases
     record: CrawlRecord
     roots: frozenset[str]
-
-    @property
-    def frontier(self) -> Frontier:
-        budget = self.settings.budget
-        return Frontier(
-            self.engine, self.keys, session=self.session, hash_key=self.record.hash_key, run=self.record.run,
-            default_delay_ms=int(self.settings.politeness.delay_s * 1000),
-            is_limited=is_limited(self.record.scope, budget, self.settings.sites),
-            intake=Intake(
-                urls=budget.urls, hosts=budget.hosts, urls_per_linking_domain=budget.urls_per_linking_domain,
-                has_crawl_hosts=budget.crawl_hosts > 0,
-            ),
-        )  # fmt: skip
-
-    @property
-    def stats(self) -> Stats:
-        return Stats(self.engine, self.keys, self.record.partitions)
-
-    @property
-    def inspect(self) -> Inspect:
-        return Inspect(self.engine, self.keys, self.record.partitions, self.spill_files)
-
-    @property
-    def states(self) -> States:
-        return States(self.engine, self.keys, self.record.partitions, self.spill_files)
-
-    @property
-    def spill_files(self) -> SpillFiles | None:
-        """Where spilled URLs lie; None when no folder is known that all who may own them can reach."""
-        place = Path(self.settings.frontier.spill_folder or self.folder.spill)
-        if self.settings.frontier.redis and not self.settings.frontier.spill_folder:
-            return None
-        return SpillFiles(place / f"{self.keys.crawl_name}-{self.record.begun_at * 1000:.0f}", self.session)
-
-    @property
-    def seeds(self) -> Seeds:
-        return Seeds(self.engine, self.keys, self.record.partitions)
-
-    @property
-    def fleets(self) -> Fleets:
-        return Fleets(self.engine, self.keys)
-
-    @property
-    def operator(self) -> Operator:
-        return Operator(self.frontier, self.record.partitions, queue_by=self.record.queue_by, files=self.spill_files)
-
-    @property
-    def slots(self) -> Slots:
-        return Slots(self.members)
-
-    def router(self) -> "Router":
-        """Routing by the crawl's rules, with a recent-URL cache of its own."""
-        from crawler.pipeline.router import Router
-        from crawler.rules.scope import ScopeRules
-        from crawler.runtime.counters import RecentUrls
-
-        scope = ScopeRules.of(self.record.scope, self.roots)
-        recent, s = RecentUrls(self.settings.frontier.recent_urls), self.settings
-        return Router(self.record, scope, recent, s.traps, budget=s.budget, sites=s.sites)
-
-    def seeder(self, *, opens_scope: bool = True, depth: int = 0, priority: float | None = None) -> "Seeder":
-        """Adds seeds to this crawl."""
-        from crawler.archive.seed_journal import SeedJournal
-        from crawler.frontier.dead_letters import DeadLetters
-        from crawler.seeding.seeder import Seeder
-
-        return Seeder(
-            self.frontier,
-            self.crawls,
-            self.router(),
-            states=self.states,
-            seeds=self.seeds,
-            letters=DeadLetters(self.frontier, self.record.partitions),
-            journal=SeedJournal(self.folder, self.keys.crawl_name, self.record.first_begun_at),
-            opens_scope=opens_scope,
-            depth=depth,
-            priority=priority,
-            url_bytes_max=self.settings.scope.url_bytes_max,
-        )
+    placement: Placement
+    frontier: Frontier
+    leases: Leases
+    stats: Stats
+    inspect: Inspect
+    states: States
+    spill_files: SpillFiles | None
+    seeds: Seeds
+    letters: DeadLetters
+    fleets: Fleets
+    operator: Operator
+    slots: Slots
 
     async def reloaded(self) -> "OpenCrawl":
         """The same with record and roots as they are now."""
         record, roots = await self.crawls.shared()
-        return replace(self, record=record, roots=roots)
+        return _opened(self.settings, self.folder, self.lock, self.session, self.engine, self.info, record, roots)
 
 
 @contextlib.asynccontextmanager
@@ -157,25 +93,86 @@ async def connected(
     enter: Entrance | None = None,
 ) -> AsyncIterator[OpenCrawl]:
     """The crawl of an open folder in the engine at this URL. `open_crawl` lists what may be raised."""
-    engine = Engine(url, call_timeout_s=settings.frontier.call_timeout_s)
+    engine = Engine(url, library(), call_timeout_s=settings.frontier.call_timeout_s)
     try:
-        yield await _open(settings, folder, lock, session, engine, partial(enter or admit, create=create))
+        info = await engine.connect()
+        crawls = Crawls(engine, Keys(settings.crawl.name))
+        record, roots = await (enter or admit)(folder, crawls, settings, create=create)
+        yield _opened(settings, folder, lock, session, engine, info, record, roots)
     finally:
         await engine.close()
 
 
-async def _open(
-    settings: Settings, folder: CrawlFolder, lock: SessionLock, session: str, engine: Engine, enter: Entrance
+def _opened(
+    settings: Settings,
+    folder: CrawlFolder,
+    lock: SessionLock,
+    session: str,
+    engine: Engine,
+    info: EngineInfo,
+    record: CrawlRecord,
+    roots: frozenset[str],
 ) -> OpenCrawl:
-    info = await engine.connect()
-    keys = Keys(settings.crawl.name)
-    crawls = Crawls(engine, keys)
-    record, roots = await enter(folder, crawls, settings)
+    keys, budget, partitions = Keys(settings.crawl.name), settings.budget, record.partitions
+    members, spill_files = Members(engine, keys), _spill_files(settings, folder, record, session)
+    frontier = Frontier(
+        engine, keys, session=session, hash_key=record.hash_key, run=record.run,
+        default_delay_ms=int(settings.politeness.delay_s * 1000),
+        is_limited=is_limited(record.scope, budget, settings.sites),
+        intake=Intake(urls=budget.urls, hosts=budget.hosts, urls_per_linking_domain=budget.urls_per_linking_domain),
+    )  # fmt: skip
     return OpenCrawl(
         settings=settings, folder=folder, lock=lock, session=session, engine=engine, info=info, keys=keys,
-        crawls=crawls, members=Members(engine, keys),
-        leases=Leases(engine, keys, hash_key=record.hash_key), record=record, roots=roots,
+        crawls=Crawls(engine, keys), members=members, record=record, roots=roots, placement=Placement(record),
+        frontier=frontier,
+        leases=Leases(engine, keys, hash_key=record.hash_key),
+        stats=Stats(engine, keys, partitions),
+        inspect=Inspect(engine, keys, partitions, spill_files),
+        states=States(engine, keys, partitions, spill_files),
+        spill_files=spill_files,
+        seeds=Seeds(engine, keys, partitions),
+        letters=DeadLetters(frontier, partitions),
+        fleets=Fleets(engine, keys),
+        operator=Operator(frontier, partitions, queue_by=record.queue_by, files=spill_files),
+        slots=Slots(members),
     )  # fmt: skip
+
+
+def _spill_files(settings: Settings, folder: CrawlFolder, record: CrawlRecord, session: str) -> SpillFiles | None:
+    if settings.frontier.redis and not settings.frontier.spill_folder:
+        return None
+    place = Path(settings.frontier.spill_folder or folder.spill)
+    return SpillFiles(place / f"{settings.crawl.name}-{record.begun_at * 1000:.0f}", session)
+
+
+def make_router(crawl: OpenCrawl, *, takes_in: Callable[[], bool] = lambda: True) -> "Router":
+    """Routing by the crawl's rules, with a recent-URL cache of its own. `takes_in`: may one more URL be taken in?"""
+    from crawler.pipeline.recent_urls import RecentUrls
+    from crawler.pipeline.router import Router
+    from crawler.rules.scope import ScopeRules
+
+    scope, s = ScopeRules.of(crawl.record.scope, crawl.roots), crawl.settings
+    recent = RecentUrls(s.frontier.recent_urls)
+    return Router(crawl.record, scope, recent, s.traps, budget=s.budget, sites=s.sites, takes_in=takes_in)
+
+
+def make_seeder(crawl: OpenCrawl, *, depth: int = 0, priority: float | None = None) -> "Seeder":
+    """Adds seeds to this crawl."""
+    from crawler.archive.seed_journal import SeedJournal
+    from crawler.seeding.seeder import Seeder
+
+    return Seeder(
+        crawl.frontier,
+        crawl.crawls,
+        make_router(crawl),
+        states=crawl.states,
+        seeds=crawl.seeds,
+        letters=crawl.letters,
+        journal=SeedJournal(crawl.folder, crawl.keys.crawl_name, crawl.record.first_begun_at),
+        depth=depth,
+        priority=priority,
+        url_bytes_max=crawl.settings.scope.url_bytes_max,
+    )
 
 
 async def choose_node(crawl: OpenCrawl, *, may_move: bool) -> str:

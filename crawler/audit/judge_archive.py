@@ -39,7 +39,7 @@ class ArchiveJudge:
 
     def add_commit(self, entry: CommitEntry, *, is_late: bool) -> None:
         """A commit, from an index or from the engine's log."""
-        place = self._reader.rules.router.place(entry.url)
+        place = self._reader.rules.router.placement.of(entry.url)
         self._ledger.add_commit(entry, place[2], page_key(entry.url), is_late=is_late)
 
     def read_index(self, *, is_late: bool = False) -> None:
@@ -125,7 +125,6 @@ class ArchiveJudge:
         self._report.commits = self._ledger.number("SELECT count(*) FROM (SELECT DISTINCT fp, visit FROM commits)")
         without = self._ledger.number("SELECT count(*) FROM commits WHERE file = 0")
         if without:
-            self._report.has_records = False
             self._report.notes.append(
                 f"{without:,} commits have no record (archive.warc is off): where their links went can't be judged"
             )

@@ -13,12 +13,12 @@ from crawler.archive.warc_reader import StoredResponse
 from crawler.audit.ledger import Commit
 from crawler.frontier.crawl_record import CrawlRecord, ScopeHistory
 from crawler.model import Candidate, Claim
+from crawler.pipeline.recent_urls import RecentUrls
 from crawler.pipeline.router import Router
 from crawler.recovery.reparse import Rereader
 from crawler.rules.domains import registrable_domain
 from crawler.rules.scope import ScopeRules
 from crawler.rules.urls import authority_of, host_of
-from crawler.runtime.counters import RecentUrls
 from crawler.settings import ScopeSettings, Settings, SiteSettings
 
 LINKS_REMEMBERED = 200_000  # pages of a site repeat most of their links

@@ -136,6 +136,6 @@ class StoredDelays:
         if partition != self._partition:
             by_queue: defaultdict[str, list[Origin]] = defaultdict(list)
             for origin in await origins_of(self._states, partition):
-                by_queue[self._router.place(f"{origin.url}/")[1]].append(origin)
+                by_queue[self._router.placement.of(f"{origin.url}/")[1]].append(origin)
             self._partition, self._origins = partition, by_queue
         return self._origins

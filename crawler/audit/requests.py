@@ -19,7 +19,7 @@ def read_requests(lines: Iterable[LogLine | None], router: Router, ledger: Ledge
         if line is None:
             strange += 1
             continue
-        _, queue, partition = router.place(f"http://{line.host}/")
+        _, queue, partition = router.placement.of(f"http://{line.host}/")
         page = page_of(line.host, line.target)
         batch.append(
             Request(

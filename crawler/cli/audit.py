@@ -147,7 +147,6 @@ async def _subject(crawl: "OpenCrawl", others: Sequence[str], logs: "WebLogs") -
     from crawler.archive.crawl_folder import open_existing
     from crawler.audit.judge_links import CrawlRules
     from crawler.audit.run_audit import Subject
-    from crawler.frontier.dead_letters import DeadLetters
     from crawler.frontier.takeovers import Takeovers
 
     return Subject(
@@ -155,7 +154,7 @@ async def _subject(crawl: "OpenCrawl", others: Sequence[str], logs: "WebLogs") -
         folders=[crawl.folder, *(open_existing(other) for other in others)],
         rules=CrawlRules(record=crawl.record, roots=crawl.roots, history=await crawl.crawls.history()),
         states=crawl.states,
-        letters=DeadLetters(crawl.frontier, crawl.record.partitions),
+        letters=crawl.letters,
         takeovers=Takeovers(crawl.engine, crawl.keys),
         orders=crawl.operator.book,
         web_logs=logs,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from crawler.app.crawl import OpenCrawl, choose_node
+from crawler.app.crawl import OpenCrawl, choose_node, make_seeder
 from crawler.app.open_crawl import abandon, open_crawl
 from crawler.archive.crawl_folder import alone_in, is_crawl_folder
 from crawler.cli.crawl_options import (
@@ -140,7 +140,7 @@ class CrawlSession:
 
     async def _seed(self, crawl: OpenCrawl, before: "Progress") -> SeedReport:
         """Add what was given. Raises UsageError when there is nothing to begin with."""
-        seeder = crawl.seeder()
+        seeder = make_seeder(crawl)
         report = await self._add(seeder)
         for line in complaints(report):
             self._warn(line)

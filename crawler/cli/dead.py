@@ -85,10 +85,9 @@ def _check(arguments: argparse.Namespace) -> None:
 
 async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
     from crawler.app.open_crawl import open_crawl
-    from crawler.frontier.dead_letters import DeadLetters
 
     async with open_crawl(settings, create=False) as crawl:
-        letters = DeadLetters(crawl.frontier, crawl.record.partitions)
+        letters = crawl.letters
         if arguments.action == "list":
             await _list(_wanted(crawl, letters, arguments), limit=arguments.limit, as_json=arguments.json)
         elif arguments.action == "show":
@@ -104,7 +103,7 @@ async def _wanted(
     """The letters that options ask for, some at a time, and without a limit in the case of a table."""
     from crawler.seeding.url_input import url_of_site
 
-    domain, _, partition = crawl.router().place(url_of_site(arguments.domain)) if arguments.domain else ("", "", -1)
+    domain, _, partition = crawl.placement.of(url_of_site(arguments.domain)) if arguments.domain else ("", "", -1)
     left = arguments.limit if arguments.action != "list" or arguments.json else None
     async for some in letters.read(partition):
         found = [
@@ -152,7 +151,7 @@ async def _of_urls(crawl: "OpenCrawl", letters: "DeadLetters", urls: Sequence[st
     """The letters of these URLs. Raises UsageError when one has none."""
     found = []
     for url in urls:
-        _, _, partition = crawl.router().place(url)
+        _, _, partition = crawl.placement.of(url)
         one = await letters.find(partition, crawl.frontier.fingerprints.of(url))
         if one is None:
             raise UsageError(f"there is no dead letter of {url} (ask: crawler explain {url})")

@@ -58,6 +58,7 @@ async def _checks(settings: "Settings") -> "list[Check]":
     import asyncio
 
     from crawler.engine.client import Engine
+    from crawler.frontier.script_library import library
     from crawler.reports.doctor_checks import (
         Check,
         Level,
@@ -76,7 +77,7 @@ async def _checks(settings: "Settings") -> "list[Check]":
         return [*machine, Check("engine", Level.FAIL, str(error), "see the engine's log, or use --redis")]
     try:
         timeout_s = settings.frontier.call_timeout_s
-        return [*machine, *await check_engine(lambda: Engine(url, call_timeout_s=timeout_s))]
+        return [*machine, *await check_engine(lambda: Engine(url, library(), call_timeout_s=timeout_s))]
     finally:
         await asyncio.to_thread(serving.__exit__, None, None, None)
 

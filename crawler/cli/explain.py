@@ -63,11 +63,12 @@ async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
 
 
 async def _facts(crawl: "OpenCrawl", given: str, url: str, *, fetch_robots: bool) -> "Facts":
+    from crawler.app.crawl import make_router
     from crawler.reports.explanation import Facts
     from crawler.reports.ring_members import ring_of, weights_of
     from crawler.rules.traps import NOTHING_LEARNED, PASSED, TrapRules
 
-    router = crawl.router()
+    router = make_router(crawl)
     candidate = router.candidate(url, depth=0)
     where = await crawl.inspect.where(candidate, run=crawl.record.run)
     owners = (await ring_of(crawl, weights_of(await crawl.members.read()))).owners

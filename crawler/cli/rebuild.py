@@ -102,7 +102,9 @@ def entrance(others: Sequence["CrawlFolder"]) -> "Entrance":
 
 
 async def _seed(crawl: "OpenCrawl", plain: list["GivenUrl"], files: list[str]) -> None:
-    seeder = crawl.seeder()
+    from crawler.app.crawl import make_seeder
+
+    seeder = make_seeder(crawl)
     report = await seeder.add_all(plain)
     for file in files:
         async for batch in read_given(file):
@@ -131,6 +133,7 @@ async def _rebuild(
 def doors_of(crawl: "OpenCrawl") -> "Doors":
     import msgspec
 
+    from crawler.app.crawl import make_router
     from crawler.frontier.restore import Restoring
     from crawler.recovery.reparse import Rereader
     from crawler.recovery.replay import Doors
@@ -144,7 +147,8 @@ def doors_of(crawl: "OpenCrawl") -> "Doors":
         states=crawl.states,
         crawls=crawl.crawls,
         seeds=crawl.seeds,
-        router=crawl.router().without_room(),
+        # What a budget of URLs would take in, the next instance takes up.
+        router=make_router(crawl, takes_in=lambda: not crawl.settings.budget.crawl_urls),
         rereader=Rereader(msgspec.structs.replace(crawl.settings, scope=crawl.record.scope)),
     )
 

@@ -79,7 +79,9 @@ async def _run(arguments: argparse.Namespace, settings: "Settings", plain: list[
         await check_any(plain, files, bytes_max=settings.scope.url_bytes_max)
     async with open_crawl(settings, create=True) as crawl:
         check_order(arguments, crawl)
-        seeder = crawl.seeder(depth=arguments.depth, priority=arguments.priority)
+        from crawler.app.crawl import make_seeder
+
+        seeder = make_seeder(crawl, depth=arguments.depth, priority=arguments.priority)
         said = 0
         async with on_the_list(crawl):
             report = await seeder.add_all(plain)
@@ -148,7 +150,7 @@ async def on_the_list(crawl: "OpenCrawl") -> AsyncIterator[None]:
 
     from crawler.app.crawl import member_of
     from crawler.errors import EngineError
-    from crawler.membership.heartbeat import Heartbeat
+    from crawler.membership.heartbeat import Heartbeat, SessionLiveness
 
     member = member_of(crawl, f"seed-{crawl.session}", state="seeding")
     await crawl.members.join(member)
@@ -156,7 +158,9 @@ async def on_the_list(crawl: "OpenCrawl") -> AsyncIterator[None]:
     async def still() -> None:
         await crawl.crawls.still(crawl.record)
 
-    heartbeat = Heartbeat(crawl.members, member, crawl.settings.membership, on_lapse=lambda: None, still=still)
+    settings = crawl.settings.membership
+    liveness = SessionLiveness(settings)
+    heartbeat = Heartbeat(crawl.members, member, settings, liveness=liveness, on_lapse=lambda: None, still=still)
     beating = asyncio.create_task(heartbeat.run())
     try:
         yield

@@ -74,7 +74,7 @@ async def _one(crawl: "OpenCrawl", name: str, *, as_json: bool) -> str:
     from crawler.reports.crawl_report import domain_text
     from crawler.seeding.url_input import url_of_site
 
-    domain, queue, partition = crawl.router().place(url_of_site(name))
+    domain, queue, partition = crawl.placement.of(url_of_site(name))
     (found,) = await crawl.stats.domains([(queue, partition)])
     operator = crawl.operator
     parked = Counter[str]()

@@ -8,7 +8,7 @@ FUNCTION FLUSH was said) is healed here, also inside pipelines: it has not run t
 import asyncio
 import contextlib
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -17,7 +17,6 @@ from redis.asyncio.cluster import RedisCluster
 
 from crawler.engine.topology import CALLS_MAX, client_of, node_client, replies_of
 from crawler.errors import EngineDown, EngineError, EngineFull, EngineUnfit
-from crawler.frontier.script_library import library, script
 
 REDIS_MIN = (7, 0)
 VALKEY_MIN = (7, 2)
@@ -32,6 +31,19 @@ class Call(msgspec.Struct, frozen=True):
     name: str
     keys: tuple[str, ...]
     args: tuple[Any, ...]
+
+
+class Library(msgspec.Struct, frozen=True):
+    """Scripts that the engine keeps as functions. `name` is made from the text, so that programs of different releases
+    may share an engine.
+    """
+
+    name: str
+    text: str
+
+    def function_of(self, script: str) -> str:
+        """The name of a script's function in the engine."""
+        return f"{self.name}_{script}"
 
 
 class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,13 +92,35 @@ def translate(error: Exception) -> EngineError:
     return EngineError(f"the engine answered: {text}")
 
 
+class RestartSignal:
+    """Tells who listens that the engine was restarted or replaced, before any other call reaches it."""
+
+    def __init__(self) -> None:
+        self._listeners: list[Callable[[], None]] = []
+
+    @contextlib.contextmanager
+    def listen(self, listener: Callable[[], None]) -> Iterator[None]:
+        """`listener` is called for each restart while in this context."""
+        self._listeners.append(listener)
+        try:
+            yield
+        finally:
+            self._listeners.remove(listener)
+
+    def __call__(self) -> None:
+        for listener in self._listeners:
+            listener()
+
+
 class Engine:
     """An open connection. `run_id` changes when the engine was restarted or replaced."""
 
-    def __init__(self, url: str, *, call_timeout_s: float = 2.0) -> None:
+    def __init__(self, url: str, library: Library, *, call_timeout_s: float = 2.0) -> None:
+        """`library`: the scripts that `run` may name."""
         self.url = url
         self.run_id = ""
-        self.on_restart: Callable[[], None] = lambda: None  # told before any call reaches the restarted engine
+        self.restarts = RestartSignal()
+        self._library = library
         self._timeout_s = call_timeout_s
         self._turns = asyncio.Semaphore(CALLS_MAX)
         self._client: Any = client_of(url, call_timeout_s, self._on_connect)
@@ -111,7 +145,7 @@ class Engine:
         run_id = found[1].decode() if found else ""
         if self.run_id and run_id not in self.run_id.split("+"):  # a cluster's is made of its primaries'
             self.run_id = run_id
-            self.on_restart()
+            self.restarts()
             raise rex.ConnectionError("it was restarted")
 
     async def info(self) -> EngineInfo:
@@ -190,7 +224,7 @@ class Engine:
 
     async def _load_scripts(self) -> None:
         async with self._asking():
-            await self._client.function_load(library().text, replace=True)
+            await self._client.function_load(self._library.text, replace=True)
 
     async def run(self, name: str, keys: tuple[str, ...], *args: Any) -> Any:
         """Run one script; raises EngineError."""
@@ -218,7 +252,7 @@ class Engine:
         return replies
 
     async def _run_pipeline(self, calls: Sequence[Call]) -> list[Any]:
-        commands = [("FCALL", script(c.name).function, *self._keys_of(c), *c.args) for c in calls]
+        commands = [("FCALL", self._library.function_of(c.name), *self._keys_of(c), *c.args) for c in calls]
         replies = await self._pipeline(commands)
         for _ in range(LOADS_MAX):
             unknown = [i for i, reply in enumerate(replies) if _is_unknown(reply)]

@@ -13,6 +13,8 @@ from importlib.resources import files
 
 import msgspec
 
+from crawler.engine.client import Library
+
 NAMES = (
     "ack", "add", "admit", "beat", "claim", "dead", "depths", "died", "discard", "drain", "extend", "give_back", "join",
     "lease", "leave", "look", "pace", "park", "purge", "refuse", "release", "reserve", "restore", "retry", "revive",
@@ -34,13 +36,6 @@ class Script(msgspec.Struct, frozen=True):
     name: str
     source: str
     function: str
-
-
-class Library(msgspec.Struct, frozen=True):
-    """All operations. `name` is made from the text, so that programs of different releases may share an engine."""
-
-    name: str
-    text: str
 
 
 def _read(name: str) -> str:
@@ -84,7 +79,7 @@ def script(name: str) -> Script:
     """The script of that name; raises KeyError for a name that is none."""
     if name not in NAMES:
         raise KeyError(name)
-    return Script(name, _read(name), f"{library().name}_{name}")
+    return Script(name, _read(name), library().function_of(name))
 
 
 def forget() -> None:

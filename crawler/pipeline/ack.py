@@ -1,16 +1,17 @@
 """Stage six: the ends of claims. Each is repeated until it has an answer: repeating one is safe, guessing is not."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Sequence
 
 from crawler.engine.client import Call
 from crawler.errors import EngineError, InvariantError
 from crawler.frontier.codec import DeadLetter
-from crawler.frontier.frontier import Ack, Frontier
+from crawler.frontier.frontier import Ack, Fence, Frontier
 from crawler.frontier.messages import AckReply
-from crawler.membership.ownership import Ownership
-from crawler.model import AckOutcome
+from crawler.membership.held_partitions import HeldPartitions
+from crawler.model import AckOutcome, Claim
 from crawler.pipeline.outcome import Failed, Parked, Refused
 from crawler.runtime.clock import ENGINE_PAUSE_S
 
@@ -19,18 +20,33 @@ log = logging.getLogger(__name__)
 Ended = Failed | Refused | Parked
 
 
+async def keep_claims(
+    frontier: Frontier, held: HeldPartitions, in_work: Callable[[], list[Claim]], *, visibility_ms: int
+) -> None:
+    """Extend claims while they are worked on, until cancelled: a slow page is not handed out twice."""
+    while True:
+        await asyncio.sleep(visibility_ms / 4000)
+        mine: dict[int, tuple[Fence, list[Claim]]] = {}
+        for claim in in_work():
+            fence = held.fence_of(claim.partition)
+            if fence is not None and held.holds(claim):
+                mine.setdefault(claim.partition, (fence, []))[1].append(claim)
+        with contextlib.suppress(EngineError):  # three more tries before the first one expires
+            await frontier.extend(mine, visibility_ms=visibility_ms)
+
+
 class AckStage:
     """Sends acks, retries, dead letters, refusals, and what is parked."""
 
-    def __init__(self, frontier: Frontier, ownership: Ownership) -> None:
+    def __init__(self, frontier: Frontier, held: HeldPartitions) -> None:
         self._frontier = frontier
-        self._ownership = ownership
+        self._held = held
 
     async def ack(self, acks: Sequence[Ack]) -> list[AckReply | None]:
         """Commit; None stands for an ack that was given up because its lease is gone."""
         answers: dict[int, AckReply | None] = {}
         while missing := [i for i in range(len(acks)) if i not in answers]:
-            asked = [i for i in missing if self._ownership.holds(acks[i].claim)]
+            asked = [i for i in missing if self._held.holds(acks[i].claim)]
             answers |= dict.fromkeys(set(missing).difference(asked))
             for i, reply in zip(asked, await self._answers([acks[i] for i in asked]), strict=True):
                 if isinstance(reply, AckReply):
@@ -65,9 +81,9 @@ class AckStage:
         """
         left, is_repeat = list(ended), False
         while left:
-            asked = [o for o in left if self._ownership.holds(o.claim)]
+            asked = [o for o in left if self._held.holds(o.claim)]
             for outcome in left:
-                if not self._ownership.holds(outcome.claim):
+                if not self._held.holds(outcome.claim):
                     answered(outcome, None)
             try:
                 replies = await self._frontier.end([self._call(o) for o in asked])
@@ -87,7 +103,7 @@ class AckStage:
 
     def _call(self, outcome: Ended) -> Call:
         claim, frontier = outcome.claim, self._frontier
-        fence = self._ownership.fence_of(claim.partition)
+        fence = self._held.fence_of(claim.partition)
         if fence is None:
             raise InvariantError("asked for claims of held partitions only")
         if isinstance(outcome, Refused):

@@ -17,7 +17,7 @@ from crawler.content.digest import payload_digest
 from crawler.errors import EngineError
 from crawler.frontier.frontier import Frontier
 from crawler.handlers.page import Followed
-from crawler.membership.ownership import Ownership
+from crawler.membership.held_partitions import HeldPartitions
 from crawler.model import CommitEntry, ItemsLocation, WarcLocation
 from crawler.pipeline.internal_errors import ContentSteps
 from crawler.pipeline.outcome import Committable
@@ -42,13 +42,39 @@ class Placed(msgspec.Struct, frozen=True):
     items: ItemsLocation | None = None
 
 
+class CommitBacklog:
+    """Commits that the engine's log still has by our doing, by partition."""
+
+    def __init__(self) -> None:
+        self.undrained: defaultdict[int, list[CommitEntry]] = defaultdict(list)  # not in the index yet
+        self.indexed: defaultdict[int, list[CommitEntry]] = defaultdict(list)  # on disk, and still in the log
+
+    def drop(self, partitions: Iterable[int]) -> None:
+        """These partitions are not ours: their new owners drain their logs."""
+        for partition in partitions:
+            self.undrained.pop(partition, None)
+            self.indexed.pop(partition, None)
+
+    def has_any(self, partition: int) -> bool:
+        return partition in self.undrained or partition in self.indexed
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.undrained or self.indexed)
+
+    def longest(self) -> int:
+        """How many commits are in the longest list."""
+        return max(map(len, (*self.undrained.values(), *self.indexed.values())), default=0)
+
+
 class ArchiveStage:
     """WARC records, index lines, and the drain of the engine's log."""
 
     def __init__(
         self,
         frontier: Frontier,
-        ownership: Ownership,
+        held: HeldPartitions,
+        backlog: CommitBacklog,
         warc: WarcWriter,
         index: IndexWriter,
         items: ItemWriter,
@@ -58,15 +84,14 @@ class ArchiveStage:
         log_entries_max: int,
     ) -> None:
         self._frontier = frontier
-        self._ownership = ownership
+        self._held = held
+        self._backlog = backlog
         self._warc = warc
         self._index = index
         self._items = items
         self._content = content
         self._writes_warc = settings.warc
         self._log_entries_max = log_entries_max
-        self._undrained: defaultdict[int, list[CommitEntry]] = defaultdict(list)  # not in the index yet
-        self._indexed: defaultdict[int, list[CommitEntry]] = defaultdict(list)  # on disk, and still in the log
         self._drained_ms = 0
         self._draining = asyncio.Lock()
 
@@ -103,7 +128,7 @@ class ArchiveStage:
 
     def committed(self, partition: int, entry: CommitEntry) -> None:
         """Index a commit, and clear it from the engine's log, with the next drain."""
-        self._undrained[partition].append(entry)
+        self._backlog.undrained[partition].append(entry)
 
     async def adopt(self, partition: int) -> None:
         """Index what an earlier owner had committed in this partition and not yet indexed."""
@@ -112,7 +137,7 @@ class ArchiveStage:
 
     @property
     def wants_drain(self) -> bool:
-        return bool(self._undrained or self._indexed)
+        return not self._backlog.is_empty
 
     @property
     def is_drain_due(self) -> bool:
@@ -126,18 +151,7 @@ class ArchiveStage:
                 await asyncio.sleep(DRAIN_PAUSE_S)
 
     def _is_log_full(self) -> bool:
-        both = (*self._undrained.values(), *self._indexed.values())
-        return any(len(entries) >= self._log_entries_max for entries in both)
-
-    def has_undrained(self, partition: int) -> bool:
-        """Do commits of this partition still stand in the engine's log by our doing?"""
-        return partition in self._undrained or partition in self._indexed
-
-    def forget(self, partitions: Iterable[int]) -> None:
-        """These partitions are not ours: their new owners drain their logs."""
-        for partition in partitions:
-            self._undrained.pop(partition, None)
-            self._indexed.pop(partition, None)
+        return self._backlog.longest() >= self._log_entries_max
 
     async def settle(self, timeout_s: float) -> None:
         """Drain until nothing is left to drain, or the engine does not take it. Raises ArchiveError."""
@@ -159,36 +173,36 @@ class ArchiveStage:
 
     async def _write_index(self) -> None:
         """Lines on disk, but only of commits that a killed engine can't forget: it would have them made again."""
-        asked = {partition: len(entries) for partition, entries in self._undrained.items()}
+        asked = {partition: len(entries) for partition, entries in self._backlog.undrained.items()}
         if not asked or not await self._frontier.engine.is_written():
             return
         written: dict[int, list[CommitEntry]] = {}
         for partition, count in asked.items():
-            entries = self._undrained.get(partition, [])  # gone when the partition was lost meanwhile
+            entries = self._backlog.undrained.get(partition, [])  # gone when the partition was lost meanwhile
             taken, left = entries[:count], entries[count:]
             if taken:
                 written[partition] = taken
-                self._undrained[partition] = left
+                self._backlog.undrained[partition] = left
             if not left:
-                self._undrained.pop(partition, None)
+                self._backlog.undrained.pop(partition, None)
             for entry in taken:
                 self._index.add(entry)
         await asyncio.to_thread(self._index.sync)
         reached("index.synced")
         for partition, taken in written.items():  # after the sync: a line that was not written must stay in the log
-            self._indexed[partition] += taken
+            self._backlog.indexed[partition] += taken
 
     async def _clear_log(self) -> None:
         """What is in the index leaves the engine's log."""
-        indexed, self._indexed = self._indexed, defaultdict(list)
-        fenced = [(fence, entries) for p, entries in indexed.items() if (fence := self._ownership.fence_of(p))]
+        indexed, self._backlog.indexed = self._backlog.indexed, defaultdict(list)
+        fenced = [(fence, entries) for p, entries in indexed.items() if (fence := self._held.fence_of(p))]
         try:
             if fenced:
                 await self._frontier.drain(fenced)
                 reached("drain.answered")
         except EngineError:
             for fence, entries in fenced:
-                self._indexed[fence.partition] += entries
+                self._backlog.indexed[fence.partition] += entries
             raise
 
 

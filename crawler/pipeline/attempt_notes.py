@@ -1,24 +1,27 @@
-"""What became of each attempt, as a record: made when its outcome is known, on its way to the disk.
+"""What became of each attempt, as a record: made when its outcome is known, on its way to the disk."""
 
-Decides nothing and waits for nothing: who writes the records, and when, is the writer's matter.
-"""
-
-from collections.abc import Callable
+import asyncio
+import logging
 from typing import Any
 
+from crawler.archive.history import HistoryWriter
 from crawler.archive.history_lines import Attempt, Became
+from crawler.errors import ArchiveError
 from crawler.model import Claim
 from crawler.pipeline.outcome import Committable, Failed, Outcome, Refused
 from crawler.runtime.clock import wall_s
 
+log = logging.getLogger(__name__)
+
 DETAIL_MAX = 200  # characters
+WRITE_EVERY_S = 1.0  # what a killed process loses of it
 
 
 class History:
     """The notes of one session."""
 
-    def __init__(self, add: Callable[[Attempt], None], *, node: str, session: str) -> None:
-        self._add = add
+    def __init__(self, writer: HistoryWriter, *, node: str, session: str) -> None:
+        self._writer = writer
         self._node = node
         self._session = session
 
@@ -45,8 +48,17 @@ class History:
         """A request that was begun came to nothing that counts: it was cut off, or the lease was gone by its end."""
         self._note(claim, Became.LOST, started=round(started_at, 3), lost=_now())
 
+    async def run(self) -> None:
+        """Write the notes to disk until cancelled. They are for people: a full disk stops nothing."""
+        while True:
+            await asyncio.sleep(WRITE_EVERY_S)
+            try:
+                await asyncio.to_thread(self._writer.write)
+            except ArchiveError as error:
+                log.warning("history.not_written", extra={"error": str(error)})
+
     def _note(self, claim: Claim, became: Became, *, is_attempt: bool = True, **known: Any) -> None:
-        self._add(
+        self._writer.add(
             Attempt(
                 url=claim.url, fp=claim.fingerprint, domain=claim.domain, attempt=claim.attempts + is_attempt,
                 became=became, node=self._node, session=self._session, epoch=claim.epoch,

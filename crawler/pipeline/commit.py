@@ -8,23 +8,21 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
-import msgspec
-
 from crawler.errors import may_be_of_content
 from crawler.frontier.frontier import Ack, Fence
 from crawler.frontier.messages import AckReply
-from crawler.membership.ownership import Ownership
+from crawler.membership.held_partitions import HeldPartitions
 from crawler.model import AckOutcome, Candidate, Claim, CommitEntry
 from crawler.pipeline.ack import AckStage
 from crawler.pipeline.archive import ArchiveStage, Placed
 from crawler.pipeline.attempt_notes import History
-from crawler.pipeline.claim import Claimer
+from crawler.pipeline.due_partitions import DuePartitions
 from crawler.pipeline.hooks import Hooks
 from crawler.pipeline.internal_errors import ContentSteps, InternalErrors
 from crawler.pipeline.outcome import Committable, Failed, Outcome, Parked, Refused
 from crawler.pipeline.route import RouteStage
 from crawler.runtime.clock import monotonic_ms, wall_s
-from crawler.runtime.counters import Flow
+from crawler.runtime.counters import Counters
 from crawler.runtime.crash_points import reached
 from crawler.settings import ArchiveSettings
 
@@ -34,35 +32,45 @@ GATHER_POLL_S = 0.005
 DRAIN_POLL_S = 0.5
 
 
-class Stages(msgspec.Struct, frozen=True):
-    """What a group passes through, and who hears of its end."""
-
-    archive: ArchiveStage
-    route: RouteStage
-    ack: AckStage
-    ownership: Ownership
-    claimer: Claimer
-    flow: Flow
-    history: History
-    hooks: Hooks
-    content: ContentSteps
-    internal_errors: InternalErrors
-
-
 class Committer:
     """Gathers outcomes and commits them in groups; one group at a time."""
 
     def __init__(
-        self, stages: Stages, settings: ArchiveSettings, *, node: str, session: str, is_quiet: Callable[[], bool]
+        self,
+        archive: ArchiveStage,
+        route: RouteStage,
+        ack: AckStage,
+        *,
+        held: HeldPartitions,
+        due: DuePartitions,
+        counters: Counters,
+        notes: History,
+        hooks: Hooks,
+        content: ContentSteps,
+        internal_errors: InternalErrors,
+        settings: ArchiveSettings,
+        node: str,
+        session: str,
+        is_quiet: Callable[[], bool],
     ) -> None:
-        self._s = stages
+        """`is_quiet`: does no request run? Then there is nothing to wait for with a group."""
+        self._archive = archive
+        self._route = route
+        self._ack = ack
+        self._held = held
+        self._due = due
+        self._counters = counters
+        self._notes = notes
+        self._hooks = hooks
+        self._content = content
+        self._internal_errors = internal_errors
         self._settings = settings
         self._node = node
         self._session = session
         self._waiting: list[Outcome] = []
         self._group: list[Outcome] = []
         self._arrived = asyncio.Event()
-        self._is_quiet = is_quiet  # while no request runs there is nothing to wait for with a group
+        self._is_quiet = is_quiet
         self.in_hand = 0
 
     def deliver(self, outcome: Outcome) -> None:
@@ -82,7 +90,7 @@ class Committer:
         if not self._waiting:
             self._arrived.clear()
             try:
-                async with asyncio.timeout(DRAIN_POLL_S if self._s.archive.wants_drain else None):
+                async with asyncio.timeout(DRAIN_POLL_S if self._archive.wants_drain else None):
                     await self._arrived.wait()
             except TimeoutError:
                 return
@@ -103,17 +111,17 @@ class Committer:
             if commits := [o for o in group if isinstance(o, Committable)]:
                 ended += await self._commit(commits)
             if ended:
-                await self._s.ack.end(ended, self._ended)
+                await self._ack.end(ended, self._ended)
                 reached("end.answered", ended[0].claim.url)
             for outcome in group:
-                self._s.flow.ended(outcome.claim.partition)
+                self._counters.open_claims.ended(outcome.claim)
             if group:
-                self._s.claimer.room_changed()
+                self._due.room_changed()
         finally:
             self.in_hand -= len(group)
             self._group = []
-        if self._s.archive.is_drain_due or (self._s.archive.wants_drain and self._is_quiet()):
-            await self._s.archive.drain()
+        if self._archive.is_drain_due or (self._archive.wants_drain and self._is_quiet()):
+            await self._archive.drain()
 
     @property
     def claims(self) -> list[Claim]:
@@ -129,14 +137,14 @@ class Committer:
 
     async def _commit(self, group: list[Committable]) -> list[Failed]:
         """Those that came to nothing because of their content: failures, which are to be ended."""
-        placed = await self._s.archive.store(group)
+        placed = await self._archive.store(group)
         for outcome, where in zip(group, placed, strict=True):
             outcome.digest = where.digest if where is not None else ""
-        own = await self._s.route.route(group)
+        own = await self._route.route(group)
         reached("route.added", group[0].claim.url)
-        await self._s.archive.have_room()
+        await self._archive.have_room()
         acks = self._acks(group, placed, own)
-        async with self._s.flow.acking:
+        async with self._counters.acking:
             replies = await self._answers(acks)
             reached("ack.answered", group[0].claim.url)
             for (outcome, ack), reply in zip(acks, replies, strict=True):
@@ -144,7 +152,7 @@ class Committer:
                     self._acked(outcome, ack, reply)
         failed = [self._failed(o, o.error) for o in group if o.error is not None]
         if len(failed) < len(group):
-            self._s.internal_errors.passed()
+            self._internal_errors.passed()
         return failed
 
     def _acks(
@@ -154,12 +162,12 @@ class Committer:
         for outcome, where, items in zip(group, placed, own, strict=True):
             if where is None or items is None:
                 continue
-            fence = self._s.ownership.fence_of(outcome.claim.partition)
-            if fence is None or not self._s.ownership.holds(outcome.claim):
-                self._s.flow.fenced += 1
-                self._s.history.lost(outcome)
+            fence = self._held.fence_of(outcome.claim.partition)
+            if fence is None or not self._held.holds(outcome.claim):
+                self._counters.fenced += 1
+                self._notes.lost(outcome)
                 continue
-            ack = self._s.content.attempt(outcome, self._ack_of, outcome, where, items, fence)
+            ack = self._content.attempt(outcome, self._ack_of, outcome, where, items, fence)
             if ack is not None:
                 acks.append((outcome, ack))
         return acks
@@ -178,19 +186,19 @@ class Committer:
     async def _answers(self, acks: list[tuple[Committable, Ack]]) -> list[AckReply | None]:
         """The engine's. An ack that can't be written as a call gets none: it must not hold up the others."""
         try:
-            return await self._s.ack.ack([ack for _, ack in acks])
+            return await self._ack.ack([ack for _, ack in acks])
         except Exception as error:
-            unfit = self._s.ack.unfit([ack for _, ack in acks]) if may_be_of_content(error) else {}
+            unfit = self._ack.unfit([ack for _, ack in acks]) if may_be_of_content(error) else {}
             if not unfit:
                 raise
         for number, reason in unfit.items():
             acks[number][0].error = reason
-        replies = iter(await self._s.ack.ack([ack for outcome, ack in acks if outcome.error is None]))
+        replies = iter(await self._ack.ack([ack for outcome, ack in acks if outcome.error is None]))
         return [next(replies) if outcome.error is None else None for outcome, _ in acks]
 
     def _failed(self, outcome: Committable, error: Exception) -> Failed:
         started_at = outcome.response.started_at
-        return self._s.internal_errors.failed(outcome.claim, error, outcome.settlement, started_at=started_at)
+        return self._internal_errors.failed(outcome.claim, error, outcome.settlement, started_at=started_at)
 
     def _entry(self, outcome: Committable, placed: Placed) -> CommitEntry:
         claim, response = outcome.claim, outcome.response
@@ -228,50 +236,50 @@ class Committer:
         )
 
     def _acked(self, outcome: Committable, ack: Ack, reply: AckReply | None) -> None:
-        flow, partition = self._s.flow, outcome.claim.partition
+        counters, partition = self._counters, outcome.claim.partition
         if reply is None or reply.outcome in (AckOutcome.FENCED, AckOutcome.GONE):
-            flow.fenced += 1
-            self._s.history.lost(outcome)
+            counters.fenced += 1
+            self._notes.lost(outcome)
             log.warning("ack.refused", extra={"url": outcome.claim.url, "answer": reply and reply.outcome})
             if reply is not None and reply.outcome is AckOutcome.FENCED:
-                self._s.ownership.fenced(partition)
+                self._held.lose(partition)
             return
-        self._s.route.added(partition, ack.items, reply.woken)
-        self._s.history.took(outcome)
-        self._s.hooks.took(outcome)
-        flow.committed += 1
-        flow.bytes += ack.entry.body_bytes
-        self._s.archive.committed(partition, ack.entry)
+        self._route.added(partition, ack.items, reply.woken)
+        self._notes.took(outcome)
+        self._hooks.took(outcome)
+        counters.committed += 1
+        counters.bytes += ack.entry.body_bytes
+        self._archive.committed(partition, ack.entry)
         self._wake_queue(partition, ack.settlement.next_fetch_ms)
 
     def _ended(self, outcome: Failed | Refused | Parked, reply: AckOutcome | None) -> None:
         partition = outcome.claim.partition
         if reply in (AckOutcome.COMMITTED, AckOutcome.ALREADY_YOURS):
-            self._s.history.took(outcome)
-            self._s.hooks.took(outcome)
+            self._notes.took(outcome)
+            self._hooks.took(outcome)
         else:
-            self._s.history.lost(outcome)
+            self._notes.lost(outcome)
         if reply is None:
             return
         if reply is AckOutcome.FENCED:
-            self._s.flow.fenced += 1
-            self._s.ownership.fenced(partition)
+            self._counters.fenced += 1
+            self._held.lose(partition)
             return
         if isinstance(outcome, Parked) and reply is AckOutcome.RELEASED:
-            self._s.route.traps.release(outcome.claim.queue, outcome.reason)
+            self._route.traps.release(outcome.claim.queue, outcome.reason)
         if isinstance(outcome, Refused | Parked):
             self._wake_queue(partition, 0)
             return
-        self._s.flow.errors += 1
+        self._counters.errors += 1
         self._wake_queue(partition, outcome.settlement.next_fetch_ms)
-        if outcome.retry_in_ms >= 0 and self._s.ownership.is_open(partition):
-            self._s.claimer.schedule(partition, monotonic_ms() + outcome.retry_in_ms)
+        if outcome.retry_in_ms >= 0 and self._held.is_open(partition):
+            self._due.schedule(partition, monotonic_ms() + outcome.retry_in_ms)
 
     def _wake_queue(self, partition: int, next_fetch_ms: int) -> None:
         """The queue may be claimed from again at its next fetch time."""
-        if self._s.ownership.is_open(partition):
-            wait_ms = max(0, next_fetch_ms - self._s.ownership.now_of(partition))
-            self._s.claimer.due(partition, monotonic_ms() + wait_ms)
+        if self._held.is_open(partition):
+            wait_ms = max(0, next_fetch_ms - self._held.now_of(partition))
+            self._due.queue_due(partition, monotonic_ms() + wait_ms)
 
 
 def _counts(outcome: Committable) -> dict[str, int]:

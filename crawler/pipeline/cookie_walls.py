@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 from crawler.content.html import redirect_target
 from crawler.model import REDIRECTS, Claim, Response
-from crawler.pipeline.doors import Answered, Step
+from crawler.pipeline.page_request import Answered, Step
 from crawler.rules.urls import origin_of
 
 BYTES_MAX = 4096  # of the cookies of one way, as browsers allow for a single one; further ones are left out

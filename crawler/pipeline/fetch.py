@@ -2,25 +2,32 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 
 from msgspec.structs import replace
 
+from crawler.archive.inflight_log import InflightLog
 from crawler.content.html import redirect_target
 from crawler.frontier.frontier import Settlement
 from crawler.handlers.run_handler import NOTHING_HANDLED, Handled, HandlerError
+from crawler.membership.heartbeat import SessionLiveness
+from crawler.membership.held_partitions import HeldPartitions
 from crawler.model import REDIRECTS, Claim, FailureKind, FetchResult, Page, Refusal, Response
 from crawler.pipeline.address_limit import Addresses
+from crawler.pipeline.attempt_notes import History
 from crawler.pipeline.cookie_walls import CookieWalls
-from crawler.pipeline.doors import Answered, Doors, Exchange, Step
-from crawler.pipeline.isolation import Gate
+from crawler.pipeline.handle import HandlerStage
+from crawler.pipeline.isolation import Isolation
 from crawler.pipeline.name_lookups import Names
 from crawler.pipeline.open_requests import OpenRequests
-from crawler.pipeline.outcome import Committable, Failed, NotEntitledError, Outcome, Parked, Refused
-from crawler.pipeline.parse import ParseKilledError
+from crawler.pipeline.outcome import Committable, Failed, NotEntitledError, Parked, Refused
+from crawler.pipeline.page_request import Answered, Exchange, Step
+from crawler.pipeline.parse import PageParser, ParseKilledError
 from crawler.pipeline.response_policy import Aftermath
-from crawler.pipeline.schedule import Lane
+from crawler.pipeline.robots_turn import RobotsTurns
+from crawler.pipeline.schedule import Lane, Workbench
+from crawler.pipeline.trap_memory import TrapMemory
 from crawler.pipeline.turn import (
     AwaitName,
     Deliver,
@@ -33,13 +40,14 @@ from crawler.pipeline.turn import (
     TurnRunner,
 )
 from crawler.robots.cache import RobotsEntry
-from crawler.robots.gate import Permits
+from crawler.robots.gate import RobotsGate
 from crawler.rules.host_health import Turn as HostTurn
 from crawler.rules.poison_urls import Fate
-from crawler.rules.urls import origin_of
 from crawler.runtime.clock import monotonic_ms, wall_s
+from crawler.runtime.counters import Counters
 from crawler.runtime.crash_points import reached
 from crawler.settings import Settings
+from crawler.web.fetcher import Fetcher
 
 log = logging.getLogger(__name__)
 
@@ -52,114 +60,103 @@ class FetchStage:
 
     def __init__(
         self,
-        doors: Doors,
-        settings: Settings,
+        turns: TurnRunner,
+        bench: Workbench,
+        fetcher: Fetcher,
+        gate: RobotsGate,
+        parser: PageParser,
+        handling: HandlerStage,
         *,
-        deliver: Callable[[Outcome], None],
-        turn_away: Callable[[Claim], Awaitable[None]],
-        members: Callable[[], int] = lambda: 1,
+        held: HeldPartitions,
+        liveness: SessionLiveness,
+        counters: Counters,
+        policy: Aftermath,
+        addresses: Addresses,
+        inflight_log: InflightLog,
+        notes: History,
+        traps: TrapMemory,
+        settings: Settings,
         in_scope: Callable[[Claim, str], bool] | None = None,
     ) -> None:
-        """`members`: how many instances take part now. `in_scope`: may a claim's redirect lead to that URL? Without
-        it, no redirect is followed to see if it is a cookie wall.
+        """`in_scope`: may a claim's redirect lead to that URL? Without it, no redirect is followed to see if it is a
+        cookie wall.
         """
-        self._d = doors
+        self._turns = turns
+        self._bench = bench
+        self._fetcher = fetcher
+        self._gate = gate
+        self._parser = parser
+        self._handling = handling
+        self._held = held
+        self._liveness = liveness
+        self._counters = counters
+        self._policy = policy
+        self._addresses = addresses
+        self._inflight_log = inflight_log
+        self._notes = notes
+        self._traps = traps
         self._settings = settings
-        self._turns = TurnRunner(
-            doors.bench, deliver=deliver, return_claim=turn_away, dropped=doors.flow.ended, failed=self._broken
-        )
-        self._aftermath = Aftermath(settings)
-        self._permits = Permits(
-            doors.frontier, doors.ownership, doors.robots, doors.robots_reader, self._aftermath,
-            settings.politeness, before_send=self._before_send, orders=lambda: doors.flow.orders,
-            sites=settings.sites,
-        )  # fmt: skip
-        self._names = Names(doors.fetcher)
-        politeness = settings.politeness
-        self._addresses = Addresses(
-            doors.bench, limit=politeness.concurrency_per_address,
-            sharers=members if politeness.address_limit_of == "crawl" else lambda: 1,
-        )  # fmt: skip
-        self._cookie_walls = CookieWalls()
         self._in_scope = in_scope
+        self._robots = RobotsTurns(gate, policy, before_send=self._before_send)
+        self._names = Names(fetcher)
+        self._cookie_walls = CookieWalls()
         self._requests = OpenRequests()
-        self._workers: list[asyncio.Task[None]] = []
         # Also while a page is parsed. By worker: two may have one claim, when the first put it back and rests.
         self._in_turn: dict[int, Claim] = {}
-        self._gate = Gate()
+        self._isolation = Isolation()
         self._met_stale: set[str] = set()  # URLs whose last request met a connection that its server had closed
+        self.cut_off: list[Claim] = []  # whose requests or look-ups were ended with the workers
 
-    def start(self) -> None:
-        """Start the workers."""
-        for n in range(self._settings.fetch.concurrency):
-            self._workers.append(asyncio.create_task(self._work(n), name=f"fetch-{n}"))
-
-    async def close(self) -> list[Claim]:
-        """Cancel the workers; what is in flight is cut off. Returns the claims whose requests or look-ups were."""
-        cut_off = self._requests.claims
-        for worker in self._workers:
-            worker.cancel()
-        await asyncio.gather(*self._workers, return_exceptions=True)
-        self._workers.clear()
-        return cut_off + await self._names.close()
+    async def run(self) -> None:
+        """Work until cancelled; what is in flight is cut off then."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for number in range(self._settings.fetch.concurrency):
+                    group.create_task(self._work(number), name=f"fetch-{number}")
+                group.create_task(self._abort_when_silent())
+        finally:
+            self.cut_off += await self._names.close()
 
     @property
     def in_turn(self) -> list[Claim]:
         """Claims that are being worked on: fetched, or parsed after that."""
         return list(self._in_turn.values())
 
-    @property
-    def workers(self) -> list[asyncio.Task[None]]:
-        """The workers; one that ends has met an error of ours."""
-        return self._workers
-
     async def _work(self, worker: int) -> None:
-        mark = self._d.inflight_log.mark()
+        mark = self._inflight_log.mark()
         while True:
-            lane, claim = await self._d.bench.take()
+            lane, claim = await self._bench.take()
             self._in_turn[worker] = claim
             mark.set(claim.partition, claim.fingerprint, claim.url)
             try:
-                await mark.during(self._turns.run(Turn(self._d.bench, lane, claim, mark), self._isolated_turn))
+                await mark.during(self._turns.run(Turn(self._bench, lane, claim, mark), self._isolated_turn))
             finally:
                 del self._in_turn[worker]
-
-    def _broken(self, turn: Turn, error: Exception) -> Deliver:
-        """How a turn ends in which an unexpected error was raised. Raises it if it is not the content's."""
-        lane, claim = turn.lane, turn.claim
-        wait_ms = max(lane.delay_ms, lane.pace.delay_ms, int(self._settings.politeness.delay_s * 1000))
-        fence = self._d.ownership.fence_of(claim.partition)
-        next_ms = fence.now_ms + wait_ms if fence is not None else 0
-        settled = Settlement(next_fetch_ms=next_ms, delay_ms=lane.delay_ms)
-        failed = self._d.internal_errors.failed(claim, error, settled)
-        if not turn.is_request_over:
-            turn.request_over(wait_ms=wait_ms)  # a request may have been made
-        return Deliver(failed)
 
     async def _isolated_turn(self, turn: Turn) -> TurnEnd:
         """What processes died with runs alone, and at last not at all."""
         claim, fate = turn.claim, turn.fate
-        if fate is Fate.GIVEN_UP and self._d.ownership.holds(claim):
+        if fate is Fate.GIVEN_UP and self._held.holds(claim):
             detail = "its content ended the process that worked on it, or stalled it (see session.* in the logs)"
             return Deliver(Failed.finally_(claim, FailureKind.KILLER, detail))
-        await self._gate.enter(alone=fate is Fate.ALONE)
+        await self._isolation.enter(alone=fate is Fate.ALONE)
         try:
             if fate is Fate.ALONE:
                 log.warning("fetch.alone", extra={"url": claim.url, "deaths": claim.deaths})
             return await self._turn(turn)
         finally:
-            self._gate.leave()
+            self._isolation.leave()
 
     async def _turn(self, turn: Turn) -> TurnEnd:
         """One turn of a queue: a page, or what must come before it."""
-        d, lane, claim = self._d, turn.lane, turn.claim
-        if not d.ownership.holds(claim):
+        lane, claim = turn.lane, turn.claim
+        if not self._held.holds(claim):
             return LeaseLost()
-        if not d.heartbeat.may_start():
+        if not self._liveness.may_start():
             return Requeue(pause_s=BEAT_PAUSE_S)
-        if d.flow.orders.holds_back(claim.domain):
+        if self._counters.orders.holds_back(claim.domain):
             return ReturnToEngine()
-        if reason := d.traps.parks(claim):
+        if reason := self._traps.parks(claim):
             return Deliver(Parked(claim=claim, reason=reason))
         if (refused := self._host_refuses(lane)) is not None:
             return refused
@@ -177,18 +174,18 @@ class FetchStage:
 
     def _host_refuses(self, lane: Lane) -> Requeue | QueueGivenUp | None:
         """How the turn ends when the host is not worth a request now."""
-        turn = self._aftermath.turn_of(lane)
+        turn = self._policy.turn_of(lane)
         if turn is HostTurn.WAIT:
             return Requeue(wait_ms=lane.standing.probe_ms - monotonic_ms(), started=True)
         if turn is HostTurn.GIVE_UP:
-            return QueueGivenUp(partial(self._aftermath.abandoned, lane))
+            return QueueGivenUp(partial(self._policy.abandoned, lane))
         return None
 
     async def _request(self, turn: Turn) -> Answered | TurnEnd:
         """What came of asking for the page, or how the turn ends without it."""
         claim, entry = turn.claim, None
         if self._settings.robots.obey:
-            entry = await self._permits.known(turn.lane, claim)
+            entry = await self._gate.known(claim, is_delay_known=turn.lane.delay_ms >= 0)
             if entry is None:
                 return await self._ask_robots(turn)
             if entry.rules is None:
@@ -197,7 +194,7 @@ class FetchStage:
                 if self._cookie_walls.take(claim) is not None:
                     return Requeue()  # it has changed since the step was noted
                 return Deliver(Refused(claim=claim, reason=Refusal.ROBOTS))
-        longer = await self._permits.learn_delay(turn, entry)
+        longer = await self._robots.learn_delay(turn, entry)
         if longer is not None:
             return longer
         known = self._cookie_walls.answer_for(claim, wall_s())
@@ -208,7 +205,7 @@ class FetchStage:
         return await self._page(turn)
 
     async def _ask_robots(self, turn: Turn) -> TurnEnd:
-        found = await self._permits.ask(turn)
+        found = await self._robots.read(turn)
         if isinstance(found, Requeue):
             return found
         if found.rules is None:
@@ -221,14 +218,12 @@ class FetchStage:
         if kind is FailureKind.ADDRESS_REFUSED:  # which is of the host, and robots.txt only came first
             detail = entry.detail
         settled, retry_after_ms = Settlement(next_fetch_ms=0), entry.retry_after_ms
-        return Deliver(
-            self._aftermath.failed(turn.lane, turn.claim, kind, detail, settled, retry_after_ms=retry_after_ms)
-        )
+        return Deliver(self._policy.failed(turn.lane, turn.claim, kind, detail, settled, retry_after_ms=retry_after_ms))
 
     def _before_send(self, claim: Claim, url: str) -> None:
         """Just before a request's bytes: much may have changed while it was prepared."""
-        d = self._d
-        if not d.heartbeat.may_start() or not d.ownership.holds(claim) or d.flow.orders.holds_back(claim.domain):
+        is_held_back = self._counters.orders.holds_back(claim.domain)
+        if is_held_back or not self._liveness.may_start() or not self._held.holds(claim):
             raise NotEntitledError
         reached("fetch.checked", url)
 
@@ -237,36 +232,37 @@ class FetchStage:
         exchange.is_sent, exchange.started_at = True, wall_s()
 
     async def _page(self, turn: Turn) -> Answered | TurnEnd:
-        d, lane, claim = self._d, turn.lane, turn.claim
+        lane, claim = turn.lane, turn.claim
         step = self._cookie_walls.take(claim)
         url, cookies = (claim.url, None) if step is None else (step.url, step.cookies)
         exchange = Exchange(lane, claim, wall_s(), step=step)
         before_send = partial(self._before_page, exchange)
         worker = self._requests.begin(claim)
         try:
-            result = await d.fetcher.fetch(url, cookies=cookies, before_send=before_send, working=turn.mark)
+            result = await self._fetcher.fetch(url, cookies=cookies, before_send=before_send, working=turn.mark)
         except NotEntitledError:
             self._cookie_walls.put_back(claim, step)
             return Requeue()
         except asyncio.CancelledError:
             turn.request_over(wait_ms=lane.delay_ms)
             if not self._requests.goes_on(worker):
-                d.history.cut_off(claim, exchange.started_at)
+                self._notes.cut_off(claim, exchange.started_at)
+                self.cut_off.append(claim)
                 raise
             return self._late(exchange)  # the claim is not ours to end any more
         finally:
             self._requests.ended(worker)
         reached("fetch.answered", claim.url)
-        wait = self._aftermath.of_page(lane, result)
+        wait = self._policy.of_page(lane, result)
         finished_at = wall_s()
         turn.request_over(wait_ms=wait)
-        if not d.ownership.holds(claim):
+        if not self._held.holds(claim):
             return self._late(exchange)
         if self._is_stale_for_the_first_time(claim, result):
-            d.history.cut_off(claim, exchange.started_at)
+            self._notes.cut_off(claim, exchange.started_at)
             self._cookie_walls.put_back(claim, step)
             return Requeue()  # its queue waits as after any request
-        settled = Settlement(next_fetch_ms=d.ownership.now_of(claim.partition) + wait, delay_ms=lane.delay_ms)
+        settled = Settlement(next_fetch_ms=self._held.now_of(claim.partition) + wait, delay_ms=lane.delay_ms)
         return Answered(exchange, result, settled, finished_at)
 
     def _is_stale_for_the_first_time(self, claim: Claim, result: FetchResult) -> bool:
@@ -283,9 +279,9 @@ class FetchStage:
     def _late(self, exchange: Exchange) -> LeaseLost:
         """The lease was gone before the answer was read: the new owner's request may have overlapped with this one."""
         if exchange.is_sent:
-            self._d.flow.late += 1
+            self._counters.late += 1
             log.warning("fetch.late", extra={"url": exchange.claim.url})
-        self._d.history.cut_off(exchange.claim, exchange.started_at)
+        self._notes.cut_off(exchange.claim, exchange.started_at)
         return LeaseLost()
 
     async def _judge(self, turn: Turn, answered: Answered) -> TurnEnd:
@@ -297,7 +293,7 @@ class FetchStage:
                 return Requeue()
             response = step.first
         else:
-            failed = self._aftermath.judged(lane, claim, result, settled)
+            failed = self._policy.judged(lane, claim, result, settled)
             if failed is not None:
                 return _attempt(exchange, failed)
             response = result.response
@@ -312,9 +308,9 @@ class FetchStage:
         try:
             page, handled = await self._parsed(turn, response)
         except ParseKilledError as error:
-            return _attempt(exchange, self._aftermath.failed(lane, claim, FailureKind.PARSE, str(error), settled))
+            return _attempt(exchange, self._policy.failed(lane, claim, FailureKind.PARSE, str(error), settled))
         except HandlerError as error:
-            failed = self._aftermath.failed(lane, claim, FailureKind.HANDLER, str(error), settled)
+            failed = self._policy.failed(lane, claim, FailureKind.HANDLER, str(error), settled)
             return _attempt(exchange, replace(failed, trace=error.trace))
         return Deliver(
             Committable(
@@ -327,27 +323,24 @@ class FetchStage:
         """Whether another URL of the claim's origin may be asked for in its turns."""
         if self._in_scope is None or not self._in_scope(claim, url):
             return False
-        if not self._settings.robots.obey:
-            return True
-        entry = self._d.robots.known(origin_of(url))
-        return entry is not None and entry.rules is not None and entry.rules.allows(url)
+        return not self._settings.robots.obey or self._gate.allows(url)
 
     async def _parsed(self, turn: Turn, response: Response) -> tuple[Page, Handled]:
         """Parsed, and handed to the user's function. Raises ParseKilledError, HandlerError."""
         if response.decode_error:
             return Page(), NOTHING_HANDLED
         claim, mark, guarded = turn.claim, turn.mark, turn.fate is not Fate.NORMAL
-        page, tree = await self._d.parser.parse_with_tree(response, mark, guarded=guarded)
+        page, tree = await self._parser.parse_with_tree(response, mark, guarded=guarded)
         reached("page.parsed", claim.url)
-        found = await self._d.handling.handle(claim, response, page, tree, mark, guarded=guarded)
+        found = await self._handling.handle(claim, response, page, tree, mark, guarded=guarded)
         reached("page.handled", claim.url)
         return found
 
-    async def abort_when_silent(self) -> None:
+    async def _abort_when_silent(self) -> None:
         """Cut off what is in flight when this session has been silent for so long that others may own it."""
         while True:
             await asyncio.sleep(BEAT_PAUSE_S)
-            if self._d.heartbeat.must_abort():
+            if self._liveness.must_abort():
                 self._requests.cut_off_all()
 
     async def wait_idle(self, timeout_s: float) -> None:

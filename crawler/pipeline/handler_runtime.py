@@ -1,8 +1,6 @@
 """What an instance runs of a user's program: its handlers, its hooks, and what both need. Without an app: nothing."""
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any
 
 from crawler.frontier.stats import Stats
 from crawler.handlers.crawler import Crawler
@@ -11,6 +9,7 @@ from crawler.handlers.threads import Threads
 from crawler.pipeline.domains_done import DomainsDone
 from crawler.pipeline.handle import HandlerStage
 from crawler.pipeline.hooks import Hooks
+from crawler.runtime.tasks import Loop
 from crawler.settings import Settings
 
 
@@ -26,9 +25,9 @@ class Programmed:
         self._domains = DomainsDone(stats, self.hooks)
         self._is_there = app is not None
 
-    def duties(self) -> list[Coroutine[Any, Any, None]]:
+    def loops(self) -> dict[str, Loop]:
         """What runs beside the pipeline."""
-        return [self.hooks.run(), self._domains.run()] if self._is_there else []
+        return {"hooks": self.hooks.run, "domains done": self._domains.run} if self._is_there else {}
 
     async def close(self, why: str) -> None:
         """Tell the hooks what there is left to tell, and that it is over; end the worker processes."""

@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 
-from crawler.allocator import keep_freed_memory
 from crawler.handlers.crawler import Crawler
 from crawler.handlers.load_app import load_app
 from crawler.handlers.page import Page
@@ -21,6 +20,7 @@ from crawler.handlers.tasks import guard_tasks
 from crawler.handlers.threads import Threads
 from crawler.model import Page as Parsed
 from crawler.model import Response
+from crawler.process_tuning import keep_freed_memory
 from crawler.runtime.frames import answer_all
 
 

@@ -3,7 +3,7 @@
 import asyncio
 
 
-class Gate:
+class Isolation:
     """Many may be inside together, or one alone. Who wants to be alone goes before those who come later."""
 
     def __init__(self) -> None:

@@ -10,56 +10,56 @@ import logging
 from crawler.errors import EngineError
 from crawler.frontier.operator import Operator
 from crawler.frontier.overrides import Orders
-from crawler.membership.ownership import Ownership
+from crawler.membership.held_partitions import HeldPartitions
 from crawler.model import Claim
-from crawler.pipeline.claim import Claimer
+from crawler.pipeline.due_partitions import DuePartitions
 from crawler.pipeline.rebalance import PartitionWork
 from crawler.pipeline.schedule import Workbench
 from crawler.rules.domains import registrable_domain
-from crawler.runtime.counters import Flow
+from crawler.runtime.counters import Counters
 
 log = logging.getLogger(__name__)
 
 
 class Steering:
-    """Keeps `flow.orders`, which the stages look at before they start anything."""
+    """Keeps `counters.orders`, which the stages look at before they start anything."""
 
     def __init__(
         self,
         operator: Operator,
         bench: Workbench,
         work: PartitionWork,
-        claimer: Claimer,
-        flow: Flow,
-        ownership: Ownership,
+        due: DuePartitions,
+        counters: Counters,
+        held: HeldPartitions,
         *,
         default_delay_ms: int,
     ) -> None:
         self._operator = operator
         self._bench = bench
         self._work = work
-        self._claimer = claimer
-        self._flow = flow
-        self._ownership = ownership
+        self._due = due
+        self._counters = counters
+        self._held = held
         self._default_delay_ms = default_delay_ms
         self._delays_changed: list[str] = []  # domains for which the engine is still to be told
 
     async def follow(self, version: int = -1) -> None:
         """Take over the orders, unless they are of the version that is known. Raises EngineError."""
-        if version != self._flow.orders.version:
+        if version != self._counters.orders.version:
             await self._take_over()
         while self._delays_changed:
             await self._set_delay(self._delays_changed[-1])
             self._delays_changed.pop()
 
     async def _take_over(self) -> None:
-        before, orders = self._flow.orders, await self._operator.orders()
-        self._flow.orders = orders
+        before, orders = self._counters.orders, await self._operator.orders()
+        self._counters.orders = orders
         log.info("orders.changed", extra={"paused": orders.is_paused, "orders_version": orders.version})
         self._take_over_delays(before, orders)
         self._take_over_boosts(before, orders)
         await self._work.return_claims(self._bench.take_out(lambda claim: orders.holds_back(claim.domain)))
-        self._claimer.room_changed()
+        self._due.room_changed()
 
     def _take_over_delays(self, before: Orders, orders: Orders) -> None:
         """A shorter delay holds at once; a longer one is learned with the next turn of each queue, and so is what
@@ -79,21 +79,21 @@ class Steering:
         if changed:
             self._bench.boost(orders.boosts)
         for domain in changed:
-            self._claimer.hint(self._operator.partition_of(domain))
+            self._due.hint(self._operator.partition_of(domain))
 
     async def _set_delay(self, domain: str) -> None:
         """Once more, for the queues that are here: before the order was known, their turns stored another one."""
         partition = self._operator.partition_of(domain)
-        fence = self._ownership.fence_of(partition)
+        fence = self._held.fence_of(partition)
         queues = [lane.queue for lane in self._bench.lanes() if registrable_domain(lane.queue) == domain]
         if fence is not None and queues:
             due_ms = {queue: fence.now_ms + self._bench.wait_of(queue) for queue in queues}
-            await self._operator.set_delay(partition, due_ms, self._flow.orders.delays_ms.get(domain))
-            self._claimer.hint(partition)
+            await self._operator.set_delay(partition, due_ms, self._counters.orders.delays_ms.get(domain))
+            self._due.hint(partition)
 
     async def turn_away(self, claim: Claim) -> None:
         """A claim of a stopped domain came: it goes back, and its queue is stopped if it was not."""
-        if self._flow.orders.stop_of(claim.domain):
+        if self._counters.orders.stop_of(claim.domain):
             with contextlib.suppress(EngineError):  # else the next claim of it does
                 await self._operator.carry_out(claim.domain, [claim.queue])
         await self._work.return_claims([claim])

@@ -9,8 +9,8 @@ import sys
 
 import msgspec
 
-from crawler.allocator import keep_freed_memory
 from crawler.content.html import parse_page
+from crawler.process_tuning import keep_freed_memory
 from crawler.runtime.frames import answer_all
 
 MEMORY_BYTES = 2 * 1024**3

@@ -3,22 +3,21 @@
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import TypeVar
 
-from crawler.errors import EngineError
 from crawler.frontier.crawl_record import Crawls
 from crawler.frontier.frontier import Frontier
 from crawler.frontier.messages import AddReply
-from crawler.membership.ownership import Ownership
+from crawler.membership.held_partitions import HeldPartitions
 from crawler.model import Candidate
-from crawler.pipeline.claim import Claimer
+from crawler.pipeline.due_partitions import DuePartitions
 from crawler.pipeline.internal_errors import ContentSteps
 from crawler.pipeline.outcome import Committable
 from crawler.pipeline.router import Router, link_name
 from crawler.pipeline.trap_memory import TrapMemory
 from crawler.runtime.clock import ENGINE_PAUSE_S
+from crawler.runtime.tasks import retry_until_answered
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +25,7 @@ PAGES_AT_A_STRETCH = 32  # whose links are looked at before the loop has a turn:
 
 ACK_ITEMS_MAX = 128  # out-links that one ack may add; more go through add
 
-Answer = TypeVar("Answer")
+until_answered = partial(retry_until_answered, event="route.engine_error")
 
 
 class RouteStage:
@@ -37,8 +36,8 @@ class RouteStage:
         frontier: Frontier,
         crawls: Crawls,
         router: Router,
-        ownership: Ownership,
-        claimer: Claimer,
+        held: HeldPartitions,
+        due: DuePartitions,
         traps: TrapMemory,
         content: ContentSteps,
     ) -> None:
@@ -46,8 +45,8 @@ class RouteStage:
         self._frontier = frontier
         self._crawls = crawls
         self.router = router
-        self._ownership = ownership
-        self._claimer = claimer
+        self._held = held
+        self._due = due
         self._content = content
 
     async def route(self, group: Sequence[Committable]) -> list[list[Candidate] | None]:
@@ -130,15 +129,5 @@ class RouteStage:
             recent.add(candidate.url, candidate.depth)
             if candidate.linked_from is not None:
                 recent.add(link_name(candidate.linked_from, candidate.domain), 0)
-        if woken and self._ownership.is_open(partition):
-            self._claimer.schedule(partition)
-
-
-async def until_answered(call: Callable[[], Awaitable[Answer]]) -> Answer:
-    """Repeat an idempotent call until the engine answers."""
-    while True:
-        try:
-            return await call()
-        except EngineError as error:
-            log.warning("route.engine_error", extra={"error": str(error)})
-            await asyncio.sleep(ENGINE_PAUSE_S)
+        if woken and self._held.is_open(partition):
+            self._due.schedule(partition)

@@ -2,28 +2,24 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
-from functools import lru_cache
 
 from msgspec.structs import replace
 
 from crawler.frontier.crawl_record import CrawlRecord
-from crawler.frontier.deferred import CRAWL_HOSTS, CRAWL_URLS, DEPTH
+from crawler.frontier.deferred import CRAWL_URLS, DEPTH
+from crawler.frontier.placement import Placement
 from crawler.handlers.page import Followed
 from crawler.model import Candidate, Claim, Refusal
+from crawler.pipeline.recent_urls import RecentUrls
 from crawler.pipeline.trap_memory import parking_reason
-from crawler.rules.domains import registrable_domain
-from crawler.rules.fingerprint import partition_of
 from crawler.rules.priority import NO_SIGNALS, Ordering, Signals
 from crawler.rules.quota_limits import is_within, link_place
 from crawler.rules.scope import ScopeRules, ScopeVerdict
 from crawler.rules.site_rules import SiteRules
 from crawler.rules.traps import NOTHING_LEARNED, Action, TrapRules, TrapState
-from crawler.rules.urls import authority_of, host_of
 from crawler.runtime.clock import wall_s
-from crawler.runtime.counters import RecentUrls
 from crawler.settings import BudgetSettings, SiteSettings, TrapSettings
 
-PLACES_MAX = 50_000  # hosts whose domain and partition are remembered; about 400 bytes each
 NO_BUDGET = BudgetSettings()
 NO_WISH = Followed("")
 
@@ -32,9 +28,8 @@ class Router:
     """Turns URLs into candidates by the crawl's shared rules, and by those about traps where there are any.
 
     By the `budget`, what is too far from a seed is parked, and it is noted which domain links to which. So is what
-    the crawl's budget of URLs does not take in (`takes_in`, asked for each URL), and what is of a host that its budget
-    of hosts has not taken in, unless it may be (`takes_host`; None where there is no such budget). `sites`: whose URLs
-    have a limit of depth or a priority of their own.
+    the crawl's budget of URLs does not take in (`takes_in`, asked for each URL). `sites`: whose URLs have a limit of
+    depth or a priority of their own.
     """
 
     def __init__(
@@ -46,6 +41,7 @@ class Router:
         *,
         budget: BudgetSettings = NO_BUDGET,
         sites: Sequence[SiteSettings] = (),
+        takes_in: Callable[[], bool] = lambda: True,
     ) -> None:
         self.record = record  # as it was when this was made; its scope rules may have changed since
         self.fingerprints = record.fingerprints
@@ -53,37 +49,19 @@ class Router:
         self.version = record.version
         self.recent = recent
         self._traps = TrapRules(traps) if traps else None
-        self.takes_in: Callable[[], bool] = lambda: True
-        self.takes_host: Callable[[str], bool] | None = None
+        self._takes_in = takes_in
         self._budget = budget
         self._counts_links = budget.urls_per_linking_domain > 0
         self._ordering = Ordering.of(record.ordering, record.begun_at)
         self._priorities = SiteRules.of(sites, "priority")
         self._depths = SiteRules.of(sites, "depth_max")
-        self._place = lru_cache(maxsize=PLACES_MAX)(self._place_of)
-
-    def without_room(self) -> "Router":
-        """As if the budgets of the whole crawl were used up: what they would take in, the next instance takes up."""
-        self.takes_in = lambda: not self._budget.crawl_urls
-        self.takes_host = (lambda _: False) if self._budget.crawl_hosts else None
-        return self
+        self.placement = Placement(record)
 
     def follow(self, record: CrawlRecord, roots: Iterable[str]) -> None:
         """Take over scope rules and roots as they were read, unless newer ones are known. Roots only grow."""
         if record.version >= self.version:
             self.scope = ScopeRules.of(record.scope, self.scope.roots.union(roots))
             self.version = record.version
-
-    def _place_of(self, authority: str) -> tuple[str, str, int]:
-        """(domain, queue, partition) of a URL's host[:port]."""
-        host = host_of(f"http://{authority}/")
-        domain = registrable_domain(host)
-        queue = domain if self.record.queue_by == "domain" else host
-        return domain, queue, partition_of(domain, self.record.partitions)
-
-    def place(self, url: str) -> tuple[str, str, int]:
-        """(domain, queue, partition) of a canonical URL."""
-        return self._place(authority_of(url))
 
     def candidate(
         self,
@@ -101,7 +79,7 @@ class Router:
         """A canonical URL that was let in; a `priority` that was given stands for all that the order would reckon, that
         of a handler's `wish` is added to it. `found_at`: wall clock (s), now if it is left out.
         """
-        domain, queue, partition = self._place(authority_of(url))
+        domain, queue, partition = self.placement.of(url)
         found_at, boost = found_at or wall_s(), wish.priority
         if self._priorities is not None and priority is None:
             boost += self._priorities.first(url, "priority") or 0.0
@@ -173,7 +151,7 @@ class Router:
         """A URL that is known may be the first one of its domain that the claim's domain links to."""
         if not self._counts_links:
             return False
-        domain, _, _ = self.place(url)
+        domain, _, _ = self.placement.of(url)
         return domain != claim.domain and not self.recent.knows(
             link_name(link_place(claim.domain, self.record.hash_key), domain), 0
         )
@@ -186,15 +164,7 @@ class Router:
         if self._counts_links and found.domain != claim.domain:
             found = replace(found, linked_from=self._link_place(claim))
         found = self._trapped(claim, found, learned, digest)
-        return found if found.parked else self._budgeted(found)
-
-    def _budgeted(self, found: Candidate) -> Candidate:
-        """By the budgets of the whole crawl. Whether a host is taken in already, the engine knows."""
-        if not self.takes_in():
-            return replace(found, parked=CRAWL_URLS)
-        if self.takes_host and not self.takes_host(host_of(found.url)):
-            return replace(found, parked=CRAWL_HOSTS)
-        return found
+        return found if found.parked or self._takes_in() else replace(found, parked=CRAWL_URLS)
 
     def _trapped(self, claim: Claim, found: Candidate, learned: TrapState, digest: str) -> Candidate:
         """The owner of a page has learned of the page's own domain only; links to others are judged by their looks."""

@@ -18,6 +18,7 @@ from crawler.rules.domains import registrable_domain
 from crawler.rules.host_health import GOOD, Standing
 from crawler.rules.politeness import TICK_MS
 from crawler.runtime.clock import monotonic_ms
+from crawler.runtime.counters import OpenClaims
 
 KEPT_MS = 60_000  # what was learned of a host outlives its claims here by so long: its next ones are on their way
 KEPT_PLAIN_MS = 2_000  # what any lane knows outlives its claims by so long: one may be on its way back to it
@@ -57,9 +58,14 @@ class Workbench:
     """Lanes by queue, the line of those that wait for their time, and the workers that wait."""
 
     def __init__(
-        self, *, concurrency_per_queue: int, concurrency_of: Callable[[str], int | None] = lambda _: None
+        self,
+        open_claims: OpenClaims,
+        *,
+        concurrency_per_queue: int,
+        concurrency_of: Callable[[str], int | None] = lambda _: None,
     ) -> None:
         """`concurrency_of`: of a queue that has one of its own."""
+        self._open_claims = open_claims
         self._per_queue = concurrency_per_queue
         self._concurrency_of = concurrency_of
         self._lanes: dict[str, Lane] = {}
@@ -251,6 +257,11 @@ class Workbench:
     def _on_timer(self) -> None:
         self._timer = None
         self._wake()
+
+    def drop(self, partitions: Iterable[int]) -> None:
+        """These partitions are not ours: the claims that wait here belong to others, or will be claimed again."""
+        for claim in self.remove(partitions):
+            self._open_claims.ended(claim)
 
     def remove(self, partitions: Iterable[int]) -> list[Claim]:
         """Take out every waiting claim of these partitions."""

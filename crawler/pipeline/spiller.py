@@ -13,10 +13,10 @@ from crawler.archive.spill_files import SpillFiles
 from crawler.engine.client import Engine, Memory
 from crawler.errors import ArchiveError, EngineError
 from crawler.frontier.spill import NoFiles, Spilling, Stub, Urls, urls_of
-from crawler.membership.ownership import Ownership
-from crawler.pipeline.claim import Claimer
+from crawler.membership.held_partitions import HeldPartitions
+from crawler.pipeline.due_partitions import DuePartitions
 from crawler.runtime.clock import monotonic_ms
-from crawler.runtime.counters import Flow
+from crawler.runtime.counters import Counters
 from crawler.runtime.crash_points import reached
 from crawler.settings import Settings
 
@@ -41,17 +41,17 @@ class Spiller:
         engine: Engine,
         spilling: Spilling,
         files: SpillFiles | None,
-        ownership: Ownership,
-        claimer: Claimer,
-        flow: Flow,
+        held: HeldPartitions,
+        due: DuePartitions,
+        counters: Counters,
         settings: Settings,
     ) -> None:
         self._engine = engine
         self._spilling = spilling
         self._files = files
-        self._ownership = ownership
-        self._claimer = claimer
-        self._flow = flow
+        self._held = held
+        self._due = due
+        self._counters = counters
         self._mark = settings.frontier.memory_mark
         self._budget = settings.frontier.memory
         self._look_s = settings.membership.beat_s
@@ -93,23 +93,23 @@ class Spiller:
     def _judge(self, memory: Memory) -> None:
         """Claiming stops while the engine has no headroom; acks and give-backs go on and make some."""
         full = memory.share > self._mark or (bool(self._budget) and memory.used_bytes > self._budget)
-        if full != self._flow.is_engine_full:
-            self._flow.is_engine_full = full
+        if full != self._counters.is_engine_full:
+            self._counters.is_engine_full = full
             log.warning("engine.full" if full else "engine.has_room", extra={"used_bytes": memory.used_bytes})
-            self._claimer.room_changed()
+            self._due.room_changed()
 
     async def _spill(self, files: SpillFiles) -> int:
         """One round over the longest queues; how many blocks left the engine."""
         left, spilled = BLOCKS_MAX, 0
         for blocks, partition, queue in await self._spilling.longest(self._open()):
-            fence = self._ownership.fence_of(partition)
+            fence = self._held.fence_of(partition)
             if fence is None or left <= 0:
                 continue
             found = await self._spilling.worst(partition, queue, min(blocks - 1, left))
             places = await asyncio.to_thread(files.write, partition, fence.epoch, [block.packed() for block in found])
             self._failed.discard(DISK)
             reached("spill.written")
-            now = self._ownership.fence_of(partition)
+            now = self._held.fence_of(partition)
             if now is not None and now.epoch == fence.epoch:
                 spilled += await self._spilling.spill(now, list(zip(found, places, strict=True)))
                 reached("spill.told")
@@ -117,7 +117,7 @@ class Spiller:
         return spilled
 
     def _open(self) -> list[int]:
-        return [p for p in self._ownership.held if self._ownership.is_open(p)]
+        return [p for p in self._held if self._held.is_open(p)]
 
     # --- and back ---
 
@@ -139,13 +139,13 @@ class Spiller:
                 log.warning("spill.engine_error", extra={"error": str(error)})
 
     async def _bring_back(self, queues: Sequence[tuple[int, str]]) -> None:
-        while queues := [(p, queue) for p, queue in queues if self._ownership.is_open(p)]:
+        while queues := [(p, queue) for p, queue in queues if self._held.is_open(p)]:
             stubs = zip(queues, await self._spilling.next_stubs(queues), strict=True)
             back = await asyncio.to_thread(self._read, [(p, queue, stub) for (p, queue), stub in stubs if stub])
             more = await self._spilling.unspill(back)
             reached("unspill.answered")
             for partition in {p for p, *_ in back}:
-                self._claimer.schedule(partition)
+                self._due.schedule(partition)
             queues = [(p, queue) for (p, queue, *_), is_short in zip(back, more, strict=True) if is_short]
 
     def _read(self, wanted: Sequence[tuple[int, str, Stub]]) -> list[_Back]:
@@ -170,7 +170,7 @@ class Spiller:
         """Remove files that no block in the engine has been in for long: all are back, or it was never told of them."""
         now_ms, seen = monotonic_ms(), dict[tuple[str, int, int, str], int]()
         for partition in await asyncio.to_thread(files.partitions):
-            fence = self._ownership.fence_of(partition)
+            fence = self._held.fence_of(partition)
             if fence is None:
                 continue
             there = await asyncio.to_thread(files.names, partition)

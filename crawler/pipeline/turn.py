@@ -12,11 +12,15 @@ import msgspec
 
 from crawler.archive.inflight_log import Mark
 from crawler.errors import EngineError, InvariantError
+from crawler.frontier.frontier import Settlement
+from crawler.membership.held_partitions import HeldPartitions
 from crawler.model import Claim
+from crawler.pipeline.internal_errors import InternalErrors
 from crawler.pipeline.outcome import Failed, Outcome
 from crawler.pipeline.schedule import Lane, Workbench
 from crawler.rules.poison_urls import fate_of
 from crawler.runtime.clock import ENGINE_PAUSE_S
+from crawler.runtime.counters import OpenClaims
 
 log = logging.getLogger(__name__)
 
@@ -94,20 +98,22 @@ class TurnRunner:
     def __init__(
         self,
         bench: Workbench,
+        held: HeldPartitions,
+        open_claims: OpenClaims,
+        internal_errors: InternalErrors,
         *,
         deliver: Callable[[Outcome], None],
         return_claim: Callable[[Claim], Awaitable[None]],
-        dropped: Callable[[int], None],
-        failed: Callable[[Turn, Exception], Deliver],
+        delay_ms: int,
     ) -> None:
-        """`return_claim` gives a claim back to the engine; `dropped` hears the partition of one that was let go;
-        `failed` says how a turn ends in which an error was raised that nobody expected, or raises it again.
-        """
+        """`return_claim` gives a claim back to the engine; `delay_ms` is that of a queue whose own is not known."""
         self._bench = bench
+        self._held = held
+        self._open_claims = open_claims
+        self._internal_errors = internal_errors
         self._deliver = deliver
         self._return_claim = return_claim
-        self._dropped = dropped
-        self._failed = failed
+        self._delay_ms = delay_ms
 
     async def run(self, turn: Turn, work: Callable[[Turn], Awaitable[TurnEnd]]) -> None:
         """A turn from its begin to its end."""
@@ -119,6 +125,18 @@ class TurnRunner:
         except Exception as error:  # noqa: BLE001 - what one URL's content makes fail is that URL's failure
             end = self._failed(turn, error)
         await self._apply(turn, end)
+
+    def _failed(self, turn: Turn, error: Exception) -> Deliver:
+        """How a turn ends in which an unexpected error was raised. Raises it if it is not the content's."""
+        lane, claim = turn.lane, turn.claim
+        wait_ms = max(lane.delay_ms, lane.pace.delay_ms, self._delay_ms)
+        fence = self._held.fence_of(claim.partition)
+        next_ms = fence.now_ms + wait_ms if fence is not None else 0
+        settled = Settlement(next_fetch_ms=next_ms, delay_ms=lane.delay_ms)
+        failed = self._internal_errors.failed(claim, error, settled)
+        if not turn.is_request_over:
+            turn.request_over(wait_ms=wait_ms)  # a request may have been made
+        return Deliver(failed)
 
     async def _apply(self, turn: Turn, end: TurnEnd) -> None:
         bench, claim = self._bench, turn.claim
@@ -138,7 +156,7 @@ class TurnRunner:
                 await self._return_claim(claim)
             case LeaseLost():
                 self._close(turn)
-                self._dropped(claim.partition)
+                self._open_claims.ended(claim)
             case QueueGivenUp():
                 if turn.is_request_over:
                     raise InvariantError("a queue is given up before a request is made")

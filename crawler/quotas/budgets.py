@@ -2,14 +2,13 @@
 
 import asyncio
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Callable
 
 from crawler.errors import EngineError
 from crawler.frontier.budgets import Budget
 from crawler.frontier.deferred import Parking
 from crawler.frontier.frontier import Frontier
-from crawler.membership.ownership import Ownership
-from crawler.pipeline.claim import Claimer
+from crawler.membership.held_partitions import HeldPartitions
 from crawler.quotas.raise_limits import Raising
 from crawler.runtime.clock import monotonic_ms
 from crawler.settings import BudgetSettings
@@ -22,13 +21,20 @@ class Budgets:
     """Beside the pipeline; a crawl that had ended goes on with what `begin` has released."""
 
     def __init__(
-        self, frontier: Frontier, parking: Parking, ownership: Ownership, claimer: Claimer, settings: BudgetSettings
+        self,
+        frontier: Frontier,
+        parking: Parking,
+        held: HeldPartitions,
+        settings: BudgetSettings,
+        *,
+        wake: Callable[[int], None],
     ) -> None:
+        """`wake`: queues of this partition may be claimed from now."""
         self._raising = Raising(
             frontier, parking, Budget(pages=settings.pages, bytes=settings.bytes, depth=settings.depth)
         )
-        self._ownership = ownership
-        self._claimer = claimer
+        self._held = held
+        self._wake = wake
         self._seen: dict[int, int] = {}  # partition -> the epoch under which it was looked at
         self._grows = settings.urls_per_linking_domain > 0
         self._all_at_ms = 0
@@ -45,15 +51,11 @@ class Budgets:
         """
         while True:
             await asyncio.sleep(EVERY_S)
-            fresh = {p: h.epoch for p, h in self._ownership.held.items() if self._seen.get(p) != h.epoch}
+            fresh = {p: h.epoch for p, h in self._held.items() if self._seen.get(p) != h.epoch}
             if self._grows and monotonic_ms() - self._all_at_ms >= GROWN_EVERY_MS:
-                self._all_at_ms, fresh = monotonic_ms(), {p: h.epoch for p, h in self._ownership.held.items()}
+                self._all_at_ms, fresh = monotonic_ms(), {p: h.epoch for p, h in self._held.items()}
             with contextlib.suppress(EngineError):
                 if await self._raising.look(list(fresh)):
-                    self._wake(fresh)
+                    for partition in fresh:  # no hint tells an owner what it released itself
+                        self._wake(partition)
                 self._seen.update(fresh)
-
-    def _wake(self, partitions: Iterable[int]) -> None:
-        """No hint tells an owner what it released itself."""
-        for partition in partitions:
-            self._claimer.hint(partition)

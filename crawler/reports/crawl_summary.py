@@ -8,7 +8,6 @@ from crawler.app.crawl import OpenCrawl
 from crawler.cli.options import program
 from crawler.errors import InvalidUrl, NothingFetchedError
 from crawler.frontier.codec import DeadLetter
-from crawler.frontier.dead_letters import DeadLetters
 from crawler.frontier.stats import Totals
 from crawler.reports.crawl_report import domain_table, finish_line, items_text, named, over_budget, parked_text
 from crawler.reports.wording import counted, failure_text, number, size
@@ -105,12 +104,12 @@ async def failed_seeds(crawl: OpenCrawl, given: Sequence[GivenUrl], totals: Tota
         return []
     some = await crawl.inspect.dead_letters(LETTERS_LOOKED_AT) if others else []
     letters = {one.url: one for one in some if one.seed}
-    router, fingerprints, wanted = crawl.router(), crawl.frontier.fingerprints, dict[int, list[str]]()
+    fingerprints, wanted = crawl.frontier.fingerprints, dict[int, list[str]]()
     for one in given[:LETTERS_LOOKED_AT]:
         with contextlib.suppress(InvalidUrl):
             url = canonicalize(one.text)
-            wanted.setdefault(router.place(url)[2], []).append(fingerprints.of(url))
-    for found in await DeadLetters(crawl.frontier, crawl.record.partitions).find_all(wanted):
+            wanted.setdefault(crawl.placement.of(url)[2], []).append(fingerprints.of(url))
+    for found in await crawl.letters.find_all(wanted):
         letters[found.letter.url] = found.letter
     shown = sorted(letters.values(), key=lambda letter: letter.failed_at)
     lines = [f"this seed failed: {one.url}: {_why(one)}{_again(one)}" for one in shown[:SEEDS_SHOWN]]

@@ -12,7 +12,7 @@ def located(crawl: "OpenCrawl", text: str) -> tuple[str, str, str, int]:
     from crawler.seeding.url_input import url_of_site
 
     url = url_of_site(text)
-    return (url, *crawl.router().place(url))
+    return (url, *crawl.placement.of(url))
 
 
 async def place(crawl: "OpenCrawl", text: str) -> dict[str, Any]:

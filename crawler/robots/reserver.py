@@ -2,11 +2,10 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from crawler.errors import EngineError
 from crawler.frontier.frontier import Frontier
-from crawler.pipeline.router import Router
 from crawler.robots.borrowed_slot import Guests, TurnRequest
 from crawler.runtime.clock import monotonic_ms
 
@@ -54,15 +53,16 @@ class GuestTurn:
 class Reserver:
     """Asks the engine for requests on the queues of URLs, whoever owns them."""
 
-    def __init__(self, frontier: Frontier, router: Router) -> None:
+    def __init__(self, frontier: Frontier, place: Callable[[str], tuple[str, str, int]]) -> None:
+        """`place`: (domain, queue, partition) of a URL."""
         self._session = frontier.session
         self._guests = Guests(frontier.engine, frontier.keys, default_delay_ms=frontier.default_delay_ms)
-        self._router = router
+        self._place = place
         self._serial = 0
 
     def place(self, url: str) -> tuple[str, int]:
         """(queue, partition) of a URL."""
-        _, queue, partition = self._router.place(url)
+        _, queue, partition = self._place(url)
         return queue, partition
 
     def turn(self, url: str) -> GuestTurn:

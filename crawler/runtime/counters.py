@@ -1,52 +1,60 @@
-"""What the stages of one running instance share: counts, the stop flag, the recent-URL cache."""
+"""What the stages of one running instance share: counts, the claims that are open, the stop flag."""
 
 import asyncio
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Collection
 
 import msgspec
 
+from crawler.errors import InvariantError
 from crawler.frontier.overrides import Orders
+from crawler.model import Claim
 
 
-class RecentUrls:
-    """URLs whose add has succeeded lately, with the depth they had: repeats are dropped before any call.
+class OpenClaims:
+    """The claims of one instance that are neither acked nor returned. A claim that ends twice is an error of ours."""
 
-    Two generations: the older one is forgotten when the younger is full, so memory is bounded and no per-hit work
-    is needed. Emptied when the engine was restarted or fell back.
-    """
+    def __init__(self, claims_max: int) -> None:
+        self._claims_max = claims_max
+        self._tokens: dict[int, set[str]] = {}
+        self.total = 0
 
-    def __init__(self, capacity: int) -> None:
-        self._half = max(1, capacity // 2)
-        self._young: dict[str, int] = {}
-        self._old: dict[str, int] = {}
+    def opened(self, claims: Collection[Claim]) -> None:
+        """The engine has handed these out."""
+        for claim in claims:
+            tokens = self._tokens.setdefault(claim.partition, set())
+            self.total += claim.token not in tokens
+            tokens.add(claim.token)
 
-    def knows(self, url: str, depth: int) -> bool:
-        """Was this URL added lately at this depth or a smaller one?"""
-        known = self._young.get(url)
-        if known is None:
-            known = self._old.get(url)
-            if known is None:
-                return False
-            self._young[url] = known
-        return known <= depth
+    def ended(self, claim: Claim) -> None:
+        """Nothing more is done for this claim here."""
+        tokens = self._tokens.get(claim.partition, set())
+        if claim.token not in tokens:
+            raise InvariantError(f"a claim has ended twice: {claim.url}")
+        tokens.remove(claim.token)
+        self.total -= 1
+        if not tokens:
+            del self._tokens[claim.partition]
 
-    def add(self, url: str, depth: int) -> None:
-        self._young[url] = depth
-        if len(self._young) >= self._half:
-            self._old, self._young = self._young, {}
+    def has_any(self, partition: int) -> bool:
+        """Are claims of this partition open?"""
+        return partition in self._tokens
 
-    def clear(self) -> None:
-        self._young, self._old = {}, {}
+    @property
+    def room(self) -> int:
+        """How many more may be opened."""
+        return self._claims_max - self.total
+
+    @property
+    def is_scarce(self) -> bool:
+        """Is there so little room that nothing should be kept for later while other queues are due?"""
+        return 2 * self.total > self._claims_max
 
 
-class Flow(msgspec.Struct):
-    """Counts of one instance. `outstanding` claims are those neither acked nor given back."""
+class Counters(msgspec.Struct):
+    """Counts of one instance, and what its stages must know of each other."""
 
-    recent: RecentUrls
+    open_claims: OpenClaims
     pages_max: int = 0
-    outstanding: int = 0
-    outstanding_of: Counter[int] = msgspec.field(default_factory=Counter)
     committed: int = 0
     committed_before: int = 0  # by the whole crawl when last asked, without our own since then
     bytes_max: int = 0
@@ -55,11 +63,9 @@ class Flow(msgspec.Struct):
     errors: int = 0
     fenced: int = 0  # results that came too late: the lease was somebody else's by then
     late: int = 0  # requests open when the lease was lost: nothing can fence a web server
-    dropped: int = 0  # claims let go unfetched because their lease was lost
     is_stopping: bool = False
     is_engine_full: bool = False  # no more claims until there is room for the links of those in flight
     orders: Orders = msgspec.field(default_factory=Orders)  # of an operator, as they were read last
-    on_recover: Callable[[], None] = lambda: None
     # While it is held, `committed` is what the engine has.
     acking: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
 
@@ -78,29 +84,13 @@ class Flow(msgspec.Struct):
             return 0
         if not self.pages_max:
             return None
-        return max(0, self.pages_max - self.committed_before - self.committed - self.outstanding)
+        return max(0, self.pages_max - self.committed_before - self.committed - self.open_claims.total)
 
     @property
     def is_limit_near(self) -> bool:
         """Is a limit reached, as far as this instance knows? The engine knows better, and says so when it is asked."""
-        return self.is_out_of_bytes or (self.pages_left() == 0 and not self.outstanding)
+        return self.is_out_of_bytes or (self.pages_left() == 0 and not self.open_claims.total)
 
     @property
     def is_out_of_bytes(self) -> bool:
         return bool(self.bytes_max) and self.bytes_before + self.bytes >= self.bytes_max
-
-    def claimed(self, partition: int, n: int) -> None:
-        self.outstanding += n
-        self.outstanding_of[partition] += n
-
-    def ended(self, partition: int, n: int = 1) -> None:
-        self.outstanding -= n
-        left = self.outstanding_of[partition] - n
-        if left > 0:
-            self.outstanding_of[partition] = left
-        else:
-            del self.outstanding_of[partition]
-
-    def recover(self) -> None:
-        """The engine was restarted or fell back: start over from what it has."""
-        self.on_recover()

@@ -46,7 +46,7 @@ async def polite_fetcher(crawl: OpenCrawl) -> AsyncIterator[tuple[Fetcher, Reser
     resolver = CachingResolver(crawl.settings.dns, allow_private=crawl.settings.fetch.allow_private)
     try:
         async with Fetcher(crawl.settings, resolver=resolver, version=program_version()) as fetcher:
-            yield fetcher, Reserver(crawl.frontier, crawl.router())
+            yield fetcher, Reserver(crawl.frontier, crawl.placement.of)
     finally:
         await resolver.close()
 

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from crawler.app.build import open_instance
-from crawler.app.crawl import OpenCrawl
+from crawler.app.crawl import OpenCrawl, make_seeder
 from crawler.app.open_crawl import open_crawl
 from crawler.archive.crawl_folder import CrawlFolder
 from crawler.archive.index_reader import read_entries
 from crawler.archive.item_reader import items_of
 from crawler.errors import UsageError
-from crawler.frontier.dead_letters import DeadLetters
 from crawler.handlers.crawler import Crawler
 from crawler.seeding.seeder import GivenUrl
 from crawler.settings import Settings, load
@@ -77,7 +76,7 @@ def crawl(
 
 async def _crawl(app: Crawler | None, seeds: Sequence[str], settings: Settings) -> Crawled:
     async with open_crawl(settings, create=True) as opened:
-        report = await opened.seeder().add_all([GivenUrl(f"seed {n}", url) for n, url in enumerate(seeds, 1)])
+        report = await make_seeder(opened).add_all([GivenUrl(f"seed {n}", url) for n, url in enumerate(seeds, 1)])
         if not report.usable:
             raise UsageError(f"not one of the seeds can be crawled: {', '.join(seeds) or 'there is none'}")
         crawl = await opened.reloaded()
@@ -89,9 +88,8 @@ async def _crawl(app: Crawler | None, seeds: Sequence[str], settings: Settings) 
 
 
 async def _dead(crawl: OpenCrawl) -> dict[str, str]:
-    letters = DeadLetters(crawl.frontier, crawl.record.partitions)
     found: dict[str, str] = {}
-    async for some in letters.read():
+    async for some in crawl.letters.read():
         found |= {one.letter.url: f"{one.letter.reason} {one.letter.detail}".strip() for one in some}
     return found
 

@@ -12,6 +12,7 @@ from crawler.frontier.frontier import Ack, ClaimRequest, Fence, Frontier, Settle
 from crawler.frontier.keys import Keys
 from crawler.frontier.leases import Leases
 from crawler.frontier.messages import ClaimReply
+from crawler.frontier.script_library import library
 from crawler.model import Candidate, Claim, CommitEntry
 from crawler.rules.fingerprint import Fingerprints
 
@@ -36,7 +37,7 @@ class FrontierSession:
     """Owns all partitions after open(). `now_ms` is the clock of its calls."""
 
     def __init__(self, url: str, *, partitions: int, delay_ms: int, crawl: str = "bench") -> None:
-        self.engine = Engine(url, call_timeout_s=60.0)
+        self.engine = Engine(url, library(), call_timeout_s=60.0)
         self.partitions = partitions
         self.delay_ms = delay_ms
         self.keys = Keys(crawl)

@@ -20,6 +20,7 @@ from crawler.engine.client import Engine
 from crawler.errors import EngineError
 from crawler.frontier.keys import Keys
 from crawler.frontier.members import Members
+from crawler.frontier.script_library import library
 from scripts.bench_lib import arguments, many_sites_web
 from scripts.bench_lib.many_sites_web import LATENCY_S
 from scripts.bench_lib.measure import Cores, Usage, take_cores
@@ -51,7 +52,7 @@ class Slots:
             if self.is_over:
                 return
             await asyncio.sleep(0.1)
-        engine = Engine(f"unix://{self.folder / 'engine' / 'engine.sock'}")
+        engine = Engine(f"unix://{self.folder / 'engine' / 'engine.sock'}", library())
         members = Members(engine, Keys("main"))
         while not self.is_over:
             try:

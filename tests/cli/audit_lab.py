@@ -14,11 +14,13 @@ import pytest
 import redis
 
 from crawler.app.build import open_instance
+from crawler.app.crawl import make_seeder
 from crawler.app.open_crawl import open_crawl
 from crawler.cli.main import main
 from crawler.engine.client import Engine as Connection
 from crawler.frontier.crawl_record import Crawls
 from crawler.frontier.keys import Keys
+from crawler.frontier.script_library import library
 from crawler.rules.domains import registrable_domain
 from crawler.rules.fingerprint import Fingerprints, partition_of
 from crawler.rules.urls import host_of
@@ -126,7 +128,7 @@ async def _crawl(
             quick = {"politeness__delay_s": 0.02, "scope__mode": "any", "dns__nameservers": [dns]} | options
             settings = settings_of(home / name, frontier__redis=engine.url, **quick)
             crawls.append(await stack.enter_async_context(open_crawl(settings, create=True)))
-        await crawls[0].seeder().add_all([GivenUrl("seed", url) for url in site.web.seeds])
+        await make_seeder(crawls[0]).add_all([GivenUrl("seed", url) for url in site.web.seeds])
         instances = []
         for number, opened in enumerate(crawls):
             node = f"node-{number}"
@@ -137,7 +139,7 @@ async def _crawl(
 
 async def add_roots(url: str, *roots: str) -> None:
     """Add roots to the crawl's scope, as seeds given now would."""
-    connection = Connection(url)
+    connection = Connection(url, library())
     await connection.connect()
     await Crawls(connection, Keys("main")).add_roots(roots)
     await connection.close()

@@ -14,6 +14,7 @@ from crawler.cli.main import main
 from crawler.engine.client import Engine as Door
 from crawler.frontier.keys import Keys
 from crawler.frontier.members import Member, Members
+from crawler.frontier.script_library import library
 from crawler.reports.ring_members import disagreeing, members, members_text
 from crawler.rules.fingerprint import partition_of
 from crawler.settings import Settings, load
@@ -65,7 +66,7 @@ def enter(engine: Engine, *nodes: str, **fields: Any) -> None:
     """Put nodes on the member list."""
 
     async def join() -> None:
-        door = Door(engine.url)
+        door = Door(engine.url, library())
         await door.connect()
         for node in nodes:
             await Members(door, Keys("main")).join(member(node, **fields))

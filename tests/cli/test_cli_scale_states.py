@@ -13,6 +13,7 @@ from crawler.cli.scale import _text
 from crawler.engine.client import Engine as Client
 from crawler.errors import NotReachedError, UsageError
 from crawler.frontier.keys import Keys
+from crawler.frontier.script_library import library
 from crawler.frontier.supervisors import Fleet, FleetChild, Fleets, Request
 from crawler.membership.nodes import host_id
 from crawler.supervisor import scale_requests
@@ -26,7 +27,7 @@ HOST = socket.gethostname()
 
 @pytest.fixture
 async def client(engine: Engine) -> AsyncIterator[Client]:
-    opened = Client(engine.url)
+    opened = Client(engine.url, library())
     await opened.connect()
     yield opened
     await opened.close()

@@ -11,6 +11,7 @@ import pytest
 from crawler.engine.client import Engine as Client
 from crawler.frontier.keys import Keys
 from crawler.frontier.members import Member, Members
+from crawler.frontier.script_library import library
 from crawler.frontier.supervisors import Fleet, Fleets, Request
 from crawler.membership.nodes import host_id
 from crawler.settings import MembershipSettings
@@ -23,7 +24,7 @@ HERE = host_id()
 
 @pytest.fixture
 async def client(engine: Engine) -> AsyncIterator[Client]:
-    opened = Client(engine.url)
+    opened = Client(engine.url, library())
     await opened.connect()
     yield opened
     await opened.close()

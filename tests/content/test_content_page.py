@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.allocator import keep_freed_memory
 from crawler.content.html import parse_page, redirect_target, refresh_target, robots_header
 from crawler.content.sniff import is_html
+from crawler.process_tuning import keep_freed_memory
 
 URL = "http://h.test/d/page.html"
 

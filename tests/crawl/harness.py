@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from crawler.app.build import open_instance
-from crawler.app.crawl import OpenCrawl
+from crawler.app.crawl import OpenCrawl, make_seeder
 from crawler.app.instance import Instance
 from crawler.app.open_crawl import open_crawl
 from crawler.archive.crawl_folder import open_existing
@@ -82,7 +82,7 @@ async def crawl(
     done = Crawled([])
     async with contextlib.AsyncExitStack() as stack:
         first = await stack.enter_async_context(open_crawl(settings, create=True))
-        await first.seeder().add_all([GivenUrl(f"seed {n}", url) for n, url in enumerate(seeds)])
+        await make_seeder(first).add_all([GivenUrl(f"seed {n}", url) for n, url in enumerate(seeds)])
         for n in range(instances):
             opened = first if n == 0 else await stack.enter_async_context(open_crawl(settings, create=True))
             done.instances.append(await _opened(stack, await opened.reloaded(), f"node-{n}"))
@@ -103,6 +103,6 @@ async def _opened(stack: contextlib.AsyncExitStack, opened: OpenCrawl, node: str
 
 
 async def _run(instance: Instance, crawled: Crawled, after: int) -> None:
-    while sum(i.flow.committed for i in crawled.instances) < after:
+    while sum(i.counters.committed for i in crawled.instances) < after:
         await asyncio.sleep(0.01)
     await instance.run()

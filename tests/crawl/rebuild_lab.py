@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from crawler.app.build import open_instance
-from crawler.app.crawl import OpenCrawl
+from crawler.app.crawl import OpenCrawl, make_seeder
 from crawler.app.open_crawl import open_crawl
 from crawler.archive.cdxj import to_entry
 from crawler.archive.crawl_folder import CrawlFolder, open_or_create
@@ -80,7 +80,7 @@ async def rebuild(settings: Settings, *others: Path, seeds: Sequence[str] = (), 
     """What the command does, in this process."""
     more = [open_or_create(other) for other in others]
     async with open_crawl(settings, create=True, enter=entrance(more)) as opened:
-        await opened.seeder().add_all(GivenUrl("here", url) for url in seeds)
+        await make_seeder(opened).add_all(GivenUrl("here", url) for url in seeds)
         doors = doors_of(await opened.reloaded())
         try:
             return await Rebuild(doors, [opened.folder, *more], refetch=refetch).run()
@@ -153,7 +153,7 @@ async def run_on_two(lab: WebLab, seeds: Sequence[str], **options: Any) -> None:
         instances = []
         for n in range(2):
             found = await stack.enter_async_context(opened_anew(lab, f"c{n}", **options))
-            await found.seeder().add_all(map(given, seeds))
+            await make_seeder(found).add_all(map(given, seeds))
             found = await found.reloaded()
             instances.append(await stack.enter_async_context(open_instance(found, node=f"n-{n}", until_finished=True)))
         await asyncio.gather(*(instance.run() for instance in instances))

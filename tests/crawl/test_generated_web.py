@@ -28,7 +28,7 @@ async def test_the_committed_set_equals_the_expected_set(tmp_path: Path, instanc
     for r in asked:
         hits[r.host, r.target, r.status] += 1
     assert [hit for hit, n in hits.items() if n > 1 and hit[2] < 500] == []
-    assert sum(i.flow.committed for i in done.instances) == len(done.entries)
+    assert sum(i.counters.committed for i in done.instances) == len(done.entries)
     assert all(i.stopped_because == "finished" for i in done.instances)
 
 

@@ -14,15 +14,15 @@ async def test_claiming_stops_above_the_memory_mark_and_goes_on_below_it(tmp_pat
     client = engine.client()
 
     async def squeeze(instances: list[Instance]) -> None:
-        flow = instances[0].flow
-        while flow.committed < 30:
+        counters = instances[0].counters
+        while counters.committed < 30:
             await asyncio.sleep(0.01)
         client.config_set("maxmemory", int(client.info("memory")["used_memory"] / 0.9))  # the mark is at 0.85
-        while not flow.is_engine_full or flow.outstanding:
+        while not counters.is_engine_full or counters.open_claims.total:
             await asyncio.sleep(0.01)
-        before = flow.committed
+        before = counters.committed
         await asyncio.sleep(1.5)
-        stalled.extend((before, flow.committed))
+        stalled.extend((before, counters.committed))
         client.config_set("maxmemory", 0)
 
     try:
@@ -50,8 +50,8 @@ async def test_links_that_a_full_engine_refuses_wait_and_their_page_is_acked_aft
     client = engine.client()
 
     async def fill_up(instances: list[Instance]) -> None:
-        flow = instances[0].flow
-        while flow.committed < 20:
+        counters = instances[0].counters
+        while counters.committed < 20:
             await asyncio.sleep(0.01)
         client.config_set("maxmemory", 1)
         await asyncio.sleep(2.5)

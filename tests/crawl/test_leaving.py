@@ -18,7 +18,7 @@ async def test_a_leaver_hands_over_and_nothing_is_fetched_twice(tmp_path: Path, 
     with serve_web(seed=11, domains=8, pages=4) as site:
 
         async def leave_in_the_middle(instances: list[Instance]) -> None:
-            while sum(i.flow.committed for i in instances) < 60 or not instances[2].flow.committed:
+            while sum(i.counters.committed for i in instances) < 60 or not instances[2].counters.committed:
                 await asyncio.sleep(0.01)
             heartbeat = instances[2].heartbeat
             if why == "evicted":
@@ -38,7 +38,7 @@ async def test_a_leaver_hands_over_and_nothing_is_fetched_twice(tmp_path: Path, 
     assert done.statuses == expected
     assert fetched_twice(requests) == []
     assert min(closest_pairs(requests).values()) >= DELAY_S
-    assert done.instances[2].flow.committed > 0
+    assert done.instances[2].counters.committed > 0
 
 
 @pytest.mark.slow
@@ -55,4 +55,4 @@ async def test_a_joiner_takes_its_share_and_nothing_is_fetched_twice(tmp_path: P
     assert done.statuses == expected
     assert fetched_twice(requests) == []
     assert min(closest_pairs(requests).values()) >= DELAY_S
-    assert done.instances[1].flow.committed > 0
+    assert done.instances[1].counters.committed > 0

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from crawler.app.crawl import make_seeder
 from crawler.app.open_crawl import open_crawl
 from crawler.rules.priority import Signals
 from crawler.seeding.seeder import GivenUrl
@@ -100,7 +101,7 @@ async def test_freshness_asks_first_for_what_was_found_last(tmp_path: Path, dns:
 
 async def given_with(settings: Settings, site: Site, signals: Mapping[str, Signals]) -> None:
     async with open_crawl(settings, create=True) as opened:
-        await opened.seeder().add_all(GivenUrl("sitemap", site.url(A, t), s) for t, s in signals.items())
+        await make_seeder(opened).add_all(GivenUrl("sitemap", site.url(A, t), s) for t, s in signals.items())
 
 
 BEGIN = 1_700_000_000.0

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from crawler.app.crawl import make_router, make_seeder
 from crawler.archive.crawl_binding import FILE
 from crawler.archive.index_writer import IndexWriter
 from crawler.errors import ArchiveError, ConflictError
@@ -70,7 +71,7 @@ async def test_where_archived_pages_led_is_kept_although_their_commits_were_lost
     report = await rebuild(settings)
     assert (report.committed, report.orphans, report.unplaced) == (0, 4, 0)
     async with opened(settings) as found:
-        wanted = [found.router().candidate(f"http://{A}:{port}/{n}", depth=0) for n in ("", "1", "2", "3")]
+        wanted = [make_router(found).candidate(f"http://{A}:{port}/{n}", depth=0) for n in ("", "1", "2", "3")]
         depths = [(await found.inspect.where(c)).record.depth for c in wanted]
     assert depths == [0, 1, 2, 3]
 
@@ -86,7 +87,7 @@ async def test_what_an_uncommitted_fetch_of_a_committed_page_led_to_is_kept_too(
         engine.flush()
         await rebuild(settings)
         async with opened(settings) as found:
-            c = found.router().candidate(lab.site.url(A, "/once"), depth=0)
+            c = make_router(found).candidate(lab.site.url(A, "/once"), depth=0)
             record = (await found.inspect.where(c)).record
             assert (await found.stats.totals()).pending == 1
     assert record is not None
@@ -173,7 +174,7 @@ async def test_where_a_seed_redirected_to_is_in_scope_again(lab: WebLab, depth: 
 
     async def crawled(folder: str, **more: int) -> dict[str, int]:
         async with opened_anew(lab, folder, **options) as found:
-            await found.seeder(depth=depth).add_all([given(lab.site.url("d0.test", "/away"))])
+            await make_seeder(found, depth=depth).add_all([given(lab.site.url("d0.test", "/away"))])
         return (await crawl(lab.settings(folder, **options, **more), [])).statuses
 
     whole = await crawled("whole")
@@ -264,8 +265,8 @@ async def test_what_was_given_up_or_forbidden_is_tried_again(tmp_path: Path, eng
 async def test_seeds_that_wait_keep_their_depth_and_their_priority(tmp_path: Path, engine: Engine) -> None:
     async with served(engine, tmp_path, CHAIN) as lab:
         async with opened_anew(lab) as found:
-            await found.seeder(depth=3, priority=9.5).add_all([given(lab.site.url(A))])
-            c = found.router().candidate(lab.site.url(A), depth=0)
+            await make_seeder(found, depth=3, priority=9.5).add_all([given(lab.site.url(A))])
+            c = make_router(found).candidate(lab.site.url(A), depth=0)
             before = (await found.inspect.where(c)).record
         engine.flush()
         await rebuild(lab.settings())
@@ -297,6 +298,6 @@ async def test_a_commit_that_another_machine_indexed_is_not_lost_and_its_links_n
         reports = [await rebuild(folders[n]) for n in order]
         assert sum(report.elsewhere for report in reports) == 1
         async with opened(folders[0]) as found:
-            wanted = [found.router().candidate(lab.site.url(A, f"/{n}"), depth=0) for n in (1, 2, 3)]
+            wanted = [make_router(found).candidate(lab.site.url(A, f"/{n}"), depth=0) for n in (1, 2, 3)]
             records = [(await found.inspect.where(c)).record for c in wanted]
     assert [record and record.depth for record in records] == [1, 2, 3]

@@ -18,6 +18,6 @@ async def test_a_crawl_ends_when_robots_stays_unreachable_longer_than_its_entry_
             done = await crawl(settings, [site.url("a.test")])
         requests = site.requests()
     assert done.entries == []
-    assert done.instances[0].flow.errors == settings.retry.attempts
+    assert done.instances[0].counters.errors == settings.retry.attempts
     assert {r.target for r in requests} == {"/robots.txt"}
     assert len(requests) == settings.retry.attempts

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from crawler.app.crawl import OpenCrawl
+from crawler.app.crawl import OpenCrawl, make_seeder
 from crawler.app.open_crawl import open_crawl
 from crawler.archive.seed_journal import SeedJournal, SeedLine
 from crawler.errors import ConflictError, EngineDown
@@ -23,7 +23,7 @@ async def seed(folder: Path, engine: Engine, *urls: str, limit: int = -1, **opti
     """Give URLs to a crawl with this limit of depth; all lines of the journal afterwards."""
     settings = settings_of(folder, frontier__redis=engine.url, scope__depth_max=limit)
     async with open_crawl(settings, create=True) as crawl:
-        await crawl.seeder(**options).add_all(GivenUrl("here", url) for url in urls)
+        await make_seeder(crawl, **options).add_all(GivenUrl("here", url) for url in urls)
         return noted(crawl)
 
 
@@ -53,7 +53,7 @@ async def test_a_seed_known_from_further_away_is_noted_for_its_depth(tmp_path: P
 async def test_what_is_out_of_scope_is_not_noted(tmp_path: Path, engine: Engine) -> None:
     settings = settings_of(tmp_path, frontier__redis=engine.url, scope__exclude=["/x$"])
     async with open_crawl(settings, create=True) as crawl:
-        await crawl.seeder().add_all([GivenUrl("here", A), GivenUrl("here", B)])
+        await make_seeder(crawl).add_all([GivenUrl("here", A), GivenUrl("here", B)])
         assert noted(crawl) == [*ROOTS, SeedLine(url=A, number=1)]
 
 
@@ -66,13 +66,13 @@ async def test_a_seed_is_noted_even_when_the_engine_fails_before_it_has_it(
     monkeypatch.setattr(Frontier, "add", down)
     async with open_crawl(settings_of(tmp_path, frontier__redis=engine.url), create=True) as crawl:
         with pytest.raises(EngineDown):
-            await crawl.seeder().add_all([GivenUrl("here", A)])
+            await make_seeder(crawl).add_all([GivenUrl("here", A)])
         assert SeedLine(url=A, number=1) in noted(crawl)
 
 
 async def test_a_stream_of_seeds_ends_when_the_engine_loses_the_crawl(tmp_path: Path, engine: Engine) -> None:
     async with open_crawl(settings_of(tmp_path, frontier__redis=engine.url), create=True) as crawl:
-        seeder = crawl.seeder()
+        seeder = make_seeder(crawl)
         await seeder.add_all([GivenUrl("line 1", A)])
         await asyncio.to_thread(engine.flush)
         with pytest.raises(ConflictError, match="crawler rebuild"):
@@ -86,7 +86,7 @@ async def test_a_folder_that_only_seeds_serves_other_crawls_and_says_when_the_en
     await seed(tmp_path, engine, A)
     other = settings_of(tmp_path, frontier__redis=engine.url, crawl__name="news")
     async with open_crawl(other, create=True) as crawl:
-        await crawl.seeder().add_all([GivenUrl("here", B)])
+        await make_seeder(crawl).add_all([GivenUrl("here", B)])
     await asyncio.to_thread(engine.flush)
     with pytest.raises(ConflictError, match="whose seeds were noted"):
         async with open_crawl(other, create=True):

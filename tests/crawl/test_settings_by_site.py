@@ -124,7 +124,7 @@ async def test_a_new_owner_keeps_the_delay_that_a_file_has_given_a_queue(tmp_pat
         await crawled(tmp_path, dns, site, A, sites=[{"match": A, "delay_s": 0.3}])
         settings = settings_of(tmp_path / "c")
         async with open_crawl(settings, create=False) as opened:
-            _, queue, partition = opened.router().place(site.url(A))
+            _, queue, partition = opened.placement.of(site.url(A))
             assert await opened.states.delays([(partition, queue)]) == [300]
 
 

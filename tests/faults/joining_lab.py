@@ -11,7 +11,7 @@ import asyncio
 import logging
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from crawler.engine.client import Engine
@@ -19,8 +19,10 @@ from crawler.frontier.keys import Keys
 from crawler.frontier.leases import Leases
 from crawler.frontier.members import Member, Members
 from crawler.frontier.pins import Pins
+from crawler.frontier.script_library import library
 from crawler.frontier.takeovers import Takeovers
-from crawler.membership.heartbeat import Heartbeat
+from crawler.membership.heartbeat import Heartbeat, SessionLiveness
+from crawler.membership.held_partitions import HeldPartitions
 from crawler.membership.joining import join
 from crawler.membership.ownership import Ownership
 from crawler.membership.peers import Neighbours
@@ -72,9 +74,6 @@ class NoWork:
     def is_idle(self, partition: int) -> bool:
         return True
 
-    def lost(self, partitions: Iterable[int]) -> None:
-        """Told before: a partition is dropped before its release is sent."""
-
     async def give_back(self, partition: int) -> None:
         self._ledger.gave_up(partition, self._session)
 
@@ -89,7 +88,6 @@ class VirtualInstance:
         self._members, self._member, self._settings = members, member, settings
         self._ledger = ledger
         self.node = node
-        self.heartbeat = Heartbeat(members, member, settings, on_lapse=self.lapse)
         self.neighbours = Neighbours(
             members,
             Pins(engine, keys),
@@ -99,20 +97,25 @@ class VirtualInstance:
             is_lock_free=lambda _: False,
             on_death=self._mourn,
         )
-        user = NoWork(ledger, member.session)
+        self.held = HeldPartitions(member.session)
         self.ownership = Ownership(
-            leases, self.neighbours, member, settings, user=user, takeovers=Takeovers(engine, keys)
-        )
-        self.heartbeat.describe_with(self._describe, lambda: self.neighbours.stretch)
+            leases, self.neighbours, self.held, member, settings,
+            listener=NoWork(ledger, member.session), takeovers=Takeovers(engine, keys),
+        )  # fmt: skip
+        self.liveness = SessionLiveness(settings)
+        self.heartbeat = Heartbeat(
+            members, member, settings, liveness=self.liveness, on_lapse=self.lapse,
+            describe=self._describe, stretch=lambda: self.neighbours.stretch,
+        )  # fmt: skip
         self.deaths = 0
 
     def _describe(self) -> dict[str, object]:
-        return {"partitions": len(self.ownership.held), "in_flight": 0, "ring": self.neighbours.digest}
+        return {"partitions": len(self.held), "in_flight": 0, "ring": self.neighbours.digest}
 
     def lapse(self) -> None:
-        for partition in self.ownership.held:
+        for partition in self.held:
             self._ledger.gave_up(partition, self._member.session)
-        self.ownership.lapse()
+        self.held.lose_all()
 
     async def _mourn(self, member: Member) -> None:
         self.deaths += 1
@@ -188,7 +191,7 @@ class Crowd:
 
 async def join_at_once(url: str, *, first: int, more: int, partitions: int, timeout_s: float) -> Result:
     """`first` instances own everything; then `more` come in one moment. Until all follow the ring of all."""
-    engine = Engine(url, call_timeout_s=CALL_TIMEOUT_S)
+    engine = Engine(url, library(), call_timeout_s=CALL_TIMEOUT_S)
     await engine.connect()
     crowd = Crowd(engine, partitions)
     ledger = crowd.ledger
@@ -205,7 +208,7 @@ async def join_at_once(url: str, *, first: int, more: int, partitions: int, time
             needed=sum(before[p] != owner for p, owner in ledger.owner.items()),
             unowned_s=ledger.longest_s,
             silence_s=crowd.settings.dead_s * stretch,
-            lapses=sum(one.heartbeat.lapses for one in crowd.instances),
+            lapses=sum(one.liveness.lapses for one in crowd.instances),
             deaths=sum(one.deaths for one in crowd.instances),
             cpu_s=time.process_time() - cpu_s,
         )

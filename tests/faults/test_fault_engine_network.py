@@ -40,7 +40,7 @@ async def test_any_reply_may_be_lost_after_its_script_ran_and_every_effect_happe
             totals = await counted(engine.url)
             here.check_counts(totals, done, replies_are_lost=True)
         assert proxy.lost == 40
-    assert sum(i.flow.committed for i in done.instances) == totals.fetched
+    assert sum(i.counters.committed for i in done.instances) == totals.fetched
 
 
 @pytest.mark.slow
@@ -64,7 +64,7 @@ async def test_heartbeats_answered_late_stop_their_owner_in_time_and_others_take
                 await asyncio.sleep(1.0)
                 proxy.hold_replies_of(beat, 0.0)
                 await asyncio.sleep(0.5)
-                assert (late.heartbeat.lapses, len(won)) == (0, first)
+                assert (late.heartbeat._liveness.lapses, len(won)) == (0, first)
                 await answered_beat(late)
                 proxy.hold_replies_of(beat, 60)
                 story["held"] = time.monotonic()
@@ -87,7 +87,7 @@ async def test_heartbeats_answered_late_stop_their_owner_in_time_and_others_take
     assert any(stopped_at - 1.0 < r.start < stopped_at for r in requests), "it stopped for want of work"
     assert not any(stopped_at + LATE_S < r.start < story["taken"] for r in requests)
     assert DEAD_S - BEAT_S - READ_S <= story["taken"] - story["silent"] <= 10.0
-    assert done.instances[0].heartbeat.lapses >= 1
+    assert done.instances[0].heartbeat._liveness.lapses >= 1
 
 
 @pytest.mark.slow
@@ -116,6 +116,6 @@ async def test_a_stop_ends_soon_although_the_engine_says_nothing_and_the_same_cr
 
 async def answered_beat(instance: Instance) -> None:
     """Wait until a heartbeat was answered just now."""
-    before = instance.heartbeat._state.sent_ms
-    while instance.heartbeat._state.sent_ms == before:
+    before = instance.heartbeat._liveness.sent_ms
+    while instance.heartbeat._liveness.sent_ms == before:
         await asyncio.sleep(0.01)

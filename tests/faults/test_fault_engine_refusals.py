@@ -145,9 +145,9 @@ async def test_an_engine_whose_disk_is_full_takes_nothing_and_goes_on_when_there
         while not says(engine, "MISCONF"):
             await asyncio.sleep(0.02)
         await asyncio.sleep(DEADLINE_S + 1.0)
-        stalled.append(instances[0].flow.committed)
+        stalled.append(instances[0].counters.committed)
         await asyncio.sleep(1.0)
-        stalled.append(instances[0].flow.committed)
+        stalled.append(instances[0].counters.committed)
         ballast.unlink()
         await committed(instances, stalled[-1] + 20)
         await engine.kill_and_restart()

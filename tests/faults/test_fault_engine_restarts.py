@@ -64,7 +64,7 @@ async def test_the_last_writes_of_an_engine_may_be_lost_and_nothing_is_forgotten
 
         async def strike(instances: list[Instance]) -> None:
             for n in cuts:
-                await committed(instances, sum(i.flow.committed for i in instances) + 10)
+                await committed(instances, sum(i.counters.committed for i in instances) + 10)
                 await asyncio.to_thread(engine.kill)
                 lost.append(cut_tail(engine, n))
                 await asyncio.to_thread(engine.start)
@@ -74,7 +74,7 @@ async def test_the_last_writes_of_an_engine_may_be_lost_and_nothing_is_forgotten
             totals = await counted(engine.url)
     assert lost == cuts
     assert totals.added == totals.done
-    assert sum(i.flow.committed for i in done.instances) > here.pages, "some pages must have been crawled again"
+    assert sum(i.counters.committed for i in done.instances) > here.pages, "some pages must have been crawled again"
     assert len(won) == len(set(won))
     told = [r for r in caplog.records if r.getMessage() == "engine.restarted"]
     assert len(told) >= len(cuts) * 2
@@ -97,7 +97,7 @@ async def test_an_engine_set_back_to_an_older_backup_is_crawled_forward_again(tm
             done = await here.crawl(engine.url, meanwhile=set_back)
             totals = await counted(engine.url)
     assert (totals.added, totals.fetched) == (totals.done, here.pages)
-    assert done.instances[0].flow.committed > here.pages + 50
+    assert done.instances[0].counters.committed > here.pages + 50
 
 
 def cut_tail(engine: DurableEngine, n: int) -> int:

@@ -80,7 +80,7 @@ async def test_an_engine_that_forgets_its_last_writes_finds_the_files_that_they_
 
         async def strike(instances: list[Instance]) -> None:
             for n in (200, 5_000, 20_000, 40_000):
-                await committed(instances, sum(i.flow.committed for i in instances) + 10)
+                await committed(instances, sum(i.counters.committed for i in instances) + 10)
                 await asyncio.sleep(0.7)
                 await asyncio.to_thread(engine.kill)
                 cut_tail(engine, n)

@@ -25,7 +25,7 @@ DELAY_S = 0.03
 
 async def committed(instances: list[Instance], n: int) -> None:
     async with asyncio.timeout(60):
-        while sum(i.flow.committed for i in instances) < n:
+        while sum(i.counters.committed for i in instances) < n:
             await asyncio.sleep(0.01)
 
 

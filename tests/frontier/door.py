@@ -10,7 +10,8 @@ from crawler.errors import EngineError
 from crawler.frontier.frontier import Ack, ClaimRequest, Fence, Frontier, Settlement
 from crawler.frontier.keys import Keys
 from crawler.frontier.leases import Acquired, Lease, Leases
-from crawler.frontier.messages import AckReply, ClaimReply
+from crawler.frontier.messages import AckOutcome, AckReply, ClaimReply
+from crawler.frontier.script_library import library
 from crawler.model import Candidate, Claim, CommitEntry
 from crawler.robots.borrowed_slot import Guests
 from crawler.rules.fingerprint import Fingerprints
@@ -38,7 +39,7 @@ class Door:
     """Session `ann` and the lease of partition 0. `now` is what she says the time is, in ms."""
 
     def __init__(self, url: str, nodes: list[Any], session: str = "ann") -> None:
-        self.engine = Engine(url)
+        self.engine = Engine(url, library())
         self.keys = Keys("t")
         self.frontier = Frontier(
             self.engine, self.keys, session=session, hash_key=HASH_KEY, run=0, default_delay_ms=DELAY_MS
@@ -98,6 +99,13 @@ class Door:
 
     async def claim(self, request: ClaimRequest | None = None, **other: Any) -> list[Claim]:
         return [c for b in (await self.claim_reply(request, **other)).batches for c in b.claims]
+
+    async def give_back(self, *claims: Claim) -> AckOutcome:
+        """None of them was started."""
+        (outcome,) = await self.frontier.end([self.frontier.give_back(self.fence, [(claim, 0) for claim in claims])])
+        if isinstance(outcome, EngineError):
+            raise outcome
+        return outcome
 
     async def ack(
         self, claim: Claim, *children: Candidate, next_ms: int = 0, delay_ms: int = 0, body_bytes: int = 0

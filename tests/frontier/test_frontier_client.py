@@ -12,12 +12,13 @@ import uvloop
 from crawler.engine.client import Engine, translate
 from crawler.engine.topology import CONNECTIONS_MAX
 from crawler.errors import EngineDown, EngineError, EngineFull, EngineUnfit, UsageError
+from crawler.frontier.script_library import library
 from tests.frontier.resp_server import engine_like, serving
 
 
 @contextlib.asynccontextmanager
 async def opened(url: str, **options: Any):
-    engine = Engine(url, **options)
+    engine = Engine(url, library(), **options)
     try:
         yield engine
     finally:
@@ -127,10 +128,10 @@ async def test_a_wrong_password_is_said_as_such(engine: Any) -> None:
 @pytest.mark.parametrize("url", ["http://127.0.0.1:6379", "127.0.0.1:6379", "redis://127.0.0.1:port", "redis:/"])
 def test_a_url_that_names_no_engine_is_refused(url: str) -> None:
     if url == "redis:/":
-        assert Engine(url)  # means localhost, as redis-cli takes it
+        assert Engine(url, library())  # means localhost, as redis-cli takes it
         return
     with pytest.raises(UsageError, match="bad engine URL"):
-        Engine(url)
+        Engine(url, library())
 
 
 @pytest.mark.parametrize(
@@ -149,9 +150,9 @@ async def test_every_documented_url_makes_a_client_that_repeats_nothing(url: str
 
 
 def test_login_and_tls_of_a_url_reach_the_connection() -> None:
-    kwargs = Engine("rediss://ann:pw@127.0.0.1:6390/2")._client.connection_pool.connection_kwargs
+    kwargs = Engine("rediss://ann:pw@127.0.0.1:6390/2", library())._client.connection_pool.connection_kwargs
     assert (kwargs["username"], kwargs["password"], kwargs["db"], kwargs["port"]) == ("ann", "pw", 2, 6390)
-    assert Engine("rediss://h")._client.connection_pool.connection_class.__name__ == "SSLConnection"
+    assert Engine("rediss://h", library())._client.connection_pool.connection_class.__name__ == "SSLConnection"
 
 
 async def test_a_restarted_engine_fails_the_call_that_finds_out_and_says_so_first() -> None:
@@ -161,9 +162,13 @@ async def test_a_restarted_engine_fails_the_call_that_finds_out_and_says_so_firs
         return engine_like(run_id=run_ids[-1])(command)
 
     told: list[str] = []
+
+    def heard() -> None:
+        told.append(engine.run_id)
+
     async with serving(restarted) as url, opened(url) as engine:
         await engine.connect()
-        engine.on_restart = lambda: told.append(engine.run_id)
+        engine.restarts._listeners.append(heard)
         run_ids.append("second")
         await engine._client.connection_pool.disconnect()
         with pytest.raises(EngineDown, match="restarted"):

@@ -7,13 +7,14 @@ from crawler.engine.client import Engine
 from crawler.errors import ConflictError
 from crawler.frontier.crawl_record import Crawls
 from crawler.frontier.keys import LAYOUT, Keys
+from crawler.frontier.script_library import library
 from crawler.settings import Settings
 from tests.support.engine import Engine as RunningEngine
 
 
 @pytest.mark.parametrize("other", [LAYOUT - 1, LAYOUT + 1])
 async def test_a_crawl_of_another_layout_is_refused_and_left_as_it_is(engine: RunningEngine, other: int) -> None:
-    door = Engine(engine.url)
+    door = Engine(engine.url, library())
     await door.connect()
     try:
         crawls = Crawls(door, Keys("main"))

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -16,6 +15,7 @@ from crawler.settings import BudgetSettings
 from tests.frontier.door import Door, found
 from tests.frontier.test_frontier_spilling import Spill
 from tests.frontier.test_frontier_spilling_rows import ROW, park
+from tests.pipeline.turn_lab import held_with
 
 EACH, LINKING = 50, 4
 
@@ -41,8 +41,8 @@ async def test_an_owner_releases_the_part_of_a_block_that_the_engine_can_not(
     monkeypatch.setattr(budgets, "EVERY_S", 0.01)
     monkeypatch.setattr(budgets, "GROWN_EVERY_MS", 20)
     owner = Budgets(
-        door.frontier, Parking(door.frontier, 1, row.files), SimpleNamespace(held={0: door.fence}),  # type: ignore[arg-type]
-        SimpleNamespace(hint=hints.append), BudgetSettings(urls=3, urls_per_linking_domain=EACH),  # type: ignore[arg-type]
+        door.frontier, Parking(door.frontier, 1, row.files), held_with(0),
+        BudgetSettings(urls=3, urls_per_linking_domain=EACH), wake=hints.append,
     )  # fmt: skip
     running = asyncio.create_task(owner.run())
     await asyncio.sleep(0.05)

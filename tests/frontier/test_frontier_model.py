@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from crawler.engine.client import Engine
 from crawler.frontier.codec import DeadLetter
 from crawler.frontier.frontier import Ack, ClaimRequest, Fence, Settlement
+from crawler.frontier.script_library import library
 from crawler.model import AckOutcome, CommitEntry
 from crawler.robots.borrowed_slot import TurnRequest
 from tests.frontier.machine import HOSTS, candidates, delays, deliveries, moments, partitions, sessions, some, waits
@@ -179,7 +180,8 @@ class FrontierMachine(SpillingSteps, ParkingSteps, StopSteps):
     def give_back(self, index: int, off: int, which: str, started: int | None) -> None:
         model, claim, fence, counts = self._pick(index, off, which)
         at = 0 if started is None else self._now + started
-        outcome = self._do(self._frontiers[fence.session].give_back(fence, [(claim, at)]))
+        frontier = self._frontiers[fence.session]
+        (outcome,) = self._do(frontier.end([frontier.give_back(fence, [(claim, at)])]))
         assert outcome is (AckOutcome.FENCED if self._untouched else AckOutcome.COMMITTED)
         if counts:
             model.give_back(claim.fingerprint)
@@ -281,7 +283,7 @@ def profile() -> str:
 @contextlib.contextmanager
 def connected(url: str) -> Iterator[tuple[asyncio.AbstractEventLoop, Engine]]:
     loop = asyncio.new_event_loop()
-    engine = Engine(url)
+    engine = Engine(url, library())
     try:
         loop.run_until_complete(engine.connect())
         yield loop, engine

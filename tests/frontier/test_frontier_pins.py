@@ -9,6 +9,7 @@ from crawler.engine.client import Engine
 from crawler.errors import ConflictError
 from crawler.frontier.keys import Keys
 from crawler.frontier.pins import Pins, by_partition
+from crawler.frontier.script_library import library
 from crawler.rules.fingerprint import partition_of
 
 PARTITIONS = 16
@@ -26,7 +27,7 @@ A, B = domains_of(3, 2)
 
 @pytest.fixture
 async def pins(engine) -> AsyncIterator[Pins]:
-    door = Engine(engine.url)
+    door = Engine(engine.url, library())
     await door.connect()
     yield Pins(door, Keys("t"))
     await door.close()

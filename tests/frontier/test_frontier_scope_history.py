@@ -9,16 +9,17 @@ from crawler.engine.client import Engine as Connection
 from crawler.errors import ConflictError
 from crawler.frontier.crawl_record import Crawls, ScopeHistory
 from crawler.frontier.keys import Keys
+from crawler.frontier.script_library import library
+from crawler.pipeline.recent_urls import RecentUrls
 from crawler.pipeline.router import Router
 from crawler.rules.scope import ScopeRules
-from crawler.runtime.counters import RecentUrls
 from crawler.settings import ScopeSettings, load
 from tests.support.engine import Engine
 
 
 @pytest.fixture
 async def crawls(engine: Engine) -> AsyncIterator[Crawls]:
-    door = Connection(engine.url)
+    door = Connection(engine.url, library())
     await door.connect()
     yield Crawls(door, Keys("t"))
     await door.close()

@@ -12,7 +12,7 @@ from typing import Any
 import hiredis
 import redis.exceptions as rex
 
-from crawler.engine.client import Call, Engine, EngineInfo, Memory, translate
+from crawler.engine.client import Call, Engine, EngineInfo, Memory, RestartSignal, translate
 from crawler.errors import EngineDown, EngineError
 from crawler.frontier.script_library import script
 from tests.simulation.loop import PROCESS, Process, VirtualLoop
@@ -179,7 +179,7 @@ class SimEngine:
         assert process is not None, "engines are opened by processes"
         self.url = url
         self.run_id = ""
-        self.on_restart: Callable[[], None] = lambda: None
+        self.restarts = RestartSignal()
         self.is_cluster = False
         self._server = server
         self._process = process
@@ -263,7 +263,7 @@ class SimEngine:
         (run_id,) = await self._exchange([INFO], generation)
         if self.run_id and run_id.decode() != self.run_id:
             self.run_id = run_id.decode()
-            self.on_restart()
+            self.restarts()
             raise EngineDown("no answer from the engine: it was restarted")
         return generation
 

@@ -11,18 +11,19 @@ from typing import Any
 
 import msgspec
 
-from crawler.app.instance import Instance
 from crawler.archive.items import ItemWriter
 from crawler.frontier import script_library
 from crawler.frontier.frontier import Frontier, Settlement
 from crawler.frontier.leases import Acquired, Leases
-from crawler.membership.heartbeat import Heartbeat
+from crawler.membership.engine_restarts import EngineRestarts
+from crawler.membership.heartbeat import Heartbeat, SessionLiveness
 from crawler.pipeline import finish_watch
 from crawler.pipeline.archive import ArchiveStage
 from crawler.pipeline.rebalance import PartitionWork
+from crawler.pipeline.robots_turn import RobotsTurns
 from crawler.quotas.raise_limits import Raising
 from crawler.quotas.usage import Spending
-from crawler.robots.gate import Permits
+from crawler.robots.gate import RobotsGate
 from crawler.runtime.clock import monotonic_ms
 from tests.simulation import overflow
 from tests.simulation.disk import Disks
@@ -88,9 +89,9 @@ def drain_before_index() -> contextlib.AbstractContextManager[None]:
     """The engine forgets commits before they are in an index on disk."""
 
     async def unwritten(self: ArchiveStage) -> None:
-        for partition, entries in self._undrained.items():
-            self._indexed[partition] += entries
-        self._undrained.clear()
+        for partition, entries in self._backlog.undrained.items():
+            self._backlog.indexed[partition] += entries
+        self._backlog.undrained.clear()
 
     return _patched(ArchiveStage, "_write_index", unwritten)
 
@@ -103,8 +104,8 @@ def no_lapse() -> contextlib.AbstractContextManager[None]:
 def no_self_stop() -> contextlib.AbstractContextManager[None]:
     """Requests are started however long ago the last beat was."""
     stack = contextlib.ExitStack()
-    stack.enter_context(_patched(Heartbeat, "may_start", lambda self: self._state.sent_ms is not None))
-    stack.enter_context(_patched(Heartbeat, "must_abort", lambda self: False))
+    stack.enter_context(_patched(SessionLiveness, "may_start", lambda self: self.sent_ms is not None))
+    stack.enter_context(_patched(SessionLiveness, "must_abort", lambda self: False))
     return stack
 
 
@@ -155,21 +156,21 @@ def clock_not_stored() -> contextlib.AbstractContextManager[None]:
 def delay_not_stored() -> contextlib.AbstractContextManager[None]:
     """The delay that robots.txt asks for is known to its reader only."""
 
-    async def learn(self: Permits, turn: Any, entry: Any) -> None:
-        turn.lane.delay_ms = self.delay_of(turn.claim, entry)
+    async def share(self: RobotsGate, *_: Any, **__: Any) -> bool:
+        return True
 
-    async def share(self: Permits, *_: Any) -> None:
-        pass
+    async def learn(self: RobotsTurns, turn: Any, entry: Any) -> None:
+        turn.lane.delay_ms = self._gate.delay_of(turn.claim, entry)
 
     stack = contextlib.ExitStack()
-    stack.enter_context(_patched(Permits, "learn_delay", learn))
-    stack.enter_context(_patched(Permits, "_share", share))
+    stack.enter_context(_patched(RobotsGate, "share", share))
+    stack.enter_context(_patched(RobotsTurns, "learn_delay", learn))
     return stack
 
 
 def no_recovery() -> contextlib.AbstractContextManager[None]:
     """After a restart of the engine all that was known of it is still believed."""
-    return _patched(Instance, "_recover", lambda self: None)
+    return _patched(EngineRestarts, "noticed", lambda self: None)
 
 
 def files_not_synced() -> contextlib.AbstractContextManager[None]:
@@ -241,7 +242,7 @@ MUTANTS = {
         Mutant(no_recovery, "graph", "engine", "I12"),
         Mutant(files_not_synced, "graph", "kills", "I3", overflows=True),
         Mutant(files_go_at_once, "graph", "engine", "I3", overflows=True),
-        Mutant(ends_with_room, "graph", "", "I12", budgets={"crawl_urls": 12, "crawl_hosts": 2}),
+        Mutant(ends_with_room, "graph", "", "I12", budgets={"crawl_urls": 12}),
         Mutant(moves_not_marked, "graph", "kills", "audit"),
         Mutant(nothing_is_raised, "graph", "", "I12", budgets={"urls": 3}),
     )

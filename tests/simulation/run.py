@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from crawler.app.crawl import make_seeder
 from crawler.app.open_crawl import open_crawl
 from crawler.rules.poison_urls import GIVEN_UP_AT
 from crawler.seeding.seeder import GivenUrl
@@ -206,7 +207,7 @@ class Simulation:
         PROCESS.set(life)
         settings = replaced(self.settings, archive={"dir": str(self.folder / life.node.machine)})
         async with open_crawl(settings, create=True) as crawl:
-            await crawl.seeder().add_all([GivenUrl("seed", url) for url in self.plan.web.seeds])
+            await make_seeder(crawl).add_all([GivenUrl("seed", url) for url in self.plan.web.seeds])
 
     def _strike(self, kind: str) -> None:
         self.trace(f"--- {kind}")

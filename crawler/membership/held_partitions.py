@@ -1,0 +1,127 @@
+"""The leases that this session holds: state that the pipeline reads before it starts or writes anything.
+
+`Ownership` alone acquires leases. Losing one is synchronous: all that works on the partition is dropped before anything
+else runs.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Protocol
+
+import msgspec
+
+from crawler.frontier.frontier import Fence
+from crawler.frontier.leases import Acquired
+from crawler.model import Claim
+from crawler.runtime.clock import monotonic_ms
+
+log = logging.getLogger(__name__)
+
+
+class Dependent(Protocol):
+    """State of the pipeline that is kept for each partition."""
+
+    def drop(self, partitions: Sequence[int]) -> None:
+        """These partitions are lost: forget what is kept for them. They may be acquired again."""
+
+
+class HeldPartition(msgspec.Struct):
+    """A lease of ours. The partition's time is its stored clock plus what our monotonic clock went on since."""
+
+    epoch: int
+    clock_ms: int
+    anchor_ms: int
+    draining: bool = False
+    drain_until_ms: int = 0
+    log_entries: int = 0  # commits of an earlier tenure in the engine's log that the pipeline was not told of
+
+
+class HeldPartitions:
+    """The leases of one session by partition, and those that may be in its name although it does not hold them."""
+
+    def __init__(
+        self, session: str, dependents: Sequence[Dependent] = (), *, clock_ms: Callable[[], int] = monotonic_ms
+    ) -> None:
+        self._session = session
+        self._dependents = dependents
+        self._clock_ms = clock_ms
+        self._held: dict[int, HeldPartition] = {}
+        self.tried: dict[int, int] = {}  # partition -> the highest epoch that this session had or may have been given
+        self.unconfirmed: set[int] = set()  # leases that may be in our name though we do not hold them
+
+    def __iter__(self) -> Iterator[int]:
+        """The partitions held, draining ones included."""
+        return iter(self._held)
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def __contains__(self, partition: object) -> bool:
+        return partition in self._held
+
+    def items(self) -> Iterable[tuple[int, HeldPartition]]:
+        """Partitions and their leases, draining ones included."""
+        return self._held.items()
+
+    def epoch_of(self, partition: int) -> int | None:
+        """The epoch of a lease, or None when the partition is not ours."""
+        held = self._held.get(partition)
+        return None if held is None else held.epoch
+
+    def fence_of(self, partition: int) -> Fence | None:
+        """What to write with, or None when the partition is not ours."""
+        held = self._held.get(partition)
+        if held is None:
+            return None
+        return Fence(partition, self._session, held.epoch, held.clock_ms + self._clock_ms() - held.anchor_ms)
+
+    def now_of(self, partition: int) -> int:
+        """The partition's time, ms; the partition must be held."""
+        held = self._held[partition]
+        return held.clock_ms + self._clock_ms() - held.anchor_ms
+
+    def holds(self, claim: Claim) -> bool:
+        """Is the lease still held under which this claim was handed out?"""
+        held = self._held.get(claim.partition)
+        return held is not None and held.epoch == claim.epoch
+
+    def is_open(self, partition: int) -> bool:
+        """May new work start in this partition?"""
+        held = self._held.get(partition)
+        return held is not None and not held.draining
+
+    def add(self, won: Acquired, anchor_ms: int, *, is_wanted: bool) -> None:
+        """A lease was acquired. What is not wanted is only held to be released."""
+        self.tried[won.partition] = won.epoch
+        log_entries = 0 if is_wanted else won.log_entries
+        self._held[won.partition] = HeldPartition(
+            won.epoch, won.clock_ms, anchor_ms, draining=not is_wanted, log_entries=log_entries
+        )
+        self.unconfirmed.discard(won.partition)
+
+    def let_go(self, partition: int) -> Fence | None:
+        """Hold a partition no more: the fence to release its lease with. Its dependents are not told."""
+        fence = self.fence_of(partition)
+        self._held.pop(partition, None)
+        self.unconfirmed.add(partition)  # until its lease was read once more: a release may be lost
+        return fence
+
+    def drop(self, partitions: Iterable[int]) -> None:
+        """Tell the dependents that these partitions are lost."""
+        lost = list(partitions)
+        for dependent in self._dependents:
+            dependent.drop(lost)
+
+    def lose(self, partition: int) -> None:
+        """A write was refused: the partition belongs to somebody else."""
+        if self._held.pop(partition, None) is not None:
+            self.unconfirmed.add(partition)
+            log.warning("partition.fenced", extra={"partition": partition})
+            self.drop([partition])
+
+    def lose_all(self) -> None:
+        """Silence lasted too long, or the engine fell back: nothing starts until each lease is acquired again."""
+        lost = list(self._held)
+        self.unconfirmed.update(lost, self.tried)  # an engine that fell back may have given back what we released
+        self._held.clear()
+        self.drop(lost)

@@ -1,0 +1,32 @@
+"""URLs that were added lately: repeats are dropped before any call to the engine."""
+
+
+class RecentUrls:
+    """URLs whose add has succeeded lately, with the depth they had: repeats are dropped before any call.
+
+    Two generations: the older one is forgotten when the younger is full, so memory is bounded and no per-hit work
+    is needed. Emptied when the engine was restarted or fell back.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self._half = max(1, capacity // 2)
+        self._young: dict[str, int] = {}
+        self._old: dict[str, int] = {}
+
+    def knows(self, url: str, depth: int) -> bool:
+        """Was this URL added lately at this depth or a smaller one?"""
+        known = self._young.get(url)
+        if known is None:
+            known = self._old.get(url)
+            if known is None:
+                return False
+            self._young[url] = known
+        return known <= depth
+
+    def add(self, url: str, depth: int) -> None:
+        self._young[url] = depth
+        if len(self._young) >= self._half:
+            self._old, self._young = self._young, {}
+
+    def clear(self) -> None:
+        self._young, self._old = {}, {}

@@ -1,0 +1,77 @@
+"""Turns that are spent on robots.txt and on the delay of a queue, before a page of it is fetched."""
+
+import logging
+from collections.abc import Callable
+
+from crawler.errors import EngineError
+from crawler.model import Claim
+from crawler.pipeline.outcome import NotEntitledError
+from crawler.pipeline.response_policy import Aftermath
+from crawler.pipeline.turn import Requeue, Turn
+from crawler.robots.cache import RobotsEntry
+from crawler.robots.gate import RobotsGate
+from crawler.rules.politeness import TICK_MS
+from crawler.rules.urls import origin_of
+from crawler.runtime.clock import ENGINE_PAUSE_S, monotonic_ms
+from crawler.runtime.crash_points import reached
+
+log = logging.getLogger(__name__)
+
+PAUSE_MS = int(ENGINE_PAUSE_S * 1000)
+
+
+class RobotsTurns:
+    """Says how such turns end. `before_send(claim, url)` is called just before a request."""
+
+    def __init__(self, gate: RobotsGate, policy: Aftermath, *, before_send: Callable[[Claim, str], None]) -> None:
+        self._gate = gate
+        self._policy = policy
+        self._before_send = before_send
+
+    async def read(self, turn: Turn) -> RobotsEntry | Requeue:
+        """Spend this turn on robots.txt: what was read, or how the turn ends when it takes another one."""
+        slot, claim = turn.lane, turn.claim
+        origin, sent = origin_of(claim.url), list[str]()
+
+        def before_send() -> None:
+            self._before_send(claim, origin)
+            sent.append(origin)
+
+        try:
+            reading = await self._gate.read(claim, before_send, working=turn.mark)
+        except (NotEntitledError, EngineError) as error:  # maybe only after a request elsewhere
+            log.warning("robots.not_read", extra={"origin": origin, "error": str(error)})
+            wait_ms = max(self._gate.min_delay_ms, slot.delay_ms, PAUSE_MS) if sent else 0
+            return Requeue(wait_ms=wait_ms, started=bool(sent), at_tail=True)
+        entry = reading.entry
+        if entry is None and not reading.is_asked:  # no turn yet where its redirect leads
+            return Requeue(wait_ms=reading.wait_ms, at_tail=True)
+        reached("robots.answered", origin)
+        learned_ms = -1
+        delay_ms = max(self._gate.min_delay_ms, slot.delay_ms)  # another origin of the queue may have asked for more
+        if entry is not None and entry.rules is not None:
+            learned_ms = delay_ms = slot.delay_ms = self._gate.delay_of(claim, entry)
+        wait_ms = self._policy.of_robots(slot, reading, delay_ms=delay_ms)
+        turn.request_over(wait_ms=wait_ms)
+        if not await self._gate.share(claim, reading, wait_ms=wait_ms, delay_ms=learned_ms):
+            slot.delay_ms = -1  # not stored: the next turn does it, before any page is fetched
+        return Requeue(at_tail=True) if entry is None else entry  # others of its queue needn't wait for the same
+
+    async def learn_delay(self, turn: Turn, entry: RobotsEntry | None) -> Requeue | None:
+        """The queue's delay is stored before its first page request.
+
+        A Requeue when it is longer than what the turn was taken under: a request for another origin's robots.txt may
+        have been made in a borrowed slot not so long ago.
+        """
+        slot, claim = turn.lane, turn.claim
+        delay_ms, known_ms = self._gate.delay_of(claim, entry), slot.delay_ms
+        if known_ms == delay_ms:
+            return None
+        wait_ms = delay_ms + TICK_MS if delay_ms > max(known_ms, self._gate.min_delay_ms) else 0
+        await self._gate.store_delay(claim, delay_ms, wait_ms=wait_ms)
+        slot.delay_ms = delay_ms
+        if wait_ms:
+            return Requeue(wait_ms=wait_ms, started=True)
+        if delay_ms > 0:  # with several requests at a time the next may be near
+            slot.next_ms = max(slot.next_ms, monotonic_ms() + delay_ms + TICK_MS)
+        return None

@@ -1,0 +1,45 @@
+"""What others change while a crawl runs: an operator's orders, scope rules and roots; followed within a heartbeat."""
+
+import asyncio
+import contextlib
+
+from crawler.errors import EngineError
+from crawler.frontier.crawl_record import CrawlRecord, Crawls
+from crawler.pipeline.overrides import Steering
+from crawler.pipeline.router import Router
+
+FOLLOW_S = 1.0  # an operator's orders are followed within two seconds
+
+
+class SharedRecord:
+    """The crawl's record as it was read last."""
+
+    def __init__(
+        self, crawls: Crawls, record: CrawlRecord, steering: Steering, router: Router, *, every_s: float
+    ) -> None:
+        self._crawls = crawls
+        self._record = record
+        self._steering = steering
+        self._router = router
+        self._every_s = min(every_s, FOLLOW_S)
+
+    async def run(self) -> None:
+        """Follow until cancelled. Raises ConflictError when the crawl is gone."""
+        while True:
+            await asyncio.sleep(self._every_s)
+            with contextlib.suppress(EngineError):
+                await self.follow()
+
+    async def follow(self) -> None:
+        """Read what has changed. Raises EngineError, ConflictError."""
+        version, orders = await self._crawls.versions(self._record)
+        await self._steering.follow(orders)
+        if version == self._record.version:
+            return
+        self._record, roots = await self._crawls.shared()
+        self._router.follow(self._record, roots)
+        self._router.recent.clear()  # what was out of scope may be in now
+
+    async def check_still_there(self) -> None:
+        """Raises ConflictError when the crawl is gone or another one has its place."""
+        await self._crawls.still(self._record)

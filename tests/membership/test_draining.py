@@ -1,0 +1,109 @@
+"""When a commit gets its index line, and when it leaves the engine's log."""
+
+from types import SimpleNamespace
+from typing import Any
+
+from crawler.errors import EngineDown
+from crawler.model import CommitEntry
+from crawler.pipeline.archive import ArchiveStage, CommitBacklog
+from crawler.settings import ArchiveSettings
+from tests.pipeline.turn_lab import content_steps
+
+
+def entry(n: int) -> CommitEntry:
+    return CommitEntry(url=f"http://a.test/{n}", fingerprint=str(n), visit=1, status=200, fetched_at=1.0)
+
+
+class Disk:
+    """An index: lines added, and how many of them were synced."""
+
+    def __init__(self) -> None:
+        self.lines: list[CommitEntry] = []
+        self.synced = 0
+
+    def add(self, line: CommitEntry) -> None:
+        self.lines.append(line)
+
+    def sync(self) -> None:
+        self.synced = len(self.lines)
+
+
+class Engine:
+    """An engine's log, and whether what it answered is with the kernel."""
+
+    def __init__(self) -> None:
+        self.written, self.down = True, False
+        self.cleared: list[CommitEntry] = []
+        self.engine = self
+
+    async def is_written(self) -> bool:
+        return self.written
+
+    async def drain(self, fenced: Any) -> None:
+        if self.down:
+            raise EngineDown("no answer")
+        self.cleared += [e for _, entries in fenced for e in entries]
+
+
+def stage() -> tuple[ArchiveStage, Disk, Engine]:
+    disk, engine = Disk(), Engine()
+    held: Any = SimpleNamespace(fence_of=lambda partition: SimpleNamespace(partition=partition))
+    nothing: Any = None
+    archive = ArchiveStage(
+        engine, held, CommitBacklog(), nothing, disk, nothing, content_steps(), ArchiveSettings(), log_entries_max=9
+    )  # type: ignore[arg-type]
+    return archive, disk, engine
+
+
+async def test_a_commit_that_a_killed_engine_could_forget_gets_no_line_yet() -> None:
+    """It would be made again, and two commits of one page would stand in the index."""
+    archive, disk, engine = stage()
+    engine.written = False
+    archive.committed(0, entry(1))
+    await archive.drain()
+    assert (disk.lines, engine.cleared) == ([], [])
+    assert archive._backlog.has_any(0)
+    engine.written = True
+    await archive.drain()
+    assert (disk.synced, engine.cleared) == (1, [entry(1)])
+    assert not archive._backlog.has_any(0)
+    assert not archive.wants_drain
+
+
+async def test_a_line_is_written_once_however_often_its_log_entry_could_not_be_cleared() -> None:
+    archive, disk, engine = stage()
+    engine.down = True
+    for n in range(3):
+        archive.committed(0, entry(n))
+        await archive.drain()
+    engine.down = False
+    await archive.drain()
+    assert disk.lines == [entry(0), entry(1), entry(2)]
+    assert engine.cleared == disk.lines
+
+
+async def test_what_was_committed_while_the_index_was_written_comes_with_the_next_drain() -> None:
+    archive, disk, engine = stage()
+    archive.committed(0, entry(1))
+    plain = engine.is_written
+
+    async def meanwhile() -> bool:
+        archive.committed(0, entry(2))
+        archive.committed(1, entry(3))
+        return await plain()
+
+    engine.is_written = meanwhile  # type: ignore[method-assign]
+    await archive.drain()
+    assert disk.lines == [entry(1)]
+    engine.is_written = plain  # type: ignore[method-assign]
+    await archive.drain()
+    assert disk.lines == [entry(1), entry(2), entry(3)]
+
+
+async def test_partitions_that_were_lost_are_their_new_owners_to_index() -> None:
+    archive, disk, _ = stage()
+    archive.committed(0, entry(1))
+    archive._backlog.drop([0])
+    await archive.drain()
+    assert disk.lines == []
+    assert not archive.wants_drain

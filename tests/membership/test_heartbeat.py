@@ -1,0 +1,247 @@
+"""What a heartbeat entitles to: silence stops requests, and a reply that came too late is a lapse."""
+
+import pytest
+
+from crawler.errors import ConflictError, EngineDown
+from crawler.frontier.members import BeatAnswer, Member, NameTakenError
+from crawler.membership.heartbeat import Heartbeat, SessionLiveness
+from crawler.settings import MembershipSettings
+
+
+class FakeMembers:
+    """Answers beats after a delay on the test's clock, or not at all."""
+
+    def __init__(self, clock: "Clock") -> None:
+        self.clock, self.delay_ms, self.down, self.answer = clock, 0, False, BeatAnswer.COMMITTED
+        self.beats: list[int] = []
+        self.said: list[tuple[str, int]] = []
+        self.joins = self.steady = 0
+        self.returns = 1
+        self.taken = False
+
+    async def beat(self, member: Member) -> BeatAnswer:
+        self.clock.now_ms += self.delay_ms
+        if self.down:
+            raise EngineDown("no answer")
+        self.beats.append(member.counter)
+        self.said.append((member.state, member.stretch))
+        return self.answer
+
+    async def join(self, member: Member) -> int:
+        if self.taken:
+            raise NameTakenError("taken")
+        self.joins += 1
+        return self.returns
+
+    async def is_steady(self, node: str) -> None:
+        self.steady += 1
+
+
+class Clock:
+    now_ms = 1_000
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+
+def heartbeat() -> tuple[Heartbeat, FakeMembers, Clock, list[int]]:
+    clock, lapses = Clock(), []
+    members = FakeMembers(clock)
+    member = Member(session="s", node="n", counter=0)
+    beat = Heartbeat(
+        members,  # type: ignore[arg-type]
+        member,
+        MembershipSettings(),
+        liveness=SessionLiveness(MembershipSettings(), clock_ms=clock),
+        on_lapse=lambda: lapses.append(clock.now_ms),
+        clock_ms=clock,
+    )
+    return beat, members, clock, lapses
+
+
+def joined(returns: int = 1) -> tuple[Heartbeat, FakeMembers, Clock, list[int]]:
+    beat, members, clock, lapses = heartbeat()
+    beat.joined(clock.now_ms, returns)
+    return beat, members, clock, lapses
+
+
+async def test_nothing_may_start_before_the_first_answered_beat() -> None:
+    beat, _, clock, _ = heartbeat()
+    assert not beat._liveness.may_start()
+    beat.joined(clock.now_ms, 1)
+    assert beat._liveness.may_start()
+
+
+async def test_silence_stops_requests_after_five_seconds_and_aborts_them_after_seven() -> None:
+    beat, members, clock, lapses = joined()
+    await beat.beat()
+    members.down = True
+    clock.now_ms += 4_999
+    await beat.beat()
+    assert beat._liveness.may_start()
+    assert beat.is_unanswered
+    clock.now_ms += 1
+    assert not beat._liveness.may_start()
+    assert not beat._liveness.must_abort()
+    clock.now_ms += 2_000
+    assert beat._liveness.must_abort()
+    assert lapses == []
+
+
+async def test_the_time_counts_from_sending_not_from_the_answer() -> None:
+    beat, members, clock, _ = joined()
+    members.delay_ms = 1_500
+    await beat.beat()
+    clock.now_ms += 3_500
+    assert not beat._liveness.may_start()
+
+
+async def test_a_beat_answered_after_the_deadline_is_a_lapse() -> None:
+    beat, members, _, lapses = joined()
+    await beat.beat()
+    members.delay_ms = 6_000
+    await beat.beat()
+    assert len(lapses) == 1
+    members.delay_ms = 0
+    await beat.beat()
+    assert beat._liveness.may_start()
+
+
+async def test_a_pause_longer_than_the_deadline_is_a_lapse() -> None:
+    beat, _, clock, lapses = joined()
+    await beat.beat()
+    clock.now_ms += 30_000
+    await beat.beat()
+    assert len(lapses) == 1
+
+
+async def test_a_session_that_was_struck_off_joins_again_and_has_lapsed() -> None:
+    beat, members, _, lapses = joined()
+    await beat.beat()
+    members.answer = BeatAnswer.GONE
+    await beat.beat()
+    assert members.joins == 1
+    assert len(lapses) == 1
+
+
+async def test_the_counter_is_absolute_and_grows_even_when_nobody_answers() -> None:
+    beat, members, _, _ = joined()
+    await beat.beat()
+    members.down = True
+    await beat.beat()
+    members.down = False
+    await beat.beat()
+    assert members.beats == [1, 3]
+
+
+async def test_a_node_that_came_back_too_often_is_held_out_for_a_growing_time() -> None:
+    for returns, hold_ms in ((3, 0), (4, 5_000), (5, 10_000), (40, 300_000)):
+        beat, members, clock, _ = joined(returns)
+        await beat.beat()
+        assert members.said[-1][0] == ("held_out" if hold_ms else "alive"), returns
+        clock.now_ms += hold_ms - 1
+        await beat.beat()
+        assert members.said[-1][0] == ("held_out" if hold_ms else "alive")
+        clock.now_ms += 1
+        await beat.beat()
+        assert members.said[-1][0] == "alive"
+
+
+async def test_a_steady_life_ends_the_count_of_returns_once() -> None:
+    beat, members, clock, _ = joined()
+    clock.now_ms += 59_999
+    await beat.beat()
+    assert members.steady == 0
+    for _ in range(2):
+        clock.now_ms += 1
+        await beat.beat()
+    assert members.steady == 1
+
+
+async def test_one_that_was_struck_off_is_counted_as_coming_back() -> None:
+    beat, members, _, _ = joined()
+    members.answer, members.returns = BeatAnswer.GONE, 4
+    await beat.beat()
+    members.answer = BeatAnswer.COMMITTED
+    await beat.beat()
+    assert members.said[-1][0] == "held_out"
+
+
+async def test_longer_times_hold_once_they_are_answered_shorter_ones_once_they_are_sent() -> None:
+    """Others judge us by what they read: the longer time before they can have read it would be ours alone."""
+    beat, members, clock, _ = joined()
+    stretch = 3
+    beat._stretch = lambda: stretch
+    members.down = True
+    await beat.beat()
+    clock.now_ms += 5_000
+    assert not beat._liveness.may_start()
+    members.down = False
+    await beat.beat()
+    clock.now_ms += 14_999
+    assert beat._liveness.may_start()
+    clock.now_ms += 1
+    assert not beat._liveness.may_start()
+    await beat.beat()
+    stretch, members.down = 1, True
+    await beat.beat()
+    clock.now_ms += 5_000
+    assert not beat._liveness.may_start()
+
+
+async def test_an_evicted_session_starts_nothing_and_beats_no_more() -> None:
+    beat, members, _, lapses = joined()
+    told: list[int] = []
+    beat._on_evicted = lambda: told.append(1)
+    members.answer = BeatAnswer.EVICTED
+    await beat.run()
+    assert told == [1]
+    assert not beat._liveness.may_start()
+    assert lapses == []
+
+
+async def test_a_leaver_that_is_struck_off_does_not_join_again() -> None:
+    beat, members, _, lapses = joined()
+    await beat.leaving()
+    members.answer = BeatAnswer.GONE
+    await beat.beat()
+    assert members.joins == 0
+    assert len(lapses) == 1
+
+
+async def test_a_session_does_not_join_again_when_its_crawl_is_gone() -> None:
+    """The list is empty because the engine was wiped: nothing may be acquired there."""
+    beat, members, _, lapses = joined()
+
+    async def gone() -> None:
+        raise ConflictError("the engine lost the crawl")
+
+    beat._still = gone
+    members.answer = BeatAnswer.GONE
+    with pytest.raises(ConflictError):
+        await beat.beat()
+    assert (members.joins, lapses) == (0, [])
+
+
+async def test_a_session_that_was_struck_off_waits_for_its_name_as_long_as_a_dead_one_may_have_it() -> None:
+    """An engine that fell back has a former session of the node on its list again; the others strike it off."""
+    beat, members, clock, lapses = joined()
+    members.answer, members.taken = BeatAnswer.GONE, True
+    await beat.beat()
+    clock.now_ms += 13_999
+    await beat.beat()
+    assert not beat._liveness.may_start()
+    assert len(lapses) == 1
+    members.taken = False
+    await beat.beat()
+    assert members.joins == 1
+    assert beat._liveness.may_start()
+
+
+async def test_a_session_whose_name_somebody_alive_has_ends() -> None:
+    beat, members, clock, _ = joined()
+    members.answer, members.taken = BeatAnswer.GONE, True
+    await beat.beat()
+    clock.now_ms += 14_000
+    with pytest.raises(NameTakenError, match="started elsewhere"):
+        await beat.beat()

@@ -1,0 +1,44 @@
+"""An engine that fell back has leases in the name of those who had released them."""
+
+import contextlib
+
+from crawler.engine.client import Engine as Client
+from crawler.frontier.keys import Keys
+from crawler.frontier.script_library import library
+from crawler.settings import MembershipSettings
+from tests.faults.joining_lab import Ledger, VirtualInstance
+from tests.support.engine import Engine
+
+PARTITIONS = 16
+
+
+async def test_a_lease_that_was_released_and_came_back_with_the_engines_past_is_released_again(engine: Engine) -> None:
+    """`a` had all and gave half to `b`; the engine forgets it. The ring gives `a` no reason to look at that half, and
+    for `b` it is that of a living session.
+    """
+    settings, keys = MembershipSettings(debounce_s=0), Keys("t")
+    ledger, door = Ledger(PARTITIONS), Client(engine.url, library())
+    await door.connect()
+    a, b = (VirtualInstance(door, ledger, node, settings) for node in ("a", "b"))
+
+    async def steps(*instances: VirtualInstance) -> None:
+        for _ in range(8):
+            for one in instances:
+                await one.heartbeat.beat()
+                await one.ownership.step()
+
+    try:
+        await a.join()
+        await steps(a)
+        with contextlib.closing(engine.client()) as client:
+            before = {p: client.hgetall(keys.meta(p)) for p in range(PARTITIONS)}
+            await b.join()
+            await steps(a, b)
+            for partition, meta in before.items():
+                client.hset(keys.meta(partition), mapping=meta)
+        a.lapse()  # what both do when they hear of the restart
+        b.lapse()
+        await steps(a, b)
+        assert sorted([*a.held, *b.held]) == list(range(PARTITIONS))
+    finally:
+        await door.close()

@@ -1,0 +1,60 @@
+"""What the archive stage does to the event loop that it shares with heartbeats."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+from crawler.pipeline.archive import BYTES_AT_A_STRETCH, RECORDS_AT_A_STRETCH, ArchiveStage, Placed
+from crawler.settings import ArchiveSettings
+from tests.pipeline.turn_lab import content_steps
+
+NOTHING: Any = None
+
+
+async def turns_between_records(body_bytes: int, pages: int) -> list[int]:
+    """How many turns the loop had made when each record of a group was written."""
+    archive = ArchiveStage(
+        NOTHING,
+        NOTHING,
+        NOTHING,
+        NOTHING,
+        NOTHING,
+        NOTHING,
+        content_steps(),
+        ArchiveSettings(warc=False),
+        log_entries_max=9,
+    )
+    turns, seen = 0, list[int]()
+
+    async def turning() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    def place(outcome: Any) -> Placed:
+        seen.append(turns)
+        return Placed(None, str(len(seen)))
+
+    archive._place = place  # type: ignore[method-assign]
+    outcome: Any = SimpleNamespace(
+        response=SimpleNamespace(raw_body=bytes(body_bytes)),
+        claim=SimpleNamespace(partition=1, fingerprint="1", url="http://a.test/"),
+    )
+    other = asyncio.create_task(turning())
+    await asyncio.sleep(0)
+    placed = await archive.store([outcome] * pages)
+    other.cancel()
+    assert [one.digest for one in placed] == [str(n + 1) for n in range(pages)], "in the order of the group"
+    return seen
+
+
+async def test_the_loop_has_a_turn_between_large_records() -> None:
+    """A page of 10 MB takes 25 to 45 ms of CPU here; a group of them would keep every heartbeat for the sum."""
+    seen = await turns_between_records(BYTES_AT_A_STRETCH, 3)
+    assert seen == sorted(set(seen))
+
+
+async def test_small_pages_are_written_some_at_a_stretch() -> None:
+    seen = await turns_between_records(1000, 2 * RECORDS_AT_A_STRETCH + 1)
+    assert [seen.count(turn) for turn in sorted(set(seen))] == [RECORDS_AT_A_STRETCH, RECORDS_AT_A_STRETCH, 1]

@@ -1,0 +1,62 @@
+"""Who leaves waits for the claims that are on their way: they must be fetched or given back, not cut off."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from crawler.errors import EngineDown
+from crawler.frontier.messages import ClaimReply
+from crawler.pipeline.claim import Claimer
+from crawler.pipeline.schedule import Workbench
+from crawler.runtime.counters import Counters, OpenClaims
+from tests.pipeline.test_schedule import batch
+from tests.pipeline.turn_lab import claimer_with, held_with
+
+
+class SlowFrontier:
+    """Answers a claim when told to."""
+
+    session = "s"
+
+    def __init__(self) -> None:
+        self.answer: asyncio.Future[list[ClaimReply]] = asyncio.get_running_loop().create_future()
+
+    async def claim(self, wanted: Any) -> list[ClaimReply]:
+        return await self.answer
+
+    async def awake(self, partitions: Any) -> list[tuple[int, int]]:
+        return []
+
+
+@asynccontextmanager
+async def leaving() -> AsyncIterator[tuple[SlowFrontier, Workbench, Claimer]]:
+    """A claimer that has been told to stop while a claim is on its way."""
+    frontier, counters = SlowFrontier(), Counters(OpenClaims(1000))
+    bench = Workbench(counters.open_claims, concurrency_per_queue=1)
+    claimer, due = claimer_with(frontier, held_with(1), counters, bench=bench)
+    due.schedule(1)
+    running = asyncio.create_task(claimer.run())
+    await asyncio.sleep(0.01)
+    counters.is_stopping = True
+    try:
+        yield frontier, bench, claimer
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_settling_waits_until_the_claims_of_the_last_call_are_in_hand() -> None:
+    async with leaving() as (frontier, bench, claimer):
+        settled = asyncio.create_task(claimer.settle())
+        await asyncio.sleep(0.05)
+        assert not settled.done()
+        frontier.answer.set_result([ClaimReply(status="OK", batches=(batch(1),))])
+        await asyncio.wait_for(settled, 1.0)
+        assert bench.waiting == 1
+
+
+async def test_settling_ends_when_the_engine_does_not_answer() -> None:
+    async with leaving() as (frontier, _, claimer):
+        frontier.answer.set_exception(EngineDown("no answer"))
+        await asyncio.wait_for(claimer.settle(), 1.0)

@@ -1,0 +1,93 @@
+"""When the claimer looks again: at the time that it was told, also when it was told in its sleep."""
+
+import asyncio
+from typing import Any
+
+from crawler.frontier.frontier import ClaimReply
+from crawler.pipeline.claim import SWEEP_MS, Claimer
+from crawler.pipeline.due_partitions import DuePartitions
+from crawler.runtime.clock import monotonic_ms
+from crawler.runtime.counters import Counters, OpenClaims
+from tests.pipeline.turn_lab import claimer_with, held_with
+
+NOW_MS = 1_000_000  # of the partition's clock
+
+
+class EmptyFrontier:
+    """Notes when it is asked, and has nothing."""
+
+    session = "s"
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+
+    async def claim(self, wanted: Any) -> list[ClaimReply]:
+        self.asked.set()
+        return [ClaimReply(status="OK") for _ in wanted]
+
+    async def awake(self, partitions: Any) -> list[tuple[int, int]]:
+        return []
+
+
+async def test_a_queue_that_becomes_due_while_the_claimer_sleeps_is_not_left_to_the_next_sweep() -> None:
+    """The last ack of a queue says when it is due again: a moment from now, when nothing else is to be waited for."""
+    frontier: Any = EmptyFrontier()
+    held = held_with(1)
+    claimer, due = claimer_with(frontier, held, Counters(OpenClaims(1000)))
+    running = asyncio.create_task(claimer.run())
+    await asyncio.sleep(0.02)
+    began = monotonic_ms()
+    due.schedule(1, began + 50)
+    await asyncio.wait_for(frontier.asked.wait(), 2.0)
+    assert 50 <= monotonic_ms() - began < SWEEP_MS / 2
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+class Unheard:
+    """Its partition has nothing for a minute, as far as its owner knows; then somebody adds to it, without a hint."""
+
+    session = "s"
+
+    def __init__(self) -> None:
+        self.claims_ms: list[int] = []
+        self.added = False
+        self.due_ms = NOW_MS
+
+    async def claim(self, wanted: Any) -> list[ClaimReply]:
+        self.claims_ms.append(monotonic_ms())
+        return [ClaimReply(status="OK", next_due_ms=NOW_MS + 60_000) for _ in wanted]
+
+    async def awake(self, partitions: Any) -> list[tuple[int, int]]:
+        return [(p, self.due_ms) for p in partitions] if self.added else []
+
+
+async def swept(frontier: Any) -> tuple[Claimer, DuePartitions]:
+    """A claimer that has asked its partition once, was told to come back in a minute, and then has swept."""
+    held = held_with(1, clock_ms=NOW_MS)
+    claimer, due = claimer_with(frontier, held, Counters(OpenClaims(1000)))
+    due.schedule(1)
+    await claimer._round()
+    assert len(frontier.claims_ms) == 1
+    frontier.added = True
+    claimer._swept_ms = 0
+    await claimer._round()
+    return claimer, due
+
+
+async def test_a_lost_hint_costs_one_sweep_although_the_partition_is_due_in_a_minute() -> None:
+    frontier = Unheard()
+    await swept(frontier)
+    assert len(frontier.claims_ms) == 2
+
+
+async def test_what_a_sweep_finds_is_claimed_when_it_is_due_and_not_before() -> None:
+    frontier = Unheard()
+    frontier.due_ms = NOW_MS + 5000
+    claimer, due = await swept(frontier)
+    assert len(frontier.claims_ms) == 1
+    at_ms = due._due[1] - monotonic_ms()
+    assert 4000 < at_ms <= 5000
+    claimer._swept_ms = 0
+    await claimer._round()  # the same again: no further entry
+    assert (len(frontier.claims_ms), due._due[1] - monotonic_ms() <= at_ms) == (1, True)

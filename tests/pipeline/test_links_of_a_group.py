@@ -1,0 +1,80 @@
+"""Which ack or add brings a link that several pages of one group have."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from crawler.frontier.crawl_record import CrawlRecord
+from crawler.frontier.frontier import Settlement
+from crawler.frontier.messages import AddReply
+from crawler.model import AddOutcome, Candidate, Claim, Page
+from crawler.pipeline.outcome import Committable
+from crawler.pipeline.recent_urls import RecentUrls
+from crawler.pipeline.route import RouteStage
+from crawler.pipeline.router import Router
+from crawler.pipeline.trap_memory import TrapMemory
+from crawler.rules.scope import ScopeRules
+from crawler.settings import ScopeSettings, TrapSettings
+from tests.pipeline.turn_lab import content_steps
+
+RECORD = CrawlRecord(
+    layout=1,
+    partitions=1024,
+    begun_at=0.0,
+    queue_by="domain",
+    run=0,
+    hash_key=bytes(16),
+    scope=ScopeSettings(mode="any"),
+)
+
+
+class Adds:
+    """Takes what is added."""
+
+    def __init__(self) -> None:
+        self.urls: list[tuple[str, int]] = []
+
+    async def add(self, wanted: dict[int, list[Candidate]]) -> dict[int, AddReply]:
+        self.urls += [(c.url, c.depth) for candidates in wanted.values() for c in candidates]
+        return {p: AddReply(outcomes=(AddOutcome.NEW,) * len(found), woken=0) for p, found in wanted.items()}
+
+
+@pytest.fixture
+def adds() -> Adds:
+    return Adds()
+
+
+@pytest.fixture
+def stage(adds: Adds) -> RouteStage:
+    router = Router(RECORD, ScopeRules.of(RECORD.scope, frozenset()), RecentUrls(100))
+    unused: Any = SimpleNamespace()
+    held: Any = SimpleNamespace(is_open=lambda _: False)
+    traps = TrapMemory(TrapSettings())
+    return RouteStage(adds, unused, router, held, unused, traps, content_steps())  # type: ignore[arg-type]
+
+
+def page(stage: RouteStage, url: str, *links: str, epoch: int = 1, depth: int = 0) -> Committable:
+    domain, queue, partition = stage.router.placement.of(url)
+    claim = Claim(
+        url=url, fingerprint="1", visit=1, partition=partition, epoch=epoch, token=f"{epoch}.r.1", domain=domain,
+        queue=queue, depth=depth, redirects=0, attempts=0, deliveries=0, seed=False,
+    )  # fmt: skip
+    response: Any = SimpleNamespace(status=404)
+    return Committable(claim=claim, response=response, page=Page(links=links), settlement=Settlement(next_fetch_ms=0))
+
+
+async def test_a_link_goes_with_the_ack_of_every_page_that_has_it(stage: RouteStage) -> None:
+    """The same page fetched under an earlier epoch stands before it in the group: its ack will be refused."""
+    links = ("http://a.test/1", "http://a.test/2")
+    late, page_again = (page(stage, "http://a.test/", *links, epoch=epoch) for epoch in (1, 2))
+    own = await stage.route([late, page_again])
+    assert [c.url for c in own[1]] == list(links)
+
+
+async def test_a_link_to_another_partition_is_added_once_for_a_group_on_its_shortest_path(
+    stage: RouteStage, adds: Adds
+) -> None:
+    link = "http://b.test/"
+    await stage.route([page(stage, f"http://a.test/{depth}", link, depth=depth) for depth in (2, 2, 1)])
+    assert adds.urls == [(link, 3), (link, 2)]

@@ -1,0 +1,90 @@
+"""A name that must be looked up holds its queue up and no worker."""
+
+import asyncio
+
+import pytest
+
+from crawler.errors import UsageError
+from crawler.model import Claim
+from crawler.pipeline.name_lookups import Names
+from crawler.pipeline.schedule import Workbench
+from crawler.pipeline.turn import AwaitAddress, Turn, TurnEnd
+from crawler.runtime.counters import OpenClaims
+from tests.pipeline.test_schedule import batch
+from tests.pipeline.turn_lab import runner_of, turn_of
+
+
+class Fetcher:
+    """Looks up what it is told to when it is told to; remembers an answer only if told so."""
+
+    def __init__(self, *, remembers: bool = True) -> None:
+        self.asked = 0
+        self.answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._remembers = remembers
+
+    def known_address_of(self, url: str) -> str | None:
+        return self.answer.result() if self._remembers and self.answer.done() else None
+
+    async def address_of(self, url: str) -> str:
+        self.asked += 1
+        return await asyncio.shield(self.answer)
+
+
+async def turn(bench: Workbench, names: Names) -> tuple[Claim, str | None]:
+    """A turn of a worker; with the address it ends at once and waits for no answer."""
+    async with asyncio.timeout(1):
+        lane, claim = await bench.take()
+    known: list[str] = []
+
+    async def work(turn: Turn) -> TurnEnd:
+        address = await names.address_of(turn.lane, turn.claim)
+        if not isinstance(address, str):
+            return address
+        known.append(address)
+        return AwaitAddress(address)
+
+    await runner_of(bench).run(turn_of(bench, lane, claim), work)
+    return claim, known[0] if known else None
+
+
+@pytest.fixture
+def bench() -> Workbench:
+    bench = Workbench(OpenClaims(1000), concurrency_per_queue=1)
+    bench.put(batch(1, 2))
+    return bench
+
+
+@pytest.mark.parametrize("remembers", [True, False], ids=["a lasting answer", "an answer of no time to live"])
+async def test_a_claim_is_back_at_the_head_of_its_lane_when_its_name_is_known(
+    bench: Workbench, remembers: bool
+) -> None:
+    fetcher = Fetcher(remembers=remembers)
+    names = Names(fetcher)  # type: ignore[arg-type]
+    first, address = await turn(bench, names)
+    assert address is None
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await bench.take()  # the queue stands still meanwhile
+    fetcher.answer.set_result("192.0.2.1")
+    again, address = await turn(bench, names)
+    assert (again, address) == (first, "192.0.2.1")
+    assert bench.active == 0
+    assert fetcher.asked == (1 if remembers else 2)
+
+
+async def test_an_error_of_ours_is_met_in_the_turn(bench: Workbench) -> None:
+    fetcher = Fetcher()
+    names = Names(fetcher)  # type: ignore[arg-type]
+    fetcher.known_address_of = lambda url: None  # type: ignore[method-assign]
+    await turn(bench, names)
+    fetcher.answer.set_exception(UsageError("dns.nameservers: not a list of IP addresses"))
+    with pytest.raises(UsageError):
+        await turn(bench, names)
+
+
+async def test_closing_waits_for_no_name_and_returns_what_waited(bench: Workbench) -> None:
+    fetcher = Fetcher()
+    names = Names(fetcher)  # type: ignore[arg-type]
+    claim, _ = await turn(bench, names)
+    assert await names.close() == [claim]
+    assert len(bench.remove_all()) == 1  # the other one; the first is the caller's

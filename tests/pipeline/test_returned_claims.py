@@ -1,0 +1,142 @@
+"""Claims that go back unfetched: their queues are due when they would have been here, and are not forgotten."""
+
+import asyncio
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from crawler.errors import EngineDown, EngineError
+from crawler.frontier.frontier import Fence, Settlement
+from crawler.model import AckOutcome, Claim
+from crawler.pipeline import rebalance as work_module
+from crawler.pipeline.rebalance import PartitionWork, UntoldQueues
+from crawler.pipeline.schedule import Workbench
+from crawler.runtime.clock import monotonic_ms
+from crawler.runtime.counters import OpenClaims
+from tests.pipeline.test_schedule import batch, claim
+from tests.pipeline.turn_lab import claims_open, held_with
+
+CLOCK_MS = 500_000  # the partition's
+
+
+class Engine:
+    """Takes claims back, but for the first calls."""
+
+    def __init__(self, *, fails: int = 0) -> None:
+        self.fails = fails
+        self.given: list[tuple[str, int]] = []
+
+    def give_back(self, fence: Fence, given: Sequence[tuple[Claim, int]]) -> Any:
+        return given
+
+    async def end(self, calls: Sequence[Any]) -> list[AckOutcome | EngineError]:
+        self.fails -= 1
+        if self.fails >= 0:
+            return [EngineDown("no answer") for _ in calls]
+        self.given += [(c.url, at) for call in calls for c, at in call]
+        return [AckOutcome.COMMITTED for _ in calls]
+
+
+class Scheduled(dict[int, int]):
+    """Stands for the due partitions: partition -> when it is to be asked (monotonic ms)."""
+
+    def schedule(self, partition: int, at_ms: int = 0) -> None:
+        self[partition] = at_ms
+
+
+def work_of(engine: Any, bench: Workbench, due: Any) -> PartitionWork:
+    """Of a session that holds partition 1."""
+    open_claims, unused = claims_open([claim(n) for n in range(10)]), SimpleNamespace()
+    untold = UntoldQueues(bench)
+    held = held_with(1, clock_ms=CLOCK_MS, dependents=(bench, untold))
+    bench._open_claims = open_claims
+    return PartitionWork(engine, held, bench, due, open_claims, untold, unused, unused)  # type: ignore[arg-type]
+
+
+async def test_the_queue_of_a_claim_that_goes_back_is_due_when_it_would_have_been_here() -> None:
+    engine, scheduled, bench = Engine(), Scheduled(), Workbench(OpenClaims(1000), concurrency_per_queue=1)
+    bench.put(batch(1, 2, delay_ms=20_000))
+    lane, _ = await bench.take()
+    bench.finished(lane, wait_ms=20_000)
+    stale = bench.take_stale(wait_max_ms=2_000, age_max_ms=60_000)
+    await work_of(engine, bench, scheduled).return_claims(stale)
+    ((url, at),) = engine.given
+    assert url == claim(2).url
+    assert at - CLOCK_MS == pytest.approx(20_000, abs=500)
+    assert scheduled[1] - monotonic_ms() == pytest.approx(20_000, abs=500), "else nobody looks for it"
+
+
+async def test_a_claim_of_a_queue_that_need_not_wait_leaves_its_clock_alone() -> None:
+    engine, scheduled = Engine(), Scheduled()
+    await work_of(engine, Workbench(OpenClaims(1000), concurrency_per_queue=1), scheduled).return_claims([claim(1)])
+    assert engine.given == [(claim(1).url, 0)]
+
+
+async def test_what_the_engine_did_not_take_is_offered_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it would come back only after the visibility timeout, minutes later."""
+    monkeypatch.setattr(work_module, "ENGINE_PAUSE_S", 0.001)
+    engine = Engine(fails=1)
+    await work_of(engine, Workbench(OpenClaims(1000), concurrency_per_queue=1), Scheduled()).return_claims([claim(1)])
+    assert len(engine.given) == 1
+
+
+class Forgetful(Engine):
+    """Has fallen back: what it is told of queues is noted."""
+
+    def __init__(self, *, fails: int = 0) -> None:
+        super().__init__(fails=fails)
+        self.told: list[tuple[str, int, int]] = []
+
+    def pace_call(self, fence: Fence, queue: str, settled: Settlement) -> Any:
+        return queue, settled.next_fetch_ms - fence.now_ms, settled.delay_ms
+
+    async def end(self, calls: Sequence[Any]) -> list[AckOutcome | EngineError]:
+        self.fails -= bool(calls)
+        if self.fails >= 0:
+            return [EngineDown("no answer") for _ in calls]
+        self.told += calls
+        return [AckOutcome.COMMITTED for _ in calls]
+
+
+async def lost_work(engine: Forgetful) -> PartitionWork:
+    """Partition 1 was lost a moment after a request to a.test, which is due again in 20 s."""
+    bench = Workbench(OpenClaims(1000), concurrency_per_queue=1)
+    bench.put(batch(1, 2, delay_ms=20_000))
+    lane, _ = await bench.take()
+    bench.finished(lane, wait_ms=20_000)
+    work = work_of(engine, bench, SimpleNamespace(schedule=lambda *_: None))
+    work._held.drop([1])
+    return work
+
+
+async def test_before_a_lease_that_came_back_is_given_away_its_next_owner_can_know_what_we_know() -> None:
+    """The engine may have fallen back behind the request and the robots.txt that asked for the delay."""
+    engine = Forgetful()
+    work = await lost_work(engine)
+    await work.give_back(1)
+    ((queue, wait_ms, delay_ms),) = engine.told
+    assert (queue, delay_ms) == ("a.test", 20_000)
+    assert wait_ms == pytest.approx(20_000, abs=500)
+    await work.give_back(1)
+    assert len(engine.told) == 1, "told once"
+
+
+async def test_a_partition_of_which_the_engine_could_not_be_told_is_not_given_away() -> None:
+    engine = Forgetful(fails=1)
+    work = await lost_work(engine)
+    with pytest.raises(EngineDown):
+        await work.give_back(1)
+    await work.give_back(1)
+    assert len(engine.told) == 1
+
+
+async def test_what_is_acquired_again_is_told_at_once() -> None:
+    engine = Forgetful()
+    work = await lost_work(engine)
+    running = asyncio.create_task(work.run())
+    work.acquired(1, log_entries=0, pending=0)
+    await asyncio.sleep(0.01)
+    running.cancel()
+    assert [queue for queue, *_ in engine.told] == ["a.test"]
