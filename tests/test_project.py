@@ -97,14 +97,15 @@ def test_every_test_that_the_architecture_names_exists() -> None:
 
 
 def test_every_fault_has_a_row_that_names_a_test_or_says_why_there_is_none() -> None:
-    table = (ROOT / "docs" / "faults.md").read_text("utf-8").partition("\n## ")[0]
+    table = (ROOT / "docs" / "internals" / "faults.md").read_text("utf-8").partition("\n## ")[0]
     rows = re.findall(r"^\| (\d+) \| .* \| (.+) \|$", table, re.MULTILINE)
     assert [int(number) for number, _ in rows] == list(range(1, 39))
     assert [number for number, proof in rows if not re.search(r"`test_\w+`|^— \w", proof)] == []
 
 
 def test_the_frontiers_page_has_a_row_for_every_script_and_no_other() -> None:
-    rows = (ROOT / "docs" / "frontier.md").read_text("utf-8").partition("## Scripts")[2].partition("\n## ")[0]
+    page = (ROOT / "docs" / "internals" / "frontier-layout.md").read_text("utf-8")
+    rows = page.partition("## Scripts")[2].partition("\n## ")[0]
     assert set(re.findall(r"^\| `(\w+)` \|", rows, re.MULTILINE)) == set(script_library.NAMES)
 
 

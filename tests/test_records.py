@@ -21,7 +21,7 @@ record_bench = lab_module("record_bench")
 engine_loop = lab_module("engine_loop")
 
 HEADER = {"commit": "abc", "date": "2026-01-01 00:00", "machine": {"cpu": "some"}}
-FILE = LAB.parents[1] / "docs" / "benchmarks.ndjson"
+FILE = LAB.parents[1] / "docs" / "internals" / "benchmarks.ndjson"
 
 
 def record(crawler: list[float], engine: float = 0.1, base: float = 1.0) -> dict[str, Any]:

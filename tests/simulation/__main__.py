@@ -49,7 +49,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
         "--digest", action="store_true", help="print only a hash of all engine calls and requests, by seed"
     )
     parser.add_argument("--mutants", type=int, help="leave out one rule after the other, so many seeds each")
-    parser.add_argument("--instances", help="no crawl: balance and movement of the ring on paper (see docs/scaling.md)")
+    parser.add_argument("--instances", help="no crawl: the ring on paper (docs/internals/ring-figures.md)")
     return parser.parse_args(arguments)
 
 
