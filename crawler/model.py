@@ -91,7 +91,6 @@ class FailureKind(enum.StrEnum):
     HANDLER = "handler"  # the user's own function failed on the page
     INTERNAL = "internal"  # an error of ours that nobody expected, while its content was handled
     KILLER = "killer"  # the process that fetched it died, again and again, the last time with nothing else under way
-    REDIRECT_LOOP = "redirect_loop"
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):

@@ -28,6 +28,7 @@ from crawler.handlers.load_app import load_app
 from crawler.membership.crash_reports import CrashReporter
 from crawler.membership.nodes import host_id, is_lock_free
 from crawler.pipeline.internal_errors import InternalErrors
+from crawler.runtime.clock import monotonic_ms
 from crawler.version import PACKAGE, program_version
 from crawler.web.fetcher import Fetcher
 from crawler.web.resolver import CachingResolver
@@ -47,7 +48,9 @@ async def open_instance(
     settings = crawl.settings
     spend_less_on_memory()
     await asyncio.to_thread(recover_open_files, crawl.folder, lambda session: is_abandoned(crawl.folder, session))
-    resolver = CachingResolver(settings.dns, allow_private=settings.fetch.allow_private)
+    resolver = CachingResolver(
+        settings.dns, allow_private=settings.fetch.allow_private, clock=lambda: monotonic_ms() / 1000
+    )
     warc = WarcWriter(
         crawl.folder, prefix=settings.crawl.name, session=crawl.session, settings=settings.archive,
         software=f"{PACKAGE}/{program_version()}",

@@ -68,8 +68,7 @@ class OpenCrawl(msgspec.Struct, frozen=True, kw_only=True):
             default_delay_ms=int(self.settings.politeness.delay_s * 1000),
             is_limited=is_limited(self.record.scope, budget, self.settings.sites),
             intake=Intake(
-                urls=budget.urls, hosts=budget.hosts, urls_per_linking_domain=budget.urls_per_linking_domain,
-                has_crawl_hosts=budget.crawl_hosts > 0,
+                urls=budget.urls, hosts=budget.hosts, urls_per_linking_domain=budget.urls_per_linking_domain
             ),
         )  # fmt: skip
 
@@ -119,7 +118,7 @@ class OpenCrawl(msgspec.Struct, frozen=True, kw_only=True):
         recent, s = RecentUrls(self.settings.frontier.recent_urls), self.settings
         return Router(self.record, scope, recent, s.traps, budget=s.budget, sites=s.sites)
 
-    def seeder(self, *, opens_scope: bool = True, depth: int = 0, priority: float | None = None) -> "Seeder":
+    def seeder(self, *, depth: int = 0, priority: float | None = None) -> "Seeder":
         """Adds seeds to this crawl."""
         from crawler.archive.seed_journal import SeedJournal
         from crawler.frontier.dead_letters import DeadLetters
@@ -133,7 +132,6 @@ class OpenCrawl(msgspec.Struct, frozen=True, kw_only=True):
             seeds=self.seeds,
             letters=DeadLetters(self.frontier, self.record.partitions),
             journal=SeedJournal(self.folder, self.keys.crawl_name, self.record.first_begun_at),
-            opens_scope=opens_scope,
             depth=depth,
             priority=priority,
             url_bytes_max=self.settings.scope.url_bytes_max,

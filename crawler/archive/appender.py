@@ -11,6 +11,7 @@ durable and left.
 import contextlib
 import os
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 
 from crawler.archive.crawl_folder import archive_error, open_private, sync_directory
@@ -110,3 +111,17 @@ class Appender:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._descriptor, self.durable)
                 os.fsync(self._descriptor)
+
+
+def finish_all(files: Iterable[Appender]) -> None:
+    """Finish each of these, whatever becomes of the others. Raises the first ArchiveError."""
+    failure: ArchiveError | None = None
+    for file in files:
+        try:
+            file.finish()
+        except ArchiveError as error:
+            failure = failure or error
+            with contextlib.suppress(ArchiveError):
+                file.finish()  # its durable part
+    if failure is not None:
+        raise failure

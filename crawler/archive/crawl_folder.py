@@ -104,11 +104,6 @@ class CrawlFolder:
             any(place.glob("*")) for place in (self.journal, self.warc, self.index, self.items, self.history)
         )
 
-    def free_bytes(self) -> int:
-        """Bytes that this user can still write to the folder's file system."""
-        state = os.statvfs(self.root)
-        return state.f_bavail * state.f_frsize
-
     @contextlib.contextmanager
     def exclusive(self, name: str, timeout_s: float = EXCLUSIVE_TIMEOUT_S) -> Iterator[None]:
         """Hold the named lock of this folder; blocks, so call it in a thread. ConflictError after the time-out."""

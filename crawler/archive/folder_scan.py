@@ -17,14 +17,12 @@ from crawler.archive import cdxj, index_writer, warc_writer
 from crawler.archive.appender import OPEN_SUFFIX
 from crawler.archive.crawl_folder import CrawlFolder
 from crawler.archive.index_reader import segment_names
-from crawler.archive.members import Buffer, member_end
-from crawler.archive.warc_reader import StoredResponse, stored_response
+from crawler.archive.warc_reader import Buffer, StoredResponse, next_member, stored_response
 from crawler.errors import ArchiveError
 from crawler.model import CommitEntry, WarcLocation
 
 RECORD_BYTES_MAX = 1 << 30  # inflated; a damaged length must not eat the memory
 _GZIP = 31
-_MAGIC = b"\x1f\x8b\x08"
 _WINDOW_BYTES = 1 << 20
 
 
@@ -98,7 +96,7 @@ def _records(data: memoryview, name: str, shown: str, *, is_open: bool) -> Itera
     while start < len(data):
         found = _member(data, start)
         if found is None:
-            following = _next_member(data, start + 1)
+            following = next_member(data, start + 1)
             if following is None:
                 cut = f"its last {len(data) - start:,} bytes are no whole record"
                 yield Flaw(file=shown, reason=cut, is_tail=is_open)
@@ -133,20 +131,6 @@ def _member(data: memoryview, start: int) -> tuple[bytes, int] | None:
         position += len(chunk)
         if inflater.eof:
             return b"".join(pieces), position - len(inflater.unused_data)
-    return None
-
-
-def _next_member(data: memoryview, start: int) -> int | None:
-    """Where the next whole member begins."""
-    position = start
-    while position < len(data):
-        window = bytes(data[position : position + _WINDOW_BYTES])
-        found = window.find(_MAGIC)
-        while found >= 0:
-            if member_end(data, position + found) is not None:
-                return position + found
-            found = window.find(_MAGIC, found + 1)
-        position += max(len(window) - len(_MAGIC) + 1, 1)
     return None
 
 

@@ -140,12 +140,9 @@ class IndexReader:
         self._segments_missing.append(MissingFile(f"{self.folder.index.name}/{name}", reason))
 
 
-def read_entries(folder: CrawlFolder, missing: list[MissingFile] | None = None) -> Iterator[CommitEntry]:
-    """All committed entries, each (fingerprint, visit) once; `missing` gets what could not be reached."""
-    reader = IndexReader(folder)
-    yield from reader.entries()
-    if missing is not None:
-        missing.extend(reader.missing)
+def read_entries(folder: CrawlFolder) -> Iterator[CommitEntry]:
+    """All committed entries, each (fingerprint, visit) once."""
+    return IndexReader(folder).entries()
 
 
 def find_url(folder: CrawlFolder, url: str) -> list[CommitEntry]:

@@ -5,7 +5,6 @@ Knows segments and durability; the line format is `index_lines`' matter. Lines a
 `<session>-<serial>.cdxj.open`.
 """
 
-import contextlib
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -50,10 +49,7 @@ class IndexWriter:
             self._current.add(line)
 
     def sync(self) -> None:
-        """Make durable all that was added before, and sort the segments that are full.
-
-        After an ArchiveError: `reopen`, and add again what was added since the last sync that succeeded.
-        """
+        """Make durable all that was added before, and sort the segments that are full. Raises ArchiveError."""
         with self._lock:
             full, current = list(self._full), self._current
         for segment in full:
@@ -62,21 +58,6 @@ class IndexWriter:
                 self._full.remove(segment)
         if current is not None:
             current.sync()
-
-    def reopen(self) -> None:
-        """After a failure: leave the failed segments (their durable lines stay valid) and go on in a new one."""
-        with self._lock:
-            given_up, current = list(self._full), self._current
-            self._current, self._full = None, []
-            if current is not None and current.durable == 0:
-                self._serial -= 1  # nobody shall look for a segment that never was
-        for segment in given_up:
-            segment.close()  # readers take it as it is; recovery sorts it once this session has ended
-        if current is not None:
-            current.close()
-            if current.durable == 0:
-                with contextlib.suppress(OSError):
-                    current.path.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Sync and sort all segments. Raises ArchiveError; what could not be sorted stays readable."""
@@ -114,12 +95,11 @@ def seal(folder: CrawlFolder, path: Path) -> int:
     return len(lines)
 
 
-def drop_lines(folder: CrawlFolder, is_dropped: Callable[[CommitEntry], bool]) -> int:
-    """Take lines out of all sealed segments; how many. They are kept in `log/refetched.cdxj`, first.
+def drop_lines(folder: CrawlFolder, is_dropped: Callable[[CommitEntry], bool]) -> None:
+    """Take lines out of all sealed segments. They are kept in `log/refetched.cdxj`, first.
 
     May be repeated after a crash at any point: each segment is the old or the new one. Raises ArchiveError.
     """
-    dropped = 0
     for path in sorted(folder.index.glob(f"*{SUFFIX}")):
         left: list[bytes] = []
         gone: list[bytes] = []
@@ -134,8 +114,6 @@ def drop_lines(folder: CrawlFolder, is_dropped: Callable[[CommitEntry], bool]) -
                 _put(folder, path, left)
         except OSError as error:
             raise archive_error("write", path, error) from None
-        dropped += len(gone)
-    return dropped
 
 
 def _put(folder: CrawlFolder, path: Path, lines: Sequence[bytes]) -> None:

@@ -120,9 +120,6 @@ class ItemReader:
                     yield entry, number, item
 
 
-def items_of(folder: CrawlFolder, missing: list[MissingFile] | None = None) -> Iterator[tuple[CommitEntry, int, bytes]]:
-    """All items of all committed pages, each once; `missing` gets what could not be reached."""
-    reader = ItemReader(folder)
-    yield from reader.items()
-    if missing is not None:
-        missing.extend(reader.missing)
+def items_of(folder: CrawlFolder) -> Iterator[tuple[CommitEntry, int, bytes]]:
+    """All items of all committed pages, each once."""
+    return ItemReader(folder).items()

@@ -4,15 +4,13 @@ Items are objects, a line each; behind them a page may have lines that are array
 rebuild. Knows names, rotation and durability; what stands in an item is the handler's matter.
 """
 
-import contextlib
 import threading
 from collections.abc import Sequence
 
 from isal import isal_zlib
 
-from crawler.archive.appender import Appender
+from crawler.archive.appender import Appender, finish_all
 from crawler.archive.crawl_folder import CrawlFolder
-from crawler.errors import ArchiveError
 from crawler.model import ItemsLocation
 
 SUFFIX = ".items.gz"
@@ -64,16 +62,7 @@ class ItemWriter:
         with self._lock:
             files = [*self._full, *([self._current] if self._current else [])]
             self._current, self._full = None, []
-        failure: ArchiveError | None = None
-        for file in files:
-            try:
-                file.finish()
-            except ArchiveError as error:
-                failure = failure or error
-                with contextlib.suppress(ArchiveError):
-                    file.finish()  # its durable part
-        if failure is not None:
-            raise failure
+        finish_all(files)
 
     def _file(self) -> Appender:
         if self._current is not None and self._current.size >= self._file_bytes_max:

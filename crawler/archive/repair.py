@@ -14,9 +14,10 @@ import msgspec
 from crawler.archive import index_writer, items, warc_writer
 from crawler.archive.appender import OPEN_SUFFIX
 from crawler.archive.crawl_folder import CrawlFolder, archive_error, sync_directory
-from crawler.archive.members import members, whole_member_after
+from crawler.archive.warc_reader import members, next_member
 
 LOCK = "recover"
+WORK_FACTOR, WORK_BYTES_MIN = 16, 64 * 1024 * 1024  # of what may be looked at for whole members after damage
 LOCK_TIMEOUT_S = 600.0  # a gigabyte of records is read again in some seconds; others may have more to do
 
 
@@ -95,6 +96,14 @@ def _scan(path: Path, size: int) -> tuple[int, int, bool]:
         finally:
             data.release()
     return kept, size if damaged else end, damaged
+
+
+def whole_member_after(data: memoryview, start: int) -> bool:
+    """Whether a whole member lies somewhere after `start`: the damage is no torn tail then, but in the middle.
+
+    When too much was looked at, the answer is yes, by which nothing is cut off.
+    """
+    return next_member(data, start, work_max=WORK_FACTOR * len(data) + WORK_BYTES_MIN) is not None
 
 
 def _cut(path: Path, end: int) -> None:

@@ -93,11 +93,6 @@ def life_at(path: Path) -> Life:
     return Life.DEAD
 
 
-def is_session_dead(folder: CrawlFolder, session: str) -> bool:
-    """Whether the session provably died on this machine. False says nothing: it may live, here or elsewhere."""
-    return life_of(folder, session) is Life.DEAD
-
-
 def is_abandoned(folder: CrawlFolder, session: str) -> bool:
     """Whether files that this session left open *in this folder* have nobody who writes to them any more."""
     return life_of(folder, session) is not Life.ALIVE

@@ -1,6 +1,7 @@
-"""Reads one record of the archive back: the HTTP exchange as it was stored. Must not know the index."""
+"""Reads records of the archive back: the HTTP exchange as it was stored, and the gzip members that records lie in."""
 
 import os
+from collections.abc import Iterator
 
 import msgspec
 from isal import isal_zlib
@@ -10,8 +11,13 @@ from crawler.archive.index_reader import archive_path
 from crawler.errors import ArchiveError
 from crawler.model import WarcLocation
 
-_GZIP = 31
 LENGTH_DIGITS_MAX = 18
+_GZIP = 31
+_MAGIC = b"\x1f\x8b\x08"
+_CHUNK_BYTES = 64 * 1024
+_WINDOW_BYTES = 1 << 20
+
+Buffer = bytes | memoryview
 
 
 class StoredResponse(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,3 +86,50 @@ def is_length(text: str) -> bool:
 def _headers(head: bytes) -> list[tuple[str, str]]:
     lines = head.decode("latin-1").split("\r\n")[1:]
     return [(name, value.strip()) for name, _, value in (line.partition(":") for line in lines)]
+
+
+def members(data: memoryview) -> Iterator[tuple[int, int]]:
+    """(start, end) of the whole gzip members from the beginning up to the first that is not."""
+    start = 0
+    while start < len(data):
+        end, _ = _member_end(data, start)
+        if end is None:
+            return
+        yield start, end
+        start = end
+
+
+def next_member(data: memoryview, start: int, *, work_max: int | None = None) -> int | None:
+    """Where the next whole gzip member begins, from `start` on; None when there is none.
+
+    A body may be full of what looks like the beginning of a member. After `work_max` bytes were looked at, the one that
+    was looked at last is taken for whole.
+    """
+    position, looked_at = start, 0
+    while position < len(data):
+        window = bytes(data[position : position + _WINDOW_BYTES])
+        found = window.find(_MAGIC)
+        while found >= 0:
+            end, work = _member_end(data, position + found)
+            looked_at += work
+            if end is not None or (work_max is not None and looked_at > work_max):
+                return position + found
+            found = window.find(_MAGIC, found + 1)
+        position += max(len(window) - len(_MAGIC) + 1, 1)
+    return None
+
+
+def _member_end(data: memoryview, start: int) -> tuple[int | None, int]:
+    """End of the member at `start`, None when it is torn or damaged (its CRC is checked); and the bytes looked at."""
+    inflater = isal_zlib.decompressobj(wbits=_GZIP)
+    position = start
+    while position < len(data):
+        chunk = data[position : position + _CHUNK_BYTES]
+        try:
+            inflater.decompress(chunk)
+        except isal_zlib.error:  # type: ignore[misc]  # its stub declares an instance
+            return None, position + len(chunk) - start
+        position += len(chunk)
+        if inflater.eof:
+            return position - len(inflater.unused_data), position - start
+    return None, position - start

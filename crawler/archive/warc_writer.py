@@ -3,7 +3,6 @@
 Knows names, rotation and durability; what stands in a record is `records`' matter.
 """
 
-import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -11,7 +10,7 @@ from collections.abc import Callable
 from isal import isal_zlib
 
 from crawler.archive import warc_record
-from crawler.archive.appender import Appender
+from crawler.archive.appender import Appender, finish_all
 from crawler.archive.crawl_folder import CrawlFolder
 from crawler.archive.stamps import digits17
 from crawler.errors import ArchiveError
@@ -28,7 +27,7 @@ class WarcWriter:
     """The archive of one session.
 
     `add` is memory only and belongs to one thread; `sync` may run in another meanwhile. After an ArchiveError
-    nothing is taken until `reopen`; `is_durable` tells which records survived.
+    nothing more is taken; `close` keeps what is durable.
     """
 
     def __init__(
@@ -51,16 +50,8 @@ class WarcWriter:
         self._serial = 0
         self._current: Appender | None = None
         self._full: list[Appender] = []  # rotated out, not yet synced and renamed
-        self._unfinished: dict[str, Appender] = {}
         self._lock = threading.Lock()
         self._failed = False
-
-    @property
-    def pending_bytes(self) -> int:
-        """Bytes added that are not on disk yet."""
-        with self._lock:
-            files = [*self._full, self._current] if self._current else self._full
-            return sum(file.size - file.durable for file in files)
 
     def add(self, response: Response) -> tuple[WarcLocation, str]:
         """Append the exchange; returns where the response record will lie and its payload digest.
@@ -76,19 +67,19 @@ class WarcWriter:
             member += isal_zlib.compress(request, _REQUEST_LEVEL, _GZIP)
         with self._lock:
             if self._failed:
-                raise ArchiveError("the archive failed to write and was not reopened")
+                raise ArchiveError("the archive failed to write and takes nothing more")
             file = self._file()
             offset = file.add(member)
         return WarcLocation(file=file.final.name, offset=offset, length=length), digest
 
     def sync(self) -> None:
-        """Make durable all that was added before. After an ArchiveError: ask `is_durable`, and `reopen`."""
+        """Make durable all that was added before. After an ArchiveError the writer can only be closed."""
         with self._lock:
             full, self._full = self._full, []
             current = self._current
         try:
             for file in full:
-                self._finish(file)
+                file.finish()
             if current is not None:
                 current.sync()
         except ArchiveError:
@@ -96,46 +87,13 @@ class WarcWriter:
                 self._failed = True
             raise
 
-    def is_durable(self, location: WarcLocation) -> bool:
-        """Whether this writer's record is safe on disk."""
-        file = self._unfinished.get(location.file)
-        return file is None or location.offset + location.length <= file.durable
-
-    def reopen(self) -> None:
-        """After a failure: give up the failed files (their durable part stays valid) and go on in a new one.
-
-        What was added and is not durable is lost; it must be added again.
-        """
-        with self._lock:
-            given_up = list(self._unfinished.values())
-            self._current, self._full = None, []
-        for file in given_up:
-            file.failed = True
-            with contextlib.suppress(ArchiveError):  # a name that can't be mended now is recovery's matter
-                file.finish()
-        with self._lock:
-            self._failed = False
-
     def close(self) -> None:
         """Sync and give all files their final names. Raises ArchiveError when that fails."""
         with self._lock:
             files = [*self._full, self._current] if self._current else self._full
             self._current, self._full = None, []
             self._failed = True
-        failure: ArchiveError | None = None
-        for file in files:
-            try:
-                self._finish(file)
-            except ArchiveError as error:
-                failure = failure or error
-                with contextlib.suppress(ArchiveError):
-                    self._finish(file)  # its durable part
-        if failure is not None:
-            raise failure
-
-    def _finish(self, file: Appender) -> None:
-        file.finish()
-        self._unfinished.pop(file.final.name, None)
+        finish_all(files)
 
     def _file(self) -> Appender:
         current = self._current
@@ -159,5 +117,4 @@ class WarcWriter:
             fields={"isPartOf": self._folder.crawl, "description": f"session {self._session}"},
         )
         file.add(isal_zlib.compress(info, self._settings.compression_level, _GZIP))
-        self._unfinished[name] = file
         return file

@@ -112,5 +112,4 @@ class Report:
     closest: Closest | None = None
     takeover_max_s: float = 0.0
     has_web_log: bool = False
-    has_records: bool = True
     notes: list[str] = field(default_factory=list)

@@ -125,7 +125,6 @@ class ArchiveJudge:
         self._report.commits = self._ledger.number("SELECT count(*) FROM (SELECT DISTINCT fp, visit FROM commits)")
         without = self._ledger.number("SELECT count(*) FROM commits WHERE file = 0")
         if without:
-            self._report.has_records = False
             self._report.notes.append(
                 f"{without:,} commits have no record (archive.warc is off): where their links went can't be judged"
             )

@@ -160,9 +160,7 @@ def _check_content(arguments: argparse.Namespace) -> None:
             ) from None
 
 
-def export_all(
-    folder: "CrawlFolder", targets: Sequence["Target"], source: "Source", *, since: float = 0.0, quiet: bool = False
-) -> None:
+def export_all(folder: "CrawlFolder", targets: Sequence["Target"], source: "Source", *, since: float = 0.0) -> None:
     """Write the targets and say how many records went where; blocking. Raises ArchiveError, OutputError, UsageError."""
     from crawler.outputs.export import export
     from crawler.outputs.file_sinks import NAME_SHOWN
@@ -172,7 +170,7 @@ def export_all(
 
     summary = export(folder, targets, source, since=since)
     places = [target.shown for target in targets if target.kind is not Kind.STREAM]
-    if places and not quiet:
+    if places:
         what = counted(summary.records, source.shape.name.removesuffix("s"))
         say(f"{what} written to {', '.join(places)}")
     for field, column in summary.renamed.items():

@@ -18,7 +18,7 @@ from crawler.content.charset import decode, detect_charset
 from crawler.content.sniff import is_html
 from crawler.errors import InvalidUrl
 from crawler.model import Page
-from crawler.rules.urls import canonicalize, join, join_all
+from crawler.rules.urls import BYTES_MAX, canonicalize, join, join_all
 
 TITLE_CHARS_MAX = 300
 
@@ -134,15 +134,15 @@ def robots_header(value: str, agent: str) -> tuple[bool, bool]:
     return noindex, nofollow
 
 
-def redirect_target(url: str, location: str, *, bytes_max: int = 8192) -> str | None:
+def redirect_target(url: str, location: str) -> str | None:
     """Where a Location header (latin-1, as received) leads from the canonical `url`; None when to nowhere.
 
     Bytes beyond ASCII are escaped as they are, which is what UTF-8 ones mean and what browsers do with others.
     """
     if not location.strip():
         return None
-    escaped = "".join([c if c < "\x80" else f"%{ord(c):02X}" for c in location[: bytes_max + 1]])
-    return join(url, escaped, bytes_max=bytes_max)
+    escaped = "".join([c if c < "\x80" else f"%{ord(c):02X}" for c in location[: BYTES_MAX + 1]])
+    return join(url, escaped)
 
 
 def refresh_target(url: str, value: str, *, bytes_max: int = 8192) -> str | None:

@@ -1,9 +1,8 @@
-"""What a reader sees: the visible text of a page, and its links with theirs. For exports, not for the crawl itself."""
+"""What a reader sees: the visible text of a page. For exports, not for the crawl itself."""
 
-from selectolax.lexbor import LexborHTMLParser, LexborNode
+from selectolax.lexbor import LexborHTMLParser
 
 from crawler.content.charset import decode
-from crawler.rules.urls import join
 
 _UNSEEN = ["script", "style", "noscript", "template", "head", "iframe", "object", "svg", "textarea", "select"]
 _BLOCKS = (
@@ -36,24 +35,3 @@ def main_text(body: bytes, charset: str) -> str:
     from trafilatura import extract  # heavy, and wanted by few
 
     return extract(decode(body, charset), include_comments=False) or ""
-
-
-def extract_links(url: str, body: bytes, charset: str) -> list[tuple[str, str]]:
-    """(canonical URL, anchor text) of every usable a[href], in order, repeats kept."""
-    tree = LexborHTMLParser(decode(body, charset), options=_NO_EVENTS)
-    base = url
-    for node in tree.css("base[href]"):
-        found = join(url, node.attrs.sget("href") or "")
-        if found:
-            base = found
-            break
-    links = []
-    for node in tree.css("a[href]"):
-        target = join(base, node.attrs.sget("href") or "") if "href" in node.attrs else None
-        if target:
-            links.append((target, _folded(node)))
-    return links
-
-
-def _folded(node: LexborNode) -> str:
-    return " ".join(node.text().split())

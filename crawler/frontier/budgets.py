@@ -18,13 +18,11 @@ class Intake(msgspec.Struct, frozen=True, kw_only=True):
     """What is taken in when URLs are added: so many of a queue, so many hosts of a domain. Others are parked.
 
     With `urls`, as many more of a queue as `urls_per_linking_domain` for each other domain that links to it.
-    `has_crawl_hosts`: the whole crawl has a budget of hosts, so those that it takes in are noted.
     """
 
     urls: int = 0
     hosts: int = 0
     urls_per_linking_domain: int = 0
-    has_crawl_hosts: bool = False
 
 
 class Spent(msgspec.Struct, frozen=True, kw_only=True):

@@ -22,7 +22,6 @@ BLOCKED = "blocked"
 DEPTH = "depth"
 HOSTS = "hosts"
 CRAWL_URLS = "crawl:urls"  # meta counts those of a partition; see lua/_park.lua
-CRAWL_HOSTS = "crawl:hosts"  # likewise; parked as "crawl:hosts:HOST", a row for each host (see lua/_hosts.lua)
 
 
 class What(StrEnum):
@@ -59,8 +58,8 @@ class Order(msgspec.Struct, frozen=True):
 
 
 def kind_of(reason: str) -> str:
-    """The reason for which rows of many names are parked: a row for each depth, a row for each host."""
-    return next((kind for kind in (DEPTH, CRAWL_HOSTS) if reason.startswith(f"{kind}:")), reason)
+    """The reason for which rows of many names are parked: what is too deep has a row for each depth."""
+    return DEPTH if reason.startswith(f"{DEPTH}:") else reason
 
 
 class Parked(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,11 +79,6 @@ class Parked(msgspec.Struct, frozen=True, kw_only=True):
     def depth(self) -> int:
         """Of those that are too deep: how far from a seed they are."""
         return int(self.reason.removeprefix(f"{DEPTH}:"))
-
-    @property
-    def host(self) -> str:
-        """Of those that a crawl's budget of hosts parked: whose they are."""
-        return self.reason.removeprefix(f"{CRAWL_HOSTS}:")
 
 
 class Parking:
@@ -124,22 +118,17 @@ class Parking:
 
     async def hosts(self, partition: int, domains: Sequence[str]) -> list[int]:
         """How many hosts of each domain a budget of hosts took in. Raises EngineError."""
-        return [int(n or 0) for n in await self._look(partition, "hosts", domains)]
+        return [int(n or 0) for n in await self._look(partition, domains)]
 
     async def hosts_taken(self, partition: int, domain: str, labels: Sequence[str]) -> set[str]:
         """Those of these hosts of a domain, by label ("@": itself), that a budget took in. Raises EngineError."""
-        answers = await self._look(partition, "hosts", [f"{domain} {label}" for label in labels])
+        answers = await self._look(partition, [f"{domain} {label}" for label in labels])
         return {label for label, answer in zip(labels, answers, strict=True) if answer}
 
-    async def taken_in(self, partition: int, hosts: Sequence[str]) -> set[str]:
-        """Those of some hosts that a crawl's budget of hosts took in. Raises EngineError."""
-        answers = await self._look(partition, "taken in", hosts)
-        return {host for host, answer in zip(hosts, answers, strict=True) if answer}
-
-    async def _look(self, partition: int, what: str, names: Sequence[str]) -> list[bytes]:
+    async def _look(self, partition: int, names: Sequence[str]) -> list[bytes]:
         key, found = self._frontier.keys.meta(partition), list[bytes]()
         for i in range(0, len(names), HOSTS_MAX):
-            found += await self._frontier.engine.run("look", (key,), what, *names[i : i + HOSTS_MAX])
+            found += await self._frontier.engine.run("look", (key,), "hosts", *names[i : i + HOSTS_MAX])
         return found
 
     async def admit(
@@ -147,11 +136,11 @@ class Parking:
     ) -> int:
         """Put these parked (block, member, host) into their queue whose hosts their domain takes in; how many.
 
-        Of hosts that the crawl's budget has not taken in: into their rows. Raises EngineError.
+        Raises EngineError.
         """
         f, admitted = self._frontier, 0
         for i in range(0, len(urls), ADMIT_MAX):
-            items = (queue, domain, hosts_max, urls[i : i + ADMIT_MAX], int(f.intake.has_crawl_hosts))
+            items = (queue, domain, hosts_max, urls[i : i + ADMIT_MAX])
             args = (f.default_delay_ms, f.keys.hints, f.session, pack(items))
             admitted += int((await f.engine.run("admit", (f.keys.meta(partition),), *args))[1])
         return admitted

@@ -136,7 +136,7 @@ class Frontier:
 
     def _intake(self) -> bytes:
         i = self.intake
-        return pack((i.urls, i.hosts, i.urls_per_linking_domain, int(i.has_crawl_hosts)))
+        return pack((i.urls, i.hosts, i.urls_per_linking_domain))
 
     def _call_add(self, partition: int, items: list[Any]) -> Call:
         args = (
@@ -237,14 +237,9 @@ class Frontier:
         replies = await self.engine.run_many(calls)
         return [raw if isinstance(raw, EngineError) else outcome_of(raw) for raw in replies]
 
-    def give_back_call(self, fence: Fence, claims: Iterable[tuple[Claim, int]]) -> Call:
+    def give_back(self, fence: Fence, claims: Iterable[tuple[Claim, int]]) -> Call:
         """For `end`: return unfetched claims; the number is the next fetch (ms) of a started one, or 0."""
         return self._fenced("give_back", fence, pack([(c.token, at) for c, at in claims]))
-
-    async def give_back(self, fence: Fence, claims: Iterable[tuple[Claim, int]]) -> AckOutcome:
-        """The same at once, for one partition."""
-        call = self.give_back_call(fence, claims)
-        return outcome_of(await self.engine.run(call.name, call.keys, *call.args))
 
     async def extend(self, claims: Mapping[int, tuple[Fence, Sequence[Claim]]], *, visibility_ms: int) -> None:
         """Claims that are still worked on stay invisible for longer. What a lost lease refuses is left to expire."""

@@ -31,7 +31,6 @@ class DoneUrl(msgspec.Struct, frozen=True, kw_only=True):
     fetch_ms: int
     seed_number: int = 0
     items: int = 0
-    host: str = ""  # where the whole crawl has a budget of hosts: taken in
 
 
 class Restoring:
@@ -53,7 +52,7 @@ class Restoring:
         """Make those of these URLs seen and done that the engine did not know; how many. Raises EngineError."""
         by_partition: dict[int, list[Any]] = {}
         for u in urls:
-            item = (u.fingerprint, u.queue, u.domain, *_counted(u), u.host)
+            item = (u.fingerprint, u.queue, u.domain, *_counted(u))
             by_partition.setdefault(u.partition, []).append(item)
         digits = await self._run_all("restore", by_partition, self._hash_key)
         return sum(answer.count(b"1") for answer in digits)

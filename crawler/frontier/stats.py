@@ -12,7 +12,7 @@ from crawler.frontier.keys import Keys
 
 TOTAL_FIELDS = (
     "added", "done", "spilled", "spilled_parked", "bytes", "retries", "dead", "expired", "parked", "released", "beyond",
-    "beyond_hosts", "seenhosts", "revived", "s1", "s2", "s3", "s4", "s5", "items", "items_invalid",
+    "revived", "s1", "s2", "s3", "s4", "s5", "items", "items_invalid",
 )  # fmt: skip
 _TEXTS = frozenset({"guest", "wish", "domain", "stop"})  # what a queue's record holds beside numbers
 
@@ -31,9 +31,7 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
     parked: int = 0  # now
     spilled_parked: int = 0  # of those
     beyond: int = 0  # of those: beyond the crawl's budget of URLs
-    beyond_hosts: int = 0  # likewise: of hosts beyond the crawl's budget of hosts
     taken_in: int = 0  # URLs that were met and are not parked
-    hosts: int = 0  # that a crawl's budget of hosts took in
     items: int = 0
     items_invalid: int = 0  # left out: what their handlers yielded was none
     status: Mapping[str, int] = msgspec.field(default_factory=dict)
@@ -97,7 +95,6 @@ class Stats:
             retries=sums["retries"], dead=sums["dead"],
             expired=sums["expired"], parked=sums["parked"] - sums["released"],
             spilled_parked=sums["spilled_parked"], beyond=sums["beyond"],
-            beyond_hosts=sums["beyond_hosts"], hosts=sums["seenhosts"],
             taken_in=sums["added"] - sums["revived"] - sums["parked"],
             items=sums["items"], items_invalid=sums["items_invalid"],
             fetched=sum(_by(sums, "s").values()), status=_by(sums, "s"),

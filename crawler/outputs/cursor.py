@@ -31,11 +31,6 @@ CREATE TABLE IF NOT EXISTS mark (length INTEGER, digest TEXT);
 CREATE TABLE IF NOT EXISTS ours (length INTEGER, digest TEXT);
 CREATE TABLE IF NOT EXISTS closed (is_closed INTEGER);
 """
-_SINCE_MADE = (
-    ("segments", "damaged"),
-    ("seen", "records"),
-    ("seen", "lost"),
-)  # columns that cursors of older releases lack
 SUFFIX = ".cursor"
 NEXT_SUFFIX = ".next"
 _encode = msgspec.json.Encoder().encode
@@ -77,9 +72,6 @@ class Cursor:
         for pragma in ("locking_mode = EXCLUSIVE", "journal_mode = WAL", "synchronous = NORMAL", "cache_size = -8000"):
             base.execute(f"PRAGMA {pragma}")
         base.executescript(_TABLES)
-        for table, column in _SINCE_MADE:
-            if all(row[1] != column for row in base.execute(f"PRAGMA table_info({table})")):
-                base.execute(f"ALTER TABLE {table} ADD COLUMN {column} INTEGER")
         return base
 
     def _load(self) -> None:
@@ -116,7 +108,7 @@ class Cursor:
             self._base.execute(
                 "INSERT INTO segments (name, offset, is_sealed, is_done, damaged) VALUES (?1, ?2, ?3, ?4, ?5) "
                 "ON CONFLICT (name) DO UPDATE SET offset = ?2, is_done = ?4, "
-                "damaged = ?5 + iif(is_sealed = ?3, ifnull(damaged, 0), 0), is_sealed = ?3",
+                "damaged = ?5 + iif(is_sealed = ?3, damaged, 0), is_sealed = ?3",
                 (chunk.segment, place.offset, place.is_sealed, place.is_done, chunk.damaged),
             )
 
@@ -129,20 +121,17 @@ class Cursor:
             )
 
     def wanted(self) -> Iterator[Wanted]:
-        """How many records of each visit the target must have, in order of their keys; not of what is not known."""
+        """How many records of each visit the target must have, in order of their keys."""
         with self._errors():
             rows = self._base.execute(
                 "SELECT fingerprint, visit, records FROM seen WHERE records > 0 ORDER BY fingerprint, visit"
             )
             yield from map(Wanted._make, rows)
 
-    def total(self) -> int | None:
-        """How many records the target must have; None for a cursor of an older release."""
+    def total(self) -> int:
+        """How many records the target must have."""
         with self._errors():
-            known, all_, records = self._base.execute(
-                "SELECT count(records), count(*), sum(records) FROM seen"
-            ).fetchone()
-        return int(records or 0) if known == all_ else None
+            return int(self._base.execute("SELECT ifnull(sum(records), 0) FROM seen").fetchone()[0])
 
     def lost(self) -> tuple[int, int]:
         """Records that could not be read, and of how many visits."""

@@ -214,10 +214,9 @@ class Follower:
         raise OutputAway(f"{self.target.shown} is changed by another program again and again")
 
     def _compare(self) -> None:
-        total = self._cursor.total()
-        if self._sink is None or total is None:
+        if self._sink is None:
             return
-        found = self._sink.found(self._cursor.wanted(), self._pulse)
+        total, found = self._cursor.total(), self._sink.found(self._cursor.wanted(), self._pulse)
         if found != total:
             self._sink.close()
             self._sink = None

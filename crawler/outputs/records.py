@@ -31,8 +31,6 @@ PAGE_COLUMNS = {
     "warc_offset": Kind.INT,
     "visit": Kind.INT,
 }
-FIELDS = tuple(PAGE_COLUMNS)
-TEXTS = ("visible", "main")  # what a reader sees; the article without what stands around it
 
 _decode = msgspec.json.Decoder(Record).decode
 

@@ -48,16 +48,18 @@ class PageParser:
         self._turns = Turns()
         self._long = asyncio.Lock()  # one at a time: others wait, and the loop keeps half of its core at least
         self._slow_origins: set[str] = set()  # one page got past the estimate: the next ones of its site do not
-        self.killed = 0
 
-    async def parse(self, response: Response, *, guarded: bool = False) -> Page:
-        """Raises ParseKilledError when the body can't be parsed within its limits. `guarded`: never in this process."""
-        return (await self.parse_with_tree(response, guarded=guarded))[0]
+    async def parse(self, response: Response) -> Page:
+        """Raises ParseKilledError when the body can't be parsed within its limits."""
+        return (await self.parse_with_tree(response))[0]
 
     async def parse_with_tree(
         self, response: Response, mark: Mark | None = None, *, guarded: bool = False
     ) -> tuple[Page, LexborHTMLParser | None]:
-        """The same, and the tree of what is HTML and was parsed at once, in the event loop. A thread sets `mark`."""
+        """The same, and the tree of what is HTML and was parsed at once, in the event loop.
+
+        A thread sets `mark`. `guarded`: never in this process.
+        """
         x_robots = "\n".join(
             value.decode("latin-1") for key, value in response.headers if key.lower() == b"x-robots-tag"
         )
@@ -110,7 +112,6 @@ class PageParser:
         try:
             answer = await self._worker.ask(partial(msgspec.msgpack.encode, asked), WORKER_TIMEOUT_S)
         except WorkerDiedError as error:
-            self.killed += 1
             log.warning("parse.killed", extra={"url": url, "bytes": len(body), "why": str(error)})
             raise ParseKilledError(f"parsing {len(body)} bytes was stopped") from None
         return msgspec.msgpack.decode(answer, type=Page)

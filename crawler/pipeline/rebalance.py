@@ -126,7 +126,7 @@ class PartitionWork:
         for partition, mine in by_partition.items():
             fence = self._ownership.fence_of(partition)
             if fence is not None:
-                calls += self._give_back_calls(fence, mine)
+                calls += self._give_backs(fence, mine)
         await self._send(calls)
         now_ms = monotonic_ms()
         for partition, mine in by_partition.items():
@@ -146,10 +146,10 @@ class PartitionWork:
             await asyncio.sleep(ENGINE_PAUSE_S)
         log.warning("give_back.engine_error", extra={"calls": len(calls)})
 
-    def _give_back_calls(self, fence: Fence, mine: Sequence[tuple[Claim, int]]) -> list[Call]:
+    def _give_backs(self, fence: Fence, mine: Sequence[tuple[Claim, int]]) -> list[Call]:
         given = [(claim, fence.now_ms + wait_ms if wait_ms else 0) for claim, wait_ms in mine]
         return [
-            self._frontier.give_back_call(fence, given[start : start + GIVE_BACK_MAX])
+            self._frontier.give_back(fence, given[start : start + GIVE_BACK_MAX])
             for start in range(0, len(given), GIVE_BACK_MAX)
         ]
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 from msgspec.structs import replace
 
 from crawler.frontier.crawl_record import CrawlRecord
-from crawler.frontier.deferred import CRAWL_HOSTS, CRAWL_URLS, DEPTH
+from crawler.frontier.deferred import CRAWL_URLS, DEPTH
 from crawler.handlers.page import Followed
 from crawler.model import Candidate, Claim, Refusal
 from crawler.pipeline.trap_memory import parking_reason
@@ -32,9 +32,8 @@ class Router:
     """Turns URLs into candidates by the crawl's shared rules, and by those about traps where there are any.
 
     By the `budget`, what is too far from a seed is parked, and it is noted which domain links to which. So is what
-    the crawl's budget of URLs does not take in (`takes_in`, asked for each URL), and what is of a host that its budget
-    of hosts has not taken in, unless it may be (`takes_host`; None where there is no such budget). `sites`: whose URLs
-    have a limit of depth or a priority of their own.
+    the crawl's budget of URLs does not take in (`takes_in`, asked for each URL). `sites`: whose URLs have a limit of
+    depth or a priority of their own.
     """
 
     def __init__(
@@ -54,7 +53,6 @@ class Router:
         self.recent = recent
         self._traps = TrapRules(traps) if traps else None
         self.takes_in: Callable[[], bool] = lambda: True
-        self.takes_host: Callable[[str], bool] | None = None
         self._budget = budget
         self._counts_links = budget.urls_per_linking_domain > 0
         self._ordering = Ordering.of(record.ordering, record.begun_at)
@@ -63,9 +61,8 @@ class Router:
         self._place = lru_cache(maxsize=PLACES_MAX)(self._place_of)
 
     def without_room(self) -> "Router":
-        """As if the budgets of the whole crawl were used up: what they would take in, the next instance takes up."""
+        """As if the crawl's budget of URLs were used up: what it would take in, the next instance takes up."""
         self.takes_in = lambda: not self._budget.crawl_urls
-        self.takes_host = (lambda _: False) if self._budget.crawl_hosts else None
         return self
 
     def follow(self, record: CrawlRecord, roots: Iterable[str]) -> None:
@@ -186,15 +183,7 @@ class Router:
         if self._counts_links and found.domain != claim.domain:
             found = replace(found, linked_from=self._link_place(claim))
         found = self._trapped(claim, found, learned, digest)
-        return found if found.parked else self._budgeted(found)
-
-    def _budgeted(self, found: Candidate) -> Candidate:
-        """By the budgets of the whole crawl. Whether a host is taken in already, the engine knows."""
-        if not self.takes_in():
-            return replace(found, parked=CRAWL_URLS)
-        if self.takes_host and not self.takes_host(host_of(found.url)):
-            return replace(found, parked=CRAWL_HOSTS)
-        return found
+        return found if found.parked or self.takes_in() else replace(found, parked=CRAWL_URLS)
 
     def _trapped(self, claim: Claim, found: Candidate, learned: TrapState, digest: str) -> Candidate:
         """The owner of a page has learned of the page's own domain only; links to others are judged by their looks."""

@@ -1,19 +1,16 @@
-"""A budget of what the whole crawl takes in, URLs or hosts: what this instance may let in of it, and take up again.
+"""The whole crawl's budget of URLs: how many this instance may let in, and take up again.
 
 No script sees more than one partition, so each instance has its share of the room until all is counted again
-(docs/decisions/0025-a-crawls-budgets-stop-claims-not-queues.md). Must not know what it is that is taken in.
+(docs/decisions/0025-a-crawls-budgets-stop-claims-not-queues.md).
 """
 
 import logging
 import sys
 from collections.abc import Collection
 
-from crawler.quotas.distribute import HostSharing, Sharing
-from crawler.runtime.clock import monotonic_ms
+from crawler.quotas.distribute import Sharing
 
 log = logging.getLogger(__name__)
-
-LOOK_EVERY_MS = 10_000  # at all rows of hosts, where it is not asked for: there may be a million
 
 
 class TakingIn:
@@ -57,55 +54,10 @@ class TakingIn:
         """Release what there is room for in these partitions; in which of them something was. Raises EngineError."""
         if not self.parked or self._room <= 0:
             return ()
-        return await self._release(self._room, mine)
-
-    async def _release(self, room: int, mine: Collection[int]) -> Collection[int]:
-        released = await self._sharing.release(room, mine)
+        released = await self._sharing.release(self._room, mine)
         for queue, error in released.unreadable.items():  # what is left stays parked, and is asked for again
             if queue not in self._unreadable:
                 log.warning("budget.unreadable", extra={"queue": queue, "error": error})
         self._unreadable = set(released.unreadable)
         self._is_stuck = bool(self._unreadable) and not released.urls.total()
         return released.urls
-
-
-class HostsTakingIn(TakingIn):
-    """Of hosts. One that was let in stays so until all is counted again, whatever URLs of it follow.
-
-    Nobody says that URLs of a host are parked which is taken in. So all rows are looked at once more when a host was
-    taken in or partitions have come, and when the crawl would end.
-    """
-
-    def __init__(self, budget: int, sharing: HostSharing) -> None:
-        super().__init__(budget, sharing)
-        self._hosts = sharing
-        self._let_in: set[str] = set()
-        self._is_left = True
-        self._looked_at_ms = -LOOK_EVERY_MS
-        self._known: tuple[int, frozenset[int]] = (0, frozenset())  # hosts, partitions: when the rows were looked at
-
-    def counted(self, *, taken_in: int, parked: int, asked: int) -> None:
-        super().counted(taken_in=taken_in, parked=parked, asked=asked)
-        self._let_in.clear()
-
-    def lets_in_host(self, host: str, sharers: int) -> bool:
-        """May this host be taken in, if it is not yet?"""
-        if host not in self._let_in:
-            if not self.lets_in(sharers):
-                return False
-            self._let_in.add(host)
-        return True
-
-    async def has_more(self) -> bool:
-        if await super().has_more():
-            return True
-        self._is_left = self.parked > 0 and await self._hosts.is_left()
-        return self._is_left
-
-    async def take_up(self, mine: Collection[int]) -> Collection[int]:
-        known, at_ms = (self._taken_in, frozenset(mine)), monotonic_ms()
-        is_due = known != self._known and at_ms - self._looked_at_ms >= LOOK_EVERY_MS
-        if not self.parked or not (self._room > 0 or self._is_left or is_due):
-            return ()
-        self._known, self._looked_at_ms, self._is_left = known, at_ms, False
-        return await self._release(max(0, self._room), mine)

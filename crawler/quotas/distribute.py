@@ -1,16 +1,16 @@
-"""What a crawl's budget of URLs or of hosts has parked, when there is room for some of it: shared out evenly.
+"""What a crawl's budget of URLs has parked, when there is room for some of it: shared out evenly.
 
 Must not know how much room there is. Whoever owns partitions releases theirs: all who see the same rows come to the
 same shares, so together they release no more than there is room for.
 """
 
 from collections import Counter
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection
 
 import msgspec
 
 from crawler.errors import ArchiveError
-from crawler.frontier.deferred import BLOCKED, CRAWL_HOSTS, CRAWL_URLS, Parked, Parking, kind_of
+from crawler.frontier.deferred import BLOCKED, CRAWL_URLS, Parked, Parking
 
 PARTITIONS_MAX = 128  # a pipeline
 
@@ -26,9 +26,7 @@ class Released(msgspec.Struct, frozen=True):
 
 
 class Sharing:
-    """Of URLs. Reads all rows, by partitions in their order; a row's place among them decides on its share."""
-
-    kind = CRAWL_URLS
+    """Reads all rows, by partitions in their order; a row's place among them decides on its share."""
 
     def __init__(self, parking: Parking, partitions: int) -> None:
         self._parking = parking
@@ -36,7 +34,7 @@ class Sharing:
 
     async def waiting(self) -> int:
         """How much may be released, where there is room: nothing of queues that are blocked. Raises EngineError."""
-        return sum([takes async for _, takes in self._rows()])
+        return sum([one.urls async for one in self._rows()])
 
     async def release(self, room: int, mine: Collection[int]) -> Released:
         """Put the shares of these partitions into their queues. Raises EngineError.
@@ -45,12 +43,11 @@ class Sharing:
         """
         total, before, released = await self.waiting(), 0, Released()
         room = min(room, total)
-        async for one, takes in self._rows():
-            upto = min(before + takes, total)  # whatever has come since
+        async for one in self._rows():
+            upto = min(before + one.urls, total)  # whatever has come since
             share, before = (room * upto // total - room * before // total) if total else 0, upto
-            n = one.urls if share == takes else share
-            if n > 0 and one.partition in mine:
-                await self._release(one, n, released)
+            if share > 0 and one.partition in mine:
+                await self._release(one, share, released)
         return released
 
     async def _release(self, one: Parked, n: int, released: Released) -> None:
@@ -60,34 +57,10 @@ class Sharing:
             released.urls[one.partition] += 0
             released.unreadable[one.queue] = str(error)
 
-    async def _rows(self) -> AsyncIterator[tuple[Parked, int]]:
-        """Each row, and how much room all of it takes."""
+    async def _rows(self) -> AsyncIterator[Parked]:
         for i in range(0, self._partitions, PARTITIONS_MAX):
             some = range(i, min(i + PARTITIONS_MAX, self._partitions))
             for _, stops, parked in await self._parking.survey(some):
-                rows = [one for one in parked if kind_of(one.reason) == self.kind and stops.get(one.queue) != BLOCKED]
-                rows.sort(key=lambda one: (one.queue, one.reason))
-                for row in zip(rows, await self._room_of(rows), strict=True):
+                rows = [one for one in parked if one.reason == CRAWL_URLS and stops.get(one.queue) != BLOCKED]
+                for row in sorted(rows, key=lambda one: one.queue):
                     yield row
-
-    async def _room_of(self, rows: Sequence[Parked]) -> list[int]:
-        return [one.urls for one in rows]
-
-
-class HostSharing(Sharing):
-    """Of hosts, each with a row of its own that is released as a whole: so it is never looked into.
-
-    What is left of a row when its host is taken in (somebody died while it was released, or people gave a URL of the
-    host) takes no room.
-    """
-
-    kind = CRAWL_HOSTS
-
-    async def is_left(self) -> bool:
-        """Are URLs parked whose host is taken in? Raises EngineError."""
-        return any([takes == 0 async for _, takes in self._rows()])
-
-    async def _room_of(self, rows: Sequence[Parked]) -> list[int]:
-        hosts = [one.host for one in rows]
-        taken = await self._parking.taken_in(rows[0].partition, hosts) if rows else set[str]()
-        return [int(host not in taken) for host in hosts]

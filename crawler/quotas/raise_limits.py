@@ -85,9 +85,9 @@ class Raising:
         for (queue, domain), taken in zip(
             domains.items(), await self._parking.hosts(partition, list(domains.values())), strict=True
         ):
-            if not intake.hosts and not intake.has_crawl_hosts:
+            if not intake.hosts:
                 admitted += await self._parking.release(partition, queue, HOSTS, rows[queue].urls)
-            elif not intake.hosts or taken < intake.hosts:
+            elif taken < intake.hosts:
                 admitted += await self._of_more_hosts(partition, queue, domain, taken)
         return admitted
 
@@ -112,7 +112,7 @@ class Raising:
             for found in some:
                 host = host_of(found.url.url)
                 label = label_of(domain, host)
-                if label not in known and (not hosts_max or taken + len(more) < hosts_max):
+                if label not in known and taken + len(more) < hosts_max:
                     more.add(label)
                 if label in known or label in more:
                     urls.append((found.block, found.name, host))

@@ -16,8 +16,8 @@ from crawler.membership.ownership import Ownership
 from crawler.membership.peers import Neighbours
 from crawler.pipeline.claim import Claimer
 from crawler.pipeline.router import Router
-from crawler.quotas.admit import HostsTakingIn, TakingIn
-from crawler.quotas.distribute import HostSharing, Sharing
+from crawler.quotas.admit import TakingIn
+from crawler.quotas.distribute import Sharing
 from crawler.runtime.counters import Flow
 from crawler.settings import Settings
 
@@ -51,9 +51,7 @@ class Spending:
         self._pages_max = settings.crawl.pages_max
         parking, partitions = parts.operator.parking, parts.record.partitions
         self._urls = TakingIn(self._budget.crawl_urls, Sharing(parking, partitions))
-        self._hosts = HostsTakingIn(self._budget.crawl_hosts, HostSharing(parking, partitions))
-        taken_in = (self._urls.budget, self._hosts.budget)
-        self._is_needed = any((self._pages_max, *taken_in, *self._spendable.values()))
+        self._is_needed = any((self._pages_max, self._urls.budget, *self._spendable.values()))
         self._neighbours = neighbours
         self.limit = ""
         flow.pages_max = min(filter(None, (self._pages_max, self._budget.crawl_pages)), default=0)
@@ -66,7 +64,7 @@ class Spending:
     async def begin(self) -> None:
         """Before anything is claimed; a budget that was raised is not used up any more. Raises EngineError."""
         await self.count()
-        self._is_needed = self._is_needed or self._urls.parked > 0 or self._hosts.parked > 0
+        self._is_needed = self._is_needed or self._urls.parked > 0
         if self.limit != "budget":
             await self._crawls.note_spent(None)
 
@@ -92,12 +90,11 @@ class Spending:
         No ack of ours is under way meanwhile: it would be taken for another's.
         """
         async with self._flow.acking:
-            asked = self._urls.asked, self._hosts.asked
+            asked = self._urls.asked
             totals = await self._stats.totals()
             self._flow.committed_before = totals.fetched - self._flow.committed
             self._flow.bytes_before = totals.bytes - self._flow.bytes
-        self._urls.counted(taken_in=totals.taken_in, parked=totals.beyond, asked=asked[0])
-        self._hosts.counted(taken_in=totals.hosts, parked=totals.beyond_hosts, asked=asked[1])
+        self._urls.counted(taken_in=totals.taken_in, parked=totals.beyond, asked=asked)
         if not self.limit:
             self.limit = await self._reached(totals)
 
@@ -112,29 +109,22 @@ class Spending:
     # --- what is taken in ---
 
     def bound(self, router: Router) -> None:
-        """Have it ask before it takes in a URL, or a host."""
+        """Have it ask before it takes in a URL."""
         router.takes_in = self.takes_in
-        if self._hosts.budget:
-            router.takes_host = self.takes_host
 
     def takes_in(self) -> bool:
         """May one more URL be let in? What may not is parked: `run` takes it up."""
         return self._urls.lets_in(len(self._neighbours.alive))
-
-    def takes_host(self, host: str) -> bool:
-        """May this host be taken in, if it is not yet?"""
-        return self._hosts.lets_in_host(host, len(self._neighbours.alive))
 
     async def has_more(self) -> bool:
         """Is there room for URLs that are parked, so that somebody will release them? Raises EngineError."""
         if not self._is_needed:
             return False
         await self.count()
-        return await self._urls.has_more() or await self._hosts.has_more()
+        return await self._urls.has_more()
 
     async def _take_up(self) -> None:
         if self.limit:
             return
-        for budget in (self._urls, self._hosts):
-            for partition in await budget.take_up(self._ownership.held):
-                self._claimer.hint(partition)
+        for partition in await self._urls.take_up(self._ownership.held):
+            self._claimer.hint(partition)

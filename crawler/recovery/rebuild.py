@@ -222,7 +222,7 @@ class Rebuild:
             return has_files and entry.session in here and book.is_named(entry.fingerprint)
 
         for folder in self._folders:
-            self._report.dropped += drop_lines(folder, is_dropped)
+            drop_lines(folder, is_dropped)
 
     async def _unreadable(self, book: PageBook, entry: CommitEntry, where: str, *, is_ours: bool) -> None:
         if is_ours:

@@ -25,7 +25,6 @@ from crawler.pipeline.router import Router
 from crawler.recovery.page_book import KnownPage, Orphan, PageBook
 from crawler.recovery.refill import Refill
 from crawler.recovery.reparse import Rereader
-from crawler.rules.urls import host_of
 
 PULSE = 256  # records between two signs of life
 EXAMPLES_MAX = 20
@@ -44,7 +43,6 @@ class RebuildReport(msgspec.Struct, kw_only=True):
     elsewhere: int = 0  # committed pages whose records are in folders that are not at hand
     refetched: int = 0  # committed pages that can't be read again
     unreadable: Counter[str] = msgspec.field(default_factory=Counter)  # the same, by file of records or items
-    dropped: int = 0  # lines of the index that named what is lost
     flawed: int = 0
     flaws: list[str] = msgspec.field(default_factory=list)  # parts of files that can't be read, some of them
 
@@ -140,7 +138,6 @@ class Replay:
         return DoneUrl(
             fingerprint=fp, partition=partition, domain=domain, queue=queue, status=page.status,
             body_bytes=page.body_bytes, fetch_ms=page.fetch_ms, seed_number=page.seed_number, items=page.items,
-            host=host_of(url) if self._d.frontier.intake.has_crawl_hosts else "",
         )  # fmt: skip
 
     # --- archived, and never committed ---

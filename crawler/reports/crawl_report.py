@@ -165,7 +165,6 @@ PARKED = {
     "depth": "beyond the budget of depth",
     "hosts": "of hosts beyond the budget of hosts",
     "crawl:urls": "beyond the crawl's budget of URLs",
-    "crawl:hosts": "of hosts beyond the crawl's budget of hosts",
     "crawl:pages": "beyond the crawl's budget of pages",
     "crawl:bytes": "beyond the crawl's budget of bytes",
 }
@@ -173,7 +172,7 @@ PARKED = {
 
 def over_budget(totals: Totals, spent: Spent | None) -> dict[str, int]:
     """How many URLs the budgets of the whole crawl keep, by reason. All that is pending, where one is used up."""
-    over = {"crawl:urls": totals.beyond, "crawl:hosts": totals.beyond_hosts}
+    over = {"crawl:urls": totals.beyond}
     if spent:
         over[spent.reason] = totals.pending
     return {reason: n for reason, n in over.items() if n}

@@ -17,7 +17,6 @@ PERMANENT = frozenset(
     {
         FailureKind.ADDRESS_REFUSED,
         FailureKind.HEADERS_TOO_LARGE,
-        FailureKind.REDIRECT_LOOP,
         FailureKind.PARSE,
         FailureKind.INTERNAL,
         FailureKind.KILLER,

@@ -67,7 +67,7 @@ class SeedReport(msgspec.Struct, kw_only=True):
 
 
 class Seeder:
-    """Adds seeds. With `opens_scope`, each seed's domain (host, prefix) joins the crawl's scope."""
+    """Adds seeds. Each seed's domain (host, prefix) joins the crawl's scope."""
 
     def __init__(
         self,
@@ -79,7 +79,6 @@ class Seeder:
         seeds: Seeds,
         letters: DeadLetters,
         journal: SeedJournal,
-        opens_scope: bool = True,
         depth: int = 0,
         priority: float | None = None,
         url_bytes_max: int = 8192,
@@ -91,7 +90,6 @@ class Seeder:
         self._seeds = seeds
         self._letters = letters
         self._journal = journal
-        self._opens_scope = opens_scope
         self._depth = depth
         self._priority = priority
         self._bytes_max = url_bytes_max
@@ -116,7 +114,7 @@ class Seeder:
         if not batch:
             return
         await self._crawls.still(self._router.record)
-        opened = self._opened([url for url, _ in batch]) if self._opens_scope else frozenset()
+        opened = self._opened([url for url, _ in batch])
         by_partition = self._candidates(batch)
         states = await self._states_of(by_partition)
         unseen = await self._numbered(by_partition, self._in_state(by_partition, states, UrlState.UNSEEN))

@@ -76,7 +76,6 @@ class Fetcher:
         url: str,
         *,
         cookies: Mapping[str, str] | None = None,
-        accept: str | None = None,
         body_bytes_max: int | None = None,
         before_send: Callable[[], None] | None = None,
         working: AbstractContextManager[None] = IDLE,
@@ -100,7 +99,7 @@ class Fetcher:
                 connection = await self._pool.open(origin)
             except ConnectFailedError as error:
                 return FetchResult(url=url, failure=error.failure, fetch_ms=_ms(loop.time() - began))
-        head, kept_head = self._request_head(origin, target, cookies, accept)
+        head, kept_head = self._request_head(origin, target, cookies)
         body_limit = settings.body_bytes_max if body_bytes_max is None else body_bytes_max
         self._running.add(connection)
         try:
@@ -218,7 +217,7 @@ class Fetcher:
             port=parts.port,
             is_tls=parts.scheme == "https" and not self._settings.fetch.gateway,
             host_header=host_header,
-            request_tail=self._tail(host_header, self._settings.fetch.accept, ""),
+            request_tail=self._tail(host_header, ""),
             refusal=self._refusal(host, parts.port),
         )
 
@@ -234,34 +233,29 @@ class Fetcher:
             return Failure(kind=FailureKind.ADDRESS_REFUSED, detail=address_guard.refused_text(host))
         return None
 
-    def _request_head(
-        self, origin: Origin, target: str, cookies: Mapping[str, str] | None, accept: str | None
-    ) -> tuple[bytes, bytes]:
+    def _request_head(self, origin: Origin, target: str, cookies: Mapping[str, str] | None) -> tuple[bytes, bytes]:
         """As it is sent, and as it is kept: without the secrets of [[sites]]."""
         additions = self._sites.additions(f"{origin.key}{target}") if self._sites is not None else None
         # RFC 9112 3.2.2: a proxy is given the whole URL. It is the only one that knows what becomes of https.
         whole = f"{origin.key}{target}" if self._settings.fetch.gateway else target
         line = b"GET " + whole.encode("ascii")
-        if additions is None and not cookies and accept is None:
+        if additions is None and not cookies:
             head = line + origin.request_tail
             return head, head
         added = additions or _NO_ADDITIONS
         cookie = "; ".join(f"{name}={value}" for name, value in (added.cookies | dict(cookies or {})).items())
-        accepted = accept or self._settings.fetch.accept
-        head = line + self._tail(origin.host_header, accepted, cookie, added.headers)
+        head = line + self._tail(origin.host_header, cookie, added.headers)
         if not added.secrets or self._settings.archive.request_secrets:
             return head, head
         shown = {key: (name, KEPT_OUT if key in added.secrets else text) for key, (name, text) in added.headers.items()}
         kept_cookie = KEPT_OUT if added.cookies else cookie
-        return head, line + self._tail(origin.host_header, accepted, kept_cookie, shown)
+        return head, line + self._tail(origin.host_header, kept_cookie, shown)
 
-    def _tail(
-        self, host_header: str, accept: str, cookie: str, added: Mapping[str, tuple[str, str]] | None = None
-    ) -> bytes:
+    def _tail(self, host_header: str, cookie: str, added: Mapping[str, tuple[str, str]] | None = None) -> bytes:
         headers = {
             "host": ("Host", host_header),
             "user-agent": ("User-Agent", self._user_agent),
-            "accept": ("Accept", accept),
+            "accept": ("Accept", self._settings.fetch.accept),
             "accept-encoding": ("Accept-Encoding", ACCEPT_ENCODING),
         }
         if self._settings.fetch.accept_language:

@@ -55,13 +55,6 @@ class _Entry(msgspec.Struct, frozen=True):
     expires_at: float  # seconds on the resolver's clock
 
 
-def boot_time() -> float:
-    """Seconds that go on while the machine sleeps, where there is such a clock: cached answers age then too."""
-    if hasattr(time, "CLOCK_BOOTTIME"):
-        return time.clock_gettime(time.CLOCK_BOOTTIME)
-    return time.monotonic()
-
-
 class LookupTurns:
     """A bound on look-ups that begin together. Every other turn goes to the name that came last: thousands that nobody
     answers for hold up a new one as little as a few, and later ones can't starve the first.
@@ -98,9 +91,14 @@ class LookupTurns:
 
 
 class CachingResolver:
-    """One per instance. Addresses come at most four to a host, IPv4 and IPv6 in turns, IPv4 first."""
+    """One per instance. Addresses come at most four to a host, IPv4 and IPv6 in turns, IPv4 first.
 
-    def __init__(self, settings: DnsSettings, *, allow_private: bool, clock: Callable[[], float] = boot_time) -> None:
+    `clock` is in seconds. With one that counts a machine's sleep, cached answers age while it sleeps.
+    """
+
+    def __init__(
+        self, settings: DnsSettings, *, allow_private: bool, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._settings = settings
         self._allow_private = allow_private
         self._clock = clock

@@ -15,7 +15,7 @@ from archive_samples import folder_in
 import crawler
 from crawler.archive import crawl_folder as folder_module
 from crawler.archive.crawl_folder import open_existing, open_or_create
-from crawler.archive.session_lock import Life, SessionLock, is_abandoned, is_session_dead, life_at, life_of, sessions
+from crawler.archive.session_lock import Life, SessionLock, is_abandoned, life_at, life_of, sessions
 from crawler.errors import ArchiveError, ConflictError, UsageError
 
 
@@ -111,10 +111,6 @@ def test_a_full_or_read_only_disk_is_said_before_the_crawl_begins(
     assert list(made.tmp.iterdir()) == []
 
 
-def test_free_space_is_that_of_the_file_system(tmp_path: Path) -> None:
-    assert 0 < folder_in(tmp_path).free_bytes() <= os.statvfs(tmp_path).f_blocks * os.statvfs(tmp_path).f_frsize
-
-
 def test_a_named_lock_excludes_others_and_is_free_afterwards(tmp_path: Path) -> None:
     made = folder_in(tmp_path)
     with made.exclusive("engine"):
@@ -130,7 +126,6 @@ def test_a_living_session_is_not_dead_and_one_that_ended_well_leaves_nothing(tmp
     made = folder_in(tmp_path)
     lock = SessionLock(made, "aa11", node="host-1", clock=lambda: 5.0)
     assert life_of(made, "aa11") is Life.ALIVE
-    assert not is_session_dead(made, "aa11")
     assert not is_abandoned(made, "aa11")
     holder = sessions(made)["aa11"]
     assert (holder.pid, holder.node, holder.started) == (os.getpid(), "host-1", 5.0)
@@ -144,7 +139,6 @@ def test_a_session_without_a_lock_file_is_no_proof_of_death_but_its_files_here_a
     """A lease may name a session of another machine: its lock file is in another folder."""
     made = folder_in(tmp_path)
     assert life_of(made, "elsewhere") is Life.UNKNOWN
-    assert not is_session_dead(made, "elsewhere")
     assert is_abandoned(made, "elsewhere")
 
 
@@ -162,7 +156,7 @@ def test_two_who_look_at_once_both_see_death(tmp_path: Path) -> None:
     (made.sessions / "aa11.lock").write_text("{}")
     with (made.sessions / "aa11.lock").open("rb") as another:
         fcntl.flock(another, fcntl.LOCK_SH)
-        assert is_session_dead(made, "aa11")
+        assert life_of(made, "aa11") is Life.DEAD
 
 
 def test_a_killed_process_is_proven_dead_at_once_though_a_zombie_of_it_remains(tmp_path: Path) -> None:
@@ -181,7 +175,7 @@ def test_a_killed_process_is_proven_dead_at_once_though_a_zombie_of_it_remains(t
         assert life_of(made, "bb22") is Life.ALIVE
         process.send_signal(signal.SIGKILL)
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # ended, not reaped
-        assert is_session_dead(made, "bb22")
+        assert life_of(made, "bb22") is Life.DEAD
 
 
 def test_a_session_can_be_judged_from_another_folder_of_this_machine(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from archive_samples import AT, archived, entry, folder_in
 
 from crawler.archive import appender, index_reader
 from crawler.archive.cdxj import to_entry, to_line
-from crawler.archive.index_reader import MissingFile, find_url, read_entries
+from crawler.archive.index_reader import IndexReader, MissingFile, find_url, read_entries
 from crawler.archive.index_writer import IndexWriter, serials_missing
 from crawler.errors import ArchiveError
 from crawler.model import CommitEntry, WarcLocation
@@ -107,8 +107,9 @@ def test_adding_while_another_thread_syncs_loses_nothing(tmp_path: Path) -> None
     assert len(list(read_entries(folder))) == 3_000
 
 
+@pytest.mark.parametrize("durable", [0, 1])
 def test_after_a_failure_the_durable_lines_stay_and_no_segment_is_missed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durable: int
 ) -> None:
     folder = folder_in(tmp_path)
     index = IndexWriter(folder, "aa11")
@@ -116,19 +117,18 @@ def test_after_a_failure_the_durable_lines_stay_and_no_segment_is_missed(
     def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    for rounds in range(2):  # the first failure hits a segment with nothing durable, the second one with a line
-        index.add(entry(rounds))
-        with monkeypatch.context() as patched:
-            patched.setattr(appender.os, "fdatasync", full)
-            with pytest.raises(ArchiveError, match="free some space"):
-                index.sync()
-        index.reopen()
-        index.add(entry(rounds))
+    for number in range(durable):
+        index.add(entry(number))
         index.sync()
+    index.add(entry(2))
+    with monkeypatch.context() as patched:
+        patched.setattr(appender.os, "fdatasync", full)
+        with pytest.raises(ArchiveError, match="free some space"):
+            index.sync()
     index.close()
-    missing: list[MissingFile] = []
-    assert sorted(keys(list(read_entries(folder, missing)))) == sorted(keys([entry(0), entry(1)]))
-    assert missing == []
+    reader = IndexReader(folder)
+    assert keys(list(reader.entries())) == keys([entry(number) for number in range(durable)])
+    assert reader.missing == []
 
 
 def test_each_key_counts_once_and_the_earliest_fetch_wins(tmp_path: Path) -> None:
@@ -175,9 +175,9 @@ def test_more_segments_than_may_be_open_are_merged_all_the_same(
 def test_a_line_being_written_is_not_read(tmp_path: Path) -> None:
     folder = folder_in(tmp_path)
     (folder.index / "aa11-00000.cdxj.open").write_bytes(to_line(entry(1)) + to_line(entry(2))[:-1])
-    missing: list[MissingFile] = []
-    assert keys(list(read_entries(folder, missing))) == keys([entry(1)])
-    assert missing == []
+    reader = IndexReader(folder)
+    assert keys(list(reader.entries())) == keys([entry(1)])
+    assert reader.missing == []
 
 
 def test_a_segment_that_is_gone_or_damaged_is_named(tmp_path: Path) -> None:
@@ -191,9 +191,9 @@ def test_a_segment_that_is_gone_or_damaged_is_named(tmp_path: Path) -> None:
         file.truncate(file.seek(0, os.SEEK_END) - 5)
     (folder.index / "aa11-00003.cdxj").unlink()
     (folder.index / "aa11-00003.cdxj").mkdir()
-    missing: list[MissingFile] = []
-    assert len(list(read_entries(folder, missing))) == 3
-    assert [(m.file, m.reason) for m in missing] == [
+    reader = IndexReader(folder)
+    assert len(list(reader.entries())) == 3
+    assert [(m.file, m.reason) for m in reader.missing] == [
         ("index/aa11-00001.cdxj", "not found"),
         ("index/aa11-00003.cdxj", "Is a directory"),
         ("index/aa11-00002.cdxj", "damaged line"),
@@ -209,9 +209,9 @@ def test_an_archive_file_that_can_not_be_reached_is_named_with_its_entries(tmp_p
         index.add(entry(number, warc=place if number == 2 else gone))
     index.add(entry(5))
     index.close()
-    missing: list[MissingFile] = []
-    assert len(list(read_entries(folder, missing))) == 5
-    assert missing == [MissingFile("warc/gone.warc.gz", "not found", 3)]
+    reader = IndexReader(folder)
+    assert len(list(reader.entries())) == 5
+    assert reader.missing == [MissingFile("warc/gone.warc.gz", "not found", 3)]
 
 
 def test_gaps_are_seen_per_session_also_when_its_name_has_dashes() -> None:
@@ -254,7 +254,7 @@ def test_an_index_that_is_being_written_and_sealed_is_never_read_short(tmp_path:
     thread.start()
     while not stop.is_set():
         before = durable[0]
-        missing: list[MissingFile] = []
-        assert len(list(read_entries(folder, missing))) >= before
-        assert missing == []
+        reader = IndexReader(folder)
+        assert len(list(reader.entries())) >= before
+        assert reader.missing == []
     thread.join()

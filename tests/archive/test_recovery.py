@@ -11,8 +11,7 @@ from warcio.archiveiterator import ArchiveIterator
 from crawler.archive.crawl_folder import CrawlFolder
 from crawler.archive.index_reader import read_entries
 from crawler.archive.index_writer import IndexWriter
-from crawler.archive.members import whole_member_after
-from crawler.archive.repair import Recovered, recover_open_files
+from crawler.archive.repair import Recovered, recover_open_files, whole_member_after
 from crawler.archive.session_lock import SessionLock, is_abandoned
 from crawler.archive.warc_reader import read_record
 from crawler.model import WarcLocation

@@ -1,4 +1,4 @@
-"""Visible text, link text and digests."""
+"""Visible text and digests."""
 
 import base64
 import hashlib
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawler.content.digest import payload_digest
-from crawler.content.text import extract_links, extract_text, main_text
+from crawler.content.text import extract_text, main_text
 
 
 def test_text_is_what_a_reader_sees_block_by_block():
@@ -23,14 +23,6 @@ def test_text_is_read_in_the_given_encoding():
     assert extract_text("<p>été".encode("cp1252"), "cp1252") == "été"
     assert extract_text(b"", "utf-8") == ""
     assert extract_text(b"<p>\xff", "utf-8") == "\ufffd"
-
-
-def test_links_come_with_their_text():
-    body = b"<base href=/b/><a href=x> One\n <i>two</i></a><a href=mailto:x>no</a><a href=x>again</a>"
-    assert extract_links("http://h.test/", body, "utf-8") == [
-        ("http://h.test/b/x", "One two"),
-        ("http://h.test/b/x", "again"),
-    ]
 
 
 def test_digests_are_spelled_as_archives_spell_them():

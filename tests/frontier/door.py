@@ -10,7 +10,7 @@ from crawler.errors import EngineError
 from crawler.frontier.frontier import Ack, ClaimRequest, Fence, Frontier, Settlement
 from crawler.frontier.keys import Keys
 from crawler.frontier.leases import Acquired, Lease, Leases
-from crawler.frontier.messages import AckReply, ClaimReply
+from crawler.frontier.messages import AckOutcome, AckReply, ClaimReply
 from crawler.model import Candidate, Claim, CommitEntry
 from crawler.robots.borrowed_slot import Guests
 from crawler.rules.fingerprint import Fingerprints
@@ -98,6 +98,13 @@ class Door:
 
     async def claim(self, request: ClaimRequest | None = None, **other: Any) -> list[Claim]:
         return [c for b in (await self.claim_reply(request, **other)).batches for c in b.claims]
+
+    async def give_back(self, *claims: Claim) -> AckOutcome:
+        """None of them was started."""
+        (outcome,) = await self.frontier.end([self.frontier.give_back(self.fence, [(claim, 0) for claim in claims])])
+        if isinstance(outcome, EngineError):
+            raise outcome
+        return outcome
 
     async def ack(
         self, claim: Claim, *children: Candidate, next_ms: int = 0, delay_ms: int = 0, body_bytes: int = 0

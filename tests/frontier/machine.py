@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from crawler.engine.client import Engine
 from crawler.frontier.budgets import Intake
-from crawler.frontier.deferred import CRAWL_HOSTS
+from crawler.frontier.deferred import CRAWL_URLS
 from crawler.frontier.frontier import ClaimRequest, Fence, Frontier, Settlement
 from crawler.frontier.keys import Keys
 from crawler.frontier.leases import Acquired, Lease, Leases
@@ -31,8 +31,8 @@ PARTITIONS = (0, 1)
 HOSTS = (("a.test", "a.test"), ("x.b.test", "b.test"), ("y.b.test", "b.test"))
 PATHS = 9
 TRAP = "trap:path"  # what URLs are parked for
-PARKED = {2: CRAWL_HOSTS}  # by their depth: whoever finds these knows of no room for further hosts of the crawl
-INTAKE = Intake(hosts=HOSTS_MAX, has_crawl_hosts=True)
+PARKED = {2: CRAWL_URLS}  # by their depth: whoever finds these knows of no room for further URLs of the crawl
+INTAKE = Intake(hosts=HOSTS_MAX)
 
 moments = st.sampled_from((0, 0, 0, 1, 700, -900))  # by how much a caller's clock is off
 delays = st.sampled_from((-1, -1, 0, 500, 2500))

@@ -2,17 +2,15 @@
 
 from collections import Counter
 from collections.abc import Collection
-from hashlib import sha1
 
 from crawler.frontier.bulk_lookup import MOVING
-from tests.frontier.door import HASH_KEY
 from tests.frontier.model import PartitionModel
 from tests.frontier.model_urls import BLOCK, IDLE_MS, OUT_MAX, TOP_MAX, UNENDED, State
 from tests.frontier.raw import RawPartition
 
 LEASE = ("session", "node", "epoch", "engine", "hash_key")
-SIZES = ("top_min", "hn", "hb", "yn", "yb", "nn", "nb", "bucketshosts")  # of what lies beside
-SPLITS = ("split0", "splithosts", "splith", "splity", "splitn")
+SIZES = ("top_min", "hn", "hb", "yn", "yb", "nn", "nb")  # of what lies beside
+SPLITS = ("split0", "splith", "splity", "splitn")
 
 
 def check_states(model: PartitionModel, raw: RawPartition) -> None:
@@ -29,9 +27,6 @@ def check_states(model: PartitionModel, raw: RawPartition) -> None:
     assert raw.seen() == set(model.urls)
     assert raw.depths() == {f: model.urls[f].depth for f in model.in_state(*UNENDED)}
     assert raw.hosts() == {domain: set(hosts) for domain, hosts in model.hosts.items() if hosts}
-    names = (f"{HASH_KEY.hex()}{host}".encode() for host in model.crawl_hosts)
-    digests = {int(sha1(name, usedforsecurity=False).hexdigest()[:13], 16) for name in names}
-    assert raw.crawl_hosts() == digests
     noted = {f: f"{u.deaths} {u.died_with}" for f, u in model.urls.items() if u.deaths}
     assert raw.hash("k") == noted
     for f in model.in_state(State.RETRYING, State.CLAIMED):

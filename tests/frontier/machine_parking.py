@@ -7,7 +7,7 @@ from hypothesis.stateful import precondition, rule
 from msgspec.structs import replace
 
 from crawler.frontier.budgets import Budget, Intake
-from crawler.frontier.deferred import BLOCKED, Parking
+from crawler.frontier.deferred import BLOCKED, CRAWL_URLS, Parking
 from crawler.frontier.deferred import HOSTS as HOSTS_REASON
 from crawler.frontier.spill import is_row
 from crawler.model import AckOutcome
@@ -31,8 +31,7 @@ from tests.frontier.model_urls import HOSTS_MAX, State
 from tests.frontier.raw import RawPartition
 
 paths = st.integers(0, PATHS)
-OF_HOSTS = tuple(f"crawl:hosts:{path}.{HOSTS[0][0]}" for path in range(PATHS - 3, PATHS))
-reasons = st.sampled_from((TRAP, "depth:4", "depth:5", "hosts", *OF_HOSTS))
+reasons = st.sampled_from((TRAP, "depth:4", "depth:5", "hosts", CRAWL_URLS))
 
 
 class ParkingSteps(LetterSteps):
@@ -89,7 +88,7 @@ class ParkingSteps(LetterSteps):
     def hosts_are_raised(self, partition: int, session: str, most: int) -> None:
         frontier, model = self._frontiers[session], self._models[partition]
         parking = Parking(frontier, len(self._models))
-        frontier.intake = Intake(hosts=most, has_crawl_hosts=True)
+        frontier.intake = Intake(hosts=most)
         free = [p for p in self._do(parking.of_partition(partition)) if model.queue(p.queue).stop != BLOCKED]
         rows = {p.queue: p for p in free if p.reason == HOSTS_REASON}
         admitted = self._do(Raising(frontier, parking, Budget())._admitted(partition, rows))

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from crawler.frontier.deferred import CRAWL_HOSTS
+from crawler.frontier.deferred import CRAWL_URLS
 from crawler.model import Candidate
 from tests.frontier.model_kept import KeptUrls
 from tests.frontier.model_urls import (
@@ -43,7 +43,6 @@ class PartitionModel(KeptUrls):
     totals: Counter[str] = field(default_factory=Counter)
     counts: dict[str, Counter[str]] = field(default_factory=dict)  # by queue
     hosts: dict[str, list[str]] = field(default_factory=dict)  # by domain, those that were taken in
-    crawl_hosts: set[str] = field(default_factory=set)  # those that the whole crawl took in
 
     # Who may
 
@@ -304,7 +303,6 @@ class PartitionModel(KeptUrls):
 
     def totals_view(self) -> dict[str, int]:
         done = len(self.urls) - len(self.in_state(*UNENDED)) + self.totals["revived"] + self.totals["parked"]
-        beyond = sum(self.urls[f].parked.startswith(f"{CRAWL_HOSTS}:") for f in self.in_state(State.PARKED))
-        crawl = {"seenhosts": len(self.crawl_hosts), "beyond_hosts": beyond}
-        counts = {**self.totals, **crawl, "done": done, "sequence": self.sequence, "queues": len(self.counts)}
+        beyond = sum(self.urls[f].parked == CRAWL_URLS for f in self.in_state(State.PARKED))
+        counts = {**self.totals, "beyond": beyond, "done": done, "sequence": self.sequence, "queues": len(self.counts)}
         return {k: n for k, n in counts.items() if n}

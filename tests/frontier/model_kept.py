@@ -5,7 +5,6 @@ from collections.abc import Collection
 
 from msgspec.structs import replace
 
-from crawler.frontier.deferred import CRAWL_HOSTS
 from crawler.model import Candidate
 from crawler.rules.urls import host_of
 from tests.frontier.model_stops import StopsModel
@@ -20,7 +19,6 @@ class KeptUrls(StopsModel):
     counts: dict[str, Counter[str]]
     queues: dict[str, Queue]
     hosts: dict[str, list[str]]
-    crawl_hosts: set[str]
 
     def of_queue(self, name: str, *states: State) -> list[str]:
         raise NotImplementedError
@@ -58,22 +56,13 @@ class KeptUrls(StopsModel):
         self.totals["parked"] += 1
 
     def place(self, url: Url) -> None:
-        """Into its queue, or parked as too deep, or as of one host too many, of its domain or of the crawl."""
-        if url.candidate.parked not in ("", CRAWL_HOSTS):
+        """Into its queue, or parked as too deep, or as of one host too many of its domain."""
+        if url.candidate.parked:
             self._park(url, f"depth:{url.depth}" if url.candidate.parked == "depth" else url.candidate.parked)
         elif not self._takes_host(url, HOSTS_MAX):
             self._park(url, "hosts")
         else:
-            self._place_by_crawl(url, may_take_in=not url.candidate.parked)
-
-    def _place_by_crawl(self, url: Url, *, may_take_in: bool) -> None:
-        host = host_of(url.candidate.url)
-        if may_take_in:
-            self.crawl_hosts.add(host)
-        if host in self.crawl_hosts:
             self._wait(url)
-        else:
-            self._park(url, f"{CRAWL_HOSTS}:{host}")
 
     def _takes_host(self, url: Url, most: int) -> bool:
         hosts, host = self.hosts.setdefault(url.candidate.domain, []), host_of(url.candidate.url)
@@ -82,17 +71,14 @@ class KeptUrls(StopsModel):
         return host in hosts
 
     def raise_hosts(self, most: int) -> int:
-        """So many hosts of a domain are taken in now, those of the best URLs first; how many URLs are released.
-
-        As far as the crawl has taken them in; the others are parked for that.
-        """
+        """So many hosts of a domain are taken in now, those of the best URLs first; how many URLs are released."""
         parked = [
             f for name in self.queues for f in self.of_queue(name, State.PARKED) if self.queue(name).stop != "blocked"
         ]
         found = [self.urls[f] for f in parked if self.urls[f].parked == "hosts"]
         admitted = [url for url in found if self._takes_host(url, most)]
         for url in admitted:
-            self._place_by_crawl(url, may_take_in=False)
+            self._wait(url)
         self.totals.update(added=len(admitted), released=len(admitted))
         return len(admitted)
 
@@ -125,8 +111,6 @@ class KeptUrls(StopsModel):
         """Some of a queue's parked URLs are queued; how many."""
         for fingerprint in fingerprints:
             self._wait(self.urls[fingerprint])
-            if reason.startswith(CRAWL_HOSTS):
-                self.crawl_hosts.add(host_of(self.urls[fingerprint].candidate.url))
         if fingerprints and reason.startswith("trap:"):
             self.counts[name][f"free:{reason}"] = 1
         self.totals.update(added=len(fingerprints), released=len(fingerprints))

@@ -150,9 +150,5 @@ class RawPartition:
         assert {domain: int(values[domain]) for domain in found} == {d: len(hosts) for d, hosts in found.items()}
         return found
 
-    def crawl_hosts(self) -> set[int]:
-        """Digests of the hosts that the whole crawl took in."""
-        return {int(m) for k, v in self.keys.items() if k.startswith("shosts:") for m in v}
-
     def seen(self) -> set[str]:
         return {m.decode() for k, v in self.keys.items() if k.startswith("s0:") for m in v}

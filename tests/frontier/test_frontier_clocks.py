@@ -126,7 +126,7 @@ async def test_a_delay_that_robots_asks_for_holds_before_the_first_page(door: Do
         door.fence, "a.test", Settlement(next_fetch_ms=7000, delay_ms=7000), origin="http://a.test", robots=b"r"
     )
     assert await door.frontier.robots(0, "http://a.test") == b"r"
-    assert await door.frontier.give_back(door.fence, [(first, 0)]) is AckOutcome.COMMITTED
+    assert await door.give_back(first) is AckOutcome.COMMITTED
     door.now = 6999
     assert await door.claim() == []
     door.now = 7000

@@ -102,16 +102,6 @@ async def test_depths_of_one_bucket_stay_known(door: Door) -> None:
     assert depths == {c.fingerprint: 3 for c in crafted}
 
 
-async def test_hosts_of_one_bucket_stay_taken_in(door: Door) -> None:
-    door.frontier.intake = Intake(has_crawl_hosts=True)
-    hosts = colliding(lambda n: f"h{n}.a.test", MEMBERS, 64)
-    await add_in_calls(door, [found("", url=f"http://{host}/", fingerprint=str(n), queue="a.test", domain="a.test")
-                              for n, host in enumerate(hosts)], "shosts")  # fmt: skip
-    parking = Parking(door.frontier, 1)
-    assert await parking.taken_in(0, hosts) == set(hosts)
-    assert await parking.taken_in(0, ["other.test"]) == set()
-
-
 async def test_robots_of_origins_of_one_bucket_stay_known(door: Door) -> None:
     origins = colliding(lambda n: f"http://o{n}.test", PAIRS, 128)
     calls = [

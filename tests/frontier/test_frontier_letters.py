@@ -28,7 +28,7 @@ async def fail(door: Door, claim: Claim, *, at: float, kind: str = "connect", de
     await door.frontier.end([call])
     door.now += 10_000
     claims = await door.claim()
-    await door.frontier.give_back(door.fence, [(c, 0) for c in claims if c.url != claim.url])
+    await door.give_back(*[c for c in claims if c.url != claim.url])
     return next(c for c in claims if c.url == claim.url)
 
 
@@ -98,7 +98,7 @@ async def test_attempts_are_forgotten_when_a_url_ends_well(door: Door) -> None:
 async def test_a_revived_url_is_as_it_was_before_its_first_attempt_and_every_count_adds_up(door: Door) -> None:
     await door.add(first := found(1, seed=True, redirects=3, depth=2, score=7.25), found(2, host="b.test"))
     (claim, other) = sorted(await door.claim(), key=lambda c: c.url)
-    await door.frontier.give_back(door.fence, [(other, 0)])
+    await door.give_back(other)
     again = await fail(door, claim, at=1.0)
     await door.frontier.end([door.frontier.dead(door.fence, again, SETTLED, letter_of(again, attempts=2))])
     assert await sums(door) == (2, 1, 1, 0, [])

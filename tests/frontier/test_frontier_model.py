@@ -179,7 +179,8 @@ class FrontierMachine(SpillingSteps, ParkingSteps, StopSteps):
     def give_back(self, index: int, off: int, which: str, started: int | None) -> None:
         model, claim, fence, counts = self._pick(index, off, which)
         at = 0 if started is None else self._now + started
-        outcome = self._do(self._frontiers[fence.session].give_back(fence, [(claim, at)]))
+        frontier = self._frontiers[fence.session]
+        (outcome,) = self._do(frontier.end([frontier.give_back(fence, [(claim, at)])]))
         assert outcome is (AckOutcome.FENCED if self._untouched else AckOutcome.COMMITTED)
         if counts:
             model.give_back(claim.fingerprint)

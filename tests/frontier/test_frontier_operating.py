@@ -105,7 +105,7 @@ async def test_by_host_a_queue_that_came_after_the_order_is_stopped_when_it_is_m
     await door.add(replace(found(1, host="new.a.test"), domain=QUEUE))
     (claim,) = await door.claim()
     assert await by_host.carry_out(QUEUE, [claim.queue]) == 0
-    await door.frontier.give_back(door.fence, [(claim, 0)])
+    await door.give_back(claim)
     assert await counts(door) == (0, 1, 0)
     assert await door.claim() == []
     await by_host.book.cancel(Kind.BLOCKED, QUEUE)

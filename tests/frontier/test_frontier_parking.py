@@ -101,7 +101,7 @@ async def test_a_stopped_queue_hands_out_nothing_and_its_urls_are_parked(
     await stop(parking, reason)
     assert (await parks(parking), await pending(door)) == ({reason: 2}, 1)
     await door.add(found(4))
-    assert await door.frontier.give_back(door.fence, [(claim, 0)]) is not None
+    assert await door.give_back(claim) is not None
     assert (await parks(parking), await pending(door)) == ({reason: 4}, 0)
     assert await door.claim() == []
     await start(parking, "another reason")

@@ -163,7 +163,7 @@ async def test_out_of_memory_refuses_adds_and_lets_owners_finish(door: Door) -> 
             with pytest.raises(EngineFull):
                 await door.add(found("more"))
             assert (await door.ack(one, found("child"))).outcome is AckOutcome.COMMITTED
-            assert await door.frontier.give_back(door.fence, [(two, 0)]) is AckOutcome.COMMITTED
+            assert await door.give_back(two) is AckOutcome.COMMITTED
             settlement = Settlement(next_fetch_ms=0)
             ends = [
                 door.frontier.retry(door.fence, three, settlement, due_ms=9, kind="timeout"),
@@ -259,7 +259,7 @@ async def drained_order(door: Door) -> list[Claim]:
     """All that the queue has, in the order in which it hands it out; given back afterwards."""
     await door.frontier.pace(door.fence, "a.test", Settlement(next_fetch_ms=0, delay_ms=0))
     claims = await door.claim(urls_max=1000, per_queue_max=1000, out_max=1000)
-    await door.frontier.give_back(door.fence, [(claim, 0) for claim in claims])
+    await door.give_back(*claims)
     return claims
 
 

@@ -79,7 +79,7 @@ async def run_all_scripts(door: Door) -> set[str]:
         ]
     )
     door.now = 9000
-    await door.frontier.give_back(door.fence, [(c, 0) for c in await door.claim()])
+    await door.give_back(*await door.claim())
     await door.frontier.pace(door.fence, "h1.test", s, origin="o", robots=b"r")
     assert await door.frontier.robots(0, "o") == b"r"
     await Parking(door.frontier, 1).steer(0, [Order("h1.test", What.STOP, "blocked")])

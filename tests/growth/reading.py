@@ -4,12 +4,13 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from crawler.archive import cdxj, history_lines
-from crawler.archive.members import members, whole_member_after
+from crawler.archive.repair import whole_member_after
 from crawler.archive.surt import surt
+from crawler.archive.warc_reader import members
 from crawler.archive.warc_record import request_record, response_record, safe_uri
 from crawler.content.html import parse_page
 from crawler.content.parse_cost import Cost, cost_of
-from crawler.content.text import extract_links, extract_text
+from crawler.content.text import extract_text
 from crawler.errors import InvalidUrl
 from crawler.handlers.page import Headers
 from crawler.model import Claim, CommitEntry, Response
@@ -109,7 +110,6 @@ def page(data: bytes) -> None:
 def page_text(data: bytes) -> None:
     if cost_of(data) is Cost.CHEAP:
         extract_text(data, "utf-8")
-        extract_links(BASE, data, "utf-8")
 
 
 TRAPS = TrapRules(TrapSettings())

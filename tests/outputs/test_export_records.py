@@ -18,7 +18,7 @@ from crawler.outputs import export as exporting
 from crawler.outputs import file_sinks
 from crawler.outputs.export import ExportSummary
 from crawler.outputs.opening import targets_of
-from crawler.outputs.records import FIELDS, Pages
+from crawler.outputs.records import PAGE_COLUMNS, Pages
 from tests.archive.archive_samples import entry, folder_in, response, writer_in
 
 
@@ -45,7 +45,7 @@ def test_json_lines_have_one_record_per_page_with_all_fields(tmp_path: Path) -> 
     assert len(records) == summary.records == 6
     assert summary.by_status == {200: 5, 404: 1}
     assert summary.missing == []
-    assert all(tuple(r) == FIELDS for r in records)
+    assert all(list(r) == list(PAGE_COLUMNS) for r in records)
     assert len(re.findall(r'"status": *200', text)) == 5
     (first,) = [r for r in records if r["url"] == "http://d0.test/page/0"]
     assert first["fetched_at"] == "2024-05-01T12:00:00.250Z"
@@ -85,7 +85,7 @@ def test_an_empty_crawl_gives_an_empty_file(tmp_path: Path) -> None:
     folder = folder_in(tmp_path)
     assert export(folder, [str(tmp_path / "p.jsonl"), str(tmp_path / "p.csv")]).records == 0
     assert (tmp_path / "p.jsonl").read_bytes() == b""
-    assert (tmp_path / "p.csv").read_text() == ",".join(FIELDS) + "\n"
+    assert (tmp_path / "p.csv").read_text() == ",".join(PAGE_COLUMNS) + "\n"
 
 
 @pytest.mark.parametrize("target", ["missing/p.jsonl", "crawl", "p.xml", "crawl.d/", "file/p.csv"])

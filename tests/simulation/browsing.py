@@ -116,7 +116,6 @@ class SimFetcher:
         url: str,
         *,
         cookies: Mapping[str, str] | None = None,
-        accept: str | None = None,
         body_bytes_max: int | None = None,
         before_send: Callable[[], None] | None = None,
         working: AbstractContextManager[None] | None = None,

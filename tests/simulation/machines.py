@@ -262,7 +262,7 @@ def simulated_doors(server: Server, internet: Internet) -> Iterator[None]:
     doors: list[tuple[Any, str, Any]] = [
         (app_crawl, "Engine", lambda url, *, call_timeout_s: SimEngine(server, url, call_timeout_s)),
         (build, "Fetcher", lambda settings, *, resolver, version: SimFetcher(internet)),
-        (build, "CachingResolver", lambda settings, *, allow_private: _NoResolver()),
+        (build, "CachingResolver", lambda settings, *, allow_private, clock: _NoResolver()),
         (open_crawl, "SessionLock", _Lock),
         (open_crawl, "secrets", _Tokens()),
         (crawl_record, "secrets", _Keys()),

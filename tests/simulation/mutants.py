@@ -241,7 +241,7 @@ MUTANTS = {
         Mutant(no_recovery, "graph", "engine", "I12"),
         Mutant(files_not_synced, "graph", "kills", "I3", overflows=True),
         Mutant(files_go_at_once, "graph", "engine", "I3", overflows=True),
-        Mutant(ends_with_room, "graph", "", "I12", budgets={"crawl_urls": 12, "crawl_hosts": 2}),
+        Mutant(ends_with_room, "graph", "", "I12", budgets={"crawl_urls": 12}),
         Mutant(moves_not_marked, "graph", "kills", "audit"),
         Mutant(nothing_is_raised, "graph", "", "I12", budgets={"urls": 3}),
     )

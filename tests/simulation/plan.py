@@ -70,8 +70,7 @@ BUDGETS: tuple[dict[str, int], ...] = (
     {"urls": 3},
     {"urls": 2, "urls_per_linking_domain": 1},
     {"crawl_urls": 12},
-    {"crawl_hosts": 2},
-    {"urls": 4, "crawl_urls": 20, "crawl_hosts": 3},
+    {"urls": 4, "crawl_urls": 20},
 )
 
 

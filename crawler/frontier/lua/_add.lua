@@ -4,8 +4,7 @@
 -- seed (0 for none) is the number of the seed it descends from. Where linking domains are counted there is a tenth: the place
 -- of the other domain that links to it (see _links.lua; -1: none does).
 -- What is taken in, 0 for no limit: {URLs of a queue, hosts of a domain (see _hosts.lua), further URLs of a queue for each
--- domain that links to it, 1 if the whole crawl has a budget of hosts}. What is beyond that is parked. With a budget of
--- hosts of the whole crawl, the reason 'crawl:hosts' parks the URL only if its host was not taken in; without it the host is.
+-- domain that links to it}. What is beyond that is parked.
 -- With a limit or a budget of depth, z<run>:<bucket> holds fingerprint -> depth of all URLs that are pending or parked: a
 -- shorter path may be found later. What was too deep and is not any more goes into its queue.
 -- What else is new is gathered, over all commits of an ack, and enters its queues at the end: one call with many members
@@ -49,24 +48,18 @@ local function enter(r, entries, default_delay_ms, budgets)
   if room > 0 then put_pending(r, entries, default_delay_ms) end
 end
 
--- Why a URL is parked at once; '' for most. budgets: nil when none is of hosts.
-local function parking_reason(items, i, budgets)
+-- Why a URL is parked at once; '' for most. hosts_max: 0 when hosts have no budget.
+local function parking_reason(items, i, hosts_max)
   local reason = items[i + 7]
-  if not budgets or (reason ~= '' and reason ~= CRAWL_HOSTS) then return reason end
+  if hosts_max == 0 or reason ~= '' then return reason end
   local host, is_seed = host_in(items[i + 1], items[i + 4], items[i + 5]), is_given(tonumber(items[i + 3]))
-  if budgets[2] > 0 and not takes_host(items[i + 2], host, budgets[2], is_seed) then return HOSTS end
-  return budgets[4] == 1 and crawl_reason(host, is_seed or reason == '') or ''
-end
-
--- People give a URL that was found before: it may be parked, as of a host that has no room. That is taken in.
-local function give(items, i)
-  if is_given(tonumber(items[i + 3])) then take_in(host_in(items[i + 1], items[i + 4], items[i + 5])) end
+  return takes_host(items[i + 2], host, hosts_max, is_seed) and '' or HOSTS
 end
 
 -- A URL is new to the crawl.
-local function arrive(items, i, host_budgets)
+local function arrive(items, i, hosts_max)
   local queue, domain, score, member, origin = items[i + 1], items[i + 2], items[i + 3], items[i + 4], items[i + 5]
-  local reason = host_budgets and parking_reason(items, i, host_budgets) or items[i + 7]
+  local reason = parking_reason(items, i, hosts_max)
   if origin ~= '' then member = listed_member(queue, origin, member) end
   if reason ~= '' then
     meet(record_of(queue), domain, 1)
@@ -80,19 +73,18 @@ local function arrive(items, i, host_budgets)
 end
 
 -- A shorter path to a URL that was met at a depth is found. It keeps its member, which says from which seed it descends.
-local function lift(items, i, depth, default_delay_ms, host_budgets)
+local function lift(items, i, depth, default_delay_ms, hosts_max)
   local fp, queue, score = items[i], items[i + 1], items[i + 3]
   local member = take_deep(queue, depth, fp)
   if not member then return end
-  local reason = parking_reason(items, i, host_budgets)
+  local reason = parking_reason(items, i, hosts_max)
   if reason ~= '' then return park_one(queue, reason, score, member, fp, items[i + 6]) end
   put_pending(record_of(queue), {score, member}, default_delay_ms)
 end
 
 -- Returns a string of one digit for each URL from the first-th value on (1 new, 0 seen, 2 depth lowered).
 local function add_items(items, first, run, default_delay_ms, is_limited, budgets)
-  local seen, is_counting = seen_set(run), budgets[3] > 0
-  local host_budgets = (budgets[2] > 0 or budgets[4] == 1) and budgets or nil
+  local seen, hosts_max, is_counting = seen_set(run), budgets[2], budgets[3] > 0
   local outcome, n, added = {}, 0, 0
   for i = first, #items, is_counting and ITEM + 1 or ITEM do
     local fp, depth = items[i], items[i + 6]
@@ -100,16 +92,15 @@ local function add_items(items, first, run, default_delay_ms, is_limited, budget
     if is_counting then note_link(items[i + 1], items[i + 9]) end
     if see(seen, fp) then
       digit, added = '1', added + 1
-      arrive(items, i, host_budgets)
+      arrive(items, i, hosts_max)
       if is_limited then call('HSET', depths_of(seen, fp), fp, depth) end
     else
-      if budgets[4] == 1 then give(items, i) end
       local depths = is_limited and depths_of(seen, fp)
       local before = depths and tonumber(call('HGET', depths, fp) or nil) or 0
       if depth < before then
         digit = '2'
         call('HSET', depths, fp, depth)
-        lift(items, i, before, default_delay_ms, host_budgets)
+        lift(items, i, before, default_delay_ms, hosts_max)
       end
     end
     n = n + 1
@@ -132,6 +123,6 @@ end
 
 -- The totals, and what follows from them. The last that a script does.
 local function write_added(run)
-  local seen = write_hosts()['seen' .. run]
+  local seen = write_totals()['seen' .. run]
   if seen then seen_grow(run, seen) end
 end

@@ -4,7 +4,7 @@
 -- A queue that is stopped as 'paused' keeps its URLs pending. parks: hash 'QUEUE|reason' -> how many URLs.
 -- What is too deep lies in rows of its own, QUEUE|depth:N for each depth, in the order of fingerprints and with the member
 -- 'FINGERPRINT SCORE MEMBER': when a shorter path to it is found, its fingerprint is all that is known of it.
-local PAUSED, BEYOND, CRAWL_HOSTS = 'paused', 'crawl:urls', 'crawl:hosts'
+local PAUSED, BEYOND = 'paused', 'crawl:urls'
 
 local function row_name(queue, reason) return queue .. '|' .. reason end
 
@@ -15,20 +15,11 @@ local function row_of(queue, reason)
   return row
 end
 
--- The host whose URLs lie in a row by themselves; nil for rows of other reasons (see _hosts.lua).
-local function host_of_row(reason)
-  return string.sub(reason, 1, #CRAWL_HOSTS + 1) == CRAWL_HOSTS .. ':' and string.sub(reason, #CRAWL_HOSTS + 2) or nil
-end
-
--- What the budgets of the whole crawl park is counted by itself, too.
-local function count_beyond(reason, n)
-  if reason == BEYOND then count(total, 'beyond', n) elseif host_of_row(reason) then count(total, 'beyond_hosts', n) end
-end
-
+-- What the crawl's budget of URLs parks is counted by itself, too.
 local function note_parked(queue, reason, n)
   count(total, 'done', n)
   count(total, 'parked', n)
-  count_beyond(reason, n)
+  if reason == BEYOND then count(total, 'beyond', n) end
   call('HINCRBY', P .. 'parks', row_name(queue, reason), n)
 end
 
@@ -53,7 +44,7 @@ end
 local function note_released(queue, reason, n)
   count(total, 'added', n)
   count(total, 'released', n)
-  count_beyond(reason, -n)
+  if reason == BEYOND then count(total, 'beyond', -n) end
   local name = row_name(queue, reason)
   if call('HINCRBY', P .. 'parks', name, -n) == 0 then call('HDEL', P .. 'parks', name) end
 end

@@ -4,7 +4,7 @@
 -- further ones are listed in g:QUEUE, and behind a space stands the whole URL.
 -- score = order * 2^21 + (255 - depth) * 2^13 + seed * 2^12 + redirects * 2^8 + attempts * 2^4 + deliveries: highest first,
 -- and what is known of the URL beside its order. Whole numbers below 2^53, so doubles keep them.
-local ATTEMPT, DEPTH_UNIT, COUNT_MAX = 16, 8192, 15
+local ATTEMPT, COUNT_MAX = 16, 15
 local ORIGINS_MAX, FIRST_LETTER = 90, 37
 
 local function text_of(score) return string.format('%d', score) end

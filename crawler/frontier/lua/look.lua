@@ -1,11 +1,11 @@
 #!lua flags=no-writes,allow-oom
 -- look: the records of queues, packed or not, and robots.txt of origins as it was shared, how many hosts of domains a
--- budget took in and whether it took a host in, and whether that of the whole crawl took a host in. Reads only.
+-- budget took in and whether it took a host in. Reads only.
 -- KEYS  meta
--- ARGV  'queues', 'robots', 'hosts' or 'taken in', then at most 256 names
+-- ARGV  'queues', 'robots' or 'hosts', then at most 256 names
 -- returns for each queue its record (msgpack, see _queue.lua), for each origin its blob,
---       for 'hosts' and a domain their number, for 'hosts' and 'domain label' and for 'taken in' and a host 'yes' (see
---       _hosts.lua); '' for what is not there
+--       for 'hosts' and a domain their number, for 'hosts' and 'domain label' 'yes' (see _hosts.lua); '' for what is not
+--       there
 local found = {}
 for i = 2, #ARGV do
   local name, value = ARGV[i], nil
@@ -15,8 +15,6 @@ for i = 2, #ARGV do
     value = shelf_get('n', name)
     if value == '' then value = 'yes' end
     value = value or ''
-  elseif ARGV[1] == 'taken in' then
-    value = is_taken_in(name) and 'yes' or ''
   else
     value = call('GET', P .. 'w:' .. name) or shelf_get('h', name) or ''
   end

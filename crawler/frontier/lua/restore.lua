@@ -2,8 +2,8 @@
 -- restore: URLs whose commits are on disk become seen and done, with what their index lines count, unless the engine knew
 -- them. For the rebuild of a crawl that the engine lost; needs no fence. Idempotent. Refused when out of memory.
 -- KEYS  meta
--- ARGV  run, msgpack list of {fingerprint, queue, domain, status class, bytes, fetch (ms), seed, items, host}; host: '' unless the
---       whole crawl has a budget of hosts; the crawl's hash key
+-- ARGV  run, msgpack list of {fingerprint, queue, domain, status class, bytes, fetch (ms), seed, items};
+--       the crawl's hash key
 -- returns digits: per item 1 it was unknown, 0 it was known
 local run, items = ARGV[1], cmsgpack.unpack(ARGV[2])
 keep_hash_key(ARGV[3])
@@ -14,7 +14,6 @@ for i, item in ipairs(items) do
   if see(seen, item[1]) then
     outcome[i] = '1'
     meet(record_of(item[2]), item[3], 1)
-    if item[9] ~= '' then take_in(item[9]) end
     count_seed(item[7], ADDED, 1)
     count_seed(item[7], DONE, 1)
     known[#known + 1] = {queue = item[2], class = item[4], bytes = item[5], fetch_ms = item[6], items = item[8]}

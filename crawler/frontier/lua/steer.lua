@@ -4,8 +4,7 @@
 -- KEYS  meta
 -- ARGV  default delay (ms), hint channel prefix, session of the caller, msgpack list of {queue, what, reason, n, due}: 'stop' it for
 --       a reason; 'start' it if it is stopped for that reason; 'release' its n best URLs (at most 256 a call) that are
---       parked for a reason (none when the next ones are a block in a file, and more than n), and with them the host whose
---       row that is (see _hosts.lua); due: how many URLs of the queue may be taken in then (-1: any number), and -1 is the
+--       parked for a reason (none when the next ones are a block in a file, and more than n); due: how many URLs of the queue may be taken in then (-1: any number), and -1 is the
 --       answer when there are as many;
 --       'delay': n ms between its requests from now on (-1: not known, robots.txt tells);
 --       due: when its next one may start, at the latest, on the partition's clock (-1: its owner is not the one who asks);
@@ -23,8 +22,6 @@ local function release(r, reason, n, taken_in_max)
   if released > 0 and string.sub(reason, 1, 5) == 'trap:' then
     set_more(r, 'free:' .. reason, 1) -- or its owner would park them again
   end
-  local host = host_of_row(reason)
-  if released > 0 and host then take_in(host) end
   return released
 end
 
@@ -73,7 +70,7 @@ for i, order in ipairs(cmsgpack.unpack(ARGV[4])) do
   answers[i + 1] = n
 end
 answers[1] = close_queues()
-write_hosts()
+write_totals()
 if is_boosted then write_boosts() end
 hint(answers[1] + sooner, ARGV[2], ARGV[3])
 return answers

@@ -12,7 +12,7 @@ from crawler.model import AckOutcome, FailureKind, Page, Refusal, Response
 from crawler.pipeline.ack import AckStage
 from crawler.pipeline.attempt_notes import History
 from crawler.pipeline.outcome import Committable, Failed, Outcome, Refused
-from tests.instance.test_workbench import claim
+from tests.pipeline.test_schedule import claim
 
 CLAIM = replace(claim(1), attempts=1, claimed_at=100.0)
 RESPONSE = Response(

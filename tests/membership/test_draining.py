@@ -7,7 +7,7 @@ from crawler.errors import EngineDown
 from crawler.model import CommitEntry
 from crawler.pipeline.archive import ArchiveStage
 from crawler.settings import ArchiveSettings
-from tests.instance.turn_lab import content_steps
+from tests.pipeline.turn_lab import content_steps
 
 
 def entry(n: int) -> CommitEntry:

@@ -1,7 +1,6 @@
 """What an instance makes of the crawl's totals: how much it may still let in and claim, and when a limit is reached."""
 
 import asyncio
-from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,9 +23,6 @@ class Engine:
         self.now = Totals()
         self.spent: Spent | None = None
         self.parked = 0
-        self.rows: dict[str, int] = {}  # of hosts
-        self.taken: set[str] = set()
-        self.released: list[str] = []
         self.hinted: list[int] = []
         self.is_readable = True
 
@@ -39,23 +35,13 @@ class Engine:
     async def release(self, partition: int, queue: str, reason: str, n: int) -> int:
         if not self.is_readable:
             raise ArchiveError("the folder of spilled URLs is not there")
-        self.released.append(reason)
-        if reason != "crawl:urls":
-            self.rows.pop(reason)
-            self.taken.add(reason)
-            self.now = replace(self.now, hosts=len(self.taken), beyond_hosts=sum(self.rows.values()))
-            return n
         self.parked -= n
         self.now = replace(self.now, taken_in=self.now.taken_in + n, beyond=self.now.beyond - n)
         return n
 
     async def survey(self, partitions: Any) -> list[Any]:
-        rows = {**({"crawl:urls": self.parked} if self.parked else {}), **self.rows}
-        found = [Parked(partition=0, queue="a.test", reason=reason, urls=n) for reason, n in rows.items()]
-        return [(0, {}, found)] if rows and 0 in partitions else []
-
-    async def taken_in(self, partition: int, hosts: Sequence[str]) -> set[str]:
-        return {host for host in hosts if f"crawl:hosts:{host}" in self.taken}
+        found = [Parked(partition=0, queue="a.test", reason="crawl:urls", urls=self.parked)]
+        return [(0, {}, found)] if self.parked and 0 in partitions else []
 
 
 def spending(engine: Engine, *, sharers: int = 1, **options: int) -> tuple[Spending, Flow]:
@@ -126,50 +112,6 @@ async def test_what_lies_in_a_file_that_can_not_be_read_stays_parked_and_holds_u
     assert engine.hinted
     running.cancel()
     assert (engine.parked, engine.now.taken_in) == (10, 100)
-
-
-async def test_a_host_takes_room_once_until_all_is_counted_again() -> None:
-    engine = Engine()
-    spends, _ = spending(engine, sharers=2, budget__crawl_hosts=10)
-    engine.now = Totals(hosts=4)
-    await spends.begin()
-    assert [spends.takes_host(h) for h in ("a", "b", "a", "c", "d", "b", "c")] == [True] * 4 + [False, True, True]
-    await spends.count()
-    assert [spends.takes_host(h) for h in ("a", "d")] == [True, False], "those that were let in may not be there yet"
-    engine.now = Totals(hosts=4, beyond_hosts=1)
-    await spends.count()
-    assert not spends.takes_host("a"), "those that are parked come first"
-    assert spends.takes_in(), "there is no budget of URLs"
-
-
-async def test_parked_hosts_are_taken_in_as_far_as_there_is_room_and_the_crawl_does_not_end_before() -> None:
-    engine = Engine()
-    engine.rows = {f"crawl:hosts:{host}": 7 for host in "abcd"}
-    engine.now = Totals(hosts=0, beyond_hosts=28)
-    spends, _ = spending(engine, budget__crawl_hosts=3)
-    await spends.begin()
-    assert await spends.has_more()
-    running = asyncio.create_task(spends.run())
-    while await spends.has_more():
-        await asyncio.sleep(0.01)
-    running.cancel()
-    assert (len(engine.released), engine.now.hosts, engine.now.beyond_hosts, engine.hinted) == (3, 3, 7, [0])
-
-
-async def test_what_is_left_of_a_host_that_is_taken_in_is_released_although_there_is_no_room() -> None:
-    engine = Engine()
-    engine.rows, engine.taken = {"crawl:hosts:a": 7, "crawl:hosts:b": 7}, {"crawl:hosts:x"}
-    engine.now = Totals(hosts=1, beyond_hosts=14)
-    spends, _ = spending(engine, budget__crawl_hosts=1)
-    await spends.begin()
-    running = asyncio.create_task(spends.run())
-    assert not await spends.has_more()
-    engine.taken.add("crawl:hosts:b")  # people gave a URL of it
-    engine.now = replace(engine.now, hosts=2)
-    while await spends.has_more():
-        await asyncio.sleep(0.01)
-    running.cancel()
-    assert (engine.released, engine.now.beyond_hosts) == (["crawl:hosts:b"], 7)
 
 
 async def test_the_engines_sum_decides_that_a_budget_is_used_up_and_not_what_was_acked_once() -> None:

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from crawler.pipeline.schedule import Workbench
-from tests.instance.test_workbench import batch, claim
+from tests.pipeline.test_schedule import batch, claim
 
 QUEUES = 20
 

@@ -16,7 +16,7 @@ from crawler.pipeline.trap_memory import TrapMemory
 from crawler.rules.scope import ScopeRules
 from crawler.runtime.counters import RecentUrls
 from crawler.settings import ScopeSettings, TrapSettings
-from tests.instance.turn_lab import content_steps
+from tests.pipeline.turn_lab import content_steps
 
 RECORD = CrawlRecord(
     layout=1,

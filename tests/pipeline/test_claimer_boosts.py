@@ -11,7 +11,7 @@ from crawler.pipeline.claim import Claimer
 from crawler.pipeline.schedule import Workbench
 from crawler.runtime.counters import Flow, RecentUrls
 from crawler.settings import Settings
-from tests.instance.test_workbench import batch
+from tests.pipeline.test_schedule import batch
 
 NOW_MS = 100_000  # of every partition
 NEVER = -1

@@ -14,8 +14,8 @@ from crawler.pipeline.fetch import FetchStage
 from crawler.pipeline.schedule import Workbench
 from crawler.pipeline.trap_memory import TrapMemory
 from crawler.settings import Settings, load
-from tests.instance.test_workbench import batch
-from tests.instance.turn_lab import doors_with, mark
+from tests.pipeline.test_schedule import batch
+from tests.pipeline.turn_lab import doors_with, mark
 
 
 async def never(claim: Claim) -> None:

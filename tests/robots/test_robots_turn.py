@@ -22,7 +22,7 @@ from crawler.robots.gate import Permits
 from crawler.robots.reader import Reading
 from crawler.runtime.clock import monotonic_ms
 from crawler.settings import PolitenessSettings, Settings
-from tests.instance.turn_lab import runner_of, turn_of
+from tests.pipeline.turn_lab import runner_of, turn_of
 
 CLAIM = Claim(
     url="http://a.test/", fingerprint="1", visit=1, partition=1, epoch=1, token="t", domain="a.test", queue="a.test",

@@ -6,7 +6,7 @@ from typing import Any
 
 from crawler.pipeline.archive import BYTES_AT_A_STRETCH, RECORDS_AT_A_STRETCH, ArchiveStage, Placed
 from crawler.settings import ArchiveSettings
-from tests.instance.turn_lab import content_steps
+from tests.pipeline.turn_lab import content_steps
 
 NOTHING: Any = None
 

@@ -7,8 +7,8 @@ import pytest
 from crawler.pipeline.address_limit import GUESS_MS, LINE_PER_REQUEST, Addresses
 from crawler.pipeline.schedule import Workbench
 from crawler.pipeline.turn import Turn, TurnEnd
-from tests.instance.test_workbench import batch
-from tests.instance.turn_lab import runner_of, turn_of
+from tests.pipeline.test_schedule import batch
+from tests.pipeline.turn_lab import runner_of, turn_of
 
 LIMIT = 2
 LINE = LIMIT * LINE_PER_REQUEST

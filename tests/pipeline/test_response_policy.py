@@ -11,7 +11,7 @@ from crawler.robots.reader import Reading
 from crawler.rules.host_health import Standing
 from crawler.runtime.clock import monotonic_ms, wall_s
 from crawler.settings import load
-from tests.instance.test_workbench import claim
+from tests.pipeline.test_schedule import claim
 
 SETTLED = Settlement(next_fetch_ms=0)
 

@@ -9,8 +9,8 @@ from crawler.model import Claim
 from crawler.pipeline.name_lookups import Names
 from crawler.pipeline.schedule import Workbench
 from crawler.pipeline.turn import AwaitAddress, Turn, TurnEnd
-from tests.instance.test_workbench import batch
-from tests.instance.turn_lab import runner_of, turn_of
+from tests.pipeline.test_schedule import batch
+from tests.pipeline.turn_lab import runner_of, turn_of
 
 
 class Fetcher:

@@ -14,7 +14,7 @@ from crawler.pipeline.rebalance import PartitionWork
 from crawler.pipeline.schedule import Workbench
 from crawler.runtime.clock import monotonic_ms
 from crawler.runtime.counters import Flow, RecentUrls
-from tests.instance.test_workbench import batch, claim
+from tests.pipeline.test_schedule import batch, claim
 
 CLOCK_MS = 500_000  # the partition's
 
@@ -26,7 +26,7 @@ class Engine:
         self.fails = fails
         self.given: list[tuple[str, int]] = []
 
-    def give_back_call(self, fence: Fence, given: Sequence[tuple[Claim, int]]) -> Any:
+    def give_back(self, fence: Fence, given: Sequence[tuple[Claim, int]]) -> Any:
         return given
 
     async def end(self, calls: Sequence[Any]) -> list[AckOutcome | EngineError]:

@@ -13,8 +13,8 @@ from crawler.pipeline import turn as turns
 from crawler.pipeline.outcome import Failed, Outcome, Refused
 from crawler.pipeline.schedule import Workbench
 from crawler.pipeline.turn import Turn, TurnEnd
-from tests.instance.test_workbench import batch
-from tests.instance.turn_lab import runner_of, turn_of
+from tests.pipeline.test_schedule import batch
+from tests.pipeline.turn_lab import runner_of, turn_of
 
 ENDS = {
     "requeue": (turns.Requeue(), "here"),

@@ -15,7 +15,7 @@ from crawler.pipeline.schedule import Workbench
 from crawler.runtime.clock import monotonic_ms
 from crawler.runtime.counters import Flow, RecentUrls
 from crawler.settings import Settings
-from tests.instance.test_workbench import batch
+from tests.pipeline.test_schedule import batch
 
 NOW_MS = 100_000  # of every partition
 
