@@ -1,6 +1,6 @@
 """The records that cross the stages: frozen, keyword-only, without behaviour beyond small derivations.
 
-Words are those of the glossary (docs/ARCHITECTURE.md). Units come last in a name. Wall times are seconds since the
+The glossary is in docs/internals/architecture.md. Units come last in a name. Wall times are seconds since the
 epoch (float, UTC) and serve for dates only; `*_ms` are integers on the clock that the name says.
 """
 

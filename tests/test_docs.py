@@ -13,7 +13,8 @@ from tests.support.processes import Nursery, nursery
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 
 DOCS = Path(__file__).parents[1] / "docs"
-PAGES = ("tutorial.md", "coming-from-scrapy.md", "testing.md", "handlers.md")
+GUIDE = DOCS / "guide"
+PAGES = ("first-crawl.md", "from-scrapy.md", "testing-handlers.md", "handlers.md")
 NOT_RUN_MAX = 3  # in all pages together
 SHOP = '<h1>Tea</h1><a class="product" href="/product/1">1</a><a class="next" href="/product/2">2</a>'
 SHOP_PAGES: Mapping[str, Resource | str] = {
@@ -34,7 +35,7 @@ def test_each_block_of_a_page_does_what_the_page_says(name: str, programs: Nurse
         web = shop.environment if name == "handlers.md" else {}
         reader = Reader(tmp_path, programs, web)
         try:
-            for block in blocks_of(DOCS / name):
+            for block in blocks_of(GUIDE / name):
                 reader.follow(block, usual_name="shop.py" if name == "handlers.md" else "")
         finally:
             reader.close()
@@ -46,15 +47,15 @@ def test_the_reference_says_what_the_program_says() -> None:
 
 def test_the_spider_of_the_other_program_is_python() -> None:
     """It is run by `scripts/bench port`, which needs Scrapy."""
-    (spider,) = (block for block in blocks_of(DOCS / "coming-from-scrapy.md") if block.name == "quotes_spider.py")
+    (spider,) = (block for block in blocks_of(GUIDE / "from-scrapy.md") if block.name == "quotes_spider.py")
     compile(spider.text, spider.name, "exec")
 
 
 def test_few_blocks_are_shown_without_being_run() -> None:
-    blocks = [block for name in PAGES for block in blocks_of(DOCS / name)]
+    blocks = [block for name in PAGES for block in blocks_of(GUIDE / name)]
     assert len([block for block in blocks if block.language in ("console", "python")]) > 10
     assert len([block for block in blocks if block.why]) <= NOT_RUN_MAX
-    unnamed = [b for b in blocks_of(DOCS / "testing.md") if b.language == "python" and not (b.name or b.why)]
+    unnamed = [b for b in blocks_of(GUIDE / "testing-handlers.md") if b.language == "python" and not (b.name or b.why)]
     assert unnamed == []
 
 

@@ -13,10 +13,12 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from crawler import errors
+from crawler.cli.main import INTERRUPTED
 from crawler.frontier import script_library
 
 ROOT = Path(__file__).parent.parent
 LINES_MAX = 500
+README_LINES_MAX = 150
 SCRIPTS = (
     "crawl",
     "fuzz",
@@ -86,7 +88,7 @@ def headings(document: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", line.lower()).replace(" ", "-") for line in lines}
 
 
-def test_every_test_that_the_architecture_names_exists() -> None:
+def test_every_test_that_a_page_names_exists() -> None:
     named = set(re.findall(r"\btest_\w+\b(?!\.py)", "".join(map(prose_of, DOCUMENTS))))
     written = {name for path in sources(".py") for name in re.findall(r"def (test_\w+)", path.read_text("utf-8"))}
     assert len(named) > 10
@@ -94,23 +96,61 @@ def test_every_test_that_the_architecture_names_exists() -> None:
 
 
 def test_every_fault_has_a_row_that_names_a_test_or_says_why_there_is_none() -> None:
-    table = (ROOT / "docs" / "faults.md").read_text("utf-8").partition("\n## ")[0]
+    table = (ROOT / "docs" / "internals" / "faults.md").read_text("utf-8").partition("\n## ")[0]
     rows = re.findall(r"^\| (\d+) \| .* \| (.+) \|$", table, re.MULTILINE)
     assert [int(number) for number, _ in rows] == list(range(1, 39))
     assert [number for number, proof in rows if not re.search(r"`test_\w+`|^— \w", proof)] == []
 
 
 def test_the_frontiers_page_has_a_row_for_every_script_and_no_other() -> None:
-    rows = (ROOT / "docs" / "frontier.md").read_text("utf-8").partition("## Scripts")[2].partition("\n## ")[0]
+    page = (ROOT / "docs" / "internals" / "frontier-layout.md").read_text("utf-8")
+    rows = page.partition("## Scripts")[2].partition("\n## ")[0]
     assert set(re.findall(r"^\| `(\w+)` \|", rows, re.MULTILINE)) == set(script_library.NAMES)
 
 
-def test_the_readme_says_what_every_exit_code_means() -> None:
-    table = (ROOT / "README.md").read_text("utf-8").partition("## Exit codes")[2].partition("\n## ")[0]
-    documented = {int(code) for code in re.findall(r"^\| (\d+) \|", table, re.MULTILINE)}
+def test_the_page_on_exit_codes_has_every_code_and_no_other() -> None:
+    page = (ROOT / "docs" / "operate" / "exit-codes.md").read_text("utf-8")
+    documented = {int(code) for code in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)}
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type)]
     raised = {kind.exit_code for kind in kinds if issubclass(kind, errors.CrawlerError)}
-    assert documented == raised | {0}
+    assert documented == raised | {0, INTERRUPTED}
+
+
+def test_the_readme_is_short() -> None:
+    assert (ROOT / "README.md").read_text("utf-8").count("\n") <= README_LINES_MAX
+
+
+SECTIONS = ("guide", "operate", "internals", "internals/decisions")
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_the_index_of_a_section_links_to_each_of_its_pages(section: str) -> None:
+    folder = ROOT / "docs" / section
+    linked = set(re.findall(r"\]\(([\w-]+\.md)\)", (folder / "index.md").read_text("utf-8")))
+    assert {page.name for page in folder.glob("*.md")} - {"index.md"} == linked
+
+
+def test_the_index_of_decisions_finds_every_old_number() -> None:
+    index = (ROOT / "docs" / "internals" / "decisions" / "index.md").read_text("utf-8").partition("\n## ")[2]
+    found = {int(number): page for number, page in re.findall(r"(\d{4}) \| \[[\w-]+\]\(([\w-]+\.md)\)", index)}
+    assert sorted(found) == list(range(1, 40))
+    for number, page in found.items():
+        assert f"{number:04}" in (ROOT / "docs" / "internals" / "decisions" / page).read_text("utf-8")
+
+
+PROSE_MAX = 100  # characters of a line outside of tables and code
+
+
+def test_pages_are_wrapped() -> None:
+    pages = [page for page in DOCUMENTS if page.name not in ("reference.md", "CHANGELOG.md")]
+    lines = [(page.name, line) for page in pages for line in prose_of(page).splitlines()]
+    long = [(name, line) for name, line in lines if len(line) > PROSE_MAX and not line.startswith(("|", "<!--", "!["))]
+    assert long == []
+
+
+def test_pages_for_users_name_no_tests() -> None:
+    pages = [*(ROOT / "docs" / "guide").glob("*.md"), *(ROOT / "docs" / "operate").glob("*.md"), ROOT / "README.md"]
+    assert [(page.name, name) for page in pages for name in re.findall(r"`test_\w+`", prose_of(page))] == []
 
 
 @pytest.mark.parametrize("name", [f"scripts/{name}" for name in SCRIPTS] + [".ci/run"])

@@ -134,7 +134,7 @@ def test_environment_texts_become_the_type_of_their_key() -> None:
 
 
 def test_the_settings_that_the_page_on_order_shows_are_valid(tmp_path: Path) -> None:
-    shown = (DOCUMENTED.parent.parent / "docs" / "order.md").read_text("utf-8").partition("```toml\n")[2]
+    shown = (DOCUMENTED.parent.parent / "docs" / "guide" / "order.md").read_text("utf-8").partition("```toml\n")[2]
     settings = load(toml(tmp_path, shown.partition("```")[0]), environment={})
     assert len(settings.frontier.rules) == 3
 
@@ -279,7 +279,8 @@ def assert_one_line(parts: list[str], **sources: Any) -> None:
 
 
 def test_the_tables_that_the_page_on_settings_by_site_shows_are_valid(tmp_path: Path) -> None:
-    shown = (DOCUMENTED.parent.parent / "docs" / "settings-by-site.md").read_text("utf-8").partition("```toml\n")[2]
+    page = DOCUMENTED.parent.parent / "docs" / "guide" / "settings-by-site.md"
+    shown = page.read_text("utf-8").partition("```toml\n")[2]
     settings = load(toml(tmp_path, shown.partition("```")[0]), environment={})
     assert len(settings.sites) == 4
     assert list(complaints(settings)) == []

@@ -76,7 +76,7 @@ def add_app(parser: "argparse.ArgumentParser | argparse._ArgumentGroup") -> None
     """What the user has programmed."""
     parser.add_argument(
         "--app", metavar="APP",
-        help="hand pages to functions of yours: shop.py, shop.py:app or package.module:app (docs/handlers.md)",
+        help="hand pages to functions of yours: shop.py, shop.py:app or package.module:app (docs/guide/handlers.md)",
     )  # fmt: skip
 
 

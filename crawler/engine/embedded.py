@@ -23,7 +23,7 @@ SOCKET_PATH_MAX = 100  # bytes; the kernel's limit is 107
 
 
 def allocator() -> dict[str, str]:
-    """Environment variables that load a faster allocator into our server (docs/decisions/0026).
+    """Environment variables that load a faster allocator into our server (docs/internals/decisions/engine.md).
 
     None where it is not installed, and where something else is to be loaded into programs already.
     """

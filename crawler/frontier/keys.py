@@ -35,7 +35,7 @@ class Keys:
         return f"{self._prefix}{partition}}}:m"
 
     def of(self, partition: int, name: str) -> str:
-        """Key `name` of a partition: u, x, o, r, l, ready, dead, top, q:QUEUE, w:QUEUE and so on (docs/frontier.md)."""
+        """Key `name` of a partition, like u, x, ready or q:QUEUE (docs/internals/frontier-layout.md)."""
         return f"{self._prefix}{partition}}}:{name}"
 
     @staticmethod

@@ -1,7 +1,7 @@
 """The Lua scripts as the engine gets them: one library of functions, named as the methods that call them.
 
 What several operations share, the files that begin with an underscore, stands in it once, and its functions come into
-being once, when the library is loaded (docs/decisions/0029-the-scripts-are-a-library-of-functions.md). So what they
+being once, when the library is loaded (docs/internals/decisions/scripts.md). So what they
 keep while a call lasts is set anew when the next one begins: lines `--@each name = value`, in the order of the files.
 An operation's file is what one call does, from its line `--@call` on if it has functions of its own before that.
 """

@@ -2,7 +2,7 @@
 back, and claims wait while it is too full all the same.
 
 A file is written and synced before the engine is told, and removed long after the engine has named it last: whatever
-the engine forgets or remembers, each block is in memory or in a file that is there (docs/decisions/0022).
+the engine forgets or remembers, each block is in memory or in a file (docs/internals/decisions/memory.md).
 """
 
 import asyncio

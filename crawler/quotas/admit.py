@@ -1,7 +1,7 @@
 """The whole crawl's budget of URLs: how many this instance may let in, and take up again.
 
 No script sees more than one partition, so each instance has its share of the room until all is counted again
-(docs/decisions/0025-a-crawls-budgets-stop-claims-not-queues.md).
+(docs/internals/decisions/quotas.md).
 """
 
 import logging

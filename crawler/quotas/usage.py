@@ -1,7 +1,7 @@
 """What of the whole crawl's budgets and limits is used up: asked of the engine twice a second, by every instance.
 
 No script sees more than one partition, so all instances together may pass a budget by what is under way
-(docs/decisions/0025-a-crawls-budgets-stop-claims-not-queues.md).
+(docs/internals/decisions/quotas.md).
 """
 
 import asyncio

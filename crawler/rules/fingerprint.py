@@ -12,7 +12,7 @@ class Fingerprints:
     """Makes the fingerprints of one run of one crawl.
 
     A site chooses its URLs. With the crawl's own random `hash_key` it can't compute which of them collide, or share a
-    bucket of the seen-set (docs/decisions/0037-hashes-of-names-have-a-key.md). The key goes into the hash's first
+    bucket of the seen-set (docs/internals/decisions/seen-set.md). The key goes into the hash's first
     state, so that it costs nothing for each URL.
     """
 

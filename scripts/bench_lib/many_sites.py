@@ -1,7 +1,7 @@
 """A crawl of thousands of sites: is each site fetched from as soon as its delay is over?
 
 The crawler has one core; its engine, the web and the name server have the other; with --share all have both. The web
-server's log is compared with what the delays allow; see docs/benchmarks.md.
+server's log is compared with what the delays allow; see docs/internals/benchmarks.md.
 """
 
 import argparse

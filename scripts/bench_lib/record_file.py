@@ -1,4 +1,4 @@
-"""The records in docs/benchmarks.ndjson, and when a record is slower than the one before.
+"""The records in docs/internals/benchmarks.ndjson, and when a record is slower than the one before.
 
 A record is one line: commit, date, machine, name of the workload, numbers of rounds and pages, `ratios` to calibration
 loops (median, lowest and highest of the middle rounds; the engine has its own loop), and `cpu_s_per_1000`, medians in

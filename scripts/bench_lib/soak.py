@@ -27,7 +27,7 @@ from tests.crawl.lab import name_server
 
 CACHES = {"CRAWLER_DNS_CACHE_SIZE": "10000", "CRAWLER_FRONTIER_RECENT_URLS": "20000"}
 LITTLE_MIB = 4.0  # noise of the allocator
-URL_BYTES_MAX = 400.0  # of the engine, for a URL and its share of a site: docs/frontier.md, Memory
+URL_BYTES_MAX = 400.0  # of the engine, for a URL and its share of a site: docs/internals/frontier-layout.md, Memory
 HOUR_S = 3600.0
 
 

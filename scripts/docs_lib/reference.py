@@ -20,8 +20,8 @@ SETTINGS = ROOT / "config" / "crawler.toml"
 HEAD = """# Reference
 
 Made by `scripts/make-reference` from the settings, the command line and the docstrings: change those, not this page.
-What belongs together is explained in [commands.md](commands.md), [handlers.md](handlers.md),
-[outputs.md](outputs.md) and [testing.md](testing.md).
+For what belongs together see [commands](guide/commands.md), [handlers](guide/handlers.md),
+[outputs](guide/outputs.md), [testing handlers](guide/testing-handlers.md) and [exit codes](operate/exit-codes.md).
 
 - [Settings](#settings)
 - [Commands](#commands)

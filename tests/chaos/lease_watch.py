@@ -1,6 +1,6 @@
 """Reads leases, members and counters straight from the engine, four times a second, and keeps what changed.
 
-Reads raw keys, as docs/frontier.md describes them: what is judged must not be read by the code that is judged.
+Reads raw keys, as docs/internals/frontier-layout.md describes them: the code under test must not judge itself.
 """
 
 import bisect

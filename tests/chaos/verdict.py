@@ -137,7 +137,7 @@ def _judge_requests(
 
 
 def left_in_engine(client: "redis.Redis[bytes]", crawl: str, partitions: int) -> list[str]:
-    """What a finished crawl must not leave: pending URLs, claims, undrained commits (docs/frontier.md)."""
+    """What a finished crawl must not leave: pending URLs, claims, undrained commits."""
     left = []
     for p in range(partitions):
         prefix = f"{{{crawl}:{p}}}:"

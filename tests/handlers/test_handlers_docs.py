@@ -10,7 +10,7 @@ from tests.crawl.harness import settings_of
 from tests.support.serving import serve_resources
 from tests.support.web import Resource
 
-PAGE = Path(__file__).parents[2] / "docs" / "handlers.md"
+PAGE = Path(__file__).parents[2] / "docs" / "guide" / "handlers.md"
 BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
 
 

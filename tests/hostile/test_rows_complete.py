@@ -1,4 +1,4 @@
-"""Every row of docs/hostile-web.md has a test, and every test a row."""
+"""Every row of docs/internals/hostile-web.md has a test, and every test a row."""
 
 import ast
 import re
@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 COUNTS = {"H": 23, "R": 7, "S": 3, "C": 2, "M": 12, "U": 12, "B": 13, "X": 6, "D": 9, "T": 10, "W": 1}
 _LINE = re.compile(r"^\| ([A-Z]\d\d) \|.*\| `([^`|]+)` \|$", re.MULTILINE)
 _NAME = re.compile(r"[A-Z]\d\d\b")
-TABLE = dict(_LINE.findall((ROOT / "docs" / "hostile-web.md").read_text("utf-8")))
+TABLE = dict(_LINE.findall((ROOT / "docs" / "internals" / "hostile-web.md").read_text("utf-8")))
 FILES = sorted(Path(__file__).parent.glob("test_rows_*.py"))
 
 

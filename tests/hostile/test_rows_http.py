@@ -1,4 +1,4 @@
-"""What hosts do wrong on the wire (H, some of R and S): docs/hostile-web.md has a line for each letter and number.
+"""What hosts do wrong on the wire (H, some of R and S): docs/internals/hostile-web.md has a line for each letter and number.
 
 A row has the bytes and what must come of them: a kind of failure, or a response as far as it came.
 """

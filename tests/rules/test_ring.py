@@ -52,7 +52,7 @@ def test_a_join_or_leave_moves_at_most_one_and_a_half_shares(n: int, partitions:
 
 @pytest.mark.parametrize("n", [16, 25, 50])
 def test_with_few_partitions_a_node_a_change_still_moves_only_some_shares(n: int) -> None:
-    """P < 80 n: no promise, but no landslide. docs/scaling.md has the figures."""
+    """P < 80 n: no promise, but no landslide. docs/internals/ring-figures.md has the figures."""
     nodes = some_nodes(random.Random(n), n)
     before = build(dict.fromkeys(nodes, 1), partitions=1024)
     for changed in ([*nodes, "one-more"], nodes[1:]):
@@ -61,7 +61,7 @@ def test_with_few_partitions_a_node_a_change_still_moves_only_some_shares(n: int
 
 def test_member_lists_that_moved_too_much_once_no_longer_do() -> None:
     """P = 82 n, the tightest place that is promised. With partitions hashed onto the ring and served by number these
-    moved up to 1.69 shares (docs/decisions/0012-partitions-at-even-distances.md).
+    moved up to 1.69 shares (docs/internals/decisions/membership.md).
     """
     for seed in (7, 16, 43, 48):
         nodes = some_nodes(random.Random(seed), 50)

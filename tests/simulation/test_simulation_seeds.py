@@ -1,4 +1,4 @@
-"""Seeds 0 to 99, the first 25 of them fast. `scripts/simulate --seeds 1000` runs more; see docs/simulation.md."""
+"""Seeds 0 to 99, the first 25 of them fast; see docs/internals/simulation.md."""
 
 import pytest
 

@@ -2,7 +2,7 @@
 
 A URL is *suspect* by how it looks (or by where it was found) and is demoted, never more. Suspects are parked only after
 many of them were fetched and each led further into the same thing: what ends by itself is therefore crawled to its
-end, however odd it looks. docs/traps.md has the rules and their thresholds.
+end, however odd it looks. docs/guide/traps.md has the rules and their thresholds.
 """
 
 from crawler.rules.traps.memory import NOTHING_LEARNED, TrapState
