@@ -7,7 +7,6 @@ By default glibc hands a page's tree back to the kernel and takes it again for t
 a page, which cost as much as the parsing itself (measured: 480 us a page of 30 KB with them, 230 without).
 """
 
-import ctypes
 import gc
 import sys
 
@@ -41,6 +40,8 @@ def keep_freed_memory() -> bool:
     """Keep the memory that the HTML parser frees after each page. False where the C library has no such setting."""
     if sys.platform != "linux":
         return False
+    import ctypes  # 3 ms, which a command that does not crawl need not take
+
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError):

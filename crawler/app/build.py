@@ -171,11 +171,9 @@ def _build(
     steering = Steering(
         crawl.operator, bench, rebalance, due, counters, held, default_delay_ms=frontier.default_delay_ms
     )
-    cache, place = RobotsCache(frontier, s), crawl.placement.of
-    gate = RobotsGate(
-        frontier, held, cache, RobotsReader(cache, fetcher, Reserver(frontier, place), s.robots), s.politeness,
-        orders=lambda: counters.orders, sites=s.sites,
-    )  # fmt: skip
+    cache = RobotsCache(frontier, s)
+    reader = RobotsReader(cache, fetcher, Reserver(frontier, router.placement.of), s.robots)
+    gate = RobotsGate(frontier, held, cache, reader, s.politeness, orders=lambda: counters.orders, sites=s.sites)
     turns = TurnRunner(
         bench, held, open_claims, internal_errors,
         deliver=committer.deliver, return_claim=steering.turn_away, delay_ms=int(s.politeness.delay_s * 1000),
@@ -252,7 +250,7 @@ def _build(
 
     return Instance(
         stop=stop, counters=counters, members=crawl.members, crash_reporter=crash_reporter, heartbeat=heartbeat,
-        peers=peers, ownership=ownership, rebalance=rebalance, bench=bench, claimer=claimer, fetching=fetching,
+        ownership=ownership, rebalance=rebalance, bench=bench, claimer=claimer, fetching=fetching,
         parser=parser, handlers=handlers, committer=committer, archive=archive,
         join=lambda: join(crawl.members, me, is_lock_free, s.membership),
         preparations=(steering.follow, lambda: budgets.begin(partitions), usage.begin),

@@ -14,7 +14,6 @@ from crawler.membership.crash_reports import CrashReporter
 from crawler.membership.engine_restarts import EngineRestarts
 from crawler.membership.heartbeat import Heartbeat
 from crawler.membership.ownership import Ownership
-from crawler.membership.peers import Neighbours
 from crawler.model import Claim
 from crawler.pipeline.archive import ArchiveStage
 from crawler.pipeline.claim import Claimer
@@ -48,7 +47,6 @@ class Instance:
         members: Members,
         crash_reporter: CrashReporter,
         heartbeat: Heartbeat,
-        peers: Neighbours,
         ownership: Ownership,
         rebalance: PartitionWork,
         bench: Workbench,
@@ -74,7 +72,6 @@ class Instance:
         self._members = members
         self._crash_reporter = crash_reporter
         self.heartbeat = heartbeat
-        self.peers = peers
         self.ownership = ownership
         self.rebalance = rebalance
         self.bench = bench

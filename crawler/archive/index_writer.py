@@ -1,6 +1,6 @@
 """Writes the index of one session: CDXJ segments, append-only while open, sorted when closed.
 
-Knows segments and durability; the line format is `index_lines`' matter. Lines are sorted by bytes
+Knows segments and durability; the line format is that of `cdxj`. Lines are sorted by bytes
 (LC_ALL=C), as every CDX tool expects. While open a segment is in order of arrival, under the name
 `<session>-<serial>.cdxj.open`.
 """

@@ -1,6 +1,6 @@
 """Writes what was fetched into WARC files: one gzip member per record, new files per session, never reopened.
 
-Knows names, rotation and durability; what stands in a record is `records`' matter.
+Knows names, rotation and durability; `warc_record` makes the records.
 """
 
 import threading

@@ -73,7 +73,7 @@ class HeldPartitions:
         held = self._held.get(partition)
         if held is None:
             return None
-        return Fence(partition, self._session, held.epoch, held.clock_ms + self._clock_ms() - held.anchor_ms)
+        return Fence(partition, self._session, held.epoch, self.now_of(partition))
 
     def now_of(self, partition: int) -> int:
         """The partition's time, ms; the partition must be held."""
