@@ -82,7 +82,7 @@ async def test_out_of_memory_only_adds_wait_and_everything_goes_on_when_there_is
             try:
                 before = [i.heartbeat.member.counter for i in instances]
                 with pytest.raises(EngineFull):
-                    await instances[0]._p.frontier.engine.run("add", ("{main:0}:m",), 0, 30, pack([]), "", "")
+                    await instances[0]._members._engine.run("add", ("{main:0}:m",), 0, 30, pack([]), "", "")
                 await asyncio.sleep(HELD_FULL_S)
                 seen["beats"] = [i.heartbeat.member.counter - n for i, n in zip(instances, before, strict=True)]
                 seen["unanswered"] = [i.heartbeat.is_unanswered for i in instances]
