@@ -39,7 +39,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     redirects: int = 0
     seed: bool = False
     score: float = 0.0
-    parked: str = ""  # why it is not to be fetched now: kept, and not pending
+    deferred: str = ""  # why it is not to be fetched now: kept, and not pending
     found_at: float = 0.0  # wall clock, s
     seed_number: int = 0  # of the seed it descends from; 0: not known
     label: str = ""  # of the handler that its page is for
@@ -90,7 +90,9 @@ class FailureKind(enum.StrEnum):
     PARSE = "parse"  # parser killed or crashed
     HANDLER = "handler"  # the user's own function failed on the page
     INTERNAL = "internal"  # an error of ours that nobody expected, while its content was handled
-    KILLER = "killer"  # the process that fetched it died, again and again, the last time with nothing else under way
+    POISON_URL = (
+        "poison_url"  # the process that fetched it died, again and again, the last time with nothing else under way
+    )
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,7 +154,7 @@ class FetchResult(msgspec.Struct, frozen=True, kw_only=True):
     retry_after_ms: int = 0
 
 
-class Page(msgspec.Struct, frozen=True, kw_only=True):
+class ParsedPage(msgspec.Struct, frozen=True, kw_only=True):
     """What parsing found in one response. Links are canonical, distinct, in order of appearance."""
 
     title: str = ""
@@ -229,7 +231,7 @@ class AckOutcome(enum.StrEnum):
     RELEASED = "RELEASED"  # was to be parked, and is in its queue again: an operator wants it fetched
 
 
-class Refusal(enum.StrEnum):
+class RefusalReason(enum.StrEnum):
     """Why a URL is refused for good; counted by reason."""
 
     SCOPE = "scope"

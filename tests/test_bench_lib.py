@@ -133,25 +133,25 @@ def test_first_contacts_end_when_nearly_all_domains_were_reached() -> None:
 
 @pytest.mark.parametrize("name", BENCHES)
 def test_each_benchmark_describes_itself(name: str) -> None:
-    run = bench(name, "--help")
+    run = scheduler(name, "--help")
     assert run.returncode == 0, run.stderr
     assert run.stdout.startswith(f"usage: scripts/bench {name} [-h] ")
 
 
 @pytest.mark.parametrize("words", [(), ("--help",)])
 def test_bench_lists_all_benchmarks(words: tuple[str, ...]) -> None:
-    run = bench(*words)
+    run = scheduler(*words)
     assert run.returncode == 0
     assert [line.split()[0] for line in run.stdout.splitlines() if line.startswith("  ")] == list(BENCHES)
 
 
 def test_an_unknown_benchmark_is_one_line() -> None:
-    run = bench("speed")
+    run = scheduler("speed")
     assert (run.returncode, run.stdout) == (2, "")
     assert run.stderr == f"bench: 'speed' is not a benchmark (use one of {', '.join(BENCHES)})\n"
 
 
-def bench(*words: str) -> subprocess.CompletedProcess[str]:
+def scheduler(*words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "scripts.bench_lib", *words]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=ROOT)
 

@@ -28,24 +28,24 @@ ROOT = Path(__file__).parent.parent
     ],
 )
 def test_a_benchmark_runs_to_its_end(words: str, expected: str) -> None:
-    run = bench(words)
+    run = scheduler(words)
     assert run.returncode == 0, run.stderr
     assert expected in run.stdout
 
 
 @pytest.mark.skipif(not any(Path("/usr/share/doc").rglob("*.html")), reason="needs HTML under /usr/share/doc")
 def test_the_benchmark_of_handlers_runs_to_its_end() -> None:
-    run = bench("handlers --pages 30 --rounds 1")
+    run = scheduler("handlers --pages 30 --rounds 1")
     assert run.returncode == 0, run.stderr
     assert "def, in threads" in run.stdout
 
 
 def test_a_soak_of_seconds_has_a_verdict() -> None:
-    run = bench("soak --minutes 0.1 --every 0.2 --sites 20")
+    run = scheduler("soak --minutes 0.1 --every 0.2 --sites 20")
     assert run.returncode in (0, 1), run.stderr
     assert "bytes for each added URL" in run.stdout
 
 
-def bench(words: str) -> subprocess.CompletedProcess[str]:
+def scheduler(words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "scripts.bench_lib", *words.split()]
     return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False, cwd=ROOT)

@@ -35,9 +35,9 @@ from crawler.membership.held_partitions import HeldPartitions
 from crawler.membership.joining import join
 from crawler.membership.nodes import host_id, is_lock_free
 from crawler.membership.ownership import Ownership
-from crawler.membership.peers import Neighbours
+from crawler.membership.peers import Peers
 from crawler.pipeline.ack import AckStage, keep_claims
-from crawler.pipeline.address_limit import Addresses
+from crawler.pipeline.address_limit import AddressLimiter
 from crawler.pipeline.archive import ArchiveStage, CommitBacklog
 from crawler.pipeline.attempt_notes import History
 from crawler.pipeline.claim import Claimer, listen_for_hints
@@ -45,26 +45,26 @@ from crawler.pipeline.commit import Committer
 from crawler.pipeline.due_partitions import DuePartitions
 from crawler.pipeline.fetch import FetchStage
 from crawler.pipeline.finish_watch import FinishWatcher
-from crawler.pipeline.handler_runtime import Programmed
+from crawler.pipeline.handler_runtime import HandlerRuntime
 from crawler.pipeline.internal_errors import ContentSteps, InternalErrors
-from crawler.pipeline.overrides import Steering
+from crawler.pipeline.overrides import OverrideFollower
 from crawler.pipeline.parse import PageParser
-from crawler.pipeline.rebalance import PartitionWork, UntoldQueues
-from crawler.pipeline.response_policy import Aftermath
+from crawler.pipeline.rebalance import PartitionRebalance, UntoldQueues
+from crawler.pipeline.response_policy import ResponsePolicy
 from crawler.pipeline.route import RouteStage
-from crawler.pipeline.schedule import Workbench
+from crawler.pipeline.schedule import Scheduler
 from crawler.pipeline.shared_record import SharedRecord
 from crawler.pipeline.spiller import Spiller
 from crawler.pipeline.trap_memory import TrapMemory
 from crawler.pipeline.turn import TurnRunner
-from crawler.quotas.admit import TakingIn
-from crawler.quotas.budgets import Budgets
-from crawler.quotas.distribute import Sharing
-from crawler.quotas.usage import Spending
+from crawler.quotas.admit import QuotaAdmission
+from crawler.quotas.budgets import QuotaLimits
+from crawler.quotas.distribute import DeferredShare
+from crawler.quotas.usage import QuotaUsage
+from crawler.robots.borrowed_slot import SlotBorrower
 from crawler.robots.cache import RobotsCache
 from crawler.robots.gate import RobotsGate
 from crawler.robots.reader import RobotsReader
-from crawler.robots.reserver import Reserver
 from crawler.rules.site_rules import of_queues
 from crawler.runtime.clock import monotonic_ms
 from crawler.runtime.counters import Counters, OpenClaims
@@ -130,7 +130,7 @@ def _build(
     s, frontier, engine, partitions = crawl.settings, crawl.frontier, crawl.engine, crawl.record.partitions
     me, beat_s = member_of(crawl, node), s.membership.beat_s
     crash_reporter = CrashReporter(frontier, sessions=crawl.folder.sessions, is_here=lambda m: m.host == host_id())
-    peers = Neighbours(
+    peers = Peers(
         crawl.members, Pins(engine, crawl.keys), me, s.membership,
         partitions=partitions, is_lock_free=is_lock_free, on_death=crash_reporter.record_crash,
     )  # fmt: skip
@@ -139,15 +139,15 @@ def _build(
     stop = StopSignal(drain_timeout_s=s.membership.drain_timeout_s)
     open_claims = OpenClaims(max(256, 16 * s.fetch.concurrency))
     counters = Counters(open_claims)
-    bench = Workbench(
+    scheduler = Scheduler(
         open_claims, concurrency_per_queue=s.politeness.concurrency_per_queue,
         concurrency_of=of_queues(s.sites, "concurrency"),
     )  # fmt: skip
-    due, untold, backlog = DuePartitions(open_claims), UntoldQueues(bench), CommitBacklog()
-    held = HeldPartitions(crawl.session, (due, bench, untold, backlog))
+    due, untold, backlog = DuePartitions(open_claims), UntoldQueues(scheduler), CommitBacklog()
+    held = HeldPartitions(crawl.session, (due, scheduler, untold, backlog))
     liveness = SessionLiveness(s.membership)
-    admission = TakingIn(s.budget.crawl_urls, Sharing(crawl.operator.parking, partitions))
-    router = make_router(crawl, takes_in=lambda: admission.lets_in(len(peers.alive)))
+    admission = QuotaAdmission(s.budget.crawl_urls, DeferredShare(crawl.operator.deferred_urls, partitions))
+    router = make_router(crawl, admits_urls=lambda: admission.lets_in(len(peers.alive)))
     restarts = EngineRestarts(engine, held, forget=router.recent.clear)
     traps = TrapMemory(s.traps)
 
@@ -155,7 +155,7 @@ def _build(
     stored = msgspec.structs.replace(s, scope=crawl.record.scope)
     content, internal_errors = ContentSteps(inflight_log.mark()), InternalErrors(crawl.folder.log)
     notes = History(history, node=node, session=crawl.session)
-    parser, handlers = PageParser(stored), Programmed(app, stored, crawl.stats)
+    parser, handlers = PageParser(stored), HandlerRuntime(app, stored, crawl.stats)
     archive = ArchiveStage(
         frontier, held, backlog, warc, index, items, content, s.archive, log_entries_max=s.frontier.log_entries_max
     )
@@ -165,53 +165,53 @@ def _build(
         AckStage(frontier, held),
         held=held, due=due, counters=counters, notes=notes, hooks=handlers.hooks, content=content,
         internal_errors=internal_errors, settings=s.archive, node=node, session=crawl.session,
-        is_quiet=lambda: not bench.active,
+        is_quiet=lambda: not scheduler.active,
     )  # fmt: skip
-    rebalance = PartitionWork(frontier, held, bench, due, open_claims, untold, archive, backlog)
-    steering = Steering(
-        crawl.operator, bench, rebalance, due, counters, held, default_delay_ms=frontier.default_delay_ms
+    rebalance = PartitionRebalance(frontier, held, scheduler, due, open_claims, untold, archive, backlog)
+    override_follower = OverrideFollower(
+        crawl.operator, scheduler, rebalance, due, counters, held, default_delay_ms=frontier.default_delay_ms
     )
     cache = RobotsCache(frontier, s)
-    reader = RobotsReader(cache, fetcher, Reserver(frontier, router.placement.of), s.robots)
-    gate = RobotsGate(frontier, held, cache, reader, s.politeness, orders=lambda: counters.orders, sites=s.sites)
+    reader = RobotsReader(cache, fetcher, SlotBorrower(frontier, router.placement.of), s.robots)
+    gate = RobotsGate(frontier, held, cache, reader, s.politeness, overrides=lambda: counters.overrides, sites=s.sites)
     turns = TurnRunner(
-        bench, held, open_claims, internal_errors,
-        deliver=committer.deliver, return_claim=steering.turn_away, delay_ms=int(s.politeness.delay_s * 1000),
+        scheduler, held, open_claims, internal_errors,
+        deliver=committer.deliver, return_claim=override_follower.turn_away, delay_ms=int(s.politeness.delay_s * 1000),
     )  # fmt: skip
     by_crawl = s.politeness.address_limit_of == "crawl"
-    addresses = Addresses(
-        bench, limit=s.politeness.concurrency_per_address, sharers=lambda: len(peers.alive) if by_crawl else 1
+    addresses = AddressLimiter(
+        scheduler, limit=s.politeness.concurrency_per_address, sharers=lambda: len(peers.alive) if by_crawl else 1
     )
     fetching = FetchStage(
-        turns, bench, fetcher, gate, parser, handlers.handling,
-        held=held, liveness=liveness, counters=counters, policy=Aftermath(s), addresses=addresses,
+        turns, scheduler, fetcher, gate, parser, handlers.handling,
+        held=held, liveness=liveness, counters=counters, policy=ResponsePolicy(s), addresses=addresses,
         inflight_log=inflight_log, notes=notes, traps=traps, settings=s,
         in_scope=lambda claim, url: router.verdict(url, claim.depth, claim.redirects + 1).allowed,
     )  # fmt: skip
     spilling = Spilling(engine, crawl.keys, default_delay_ms=frontier.default_delay_ms)
     spiller = Spiller(engine, spilling, crawl.spill_files, held, due, counters, s)
     claimer = Claimer(
-        frontier, held, due, bench, counters, s, on_short=spiller.short, on_engine_restart=restarts.noticed
+        frontier, held, due, scheduler, counters, s, on_short=spiller.short, on_engine_restart=restarts.noticed
     )
 
     # Loops.
-    usage = Spending(crawl.stats, crawl.crawls, admission, held, counters, s, wake=due.hint)
-    budgets = Budgets(frontier, crawl.operator.parking, held, s.budget, wake=due.hint)
+    usage = QuotaUsage(crawl.stats, crawl.crawls, admission, held, counters, s, wake=due.hint)
+    budgets = QuotaLimits(frontier, crawl.operator.deferred_urls, held, s.budget, wake=due.hint)
     ownership = Ownership(
         crawl.leases, peers, held, me, s.membership, listener=rebalance, takeovers=Takeovers(engine, crawl.keys)
     )
-    shared_record = SharedRecord(crawl.crawls, crawl.record, steering, router, every_s=beat_s)
+    shared_record = SharedRecord(crawl.crawls, crawl.record, override_follower, router, every_s=beat_s)
 
     def description() -> dict[str, Any]:
         return {
             "partitions": len(held), "in_flight": len(fetching.in_turn), "ring": peers.digest,
-            "lapses": liveness.lapses, **counters.description(),
+            "lease_losses": liveness.lease_losses, **counters.description(),
         }  # fmt: skip
 
     heartbeat = Heartbeat(
-        crawl.members, me, s.membership, liveness=liveness, on_lapse=held.lose_all,
+        crawl.members, me, s.membership, liveness=liveness, on_lease_loss=held.lose_all,
         on_evicted=partial(_evicted, stop, s.membership), still=shared_record.check_still_there,
-        describe=description, stretch=lambda: peers.stretch,
+        describe=description, time_scale=lambda: peers.time_scale,
     )  # fmt: skip
     visibility_ms = int(s.frontier.visibility_timeout_s * 1000)
     loops: dict[str, Loop] = {
@@ -238,7 +238,7 @@ def _build(
 
     def is_quiet() -> bool:
         """Nothing in hand, and nothing will be due soon. A crawl that is paused does not end."""
-        return not (counters.orders.is_paused or open_claims.total or committer.in_hand) and due.is_idle
+        return not (counters.overrides.is_paused or open_claims.total or committer.in_memory) and due.is_idle
 
     watcher = FinishWatcher(crawl.crawls, crawl.members, engine, archive, record=crawl.record)
 
@@ -250,10 +250,10 @@ def _build(
 
     return Instance(
         stop=stop, counters=counters, members=crawl.members, crash_reporter=crash_reporter, heartbeat=heartbeat,
-        ownership=ownership, rebalance=rebalance, bench=bench, claimer=claimer, fetching=fetching,
+        ownership=ownership, rebalance=rebalance, scheduler=scheduler, claimer=claimer, fetching=fetching,
         parser=parser, handlers=handlers, committer=committer, archive=archive,
         join=lambda: join(crawl.members, me, is_lock_free, s.membership),
-        preparations=(steering.follow, lambda: budgets.begin(partitions), usage.begin),
+        preparations=(override_follower.follow, lambda: budgets.begin(partitions), usage.begin),
         engine_restarts=restarts,
         loops=loops,
         late_loops={"rebalance": rebalance.run, "engine restarts": restarts.run},

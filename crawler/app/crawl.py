@@ -18,21 +18,21 @@ from crawler.archive.crawl_folder import CrawlFolder
 from crawler.archive.session_lock import SessionLock
 from crawler.archive.spill_files import SpillFiles
 from crawler.engine.client import Engine, EngineInfo
-from crawler.frontier.budgets import Intake
-from crawler.frontier.bulk_lookup import States
+from crawler.frontier.budgets import AddQuota
+from crawler.frontier.bulk_lookup import BulkLookup
 from crawler.frontier.crawl_record import CrawlRecord, Crawls
 from crawler.frontier.dead_letters import DeadLetters
 from crawler.frontier.frontier import Frontier
 from crawler.frontier.keys import Keys
 from crawler.frontier.leases import Leases
-from crawler.frontier.lookup import Inspect
+from crawler.frontier.lookup import UrlLookup
 from crawler.frontier.members import Member, Members
-from crawler.frontier.operator import Operator
+from crawler.frontier.operator import OperatorCommands
 from crawler.frontier.placement import Placement
 from crawler.frontier.script_library import library
 from crawler.frontier.seed_counts import Seeds
 from crawler.frontier.stats import Stats
-from crawler.frontier.supervisors import Fleets
+from crawler.frontier.supervisors import SupervisorRecords
 from crawler.membership.nodes import Slots, host_id
 from crawler.recovery.crawl_identity import admit
 from crawler.rules.site_rules import is_limited
@@ -66,13 +66,13 @@ class OpenCrawl(msgspec.Struct, frozen=True, kw_only=True):
     frontier: Frontier
     leases: Leases
     stats: Stats
-    inspect: Inspect
-    states: States
+    inspect: UrlLookup
+    states: BulkLookup
     spill_files: SpillFiles | None
     seeds: Seeds
     letters: DeadLetters
-    fleets: Fleets
-    operator: Operator
+    supervisors: SupervisorRecords
+    operator: OperatorCommands
     slots: Slots
 
     async def reloaded(self) -> "OpenCrawl":
@@ -119,7 +119,9 @@ def _opened(
         engine, keys, session=session, hash_key=record.hash_key, run=record.run,
         default_delay_ms=int(settings.politeness.delay_s * 1000),
         is_limited=is_limited(record.scope, budget, settings.sites),
-        intake=Intake(urls=budget.urls, hosts=budget.hosts, urls_per_linking_domain=budget.urls_per_linking_domain),
+        add_quota=AddQuota(
+            urls=budget.urls, hosts=budget.hosts, urls_per_linking_domain=budget.urls_per_linking_domain
+        ),
     )  # fmt: skip
     return OpenCrawl(
         settings=settings, folder=folder, lock=lock, session=session, engine=engine, info=info, keys=keys,
@@ -127,13 +129,13 @@ def _opened(
         frontier=frontier,
         leases=Leases(engine, keys, hash_key=record.hash_key),
         stats=Stats(engine, keys, partitions),
-        inspect=Inspect(engine, keys, partitions, spill_files),
-        states=States(engine, keys, partitions, spill_files),
+        inspect=UrlLookup(engine, keys, partitions, spill_files),
+        states=BulkLookup(engine, keys, partitions, spill_files),
         spill_files=spill_files,
         seeds=Seeds(engine, keys, partitions),
         letters=DeadLetters(frontier, partitions),
-        fleets=Fleets(engine, keys),
-        operator=Operator(frontier, partitions, queue_by=record.queue_by, files=spill_files),
+        supervisors=SupervisorRecords(engine, keys),
+        operator=OperatorCommands(frontier, partitions, queue_by=record.queue_by, files=spill_files),
         slots=Slots(members),
     )  # fmt: skip
 
@@ -145,7 +147,7 @@ def _spill_files(settings: Settings, folder: CrawlFolder, record: CrawlRecord, s
     return SpillFiles(place / f"{settings.crawl.name}-{record.begun_at * 1000:.0f}", session)
 
 
-def make_router(crawl: OpenCrawl, *, takes_in: Callable[[], bool] = lambda: True) -> "Router":
+def make_router(crawl: OpenCrawl, *, admits_urls: Callable[[], bool] = lambda: True) -> "Router":
     """Routing by the crawl's rules, with a recent-URL cache of its own. `takes_in`: may one more URL be taken in?"""
     from crawler.pipeline.recent_urls import RecentUrls
     from crawler.pipeline.router import Router
@@ -153,7 +155,7 @@ def make_router(crawl: OpenCrawl, *, takes_in: Callable[[], bool] = lambda: True
 
     scope, s = ScopeRules.of(crawl.record.scope, crawl.roots), crawl.settings
     recent = RecentUrls(s.frontier.recent_urls)
-    return Router(crawl.record, scope, recent, s.traps, budget=s.budget, sites=s.sites, takes_in=takes_in)
+    return Router(crawl.record, scope, recent, s.traps, budget=s.budget, sites=s.sites, admits_urls=admits_urls)
 
 
 def make_seeder(crawl: OpenCrawl, *, depth: int = 0, priority: float | None = None) -> "Seeder":

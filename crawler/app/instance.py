@@ -19,10 +19,10 @@ from crawler.pipeline.archive import ArchiveStage
 from crawler.pipeline.claim import Claimer
 from crawler.pipeline.commit import Committer
 from crawler.pipeline.fetch import FetchStage
-from crawler.pipeline.handler_runtime import Programmed
+from crawler.pipeline.handler_runtime import HandlerRuntime
 from crawler.pipeline.parse import PageParser
-from crawler.pipeline.rebalance import PartitionWork
-from crawler.pipeline.schedule import Workbench
+from crawler.pipeline.rebalance import PartitionRebalance
+from crawler.pipeline.schedule import Scheduler
 from crawler.runtime.counters import Counters
 from crawler.runtime.tasks import Loop, StopSignal, endless, first_error, retry_until_stopped
 
@@ -48,12 +48,12 @@ class Instance:
         crash_reporter: CrashReporter,
         heartbeat: Heartbeat,
         ownership: Ownership,
-        rebalance: PartitionWork,
-        bench: Workbench,
+        rebalance: PartitionRebalance,
+        scheduler: Scheduler,
         claimer: Claimer,
         fetching: FetchStage,
         parser: PageParser,
-        handlers: Programmed,
+        handlers: HandlerRuntime,
         committer: Committer,
         archive: ArchiveStage,
         engine_restarts: EngineRestarts,
@@ -74,7 +74,7 @@ class Instance:
         self.heartbeat = heartbeat
         self.ownership = ownership
         self.rebalance = rebalance
-        self.bench = bench
+        self.scheduler = scheduler
         self.claimer = claimer
         self.fetching = fetching
         self._parser = parser
@@ -160,10 +160,10 @@ class Instance:
     async def _drain(self) -> list[Claim]:
         """No new claims, end what is in flight, return the rest; the claims of what could not be committed."""
         self.counters.is_stopping = True
-        await self.rebalance.return_claims(self.bench.remove_all())
+        await self.rebalance.return_claims(self.scheduler.remove_all())
         await self.claimer.settle()  # what it brings is fetched, or returned with the rest
         await self.fetching.wait_idle(self._stop.drain_timeout_s)
-        await self.rebalance.return_claims(self.bench.remove_all())
+        await self.rebalance.return_claims(self.scheduler.remove_all())
         return await self.committer.settle(self._stop.drain_timeout_s)
 
     async def _leave(self, *, failed: bool) -> None:
@@ -172,7 +172,7 @@ class Instance:
         try:
             if failed:
                 await self.rebalance.return_claims(self.fetching.cut_off, started=True)
-                await self.rebalance.return_claims(self.bench.remove_all())
+                await self.rebalance.return_claims(self.scheduler.remove_all())
             async with asyncio.timeout(LEAVE_TIMEOUT_S):
                 await self.heartbeat.leaving()
                 await self.ownership.leave()

@@ -12,7 +12,7 @@ from crawler.content.sniff import is_html
 from crawler.content.text import extract_text
 from crawler.model import REDIRECTS, Failure, FailureKind
 from crawler.pipeline.parse import PageParser, ParseKilledError
-from crawler.reports.page_view import Visit
+from crawler.reports.page_view import PageView
 from crawler.reports.wording import failure_text
 from crawler.rules.robots_txt import RobotsRules, RobotsVerdict, policy_of
 from crawler.rules.urls import origin_of
@@ -25,7 +25,7 @@ REDIRECTS_MAX = 10
 ROBOTS_REDIRECTS_MAX = 5
 
 
-class Robots(NamedTuple):
+class PageRobots(NamedTuple):
     """What an origin's robots.txt says: None when it can't be known; and what there is to say of that."""
 
     rules: RobotsRules | None
@@ -36,19 +36,19 @@ class Robots(NamedTuple):
         return None if self.rules is None else self.rules.verdict(url)
 
 
-class Visitor:
+class PageClient:
     """Asks for each origin's robots.txt once."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._robots: dict[str, Robots] = {}
+        self._robots: dict[str, PageRobots] = {}
 
     def crawl_delay_s(self, url: str) -> float:
         """What the robots.txt that was read for this URL asks for; 0 where nothing is known."""
         known = self._robots.get(origin_of(url))
         return (known.rules.crawl_delay_s or 0.0) if known and known.rules else 0.0
 
-    async def visit(self, url: str, *, follow: bool) -> Visit:
+    async def visit(self, url: str, *, follow: bool) -> PageView:
         """One page, after at most 10 redirects if they are to be followed; without a response where there is none."""
         settings, passed = self._settings, list[str]()
         resolver = CachingResolver(settings.dns, allow_private=settings.fetch.allow_private)
@@ -56,7 +56,7 @@ class Visitor:
             async with Fetcher(settings, resolver=resolver, version=program_version()) as fetcher:
                 while True:
                     robots = await self._known(fetcher, url)
-                    visit = Visit(url=url, passed=passed, robots=robots.verdict(url), robots_note=robots.note)
+                    visit = PageView(url=url, passed=passed, robots=robots.verdict(url), robots_note=robots.note)
                     if robots.failure is not None and robots.failure.kind is FailureKind.ADDRESS_REFUSED:
                         visit = msgspec.structs.replace(visit, address_refused=robots.failure.detail)
                     if visit.refusal:
@@ -72,24 +72,26 @@ class Visitor:
         finally:
             await resolver.close()
 
-    async def _known(self, fetcher: Fetcher, url: str) -> Robots:
+    async def _known(self, fetcher: Fetcher, url: str) -> PageRobots:
         origin = origin_of(url)
         if origin not in self._robots:
             self._robots[origin] = await _robots(fetcher, origin, self._settings)
         return self._robots[origin]
 
 
-async def _robots(fetcher: Fetcher, origin: str, settings: Settings) -> Robots:
+async def _robots(fetcher: Fetcher, origin: str, settings: Settings) -> PageRobots:
     anything = RobotsRules.parse(b"", settings.robots.agent)
     if not settings.robots.obey:
-        return Robots(anything, "not asked for")
+        return PageRobots(anything, "not asked for")
     where, response = f"{origin}/robots.txt", None
     for _ in range(ROBOTS_REDIRECTS_MAX + 1):
         result = await fetcher.fetch(where, body_bytes_max=settings.robots.body_bytes_max)
         response = result.response
         if response is None:
             assert result.failure is not None
-            return Robots(None, f"{where}: {failure_text(result.failure.kind, result.failure.detail)}", result.failure)
+            return PageRobots(
+                None, f"{where}: {failure_text(result.failure.kind, result.failure.detail)}", result.failure
+            )
         target = redirect_target(where, response.header("location")) if response.status in REDIRECTS else None
         if not target:
             break
@@ -97,14 +99,14 @@ async def _robots(fetcher: Fetcher, origin: str, settings: Settings) -> Robots:
     assert response is not None
     policy, reason = policy_of(response)
     if policy == "disallow_all":
-        return Robots(None, f"{where}: {reason}")
+        return PageRobots(None, f"{where}: {reason}")
     if policy == "allow_all":
-        return Robots(anything, f"there is none (status {response.status})")
+        return PageRobots(anything, f"there is none (status {response.status})")
     rules = RobotsRules.parse(response.body, settings.robots.agent)
-    return Robots(rules, "" if rules.crawl_delay_s is None else f"Crawl-delay {rules.crawl_delay_s:g} s")
+    return PageRobots(rules, "" if rules.crawl_delay_s is None else f"Crawl-delay {rules.crawl_delay_s:g} s")
 
 
-async def _read(visit: Visit, settings: Settings) -> Visit:
+async def _read(visit: PageView, settings: Settings) -> PageView:
     """With what the parser finds in the body."""
     response = visit.result.response if visit.result else None
     if response is None:

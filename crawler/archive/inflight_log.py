@@ -45,7 +45,7 @@ class Aside(enum.IntEnum):
     HANDLER = 2  # an asynchronous handler has it, which waits, or has begun threads of its own
 
 
-class Mark:
+class InflightMark:
     """One slot of the log: says whose content is worked on, and when. Not reentrant."""
 
     __slots__ = ("_at", "_map")
@@ -86,7 +86,7 @@ class _Marked(Coroutine[Any, Any, T]):
 
     __slots__ = ("_mark", "_work")
 
-    def __init__(self, work: Coroutine[Any, Any, T], mark: Mark) -> None:
+    def __init__(self, work: Coroutine[Any, Any, T], mark: InflightMark) -> None:
         self._work = work
         self._mark = mark
 
@@ -131,9 +131,9 @@ class InflightLog:
             raise archive_error("write", self._path, error) from None
         self._free = iter(range(0, size, _SLOT_BYTES))
 
-    def mark(self) -> Mark:
+    def mark(self) -> InflightMark:
         """One more, for as long as the session lives."""
-        return Mark(self._map, next(self._free))
+        return InflightMark(self._map, next(self._free))
 
     def close(self) -> None:
         """The session ends in good order: nobody needs to know."""

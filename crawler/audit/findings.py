@@ -104,7 +104,7 @@ class Report:
     links: int = 0  # distinct targets that must be in a known state
     seen: int = 0
     pending: int = 0
-    parked: int = 0
+    deferred: int = 0
     dead: int = 0
     refused: int = 0
     requests: int = 0  # of the web log

@@ -47,8 +47,8 @@ def violations_text(report: Report) -> str:
 
 def _looked_at(report: Report) -> list[tuple[str, str]]:
     r = report
-    parked = f"{number(r.parked)} parked, " if r.parked else ""
-    ends = f"{number(r.pending)} pending, {parked}{counted(r.dead, 'dead letter')}, {number(r.refused)} refused"
+    deferred = f"{number(r.deferred)} parked, " if r.deferred else ""
+    ends = f"{number(r.pending)} pending, {deferred}{counted(r.dead, 'dead letter')}, {number(r.refused)} refused"
     pairs = [
         ("archive", f"{counted(r.records, 'response')} in {counted(r.warc_files, 'WARC file')}"),
         ("links", f"{counted(r.links, 'URL')} that committed pages lead to, within the scope"),

@@ -17,7 +17,7 @@ from crawler.model import FailureKind
 from crawler.rules.poison_urls import GIVEN_UP_AT
 
 STALLED, DIED = "session.stalled", "session.died"  # events of membership/crash_reports.py
-FAULTS = frozenset({FailureKind.INTERNAL, FailureKind.KILLER})
+FAULTS = frozenset({FailureKind.INTERNAL, FailureKind.POISON_URL})
 
 
 async def judge_dead(letters: DeadLetters, folders: Sequence[CrawlFolder], report: Report) -> None:
@@ -29,7 +29,7 @@ async def judge_dead(letters: DeadLetters, folders: Sequence[CrawlFolder], repor
                 continue
             url = one.letter.url
             report.findings.faults.add(url=url, reason=f"{one.letter.reason}: {one.letter.detail}")
-            if one.letter.reason == FailureKind.KILLER:
+            if one.letter.reason == FailureKind.POISON_URL:
                 crashes = _crashes(folders) if crashes is None else crashes
                 if (known := crashes[beginning_of(url).decode("utf-8", "replace")]) < GIVEN_UP_AT:
                     reason = f"given up as the end of processes, and {known} of {GIVEN_UP_AT} crashes are on record"

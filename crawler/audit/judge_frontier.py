@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from crawler.audit.findings import Report
 from crawler.audit.ledger import Ledger, Link
 from crawler.audit.origins import origins_of
-from crawler.frontier.bulk_lookup import States, Tally, UrlState
+from crawler.frontier.bulk_lookup import BulkLookup, Tally, UrlState
 from crawler.model import CommitEntry
 from crawler.rules.fingerprint import Fingerprints
 from crawler.rules.urls import origin_of
@@ -21,7 +21,7 @@ NAMED_MAX = 1000  # URLs named that are gone from a partition
 class FrontierJudge:
     """What the engine says of one run of a crawl."""
 
-    def __init__(self, states: States, ledger: Ledger, report: Report, *, fingerprints: Fingerprints) -> None:
+    def __init__(self, states: BulkLookup, ledger: Ledger, report: Report, *, fingerprints: Fingerprints) -> None:
         self._states = states
         self._pending: tuple[int, set[str]] = (-1, set())
         self._ledger = ledger
@@ -83,7 +83,7 @@ class FrontierJudge:
             report.pending += tally.pending
             report.dead += tally.dead
             report.refused += tally.refused
-            report.parked += tally.parks
+            report.deferred += tally.parks
             await self._judge_partition(tally, *committed.get(tally.partition, (0, 0)))
         if any(tally.committed > committed.get(tally.partition, (0, 0))[0] for tally in self._tallies):
             report.notes.append("commits are in no folder given: were all folders of the crawl named with --dir?")
@@ -145,7 +145,7 @@ def disagreements(t: Tally, commits: int, *, exactly: bool) -> Iterable[str]:
         yield f"{t.added:,} URLs added{again}, {t.seen_counter:,} counted as seen, {t.seen:,} in the seen-set"
     if t.added - t.done != t.pending:
         yield f"{t.added - t.done:,} URLs pending by the counters, {t.pending:,} records of them"
-    if t.done != t.committed + t.dead_counter + t.refused + t.revived + t.parked:
+    if t.done != t.committed + t.dead_counter + t.refused + t.revived + t.deferred:
         back = f", {t.revived:,} put back" if t.revived else ""
         yield f"{t.done:,} URLs done: {t.committed:,} committed, {t.dead_counter:,} dead, {t.refused:,} refused{back}"
     if t.dead != t.dead_counter:

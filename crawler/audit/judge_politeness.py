@@ -7,10 +7,10 @@ from itertools import groupby
 import msgspec
 
 from crawler.audit.findings import Closest, Report
-from crawler.audit.ledger import Ledger, Request
-from crawler.audit.origins import Origin, origins_of
-from crawler.frontier.bulk_lookup import States
-from crawler.frontier.overrides import Orders
+from crawler.audit.ledger import Ledger, LoggedRequest
+from crawler.audit.origins import OriginRobots, origins_of
+from crawler.frontier.bulk_lookup import BulkLookup
+from crawler.frontier.overrides import Overrides
 from crawler.pipeline.router import Router
 from crawler.reports.wording import counted
 from crawler.rules.domains import registrable_domain
@@ -29,26 +29,26 @@ class Delays(msgspec.Struct, frozen=True):
     default_ms: int
     of_host: dict[str, int] = msgspec.field(default_factory=dict)
 
-    def after(self, request: Request) -> int:
+    def after(self, request: LoggedRequest) -> int:
         return self.of_host.get(request.host, self.default_ms)
 
 
 async def judge_politeness(
     ledger: Ledger,
     report: Report,
-    states: States,
+    states: BulkLookup,
     router: Router,
     settings: Settings,
     late: frozenset[int],
     *,
-    orders: Orders,
+    overrides: Overrides,
 ) -> None:
     """Notes each pair that is too close, and the closest pair of all for its delay.
 
     `orders`: a domain whose delay an operator has ever set is judged by the shortest one that may have held for it.
     `late`: pages whose request was answered when its instance had lost the lease, as the instance said itself.
     """
-    delays = StoredDelays(states, router, settings, orders.least_ms)
+    delays = StoredDelays(states, router, settings, overrides.least_ms)
     await delays.read([(p, q) for p, q in ledger.db.execute("SELECT DISTINCT partition, queue FROM requests")])
     requests = ledger.requests("ORDER BY partition, queue, started, ended")
     for queue, group in groupby(requests, key=lambda request: (request.partition, request.queue)):
@@ -59,14 +59,14 @@ async def judge_politeness(
 
 
 def judge_queue(
-    requests: Iterable[Request], delays: Delays, report: Report, late: frozenset[int] = frozenset()
+    requests: Iterable[LoggedRequest], delays: Delays, report: Report, late: frozenset[int] = frozenset()
 ) -> None:
     """The requests of one queue in the order of their start.
 
     A process that is paused between its last look at the deadline and the write to the socket sends one late request:
     nothing can fence a web server. It is counted apart.
     """
-    before: Request | None = None
+    before: LoggedRequest | None = None
     for request in requests:
         if before is not None and (delay_s := delays.after(before) / 1000):
             pair = Closest(queue=request.queue, gap_s=request.started - before.started, delay_s=delay_s)
@@ -90,7 +90,7 @@ def judge_queue(
 class StoredDelays:
     """The delay in force for each queue: as the engine has stored it before the queue's first page was asked for."""
 
-    def __init__(self, states: States, router: Router, settings: Settings, ordered_ms: Mapping[str, int]) -> None:
+    def __init__(self, states: BulkLookup, router: Router, settings: Settings, ordered_ms: Mapping[str, int]) -> None:
         self._states = states
         self._ordered_ms = ordered_ms  # by domain
         self._router = router
@@ -98,7 +98,7 @@ class StoredDelays:
         self._stored: dict[Queue, int | None] = {}
         self._base_ms = int(settings.politeness.delay_s * 1000)
         self._partition = -1
-        self._origins: dict[str, list[Origin]] = {}
+        self._origins: dict[str, list[OriginRobots]] = {}
 
     async def read(self, queues: list[Queue]) -> None:
         """Read those of all queues; the smallest tells what instances were set to, whatever is set here."""
@@ -132,9 +132,9 @@ class StoredDelays:
         cap_ms = int(self._settings.politeness.delay_max_s * 1000)
         return delay_ms(min_delay_ms=self._base_ms, crawl_delay_s=crawl_delay_s, delay_max_ms=cap_ms)
 
-    async def _origins_of(self, partition: int) -> dict[str, list[Origin]]:
+    async def _origins_of(self, partition: int) -> dict[str, list[OriginRobots]]:
         if partition != self._partition:
-            by_queue: defaultdict[str, list[Origin]] = defaultdict(list)
+            by_queue: defaultdict[str, list[OriginRobots]] = defaultdict(list)
             for origin in await origins_of(self._states, partition):
                 by_queue[self._router.placement.of(f"{origin.url}/")[1]].append(origin)
             self._partition, self._origins = partition, by_queue

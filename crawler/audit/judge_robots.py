@@ -6,9 +6,9 @@ Judged by what robots.txt said when it was read last: what an earlier version sa
 from itertools import groupby
 
 from crawler.audit.findings import Report
-from crawler.audit.ledger import Ledger, Request
-from crawler.audit.origins import Origin, origins_of
-from crawler.frontier.bulk_lookup import States
+from crawler.audit.ledger import Ledger, LoggedRequest
+from crawler.audit.origins import OriginRobots, origins_of
+from crawler.frontier.bulk_lookup import BulkLookup
 from crawler.settings import Settings
 
 ROBOTS = "/robots.txt"
@@ -17,7 +17,7 @@ WALL_CLOCK_FROM_S = 1e8  # smaller times are of a clock that began with the mach
 Host = tuple[str, int]
 
 
-async def judge_robots(ledger: Ledger, report: Report, states: States, settings: Settings) -> None:
+async def judge_robots(ledger: Ledger, report: Report, states: BulkLookup, settings: Settings) -> None:
     """Notes each page request that was not allowed."""
     if not settings.robots.obey:
         report.notes.append("robots.obey is off: requests are not judged by robots.txt")
@@ -37,7 +37,7 @@ async def judge_robots(ledger: Ledger, report: Report, states: States, settings:
                 judge_request(request, its_origins, read_at.get((host, port)), report)
 
 
-def judge_request(request: Request, origins: list[Origin], read_at: float | None, report: Report) -> None:
+def judge_request(request: LoggedRequest, origins: list[OriginRobots], read_at: float | None, report: Report) -> None:
     """One page request. `read_at` is when the log has the first answer of its host's robots.txt."""
     findings = report.findings
     if origins and not any(origin.rules.allows(f"{origin.url}{request.target}") for origin in origins):

@@ -13,7 +13,12 @@ def judge_takeovers(takeovers: Sequence[Takeover], report: Report) -> None:
     for one in sorted(takeovers, key=lambda takeover: -takeover.silent_ms):
         silent_s = one.silent_ms / 1000 if one.silent_ms >= 0 else None
         finding.add(
-            died=one.node, session=one.session, by=one.by_node, partitions=one.partitions, silent_s=silent_s, at=one.at
+            died=one.node,
+            session=one.session,
+            by=one.by_node,
+            partitions=one.partitions,
+            silent_s=silent_s,
+            at=one.at,
         )
     if takeovers:
         report.takeover_max_s = max(max(one.silent_ms for one in takeovers) / 1000, 0.0)

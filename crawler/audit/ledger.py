@@ -68,7 +68,7 @@ class Link(NamedTuple):
     parent: str
 
 
-class Request(NamedTuple):
+class LoggedRequest(NamedTuple):
     """A request of the web log. Times in seconds; `blur`: how much earlier or later it may have started in truth."""
 
     queue: str
@@ -99,7 +99,7 @@ _COMMITS_AT = """
 SELECT id, fp, visit, partition, url, status, depth, redirects, scope, digest, truncated, length
 FROM commits WHERE file = ? AND offset = ?
 """
-_REQUEST = ", ".join(Request._fields)
+_REQUEST = ", ".join(LoggedRequest._fields)
 
 
 def page_of(host: str, target: str) -> int:
@@ -195,11 +195,11 @@ class Ledger:
         """(state, fingerprint) of targets."""
         self.db.executemany("UPDATE links SET state = ? WHERE fp = ?", states)
 
-    def add_requests(self, requests: Sequence[Request]) -> None:
+    def add_requests(self, requests: Sequence[LoggedRequest]) -> None:
         self.db.executemany("INSERT INTO requests VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", requests)
 
-    def requests(self, sql: str, *values: object) -> Iterator[Request]:
+    def requests(self, sql: str, *values: object) -> Iterator[LoggedRequest]:
         """Requests by the rest of a question that begins "SELECT ... FROM requests"."""
         cursor = self.db.execute(f"SELECT {_REQUEST} FROM requests {sql}", values)  # noqa: S608 - ours
         while rows := cursor.fetchmany(BATCH):
-            yield from (Request(*row) for row in rows)
+            yield from (LoggedRequest(*row) for row in rows)

@@ -2,13 +2,13 @@
 
 import msgspec
 
-from crawler.frontier.bulk_lookup import States
+from crawler.frontier.bulk_lookup import BulkLookup
 from crawler.robots.cache import SharedRobots
 from crawler.rules.robots_txt import RobotsRules
 from crawler.rules.urls import authority_of, host_of
 
 
-class Origin(msgspec.Struct, frozen=True):
+class OriginRobots(msgspec.Struct, frozen=True):
     """An origin, the rules for our agent, and when they were read last (wall clock, s)."""
 
     url: str
@@ -29,11 +29,11 @@ class Origin(msgspec.Struct, frozen=True):
         return authority == f"{host}:{port}" or (authority == host and port in (80, 443))
 
 
-async def origins_of(states: States, partition: int) -> list[Origin]:
+async def origins_of(states: BulkLookup, partition: int) -> list[OriginRobots]:
     """All origins of a partition whose robots.txt somebody has read."""
     found = []
     for url, blob in (await states.robots(partition)).items():
         stored = SharedRobots.unpack(blob)
         if stored is not None:
-            found.append(Origin(url, stored.rules, stored.read_at))
+            found.append(OriginRobots(url, stored.rules, stored.read_at))
     return found

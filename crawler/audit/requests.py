@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from crawler.audit.access_log import LogLine
 from crawler.audit.findings import Report
-from crawler.audit.ledger import Ledger, Request, page_of
+from crawler.audit.ledger import Ledger, LoggedRequest, page_of
 from crawler.pipeline.router import Router
 
 ROBOTS = "/robots.txt"
@@ -13,7 +13,7 @@ BATCH = 500
 
 def read_requests(lines: Iterable[LogLine | None], router: Router, ledger: Ledger) -> int:
     """Put a log into the ledger; how many of its lines were none."""
-    batch: list[Request] = []
+    batch: list[LoggedRequest] = []
     strange = 0
     for line in lines:
         if line is None:
@@ -22,7 +22,7 @@ def read_requests(lines: Iterable[LogLine | None], router: Router, ledger: Ledge
         _, queue, partition = router.placement.of(f"http://{line.host}/")
         page = page_of(line.host, line.target)
         batch.append(
-            Request(
+            LoggedRequest(
                 queue, partition, line.host, line.port, line.target, page, line.started, line.ended, line.blur_s,
                 line.status, line.agent,
             )

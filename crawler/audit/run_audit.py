@@ -25,9 +25,9 @@ from crawler.audit.ledger import Ledger
 from crawler.audit.requests import judge_outcomes, judge_repeats, read_requests
 from crawler.audit.same_pages import judge_same_pages
 from crawler.errors import UsageError
-from crawler.frontier.bulk_lookup import States
+from crawler.frontier.bulk_lookup import BulkLookup
 from crawler.frontier.dead_letters import DeadLetters
-from crawler.frontier.overrides import OrderBook
+from crawler.frontier.overrides import OverrideStore
 from crawler.frontier.takeovers import Takeovers
 from crawler.settings import Settings
 
@@ -47,10 +47,10 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     settings: Settings
     folders: Sequence[CrawlFolder]
     rules: CrawlRules
-    states: States
+    states: BulkLookup
     letters: DeadLetters
     takeovers: Takeovers
-    orders: OrderBook
+    overrides: OverrideStore
     web_logs: WebLogs
 
 
@@ -100,8 +100,8 @@ async def _judge_web_logs(subject: Subject, ledger: Ledger, reader: LinkReader, 
             raise UsageError(f"not one line of {file} is of a known format: see 'crawler audit --help'")
         if strange:
             report.notes.append(f"{strange:,} lines of {file} are of no known format and were left out")
-    late, orders = late_pages(subject.folders), await subject.orders.read()
-    await judge_politeness(ledger, report, states, router, settings, late, orders=orders)
+    late, overrides = late_pages(subject.folders), await subject.overrides.read()
+    await judge_politeness(ledger, report, states, router, settings, late, overrides=overrides)
     await judge_robots(ledger, report, states, settings)
     judge_repeats(ledger, report)
     judge_outcomes(ledger, report)

@@ -156,7 +156,7 @@ async def _subject(crawl: "OpenCrawl", others: Sequence[str], logs: "WebLogs") -
         states=crawl.states,
         letters=crawl.letters,
         takeovers=Takeovers(crawl.engine, crawl.keys),
-        orders=crawl.operator.book,
+        overrides=crawl.operator.book,
         web_logs=logs,
     )
 

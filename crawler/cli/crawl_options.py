@@ -102,7 +102,7 @@ def check_order(arguments: argparse.Namespace, crawl: "OpenCrawl") -> None:
             what = f"frontier.{key}" if key == "rules" else f"frontier.{key} = {kept}"
             raise UsageError(
                 f"this crawl was made with {'other ' if key == 'rules' else ''}{what}, which stays as it is: leave it "
-                f"out, or {to_begin_anew(crawl)}"
+                f"out, or {to_start_over(crawl)}"
             )
 
 
@@ -128,7 +128,7 @@ async def check_engine(arguments: argparse.Namespace, settings: "Settings", *, n
             raise
 
 
-def to_begin_anew(crawl: "OpenCrawl") -> str:
+def to_start_over(crawl: "OpenCrawl") -> str:
     """What helps whoever wants another crawl than the one that there is."""
     from crawler.archive.crawl_binding import holds_results
 

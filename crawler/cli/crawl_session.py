@@ -21,7 +21,7 @@ from crawler.cli.crawl_options import (
     is_supervised,
     log_to_folder,
     run_instance,
-    to_begin_anew,
+    to_start_over,
 )
 from crawler.cli.options import program
 from crawler.cli.outputs import Ended, kept_up_to_date, raise_first
@@ -169,11 +169,11 @@ class CrawlSession:
         elif before.fetched and not report.new and not report.retried:
             self._say(
                 f"This crawl is finished: {counted(before.fetched, 'page')}, and no URL given is new; "
-                f"{to_begin_anew(crawl)}."
+                f"{to_start_over(crawl)}."
             )
         if report.retried:
             self._say(f"Trying {counted(report.retried, 'seed')} again that failed before.")
-        if (await crawl.operator.orders()).is_paused:
+        if (await crawl.operator.overrides()).is_paused:
             self._warn("this crawl is paused: nothing is fetched until 'crawler resume'")
         if not self._settings.robots.obey:
             self._warn("robots.txt is ignored: only do this on sites that are yours")

@@ -160,13 +160,13 @@ async def _of_urls(crawl: "OpenCrawl", letters: "DeadLetters", urls: Sequence[st
 
 
 async def _change(crawl: "OpenCrawl", letters: "DeadLetters", arguments: argparse.Namespace) -> None:
-    from crawler.model import Refusal
+    from crawler.model import RefusalReason
     from crawler.reports.printing import out, out_json
     from crawler.reports.wording import counted
 
     is_retry, done = arguments.action == "retry", 0
     async for some in _chosen(crawl, letters, arguments):
-        done += await letters.revive(some) if is_retry else await letters.discard(some, Refusal.PURGED)
+        done += await letters.requeue(some) if is_retry else await letters.discard(some, RefusalReason.PURGED)
     if arguments.json:
         out_json({"retried" if is_retry else "purged": done})
     elif not is_retry:

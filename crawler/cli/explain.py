@@ -70,9 +70,9 @@ async def _facts(crawl: "OpenCrawl", given: str, url: str, *, fetch_robots: bool
 
     router = make_router(crawl)
     candidate = router.candidate(url, depth=0)
-    where = await crawl.inspect.where(candidate, run=crawl.record.run)
+    where = await crawl.inspect.locate(candidate, run=crawl.record.run)
     owners = (await ring_of(crawl, weights_of(await crawl.members.read()))).owners
-    orders = await crawl.operator.orders()
+    overrides = await crawl.operator.overrides()
     is_seed = where.record is not None and where.record.seed
     depth, redirects = (where.record.depth, where.record.redirects) if where.record else (0, 0)
     return Facts(
@@ -83,9 +83,9 @@ async def _facts(crawl: "OpenCrawl", given: str, url: str, *, fetch_robots: bool
         partition=candidate.partition,
         suggested=owners[candidate.partition] if owners else "",
         is_alone=not owners,
-        is_paused=orders.is_paused,
-        spent=await crawl.crawls.spent(),
-        boost=orders.boosts.get(candidate.domain, 0),
+        is_paused=overrides.is_paused,
+        quota_reached=await crawl.crawls.quota_reached(),
+        boost=overrides.boosts.get(candidate.domain, 0),
         scope=router.verdict(url, depth, redirects),
         robots=await _robots(crawl, url, candidate.partition, fetch=fetch_robots),
         where=where,
@@ -134,9 +134,9 @@ async def _fetched_robots(crawl: "OpenCrawl", url: str, origin: str) -> "RobotsF
     from crawler.robots.reader import RobotsReader
     from crawler.seeding.sitemap_seeds import NO_CLAIM, PATIENCE_MS, polite_fetcher
 
-    async with polite_fetcher(crawl) as (fetcher, reserver):
+    async with polite_fetcher(crawl) as (fetcher, slot_borrower):
         cache = RobotsCache(crawl.frontier, crawl.settings)
-        reader = RobotsReader(cache, fetcher, reserver, crawl.settings.robots, patience_ms=PATIENCE_MS)
+        reader = RobotsReader(cache, fetcher, slot_borrower, crawl.settings.robots, patience_ms=PATIENCE_MS)
         reading = await reader.turn(NO_CLAIM, origin)
         while reading.entry is None:
             await asyncio.sleep(reading.wait_ms / 1000)

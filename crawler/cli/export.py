@@ -14,7 +14,7 @@ from crawler.errors import ArchiveError, UsageError
 if TYPE_CHECKING:
     from crawler.archive.crawl_folder import CrawlFolder
     from crawler.archive.index_reader import MissingFile
-    from crawler.outputs.records import Source
+    from crawler.outputs.records import RecordSource
     from crawler.outputs.target import Target
 
 STDOUT = "-"
@@ -137,7 +137,7 @@ def run(arguments: argparse.Namespace) -> int:
     folder = open_existing(settings_of(arguments, in_folder=True).archive.dir)
     if sys.stdout.isatty() and STDOUT not in (arguments.output or [STDOUT]):
         say(f"Exporting {folder.root} ...")
-    source: Source = Items(folder)
+    source: RecordSource = Items(folder)
     if not arguments.items:
         source = Pages(folder, text=arguments.text, links=arguments.links, decode=decode)
     with contextlib.closing(source):
@@ -160,16 +160,18 @@ def _check_content(arguments: argparse.Namespace) -> None:
             ) from None
 
 
-def export_all(folder: "CrawlFolder", targets: Sequence["Target"], source: "Source", *, since: float = 0.0) -> None:
+def export_all(
+    folder: "CrawlFolder", targets: Sequence["Target"], source: "RecordSource", *, since: float = 0.0
+) -> None:
     """Write the targets and say how many records went where; blocking. Raises ArchiveError, OutputError, UsageError."""
     from crawler.outputs.export import export
     from crawler.outputs.file_sinks import NAME_SHOWN
-    from crawler.outputs.target import Kind
+    from crawler.outputs.target import TargetKind
     from crawler.reports.printing import say
     from crawler.reports.wording import counted
 
     summary = export(folder, targets, source, since=since)
-    places = [target.shown for target in targets if target.kind is not Kind.STREAM]
+    places = [target.shown for target in targets if target.kind is not TargetKind.STREAM]
     if places:
         what = counted(summary.records, source.shape.name.removesuffix("s"))
         say(f"{what} written to {', '.join(places)}")

@@ -40,14 +40,14 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print what was found; raises InvalidUrl, and NothingFetchedError where there is no answer."""
-    from crawler.app.page_client import Visitor
+    from crawler.app.page_client import PageClient
     from crawler.cli.event_loop import run_async
     from crawler.reports.page_view import as_json, as_text
     from crawler.reports.printing import out, out_json
     from crawler.seeding.url_input import url_of
 
     url = url_of(arguments.url)
-    visit = run_async(Visitor(settings_of(arguments, KEYS)).visit(url, follow=arguments.follow))
+    visit = run_async(PageClient(settings_of(arguments, KEYS)).visit(url, follow=arguments.follow))
     if arguments.json:
         out_json(as_json(visit))
     if visit.refusal:

@@ -158,23 +158,23 @@ async def _is_met(crawl: "OpenCrawl", domain: str) -> bool:
     found = await crawl.stats.domains([(queue, partition) for queue in await operator.queues_of(domain)])
     if any(d.pending or d.fetched or d.dead or d.refused for d in found):
         return True
-    return any([await operator.parking.of_queue(partition, d.domain) for d in found])
+    return any([await operator.deferred_urls.of_queue(partition, d.domain) for d in found])
 
 
 async def _pause(crawl: "OpenCrawl", arguments: argparse.Namespace) -> tuple[str, dict[str, Any]]:
-    from crawler.frontier.overrides import EVERYWHERE, Kind
+    from crawler.frontier.overrides import EVERYWHERE, OverrideKind
 
     domain, operator = arguments.domain, crawl.operator
-    is_new = await operator.book.give(Kind.PAUSED, domain or EVERYWHERE)
+    is_new = await operator.book.give(OverrideKind.PAUSED, domain or EVERYWHERE)
     n = await operator.carry_out(domain) if domain else (await crawl.stats.totals()).pending
     return f"{_of(domain)} {_now(is_new)} paused: {_urls(n)} wait{'s' * (n == 1)}", {"paused": True, "urls": n}
 
 
 async def _resume(crawl: "OpenCrawl", arguments: argparse.Namespace) -> tuple[str, dict[str, Any]]:
-    from crawler.frontier.overrides import EVERYWHERE, Kind
+    from crawler.frontier.overrides import EVERYWHERE, OverrideKind
 
     domain, operator = arguments.domain, crawl.operator
-    was = await operator.book.cancel(Kind.PAUSED, domain or EVERYWHERE)
+    was = await operator.book.cancel(OverrideKind.PAUSED, domain or EVERYWHERE)
     n = await operator.carry_out(domain) if domain else (await crawl.stats.totals()).pending
     if not was:
         return f"{_of(domain)} was not paused{await _still(crawl, domain)}", {"paused": False, "urls": n}
@@ -183,18 +183,18 @@ async def _resume(crawl: "OpenCrawl", arguments: argparse.Namespace) -> tuple[st
 
 
 async def _block(crawl: "OpenCrawl", arguments: argparse.Namespace) -> tuple[str, dict[str, Any]]:
-    from crawler.frontier.overrides import Kind
+    from crawler.frontier.overrides import OverrideKind
 
-    is_new = await crawl.operator.book.give(Kind.BLOCKED, arguments.domain)
+    is_new = await crawl.operator.book.give(OverrideKind.BLOCKED, arguments.domain)
     n = await crawl.operator.carry_out(arguments.domain)
     text = f"{arguments.domain} {_now(is_new)} blocked: {_urls(n)} parked"
     return text, {"blocked": True, "urls": n}
 
 
 async def _unblock(crawl: "OpenCrawl", arguments: argparse.Namespace) -> tuple[str, dict[str, Any]]:
-    from crawler.frontier.overrides import Kind
+    from crawler.frontier.overrides import OverrideKind
 
-    was = await crawl.operator.book.cancel(Kind.BLOCKED, arguments.domain)
+    was = await crawl.operator.book.cancel(OverrideKind.BLOCKED, arguments.domain)
     n = await crawl.operator.carry_out(arguments.domain)
     if not was:
         return f"{arguments.domain} was not blocked", {"blocked": False, "urls": 0}
@@ -228,7 +228,7 @@ async def _boost(crawl: "OpenCrawl", arguments: argparse.Namespace) -> tuple[str
 async def _boosts(crawl: "OpenCrawl") -> tuple[str, dict[str, Any]]:
     from crawler.reports.tables import table
 
-    found = sorted((await crawl.operator.orders()).boosts.items(), key=lambda one: (-one[1], one[0]))
+    found = sorted((await crawl.operator.overrides()).boosts.items(), key=lambda one: (-one[1], one[0]))
     text = table(("domain", "boost"), [(domain, str(n)) for domain, n in found]) if found else "no domain has a boost"
     return text, {"boosts": dict(found)}
 
@@ -259,11 +259,11 @@ def _urls(n: int) -> str:
 
 async def _still(crawl: "OpenCrawl", domain: str) -> str:
     """What other order keeps it from being crawled."""
-    orders = await crawl.operator.orders()
-    stop = orders.stop_of(domain) if domain else ""
+    overrides = await crawl.operator.overrides()
+    stop = overrides.stop_of(domain) if domain else ""
     if stop:
         return f"; {domain} is still {stop}"
-    return "; the whole crawl is paused ('crawler resume')" if orders.is_paused else ""
+    return "; the whole crawl is paused ('crawler resume')" if overrides.is_paused else ""
 
 
 async def _alone(crawl: "OpenCrawl") -> str:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from crawler.app.crawl import Entrance, OpenCrawl
     from crawler.archive.crawl_folder import CrawlFolder
     from crawler.frontier.crawl_record import Crawls
-    from crawler.recovery.replay import Doors, RebuildReport
+    from crawler.recovery.replay import RebuildDeps, RebuildReport
     from crawler.seeding.seeder import GivenUrl
     from crawler.settings import Settings
 
@@ -122,23 +122,23 @@ async def _rebuild(
         if not arguments.quiet:
             redraw(f"{records:,} records read" if records else "")
 
-    doors = doors_of(await crawl.reloaded())
+    deps = doors_of(await crawl.reloaded())
     try:
-        return await Rebuild(doors, folders, refetch=arguments.refetch, pulse=pulse).run()
+        return await Rebuild(deps, folders, refetch=arguments.refetch, pulse=pulse).run()
     finally:
         pulse(0)
-        await doors.rereader.close()
+        await deps.rereader.close()
 
 
-def doors_of(crawl: "OpenCrawl") -> "Doors":
+def doors_of(crawl: "OpenCrawl") -> "RebuildDeps":
     import msgspec
 
     from crawler.app.crawl import make_router
     from crawler.frontier.restore import Restoring
     from crawler.recovery.reparse import Rereader
-    from crawler.recovery.replay import Doors
+    from crawler.recovery.replay import RebuildDeps
 
-    return Doors(
+    return RebuildDeps(
         name=crawl.settings.crawl.name,
         frontier=crawl.frontier,
         restoring=Restoring(
@@ -148,7 +148,7 @@ def doors_of(crawl: "OpenCrawl") -> "Doors":
         crawls=crawl.crawls,
         seeds=crawl.seeds,
         # What a budget of URLs would take in, the next instance takes up.
-        router=make_router(crawl, takes_in=lambda: not crawl.settings.budget.crawl_urls),
+        router=make_router(crawl, admits_urls=lambda: not crawl.settings.budget.crawl_urls),
         rereader=Rereader(msgspec.structs.replace(crawl.settings, scope=crawl.record.scope)),
     )
 

@@ -12,7 +12,7 @@ from crawler.cli.options import whole_type
 from crawler.errors import UsageError
 
 if TYPE_CHECKING:
-    from crawler.testing.web_server import Source
+    from crawler.testing.web_server import WebSource
 
 EPILOG = """\
 examples:
@@ -77,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
     return run_async(_serve(source, arguments.port, command, what, first))
 
 
-def _recorded(paths: Sequence[str]) -> "tuple[Source, str, str]":
+def _recorded(paths: Sequence[str]) -> "tuple[WebSource, str, str]":
     """What to serve, in words, and a URL to begin with; warns of what can't be read."""
     from crawler.archive.warc_web import RecordedWeb
     from crawler.reports.printing import warn
@@ -91,7 +91,7 @@ def _recorded(paths: Sequence[str]) -> "tuple[Source, str, str]":
     return Replayed(recorded), what, recorded.first_url
 
 
-def _example() -> "tuple[Source, str, str]":
+def _example() -> "tuple[WebSource, str, str]":
     from crawler.testing.example_web import ExampleWeb
     from crawler.testing.web_server import Table
 
@@ -100,7 +100,7 @@ def _example() -> "tuple[Source, str, str]":
     return table, f"{len(example.pages)} URLs of {len(table.hosts)} hosts", example.seeds[0]
 
 
-async def _serve(source: "Source", port: int, command: list[str] | None, what: str, first: str) -> int:
+async def _serve(source: "WebSource", port: int, command: list[str] | None, what: str, first: str) -> int:
     import asyncio
 
     from crawler.reports.printing import out

@@ -29,7 +29,7 @@ examples:
   crawler ring evict web-3                 take an instance off the crawl, now
 
 A member's state is judged by its heartbeat, read twice: "silent" has not beaten in between,
-"dead" is proven by its free lock file on this machine. "held out" came back so often lately
+"dead" is proven by its free lock file on this machine. "quarantined" came back so often lately
 that it has to wait. "disagrees" follows another ring than most: its settings, or its release,
 differ from theirs. The ring suggests shares; what is held are leases, which follow the ring.
 

@@ -26,7 +26,7 @@ async def evict(crawl: "OpenCrawl", node: str) -> dict[str, Any]:
     settings = crawl.settings.membership
     everything = range(crawl.record.partitions)
     held = await _held(crawl, member.session, everything)
-    dead_s = settings.dead_s * member.stretch
+    dead_s = settings.dead_s * member.time_scale
     await crawl.members.evict(member)
     begun, left, listed = time.monotonic(), held, await crawl.members.read()
     while (left or member.session in listed) and time.monotonic() - begun < dead_s + SLACK_S:

@@ -9,9 +9,9 @@ from crawler.errors import UsageError
 
 if TYPE_CHECKING:
     from crawler.app.crawl import OpenCrawl
-    from crawler.frontier.supervisors import FleetChild
+    from crawler.frontier.supervisors import SupervisorChild
     from crawler.settings import Settings
-    from crawler.supervisor.scale_requests import Sighting
+    from crawler.supervisor.scale_requests import SupervisorStatus
 
 EPILOG = """\
 examples:
@@ -70,7 +70,7 @@ async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
     from crawler.supervisor.scale_requests import look
 
     async with open_crawl(settings, create=False) as crawl:
-        seen = await look(crawl.fleets)
+        seen = await look(crawl.supervisors)
         if arguments.wanted is not None:
             seen = [await _scaled(crawl, arguments, seen)]
         elif arguments.host:
@@ -82,52 +82,54 @@ async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
     return 0
 
 
-async def _scaled(crawl: "OpenCrawl", arguments: argparse.Namespace, seen: "list[Sighting]") -> "Sighting":
+async def _scaled(
+    crawl: "OpenCrawl", arguments: argparse.Namespace, seen: "list[SupervisorStatus]"
+) -> "SupervisorStatus":
     from crawler.reports.printing import say
     from crawler.supervisor.scale_requests import picked, scale
 
     one = picked(seen, host=arguments.host or "", folder=arguments.dir or "")
     timeout_s = arguments.timeout or crawl.settings.membership.drain_timeout_s + LEAVE_S
     if not arguments.json:
-        change = f"Scaling {one.name} from {one.fleet.wanted} to {arguments.wanted}"
+        change = f"Scaling {one.name} from {one.record.wanted} to {arguments.wanted}"
         say(f"{change}; waiting up to {timeout_s:g} s.")
-    return await scale(crawl.fleets, one, arguments.wanted, by=crawl.session, timeout_s=timeout_s)
+    return await scale(crawl.supervisors, one, arguments.wanted, by=crawl.session, timeout_s=timeout_s)
 
 
-def _as_json(one: "Sighting") -> dict[str, Any]:
+def _as_json(one: "SupervisorStatus") -> dict[str, Any]:
     import msgspec
 
-    fleet: dict[str, Any] = msgspec.to_builtins(one.fleet)
+    record: dict[str, Any] = msgspec.to_builtins(one.record)
     kept = ("session", "pid", "folder", "wanted", "age_s", "children")
-    return {"host": one.host, "state": one.state, "running": one.running} | {key: fleet[key] for key in kept}
+    return {"host": one.host, "state": one.state, "running": one.running} | {key: record[key] for key in kept}
 
 
-def _text(one: "Sighting") -> str:
+def _text(one: "SupervisorStatus") -> str:
     from crawler.reports.tables import table
 
-    fleet = one.fleet
-    head = f"{one.name}: {_state_text(one)}, {fleet.folder}"
-    if not fleet.children or not one.lives:
+    record = one.record
+    head = f"{one.name}: {_state_text(one)}, {record.folder}"
+    if not record.children or not one.lives:
         return head
     headers = ("node", "state", "since", "pid", "restarts", "last words")
-    rows = [_row(child) for child in fleet.children]
+    rows = [_row(child) for child in record.children]
     return f"{head}\n{table(headers, rows, left=len(headers))}"
 
 
-def _state_text(one: "Sighting") -> str:
+def _state_text(one: "SupervisorStatus") -> str:
     from crawler.reports.wording import duration
 
     if one.state == "gone":
         return "gone; it was killed, its instances have ended or are about to"
     if one.state == "silent":
         return "silent; it was cut off or killed, and is there again as soon as it is heard"
-    if not one.fleet.wanted and not one.fleet.children:
-        return f"no instance is wanted, up {duration(one.fleet.age_s)}"
+    if not one.record.wanted and not one.record.children:
+        return f"no instance is wanted, up {duration(one.record.age_s)}"
     stopping = "stopping, " if one.state == "stopping" else ""
-    return f"{stopping}{one.running} of {one.fleet.wanted} instances run, up {duration(one.fleet.age_s)}"
+    return f"{stopping}{one.running} of {one.record.wanted} instances run, up {duration(one.record.age_s)}"
 
 
-def _row(child: "FleetChild") -> tuple[str, ...]:
+def _row(child: "SupervisorChild") -> tuple[str, ...]:
     from crawler.reports.tables import NOTHING, or_nothing, shortened
     from crawler.reports.wording import duration
 

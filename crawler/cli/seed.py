@@ -105,8 +105,8 @@ async def _add_sitemap(crawl: "OpenCrawl", seeder: Any, url: str) -> int:
     from crawler.seeding.seeder import GivenUrl
     from crawler.seeding.sitemap_seeds import SitemapReader, polite_fetcher
 
-    async with polite_fetcher(crawl) as (fetcher, reserver):
-        reader = SitemapReader(fetcher, reserver)
+    async with polite_fetcher(crawl) as (fetcher, slot_borrower):
+        reader = SitemapReader(fetcher, slot_borrower)
         async for found in reader.read(url):
             await seeder.add_all(
                 GivenUrl(found.where, e.loc, Signals(sitemap_priority=e.priority, changed_at=e.changed_at))
@@ -160,7 +160,7 @@ async def on_the_list(crawl: "OpenCrawl") -> AsyncIterator[None]:
 
     settings = crawl.settings.membership
     liveness = SessionLiveness(settings)
-    heartbeat = Heartbeat(crawl.members, member, settings, liveness=liveness, on_lapse=lambda: None, still=still)
+    heartbeat = Heartbeat(crawl.members, member, settings, liveness=liveness, on_lease_loss=lambda: None, still=still)
     beating = asyncio.create_task(heartbeat.run())
     try:
         yield

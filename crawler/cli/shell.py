@@ -48,14 +48,14 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 def run(arguments: argparse.Namespace) -> int:
     """Fetch, then the prompt or the line; raises InvalidUrl, and NothingFetchedError where there is no answer."""
     from crawler.cli.checking import check_app
-    from crawler.cli.shell_session import Hand
+    from crawler.cli.shell_session import ShellSession
     from crawler.handlers.load_app import load_app
     from crawler.seeding.url_input import url_of
 
     url, settings = url_of(arguments.url), settings_of(arguments, KEYS)
     check_app(settings)
     app = load_app(settings.handlers.app) if settings.handlers.app else None
-    hand = Hand(settings, app)
+    hand = ShellSession(settings, app)
     names: dict[str, Any] = {"page": hand.fetch(url, follow=arguments.follow), "fetch": hand.fetch, "print": _print}
     if app is not None:
         names |= {"app": app, "handle": hand.handle}

@@ -7,7 +7,7 @@ import json
 import time
 from typing import Any
 
-from crawler.app.page_client import Visitor
+from crawler.app.page_client import PageClient
 from crawler.cli.event_loop import run_async
 from crawler.errors import NothingFetchedError
 from crawler.handlers.crawler import Crawler
@@ -22,13 +22,13 @@ from crawler.rules.urls import canonicalize, host_of, join
 from crawler.settings import Settings
 
 
-class Hand:
+class ShellSession:
     """One prompt's."""
 
     def __init__(self, settings: Settings, app: Crawler | None) -> None:
         self._settings = settings
         self._app = app
-        self._visitor = Visitor(settings)
+        self._page_client = PageClient(settings)
         self._labels = SiteRules.of(settings.sites, "label")
         self._own_delay_s = of_queues(settings.sites, "delay_s")
         self._ended_s: dict[str, float] = {}  # by queue
@@ -41,7 +41,7 @@ class Hand:
         target = (join(self._url, url) if self._url else None) or canonicalize(url.strip())
         self._wait(target)
         try:
-            visit = run_async(self._visitor.visit(target, follow=follow))
+            visit = run_async(self._page_client.visit(target, follow=follow))
         finally:
             self._ended_s[self._queue_of(target)] = time.monotonic()
         if visit.refusal:
@@ -61,7 +61,7 @@ class Hand:
         if queue in self._ended_s:
             least_s = max(politeness.delay_s, self._own_delay_s(queue) or 0.0)
             wait_ms = delay_ms(
-                min_delay_ms=int(least_s * 1000), crawl_delay_s=self._visitor.crawl_delay_s(url),
+                min_delay_ms=int(least_s * 1000), crawl_delay_s=self._page_client.crawl_delay_s(url),
                 delay_max_ms=int(politeness.delay_max_s * 1000),
             )  # fmt: skip
             time.sleep(max(0.0, self._ended_s[queue] + wait_ms / 1000 - time.monotonic()))

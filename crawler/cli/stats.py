@@ -77,20 +77,32 @@ async def _one(crawl: "OpenCrawl", name: str, *, as_json: bool) -> str:
     domain, queue, partition = crawl.placement.of(url_of_site(name))
     (found,) = await crawl.stats.domains([(queue, partition)])
     operator = crawl.operator
-    parked = Counter[str]()
-    for one in await operator.parking.of_queue(partition, queue):
-        parked[one.kind] += one.urls
-    orders, spent = await operator.orders(), await crawl.crawls.spent()
-    ordered_ms = orders.delays_ms.get(domain)
+    deferred = Counter[str]()
+    for one in await operator.deferred_urls.of_queue(partition, queue):
+        deferred[one.kind] += one.urls
+    overrides, quota_reached = await operator.overrides(), await crawl.crawls.quota_reached()
+    ordered_ms = overrides.delays_ms.get(domain)
     is_known = found.pending or found.fetched or found.dead or found.refused
-    boost = orders.boosts.get(domain, 0)
-    if not (is_known or parked or found.stop or ordered_ms is not None or boost):
+    boost = overrides.boosts.get(domain, 0)
+    if not (is_known or deferred or found.stop or ordered_ms is not None or boost):
         raise UsageError(f"this crawl has not met the domain {queue}")
     if as_json:
-        more = {"parked": parked, "ordered_delay_ms": ordered_ms, "boost": boost, "crawl_paused": orders.is_paused}
-        return json.dumps(domain_json(found) | more | {"crawl_spent": spent.reason if spent else ""})
-    is_ordered, is_paused = ordered_ms is not None, orders.is_paused
-    return domain_text(found, parked, is_delay_ordered=is_ordered, boost=boost, is_crawl_paused=is_paused, spent=spent)
+        more = {
+            "deferred": deferred,
+            "ordered_delay_ms": ordered_ms,
+            "boost": boost,
+            "crawl_paused": overrides.is_paused,
+        }
+        return json.dumps(domain_json(found) | more | {"crawl_spent": quota_reached.reason if quota_reached else ""})
+    is_ordered, is_paused = ordered_ms is not None, overrides.is_paused
+    return domain_text(
+        found,
+        deferred,
+        is_delay_ordered=is_ordered,
+        boost=boost,
+        is_crawl_paused=is_paused,
+        quota_reached=quota_reached,
+    )
 
 
 async def _all(crawl: "OpenCrawl", top: int, *, as_json: bool) -> str:
@@ -104,14 +116,14 @@ async def _all(crawl: "OpenCrawl", top: int, *, as_json: bool) -> str:
     members = (await crawl.members.read()).values()
     in_flight, is_full = sum(m.in_flight for m in members), any(m.waits_for == "memory" for m in members)
     in_flight = min(in_flight, totals.pending)
-    is_paused, spent = (await crawl.operator.orders()).is_paused, await crawl.crawls.spent()
+    is_paused, quota_reached = (await crawl.operator.overrides()).is_paused, await crawl.crawls.quota_reached()
     if as_json:
         counted = {"domains": count, "in_flight": in_flight, "paused": is_paused, "memory_full": is_full}
         return json.dumps(
             {
                 "crawl": crawl.settings.crawl.name,
                 "ordering": msgspec.to_builtins(crawl.record.ordering),
-                "totals": totals_json(totals) | counted | {"over_budget": over_budget(totals, spent)},
+                "totals": totals_json(totals) | counted | {"over_budget": over_budget(totals, quota_reached)},
                 "domains": [domain_json(d) for d in shown],
             }
         )
@@ -123,7 +135,7 @@ async def _all(crawl: "OpenCrawl", top: int, *, as_json: bool) -> str:
             ordering=crawl.record.ordering,
             is_paused=is_paused,
             is_full=is_full,
-            spent=spent,
+            quota_reached=quota_reached,
         )
     ]
     if shown:

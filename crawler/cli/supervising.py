@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from crawler.cli.crawl_options import ALL_KEYS, KEYS, beside
 from crawler.cli.options import OPTIONS_VARIABLE, handed_to_children
 from crawler.cli.signals import STOPPING
-from crawler.frontier.supervisors import Fleet
+from crawler.frontier.supervisors import SupervisorRecord
 from crawler.membership.nodes import host_id
 from crawler.reports import printing
 from crawler.reports.live_view import Quiet
-from crawler.supervisor.control import Desk
+from crawler.supervisor.control import SupervisorControl
 from crawler.supervisor.supervisor import Supervisor
 
 if TYPE_CHECKING:
@@ -34,7 +34,9 @@ async def supervise(
 ) -> str:
     """Children of this process, to their end; why they ended. Raises GaveUpError."""
     supervisor = _supervisor(crawl, arguments, view, until_finished=until_finished)
-    desk = Desk(supervisor, crawl.fleets, crawl.members, _described(crawl), crawl.settings.membership)
+    control = SupervisorControl(
+        supervisor, crawl.supervisors, crawl.members, _described(crawl), crawl.settings.membership
+    )
 
     def stop() -> None:
         view.say(STOPPING)
@@ -52,11 +54,11 @@ async def supervise(
     # Each child counts its own time, and may have been started late.
     timer = asyncio.get_running_loop().call_later(time_max_s, supervisor.stop, "time") if time_max_s else None
     try:
-        await beside(supervisor.run(arguments.instances), watch, desk.run)
+        await beside(supervisor.run(arguments.instances), watch, control.run)
     finally:
         if timer is not None:
             timer.cancel()
-        await desk.close()
+        await control.close()
     return supervisor.stopped_because or await _why_ended(crawl)
 
 
@@ -80,9 +82,9 @@ def _supervisor(crawl: "OpenCrawl", arguments: argparse.Namespace, view: "View",
     )
 
 
-def _described(crawl: "OpenCrawl") -> Fleet:
+def _described(crawl: "OpenCrawl") -> SupervisorRecord:
     """What stays the same of this process's record."""
-    return Fleet(
+    return SupervisorRecord(
         session=crawl.session,
         host=host_id(),
         pid=os.getpid(),
@@ -95,7 +97,7 @@ def _described(crawl: "OpenCrawl") -> Fleet:
 async def _why_ended(crawl: "OpenCrawl") -> str:
     """Children end by themselves when nothing is left, or at a limit."""
     progress, limits = await crawl.inspect.progress(), crawl.settings.crawl
-    if progress.pending and await crawl.crawls.spent():
+    if progress.pending and await crawl.crawls.quota_reached():
         return "budget"
     if limits.pages_max and progress.fetched >= limits.pages_max:
         return "pages"

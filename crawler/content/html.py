@@ -17,7 +17,7 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 from crawler.content.charset import decode, detect_charset
 from crawler.content.sniff import is_html
 from crawler.errors import InvalidUrl
-from crawler.model import Page
+from crawler.model import ParsedPage
 from crawler.rules.urls import BYTES_MAX, canonicalize, join, join_all
 
 TITLE_CHARS_MAX = 300
@@ -57,7 +57,7 @@ def parse_page(
     bytes_max: int,
     agent: str,
     refresh: str = "",
-) -> Page:
+) -> ParsedPage:
     """Parse one body; see `parse_with_tree`."""
     return parse_with_tree(
         url, content_type, x_robots_tag, body,
@@ -76,7 +76,7 @@ def parse_with_tree(
     bytes_max: int,
     agent: str,
     refresh: str = "",
-) -> tuple[Page, LexborHTMLParser | None]:
+) -> tuple[ParsedPage, LexborHTMLParser | None]:
     """Parse one body: what was found, and the tree that it was found in, if it is HTML.
 
     `url` is canonical; the headers come as they were sent ("" when absent, several lines of X-Robots-Tag joined by
@@ -87,7 +87,7 @@ def parse_with_tree(
     refreshed = refresh_target(url, refresh, bytes_max=bytes_max) if refresh else None
     if not is_html(content_type, body):
         links = (refreshed,) if refreshed and not (nofollow and obey_nofollow) else ()
-        return Page(noindex=noindex, nofollow=nofollow, links=links), None
+        return ParsedPage(noindex=noindex, nofollow=nofollow, links=links), None
     charset = detect_charset(body, content_type)
     if charset != "utf-8":
         body = decode(body, charset).encode("utf-8", "replace")
@@ -102,7 +102,7 @@ def parse_with_tree(
     if not (nofollow and obey_nofollow):
         hrefs = [*found.hrefs, refreshed] if refreshed else found.hrefs
         joined, dropped = _capped(base, hrefs, links_max, bytes_max)
-    page = Page(
+    page = ParsedPage(
         title=found.title or "",
         links=tuple(joined),
         links_dropped=dropped,

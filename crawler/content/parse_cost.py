@@ -29,26 +29,26 @@ class Cost(enum.Enum):
 
     CHEAP = enum.auto()  # 0.3 s at most, a millisecond for nearly all
     LONG = enum.auto()  # 2 s at most, in the parser itself, which lets other threads run meanwhile
-    DEAR = enum.auto()  # perhaps without end
+    EXPENSIVE = enum.auto()  # perhaps without end
 
 
 def cost_of(body: bytes) -> Cost:
     """How long parsing `body` may take. Costs about 1 us per KB."""
     if len(body) > BYTES_MAX:
-        return Cost.DEAR
+        return Cost.EXPENSIVE
     if len(body) > TAG_BYTES_MAX and _has_long_tag(body):
-        return Cost.DEAR
+        return Cost.EXPENSIVE
     markup = body.translate(None, _NO_MARKUP)  # one pass over the body for both counts
     tags = markup.count(b"<")
     if tags <= _FEW_TAGS:
         return Cost.CHEAP
     # Pages that close what they open have a slash for every other tag, besides those of their URLs.
     if (len(markup) - tags) * 3 < tags and _formatting_left_open(body) * tags > REOPENED_MAX:
-        return Cost.DEAR
+        return Cost.EXPENSIVE
     opens = tags if tags <= OPENS_MAX else tags - body.count(b"</")
     if opens <= OPENS_MAX:
         return Cost.CHEAP
-    return Cost.LONG if opens <= DEEP_MAX else Cost.DEAR
+    return Cost.LONG if opens <= DEEP_MAX else Cost.EXPENSIVE
 
 
 def _has_long_tag(body: bytes) -> bool:

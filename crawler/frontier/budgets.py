@@ -6,7 +6,7 @@ And what of a whole crawl, which instances follow among themselves: no script kn
 import msgspec
 
 
-class Budget(msgspec.Struct, frozen=True, kw_only=True):
+class FetchQuota(msgspec.Struct, frozen=True, kw_only=True):
     """What of a queue is fetched. URLs beyond it are parked."""
 
     pages: int = 0
@@ -14,7 +14,7 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
     depth: int = 0
 
 
-class Intake(msgspec.Struct, frozen=True, kw_only=True):
+class AddQuota(msgspec.Struct, frozen=True, kw_only=True):
     """What is taken in when URLs are added: so many of a queue, so many hosts of a domain. Others are parked.
 
     With `urls`, as many more of a queue as `urls_per_linking_domain` for each other domain that links to it.
@@ -25,7 +25,7 @@ class Intake(msgspec.Struct, frozen=True, kw_only=True):
     urls_per_linking_domain: int = 0
 
 
-class Spent(msgspec.Struct, frozen=True, kw_only=True):
+class QuotaReached(msgspec.Struct, frozen=True, kw_only=True):
     """A budget of the whole crawl that is used up: nothing is handed out while this stands in the engine."""
 
     reason: str  # as of parked URLs: "crawl:pages", "crawl:bytes"

@@ -14,18 +14,18 @@ from crawler.frontier.codec import pairs_of, unpack_log, unpack_queue
 from crawler.frontier.keys import Keys
 from crawler.frontier.pending import PendingUrls
 from crawler.frontier.spill import BlockFiles
-from crawler.model import CommitEntry, Refusal
+from crawler.model import CommitEntry, RefusalReason
 from crawler.rules.fingerprint import Fingerprints
 
 STATES_MAX = 256  # URLs per call: well below a millisecond of the engine
 # Reasons under which links are counted that never became URLs of the crawl; all others end a URL.
-_NEVER_ADDED = frozenset({Refusal.SCOPE, Refusal.DEPTH, Refusal.REDIRECTS})
+_NEVER_ADDED = frozenset({RefusalReason.SCOPE, RefusalReason.DEPTH, RefusalReason.REDIRECTS})
 # Of a partition's counters: one of these, at least, changes whenever a URL is added, ends, or comes to lie elsewhere.
 MOVING = (b"added", b"done", b"dead", b"parked", b"released", b"request", b"moves")
 
 
 class UrlState(enum.IntEnum):
-    """Shared with lua/states.lua, which takes PENDING for ENDED.
+    """Shared with lua/url_states.lua, which takes PENDING for ENDED.
 
     COMMITTED: not yet in an index; ENDED: indexed, refused, or lost.
     """
@@ -53,7 +53,7 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
     dead_counter: int
     dead: int  # letters
     revived: int  # done once, and then put back from a dead letter: they count as added once more
-    parked: int  # how often a URL was parked, which counts as done
+    deferred: int  # how often a URL was parked, which counts as done
     released: int  # how often one was released, which counts as added once more
     parks: int  # URLs that are parked now
     refused: int  # URLs ended as refused; links that were never added are not among them
@@ -61,7 +61,7 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
     is_steady: bool
 
 
-class States:
+class BulkLookup:
     """Questions about one crawl."""
 
     def __init__(self, engine: Engine, keys: Keys, partitions: int, files: BlockFiles | None = None) -> None:
@@ -80,7 +80,7 @@ class States:
             for start in range(0, len(fingerprints), STATES_MAX):
                 some = fingerprints[start : start + STATES_MAX]
                 asked.append(some)
-                calls.append(Call("states", (self._keys.meta(partition),), (run, visit, *some)))
+                calls.append(Call("url_states", (self._keys.meta(partition),), (run, visit, *some)))
         found: dict[str, UrlState] = {}
         for some, digits in zip(asked, await self._engine.run_all(calls), strict=True):
             found.update(zip(some, (UrlState(digit - 48) for digit in digits), strict=True))
@@ -88,8 +88,8 @@ class States:
 
     async def pending(self, fingerprints: Fingerprints, partition: int) -> set[str]:
         """Fingerprints of all URLs of a partition that wait: pending, or parked."""
-        parked = {fingerprints.of(one.url.url) async for some in self._pending.parked(partition) for one in some}
-        return parked | await self._pending.fingerprints(fingerprints, partition)
+        deferred = {fingerprints.of(one.url.url) async for some in self._pending.deferred(partition) for one in some}
+        return deferred | await self._pending.fingerprints(fingerprints, partition)
 
     async def counters(self) -> list[tuple[int, int, int]]:
         """(partition, added, done) of the partitions in use: tells whether the crawl moves."""
@@ -122,7 +122,7 @@ class States:
             dead_counter=counters.get("dead", 0),
             dead=dead,
             revived=counters.get("revived", 0),
-            parked=counters.get("parked", 0),
+            deferred=counters.get("parked", 0),
             released=counters.get("released", 0),
             parks=sum(int(n) for _, n in pairs_of(parks)),
             refused=sum(counters[name] for name in ended),
@@ -136,17 +136,17 @@ class States:
 
     async def robots(self, partition: int) -> dict[str, bytes]:
         """What was shared of each origin's robots.txt, by origin."""
-        shelves = int(await self._engine.command("HGET", self._keys.meta(partition), "yb") or 1)
+        compact_stores = int(await self._engine.command("HGET", self._keys.meta(partition), "yb") or 1)
         found: dict[str, bytes] = {}
         for raw in await self._engine.commands(
-            [("HGETALL", self._keys.of(partition, f"y:{n}")) for n in ("split", *range(shelves))]
+            [("HGETALL", self._keys.of(partition, f"y:{n}")) for n in ("split", *range(compact_stores))]
         ):
             found.update((origin.decode(), blob) for origin, blob in pairs_of(raw))
         return found
 
     async def delays(self, wanted: Sequence[tuple[int, str]]) -> list[int | None]:
         """The stored delay in ms of each (partition, queue); None where none was stored."""
-        calls = [Call("look", (self._keys.meta(p),), ("queues", queue)) for p, queue in wanted]
+        calls = [Call("read_queues", (self._keys.meta(p),), ("queues", queue)) for p, queue in wanted]
         found: list[int | None] = []
         for reply in await self._engine.run_all(calls):
             delay = unpack_queue(reply[0]).get("delay", -1)

@@ -14,7 +14,7 @@ from crawler.frontier.stamps import label_of, make_stamp, read_stamp
 from crawler.model import Candidate, CommitEntry
 from crawler.rules.priority import QUANTA, quantise
 
-# As in lua/_record.lua.
+# As in lua/_pending_url.lua.
 KNOWN_BITS = 21
 DEPTH_MAX = 255
 COUNT_MAX = 15
@@ -22,7 +22,7 @@ LETTER_DETAIL_MAX = 1000  # characters: what a site says may be in it
 DETAIL_MAX = 100  # characters of each attempt's detail: the engine keeps them for as long as the URL waits
 ORIGINS = {"!": "https://", '"': "http://", "#": "https://www.", "$": "http://www."}
 INLINE = " "
-TOO_DEEP = "|depth:"  # in the name of a row; see lua/_park.lua
+TOO_DEEP = "|depth:"  # in the name of a row; see lua/_deferred.lua
 _pack = msgspec.msgpack.Encoder().encode
 _json = msgspec.json.Encoder().encode
 
@@ -114,7 +114,7 @@ def unpack_queue(record: bytes) -> dict[str, Any]:
 
 @lru_cache(maxsize=10_000)  # the links of a page have few
 def _score_text(order: float, depth: int, seed: bool, redirects: int) -> str:
-    """The score of a URL's member (see lua/_record.lua): its order, and in the low bits what else is known of it."""
+    """The score of a URL's member (lua/_pending_url.lua): its order, and in the low bits what else is known."""
     known = (DEPTH_MAX - min(depth, DEPTH_MAX)) << 13 | seed << 12 | min(redirects, COUNT_MAX) << 8
     return str((quantise(order) << KNOWN_BITS) + known)
 
@@ -182,7 +182,7 @@ def item_of(candidate: Candidate, *, with_link: bool = False) -> tuple[str | int
     c = candidate
     member = member_of(c.url, c.queue, make_stamp(int(c.found_at), c.seed_number, c.label))
     score = _score_text(c.score, c.depth, c.seed, c.redirects)
-    item = (c.fingerprint, c.queue, c.domain, score, *member, c.depth, c.parked, c.seed_number)
+    item = (c.fingerprint, c.queue, c.domain, score, *member, c.depth, c.deferred, c.seed_number)
     return (*item, -1 if c.linked_from is None else c.linked_from) if with_link else item
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from crawler.engine.client import Engine
 from crawler.errors import ConflictError, UsageError
-from crawler.frontier.budgets import Spent
+from crawler.frontier.budgets import QuotaReached
 from crawler.frontier.codec import pairs_of
 from crawler.frontier.keys import LAYOUT, Keys
 from crawler.rules.fingerprint import HASH_KEY_BYTES, Fingerprints
@@ -117,7 +117,7 @@ class Crawls:
             raise ConflictError("the crawl's record vanished from the engine while it was being made: try again")
         return stored
 
-    async def begin_anew(self, settings: Settings, *, origin: float, hash_key: bytes) -> None:
+    async def start_over(self, settings: Settings, *, origin: float, hash_key: bytes) -> None:
         """Put a new crawl in the place of one to which nothing was added yet."""
         record = _encode(_record_of(settings, origin, hash_key))
         await self._engine.command("HSET", self._keys.crawl, "record", record)
@@ -142,10 +142,10 @@ class Crawls:
 
         Raises ConflictError when it was wiped or begun anew: an empty engine looks like a finished crawl.
         """
-        version, orders, raw = await self._engine.command("HMGET", self._keys.crawl, "version", "orders", "record")
+        version, overrides, raw = await self._engine.command("HMGET", self._keys.crawl, "version", "orders", "record")
         if raw is None or msgspec.json.decode(raw).get("begun_at") != record.begun_at:
             raise self._lost()
-        return int(version or 0), int(orders or 0)
+        return int(version or 0), int(overrides or 0)
 
     def _lost(self) -> ConflictError:
         return ConflictError(
@@ -200,17 +200,17 @@ class Crawls:
             raise self._lost()
         return msgspec.structs.replace(record, version=version), roots
 
-    async def spent(self) -> Spent | None:
+    async def quota_reached(self) -> QuotaReached | None:
         """The budget of the whole crawl that is used up, or None."""
         raw = await self._engine.command("HGET", self._keys.crawl, "spent")
-        return msgspec.json.decode(raw, type=Spent) if raw else None
+        return msgspec.json.decode(raw, type=QuotaReached) if raw else None
 
-    async def note_spent(self, spent: Spent | None) -> None:
+    async def note_quota_reached(self, quota_reached: QuotaReached | None) -> None:
         """None: there is more of it."""
-        if spent is None:
+        if quota_reached is None:
             await self._engine.command("HDEL", self._keys.crawl, "spent")
         else:
-            await self._engine.command("HSET", self._keys.crawl, "spent", _encode(spent))
+            await self._engine.command("HSET", self._keys.crawl, "spent", _encode(quota_reached))
 
     async def counts(self, partitions: int) -> list[PartitionCount]:
         """Added, done and undrained of every partition; not a snapshot (see rules/finish.py)."""

@@ -63,7 +63,7 @@ class DeadLetters:
                 cursor = int(reply[0])
                 yield [_stored(one, fp, stored) for fp, stored in pairs_of(reply[1])]
 
-    async def revive(self, letters: Iterable[StoredLetter]) -> int:
+    async def requeue(self, letters: Iterable[StoredLetter]) -> int:
         """Put URLs back into their queues, their attempts forgotten; how many still had their letter.
 
         EngineFull when there is no room for them: those are as they were.
@@ -72,7 +72,7 @@ class DeadLetters:
         for partition, some in _by_call(letters):
             items = [v for one in some for v in item_of_letter(one.fingerprint, one.letter)]
             args = (f.run, f.default_delay_ms, pack(items), f.keys.hints, f.session, int(f.is_limited))
-            calls.append(Call("revive", (f.keys.meta(partition),), args))
+            calls.append(Call("requeue_dead", (f.keys.meta(partition),), args))
         return sum(int(reply[0]) for reply in await self._engine.run_all(calls))
 
     async def discard(self, letters: Iterable[StoredLetter], reason: str) -> int:
@@ -80,7 +80,7 @@ class DeadLetters:
         calls = []
         for partition, some in _by_call(letters):
             items = [(one.fingerprint, one.letter.queue, one.letter.seed_number) for one in some]
-            calls.append(Call("discard", (self._frontier.keys.meta(partition),), (reason, pack(items))))
+            calls.append(Call("discard_dead", (self._frontier.keys.meta(partition),), (reason, pack(items))))
         return sum(int(reply) for reply in await self._engine.run_all(calls))
 
     @property

@@ -21,10 +21,10 @@ PAUSED = "paused"  # a stop that parks nothing: the URLs stay pending
 BLOCKED = "blocked"
 DEPTH = "depth"
 HOSTS = "hosts"
-CRAWL_URLS = "crawl:urls"  # meta counts those of a partition; see lua/_park.lua
+CRAWL_URLS = "crawl:urls"  # meta counts those of a partition; see lua/_deferred.lua
 
 
-class What(StrEnum):
+class ChangeKind(StrEnum):
     """What happens to a queue."""
 
     STOP = "stop"
@@ -34,7 +34,7 @@ class What(StrEnum):
     BOOST = "boost"
 
 
-class Order(msgspec.Struct, frozen=True):
+class QueueChange(msgspec.Struct, frozen=True):
     """STOP a queue for a reason; START it if it is stopped for that; RELEASE the n best URLs that are parked for it,
     until `upto` URLs of the queue are taken in (-1: whatever that makes).
 
@@ -43,7 +43,7 @@ class Order(msgspec.Struct, frozen=True):
     """
 
     queue: str
-    what: What
+    what: ChangeKind
     reason: str
     n: int = 0
     due_ms: int = -1
@@ -52,7 +52,7 @@ class Order(msgspec.Struct, frozen=True):
     @property
     def values(self) -> tuple[str, str, str, int, int]:
         """As `steer` takes it."""
-        if self.what is What.RELEASE:
+        if self.what is ChangeKind.RELEASE:
             return self.queue, self.what.value, self.reason, min(self.n, RELEASE_MAX), self.upto
         return self.queue, self.what.value, self.reason, self.n, self.due_ms
 
@@ -62,7 +62,7 @@ def kind_of(reason: str) -> str:
     return DEPTH if reason.startswith(f"{DEPTH}:") else reason
 
 
-class Parked(msgspec.Struct, frozen=True, kw_only=True):
+class DeferredRow(msgspec.Struct, frozen=True, kw_only=True):
     """URLs of a queue that are parked for one reason."""
 
     partition: int
@@ -81,7 +81,7 @@ class Parked(msgspec.Struct, frozen=True, kw_only=True):
         return int(self.reason.removeprefix(f"{DEPTH}:"))
 
 
-class Parking:
+class DeferredUrls:
     """The parked URLs of one crawl."""
 
     def __init__(self, frontier: Frontier, partitions: int, files: BlockFiles | None = None) -> None:
@@ -90,13 +90,13 @@ class Parking:
         self._files = files or NoFiles()
         self._spilling = Spilling(frontier.engine, frontier.keys, default_delay_ms=frontier.default_delay_ms)
 
-    async def steer(self, partition: int, orders: Sequence[Order]) -> list[int]:
+    async def change_queues(self, partition: int, overrides: Sequence[QueueChange]) -> list[int]:
         """Carry out orders on queues of one partition; how many URLs each was about. Raises EngineError."""
         f, found = self._frontier, []
-        for start in range(0, len(orders), ORDERS_MAX):
-            items = [order.values for order in orders[start : start + ORDERS_MAX]]
+        for start in range(0, len(overrides), ORDERS_MAX):
+            items = [order.values for order in overrides[start : start + ORDERS_MAX]]
             args = (f.default_delay_ms, f.keys.hints, f.session, pack(items))
-            _, *counts = await f.engine.run("steer", (f.keys.meta(partition),), *args)
+            _, *counts = await f.engine.run("change_queues", (f.keys.meta(partition),), *args)
             found += [int(n) for n in counts]
         return found
 
@@ -108,7 +108,9 @@ class Parking:
         """
         released = 0
         while released < n:
-            (some,) = await self.steer(partition, [Order(queue, What.RELEASE, reason, n - released, upto=upto)])
+            (some,) = await self.change_queues(
+                partition, [QueueChange(queue, ChangeKind.RELEASE, reason, n - released, upto=upto)]
+            )
             if some < 0:
                 break
             if not some and not await self._spilling.bring_back_next(partition, f"{queue}|{reason}", self._files):
@@ -128,7 +130,7 @@ class Parking:
     async def _look(self, partition: int, names: Sequence[str]) -> list[bytes]:
         key, found = self._frontier.keys.meta(partition), list[bytes]()
         for i in range(0, len(names), HOSTS_MAX):
-            found += await self._frontier.engine.run("look", (key,), "hosts", *names[i : i + HOSTS_MAX])
+            found += await self._frontier.engine.run("read_queues", (key,), "hosts", *names[i : i + HOSTS_MAX])
         return found
 
     async def admit(
@@ -142,38 +144,38 @@ class Parking:
         for i in range(0, len(urls), ADMIT_MAX):
             items = (queue, domain, hosts_max, urls[i : i + ADMIT_MAX])
             args = (f.default_delay_ms, f.keys.hints, f.session, pack(items))
-            admitted += int((await f.engine.run("admit", (f.keys.meta(partition),), *args))[1])
+            admitted += int((await f.engine.run("admit_hosts", (f.keys.meta(partition),), *args))[1])
         return admitted
 
-    async def parked(self) -> list[Parked]:
+    async def deferred(self) -> list[DeferredRow]:
         """All that is parked, by queue and reason. Raises EngineError."""
         raw = await self._frontier.engine.commands(
             [("HGETALL", self._key(p, "parks")) for p in range(self._partitions)]
         )
-        return [one for partition, flat in enumerate(raw) for one in _parked(partition, flat)]
+        return [one for partition, flat in enumerate(raw) for one in _deferred(partition, flat)]
 
-    async def of_partition(self, partition: int) -> list[Parked]:
+    async def of_partition(self, partition: int) -> list[DeferredRow]:
         """What is parked in one partition. Raises EngineError."""
-        return _parked(partition, await self._frontier.engine.command("HGETALL", self._key(partition, "parks")))
+        return _deferred(partition, await self._frontier.engine.command("HGETALL", self._key(partition, "parks")))
 
-    async def of_queue(self, partition: int, queue: str) -> list[Parked]:
+    async def of_queue(self, partition: int, queue: str) -> list[DeferredRow]:
         """What is parked of one queue. Raises EngineError."""
-        cursor, key, found = -1, self._key(partition, "parks"), list[Parked]()
+        cursor, key, found = -1, self._key(partition, "parks"), list[DeferredRow]()
         while cursor:
             reply = await self._frontier.engine.command(
                 "HSCAN", key, max(cursor, 0), "MATCH", f"{_literally(queue)}|*", "COUNT", 1000
             )
             cursor = int(reply[0])
-            found += _parked(partition, reply[1])
+            found += _deferred(partition, reply[1])
         return found
 
-    async def survey(self, partitions: Sequence[int]) -> list[tuple[int, dict[str, str], list[Parked]]]:
+    async def survey(self, partitions: Sequence[int]) -> list[tuple[int, dict[str, str], list[DeferredRow]]]:
         """(partition, its stopped queues, what is parked) of each partition with any. Raises EngineError."""
         raw = await self._frontier.engine.commands(
             [("HGETALL", self._key(p, name)) for p in partitions for name in ("stops", "parks")]
         )
         both = zip(partitions, raw[::2], raw[1::2], strict=True)
-        return [(p, _stops(stops), _parked(p, parks)) for p, stops, parks in both if stops or parks]
+        return [(p, _stops(stops), _deferred(p, parks)) for p, stops, parks in both if stops or parks]
 
     async def stops(self, partition: int) -> dict[str, str]:
         """Stopped queues of a partition, with their reasons. Raises EngineError."""
@@ -183,9 +185,9 @@ class Parking:
         return self._frontier.keys.of(partition, name)
 
 
-def _parked(partition: int, raw: Any) -> list[Parked]:
+def _deferred(partition: int, raw: Any) -> list[DeferredRow]:
     names = [(name.decode().partition("|"), int(n)) for name, n in pairs_of(raw)]
-    return [Parked(partition=partition, queue=queue, reason=reason, urls=n) for (queue, _, reason), n in names]
+    return [DeferredRow(partition=partition, queue=queue, reason=reason, urls=n) for (queue, _, reason), n in names]
 
 
 def _stops(raw: Any) -> dict[str, str]:

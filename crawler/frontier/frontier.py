@@ -12,7 +12,7 @@ import msgspec
 from crawler.engine.client import Call, Engine
 from crawler.engine.gathering import Gathering
 from crawler.errors import EngineError
-from crawler.frontier.budgets import Budget, Intake
+from crawler.frontier.budgets import AddQuota, FetchQuota
 from crawler.frontier.codec import (
     DeadLetter,
     FailedAttempt,
@@ -40,7 +40,7 @@ from crawler.rules.fingerprint import Fingerprints
 ADD_ITEMS_MAX = 128  # per call: one to four ms of the engine, by how many queues they are for
 ACK_MAX = 32  # commits per call
 DRAIN_MAX = 1000  # entries per call
-NO_BUDGET, NO_LIMIT = Budget(), Intake()
+NO_BUDGET, NO_LIMIT = FetchQuota(), AddQuota()
 
 
 class Fence(msgspec.Struct, frozen=True, gc=False):
@@ -64,7 +64,7 @@ class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True):
     out_max: int
     lead_ms: int = 0
     at_s: float = 0.0
-    budget: Budget = NO_BUDGET
+    budget: FetchQuota = NO_BUDGET
 
 
 class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -106,7 +106,7 @@ class Frontier:
         run: int,
         default_delay_ms: int,
         is_limited: bool = False,
-        intake: Intake = NO_LIMIT,
+        add_quota: AddQuota = NO_LIMIT,
     ) -> None:
         self.engine, self.keys = engine, keys
         self.session, self.run = session, run
@@ -114,7 +114,7 @@ class Frontier:
         self._hash_key = hash_key.hex()
         self.default_delay_ms = default_delay_ms
         self.is_limited = is_limited
-        self.intake = intake
+        self.add_quota = add_quota
         self._gathered = Gathering(engine)
 
     async def add(self, by_partition: Mapping[int, Sequence[Candidate]]) -> dict[int, AddReply | EngineError]:
@@ -131,17 +131,17 @@ class Frontier:
 
     def _values(self, candidates: Iterable[Candidate]) -> list[str | int]:
         """Those of each, one after another."""
-        with_link = self.intake.urls_per_linking_domain > 0
+        with_link = self.add_quota.urls_per_linking_domain > 0
         return [value for candidate in candidates for value in item_of(candidate, with_link=with_link)]
 
-    def _intake(self) -> bytes:
-        i = self.intake
+    def _add_quota(self) -> bytes:
+        i = self.add_quota
         return pack((i.urls, i.hosts, i.urls_per_linking_domain))
 
     def _call_add(self, partition: int, items: list[Any]) -> Call:
         args = (
             self.run, self.default_delay_ms, pack(items), self.keys.hints, self.session, int(self.is_limited),
-            self._intake(), self._hash_key,
+            self._add_quota(), self._hash_key,
         )  # fmt: skip
         return Call("add", (self.keys.meta(partition),), args)
 
@@ -188,7 +188,7 @@ class Frontier:
         calls, asked = [], []
         for fence, numbers in groups.items():
             for some in _bounded(acks, numbers):
-                common = (self.run, self.default_delay_ms, int(self.is_limited), self._intake())
+                common = (self.run, self.default_delay_ms, int(self.is_limited), self._add_quota())
                 calls.append(self._fenced("ack", fence, *common, *(self.pack_ack(acks[i]) for i in some)))
                 asked.append(some)
         replies: dict[int, AckReply | EngineError] = {}
@@ -216,52 +216,56 @@ class Frontier:
         args = (claim.fingerprint, claim.token, claim.queue, s.next_fetch_ms, s.delay_ms, due_ms, kind)
         return self._fenced("retry", fence, pack((*args, pack_failure(FailedAttempt(at_s, kind, detail)))))
 
-    def dead(self, fence: Fence, claim: Claim, s: Settlement, letter: DeadLetter, *, is_attempt: bool = True) -> Call:
+    def dead_letter(
+        self, fence: Fence, claim: Claim, s: Settlement, letter: DeadLetter, *, is_attempt: bool = True
+    ) -> Call:
         """For `end`: give a URL up; the letter is kept, with all failed attempts. Was the last one just now?"""
         attempt = pack_failure(FailedAttempt(letter.failed_at, letter.reason, letter.detail)) if is_attempt else ""
         args = (claim.fingerprint, claim.token, claim.queue, s.next_fetch_ms, s.delay_ms, pack_letter(letter))
         more = (letter.reason, str(self.run), attempt, claim.seed_number)
-        return self._fenced("dead", fence, pack((*args, *more)))
+        return self._fenced("dead_letter", fence, pack((*args, *more)))
 
     def refuse(self, fence: Fence, claim: Claim, reason: str) -> Call:
         """For `end`: a claimed URL that must not be fetched; counted by reason."""
         args = (claim.fingerprint, claim.token, claim.queue, reason, str(self.run), claim.seed_number)
         return self._fenced("refuse", fence, pack(args))
 
-    def park(self, fence: Fence, claim: Claim, reason: str) -> Call:
+    def defer(self, fence: Fence, claim: Claim, reason: str) -> Call:
         """For `end`: a claimed URL is kept, and not fetched until it is released."""
-        return self._fenced("park", fence, pack((claim.token, reason)))
+        return self._fenced("defer", fence, pack((claim.token, reason)))
 
     async def end(self, calls: Sequence[Call]) -> list[AckOutcome | EngineError]:
         """Send endings that `retry`, `dead`, `refuse` and `park` made."""
         replies = await self.engine.run_many(calls)
         return [raw if isinstance(raw, EngineError) else outcome_of(raw) for raw in replies]
 
-    def give_back(self, fence: Fence, claims: Iterable[tuple[Claim, int]]) -> Call:
+    def return_claims(self, fence: Fence, claims: Iterable[tuple[Claim, int]]) -> Call:
         """For `end`: return unfetched claims; the number is the next fetch (ms) of a started one, or 0."""
-        return self._fenced("give_back", fence, pack([(c.token, at) for c, at in claims]))
+        return self._fenced("return_claims", fence, pack([(c.token, at) for c, at in claims]))
 
-    async def extend(self, claims: Mapping[int, tuple[Fence, Sequence[Claim]]], *, visibility_ms: int) -> None:
+    async def extend_claims(self, claims: Mapping[int, tuple[Fence, Sequence[Claim]]], *, visibility_ms: int) -> None:
         """Claims that are still worked on stay invisible for longer. What a lost lease refuses is left to expire."""
         calls = []
         for fence, mine in claims.values():
-            calls.append(self._fenced("extend", fence, visibility_ms, *(c.token for c in mine)))
+            calls.append(self._fenced("extend_claims", fence, visibility_ms, *(c.token for c in mine)))
         await self.engine.run_many(calls)
 
-    async def died(self, session: str, worked_on: Mapping[int, Sequence[str]], *, deaths: int = 1) -> int:
+    async def record_crash(self, session: str, worked_on: Mapping[int, Sequence[str]], *, deaths: int = 1) -> int:
         """Note that a session's process died while it worked on these fingerprints; for how many of them that is news.
 
         `deaths`: as how many it counts. Any session may tell, any number of times. Raises EngineError.
         """
-        calls = [Call("died", (self.keys.meta(p),), (session, deaths, *fps)) for p, fps in worked_on.items()]
+        calls = [Call("record_crash", (self.keys.meta(p),), (session, deaths, *fps)) for p, fps in worked_on.items()]
         return sum(int(reply[1]) for reply in await self.engine.run_all(calls))
 
-    async def drain(self, entries: Sequence[tuple[Fence, Sequence[CommitEntry]]]) -> None:
+    async def drain_log(self, entries: Sequence[tuple[Fence, Sequence[CommitEntry]]]) -> None:
         """Clear commit entries that are on disk; what a lost lease refuses is the next owner's to drain."""
         calls = []
         for fence, mine in entries:
             keys = [f"{e.fingerprint}:{e.visit}" for e in mine]
-            calls += [self._fenced("drain", fence, *keys[i : i + DRAIN_MAX]) for i in range(0, len(keys), DRAIN_MAX)]
+            calls += [
+                self._fenced("drain_log", fence, *keys[i : i + DRAIN_MAX]) for i in range(0, len(keys), DRAIN_MAX)
+            ]
         await self.engine.run_all(calls)
 
     async def undrained(self, partition: int) -> list[CommitEntry]:
@@ -269,7 +273,7 @@ class Frontier:
         raw = await self.engine.command("HVALS", self.keys.of(partition, "l"))
         return [unpack_log(value)[1] for value in raw]
 
-    async def pace(
+    async def book_request(
         self, fence: Fence, queue: str, settlement: Settlement, *, origin: str = "", robots: bytes = b""
     ) -> AckOutcome:
         """Book a request made outside of a claim, and share the robots.txt it brought."""
@@ -278,11 +282,11 @@ class Frontier:
 
     def pace_call(self, fence: Fence, queue: str, s: Settlement, *, origin: str = "", robots: bytes = b"") -> Call:
         """The same, for `end`."""
-        return self._fenced("pace", fence, queue, s.next_fetch_ms, s.delay_ms, origin, robots)
+        return self._fenced("book_request", fence, queue, s.next_fetch_ms, s.delay_ms, origin, robots)
 
     async def robots(self, partition: int, origin: str) -> bytes | None:
         """The robots blob that some owner shared for an origin."""
-        (blob,) = await self._gathered.run(Call("look", (self.keys.meta(partition),), ("robots", origin)))
+        (blob,) = await self._gathered.run(Call("read_queues", (self.keys.meta(partition),), ("robots", origin)))
         return bytes(blob) or None
 
     async def awake(self, partitions: Sequence[int]) -> list[tuple[int, int]]:

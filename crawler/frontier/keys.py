@@ -1,7 +1,7 @@
 """Every key of the engine, made in one place.
 
 All keys of a partition share the hash tag {crawl:partition}, all crawl-wide keys the tag {crawl}: one script touches
-one slot. The scripts build further keys from the meta key's prefix (lua/_fence.lua).
+one slot. The scripts build further keys from the meta key's prefix (lua/_partition.lua).
 """
 
 from functools import lru_cache
@@ -21,8 +21,8 @@ class Keys:
         self.evicted = f"{{{crawl}}}:evicted"
         self.takeovers = f"{{{crawl}}}:takeovers"
         self.pins = f"{{{crawl}}}:pins"
-        self.orders = f"{{{crawl}}}:orders"
-        self.fleets = f"{{{crawl}}}:fleets"
+        self.overrides = f"{{{crawl}}}:orders"
+        self.supervisors = f"{{{crawl}}}:fleets"
         self.wanted = f"{{{crawl}}}:wanted"
         self.scope = f"{{{crawl}}}:scope"
         self.seeds = f"{{{crawl}}}:seeds:"  # prefix; number of the seed // 256 follows

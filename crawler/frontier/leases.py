@@ -57,7 +57,7 @@ class Leases:
         """
         calls = [
             Call(
-                "lease",
+                "acquire",
                 (self._keys.meta(seen.partition),),
                 (session, node, seen.session, seen.epoch, floor, self._engine.run_id, self._hash_key),
             )
@@ -85,5 +85,5 @@ class Leases:
     async def release(self, fences: Sequence[Fence]) -> None:
         """Let go; a lease that is no longer ours is left alone. The caller has dropped the partitions before."""
         await self._engine.run_many(
-            [Call("release", (self._keys.meta(f.partition),), (f.session, f.epoch, f.now_ms)) for f in fences]
+            [Call("release_lease", (self._keys.meta(f.partition),), (f.session, f.epoch, f.now_ms)) for f in fences]
         )

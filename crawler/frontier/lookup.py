@@ -26,7 +26,7 @@ FULL_LOOK_EVERY = 10
 _PROGRESS = ("added", "done", "bytes", "retries", "dead", "s1", "s2", "s3", "s4", "s5")
 
 
-class Whereabouts(msgspec.Struct, frozen=True, kw_only=True):
+class UrlLocation(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a partition knows of one URL. Times in ms on the partition's clock; None for what is not there."""
 
     seen: bool
@@ -44,7 +44,7 @@ class Whereabouts(msgspec.Struct, frozen=True, kw_only=True):
     delay_ms: int | None
     claims_out: int
     stop: str = ""  # why nothing of its queue is handed out
-    parked: str = ""  # why it is parked, if it is
+    deferred: str = ""  # why it is parked, if it is
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,7 +64,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
         return self.added - self.done
 
 
-class Inspect:
+class UrlLookup:
     """Questions about one crawl."""
 
     def __init__(self, engine: Engine, keys: Keys, partitions: int, files: BlockFiles | None = None) -> None:
@@ -75,25 +75,25 @@ class Inspect:
         self._used: list[int] = []
         self._looks = 0
 
-    async def where(self, candidate: Candidate, *, run: int = 0, visit: int = 1) -> Whereabouts:
+    async def locate(self, candidate: Candidate, *, run: int = 0, visit: int = 1) -> UrlLocation:
         """Everything about one URL. Its queue is read block by block: what moves meanwhile may be missed."""
         c, pending = candidate, self._pending
-        raw = await self._engine.run("where", (self._keys.meta(c.partition),), run, c.fingerprint, visit, c.queue)
+        raw = await self._engine.run("locate", (self._keys.meta(c.partition),), run, c.fingerprint, visit, c.queue)
         place = await pending.place(c.partition, c.queue, c.url, now_s=c.found_at)
         if place is not None:
-            return _whereabouts(raw, place[1], place=place[0])
+            return _location(raw, place[1], place=place[0])
         found = await pending.delivered(c.partition, c.url)
         if found is None:
-            parked = await self._parked(candidate) if raw[0] == b"1" else ""
-            return replace(_whereabouts(raw), parked=parked)
+            deferred = await self._deferred(candidate) if raw[0] == b"1" else ""
+            return replace(_location(raw), deferred=deferred)
         key = partial(self._keys.of, c.partition)
         claimed, orphaned, retried = await self._engine.commands(
             [("ZSCORE", key(name), found.name) for name in ("x", "o", "r")]
         )
         deadline = claimed if claimed is not None else orphaned
-        return _whereabouts(raw, found.url, deadline=deadline, retry_at=retried)
+        return _location(raw, found.url, deadline=deadline, retry_at=retried)
 
-    async def _parked(self, c: Candidate) -> str:
+    async def _deferred(self, c: Candidate) -> str:
         """The reason for which a URL is parked in a row of its own, or ""."""
         key = self._keys.of(c.partition, "parks")
         for row in await self._engine.command("HKEYS", key):
@@ -127,18 +127,18 @@ class Inspect:
         return sorted(found, key=lambda letter: (not letter.seed, letter.failed_at))[:limit]
 
 
-def _whereabouts(
+def _location(
     raw: list[bytes],
     record: PendingUrl | None = None,
     *,
     place: int | None = None,
     deadline: bytes | float | None = None,
     retry_at: bytes | float | None = None,
-) -> Whereabouts:
+) -> UrlLocation:
     seen, letter, entry, clock, session, node, epoch, queue = raw
     known = unpack_queue(queue)
     stop = known.get("stop", "")
-    return Whereabouts(
+    return UrlLocation(
         seen=seen == b"1",
         record=record,
         claim_deadline_ms=None if deadline is None else int(float(deadline)),
@@ -154,7 +154,7 @@ def _whereabouts(
         delay_ms=known["delay"] if known.get("delay", -1) >= 0 else None,
         claims_out=known.get("out", 0),
         stop=stop,
-        parked=stop if place is not None and stop != PAUSED else "",
+        deferred=stop if place is not None and stop != PAUSED else "",
     )
 
 

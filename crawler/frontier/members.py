@@ -20,17 +20,17 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     counter: int
     weight: int = 1
     state: str = "joining"  # a word of rules.membership.Declared
-    stretch: int = 1  # its times are those of the settings times this
+    time_scale: int = 1  # its times are those of the settings times this
     host: str = ""  # machine and boot, to know whether `lock` can be tried
     lock: str = ""
     pid: int = 0
     started_at: float = 0.0
     partitions: int = 0
     in_flight: int = 0
-    lapses: int = 0  # silences after which every lease was acquired anew
+    lease_losses: int = 0  # silences after which every lease was acquired anew
     fenced: int = 0  # results and endings that were refused: the lease was somebody else's by then
     late: int = 0  # requests that were open when the lease was gone: they may have overlapped with the new owner's
-    waits_for: str = ""  # why it claims no more URLs: "memory" (the engine's is full), "orders" (paused)
+    waits_for: str = ""  # why it claims no more URLs: "memory" (the engine's is full), "paused" (paused)
     ring: str = ""  # digest of the ring it follows: two that differ for long do not agree on the settings
 
 
@@ -38,7 +38,7 @@ _decoder = msgspec.json.Decoder(Member)
 
 
 class BeatAnswer(enum.StrEnum):
-    """What the engine says to a heartbeat; shared with lua/beat.lua."""
+    """What the engine says to a heartbeat; shared with lua/heartbeat.lua."""
 
     COMMITTED = "COMMITTED"
     GONE = "GONE"  # struck off: join anew
@@ -90,10 +90,10 @@ class Members:
             raise ConflictError(f"node {member.node!r} was evicted by an operator: start it again to let it in")
         return int(reply[1])
 
-    async def beat(self, member: Member) -> BeatAnswer:
+    async def heartbeat(self, member: Member) -> BeatAnswer:
         """Write the heartbeat."""
         keys = (self._keys.members, self._keys.evicted)
-        reply = await self._engine.run("beat", keys, member.session, _encode(member))
+        reply = await self._engine.run("heartbeat", keys, member.session, _encode(member))
         return BeatAnswer(reply[0].decode())
 
     async def is_steady(self, node: str) -> None:

@@ -7,19 +7,19 @@ ArchiveError.
 import sys
 from collections.abc import Collection, Iterable, Mapping
 
-from crawler.frontier.deferred import BLOCKED, PAUSED, Order, Parked, Parking, What
+from crawler.frontier.deferred import BLOCKED, PAUSED, ChangeKind, DeferredRow, DeferredUrls, QueueChange
 from crawler.frontier.frontier import Frontier
-from crawler.frontier.overrides import Kind, OrderBook, Orders
+from crawler.frontier.overrides import OverrideKind, Overrides, OverrideStore
 from crawler.frontier.pending import PendingUrls
 from crawler.frontier.purging import Purge
 from crawler.frontier.spill import BlockFiles
 from crawler.rules.domains import registrable_domain
 from crawler.rules.fingerprint import partition_of
 
-BY_ORDER = (PAUSED, BLOCKED)  # reasons of stops that an order starts again; budgets have others
+BY_OPERATOR = (PAUSED, BLOCKED)  # reasons of stops that an order starts again; budgets have others
 
 
-class Operator:
+class OperatorCommands:
     """Changes queues of one crawl as its orders say. `queue_by`: what a queue is of, "domain" or "host"."""
 
     def __init__(self, frontier: Frontier, partitions: int, *, queue_by: str, files: BlockFiles | None = None) -> None:
@@ -27,8 +27,8 @@ class Operator:
         self._partitions = partitions
         self._by_domain = queue_by == "domain"
         self._files = files
-        self.book = OrderBook(frontier.engine, frontier.keys)
-        self.parking = Parking(frontier, partitions, files)
+        self.book = OverrideStore(frontier.engine, frontier.keys)
+        self.deferred_urls = DeferredUrls(frontier, partitions, files)
 
     def partition_of(self, domain: str) -> int:
         """Where a domain's queues are."""
@@ -39,33 +39,33 @@ class Operator:
 
         The orders are read once more at the end: of two who carry them out at a time, the last one sees the last order.
         """
-        orders = await self.book.read()
+        overrides = await self.book.read()
         partition = self.partition_of(domain)
         known = queues or await self.queues_of(domain)
         while True:
-            stop = orders.stop_of(domain)
-            steps = _steps(known, await self.parking.stops(partition), stop)
-            urls = sum(await self.parking.steer(partition, steps))
-            orders = await self.book.read()
-            if orders.stop_of(domain) == stop:
+            stop = overrides.stop_of(domain)
+            steps = _steps(known, await self.deferred_urls.stops(partition), stop)
+            urls = sum(await self.deferred_urls.change_queues(partition, steps))
+            overrides = await self.book.read()
+            if overrides.stop_of(domain) == stop:
                 return urls
 
     async def delay(self, domain: str, delay_ms: int | None) -> None:
         """A delay for a domain from now on; None: as robots.txt and the settings say."""
         if delay_ms is None:
-            await self.book.cancel(Kind.DELAY, domain)
+            await self.book.cancel(OverrideKind.DELAY, domain)
         else:
             least_ms = (await self.book.read()).least_ms.get(domain, delay_ms)
-            await self.book.give(Kind.LEAST, domain, min(least_ms, delay_ms))
-            await self.book.give(Kind.DELAY, domain, delay_ms)
+            await self.book.give(OverrideKind.LEAST, domain, min(least_ms, delay_ms))
+            await self.book.give(OverrideKind.DELAY, domain, delay_ms)
         partition = self.partition_of(domain)
         await self.set_delay(partition, dict.fromkeys(await self.queues_of(domain), -1), delay_ms)
 
     async def set_delay(self, partition: int, due_ms: Mapping[str, int], delay_ms: int | None) -> None:
         """What `delay` ordered, for these queues of the domain. `due_ms`: see Order."""
         n = -1 if delay_ms is None else delay_ms
-        orders = [Order(queue, What.DELAY, "", n, at_ms) for queue, at_ms in due_ms.items()]
-        await self.parking.steer(partition, orders)
+        overrides = [QueueChange(queue, ChangeKind.DELAY, "", n, at_ms) for queue, at_ms in due_ms.items()]
+        await self.deferred_urls.change_queues(partition, overrides)
 
     async def boost(self, domain: str, n: int) -> None:
         """From now on its due queues go before those of a lower boost; n from -9 to 9, 0 is that of all others.
@@ -73,24 +73,26 @@ class Operator:
         The orders are read once more at the end, as by `carry_out`.
         """
         if n:
-            await self.book.give(Kind.BOOST, domain, n)
+            await self.book.give(OverrideKind.BOOST, domain, n)
         else:
-            await self.book.cancel(Kind.BOOST, domain)
-        partition, orders = self.partition_of(domain), await self.book.read()
+            await self.book.cancel(OverrideKind.BOOST, domain)
+        partition, overrides = self.partition_of(domain), await self.book.read()
         while True:
-            held = orders.boosts.get(domain, 0)
-            await self.parking.steer(
-                partition, [Order(domain, What.BOOST, "", held)]
+            held = overrides.boosts.get(domain, 0)
+            await self.deferred_urls.change_queues(
+                partition, [QueueChange(domain, ChangeKind.BOOST, "", held)]
             )  # what is met from now on follows
             known = await self.queues_of(domain)
-            await self.parking.steer(partition, [Order(queue, What.BOOST, "", held) for queue in known])
-            orders = await self.book.read()
-            if orders.boosts.get(domain, 0) == held:
+            await self.deferred_urls.change_queues(
+                partition, [QueueChange(queue, ChangeKind.BOOST, "", held) for queue in known]
+            )
+            overrides = await self.book.read()
+            if overrides.boosts.get(domain, 0) == held:
                 return
 
     async def purge(self, domain: str) -> int:
         """Throw away what waits or is parked of a domain; how many URLs. Those that are claimed are not touched."""
-        purge, partition = Purge(self._frontier, self.parking, self._files), self.partition_of(domain)
+        purge, partition = Purge(self._frontier, self.deferred_urls, self._files), self.partition_of(domain)
         return sum([await purge.purge(partition, queue) for queue in await self.queues_of(domain)])
 
     async def release(self, domain: str = "", reason: str = "", urls_max: int = 0) -> int:
@@ -101,20 +103,24 @@ class Operator:
         partitions = [self.partition_of(domain)] if domain else range(self._partitions)
         left = urls_max or sys.maxsize
         for partition in partitions:
-            stops = await self.parking.stops(partition)
-            parked = await self.parking.of_partition(partition)
-            for one in sorted(parked, key=lambda one: stops.get(one.queue) != one.reason):  # or some would count twice
+            stops = await self.deferred_urls.stops(partition)
+            deferred = await self.deferred_urls.of_partition(partition)
+            for one in sorted(
+                deferred, key=lambda one: stops.get(one.queue) != one.reason
+            ):  # or some would count twice
                 if reason in ("", one.reason, one.kind) and domain in ("", self._domain_of(one.queue)) and left > 0:
                     left -= await self._release(one, stops.get(one.queue, ""), left)
         return (urls_max or sys.maxsize) - left
 
-    async def _release(self, one: Parked, stop: str, n: int) -> int:
-        if stop in BY_ORDER:
+    async def _release(self, one: DeferredRow, stop: str, n: int) -> int:
+        if stop in BY_OPERATOR:
             return 0
         if one.reason == stop:
-            (started,) = await self.parking.steer(one.partition, [Order(one.queue, What.START, stop)])
+            (started,) = await self.deferred_urls.change_queues(
+                one.partition, [QueueChange(one.queue, ChangeKind.START, stop)]
+            )
             return started
-        return await self.parking.release(one.partition, one.queue, one.reason, min(one.urls, n))
+        return await self.deferred_urls.release(one.partition, one.queue, one.reason, min(one.urls, n))
 
     def _domain_of(self, queue: str) -> str:
         return queue if self._by_domain else registrable_domain(queue)
@@ -125,22 +131,22 @@ class Operator:
             return [domain]
         partition = self.partition_of(domain)
         names = await PendingUrls(self._frontier.engine, self._frontier.keys).queues(partition)
-        parks = await self.parking.of_partition(partition)
-        names |= {*(await self.parking.stops(partition)), *(p.queue for p in parks)}
+        parks = await self.deferred_urls.of_partition(partition)
+        names |= {*(await self.deferred_urls.stops(partition)), *(p.queue for p in parks)}
         return sorted({queue for queue in names if self._domain_of(queue) == domain} | {domain})
 
-    async def orders(self) -> Orders:
+    async def overrides(self) -> Overrides:
         """As they are now."""
         return await self.book.read()
 
 
-def _steps(queues: Iterable[str], stops: dict[str, str], wanted: str) -> list[Order]:
+def _steps(queues: Iterable[str], stops: dict[str, str], wanted: str) -> list[QueueChange]:
     """What makes these queues be as is wanted. A queue whose budget is used up stays as it is when it is paused."""
     steps = []
     for queue in queues:
         has = stops.get(queue, "")
-        if wanted == BLOCKED or (wanted and has in ("", *BY_ORDER)):
-            steps.append(Order(queue, What.STOP, wanted))
-        elif not wanted and has in BY_ORDER:
-            steps.append(Order(queue, What.START, has))
+        if wanted == BLOCKED or (wanted and has in ("", *BY_OPERATOR)):
+            steps.append(QueueChange(queue, ChangeKind.STOP, wanted))
+        elif not wanted and has in BY_OPERATOR:
+            steps.append(QueueChange(queue, ChangeKind.START, has))
     return steps

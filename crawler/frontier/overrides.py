@@ -16,7 +16,7 @@ from crawler.frontier.keys import Keys
 EVERYWHERE = "*"  # in place of a domain
 
 
-class Kind(StrEnum):
+class OverrideKind(StrEnum):
     """What may be ordered; LEAST is a note for audits: the shortest delay that ever held for a domain (ms)."""
 
     PAUSED = PAUSED
@@ -26,7 +26,7 @@ class Kind(StrEnum):
     LEAST = "least"
 
 
-class Orders(msgspec.Struct, frozen=True, kw_only=True):
+class Overrides(msgspec.Struct, frozen=True, kw_only=True):
     """All orders at one time; delays in ms, boosts from -9 to 9. `version` grows with each change."""
 
     version: int = 0
@@ -52,49 +52,49 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
         return self.is_paused or bool(self.stop_of(domain))
 
 
-class OrderBook:
+class OverrideStore:
     """The orders of one crawl. Each call is safe to repeat; all raise EngineError."""
 
     def __init__(self, engine: Engine, keys: Keys) -> None:
         self._engine = engine
         self._keys = keys
 
-    async def read(self) -> Orders:
+    async def read(self) -> Overrides:
         """All orders; the version is read before what it speaks of."""
         version, raw = await self._engine.commands(
-            [("HGET", self._keys.crawl, "orders"), ("HGETALL", self._keys.orders)]
+            [("HGET", self._keys.crawl, "orders"), ("HGETALL", self._keys.overrides)]
         )
-        found: dict[str, dict[str, int]] = {kind: {} for kind in Kind}
+        found: dict[str, dict[str, int]] = {kind: {} for kind in OverrideKind}
         for name, value in pairs_of(raw):
             kind, _, domain = name.decode().partition(" ")
             found[kind][domain] = int(value)
-        return Orders(
+        return Overrides(
             version=int(version or 0),
-            paused=frozenset(found[Kind.PAUSED]),
-            blocked=frozenset(found[Kind.BLOCKED]),
-            delays_ms=found[Kind.DELAY],
-            least_ms=found[Kind.LEAST],
-            boosts=found[Kind.BOOST],
+            paused=frozenset(found[OverrideKind.PAUSED]),
+            blocked=frozenset(found[OverrideKind.BLOCKED]),
+            delays_ms=found[OverrideKind.DELAY],
+            least_ms=found[OverrideKind.LEAST],
+            boosts=found[OverrideKind.BOOST],
         )
 
-    async def give(self, kind: Kind, domain: str, value: int = 1) -> bool:
+    async def give(self, kind: OverrideKind, domain: str, value: int = 1) -> bool:
         """An order from now on; False when the same stood already. Instances read it within a second."""
         before, *_ = await self._engine.commands(
             [
-                ("HGET", self._keys.orders, _name(kind, domain)),
-                ("HSET", self._keys.orders, _name(kind, domain), value),
+                ("HGET", self._keys.overrides, _name(kind, domain)),
+                ("HSET", self._keys.overrides, _name(kind, domain), value),
                 ("HINCRBY", self._keys.crawl, "orders", 1),
             ]
         )
         return before is None or int(before) != value
 
-    async def cancel(self, kind: Kind, domain: str) -> bool:
+    async def cancel(self, kind: OverrideKind, domain: str) -> bool:
         """Take an order back; False when there was none."""
         gone, _ = await self._engine.commands(
-            [("HDEL", self._keys.orders, _name(kind, domain)), ("HINCRBY", self._keys.crawl, "orders", 1)]
+            [("HDEL", self._keys.overrides, _name(kind, domain)), ("HINCRBY", self._keys.crawl, "orders", 1)]
         )
         return bool(gone)
 
 
-def _name(kind: Kind, domain: str) -> str:
+def _name(kind: OverrideKind, domain: str) -> str:
     return f"{kind} {domain}"

@@ -56,7 +56,7 @@ class PendingUrls:
         async for some in self.deliveries(partition):  # claimed since
             yield some
 
-    async def parked(self, partition: int) -> AsyncIterator[list[Found]]:
+    async def deferred(self, partition: int) -> AsyncIterator[list[Found]]:
         """All parked URLs of a partition, in rows of their own and in queues that are stopped."""
         names = [n.decode() for n in await self._engine.command("HKEYS", self._keys.of(partition, "parks"))]
         queues = {name.partition("|")[0] for name in names}

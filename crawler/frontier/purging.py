@@ -7,12 +7,12 @@ in a file is brought back before.
 from collections.abc import Sequence
 
 from crawler.frontier.codec import as_queued, listed, pack, pairs_of, parts_of
-from crawler.frontier.deferred import Parking
+from crawler.frontier.deferred import DeferredUrls
 from crawler.frontier.frontier import Frontier
 from crawler.frontier.pending import PendingUrls
 from crawler.frontier.spill import BlockFiles, NoFiles, Spilling
 from crawler.frontier.stamps import seed_number_of
-from crawler.model import Refusal
+from crawler.model import RefusalReason
 
 PURGE_MAX = 128  # URLs a call: a block
 QUEUE = ""  # in place of a row's reason: the queue's own blocks
@@ -22,15 +22,15 @@ RETRIES = "*"
 class Purge:
     """Of one crawl; needs no lease, and may run while others claim. Raises EngineError, ArchiveError without files."""
 
-    def __init__(self, frontier: Frontier, parking: Parking, files: BlockFiles | None = None) -> None:
+    def __init__(self, frontier: Frontier, deferred_urls: DeferredUrls, files: BlockFiles | None = None) -> None:
         self._frontier = frontier
-        self._parking = parking
+        self._deferred_urls = deferred_urls
         self._files = files or NoFiles()
         self._spilling = Spilling(frontier.engine, frontier.keys, default_delay_ms=frontier.default_delay_ms)
 
     async def purge(self, partition: int, queue: str) -> int:
         """Drop all URLs of a queue but those that are claimed: they count as refused, and stay seen. How many."""
-        rows = {one.reason for one in await self._parking.of_queue(partition, queue)}
+        rows = {one.reason for one in await self._deferred_urls.of_queue(partition, queue)}
         dropped = await self._retries(partition, queue)
         for reason in (QUEUE, *sorted(rows)):
             dropped += await self._row(partition, queue, reason)
@@ -65,5 +65,5 @@ class Purge:
 
     async def _call(self, partition: int, queue: str, reason: str, items: Sequence[tuple[str, str, int]]) -> int:
         f = self._frontier
-        args = (f.run, Refusal.PURGED.value, queue, reason, pack(items))
+        args = (f.run, RefusalReason.PURGED.value, queue, reason, pack(items))
         return int(await f.engine.run("purge", (f.keys.meta(partition),), *args))

@@ -16,13 +16,14 @@ import msgspec
 from crawler.engine.client import Library
 
 NAMES = (
-    "ack", "add", "admit", "beat", "claim", "dead", "depths", "died", "discard", "drain", "extend", "give_back", "join",
-    "lease", "leave", "look", "pace", "park", "purge", "refuse", "release", "reserve", "restore", "retry", "revive",
-    "spill", "states", "steer", "unspill", "visited", "where", "withdraw",
+    "ack", "acquire", "add", "admit_hosts", "book_request", "borrow_slot", "change_queues", "claim", "dead_letter",
+    "defer", "depths", "discard_dead", "drain_log", "extend_claims", "heartbeat", "join", "leave", "locate", "purge",
+    "read_queues", "record_crash", "refuse", "release_lease", "requeue_dead", "restore", "retry", "return_claims",
+    "return_slot", "spill", "unspill", "url_states", "withdraw",
 )  # fmt: skip
-SHARED = (  # each uses only what stands in those before it
-    "_fence", "_record", "_buckets", "_shelf", "_queue", "_guest", "_block", "_park", "_seen", "_hosts", "_links",
-    "_top", "_seed", "_add", "_count", "_end", "_hint",
+SHARED = (  # each uses only what is in those before it
+    "_partition", "_pending_url", "_buckets", "_compact", "_queue", "_borrowed", "_block", "_deferred", "_seen",
+    "_admission", "_stats", "_add", "_restored", "_claims",
 )  # fmt: skip
 
 _EACH = "--@each "

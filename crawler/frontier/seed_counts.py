@@ -76,10 +76,10 @@ class Seeds:
         sizes = await self._engine.commands(
             [("HMGET", self._keys.meta(p), "en", "eb") for p in range(self._partitions)]
         )
-        for partition, (values, shelves) in enumerate(sizes):
+        for partition, (values, compact_stores) in enumerate(sizes):
             if not values:
                 continue
-            names = [self._keys.of(partition, f"e:{n}") for n in ("split", *range(int(shelves or 1)))]
+            names = [self._keys.of(partition, f"e:{n}") for n in ("split", *range(int(compact_stores or 1)))]
             rows = await self._engine.commands([("HGETALL", name) for name in names])
             known = {number: packed for row in rows for number, packed in pairs_of(row)}  # one that moved comes once
             for number, packed in known.items():

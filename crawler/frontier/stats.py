@@ -14,7 +14,7 @@ TOTAL_FIELDS = (
     "added", "done", "spilled", "spilled_parked", "bytes", "retries", "dead", "expired", "parked", "released", "beyond",
     "revived", "s1", "s2", "s3", "s4", "s5", "items", "items_invalid",
 )  # fmt: skip
-_TEXTS = frozenset({"guest", "wish", "domain", "stop"})  # what a queue's record holds beside numbers
+_TEXTS = frozenset({"borrower", "waiter", "domain", "stop"})  # what a queue's record holds beside numbers
 
 
 class Totals(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,8 +28,8 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
     retries: int = 0
     dead: int = 0
     expired: int = 0
-    parked: int = 0  # now
-    spilled_parked: int = 0  # of those
+    deferred: int = 0  # now
+    spilled_deferred: int = 0  # of those
     beyond: int = 0  # of those: beyond the crawl's budget of URLs
     taken_in: int = 0  # URLs that were met and are not parked
     items: int = 0
@@ -93,8 +93,8 @@ class Stats:
         return Totals(
             added=sums["added"], done=sums["done"], spilled=sums["spilled"], bytes=sums["bytes"],
             retries=sums["retries"], dead=sums["dead"],
-            expired=sums["expired"], parked=sums["parked"] - sums["released"],
-            spilled_parked=sums["spilled_parked"], beyond=sums["beyond"],
+            expired=sums["expired"], deferred=sums["parked"] - sums["released"],
+            spilled_deferred=sums["spilled_parked"], beyond=sums["beyond"],
             taken_in=sums["added"] - sums["revived"] - sums["parked"],
             items=sums["items"], items_invalid=sums["items_invalid"],
             fetched=sum(_by(sums, "s").values()), status=_by(sums, "s"),
@@ -125,7 +125,7 @@ class Stats:
 
     async def domains(self, wanted: list[tuple[str, int]]) -> list[DomainStats]:
         """Statistics of the given (domain, partition) pairs."""
-        looks = [Call("look", (self._keys.meta(p),), ("queues", domain)) for domain, p in wanted]
+        looks = [Call("read_queues", (self._keys.meta(p),), ("queues", domain)) for domain, p in wanted]
         metas = [("HMGET", self._keys.meta(p), "clock", "node", "epoch", "session") for _, p in wanted]
         records = await self._engine.run_all(looks)
         found = []

@@ -15,8 +15,7 @@ from crawler.content.sniff import is_html
 from crawler.content.text import extract_text
 from crawler.errors import InvalidUrl
 from crawler.handlers.failing import storable
-from crawler.model import Page as Parsed
-from crawler.model import Response
+from crawler.model import ParsedPage, Response
 from crawler.rules.urls import canonicalize, join
 
 PRIORITY_MAX = 1000.0
@@ -55,7 +54,7 @@ class Page:
     """One page of the crawl, in the hands of its handler."""
 
     def __init__(
-        self, response: Response, parsed: Parsed, *, domain: str, depth: int = 0, label: str = "",
+        self, response: Response, parsed: ParsedPage, *, domain: str, depth: int = 0, label: str = "",
         tree: LexborHTMLParser | None = None, labels: Collection[str] | None = None, follow_max: int = FOLLOW_MAX,
         may_parse: bool = True,
     ) -> None:  # fmt: skip

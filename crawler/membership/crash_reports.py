@@ -35,7 +35,7 @@ class CrashReporter:
             for suspect in one.blamed:
                 by_partition.setdefault(suspect.partition, []).append(suspect.fingerprint)
             deaths = GIVEN_UP_AT if one.is_certain else 1
-            noted = await self._frontier.died(one.session, by_partition, deaths=deaths)
+            noted = await self._frontier.record_crash(one.session, by_partition, deaths=deaths)
             one.forget()
             urls = [suspect.url for suspect in one.blamed]
             if one.stacks:

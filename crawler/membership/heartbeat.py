@@ -14,7 +14,7 @@ import msgspec
 
 from crawler.errors import CrawlerError, EngineError
 from crawler.frontier.members import BeatAnswer, Member, Members, NameTakenError
-from crawler.rules.liveness import Declared, hold_out_ms, step
+from crawler.rules.liveness import DeclaredState, quarantine_ms, step
 from crawler.runtime.clock import monotonic_ms
 from crawler.settings import MembershipSettings
 
@@ -46,18 +46,20 @@ class SessionLiveness:
         self.abort_ms = int(settings.dead_s * 1000)
         self._clock_ms = clock_ms
         self.sent_ms: int | None = None
-        self.stretch = 1
-        self.lapses = 0
+        self.time_scale = 1
+        self.lease_losses = 0
         self.is_evicted = False
 
     def may_start(self) -> bool:
         """May a request be started now?"""
         sent_ms = self.sent_ms
-        return sent_ms is not None and not self.is_evicted and self._clock_ms() - sent_ms < self.stop_ms * self.stretch
+        return (
+            sent_ms is not None and not self.is_evicted and self._clock_ms() - sent_ms < self.stop_ms * self.time_scale
+        )
 
     def must_abort(self) -> bool:
         """Has silence lasted so long that others may own what is in flight?"""
-        return self.sent_ms is not None and self._clock_ms() - self.sent_ms >= self.abort_ms * self.stretch
+        return self.sent_ms is not None and self._clock_ms() - self.sent_ms >= self.abort_ms * self.time_scale
 
 
 class Heartbeat:
@@ -74,73 +76,73 @@ class Heartbeat:
         settings: MembershipSettings,
         *,
         liveness: SessionLiveness,
-        on_lapse: Callable[[], None],
+        on_lease_loss: Callable[[], None],
         on_evicted: Callable[[], None] = lambda: None,
         still: Callable[[], Awaitable[None]] | None = None,
         describe: Callable[[], Mapping[str, Any]] = dict,
-        stretch: Callable[[], int] = lambda: 1,
+        time_scale: Callable[[], int] = lambda: 1,
         clock_ms: Callable[[], int] = monotonic_ms,
     ) -> None:
         self.member = member
         self._members = members
         self._settings = settings
         self._liveness = liveness
-        self._on_lapse = on_lapse
+        self._on_lease_loss = on_lease_loss
         self._on_evicted = on_evicted
         self._still = still
         self._describe = describe
-        self._stretch = stretch
+        self._time_scale = time_scale
         self._clock_ms = clock_ms
-        self._hold_until_ms = 0
+        self._quarantined_until_ms = 0
         self._nameless_since_ms: int | None = None  # struck off, and another session has the node's name
         self._alive_since_ms: int | None = None  # None: steady already, or not alive
         self.is_unanswered = False  # did the last beat fail?
 
     def joined(self, sent_ms: int, returns: int) -> None:
-        """The join counts as the first beat; a node that returns too often is held out for a growing time."""
+        """The join counts as the first beat; a node that returns too often is quarantined for a growing time."""
         s = self._settings
-        self._liveness.sent_ms, self._liveness.stretch = sent_ms, self.member.stretch
-        if self._declared is Declared.SEEDING:
+        self._liveness.sent_ms, self._liveness.time_scale = sent_ms, self.member.time_scale
+        if self._declared is DeclaredState.SEEDING:
             return
-        hold_ms = hold_out_ms(
+        hold_ms = quarantine_ms(
             returns, free=s.flap_free, hold_ms=int(s.flap_hold_s * 1000), hold_max_ms=int(s.flap_hold_max_s * 1000)
         )
-        self._hold_until_ms = self._clock_ms() + hold_ms
+        self._quarantined_until_ms = self._clock_ms() + hold_ms
         if hold_ms:
-            log.warning("member.held_out", extra={"returns": returns, "seconds": hold_ms / 1000})
-            self._declare(Declared.HELD_OUT)
+            log.warning("member.quarantined", extra={"returns": returns, "seconds": hold_ms / 1000})
+            self._declare(DeclaredState.QUARANTINED)
         else:
             self._take_part()
 
     @property
-    def _declared(self) -> Declared:
-        return Declared(self.member.state)
+    def _declared(self) -> DeclaredState:
+        return DeclaredState(self.member.state)
 
-    def _declare(self, then: Declared) -> None:
+    def _declare(self, then: DeclaredState) -> None:
         self.member = msgspec.structs.replace(self.member, state=step(self._declared, then).value)
 
     def _take_part(self) -> None:
-        self._declare(Declared.ALIVE)
+        self._declare(DeclaredState.ALIVE)
         self._alive_since_ms = self._clock_ms()
 
     async def run(self) -> None:
         """Beat until cancelled, or evicted."""
         while not self._liveness.is_evicted:
             await self.beat()
-            await asyncio.sleep(self._settings.beat_s * self._liveness.stretch)
+            await asyncio.sleep(self._settings.beat_s * self._liveness.time_scale)
 
     async def beat(self) -> None:
         """One beat; an engine that does not answer is no error here, silence speaks for itself."""
-        if self._declared is Declared.HELD_OUT and self._clock_ms() >= self._hold_until_ms:
+        if self._declared is DeclaredState.QUARANTINED and self._clock_ms() >= self._quarantined_until_ms:
             self._take_part()
         self.member = msgspec.structs.replace(
-            self.member, counter=self.member.counter + 1, stretch=self._stretch(), **self._describe()
+            self.member, counter=self.member.counter + 1, time_scale=self._time_scale(), **self._describe()
         )
         # The engine may have it, answered or not.
-        self._liveness.stretch = min(self._liveness.stretch, self.member.stretch)
+        self._liveness.time_scale = min(self._liveness.time_scale, self.member.time_scale)
         sent_ms = self._clock_ms()
         try:
-            answer = await self._members.beat(self.member)
+            answer = await self._members.heartbeat(self.member)
             if answer is BeatAnswer.GONE:
                 await self._rejoin()
         except EngineError as error:
@@ -158,20 +160,20 @@ class Heartbeat:
 
     async def _rejoin(self) -> None:
         """Struck off while we were silent: we come back as one that joins, and hold nothing. `still` may object."""
-        if self._declared is Declared.LEAVING:
-            self._lapse(struck_off=True)
+        if self._declared is DeclaredState.LEAVING:
+            self._lose_all_leases(struck_off=True)
             return
         if self._still is not None:
             await self._still()
-        if self._declared is not Declared.SEEDING:
-            self._declare(Declared.JOINING)
+        if self._declared is not DeclaredState.SEEDING:
+            self._declare(DeclaredState.JOINING)
         sent_ms = self._clock_ms()
         try:
             returns = await self._members.join(self.member)
         except NameTakenError:
             self._wait_for_the_name()
             return
-        self._lapse(struck_off=True)
+        self._lose_all_leases(struck_off=True)
         self._nameless_since_ms = None
         self.joined(sent_ms, returns)
 
@@ -182,21 +184,21 @@ class Heartbeat:
         now_ms, since_ms = self._clock_ms(), self._nameless_since_ms
         if since_ms is None:
             self._nameless_since_ms = now_ms
-            self._lapse(struck_off=True)
-        elif now_ms - since_ms >= NAMELESS_DEATHS * self._liveness.abort_ms * self._liveness.stretch:
+            self._lose_all_leases(struck_off=True)
+        elif now_ms - since_ms >= NAMELESS_DEATHS * self._liveness.abort_ms * self._liveness.time_scale:
             raise NameTakenError(f"node {self.member.node!r} was started elsewhere while this instance was silent")
 
     def _answered(self, sent_ms: int) -> None:
         liveness, before = self._liveness, self._liveness.sent_ms
-        late = before is not None and self._clock_ms() - before >= liveness.stop_ms * liveness.stretch
-        liveness.sent_ms, liveness.stretch = sent_ms, self.member.stretch
+        late = before is not None and self._clock_ms() - before >= liveness.stop_ms * liveness.time_scale
+        liveness.sent_ms, liveness.time_scale = sent_ms, self.member.time_scale
         if late:
-            self._lapse(struck_off=False)
+            self._lose_all_leases(struck_off=False)
 
-    def _lapse(self, *, struck_off: bool) -> None:
-        self._liveness.lapses += 1
-        log.warning("heartbeat.lapse", extra={"struck_off": struck_off})
-        self._on_lapse()
+    def _lose_all_leases(self, *, struck_off: bool) -> None:
+        self._liveness.lease_losses += 1
+        log.warning("heartbeat.lease_loss", extra={"struck_off": struck_off})
+        self._on_lease_loss()
 
     async def _settle_down(self) -> None:
         """A life that lasted ends the count of returns."""
@@ -208,7 +210,7 @@ class Heartbeat:
 
     async def leaving(self) -> None:
         """Tell the others that this session goes: its share moves at once."""
-        self._declare(Declared.LEAVING)
+        self._declare(DeclaredState.LEAVING)
         self.member = msgspec.structs.replace(self.member, counter=self.member.counter + 1)
         with contextlib.suppress(EngineError):
-            await self._members.beat(self.member)
+            await self._members.heartbeat(self.member)

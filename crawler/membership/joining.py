@@ -33,7 +33,7 @@ async def _dead_holder(
     first = (await members.read()).get(holder)
     if first is None or is_lock_free(first):
         return holder
-    deadline_ms = monotonic_ms() + int(settings.dead_s * 1000) * first.stretch
+    deadline_ms = monotonic_ms() + int(settings.dead_s * 1000) * first.time_scale
     while monotonic_ms() < deadline_ms:
         await asyncio.sleep(settings.read_s)
         now = (await members.read()).get(holder)
@@ -51,7 +51,7 @@ async def check_nobody_works(
     there = [m for m in (await members.read()).values() if m.state != "seeding" and not is_lock_free(m)]
     if not there:
         return
-    await asyncio.sleep(BEATS * settings.beat_s * max(m.stretch for m in there))
+    await asyncio.sleep(BEATS * settings.beat_s * max(m.time_scale for m in there))
     now = await members.read()
     working = sorted(m.node for m in there if m.session in now and now[m.session].counter != m.counter)
     if working:

@@ -11,8 +11,8 @@ from crawler.frontier.leases import Acquired, Lease, Leases
 from crawler.frontier.members import Member
 from crawler.frontier.takeovers import Takeover, Takeovers
 from crawler.membership.held_partitions import HeldPartitions
-from crawler.membership.peers import Neighbours
-from crawler.rules.liveness import State
+from crawler.membership.peers import Peers
+from crawler.rules.liveness import Liveness
 from crawler.runtime.clock import monotonic_ms, wall_s
 from crawler.runtime.crash_points import reached
 from crawler.settings import MembershipSettings
@@ -44,7 +44,7 @@ class Ownership:
     def __init__(
         self,
         leases: Leases,
-        neighbours: Neighbours,
+        peers: Peers,
         held: HeldPartitions,
         me: Member,
         settings: MembershipSettings,
@@ -54,7 +54,7 @@ class Ownership:
         clock_ms: Callable[[], int] = monotonic_ms,
     ) -> None:
         self._leases = leases
-        self._neighbours = neighbours
+        self._peers = peers
         self._held = held
         self._me = me
         self._settings = settings
@@ -71,7 +71,7 @@ class Ownership:
                     continue  # the ring changed: act on it at once
             except EngineError as error:
                 log.warning("ownership.engine_error", extra={"error": str(error)})
-            await asyncio.sleep(self._settings.read_s * self._neighbours.stretch)
+            await asyncio.sleep(self._settings.read_s * self._peers.time_scale)
 
     async def step(self) -> bool:
         """One round; True when the ring changed in it.
@@ -81,7 +81,7 @@ class Ownership:
         wanted = self._wanted()
         asked = [p for p in {*wanted, *self._held.unconfirmed} if p not in self._held]
         seen = await self._leases.read(asked) if asked else []
-        await self._neighbours.look()
+        await self._peers.look()
         share = set(self._wanted())
         await self._hand_over(share)
         ours = {lease.partition for lease in seen if lease.session == self._me.session}
@@ -92,11 +92,11 @@ class Ownership:
         return share != set(wanted)
 
     def _wanted(self) -> list[int]:
-        return [] if self._leaving else self._neighbours.ring.share_of(self._me.node)
+        return [] if self._leaving else self._peers.ring.share_of(self._me.node)
 
     def _is_takeable(self, lease: Lease) -> bool:
         """Free, or its holder is dead; or in our own name without our knowing: the acquire's reply was lost."""
-        return lease.session in ("", self._me.session) or self._neighbours.state_of(lease.session) is State.DEAD
+        return lease.session in ("", self._me.session) or self._peers.state_of(lease.session) is Liveness.DEAD
 
     async def _acquire(self, takeable: list[Lease], share: set[int]) -> None:
         if not takeable or self._leaving:
@@ -129,7 +129,7 @@ class Ownership:
                 by_node=self._me.node,
                 by_session=self._me.session,
                 partitions=len(leases),
-                silent_ms=self._neighbours.silence_of(session),
+                silent_ms=self._peers.silence_of(session),
                 at=wall_s(),
             )
             fields = {"member": takeover.node, "member_session": session, "silent_ms": takeover.silent_ms}

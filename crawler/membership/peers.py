@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 
 from crawler.frontier.members import Member, Members
 from crawler.frontier.pins import Pins, by_partition
-from crawler.rules.liveness import Observer, Reading, State, Times, declared, stretch_of, takers
+from crawler.rules.liveness import HeartbeatReading, Liveness, Observer, Times, declared, takers, time_scale_of
 from crawler.rules.ring import Ring, build
 from crawler.runtime.clock import monotonic_ms
 from crawler.settings import MembershipSettings
@@ -20,7 +20,7 @@ HEARD_MAX = 10_000  # sessions
 DEBOUNCES_MAX = 10  # joins that keep coming are applied after so many quiet times at the latest
 
 
-class Neighbours:
+class Peers:
     """The member list as this session sees it; `look` is one read of it."""
 
     def __init__(
@@ -58,7 +58,7 @@ class Neighbours:
         self._differing: frozenset[str] = frozenset()
         self.ring = Ring(())
         self.digest = ""
-        self.stretch = 1
+        self.time_scale = 1
         self.alive: dict[str, Member] = {}
 
     def silence_of(self, session: str) -> int:
@@ -66,7 +66,7 @@ class Neighbours:
         since_ms = self._heard_ms.get(session)
         return -1 if since_ms is None else self._clock_ms() - since_ms
 
-    def state_of(self, session: str) -> State:
+    def state_of(self, session: str) -> Liveness:
         """What a session is, at this moment."""
         return self._observer.state_of(session, self._clock_ms())
 
@@ -74,24 +74,24 @@ class Neighbours:
         """Read the list and the pins, judge everybody, follow the ring. Raises EngineError."""
         members, pins = await self._members.read(), await self._pins.read()
         now_ms = self._clock_ms()
-        self._observer = self._observer.read(map(self._reading, members.values()), now_ms, self.stretch)
+        self._observer = self._observer.read(map(self._reading, members.values()), now_ms, self.time_scale)
         heard_ms = {s: seen.since_ms for s, seen in self._observer.seen.items()}
         self._heard_ms = heard_ms if len(self._heard_ms) > HEARD_MAX else self._heard_ms | heard_ms
-        self.stretch = stretch_of(len(members), self._settings.stretch_members)
+        self.time_scale = time_scale_of(len(members), self._settings.stretch_members)
         states = self._observer.states(now_ms)
-        self.alive = {s: m for s, m in members.items() if states[s] not in (State.DEAD, State.LEAVING)}
+        self.alive = {s: m for s, m in members.items() if states[s] not in (Liveness.DEAD, Liveness.LEAVING)}
         taking = takers({s: declared(m.state) for s, m in self.alive.items()})
         self._follow({m.node: m.weight for s, m in self.alive.items() if s in taking}, pins, now_ms)
         self._compare(now_ms)
         for session, member in members.items():
-            if states[session] is State.DEAD:
-                await self._bury(member)
+            if states[session] is Liveness.DEAD:
+                await self._remove_member(member)
 
-    def _reading(self, member: Member) -> Reading:
+    def _reading(self, member: Member) -> HeartbeatReading:
         dead = member.session != self._me.session and self._is_lock_free(member)
-        return Reading(member.session, member.counter, declared(member.state), member.stretch, dead)
+        return HeartbeatReading(member.session, member.counter, declared(member.state), member.time_scale, dead)
 
-    async def _bury(self, member: Member) -> None:
+    async def _remove_member(self, member: Member) -> None:
         await self._on_death(member)
         if await self._members.strike(member):
             log.warning("member.dead", extra={"member": member.node, "member_session": member.session})
@@ -123,7 +123,7 @@ class Neighbours:
             self._joining_since_ms = now_ms
         if joining != self._joining:
             self._joining, self._quiet_since_ms = joining, now_ms
-        quiet_ms = self._settings.debounce_s * 1000 * self.stretch
+        quiet_ms = self._settings.debounce_s * 1000 * self.time_scale
         return now_ms - self._quiet_since_ms >= quiet_ms or now_ms - self._joining_since_ms >= DEBOUNCES_MAX * quiet_ms
 
     def _compare(self, now_ms: int) -> None:
@@ -131,7 +131,7 @@ class Neighbours:
         others = (m for m in self.alive.values() if m.ring and m.session != self._me.session)
         differ = {m.node for m in others if m.ring != self.digest}
         self._differing_since = {node: self._differing_since.get(node, now_ms) for node in differ}
-        long_ms = self._settings.dead_s * 1000 * self.stretch
+        long_ms = self._settings.dead_s * 1000 * self.time_scale
         lasting = frozenset(node for node, since in self._differing_since.items() if now_ms - since >= long_ms)
         if lasting - self._differing:
             log.warning("ring.disagreement", extra={"nodes": sorted(lasting), "ours": self.digest})

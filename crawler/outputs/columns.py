@@ -18,7 +18,7 @@ EXACT_MAX = 1 << 53  # whole numbers up to here are themselves as floating ones
 _json = msgspec.json.Encoder().encode
 
 
-class Kind(enum.Enum):
+class ColumnType(enum.Enum):
     """Kinds of values. A time is text that is known to be one (ISO 8601, UTC): only declared, never guessed."""
 
     BOOL = "bool"
@@ -29,40 +29,40 @@ class Kind(enum.Enum):
     TIME = "time"
 
 
-def kind_of(value: Any) -> Kind | None:
+def kind_of(value: Any) -> ColumnType | None:
     """The narrowest kind of one value; None for null."""
     if value is None:
         return None
     if isinstance(value, bool):
-        return Kind.BOOL
+        return ColumnType.BOOL
     if isinstance(value, int):
-        return Kind.INT if INT_MIN <= value <= INT_MAX else Kind.TEXT
+        return ColumnType.INT if INT_MIN <= value <= INT_MAX else ColumnType.TEXT
     if isinstance(value, float):
-        return Kind.FLOAT
-    return Kind.TEXT if isinstance(value, str) else Kind.JSON
+        return ColumnType.FLOAT
+    return ColumnType.TEXT if isinstance(value, str) else ColumnType.JSON
 
 
-def joined(one: Kind, other: Kind) -> Kind:
+def joined(one: ColumnType, other: ColumnType) -> ColumnType:
     """The kind of a column that has values of both."""
     if one is other:
         return one
-    return Kind.FLOAT if {one, other} == {Kind.INT, Kind.FLOAT} else Kind.TEXT
+    return ColumnType.FLOAT if {one, other} == {ColumnType.INT, ColumnType.FLOAT} else ColumnType.TEXT
 
 
-def as_kind(value: Any, kind: Kind) -> Any:
+def as_kind(value: Any, kind: ColumnType) -> Any:
     """A value as a column of this kind has it; `kind` is that of the value or joined with it."""
     if value is None:
         return None
-    if kind is Kind.JSON:
+    if kind is ColumnType.JSON:
         return _json(value).decode()
-    if kind is Kind.FLOAT:
+    if kind is ColumnType.FLOAT:
         return float(value)
-    if kind in (Kind.TEXT, Kind.TIME):
+    if kind in (ColumnType.TEXT, ColumnType.TIME):
         return value if isinstance(value, str) else _json(value).decode()
     return value
 
 
-def grown(known: Mapping[str, Kind | None], records: Iterable[Record]) -> dict[str, Kind | None]:
+def grown(known: Mapping[str, ColumnType | None], records: Iterable[Record]) -> dict[str, ColumnType | None]:
     """The columns that it takes to hold these records too, in order of appearance; None: no value so far.
 
     Raises OutputError when they are too many.
@@ -73,7 +73,7 @@ def grown(known: Mapping[str, Kind | None], records: Iterable[Record]) -> dict[s
             before, kind = columns.get(name), kind_of(value)
             if before is None:
                 columns[name] = kind
-            elif kind is not None and kind is not before and before is not Kind.TIME:
+            elif kind is not None and kind is not before and before is not ColumnType.TIME:
                 columns[name] = joined(before, kind)
     check_count(columns)
     return columns

@@ -19,7 +19,7 @@ from crawler.archive.tail import Chunk, Place
 from crawler.errors import ArchiveError, UsageError
 from crawler.model import CommitEntry
 from crawler.outputs.sink import Mark, Wanted
-from crawler.outputs.target import Kind, Target
+from crawler.outputs.target import Target, TargetKind
 
 IN_MEMORY = Path(":memory:")
 _TABLES = """
@@ -229,7 +229,7 @@ def note_ours(outputs: Path, target: Target, what: str, mark: Mark) -> None:
 
 def refuse_foreign(outputs: Path, target: Target, what: str) -> None:
     """Raise UsageError for a file with something in it that this crawl did not write: it would be replaced."""
-    if target.kind not in (Kind.LINES, Kind.PARQUET) or target.path is None:
+    if target.kind not in (TargetKind.LINES, TargetKind.PARQUET) or target.path is None:
         return
     if cursor_path(outputs, target, what).exists():
         return

@@ -17,9 +17,9 @@ from crawler.errors import OutputError
 from crawler.outputs.cursor import note_ours
 from crawler.outputs.locking import writing
 from crawler.outputs.opening import open_whole
-from crawler.outputs.records import Source, committed_at, rows_of
+from crawler.outputs.records import RecordSource, committed_at, rows_of
 from crawler.outputs.sink import Mark, OutputEnded, Row, Sink
-from crawler.outputs.target import Kind, Target
+from crawler.outputs.target import Target, TargetKind
 
 BATCH_ROWS = 1000
 
@@ -37,7 +37,7 @@ class ExportSummary(msgspec.Struct, frozen=True, kw_only=True):
 def export(
     folder: CrawlFolder,
     targets: Sequence[Target],
-    source: Source,
+    source: RecordSource,
     *,
     since: float = 0.0,
     stdout: IO[bytes] | None = None,
@@ -56,7 +56,7 @@ def export(
     renamed: dict[str, str] = {}
     with contextlib.ExitStack() as stack:
         for one in targets if not is_alone else ():
-            if one.kind in (Kind.LINES, Kind.PARQUET) and one.path is not None:
+            if one.kind in (TargetKind.LINES, TargetKind.PARQUET) and one.path is not None:
                 stack.enter_context(writing(one.path, one.shown, str(folder.root.resolve())))
         sinks = [stack.enter_context(contextlib.closing(open_whole(one, source.shape, stdout))) for one in targets]
         going = list(zip(targets, sinks, strict=True))
@@ -91,7 +91,7 @@ def _takes(sink: Sink, batch: list[Row]) -> bool:
     return True
 
 
-def _check(target: Target, source: Source, sink: Sink, records: int) -> None:
+def _check(target: Target, source: RecordSource, sink: Sink, records: int) -> None:
     """Read back how many records are in a file. Raises OutputError."""
     found = sink.found((), lambda: None)
     if found != records:
@@ -103,7 +103,7 @@ def difference(target: Target, what: str, found: int, wanted: int) -> OutputErro
     return OutputError(f"{target.shown} has {found:,} {what} where the crawl has {wanted:,}")
 
 
-def _rows(reader: IndexReader, source: Source, since: float, by_status: Counter[int]) -> Iterator[Row]:
+def _rows(reader: IndexReader, source: RecordSource, since: float, by_status: Counter[int]) -> Iterator[Row]:
     for entry in reader.entries():
         if committed_at(entry) >= since:
             by_status[entry.status] += 1

@@ -20,9 +20,9 @@ from crawler.outputs.export import difference, export
 from crawler.outputs.file_sinks import GrowingSink, is_at
 from crawler.outputs.locking import set_aside, writing
 from crawler.outputs.opening import open_growing
-from crawler.outputs.records import Source, rows_of
+from crawler.outputs.records import RecordSource, rows_of
 from crawler.outputs.sink import OutputAway, OutputEnded, Row, Sink, TargetChanged
-from crawler.outputs.target import Kind, Target
+from crawler.outputs.target import Target, TargetKind
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class Follower:
     """One target. `open` where its errors are wanted, `start`, and `finish` once the index is complete."""
 
     def __init__(
-        self, folder: CrawlFolder, target: Target, source: Source, *, warn: Warn, stdout: IO[bytes] | None = None
+        self, folder: CrawlFolder, target: Target, source: RecordSource, *, warn: Warn, stdout: IO[bytes] | None = None
     ) -> None:
         self.target = target
         self.problem: Exception | None = None  # what keeps it from being complete now
@@ -58,9 +58,9 @@ class Follower:
     def open(self) -> None:
         """Go on where the last writer came to. Blocks; raises as opening does, ConflictError, ArchiveError."""
         path = None
-        if self.target.kind is Kind.LINES and self.target.path is not None:
+        if self.target.kind is TargetKind.LINES and self.target.path is not None:
             self._held.enter_context(_alone(self.target, self._folder))
-        if self.target.kind is not Kind.STREAM:
+        if self.target.kind is not TargetKind.STREAM:
             path = cursor_path(self._folder.outputs, self.target, self._source.shape.name)
             self._held.enter_context(self._folder.exclusive(f"output-{path.stem}", LOCK_TIMEOUT_S))
         self._cursor = self._held.enter_context(contextlib.closing(Cursor(path)))
@@ -73,7 +73,7 @@ class Follower:
         `was_closed`: nothing behind that is ours.
         """
         cursor, mark, path = self._cursor, self._cursor.mark, self.target.path
-        if self.target.kind is not Kind.LINES or path is None:
+        if self.target.kind is not TargetKind.LINES or path is None:
             sink = open_growing(self.target, self._source.shape, None, self._stdout)
             if getattr(sink, "is_new_table", False):
                 cursor.reset()
@@ -155,7 +155,7 @@ class Follower:
                 self._is_away(error)
                 pause_s = min(pause_s * 2, PAUSE_MAX_S)
                 # A stream took a part, and nobody knows which.
-                self._is_over = self.target.kind is Kind.STREAM or time.monotonic() >= deadline_s
+                self._is_over = self.target.kind is TargetKind.STREAM or time.monotonic() >= deadline_s
                 if is_last and not self._is_over:
                     time.sleep(EVERY_S)
             except Exception as error:  # noqa: BLE001 - a thread has nobody above it: `finish` hands it on
@@ -274,7 +274,7 @@ class Follower:
 class AtTheEnd:
     """A target that can only be written whole: done when the crawl has ended."""
 
-    def __init__(self, folder: CrawlFolder, target: Target, source: Source, *, warn: Warn) -> None:
+    def __init__(self, folder: CrawlFolder, target: Target, source: RecordSource, *, warn: Warn) -> None:
         self.target = target
         self.notes: list[str] = []
         self._folder, self._source, self._warn = folder, source, warn
@@ -329,7 +329,7 @@ def _of_index(missing: Sequence[MissingFile]) -> ArchiveError | None:
     return ArchiveError(f"{index[0].file}: {index[0].reason}: 'crawler audit' names what is damaged") if index else None
 
 
-def _of_lost(source: Source) -> ArchiveError | None:
+def _of_lost(source: RecordSource) -> ArchiveError | None:
     lost = source.lost()
     if not lost:
         return None
@@ -341,11 +341,11 @@ class Outputs:
     """All targets of a command, each with a source of its own. Blocks; `warn` may be called from other threads."""
 
     def __init__(
-        self, folder: CrawlFolder, targets: Sequence[Target], source_of: Callable[[], Source], *, warn: Warn
+        self, folder: CrawlFolder, targets: Sequence[Target], source_of: Callable[[], RecordSource], *, warn: Warn
     ) -> None:
         self._all = [
             AtTheEnd(folder, target, source_of(), warn=warn)
-            if target.kind is Kind.PARQUET
+            if target.kind is TargetKind.PARQUET
             else Follower(folder, target, source_of(), warn=warn)
             for target in targets
         ]

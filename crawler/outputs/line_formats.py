@@ -85,7 +85,7 @@ class Lines(Protocol):
         ...
 
 
-class JsonLines:
+class JsonLinesFormat:
     """One object a line. With `shown`, nothing in it can act on a terminal: it means the same, in escapes."""
 
     def __init__(self, *, shown: bool = False) -> None:

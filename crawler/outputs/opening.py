@@ -7,10 +7,10 @@ from msgspec.structs import replace
 
 from crawler.errors import UsageError
 from crawler.outputs.file_sinks import DraftSink, GrowingSink, StreamSink
-from crawler.outputs.line_formats import CsvLines, JsonLines, Lines
+from crawler.outputs.line_formats import CsvLines, JsonLinesFormat, Lines
 from crawler.outputs.records import Shape
 from crawler.outputs.sink import Mark, Sink
-from crawler.outputs.target import Kind, Target, target_of
+from crawler.outputs.target import Target, TargetKind, target_of
 
 
 def targets_of(names: Sequence[str], *, csv_safe: bool = True, table: str = "") -> list[Target]:
@@ -35,7 +35,7 @@ def _place(target: Target, table: str) -> tuple[object, ...]:
         where: tuple[object, ...] = (state.st_dev, state.st_ino)
     except OSError:
         where = (target.path.resolve(),)
-    return (*where, name.lower() if target.kind is Kind.SQLITE else "")
+    return (*where, name.lower() if target.kind is TargetKind.SQLITE else "")
 
 
 def open_whole(target: Target, shape: Shape, stdout: IO[bytes] | None = None) -> Sink:
@@ -44,9 +44,9 @@ def open_whole(target: Target, shape: Shape, stdout: IO[bytes] | None = None) ->
     Raises UsageError when nothing can be written there, OutputAway when a server does not answer.
     """
     match target.kind:
-        case Kind.LINES:
+        case TargetKind.LINES:
             return DraftSink(target, _lines(target, shape))
-        case Kind.STREAM:
+        case TargetKind.STREAM:
             return StreamSink(target, _lines(target, shape), stdout)
         case _:
             return _table(target, shape, at_once=True)
@@ -67,9 +67,9 @@ def open_growing(
     `on_replace` hears where a file ends that is about to take the place of this one, with the same records.
     """
     match target.kind:
-        case Kind.LINES:
+        case TargetKind.LINES:
             return GrowingSink(target, _lines(target, shape), since, may_replace=may_replace, on_replace=on_replace)
-        case Kind.STREAM:
+        case TargetKind.STREAM:
             return StreamSink(target, _lines(target, shape), stdout)
         case _:
             return _table(target, shape, at_once=False)
@@ -77,7 +77,7 @@ def open_growing(
 
 def check_target(target: Target, shape: Shape) -> None:
     """Look whether records of this shape can be written there, and write none. Raises as the others do."""
-    if target.kind in (Kind.SQLITE, Kind.PARQUET, Kind.POSTGRES):
+    if target.kind in (TargetKind.SQLITE, TargetKind.PARQUET, TargetKind.POSTGRES):
         _table(target, shape, at_once=True).close()
 
 
@@ -89,15 +89,15 @@ def open_to_look(target: Target, shape: Shape) -> Sink:
 def _lines(target: Target, shape: Shape) -> Lines:
     if target.format == "csv":
         return CsvLines(shape.columns, safe=target.csv_safe)
-    return JsonLines(shown=target.kind is Kind.STREAM)
+    return JsonLinesFormat(shown=target.kind is TargetKind.STREAM)
 
 
 def _table(target: Target, shape: Shape, *, at_once: bool, is_reader: bool = False) -> Sink:
-    if target.kind is Kind.PARQUET:
+    if target.kind is TargetKind.PARQUET:
         from crawler.outputs.parquet import ParquetSink
 
         return ParquetSink(target, known=shape.columns)
-    if target.kind is Kind.SQLITE:
+    if target.kind is TargetKind.SQLITE:
         from crawler.outputs.sqlite import SqliteSink
 
         return SqliteSink(target, table=shape.name, known=shape.columns, at_once=at_once, is_reader=is_reader)

@@ -19,9 +19,9 @@ from crawler.errors import UsageError
 from crawler.outputs.cursor import cursor_path
 from crawler.outputs.line_formats import CsvLines, plain_cell, read_errors, text_of
 from crawler.outputs.opening import open_to_look
-from crawler.outputs.records import ITEMS, PAGES, Items, Pages, Source, rows_of
+from crawler.outputs.records import ITEMS, PAGES, Items, Pages, RecordSource, rows_of
 from crawler.outputs.sink import Record, Wanted
-from crawler.outputs.target import Kind, Target
+from crawler.outputs.target import Target, TargetKind
 
 PAGE_KEY = ("url", "visit")
 _TABLES = """
@@ -51,7 +51,7 @@ def compare(folders: Sequence[CrawlFolder], target: Target, *, items: bool) -> C
     """
     shape = ITEMS if items or _has_cursor(folders, target, ITEMS.name) else PAGES
     whose = [one for one in folders if cursor_path(one.outputs, target, shape.name).exists()] or folders
-    if target.kind is Kind.STREAM:
+    if target.kind is TargetKind.STREAM:
         raise UsageError(f"{target.shown} can't be read back; name a file or a database")
     if target.path is not None and not target.path.is_file():
         raise UsageError(f"there is no file {target.shown}")
@@ -59,7 +59,7 @@ def compare(folders: Sequence[CrawlFolder], target: Target, *, items: bool) -> C
         scratch.executescript(_TABLES)
         sides = _Sides(scratch, target, is_items=shape is ITEMS)
         for folder in whose:
-            source: Source = Items(folder) if shape is ITEMS else Pages(folder)
+            source: RecordSource = Items(folder) if shape is ITEMS else Pages(folder)
             with contextlib.closing(source):
                 sides.add_wanted(folder, source)
         found = sides.found()
@@ -80,9 +80,9 @@ class _Sides:
         self.wanted = 0
         self._scratch, self._target, self._is_items = scratch, target, is_items
         self._shape = ITEMS if is_items else PAGES
-        self._is_by_record = target.kind is Kind.LINES
+        self._is_by_record = target.kind is TargetKind.LINES
 
-    def add_wanted(self, folder: CrawlFolder, source: Source) -> None:
+    def add_wanted(self, folder: CrawlFolder, source: RecordSource) -> None:
         self._scratch.execute("BEGIN")
         for entry in IndexReader(folder).entries():
             records = source.count_of(entry)

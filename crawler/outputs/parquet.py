@@ -12,7 +12,7 @@ from typing import Any
 
 from crawler.archive.crawl_folder import archive_error
 from crawler.errors import UsageError
-from crawler.outputs.columns import Kind, as_kind, grown, is_inexact
+from crawler.outputs.columns import ColumnType, as_kind, grown, is_inexact
 from crawler.outputs.file_sinks import mark_of, take_place
 from crawler.outputs.locking import beside
 from crawler.outputs.sink import Mark, Record, Row, Wanted
@@ -21,13 +21,13 @@ from crawler.version import how_to_install
 
 GROUP_ROWS = 20_000
 GROUP_BYTES = 32 << 20  # of text
-_NESTED = {Kind.JSON: Kind.TEXT}  # written as JSON text
+_NESTED = {ColumnType.JSON: ColumnType.TEXT}  # written as JSON text
 
 
 class ParquetSink:
     """`known`: columns that the file has whether or not a record has them."""
 
-    def __init__(self, target: Target, *, known: Mapping[str, Kind]) -> None:
+    def __init__(self, target: Target, *, known: Mapping[str, ColumnType]) -> None:
         assert target.path is not None
         try:
             import pyarrow as pa
@@ -37,7 +37,7 @@ class ParquetSink:
         self._pa, self._pq = pa, pq
         self._shown, self._path = target.shown, target.path.resolve()
         self._draft = beside(self._path)
-        self._columns: dict[str, Kind | None] = dict(known)
+        self._columns: dict[str, ColumnType | None] = dict(known)
         self._records: list[Record] = []
         self._bytes = 0
         self._inexact: set[str] = set()  # columns with whole numbers that no floating one equals
@@ -79,7 +79,7 @@ class ParquetSink:
         self._inexact |= {name for record in self._records for name, value in record.items() if is_inexact(value)}
         if self._records and not columns:
             columns["_"] = None  # a file without columns has no rows
-        columns |= {name: Kind.TEXT for name in self._inexact if columns[name] is Kind.FLOAT}
+        columns |= {name: ColumnType.TEXT for name in self._inexact if columns[name] is ColumnType.FLOAT}
         if self._writer is not None and columns != self._columns:
             self._rewrite(columns)
         elif self._writer is None:
@@ -88,7 +88,7 @@ class ParquetSink:
         self._writer.write_table(self._table(self._records, columns))
         self._records, self._bytes = [], 0
 
-    def _rewrite(self, columns: dict[str, Kind | None]) -> None:
+    def _rewrite(self, columns: dict[str, ColumnType | None]) -> None:
         """What is in the draft, with other columns."""
         self._writer.close()
         draft = beside(self._path)
@@ -102,22 +102,23 @@ class ParquetSink:
             draft.unlink(missing_ok=True)
         self._writer = writer
 
-    def _new_writer(self, path: Path, columns: Mapping[str, Kind | None]) -> Any:
+    def _new_writer(self, path: Path, columns: Mapping[str, ColumnType | None]) -> Any:
         return self._pq.ParquetWriter(path, self._schema(columns), compression="zstd")
 
-    def _schema(self, columns: Mapping[str, Kind | None]) -> Any:
+    def _schema(self, columns: Mapping[str, ColumnType | None]) -> Any:
         pa = self._pa
         types = {
-            Kind.BOOL: pa.bool_(),
-            Kind.INT: pa.int64(),
-            Kind.FLOAT: pa.float64(),
-            Kind.TIME: pa.timestamp("ms", tz="UTC"),
+            ColumnType.BOOL: pa.bool_(),
+            ColumnType.INT: pa.int64(),
+            ColumnType.FLOAT: pa.float64(),
+            ColumnType.TIME: pa.timestamp("ms", tz="UTC"),
         }
         return pa.schema([(name, types[kind] if kind in types else pa.string()) for name, kind in columns.items()])
 
-    def _table(self, records: Sequence[Record], columns: Mapping[str, Kind | None]) -> Any:
+    def _table(self, records: Sequence[Record], columns: Mapping[str, ColumnType | None]) -> Any:
         arrays = {
-            name: [_value(record.get(name), kind or Kind.TEXT) for record in records] for name, kind in columns.items()
+            name: [_value(record.get(name), kind or ColumnType.TEXT) for record in records]
+            for name, kind in columns.items()
         }
         return self._pa.table(arrays, schema=self._schema(columns))
 
@@ -134,7 +135,7 @@ class ParquetSink:
             raise archive_error("write", self._path, error) from None
 
 
-def _value(value: Any, kind: Kind) -> Any:
-    if kind is Kind.TIME and isinstance(value, str):
+def _value(value: Any, kind: ColumnType) -> Any:
+    if kind is ColumnType.TIME and isinstance(value, str):
         return datetime.fromisoformat(value)
     return value if isinstance(value, datetime) else as_kind(value, kind)

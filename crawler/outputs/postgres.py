@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any
 
 from crawler.errors import OutputError, UsageError
-from crawler.outputs.columns import EXACT_MAX, Kind, as_kind, grown, is_inexact
+from crawler.outputs.columns import EXACT_MAX, ColumnType, as_kind, grown, is_inexact
 from crawler.outputs.sink import Mark, OutputAway, Record, Row, Wanted
 from crawler.outputs.tables import KEY_COLUMNS, PULSE_ROWS, ColumnNames, last_of_each
 from crawler.outputs.target import Target
@@ -35,14 +35,14 @@ _UNIQUE = "23505"
 _MAY_WRITE = "SELECT has_table_privilege(to_regclass(%s), 'INSERT') AND has_table_privilege(to_regclass(%s), 'UPDATE')"
 _STAGED = "_crawler_rows"
 _TYPES = {
-    Kind.BOOL: "boolean",
-    Kind.INT: "bigint",
-    Kind.FLOAT: "double precision",
-    Kind.TEXT: "text",
-    Kind.JSON: "jsonb",
-    Kind.TIME: "timestamptz",
+    ColumnType.BOOL: "boolean",
+    ColumnType.INT: "bigint",
+    ColumnType.FLOAT: "double precision",
+    ColumnType.TEXT: "text",
+    ColumnType.JSON: "jsonb",
+    ColumnType.TIME: "timestamptz",
 }
-_OURS = {name: kind for kind, name in _TYPES.items()} | {"timestamp with time zone": Kind.TIME}
+_OURS = {name: kind for kind, name in _TYPES.items()} | {"timestamp with time zone": ColumnType.TIME}
 
 
 class PostgresSink:
@@ -52,7 +52,7 @@ class PostgresSink:
     Opening connects and looks at the table, so that a bad target is known before any work.
     """
 
-    def __init__(self, target: Target, *, table: str, known: Mapping[str, Kind], is_reader: bool = False) -> None:
+    def __init__(self, target: Target, *, table: str, known: Mapping[str, ColumnType], is_reader: bool = False) -> None:
         try:
             import psycopg
             from psycopg import sql
@@ -72,7 +72,7 @@ class PostgresSink:
                 self._connection.execute(f"SET lock_timeout = '{LOCK_TIMEOUT}'")
                 self._connection.commit()
                 # None: of a type that is not ours
-                self._columns: dict[str, Kind | None] = self._columns_there()
+                self._columns: dict[str, ColumnType | None] = self._columns_there()
                 if not self._columns:
                     if is_reader:
                         raise UsageError(f"there is no table {self._name} at {self._shown}; add ?table=NAME")
@@ -97,7 +97,7 @@ class PostgresSink:
         except (self._psycopg.Error, ValueError) as error:
             raise UsageError(f"can't use {self._shown}: {_one_line(error)}") from None
 
-    def _columns_there(self) -> dict[str, Kind | None]:
+    def _columns_there(self) -> dict[str, ColumnType | None]:
         """Columns of the table and their kinds; none when there is no table. Raises UsageError for another's table."""
         name = self._table.as_string(self._connection)
         rows = self._connection.execute(
@@ -124,7 +124,7 @@ class PostgresSink:
     def _refuse(self, why: str) -> None:
         raise UsageError(f"table {self._name} at {self._shown} was made for something else: {why}; add ?table=NAME")
 
-    def _create(self) -> dict[str, Kind | None]:
+    def _create(self) -> dict[str, ColumnType | None]:
         sql = self._sql
         self.is_new_table = True
         keys = [sql.SQL("{} bigint NOT NULL").format(sql.Identifier(name)) for name in KEY_COLUMNS]
@@ -137,7 +137,7 @@ class PostgresSink:
             )
         )
         self._connection.commit()
-        return {**dict.fromkeys(KEY_COLUMNS, Kind.INT), **self._known}
+        return {**dict.fromkeys(KEY_COLUMNS, ColumnType.INT), **self._known}
 
     # --- rows ---
 
@@ -175,8 +175,8 @@ class PostgresSink:
         if self._changes(records):
             self._columns = self._columns_there()
         for name, kind in self._changes(records).items():
-            if kind is Kind.FLOAT and self._columns.get(name) is Kind.INT and self._has_inexact(name):
-                kind = Kind.TEXT  # noqa: PLW2901
+            if kind is ColumnType.FLOAT and self._columns.get(name) is ColumnType.INT and self._has_inexact(name):
+                kind = ColumnType.TEXT  # noqa: PLW2901
             part = self._sql.SQL("ADD COLUMN IF NOT EXISTS {0} {1}")
             if name in self._columns:
                 part = self._sql.SQL("ALTER COLUMN {0} TYPE {1} USING {0}::{1}")
@@ -184,11 +184,11 @@ class PostgresSink:
             self._connection.execute(self._sql.SQL("ALTER TABLE {} {}").format(self._table, change))
             self._columns[name] = kind
 
-    def _changes(self, records: list[Record]) -> dict[str, Kind]:
+    def _changes(self, records: list[Record]) -> dict[str, ColumnType]:
         after = grown(self._columns, records)
-        for name in [name for name, kind in after.items() if kind is Kind.FLOAT]:
+        for name in [name for name, kind in after.items() if kind is ColumnType.FLOAT]:
             if any(is_inexact(record.get(name)) for record in records):
-                after[name] = Kind.TEXT
+                after[name] = ColumnType.TEXT
         return {
             name: kind
             for name, kind in after.items()
@@ -223,9 +223,9 @@ class PostgresSink:
 
     def _value(self, value: Any, name: str) -> Any:
         """As the column takes it. PostgreSQL has no NUL in text: it becomes a replacement character."""
-        found = as_kind(value, self._columns[name] or Kind.TEXT)
+        found = as_kind(value, self._columns[name] or ColumnType.TEXT)
         if isinstance(found, str) and ("\0" in found or "\\u0000" in found):
-            return as_kind(_without_nul(value), self._columns[name] or Kind.TEXT)
+            return as_kind(_without_nul(value), self._columns[name] or ColumnType.TEXT)
         return found
 
     def commit(self) -> Mark | None:

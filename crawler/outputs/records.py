@@ -12,24 +12,24 @@ from crawler.archive.item_reader import ItemFiles
 from crawler.archive.stamps import iso_ms
 from crawler.errors import ArchiveError
 from crawler.model import CommitEntry
-from crawler.outputs.columns import Kind
+from crawler.outputs.columns import ColumnType
 from crawler.outputs.sink import Key, Record, Row
 from crawler.rules.nesting import DEPTH_MAX, is_nested_too_deep
 
 PAGE_COLUMNS = {
-    "url": Kind.TEXT,
-    "status": Kind.INT,
-    "fetched_at": Kind.TIME,
-    "content_type": Kind.TEXT,
-    "bytes": Kind.INT,
-    "title": Kind.TEXT,
-    "depth": Kind.INT,
-    "digest": Kind.TEXT,
-    "redirect_to": Kind.TEXT,
-    "truncated": Kind.TEXT,
-    "warc_file": Kind.TEXT,
-    "warc_offset": Kind.INT,
-    "visit": Kind.INT,
+    "url": ColumnType.TEXT,
+    "status": ColumnType.INT,
+    "fetched_at": ColumnType.TIME,
+    "content_type": ColumnType.TEXT,
+    "bytes": ColumnType.INT,
+    "title": ColumnType.TEXT,
+    "depth": ColumnType.INT,
+    "digest": ColumnType.TEXT,
+    "redirect_to": ColumnType.TEXT,
+    "truncated": ColumnType.TEXT,
+    "warc_file": ColumnType.TEXT,
+    "warc_offset": ColumnType.INT,
+    "visit": ColumnType.INT,
 }
 
 _decode = msgspec.json.Decoder(Record).decode
@@ -41,10 +41,10 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     """What records are called, and the columns that all of them have."""
 
     name: str
-    columns: Mapping[str, Kind]
+    columns: Mapping[str, ColumnType]
 
 
-class Source(Protocol):
+class RecordSource(Protocol):
     """Records of a commit."""
 
     @property
@@ -65,7 +65,7 @@ class Source(Protocol):
     def close(self) -> None: ...
 
 
-def rows_of(source: Source, entry: CommitEntry) -> Iterator[Row]:
+def rows_of(source: RecordSource, entry: CommitEntry) -> Iterator[Row]:
     """The records of a commit with their keys: numbered from 0 in their order."""
     for number, record in enumerate(source.records_of(entry)):
         yield Row(Key(int(entry.fingerprint), entry.visit, number), record)
@@ -87,8 +87,8 @@ class Pages:
         self._folder, self._text, self._links = folder, text, links
         self._decode = decode or _refuse_coding
         self._unreadable: Counter[str] = Counter()
-        more = {"text": Kind.TEXT} if text else {}
-        self.shape = Shape(name="pages", columns=PAGE_COLUMNS | more | ({"links": Kind.JSON} if links else {}))
+        more = {"text": ColumnType.TEXT} if text else {}
+        self.shape = Shape(name="pages", columns=PAGE_COLUMNS | more | ({"links": ColumnType.JSON} if links else {}))
 
     def records_of(self, entry: CommitEntry) -> Iterable[Record]:
         record = page_record(entry, self._folder)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from crawler.errors import CrawlerError, OutputError, UsageError
-from crawler.outputs.columns import Kind, as_kind, check_count, kind_of
+from crawler.outputs.columns import ColumnType, as_kind, check_count, kind_of
 from crawler.outputs.locking import writing
 from crawler.outputs.sink import Mark, OutputAway, Record, Row, TargetChanged, Wanted
 from crawler.outputs.tables import KEY_COLUMNS, ColumnNames, found_of
@@ -18,7 +18,7 @@ from crawler.outputs.target import Target
 
 BUSY_S = 10.0  # while another process writes the file
 NAME_BYTES_MAX = 1000  # SQLite takes any; what is longer helps nobody
-_TYPES = {Kind.BOOL: "INTEGER", Kind.INT: "INTEGER", Kind.FLOAT: "REAL"}
+_TYPES = {ColumnType.BOOL: "INTEGER", ColumnType.INT: "INTEGER", ColumnType.FLOAT: "REAL"}
 
 
 class SqliteSink:
@@ -27,7 +27,7 @@ class SqliteSink:
     """
 
     def __init__(
-        self, target: Target, *, table: str, known: Mapping[str, Kind], at_once: bool, is_reader: bool = False
+        self, target: Target, *, table: str, known: Mapping[str, ColumnType], at_once: bool, is_reader: bool = False
     ) -> None:
         assert target.path is not None
         self._path, self._shown = target.path, target.shown
@@ -204,7 +204,7 @@ class SqliteSink:
 
 def _value(value: Any) -> Any:
     kind = kind_of(value)
-    return value if kind in (None, Kind.BOOL, Kind.INT, Kind.FLOAT) else as_kind(value, kind)
+    return value if kind in (None, ColumnType.BOOL, ColumnType.INT, ColumnType.FLOAT) else as_kind(value, kind)
 
 
 def _quoted(name: str) -> str:

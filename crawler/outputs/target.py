@@ -22,7 +22,7 @@ _TABLE = re.compile(r"[^\W\d][\w$]*(\.[^\W\d][\w$]*)?")
 KNOWN = ".jsonl or .csv (also with .gz or .zst), .parquet, .sqlite, a postgresql:// URL, or - for standard output"
 
 
-class Kind(enum.Enum):
+class TargetKind(enum.Enum):
     """Kinds of targets."""
 
     STREAM = "stream"  # standard output, a pipe, a device: takes bytes, and nothing can be taken back
@@ -35,7 +35,7 @@ class Kind(enum.Enum):
 class Target(msgspec.Struct, frozen=True, kw_only=True):
     """One target. `shown` is its name without a password."""
 
-    kind: Kind
+    kind: TargetKind
     shown: str
     path: Path | None = None  # of files
     format: str = "jsonl"  # of streams and lines: jsonl or csv
@@ -46,13 +46,13 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_file(self) -> bool:
-        return self.kind in (Kind.LINES, Kind.PARQUET, Kind.SQLITE)
+        return self.kind in (TargetKind.LINES, TargetKind.PARQUET, TargetKind.SQLITE)
 
 
 def target_of(text: str) -> Target:
     """What -o names. Raises UsageError when nothing can be written there, as far as its name and place tell."""
     if text == STDOUT:
-        return Target(kind=Kind.STREAM, shown=STDOUT_SHOWN)
+        return Target(kind=TargetKind.STREAM, shown=STDOUT_SHOWN)
     if text.startswith(_POSTGRES):
         return _server(text)
     target = _file(text)
@@ -82,7 +82,7 @@ def _server(text: str) -> Target:
         raise UsageError(f"which database? Name it: postgresql://{shown_user}{place or 'localhost'}/NAME?table=TABLE")
     shown = f"postgresql://{shown_user}{place}{parts.path}" + (f"?table={table}" if table else "")
     shown = without_password(shown)  # which may stand where none should
-    return Target(kind=Kind.POSTGRES, shown=shown, url=urlunsplit(parts._replace(query=query)), table=table)
+    return Target(kind=TargetKind.POSTGRES, shown=shown, url=urlunsplit(parts._replace(query=query)), table=table)
 
 
 def _file(text: str) -> Target:
@@ -90,21 +90,21 @@ def _file(text: str) -> Target:
     if Path(name).suffix.lower() in _SQLITE and (not query or query.startswith("table=")):
         table = unquote(query.removeprefix("table="))
         _check_table(table, text)
-        return Target(kind=Kind.SQLITE, shown=text, path=Path(name).absolute(), table=table)
+        return Target(kind=TargetKind.SQLITE, shown=text, path=Path(name).absolute(), table=table)
     path = Path(text).absolute()
     if path.exists() and not path.is_file() and not path.is_dir():
         return Target(
-            kind=Kind.STREAM, shown=text, path=path, format="csv" if path.suffix.lower() == ".csv" else "jsonl"
+            kind=TargetKind.STREAM, shown=text, path=path, format="csv" if path.suffix.lower() == ".csv" else "jsonl"
         )
     suffixes = [suffix.lower() for suffix in path.suffixes]
     if suffixes[-1:] == [".parquet"]:
-        return Target(kind=Kind.PARQUET, shown=text, path=path)
+        return Target(kind=TargetKind.PARQUET, shown=text, path=path)
     packed = suffixes.pop() if suffixes[-1:] and suffixes[-1] in _PACKED else ""
     if not suffixes or suffixes[-1] not in _LINES:
         if path.is_dir():
             raise UsageError(f"{text} is a folder; name a file in it")
         raise UsageError(f"can't tell the format of {text}: name it {KNOWN}")
-    return Target(kind=Kind.LINES, shown=text, path=path, format=_LINES[suffixes[-1]], packed=packed)
+    return Target(kind=TargetKind.LINES, shown=text, path=path, format=_LINES[suffixes[-1]], packed=packed)
 
 
 def _check_table(table: str, text: str) -> None:

@@ -12,12 +12,12 @@ from crawler.frontier.frontier import Ack, Fence, Frontier
 from crawler.frontier.messages import AckReply
 from crawler.membership.held_partitions import HeldPartitions
 from crawler.model import AckOutcome, Claim
-from crawler.pipeline.outcome import Failed, Parked, Refused
+from crawler.pipeline.outcome import Deferred, Failed, Refused
 from crawler.runtime.clock import ENGINE_PAUSE_S
 
 log = logging.getLogger(__name__)
 
-Ended = Failed | Refused | Parked
+Ended = Failed | Refused | Deferred
 
 
 async def keep_claims(
@@ -32,7 +32,7 @@ async def keep_claims(
             if fence is not None and held.holds(claim):
                 mine.setdefault(claim.partition, (fence, []))[1].append(claim)
         with contextlib.suppress(EngineError):  # three more tries before the first one expires
-            await frontier.extend(mine, visibility_ms=visibility_ms)
+            await frontier.extend_claims(mine, visibility_ms=visibility_ms)
 
 
 class AckStage:
@@ -108,15 +108,15 @@ class AckStage:
             raise InvariantError("asked for claims of held partitions only")
         if isinstance(outcome, Refused):
             return frontier.refuse(fence, claim, outcome.reason)
-        if isinstance(outcome, Parked):
-            return frontier.park(fence, claim, outcome.reason)
+        if isinstance(outcome, Deferred):
+            return frontier.defer(fence, claim, outcome.reason)
         if outcome.retry_in_ms >= 0:
             due_ms = fence.now_ms + outcome.retry_in_ms
             return frontier.retry(
                 fence, claim, outcome.settlement,
                 due_ms=due_ms, kind=outcome.kind, at_s=outcome.failed_at, detail=outcome.detail,
             )  # fmt: skip
-        return frontier.dead(fence, claim, outcome.settlement, _letter(outcome), is_attempt=outcome.is_attempt)
+        return frontier.dead_letter(fence, claim, outcome.settlement, _letter(outcome), is_attempt=outcome.is_attempt)
 
 
 def _letter(outcome: Failed) -> DeadLetter:

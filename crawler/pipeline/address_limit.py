@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from crawler.pipeline.schedule import Workbench
+from crawler.pipeline.schedule import Scheduler
 from crawler.pipeline.turn import AwaitAddress, Requeue
 from crawler.rules.politeness import share_of
 from crawler.runtime.clock import monotonic_ms
@@ -27,11 +27,11 @@ class Address(msgspec.Struct):
     promised_ms: float = 0.0
 
 
-class Addresses:
+class AddressLimiter:
     """Who may go now, who waits, and who comes again. `sharers`: how many instances share the limit, this one too."""
 
-    def __init__(self, bench: Workbench, *, limit: int, sharers: Callable[[], int] = lambda: 1) -> None:
-        self._bench = bench
+    def __init__(self, scheduler: Scheduler, *, limit: int, sharers: Callable[[], int] = lambda: 1) -> None:
+        self._scheduler = scheduler
         self._whole = self._limit = limit
         self._sharers = sharers
         self._known: dict[str, Address] = {}
@@ -45,12 +45,12 @@ class Addresses:
         if at.open < self._limit:
             at.open += 1
             return None
-        parked = self._bench.parked_at(address)
-        if parked < LINE_PER_REQUEST * self._limit:
+        waiting = self._scheduler.waiting_at(address)
+        if waiting < LINE_PER_REQUEST * self._limit:
             return AwaitAddress(address)
         now_ms = monotonic_ms()
         each_ms = at.mean_ms / self._limit
-        at.promised_ms = max(at.promised_ms, now_ms + parked * each_ms) + each_ms
+        at.promised_ms = max(at.promised_ms, now_ms + waiting * each_ms) + each_ms
         return Requeue(wait_ms=int(at.promised_ms) - now_ms)
 
     def left(self, address: str, *, took_ms: int) -> None:
@@ -62,7 +62,7 @@ class Addresses:
         if not at.open and (at.promised_ms <= monotonic_ms() or len(self._known) > KEPT_MAX):
             del self._known[address]
         if at.open < self._limit:  # a smaller share than before: who waits goes when enough have ended
-            self._bench.unpark(address)
+            self._scheduler.wake_one(address)
 
     def _follow(self) -> None:
         """Instances come and go. Where the share has grown, as many more of those in line may go at once."""
@@ -70,4 +70,4 @@ class Addresses:
         more, self._limit = limit - self._limit, limit
         for address in [*self._known] if more > 0 else ():
             for _ in range(more):
-                self._bench.unpark(address)
+                self._scheduler.wake_one(address)

@@ -31,7 +31,7 @@ DRAIN_EVERY_MS = 500
 DRAIN_PAUSE_S = 0.2
 SETTLE_PAUSE_S = 0.02
 # 2 to 4 ms of digests and compression: no heartbeat and no queue that is due waits for a whole group.
-BYTES_AT_A_STRETCH, RECORDS_AT_A_STRETCH = 1 << 20, 32
+BYTES_BEFORE_YIELD, RECORDS_BEFORE_YIELD = 1 << 20, 32
 
 
 class Placed(msgspec.Struct, frozen=True):
@@ -102,7 +102,7 @@ class ArchiveStage:
         """
         placed, of_bytes, of_records = list[Placed | None](), 0, 0
         for outcome in group:
-            if of_bytes >= BYTES_AT_A_STRETCH or of_records == RECORDS_AT_A_STRETCH:
+            if of_bytes >= BYTES_BEFORE_YIELD or of_records == RECORDS_BEFORE_YIELD:
                 of_bytes = of_records = 0
                 await asyncio.sleep(0)
             placed.append(self._content.attempt(outcome, self._place, outcome))
@@ -198,7 +198,7 @@ class ArchiveStage:
         fenced = [(fence, entries) for p, entries in indexed.items() if (fence := self._held.fence_of(p))]
         try:
             if fenced:
-                await self._frontier.drain(fenced)
+                await self._frontier.drain_log(fenced)
                 reached("drain.answered")
         except EngineError:
             for fence, entries in fenced:

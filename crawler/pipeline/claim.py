@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 
 from crawler.engine.client import Engine
 from crawler.errors import EngineError
-from crawler.frontier.budgets import Budget
+from crawler.frontier.budgets import FetchQuota
 from crawler.frontier.frontier import ClaimRequest, Fence, Frontier
 from crawler.frontier.keys import Keys
 from crawler.frontier.messages import ClaimReply
 from crawler.membership.held_partitions import HeldPartitions
 from crawler.pipeline.due_partitions import DuePartitions
-from crawler.pipeline.schedule import Workbench
+from crawler.pipeline.schedule import Scheduler
 from crawler.runtime.clock import ENGINE_PAUSE_S, monotonic_ms, wall_s
 from crawler.runtime.counters import Counters
 from crawler.runtime.crash_points import reached
@@ -48,7 +48,7 @@ class Claimer:
         frontier: Frontier,
         held: HeldPartitions,
         due: DuePartitions,
-        bench: Workbench,
+        scheduler: Scheduler,
         counters: Counters,
         settings: Settings,
         *,
@@ -62,7 +62,7 @@ class Claimer:
         self._held = held
         self._due = due
         self._open_claims = counters.open_claims
-        self._bench = bench
+        self._scheduler = scheduler
         self._counters = counters
         self._settings = settings
         self._on_short = on_short
@@ -154,7 +154,7 @@ class Claimer:
             default_delay_ms=int(self._settings.politeness.delay_s * 1000),
             out_max=2 * f.claim_urls_max,
             lead_ms=self._due.lead_ms,
-            budget=Budget(pages=self._settings.budget.pages, bytes=self._settings.budget.bytes),
+            budget=FetchQuota(pages=self._settings.budget.pages, bytes=self._settings.budget.bytes),
             at_s=wall_s(),
         )
 
@@ -173,7 +173,7 @@ class Claimer:
             return  # lost while the call was out: the claims are of an older epoch and come back by themselves
         for batch in reply.batches:
             self._open_claims.opened(batch.claims)
-            self._bench.put(batch, start_ms=self._here(partition, batch.start_ms))
+            self._scheduler.put(batch, start_ms=self._here(partition, batch.start_ms))
             reached("claim.taken", batch.claims[0].url)
         if reply.short:
             self._on_short(partition, reply.short)

@@ -19,7 +19,7 @@ from crawler.pipeline.attempt_notes import History
 from crawler.pipeline.due_partitions import DuePartitions
 from crawler.pipeline.hooks import Hooks
 from crawler.pipeline.internal_errors import ContentSteps, InternalErrors
-from crawler.pipeline.outcome import Committable, Failed, Outcome, Parked, Refused
+from crawler.pipeline.outcome import Committable, Deferred, Failed, Outcome, Refused
 from crawler.pipeline.route import RouteStage
 from crawler.runtime.clock import monotonic_ms, wall_s
 from crawler.runtime.counters import Counters
@@ -71,12 +71,12 @@ class Committer:
         self._group: list[Outcome] = []
         self._arrived = asyncio.Event()
         self._is_quiet = is_quiet
-        self.in_hand = 0
+        self.in_memory = 0
 
     def deliver(self, outcome: Outcome) -> None:
         """Take an outcome in; it is committed within `archive.sync_s`."""
         self._waiting.append(outcome)
-        self.in_hand += 1
+        self.in_memory += 1
         self._arrived.set()
 
     async def run(self) -> None:
@@ -118,7 +118,7 @@ class Committer:
             if group:
                 self._due.room_changed()
         finally:
-            self.in_hand -= len(group)
+            self.in_memory -= len(group)
             self._group = []
         if self._archive.is_drain_due or (self._archive.wants_drain and self._is_quiet()):
             await self._archive.drain()
@@ -131,7 +131,7 @@ class Committer:
     async def settle(self, timeout_s: float) -> list[Claim]:
         """Wait until all that was delivered is committed; the claims of what was not (the engine takes nothing)."""
         deadline_ms = monotonic_ms() + int(timeout_s * 1000)
-        while self.in_hand and monotonic_ms() < deadline_ms:  # noqa: ASYNC110 - asked once, at the end
+        while self.in_memory and monotonic_ms() < deadline_ms:  # noqa: ASYNC110 - asked once, at the end
             await asyncio.sleep(0.01)
         return self.claims
 
@@ -252,7 +252,7 @@ class Committer:
         self._archive.committed(partition, ack.entry)
         self._wake_queue(partition, ack.settlement.next_fetch_ms)
 
-    def _ended(self, outcome: Failed | Refused | Parked, reply: AckOutcome | None) -> None:
+    def _ended(self, outcome: Failed | Refused | Deferred, reply: AckOutcome | None) -> None:
         partition = outcome.claim.partition
         if reply in (AckOutcome.COMMITTED, AckOutcome.ALREADY_YOURS):
             self._notes.took(outcome)
@@ -265,9 +265,9 @@ class Committer:
             self._counters.fenced += 1
             self._held.lose(partition)
             return
-        if isinstance(outcome, Parked) and reply is AckOutcome.RELEASED:
+        if isinstance(outcome, Deferred) and reply is AckOutcome.RELEASED:
             self._route.traps.release(outcome.claim.queue, outcome.reason)
-        if isinstance(outcome, Refused | Parked):
+        if isinstance(outcome, Refused | Deferred):
             self._wake_queue(partition, 0)
             return
         self._counters.errors += 1

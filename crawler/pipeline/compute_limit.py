@@ -7,14 +7,14 @@ the sum. Counts turns instead of milliseconds: a simulation must come out the sa
 import asyncio
 from collections import deque
 
-AT_A_STRETCH = 4  # pages: 2 to 5 ms
+PAGES_BEFORE_YIELD = 4  # pages: 2 to 5 ms
 
 
-class Turns:
+class ComputeLimiter:
     """Who wants to compute waits for a turn, first come first served."""
 
-    def __init__(self, at_a_stretch: int = AT_A_STRETCH) -> None:
-        self._at_a_stretch = at_a_stretch
+    def __init__(self, pages_before_yield: int = PAGES_BEFORE_YIELD) -> None:
+        self._pages_before_yield = pages_before_yield
         self._taken = 0  # in this pass of the loop
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._is_watching = False
@@ -23,7 +23,7 @@ class Turns:
         """At once while this pass has any left."""
         if not self._is_watching:
             self._watch()
-        if self._taken < self._at_a_stretch and not self._waiting:
+        if self._taken < self._pages_before_yield and not self._waiting:
             self._taken += 1
             return
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -37,7 +37,7 @@ class Turns:
     def _next_pass(self) -> None:
         """The loop has been round: as many go on as have a turn, the next ones with the pass after that."""
         self._taken, self._is_watching = 0, False
-        while self._waiting and self._taken < self._at_a_stretch:
+        while self._waiting and self._taken < self._pages_before_yield:
             waiter = self._waiting.popleft()
             if not waiter.done():  # cancelled
                 waiter.set_result(None)

@@ -16,7 +16,7 @@ class Boosted(Protocol):
 T = TypeVar("T", bound=Boosted)
 
 
-class DueLine(Generic[T]):
+class DueQueue(Generic[T]):
     """A heap of due times for each boost."""
 
     def __init__(self) -> None:

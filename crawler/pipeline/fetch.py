@@ -13,20 +13,20 @@ from crawler.frontier.frontier import Settlement
 from crawler.handlers.run_handler import NOTHING_HANDLED, Handled, HandlerError
 from crawler.membership.heartbeat import SessionLiveness
 from crawler.membership.held_partitions import HeldPartitions
-from crawler.model import REDIRECTS, Claim, FailureKind, FetchResult, Page, Refusal, Response
-from crawler.pipeline.address_limit import Addresses
+from crawler.model import REDIRECTS, Claim, FailureKind, FetchResult, ParsedPage, RefusalReason, Response
+from crawler.pipeline.address_limit import AddressLimiter
 from crawler.pipeline.attempt_notes import History
 from crawler.pipeline.cookie_walls import CookieWalls
 from crawler.pipeline.handle import HandlerStage
 from crawler.pipeline.isolation import Isolation
-from crawler.pipeline.name_lookups import Names
+from crawler.pipeline.name_lookups import NameLookups
 from crawler.pipeline.open_requests import OpenRequests
-from crawler.pipeline.outcome import Committable, Failed, NotEntitledError, Parked, Refused
-from crawler.pipeline.page_request import Answered, Exchange, Step
+from crawler.pipeline.outcome import Committable, Deferred, Failed, NotEntitledError, Refused
+from crawler.pipeline.page_request import Answered, PageRequest, Step
 from crawler.pipeline.parse import PageParser, ParseKilledError
-from crawler.pipeline.response_policy import Aftermath
+from crawler.pipeline.response_policy import ResponsePolicy
 from crawler.pipeline.robots_turn import RobotsTurns
-from crawler.pipeline.schedule import Lane, Workbench
+from crawler.pipeline.schedule import QueueSlot, Scheduler
 from crawler.pipeline.trap_memory import TrapMemory
 from crawler.pipeline.turn import (
     AwaitName,
@@ -41,8 +41,8 @@ from crawler.pipeline.turn import (
 )
 from crawler.robots.cache import RobotsEntry
 from crawler.robots.gate import RobotsGate
-from crawler.rules.host_health import Turn as HostTurn
-from crawler.rules.poison_urls import Fate
+from crawler.rules.host_health import HostAction as HostTurn
+from crawler.rules.poison_urls import CrashAction
 from crawler.runtime.clock import monotonic_ms, wall_s
 from crawler.runtime.counters import Counters
 from crawler.runtime.crash_points import reached
@@ -61,7 +61,7 @@ class FetchStage:
     def __init__(
         self,
         turns: TurnRunner,
-        bench: Workbench,
+        scheduler: Scheduler,
         fetcher: Fetcher,
         gate: RobotsGate,
         parser: PageParser,
@@ -70,8 +70,8 @@ class FetchStage:
         held: HeldPartitions,
         liveness: SessionLiveness,
         counters: Counters,
-        policy: Aftermath,
-        addresses: Addresses,
+        policy: ResponsePolicy,
+        addresses: AddressLimiter,
         inflight_log: InflightLog,
         notes: History,
         traps: TrapMemory,
@@ -82,7 +82,7 @@ class FetchStage:
         cookie wall.
         """
         self._turns = turns
-        self._bench = bench
+        self._scheduler = scheduler
         self._fetcher = fetcher
         self._gate = gate
         self._parser = parser
@@ -98,7 +98,7 @@ class FetchStage:
         self._settings = settings
         self._in_scope = in_scope
         self._robots = RobotsTurns(gate, policy, before_send=self._before_send)
-        self._names = Names(fetcher)
+        self._names = NameLookups(fetcher)
         self._cookie_walls = CookieWalls()
         self._requests = OpenRequests()
         # Also while a page is parsed. By worker: two may have one claim, when the first put it back and rests.
@@ -125,23 +125,23 @@ class FetchStage:
     async def _work(self, worker: int) -> None:
         mark = self._inflight_log.mark()
         while True:
-            lane, claim = await self._bench.take()
+            slot, claim = await self._scheduler.take()
             self._in_turn[worker] = claim
             mark.set(claim.partition, claim.fingerprint, claim.url)
             try:
-                await mark.during(self._turns.run(Turn(self._bench, lane, claim, mark), self._isolated_turn))
+                await mark.during(self._turns.run(Turn(self._scheduler, slot, claim, mark), self._isolated_turn))
             finally:
                 del self._in_turn[worker]
 
     async def _isolated_turn(self, turn: Turn) -> TurnEnd:
         """What processes died with runs alone, and at last not at all."""
         claim, fate = turn.claim, turn.fate
-        if fate is Fate.GIVEN_UP and self._held.holds(claim):
+        if fate is CrashAction.GIVEN_UP and self._held.holds(claim):
             detail = "its content ended the process that worked on it, or stalled it (see session.* in the logs)"
-            return Deliver(Failed.finally_(claim, FailureKind.KILLER, detail))
-        await self._isolation.enter(alone=fate is Fate.ALONE)
+            return Deliver(Failed.finally_(claim, FailureKind.POISON_URL, detail))
+        await self._isolation.enter(alone=fate is CrashAction.ALONE)
         try:
-            if fate is Fate.ALONE:
+            if fate is CrashAction.ALONE:
                 log.warning("fetch.alone", extra={"url": claim.url, "deaths": claim.deaths})
             return await self._turn(turn)
         finally:
@@ -149,18 +149,18 @@ class FetchStage:
 
     async def _turn(self, turn: Turn) -> TurnEnd:
         """One turn of a queue: a page, or what must come before it."""
-        lane, claim = turn.lane, turn.claim
+        slot, claim = turn.slot, turn.claim
         if not self._held.holds(claim):
             return LeaseLost()
         if not self._liveness.may_start():
             return Requeue(pause_s=BEAT_PAUSE_S)
-        if self._counters.orders.holds_back(claim.domain):
+        if self._counters.overrides.holds_back(claim.domain):
             return ReturnToEngine()
         if reason := self._traps.parks(claim):
-            return Deliver(Parked(claim=claim, reason=reason))
-        if (refused := self._host_refuses(lane)) is not None:
+            return Deliver(Deferred(claim=claim, reason=reason))
+        if (refused := self._host_refuses(slot)) is not None:
             return refused
-        address = await self._names.address_of(lane, claim)
+        address = await self._names.address_of(slot, claim)
         if isinstance(address, AwaitName):
             return address
         if (full := self._addresses.enter(address)) is not None:
@@ -172,20 +172,20 @@ class FetchStage:
             self._addresses.left(address, took_ms=monotonic_ms() - began_ms)
         return await self._judge(turn, answered) if isinstance(answered, Answered) else answered
 
-    def _host_refuses(self, lane: Lane) -> Requeue | QueueGivenUp | None:
+    def _host_refuses(self, slot: QueueSlot) -> Requeue | QueueGivenUp | None:
         """How the turn ends when the host is not worth a request now."""
-        turn = self._policy.turn_of(lane)
+        turn = self._policy.turn_of(slot)
         if turn is HostTurn.WAIT:
-            return Requeue(wait_ms=lane.standing.probe_ms - monotonic_ms(), started=True)
+            return Requeue(wait_ms=slot.standing.probe_ms - monotonic_ms(), started=True)
         if turn is HostTurn.GIVE_UP:
-            return QueueGivenUp(partial(self._policy.abandoned, lane))
+            return QueueGivenUp(partial(self._policy.abandoned, slot))
         return None
 
     async def _request(self, turn: Turn) -> Answered | TurnEnd:
         """What came of asking for the page, or how the turn ends without it."""
         claim, entry = turn.claim, None
         if self._settings.robots.obey:
-            entry = await self._gate.known(claim, is_delay_known=turn.lane.delay_ms >= 0)
+            entry = await self._gate.known(claim, is_delay_known=turn.slot.delay_ms >= 0)
             if entry is None:
                 return await self._ask_robots(turn)
             if entry.rules is None:
@@ -193,15 +193,15 @@ class FetchStage:
             if not entry.rules.allows(self._cookie_walls.url_of(claim)):
                 if self._cookie_walls.take(claim) is not None:
                     return Requeue()  # it has changed since the step was noted
-                return Deliver(Refused(claim=claim, reason=Refusal.ROBOTS))
+                return Deliver(Refused(claim=claim, reason=RefusalReason.ROBOTS))
         longer = await self._robots.learn_delay(turn, entry)
         if longer is not None:
             return longer
         known = self._cookie_walls.answer_for(claim, wall_s())
         if known is not None:  # no request is made
             step = Step(url=claim.url, cookies={})  # it leads nowhere: that was seen
-            exchange = Exchange(turn.lane, claim, known.exchange.started_at, step=step)
-            return Answered(exchange, known.result, Settlement(next_fetch_ms=0), known.finished_at)
+            page_request = PageRequest(turn.slot, claim, known.page_request.started_at, step=step)
+            return Answered(page_request, known.result, Settlement(next_fetch_ms=0), known.finished_at)
         return await self._page(turn)
 
     async def _ask_robots(self, turn: Turn) -> TurnEnd:
@@ -218,25 +218,25 @@ class FetchStage:
         if kind is FailureKind.ADDRESS_REFUSED:  # which is of the host, and robots.txt only came first
             detail = entry.detail
         settled, retry_after_ms = Settlement(next_fetch_ms=0), entry.retry_after_ms
-        return Deliver(self._policy.failed(turn.lane, turn.claim, kind, detail, settled, retry_after_ms=retry_after_ms))
+        return Deliver(self._policy.failed(turn.slot, turn.claim, kind, detail, settled, retry_after_ms=retry_after_ms))
 
     def _before_send(self, claim: Claim, url: str) -> None:
         """Just before a request's bytes: much may have changed while it was prepared."""
-        is_held_back = self._counters.orders.holds_back(claim.domain)
+        is_held_back = self._counters.overrides.holds_back(claim.domain)
         if is_held_back or not self._liveness.may_start() or not self._held.holds(claim):
             raise NotEntitledError
         reached("fetch.checked", url)
 
-    def _before_page(self, exchange: Exchange) -> None:
-        self._before_send(exchange.claim, exchange.claim.url)
-        exchange.is_sent, exchange.started_at = True, wall_s()
+    def _before_page(self, page_request: PageRequest) -> None:
+        self._before_send(page_request.claim, page_request.claim.url)
+        page_request.is_sent, page_request.started_at = True, wall_s()
 
     async def _page(self, turn: Turn) -> Answered | TurnEnd:
-        lane, claim = turn.lane, turn.claim
+        slot, claim = turn.slot, turn.claim
         step = self._cookie_walls.take(claim)
         url, cookies = (claim.url, None) if step is None else (step.url, step.cookies)
-        exchange = Exchange(lane, claim, wall_s(), step=step)
-        before_send = partial(self._before_page, exchange)
+        page_request = PageRequest(slot, claim, wall_s(), step=step)
+        before_send = partial(self._before_page, page_request)
         worker = self._requests.begin(claim)
         try:
             result = await self._fetcher.fetch(url, cookies=cookies, before_send=before_send, working=turn.mark)
@@ -244,26 +244,26 @@ class FetchStage:
             self._cookie_walls.put_back(claim, step)
             return Requeue()
         except asyncio.CancelledError:
-            turn.request_over(wait_ms=lane.delay_ms)
+            turn.request_over(wait_ms=slot.delay_ms)
             if not self._requests.goes_on(worker):
-                self._notes.cut_off(claim, exchange.started_at)
+                self._notes.cut_off(claim, page_request.started_at)
                 self.cut_off.append(claim)
                 raise
-            return self._late(exchange)  # the claim is not ours to end any more
+            return self._late(page_request)  # the claim is not ours to end any more
         finally:
             self._requests.ended(worker)
         reached("fetch.answered", claim.url)
-        wait = self._policy.of_page(lane, result)
+        wait = self._policy.of_page(slot, result)
         finished_at = wall_s()
         turn.request_over(wait_ms=wait)
         if not self._held.holds(claim):
-            return self._late(exchange)
+            return self._late(page_request)
         if self._is_stale_for_the_first_time(claim, result):
-            self._notes.cut_off(claim, exchange.started_at)
+            self._notes.cut_off(claim, page_request.started_at)
             self._cookie_walls.put_back(claim, step)
             return Requeue()  # its queue waits as after any request
-        settled = Settlement(next_fetch_ms=self._held.now_of(claim.partition) + wait, delay_ms=lane.delay_ms)
-        return Answered(exchange, result, settled, finished_at)
+        settled = Settlement(next_fetch_ms=self._held.now_of(claim.partition) + wait, delay_ms=slot.delay_ms)
+        return Answered(page_request, result, settled, finished_at)
 
     def _is_stale_for_the_first_time(self, claim: Claim, result: FetchResult) -> bool:
         """Did a kept connection turn out to be closed? Once a URL, that is no attempt of it."""
@@ -276,26 +276,26 @@ class FetchStage:
         self._met_stale.add(claim.fingerprint)
         return True
 
-    def _late(self, exchange: Exchange) -> LeaseLost:
+    def _late(self, page_request: PageRequest) -> LeaseLost:
         """The lease was gone before the answer was read: the new owner's request may have overlapped with this one."""
-        if exchange.is_sent:
+        if page_request.is_sent:
             self._counters.late += 1
-            log.warning("fetch.late", extra={"url": exchange.claim.url})
-        self._notes.cut_off(exchange.claim, exchange.started_at)
+            log.warning("fetch.late", extra={"url": page_request.claim.url})
+        self._notes.cut_off(page_request.claim, page_request.started_at)
         return LeaseLost()
 
     async def _judge(self, turn: Turn, answered: Answered) -> TurnEnd:
-        exchange, result, settled = answered.exchange, answered.result, answered.settled
-        lane, claim = exchange.lane, exchange.claim
-        walls, step, may_ask = self._cookie_walls, exchange.step, partial(self._may_ask, claim)
+        page_request, result, settled = answered.page_request, answered.result, answered.settled
+        slot, claim = page_request.slot, page_request.claim
+        walls, step, may_ask = self._cookie_walls, page_request.step, partial(self._may_ask, claim)
         if step is not None and step.number:  # what came is not of the page
             if walls.leads_on(claim, step, answered, may_ask):
                 return Requeue()
             response = step.first
         else:
-            failed = self._policy.judged(lane, claim, result, settled)
+            failed = self._policy.judged(slot, claim, result, settled)
             if failed is not None:
-                return _attempt(exchange, failed)
+                return _attempt(page_request, failed)
             response = result.response
         assert response is not None
         target = ""
@@ -308,10 +308,10 @@ class FetchStage:
         try:
             page, handled = await self._parsed(turn, response)
         except ParseKilledError as error:
-            return _attempt(exchange, self._policy.failed(lane, claim, FailureKind.PARSE, str(error), settled))
+            return _attempt(page_request, self._policy.failed(slot, claim, FailureKind.PARSE, str(error), settled))
         except HandlerError as error:
-            failed = self._policy.failed(lane, claim, FailureKind.HANDLER, str(error), settled)
-            return _attempt(exchange, replace(failed, trace=error.trace))
+            failed = self._policy.failed(slot, claim, FailureKind.HANDLER, str(error), settled)
+            return _attempt(page_request, replace(failed, trace=error.trace))
         return Deliver(
             Committable(
                 claim=claim, response=response, page=page, settlement=settled, handled=handled, redirect_to=target,
@@ -325,11 +325,11 @@ class FetchStage:
             return False
         return not self._settings.robots.obey or self._gate.allows(url)
 
-    async def _parsed(self, turn: Turn, response: Response) -> tuple[Page, Handled]:
+    async def _parsed(self, turn: Turn, response: Response) -> tuple[ParsedPage, Handled]:
         """Parsed, and handed to the user's function. Raises ParseKilledError, HandlerError."""
         if response.decode_error:
-            return Page(), NOTHING_HANDLED
-        claim, mark, guarded = turn.claim, turn.mark, turn.fate is not Fate.NORMAL
+            return ParsedPage(), NOTHING_HANDLED
+        claim, mark, guarded = turn.claim, turn.mark, turn.fate is not CrashAction.NORMAL
         page, tree = await self._parser.parse_with_tree(response, mark, guarded=guarded)
         reached("page.parsed", claim.url)
         found = await self._handling.handle(claim, response, page, tree, mark, guarded=guarded)
@@ -350,6 +350,6 @@ class FetchStage:
             await asyncio.sleep(0.02)
 
 
-def _attempt(exchange: Exchange, failed: Failed) -> Deliver:
-    failed.started_at = exchange.started_at
+def _attempt(page_request: PageRequest, failed: Failed) -> Deliver:
+    failed.started_at = page_request.started_at
     return Deliver(failed)

@@ -12,13 +12,13 @@ import msgspec
 from msgspec.structs import replace
 from selectolax.lexbor import LexborHTMLParser
 
-from crawler.archive.inflight_log import Aside, Mark
+from crawler.archive.inflight_log import Aside, InflightMark
 from crawler.content.sniff import is_html
 from crawler.handlers.crawler import Crawler, Handler
 from crawler.handlers.page import Page as HandlersPage
 from crawler.handlers.run_handler import NOTHING_HANDLED, Handled, HandlerError, Limits, run_handler
 from crawler.handlers.threads import Threads
-from crawler.model import Claim, Page, Response
+from crawler.model import Claim, ParsedPage, Response
 from crawler.pipeline.handler_worker import HandlerAnswer, HandlerRequest
 from crawler.pipeline.hooks import Hooks
 from crawler.rules.site_rules import SiteRules
@@ -48,12 +48,12 @@ class HandlerStage:
         self,
         claim: Claim,
         response: Response,
-        parsed: Page,
+        parsed: ParsedPage,
         tree: LexborHTMLParser | None,
-        mark: Mark,
+        mark: InflightMark,
         *,
         guarded: bool,
-    ) -> tuple[Page, Handled]:
+    ) -> tuple[ParsedPage, Handled]:
         """The page, with all links that are to be followed, and what its handler made of it. `guarded`: never in this
         process. Raises HandlerError.
         """
@@ -66,18 +66,18 @@ class HandlerStage:
         return (parsed if links is parsed.links else replace(parsed, links=links)), handled
 
     async def _handled(
-        self, app: Crawler, claim: Claim, response: Response, parsed: Page, tree: LexborHTMLParser | None, mark: Mark,
-        *, guarded: bool,
+        self, app: Crawler, claim: Claim, response: Response, parsed: ParsedPage, tree: LexborHTMLParser | None,
+        mark: InflightMark, *, guarded: bool,
     ) -> Handled:  # fmt: skip
         if self._sites is not None and not claim.label:
             claim = replace(claim, label=self._sites.first(claim.url, "label") or "")
         handler = _handler_of(app, claim, response)
         if handler is None and not self._hooks.is_heard("fetch"):
             return NOTHING_HANDLED
-        is_dear = tree is None and is_html(response.header("content-type"), response.body)
+        is_expensive = tree is None and is_html(response.header("content-type"), response.body)
         page = HandlersPage(
             response, parsed, domain=claim.domain, depth=claim.depth, label=claim.label, tree=tree,
-            labels=self._labels, follow_max=self._follow_max, may_parse=not is_dear,
+            labels=self._labels, follow_max=self._follow_max, may_parse=not is_expensive,
         )  # fmt: skip
         try:
             if self._hooks.is_heard("fetch"):
@@ -85,7 +85,7 @@ class HandlerStage:
                     await self._hooks.call("fetch", page)
             if handler is None:
                 return NOTHING_HANDLED
-            if handler.processes or guarded or is_dear:
+            if handler.processes or guarded or is_expensive:
                 handled = await self._apart(app, handler, claim, response, parsed)
             else:
                 with mark.aside(Aside.THREAD if handler.is_plain else Aside.HANDLER):
@@ -96,7 +96,9 @@ class HandlerStage:
             _report(response.url, handler, handled)
         return handled
 
-    async def _apart(self, app: Crawler, handler: Handler, claim: Claim, response: Response, parsed: Page) -> Handled:
+    async def _apart(
+        self, app: Crawler, handler: Handler, claim: Claim, response: Response, parsed: ParsedPage
+    ) -> Handled:
         """In a process of its own: when it asks for one, and for a page that is dear to parse, or that one died of."""
         request = HandlerRequest(
             app.handlers.index(handler), replace(response, raw_body=b"", request_head=b""), parsed, claim.domain,

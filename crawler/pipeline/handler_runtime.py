@@ -13,7 +13,7 @@ from crawler.runtime.tasks import Loop
 from crawler.settings import Settings
 
 
-class Programmed:
+class HandlerRuntime:
     """One per instance. `settings`: with the scope that is stored with the crawl."""
 
     def __init__(self, app: Crawler | None, settings: Settings, stats: Stats) -> None:

@@ -18,8 +18,7 @@ from crawler.handlers.page import Page
 from crawler.handlers.run_handler import Handled, HandlerError, Limits, run_handler
 from crawler.handlers.tasks import guard_tasks
 from crawler.handlers.threads import Threads
-from crawler.model import Page as Parsed
-from crawler.model import Response
+from crawler.model import ParsedPage, Response
 from crawler.process_tuning import keep_freed_memory
 from crawler.runtime.frames import answer_all
 
@@ -29,7 +28,7 @@ class HandlerRequest(msgspec.Struct, array_like=True):
 
     handler: int
     response: Response
-    parsed: Parsed
+    parsed: ParsedPage
     domain: str
     depth: int
     label: str

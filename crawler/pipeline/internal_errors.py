@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from crawler.archive.crawl_folder import open_private
-from crawler.archive.inflight_log import Mark
+from crawler.archive.inflight_log import InflightMark
 from crawler.errors import may_be_of_content
 from crawler.frontier.frontier import Settlement
 from crawler.model import Claim, FailureKind
@@ -83,7 +83,7 @@ class ContentSteps:
     of the group.
     """
 
-    def __init__(self, mark: Mark) -> None:
+    def __init__(self, mark: InflightMark) -> None:
         self._mark = mark
 
     def attempt(self, outcome: Committable, step: Callable[..., Result], *arguments: object) -> Result | None:

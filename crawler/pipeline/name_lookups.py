@@ -8,40 +8,40 @@ from collections.abc import Callable
 from functools import partial
 
 from crawler.model import Claim
-from crawler.pipeline.schedule import Lane
+from crawler.pipeline.schedule import QueueSlot
 from crawler.pipeline.turn import AwaitName
 from crawler.rules.urls import host_of
 from crawler.web.fetcher import Fetcher
 
 
-class Names:
+class NameLookups:
     """The look-ups that run for claims whose turn it was; at most one for each turn that a queue allows at a time."""
 
     def __init__(self, fetcher: Fetcher) -> None:
         self._fetcher = fetcher
         self._running: dict[asyncio.Task[str], Claim] = {}
 
-    async def address_of(self, lane: Lane, claim: Claim) -> str | AwaitName:
+    async def address_of(self, slot: QueueSlot, claim: Claim) -> str | AwaitName:
         """The address for a claim, or the end of its turn: the claim comes back when its name was looked up."""
         known = self._fetcher.known_address_of(claim.url)
         if known is not None:
             return known
-        if lane.looked_up == host_of(claim.url):
-            lane.looked_up = ""
+        if slot.looked_up == host_of(claim.url):
+            slot.looked_up = ""
             return await self._fetcher.address_of(claim.url)  # an answer that may not be kept, or an error of ours
-        return AwaitName(partial(self._look_up, lane, claim))
+        return AwaitName(partial(self._look_up, slot, claim))
 
-    def _look_up(self, lane: Lane, claim: Claim, come_back: Callable[[], None]) -> None:
+    def _look_up(self, slot: QueueSlot, claim: Claim, come_back: Callable[[], None]) -> None:
         task = asyncio.create_task(self._fetcher.address_of(claim.url), name="look-up")
         self._running[task] = claim
-        task.add_done_callback(partial(self._answered, lane, claim, come_back))
+        task.add_done_callback(partial(self._answered, slot, claim, come_back))
 
-    def _answered(self, lane: Lane, claim: Claim, come_back: Callable[[], None], task: asyncio.Task[str]) -> None:
+    def _answered(self, slot: QueueSlot, claim: Claim, come_back: Callable[[], None], task: asyncio.Task[str]) -> None:
         self._running.pop(task, None)
         if task.cancelled():
             return
         task.exception()  # an error is met again in the claim's turn, where it counts
-        lane.looked_up = host_of(claim.url)
+        slot.looked_up = host_of(claim.url)
         come_back()
 
     async def close(self) -> list[Claim]:

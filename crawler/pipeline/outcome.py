@@ -7,7 +7,7 @@ import msgspec
 from crawler.frontier.frontier import Settlement
 from crawler.handlers.failing import storable
 from crawler.handlers.run_handler import NOTHING_HANDLED, Handled
-from crawler.model import Claim, FailureKind, Page, Response
+from crawler.model import Claim, FailureKind, ParsedPage, Response
 from crawler.runtime.clock import wall_s
 
 
@@ -23,7 +23,7 @@ class Committable(msgspec.Struct, kw_only=True):
 
     claim: Claim
     response: Response
-    page: Page
+    page: ParsedPage
     settlement: Settlement
     handled: Handled = msgspec.field(default_factory=lambda: NOTHING_HANDLED)
     redirect_to: str = ""
@@ -69,11 +69,11 @@ class Refused(msgspec.Struct, kw_only=True):
     refused_at: float = msgspec.field(default_factory=wall_s)
 
 
-class Parked(msgspec.Struct, kw_only=True):
+class Deferred(msgspec.Struct, kw_only=True):
     """A claimed URL that is kept and not fetched, for a reason found since it was queued."""
 
     claim: Claim
     reason: str
 
 
-Outcome = Committable | Failed | Refused | Parked
+Outcome = Committable | Failed | Refused | Deferred

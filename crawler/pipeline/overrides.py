@@ -8,27 +8,27 @@ import contextlib
 import logging
 
 from crawler.errors import EngineError
-from crawler.frontier.operator import Operator
-from crawler.frontier.overrides import Orders
+from crawler.frontier.operator import OperatorCommands
+from crawler.frontier.overrides import Overrides
 from crawler.membership.held_partitions import HeldPartitions
 from crawler.model import Claim
 from crawler.pipeline.due_partitions import DuePartitions
-from crawler.pipeline.rebalance import PartitionWork
-from crawler.pipeline.schedule import Workbench
+from crawler.pipeline.rebalance import PartitionRebalance
+from crawler.pipeline.schedule import Scheduler
 from crawler.rules.domains import registrable_domain
 from crawler.runtime.counters import Counters
 
 log = logging.getLogger(__name__)
 
 
-class Steering:
+class OverrideFollower:
     """Keeps `counters.orders`, which the stages look at before they start anything."""
 
     def __init__(
         self,
-        operator: Operator,
-        bench: Workbench,
-        work: PartitionWork,
+        operator: OperatorCommands,
+        scheduler: Scheduler,
+        work: PartitionRebalance,
         due: DuePartitions,
         counters: Counters,
         held: HeldPartitions,
@@ -36,7 +36,7 @@ class Steering:
         default_delay_ms: int,
     ) -> None:
         self._operator = operator
-        self._bench = bench
+        self._scheduler = scheduler
         self._work = work
         self._due = due
         self._counters = counters
@@ -46,38 +46,38 @@ class Steering:
 
     async def follow(self, version: int = -1) -> None:
         """Take over the orders, unless they are of the version that is known. Raises EngineError."""
-        if version != self._counters.orders.version:
+        if version != self._counters.overrides.version:
             await self._take_over()
         while self._delays_changed:
             await self._set_delay(self._delays_changed[-1])
             self._delays_changed.pop()
 
     async def _take_over(self) -> None:
-        before, orders = self._counters.orders, await self._operator.orders()
-        self._counters.orders = orders
-        log.info("orders.changed", extra={"paused": orders.is_paused, "orders_version": orders.version})
-        self._take_over_delays(before, orders)
-        self._take_over_boosts(before, orders)
-        await self._work.return_claims(self._bench.take_out(lambda claim: orders.holds_back(claim.domain)))
+        before, overrides = self._counters.overrides, await self._operator.overrides()
+        self._counters.overrides = overrides
+        log.info("orders.changed", extra={"paused": overrides.is_paused, "orders_version": overrides.version})
+        self._take_over_delays(before, overrides)
+        self._take_over_boosts(before, overrides)
+        await self._work.return_claims(self._scheduler.take_out(lambda claim: overrides.holds_back(claim.domain)))
         self._due.room_changed()
 
-    def _take_over_delays(self, before: Orders, orders: Orders) -> None:
+    def _take_over_delays(self, before: Overrides, overrides: Overrides) -> None:
         """A shorter delay holds at once; a longer one is learned with the next turn of each queue, and so is what
         robots.txt asks for where an operator asks for nothing any more.
         """
-        taken_back = before.delays_ms.keys() - orders.delays_ms.keys()
-        wanted = dict.fromkeys(taken_back, self._default_delay_ms) | dict(orders.delays_ms)
+        taken_back = before.delays_ms.keys() - overrides.delays_ms.keys()
+        wanted = dict.fromkeys(taken_back, self._default_delay_ms) | dict(overrides.delays_ms)
         changed = {domain: ms for domain, ms in wanted.items() if before.delays_ms.get(domain) != ms}
         self._delays_changed += changed
-        for lane in self._bench.lanes() if changed else ():
-            delay_ms = changed.get(registrable_domain(lane.queue))
+        for slot in self._scheduler.slots() if changed else ():
+            delay_ms = changed.get(registrable_domain(slot.queue))
             if delay_ms is not None:
-                self._bench.quicken(lane, delay_ms)
+                self._scheduler.quicken(slot, delay_ms)
 
-    def _take_over_boosts(self, before: Orders, orders: Orders) -> None:
-        changed = {domain for domain, _ in before.boosts.items() ^ orders.boosts.items()}
+    def _take_over_boosts(self, before: Overrides, overrides: Overrides) -> None:
+        changed = {domain for domain, _ in before.boosts.items() ^ overrides.boosts.items()}
         if changed:
-            self._bench.boost(orders.boosts)
+            self._scheduler.boost(overrides.boosts)
         for domain in changed:
             self._due.hint(self._operator.partition_of(domain))
 
@@ -85,15 +85,15 @@ class Steering:
         """Once more, for the queues that are here: before the order was known, their turns stored another one."""
         partition = self._operator.partition_of(domain)
         fence = self._held.fence_of(partition)
-        queues = [lane.queue for lane in self._bench.lanes() if registrable_domain(lane.queue) == domain]
+        queues = [slot.queue for slot in self._scheduler.slots() if registrable_domain(slot.queue) == domain]
         if fence is not None and queues:
-            due_ms = {queue: fence.now_ms + self._bench.wait_of(queue) for queue in queues}
-            await self._operator.set_delay(partition, due_ms, self._counters.orders.delays_ms.get(domain))
+            due_ms = {queue: fence.now_ms + self._scheduler.wait_of(queue) for queue in queues}
+            await self._operator.set_delay(partition, due_ms, self._counters.overrides.delays_ms.get(domain))
             self._due.hint(partition)
 
     async def turn_away(self, claim: Claim) -> None:
         """A claim of a stopped domain came: it goes back, and its queue is stopped if it was not."""
-        if self._counters.orders.stop_of(claim.domain):
+        if self._counters.overrides.stop_of(claim.domain):
             with contextlib.suppress(EngineError):  # else the next claim of it does
                 await self._operator.carry_out(claim.domain, [claim.queue])
         await self._work.return_claims([claim])

@@ -4,7 +4,7 @@ import msgspec
 
 from crawler.frontier.frontier import Settlement
 from crawler.model import Claim, FetchResult, Response
-from crawler.pipeline.schedule import Lane
+from crawler.pipeline.schedule import QueueSlot
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,10 +18,10 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     number: int = 0
 
 
-class Exchange(msgspec.Struct):
+class PageRequest(msgspec.Struct):
     """A request for a page, from connecting to the end of its answer. `started_at` is wall clock, s."""
 
-    lane: Lane
+    slot: QueueSlot
     claim: Claim
     started_at: float
     step: Step | None = None  # at a cookie wall
@@ -31,7 +31,7 @@ class Exchange(msgspec.Struct):
 class Answered(msgspec.Struct, frozen=True):
     """Its end: what came, what its queue does now, and when that was (wall clock, s)."""
 
-    exchange: Exchange
+    page_request: PageRequest
     result: FetchResult
     settled: Settlement
     finished_at: float

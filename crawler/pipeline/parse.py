@@ -10,12 +10,12 @@ from functools import partial
 import msgspec
 from selectolax.lexbor import LexborHTMLParser
 
-from crawler.archive.inflight_log import Aside, Mark
+from crawler.archive.inflight_log import Aside, InflightMark
 from crawler.content.html import parse_with_tree
 from crawler.content.parse_cost import Cost, cost_of
 from crawler.content.sniff import is_html
-from crawler.model import Page, Response
-from crawler.pipeline.compute_limit import Turns
+from crawler.model import ParsedPage, Response
+from crawler.pipeline.compute_limit import ComputeLimiter
 from crawler.rules.urls import origin_of
 from crawler.runtime.clock import cpu_ms
 from crawler.runtime.worker_process import WorkerDiedError, WorkerProcess
@@ -45,17 +45,17 @@ class PageParser:
         self._nofollow = settings.scope.nofollow
         self._agent = settings.robots.agent
         self._worker = WorkerProcess("-m", "crawler.pipeline.parse_worker")
-        self._turns = Turns()
+        self._turns = ComputeLimiter()
         self._long = asyncio.Lock()  # one at a time: others wait, and the loop keeps half of its core at least
         self._slow_origins: set[str] = set()  # one page got past the estimate: the next ones of its site do not
 
-    async def parse(self, response: Response) -> Page:
+    async def parse(self, response: Response) -> ParsedPage:
         """Raises ParseKilledError when the body can't be parsed within its limits."""
         return (await self.parse_with_tree(response))[0]
 
     async def parse_with_tree(
-        self, response: Response, mark: Mark | None = None, *, guarded: bool = False
-    ) -> tuple[Page, LexborHTMLParser | None]:
+        self, response: Response, mark: InflightMark | None = None, *, guarded: bool = False
+    ) -> tuple[ParsedPage, LexborHTMLParser | None]:
         """The same, and the tree of what is HTML and was parsed at once, in the event loop.
 
         A thread sets `mark`. `guarded`: never in this process.
@@ -64,10 +64,10 @@ class PageParser:
             value.decode("latin-1") for key, value in response.headers if key.lower() == b"x-robots-tag"
         )
         is_slow = guarded or origin_of(response.url) in self._slow_origins
-        cost = Cost.DEAR if is_slow else cost_of(response.body)
+        cost = Cost.EXPENSIVE if is_slow else cost_of(response.body)
         if cost is not Cost.CHEAP and not is_html(response.header("content-type"), response.body):
             cost = Cost.CHEAP  # it is not parsed
-        if cost is Cost.DEAR:
+        if cost is Cost.EXPENSIVE:
             return await self._in_worker(response, x_robots), None
         if cost is Cost.LONG:
             async with self._long:
@@ -77,7 +77,7 @@ class PageParser:
         await self._turns.turn()
         return self._here(response, x_robots)
 
-    def _here(self, response: Response, x_robots: str) -> tuple[Page, LexborHTMLParser | None]:
+    def _here(self, response: Response, x_robots: str) -> tuple[ParsedPage, LexborHTMLParser | None]:
         began_ms = cpu_ms()
         found = parse_with_tree(
             response.url,
@@ -95,7 +95,7 @@ class PageParser:
             log.warning("parse.slow", extra={"url": response.url, "bytes": len(response.body)})
         return found
 
-    async def _in_worker(self, response: Response, x_robots: str) -> Page:
+    async def _in_worker(self, response: Response, x_robots: str) -> ParsedPage:
         url, body = response.url, response.body
         content_type, refresh = response.header("content-type"), response.header("refresh")
         asked = (
@@ -114,7 +114,7 @@ class PageParser:
         except WorkerDiedError as error:
             log.warning("parse.killed", extra={"url": url, "bytes": len(body), "why": str(error)})
             raise ParseKilledError(f"parsing {len(body)} bytes was stopped") from None
-        return msgspec.msgpack.decode(answer, type=Page)
+        return msgspec.msgpack.decode(answer, type=ParsedPage)
 
     async def close(self) -> None:
         """End the worker process."""

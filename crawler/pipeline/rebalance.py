@@ -13,7 +13,7 @@ from crawler.membership.held_partitions import HeldPartitions
 from crawler.model import AckOutcome, Claim
 from crawler.pipeline.archive import ArchiveStage, CommitBacklog
 from crawler.pipeline.due_partitions import DuePartitions
-from crawler.pipeline.schedule import Workbench
+from crawler.pipeline.schedule import Scheduler
 from crawler.runtime.clock import ENGINE_PAUSE_S, monotonic_ms
 from crawler.runtime.counters import OpenClaims
 from crawler.settings import FrontierSettings
@@ -31,27 +31,27 @@ WAIT_IN_HAND_MS = 1000  # at least; claims whose turn is further off than that a
 class UntoldQueues:
     """Queues of lost partitions of which something is known here that a fallen engine may have forgotten."""
 
-    def __init__(self, bench: Workbench) -> None:
-        self._bench = bench
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
         self.by_partition: dict[int, list[str]] = {}
 
     def drop(self, partitions: Iterable[int]) -> None:
         """These partitions are lost. What the workbench has forgotten is no longer known."""
         lost = {*partitions, *self.by_partition}
         self.by_partition = {}
-        for lane in self._bench.lanes() if lost else ():
-            if lane.partition in lost and lane.delay_ms >= 0:
-                self.by_partition.setdefault(lane.partition, []).append(lane.queue)
+        for slot in self._scheduler.slots() if lost else ():
+            if slot.partition in lost and slot.delay_ms >= 0:
+                self.by_partition.setdefault(slot.partition, []).append(slot.queue)
 
 
-class PartitionWork:
+class PartitionRebalance:
     """Implements ownership's RebalanceListener. `run` does what can't be done while ownership waits."""
 
     def __init__(
         self,
         frontier: Frontier,
         held: HeldPartitions,
-        bench: Workbench,
+        scheduler: Scheduler,
         due: DuePartitions,
         open_claims: OpenClaims,
         untold: UntoldQueues,
@@ -60,7 +60,7 @@ class PartitionWork:
     ) -> None:
         self._frontier = frontier
         self._held = held
-        self._bench = bench
+        self._scheduler = scheduler
         self._due = due
         self._open_claims = open_claims
         self._untold = untold
@@ -105,7 +105,7 @@ class PartitionWork:
             return
         calls = []
         for queue in queues:
-            next_ms, delay_ms = fence.now_ms + self._bench.wait_of(queue), self._bench.delay_of(queue)
+            next_ms, delay_ms = fence.now_ms + self._scheduler.wait_of(queue), self._scheduler.delay_of(queue)
             calls.append(self._frontier.pace_call(fence, queue, Settlement(next_fetch_ms=next_ms, delay_ms=delay_ms)))
         for reply in await self._frontier.end(calls):
             if isinstance(reply, EngineError):
@@ -115,7 +115,7 @@ class PartitionWork:
     def drain(self, partition: int) -> None:
         """Start nothing more; what waits goes back at once."""
         self._due.drop([partition])
-        self._jobs.put_nowait(partial(self.return_claims, self._bench.remove([partition])))
+        self._jobs.put_nowait(partial(self.return_claims, self._scheduler.remove([partition])))
 
     def is_idle(self, partition: int) -> bool:
         """Is nothing of the partition in flight or unacked?"""
@@ -123,7 +123,7 @@ class PartitionWork:
 
     async def give_back(self, partition: int) -> None:
         """Return every claim of a partition that waits here, and tell what is untold. Raises EngineError for that."""
-        await self.return_claims(self._bench.remove([partition]))
+        await self.return_claims(self._scheduler.remove([partition]))
         await self._tell(partition)
 
     async def return_claims(self, claims: list[Claim], *, started: bool = False) -> None:
@@ -161,13 +161,13 @@ class PartitionWork:
     def _give_backs(self, fence: Fence, mine: Sequence[tuple[Claim, int]]) -> list[Call]:
         given = [(claim, fence.now_ms + wait_ms if wait_ms else 0) for claim, wait_ms in mine]
         return [
-            self._frontier.give_back(fence, given[start : start + GIVE_BACK_MAX])
+            self._frontier.return_claims(fence, given[start : start + GIVE_BACK_MAX])
             for start in range(0, len(given), GIVE_BACK_MAX)
         ]
 
     def _wait_ms(self, claim: Claim, *, started: bool) -> int:
-        wait_ms = self._bench.wait_of(claim.queue)
-        return max(wait_ms, self._bench.lane_of(claim.queue).delay_ms) if started else wait_ms
+        wait_ms = self._scheduler.wait_of(claim.queue)
+        return max(wait_ms, self._scheduler.slot_of(claim.queue).delay_ms) if started else wait_ms
 
     async def return_stale(self, settings: FrontierSettings) -> None:
         """Return claims whose turn is far off, until cancelled: their queue was told to wait, or there are too many."""
@@ -175,5 +175,5 @@ class PartitionWork:
         wait_max_ms = max(WAIT_IN_HAND_MS, int(settings.claim_ahead_s * 1000))
         while True:
             await asyncio.sleep(RETURN_EVERY_S)
-            await self.return_claims(self._bench.take_stale(wait_max_ms=wait_max_ms, age_max_ms=half_ms))
-            self._bench.forget_idle()
+            await self.return_claims(self._scheduler.take_stale(wait_max_ms=wait_max_ms, age_max_ms=half_ms))
+            self._scheduler.forget_idle()

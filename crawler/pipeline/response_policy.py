@@ -8,10 +8,10 @@ import logging
 from crawler.frontier.frontier import Settlement
 from crawler.model import Claim, FailureKind, FetchResult, Response
 from crawler.pipeline.outcome import Failed
-from crawler.pipeline.schedule import Lane
-from crawler.robots.reader import Reading
+from crawler.pipeline.schedule import QueueSlot
+from crawler.robots.reader import RobotsResult
 from crawler.rules.adaptive import adapt
-from crawler.rules.host_health import AGAINST, GOOD, HostRules, Turn
+from crawler.rules.host_health import AGAINST, GOOD, HostAction, HostHealthRules
 from crawler.rules.politeness import wait_ms
 from crawler.rules.retry import decide, failure_of, jitter_of
 from crawler.runtime.clock import monotonic_ms
@@ -24,41 +24,41 @@ BEHIND = 1.25
 OVERLOADED = frozenset({FailureKind.SERVER_BUSY, FailureKind.TIMEOUT})
 
 
-class Aftermath:
+class ResponsePolicy:
     """One per instance. All times are the instance's monotonic ms."""
 
     def __init__(self, settings: Settings) -> None:
         self._retry = settings.retry
-        self._hosts = HostRules(settings.retry, settings.hosts)
+        self._hosts = HostHealthRules(settings.retry, settings.hosts)
         self._politeness = settings.politeness
 
-    def turn_of(self, lane: Lane) -> Turn:
+    def turn_of(self, slot: QueueSlot) -> HostAction:
         """What this turn of a lane may be used for."""
-        return self._hosts.turn_of(lane.standing, now_ms=monotonic_ms())
+        return self._hosts.turn_of(slot.standing, now_ms=monotonic_ms())
 
-    def of_page(self, lane: Lane, result: FetchResult) -> int:
+    def of_page(self, slot: QueueSlot, result: FetchResult) -> int:
         """Take in the end of a page's request; how long its queue waits, ms."""
         kind = _kind_of(result)
         # A connection that the server did not keep says nothing of the host.
-        backoff_ms = 0 if result.stale_connection else self._stand(lane, kind, result.retry_after_ms)
+        backoff_ms = 0 if result.stale_connection else self._stand(slot, kind, result.retry_after_ms)
         if self._politeness.adaptive:
-            self._adapt(lane, kind, result)
+            self._adapt(slot, kind, result)
         return wait_ms(
-            delay_ms=max(lane.delay_ms, lane.pace.delay_ms, 0),
+            delay_ms=max(slot.delay_ms, slot.pace.delay_ms, 0),
             factor=self._politeness.factor,
             fetch_ms=result.fetch_ms,
             retry_after_ms=result.retry_after_ms,
             backoff_ms=backoff_ms,
         )
 
-    def of_robots(self, lane: Lane, reading: Reading, *, delay_ms: int) -> int:
+    def of_robots(self, slot: QueueSlot, reading: RobotsResult, *, delay_ms: int) -> int:
         """The same for a turn that was spent on robots.txt. Asked for on another queue, it says nothing of this one."""
         entry, kind, retry_after_ms, backoff_ms = reading.entry, None, 0, 0
         if entry is not None and entry.rules is None:
             kind, retry_after_ms = entry.failure or FailureKind.ROBOTS_UNREACHABLE, entry.retry_after_ms
             backoff_ms = entry.expires_ms - monotonic_ms()  # or all the queue's URLs would fail by what is remembered
         if reading.is_asked:
-            backoff_ms = max(backoff_ms, self._stand(lane, kind, retry_after_ms))
+            backoff_ms = max(backoff_ms, self._stand(slot, kind, retry_after_ms))
         return wait_ms(
             delay_ms=delay_ms,
             factor=self._politeness.factor,
@@ -67,33 +67,33 @@ class Aftermath:
             backoff_ms=backoff_ms,
         )
 
-    def _stand(self, lane: Lane, kind: FailureKind | None, retry_after_ms: int) -> int:
+    def _stand(self, slot: QueueSlot, kind: FailureKind | None, retry_after_ms: int) -> int:
         """Note how the host stands after this; the back-off of its queue, ms."""
-        before, now_ms = lane.standing, monotonic_ms()
+        before, now_ms = slot.standing, monotonic_ms()
         if kind is None and before is GOOD:  # most of them
             return 0
-        jitter = jitter_of(lane.queue, before.failures)
-        lane.standing = self._hosts.after(before, kind, now_ms=now_ms, retry_after_ms=retry_after_ms, jitter=jitter)
-        if lane.standing.is_aside != before.is_aside:
-            event = "queue.set_aside" if lane.standing.is_aside else "queue.back"
-            failures = max(lane.standing.failures, before.failures)
-            log.info(event, extra={"queue": lane.queue, "failures": failures, "kind": kind})
-        if kind not in AGAINST or self._hosts.is_given_up(lane.standing, now_ms=now_ms):
+        jitter = jitter_of(slot.queue, before.failures)
+        slot.standing = self._hosts.after(before, kind, now_ms=now_ms, retry_after_ms=retry_after_ms, jitter=jitter)
+        if slot.standing.is_aside != before.is_aside:
+            event = "queue.set_aside" if slot.standing.is_aside else "queue.back"
+            failures = max(slot.standing.failures, before.failures)
+            log.info(event, extra={"queue": slot.queue, "failures": failures, "kind": kind})
+        if kind not in AGAINST or self._hosts.is_given_up(slot.standing, now_ms=now_ms):
             return 0  # those that are given up need not wait for that
-        return self._hosts.backoff_ms(lane.standing, kind, jitter=jitter)
+        return self._hosts.backoff_ms(slot.standing, kind, jitter=jitter)
 
-    def _adapt(self, lane: Lane, kind: FailureKind | None, result: FetchResult) -> None:
+    def _adapt(self, slot: QueueSlot, kind: FailureKind | None, result: FetchResult) -> None:
         if result.response is None and kind not in OVERLOADED:
             return
         slow = result.response is not None and result.response.truncated == "time"
-        lane.pace = adapt(
-            lane.pace,
+        slot.pace = adapt(
+            slot.pace,
             latency_ms=None if slow or kind in OVERLOADED else result.fetch_ms,
-            floor_ms=max(lane.delay_ms, 0),
+            floor_ms=max(slot.delay_ms, 0),
             ceiling_ms=int(self._politeness.delay_max_s * 1000),
         )
 
-    def judged(self, lane: Lane, claim: Claim, result: FetchResult, settled: Settlement) -> Failed | None:
+    def judged(self, slot: QueueSlot, claim: Claim, result: FetchResult, settled: Settlement) -> Failed | None:
         """The failure that a request for a page was; None when it brought a result. A body that did not come whole is
         one as long as there are attempts left.
         """
@@ -101,11 +101,18 @@ class Aftermath:
         if kind is None:
             return None
         detail = result.failure.detail if result.failure else _said(result.response)
-        failed = self.failed(lane, claim, kind, detail, settled, retry_after_ms=result.retry_after_ms)
+        failed = self.failed(slot, claim, kind, detail, settled, retry_after_ms=result.retry_after_ms)
         return None if kind is FailureKind.BODY and failed.retry_in_ms < 0 else failed
 
     def failed(
-        self, lane: Lane, claim: Claim, kind: FailureKind, detail: str, settled: Settlement, *, retry_after_ms: int = 0
+        self,
+        slot: QueueSlot,
+        claim: Claim,
+        kind: FailureKind,
+        detail: str,
+        settled: Settlement,
+        *,
+        retry_after_ms: int = 0,
     ) -> Failed:
         """A failed attempt: when its URL is due again, or that it is given up."""
         attempts = claim.attempts + 1
@@ -118,16 +125,16 @@ class Aftermath:
         )
         again, retry_in_ms = decision.again, decision.wait_ms
         if kind in AGAINST:
-            again = again and not self._hosts.is_given_up(lane.standing, now_ms=monotonic_ms())
-            retry_in_ms = max(retry_in_ms, int(BEHIND * self._hosts.backoff_ms(lane.standing, kind)))
+            again = again and not self._hosts.is_given_up(slot.standing, now_ms=monotonic_ms())
+            retry_in_ms = max(retry_in_ms, int(BEHIND * self._hosts.backoff_ms(slot.standing, kind)))
         return Failed(
             claim=claim, kind=kind, detail=detail, settlement=settled, retry_in_ms=retry_in_ms if again else -1
         )
 
-    def abandoned(self, lane: Lane, claim: Claim) -> Failed:
+    def abandoned(self, slot: QueueSlot, claim: Claim) -> Failed:
         """A URL of a host that has been silent for too long, not asked for."""
-        silent_s = (monotonic_ms() - lane.standing.since_ms) // 1000
-        detail = f"no answer from its host in {lane.standing.failures} attempts over {silent_s} s"
+        silent_s = (monotonic_ms() - slot.standing.since_ms) // 1000
+        detail = f"no answer from its host in {slot.standing.failures} attempts over {silent_s} s"
         return Failed.finally_(claim, FailureKind.HOST_DEAD, detail)
 
 

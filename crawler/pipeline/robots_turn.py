@@ -6,7 +6,7 @@ from collections.abc import Callable
 from crawler.errors import EngineError
 from crawler.model import Claim
 from crawler.pipeline.outcome import NotEntitledError
-from crawler.pipeline.response_policy import Aftermath
+from crawler.pipeline.response_policy import ResponsePolicy
 from crawler.pipeline.turn import Requeue, Turn
 from crawler.robots.cache import RobotsEntry
 from crawler.robots.gate import RobotsGate
@@ -23,14 +23,14 @@ PAUSE_MS = int(ENGINE_PAUSE_S * 1000)
 class RobotsTurns:
     """Says how such turns end. `before_send(claim, url)` is called just before a request."""
 
-    def __init__(self, gate: RobotsGate, policy: Aftermath, *, before_send: Callable[[Claim, str], None]) -> None:
+    def __init__(self, gate: RobotsGate, policy: ResponsePolicy, *, before_send: Callable[[Claim, str], None]) -> None:
         self._gate = gate
         self._policy = policy
         self._before_send = before_send
 
     async def read(self, turn: Turn) -> RobotsEntry | Requeue:
         """Spend this turn on robots.txt: what was read, or how the turn ends when it takes another one."""
-        slot, claim = turn.lane, turn.claim
+        slot, claim = turn.slot, turn.claim
         origin, sent = origin_of(claim.url), list[str]()
 
         def before_send() -> None:
@@ -63,7 +63,7 @@ class RobotsTurns:
         A Requeue when it is longer than what the turn was taken under: a request for another origin's robots.txt may
         have been made in a borrowed slot not so long ago.
         """
-        slot, claim = turn.lane, turn.claim
+        slot, claim = turn.slot, turn.claim
         delay_ms, known_ms = self._gate.delay_of(claim, entry), slot.delay_ms
         if known_ms == delay_ms:
             return None

@@ -21,7 +21,7 @@ from crawler.runtime.tasks import retry_until_answered
 
 log = logging.getLogger(__name__)
 
-PAGES_AT_A_STRETCH = 32  # whose links are looked at before the loop has a turn: 2 to 4 ms
+PAGES_BEFORE_YIELD = 32  # whose links are looked at before the loop has a turn: 2 to 4 ms
 
 ACK_ITEMS_MAX = 128  # out-links that one ack may add; more go through add
 
@@ -68,7 +68,7 @@ class RouteStage:
                     taken.add(what)
                     away[candidate.partition].append(candidate)
             own.append(mine)
-            if number % PAGES_AT_A_STRETCH == 0:
+            if number % PAGES_BEFORE_YIELD == 0:
                 await asyncio.sleep(0)
         await self._add(dict(away))
         return own

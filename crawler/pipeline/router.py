@@ -9,9 +9,9 @@ from crawler.frontier.crawl_record import CrawlRecord
 from crawler.frontier.deferred import CRAWL_URLS, DEPTH
 from crawler.frontier.placement import Placement
 from crawler.handlers.page import Followed
-from crawler.model import Candidate, Claim, Refusal
+from crawler.model import Candidate, Claim, RefusalReason
 from crawler.pipeline.recent_urls import RecentUrls
-from crawler.pipeline.trap_memory import parking_reason
+from crawler.pipeline.trap_memory import defer_reason
 from crawler.rules.priority import NO_SIGNALS, Ordering, Signals
 from crawler.rules.quota_limits import is_within, link_place
 from crawler.rules.scope import ScopeRules, ScopeVerdict
@@ -21,7 +21,7 @@ from crawler.runtime.clock import wall_s
 from crawler.settings import BudgetSettings, SiteSettings, TrapSettings
 
 NO_BUDGET = BudgetSettings()
-NO_WISH = Followed("")
+NOT_FOLLOWED = Followed("")
 
 
 class Router:
@@ -41,7 +41,7 @@ class Router:
         *,
         budget: BudgetSettings = NO_BUDGET,
         sites: Sequence[SiteSettings] = (),
-        takes_in: Callable[[], bool] = lambda: True,
+        admits_urls: Callable[[], bool] = lambda: True,
     ) -> None:
         self.record = record  # as it was when this was made; its scope rules may have changed since
         self.fingerprints = record.fingerprints
@@ -49,7 +49,7 @@ class Router:
         self.version = record.version
         self.recent = recent
         self._traps = TrapRules(traps) if traps else None
-        self._takes_in = takes_in
+        self._admits_urls = admits_urls
         self._budget = budget
         self._counts_links = budget.urls_per_linking_domain > 0
         self._ordering = Ordering.of(record.ordering, record.begun_at)
@@ -73,14 +73,14 @@ class Router:
         priority: float | None = None,
         signals: Signals = NO_SIGNALS,
         seed_number: int = 0,
-        wish: Followed = NO_WISH,
+        followed: Followed = NOT_FOLLOWED,
         found_at: float = 0.0,
     ) -> Candidate:
         """A canonical URL that was let in; a `priority` that was given stands for all that the order would reckon, that
-        of a handler's `wish` is added to it. `found_at`: wall clock (s), now if it is left out.
+        of a handler's `waiter` is added to it. `found_at`: wall clock (s), now if it is left out.
         """
         domain, queue, partition = self.placement.of(url)
-        found_at, boost = found_at or wall_s(), wish.priority
+        found_at, boost = found_at or wall_s(), followed.priority
         if self._priorities is not None and priority is None:
             boost += self._priorities.first(url, "priority") or 0.0
         score = self._ordering.score(url, depth=depth, found_at=found_at, signals=signals, given=priority, boost=boost)
@@ -96,7 +96,7 @@ class Router:
             score=score,
             found_at=found_at,
             seed_number=seed_number,
-            label=wish.label,
+            label=followed.label,
         )
 
     def verdict(self, url: str, depth: int, redirects: int = 0) -> ScopeVerdict:
@@ -124,27 +124,27 @@ class Router:
         depth = claim.depth + 1
         if self._depths is None and 0 <= self.scope.depth_max < depth:
             # Not marked as seen anywhere: a shorter path may lead there later.
-            refused[Refusal.DEPTH] += sum(1 for url in links if self.scope.allows(url))
+            refused[RefusalReason.DEPTH] += sum(1 for url in links if self.scope.allows(url))
             return []
         allows, knows = self.scope.allows, self.recent.knows
         if self._traps is not None:
             digest = self._traps.repeated(learned, digest)
         signals, found_at = Signals(links=len(links)), wall_s()
-        wishes = {one.url: one for one in reversed(followed)}  # the first one counts
+        followed_by_url = {one.url: one for one in reversed(followed)}  # the first one counts
         found = []
         for url in links:
             if knows(url, depth) and not self._is_new_link(claim, url):
                 continue
             if self._depths is not None and 0 <= self._depth_max(url) < depth:
-                refused[Refusal.DEPTH if allows(url) else Refusal.SCOPE] += 1
+                refused[RefusalReason.DEPTH if allows(url) else RefusalReason.SCOPE] += 1
             elif allows(url):
-                wish, number = wishes.get(url, NO_WISH), claim.seed_number
+                link, number = followed_by_url.get(url, NOT_FOLLOWED), claim.seed_number
                 candidate = self.candidate(
-                    url, depth=depth, signals=signals, seed_number=number, wish=wish, found_at=found_at
+                    url, depth=depth, signals=signals, seed_number=number, followed=link, found_at=found_at
                 )
                 found.append(self._judged(claim, candidate, learned, digest))
             else:
-                refused[Refusal.SCOPE] += 1
+                refused[RefusalReason.SCOPE] += 1
         return found
 
     def _is_new_link(self, claim: Claim, url: str) -> bool:
@@ -164,20 +164,20 @@ class Router:
         if self._counts_links and found.domain != claim.domain:
             found = replace(found, linked_from=self._link_place(claim))
         found = self._trapped(claim, found, learned, digest)
-        return found if found.parked or self._takes_in() else replace(found, parked=CRAWL_URLS)
+        return found if found.deferred or self._admits_urls() else replace(found, deferred=CRAWL_URLS)
 
     def _trapped(self, claim: Claim, found: Candidate, learned: TrapState, digest: str) -> Candidate:
         """The owner of a page has learned of the page's own domain only; links to others are judged by their looks."""
         if not is_within(found.depth, self._budget.depth):
-            return replace(found, parked=DEPTH)
+            return replace(found, deferred=DEPTH)
         if self._traps is None:
             return found
         own = found.domain == claim.domain
         verdict = self._traps.judge(learned if own else NOTHING_LEARNED, found.url, parent_digest=digest if own else "")
         if verdict.action is Action.PASS:
             return found
-        if verdict.action is Action.PARK:
-            return replace(found, parked=parking_reason(verdict.rule))
+        if verdict.action is Action.DEFER:
+            return replace(found, deferred=defer_reason(verdict.rule))
         return replace(found, score=found.score - verdict.penalty)  # one unit in all orders
 
     def redirect(
@@ -186,11 +186,13 @@ class Router:
         """Where a redirect leads: same depth, one redirect more."""
         verdict = self.verdict(target, claim.depth, claim.redirects + 1)
         if not verdict.allowed:
-            refused[verdict.refusal or Refusal.SCOPE] += 1
+            refused[verdict.refusal or RefusalReason.SCOPE] += 1
             return None
         hops, seed, number = claim.redirects + 1, claim.seed, claim.seed_number
-        wish = Followed(target, claim.label) if claim.label else NO_WISH
-        found = self.candidate(target, depth=claim.depth, redirects=hops, seed=seed, seed_number=number, wish=wish)
+        followed = Followed(target, claim.label) if claim.label else NOT_FOLLOWED
+        found = self.candidate(
+            target, depth=claim.depth, redirects=hops, seed=seed, seed_number=number, followed=followed
+        )
         return found if claim.seed else self._judged(claim, found, learned, "")
 
 

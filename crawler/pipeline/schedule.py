@@ -12,10 +12,10 @@ import msgspec
 
 from crawler.frontier.messages import QueueBatch
 from crawler.model import Claim
-from crawler.pipeline.due_line import DueLine
-from crawler.rules.adaptive import UNMEASURED, Pace
+from crawler.pipeline.due_line import DueQueue
+from crawler.rules.adaptive import UNMEASURED, AdaptiveDelay
 from crawler.rules.domains import registrable_domain
-from crawler.rules.host_health import GOOD, Standing
+from crawler.rules.host_health import GOOD, HostHealth
 from crawler.rules.politeness import TICK_MS
 from crawler.runtime.clock import monotonic_ms
 from crawler.runtime.counters import OpenClaims
@@ -24,7 +24,7 @@ KEPT_MS = 60_000  # what was learned of a host outlives its claims here by so lo
 KEPT_PLAIN_MS = 2_000  # what any lane knows outlives its claims by so long: one may be on its way back to it
 
 
-class Lane(msgspec.Struct):
+class QueueSlot(msgspec.Struct):
     """One queue's claims here. `next_ms`: no request may start before; `active`: turns running."""
 
     queue: str
@@ -39,8 +39,8 @@ class Lane(msgspec.Struct):
     boost: int = 0  # of the lanes that are due, the ones with a higher boost go first
     since_ms: int = 0  # when the oldest waiting claim may have come
     looked_up: str = ""  # the name that the claim at the head has waited for
-    standing: Standing = GOOD  # of its host
-    pace: Pace = UNMEASURED
+    standing: HostHealth = GOOD  # of its host
+    pace: AdaptiveDelay = UNMEASURED
 
     def is_idle(self, now_ms: int) -> bool:
         """Has it no claims, and nothing to remember?"""
@@ -54,7 +54,7 @@ class Lane(msgspec.Struct):
         return max(self.next_ms, self.since_ms)
 
 
-class Workbench:
+class Scheduler:
     """Lanes by queue, the line of those that wait for their time, and the workers that wait."""
 
     def __init__(
@@ -68,64 +68,64 @@ class Workbench:
         self._open_claims = open_claims
         self._per_queue = concurrency_per_queue
         self._concurrency_of = concurrency_of
-        self._lanes: dict[str, Lane] = {}
-        self._line = DueLine[Lane]()
+        self._slots: dict[str, QueueSlot] = {}
+        self._line = DueQueue[QueueSlot]()
         self._boosts: Mapping[str, int] = {}
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
-        self._parked: defaultdict[str, deque[Claim]] = defaultdict(deque)
+        self._waiting_at: defaultdict[str, deque[Claim]] = defaultdict(deque)
         self.waiting = 0
         self.active = 0
 
     def put(self, batch: QueueBatch, *, start_ms: int = 0) -> None:
         """Take in claims of a queue, none of which may start before that time."""
-        lane = self._lane(batch.queue)
-        lane.partition = batch.claims[0].partition
+        slot = self._slot(batch.queue)
+        slot.partition = batch.claims[0].partition
         if batch.delay_ms >= 0:
-            self.quicken(lane, batch.delay_ms)
-            lane.delay_ms = batch.delay_ms
-        lane.next_ms, lane.settled_ms = max(lane.next_ms, start_ms), max(lane.settled_ms, start_ms)
-        if not lane.waiting:
-            lane.since_ms = monotonic_ms()
-        lane.waiting.extend(batch.claims)
+            self.quicken(slot, batch.delay_ms)
+            slot.delay_ms = batch.delay_ms
+        slot.next_ms, slot.settled_ms = max(slot.next_ms, start_ms), max(slot.settled_ms, start_ms)
+        if not slot.waiting:
+            slot.since_ms = monotonic_ms()
+        slot.waiting.extend(batch.claims)
         self.waiting += len(batch.claims)
-        self._arm(lane)
+        self._arm(slot)
         self._wake()
 
     def put_back(self, claim: Claim, *, last: bool = False) -> None:
         """A claim that was taken but not fetched goes to the head of its lane, or to its end."""
-        lane = self._lane(claim.queue)
+        slot = self._slot(claim.queue)
         if last:
-            lane.waiting.append(claim)
+            slot.waiting.append(claim)
         else:
-            lane.waiting.appendleft(claim)
+            slot.waiting.appendleft(claim)
         self.waiting += 1
-        self._arm(lane)
+        self._arm(slot)
         self._wake()
 
-    def park(self, address: str, claim: Claim) -> None:
+    def wait_at(self, address: str, claim: Claim) -> None:
         """Set a claim aside until its server's address has room."""
-        self._parked[address].append(claim)
+        self._waiting_at[address].append(claim)
         self.waiting += 1
 
-    def unpark(self, address: str) -> None:
+    def wake_one(self, address: str) -> None:
         """The address has room for one more."""
-        parked = self._parked.get(address)
-        if parked:
-            claim = max(parked, key=lambda one: self._boosts.get(one.domain, 0)) if self._boosts else parked[0]
-            parked.remove(claim)
-            if not parked:
-                del self._parked[address]
+        waiting = self._waiting_at.get(address)
+        if waiting:
+            claim = max(waiting, key=lambda one: self._boosts.get(one.domain, 0)) if self._boosts else waiting[0]
+            waiting.remove(claim)
+            if not waiting:
+                del self._waiting_at[address]
             self.waiting -= 1
             self.put_back(claim)
 
-    def _lane(self, queue: str) -> Lane:
-        lane = self._lanes.get(queue)
-        if lane is None:
+    def _slot(self, queue: str) -> QueueSlot:
+        slot = self._slots.get(queue)
+        if slot is None:
             concurrency = self._concurrency_of(queue) or self._per_queue
-            lane = self._lanes[queue] = Lane(queue, concurrency, boost=self._boost_of(queue))
-        return lane
+            slot = self._slots[queue] = QueueSlot(queue, concurrency, boost=self._boost_of(queue))
+        return slot
 
     def _boost_of(self, queue: str) -> int:
         return self._boosts.get(registrable_domain(queue), 0) if self._boosts else 0
@@ -133,33 +133,33 @@ class Workbench:
     def boost(self, boosts: Mapping[str, int]) -> None:
         """Domain -> boost, from now on; 0 for all others."""
         self._boosts = boosts
-        for lane in self._lanes.values():
-            boost = self._boost_of(lane.queue)
-            if boost != lane.boost:
-                lane.boost, lane.armed = boost, False  # its place in the line counts no more
-                self._arm(lane)
+        for slot in self._slots.values():
+            boost = self._boost_of(slot.queue)
+            if boost != slot.boost:
+                slot.boost, slot.armed = boost, False  # its place in the line counts no more
+                self._arm(slot)
         self._wake()
 
-    def lane_of(self, queue: str) -> Lane:
+    def slot_of(self, queue: str) -> QueueSlot:
         """The lane of a queue that has claims here or had some lately."""
-        return self._lane(queue)
+        return self._slot(queue)
 
     def wait_of(self, queue: str) -> int:
         """How long a queue has to wait as far as it is known here, ms."""
-        lane = self._lanes.get(queue)
-        return 0 if lane is None else max(0, lane.next_ms - monotonic_ms())
+        slot = self._slots.get(queue)
+        return 0 if slot is None else max(0, slot.next_ms - monotonic_ms())
 
     def delay_of(self, queue: str) -> int:
         """A queue's delay as far as it is known here, ms; -1 when it is not."""
-        lane = self._lanes.get(queue)
-        return -1 if lane is None else lane.delay_ms
+        slot = self._slots.get(queue)
+        return -1 if slot is None else slot.delay_ms
 
-    def parked_at(self, address: str) -> int:
+    def waiting_at(self, address: str) -> int:
         """How many claims wait for room at an address."""
-        parked = self._parked.get(address)
-        return len(parked) if parked else 0
+        waiting = self._waiting_at.get(address)
+        return len(waiting) if waiting else 0
 
-    async def take(self) -> tuple[Lane, Claim]:
+    async def take(self) -> tuple[QueueSlot, Claim]:
         """The next claim whose time has come; waits for one. The caller must end it with `finished`."""
         while True:
             found = self._pop_due(monotonic_ms())
@@ -177,58 +177,58 @@ class Workbench:
                     self._wake()  # our turn goes to somebody else
                 raise
 
-    def _pop_due(self, now_ms: int) -> tuple[Lane, Claim] | None:
-        while (lane := self._line.pop(now_ms)) is not None:
-            lane.armed = False
-            if not lane.waiting or lane.active >= self._room(lane):
+    def _pop_due(self, now_ms: int) -> tuple[QueueSlot, Claim] | None:
+        while (slot := self._line.pop(now_ms)) is not None:
+            slot.armed = False
+            if not slot.waiting or slot.active >= self._room(slot):
                 continue
-            if lane.next_ms > now_ms:
-                self._arm(lane)
+            if slot.next_ms > now_ms:
+                self._arm(slot)
                 continue
-            claim = lane.waiting.popleft()
+            claim = slot.waiting.popleft()
             self.waiting -= 1
-            lane.active += 1
+            slot.active += 1
             self.active += 1
-            delay_ms = max(lane.delay_ms, lane.pace.delay_ms)
+            delay_ms = max(slot.delay_ms, slot.pace.delay_ms)
             if delay_ms > 0:
-                lane.next_ms = max(lane.next_ms, now_ms + delay_ms + TICK_MS)
-            self._arm(lane)
-            return lane, claim
+                slot.next_ms = max(slot.next_ms, now_ms + delay_ms + TICK_MS)
+            self._arm(slot)
+            return slot, claim
         return None
 
-    def finished(self, lane: Lane, *, wait_ms: int, started: bool = True) -> None:
+    def finished(self, slot: QueueSlot, *, wait_ms: int, started: bool = True) -> None:
         """A turn of this lane has ended now; the next request may start `wait_ms` from now. A turn that came to none
         (not `started`) costs the lane nothing else.
         """
-        lane.active -= 1
+        slot.active -= 1
         self.active -= 1
         if started or wait_ms:
-            lane.settled_ms = max(lane.settled_ms, monotonic_ms() + wait_ms)
-        if started or lane.active:
-            lane.next_ms = max(lane.next_ms, lane.settled_ms)
+            slot.settled_ms = max(slot.settled_ms, monotonic_ms() + wait_ms)
+        if started or slot.active:
+            slot.next_ms = max(slot.next_ms, slot.settled_ms)
         else:
-            lane.next_ms = lane.settled_ms
-        self._arm(lane)
+            slot.next_ms = slot.settled_ms
+        self._arm(slot)
         self._wake()
 
-    def abandon(self, lane: Lane) -> list[Claim]:
+    def abandon(self, slot: QueueSlot) -> list[Claim]:
         """A turn has ended without a request, and there will be none for what waits in its lane: those claims."""
-        claims = list(lane.waiting)
-        lane.waiting.clear()
+        claims = list(slot.waiting)
+        slot.waiting.clear()
         self.waiting -= len(claims)
-        lane.settled_ms = min(lane.settled_ms, monotonic_ms())
-        self.finished(lane, wait_ms=0, started=False)
+        slot.settled_ms = min(slot.settled_ms, monotonic_ms())
+        self.finished(slot, wait_ms=0, started=False)
         return claims
 
-    def _arm(self, lane: Lane) -> None:
-        if lane.armed or not lane.waiting or lane.active >= self._room(lane):
+    def _arm(self, slot: QueueSlot) -> None:
+        if slot.armed or not slot.waiting or slot.active >= self._room(slot):
             return
-        lane.armed = True
-        self._line.push(lane.due_ms, lane)
+        slot.armed = True
+        self._line.push(slot.due_ms, slot)
 
-    def _room(self, lane: Lane) -> int:
+    def _room(self, slot: QueueSlot) -> int:
         """Requests at a time: a host that does not answer is asked by one."""
-        return 1 if lane.standing.is_aside else lane.concurrency
+        return 1 if slot.standing.is_aside else slot.concurrency
 
     def _wake(self) -> None:
         """Let a worker have the lane that is first in line, now or when its time has come."""
@@ -284,23 +284,23 @@ class Workbench:
         self.waiting -= len(removed)
         return removed
 
-    def lanes(self) -> list[Lane]:
+    def slots(self) -> list[QueueSlot]:
         """All lanes."""
-        return list(self._lanes.values())
+        return list(self._slots.values())
 
-    def quicken(self, lane: Lane, delay_ms: int) -> None:
+    def quicken(self, slot: QueueSlot, delay_ms: int) -> None:
         """A shorter delay from now on; what the lane waits for beside its delay stays. A longer one changes nothing."""
-        if lane.delay_ms > delay_ms:
-            sooner_ms = max(lane.delay_ms, lane.pace.delay_ms) - max(delay_ms, lane.pace.delay_ms)
-            lane.next_ms -= sooner_ms
-            lane.settled_ms -= sooner_ms
-            lane.delay_ms = delay_ms
-            lane.armed = False  # it stands in the line for a later time, too: that entry will find nothing to do
-            self._arm(lane)
+        if slot.delay_ms > delay_ms:
+            sooner_ms = max(slot.delay_ms, slot.pace.delay_ms) - max(delay_ms, slot.pace.delay_ms)
+            slot.next_ms -= sooner_ms
+            slot.settled_ms -= sooner_ms
+            slot.delay_ms = delay_ms
+            slot.armed = False  # it stands in the line for a later time, too: that entry will find nothing to do
+            self._arm(slot)
             self._wake()
 
     def _lines(self) -> list[deque[Claim]]:
-        return [*(lane.waiting for lane in self._lanes.values()), *self._parked.values()]
+        return [*(slot.waiting for slot in self._slots.values()), *self._waiting_at.values()]
 
     def take_stale(self, *, wait_max_ms: int, age_max_ms: int) -> list[Claim]:
         """Take out claims whose turn is further off than `wait_max_ms`, those that have waited too long, and those of
@@ -308,17 +308,17 @@ class Workbench:
         """
         now_ms = monotonic_ms()
         stale: list[Claim] = []
-        for lane in self._lanes.values():
-            is_far = lane.next_ms - now_ms > wait_max_ms or (lane.next_ms > now_ms and lane.standing.is_aside)
-            if lane.waiting and (is_far or now_ms - lane.since_ms > age_max_ms):
-                stale.extend(lane.waiting)
-                lane.waiting.clear()
+        for slot in self._slots.values():
+            is_far = slot.next_ms - now_ms > wait_max_ms or (slot.next_ms > now_ms and slot.standing.is_aside)
+            if slot.waiting and (is_far or now_ms - slot.since_ms > age_max_ms):
+                stale.extend(slot.waiting)
+                slot.waiting.clear()
         self.waiting -= len(stale)
         return stale
 
     def forget_idle(self) -> None:
         """Drop lanes without claims whose time has passed: memory stays bounded by what is, or lately was, in hand."""
         now_ms = monotonic_ms()
-        idle = [queue for queue, lane in self._lanes.items() if lane.is_idle(now_ms)]
+        idle = [queue for queue, slot in self._slots.items() if slot.is_idle(now_ms)]
         for queue in idle:
-            del self._lanes[queue]
+            del self._slots[queue]

@@ -5,7 +5,7 @@ import contextlib
 
 from crawler.errors import EngineError
 from crawler.frontier.crawl_record import CrawlRecord, Crawls
-from crawler.pipeline.overrides import Steering
+from crawler.pipeline.overrides import OverrideFollower
 from crawler.pipeline.router import Router
 
 FOLLOW_S = 1.0  # an operator's orders are followed within two seconds
@@ -15,11 +15,17 @@ class SharedRecord:
     """The crawl's record as it was read last."""
 
     def __init__(
-        self, crawls: Crawls, record: CrawlRecord, steering: Steering, router: Router, *, every_s: float
+        self,
+        crawls: Crawls,
+        record: CrawlRecord,
+        override_follower: OverrideFollower,
+        router: Router,
+        *,
+        every_s: float,
     ) -> None:
         self._crawls = crawls
         self._record = record
-        self._steering = steering
+        self._override_follower = override_follower
         self._router = router
         self._every_s = min(every_s, FOLLOW_S)
 
@@ -32,8 +38,8 @@ class SharedRecord:
 
     async def follow(self) -> None:
         """Read what has changed. Raises EngineError, ConflictError."""
-        version, orders = await self._crawls.versions(self._record)
-        await self._steering.follow(orders)
+        version, overrides = await self._crawls.versions(self._record)
+        await self._override_follower.follow(overrides)
         if version == self._record.version:
             return
         self._record, roots = await self._crawls.shared()

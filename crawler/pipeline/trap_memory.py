@@ -14,7 +14,7 @@ from crawler.settings import TrapSettings
 DOMAINS_MAX = 20_000  # of each kind: at most 1 KB each in msgpack, a few in Python
 
 
-def parking_reason(rule: str) -> str:
+def defer_reason(rule: str) -> str:
     """Under which a rule's URLs are parked."""
     return f"trap:{rule}"
 
@@ -55,7 +55,7 @@ class TrapMemory:
         if claim.seed:
             return ""
         verdict = self._rules.judge(self.state_of(claim.domain), claim.url)
-        reason = parking_reason(verdict.rule) if verdict.action is Action.PARK else ""
+        reason = defer_reason(verdict.rule) if verdict.action is Action.DEFER else ""
         return "" if (claim.queue, reason) in self._released else reason
 
     def release(self, queue: str, reason: str) -> None:

@@ -10,14 +10,14 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from crawler.archive.inflight_log import Mark
+from crawler.archive.inflight_log import InflightMark
 from crawler.errors import EngineError, InvariantError
 from crawler.frontier.frontier import Settlement
 from crawler.membership.held_partitions import HeldPartitions
 from crawler.model import Claim
 from crawler.pipeline.internal_errors import InternalErrors
 from crawler.pipeline.outcome import Failed, Outcome
-from crawler.pipeline.schedule import Lane, Workbench
+from crawler.pipeline.schedule import QueueSlot, Scheduler
 from crawler.rules.poison_urls import fate_of
 from crawler.runtime.clock import ENGINE_PAUSE_S
 from crawler.runtime.counters import OpenClaims
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 class Requeue(msgspec.Struct, frozen=True, kw_only=True):
     """The claim goes back to the head of its queue here, or to its tail. `wait_ms`: how long the queue waits, as
-    `Workbench.finished` takes it; no longer counted once the request is over. `pause_s`: how long the worker rests.
+    `Scheduler.finished` takes it; no longer counted once the request is over. `pause_s`: how long the worker rests.
     """
 
     wait_ms: int = 0
@@ -37,7 +37,7 @@ class Requeue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AwaitAddress(msgspec.Struct, frozen=True):
-    """The claim waits for room at its server's address, which calls `Workbench.unpark`."""
+    """The claim waits for room at its server's address, which calls `Scheduler.unpark`."""
 
     address: str
 
@@ -74,12 +74,12 @@ TurnEnd = Requeue | AwaitAddress | AwaitName | ReturnToEngine | LeaseLost | Queu
 class Turn:
     """A claim and the queue slot in which it is worked on."""
 
-    __slots__ = ("_bench", "claim", "fate", "is_request_over", "lane", "mark")
+    __slots__ = ("_scheduler", "claim", "fate", "is_request_over", "mark", "slot")
 
-    def __init__(self, bench: Workbench, lane: Lane, claim: Claim, mark: Mark) -> None:
-        self._bench = bench
+    def __init__(self, scheduler: Scheduler, slot: QueueSlot, claim: Claim, mark: InflightMark) -> None:
+        self._scheduler = scheduler
         self.mark = mark  # says that the claim's content is worked on
-        self.lane = lane
+        self.slot = slot
         self.claim = claim
         self.fate = fate_of(claim.deaths, claim.deliveries)
         self.is_request_over = False
@@ -89,7 +89,7 @@ class Turn:
         if self.is_request_over:
             raise InvariantError(f"the request of a turn was over before: {self.claim.url}")
         self.is_request_over = True
-        self._bench.finished(self.lane, wait_ms=wait_ms, started=started)
+        self._scheduler.finished(self.slot, wait_ms=wait_ms, started=started)
 
 
 class TurnRunner:
@@ -97,7 +97,7 @@ class TurnRunner:
 
     def __init__(
         self,
-        bench: Workbench,
+        scheduler: Scheduler,
         held: HeldPartitions,
         open_claims: OpenClaims,
         internal_errors: InternalErrors,
@@ -107,7 +107,7 @@ class TurnRunner:
         delay_ms: int,
     ) -> None:
         """`return_claim` gives a claim back to the engine; `delay_ms` is that of a queue whose own is not known."""
-        self._bench = bench
+        self._scheduler = scheduler
         self._held = held
         self._open_claims = open_claims
         self._internal_errors = internal_errors
@@ -128,27 +128,27 @@ class TurnRunner:
 
     def _failed(self, turn: Turn, error: Exception) -> Deliver:
         """How a turn ends in which an unexpected error was raised. Raises it if it is not the content's."""
-        lane, claim = turn.lane, turn.claim
-        wait_ms = max(lane.delay_ms, lane.pace.delay_ms, self._delay_ms)
+        slot, claim = turn.slot, turn.claim
+        wait_ms = max(slot.delay_ms, slot.pace.delay_ms, self._delay_ms)
         fence = self._held.fence_of(claim.partition)
         next_ms = fence.now_ms + wait_ms if fence is not None else 0
-        settled = Settlement(next_fetch_ms=next_ms, delay_ms=lane.delay_ms)
+        settled = Settlement(next_fetch_ms=next_ms, delay_ms=slot.delay_ms)
         failed = self._internal_errors.failed(claim, error, settled)
         if not turn.is_request_over:
             turn.request_over(wait_ms=wait_ms)  # a request may have been made
         return Deliver(failed)
 
     async def _apply(self, turn: Turn, end: TurnEnd) -> None:
-        bench, claim = self._bench, turn.claim
+        scheduler, claim = self._scheduler, turn.claim
         match end:
             case Requeue():
                 self._close(turn, wait_ms=end.wait_ms, started=end.started)
-                bench.put_back(claim, last=end.at_tail)
+                scheduler.put_back(claim, last=end.at_tail)
                 if end.pause_s:
                     await asyncio.sleep(end.pause_s)
             case AwaitAddress():
                 self._close(turn)
-                bench.park(end.address, claim)
+                scheduler.wait_at(end.address, claim)
             case AwaitName():
                 end.answered(lambda: self._name_answered(turn))
             case ReturnToEngine():
@@ -161,7 +161,7 @@ class TurnRunner:
                 if turn.is_request_over:
                     raise InvariantError("a queue is given up before a request is made")
                 turn.is_request_over = True
-                for one in (claim, *bench.abandon(turn.lane)):
+                for one in (claim, *scheduler.abandon(turn.slot)):
                     self._deliver(end.outcome_of(one))
             case Deliver():
                 self._close(turn)
@@ -173,4 +173,4 @@ class TurnRunner:
 
     def _name_answered(self, turn: Turn) -> None:
         self._close(turn)
-        self._bench.put_back(turn.claim)
+        self._scheduler.put_back(turn.claim)

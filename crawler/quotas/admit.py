@@ -8,21 +8,21 @@ import logging
 import sys
 from collections.abc import Collection
 
-from crawler.quotas.distribute import Sharing
+from crawler.quotas.distribute import DeferredShare
 
 log = logging.getLogger(__name__)
 
 
-class TakingIn:
+class QuotaAdmission:
     """`budget`: 0 is no limit. `parked`: URLs that wait for room; what is new goes behind them."""
 
-    def __init__(self, budget: int, sharing: Sharing) -> None:
+    def __init__(self, budget: int, share: DeferredShare) -> None:
         self.budget = budget
-        self.parked = 0
+        self.deferred = 0
         self.asked = 0  # let in since the engine was last asked
         self._taken_in = 0
         self._room = 0  # less what was let in and may not be there yet
-        self._sharing = sharing
+        self._share = share
         self._is_stuck = False  # what there is room for lies in files that can't be read
         self._unreadable: set[str] = set()  # queues that were named
 
@@ -31,30 +31,30 @@ class TakingIn:
         """By the last sum."""
         return self.budget - self._taken_in if self.budget else sys.maxsize
 
-    def counted(self, *, taken_in: int, parked: int, asked: int) -> None:
+    def counted(self, *, taken_in: int, deferred: int, asked: int) -> None:
         """The crawl's sums; `asked`: as it was when they were asked for."""
         self.asked -= asked
-        self._taken_in, self.parked = taken_in, parked
+        self._taken_in, self.deferred = taken_in, deferred
         self._room = self.room - asked
 
     def lets_in(self, sharers: int) -> bool:
         """May one more be let in, by one of so many instances? Where URLs are parked it comes behind them."""
         if not self.budget:
             return True
-        if self.parked or self.asked >= self._room // max(1, sharers):
+        if self.deferred or self.asked >= self._room // max(1, sharers):
             return False
         self.asked += 1
         return True
 
     async def has_more(self) -> bool:
         """Is there room for what is parked, so that somebody will release it? Raises EngineError."""
-        return self.parked > 0 and self.room > 0 and not self._is_stuck and await self._sharing.waiting() > 0
+        return self.deferred > 0 and self.room > 0 and not self._is_stuck and await self._share.waiting() > 0
 
     async def take_up(self, mine: Collection[int]) -> Collection[int]:
         """Release what there is room for in these partitions; in which of them something was. Raises EngineError."""
-        if not self.parked or self._room <= 0:
+        if not self.deferred or self._room <= 0:
             return ()
-        released = await self._sharing.release(self._room, mine)
+        released = await self._share.release(self._room, mine)
         for queue, error in released.unreadable.items():  # what is left stays parked, and is asked for again
             if queue not in self._unreadable:
                 log.warning("budget.unreadable", extra={"queue": queue, "error": error})

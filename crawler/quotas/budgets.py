@@ -5,11 +5,11 @@ import contextlib
 from collections.abc import Callable
 
 from crawler.errors import EngineError
-from crawler.frontier.budgets import Budget
-from crawler.frontier.deferred import Parking
+from crawler.frontier.budgets import FetchQuota
+from crawler.frontier.deferred import DeferredUrls
 from crawler.frontier.frontier import Frontier
 from crawler.membership.held_partitions import HeldPartitions
-from crawler.quotas.raise_limits import Raising
+from crawler.quotas.raise_limits import RaisedQuotas
 from crawler.runtime.clock import monotonic_ms
 from crawler.settings import BudgetSettings
 
@@ -17,21 +17,21 @@ EVERY_S = 1.0
 GROWN_EVERY_MS = 10_000  # where budgets grow while the crawl runs
 
 
-class Budgets:
+class QuotaLimits:
     """Beside the pipeline; a crawl that had ended goes on with what `begin` has released."""
 
     def __init__(
         self,
         frontier: Frontier,
-        parking: Parking,
+        deferred_urls: DeferredUrls,
         held: HeldPartitions,
         settings: BudgetSettings,
         *,
         wake: Callable[[int], None],
     ) -> None:
         """`wake`: queues of this partition may be claimed from now."""
-        self._raising = Raising(
-            frontier, parking, Budget(pages=settings.pages, bytes=settings.bytes, depth=settings.depth)
+        self._raised = RaisedQuotas(
+            frontier, deferred_urls, FetchQuota(pages=settings.pages, bytes=settings.bytes, depth=settings.depth)
         )
         self._held = held
         self._wake = wake
@@ -41,7 +41,7 @@ class Budgets:
 
     async def begin(self, partitions: int) -> None:
         """Look at the whole crawl, before anybody asks whether it is finished. Raises EngineError."""
-        await self._raising.look(range(partitions))
+        await self._raised.look(range(partitions))
 
     async def run(self) -> None:
         """Look at what is acquired: its last owner may have had smaller budgets.
@@ -55,7 +55,7 @@ class Budgets:
             if self._grows and monotonic_ms() - self._all_at_ms >= GROWN_EVERY_MS:
                 self._all_at_ms, fresh = monotonic_ms(), {p: h.epoch for p, h in self._held.items()}
             with contextlib.suppress(EngineError):
-                if await self._raising.look(list(fresh)):
+                if await self._raised.look(list(fresh)):
                     for partition in fresh:  # no hint tells an owner what it released itself
                         self._wake(partition)
                 self._seen.update(fresh)

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Collection
 import msgspec
 
 from crawler.errors import ArchiveError
-from crawler.frontier.deferred import BLOCKED, CRAWL_URLS, Parked, Parking
+from crawler.frontier.deferred import BLOCKED, CRAWL_URLS, DeferredRow, DeferredUrls
 
 PARTITIONS_MAX = 128  # a pipeline
 
@@ -25,11 +25,11 @@ class Released(msgspec.Struct, frozen=True):
     unreadable: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-class Sharing:
+class DeferredShare:
     """Reads all rows, by partitions in their order; a row's place among them decides on its share."""
 
-    def __init__(self, parking: Parking, partitions: int) -> None:
-        self._parking = parking
+    def __init__(self, deferred_urls: DeferredUrls, partitions: int) -> None:
+        self._deferred_urls = deferred_urls
         self._partitions = partitions
 
     async def waiting(self) -> int:
@@ -50,17 +50,17 @@ class Sharing:
                 await self._release(one, share, released)
         return released
 
-    async def _release(self, one: Parked, n: int, released: Released) -> None:
+    async def _release(self, one: DeferredRow, n: int, released: Released) -> None:
         try:
-            released.urls[one.partition] += await self._parking.release(one.partition, one.queue, one.reason, n)
+            released.urls[one.partition] += await self._deferred_urls.release(one.partition, one.queue, one.reason, n)
         except ArchiveError as error:  # what is left stays parked
             released.urls[one.partition] += 0
             released.unreadable[one.queue] = str(error)
 
-    async def _rows(self) -> AsyncIterator[Parked]:
+    async def _rows(self) -> AsyncIterator[DeferredRow]:
         for i in range(0, self._partitions, PARTITIONS_MAX):
             some = range(i, min(i + PARTITIONS_MAX, self._partitions))
-            for _, stops, parked in await self._parking.survey(some):
-                rows = [one for one in parked if one.reason == CRAWL_URLS and stops.get(one.queue) != BLOCKED]
+            for _, stops, deferred in await self._deferred_urls.survey(some):
+                rows = [one for one in deferred if one.reason == CRAWL_URLS and stops.get(one.queue) != BLOCKED]
                 for row in sorted(rows, key=lambda one: one.queue):
                     yield row

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from crawler.errors import ArchiveError
-from crawler.frontier.budgets import Budget
+from crawler.frontier.budgets import FetchQuota
 from crawler.frontier.codec import unpack_queue
-from crawler.frontier.deferred import BLOCKED, DEPTH, HOSTS, Order, Parked, Parking, What
+from crawler.frontier.deferred import BLOCKED, DEPTH, HOSTS, ChangeKind, DeferredRow, DeferredUrls, QueueChange
 from crawler.frontier.frontier import Frontier
 from crawler.frontier.pending import PendingUrls
 from crawler.rules.domains import label_of
@@ -24,12 +24,12 @@ LOOK_MAX = 64  # records a call
 URLS = "urls"
 
 
-class Raising:
+class RaisedQuotas:
     """The budgets of one instance, against what stands in the engine. Raises EngineError."""
 
-    def __init__(self, frontier: Frontier, parking: Parking, budget: Budget) -> None:
+    def __init__(self, frontier: Frontier, deferred_urls: DeferredUrls, budget: FetchQuota) -> None:
         self._frontier = frontier
-        self._parking = parking
+        self._deferred_urls = deferred_urls
         self._budget = budget
 
     async def look(self, partitions: Sequence[int]) -> int:
@@ -37,8 +37,8 @@ class Raising:
         urls = 0
         for i in range(0, len(partitions), PARTITIONS_MAX):
             some = partitions[i : i + PARTITIONS_MAX]
-            for partition, stops, parked in await self._parking.survey(some):
-                free = [p for p in parked if stops.get(p.queue) != BLOCKED]
+            for partition, stops, deferred in await self._deferred_urls.survey(some):
+                free = [p for p in deferred if stops.get(p.queue) != BLOCKED]
                 urls += await self._started(partition, stops)
                 urls += await self._released(partition, {p.queue: p.urls for p in free if p.reason == URLS})
                 urls += await self._nearer([p for p in free if p.kind == DEPTH])
@@ -47,11 +47,11 @@ class Raising:
 
     async def _started(self, partition: int, stops: dict[str, str]) -> int:
         names = [queue for queue, reason in stops.items() if reason in ("pages", "bytes")]
-        orders = []
+        overrides = []
         for queue, known in (await self._records(partition, names)).items():
             if self._has_room(stops[queue], known):
-                orders.append(Order(queue, What.START, stops[queue]))
-        return sum(await self._parking.steer(partition, orders))
+                overrides.append(QueueChange(queue, ChangeKind.START, stops[queue]))
+        return sum(await self._deferred_urls.change_queues(partition, overrides))
 
     def _has_room(self, reason: str, known: dict[str, Any]) -> bool:
         if reason == "bytes":
@@ -60,34 +60,34 @@ class Raising:
 
     async def _released(self, partition: int, rows: dict[str, int]) -> int:
         """Of `rows`, queue -> URLs beyond a budget of URLs, what it takes in now."""
-        intake, released = self._frontier.intake, 0
+        add_quota, released = self._frontier.add_quota, 0
         for queue, known in (await self._records(partition, list(rows))).items():
-            budget = grown(intake.urls, intake.urls_per_linking_domain, known.get("links", ""))
-            n = room_of(met=known.get("urls", 0), parked=rows[queue], budget=budget)
+            budget = grown(add_quota.urls, add_quota.urls_per_linking_domain, known.get("links", ""))
+            n = room_of(met=known.get("urls", 0), deferred=rows[queue], budget=budget)
             try:
                 # The engine releases by itself meanwhile, where budgets grow with links.
-                released += await self._parking.release(partition, queue, URLS, n, upto=budget or -1)
+                released += await self._deferred_urls.release(partition, queue, URLS, n, upto=budget or -1)
             except ArchiveError as error:  # what is left stays parked
                 log.warning("budget.unreadable", extra={"queue": queue, "error": str(error)})
         return released
 
-    async def _nearer(self, parked: Sequence[Parked]) -> int:
+    async def _nearer(self, deferred: Sequence[DeferredRow]) -> int:
         """What is not too deep any more."""
-        near = [p for p in parked if is_within(p.depth, self._budget.depth)]
-        return sum([await self._parking.release(p.partition, p.queue, p.reason, p.urls) for p in near])
+        near = [p for p in deferred if is_within(p.depth, self._budget.depth)]
+        return sum([await self._deferred_urls.release(p.partition, p.queue, p.reason, p.urls) for p in near])
 
-    async def _admitted(self, partition: int, rows: dict[str, Parked]) -> int:
+    async def _admitted(self, partition: int, rows: dict[str, DeferredRow]) -> int:
         """Of URLs of hosts that their domain had not taken in, those of as many hosts as it takes in now."""
-        intake = self._frontier.intake
+        add_quota = self._frontier.add_quota
         known = await self._records(partition, list(rows))
         domains = {queue: record.get("domain", queue) for queue, record in known.items()}
         admitted = 0
         for (queue, domain), taken in zip(
-            domains.items(), await self._parking.hosts(partition, list(domains.values())), strict=True
+            domains.items(), await self._deferred_urls.hosts(partition, list(domains.values())), strict=True
         ):
-            if not intake.hosts:
-                admitted += await self._parking.release(partition, queue, HOSTS, rows[queue].urls)
-            elif taken < intake.hosts:
+            if not add_quota.hosts:
+                admitted += await self._deferred_urls.release(partition, queue, HOSTS, rows[queue].urls)
+            elif taken < add_quota.hosts:
                 admitted += await self._of_more_hosts(partition, queue, domain, taken)
         return admitted
 
@@ -103,12 +103,12 @@ class Raising:
 
     async def _once_through(self, partition: int, queue: str, domain: str, taken: int, more: set[str]) -> int:
         """`taken`: how many hosts the domain had when the row was first read; `more`: those that it takes in now."""
-        hosts_max, admitted = self._frontier.intake.hosts, 0
+        hosts_max, admitted = self._frontier.add_quota.hosts, 0
         pending = PendingUrls(self._frontier.engine, self._frontier.keys)
         async for some in pending.row(partition, queue, HOSTS):
             urls = []
             labels = sorted({label_of(domain, host_of(found.url.url)) for found in some} - more)
-            known = await self._parking.hosts_taken(partition, domain, labels)
+            known = await self._deferred_urls.hosts_taken(partition, domain, labels)
             for found in some:
                 host = host_of(found.url.url)
                 label = label_of(domain, host)
@@ -116,13 +116,13 @@ class Raising:
                     more.add(label)
                 if label in known or label in more:
                     urls.append((found.block, found.name, host))
-            admitted += await self._parking.admit(partition, queue, domain, hosts_max, urls)
+            admitted += await self._deferred_urls.admit(partition, queue, domain, hosts_max, urls)
         return admitted
 
     async def _records(self, partition: int, queues: Sequence[str]) -> dict[str, dict[str, Any]]:
         f, found = self._frontier, dict[str, dict[str, Any]]()
         for i in range(0, len(queues), LOOK_MAX):
             some = queues[i : i + LOOK_MAX]
-            raw = await f.engine.run("look", (f.keys.meta(partition),), "queues", *some)
+            raw = await f.engine.run("read_queues", (f.keys.meta(partition),), "queues", *some)
             found.update((queue, unpack_queue(record)) for queue, record in zip(some, raw, strict=True))
         return found

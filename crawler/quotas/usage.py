@@ -10,11 +10,11 @@ import logging
 from collections.abc import Callable
 
 from crawler.errors import EngineError
-from crawler.frontier.budgets import Spent
+from crawler.frontier.budgets import QuotaReached
 from crawler.frontier.crawl_record import Crawls
 from crawler.frontier.stats import Stats, Totals
 from crawler.membership.held_partitions import HeldPartitions
-from crawler.quotas.admit import TakingIn
+from crawler.quotas.admit import QuotaAdmission
 from crawler.runtime.counters import Counters
 from crawler.settings import Settings
 
@@ -24,7 +24,7 @@ COUNT_EVERY_S = 0.5
 GLANCE_S = 0.05
 
 
-class Spending:
+class QuotaUsage:
     """Keeps what `counters` knows of other instances, and says when the crawl's limits are reached.
 
     `limit`: "" until one is reached, "pages" for that of a run, "budget" for what outlasts it and stands in the engine.
@@ -34,7 +34,7 @@ class Spending:
         self,
         stats: Stats,
         crawls: Crawls,
-        admission: TakingIn,
+        admission: QuotaAdmission,
         held: HeldPartitions,
         counters: Counters,
         settings: Settings,
@@ -62,9 +62,9 @@ class Spending:
     async def begin(self) -> None:
         """Before anything is claimed; a budget that was raised is not used up any more. Raises EngineError."""
         await self.count()
-        self._is_needed = self._is_needed or self._urls.parked > 0
+        self._is_needed = self._is_needed or self._urls.deferred > 0
         if self.limit != "budget":
-            await self._crawls.note_spent(None)
+            await self._crawls.note_quota_reached(None)
 
     async def run(self) -> None:
         """Follow what others do, for as long as the instance lives."""
@@ -92,7 +92,7 @@ class Spending:
             totals = await self._stats.totals()
             self._counters.committed_before = totals.fetched - self._counters.committed
             self._counters.bytes_before = totals.bytes - self._counters.bytes
-        self._urls.counted(taken_in=totals.taken_in, parked=totals.beyond, asked=asked)
+        self._urls.counted(taken_in=totals.taken_in, deferred=totals.beyond, asked=asked)
         if not self.limit:
             self.limit = await self._reached(totals)
 
@@ -100,7 +100,7 @@ class Spending:
         used = {"crawl:pages": totals.fetched, "crawl:bytes": totals.bytes}
         for reason, budget in self._spendable.items():
             if 0 < budget <= used[reason]:
-                await self._crawls.note_spent(Spent(reason=reason, budget=budget))
+                await self._crawls.note_quota_reached(QuotaReached(reason=reason, budget=budget))
                 return "budget"
         return "pages" if 0 < self._pages_max <= totals.fetched else ""
 

@@ -114,7 +114,7 @@ async def _replace(crawls: Crawls, name: str, other: CrawlRecord, settings: Sett
         raise ConflictError(
             f"another crawl {name!r} was begun in the engine: empty the engine, and rebuild before anything crawls"
         )
-    await crawls.begin_anew(settings, origin=was.first_begun_at, hash_key=was.hash_key)
+    await crawls.start_over(settings, origin=was.first_begun_at, hash_key=was.hash_key)
 
 
 def _as_it_was(settings: Settings, records: Sequence[CrawlRecord]) -> Settings:

@@ -35,7 +35,7 @@ from crawler.model import Candidate, CommitEntry
 from crawler.recovery.crawl_identity import bound_of
 from crawler.recovery.page_book import KnownPage, PageBook
 from crawler.recovery.refill import Refill
-from crawler.recovery.replay import PULSE, Doors, RebuildReport, Replay, parent_of
+from crawler.recovery.replay import PULSE, RebuildDeps, RebuildReport, Replay, parent_of
 from crawler.rules.priority import Signals
 
 ROOTS_MAX = 1_000  # of the scope, in one call
@@ -52,13 +52,13 @@ class Rebuild:
 
     def __init__(
         self,
-        doors: Doors,
+        deps: RebuildDeps,
         folders: Sequence[CrawlFolder],
         *,
         refetch: bool = False,
         pulse: Callable[[int], None] = lambda _: None,
     ) -> None:
-        self._d = doors
+        self._d = deps
         self._folders = folders
         self._refetch = refetch
         self._pulse = pulse
@@ -240,7 +240,7 @@ class Rebuild:
             redirects=entry.redirects,
             seed=seed,
             seed_number=number,
-            wish=Followed(entry.url, entry.label),
+            followed=Followed(entry.url, entry.label),
         )
 
 

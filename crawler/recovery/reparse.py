@@ -7,7 +7,7 @@ import msgspec
 
 from crawler.archive.warc_reader import StoredResponse
 from crawler.content.html import redirect_target
-from crawler.model import REDIRECTS, Page, Response
+from crawler.model import REDIRECTS, ParsedPage, Response
 from crawler.pipeline.parse import PageParser
 from crawler.settings import FetchSettings, Settings
 from crawler.web.content_encoding import INCOMPLETE, inflate
@@ -34,7 +34,7 @@ class Rereader:
     async def read(self, url: str, stored: StoredResponse) -> Reread:
         """Parse the response that was stored for the canonical `url`. Raises ParseKilledError when it can't be."""
         response, error = response_of(url, stored, self._fetch)
-        page = Page() if error else await self._parser.parse(response)
+        page = ParsedPage() if error else await self._parser.parse(response)
         target = redirect_target(url, stored.header("location")) if response.status in REDIRECTS else None
         return Reread(links=page.links if self._follows_links else (), redirect_to=target or "")
 

@@ -14,7 +14,7 @@ from crawler.archive.crawl_folder import CrawlFolder
 from crawler.archive.folder_scan import ArchivedResponse, Flaw, walk_responses
 from crawler.archive.warc_reader import StoredResponse, read_record
 from crawler.errors import ArchiveError
-from crawler.frontier.bulk_lookup import States, UrlState
+from crawler.frontier.bulk_lookup import BulkLookup, UrlState
 from crawler.frontier.crawl_record import Crawls
 from crawler.frontier.frontier import Frontier
 from crawler.frontier.restore import DoneUrl, Restoring
@@ -52,13 +52,13 @@ class RebuildReport(msgspec.Struct, kw_only=True):
             self.flaws.append(what)
 
 
-class Doors(msgspec.Struct, frozen=True, kw_only=True):
+class RebuildDeps(msgspec.Struct, frozen=True, kw_only=True):
     """The crawl's frontier, as a rebuild needs it, and the parser."""
 
     name: str
     frontier: Frontier
     restoring: Restoring
-    states: States
+    states: BulkLookup
     crawls: Crawls
     seeds: Seeds
     router: Router
@@ -69,9 +69,9 @@ class Replay:
     """Reads the archive of all folders, in the order in which it was written: the frontier grows as it did then."""
 
     def __init__(
-        self, doors: Doors, refill: Refill, book: PageBook, report: RebuildReport, pulse: Callable[[int], None]
+        self, deps: RebuildDeps, refill: Refill, book: PageBook, report: RebuildReport, pulse: Callable[[int], None]
     ) -> None:
-        self._d = doors
+        self._d = deps
         self._refill = refill
         self._book = book
         self._report = report

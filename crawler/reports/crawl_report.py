@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from itertools import compress
 
-from crawler.frontier.budgets import Spent
+from crawler.frontier.budgets import QuotaReached
 from crawler.frontier.stats import DomainStats, Totals
 from crawler.reports.tables import NOTHING, facts, or_nothing, table
 from crawler.reports.wording import counted, duration, number, size
@@ -55,18 +55,18 @@ def totals_text(
     ordering: OrderSettings,
     is_paused: bool = False,
     is_full: bool = False,
-    spent: Spent | None = None,
+    quota_reached: QuotaReached | None = None,
 ) -> str:
     """The whole crawl in a few lines."""
-    over = over_budget(totals, spent)
+    over = over_budget(totals, quota_reached)
     pairs = [("paused", "by an operator ('crawler resume' goes on)")] if is_paused else []
     pairs += [("waits", waits_text("memory"))] if is_full else []
     pairs += [
         ("pages", f"{number(totals.fetched)}{_in_brackets(_classes(totals.status))}"),
         ("pending", _pending(totals, in_flight)),
         *([("items", items_text(totals))] if totals.items or totals.items_invalid else []),
-        *([("parked", _parked(totals))] if totals.parked else []),
-        *([("budget", f"{parked_text(over)} (a larger one goes on)")] if over else []),
+        *([("deferred", _deferred(totals))] if totals.deferred else []),
+        *([("budget", f"{deferred_text(over)} (a larger one goes on)")] if over else []),
         ("domains", number(domains)),
         ("size", size(totals.bytes)),
         ("retries", number(totals.retries)),
@@ -80,7 +80,7 @@ def totals_text(
 def waits_text(why: str) -> str:
     """Why instances claim no more URLs (`Member.waits_for`), in words."""
     full = "for room in the engine's memory (frontier.memory, or its own maxmemory)"
-    return {"memory": full, "orders": "for 'crawler resume'"}.get(why, why)
+    return {"memory": full, "paused": "for 'crawler resume'"}.get(why, why)
 
 
 def _pending(totals: Totals, in_flight: int) -> str:
@@ -90,9 +90,9 @@ def _pending(totals: Totals, in_flight: int) -> str:
     return f"{number(totals.pending)} ({number(in_flight)} in flight{on_disk})"
 
 
-def _parked(totals: Totals) -> str:
-    on_disk = f"{number(totals.spilled_parked)} on disk; " if totals.spilled_parked else ""
-    return f"{number(totals.parked)} ({on_disk}why: crawler stats DOMAIN)"
+def _deferred(totals: Totals) -> str:
+    on_disk = f"{number(totals.spilled_deferred)} on disk; " if totals.spilled_deferred else ""
+    return f"{number(totals.deferred)} ({on_disk}why: crawler stats DOMAIN)"
 
 
 def items_text(counts: Totals | DomainStats) -> str:
@@ -110,15 +110,15 @@ def order_text(ordering: OrderSettings) -> str:
 
 def domain_text(
     d: DomainStats,
-    parked: Mapping[str, int],
+    deferred: Mapping[str, int],
     *,
     is_delay_ordered: bool = False,
     boost: int = 0,
     is_crawl_paused: bool = False,
-    spent: Spent | None = None,
+    quota_reached: QuotaReached | None = None,
 ) -> str:
     """One domain in full; `parked`: how many of its URLs, by reason."""
-    stop = stop_text(d.stop, is_crawl_paused=is_crawl_paused, spent=spent)
+    stop = stop_text(d.stop, is_crawl_paused=is_crawl_paused, quota_reached=quota_reached)
     delay = delay_text(d.delay_ms) if d.delay_ms >= 0 else "unknown: no robots.txt was read yet"
     pairs = [
         ("domain", d.domain),
@@ -129,7 +129,7 @@ def domain_text(
         ),
         ("pages", f"{number(d.fetched)}{_in_brackets(_classes(d.status))}"),
         ("queued", number(d.queued)),
-        *([("parked", parked_text(parked))] if parked else []),
+        *([("deferred", deferred_text(deferred))] if deferred else []),
         ("in flight", number(d.claimed)),
         ("retrying", number(d.retrying)),
         *([("items", items_text(d))] if d.items or d.items_invalid else []),
@@ -157,7 +157,7 @@ STOPS = {
     "pages": "its budget of pages is used up",
     "bytes": "its budget of bytes is used up",
 }
-PARKED = {
+DEFERRED = {
     "blocked": "blocked by an operator",
     "urls": "beyond the budget of URLs",
     "pages": "beyond the budget of pages",
@@ -170,28 +170,28 @@ PARKED = {
 }
 
 
-def over_budget(totals: Totals, spent: Spent | None) -> dict[str, int]:
+def over_budget(totals: Totals, quota_reached: QuotaReached | None) -> dict[str, int]:
     """How many URLs the budgets of the whole crawl keep, by reason. All that is pending, where one is used up."""
     over = {"crawl:urls": totals.beyond}
-    if spent:
-        over[spent.reason] = totals.pending
+    if quota_reached:
+        over[quota_reached.reason] = totals.pending
     return {reason: n for reason, n in over.items() if n}
 
 
-def stop_text(stop: str, *, is_crawl_paused: bool = False, spent: Spent | None = None) -> str:
+def stop_text(stop: str, *, is_crawl_paused: bool = False, quota_reached: QuotaReached | None = None) -> str:
     """Why nothing of a domain is fetched now; "" when it is."""
     if stop:
         return STOPS.get(stop, stop)
-    if spent:
-        _, _, what = spent.reason.partition(":")
-        return f"the whole crawl's budget of {what} is used up (budget.crawl_{what} = {spent.budget})"
+    if quota_reached:
+        _, _, what = quota_reached.reason.partition(":")
+        return f"the whole crawl's budget of {what} is used up (budget.crawl_{what} = {quota_reached.budget})"
     return "the whole crawl is paused ('crawler resume' goes on)" if is_crawl_paused else ""
 
 
-def parked_text(parked: Mapping[str, int]) -> str:
+def deferred_text(deferred: Mapping[str, int]) -> str:
     """Like "1,203 beyond the budget of URLs, 12 trap:calendar": the most first."""
-    ordered = sorted(parked.items(), key=lambda item: (-item[1], item[0]))
-    return ", ".join(f"{number(n)} {PARKED.get(reason, reason)}" for reason, n in ordered)
+    ordered = sorted(deferred.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{number(n)} {DEFERRED.get(reason, reason)}" for reason, n in ordered)
 
 
 def named(counts: Mapping[str, int]) -> str:

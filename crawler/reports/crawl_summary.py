@@ -9,7 +9,7 @@ from crawler.cli.options import program
 from crawler.errors import InvalidUrl, NothingFetchedError
 from crawler.frontier.codec import DeadLetter
 from crawler.frontier.stats import Totals
-from crawler.reports.crawl_report import domain_table, finish_line, items_text, named, over_budget, parked_text
+from crawler.reports.crawl_report import deferred_text, domain_table, finish_line, items_text, named, over_budget
 from crawler.reports.wording import counted, failure_text, number, size
 from crawler.rules.urls import canonicalize
 from crawler.seeding.seeder import GivenUrl
@@ -34,7 +34,7 @@ async def summary(
     """The whole text, without a line end."""
     stats = crawl.stats
     shown = await stats.domains(await stats.top_domains(DOMAINS_SHOWN))
-    over = parked_text(over_budget(totals, await crawl.crawls.spent()))
+    over = deferred_text(over_budget(totals, await crawl.crawls.quota_reached()))
     if why in ("finished", "budget"):  # that of URLs ends a crawl like any; one whose end was the budget's is finished
         why = "budget" if over else "finished"
     lines = [finish_line(new, seconds, why), "", domain_table(shown)]
@@ -60,8 +60,8 @@ def _losses(totals: Totals) -> list[str]:
         lines.append(
             f"Given up: {counted(totals.dead, 'URL')} (failed tries: {named(totals.errors)}; ask: crawler dead list)"
         )
-    if totals.parked:
-        kept = counted(totals.parked, "URL is", "URLs are")
+    if totals.deferred:
+        kept = counted(totals.deferred, "URL is", "URLs are")
         lines.append(
             f"Parked: {kept} kept, not crawled (why: crawler stats DOMAIN; to go on: crawler release or unblock)"
         )
@@ -125,7 +125,7 @@ def _why(letter: DeadLetter) -> str:
 
 
 def _again(letter: DeadLetter) -> str:
-    return "" if letter.reason in ("address_refused", "killer") else f"; {SAME_COMMAND}"
+    return "" if letter.reason in ("address_refused", "poison_url") else f"; {SAME_COMMAND}"
 
 
 async def _dns_hint(crawl: OpenCrawl) -> str:

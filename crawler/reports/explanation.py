@@ -5,11 +5,11 @@ from typing import Any
 
 import msgspec
 
-from crawler.frontier.budgets import Spent
+from crawler.frontier.budgets import QuotaReached
 from crawler.frontier.deferred import kind_of
-from crawler.frontier.lookup import Whereabouts
+from crawler.frontier.lookup import UrlLocation
 from crawler.model import CommitEntry
-from crawler.reports.crawl_report import PARKED, boost_text, stop_text
+from crawler.reports.crawl_report import DEFERRED, boost_text, stop_text
 from crawler.reports.tables import facts
 from crawler.reports.wording import counted, duration, failure_text, moment
 from crawler.rules.printable import one_line
@@ -42,11 +42,11 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     suggested: str  # node by the ring, or ""
     is_alone: bool  # no instance is running
     is_paused: bool = False  # the whole crawl is
-    spent: Spent | None = None  # a budget of the whole crawl that is used up
+    quota_reached: QuotaReached | None = None  # a budget of the whole crawl that is used up
     boost: int = 0  # of its domain, by an operator
     scope: ScopeVerdict
     robots: RobotsFact
-    where: Whereabouts
+    where: UrlLocation
     commits: Sequence[CommitEntry] = ()
     traps: Verdict = PASSED
     has_index: bool = True  # a crawl folder was looked at, which has the commits
@@ -55,8 +55,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 def state_of(f: Facts) -> str:
     """One word: committed, claimed, retrying, queued, parked, dead, refused, ended (one of these), unknown."""
     w = f.where
-    if w.parked:
-        return "parked"
+    if w.deferred:
+        return "deferred"
     if w.claim_deadline_ms is not None:
         return "claimed"
     if w.retry_at_ms is not None:
@@ -116,21 +116,21 @@ def _queued(f: Facts) -> str:
     where = f"number {place + 1} in the queue of {f.queue}" if place is not None else f"in the queue of {f.queue}"
     if f.robots.verdict is not None and not f.robots.verdict.allowed:
         return f"Will not be crawled: it is {where}, but robots.txt forbids it."
-    stop = stop_text(f.where.stop, is_crawl_paused=f.is_paused, spent=f.spent)
+    stop = stop_text(f.where.stop, is_crawl_paused=f.is_paused, quota_reached=f.quota_reached)
     if stop:
         return f"Not crawled for now: it is {where}, and that is stopped: {stop}."
     return f"Will be crawled: it is {where}.{_alone(f)}"
 
 
-def _parked(f: Facts) -> str:
-    reason = f.where.parked
+def _deferred(f: Facts) -> str:
+    reason = f.where.deferred
     if reason == f.where.stop:
         return f"Not crawled for now: it is parked, because its queue is stopped: {stop_text(reason)}."
     kind, _, rule = reason.partition(":")
     if kind == "trap":
         why = f" ({f.traps.why})" if f.traps.rule == rule else ""
         return f"Not crawled: it is parked by the trap rule {rule}{why}: that part of the site was seen to have no end."
-    beyond = PARKED.get(kind_of(reason), reason)
+    beyond = DEFERRED.get(kind_of(reason), reason)
     return f"Not crawled for now: it is parked, {beyond} ('crawler release {f.domain}' puts it back)."
 
 
@@ -170,7 +170,7 @@ _VERDICTS = {
     "claimed": _claimed,
     "retrying": _retrying,
     "queued": _queued,
-    "parked": _parked,
+    "deferred": _deferred,
     "dead": _dead,
     "refused": _refused,
     "ended": _ended,
@@ -203,8 +203,8 @@ def as_json(f: Facts) -> dict[str, Any]:
         "place": w.place,
         "stop": w.stop,
         "crawl_paused": f.is_paused,
-        "crawl_spent": f.spent.reason if f.spent else "",
-        "parked": w.parked,
+        "crawl_spent": f.quota_reached.reason if f.quota_reached else "",
+        "deferred": w.deferred,
         "retry_in_ms": None if w.retry_at_ms is None else max(0, w.retry_at_ms - w.clock_ms),
         "attempts": w.letter.attempts if w.letter else w.record.attempts if w.record else None,
         "dead_reason": w.letter.reason if w.letter else None,
@@ -238,7 +238,7 @@ def _commit(entry: CommitEntry) -> str:
     return f"{moment(entry.fetched_at)}, status {entry.status}{to}, depth {entry.depth}{place}"
 
 
-def _next(where: Whereabouts) -> str:
+def _next(where: UrlLocation) -> str:
     wait = max(0, where.next_fetch_ms - where.clock_ms)
     delay = f"delay {duration(where.delay_ms / 1000)}" if where.delay_ms is not None else "delay not known yet"
     busy = f", {counted(where.claims_out, 'URL')} of the queue in hand" if where.claims_out else ""

@@ -38,7 +38,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     domains: Sequence[DomainStats] = ()
 
 
-class Pace(msgspec.Struct):
+class Throughput(msgspec.Struct):
     """Pages per second over the last seconds."""
 
     _seen: deque[tuple[float, int]] = msgspec.field(default_factory=deque)
@@ -98,7 +98,7 @@ class PlainLines:
     def __init__(self, stream: IO[str], *, every_s: float = LINE_EVERY_S) -> None:
         self._stream = stream
         self._every_s = every_s
-        self._pace = Pace()
+        self._pace = Throughput()
         self._next_s = every_s
 
     def show(self, snapshot: Snapshot) -> None:
@@ -123,7 +123,7 @@ class LiveView:
 
         self._console = Console(file=stream, highlight=False)
         self._live = Live(console=self._console, auto_refresh=False, transient=True)
-        self._pace = Pace()
+        self._pace = Throughput()
         self._live.start()
 
     def show(self, snapshot: Snapshot) -> None:

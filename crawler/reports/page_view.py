@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from crawler.model import FetchResult, Page, Response
+from crawler.model import FetchResult, ParsedPage, Response
 from crawler.reports.tables import facts
 from crawler.reports.wording import counted, failure_text, size
 from crawler.rules.printable import one_line
@@ -14,10 +14,10 @@ from crawler.rules.robots_txt import RobotsVerdict
 LINKS_SHOWN = 10
 TEXT_LINES_SHOWN = 12
 LINE_CHARS = 110
-NOTHING_PARSED = Page()
+NOTHING_PARSED = ParsedPage()
 
 
-class Visit(msgspec.Struct, frozen=True, kw_only=True):
+class PageView(msgspec.Struct, frozen=True, kw_only=True):
     """What came of it. `passed`: URLs that redirected here; `robots` is None when robots.txt could not be read."""
 
     url: str
@@ -27,7 +27,7 @@ class Visit(msgspec.Struct, frozen=True, kw_only=True):
     address_refused: str = ""
     result: FetchResult | None = None
     redirect_to: str = ""
-    page: Page = NOTHING_PARSED
+    page: ParsedPage = NOTHING_PARSED
     text: str = ""
     note: str = ""
 
@@ -47,7 +47,7 @@ class Visit(msgspec.Struct, frozen=True, kw_only=True):
         return ""
 
 
-def as_text(visit: Visit) -> str:
+def as_text(visit: PageView) -> str:
     """For a terminal: facts, then headers, the first links and lines of text."""
     assert visit.result is not None
     assert visit.result.response is not None
@@ -69,7 +69,7 @@ def as_text(visit: Visit) -> str:
     return "\n\n".join(parts)
 
 
-def robots_text(visit: Visit) -> str:
+def robots_text(visit: PageView) -> str:
     """Like "allowed by line 3: Allow: /public"."""
     note = f" ({visit.robots_note})" if visit.robots_note else ""
     if visit.robots is None:
@@ -78,7 +78,7 @@ def robots_text(visit: Visit) -> str:
     return word + (f" by line {visit.robots.line_number}: {visit.robots.line}" if visit.robots.line else "") + note
 
 
-def as_json(visit: Visit) -> dict[str, Any]:
+def as_json(visit: PageView) -> dict[str, Any]:
     """Everything; times in ms, headers as a list of pairs in their order."""
     response = visit.result.response if visit.result else None
     found: dict[str, Any] = {
@@ -115,7 +115,7 @@ def as_json(visit: Visit) -> dict[str, Any]:
     }
 
 
-def _found(visit: Visit) -> dict[str, str]:
+def _found(visit: PageView) -> dict[str, str]:
     page = visit.page
     flags = [word for word, is_set in (("noindex", page.noindex), ("nofollow", page.nofollow)) if is_set]
     return {

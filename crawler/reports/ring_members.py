@@ -19,9 +19,9 @@ FRESH_BEATS = 5  # a member this young may not have settled on a ring
 
 def weights_of(members: Mapping[str, "Member"]) -> dict[str, int]:
     """Those who take partitions, with their weights."""
-    from crawler.rules.liveness import Declared, takers
+    from crawler.rules.liveness import DeclaredState, takers
 
-    taking = takers({session: Declared(m.state) for session, m in members.items()})
+    taking = takers({session: DeclaredState(m.state) for session, m in members.items()})
     return {members[session].node: members[session].weight for session in taking}
 
 
@@ -61,7 +61,7 @@ async def observed(crawl: "OpenCrawl") -> tuple[dict[str, "Member"], dict[str, s
 
 
 def _look_s(crawl: "OpenCrawl", member: "Member") -> float:
-    return LOOK_BEATS * crawl.settings.membership.beat_s * member.stretch
+    return LOOK_BEATS * crawl.settings.membership.beat_s * member.time_scale
 
 
 async def _wait(crawl: "OpenCrawl", members: Mapping[str, "Member"]) -> float:
@@ -78,7 +78,7 @@ async def disagreeing(crawl: "OpenCrawl", members: Mapping[str, "Member"], ours:
     """
     fresh_s = FRESH_BEATS * crawl.settings.membership.beat_s
     now = time.time()
-    settled = {s: m for s, m in members.items() if m.ring and now - m.started_at >= fresh_s * m.stretch}
+    settled = {s: m for s, m in members.items() if m.ring and now - m.started_at >= fresh_s * m.time_scale}
     if len({m.ring for m in settled.values()}) <= 1:
         return {}
     await _wait(crawl, settled)

@@ -18,7 +18,7 @@ HIDDEN = "(not shown)"
 NOT_SENT = "(not sent over http)"
 
 
-class Source(NamedTuple):
+class SettingSource(NamedTuple):
     """One setting of a URL: what it is, and which key or table of the file says so ("" for none)."""
 
     key: str
@@ -26,12 +26,12 @@ class Source(NamedTuple):
     where: str
 
 
-def sources_of(url: str, settings: Settings, app: Crawler | None) -> list[Source]:
+def sources_of(url: str, settings: Settings, app: Crawler | None) -> list[SettingSource]:
     """All settings by site of a canonical URL, and who gets its page."""
     rules = SiteRules.of(settings.sites, *KEYS) or SiteRules(())
     tables, host = rules.fitting(url), host_of(url)
     queue = registrable_domain(host) if settings.frontier.queue_by == "domain" else host
-    found = [Source("queue", queue, f"frontier.queue_by = {settings.frontier.queue_by}")]
+    found = [SettingSource("queue", queue, f"frontier.queue_by = {settings.frontier.queue_by}")]
     found += _of_queue(rules, queue, settings)
     found += _sent(url, tables)
     found += _of_links(tables, settings)
@@ -49,34 +49,36 @@ def https_only(settings: Settings) -> list[str]:
     ]
 
 
-def as_text(url: str, sources: list[Source]) -> str:
+def as_text(url: str, sources: list[SettingSource]) -> str:
     """For a terminal."""
     rows = [(one.key, one.value, one.where) for one in sources]
     return f"{url}\n" + table(("setting", "value", "from"), rows, left=3)
 
 
-def _of_queue(rules: SiteRules, queue: str, settings: Settings) -> Iterator[Source]:
+def _of_queue(rules: SiteRules, queue: str, settings: Settings) -> Iterator[SettingSource]:
     politeness, tables = settings.politeness, rules.tables_of_queue(queue)
     for key, plain, value in (
         ("delay_s", "politeness.delay_s", politeness.delay_s),
         ("concurrency", "politeness.concurrency_per_queue", politeness.concurrency_per_queue),
     ):
         own = first_with(tables, key)
-        yield Source(key, f"{getattr(own.site, key) if own else value:g}", own.name if own else plain)
+        yield SettingSource(key, f"{getattr(own.site, key) if own else value:g}", own.name if own else plain)
 
 
-def _sent(url: str, tables: Sequence[SiteTable]) -> Iterator[Source]:
+def _sent(url: str, tables: Sequence[SiteTable]) -> Iterator[SettingSource]:
     """Headers and cookies come from as many tables as there are. What is not sent takes no name from later tables."""
     taken: set[tuple[str, str]] = set()
 
-    def named(one: SiteTable, kind: str, name: str, shown: str, value: str, *, is_secret: bool) -> Iterator[Source]:
+    def named(
+        one: SiteTable, kind: str, name: str, shown: str, value: str, *, is_secret: bool
+    ) -> Iterator[SettingSource]:
         if (kind, name) in taken:
             return
         if is_secret and not one.sends_secrets_to(url):
-            yield Source(shown, NOT_SENT, one.name)
+            yield SettingSource(shown, NOT_SENT, one.name)
             return
         taken.add((kind, name))
-        yield Source(shown, HIDDEN if is_secret else value, one.name)
+        yield SettingSource(shown, HIDDEN if is_secret else value, one.name)
 
     for one in tables:
         if one.site.auth:
@@ -88,21 +90,25 @@ def _sent(url: str, tables: Sequence[SiteTable]) -> Iterator[Source]:
             yield from named(one, "cookies", name, f"cookie {name}", "", is_secret=True)
 
 
-def _of_links(tables: Sequence[SiteTable], settings: Settings) -> Iterator[Source]:
+def _of_links(tables: Sequence[SiteTable], settings: Settings) -> Iterator[SettingSource]:
     label, depth, priority = (first_with(tables, key) for key in ("label", "depth_max", "priority"))
-    yield Source("label", label.site.label if label else NOTHING, label.name if label else "")
+    yield SettingSource("label", label.site.label if label else NOTHING, label.name if label else "")
     limit = depth.site.depth_max if depth else settings.scope.depth_max
-    yield Source("depth_max", str(limit) if limit != -1 else "no limit", depth.name if depth else "scope.depth_max")
-    yield Source("priority", f"{priority.site.priority:+g}" if priority else NOTHING, priority.name if priority else "")
+    yield SettingSource(
+        "depth_max", str(limit) if limit != -1 else "no limit", depth.name if depth else "scope.depth_max"
+    )
+    yield SettingSource(
+        "priority", f"{priority.site.priority:+g}" if priority else NOTHING, priority.name if priority else ""
+    )
 
 
-def _handler(url: str, label: str, app: Crawler | None) -> Source:
+def _handler(url: str, label: str, app: Crawler | None) -> SettingSource:
     if app is None:
-        return Source("handler", NOTHING, "no app")
+        return SettingSource("handler", NOTHING, "no app")
     handler = app.handler_for(url, label)
     if handler is None:
-        return Source("handler", NOTHING, "no handler of the app is for it")
-    return Source("handler", handler.name, _why(handler, url, label))
+        return SettingSource("handler", NOTHING, "no handler of the app is for it")
+    return SettingSource("handler", handler.name, _why(handler, url, label))
 
 
 def _why(handler: Handler, url: str, label: str) -> str:

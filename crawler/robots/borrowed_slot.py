@@ -1,30 +1,38 @@
-"""Turns on queues that others own: for a robots.txt that redirects to another domain, for sitemaps given by hand.
+"""Request slots borrowed on queues of other owners: for a robots.txt that redirects to another domain, for sitemaps.
 
-A guest leaves a mark that the owner sees; it never writes the partition's clock, which is the owner's.
+A borrower leaves a mark that the owner sees; it never writes the partition's clock, which is the owner's.
 """
 
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
 from typing import NamedTuple
 
 import msgspec
 
 from crawler.engine.client import Engine
+from crawler.errors import EngineError
+from crawler.frontier.frontier import Frontier
 from crawler.frontier.keys import Keys
+from crawler.runtime.clock import monotonic_ms
+
+POLL_MS_MAX = 1_000  # an owner leaves a queue for 2.5 s to whoever has waited for it
 
 
-class TurnRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A guest's wish for a turn (see lua/reserve.lua). `guest` is an id of the turn; `now_ms` a lower bound of the
-    owner's time while `epoch` lasts; `mark` is another guest's, seen for `seen_ms`.
+class SlotRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Arguments of lua/borrow_slot.lua. `waiter`: an id of this request; `now_ms`: a lower bound of the owner's time
+    while `epoch` lasts; `mark`: another waiter's, seen for `seen_ms`.
     """
 
-    guest: str
+    waiter: str
     now_ms: int = 0
     epoch: int = -1
     mark: str = ""
     seen_ms: int = 0
 
 
-class TurnReply(NamedTuple):
-    """Wait in ms (0 when granted); the partition's clock in ms and its epoch; the mark of a guest who has the turn."""
+class SlotReply(NamedTuple):
+    """Wait in ms (0 when granted); the partition's clock in ms and its epoch; the mark of a waiter who has the slot."""
 
     wait_ms: int
     clock_ms: int
@@ -32,21 +40,97 @@ class TurnReply(NamedTuple):
     mark: str
 
 
-class Guests:
-    """Asks for turns, and says when they have ended."""
+class SlotQueue:
+    """The two script calls."""
 
     def __init__(self, engine: Engine, keys: Keys, *, default_delay_ms: int) -> None:
         self._engine = engine
         self._keys = keys
         self._default_delay_ms = default_delay_ms
 
-    async def reserve(self, partition: int, queue: str, asked: TurnRequest) -> TurnReply:
-        """Ask for one request on a queue that others own. A repeated call is granted again; `visited` ends the turn."""
+    async def borrow(self, partition: int, queue: str, asked: SlotRequest) -> SlotReply:
+        """Ask for one request on a queue that others own. A repeated call is granted again; `release` ends it."""
         a = asked
-        args = (queue, a.now_ms, a.epoch, self._default_delay_ms, a.guest, a.mark, a.seen_ms)
-        reply = await self._engine.run("reserve", (self._keys.meta(partition),), *args)
-        return TurnReply(int(reply[0]), int(reply[1]), int(reply[2]), reply[3].decode())
+        args = (queue, a.now_ms, a.epoch, self._default_delay_ms, a.waiter, a.mark, a.seen_ms)
+        reply = await self._engine.run("borrow_slot", (self._keys.meta(partition),), *args)
+        return SlotReply(int(reply[0]), int(reply[1]), int(reply[2]), reply[3].decode())
 
-    async def visited(self, partition: int, queue: str, guest: str) -> None:
-        """The request that `reserve` granted has ended. Raises EngineError; the mark ends by itself then."""
-        await self._engine.run("visited", (self._keys.meta(partition),), queue, guest)
+    async def release(self, partition: int, queue: str, waiter: str) -> None:
+        """The request that `borrow` granted has ended. Raises EngineError; the mark ends by itself then."""
+        await self._engine.run("return_slot", (self._keys.meta(partition),), queue, waiter)
+
+
+class BorrowedSlot:
+    """One request on a queue that others own: asked for until it is granted, ended when it was made.
+
+    What an answer says of the owner's clock was true before it came, and goes on as long as the owner is the same.
+    """
+
+    def __init__(self, slot_queue: SlotQueue, partition: int, queue: str, waiter: str) -> None:
+        self._slot_queue = slot_queue
+        self._place = partition, queue
+        self._waiter = waiter
+        self._began_ms = monotonic_ms()
+        self._epoch = -1
+        self._clock_ms = 0  # lower bound of the owner's time when this began
+        self._mark = ""
+        self._since_ms = 0  # when that mark was first seen
+
+    async def ask(self) -> int:
+        """How long to wait before asking again, ms; 0: the request may be made now. Raises EngineError."""
+        waited_ms = monotonic_ms() - self._began_ms
+        asked = SlotRequest(
+            waiter=self._waiter, now_ms=self._clock_ms + waited_ms, epoch=self._epoch, mark=self._mark,
+            seen_ms=waited_ms - self._since_ms,
+        )  # fmt: skip
+        reply = await self._slot_queue.borrow(*self._place, asked)
+        answered_ms = monotonic_ms() - self._began_ms
+        if reply.mark != self._mark:
+            self._mark, self._since_ms = reply.mark, answered_ms
+        known_ms = reply.clock_ms - answered_ms
+        self._clock_ms = max(self._clock_ms, known_ms) if reply.epoch == self._epoch else known_ms
+        self._epoch = reply.epoch
+        return min(reply.wait_ms, POLL_MS_MAX)
+
+    async def end(self) -> None:
+        """The request was made, or never will be."""
+        with contextlib.suppress(EngineError):  # the mark ends by itself
+            await self._slot_queue.release(*self._place, self._waiter)
+
+
+class SlotBorrower:
+    """Asks the engine for requests on the queues of URLs, whoever owns them."""
+
+    def __init__(self, frontier: Frontier, place: Callable[[str], tuple[str, str, int]]) -> None:
+        """`place`: (domain, queue, partition) of a URL."""
+        self._session = frontier.session
+        self._slot_queue = SlotQueue(frontier.engine, frontier.keys, default_delay_ms=frontier.default_delay_ms)
+        self._place = place
+        self._serial = 0
+
+    def place(self, url: str) -> tuple[str, int]:
+        """(queue, partition) of a URL."""
+        _, queue, partition = self._place(url)
+        return queue, partition
+
+    def slot(self, url: str) -> BorrowedSlot:
+        """A slot on the queue of `url`, to be asked for."""
+        self._serial += 1
+        queue, partition = self.place(url)
+        return BorrowedSlot(self._slot_queue, partition, queue, f"{self._session}-{self._serial}")
+
+    @contextlib.asynccontextmanager
+    async def waited_slot(self, url: str, *, patience_ms: int) -> AsyncIterator[bool]:
+        """A slot for as long as the request in it lasts; False when none was granted in time."""
+        slot, began_ms = self.slot(url), monotonic_ms()
+        wait_ms = await slot.ask()
+        while wait_ms and monotonic_ms() - began_ms < patience_ms:
+            await asyncio.sleep(wait_ms / 1000)
+            wait_ms = await slot.ask()
+        if wait_ms:
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            await slot.end()

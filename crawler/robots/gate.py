@@ -5,11 +5,11 @@ from collections.abc import Callable, Sequence
 
 from crawler.errors import EngineError
 from crawler.frontier.frontier import Frontier, Settlement
-from crawler.frontier.overrides import Orders
+from crawler.frontier.overrides import Overrides
 from crawler.membership.held_partitions import HeldPartitions
 from crawler.model import Claim
 from crawler.robots.cache import RobotsCache, RobotsEntry
-from crawler.robots.reader import Reading, RobotsReader, Working
+from crawler.robots.reader import RobotsReader, RobotsResult, Working
 from crawler.rules.politeness import delay_ms
 from crawler.rules.site_rules import of_queues
 from crawler.rules.urls import origin_of
@@ -29,14 +29,14 @@ class RobotsGate:
         reader: RobotsReader,
         settings: PolitenessSettings,
         *,
-        orders: Callable[[], Orders],
+        overrides: Callable[[], Overrides],
         sites: Sequence[SiteSettings] = (),
     ) -> None:
         self._frontier = frontier
         self._held = held
         self._cache = cache
         self._reader = reader
-        self._orders = orders
+        self._overrides = overrides
         self.min_delay_ms = int(settings.delay_s * 1000)
         self._own_delay_s = of_queues(sites, "delay_s")
         self._delay_max_ms = int(settings.delay_max_s * 1000)
@@ -56,13 +56,13 @@ class RobotsGate:
         entry = self._cache.known(origin_of(url))
         return entry is not None and entry.rules is not None and entry.rules.allows(url)
 
-    async def read(self, claim: Claim, before_send: Callable[[], None], *, working: Working) -> Reading:
+    async def read(self, claim: Claim, before_send: Callable[[], None], *, working: Working) -> RobotsResult:
         """Spend a turn of the claim's queue on robots.txt of its origin. Raises EngineError, and what `before_send`
         raises just before a request.
         """
         return await self._reader.turn(claim, origin_of(claim.url), before_send, working=working)
 
-    async def share(self, claim: Claim, reading: Reading, *, wait_ms: int, delay_ms: int) -> bool:
+    async def share(self, claim: Claim, reading: RobotsResult, *, wait_ms: int, delay_ms: int) -> bool:
         """Book the request on its queue's clock, and let the others have what it brought: False when the engine did not
         take it. `delay_ms`: -1 when it is not known yet.
         """
@@ -73,7 +73,7 @@ class RobotsGate:
         settlement = Settlement(next_fetch_ms=fence.now_ms + wait_ms, delay_ms=delay_ms)
         try:
             shared = origin if reading.blob else ""
-            await self._frontier.pace(fence, claim.queue, settlement, origin=shared, robots=reading.blob)
+            await self._frontier.book_request(fence, claim.queue, settlement, origin=shared, robots=reading.blob)
         except EngineError as error:
             log.warning("robots.not_shared", extra={"origin": origin, "error": str(error)})
             return False
@@ -83,7 +83,7 @@ class RobotsGate:
         """The delay that a claim's queue keeps under this entry, ms: the longest of what the settings say for all, what
         they say for this queue, and what robots.txt asks for. An operator's word is the last.
         """
-        ordered_ms = self._orders().delays_ms.get(claim.domain)
+        ordered_ms = self._overrides().delays_ms.get(claim.domain)
         if ordered_ms is not None:
             return ordered_ms
         return delay_ms(
@@ -97,4 +97,4 @@ class RobotsGate:
         fence = self._held.fence_of(claim.partition)
         if fence is not None:
             next_ms = fence.now_ms + wait_ms if wait_ms else 0
-            await self._frontier.pace(fence, claim.queue, Settlement(next_fetch_ms=next_ms, delay_ms=delay_ms))
+            await self._frontier.book_request(fence, claim.queue, Settlement(next_fetch_ms=next_ms, delay_ms=delay_ms))

@@ -13,17 +13,17 @@ SLOW_FACTOR = 3.0  # times its average: well above
 SLOW_MS_MIN = 250  # a page that takes 30 ms instead of 8 says nothing
 
 
-class Pace(msgspec.Struct, frozen=True):
+class AdaptiveDelay(msgspec.Struct, frozen=True):
     """The delay in force, and the moving average of the site's latency (0: nothing measured yet)."""
 
     delay_ms: int = 0
     latency_ms: float = 0.0
 
 
-UNMEASURED = Pace()
+UNMEASURED = AdaptiveDelay()
 
 
-def adapt(pace: Pace, *, latency_ms: int | None, floor_ms: int, ceiling_ms: int) -> Pace:
+def adapt(pace: AdaptiveDelay, *, latency_ms: int | None, floor_ms: int, ceiling_ms: int) -> AdaptiveDelay:
     """The pace after a request. `latency_ms`: how long a normal answer took; None: 429, 503 or a time-out."""
     step_ms = max(STEP_MS, int(STEP_SHARE * floor_ms))
     delay_ms = max(pace.delay_ms, floor_ms)
@@ -34,7 +34,7 @@ def adapt(pace: Pace, *, latency_ms: int | None, floor_ms: int, ceiling_ms: int)
     average_ms = pace.latency_ms
     if latency_ms is not None:
         average_ms += (latency_ms - average_ms) * (AVERAGE_SHARE if average_ms else 1.0)
-    return Pace(max(floor_ms, min(delay_ms, ceiling_ms)), average_ms)
+    return AdaptiveDelay(max(floor_ms, min(delay_ms, ceiling_ms)), average_ms)
 
 
 def is_slow(latency_ms: int, average_ms: float) -> bool:

@@ -48,5 +48,5 @@ def _suffixes() -> "PublicSuffixList":
 
 
 def label_of(domain: str, host: str) -> str:
-    """What a host's name has before its domain, "@" for nothing: as lua/_hosts.lua keeps it."""
+    """What a host's name has before its domain, "@" for nothing: as lua/_admission.lua keeps it."""
     return "@" if host == domain else host.removesuffix(f".{domain}")

@@ -31,7 +31,7 @@ AGAINST = frozenset(
 SILENT = frozenset({FailureKind.ADDRESS_REFUSED})
 
 
-class Standing(msgspec.Struct, frozen=True, array_like=True):
+class HostHealth(msgspec.Struct, frozen=True, array_like=True):
     """What is kept for a queue: failures in a row, when the first of them was, and when the next probe is due (0: the
     queue is not set aside).
     """
@@ -45,10 +45,10 @@ class Standing(msgspec.Struct, frozen=True, array_like=True):
         return self.probe_ms > 0
 
 
-GOOD = Standing()
+GOOD = HostHealth()
 
 
-class Turn(Enum):
+class HostAction(Enum):
     """What a queue's turn may be used for."""
 
     FETCH = "fetch"
@@ -57,33 +57,33 @@ class Turn(Enum):
     GIVE_UP = "give_up"  # end the URL without asking
 
 
-class HostRules(msgspec.Struct, frozen=True):
+class HostHealthRules(msgspec.Struct, frozen=True):
     """The settings that these rules go by."""
 
     retry: RetrySettings
     hosts: HostsSettings
 
-    def turn_of(self, standing: Standing, *, now_ms: int) -> Turn:
+    def turn_of(self, standing: HostHealth, *, now_ms: int) -> HostAction:
         """What to do with a URL whose turn it is."""
         if not standing.is_aside:
-            return Turn.FETCH
+            return HostAction.FETCH
         if now_ms >= standing.probe_ms:
-            return Turn.PROBE
-        return Turn.GIVE_UP if self.is_given_up(standing, now_ms=now_ms) else Turn.WAIT
+            return HostAction.PROBE
+        return HostAction.GIVE_UP if self.is_given_up(standing, now_ms=now_ms) else HostAction.WAIT
 
-    def is_given_up(self, standing: Standing, *, now_ms: int) -> bool:
+    def is_given_up(self, standing: HostHealth, *, now_ms: int) -> bool:
         """Has the host been silent for too long?"""
         return standing.is_aside and now_ms - standing.since_ms >= self.hosts.give_up_s * 1000
 
     def after(
         self,
-        standing: Standing,
+        standing: HostHealth,
         kind: FailureKind | None,
         *,
         now_ms: int,
         retry_after_ms: int = 0,
         jitter: float = 0.0,
-    ) -> Standing:
+    ) -> HostHealth:
         """The standing after a request that ended with this failure (None: with a result)."""
         if kind in SILENT:
             return standing
@@ -92,13 +92,13 @@ class HostRules(msgspec.Struct, frozen=True):
         if now_ms < standing.probe_ms:
             return standing  # no probe, but a request that was under way when the queue was set aside
         since_ms = standing.since_ms if standing.failures else now_ms
-        counted = Standing(standing.failures + 1, since_ms)
+        counted = HostHealth(standing.failures + 1, since_ms)
         if counted.failures < self.hosts.failures:
             return counted
         wait_ms = max(self.backoff_ms(counted, kind, jitter=jitter), retry_after_ms, 1)
-        return Standing(counted.failures, since_ms, now_ms + wait_ms)
+        return HostHealth(counted.failures, since_ms, now_ms + wait_ms)
 
-    def backoff_ms(self, standing: Standing, kind: FailureKind, *, jitter: float = 0.0) -> int:
+    def backoff_ms(self, standing: HostHealth, kind: FailureKind, *, jitter: float = 0.0) -> int:
         """How long the whole queue waits after its last failure, which was of this kind; grows with each in a row."""
         if not standing.failures:
             return 0

@@ -13,7 +13,7 @@ GIVEN_UP_AT = 3
 GUARDED_AT_DELIVERIES = 3
 
 
-class Fate(Enum):
+class CrashAction(Enum):
     """How a claim is to be handled."""
 
     NORMAL = "normal"
@@ -22,10 +22,10 @@ class Fate(Enum):
     GIVEN_UP = "given_up"
 
 
-def fate_of(deaths: int, deliveries: int) -> Fate:
+def fate_of(deaths: int, deliveries: int) -> CrashAction:
     """By the deaths that were noted, and the deliveries whose owner vanished."""
     if deaths >= GIVEN_UP_AT:
-        return Fate.GIVEN_UP
+        return CrashAction.GIVEN_UP
     if deaths >= ALONE_AT:
-        return Fate.ALONE
-    return Fate.GUARDED if deaths or deliveries >= GUARDED_AT_DELIVERIES else Fate.NORMAL
+        return CrashAction.ALONE
+    return CrashAction.GUARDED if deaths or deliveries >= GUARDED_AT_DELIVERIES else CrashAction.NORMAL

@@ -2,7 +2,7 @@
 
 from hashlib import blake2b
 
-LINK_PLACES = 224  # as in lua/_links.lua
+LINK_PLACES = 224  # as in lua/_admission.lua
 
 
 def is_left(used: int, budget: int) -> bool:
@@ -15,12 +15,12 @@ def is_within(depth: int, budget: int) -> bool:
     return budget == 0 or depth <= budget
 
 
-def room_of(*, met: int, parked: int, budget: int) -> int:
+def room_of(*, met: int, deferred: int, budget: int) -> int:
     """How many of the URLs that a budget of URLs has parked it would take in now; `met`: all that were ever met.
 
     What was released by hand counts as taken in.
     """
-    return parked if budget == 0 else max(0, min(parked, budget - (met - parked)))
+    return deferred if budget == 0 else max(0, min(deferred, budget - (met - deferred)))
 
 
 def link_place(domain: str, hash_key: bytes) -> int:

@@ -19,7 +19,7 @@ PERMANENT = frozenset(
         FailureKind.HEADERS_TOO_LARGE,
         FailureKind.PARSE,
         FailureKind.INTERNAL,
-        FailureKind.KILLER,
+        FailureKind.POISON_URL,
         FailureKind.HOST_DEAD,
     }
 )

@@ -31,7 +31,7 @@ class _Group(msgspec.Struct):
     delay_s: float | None = None
 
 
-class Reading:
+class LineReading:
     """State while reading lines: which groups are open. Rules gather over all groups that name an agent."""
 
     def __init__(self, agent: str) -> None:

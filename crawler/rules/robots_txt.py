@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from crawler.model import Response
-from crawler.rules.robots_lines import Reading, Rule, lines_of, token_of
+from crawler.rules.robots_lines import LineReading, Rule, lines_of, token_of
 
 if TYPE_CHECKING:
     from protego import Protego
@@ -61,7 +61,7 @@ class RobotsRules:
     @classmethod
     def _parsed(cls, body: bytes, agent: str) -> "RobotsRules":
         ours = "" if " " in agent.partition("/")[0].strip() else token_of(agent)  # no token has a blank
-        reading = Reading(ours)
+        reading = LineReading(ours)
         for number, line in lines_of(body):
             reading.take(line, number)
         return cls(
@@ -234,5 +234,5 @@ def _matches(rule: Rule, url: str) -> bool:
     return _protego_of((everything, rule)).can_fetch(url, "us")
 
 
-def _is_no_robots_txt(body: bytes, reading: Reading) -> bool:
+def _is_no_robots_txt(body: bytes, reading: LineReading) -> bool:
     return not reading.agents_seen and b"<" in body[:512] and body.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"<"

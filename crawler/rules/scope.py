@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from crawler.errors import UsageError
-from crawler.model import Refusal
+from crawler.model import RefusalReason
 from crawler.rules.domains import registrable_domain
 from crawler.rules.urls import authority_of, host_of
 from crawler.settings import ScopeSettings
@@ -22,7 +22,7 @@ class ScopeVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """`rule` says what decided; `refusal` is None exactly when the URL is allowed."""
 
     allowed: bool
-    refusal: Refusal | None = None
+    refusal: RefusalReason | None = None
     rule: str = ""
 
 
@@ -85,16 +85,16 @@ class ScopeRules:
     def verdict(self, url: str, depth: int, redirects: int = 0, *, depth_max: int | None = None) -> ScopeVerdict:
         """Verdict on a canonical URL found at `depth` (seeds 0) after `redirects` hops; `depth_max`: its own limit."""
         if self.exclude and (found := self.exclude.found_in(url)):
-            return _refused(Refusal.SCOPE, f"exclude /{self.exclude.patterns[min(found)]}/")
+            return _refused(RefusalReason.SCOPE, f"exclude /{self.exclude.patterns[min(found)]}/")
         if self.include and not self.include.found_in(url):
-            return _refused(Refusal.SCOPE, "no include matches")
+            return _refused(RefusalReason.SCOPE, "no include matches")
         if not self._in_roots(url):
-            return _refused(Refusal.SCOPE, f"{self.root_of(url).replace(':', ' ', 1)} is of no seed")
+            return _refused(RefusalReason.SCOPE, f"{self.root_of(url).replace(':', ' ', 1)} is of no seed")
         limit = self.depth_max if depth_max is None else depth_max
         if 0 <= limit < depth:
-            return _refused(Refusal.DEPTH, f"depth {depth} > limit {limit}")
+            return _refused(RefusalReason.DEPTH, f"depth {depth} > limit {limit}")
         if redirects > self.redirects_max:
-            return _refused(Refusal.REDIRECTS, f"redirects {redirects} > limit {self.redirects_max}")
+            return _refused(RefusalReason.REDIRECTS, f"redirects {redirects} > limit {self.redirects_max}")
         return ScopeVerdict(allowed=True, rule=self._reason(url))
 
     def _in_roots(self, url: str) -> bool:
@@ -124,7 +124,7 @@ class ScopeRules:
         return f"{root.replace(':', ' ', 1)} of a seed"
 
 
-def _refused(refusal: Refusal, rule: str) -> ScopeVerdict:
+def _refused(refusal: RefusalReason, rule: str) -> ScopeVerdict:
     return ScopeVerdict(allowed=False, refusal=refusal, rule=rule)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Collection
 import msgspec
 
 from crawler.errors import InvariantError
-from crawler.frontier.overrides import Orders
+from crawler.frontier.overrides import Overrides
 from crawler.model import Claim
 
 
@@ -65,14 +65,14 @@ class Counters(msgspec.Struct):
     late: int = 0  # requests open when the lease was lost: nothing can fence a web server
     is_stopping: bool = False
     is_engine_full: bool = False  # no more claims until there is room for the links of those in flight
-    orders: Orders = msgspec.field(default_factory=Orders)  # of an operator, as they were read last
+    overrides: Overrides = msgspec.field(default_factory=Overrides)  # of an operator, as they were read last
     # While it is held, `committed` is what the engine has.
     acking: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
 
     @property
     def waits_for(self) -> str:
         """Why no more URLs are claimed although some may be due: as in `Member`."""
-        return "memory" if self.is_engine_full else "orders" if self.orders.is_paused else ""
+        return "memory" if self.is_engine_full else "paused" if self.overrides.is_paused else ""
 
     def description(self) -> dict[str, int | str]:
         """For the member list: fields of `Member` by name."""

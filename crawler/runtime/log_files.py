@@ -22,7 +22,7 @@ def fields_of(record: logging.LogRecord) -> dict[str, Any]:
     return {name: value for name, value in vars(record).items() if name not in _OWN}
 
 
-class JsonLines(logging.Formatter):
+class JsonLogHandler(logging.Formatter):
     """One JSON object a line: at (UTC), level, event, logger, node (where there is one), then the event's fields."""
 
     def __init__(self, node: str) -> None:
@@ -67,7 +67,7 @@ def start_logging(level: str, *, file: Path | None = None, stream: IO[str] | Non
         handler.close()
     if file is not None:
         to_file = _PrivateFile(file, encoding="utf-8", delay=True)
-        to_file.setFormatter(JsonLines(node))
+        to_file.setFormatter(JsonLogHandler(node))
         root.addHandler(to_file)
     if stream is not None:
         to_stream = logging.StreamHandler(stream)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from crawler.archive.seed_journal import SeedJournal, SeedLine
 from crawler.errors import EngineError, InvalidUrl
-from crawler.frontier.bulk_lookup import States, UrlState
+from crawler.frontier.bulk_lookup import BulkLookup, UrlState
 from crawler.frontier.crawl_record import Crawls
 from crawler.frontier.dead_letters import DeadLetters
 from crawler.frontier.frontier import Frontier
@@ -75,7 +75,7 @@ class Seeder:
         crawls: Crawls,
         router: Router,
         *,
-        states: States,
+        states: BulkLookup,
         seeds: Seeds,
         letters: DeadLetters,
         journal: SeedJournal,
@@ -170,7 +170,7 @@ class Seeder:
         if not wanted:
             return
         found = await self._letters.find_all(wanted)
-        retried = await self._letters.revive([one for one in found if one.letter.reason != FailureKind.KILLER])
+        retried = await self._letters.requeue([one for one in found if one.letter.reason != FailureKind.POISON_URL])
         self.report.retried += retried
         self.report.seen -= retried
 

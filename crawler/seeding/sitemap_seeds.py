@@ -11,7 +11,7 @@ from crawler.content.sitemap import Sitemap, SitemapUrl, parse_sitemap
 from crawler.errors import InvalidUrl, NothingFetchedError, UsageError
 from crawler.model import REDIRECTS, Claim, FetchResult
 from crawler.reports.wording import failure_text
-from crawler.robots.reserver import Reserver
+from crawler.robots.borrowed_slot import SlotBorrower
 from crawler.rules.urls import host_of
 from crawler.seeding.url_input import url_of
 from crawler.version import program_version
@@ -41,12 +41,12 @@ NO_CLAIM = Claim(
 
 
 @contextlib.asynccontextmanager
-async def polite_fetcher(crawl: OpenCrawl) -> AsyncIterator[tuple[Fetcher, Reserver]]:
+async def polite_fetcher(crawl: OpenCrawl) -> AsyncIterator[tuple[Fetcher, SlotBorrower]]:
     """A door to the web for commands, and turns on the politeness clocks of hosts."""
     resolver = CachingResolver(crawl.settings.dns, allow_private=crawl.settings.fetch.allow_private)
     try:
         async with Fetcher(crawl.settings, resolver=resolver, version=program_version()) as fetcher:
-            yield fetcher, Reserver(crawl.frontier, crawl.placement.of)
+            yield fetcher, SlotBorrower(crawl.frontier, crawl.placement.of)
     finally:
         await resolver.close()
 
@@ -56,9 +56,9 @@ class SitemapReader:
     `left_out` the sitemaps beyond SITEMAPS_MAX.
     """
 
-    def __init__(self, fetcher: Fetcher, reserver: Reserver) -> None:
+    def __init__(self, fetcher: Fetcher, slot_borrower: SlotBorrower) -> None:
         self._fetcher = fetcher
-        self._reserver = reserver
+        self._slot_borrower = slot_borrower
         self.foreign = 0
         self.left_out = 0
 
@@ -123,7 +123,7 @@ class SitemapReader:
         return Sitemap()
 
     async def _polite(self, url: str) -> FetchResult:
-        async with self._reserver.waited_turn(url, patience_ms=PATIENCE_MS) as granted:
+        async with self._slot_borrower.waited_slot(url, patience_ms=PATIENCE_MS) as granted:
             if not granted:
                 raise NothingFetchedError(f"no turn at {host_of(url)} within 30 s: its domain is busy, try again")
             return await self._fetcher.fetch(url, body_bytes_max=BODY_BYTES_MAX)

@@ -34,11 +34,11 @@ USELESS = frozenset({UsageError.exit_code, ArchiveError.exit_code})  # the same 
 ASIDE = frozenset({Stopped.exit_code, Killed.exit_code})  # somebody stopped it on purpose
 
 
-class State(enum.StrEnum):
+class ChildState(enum.StrEnum):
     """What people see of a child."""
 
     STARTING = "starting"  # the process runs, its instance has not joined the crawl yet
-    HELD_OUT = "held out"  # it came back so often lately that it has to wait for a share
+    QUARANTINED = "quarantined"  # it came back so often lately that it has to wait for a share
     RUNNING = "running"
     RESTARTING = "restarting"  # it died, and waits for its next start
     STOPPING = "stopping"
@@ -91,7 +91,7 @@ class Child:
         self.said = ""  # its own last words
         self.how = ""  # how it ended last
         self.code = 0
-        self.state = State.STARTING
+        self.state = ChildState.STARTING
         self.since_s = time.monotonic()
         self.due_s = 0.0  # monotonic: when it is started again
         self._command = command
@@ -132,16 +132,16 @@ class Child:
             return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] in "Tt"
         return False
 
-    def is_seen(self, state: State) -> None:
-        """Its instance is on the member list: it takes part, or is held out."""
-        if self.state in (State.STARTING, State.HELD_OUT, State.RUNNING) and state is not self.state:
+    def is_seen(self, state: ChildState) -> None:
+        """Its instance is on the member list: it takes part, or is quarantined."""
+        if self.state in (ChildState.STARTING, ChildState.QUARANTINED, ChildState.RUNNING) and state is not self.state:
             self._be(state)
 
     def stop(self) -> None:
         """Ask it to stop in order; it is not started again."""
-        if not self._asked.is_set() and self.state is not State.GAVE_UP:
+        if not self._asked.is_set() and self.state is not ChildState.GAVE_UP:
             self._asked.set()
-            self._be(State.STOPPING)
+            self._be(ChildState.STOPPING)
             self._signal(signal.SIGTERM)
 
     def kill(self, *, hung: str = "") -> None:
@@ -163,7 +163,7 @@ class Child:
             with contextlib.suppress(ProcessLookupError):
                 self._process.send_signal(number)
 
-    def _be(self, state: State) -> None:
+    def _be(self, state: ChildState) -> None:
         self.state, self.since_s = state, time.monotonic()
 
     # --- life ---
@@ -171,7 +171,7 @@ class Child:
     async def live(self) -> End:
         """Until it ends as it should, or too often as it should not."""
         while not self._asked.is_set():
-            self._be(State.STARTING)
+            self._be(ChildState.STARTING)
             began_s = time.monotonic()
             self.code = await self._run_once()
             log.info("instance.ended", extra={"node": self.name, "code": self.code, "said": self.said})
@@ -188,7 +188,7 @@ class Child:
     def give_up(self) -> None:
         """It is not tried again; it stays to be looked at."""
         self.how = self.how or self._ending(self.code)
-        self._be(State.GAVE_UP)
+        self._be(ChildState.GAVE_UP)
 
     def _end_by(self, code: int) -> End | None:
         """What an exit code means; None for a death."""
@@ -205,7 +205,7 @@ class Child:
     async def _pause(self, pause_s: float) -> None:
         self.restarts += 1
         self.due_s = time.monotonic() + pause_s
-        self._be(State.RESTARTING)
+        self._be(ChildState.RESTARTING)
         log.warning("instance.died", extra={"node": self.name, "how": self.how, "restarts": self.restarts})
         self._warn(f"instance {self.name} {self.how}; starting it again in {pause_s:g} s")
         with contextlib.suppress(TimeoutError):

@@ -14,11 +14,11 @@ import msgspec
 
 from crawler.errors import EngineError, EngineFull
 from crawler.frontier.members import Member, Members
-from crawler.frontier.supervisors import Fleet, FleetChild, Fleets
+from crawler.frontier.supervisors import SupervisorChild, SupervisorRecord, SupervisorRecords
 from crawler.membership.nodes import is_lock_free
-from crawler.rules.liveness import Declared
+from crawler.rules.liveness import DeclaredState
 from crawler.settings import MembershipSettings
-from crawler.supervisor.child import Child, State
+from crawler.supervisor.child import Child, ChildState
 from crawler.supervisor.supervisor import Supervisor
 
 EVERY_S = 1.0
@@ -26,7 +26,7 @@ SETTLING_S = 0.1
 GAP_S = 2.5  # two looks further apart than this start the observation of silences afresh
 HUNG_SILENCES = 3  # times after which others take a silent member's partitions: there is no way back into its old work
 WORDS_MAX = 300
-SEEN_AS = {Declared.ALIVE: State.RUNNING, Declared.HELD_OUT: State.HELD_OUT}
+SEEN_AS = {DeclaredState.ALIVE: ChildState.RUNNING, DeclaredState.QUARANTINED: ChildState.QUARANTINED}
 
 
 class Pulse(msgspec.Struct, frozen=True):
@@ -37,21 +37,21 @@ class Pulse(msgspec.Struct, frozen=True):
     since_s: float
 
 
-class Desk:
+class SupervisorControl:
     """`run` beside the supervisor, `close` after it. `me` names the supervisor; the rest of it is filled in here."""
 
     def __init__(
         self,
         supervisor: Supervisor,
-        fleets: Fleets,
+        supervisors: SupervisorRecords,
         members: Members,
-        me: Fleet,
+        me: SupervisorRecord,
         settings: MembershipSettings,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._supervisor = supervisor
-        self._fleets = fleets
+        self._supervisors = supervisors
         self._members = members
         self._me = me
         self._settings = settings
@@ -71,30 +71,30 @@ class Desk:
 
     async def _clear_up(self) -> None:
         """Take away what supervisors of this machine left that were killed."""
-        for session, fleet in (await self._fleets.read()).items():
-            if is_lock_free(fleet):
-                await self._fleets.remove(session)
+        for session, record in (await self._supervisors.read()).items():
+            if is_lock_free(record):
+                await self._supervisors.remove(session)
 
     async def close(self) -> None:
         """Take the record away."""
         with contextlib.suppress(EngineError):
-            await self._fleets.remove(self._me.session)
+            await self._supervisors.remove(self._me.session)
 
     async def look(self) -> None:
         """Read, act, write."""
         self._feel((await self._members.read()).values())
-        request = await self._fleets.asked(self._me.session)
+        request = await self._supervisors.asked(self._me.session)
         if request is not None and request.by != self._me.obeyed:
             self._supervisor.scale(request.wanted)
             self._me = msgspec.structs.replace(self._me, obeyed=request.by)
             await asyncio.sleep(SETTLING_S)  # who asked shall see what follows from it
         self._me = self._described()
         with contextlib.suppress(EngineFull):
-            await self._fleets.write(self._me)
+            await self._supervisors.write(self._me)
 
     # --- what it has ---
 
-    def _described(self) -> Fleet:
+    def _described(self) -> SupervisorRecord:
         supervisor = self._supervisor
         return msgspec.structs.replace(
             self._me,
@@ -119,7 +119,7 @@ class Desk:
                 self._pulses.pop(child.name, None)
                 continue
             if member.state in SEEN_AS:
-                child.is_seen(SEEN_AS[Declared(member.state)])
+                child.is_seen(SEEN_AS[DeclaredState(member.state)])
             self._judge(child, member, now_s)
 
     def _judge(self, child: Child, member: Member, now_s: float) -> None:
@@ -127,19 +127,19 @@ class Desk:
         if pulse is None or (pulse.session, pulse.counter) != (member.session, member.counter) or child.is_paused():
             self._pulses[child.name] = Pulse(member.session, member.counter, now_s)
             return
-        if now_s - pulse.since_s >= HUNG_SILENCES * self._settings.dead_s * member.stretch:
+        if now_s - pulse.since_s >= HUNG_SILENCES * self._settings.dead_s * member.time_scale:
             del self._pulses[child.name]
             child.kill(hung=f"no heartbeat for {now_s - pulse.since_s:.0f} s")
 
 
-def _described(child: Child) -> FleetChild:
+def _described(child: Child) -> SupervisorChild:
     now_s = time.monotonic()
-    return FleetChild(
+    return SupervisorChild(
         node=child.name,
         state=child.state,
         pid=child.pid,
         restarts=child.restarts,
         for_s=round(now_s - child.since_s, 1),
-        due_s=round(max(0.0, child.due_s - now_s), 1) if child.state is State.RESTARTING else 0.0,
+        due_s=round(max(0.0, child.due_s - now_s), 1) if child.state is ChildState.RESTARTING else 0.0,
         last_words=child.last_words[:WORDS_MAX],
     )

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from crawler.errors import ConflictError, CrawlerError, EngineError
-from crawler.supervisor.child import BACKOFF_S, USELESS, Child, End, State
+from crawler.supervisor.child import BACKOFF_S, USELESS, Child, ChildState, End
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ class GaveUpError(CrawlerError):
         self.exit_code = exit_code
 
 
-class Names(Protocol):
+class NodeNames(Protocol):
     """Where names for children come from."""
 
     async def free(self, count: int, besides: Collection[str]) -> list[str]: ...
@@ -45,7 +45,7 @@ class Supervisor:
 
     def __init__(
         self,
-        names: Names,
+        names: NodeNames,
         command_of: Callable[[str], Sequence[str]],
         *,
         environment: Mapping[str, str],
@@ -205,7 +205,7 @@ class Supervisor:
         """Nothing is left to crawl: the others find the same, and those that wait for their next start need none."""
         self._is_done = True
         for child in self._children.values():
-            if child.state is State.RESTARTING:
+            if child.state is ChildState.RESTARTING:
                 child.stop()
 
     def _do_without(self, child: Child) -> None:

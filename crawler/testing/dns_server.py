@@ -25,7 +25,7 @@ _HEADER = struct.Struct("!HHHHHH")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class DnsAnswer:
     """What to say about a name. No addresses and no cname: NODATA. Several cnames: one leads to the next.
 
     `truncated` holds for UDP only. `raw`: what follows the id of the query in the reply, instead of an answer.
@@ -43,7 +43,7 @@ class Answer:
     times: list[Sequence[str]] = field(default_factory=list)  # addresses for the 1st, 2nd ... A query, then `addresses`
 
 
-Table = Mapping[str, Answer | Sequence[str]]
+Table = Mapping[str, DnsAnswer | Sequence[str]]
 
 
 class DnsServer:
@@ -53,7 +53,7 @@ class DnsServer:
     """
 
     def __init__(self, table: Table, *, host: str = "127.0.0.1", port: int = 0, tcp: bool = False) -> None:
-        self.table = {name: a if isinstance(a, Answer) else Answer(addresses=a) for name, a in table.items()}
+        self.table = {name: a if isinstance(a, DnsAnswer) else DnsAnswer(addresses=a) for name, a in table.items()}
         self.queries: list[tuple[str, str]] = []
         self._host, self._port, self._tcp = host, port, tcp
         self._server: asyncio.Server | None = None
@@ -90,7 +90,7 @@ class DnsServer:
             self._server.close()
         await asyncio.sleep(0)
 
-    def answer_for(self, name: str) -> Answer:
+    def answer_for(self, name: str) -> DnsAnswer:
         """The rule for a name in lower case."""
         if name in self.table:
             return self.table[name]
@@ -99,7 +99,7 @@ class DnsServer:
             rule = self.table.get("*." + ".".join(labels[start:]))
             if rule is not None:
                 return rule
-        return self.table.get("*", Answer(rcode=NXDOMAIN))
+        return self.table.get("*", DnsAnswer(rcode=NXDOMAIN))
 
     def handle(self, query: bytes, send: Callable[[bytes], None], *, is_tcp: bool = False) -> None:
         name, kind, question_end = _parse_question(query)
@@ -116,13 +116,13 @@ class DnsServer:
         handle = asyncio.get_running_loop().call_later(rule.delay_s, send, reply)
         self._delayed.add(handle)
 
-    def _scripted(self, rule: Answer, name: str, kind: int) -> Answer:
+    def _scripted(self, rule: DnsAnswer, name: str, kind: int) -> DnsAnswer:
         """Answers that change from one query to the next."""
         if kind != A or not rule.times:  # counting is slow when there were many queries
             return rule
         turn = self.asked(name) - 1
         if 0 <= turn < len(rule.times):
-            return Answer(addresses=rule.times[turn], ttl=rule.ttl)
+            return DnsAnswer(addresses=rule.times[turn], ttl=rule.ttl)
         return rule
 
 
@@ -174,7 +174,7 @@ def _parse_question(query: bytes) -> tuple[str, int, int]:
     return b".".join(labels).decode("ascii").lower(), kind, at + 5
 
 
-def _reply(question: bytes, name: str, kind: int, rule: Answer) -> bytes:
+def _reply(question: bytes, name: str, kind: int, rule: DnsAnswer) -> bytes:
     """RFC 1035 4.1: header, question, answers. A CNAME is followed by the addresses of its target, if any."""
     if rule.raw is not None:
         return question[:2] + rule.raw

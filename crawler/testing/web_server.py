@@ -38,7 +38,7 @@ class Answer:
     delay_s: float = 0.0
 
 
-class Source(Protocol):
+class WebSource(Protocol):
     """Where answers come from. `hosts`: the names that exist, in ASCII."""
 
     @property
@@ -83,7 +83,7 @@ class WebServer:
     at most `asked_max` and some megabytes.
     """
 
-    def __init__(self, source: Source, *, port: int = 0, asked_max: int = ASKED_MAX) -> None:
+    def __init__(self, source: WebSource, *, port: int = 0, asked_max: int = ASKED_MAX) -> None:
         self.asked: deque[str] = deque(maxlen=asked_max)
         self._source = source
         self._port = port
@@ -224,7 +224,7 @@ class ServedWeb:
 
 
 @contextlib.contextmanager
-def serve(web: GeneratedWeb | Source | Mapping[str, Resource | str]) -> Iterator[ServedWeb]:
+def serve(web: GeneratedWeb | WebSource | Mapping[str, Resource | str]) -> Iterator[ServedWeb]:
     """Serve a web until the context ends: a generated one, or what is answered by URL (a text is an HTML page).
 
     Everything else is 404, and a host that is in none of the URLs does not exist. Runs in a thread of this process.

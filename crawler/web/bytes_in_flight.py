@@ -20,7 +20,7 @@ READ_BYTES = 256 * 1024  # at most what a connection brings at a time
 PATIENCE_S = 1.0  # who keeps responses for long (a handler of the user) slows large bodies down, and stops none
 
 
-class Reading(Protocol):
+class BufferedRead(Protocol):
     """A connection that reads a body."""
 
     def pause(self) -> None: ...
@@ -33,7 +33,7 @@ class Share:
 
     __slots__ = ("held", "reading", "waiter")
 
-    def __init__(self, reading: Reading | None) -> None:
+    def __init__(self, reading: BufferedRead | None) -> None:
         self.held = 0
         self.reading = reading
         self.waiter: asyncio.Future[None] | None = None
@@ -56,7 +56,7 @@ class BytesInFlight:
     def is_full(self) -> bool:
         return self.total > self._bytes_max
 
-    def received(self, share: Share | None, reading: Reading, body_bytes: int) -> Share:
+    def received(self, share: Share | None, reading: BufferedRead, body_bytes: int) -> Share:
         """So much has come of a body by now; pauses it when that is too much for all together."""
         share = self._held(share or Share(reading), body_bytes)
         if self.is_full and not self._goes_on(share):

@@ -10,7 +10,7 @@ from typing import cast
 
 from crawler.model import FailureKind
 from crawler.web.bytes_in_flight import FREE_BYTES, BytesInFlight, Share
-from crawler.web.response_head import Head, Refusal
+from crawler.web.response_head import BadHead, Head
 from crawler.web.response_reader import ResponseReader
 
 IDLE: AbstractContextManager[None] = nullcontext()
@@ -152,7 +152,7 @@ class Connection(asyncio.Protocol):
         try:
             with self._working:
                 ended = self._reader.feed(data)
-        except Refusal as refusal:
+        except BadHead as refusal:
             self._fail(refusal.kind, refusal.detail)
             return
         if ended is not None:

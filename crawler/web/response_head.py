@@ -23,7 +23,7 @@ _CONTENT_LENGTH_LINE = re.compile(rb"(?im)^content-length[ \t]*:([^\n]*)\n")
 _TRANSFER_ENCODING_LINE = re.compile(rb"(?im)^transfer-encoding[ \t]*:")
 
 
-class Refusal(Exception):
+class BadHead(Exception):
     """The host's bytes are no response for us; `kind` and `detail` say why."""
 
     def __init__(self, kind: FailureKind, detail: str) -> None:
@@ -80,18 +80,18 @@ def said_by(error: Exception) -> str:
 def judge(head: Head) -> None:
     """Raises Refusal for a response that the parser let pass and that is none for us."""
     if head.status == 101:
-        raise Refusal(FailureKind.PROTOCOL, "an upgrade that was not asked for")
+        raise BadHead(FailureKind.PROTOCOL, "an upgrade that was not asked for")
     # One word in one header: of anything else, the parser's idea of where the body ends can't be asked.
     if b"transfer-encoding" in head.by_name:
         for coding in head.all_of(b"transfer-encoding"):
             if coding.lower() != b"chunked":
-                raise Refusal(FailureKind.PROTOCOL, f"transfer coding {coding[:60].decode('latin-1')!r}")
+                raise BadHead(FailureKind.PROTOCOL, f"transfer coding {coding[:60].decode('latin-1')!r}")
     for _, value in head.headers:
         if b"\0" in value:
-            raise Refusal(FailureKind.PROTOCOL, "a NUL in a header")
+            raise BadHead(FailureKind.PROTOCOL, "a NUL in a header")
     length = head.by_name.get(b"content-length")
     if length is not None and len(length) > 18 and _is_too_long(length):
-        raise Refusal(FailureKind.PROTOCOL, "a length beyond 63 bits")
+        raise BadHead(FailureKind.PROTOCOL, "a length beyond 63 bits")
 
 
 def end_of(received: bytes | bytearray, start: int = 0) -> int:
@@ -106,9 +106,9 @@ def end_of(received: bytes | bytearray, start: int = 0) -> int:
 def check_begun(received: bytes | bytearray, start: int = 0) -> None:
     """Raises Refusal as soon as what has come can be no head. Nothing before `start` is looked at for that."""
     if not received.startswith(_START) and not _START.startswith(received):
-        raise Refusal(FailureKind.PROTOCOL, f"not HTTP/1.1: {_shown(received)}")
+        raise BadHead(FailureKind.PROTOCOL, f"not HTTP/1.1: {_shown(received)}")
     if _BARE_CR.search(received, start):
-        raise Refusal(FailureKind.PROTOCOL, "a bare CR in a header")
+        raise BadHead(FailureKind.PROTOCOL, "a bare CR in a header")
 
 
 def status_of(head: bytes) -> int:
@@ -116,10 +116,10 @@ def status_of(head: bytes) -> int:
     line = _STATUS_LINE.match(head)
     if line is None:
         first = head.partition(b"\n")[0].rstrip()
-        raise Refusal(FailureKind.PROTOCOL, f"status line {_shown(first)}")
+        raise BadHead(FailureKind.PROTOCOL, f"status line {_shown(first)}")
     status = int(line[1])
     if status in INTERIM and _BARE_CR.search(head):  # the parser is not given these
-        raise Refusal(FailureKind.PROTOCOL, "a bare CR in a header")
+        raise BadHead(FailureKind.PROTOCOL, "a bare CR in a header")
     return status
 
 
@@ -161,10 +161,10 @@ def _one_length(said: Sequence[bytes]) -> int:
     for part in b",".join(said).split(b","):
         digits = part.strip(b" \t\r")
         if not digits.isdigit() or _is_too_long(digits):
-            raise Refusal(FailureKind.PROTOCOL, f"Content-Length {_shown(digits)}")
+            raise BadHead(FailureKind.PROTOCOL, f"Content-Length {_shown(digits)}")
         lengths.add(int(digits.lstrip(b"0") or b"0"))
     if len(lengths) > 1:
-        raise Refusal(FailureKind.PROTOCOL, "lengths that differ")
+        raise BadHead(FailureKind.PROTOCOL, "lengths that differ")
     return lengths.pop()
 
 

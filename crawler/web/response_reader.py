@@ -9,8 +9,8 @@ from crawler.model import FailureKind
 from crawler.web.response_head import (
     HEADERS_MAX,
     INTERIM,
+    BadHead,
     Head,
-    Refusal,
     check_begun,
     end_of,
     judge,
@@ -82,7 +82,7 @@ class ResponseReader:
         self._is_complete = False
         self._is_in_trailers = False  # or a chunk has begun of which no byte came
         self._trailer_bytes = 0
-        self._refusal: Refusal | None = None
+        self._refusal: BadHead | None = None
         self._seen: bytearray = _NOTHING  # of a head that is not complete yet
         self._skipped_bytes = 0  # of interim responses and empty lines before the head
 
@@ -175,7 +175,7 @@ class ResponseReader:
         )
         try:
             judge(head)
-        except Refusal as refusal:
+        except BadHead as refusal:
             self._refusal = refusal
             raise
         self.head = head
@@ -212,7 +212,7 @@ class ResponseReader:
                 received, start = stripped, 0
             end = end_of(received, start)
             if self._skipped_bytes + (end if end > 0 else len(received)) > self._headers_bytes_max:
-                raise Refusal(FailureKind.HEADERS_TOO_LARGE, f"headers of more than {self._headers_bytes_max} bytes")
+                raise BadHead(FailureKind.HEADERS_TOO_LARGE, f"headers of more than {self._headers_bytes_max} bytes")
             if end < 0:
                 check_begun(received, start)
                 if received is not self._seen:
@@ -224,7 +224,7 @@ class ResponseReader:
                 return self._parse_head(head, rest, received)
             self._interims += 1
             if self._interims > INTERIM_MAX:
-                raise Refusal(FailureKind.PROTOCOL, f"more than {INTERIM_MAX} interim responses")
+                raise BadHead(FailureKind.PROTOCOL, f"more than {INTERIM_MAX} interim responses")
             self._skipped_bytes += end
             received, start = rest, 0
 
@@ -235,7 +235,7 @@ class ResponseReader:
         as_it_came = readable is head
         try:
             self._parse(both if as_it_came else readable)
-        except Refusal:
+        except BadHead:
             plain = None if self.head is not None or self._refusal else with_one_length(readable)
             if plain is None:
                 raise
@@ -243,7 +243,7 @@ class ResponseReader:
             self._parser, self._fields, self._reason = self._new_parser(), [], b""
             self._parse(plain)
         if self.head is None:
-            raise Refusal(FailureKind.PROTOCOL, "headers without an end")
+            raise BadHead(FailureKind.PROTOCOL, "headers without an end")
         self.is_spoiled = self.is_spoiled or is_doubtful
         return b"" if as_it_came else rest
 
@@ -255,15 +255,15 @@ class ResponseReader:
         except HttpParserError as error:
             self.is_spoiled = True
             if not self._is_complete:
-                raise self._refusal or Refusal(FailureKind.PROTOCOL, said_by(error)) from None
+                raise self._refusal or BadHead(FailureKind.PROTOCOL, said_by(error)) from None
 
     def _count_trailers(self, more: int) -> None:
         self._trailer_bytes += more
         if self._trailer_bytes > TRAILER_BYTES_MAX and not self._is_complete:
             raise self._refused(FailureKind.HEADERS_TOO_LARGE, f"trailers of more than {TRAILER_BYTES_MAX} bytes")
 
-    def _refused(self, kind: FailureKind, detail: str) -> Refusal:
-        self._refusal = Refusal(kind, detail)
+    def _refused(self, kind: FailureKind, detail: str) -> BadHead:
+        self._refusal = BadHead(kind, detail)
         return self._refusal
 
     def _new_parser(self) -> HttpResponseParser:

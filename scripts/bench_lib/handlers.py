@@ -21,12 +21,12 @@ import uvloop
 from crawler import Crawler
 from crawler.app.build import spend_less_on_memory
 from crawler.archive.crawl_folder import open_or_create
-from crawler.archive.inflight_log import Mark
+from crawler.archive.inflight_log import InflightMark
 from crawler.archive.items import ItemWriter
 from crawler.content.html import parse_with_tree
 from crawler.content.parse_cost import Cost, cost_of
 from crawler.model import Claim, Response
-from crawler.pipeline.handler_runtime import Programmed
+from crawler.pipeline.handler_runtime import HandlerRuntime
 from crawler.settings import Settings
 from scripts.bench_lib import arguments
 from scripts.bench_lib.peers.handlers_app import async_app, plain_app
@@ -75,12 +75,12 @@ def bodies(folder: Path) -> Iterator[bytes]:
 
 async def handle_all(found: Sequence[bytes], app: Crawler | None, writer: ItemWriter) -> None:
     no_stats: Any = None
-    runtime, left = Programmed(app, Settings(), no_stats), iter(found)
+    runtime, left = HandlerRuntime(app, Settings(), no_stats), iter(found)
     await asyncio.gather(*(handle_some(runtime, left, writer) for _ in range(WORKERS)))
 
 
-async def handle_some(runtime: Programmed, left: Iterator[bytes], writer: ItemWriter) -> None:
-    mark = Mark(mmap.mmap(-1, mmap.PAGESIZE), 0)
+async def handle_some(runtime: HandlerRuntime, left: Iterator[bytes], writer: ItemWriter) -> None:
+    mark = InflightMark(mmap.mmap(-1, mmap.PAGESIZE), 0)
     for body in left:
         response = Response(
             url=URL, status=200, reason="OK", http_version="1.1", headers=((b"Content-Type", b"text/html"),),

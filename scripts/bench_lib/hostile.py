@@ -167,7 +167,7 @@ def observed(options: argparse.Namespace, process: subprocess.Popen[bytes], log:
     now = stats(port)
     rate = (now["good"] - before) / (time.monotonic() - began)
     peak_mib = max(map(peak_mib_of, {process.pid} | below(process.pid)))
-    return Run(rate, now["open"], peak_mib, log.read_text("utf-8").count("heartbeat.lapse"))
+    return Run(rate, now["open"], peak_mib, log.read_text("utf-8").count("heartbeat.lease_loss"))
 
 
 def peak_mib_of(pid: int) -> float:

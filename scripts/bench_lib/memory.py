@@ -86,7 +86,7 @@ class MemoryBench:
         settlement = Settlement(next_fetch_ms=0, delay_ms=DELAY_MS)
         for domain in domains:
             fence = session.fence(partition_of(domain, PARTITIONS))
-            await session.frontier.pace(fence, domain, settlement, origin=f"https://{domain}", robots=ROBOTS)
+            await session.frontier.book_request(fence, domain, settlement, origin=f"https://{domain}", robots=ROBOTS)
         while partitions:
             await session.frontier.ack([session.ack(claim) for claim in await self._claim(partitions)])
             await session.drop_logs(partitions)
@@ -111,30 +111,30 @@ class MemoryBench:
 
 
 async def ours(url: str, rng: random.Random, urls: int, of: int) -> list[str]:
-    bench = MemoryBench(url)
-    await bench.session.open()
+    scheduler = MemoryBench(url)
+    await scheduler.session.open()
     client = redis.Redis.from_url(url)
     before, path_bytes = used(client), 0
     domains = [f"site-{n}.example" for n in range(urls // of)]
     for domain in domains:
         some = list(paths(rng, of))
         path_bytes += sum(map(len, some))
-        await bench.add(domain, some)
+        await scheduler.add(domain, some)
     queued, path = (used(client) - before) / urls, path_bytes / urls
     seen = sum(client.memory_usage(key, samples=0) for key in client.scan_iter("{bench:*}:s0:*", count=10_000)) / urls
     lines = [f"queued {queued:6.1f}: path {path:.1f}, seen-set {seen:.1f}, the rest {queued - seen - path:.1f}"]
     if of >= SPILLED_FROM:
         full = used(client)
         with tempfile.TemporaryDirectory(prefix="bench-spill-") as folder:
-            spilled = await bench.spill(Path(folder))
+            spilled = await scheduler.spill(Path(folder))
         on_disk = queued - seen - (full - used(client)) / spilled
         lines.append(f"on disk {on_disk:6.1f}: {spilled / urls:.0%} of the URLs")
     else:
-        await bench.crawl(domains)
-        await bench.compact_idle()
+        await scheduler.crawl(domains)
+        await scheduler.compact_idle()
         lines.append(f"idle domain {(used(client) - before - seen * urls) / len(domains):6.1f}")
     client.close()
-    await bench.session.close()
+    await scheduler.session.close()
     return lines
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from crawler.archive.crawl_folder import open_or_create
-from crawler.archive.inflight_log import Aside, InflightLog, Mark, dead_sessions, loop_line
+from crawler.archive.inflight_log import Aside, InflightLog, InflightMark, dead_sessions, loop_line
 from crawler.archive.session_lock import SessionLock
 
 PROGRAM = """
@@ -103,7 +103,7 @@ def test_what_ran_is_blamed_and_a_stall_is_proof_where_there_is_no_doubt(
 
 async def test_work_is_marked_while_it_runs_and_not_while_it_waits() -> None:
     memory = mmap.mmap(-1, mmap.PAGESIZE)
-    mark, waits, seen = Mark(memory, 0), asyncio.Event(), list[int]()
+    mark, waits, seen = InflightMark(memory, 0), asyncio.Event(), list[int]()
 
     async def work() -> str:
         seen.append(memory[0])
@@ -134,9 +134,9 @@ async def test_work_that_is_cancelled_or_fails_is_not_marked_any_more() -> None:
         raise ValueError
 
     with pytest.raises(ValueError):
-        await Mark(memory, 0).during(fails())
+        await InflightMark(memory, 0).during(fails())
     assert memory[0] == 0
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.01):
-            await Mark(memory, 0).during(asyncio.sleep(60))
+            await InflightMark(memory, 0).during(asyncio.sleep(60))
     assert memory[0] == 0

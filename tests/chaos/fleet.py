@@ -191,7 +191,7 @@ def harm(place: Place, fault: Fault) -> None:
     elif fault.kind == "lost replies":
         proxy.drop_replies(0.02 + 0.2 * fault.amount, seed=int(fault.amount * 1e9))
     elif fault.kind == "held beats":
-        proxy.hold_replies_of(script("beat").function.encode(), 1.5 + 5 * fault.amount)
+        proxy.hold_replies_of(script("heartbeat").function.encode(), 1.5 + 5 * fault.amount)
     else:
         raise ValueError(fault.kind)
 

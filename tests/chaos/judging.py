@@ -177,7 +177,7 @@ class Takeover:
     node: str
     kind: str
     partition: int
-    died: float
+    record_crash: float
     seconds: float  # from the death
     fair_s: float  # from the last thing that delayed it: another fault that hit the engine, the taker or a candidate
     to: str

@@ -49,7 +49,7 @@ class Round:
     ) -> None:
         self.log = RoundLog()
         self._crawl, self._site, self._engine, self._watch = crawl, site, engine, watch
-        self._homes, self._guests = places[:HOMES], places[HOMES:]
+        self._homes, self._slot_queue = places[:HOMES], places[HOMES:]
         self._until, self._say = until, say
         self._faults = faults(seed, homes=HOMES, pace_s=pace_s, seconds_max=fault_s_max)
         self._due: list[tuple[float, int, Callable[[], None]]] = []
@@ -60,7 +60,7 @@ class Round:
 
     @property
     def _places(self) -> list[Place]:
-        return [*self._homes, *self._guests]
+        return [*self._homes, *self._slot_queue]
 
     def run(self) -> RoundLog:
         self.log.began = time.monotonic()
@@ -163,7 +163,7 @@ class Round:
             place.start()
 
     def _left(self, place: Place) -> None:
-        """A leaver is gone: a home comes back after a while, a guest does not."""
+        """A leaver is gone: a home comes back after a while, a borrower does not."""
         incident, place.fault = place.fault, None
         if incident is not None:
             incident.end = time.monotonic()
@@ -171,15 +171,15 @@ class Round:
             self._at(self._absence_s[place.node], lambda: self._start(place))
 
     def _invite(self, fault: Fault) -> bool:
-        guest = next((place for place in self._guests if place.state == "out" and place.fault is None), None)
-        if guest is None:
+        slot = next((place for place in self._slot_queue if place.state == "out" and place.fault is None), None)
+        if slot is None:
             return False
-        self._happens(fault, guest).end = time.monotonic()
-        guest.start()
+        self._happens(fault, slot).end = time.monotonic()
+        slot.start()
 
         def leave() -> None:
-            if guest.state == "up":
-                self._hit(guest, Fault(**{**vars(fault), "kind": "leave"}))
+            if slot.state == "up":
+                self._hit(slot, Fault(**{**vars(fault), "kind": "leave"}))
 
         self._at(fault.seconds, leave)
         return True

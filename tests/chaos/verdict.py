@@ -172,7 +172,7 @@ def as_text(total: Verdict, rounds: int) -> str:
 
 
 def _counted(found: Sequence[Takeover]) -> str:
-    return f"{len({(t.node, t.died) for t in found})} of {len(found)} partitions"
+    return f"{len({(t.node, t.record_crash) for t in found})} of {len(found)} partitions"
 
 
 def _longest(found: Sequence[Takeover], *, fair: bool = True) -> str:

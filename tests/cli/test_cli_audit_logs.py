@@ -12,8 +12,8 @@ from crawler.audit.findings import Report
 from crawler.audit.findings_text import report_text
 from crawler.audit.judge_politeness import Delays, StoredDelays, judge_queue
 from crawler.audit.judge_robots import judge_request
-from crawler.audit.ledger import Request, page_of
-from crawler.audit.origins import Origin
+from crawler.audit.ledger import LoggedRequest, page_of
+from crawler.audit.origins import OriginRobots
 from crawler.errors import UsageError
 from crawler.rules.robots_txt import RobotsRules
 from crawler.settings import load
@@ -120,12 +120,12 @@ def test_requests_of_others_are_left_out_and_packed_logs_are_read(tmp_path: Path
         list(read_log(packed, ""))
 
 
-def request(started: float, *, host: str = "a.test", target: str = "/", blur: float = 0.0) -> Request:
+def request(started: float, *, host: str = "a.test", target: str = "/", blur: float = 0.0) -> LoggedRequest:
     page = page_of(host, target)
-    return Request("a.test", 0, host, 0, target, page, started, started, blur, 200, "x")
+    return LoggedRequest("a.test", 0, host, 0, target, page, started, started, blur, 200, "x")
 
 
-def too_close(*requests: Request, delays: Delays) -> int:
+def too_close(*requests: LoggedRequest, delays: Delays) -> int:
     report = Report(crawl="main")
     judge_queue(requests, delays, report)
     return report.findings.politeness.count
@@ -176,7 +176,9 @@ def test_where_hosts_of_a_queue_ask_for_different_delays_the_first_of_two_reques
 def robots_of(*, read_at: float | None, origin_read_at: float = 0.0, started: float = AT) -> tuple[int, int]:
     """(violations, not judged) of one request for an allowed page."""
     report = Report(crawl="main")
-    origin = Origin("http://a.test", RobotsRules.parse(b"User-agent: *\nDisallow: /private/\n", "x"), origin_read_at)
+    origin = OriginRobots(
+        "http://a.test", RobotsRules.parse(b"User-agent: *\nDisallow: /private/\n", "x"), origin_read_at
+    )
     judge_request(request(started), [origin], read_at, report)
     return report.findings.robots.count, report.findings.unjudged.count
 
@@ -192,7 +194,7 @@ def test_a_page_may_be_asked_for_once_robots_txt_was_read_by_whichever_log_tells
 
 def test_a_host_that_serves_two_origins_is_only_judged_by_what_both_forbid() -> None:
     rules = [RobotsRules.parse(text, "x") for text in (b"User-agent: *\nDisallow: /\n", b"")]
-    origins = [Origin(url, r, 0.0) for url, r in zip(("http://a.test", "https://a.test"), rules, strict=True)]
+    origins = [OriginRobots(url, r, 0.0) for url, r in zip(("http://a.test", "https://a.test"), rules, strict=True)]
     report = Report(crawl="main")
     judge_request(request(AT), origins, AT - 1, report)
     assert report.findings.robots.count == 0

@@ -29,10 +29,10 @@ def test_what_is_too_deep_is_kept_and_a_raised_budget_takes_it_up(lab_of: LabOf)
     leaves = {(HOST, f"/{n}/leaf"): page() for n in range(6)} | {(HOST, "/6"): page()}
     lab = lab_of(lambda _: chain | leaves | {(HOST, "/"): page("/0")})
     assert lab.crawl(budget__depth=2) == 4
-    assert lab.json("stats", HOST)["parked"] == {"depth": 2}
+    assert lab.json("stats", HOST)["deferred"] == {"depth": 2}
     assert "2 beyond the budget of depth" in lab.say("stats", HOST)
     told = lab.json("explain", lab.site.url(HOST, "/2"))
-    assert (told["state"], told["parked"]) == ("parked", "depth:3")
+    assert (told["state"], told["deferred"]) == ("deferred", "depth:3")
     assert "budget of depth" in told["verdict"]
     lab.audit()
     assert lab.crawl(budget__depth=3) == 6
@@ -41,7 +41,7 @@ def test_what_is_too_deep_is_kept_and_a_raised_budget_takes_it_up(lab_of: LabOf)
     assert lab.say("release", HOST, "--reason", "depth").startswith("2 URLs released")
     assert lab.crawl(budget__depth=4) == 10
     assert lab.crawl() == len(chain) + len(leaves) + 1
-    assert lab.json("stats", HOST)["parked"] == {}
+    assert lab.json("stats", HOST)["deferred"] == {}
     lab.audit()
 
 
@@ -58,7 +58,7 @@ def test_a_shorter_path_to_what_was_too_deep_brings_it_back(lab_of: LabOf) -> No
         }
     )
     assert lab.crawl(budget__depth=2, politeness__concurrency_per_queue=4) == 5
-    assert lab.json("stats")["totals"]["parked"] == 1
+    assert lab.json("stats")["totals"]["deferred"] == 1
     assert lab.json("explain", lab.site.url(HOST, "/wanted"))["state"] == "committed"
     lab.audit()
 
@@ -77,17 +77,17 @@ def test_urls_of_further_hosts_are_kept_and_a_raised_budget_takes_hosts_up(lab_o
     lab = lab_of(web)
     options = {"frontier__queue_by": queue_by, "scope__mode": "any"}
     assert lab.crawl(host="a.test", budget__hosts=2, **options) == 5
-    assert lab.json("stats")["totals"]["parked"] == 3
-    parked = [host for host in ("b", "c", "d") if _state(lab, f"{host}.a.test") == "parked"]
-    shown = lab.json("stats", "a.test" if queue_by == "domain" else f"{parked[0]}.a.test")["parked"]
+    assert lab.json("stats")["totals"]["deferred"] == 3
+    deferred = [host for host in ("b", "c", "d") if _state(lab, f"{host}.a.test") == "deferred"]
+    shown = lab.json("stats", "a.test" if queue_by == "domain" else f"{deferred[0]}.a.test")["deferred"]
     assert shown == {"hosts": 2 if queue_by == "domain" else 1}
-    assert "of hosts beyond the budget of hosts" in lab.say("explain", lab.site.url(f"{parked[0]}.a.test", "/"))
+    assert "of hosts beyond the budget of hosts" in lab.say("explain", lab.site.url(f"{deferred[0]}.a.test", "/"))
     lab.audit()
     assert lab.crawl(host="a.test", budget__hosts=3, **options) == 8
-    assert lab.json("stats")["totals"]["parked"] == 1
+    assert lab.json("stats")["totals"]["deferred"] == 1
     lab.audit()
     assert lab.crawl(host="a.test", **options) == 10
-    assert lab.json("stats")["totals"]["parked"] == 0
+    assert lab.json("stats")["totals"]["deferred"] == 0
     lab.audit()
 
 
@@ -110,11 +110,11 @@ def test_a_domain_that_others_link_to_gets_more_urls(lab_of: LabOf, monkeypatch:
     lab = lab_of(web)
     options = {"scope__mode": "any", "budget__urls": 3}
     assert lab.crawl(host="a.test", budget__urls_per_linking_domain=2, **options) == 2 + 3 + 2 * 2
-    assert lab.json("stats", "t.test")["parked"] == {"urls": 4}
+    assert lab.json("stats", "t.test")["deferred"] == {"urls": 4}
     lab.audit()
     assert lab.crawl(host="a.test", budget__urls_per_linking_domain=3, **options) == 2 + 3 + 2 * 3
     assert lab.crawl(host="a.test", budget__urls_per_linking_domain=4, **options) == 2 + 11
-    assert lab.json("stats")["totals"]["parked"] == 0
+    assert lab.json("stats")["totals"]["deferred"] == 0
     lab.audit()
 
 

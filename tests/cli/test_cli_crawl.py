@@ -96,7 +96,7 @@ def test_stats_numbers_equal_what_happened(finished: tuple[str, ...], programs: 
     assert (totals["pending"], totals["dead"], totals["domains"], totals["in_flight"]) == (0, 0, 1, 0)
     assert (domain["domain"], domain["queued"], domain["claimed"], domain["owner"]) == (HOST, 0, 0, "")
     one = json.loads(crawler(programs, "stats", HOST, "--json", *finished).out)
-    stops = {"parked": {}, "ordered_delay_ms": None, "boost": 0, "crawl_paused": False, "crawl_spent": ""}
+    stops = {"deferred": {}, "ordered_delay_ms": None, "boost": 0, "crawl_paused": False, "crawl_spent": ""}
     assert one == domain | {"next_fetch_in_ms": one["next_fetch_in_ms"]} | stops
 
 

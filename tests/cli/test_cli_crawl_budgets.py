@@ -123,7 +123,7 @@ def test_a_crawls_budget_of_urls_parks_what_is_beyond_and_a_larger_one_takes_tha
     ended = lab.run(crawl_urls=11)
     assert (ended.code, lab.pages, lab.over()) == (0, 11, {"crawl:urls": ALL - 11}), ended.err
     assert "Finished by its budget: 11 pages" in ended.out
-    assert lab.json("stats", HOST)["parked"] == {"crawl:urls": ALL - 11}
+    assert lab.json("stats", HOST)["deferred"] == {"crawl:urls": ALL - 11}
     left = next(
         f"/p{n}" for n in range(PAGES) if site.url(HOST, f"/p{n}") not in {e.url for e in entries_of(lab.folder)}
     )
@@ -133,7 +133,7 @@ def test_a_crawls_budget_of_urls_parks_what_is_beyond_and_a_larger_one_takes_tha
     assert (lab.run(crawl_urls=16).code, lab.pages, lab.over()) == (0, 16, {"crawl:urls": ALL - 16})
     lab.audit()
     assert (lab.run().code, lab.pages, lab.over()) == (0, ALL, {})
-    assert lab.json("stats", HOST)["parked"] == {}
+    assert lab.json("stats", HOST)["deferred"] == {}
     lab.audit()
 
 

@@ -32,7 +32,7 @@ def test_a_parked_url_is_explained_by_the_rule_that_parked_it(
     with serve_traps() as web:
         committed = asyncio.run(crawled(tmp_path, engine, web.port))
     site = trap_site("repeats", web.port)
-    parked = (
+    deferred = (
         f"{max((url for url in committed if url.startswith(site.url('/shop/')) and 'item' not in url), key=len)}shop/"
     )
 
@@ -41,9 +41,9 @@ def test_a_parked_url_is_explained_by_the_rule_that_parked_it(
         assert main(["explain", url, "--dir", str(tmp_path), "--redis", engine.url, *words]) == 0
         return capsys.readouterr().out
 
-    said = explained(parked)
+    said = explained(deferred)
     assert said.startswith("Not crawled: it is parked by the trap rule repeats (segment shop ")
-    told = json.loads(explained(parked, "--json"))
-    assert (told["state"], told["parked"], told["trap"]["rule"]) == ("parked", "trap:repeats", "repeats")
+    told = json.loads(explained(deferred, "--json"))
+    assert (told["state"], told["deferred"], told["trap"]["rule"]) == ("deferred", "trap:repeats", "repeats")
     assert "suspect, fetched after all others of its domain: segment a 3 times" in explained(site.url("/a/a/a/"))
     assert json.loads(explained(site.url("/page/0"), "--json"))["trap"] is None

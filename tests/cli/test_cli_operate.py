@@ -30,17 +30,17 @@ def test_what_is_parked_is_shown_explained_and_released(lab: Lab) -> None:
     assert lab.crawl(budget__urls=TAKEN_IN) == TAKEN_IN
     left = ALL - TAKEN_IN
     lines = lab.say("stats", HOST).splitlines()
-    assert [line.split(maxsplit=1)[1] for line in lines if line.startswith("parked")] == [
+    assert [line.split(maxsplit=1)[1] for line in lines if line.startswith("deferred")] == [
         f"{left} beyond the budget of URLs"
     ]
-    assert "parked" in lab.say("stats")
-    assert lab.json("stats")["totals"]["parked"] == left
-    assert lab.json("stats", HOST)["parked"] == {"urls": left}
+    assert "deferred" in lab.say("stats")
+    assert lab.json("stats")["totals"]["deferred"] == left
+    assert lab.json("stats", HOST)["deferred"] == {"urls": left}
     told = [lab.json("explain", lab.site.url(HOST, f"/p{n}")) for n in range(PAGES)]
-    parked = [one for one in told if one["state"] == "parked"]
-    assert len(parked) == left
-    assert {one["parked"] for one in parked} == {"urls"}
-    assert f"crawler release {HOST}" in parked[0]["verdict"]
+    deferred = [one for one in told if one["state"] == "deferred"]
+    assert len(deferred) == left
+    assert {one["deferred"] for one in deferred} == {"urls"}
+    assert f"crawler release {HOST}" in deferred[0]["verdict"]
     lab.audit()
     assert lab.say("release", HOST, "--urls", "6").startswith("6 URLs released; no instance is running")
     assert lab.json("release") == {"domain": None, "released": left - 6}
@@ -54,9 +54,9 @@ def test_a_domain_is_blocked_and_unblocked_while_nothing_runs(lab: Lab) -> None:
     assert lab.say("block", lab.site.url(HOST)) == f"{HOST} is now blocked: {waiting} URLs parked"
     assert lab.say("block", HOST).startswith(f"{HOST} was already blocked")
     assert "blocked by an operator" in lab.say("stats", HOST)
-    assert (lab.json("stats", HOST)["pending"], lab.json("stats")["totals"]["parked"]) == (0, waiting)
-    parked = [lab.site.url(HOST, f"/p{n}") for n in range(PAGES)]
-    assert sum("'crawler unblock DOMAIN'" in lab.say("explain", url) for url in parked) == waiting
+    assert (lab.json("stats", HOST)["pending"], lab.json("stats")["totals"]["deferred"]) == (0, waiting)
+    deferred = [lab.site.url(HOST, f"/p{n}") for n in range(PAGES)]
+    assert sum("'crawler unblock DOMAIN'" in lab.say("explain", url) for url in deferred) == waiting
     lab.audit()
     assert lab.crawl() == ALL - waiting
     assert lab.say("release", HOST) == "0 URLs released"

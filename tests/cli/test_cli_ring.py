@@ -220,7 +220,7 @@ async def test_members_that_follow_another_ring_are_named(engine: Engine, place:
         old = {"started_at": 1.0}
         sessions = [
             member("web-0", ring="aaa", **old), member("web-1", ring="aaa", **old), member("web-2", ring="bbb", **old),
-            member("web-3", ring="ccc", started_at=9e9), member("web-4", ring="", state="held_out", **old),
+            member("web-3", ring="ccc", started_at=9e9), member("web-4", ring="", state="quarantined", **old),
         ]  # fmt: skip
         for one in sessions:
             await crawl.members.join(one)
@@ -232,11 +232,11 @@ async def test_members_that_follow_another_ring_are_named(engine: Engine, place:
         assert found["rings"] == {"aaa": ["web-0", "web-1"], "bbb": ["web-2"]}
         rows = {row["node"]: row for row in found["members"]}
         assert [node for node, row in rows.items() if row["disagrees"]] == ["web-2"]
-        assert {node: row["state"] for node, row in rows.items() if row["state"] != "alive"} == {"web-4": "held_out"}
+        assert {node: row["state"] for node, row in rows.items() if row["state"] != "alive"} == {"web-4": "quarantined"}
         assert (rows["web-4"]["suggested"], sum(row["suggested"] for row in rows.values())) == (0, PARTITIONS)
         text = members_text(found)
         assert "alive, disagrees" in text
-        assert "held out" in text
+        assert "quarantined" in text
         assert "2 different rings are followed: aaa by web-0, web-1; bbb by web-2." in text
 
 
@@ -245,7 +245,7 @@ async def beat(listed: Members, sessions: list[Member]) -> None:
     while True:
         count += 1
         for one in sessions:
-            await listed.beat(msgspec.structs.replace(one, counter=count))
+            await listed.heartbeat(msgspec.structs.replace(one, counter=count))
         await asyncio.sleep(BEAT_S / 2)
 
 
@@ -255,7 +255,7 @@ async def test_one_ring_that_is_on_its_way_is_no_disagreement(engine: Engine, pl
         for one in (slow, quick):
             await crawl.members.join(one)
         seen = await crawl.members.read()
-        await crawl.members.beat(member("web-0", ring="new", started_at=1.0, counter=2))
+        await crawl.members.heartbeat(member("web-0", ring="new", started_at=1.0, counter=2))
         assert await disagreeing(crawl, seen, "new") == {}
 
 

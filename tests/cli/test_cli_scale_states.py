@@ -14,11 +14,11 @@ from crawler.engine.client import Engine as Client
 from crawler.errors import NotReachedError, UsageError
 from crawler.frontier.keys import Keys
 from crawler.frontier.script_library import library
-from crawler.frontier.supervisors import Fleet, FleetChild, Fleets, Request
+from crawler.frontier.supervisors import ScaleRequest, SupervisorChild, SupervisorRecord, SupervisorRecords
 from crawler.membership.nodes import host_id
 from crawler.supervisor import scale_requests
-from crawler.supervisor.child import State
-from crawler.supervisor.scale_requests import GONE, SILENT, Sighting, look, picked
+from crawler.supervisor.child import ChildState
+from crawler.supervisor.scale_requests import GONE, SILENT, SupervisorStatus, look, picked
 from tests.support.engine import Engine
 
 HERE = host_id()
@@ -34,24 +34,26 @@ async def client(engine: Engine) -> AsyncIterator[Client]:
 
 
 @pytest.fixture
-def fleets(client: Client) -> Fleets:
-    return Fleets(client, Keys("main"))
+def supervisors(client: Client) -> SupervisorRecords:
+    return SupervisorRecords(client, Keys("main"))
 
 
-def fleet(session: str = "s1", *, host: str = HERE, folder: str = "/data/a", pid: int = 11, **others: object) -> Fleet:
-    made = Fleet(session=session, host=host, pid=pid, folder=folder, lock=f"{folder}/none.lock", wanted=1)
+def record(
+    session: str = "s1", *, host: str = HERE, folder: str = "/data/a", pid: int = 11, **others: object
+) -> SupervisorRecord:
+    made = SupervisorRecord(session=session, host=host, pid=pid, folder=folder, lock=f"{folder}/none.lock", wanted=1)
     return msgspec.structs.replace(made, **others)
 
 
 @contextlib.asynccontextmanager
-async def writing(fleets: Fleets, one: Fleet) -> AsyncIterator[None]:
+async def writing(supervisors: SupervisorRecords, one: SupervisorRecord) -> AsyncIterator[None]:
     """Write its record as a living supervisor would."""
 
     async def write() -> None:
         now = one
         while True:
             now = msgspec.structs.replace(now, counter=now.counter + 1)
-            await fleets.write(now)
+            await supervisors.write(now)
             await asyncio.sleep(0.2)
 
     task = asyncio.create_task(write())
@@ -66,24 +68,28 @@ async def writing(fleets: Fleets, one: Fleet) -> AsyncIterator[None]:
 
 
 async def test_who_writes_lives_and_who_does_not_is_silent_elsewhere_and_gone_here(
-    fleets: Fleets, monkeypatch: pytest.MonkeyPatch
+    supervisors: SupervisorRecords, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scale_requests, "SILENT_S", 1.0)
-    await fleets.write(fleet("old", host="other/boot", folder="/z"))
-    await fleets.write(fleet("killed"))
-    async with writing(fleets, fleet("up", host="other/boot", folder="/y", state="stopping")):
+    await supervisors.write(record("old", host="other/boot", folder="/z"))
+    await supervisors.write(record("killed"))
+    async with writing(supervisors, record("up", host="other/boot", folder="/y", state="stopping")):
         await asyncio.sleep(0.05)
-        seen = {one.fleet.session: one.state for one in await look(fleets)}
+        seen = {one.record.session: one.state for one in await look(supervisors)}
     assert seen == {"old": SILENT, "killed": GONE, "up": "stopping"}
-    assert list(await fleets.read()) == ["up"], "what is not there is taken away"
+    assert list(await supervisors.read()) == ["up"], "what is not there is taken away"
 
 
 def test_a_supervisor_is_found_by_machine_process_or_folder() -> None:
     here, second, away = (
-        Sighting(one, "running")
-        for one in (fleet("1"), fleet("2", folder="/data/b", pid=12), fleet("3", host="other/b", pid=13))
+        SupervisorStatus(one, "running")
+        for one in (
+            record("1"),
+            record("2", folder="/data/b", pid=12),
+            record("3", host="other/b", pid=13),
+        )
     )
-    gone = Sighting(fleet("4", host="third/b"), GONE)
+    gone = SupervisorStatus(record("4", host="third/b"), GONE)
     assert picked([here, away]) is here
     assert picked([here, away], host="other") is away
     assert picked([here, second], host=f"{HOST}:12") is second
@@ -105,27 +111,29 @@ def test_a_supervisor_is_found_by_machine_process_or_folder() -> None:
     ],
 )
 async def test_scaling_says_what_it_saw_when_the_wait_ended(
-    fleets: Fleets, change: dict[str, object], words: str
+    supervisors: SupervisorRecords, change: dict[str, object], words: str
 ) -> None:
-    one = fleet(**change)
-    async with writing(fleets, one):
+    one = record(**change)
+    async with writing(supervisors, one):
         with pytest.raises(NotReachedError, match=words):
-            await scale_requests.scale(fleets, Sighting(one, "running"), 2, by="me", timeout_s=0.6)
+            await scale_requests.scale(supervisors, SupervisorStatus(one, "running"), 2, by="me", timeout_s=0.6)
 
 
-async def test_of_two_who_scale_at_once_the_first_is_told_that_the_second_did(fleets: Fleets) -> None:
-    one = fleet()
-    async with writing(fleets, one):
-        first = asyncio.create_task(scale_requests.scale(fleets, Sighting(one, "running"), 2, by="me", timeout_s=5))
+async def test_of_two_who_scale_at_once_the_first_is_told_that_the_second_did(supervisors: SupervisorRecords) -> None:
+    one = record()
+    async with writing(supervisors, one):
+        first = asyncio.create_task(
+            scale_requests.scale(supervisors, SupervisorStatus(one, "running"), 2, by="me", timeout_s=5)
+        )
         await asyncio.sleep(0.1)
-        await fleets.ask(one.session, Request(wanted=3, by="other"))
+        await supervisors.ask(one.session, ScaleRequest(wanted=3, by="other"))
         with pytest.raises(NotReachedError, match="somebody else scaled supervisor"):
             await first
 
 
-async def test_scaling_a_supervisor_that_ends_says_so(fleets: Fleets) -> None:
+async def test_scaling_a_supervisor_that_ends_says_so(supervisors: SupervisorRecords) -> None:
     with pytest.raises(NotReachedError, match="ended meanwhile"):
-        await scale_requests.scale(fleets, Sighting(fleet(), "running"), 2, by="me", timeout_s=5)
+        await scale_requests.scale(supervisors, SupervisorStatus(record(), "running"), 2, by="me", timeout_s=5)
 
 
 @pytest.mark.parametrize(
@@ -152,20 +160,25 @@ def test_arguments_that_make_no_sense_are_one_line(
 
 def test_each_state_can_be_read() -> None:
     children = (
-        FleetChild(node="vm-0", state=State.RUNNING, pid=71, for_s=65),
-        FleetChild(node="vm-1", state=State.RESTARTING, restarts=2, due_s=3.6, last_words="was killed (SIGKILL)"),
-        FleetChild(node="vm-2", state=State.STOPPING, pid=73, for_s=2),
-        FleetChild(node="vm-3", state=State.GAVE_UP, restarts=8, for_s=4, last_words="x" * 100),
+        SupervisorChild(node="vm-0", state=ChildState.RUNNING, pid=71, for_s=65),
+        SupervisorChild(
+            node="vm-1", state=ChildState.RESTARTING, restarts=2, due_s=3.6, last_words="was killed (SIGKILL)"
+        ),
+        SupervisorChild(node="vm-2", state=ChildState.STOPPING, pid=73, for_s=2),
+        SupervisorChild(node="vm-3", state=ChildState.GAVE_UP, restarts=8, for_s=4, last_words="x" * 100),
     )
-    one = fleet(host="vm/boot", wanted=3, age_s=65.0, children=children)
-    lines = _text(Sighting(one, "running")).splitlines()
+    one = record(host="vm/boot", wanted=3, age_s=65.0, children=children)
+    lines = _text(SupervisorStatus(one, "running")).splitlines()
     assert lines[0] == "vm:11: 1 of 3 instances run, up 1 m 05 s, /data/a"
     assert [line.split("  ")[0] for line in lines[1:]] == ["node", "vm-0", "vm-1", "vm-2", "vm-3"]
     assert "restarting in 3.6 s" in lines[3]
     assert "was killed (SIGKILL)" in lines[3]
     assert len(lines[5]) <= 110
-    assert _text(Sighting(one, GONE)) == "vm:11: gone; it was killed, its instances have ended or are about to, /data/a"
-    assert _text(Sighting(one, SILENT)).startswith("vm:11: silent; it was cut off or killed")
+    assert (
+        _text(SupervisorStatus(one, GONE))
+        == "vm:11: gone; it was killed, its instances have ended or are about to, /data/a"
+    )
+    assert _text(SupervisorStatus(one, SILENT)).startswith("vm:11: silent; it was cut off or killed")
     stopping = msgspec.structs.replace(one, state="stopping")
-    assert _text(Sighting(stopping, "stopping")).startswith("vm:11: stopping, 1 of 3 instances run")
-    assert "no instance is wanted" in _text(Sighting(fleet(wanted=0), "running"))
+    assert _text(SupervisorStatus(stopping, "stopping")).startswith("vm:11: stopping, 1 of 3 instances run")
+    assert "no instance is wanted" in _text(SupervisorStatus(record(wanted=0), "running"))

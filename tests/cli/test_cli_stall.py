@@ -73,7 +73,7 @@ def test_a_stalled_crawl_starts_again_and_goes_on_without_the_page(
     assert "stalled on a page; it goes on without that page" in ran.err
     assert paths(programs, tmp_path) == everything_but_bad()
     listed = crawler(programs, "dead", "list", "--json", "--dir", str(tmp_path / "c"))
-    assert "killer" in listed.out
+    assert "poison_url" in listed.out
     assert BAD in listed.out
     log = (tmp_path / "c" / "log" / "crawl.log").read_text()
     (stalled,) = (json.loads(line) for line in log.splitlines() if "session.stalled" in line)

@@ -99,11 +99,11 @@ def test_a_crash_loop_ends_in_one_line_and_exit_code_1(programs: Nursery, tmp_pa
         command = (sys.executable, "-c", CRASH_LOOP, "crawl", site.url(HOST), *AT_ONCE, "--dir", str(tmp_path / "c"))
         running = programs.start(*command, "-n", "1", "-q", SHARDCRAWL_CRASH_POINT="claim.taken=exit:1")
         assert running.wait() == 1
-    died = f"crawler: instance {NODES[0]} ended with exit code 1"
+    record_crash = f"crawler: instance {NODES[0]} ended with exit code 1"
     assert running.err.splitlines() == [
-        f"{died}; starting it again in 1 s",
-        f"{died}; starting it again in 2 s",
-        f"{died} 3 times: the others were stopped; nothing is lost",
+        f"{record_crash}; starting it again in 1 s",
+        f"{record_crash}; starting it again in 2 s",
+        f"{record_crash} 3 times: the others were stopped; nothing is lost",
     ]
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from crawler.errors import EngineDown
-from crawler.supervisor.child import BACKOFF_MAX_S, RESTARTS_MAX, STEADY_S, Child, Deaths, State
+from crawler.supervisor.child import BACKOFF_MAX_S, RESTARTS_MAX, STEADY_S, Child, ChildState, Deaths
 from crawler.supervisor.supervisor import GaveUpError, Supervisor
 
 UNTIL_TOLD = """\
@@ -205,7 +205,7 @@ async def test_a_child_that_waits_for_its_next_start_can_be_scaled_away() -> Non
     family.supervisor._backoff_s = 60.0
     async with family.working(2):
         await family.heard("instance a-1 was killed")
-        assert family.child("a-1").state is State.RESTARTING
+        assert family.child("a-1").state is ChildState.RESTARTING
         family.supervisor.scale(1)
         await until(lambda: family.running == ["a-0"])
 

@@ -12,11 +12,11 @@ from crawler.engine.client import Engine as Client
 from crawler.frontier.keys import Keys
 from crawler.frontier.members import Member, Members
 from crawler.frontier.script_library import library
-from crawler.frontier.supervisors import Fleet, Fleets, Request
+from crawler.frontier.supervisors import ScaleRequest, SupervisorRecord, SupervisorRecords
 from crawler.membership.nodes import host_id
 from crawler.settings import MembershipSettings
-from crawler.supervisor.child import State
-from crawler.supervisor.control import Desk
+from crawler.supervisor.child import ChildState
+from crawler.supervisor.control import SupervisorControl
 from tests.support.engine import Engine
 
 HERE = host_id()
@@ -30,8 +30,8 @@ async def client(engine: Engine) -> AsyncIterator[Client]:
     await opened.close()
 
 
-def fleet(session: str = "s1") -> Fleet:
-    return Fleet(session=session, host=HERE, pid=11, folder="/data/a", lock="/data/a/none.lock", wanted=1)
+def record(session: str = "s1") -> SupervisorRecord:
+    return SupervisorRecord(session=session, host=HERE, pid=11, folder="/data/a", lock="/data/a/none.lock", wanted=1)
 
 
 @dataclass
@@ -40,7 +40,7 @@ class FakeChild:
 
     name: str = "vm-0"
     pid: int = 71
-    state: State = State.STARTING
+    state: ChildState = ChildState.STARTING
     restarts: int = 0
     since_s: float = 0.0
     due_s: float = 0.0
@@ -51,7 +51,7 @@ class FakeChild:
     def is_paused(self) -> bool:
         return self.paused
 
-    def is_seen(self, state: State) -> None:
+    def is_seen(self, state: ChildState) -> None:
         self.state = state
 
     def kill(self, *, hung: str) -> None:
@@ -75,11 +75,13 @@ class Office:
         self.now_s = 100.0
         self.keys = Keys("main")
         self.members = Members(client, self.keys)
-        self.fleets = Fleets(client, self.keys)
+        self.supervisors = SupervisorRecords(client, self.keys)
         self.supervisor = FakeSupervisor()
         self.member = Member(session="m", node="vm-0", counter=1, state="alive", host=HERE, pid=71)
         clock: Callable[[], float] = lambda: self.now_s  # noqa: E731 - the desk wants a clock
-        self.desk = Desk(self.supervisor, self.fleets, self.members, fleet(), MembershipSettings(), clock=clock)  # type: ignore[arg-type]
+        self.control = SupervisorControl(
+            self.supervisor, self.supervisors, self.members, record(), MembershipSettings(), clock=clock
+        )  # type: ignore[arg-type]
 
     @property
     def child(self) -> FakeChild:
@@ -92,7 +94,7 @@ class Office:
     async def looks(self, seconds: int, *, every_s: float = 1.0) -> None:
         for _ in range(seconds):
             self.now_s += every_s
-            await self.desk.look()
+            await self.control.look()
 
 
 async def test_a_child_runs_once_its_instance_takes_part_and_is_held_out_while_that_is(
@@ -100,14 +102,14 @@ async def test_a_child_runs_once_its_instance_takes_part_and_is_held_out_while_t
 ) -> None:
     office = Office(client)
     await office.looks(1)
-    assert office.child.state is State.STARTING
-    await office.beat(state="held_out")
+    assert office.child.state is ChildState.STARTING
+    await office.beat(state="quarantined")
     await office.looks(1)
-    assert office.child.state is State.HELD_OUT
+    assert office.child.state is ChildState.QUARANTINED
     await office.beat(state="alive")
     await office.looks(1)
-    assert office.child.state is State.RUNNING
-    (told,) = (await office.fleets.read()).values()
+    assert office.child.state is ChildState.RUNNING
+    (told,) = (await office.supervisors.read()).values()
     assert (told.counter, told.children[0].state) == (3, "running")
 
 
@@ -122,7 +124,7 @@ async def test_a_child_without_heartbeat_is_killed_after_three_times_the_silence
 
 async def test_a_heart_that_beats_slowly_because_there_are_many_is_given_that_time(client: Client) -> None:
     office = Office(client)
-    await office.beat(stretch=2)
+    await office.beat(time_scale=2)
     await office.looks(42)
     assert not office.child.killed
     await office.looks(1)
@@ -148,16 +150,16 @@ async def test_a_supervisor_that_was_paused_itself_learns_nothing_from_the_gap(c
 
 async def test_the_same_number_asked_for_again_is_obeyed_again_and_one_request_only_once(client: Client) -> None:
     office = Office(client)
-    await office.fleets.ask("s1", Request(wanted=4, by="a"))
+    await office.supervisors.ask("s1", ScaleRequest(wanted=4, by="a"))
     await office.looks(1)
     assert office.supervisor.wanted == 4
     office.supervisor.wanted = 3  # one was evicted
     await office.looks(1)
     assert office.supervisor.wanted == 3
-    await office.fleets.ask("s1", Request(wanted=4, by="b"))
+    await office.supervisors.ask("s1", ScaleRequest(wanted=4, by="b"))
     await office.looks(1)
     assert office.supervisor.wanted == 4
-    assert (await office.fleets.read())["s1"].obeyed == "b"
+    assert (await office.supervisors.read())["s1"].obeyed == "b"
 
 
 async def test_a_desk_takes_its_record_away_and_that_of_one_that_was_killed_here(
@@ -166,12 +168,12 @@ async def test_a_desk_takes_its_record_away_and_that_of_one_that_was_killed_here
     office = Office(client)
     lock = tmp_path / "dead.lock"
     lock.touch()
-    await office.fleets.write(msgspec.structs.replace(fleet("killed"), lock=str(lock)))
-    running = asyncio.create_task(office.desk.run())
+    await office.supervisors.write(msgspec.structs.replace(record("killed"), lock=str(lock)))
+    running = asyncio.create_task(office.control.run())
     async with asyncio.timeout(10):
-        while list(await office.fleets.read()) != ["s1"]:
+        while list(await office.supervisors.read()) != ["s1"]:
             await asyncio.sleep(0.01)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
-    await office.desk.close()
-    assert await office.fleets.read() == {}
+    await office.control.close()
+    assert await office.supervisors.read() == {}

@@ -13,7 +13,7 @@ from crawler.errors import UsageError
 from crawler.frontier.lookup import Progress
 from crawler.frontier.stats import DomainStats
 from crawler.reports.crawl_report import domain_table, named
-from crawler.reports.live_view import Pace, PlainLines, Quiet, Snapshot, summary_line, view_for
+from crawler.reports.live_view import PlainLines, Quiet, Snapshot, Throughput, summary_line, view_for
 from crawler.reports.tables import facts, shortened, table
 from crawler.reports.wording import counted, duration, parse_duration, rate, size
 from crawler.runtime.log_files import start_logging
@@ -84,12 +84,12 @@ def test_a_progress_line_says_all_that_matters() -> None:
 
 def test_a_progress_line_says_why_nothing_moves() -> None:
     full = "waits for room in the engine's memory (frontier.memory, or its own maxmemory)"
-    line = summary_line(replace(snapshot(12, 1204), waits_for={"orders", "memory"}), 0.0)
+    line = summary_line(replace(snapshot(12, 1204), waits_for={"paused", "memory"}), 0.0)
     assert line.endswith(f"2.00 KiB; {full}; waits for 'crawler resume'")
 
 
 def test_the_pace_is_that_of_the_last_ten_seconds() -> None:
-    pace = Pace()
+    pace = Throughput()
     assert pace.take(0, 0) == 0
     for second in range(1, 21):
         last = pace.take(second, 100 * second)

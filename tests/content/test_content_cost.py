@@ -22,7 +22,7 @@ from crawler.content.parse_cost import Cost, cost_of
     ],
 )  # fmt: skip
 def test_known_dear_shapes_are_flagged(body):
-    assert cost_of(body) is Cost.DEAR
+    assert cost_of(body) is Cost.EXPENSIVE
 
 
 @pytest.mark.parametrize(

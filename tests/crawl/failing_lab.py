@@ -19,7 +19,7 @@ from crawler.pipeline.outcome import Committable, Failed, Outcome
 from crawler.reports.tables import table
 from crawler.settings import RetrySettings
 from tests.crawl.harness import crawl, settings_of
-from tests.support.dns_server import NXDOMAIN, SERVFAIL, Answer, DnsServer
+from tests.support.dns_server import NXDOMAIN, SERVFAIL, DnsAnswer, DnsServer
 from tests.support.hostile_server import Close, Hold, HostileServer, Repeat, Reset, Step
 
 SCALE = 100.0  # times quicker than the defaults
@@ -42,9 +42,9 @@ WAYS: dict[str, tuple[Step, ...]] = {
     "not-found": (b"HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n",),
 }
 NAMES = {
-    "no-such-host": Answer(rcode=NXDOMAIN),
-    "dns-broken": Answer(rcode=SERVFAIL),
-    "dns-silent": Answer(silent=True),
+    "no-such-host": DnsAnswer(rcode=NXDOMAIN),
+    "dns-broken": DnsAnswer(rcode=SERVFAIL),
+    "dns-silent": DnsAnswer(silent=True),
 }
 
 

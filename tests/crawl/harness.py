@@ -17,7 +17,7 @@ from crawler.archive.index_reader import read_entries
 from crawler.model import CommitEntry
 from crawler.seeding.seeder import GivenUrl
 from crawler.settings import Settings, load
-from tests.support.dns_server import Answer, DnsServer
+from tests.support.dns_server import DnsAnswer, DnsServer
 
 QUICK: dict[str, Any] = {
     "politeness.delay_s": 0.0,
@@ -41,7 +41,7 @@ def settings_of(folder: Path, **options: Any) -> Settings:
 @contextlib.asynccontextmanager
 async def lab_names() -> AsyncIterator[str]:
     """A DNS server that knows every name under .test as 127.0.0.1; yields its address."""
-    async with DnsServer({"*.test": Answer(addresses=("127.0.0.1",))}) as dns:
+    async with DnsServer({"*.test": DnsAnswer(addresses=("127.0.0.1",))}) as dns:
         yield dns.address
 
 

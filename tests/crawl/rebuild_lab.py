@@ -81,11 +81,11 @@ async def rebuild(settings: Settings, *others: Path, seeds: Sequence[str] = (), 
     more = [open_or_create(other) for other in others]
     async with open_crawl(settings, create=True, enter=entrance(more)) as opened:
         await make_seeder(opened).add_all(GivenUrl("here", url) for url in seeds)
-        doors = doors_of(await opened.reloaded())
+        deps = doors_of(await opened.reloaded())
         try:
-            return await Rebuild(doors, [opened.folder, *more], refetch=refetch).run()
+            return await Rebuild(deps, [opened.folder, *more], refetch=refetch).run()
         finally:
-            await doors.rereader.close()
+            await deps.rereader.close()
 
 
 @contextlib.asynccontextmanager

@@ -9,7 +9,7 @@ import pytest
 
 from crawler.cli.main import main
 from crawler.pipeline.turn import Turn
-from crawler.rules.poison_urls import Fate
+from crawler.rules.poison_urls import CrashAction
 from tests.cli.cli_lab import HOST, page
 from tests.crawl.harness import crawl, settings_of
 from tests.support.serving import serve_resources
@@ -39,7 +39,7 @@ async def test_a_page_that_was_given_up_needs_crashes_on_record(
     def given_up(self: Turn, *arguments: Any) -> None:
         init(self, *arguments)
         if self.claim.url.endswith(INNOCENT):
-            self.fate = Fate.GIVEN_UP
+            self.fate = CrashAction.GIVEN_UP
 
     monkeypatch.setattr(Turn, "__init__", given_up)
     web = {(HOST, INNOCENT): page("/"), (HOST, "/"): page(INNOCENT)}

@@ -85,7 +85,7 @@ def settings_for(folder: Path, **own: Any) -> Any:
 @pytest.mark.parametrize("at_once", [1, 8])
 async def test_a_host_that_goes_down_is_probed_by_one_url_and_loses_none(tmp_path: Path, at_once: int) -> None:
     kinds: Counter[str] = Counter()
-    in_hand: list[int] = []
+    in_memory: list[int] = []
     back_at = 0.0
 
     async with Site() as site:
@@ -101,7 +101,7 @@ async def test_a_host_that_goes_down_is_probed_by_one_url_and_loses_none(tmp_pat
             until = time.monotonic() + 2.7
             while time.monotonic() < until:
                 await asyncio.sleep(0.01)
-                in_hand.append(instance.bench.waiting)
+                in_memory.append(instance.scheduler.waiting)
             site.is_down, back_at = False, time.monotonic()
 
         settings = settings_for(tmp_path / "c", politeness__concurrency_per_queue=at_once)
@@ -110,7 +110,7 @@ async def test_a_host_that_goes_down_is_probed_by_one_url_and_loses_none(tmp_pat
     # What was in flight, what was begun before the third failure was known, and probes after 0.5, 1 and 2 s.
     assert site.connections_while_down <= at_once + max(2, at_once) + 3
     assert kinds["disconnected"] == site.connections_while_down
-    assert min(in_hand) == 0, "claims were kept although their queue is set aside"
+    assert min(in_memory) == 0, "claims were kept although their queue is set aside"
     later = [at for at in site.answered if at > back_at]
     assert later[-1] - later[0] < 3, "one answer did not bring the queue back"
 

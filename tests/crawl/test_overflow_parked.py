@@ -24,8 +24,8 @@ def lab(tmp_path: Path, engine: Engine) -> Iterator[OverflowLab]:
 
 
 def parked_on_disk(view: EngineView) -> tuple[int, int]:
-    parked, released, spilled = view.totals("parked", "released", "spilled_parked")
-    return parked - released, spilled
+    deferred, released, spilled = view.totals("parked", "released", "spilled_parked")
+    return deferred - released, spilled
 
 
 def test_parked_urls_of_ten_times_the_memory_hold_up_nothing_and_come_back_with_a_larger_budget(
@@ -44,9 +44,9 @@ def test_parked_urls_of_ten_times_the_memory_hold_up_nothing_and_come_back_with_
     with lab.view() as view:
         assert not view.is_done()
         wait_until(view.is_done, "the end of what the budget takes in")
-        parked, on_disk = parked_on_disk(view)
-        assert parked == ALL - TAKEN_IN
-        assert on_disk > 0.8 * parked
+        deferred, on_disk = parked_on_disk(view)
+        assert deferred == ALL - TAKEN_IN
+        assert on_disk > 0.8 * deferred
         wait_until(lambda: lab.used_bytes() < budget, "room in the engine", timeout_s=5)
         third.kill()
         fourth = lab.start(budget, CRAWLER_BUDGET_URLS="3000")

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from crawler.model import Page, Response
+from crawler.model import ParsedPage, Response
 from crawler.pipeline.parse import PageParser, ParseKilledError
 from crawler.settings import Settings
 
@@ -72,8 +72,8 @@ async def test_a_long_page_is_parsed_in_this_process_while_the_loop_runs_on(monk
     assert longest[-1] < took_s / 2
     assert parser._slow_origins == {"http://a.test"}  # the next one of this site is parsed where it can be killed
 
-    async def in_worker(*_: object) -> Page:
-        return Page(title="apart")
+    async def in_worker(*_: object) -> ParsedPage:
+        return ParsedPage(title="apart")
 
     monkeypatch.setattr(parser, "_in_worker", in_worker)
     assert (await parser.parse(response(body))).title == "apart"
@@ -86,9 +86,9 @@ async def test_a_site_that_got_a_dear_page_past_the_estimate_is_parsed_apart_fro
     parser = PageParser(Settings())
     asked: list[str] = []
 
-    async def in_worker(given: Response, *_: object) -> Page:
+    async def in_worker(given: Response, *_: object) -> ParsedPage:
         asked.append(given.url)
-        return Page()
+        return ParsedPage()
 
     monkeypatch.setattr(parser, "_in_worker", in_worker)
     await parser.parse(response(b"<p>first</p>"))

@@ -199,7 +199,7 @@ async def test_instances_at_work_are_not_rebuilt_under(lab: WebLab) -> None:
     async def beat(members: Any) -> None:
         for counter in range(2, 20):
             await asyncio.sleep(0.1)
-            await members.beat(Member(session="ann", node="n-0", counter=counter, state="alive"))
+            await members.heartbeat(Member(session="ann", node="n-0", counter=counter, state="alive"))
 
     async with opened_anew(lab) as found:
         await found.members.join(beating)

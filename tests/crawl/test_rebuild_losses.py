@@ -72,7 +72,7 @@ async def test_where_archived_pages_led_is_kept_although_their_commits_were_lost
     assert (report.committed, report.orphans, report.unplaced) == (0, 4, 0)
     async with opened(settings) as found:
         wanted = [make_router(found).candidate(f"http://{A}:{port}/{n}", depth=0) for n in ("", "1", "2", "3")]
-        depths = [(await found.inspect.where(c)).record.depth for c in wanted]
+        depths = [(await found.inspect.locate(c)).record.depth for c in wanted]
     assert depths == [0, 1, 2, 3]
 
 
@@ -88,7 +88,7 @@ async def test_what_an_uncommitted_fetch_of_a_committed_page_led_to_is_kept_too(
         await rebuild(settings)
         async with opened(settings) as found:
             c = make_router(found).candidate(lab.site.url(A, "/once"), depth=0)
-            record = (await found.inspect.where(c)).record
+            record = (await found.inspect.locate(c)).record
             assert (await found.stats.totals()).pending == 1
     assert record is not None
     assert record.depth == 2
@@ -267,11 +267,11 @@ async def test_seeds_that_wait_keep_their_depth_and_their_priority(tmp_path: Pat
         async with opened_anew(lab) as found:
             await make_seeder(found, depth=3, priority=9.5).add_all([given(lab.site.url(A))])
             c = make_router(found).candidate(lab.site.url(A), depth=0)
-            before = (await found.inspect.where(c)).record
+            before = (await found.inspect.locate(c)).record
         engine.flush()
         await rebuild(lab.settings())
         async with opened(lab.settings()) as found:
-            after = (await found.inspect.where(c)).record
+            after = (await found.inspect.locate(c)).record
     assert before is not None
     assert after is not None
     assert (after.depth, after.seed) == (before.depth, before.seed) == (3, 1)
@@ -299,5 +299,5 @@ async def test_a_commit_that_another_machine_indexed_is_not_lost_and_its_links_n
         assert sum(report.elsewhere for report in reports) == 1
         async with opened(folders[0]) as found:
             wanted = [make_router(found).candidate(lab.site.url(A, f"/{n}"), depth=0) for n in (1, 2, 3)]
-            records = [(await found.inspect.where(c)).record for c in wanted]
+            records = [(await found.inspect.locate(c)).record for c in wanted]
     assert [record and record.depth for record in records] == [1, 2, 3]

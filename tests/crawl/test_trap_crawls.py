@@ -13,10 +13,10 @@ from crawler.archive.crawl_folder import open_existing
 from crawler.audit.findings_text import violations_text
 from crawler.audit.judge_links import CrawlRules
 from crawler.audit.run_audit import Subject, WebLogs, audit
-from crawler.frontier.bulk_lookup import States
+from crawler.frontier.bulk_lookup import BulkLookup
 from crawler.frontier.codec import pairs_of
 from crawler.frontier.dead_letters import DeadLetters
-from crawler.frontier.deferred import Parking
+from crawler.frontier.deferred import DeferredUrls
 from crawler.frontier.takeovers import Takeovers
 from tests.crawl.harness import crawl, lab_names, settings_of
 from tests.support.serving import Site, serve_traps
@@ -42,10 +42,10 @@ async def violations(opened: OpenCrawl) -> str:
         settings=opened.settings,
         folders=[open_existing(opened.folder.root)],
         rules=CrawlRules(record=opened.record, roots=opened.roots, history=await opened.crawls.history()),
-        states=States(opened.engine, opened.keys, opened.record.partitions),
+        states=BulkLookup(opened.engine, opened.keys, opened.record.partitions),
         letters=DeadLetters(opened.frontier, opened.record.partitions),
         takeovers=Takeovers(opened.engine, opened.keys),
-        orders=opened.operator.book,
+        overrides=opened.operator.book,
         web_logs=WebLogs(),
     )
     return violations_text(await audit(subject))
@@ -63,13 +63,13 @@ async def test_a_crawl_of_a_trap_ends_by_itself_with_all_real_pages_and_the_rest
         )  # fmt: skip
         done = await crawl(settings, [site.seed])
         async with open_crawl(settings, create=False) as opened:
-            parked = await Parking(opened.frontier, opened.record.partitions).parked()
+            deferred = await DeferredUrls(opened.frontier, opened.record.partitions).deferred()
             wrong = await violations(opened)
     assert [i.stopped_because for i in done.instances] == ["finished"]
     assert done.twice == []
     assert site.real - {site.forget(e.url) for e in done.entries if e.status == 200} == set()
     expected = set() if name == "jsessionid" else {f"trap:{name}"}  # those have one identity, and no end to park
-    assert {p.reason for p in parked} == expected
+    assert {p.reason for p in deferred} == expected
     assert wrong == ""
     asked = [r for r in web.requests() if r.host.partition(":")[0].endswith(site.host) and not r.is_robots]
     assert len(asked) <= FETCHED_MAX[name]
@@ -84,15 +84,15 @@ async def test_what_is_released_while_the_crawl_runs_is_fetched_and_the_crawl_en
     async def release(instances: list[Instance]) -> None:
         """The best of what is parked, as soon as there is some."""
         frontier, router = instances[0].claimer._frontier, instances[0].committer._route.router
-        partition, parking = router.placement.of(site.seed)[2], Parking(frontier, router.record.partitions)
-        while sum(p.urls for p in await parking.parked()) < 20:
+        partition, deferred_urls = router.placement.of(site.seed)[2], DeferredUrls(frontier, router.record.partitions)
+        while sum(p.urls for p in await deferred_urls.deferred()) < 20:
             await asyncio.sleep(0.01)
         row = frontier.keys.of(partition, f"q:repeats.test|{reason}")
         best = await frontier.engine.command("ZREVRANGE", row, 0, 9)
         origins = await frontier.engine.command("HGETALL", frontier.keys.of(partition, "g:repeats.test"))
         listed = dict(pairs_of(origins))
         released.extend((listed[member[:1]] + b"/" + member.partition(b"/")[2]).decode() for member in best)
-        await parking.release(partition, "repeats.test", reason, 200)
+        await deferred_urls.release(partition, "repeats.test", reason, 200)
 
     async with lab_names() as dns:
         settings = settings_of(

@@ -193,7 +193,7 @@ class Lab:
         assert totals.dead == len(expected.dead)
         assert totals.added == totals.done == totals.fetched + totals.dead + totals.refused["robots"]
         assert totals.retries == RETRIES_PER_HOST * 2 * self.site.web.domains
-        if not replies_are_lost and not any(instance.heartbeat._liveness.lapses for instance in done.instances):
+        if not replies_are_lost and not any(instance.heartbeat._liveness.lease_losses for instance in done.instances):
             assert totals.expired == 0
 
     @property

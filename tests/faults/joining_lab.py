@@ -25,7 +25,7 @@ from crawler.membership.heartbeat import Heartbeat, SessionLiveness
 from crawler.membership.held_partitions import HeldPartitions
 from crawler.membership.joining import join
 from crawler.membership.ownership import Ownership
-from crawler.membership.peers import Neighbours
+from crawler.membership.peers import Peers
 from crawler.rules.ring import build
 from crawler.settings import MembershipSettings
 from tests.frontier.door import HASH_KEY
@@ -88,7 +88,7 @@ class VirtualInstance:
         self._members, self._member, self._settings = members, member, settings
         self._ledger = ledger
         self.node = node
-        self.neighbours = Neighbours(
+        self.peers = Peers(
             members,
             Pins(engine, keys),
             member,
@@ -99,18 +99,18 @@ class VirtualInstance:
         )
         self.held = HeldPartitions(member.session)
         self.ownership = Ownership(
-            leases, self.neighbours, self.held, member, settings,
+            leases, self.peers, self.held, member, settings,
             listener=NoWork(ledger, member.session), takeovers=Takeovers(engine, keys),
         )  # fmt: skip
         self.liveness = SessionLiveness(settings)
         self.heartbeat = Heartbeat(
-            members, member, settings, liveness=self.liveness, on_lapse=self.lapse,
-            describe=self._describe, stretch=lambda: self.neighbours.stretch,
+            members, member, settings, liveness=self.liveness, on_lease_loss=self.lapse,
+            describe=self._describe, time_scale=lambda: self.peers.time_scale,
         )  # fmt: skip
         self.deaths = 0
 
     def _describe(self) -> dict[str, object]:
-        return {"partitions": len(self.held), "in_flight": 0, "ring": self.neighbours.digest}
+        return {"partitions": len(self.held), "in_flight": 0, "ring": self.peers.digest}
 
     def lapse(self) -> None:
         for partition in self.held:
@@ -138,7 +138,7 @@ class Result:
     needed: int  # partitions that the ring moves
     unowned_s: float  # the longest time that a partition was nobody's
     silence_s: float  # after which a session counts as dead, stretched as it was
-    lapses: int
+    lease_losses: int
     deaths: int
     cpu_s: float
 
@@ -146,7 +146,7 @@ class Result:
         return (
             f"settled after {self.settled_s:.1f} s; {self.moved:,} partitions moved, {self.needed:,} had to; "
             f"none was nobody's for longer than {self.unowned_s:.1f} s (the silence is {self.silence_s:.0f} s); "
-            f"{self.deaths} taken for dead, {self.lapses} lapses; {self.cpu_s:.0f} s of CPU"
+            f"{self.deaths} taken for dead, {self.lease_losses} lapses; {self.cpu_s:.0f} s of CPU"
         )
 
 
@@ -201,14 +201,14 @@ async def join_at_once(url: str, *, first: int, more: int, partitions: int, time
         before, moves, cpu_s, begun = dict(ledger.owner), ledger.moves, time.process_time(), time.monotonic()
         await crowd.join(more)
         await crowd.until_settled(timeout_s)
-        stretch = max(one.neighbours.stretch for one in crowd.instances)
+        time_scale = max(one.peers.time_scale for one in crowd.instances)
         return Result(
             settled_s=time.monotonic() - begun,
             moved=ledger.moves - moves,
             needed=sum(before[p] != owner for p, owner in ledger.owner.items()),
             unowned_s=ledger.longest_s,
-            silence_s=crowd.settings.dead_s * stretch,
-            lapses=sum(one.liveness.lapses for one in crowd.instances),
+            silence_s=crowd.settings.dead_s * time_scale,
+            lease_losses=sum(one.liveness.lease_losses for one in crowd.instances),
             deaths=sum(one.deaths for one in crowd.instances),
             cpu_s=time.process_time() - cpu_s,
         )

@@ -94,7 +94,7 @@ async def test_out_of_memory_only_adds_wait_and_everything_goes_on_when_there_is
             here.check_counts(await counted(engine.url), done)
     assert min(seen["beats"]) >= HELD_FULL_S - 1
     assert seen["unanswered"] == [False, False]
-    assert [i.heartbeat._liveness.lapses for i in done.instances] == [0, 0]
+    assert [i.heartbeat._liveness.lease_losses for i in done.instances] == [0, 0]
 
 
 async def test_a_crawl_that_is_stopped_while_its_engine_is_full_gives_back_its_claims_and_releases(

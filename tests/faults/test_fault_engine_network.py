@@ -50,7 +50,7 @@ async def test_heartbeats_answered_late_stop_their_owner_in_time_and_others_take
     """First single answers come late, but in time: nothing happens. Then all come too late: the owner stops although
     its heartbeats arrive, and nobody takes over. Then the way is cut, which is silence: the other one takes over.
     """
-    won, beat = spy_on_acquires(monkeypatch), script("beat").function.encode()
+    won, beat = spy_on_acquires(monkeypatch), script("heartbeat").function.encode()
     story: dict[str, float] = {}
     with tcp_proxy(engine.url) as proxy:
 
@@ -64,7 +64,7 @@ async def test_heartbeats_answered_late_stop_their_owner_in_time_and_others_take
                 await asyncio.sleep(1.0)
                 proxy.hold_replies_of(beat, 0.0)
                 await asyncio.sleep(0.5)
-                assert (late.heartbeat._liveness.lapses, len(won)) == (0, first)
+                assert (late.heartbeat._liveness.lease_losses, len(won)) == (0, first)
                 await answered_beat(late)
                 proxy.hold_replies_of(beat, 60)
                 story["held"] = time.monotonic()
@@ -87,7 +87,7 @@ async def test_heartbeats_answered_late_stop_their_owner_in_time_and_others_take
     assert any(stopped_at - 1.0 < r.start < stopped_at for r in requests), "it stopped for want of work"
     assert not any(stopped_at + LATE_S < r.start < story["taken"] for r in requests)
     assert DEAD_S - BEAT_S - READ_S <= story["taken"] - story["silent"] <= 10.0
-    assert done.instances[0].heartbeat._liveness.lapses >= 1
+    assert done.instances[0].heartbeat._liveness.lease_losses >= 1
 
 
 @pytest.mark.slow

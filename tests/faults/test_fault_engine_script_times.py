@@ -71,7 +71,7 @@ class Stopwatch:
                 claims = await self._timed("claim", most, door.claim(urls_max=most, out_max=most))
                 await self._timed("ack", size, door.ack(claims[0], *fresh("a", round_, size), delay_ms=1000))
                 await self._timed("add", size, door.add(*fresh("b", round_, size)))
-                await self._timed("give_back", most, door.give_back(*claims[1:]))
+                await self._timed("return_claims", most, door.return_claims(*claims[1:]))
         return {call: median(ms) for call, ms in self._spent.items()}
 
 

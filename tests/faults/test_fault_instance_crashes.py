@@ -62,7 +62,7 @@ class Death:
     """When a process began and died (monotonic seconds), and what was committed by then."""
 
     began: float
-    died: float
+    record_crash: float
     committed: frozenset[str]
     archived: dict[str, bytes]  # the archive's files that it left open, by their final names
 
@@ -107,12 +107,15 @@ class Crawl:
     def in_flight(self) -> set[str]:
         """What was asked for by a process that died before it was committed."""
         return {
-            url for d in self.deaths for url in set(fetched(self._between(d.began, d.died))) if url not in d.committed
+            url
+            for d in self.deaths
+            for url in set(fetched(self._between(d.began, d.record_crash)))
+            if url not in d.committed
         }
 
     def repeated_commits(self) -> set[str]:
         """What was committed when a process died, and asked for again."""
-        return {url for d in self.deaths for url in d.committed & set(fetched(self._between(d.died, math.inf)))}
+        return {url for d in self.deaths for url in d.committed & set(fetched(self._between(d.record_crash, math.inf)))}
 
     def appended_to(self) -> list[str]:
         """Files of the archive that a dead process had left and that are more than what it had written."""

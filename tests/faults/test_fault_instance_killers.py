@@ -44,7 +44,7 @@ def test_a_page_that_ends_the_process_is_given_up_after_three_deaths_and_its_nei
         dead, requests = EngineView(client).dead(), web.requests()
     assert codes == [code, code, code, 0]
     assert fetched(requests)["http://d1.test/p1"] == 3
-    assert {url: reason for url, reason in dead.items() if not url.endswith("/broken")} == {killer: "killer"}
+    assert {url: reason for url, reason in dead.items() if not url.endswith("/broken")} == {killer: "poison_url"}
     assert_exported_once(web, folder, without={killer})
     assert_polite(requests, DELAY_S)
 

@@ -51,12 +51,12 @@ def test_a_node_that_flaps_moves_no_lease_of_those_that_are_well(tmp_path: Path,
             seed(programs, tmp_path, [web.seed], *place)
             for _ in range(FLAPS):
                 ill = run_instance(programs, tmp_path, 2, *place)
-                wait_until(lambda: view.state_of("node-2") == "held_out", "the third to be on the list")
+                wait_until(lambda: view.state_of("node-2") == "quarantined", "the third to be on the list")
                 assert ill.kill() == KILLED
                 wait_until(lambda: not view.state_of("node-2"), "the third to be struck off")
             assert view.leases() == leases
             ill = run_instance(programs, tmp_path, 2, *place)
-            joined_s = wait_until(lambda: view.state_of("node-2") == "held_out", "the third to be on the list")
+            joined_s = wait_until(lambda: view.state_of("node-2") == "quarantined", "the third to be on the list")
             waited_s = wait_until(lambda: view.held_by("node-2"), "the third to have waited long enough")
             wait_until(view.is_done, "the end of the crawl")
             for program in (*well, ill):

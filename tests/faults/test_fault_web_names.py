@@ -10,17 +10,17 @@ import pytest
 from crawler.web import address_guard
 from tests.crawl.harness import Crawled, crawl, settings_of
 from tests.faults.instance_lab import LittleWeb, assert_polite, little_web
-from tests.support.dns_server import SERVFAIL, Answer, DnsServer, Table
+from tests.support.dns_server import SERVFAIL, DnsAnswer, DnsServer, Table
 
 DOMAINS, PAGES = 18, 6
 DELAY_S = 0.2
 CONCURRENCY = 4  # as many as there are slow names: did each wait in a worker, there would be none left
 SLOW_S = 5.0
-GOOD = Answer(addresses=("127.0.0.1",))
+GOOD = DnsAnswer(addresses=("127.0.0.1",))
 SICK = {
-    **{f"d{n}.test": Answer(addresses=("127.0.0.1",), delay_s=SLOW_S) for n in (0, 3, 6, 9)},
-    "d12.test": Answer(rcode=SERVFAIL),
-    "d15.test": Answer(addresses=("169.254.169.254",)),
+    **{f"d{n}.test": DnsAnswer(addresses=("127.0.0.1",), delay_s=SLOW_S) for n in (0, 3, 6, 9)},
+    "d12.test": DnsAnswer(rcode=SERVFAIL),
+    "d15.test": DnsAnswer(addresses=("169.254.169.254",)),
 }
 SLOW = {name for name, answer in SICK.items() if answer.delay_s}
 LOST = set(SICK) - SLOW
@@ -35,7 +35,7 @@ class Recursive(DnsServer):
         super().__init__(table)
         self._first: dict[str, float] = {}
 
-    def answer_for(self, name: str) -> Answer:
+    def answer_for(self, name: str) -> DnsAnswer:
         rule, now = super().answer_for(name), time.monotonic()
         return replace(rule, delay_s=max(0.0, self._first.setdefault(name, now) + rule.delay_s - now))
 
@@ -62,7 +62,7 @@ async def test_sick_names_cost_the_other_domains_at_most_a_tenth_of_their_rate(t
     pytest.fail(f"{kept:.1f} requests a second instead of {usual:.1f}")
 
 
-async def rate(folder: Path, sick: dict[str, Answer]) -> tuple[float, Crawled]:
+async def rate(folder: Path, sick: dict[str, DnsAnswer]) -> tuple[float, Crawled]:
     """Requests a second of the domains whose names are always well, from the first to the last of them."""
     with little_web(DOMAINS, PAGES, delay_s=0.02) as web:
         async with Recursive({"*.test": GOOD} | sick) as dns:

@@ -13,7 +13,7 @@ from crawler.frontier.leases import Acquired, Lease, Leases
 from crawler.frontier.messages import AckOutcome, AckReply, ClaimReply
 from crawler.frontier.script_library import library
 from crawler.model import Candidate, Claim, CommitEntry
-from crawler.robots.borrowed_slot import Guests
+from crawler.robots.borrowed_slot import SlotQueue
 from crawler.rules.fingerprint import Fingerprints
 
 DELAY_MS = 1000
@@ -44,7 +44,7 @@ class Door:
         self.frontier = Frontier(
             self.engine, self.keys, session=session, hash_key=HASH_KEY, run=0, default_delay_ms=DELAY_MS
         )
-        self.guests = Guests(self.engine, self.keys, default_delay_ms=DELAY_MS)
+        self.slot_queue = SlotQueue(self.engine, self.keys, default_delay_ms=DELAY_MS)
         self.leases = Leases(self.engine, self.keys, hash_key=HASH_KEY)
         self.session, self.epoch, self.now, self._serial = session, 0, 0, 0
         self._nodes = nodes
@@ -100,9 +100,11 @@ class Door:
     async def claim(self, request: ClaimRequest | None = None, **other: Any) -> list[Claim]:
         return [c for b in (await self.claim_reply(request, **other)).batches for c in b.claims]
 
-    async def give_back(self, *claims: Claim) -> AckOutcome:
+    async def return_claims(self, *claims: Claim) -> AckOutcome:
         """None of them was started."""
-        (outcome,) = await self.frontier.end([self.frontier.give_back(self.fence, [(claim, 0) for claim in claims])])
+        (outcome,) = await self.frontier.end(
+            [self.frontier.return_claims(self.fence, [(claim, 0) for claim in claims])]
+        )
         if isinstance(outcome, EngineError):
             raise outcome
         return outcome

@@ -11,14 +11,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant
 from msgspec.structs import replace
 
 from crawler.engine.client import Engine
-from crawler.frontier.budgets import Intake
+from crawler.frontier.budgets import AddQuota
 from crawler.frontier.deferred import CRAWL_URLS
 from crawler.frontier.frontier import ClaimRequest, Fence, Frontier, Settlement
 from crawler.frontier.keys import Keys
 from crawler.frontier.leases import Acquired, Lease, Leases
 from crawler.frontier.spill import Block, Place, Urls
 from crawler.model import Candidate, Claim
-from crawler.robots.borrowed_slot import Guests
+from crawler.robots.borrowed_slot import SlotQueue
 from tests.frontier.door import HASH_KEY, fingerprint
 from tests.frontier.machine_checks import check_counters, check_marks, check_queues, check_states
 from tests.frontier.model import PartitionModel
@@ -31,8 +31,8 @@ PARTITIONS = (0, 1)
 HOSTS = (("a.test", "a.test"), ("x.b.test", "b.test"), ("y.b.test", "b.test"))
 PATHS = 9
 TRAP = "trap:path"  # what URLs are parked for
-PARKED = {2: CRAWL_URLS}  # by their depth: whoever finds these knows of no room for further URLs of the crawl
-INTAKE = Intake(hosts=HOSTS_MAX)
+DEFERRED = {2: CRAWL_URLS}  # by their depth: whoever finds these knows of no room for further URLs of the crawl
+INTAKE = AddQuota(hosts=HOSTS_MAX)
 
 moments = st.sampled_from((0, 0, 0, 1, 700, -900))  # by how much a caller's clock is off
 delays = st.sampled_from((-1, -1, 0, 500, 2500))
@@ -50,7 +50,7 @@ def candidate(partition: int, host: int, path: int, depth: int) -> Candidate:
     score = -depth - path / 1e3
     return Candidate(
         url=url, fingerprint=fingerprint(url), partition=partition, domain=domain, queue=queue, depth=depth,
-        score=score, parked=PARKED.get(depth, "depth" if depth > DEPTH_MAX else ""),
+        score=score, deferred=DEFERRED.get(depth, "depth" if depth > DEPTH_MAX else ""),
         label="detail" if path % 3 == 1 else "",
     )  # fmt: skip
 
@@ -99,16 +99,16 @@ class FrontierSteps(RuleBasedStateMachine):
                 run=0,
                 default_delay_ms=DEFAULT_DELAY_MS,
                 is_limited=True,
-                intake=INTAKE,
+                add_quota=INTAKE,
             )
             for s in SESSIONS
         }
-        self._guest_door = Guests(engine, self._keys, default_delay_ms=DEFAULT_DELAY_MS)
+        self._slot_queue = SlotQueue(engine, self._keys, default_delay_ms=DEFAULT_DELAY_MS)
         self._models = {p: PartitionModel() for p in PARTITIONS}
         self._epochs: dict[tuple[str, int], int] = {}  # what each session believes to hold
         self._requests: dict[tuple[str, int], ClaimRequest] = {}  # the last one sent
         self._deliveries: list[Delivery] = []
-        self._now = self._serial = self._guests = 0
+        self._now = self._serial = self._waiters = 0
         self._disk: dict[str, Urls] = {}  # file -> the one block in it
         self._spilled: set[tuple[int, str]] = set()  # queues whose order is that of their blocks: some were in files
         self._handed: dict[str, int] = {}  # queue -> clock of the last hand-out
@@ -133,7 +133,7 @@ class FrontierSteps(RuleBasedStateMachine):
             self._do(self._frontiers[session].add({partition: known}))
             self._models[partition].add(known)
             self._do(
-                self._frontiers[session].pace(
+                self._frontiers[session].book_request(
                     self._owner(partition, 0), HOSTS[1][0], Settlement(next_fetch_ms=0, delay_ms=0)
                 )
             )
@@ -182,7 +182,7 @@ class FrontierSteps(RuleBasedStateMachine):
         assert self._is_held(fence)
         assert reply.status == "OK"
         model.expire()
-        self._look_at_guests(model, fence.partition, wishes=False)  # who is done: the queue may be handed out then
+        self._look_at_borrowers(model, fence.partition, waiting=False)  # who is done: the queue may be handed out then
         claims = [c for b in reply.batches for c in b.claims]
         if request.request_id == model.request:
             assert {c.fingerprint for c in claims} == model.claimed_by(request.request_id)
@@ -195,7 +195,7 @@ class FrontierSteps(RuleBasedStateMachine):
         for claim in claims:
             self._check_claim(model, claim, fence)
             self._deliveries.append(Delivery(session, claim))
-        self._look_at_guests(model, fence.partition, wishes=True)
+        self._look_at_borrowers(model, fence.partition, waiting=True)
         raw = self._raw_of(self._dump(), fence.partition)
         assert set(reply.short) == set(raw.zset("short"))
         first, last = model.soonest({n for n in model.names() if not raw.zset(f"q:{n}")})
@@ -208,13 +208,15 @@ class FrontierSteps(RuleBasedStateMachine):
     def _raw_of(self, whole: dict[bytes, Any], partition: int) -> RawPartition:
         return RawPartition.of(whole, self._keys, partition, self._disk)
 
-    def _look_at_guests(self, model: PartitionModel, partition: int, *, wishes: bool) -> None:
+    def _look_at_borrowers(self, model: PartitionModel, partition: int, *, waiting: bool) -> None:
         raw = self._raw_of(self._dump(), partition)
         for name in model.names():
             queue, w = model.queue(name), raw.record(name)
-            if queue.guest or (wishes and queue.wish):
-                seen_ms = int(w["guest_seen"]) if "guest_seen" in w else None
-                model.guest_looked_at(name, is_there=("guest" if queue.guest else "wish") in w, seen_ms=seen_ms)
+            if queue.borrower or (waiting and queue.waiter):
+                seen_ms = int(w["borrower_seen"]) if "borrower_seen" in w else None
+                model.borrower_looked_at(
+                    name, is_there=("borrower" if queue.borrower else "waiter") in w, seen_ms=seen_ms
+                )
 
     def _check_batches(self, model: PartitionModel, request: ClaimRequest, reply: Any, partition: int) -> None:
         left, batches = request.urls_max, reply.batches
@@ -234,8 +236,8 @@ class FrontierSteps(RuleBasedStateMachine):
             else:
                 assert got == waiting[:most]
             left -= len(got)
-            if queue.wish:
-                queue.wish, queue.guest_seen = "", None
+            if queue.waiter:
+                queue.waiter, queue.borrower_seen = "", None
             for claim in batch.claims:
                 model.hand_out(claim.fingerprint, claim.token)
         assert left >= 0

@@ -47,7 +47,7 @@ def check_counters(model: PartitionModel, raw: RawPartition) -> None:
     assert raw.numbers("m", *LEASE, *SIZES, *SPLITS, *beside) == model.totals_view()
     assert int(meta.get("seen0", 0)) == len(model.urls)
     for name in model.counts:
-        clock = ("next", "delay", "guest", "guest_seen", "wish", "blocks", "domain", "stop", "boost")
+        clock = ("next", "delay", "borrower", "borrower_seen", "waiter", "blocks", "domain", "stop", "boost")
         assert raw.numbers(f"w:{name}", *clock) == model.queue_view(name)
     pages, top = {name: counts["s2"] for name, counts in model.counts.items()}, raw.zset("top")
     assert top == {name: pages[name] for name in top}
@@ -83,7 +83,7 @@ def check_queues(model: PartitionModel, raw: RawPartition, spilled: Collection[s
         assert w.get("delay", -1) == (-1 if queue.delay_ms is None else queue.delay_ms)
         assert int(w.get("out", 0)) == model.out(name)
         assert (w.get("stop", ""), raw.hash("stops").get(name, "")) == (queue.stop, queue.stop)
-        assert (w.get("guest", ""), w.get("wish", "")) == (queue.guest, queue.wish)
+        assert (w.get("borrower", ""), w.get("waiter", "")) == (queue.borrower, queue.waiter)
         if model.out(name) < OUT_MAX and raw.zset(f"q:{name}"):
             assert (name in ready) == model.is_claimable(name), f"{name}: asleep or awake against the rule"
         if name in ready:

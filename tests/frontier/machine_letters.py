@@ -33,7 +33,7 @@ class LetterSteps(FrontierSteps):
         stored = [StoredLetter(partition=partition, fingerprint=fp, letter=letter)]
         letters = DeadLetters(self._frontiers[session], len(self._models))
         if is_back:
-            changed, expected = self._do(letters.revive(stored)), model.revive(fp)
+            changed, expected = self._do(letters.requeue(stored)), model.revive(fp)
         else:
             changed, expected = self._do(letters.discard(stored, "purged")), model.discard(fp, reason="purged")
         assert changed == expected

@@ -6,12 +6,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 from msgspec.structs import replace
 
-from crawler.frontier.budgets import Budget, Intake
-from crawler.frontier.deferred import BLOCKED, CRAWL_URLS, Parking
+from crawler.frontier.budgets import AddQuota, FetchQuota
+from crawler.frontier.deferred import BLOCKED, CRAWL_URLS, DeferredUrls
 from crawler.frontier.deferred import HOSTS as HOSTS_REASON
 from crawler.frontier.spill import is_row
 from crawler.model import AckOutcome
-from crawler.quotas.raise_limits import Raising
+from crawler.quotas.raise_limits import RaisedQuotas
 from tests.frontier.machine import (
     HOSTS,
     INTAKE,
@@ -39,16 +39,16 @@ class ParkingSteps(LetterSteps):
 
     @precondition(lambda self: self._deliveries)
     @rule(index=some, off=moments, which=deliveries)
-    def park(self, index: int, off: int, which: str) -> None:
+    def defer(self, index: int, off: int, which: str) -> None:
         model, claim, fence, counts = self._pick(index, off, which)
         frontier = self._frontiers[fence.session]
-        (outcome,) = self._do(frontier.end([frontier.park(fence, claim, TRAP)]))
+        (outcome,) = self._do(frontier.end([frontier.defer(fence, claim, TRAP)]))
         if self._untouched:
             assert outcome is AckOutcome.FENCED
         elif not counts:
             assert outcome is AckOutcome.GONE
         else:
-            is_parked = model.park(claim.fingerprint, reason=TRAP)
+            is_parked = model.defer(claim.fingerprint, reason=TRAP)
             assert outcome is (AckOutcome.COMMITTED if is_parked else AckOutcome.RELEASED)
 
     @rule(partition=partitions, host=st.integers(0, 2), session=sessions, reason=reasons, n=st.sampled_from((1, 3, 8)))
@@ -64,22 +64,22 @@ class ParkingSteps(LetterSteps):
 
     def _release(self, partition: int, name: str, session: str, reason: str, n: int) -> None:
         model = self._models[partition]
-        parking = Parking(self._frontiers[session], len(self._models), Disk(self._disk))
-        before = set(self._raw_of(self._dump(), partition).parked())
-        released = self._do(parking.release(partition, name, reason, n))
-        gone = before - set(self._raw_of(self._dump(), partition).parked())
-        parked = model.parked_for(name, reason)
+        deferred_urls = DeferredUrls(self._frontiers[session], len(self._models), Disk(self._disk))
+        before = set(self._raw_of(self._dump(), partition).deferred())
+        released = self._do(deferred_urls.release(partition, name, reason, n))
+        gone = before - set(self._raw_of(self._dump(), partition).deferred())
+        deferred = model.parked_for(name, reason)
         if (partition, f"{name}|{reason}") in self._spilled:
             self._spilled.add((partition, name))  # its blocks may have come as they were
-            assert gone <= {*parked}
-            assert len(gone) == min(n, len(parked))
+            assert gone <= {*deferred}
+            assert len(gone) == min(n, len(deferred))
         else:
-            assert gone == {*parked[:n]}, "the best ones"
+            assert gone == {*deferred[:n]}, "the best ones"
         assert released == model.release_parked(name, gone, reason=reason)
 
     @rule(partition=partitions, host=st.integers(0, 2), session=sessions, first=paths, n=st.integers(1, 9))
     def add_what_is_parked_at_once(self, partition: int, host: int, session: str, first: int, n: int) -> None:
-        found = [replace(candidate(partition, host, first + i, 1), parked=TRAP) for i in range(n)]
+        found = [replace(candidate(partition, host, first + i, 1), deferred=TRAP) for i in range(n)]
         reply = self._do(self._frontiers[session].add({partition: found}))[partition]
         assert "".join(str(int(o)) for o in reply.outcomes) == self._models[partition].add(found)
         assert reply.woken == 0
@@ -87,22 +87,22 @@ class ParkingSteps(LetterSteps):
     @rule(partition=partitions, session=sessions, most=st.integers(HOSTS_MAX, HOSTS_MAX + 3))
     def hosts_are_raised(self, partition: int, session: str, most: int) -> None:
         frontier, model = self._frontiers[session], self._models[partition]
-        parking = Parking(frontier, len(self._models))
-        frontier.intake = Intake(hosts=most)
-        free = [p for p in self._do(parking.of_partition(partition)) if model.queue(p.queue).stop != BLOCKED]
+        deferred_urls = DeferredUrls(frontier, len(self._models))
+        frontier.add_quota = AddQuota(hosts=most)
+        free = [p for p in self._do(deferred_urls.of_partition(partition)) if model.queue(p.queue).stop != BLOCKED]
         rows = {p.queue: p for p in free if p.reason == HOSTS_REASON}
-        admitted = self._do(Raising(frontier, parking, Budget())._admitted(partition, rows))
-        frontier.intake = INTAKE
+        admitted = self._do(RaisedQuotas(frontier, deferred_urls, FetchQuota())._admitted(partition, rows))
+        frontier.add_quota = INTAKE
         assert admitted == model.raise_hosts(most)
 
     def _check_states(self, model: PartitionModel, raw: RawPartition) -> None:
         """Also: what is parked lies in its row as it would in its queue, and is counted there."""
         super()._check_states(model, raw)
         rows = {
-            f: (f"{model.urls[f].candidate.queue}|{model.urls[f].parked}", model.urls[f].score)
-            for f in model.in_state(State.PARKED)
+            f: (f"{model.urls[f].candidate.queue}|{model.urls[f].deferred}", model.urls[f].score)
+            for f in model.in_state(State.DEFERRED)
         }
-        assert raw.parked() == rows
+        assert raw.deferred() == rows
         parks = Counter(name for name, _ in rows.values())
         assert {name: raw.record(name)["n"] for name in raw.under("w:") if "|" in name} == parks
         parks += Counter(

@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from crawler.frontier.deferred import BLOCKED, PAUSED, Order, Parking, What
+from crawler.frontier.deferred import BLOCKED, PAUSED, ChangeKind, DeferredUrls, QueueChange
 from crawler.frontier.purging import Purge
 from tests.frontier.machine import HOSTS, Disk, partitions, sessions
 from tests.frontier.machine_letters import LetterSteps
@@ -18,31 +18,36 @@ class StopSteps(LetterSteps):
 
     @rule(partition=partitions, host=hosts, session=sessions, reason=reasons)
     def stop(self, partition: int, host: int, session: str, reason: str) -> None:
-        self._steer(partition, host, session, Order(HOSTS[host][0], What.STOP, reason))
-        self._models[partition].steer(HOSTS[host][0], reason)
+        self._change_queues(partition, host, session, QueueChange(HOSTS[host][0], ChangeKind.STOP, reason))
+        self._models[partition].change_queues(HOSTS[host][0], reason)
 
     @rule(partition=partitions, host=hosts, session=sessions, is_right=st.sampled_from((True, True, False)))
     def start(self, partition: int, host: int, session: str, *, is_right: bool) -> None:
         """For the reason that it is stopped for, or for none that holds."""
         stop = self._models[partition].queue(HOSTS[host][0]).stop
-        self._steer(partition, host, session, Order(HOSTS[host][0], What.START, stop if is_right and stop else "none"))
+        self._change_queues(
+            partition,
+            host,
+            session,
+            QueueChange(HOSTS[host][0], ChangeKind.START, stop if is_right and stop else "none"),
+        )
         if is_right:
-            self._models[partition].steer(HOSTS[host][0], "")
+            self._models[partition].change_queues(HOSTS[host][0], "")
 
     @rule(partition=partitions, host=hosts, session=sessions, n=st.sampled_from((5, 2, 0, 0, -3)))
     def boost(self, partition: int, host: int, session: str, n: int) -> None:
-        self._steer(partition, host, session, Order(HOSTS[host][0], What.BOOST, "", n))
+        self._change_queues(partition, host, session, QueueChange(HOSTS[host][0], ChangeKind.BOOST, "", n))
         self._models[partition].queue(HOSTS[host][0]).boost = n
 
-    def _steer(self, partition: int, host: int, session: str, order: Order) -> None:
+    def _change_queues(self, partition: int, host: int, session: str, order: QueueChange) -> None:
         model = self._models[partition]
         n = len(model.of_queue(HOSTS[host][0], State.QUEUED))
-        (told,) = self._do(Parking(self._frontiers[session], len(self._models)).steer(partition, [order]))
+        (told,) = self._do(DeferredUrls(self._frontiers[session], len(self._models)).change_queues(partition, [order]))
         assert told == (0 if order.reason == "none" else n)
 
     @rule(partition=partitions, host=hosts, session=sessions)
     def purge(self, partition: int, host: int, session: str) -> None:
         frontier = self._frontiers[session]
-        purge = Purge(frontier, Parking(frontier, len(self._models)), Disk(self._disk))
+        purge = Purge(frontier, DeferredUrls(frontier, len(self._models)), Disk(self._disk))
         dropped = self._do(purge.purge(partition, HOSTS[host][0]))
         assert dropped == self._models[partition].purge(HOSTS[host][0])

@@ -13,15 +13,15 @@ from crawler.model import Candidate
 from tests.frontier.model_kept import KeptUrls
 from tests.frontier.model_urls import (
     AHEAD_MS,
-    GUEST_MS,
+    BORROWED_MS,
+    GRANTED,
+    LEFT_MS,
     LOOK_MS,
     OUT_MAX,
     PENDING,
     PER_QUEUE_MAX,
-    SERVED,
     UNENDED,
     VISIBILITY_MS,
-    WISH_MS,
     Queue,
     State,
     Url,
@@ -86,15 +86,15 @@ class PartitionModel(KeptUrls):
         due_ms = max(queue.next_ms, held)
         if not queue.patience_ms:
             return due_ms
-        if queue.guest:
+        if queue.borrower:
             return max(due_ms, self.clock + LOOK_MS, queue.left_until_ms)
-        if queue.wish in ("", SERVED) or (queue.guest_seen is None and due_ms > self.clock):
+        if queue.waiter in ("", GRANTED) or (queue.borrower_seen is None and due_ms > self.clock):
             return due_ms
-        return max(due_ms, (self.clock if queue.guest_seen is None else queue.guest_seen) + WISH_MS)
+        return max(due_ms, (self.clock if queue.borrower_seen is None else queue.borrower_seen) + LEFT_MS)
 
-    def _is_wished_for(self, queue: Queue) -> bool:
-        waits = queue.guest_seen is None or self.clock - queue.guest_seen < WISH_MS
-        return bool(queue.wish and queue.wish != SERVED and not queue.guest and queue.patience_ms and waits)
+    def _is_waited_for(self, queue: Queue) -> bool:
+        waits = queue.borrower_seen is None or self.clock - queue.borrower_seen < LEFT_MS
+        return bool(queue.waiter and queue.waiter != GRANTED and not queue.borrower and queue.patience_ms and waits)
 
     def names(self) -> Iterator[str]:
         yield from sorted({u.candidate.queue for u in self.urls.values()})
@@ -112,44 +112,44 @@ class PartitionModel(KeptUrls):
         if delay_ms >= 0:
             queue.delay_ms = delay_ms
 
-    def reserve(self, name: str, guest: str, seen_ms: int, clock: int) -> bool:
-        """Is a guest's turn granted, who has seen the mark that is there for so long, and knows that it is `clock`?"""
+    def borrow(self, name: str, waiter: str, seen_ms: int, clock: int) -> bool:
+        """Is a slot granted to a waiter that has seen the present mark for `seen_ms`, and knows that it is `clock`?"""
         queue, patience = self.queue(name), self.queue(name).patience_ms
         held = 0 if self.hold is None else self.hold + patience
         due_ms = max(queue.next_ms, held)
         if not patience:
             return due_ms <= clock
-        if queue.guest == guest:
+        if queue.borrower == waiter:
             return True
-        if queue.guest:
-            is_free = seen_ms >= patience + (0 if queue.guest.startswith("done:") else GUEST_MS)
+        if queue.borrower:
+            is_free = seen_ms >= patience + (0 if queue.borrower.startswith("done:") else BORROWED_MS)
         else:
             is_free = due_ms <= clock
         if self.out(name) or not is_free:
-            queue.wish = queue.wish or guest
+            queue.waiter = queue.waiter or waiter
             return False
-        queue.guest, queue.guest_seen, queue.wish = guest, None, SERVED
+        queue.borrower, queue.borrower_seen, queue.waiter = waiter, None, GRANTED
         queue.next_ms = max(due_ms, clock + patience)
         return True
 
-    def guest_looked_at(self, name: str, *, is_there: bool, seen_ms: int | None) -> None:
-        """A claim may have looked at a queue with a guest's mark or wish: whether it did, the engine says, not what."""
+    def borrower_looked_at(self, name: str, *, is_there: bool, seen_ms: int | None) -> None:
+        """A claim may have looked at a queue with a mark or a waiter: the engine says whether it did, not what."""
         queue = self.queue(name)
-        if not queue.guest:
+        if not queue.borrower:
             if not is_there:
-                assert not self._is_wished_for(queue), "a wish was forgotten before its time"
-                queue.wish, queue.guest_seen = "", None
-            elif seen_ms != queue.guest_seen:
-                assert (queue.guest_seen, seen_ms) == (None, self.clock)
-                queue.guest_seen, queue.left_until_ms = seen_ms, self.clock + WISH_MS
+                assert not self._is_waited_for(queue), "a waiter was forgotten before its time"
+                queue.waiter, queue.borrower_seen = "", None
+            elif seen_ms != queue.borrower_seen:
+                assert (queue.borrower_seen, seen_ms) == (None, self.clock)
+                queue.borrower_seen, queue.left_until_ms = seen_ms, self.clock + LEFT_MS
         elif not is_there:
-            overdue = queue.guest_seen is not None and self.clock - queue.guest_seen >= GUEST_MS
-            assert queue.guest.startswith("done:") or overdue, "a guest was forgotten while its request may run"
-            queue.guest, queue.guest_seen = "", None
+            overdue = queue.borrower_seen is not None and self.clock - queue.borrower_seen >= BORROWED_MS
+            assert queue.borrower.startswith("done:") or overdue, "a borrower was forgotten while its request may run"
+            queue.borrower, queue.borrower_seen = "", None
             queue.next_ms = max(queue.next_ms, self.clock + queue.patience_ms)
-        elif seen_ms != queue.guest_seen:
-            assert (queue.guest_seen, seen_ms) == (None, self.clock)
-            queue.guest_seen = seen_ms
+        elif seen_ms != queue.borrower_seen:
+            assert (queue.borrower_seen, seen_ms) == (None, self.clock)
+            queue.borrower_seen = seen_ms
 
     # Adding
 
@@ -197,9 +197,9 @@ class PartitionModel(KeptUrls):
         return [name for name in due if self.allowance(name) > 0]
 
     def _horizon(self, name: str, lead_ms: int) -> int:
-        """A queue that a guest has, or waits for, is never handed out before its time."""
+        """A queue that a borrower has, or waits for, is never handed out before its time."""
         queue = self.queue(name)
-        is_shared = queue.guest or queue.wish not in ("", SERVED)
+        is_shared = queue.borrower or queue.waiter not in ("", GRANTED)
         return self.clock + (0 if is_shared else lead_ms)
 
     def start_ms(self, name: str) -> int:
@@ -219,11 +219,11 @@ class PartitionModel(KeptUrls):
     def soonest(self, spilled: Collection[str] = ()) -> tuple[int, int]:
         """When something is due next: not before, and at the latest; -1 for never. Queues that lie in files may wait.
 
-        Not before: a hold put on the partition is looked at when the queue's own time has come, and so is a guest.
+        Not before: a hold put on the partition is looked at when the queue's own time has come, and so is a borrower.
         """
         claimable = [n for n in self.names() if self.is_claimable(n)]
         waiting = [u.until_ms for u in self.urls.values() if u.state in (State.RETRYING, State.CLAIMED)]
-        first = min([0 if self.queue(n).guest else self.queue(n).next_ms for n in claimable] + waiting, default=-1)
+        first = min([0 if self.queue(n).borrower else self.queue(n).next_ms for n in claimable] + waiting, default=-1)
         last = min(
             [self.due_ms(n) for n in claimable if self.allowance(n) > 0 and n not in spilled] + waiting, default=-1
         )
@@ -233,7 +233,7 @@ class PartitionModel(KeptUrls):
         url = self.urls[fingerprint]
         url.until_ms = max(url.until_ms, until_ms)
 
-    def died(self, fingerprint: str, session: str) -> int:
+    def record_crash(self, fingerprint: str, session: str) -> int:
         """1 if this death was news."""
         url = self.urls[fingerprint]
         if url.died_with == session:
@@ -303,6 +303,6 @@ class PartitionModel(KeptUrls):
 
     def totals_view(self) -> dict[str, int]:
         done = len(self.urls) - len(self.in_state(*UNENDED)) + self.totals["revived"] + self.totals["parked"]
-        beyond = sum(self.urls[f].parked == CRAWL_URLS for f in self.in_state(State.PARKED))
+        beyond = sum(self.urls[f].deferred == CRAWL_URLS for f in self.in_state(State.DEFERRED))
         counts = {**self.totals, "beyond": beyond, "done": done, "sequence": self.sequence, "queues": len(self.counts)}
         return {k: n for k, n in counts.items() if n}

@@ -52,13 +52,13 @@ class KeptUrls(StopsModel):
     # Parked URLs
 
     def _park(self, url: Url, reason: str) -> None:
-        url.state, url.parked = State.PARKED, reason
+        url.state, url.deferred = State.DEFERRED, reason
         self.totals["parked"] += 1
 
     def place(self, url: Url) -> None:
         """Into its queue, or parked as too deep, or as of one host too many of its domain."""
-        if url.candidate.parked:
-            self._park(url, f"depth:{url.depth}" if url.candidate.parked == "depth" else url.candidate.parked)
+        if url.candidate.deferred:
+            self._park(url, f"depth:{url.depth}" if url.candidate.deferred == "depth" else url.candidate.deferred)
         elif not self._takes_host(url, HOSTS_MAX):
             self._park(url, "hosts")
         else:
@@ -72,10 +72,10 @@ class KeptUrls(StopsModel):
 
     def raise_hosts(self, most: int) -> int:
         """So many hosts of a domain are taken in now, those of the best URLs first; how many URLs are released."""
-        parked = [
-            f for name in self.queues for f in self.of_queue(name, State.PARKED) if self.queue(name).stop != "blocked"
+        deferred = [
+            f for name in self.queues for f in self.of_queue(name, State.DEFERRED) if self.queue(name).stop != "blocked"
         ]
-        found = [self.urls[f] for f in parked if self.urls[f].parked == "hosts"]
+        found = [self.urls[f] for f in deferred if self.urls[f].deferred == "hosts"]
         admitted = [url for url in found if self._takes_host(url, most)]
         for url in admitted:
             self._wait(url)
@@ -84,14 +84,14 @@ class KeptUrls(StopsModel):
 
     def lift(self, url: Url, found: Candidate) -> None:
         """A shorter path to it is known: what was parked as too deep takes its place and score by that."""
-        was_deep = url.state is State.PARKED and url.parked == f"depth:{url.depth}"
+        was_deep = url.state is State.DEFERRED and url.deferred == f"depth:{url.depth}"
         url.depth = found.depth
         if was_deep:
             self.totals.update(added=1, released=1)
             url.candidate = found
             self.place(url)
 
-    def park(self, fingerprint: str, *, reason: str) -> bool:
+    def defer(self, fingerprint: str, *, reason: str) -> bool:
         """False when that was released: then it is queued again."""
         url = self.urls[fingerprint]
         is_free = bool(self.counts[url.candidate.queue][f"free:{reason}"])
@@ -103,9 +103,9 @@ class KeptUrls(StopsModel):
 
     def parked_for(self, name: str, reason: str) -> list[str]:
         """A queue's URLs that are parked for this, in the order in which they are released."""
-        parked = [f for f in self.of_queue(name, State.PARKED) if self.urls[f].parked == reason]
+        deferred = [f for f in self.of_queue(name, State.DEFERRED) if self.urls[f].deferred == reason]
         is_deep = reason.startswith("depth:")
-        return sorted(parked, key=lambda f: int(f[-9:]), reverse=True) if is_deep else parked
+        return sorted(deferred, key=lambda f: int(f[-9:]), reverse=True) if is_deep else deferred
 
     def release_parked(self, name: str, fingerprints: Collection[str], *, reason: str) -> int:
         """Some of a queue's parked URLs are queued; how many."""

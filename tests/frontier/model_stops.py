@@ -24,7 +24,7 @@ class StopsModel:
         url.state = State.QUEUED
         self.totals["parked"] += self.queue(url.candidate.queue).is_parked
 
-    def steer(self: Parts, name: str, stop: str) -> None:
+    def change_queues(self: Parts, name: str, stop: str) -> None:
         """A queue is stopped for a reason, for another one, or ("") not any more."""
         queue, n = self.queue(name), len(self.of_queue(name, State.QUEUED))
         if queue.stop == stop:
@@ -36,8 +36,8 @@ class StopsModel:
 
     def purge(self: Parts, name: str) -> int:
         """What waits, is to be retried or is parked is refused."""
-        gone = self.of_queue(name, State.QUEUED, State.RETRYING, State.PARKED)
-        kept = (State.PARKED, State.QUEUED) if self.queue(name).is_parked else (State.PARKED,)
+        gone = self.of_queue(name, State.QUEUED, State.RETRYING, State.DEFERRED)
+        kept = (State.DEFERRED, State.QUEUED) if self.queue(name).is_parked else (State.DEFERRED,)
         n = len(self.of_queue(name, *kept))
         self.totals.update(released=n, added=n)
         for fingerprint in gone:

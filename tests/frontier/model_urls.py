@@ -9,18 +9,18 @@ DEFAULT_DELAY_MS = 1000
 OUT_MAX = 4
 BLOCK = 2  # URLs in a block, in these tests
 IDLE_MS = 1500  # after its clock has run out, an idle queue's record is packed; in these tests
-PER_SHELF = 1
+PER_STORE = 1
 DEPTH_MAX = 3  # what is deeper is parked
 HOSTS_MAX = 2  # of a domain, without those that people release
 TOP_MAX = 2  # queues in the list of those with most pages
 PER_QUEUE_MAX = 3
 AHEAD_MS = 2000
 VISIBILITY_MS = 3000
-LOOK_MS = 1000  # until the owner looks again whether a guest is done
-GUEST_MS = 20_000
-WISH_MS = 2500
+LOOK_MS = 1000  # until the owner looks again whether a borrower is done
+BORROWED_MS = 20_000
+LEFT_MS = 2500
 SHORT_MS = 1000
-SERVED = "-"
+GRANTED = "-"
 
 
 class State(StrEnum):
@@ -31,11 +31,11 @@ class State(StrEnum):
     COMMITTED = "committed"
     DEAD = "dead"
     REFUSED = "refused"
-    PARKED = "parked"
+    DEFERRED = "parked"
 
 
 PENDING = (State.QUEUED, State.CLAIMED, State.ORPHANED, State.RETRYING)
-UNENDED = (*PENDING, State.PARKED)
+UNENDED = (*PENDING, State.DEFERRED)
 
 
 @dataclass
@@ -48,7 +48,7 @@ class Url:
     deaths: int = 0
     died_with: str = ""
     token: str = ""
-    parked: str = ""  # why, while it is parked; too deep is "depth:N"
+    deferred: str = ""  # why, while it is parked; too deep is "depth:N"
     until_ms: int = 0  # deadline of a claim, due time of a retry
     failures: list[str] = field(default_factory=list)  # kinds, while it is pending or a dead letter
 
@@ -64,12 +64,12 @@ class Url:
 class Queue:
     next_ms: int = 0
     delay_ms: int | None = None
-    guest: str = ""  # who has a turn on it, "done:..." when its request has ended
-    guest_seen: int | None = None  # when the owner first saw that, or the wish
-    wish: str = ""  # the guest that waits, or SERVED until the owner has had its own turn
+    borrower: str = ""  # who has a slot on it, "done:..." when its request has ended
+    borrower_seen: int | None = None  # when the owner first saw that, or the waiter
+    waiter: str = ""  # the borrower that waits, or GRANTED until the owner has had its own turn
     stop: str = ""  # why nothing of it is handed out
     boost: int = 0
-    left_until_ms: int = 0  # when the owner looks again at a queue that it left to the guest
+    left_until_ms: int = 0  # when the owner looks again at a queue that it left to the borrower
 
     @property
     def is_parked(self) -> bool:

@@ -89,7 +89,7 @@ class RawPartition:
         """Fingerprint -> (queue, score) of all URLs that wait; fails for one that stands there twice."""
         return {fp: place for fp, place in self._in_blocks().items() if "|" not in place[0]}
 
-    def parked(self) -> dict[str, tuple[str, int]]:
+    def deferred(self) -> dict[str, tuple[str, int]]:
         """Fingerprint -> (QUEUE|reason, score) of all that are parked one by one."""
         return {fp: place for fp, place in self._in_blocks().items() if "|" in place[0]}
 

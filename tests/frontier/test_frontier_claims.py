@@ -15,7 +15,7 @@ async def test_an_extended_claim_is_not_handed_out_twice(door: Door) -> None:
     await door.add(found("slow"), found("lost", host="b.test"))
     slow, lost = sorted(await door.claim(visibility_ms=10_000), key=lambda claim: claim.domain)
     door.now += 9_000
-    await door.frontier.extend({0: (door.fence, [slow])}, visibility_ms=10_000)
+    await door.frontier.extend_claims({0: (door.fence, [slow])}, visibility_ms=10_000)
     door.now += 9_000
     assert [c.url for c in await door.claim()] == [lost.url]
     assert (await door.ack(slow)).outcome is AckOutcome.COMMITTED
@@ -42,7 +42,7 @@ async def test_a_claim_that_has_ended_or_is_anothers_is_not_extended(door: Door)
     await door.ack(one)
     stale = door.fence
     await door.acquire("bob")
-    await door.frontier.extend({0: (stale, [one, two])}, visibility_ms=10_000)
+    await door.frontier.extend_claims({0: (stale, [one, two])}, visibility_ms=10_000)
     door.now += 2_000  # the hold of a takeover
     assert [c.url for c in await door.claim()] == [two.url]
 
@@ -50,9 +50,9 @@ async def test_a_claim_that_has_ended_or_is_anothers_is_not_extended(door: Door)
 async def test_deaths_are_counted_once_a_session_and_survive_retries_and_shorter_paths(door: Door) -> None:
     door.frontier.is_limited = True
     await door.add(found("a", depth=3), found("b", depth=3))
-    await door.frontier.pace(door.fence, "a.test", Settlement(next_fetch_ms=0, delay_ms=0))
+    await door.frontier.book_request(door.fence, "a.test", Settlement(next_fetch_ms=0, delay_ms=0))
     first, _ = await door.claim()
-    told = [await door.frontier.died(who, {0: [first.fingerprint]}) for who in ("dan", "dan", "eve", "eve")]
+    told = [await door.frontier.record_crash(who, {0: [first.fingerprint]}) for who in ("dan", "dan", "eve", "eve")]
     assert told == [1, 0, 1, 0]
     await door.frontier.end([door.frontier.retry(door.fence, first, Settlement(next_fetch_ms=0), due_ms=0, kind="tls")])
     await door.add(found(first.url.rpartition("/")[2], depth=1))
@@ -64,7 +64,7 @@ async def test_deaths_are_counted_once_a_session_and_survive_retries_and_shorter
 async def test_the_deaths_of_a_url_are_forgotten_when_it_ends(door: Door) -> None:
     await door.add(found("a"))
     (claim,) = await door.claim()
-    await door.frontier.died("dan", {0: [claim.fingerprint]})
+    await door.frontier.record_crash("dan", {0: [claim.fingerprint]})
     await door.ack(claim)
     with contextlib.closing(door.node) as client:
         assert not client.exists(door.keys.of(0, "k"))
@@ -74,14 +74,14 @@ async def test_an_evicted_session_can_neither_beat_nor_join_and_its_successor_ca
     members, ann = Members(door.engine, door.keys), Member(session="ann", node="n", counter=1)
     assert await members.join(ann) == 1
     await members.evict(ann)
-    assert await members.beat(ann) is BeatAnswer.EVICTED
+    assert await members.heartbeat(ann) is BeatAnswer.EVICTED
     assert await members.strike(ann)
-    assert await members.beat(ann) is BeatAnswer.EVICTED
+    assert await members.heartbeat(ann) is BeatAnswer.EVICTED
     with pytest.raises(ConflictError, match="evicted by an operator"):
         await members.join(ann)
     bob = Member(session="bob", node="n", counter=1)
     assert await members.join(bob) == 2
-    assert await members.beat(bob) is BeatAnswer.COMMITTED
+    assert await members.heartbeat(bob) is BeatAnswer.COMMITTED
 
 
 async def test_who_leaves_in_good_order_has_not_come_back_too_often(door: Door) -> None:

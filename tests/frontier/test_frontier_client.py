@@ -54,7 +54,7 @@ async def test_a_call_to_an_engine_that_never_answers_ends_in_time_and_is_sent_o
         await engine.connect()
         began = time.monotonic()
         with pytest.raises(EngineDown):
-            await engine.run("beat", ("k",), "s", "b")
+            await engine.run("heartbeat", ("k",), "s", "b")
         assert time.monotonic() - began < 1.0
     assert len(commands) == 1
 
@@ -73,7 +73,7 @@ def test_a_connection_that_is_cut_as_a_call_is_written_to_it_is_an_engine_that_i
             await engine.connect()
             monkeypatch.setattr(redis.asyncio.Connection, "check_health", cut)
             with pytest.raises(EngineDown, match="the connection was closed"):
-                await engine.run("beat", ("k",), "s", "b")
+                await engine.run("heartbeat", ("k",), "s", "b")
 
     uvloop.run(check())
 
@@ -186,7 +186,7 @@ async def test_a_cluster_is_asked_on_all_its_primaries(cluster: Any) -> None:
         assert info.intset_max == 512
         assert await engine.refresh_run_id() == info.run_id
         assert (await engine.memory()).share == 0.0
-        await engine.run("lease", ("{t:1}:m",), "s", "n", "", 0, 0, "", 0)
+        await engine.run("acquire", ("{t:1}:m",), "s", "n", "", 0, 0, "", 0)
         for node in cluster.nodes:
             with contextlib.closing(node.client()) as client:
                 assert len(client.function_list()) == 1

@@ -5,7 +5,7 @@ from typing import Any
 
 from crawler.frontier.frontier import Settlement
 from crawler.model import AckOutcome
-from crawler.robots.borrowed_slot import Guests, TurnRequest
+from crawler.robots.borrowed_slot import SlotQueue, SlotRequest
 from tests.frontier.door import Door, found
 
 
@@ -15,7 +15,7 @@ async def test_a_reserved_request_moves_the_clock_that_claims_obey(door: Door) -
     assert await ask(door, "g1", now_ms=600) == (0, 600, ""), "asked again: the answer was lost"
     door.now = 5000
     assert await door.claim() == [], "the request runs, whatever the owner's clock says"
-    await door.guests.visited(0, "a.test", "g1")
+    await door.slot_queue.release(0, "a.test", "g1")
     door.now = 7000
     assert await door.claim() == [], "the owner sees only now that it has ended"
     door.now = 7999
@@ -26,15 +26,15 @@ async def test_a_reserved_request_moves_the_clock_that_claims_obey(door: Door) -
     assert wait_ms > 0, "claims are out"
 
 
-async def ask(door: Door, guest: str, *, epoch: int | None = None, **more: Any) -> tuple[int, int, str]:
-    """(wait, clock, mark) of a guest who knows today's epoch unless it is told another."""
-    asked = TurnRequest(guest=guest, epoch=door.epoch if epoch is None else epoch, **more)
-    reply = await door.guests.reserve(0, "a.test", asked)
+async def ask(door: Door, waiter: str, *, epoch: int | None = None, **more: Any) -> tuple[int, int, str]:
+    """(wait, clock, mark) of a borrower who knows today's epoch unless it is told another."""
+    asked = SlotRequest(waiter=waiter, epoch=door.epoch if epoch is None else epoch, **more)
+    reply = await door.slot_queue.borrow(0, "a.test", asked)
     assert reply.epoch == door.epoch
     return reply.wait_ms, reply.clock_ms, reply.mark
 
 
-async def test_what_a_guest_knew_of_an_earlier_owners_time_does_not_count(door: Door) -> None:
+async def test_what_a_borrower_knew_of_an_earlier_owners_time_does_not_count(door: Door) -> None:
     await door.add(found(1))
     (claim,) = await door.claim()
     await door.ack(claim, next_ms=10_000, delay_ms=1000)
@@ -43,7 +43,7 @@ async def test_what_a_guest_knew_of_an_earlier_owners_time_does_not_count(door: 
     assert (await ask(door, "g1", now_ms=90_000))[0] == 0
 
 
-async def test_a_guest_that_is_never_heard_of_again_does_not_hold_up_the_queue_for_ever(door: Door) -> None:
+async def test_a_borrower_that_is_never_heard_of_again_does_not_hold_up_the_queue_for_ever(door: Door) -> None:
     await door.add(found(1))
     await ask(door, "g1")
     for door.now in (100_000, 119_999, 120_999, 121_998):
@@ -52,20 +52,20 @@ async def test_a_guest_that_is_never_heard_of_again_does_not_hold_up_the_queue_f
     assert len(await door.claim()) == 1
 
 
-async def test_guests_keep_the_delay_among_themselves_though_their_clocks_lag(door: Door) -> None:
+async def test_borrowers_keep_the_delay_among_themselves_though_their_clocks_lag(door: Door) -> None:
     """The second one has only its own patience to go by: the stored clock may leap when the owner looks."""
     assert await ask(door, "g1") == (0, 0, "")
     wait_ms, clock, mark = await ask(door, "g2", now_ms=500_000)
     assert (wait_ms, clock, mark) == (1000, 500_000, "g1")
     assert (await ask(door, "g2", mark=mark, seen_ms=20_999))[0] == 1
-    await door.guests.visited(0, "a.test", "g1")
+    await door.slot_queue.release(0, "a.test", "g1")
     wait_ms, _, mark = await ask(door, "g2", mark=mark, seen_ms=30_000)
     assert (wait_ms, mark) == (1000, "done:g1")
     assert (await ask(door, "g2", mark=mark, seen_ms=999))[0] == 1
     assert (await ask(door, "g2", mark=mark, seen_ms=1000))[0] == 0
 
 
-async def test_the_owner_lets_a_guest_have_a_turn_between_two_of_its_own(door: Door) -> None:
+async def test_the_owner_lets_a_borrower_have_a_turn_between_two_of_its_own(door: Door) -> None:
     """Who asks once a second would never be quicker than an owner who always has work for the queue."""
     await door.add(found(1), found(2), found(3))
     (claim,) = await door.claim(per_queue_max=1)
@@ -75,7 +75,7 @@ async def test_the_owner_lets_a_guest_have_a_turn_between_two_of_its_own(door: D
     assert await door.claim(per_queue_max=1) == [], "due, but wished for"
     assert (await ask(door, "g1", now_ms=1000))[0] == 0
     assert (await ask(door, "g2", now_ms=1000))[0] > 0
-    await door.guests.visited(0, "a.test", "g1")
+    await door.slot_queue.release(0, "a.test", "g1")
     door.now = 3500
     assert await door.claim() == [], "booked only now"
     door.now = 4500
@@ -83,11 +83,11 @@ async def test_the_owner_lets_a_guest_have_a_turn_between_two_of_its_own(door: D
     await door.ack(claim, next_ms=5500, delay_ms=1000)
     assert (await ask(door, "g2", now_ms=4500))[0] > 0
     door.now = 5500
-    assert await door.claim() == [], "the next guest's wish"
+    assert await door.claim() == [], "the next borrower's wish"
 
 
-async def test_a_wish_of_a_guest_that_does_not_come_again_holds_the_queue_up_once(door: Door) -> None:
-    await door.frontier.pace(door.fence, "a.test", Settlement(next_fetch_ms=1000, delay_ms=1000))
+async def test_a_wish_of_a_borrower_that_does_not_come_again_holds_the_queue_up_once(door: Door) -> None:
+    await door.frontier.book_request(door.fence, "a.test", Settlement(next_fetch_ms=1000, delay_ms=1000))
     await door.add(found(1), found(2))
     assert (await ask(door, "g1"))[0] > 0
     for door.now in (1000, 2000, 3499):
@@ -99,21 +99,21 @@ async def test_a_wish_of_a_guest_that_does_not_come_again_holds_the_queue_up_onc
     assert len(await door.claim(per_queue_max=1)) == 1
 
 
-async def test_a_guest_keeps_off_a_queue_that_may_yet_get_a_delay(door: Door) -> None:
+async def test_a_borrower_keeps_off_a_queue_that_may_yet_get_a_delay(door: Door) -> None:
     """We keep no delay of our own, but robots.txt, which was not read yet, may ask for one."""
-    guests = Guests(door.engine, door.keys, default_delay_ms=0)
+    slot_queue = SlotQueue(door.engine, door.keys, default_delay_ms=0)
     await door.add(found(1))
-    assert (await guests.reserve(0, "a.test", TurnRequest(guest="g1"))).wait_ms == 0
+    assert (await slot_queue.borrow(0, "a.test", SlotRequest(waiter="g1"))).wait_ms == 0
     door.now = 900
     assert await door.claim(default_delay_ms=0) == [], "its request may run"
-    await guests.visited(0, "a.test", "g1")
+    await slot_queue.release(0, "a.test", "g1")
     door.now = 1900
     assert len(await door.claim(default_delay_ms=0)) == 1
-    assert (await guests.reserve(0, "a.test", TurnRequest(guest="g2"))).wait_ms > 0, "robots.txt is being read"
+    assert (await slot_queue.borrow(0, "a.test", SlotRequest(waiter="g2"))).wait_ms > 0, "robots.txt is being read"
 
 
 async def test_a_queue_without_delay_grants_requests_beside_its_claims(door: Door) -> None:
-    await door.frontier.pace(door.fence, "a.test", Settlement(next_fetch_ms=0, delay_ms=0))
+    await door.frontier.book_request(door.fence, "a.test", Settlement(next_fetch_ms=0, delay_ms=0))
     await door.add(found(1))
     assert len(await door.claim()) == 1
     assert (await ask(door, "g"))[0] == 0
@@ -122,11 +122,11 @@ async def test_a_queue_without_delay_grants_requests_beside_its_claims(door: Doo
 async def test_a_delay_that_robots_asks_for_holds_before_the_first_page(door: Door) -> None:
     await door.add(found(1), found(2))
     (first,) = await door.claim()  # unknown delay: one URL only
-    await door.frontier.pace(
+    await door.frontier.book_request(
         door.fence, "a.test", Settlement(next_fetch_ms=7000, delay_ms=7000), origin="http://a.test", robots=b"r"
     )
     assert await door.frontier.robots(0, "http://a.test") == b"r"
-    assert await door.give_back(first) is AckOutcome.COMMITTED
+    assert await door.return_claims(first) is AckOutcome.COMMITTED
     door.now = 6999
     assert await door.claim() == []
     door.now = 7000
@@ -134,7 +134,7 @@ async def test_a_delay_that_robots_asks_for_holds_before_the_first_page(door: Do
 
 
 async def test_a_queue_that_gets_a_delay_sleeps_until_the_last_of_its_claims_ended(door: Door) -> None:
-    await door.frontier.pace(door.fence, "a.test", Settlement(next_fetch_ms=0, delay_ms=0))
+    await door.frontier.book_request(door.fence, "a.test", Settlement(next_fetch_ms=0, delay_ms=0))
     await door.add(*(found(i) for i in range(4)))
     first, second = await door.claim(per_queue_max=2)  # no delay: awake all the same
     await door.ack(first, delay_ms=700)
@@ -148,7 +148,7 @@ async def test_a_queue_that_gets_a_delay_sleeps_until_the_last_of_its_claims_end
 
 async def test_a_queue_is_handed_out_before_its_time_when_the_owner_asks_for_it(door: Door) -> None:
     await door.add(found("a"), found("b"))
-    await door.frontier.pace(door.fence, "a.test", Settlement(next_fetch_ms=door.now + 300, delay_ms=500))
+    await door.frontier.book_request(door.fence, "a.test", Settlement(next_fetch_ms=door.now + 300, delay_ms=500))
     early = await door.claim_reply(lead_ms=299)
     assert (early.batches, early.next_due_ms) == ((), door.now + 1), "when it is worth asking again"
     request = door.request(lead_ms=300)
@@ -160,9 +160,9 @@ async def test_a_queue_is_handed_out_before_its_time_when_the_owner_asks_for_it(
     assert again.start_ms == 0
 
 
-async def test_a_queue_that_a_guest_waits_for_is_not_handed_out_before_its_time(door: Door) -> None:
+async def test_a_queue_that_a_borrower_waits_for_is_not_handed_out_before_its_time(door: Door) -> None:
     await door.add(found("a"), found("b"))
-    await door.frontier.pace(door.fence, "a.test", Settlement(next_fetch_ms=door.now + 300, delay_ms=500))
+    await door.frontier.book_request(door.fence, "a.test", Settlement(next_fetch_ms=door.now + 300, delay_ms=500))
     assert (await ask(door, "g1"))[0] > 0
     assert await door.claim(lead_ms=1000) == []
     door.now += 300

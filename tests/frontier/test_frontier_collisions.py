@@ -7,11 +7,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from crawler.frontier.budgets import Intake
-from crawler.frontier.bulk_lookup import States, UrlState
+from crawler.frontier.budgets import AddQuota
+from crawler.frontier.bulk_lookup import BulkLookup, UrlState
 from crawler.frontier.codec import DeadLetter, item_of, pack
 from crawler.frontier.dead_letters import DeadLetters
-from crawler.frontier.deferred import Parking
+from crawler.frontier.deferred import DeferredUrls
 from crawler.frontier.frontier import Settlement
 from crawler.frontier.seed_counts import Seeds
 from crawler.model import Candidate, Claim
@@ -65,9 +65,9 @@ async def test_fingerprints_of_one_bucket_stay_seen(door: Door) -> None:
     honest = [found(f"honest/{n}", host="b.test") for n in range(3_000)]
     assert set(await add_in_calls(door, crafted + honest, "s0")) == {1}
     assert set(await add_in_calls(door, crafted + honest, "s0")) == {0}
-    states = await States(door.engine, door.keys, 1).of(0, {0: [c.fingerprint for c in crafted + honest]})
+    states = await BulkLookup(door.engine, door.keys, 1).of(0, {0: [c.fingerprint for c in crafted + honest]})
     assert set(states.values()) == {UrlState.ENDED}, "which stands for pending, too"
-    tally = await States(door.engine, door.keys, 1).tally(0, 0)
+    tally = await BulkLookup(door.engine, door.keys, 1).tally(0, 0)
     assert tally.seen == tally.seen_counter == MEMBERS + 3_000
 
 
@@ -109,13 +109,13 @@ async def test_robots_of_origins_of_one_bucket_stay_known(door: Door) -> None:
         for n, origin in enumerate(origins)
     ]
     await door.frontier.end(calls)
-    shared = await States(door.engine, door.keys, 1).robots(0)
+    shared = await BulkLookup(door.engine, door.keys, 1).robots(0)
     assert shared == {origin: b"1000 %d" % n for n, origin in enumerate(origins)}
     for n in (0, 1, PAIRS // 2, PAIRS - 1):
         assert await door.frontier.robots(0, origins[n]) == b"1000 %d" % n
     again = door.frontier.pace_call(door.fence, "a.test", SETTLED, origin=origins[0], robots=b"1000 new")
     await door.frontier.end([again])
-    assert (await States(door.engine, door.keys, 1).robots(0))[origins[0]] == b"1000 new"
+    assert (await BulkLookup(door.engine, door.keys, 1).robots(0))[origins[0]] == b"1000 new"
     with door.node as client:
         assert int(client.hget(door.keys.meta(0), "yn")) == PAIRS
 
@@ -149,14 +149,14 @@ async def test_seeds_of_one_bucket_keep_their_counts(door: Door) -> None:
 
 async def test_hosts_of_a_domain_of_one_bucket_stay_counted(door: Door) -> None:
     """Not one list that grows: what a host more costs does not depend on how many there are."""
-    door.frontier.intake = Intake(hosts=MEMBERS)
+    door.frontier.add_quota = AddQuota(hosts=MEMBERS)
     labels = [name.split(" ")[1] for name in colliding(lambda n: f"a.test h{n}", PAIRS, 128)]
     urls = [found("", url=f"http://{label}.a.test/", fingerprint=str(n), queue="a.test", domain="a.test")
             for n, label in enumerate(labels)]  # fmt: skip
     await add_in_calls(door, urls, "n", "HLEN")
-    parking = Parking(door.frontier, 1)
-    assert await parking.hosts(0, ["a.test"]) == [PAIRS]
-    assert await parking.hosts_taken(0, "a.test", [*labels, "other"]) == set(labels)
+    deferred_urls = DeferredUrls(door.frontier, 1)
+    assert await deferred_urls.hosts(0, ["a.test"]) == [PAIRS]
+    assert await deferred_urls.hosts_taken(0, "a.test", [*labels, "other"]) == set(labels)
 
 
 async def test_any_number_of_dead_letters_is_put_back(door: Door) -> None:
@@ -165,11 +165,11 @@ async def test_any_number_of_dead_letters_is_put_back(door: Door) -> None:
     known = {c.url: c.fingerprint for c in urls}
     while claims := await door.claim(urls_max=64, ahead_ms=10**9, default_delay_ms=0):
         given_up = [replace(claim, fingerprint=known[claim.url]) for claim in claims]
-        await door.frontier.end([door.frontier.dead(door.fence, c, SETTLED, letter_of(c)) for c in given_up])
+        await door.frontier.end([door.frontier.dead_letter(door.fence, c, SETTLED, letter_of(c)) for c in given_up])
     letters = DeadLetters(door.frontier, 1)
     stored = {one.fingerprint: one async for some in letters.read() for one in some}
     assert set(stored) == set(known.values())
-    assert await letters.revive(stored.values()) == PAIRS
+    assert await letters.requeue(stored.values()) == PAIRS
     assert set(await add_in_calls(door, urls, "s0")) == {0}
 
 
@@ -191,11 +191,11 @@ async def test_no_call_fails_for_the_number_of_its_values(door: Door) -> None:
     assert woken == MEMBERS // 2 + 1
     claims = await door.claim(urls_max=MEMBERS, per_queue_max=MEMBERS, out_max=MEMBERS, ahead_ms=10**9)
     assert len(claims) == MEMBERS // 2 + 1, "one of each queue, for no delay is known"
-    assert await run("extend", key, *fence, 90_000, *(c.token for c in claims)) == [b"COMMITTED", len(claims)]
+    assert await run("extend_claims", key, *fence, 90_000, *(c.token for c in claims)) == [b"COMMITTED", len(claims)]
     returned = pack([(c.token, 0) for c in claims])
-    assert await run("give_back", key, *fence, returned) == [b"COMMITTED", len(claims)]
-    assert await run("drain", key, *fence, *(f"{url.fingerprint}:1" for url in urls)) == [b"COMMITTED", 0]
+    assert await run("return_claims", key, *fence, returned) == [b"COMMITTED", len(claims)]
+    assert await run("drain_log", key, *fence, *(f"{url.fingerprint}:1" for url in urls)) == [b"COMMITTED", 0]
     done = [(f"{n}", f"r{n}.test", f"r{n}.test", 2, 10, 1, 0, 0, "") for n in range(MEMBERS)]
     assert await run("restore", key, 0, pack(done), HASH_KEY.hex()) == b"1" * MEMBERS
-    tally = await States(door.engine, door.keys, 1).tally(0, 0)
+    tally = await BulkLookup(door.engine, door.keys, 1).tally(0, 0)
     assert (tally.pending, tally.added, tally.committed) == (MEMBERS, 2 * MEMBERS, MEMBERS)

@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 
 from crawler.audit.judge_frontier import disagreements
-from crawler.frontier.budgets import Budget
-from crawler.frontier.bulk_lookup import States, Tally
-from crawler.frontier.deferred import Parking
+from crawler.frontier.budgets import FetchQuota
+from crawler.frontier.bulk_lookup import BulkLookup, Tally
+from crawler.frontier.deferred import DeferredUrls
 from crawler.frontier.frontier import Settlement
-from crawler.frontier.lookup import Inspect
+from crawler.frontier.lookup import UrlLookup
 from crawler.frontier.purging import Purge
 from crawler.model import Candidate
-from crawler.quotas.raise_limits import Raising
+from crawler.quotas.raise_limits import RaisedQuotas
 from tests.frontier.door import FINGERPRINTS, Door, found
 
 QUEUE = "a.test"
@@ -20,47 +20,49 @@ MANY = 300  # more than two blocks
 
 
 def deep(path: object, depth: int, **more: Any) -> Candidate:
-    return found(path, depth=depth, parked="depth", **more)
+    return found(path, depth=depth, deferred="depth", **more)
 
 
 @pytest.fixture
-async def parking(door: Door) -> Parking:
+async def deferred_urls(door: Door) -> DeferredUrls:
     door.frontier.is_limited = True
-    await door.frontier.pace(door.fence, QUEUE, Settlement(next_fetch_ms=0, delay_ms=0))
-    return Parking(door.frontier, 1)
+    await door.frontier.book_request(door.fence, QUEUE, Settlement(next_fetch_ms=0, delay_ms=0))
+    return DeferredUrls(door.frontier, 1)
 
 
-async def parks(parking: Parking) -> dict[str, int]:
-    return {p.reason: p.urls for p in await parking.of_queue(0, QUEUE)}
+async def parks(deferred_urls: DeferredUrls) -> dict[str, int]:
+    return {p.reason: p.urls for p in await deferred_urls.of_queue(0, QUEUE)}
 
 
 async def tally(door: Door) -> Tally:
-    counted = await States(door.engine, door.keys, 1).tally(0, 0)
+    counted = await BulkLookup(door.engine, door.keys, 1).tally(0, 0)
     assert list(disagreements(counted, counted.committed, exactly=True)) == []
     return counted
 
 
-async def test_a_raised_budget_releases_what_it_allows_and_as_it_was(door: Door, parking: Parking) -> None:
+async def test_a_raised_budget_releases_what_it_allows_and_as_it_was(door: Door, deferred_urls: DeferredUrls) -> None:
     await door.add(found("near"), *(deep(n, 3 + n % 2, score=float(n), seed_number=7) for n in range(MANY)))
-    assert await parks(parking) == {"depth:3": MANY // 2, "depth:4": MANY // 2}
-    assert await Raising(door.frontier, parking, Budget(depth=2)).look([0]) == 0
-    assert await Raising(door.frontier, parking, Budget(depth=3)).look([0]) == MANY // 2
-    assert await Raising(door.frontier, parking, Budget(depth=3)).look([0]) == 0
-    assert await parks(parking) == {"depth:4": MANY // 2}
+    assert await parks(deferred_urls) == {"depth:3": MANY // 2, "depth:4": MANY // 2}
+    assert await RaisedQuotas(door.frontier, deferred_urls, FetchQuota(depth=2)).look([0]) == 0
+    assert await RaisedQuotas(door.frontier, deferred_urls, FetchQuota(depth=3)).look([0]) == MANY // 2
+    assert await RaisedQuotas(door.frontier, deferred_urls, FetchQuota(depth=3)).look([0]) == 0
+    assert await parks(deferred_urls) == {"depth:4": MANY // 2}
     best = (await door.claim(urls_max=1))[0]
     assert (best.url, best.depth, best.score, best.seed_number) == ("http://a.test/298", 3, 298.0, 7)
-    assert await Raising(door.frontier, parking, Budget()).look([0]) == MANY // 2
-    assert (await parks(parking), (await tally(door)).parks) == ({}, 0)
+    assert await RaisedQuotas(door.frontier, deferred_urls, FetchQuota()).look([0]) == MANY // 2
+    assert (await parks(deferred_urls), (await tally(door)).parks) == ({}, 0)
     with door.node as node:
         assert node.keys(door.keys.of(0, "*|*")) == []
 
 
-async def test_each_of_many_is_found_by_a_shorter_path_and_keeps_its_seed(door: Door, parking: Parking) -> None:
+async def test_each_of_many_is_found_by_a_shorter_path_and_keeps_its_seed(
+    door: Door, deferred_urls: DeferredUrls
+) -> None:
     await door.add(*(deep(n, 5, seed_number=3) for n in range(MANY)))
     for n in range(0, MANY, 2):
         assert await door.add(found(n, depth=2, score=float(n), seed_number=4)) == [2]
         assert await door.add(found(n, depth=2, score=float(n))) == [0]
-    assert await parks(parking) == {"depth:5": MANY // 2}
+    assert await parks(deferred_urls) == {"depth:5": MANY // 2}
     best = (await door.claim(urls_max=1))[0]
     assert (best.url, best.depth, best.score, best.seed_number) == ("http://a.test/298", 2, 298.0, 3)
     for claim in (best, *await door.claim(urls_max=MANY, per_queue_max=MANY, out_max=MANY)):
@@ -69,12 +71,14 @@ async def test_each_of_many_is_found_by_a_shorter_path_and_keeps_its_seed(door: 
     assert (counted.committed, counted.added - counted.done, counted.parks) == (MANY // 2, 0, MANY // 2)
 
 
-async def test_a_path_that_is_shorter_and_too_long_still_moves_it_nearer(door: Door, parking: Parking) -> None:
+async def test_a_path_that_is_shorter_and_too_long_still_moves_it_nearer(
+    door: Door, deferred_urls: DeferredUrls
+) -> None:
     await door.add(deep(1, 5))
     assert await door.add(deep(1, 4)) == [2]
     assert await door.add(deep(1, 6)) == [0]
-    assert await parks(parking) == {"depth:4": 1}
-    assert await parking.release(0, QUEUE, "depth:4", 9) == 1
+    assert await parks(deferred_urls) == {"depth:4": 1}
+    assert await deferred_urls.release(0, QUEUE, "depth:4", 9) == 1
     (claim,) = await door.claim()
     assert claim.depth == 4
     assert await door.add(found(1, depth=1)) == [2]  # claimed: only its depth changes
@@ -82,17 +86,17 @@ async def test_a_path_that_is_shorter_and_too_long_still_moves_it_nearer(door: D
     assert (await tally(door)).committed == 1
 
 
-async def test_what_is_parked_for_another_reason_stays_so(door: Door, parking: Parking) -> None:
-    await door.add(found(1, depth=5, parked="trap:path"), deep(2, 5))
+async def test_what_is_parked_for_another_reason_stays_so(door: Door, deferred_urls: DeferredUrls) -> None:
+    await door.add(found(1, depth=5, deferred="trap:path"), deep(2, 5))
     assert await door.add(found(1, depth=1)) == [2]
-    assert await parks(parking) == {"trap:path": 1, "depth:5": 1}
+    assert await parks(deferred_urls) == {"trap:path": 1, "depth:5": 1}
 
 
-async def test_it_is_found_explained_and_purged_where_it_lies(door: Door, parking: Parking) -> None:
+async def test_it_is_found_explained_and_purged_where_it_lies(door: Door, deferred_urls: DeferredUrls) -> None:
     urls = [*(deep(n, 5) for n in range(MANY)), deep("x", 5, url="http://other.a.test:8080/x")]
     await door.add(*urls)
-    where = await Inspect(door.engine, door.keys, 1).where(urls[-1])
-    assert where.parked == "depth:5"
-    assert len(await States(door.engine, door.keys, 1).pending(FINGERPRINTS, 0)) == MANY + 1
-    assert await Purge(door.frontier, parking).purge(0, QUEUE) == MANY + 1
-    assert (await parks(parking), (await tally(door)).refused) == ({}, MANY + 1)
+    where = await UrlLookup(door.engine, door.keys, 1).locate(urls[-1])
+    assert where.deferred == "depth:5"
+    assert len(await BulkLookup(door.engine, door.keys, 1).pending(FINGERPRINTS, 0)) == MANY + 1
+    assert await Purge(door.frontier, deferred_urls).purge(0, QUEUE) == MANY + 1
+    assert (await parks(deferred_urls), (await tally(door)).refused) == ({}, MANY + 1)

@@ -26,7 +26,7 @@ async def crawl_all(door: Door) -> None:
 async def crawled(door: Door) -> Door:
     """A page of each domain was fetched, two of the first."""
     for n in range(DOMAINS):
-        await door.frontier.pace(door.fence, f"site-{n}.test", Settlement(next_fetch_ms=0, delay_ms=DELAY_MS))
+        await door.frontier.book_request(door.fence, f"site-{n}.test", Settlement(next_fetch_ms=0, delay_ms=DELAY_MS))
         await door.add(page(n, "a"))
     await door.add(page(0, "b"))
     door.now = 10_000
@@ -53,10 +53,10 @@ async def test_records_of_idle_queues_are_packed_and_tell_the_same(crawled: Door
     assert (before[0].fetched, before[1].fetched, before[1].delay_ms) == (2, 1, DELAY_MS)
     await rest(crawled)
     assert names(crawled, "w:*") == names(crawled, "idle") == []
-    shelves = names(crawled, "h:*")
-    assert len(shelves) > 2
+    compact_stores = names(crawled, "h:*")
+    assert len(compact_stores) > 2
     with crawled.node as node:
-        assert {node.object("encoding", key) for key in shelves} == {b"listpack"}
+        assert {node.object("encoding", key) for key in compact_stores} == {b"listpack"}
     after = await stats.domains(wanted)
     assert [d.next_fetch_in_ms for d in after] == [0] * DOMAINS
     assert after == before
@@ -83,7 +83,7 @@ async def test_the_list_of_those_with_most_pages_stays_short(crawled: Door) -> N
 async def test_a_robots_txt_goes_when_it_is_too_old_and_others_come(door: Door) -> None:
     async def share(origin: str, read_at: int) -> None:
         settled = Settlement(next_fetch_ms=0, delay_ms=0)
-        await door.frontier.pace(door.fence, "a.test", settled, origin=origin, robots=b"%d x" % read_at)
+        await door.frontier.book_request(door.fence, "a.test", settled, origin=origin, robots=b"%d x" % read_at)
 
     await share("http://old.test", 1_000)
     for n in range(3):

@@ -3,7 +3,7 @@
 from msgspec.structs import replace as replaced
 
 from crawler.audit.judge_frontier import disagreements
-from crawler.frontier.bulk_lookup import States
+from crawler.frontier.bulk_lookup import BulkLookup
 from crawler.frontier.codec import DETAIL_MAX, DeadLetter, FailedAttempt, pack_letter
 from crawler.frontier.dead_letters import DeadLetters, StoredLetter
 from crawler.frontier.frontier import Settlement
@@ -28,7 +28,7 @@ async def fail(door: Door, claim: Claim, *, at: float, kind: str = "connect", de
     await door.frontier.end([call])
     door.now += 10_000
     claims = await door.claim()
-    await door.give_back(*[c for c in claims if c.url != claim.url])
+    await door.return_claims(*[c for c in claims if c.url != claim.url])
     return next(c for c in claims if c.url == claim.url)
 
 
@@ -41,7 +41,7 @@ async def bury(door: Door, *candidates: Candidate, reason: str = "timeout", is_a
         claims = await door.claim()
         await door.frontier.end(
             [
-                door.frontier.dead(door.fence, c, SETTLED, letter_of(c, reason=reason), is_attempt=is_attempt)
+                door.frontier.dead_letter(door.fence, c, SETTLED, letter_of(c, reason=reason), is_attempt=is_attempt)
                 for c in claims
             ]
         )
@@ -59,7 +59,7 @@ async def read(door: Door) -> list[StoredLetter]:
 
 async def sums(door: Door) -> tuple[int, int, int, int, list[str]]:
     """(added, done, letters, refused), and what does not add up."""
-    t = await States(door.engine, door.keys, 1).tally(0, 0)
+    t = await BulkLookup(door.engine, door.keys, 1).tally(0, 0)
     return t.added, t.done, t.dead, t.refused, list(disagreements(t, 0, exactly=True))
 
 
@@ -71,7 +71,7 @@ async def test_a_letter_has_each_attempt_also_those_of_an_earlier_owner(door: Do
     door.now += 60_000
     (claim,) = await door.claim()
     claim = await fail(door, claim, at=2.5, kind="tls", detail='say "no",\n[]')
-    await door.frontier.end([door.frontier.dead(door.fence, claim, SETTLED, letter_of(claim, attempts=3))])
+    await door.frontier.end([door.frontier.dead_letter(door.fence, claim, SETTLED, letter_of(claim, attempts=3))])
     (stored,) = await read(door)
     attempts = (
         FailedAttempt(1.5, "connect", "x" * DETAIL_MAX),
@@ -98,12 +98,12 @@ async def test_attempts_are_forgotten_when_a_url_ends_well(door: Door) -> None:
 async def test_a_revived_url_is_as_it_was_before_its_first_attempt_and_every_count_adds_up(door: Door) -> None:
     await door.add(first := found(1, seed=True, redirects=3, depth=2, score=7.25), found(2, host="b.test"))
     (claim, other) = sorted(await door.claim(), key=lambda c: c.url)
-    await door.give_back(other)
+    await door.return_claims(other)
     again = await fail(door, claim, at=1.0)
-    await door.frontier.end([door.frontier.dead(door.fence, again, SETTLED, letter_of(again, attempts=2))])
+    await door.frontier.end([door.frontier.dead_letter(door.fence, again, SETTLED, letter_of(again, attempts=2))])
     assert await sums(door) == (2, 1, 1, 0, [])
     (letter,) = await read(door)
-    assert await letters_of(door).revive([letter]) == 1
+    assert await letters_of(door).requeue([letter]) == 1
     assert await sums(door) == (3, 1, 0, 0, [])
     (domain,) = await Stats(door.engine, door.keys, 1).domains([("a.test", 0)])
     assert (domain.dead, domain.pending, domain.queued) == (0, 1, 1)
@@ -116,18 +116,18 @@ async def test_a_revived_url_is_as_it_was_before_its_first_attempt_and_every_cou
 async def test_reviving_twice_or_at_once_with_discarding_happens_once(door: Door) -> None:
     await bury(door, found(1), found(2, host="b.test"))
     all_letters = await read(door)
-    assert await letters_of(door).revive([*all_letters, all_letters[0]]) == 2
-    assert await letters_of(door).revive(all_letters) == 0
+    assert await letters_of(door).requeue([*all_letters, all_letters[0]]) == 2
+    assert await letters_of(door).requeue(all_letters) == 0
     assert await letters_of(door).discard(all_letters, "purged") == 0
     assert await sums(door) == (4, 2, 0, 0, [])
 
 
 async def test_a_revived_url_may_be_given_up_again_and_its_attempts_begin_anew(door: Door) -> None:
     await bury(door, found(1))
-    await letters_of(door).revive(await read(door))
+    await letters_of(door).requeue(await read(door))
     door.now += 10_000
     (claim,) = await door.claim()
-    await door.frontier.end([door.frontier.dead(door.fence, claim, SETTLED, letter_of(claim, at=20.0))])
+    await door.frontier.end([door.frontier.dead_letter(door.fence, claim, SETTLED, letter_of(claim, at=20.0))])
     assert [one.letter.failures for one in await read(door)] == [(FailedAttempt(20.0, "timeout", "no answer"),)]
     assert await sums(door) == (2, 2, 1, 0, [])
 
@@ -136,7 +136,7 @@ async def test_a_revived_url_of_a_host_keeps_its_domain_and_its_origin(door: Doo
     """Its queue is named by a host, its origin stands in no list but that of the queue."""
     odd = found("x", host="www.b.test", domain="b.test", url="http://www.b.test:8080/x")
     (claim,) = await bury(door, odd)
-    await letters_of(door).revive(await read(door))
+    await letters_of(door).requeue(await read(door))
     door.now += 10_000
     (back,) = await door.claim()
     assert (back.url, back.queue, back.domain) == (claim.url, "www.b.test", "b.test")
@@ -145,7 +145,7 @@ async def test_a_revived_url_of_a_host_keeps_its_domain_and_its_origin(door: Doo
 async def test_in_a_crawl_with_a_limit_of_depth_a_revived_url_can_be_found_by_a_shorter_path(door: Door) -> None:
     door.frontier.is_limited = True
     await bury(door, found(1, depth=5))
-    await letters_of(door).revive(await read(door))
+    await letters_of(door).requeue(await read(door))
     assert await door.add(found(1, depth=3)) == [2]
 
 
@@ -167,9 +167,9 @@ async def test_thousands_of_letters_are_read_in_pieces_each_once_and_put_back_in
     assert max(map(len, pieces)) < n
     everything = [one for some in pieces for one in some]
     assert len({one.fingerprint for one in everything}) == len(everything) == n
-    assert await letters_of(door).revive(everything) == n
+    assert await letters_of(door).requeue(everything) == n
     assert await sums(door) == (2 * n, n, 0, 0, [])
-    await door.frontier.pace(door.fence, "h1.test", SETTLED)
+    await door.frontier.book_request(door.fence, "h1.test", SETTLED)
     assert len(await door.claim()) == 50
 
 
@@ -181,7 +181,7 @@ async def test_the_owner_hears_of_a_queue_that_a_revival_woke(door: Door) -> Non
         listener.subscribe(f"{door.keys.hints}ann")
         listener.get_message(timeout=1.0)
         door.frontier.session = "an operator"
-        await letters_of(door).revive(await read(door))
+        await letters_of(door).requeue(await read(door))
         message = listener.get_message(timeout=2.0)
         assert message is not None
         assert message["data"] == door.keys.meta(0).encode()
@@ -204,7 +204,7 @@ async def test_letters_of_an_idle_queue_whose_record_was_packed_are_put_back_and
     await pass_an_idle_time()
     (domain,) = await Stats(door.engine, door.keys, 1).domains([("a.test", 0)])
     assert (domain.dead, dict(domain.refused), domain.pending) == (1, {"purged": 1}, 0)
-    assert await letters_of(door).revive([back]) == 1
+    assert await letters_of(door).requeue([back]) == 1
     (claim,) = await door.claim()
     assert claim.url == back.letter.url
     assert await sums(door) == (3, 2, 0, 1, [])
@@ -214,11 +214,11 @@ async def test_what_is_put_back_keeps_its_label_and_a_letter_the_traceback_of_a_
     await door.add(found("x", label="detail"))
     (claim,) = await door.claim()
     letter = replaced(letter_of(claim, reason="handler"), trace='File "shop.py", line 3\n    1 / 0\nZeroDivisionError')
-    await door.frontier.end([door.frontier.dead(door.fence, claim, SETTLED, letter)])
+    await door.frontier.end([door.frontier.dead_letter(door.fence, claim, SETTLED, letter)])
     (stored,) = await read(door)
     assert (stored.letter.label, stored.letter.trace) == ("detail", letter.trace)
     assert len(stored.letter.failures) == 1
-    assert await letters_of(door).revive([stored]) == 1
+    assert await letters_of(door).requeue([stored]) == 1
     door.now += 10_000
     (again,) = await door.claim()
     assert (again.url, again.label) == (claim.url, "detail")

@@ -5,11 +5,11 @@ import random
 import pytest
 
 from crawler.audit.judge_frontier import disagreements
-from crawler.frontier.budgets import Budget, Intake
-from crawler.frontier.bulk_lookup import States
-from crawler.frontier.deferred import Parking
+from crawler.frontier.budgets import AddQuota, FetchQuota
+from crawler.frontier.bulk_lookup import BulkLookup
+from crawler.frontier.deferred import DeferredUrls
 from crawler.frontier.frontier import Settlement
-from crawler.quotas.raise_limits import Raising
+from crawler.quotas.raise_limits import RaisedQuotas
 from crawler.rules.quota_limits import LINK_PLACES
 from tests.frontier.door import Door, found
 
@@ -18,7 +18,7 @@ QUEUE = "a.test"
 
 async def taken_in(door: Door) -> tuple[int, int]:
     """URLs that are pending or done, and those that are parked."""
-    counted = await States(door.engine, door.keys, 1).tally(0, 0)
+    counted = await BulkLookup(door.engine, door.keys, 1).tally(0, 0)
     assert list(disagreements(counted, counted.committed, exactly=True)) == []
     return counted.seen - counted.parks, counted.parks
 
@@ -28,7 +28,7 @@ async def test_after_each_add_as_much_is_taken_in_as_the_budget_allows(door: Doo
     """Budgets small enough that one call can release all that one call adds."""
     rng, places, met = random.Random(seed), set[int](), set[int]()
     urls, each = rng.randint(1, 20), rng.randint(1, 30)
-    door.frontier.intake = Intake(urls=urls, urls_per_linking_domain=each)
+    door.frontier.add_quota = AddQuota(urls=urls, urls_per_linking_domain=each)
     for _ in range(25):
         batch = []
         for _ in range(rng.randint(1, 8)):
@@ -42,8 +42,8 @@ async def test_after_each_add_as_much_is_taken_in_as_the_budget_allows(door: Doo
 
 
 async def test_the_best_are_released_and_no_more_than_a_call_may(door: Door) -> None:
-    door.frontier.intake = Intake(urls=1, urls_per_linking_domain=400)
-    await door.frontier.pace(door.fence, QUEUE, Settlement(next_fetch_ms=0, delay_ms=0))
+    door.frontier.add_quota = AddQuota(urls=1, urls_per_linking_domain=400)
+    await door.frontier.book_request(door.fence, QUEUE, Settlement(next_fetch_ms=0, delay_ms=0))
     await door.add(found("first", score=-1.0), *(found(n, score=float(n)) for n in range(1000)))
     assert await taken_in(door) == (1, 1000)
     await door.add(found(0, linked_from=7))
@@ -52,15 +52,15 @@ async def test_the_best_are_released_and_no_more_than_a_call_may(door: Door) -> 
     assert claim.url == "http://a.test/999"
     await door.ack(claim)
     assert await taken_in(door) == (401, 600), "the rest follows when one of them is done"
-    parking = Parking(door.frontier, 1)
-    assert await Raising(door.frontier, parking, Budget()).look([0]) == 0
-    door.frontier.intake = Intake(urls=2, urls_per_linking_domain=500)
-    assert await Raising(door.frontier, parking, Budget()).look([0]) == 101
+    deferred_urls = DeferredUrls(door.frontier, 1)
+    assert await RaisedQuotas(door.frontier, deferred_urls, FetchQuota()).look([0]) == 0
+    door.frontier.add_quota = AddQuota(urls=2, urls_per_linking_domain=500)
+    assert await RaisedQuotas(door.frontier, deferred_urls, FetchQuota()).look([0]) == 101
     assert await taken_in(door) == (502, 499)
 
 
 async def test_an_idle_domain_that_is_linked_to_stays_packed_and_small(door: Door) -> None:
-    door.frontier.intake = Intake(urls=9, urls_per_linking_domain=1)
+    door.frontier.add_quota = AddQuota(urls=9, urls_per_linking_domain=1)
     await door.add(found(1))
     (claim,) = await door.claim()
     await door.ack(claim)

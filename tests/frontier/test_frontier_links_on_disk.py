@@ -6,22 +6,22 @@ from pathlib import Path
 
 import pytest
 
-from crawler.frontier.budgets import Intake
-from crawler.frontier.bulk_lookup import States
-from crawler.frontier.deferred import Parking
+from crawler.frontier.budgets import AddQuota
+from crawler.frontier.bulk_lookup import BulkLookup
+from crawler.frontier.deferred import DeferredUrls
 from crawler.quotas import budgets
-from crawler.quotas.budgets import Budgets
+from crawler.quotas.budgets import QuotaLimits
 from crawler.settings import BudgetSettings
 from tests.frontier.door import Door, found
 from tests.frontier.test_frontier_spilling import Spill
-from tests.frontier.test_frontier_spilling_rows import ROW, park
+from tests.frontier.test_frontier_spilling_rows import ROW, defer
 from tests.pipeline.turn_lab import held_with
 
 EACH, LINKING = 50, 4
 
 
 async def pending(door: Door, row: Spill) -> int:
-    return (await States(door.engine, door.keys, 1, row.files).tally(0, 0)).pending
+    return (await BulkLookup(door.engine, door.keys, 1, row.files).tally(0, 0)).pending
 
 
 async def until(count: int, door: Door, row: Spill) -> None:
@@ -34,14 +34,14 @@ async def test_an_owner_releases_the_part_of_a_block_that_the_engine_can_not(
     door: Door, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     row, hints = Spill(door, tmp_path / "spill", ROW), list[int]()
-    door.frontier.intake = Intake(urls=3, urls_per_linking_domain=EACH)
+    door.frontier.add_quota = AddQuota(urls=3, urls_per_linking_domain=EACH)
     await door.add(*(found(f"first{n}") for n in range(3)))
-    await park(door)
+    await defer(door)
     await row.all_but_one()
     monkeypatch.setattr(budgets, "EVERY_S", 0.01)
     monkeypatch.setattr(budgets, "GROWN_EVERY_MS", 20)
-    owner = Budgets(
-        door.frontier, Parking(door.frontier, 1, row.files), held_with(0),
+    owner = QuotaLimits(
+        door.frontier, DeferredUrls(door.frontier, 1, row.files), held_with(0),
         BudgetSettings(urls=3, urls_per_linking_domain=EACH), wake=hints.append,
     )  # fmt: skip
     running = asyncio.create_task(owner.run())

@@ -17,7 +17,7 @@ from crawler.frontier.codec import DeadLetter
 from crawler.frontier.frontier import Ack, ClaimRequest, Fence, Settlement
 from crawler.frontier.script_library import library
 from crawler.model import AckOutcome, CommitEntry
-from crawler.robots.borrowed_slot import TurnRequest
+from crawler.robots.borrowed_slot import SlotRequest
 from tests.frontier.machine import HOSTS, candidates, delays, deliveries, moments, partitions, sessions, some, waits
 from tests.frontier.machine_parking import ParkingSteps
 from tests.frontier.machine_stops import StopSteps
@@ -155,7 +155,7 @@ class FrontierMachine(SpillingSteps, ParkingSteps, StopSteps):
             attempts=claim.attempts + is_attempt, failed_at=1.0, score=claim.score,
         )  # fmt: skip
         settlement = Settlement(next_fetch_ms=self._now + after, delay_ms=delay)
-        call = self._frontiers[fence.session].dead(fence, claim, settlement, letter, is_attempt=is_attempt)
+        call = self._frontiers[fence.session].dead_letter(fence, claim, settlement, letter, is_attempt=is_attempt)
         if self._ended(fence, call, counts):
             model.bury(claim.fingerprint, kind="dns_error", is_attempt=is_attempt)
             self._settled(model, claim, after, delay)
@@ -181,7 +181,7 @@ class FrontierMachine(SpillingSteps, ParkingSteps, StopSteps):
         model, claim, fence, counts = self._pick(index, off, which)
         at = 0 if started is None else self._now + started
         frontier = self._frontiers[fence.session]
-        (outcome,) = self._do(frontier.end([frontier.give_back(fence, [(claim, at)])]))
+        (outcome,) = self._do(frontier.end([frontier.return_claims(fence, [(claim, at)])]))
         assert outcome is (AckOutcome.FENCED if self._untouched else AckOutcome.COMMITTED)
         if counts:
             model.give_back(claim.fingerprint)
@@ -192,7 +192,7 @@ class FrontierMachine(SpillingSteps, ParkingSteps, StopSteps):
     def extend(self, index: int, off: int, which: str) -> None:
         """A claim that is still worked on; never an earlier deadline than it had."""
         model, claim, fence, counts = self._pick(index, off, which)
-        self._do(self._frontiers[fence.session].extend({0: (fence, [claim])}, visibility_ms=VISIBILITY_MS))
+        self._do(self._frontiers[fence.session].extend_claims({0: (fence, [claim])}, visibility_ms=VISIBILITY_MS))
         if counts:
             model.extend(claim.fingerprint, fence.now_ms + VISIBILITY_MS)
 
@@ -200,12 +200,12 @@ class FrontierMachine(SpillingSteps, ParkingSteps, StopSteps):
 
     @precondition(lambda self: self._deliveries)
     @rule(index=some, session=sessions, teller=sessions)
-    def died(self, index: int, session: str, teller: str) -> None:
+    def record_crash(self, index: int, session: str, teller: str) -> None:
         """A session's process died with a URL under way, as anybody may tell, and tell again."""
         claim = self._deliveries[index % len(self._deliveries)].claim
         model = self._models[claim.partition]
-        noted = self._do(self._frontiers[teller].died(session, {claim.partition: [claim.fingerprint]}))
-        assert noted == model.died(claim.fingerprint, session)
+        noted = self._do(self._frontiers[teller].record_crash(session, {claim.partition: [claim.fingerprint]}))
+        assert noted == model.record_crash(claim.fingerprint, session)
         self._untouched = not noted
 
     @rule(partition=partitions, host=st.integers(0, 2), off=moments, after=waits, delay=delays, old=st.booleans())
@@ -216,38 +216,38 @@ class FrontierMachine(SpillingSteps, ParkingSteps, StopSteps):
         settlement = Settlement(next_fetch_ms=self._now + after, delay_ms=delay)
         if not fence.session:
             return
-        outcome = self._do(self._frontiers[fence.session].pace(fence, queue, settlement))
+        outcome = self._do(self._frontiers[fence.session].book_request(fence, queue, settlement))
         held = self._is_held(fence)
         assert outcome is (AckOutcome.COMMITTED if held else AckOutcome.FENCED)
         if held:
             self._models[partition].settle(queue, settlement.next_fetch_ms, delay)
 
     @rule(partition=partitions, host=st.integers(0, 2), session=sessions, off=moments, seen=waits, again=st.booleans())
-    def reserve(self, partition: int, host: int, session: str, off: int, seen: int, again: bool) -> None:
-        """A guest asks for a turn: a new one, or the last one of its session, which may have it already."""
+    def borrow(self, partition: int, host: int, session: str, off: int, seen: int, again: bool) -> None:
+        """A borrower asks for a turn: a new one, or the last one of its session, which may have it already."""
         model, name = self._models[partition], HOSTS[host][0]
         queue = model.queue(name)
-        self._guests += not again
-        guest, mark, now_ms = f"{session}-{self._guests}", queue.guest, max(0, self._now + off)
-        epoch = model.epoch - (seen == 1)  # sometimes what the guest knew of an earlier owner's time
-        asked = TurnRequest(guest=guest, now_ms=now_ms, epoch=epoch, mark=mark, seen_ms=seen)
-        reply = self._do(self._guest_door.reserve(partition, name, asked))
+        self._waiters += not again
+        waiter, mark, now_ms = f"{session}-{self._waiters}", queue.borrower, max(0, self._now + off)
+        epoch = model.epoch - (seen == 1)  # sometimes what the borrower knew of an earlier owner's time
+        asked = SlotRequest(waiter=waiter, now_ms=now_ms, epoch=epoch, mark=mark, seen_ms=seen)
+        reply = self._do(self._slot_queue.borrow(partition, name, asked))
         clock = max(model.clock, now_ms) if epoch == model.epoch else model.clock
         assert (reply.clock_ms, reply.epoch) == (clock, model.epoch)
-        granted = model.reserve(name, guest, seen, clock)
+        granted = model.borrow(name, waiter, seen, clock)
         assert (reply.wait_ms == 0) == granted, (reply, queue)
         is_marked = not granted and queue.patience_ms and not model.out(name)
-        assert reply.mark == (queue.guest if is_marked else "")
+        assert reply.mark == (queue.borrower if is_marked else "")
 
     @rule(partition=partitions, host=st.integers(0, 2), session=sessions)
-    def visited(self, partition: int, host: int, session: str) -> None:
-        """Some guest's request has ended: of the one who has the turn, or of one that was given up."""
+    def release_slot(self, partition: int, host: int, session: str) -> None:
+        """Some borrower's request has ended: of the one who has the turn, or of one that was given up."""
         model, name = self._models[partition], HOSTS[host][0]
-        guest = f"{session}-{self._guests}"
-        self._do(self._guest_door.visited(partition, name, guest))
+        waiter = f"{session}-{self._waiters}"
+        self._do(self._slot_queue.release(partition, name, waiter))
         queue = model.queue(name)
-        if queue.guest in ("", guest):
-            queue.guest, queue.guest_seen = f"done:{guest}", None
+        if queue.borrower in ("", waiter):
+            queue.borrower, queue.borrower_seen = f"done:{waiter}", None
 
     @rule(partition=partitions, session=sessions, off=moments)
     def drain(self, partition: int, session: str, off: int) -> None:
@@ -257,7 +257,7 @@ class FrontierMachine(SpillingSteps, ParkingSteps, StopSteps):
         model = self._models[partition]
         assert {f"{e.fingerprint}:{e.visit}" for e in entries} == set(model.log)
         if entries:
-            self._do(self._frontiers[session].drain([(fence, entries)]))
+            self._do(self._frontiers[session].drain_log([(fence, entries)]))
             if self._is_held(fence):
                 model.log.clear()
 
@@ -266,7 +266,7 @@ class LongQueues(FrontierMachine):
     """With many URLs from the start, and only what puts them in, takes them out and moves them about."""
 
     known = 7
-    retry = dead = refuse = extend = died = pace = reserve = visited = drain = None  # type: ignore[assignment]
+    retry = dead = refuse = extend = record_crash = pace = borrow = release_slot = drain = None  # type: ignore[assignment]
 
 
 class ParkedRows(LongQueues):

@@ -5,9 +5,9 @@ from msgspec.structs import replace
 
 from crawler.audit.judge_frontier import disagreements
 from crawler.errors import EngineError
-from crawler.frontier.budgets import Budget, Intake
-from crawler.frontier.bulk_lookup import States, Tally
-from crawler.frontier.deferred import BLOCKED, PAUSED, Order, Parking, What
+from crawler.frontier.budgets import AddQuota, FetchQuota
+from crawler.frontier.bulk_lookup import BulkLookup, Tally
+from crawler.frontier.deferred import BLOCKED, PAUSED, ChangeKind, DeferredUrls, QueueChange
 from crawler.frontier.frontier import Settlement
 from crawler.frontier.pending import PendingUrls
 from crawler.model import AckOutcome, Claim
@@ -17,15 +17,15 @@ QUEUE = "a.test"
 
 
 @pytest.fixture
-def parking(door: Door) -> Parking:
-    return Parking(door.frontier, 1)
+def deferred_urls(door: Door) -> DeferredUrls:
+    return DeferredUrls(door.frontier, 1)
 
 
 async def tally(door: Door) -> Tally:
     """The partition's counts, which must add up at any time."""
-    counted = await States(door.engine, door.keys, 1).tally(0, 0)
+    counted = await BulkLookup(door.engine, door.keys, 1).tally(0, 0)
     assert list(disagreements(counted, counted.committed, exactly=True)) == []
-    assert counted.parks == counted.parked - counted.released
+    assert counted.parks == counted.deferred - counted.released
     return counted
 
 
@@ -34,121 +34,125 @@ async def pending(door: Door) -> int:
     return counted.added - counted.done
 
 
-async def parks(parking: Parking) -> dict[str, int]:
-    return {p.reason: p.urls for p in await parking.of_queue(0, QUEUE)}
+async def parks(deferred_urls: DeferredUrls) -> dict[str, int]:
+    return {p.reason: p.urls for p in await deferred_urls.of_queue(0, QUEUE)}
 
 
-async def stop(parking: Parking, reason: str) -> None:
-    await parking.steer(0, [Order(QUEUE, What.STOP, reason)])
+async def stop(deferred_urls: DeferredUrls, reason: str) -> None:
+    await deferred_urls.change_queues(0, [QueueChange(QUEUE, ChangeKind.STOP, reason)])
 
 
-async def start(parking: Parking, reason: str) -> None:
-    await parking.steer(0, [Order(QUEUE, What.START, reason)])
+async def start(deferred_urls: DeferredUrls, reason: str) -> None:
+    await deferred_urls.change_queues(0, [QueueChange(QUEUE, ChangeKind.START, reason)])
 
 
 async def no_delay(door: Door) -> None:
-    await door.frontier.pace(door.fence, QUEUE, Settlement(next_fetch_ms=0, delay_ms=0))
+    await door.frontier.book_request(door.fence, QUEUE, Settlement(next_fetch_ms=0, delay_ms=0))
 
 
-async def park(door: Door, claim: Claim, reason: str = "trap:path") -> list[AckOutcome | EngineError]:
-    return await door.frontier.end([door.frontier.park(door.fence, claim, reason)])
+async def defer(door: Door, claim: Claim, reason: str = "trap:path") -> list[AckOutcome | EngineError]:
+    return await door.frontier.end([door.frontier.defer(door.fence, claim, reason)])
 
 
-async def test_a_url_that_is_parked_at_once_is_seen_and_not_pending(door: Door, parking: Parking) -> None:
+async def test_a_url_that_is_parked_at_once_is_seen_and_not_pending(door: Door, deferred_urls: DeferredUrls) -> None:
     await no_delay(door)
-    trapped = found("trap", parked="trap:calendar")
+    trapped = found("trap", deferred="trap:calendar")
     assert await door.add(found("real"), trapped, replace(trapped)) == [1, 1, 0]
-    assert (await parks(parking), await pending(door)) == ({"trap:calendar": 1}, 1)
+    assert (await parks(deferred_urls), await pending(door)) == ({"trap:calendar": 1}, 1)
     assert [c.url for c in await door.claim()] == ["http://a.test/real"]
 
 
-async def test_released_urls_come_best_first_and_are_as_they_were(door: Door, parking: Parking) -> None:
+async def test_released_urls_come_best_first_and_are_as_they_were(door: Door, deferred_urls: DeferredUrls) -> None:
     await no_delay(door)
-    await door.add(*(found(n, score=float(n), depth=3, seed=True, parked="urls") for n in range(300)))
-    assert await parking.release(0, QUEUE, "urls", 260) == 260
-    assert (await parks(parking), await pending(door)) == ({"urls": 40}, 260)
+    await door.add(*(found(n, score=float(n), depth=3, seed=True, deferred="urls") for n in range(300)))
+    assert await deferred_urls.release(0, QUEUE, "urls", 260) == 260
+    assert (await parks(deferred_urls), await pending(door)) == ({"urls": 40}, 260)
     best = (await door.claim(urls_max=1))[0]
     assert (best.url, best.depth, best.seed, best.score) == ("http://a.test/299", 3, True, 299.0)
-    assert await parking.release(0, QUEUE, "urls", 1000) == 40
-    assert (await parks(parking), await pending(door)) == ({}, 300)
+    assert await deferred_urls.release(0, QUEUE, "urls", 1000) == 40
+    assert (await parks(deferred_urls), await pending(door)) == ({}, 300)
     with door.node as node:
         assert node.keys(door.keys.of(0, "*|*")) == []
 
 
-async def test_beyond_the_budget_of_urls_they_are_parked(door: Door, parking: Parking) -> None:
-    door.frontier.intake = Intake(urls=3)
+async def test_beyond_the_budget_of_urls_they_are_parked(door: Door, deferred_urls: DeferredUrls) -> None:
+    door.frontier.add_quota = AddQuota(urls=3)
     await door.add(found(1), found(2))
     await door.add(found(3), found(4), found(5), found(3))
-    assert (await parks(parking), await pending(door)) == ({"urls": 2}, 3)
+    assert (await parks(deferred_urls), await pending(door)) == ({"urls": 2}, 3)
 
 
-async def test_out_links_beyond_the_budget_are_parked_too(door: Door, parking: Parking) -> None:
-    door.frontier.intake = Intake(urls=2)
+async def test_out_links_beyond_the_budget_are_parked_too(door: Door, deferred_urls: DeferredUrls) -> None:
+    door.frontier.add_quota = AddQuota(urls=2)
     await door.add(found(1))
     (claim,) = await door.claim()
     await door.ack(claim, found(2), found(3), found(4))
-    assert (await parks(parking), await pending(door)) == ({"urls": 2}, 1)
+    assert (await parks(deferred_urls), await pending(door)) == ({"urls": 2}, 1)
 
 
 @pytest.mark.parametrize("reason", [BLOCKED, "pages"])
 async def test_a_stopped_queue_hands_out_nothing_and_its_urls_are_parked(
-    door: Door, parking: Parking, reason: str
+    door: Door, deferred_urls: DeferredUrls, reason: str
 ) -> None:
     await no_delay(door)
     await door.add(found(1), found(2), found(3))
     (claim,) = await door.claim(urls_max=1)
-    await stop(parking, reason)
-    await stop(parking, reason)
-    assert (await parks(parking), await pending(door)) == ({reason: 2}, 1)
+    await stop(deferred_urls, reason)
+    await stop(deferred_urls, reason)
+    assert (await parks(deferred_urls), await pending(door)) == ({reason: 2}, 1)
     await door.add(found(4))
-    assert await door.give_back(claim) is not None
-    assert (await parks(parking), await pending(door)) == ({reason: 4}, 0)
+    assert await door.return_claims(claim) is not None
+    assert (await parks(deferred_urls), await pending(door)) == ({reason: 4}, 0)
     assert await door.claim() == []
-    await start(parking, "another reason")
+    await start(deferred_urls, "another reason")
     assert await door.claim() == []
-    await start(parking, reason)
-    assert (await parks(parking), await pending(door)) == ({}, 4)
+    await start(deferred_urls, reason)
+    assert (await parks(deferred_urls), await pending(door)) == ({}, 4)
     assert len(await door.claim()) == 4
 
 
-async def test_a_paused_queue_keeps_its_urls_pending(door: Door, parking: Parking) -> None:
+async def test_a_paused_queue_keeps_its_urls_pending(door: Door, deferred_urls: DeferredUrls) -> None:
     await no_delay(door)
     await door.add(found(1), found(2))
-    await stop(parking, PAUSED)
+    await stop(deferred_urls, PAUSED)
     await door.add(found(3))
     assert await door.claim() == []
-    assert (await parks(parking), await pending(door)) == ({}, 3)
+    assert (await parks(deferred_urls), await pending(door)) == ({}, 3)
     assert await PendingUrls(door.engine, door.keys).count(0) == 3
-    await stop(parking, BLOCKED)
-    assert (await parks(parking), await pending(door)) == ({BLOCKED: 3}, 0)
-    await stop(parking, PAUSED)
-    assert (await parks(parking), await pending(door)) == ({}, 3)
-    await start(parking, PAUSED)
+    await stop(deferred_urls, BLOCKED)
+    assert (await parks(deferred_urls), await pending(door)) == ({BLOCKED: 3}, 0)
+    await stop(deferred_urls, PAUSED)
+    assert (await parks(deferred_urls), await pending(door)) == ({}, 3)
+    await start(deferred_urls, PAUSED)
     assert len(await door.claim()) == 3
 
 
-async def test_a_claim_that_expires_while_its_queue_is_blocked_is_parked(door: Door, parking: Parking) -> None:
+async def test_a_claim_that_expires_while_its_queue_is_blocked_is_parked(
+    door: Door, deferred_urls: DeferredUrls
+) -> None:
     await door.add(found(1))
     await door.claim(visibility_ms=1000)
-    await stop(parking, BLOCKED)
+    await stop(deferred_urls, BLOCKED)
     door.now = 5000
     assert await door.claim() == []
-    assert (await parks(parking), await pending(door)) == ({BLOCKED: 1}, 0)
+    assert (await parks(deferred_urls), await pending(door)) == ({BLOCKED: 1}, 0)
 
 
-async def test_a_stop_outlasts_an_idle_time(door: Door, parking: Parking) -> None:
-    await stop(parking, BLOCKED)
+async def test_a_stop_outlasts_an_idle_time(door: Door, deferred_urls: DeferredUrls) -> None:
+    await stop(deferred_urls, BLOCKED)
     door.now = 1_000_000
     assert await door.claim() == []
     await door.add(found(1))
     assert await door.claim() == []
-    assert await parking.stops(0) == {QUEUE: BLOCKED}
+    assert await deferred_urls.stops(0) == {QUEUE: BLOCKED}
 
 
-async def test_a_budget_of_pages_holds_with_claims_out_and_after_failures(door: Door, parking: Parking) -> None:
+async def test_a_budget_of_pages_holds_with_claims_out_and_after_failures(
+    door: Door, deferred_urls: DeferredUrls
+) -> None:
     await no_delay(door)
     await door.add(*(found(n) for n in range(5)))
-    budget = Budget(pages=2)
+    budget = FetchQuota(pages=2)
     one, two = await door.claim(budget=budget)
     assert await door.claim(budget=budget) == []
     await door.ack(one)
@@ -156,47 +160,51 @@ async def test_a_budget_of_pages_holds_with_claims_out_and_after_failures(door: 
     (three,) = await door.claim(budget=budget)  # the second made no page
     await door.ack(three)
     assert await door.claim(budget=budget) == []
-    assert (await parks(parking), await pending(door)) == ({"pages": 2}, 0)
-    await start(parking, "pages")  # the budget was raised
-    assert len(await door.claim(budget=Budget(pages=4))) == 2
+    assert (await parks(deferred_urls), await pending(door)) == ({"pages": 2}, 0)
+    await start(deferred_urls, "pages")  # the budget was raised
+    assert len(await door.claim(budget=FetchQuota(pages=4))) == 2
 
 
-async def test_a_budget_of_bytes_stops_a_queue(door: Door, parking: Parking) -> None:
+async def test_a_budget_of_bytes_stops_a_queue(door: Door, deferred_urls: DeferredUrls) -> None:
     await no_delay(door)
     await door.add(found(1), found(2))
-    budget = Budget(bytes=1)
+    budget = FetchQuota(bytes=1)
     (claim,) = await door.claim(urls_max=1, budget=budget)
     await door.ack(claim, body_bytes=10)
     assert await door.claim(budget=budget) == []
-    assert (await parks(parking), await pending(door)) == ({"bytes": 1}, 0)
+    assert (await parks(deferred_urls), await pending(door)) == ({"bytes": 1}, 0)
 
 
-async def test_a_claim_that_is_parked_keeps_its_attempts_and_frees_its_queue(door: Door, parking: Parking) -> None:
+async def test_a_claim_that_is_parked_keeps_its_attempts_and_frees_its_queue(
+    door: Door, deferred_urls: DeferredUrls
+) -> None:
     await door.add(found("trap", score=9.0), found("real", score=1.0))
     (claim,) = await door.claim()
     settlement = Settlement(next_fetch_ms=0, delay_ms=0)
     await door.frontier.end([door.frontier.retry(door.fence, claim, settlement, due_ms=10, kind="timeout")])
     door.now = 10
     (claim,) = await door.claim(urls_max=1)
-    assert await park(door, claim) == [AckOutcome.COMMITTED]
-    assert await park(door, claim) == [AckOutcome.GONE]
-    assert (await parks(parking), await pending(door)) == ({"trap:path": 1}, 1)
+    assert await defer(door, claim) == [AckOutcome.COMMITTED]
+    assert await defer(door, claim) == [AckOutcome.GONE]
+    assert (await parks(deferred_urls), await pending(door)) == ({"trap:path": 1}, 1)
     (real,) = await door.claim()
     assert real.url == "http://a.test/real"
     await door.ack(real)
     assert await pending(door) == 0
-    assert await parking.release(0, QUEUE, "trap:path", 9) == 1
+    assert await deferred_urls.release(0, QUEUE, "trap:path", 9) == 1
     (again,) = await door.claim()
     assert (again.url, again.attempts, again.score) == (claim.url, 1, 9.0)
 
 
-async def test_what_people_released_is_not_parked_again_for_that_reason(door: Door, parking: Parking) -> None:
+async def test_what_people_released_is_not_parked_again_for_that_reason(
+    door: Door, deferred_urls: DeferredUrls
+) -> None:
     await no_delay(door)
-    await door.add(found(1), found(2, parked="trap:path"))
-    await parking.release(0, QUEUE, "trap:path", 9)
+    await door.add(found(1), found(2, deferred="trap:path"))
+    await deferred_urls.release(0, QUEUE, "trap:path", 9)
     one, two = await door.claim()
-    assert await park(door, one) == await park(door, two) == [AckOutcome.RELEASED]
-    assert (await parks(parking), await pending(door)) == ({}, 2)
+    assert await defer(door, one) == await defer(door, two) == [AckOutcome.RELEASED]
+    assert (await parks(deferred_urls), await pending(door)) == ({}, 2)
     one, two = await door.claim()
-    assert await park(door, one, "trap:query") == [AckOutcome.COMMITTED]
-    assert (await parks(parking), await pending(door)) == ({"trap:query": 1}, 1)
+    assert await defer(door, one, "trap:query") == [AckOutcome.COMMITTED]
+    assert (await parks(deferred_urls), await pending(door)) == ({"trap:query": 1}, 1)

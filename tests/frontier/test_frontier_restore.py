@@ -2,10 +2,10 @@
 
 import contextlib
 
-from crawler.frontier.bulk_lookup import States, Tally, UrlState
+from crawler.frontier.bulk_lookup import BulkLookup, Tally, UrlState
 from crawler.frontier.codec import DeadLetter
 from crawler.frontier.frontier import Settlement
-from crawler.frontier.lookup import Inspect
+from crawler.frontier.lookup import UrlLookup
 from crawler.frontier.restore import RESTORE_MAX, DoneUrl, Restoring
 from crawler.frontier.stats import Stats
 from crawler.model import Candidate
@@ -44,7 +44,7 @@ def left_of(door: Door) -> set[str]:
 
 
 async def tally(door: Door) -> Tally:
-    return await States(door.engine, door.keys, 1).tally(0, 0)
+    return await BulkLookup(door.engine, door.keys, 1).tally(0, 0)
 
 
 async def test_an_unknown_url_is_seen_done_and_counted_and_never_new_again(door: Door) -> None:
@@ -125,7 +125,7 @@ async def test_what_the_engine_ended_itself_is_left_as_it_is(door: Door) -> None
     await door.add(found(1), found(2, host="b.test"))
     dead, committed = sorted(await door.claim(), key=lambda claim: claim.url)
     letter = DeadLetter(url="u", queue="q", domain="d", depth=1, reason="tls", detail="", attempts=1, failed_at=1.0)
-    await door.frontier.end([door.frontier.dead(door.fence, dead, SETTLED, letter)])
+    await door.frontier.end([door.frontier.dead_letter(door.fence, dead, SETTLED, letter)])
     await door.ack(committed)
     before = await tally(door)
     assert await restore(door, done(found(1)), done(found(2, host="b.test"))) == (0, 0)
@@ -135,7 +135,7 @@ async def test_what_the_engine_ended_itself_is_left_as_it_is(door: Door) -> None
 async def test_more_than_a_call_takes_go_out_in_several_and_every_bucket_has_its_part(door: Door) -> None:
     urls = [found(n) for n in range(3 * RESTORE_MAX)]
     assert await restore(door, *map(done, urls)) == (len(urls), 0)
-    states = await States(door.engine, door.keys, 1).of(0, {0: [c.fingerprint for c in urls]})
+    states = await BulkLookup(door.engine, door.keys, 1).of(0, {0: [c.fingerprint for c in urls]})
     assert set(states.values()) == {UrlState.ENDED}
     with contextlib.closing(door.node) as client:
         assert int(client.hget(door.keys.meta(0), "buckets0")) == len(urls) // 200 + 1
@@ -161,5 +161,5 @@ async def test_held_queues_wait_for_their_delay_although_nobody_knows_their_last
 
 async def test_a_rebuilt_crawl_shows_its_progress(door: Door) -> None:
     await restore(door, done(found(1)), done(found(2), 404))
-    progress = await Inspect(door.engine, door.keys, 1).progress()
+    progress = await UrlLookup(door.engine, door.keys, 1).progress()
     assert (progress.fetched, progress.failed, progress.pending) == (2, 1, 0)

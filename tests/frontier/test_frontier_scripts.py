@@ -11,9 +11,9 @@ from msgspec.structs import replace as replaced
 from crawler.errors import EngineFull
 from crawler.frontier.codec import DeadLetter, FailedAttempt
 from crawler.frontier.frontier import Settlement
-from crawler.frontier.lookup import Inspect
+from crawler.frontier.lookup import UrlLookup
 from crawler.frontier.pending import PendingUrls
-from crawler.model import AckOutcome, AddOutcome, Claim, Refusal
+from crawler.model import AckOutcome, AddOutcome, Claim, RefusalReason
 from tests.frontier.door import DELAY_MS, Door, fingerprint, found
 
 NEW, SEEN, LOWERED = AddOutcome.NEW, AddOutcome.SEEN, AddOutcome.LOWERED
@@ -65,7 +65,7 @@ async def test_depths_stay_exact_as_their_buckets_split(door: Door) -> None:
     for start in range(0, 2000, 200):
         await door.add(*(found(n, depth=9) for n in range(start, start + 200)))
     assert await door.add(*(found(n, depth=2) for n in range(0, 2000, 100))) == [LOWERED] * 20
-    await door.frontier.pace(door.fence, "a.test", Settlement(next_fetch_ms=0, delay_ms=0))
+    await door.frontier.book_request(door.fence, "a.test", Settlement(next_fetch_ms=0, delay_ms=0))
     claims = await door.claim(urls_max=2000, per_queue_max=2000, out_max=2000)
     assert {c.url for c in claims if c.depth == 2} == {found(n).url for n in range(0, 2000, 100)}
     assert {c.depth for c in claims} == {2, 9}
@@ -163,14 +163,14 @@ async def test_out_of_memory_refuses_adds_and_lets_owners_finish(door: Door) -> 
             with pytest.raises(EngineFull):
                 await door.add(found("more"))
             assert (await door.ack(one, found("child"))).outcome is AckOutcome.COMMITTED
-            assert await door.give_back(two) is AckOutcome.COMMITTED
+            assert await door.return_claims(two) is AckOutcome.COMMITTED
             settlement = Settlement(next_fetch_ms=0)
             ends = [
                 door.frontier.retry(door.fence, three, settlement, due_ms=9, kind="timeout"),
-                door.frontier.refuse(door.fence, four, Refusal.ROBOTS),
+                door.frontier.refuse(door.fence, four, RefusalReason.ROBOTS),
             ]
             assert await door.frontier.end(ends) == [AckOutcome.COMMITTED] * 2
-            await door.frontier.pace(door.fence, "h1.test", settlement)
+            await door.frontier.book_request(door.fence, "h1.test", settlement)
             assert await door.claim()
             assert (await door.acquire("bob")).epoch == 2
             await door.leases.release([door.fence])
@@ -190,7 +190,7 @@ async def test_scripts_forgotten_by_the_engine_are_loaded_again_and_run_once(doo
     for client in door.nodes():
         client.function_flush()
         client.close()
-    calls = [door.frontier.refuse(door.fence, c, Refusal.SCOPE) for c in claims[1:]]
+    calls = [door.frontier.refuse(door.fence, c, RefusalReason.SCOPE) for c in claims[1:]]
     assert await door.frontier.end(calls * 2) == [AckOutcome.COMMITTED] * 2 + [AckOutcome.GONE] * 2
     with contextlib.closing(door.node) as client:
         assert int(client.hget(door.keys.meta(0), "refused:scope")) == 2
@@ -206,7 +206,7 @@ async def test_claiming_under_another_run_id_asks_for_recovery_until_the_lease_i
 
 
 async def test_a_repeated_claim_returns_the_same_batch_in_the_same_order(door: Door) -> None:
-    await door.frontier.pace(door.fence, "a.test", Settlement(next_fetch_ms=0, delay_ms=0))
+    await door.frontier.book_request(door.fence, "a.test", Settlement(next_fetch_ms=0, delay_ms=0))
     await door.add(*(found(i, depth=i) for i in range(40)), *(found(i, host="b.test") for i in range(3)))
     request = door.request(urls_max=30)
     first = await door.claim_reply(request)
@@ -237,19 +237,19 @@ async def test_many_expired_claims_come_back_some_at_a_time_and_all_of_them(door
 
 
 async def test_best_score_leaves_first_and_ties_in_a_fixed_order(door: Door) -> None:
-    await door.frontier.pace(door.fence, "a.test", Settlement(next_fetch_ms=0, delay_ms=0))
+    await door.frontier.book_request(door.fence, "a.test", Settlement(next_fetch_ms=0, delay_ms=0))
     scores = [1.5, -2.25, 0.0, 5e5, -2.25 - 2**-12]
     await door.add(*(found(i, score=s) for i, s in enumerate(scores)))
     assert [c.score for c in await door.claim()] == sorted(scores, reverse=True)
 
 
 async def test_where_tells_the_place_of_a_url(door: Door) -> None:
-    inspect = Inspect(door.engine, door.keys, 1)
+    inspect = UrlLookup(door.engine, door.keys, 1)
     many = [found(f"https://{n}", depth=n % 7) for n in range(300)]
     await door.add(found(1), found(2, depth=2), *many)
-    unknown = await inspect.where(found(9))
+    unknown = await inspect.locate(found(9))
     assert (unknown.seen, unknown.record, unknown.letter, unknown.entry) == (False, None, None, None)
-    whereabouts = [await inspect.where(c) for c in (found(1), *many[:8])]
+    whereabouts = [await inspect.locate(c) for c in (found(1), *many[:8])]
     ranks = {c.url: n for n, c in enumerate(await drained_order(door))}
     assert [w.place for w in whereabouts] == [ranks[c.url] for c in (found(1), *many[:8])]
     assert [w.record.depth for w in whereabouts if w.record] == [1, 0, 1, 2, 3, 4, 5, 6, 0]
@@ -257,28 +257,28 @@ async def test_where_tells_the_place_of_a_url(door: Door) -> None:
 
 async def drained_order(door: Door) -> list[Claim]:
     """All that the queue has, in the order in which it hands it out; given back afterwards."""
-    await door.frontier.pace(door.fence, "a.test", Settlement(next_fetch_ms=0, delay_ms=0))
+    await door.frontier.book_request(door.fence, "a.test", Settlement(next_fetch_ms=0, delay_ms=0))
     claims = await door.claim(urls_max=1000, per_queue_max=1000, out_max=1000)
-    await door.give_back(*claims)
+    await door.return_claims(*claims)
     return claims
 
 
 async def test_where_tells_how_a_url_that_has_left_its_queue_goes_on(door: Door) -> None:
-    inspect = Inspect(door.engine, door.keys, 1)
+    inspect = UrlLookup(door.engine, door.keys, 1)
     await door.add(found(1), found(2, host="b.test"), found(3, host="c.test"))
     one, two, three = sorted(await door.claim(), key=lambda claim: claim.url)
-    claimed = await inspect.where(found(1))
+    claimed = await inspect.locate(found(1))
     assert (claimed.place, claimed.claim_deadline_ms, claimed.claims_out) == (None, 60_000, 1)
     await door.ack(one)
-    committed = await inspect.where(found(1))
+    committed = await inspect.locate(found(1))
     assert (committed.record, committed.entry.url if committed.entry else "") == (None, one.url)
     s = Settlement(next_fetch_ms=0)
     letter = DeadLetter(url="u", queue="q", domain="d", depth=1, reason="tls", detail="", attempts=1, failed_at=1.0)
-    await door.frontier.end([door.frontier.dead(door.fence, two, s, letter)])
-    given_up = (await inspect.where(found(2, host="b.test"))).letter
+    await door.frontier.end([door.frontier.dead_letter(door.fence, two, s, letter)])
+    given_up = (await inspect.locate(found(2, host="b.test"))).letter
     assert given_up == replaced(letter, failures=(FailedAttempt(1.0, "tls", ""),))
     await door.frontier.end([door.frontier.retry(door.fence, three, s, due_ms=77, kind="tls")])
-    retrying = await inspect.where(found(3, host="c.test"))
+    retrying = await inspect.locate(found(3, host="c.test"))
     assert (retrying.retry_at_ms, retrying.record.attempts if retrying.record else 0) == (77, 1)
 
 
@@ -305,6 +305,6 @@ async def test_urls_of_many_origins_of_a_queue_come_back_as_they_went_in(door: D
     assert await door.add(*items) == [NEW] * len(urls)
     claims = await drained_order(door)
     assert {(c.url, c.fingerprint) for c in claims} == {(c.url, c.fingerprint) for c in items}
-    places = [await Inspect(door.engine, door.keys, 1).where(c) for c in items]
+    places = [await UrlLookup(door.engine, door.keys, 1).locate(c) for c in items]
     assert sorted(w.place for w in places if w.place is not None) == list(range(len(urls)))
     assert [w.record.url for w in places if w.record] == urls

@@ -5,11 +5,11 @@ from typing import Any
 
 from redis.crc import key_slot
 
-from crawler.frontier.budgets import Budget, Intake
-from crawler.frontier.bulk_lookup import States
+from crawler.frontier.budgets import AddQuota, FetchQuota
+from crawler.frontier.bulk_lookup import BulkLookup
 from crawler.frontier.codec import DeadLetter, pending_url
 from crawler.frontier.dead_letters import DeadLetters
-from crawler.frontier.deferred import Order, Parking, What
+from crawler.frontier.deferred import ChangeKind, DeferredUrls, QueueChange
 from crawler.frontier.frontier import Settlement
 from crawler.frontier.members import Member, Members
 from crawler.frontier.pending import HEAD, Found
@@ -17,8 +17,8 @@ from crawler.frontier.purging import Purge
 from crawler.frontier.restore import DoneUrl, Restoring
 from crawler.frontier.script_library import NAMES
 from crawler.frontier.spill import Spilling
-from crawler.quotas.raise_limits import Raising
-from crawler.robots.borrowed_slot import TurnRequest
+from crawler.quotas.raise_limits import RaisedQuotas
+from crawler.robots.borrowed_slot import SlotRequest
 from tests.frontier.door import HASH_KEY, Door, found
 from tests.frontier.raw import dump
 
@@ -54,16 +54,16 @@ async def run_all_scripts(door: Door) -> set[str]:
     door.engine.run_many = noting
     members, me = Members(door.engine, door.keys), Member(session="ann", node="n", counter=1)
     await members.join(me)
-    await members.beat(me)
+    await members.heartbeat(me)
     await door.acquire()
     await door.add(*(found(i, host=f"h{i}.test") for i in range(5)))
-    await door.guests.reserve(0, "z.test", TurnRequest(guest="g"))
-    await door.guests.visited(0, "z.test", "g")
+    await door.slot_queue.borrow(0, "z.test", SlotRequest(waiter="g"))
+    await door.slot_queue.release(0, "z.test", "g")
     door.now = 3000
     door.frontier.is_limited = True
     one, two, three, four, five = claims = await door.claim()
-    await door.frontier.extend({0: (door.fence, claims)}, visibility_ms=1000)
-    await door.frontier.died("dan", {0: [one.fingerprint]})
+    await door.frontier.extend_claims({0: (door.fence, claims)}, visibility_ms=1000)
+    await door.frontier.record_crash("dan", {0: [one.fingerprint]})
     await door.ack(one, found("child"))
     s = Settlement(next_fetch_ms=0)
     letter = DeadLetter(
@@ -73,23 +73,23 @@ async def run_all_scripts(door: Door) -> set[str]:
     await door.frontier.end(
         [
             door.frontier.retry(door.fence, two, s, due_ms=5, kind="tls"),
-            door.frontier.dead(door.fence, three, s, letter),
+            door.frontier.dead_letter(door.fence, three, s, letter),
             door.frontier.refuse(door.fence, four, "scope"),
-            door.frontier.park(door.fence, five, "trap:path"),
+            door.frontier.defer(door.fence, five, "trap:path"),
         ]
     )
     door.now = 9000
-    await door.give_back(*await door.claim())
-    await door.frontier.pace(door.fence, "h1.test", s, origin="o", robots=b"r")
+    await door.return_claims(*await door.claim())
+    await door.frontier.book_request(door.fence, "h1.test", s, origin="o", robots=b"r")
     assert await door.frontier.robots(0, "o") == b"r"
-    await Parking(door.frontier, 1).steer(0, [Order("h1.test", What.STOP, "blocked")])
-    await Purge(door.frontier, Parking(door.frontier, 1)).purge(0, "h1.test")
-    await door.engine.run("where", (door.keys.meta(0),), 0, "1", 1, "q")
-    await States(door.engine, door.keys, 1).of(0, {0: [one.fingerprint]})
-    await door.frontier.drain([(door.fence, await door.frontier.undrained(0))])
+    await DeferredUrls(door.frontier, 1).change_queues(0, [QueueChange("h1.test", ChangeKind.STOP, "blocked")])
+    await Purge(door.frontier, DeferredUrls(door.frontier, 1)).purge(0, "h1.test")
+    await door.engine.run("locate", (door.keys.meta(0),), 0, "1", 1, "q")
+    await BulkLookup(door.engine, door.keys, 1).of(0, {0: [one.fingerprint]})
+    await door.frontier.drain_log([(door.fence, await door.frontier.undrained(0))])
     letters = DeadLetters(door.frontier, 1)
     (dead,) = [one async for some in letters.read() for one in some]
-    assert await letters.revive([dead]) + await letters.discard([dead], "purged") == 1
+    assert await letters.requeue([dead]) + await letters.discard([dead], "purged") == 1
     await restored(door)
     await spilled(door)
     await admitted(door)
@@ -100,10 +100,10 @@ async def run_all_scripts(door: Door) -> set[str]:
 
 
 async def admitted(door: Door) -> None:
-    door.frontier.intake = Intake(hosts=1)
+    door.frontier.add_quota = AddQuota(hosts=1)
     await door.add(found("1", host="n.test"), found("2", host="n.test", url="http://2.n.test/"))
-    door.frontier.intake = Intake(hosts=2)
-    assert await Raising(door.frontier, Parking(door.frontier, 1), Budget()).look([0]) == 1
+    door.frontier.add_quota = AddQuota(hosts=2)
+    assert await RaisedQuotas(door.frontier, DeferredUrls(door.frontier, 1), FetchQuota()).look([0]) == 1
 
 
 async def spilled(door: Door) -> None:

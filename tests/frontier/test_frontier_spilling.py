@@ -7,8 +7,8 @@ import pytest
 
 from crawler.archive.spill_files import SpillFiles
 from crawler.errors import ArchiveError
-from crawler.frontier.bulk_lookup import States
-from crawler.frontier.deferred import Parking
+from crawler.frontier.bulk_lookup import BulkLookup
+from crawler.frontier.deferred import DeferredUrls
 from crawler.frontier.pending import PendingUrls
 from crawler.frontier.purging import Purge
 from crawler.frontier.restore import DoneUrl, Restoring
@@ -170,7 +170,7 @@ async def test_telling_twice_and_bringing_back_twice_counts_once(door: Door, spi
     await spill.calls.unspill(back)
     assert (spill.in_memory, spill.spilled) == (500, 0)
     assert await spill.calls.spill(door.fence, written) == 2  # the same URLs again: the file is still true of them
-    assert (await States(door.engine, door.keys, 1, spill.files).tally(0, 0)).pending == 500
+    assert (await BulkLookup(door.engine, door.keys, 1, spill.files).tally(0, 0)).pending == 500
 
 
 async def test_another_owner_tells_nothing_and_reads_all(door: Door, spill: Spill) -> None:
@@ -216,7 +216,7 @@ async def test_a_rebuild_takes_committed_urls_out_of_files(door: Door, spill: Sp
     assert withdrawn == 4
     left = await PendingUrls(door.engine, door.keys, spill.files).fingerprints(FINGERPRINTS, 0)
     assert left == {c.fingerprint for c in urls} - gone
-    tally = await States(door.engine, door.keys, 1, spill.files).tally(0, 0)
+    tally = await BulkLookup(door.engine, door.keys, 1, spill.files).tally(0, 0)
     assert tally.added - tally.done == tally.pending == 996
 
 
@@ -224,9 +224,9 @@ async def test_what_is_purged_is_brought_back_from_its_files_before(door: Door, 
     await door.add(*(found(n) for n in range(1000)))
     await spill.all_but_one()
     assert spill.spilled == 1000 - HEAD_AND_ONE
-    parking = Parking(door.frontier, 1)
+    deferred_urls = DeferredUrls(door.frontier, 1)
     with pytest.raises(ArchiveError, match=r"frontier\.spill_folder"):
-        await Purge(door.frontier, parking).purge(0, QUEUE)
-    assert await Purge(door.frontier, parking, spill.files).purge(0, QUEUE) == 1000 - HEAD_AND_ONE
+        await Purge(door.frontier, deferred_urls).purge(0, QUEUE)
+    assert await Purge(door.frontier, deferred_urls, spill.files).purge(0, QUEUE) == 1000 - HEAD_AND_ONE
     assert (spill.spilled, spill.in_memory) == (0, 0)
     assert await PendingUrls(door.engine, door.keys, spill.files).count(0) == 0

@@ -7,15 +7,15 @@ import pytest
 
 from crawler.audit.judge_frontier import disagreements
 from crawler.errors import ArchiveError
-from crawler.frontier.budgets import Budget, Intake
-from crawler.frontier.bulk_lookup import States
-from crawler.frontier.deferred import BLOCKED, Order, Parking, What
-from crawler.frontier.lookup import Inspect
-from crawler.frontier.operator import Operator
+from crawler.frontier.budgets import AddQuota, FetchQuota
+from crawler.frontier.bulk_lookup import BulkLookup
+from crawler.frontier.deferred import BLOCKED, ChangeKind, DeferredUrls, QueueChange
+from crawler.frontier.lookup import UrlLookup
+from crawler.frontier.operator import OperatorCommands
 from crawler.frontier.pending import PendingUrls
 from crawler.frontier.purging import Purge
 from crawler.frontier.stats import Stats
-from crawler.quotas.raise_limits import Raising
+from crawler.quotas.raise_limits import RaisedQuotas
 from tests.frontier.door import FINGERPRINTS, Door, found, url_of
 from tests.frontier.test_frontier_spilling import QUEUE, Spill, without_delay
 
@@ -29,18 +29,18 @@ def row(door: Door, tmp_path: Path) -> Spill:
     return Spill(door, tmp_path / "spill", ROW)
 
 
-async def park(door: Door, n: int = MANY) -> None:
+async def defer(door: Door, n: int = MANY) -> None:
     """URLs that are parked at once, the best first."""
     for start in range(0, n, 250):
         some = range(start, min(n, start + 250))
-        await door.add(*(found(i, score=-i / 4096, parked="urls") for i in some))
+        await door.add(*(found(i, score=-i / 4096, deferred="urls") for i in some))
 
 
 def on_disk(door: Door) -> tuple[int, int]:
     """URLs of queues, and parked ones."""
     with contextlib.closing(door.node) as client:
-        queued, parked = client.hmget(door.keys.meta(0), "spilled", "spilled_parked")
-    return int(queued or 0), int(parked or 0)
+        queued, deferred = client.hmget(door.keys.meta(0), "spilled", "spilled_parked")
+    return int(queued or 0), int(deferred or 0)
 
 
 def ready(door: Door) -> list[str]:
@@ -48,12 +48,12 @@ def ready(door: Door) -> list[str]:
         return [name.decode() for name in client.zrange(door.keys.of(0, "ready"), 0, -1)]
 
 
-async def check_counts(door: Door, row: Spill, *, pending: int, parked: int) -> None:
-    tally = await States(door.engine, door.keys, 1, row.files).tally(0, 0)
+async def check_counts(door: Door, row: Spill, *, pending: int, deferred: int) -> None:
+    tally = await BulkLookup(door.engine, door.keys, 1, row.files).tally(0, 0)
     assert list(disagreements(tally, tally.committed, exactly=True)) == []
-    assert (tally.pending, tally.parks) == (pending, parked)
-    some = [one async for one in PendingUrls(door.engine, door.keys, row.files).parked(0)]
-    assert len({found.url.url for part in some for found in part}) == parked
+    assert (tally.pending, tally.parks) == (pending, deferred)
+    some = [one async for one in PendingUrls(door.engine, door.keys, row.files).deferred(0)]
+    assert len({found.url.url for part in some for found in part}) == deferred
 
 
 async def all_claimed(door: Door, row: Spill) -> list[str]:
@@ -73,26 +73,26 @@ async def test_rows_go_before_queues_and_all_of_them_but_the_first_block_and_the
     door: Door, row: Spill
 ) -> None:
     await door.add(*(found(f"queued{n}", score=-n / 4096) for n in range(MANY)))
-    await park(door, 600)
+    await defer(door, 600)
     assert [queue for _, _, queue in await row.calls.longest([0])] == [ROW, QUEUE]
     (blocks, _, _), _ = await row.calls.longest([0])
     assert await row.calls.spill(door.fence, await row.write(blocks - 1)) == blocks - 1
     assert on_disk(door) == (0, (blocks - 1) * 128)
     assert [queue for _, _, queue in await row.calls.longest([0])] == [QUEUE]
-    await door.add(*(found(f"worse{n}", score=-9.0, parked="urls") for n in range(20)))
+    await door.add(*(found(f"worse{n}", score=-9.0, deferred="urls") for n in range(20)))
     assert [queue for _, _, queue in await row.calls.longest([0])] == [QUEUE], "they went into the last block"
-    await check_counts(door, row, pending=MANY, parked=620)
+    await check_counts(door, row, pending=MANY, deferred=620)
 
 
 async def test_nobody_is_told_of_a_row_that_lies_in_a_file(door: Door, row: Spill) -> None:
-    await park(door)
-    assert await Parking(door.frontier, 1).release(0, QUEUE, "urls", 100) == 100
+    await defer(door)
+    assert await DeferredUrls(door.frontier, 1).release(0, QUEUE, "urls", 100) == 100
     await row.all_but_one()
     reply = await door.claim_reply()
     assert (reply.short, ready(door), row.number("short", "ZCARD")) == ((), [], 0)
     assert not await row.back(), "and none follows one that somebody brings back"
     assert ready(door) == []
-    await check_counts(door, row, pending=100, parked=MANY - 100)
+    await check_counts(door, row, pending=100, deferred=MANY - 100)
 
 
 @pytest.mark.parametrize("n", [40, 128, 300, 700, MANY])
@@ -100,14 +100,14 @@ async def test_so_many_are_released_as_are_asked_for_and_blocks_go_over_as_they_
     door: Door, row: Spill, n: int
 ) -> None:
     await without_delay(door)
-    await park(door)
+    await defer(door)
     await row.all_but_one()
     before = on_disk(door)[1]
     assert before >= MANY - KEPT
-    assert await Parking(door.frontier, 1, row.files).release(0, QUEUE, "urls", n) == n
-    queued, parked = on_disk(door)
-    assert (queued, parked) == (0, before) if n <= 128 else queued >= n - KEPT
-    await check_counts(door, row, pending=n, parked=MANY - n)
+    assert await DeferredUrls(door.frontier, 1, row.files).release(0, QUEUE, "urls", n) == n
+    queued, deferred = on_disk(door)
+    assert (queued, deferred) == (0, before) if n <= 128 else queued >= n - KEPT
+    await check_counts(door, row, pending=n, deferred=MANY - n)
     got = await all_claimed(door, row)
     assert sorted(got) == sorted(url_of(i) for i in range(n)), "the best ones"
     if n <= 128 or n == MANY:
@@ -115,14 +115,14 @@ async def test_so_many_are_released_as_are_asked_for_and_blocks_go_over_as_they_
 
 
 async def test_all_is_released_without_the_files_and_a_part_of_a_block_is_not(door: Door, row: Spill) -> None:
-    await park(door)
+    await defer(door)
     await row.all_but_one()
-    blind = Parking(door.frontier, 1)
+    blind = DeferredUrls(door.frontier, 1)
     with pytest.raises(ArchiveError, match=r"set frontier\.spill_folder"):
         await blind.release(0, QUEUE, "urls", 300)
-    await check_counts(door, row, pending=256, parked=MANY - 256)
+    await check_counts(door, row, pending=256, deferred=MANY - 256)
     assert await blind.release(0, QUEUE, "urls", MANY) == MANY - 256
-    await check_counts(door, row, pending=MANY, parked=0)
+    await check_counts(door, row, pending=MANY, deferred=0)
     assert ready(door) == [QUEUE]
     with door.node as node:
         assert node.keys(door.keys.of(0, "*|*")) == []
@@ -130,25 +130,25 @@ async def test_all_is_released_without_the_files_and_a_part_of_a_block_is_not(do
 
 async def test_an_empty_queue_that_gets_a_block_on_disk_is_told_of_at_once(door: Door, row: Spill) -> None:
     await without_delay(door)
-    await park(door)
+    await defer(door)
     await row.all_but_one()
-    parking = Parking(door.frontier, 1)
-    assert await parking.release(0, QUEUE, "urls", 128) == 128
+    deferred_urls = DeferredUrls(door.frontier, 1)
+    assert await deferred_urls.release(0, QUEUE, "urls", 128) == 128
     assert len(await door.claim(per_queue_max=128, urls_max=128, out_max=1000)) == 128
-    assert await parking.release(0, QUEUE, "urls", 128) == 128
+    assert await deferred_urls.release(0, QUEUE, "urls", 128) == 128
     assert row.number("short", "ZCARD") == 1
     assert len(await all_claimed(door, row)) == 128
 
 
 async def test_what_is_released_into_a_blocked_queue_stays_parked(door: Door, row: Spill) -> None:
-    await park(door)
+    await defer(door)
     await row.all_but_one()
-    parking = Parking(door.frontier, 1)
-    await parking.steer(0, [Order(QUEUE, What.STOP, BLOCKED)])
-    assert await parking.release(0, QUEUE, "urls", MANY) == MANY
-    assert {p.reason: p.urls for p in await parking.of_queue(0, QUEUE)} == {BLOCKED: MANY}
-    await check_counts(door, row, pending=0, parked=MANY)
-    await parking.steer(0, [Order(QUEUE, What.START, BLOCKED)])
+    deferred_urls = DeferredUrls(door.frontier, 1)
+    await deferred_urls.change_queues(0, [QueueChange(QUEUE, ChangeKind.STOP, BLOCKED)])
+    assert await deferred_urls.release(0, QUEUE, "urls", MANY) == MANY
+    assert {p.reason: p.urls for p in await deferred_urls.of_queue(0, QUEUE)} == {BLOCKED: MANY}
+    await check_counts(door, row, pending=0, deferred=MANY)
+    await deferred_urls.change_queues(0, [QueueChange(QUEUE, ChangeKind.START, BLOCKED)])
     await without_delay(door)
     assert len(await all_claimed(door, row)) == MANY
 
@@ -156,42 +156,42 @@ async def test_what_is_released_into_a_blocked_queue_stays_parked(door: Door, ro
 async def test_a_larger_budget_takes_in_exactly_what_it_has_room_for(
     door: Door, row: Spill, caplog: pytest.LogCaptureFixture
 ) -> None:
-    door.frontier.intake = Intake(urls=3)
+    door.frontier.add_quota = AddQuota(urls=3)
     await door.add(*(found(f"first{n}") for n in range(3)))
-    await park(door)
+    await defer(door)
     await row.all_but_one()
-    door.frontier.intake = Intake(urls=700)
-    assert await Raising(door.frontier, Parking(door.frontier, 1), Budget()).look([0]) == 0
+    door.frontier.add_quota = AddQuota(urls=700)
+    assert await RaisedQuotas(door.frontier, DeferredUrls(door.frontier, 1), FetchQuota()).look([0]) == 0
     assert [r.getMessage() for r in caplog.records] == ["budget.unreadable"]
-    before = (await States(door.engine, door.keys, 1).tally(0, 0)).parks
-    raised = await Raising(door.frontier, Parking(door.frontier, 1, row.files), Budget()).look([0])
+    before = (await BulkLookup(door.engine, door.keys, 1).tally(0, 0)).parks
+    raised = await RaisedQuotas(door.frontier, DeferredUrls(door.frontier, 1, row.files), FetchQuota()).look([0])
     assert raised == before - (MANY - 697)
-    await check_counts(door, row, pending=700, parked=MANY - 697)
+    await check_counts(door, row, pending=700, deferred=MANY - 697)
 
 
 async def test_parked_urls_in_files_are_purged(door: Door, row: Spill) -> None:
-    await park(door)
+    await defer(door)
     await row.all_but_one()
-    purge = Purge(door.frontier, Parking(door.frontier, 1, row.files), row.files)
+    purge = Purge(door.frontier, DeferredUrls(door.frontier, 1, row.files), row.files)
     assert await purge.purge(0, QUEUE) == MANY
     assert on_disk(door) == (0, 0)
-    await check_counts(door, row, pending=0, parked=0)
+    await check_counts(door, row, pending=0, deferred=0)
 
 
 async def test_people_see_parked_urls_in_files(door: Door, row: Spill) -> None:
-    await park(door)
+    await defer(door)
     await row.all_but_one()
-    inspect = Inspect(door.engine, door.keys, 1, row.files)
-    assert {(await inspect.where(found(n))).parked for n in (0, 500, MANY - 1)} == {"urls"}
+    inspect = UrlLookup(door.engine, door.keys, 1, row.files)
+    assert {(await inspect.locate(found(n))).deferred for n in (0, 500, MANY - 1)} == {"urls"}
     totals = await Stats(door.engine, door.keys, 1).totals()
-    assert (totals.parked, totals.spilled, totals.spilled_parked) == (MANY, 0, on_disk(door)[1])
-    states = States(door.engine, door.keys, 1, row.files)
+    assert (totals.deferred, totals.spilled, totals.spilled_deferred) == (MANY, 0, on_disk(door)[1])
+    states = BulkLookup(door.engine, door.keys, 1, row.files)
     assert await states.pending(FINGERPRINTS, 0) == {found(n).fingerprint for n in range(MANY)}
-    assert await Operator(door.frontier, 1, queue_by="domain").release(QUEUE, urls_max=128) == 128
+    assert await OperatorCommands(door.frontier, 1, queue_by="domain").release(QUEUE, urls_max=128) == 128
 
 
 async def test_another_owner_finds_them_and_goes_on(door: Door, row: Spill) -> None:
-    await park(door)
+    await defer(door)
     late = door.fence
     first, *others = await row.write(3)
     assert await row.calls.spill(late, [first]) == 1
@@ -200,4 +200,4 @@ async def test_another_owner_finds_them_and_goes_on(door: Door, row: Spill) -> N
     before = on_disk(door)[1]
     assert await row.calls.spill(door.fence, await row.write(3)) == 3
     assert on_disk(door)[1] == before + 3 * 128
-    await check_counts(door, row, pending=0, parked=MANY)
+    await check_counts(door, row, pending=0, deferred=MANY)

@@ -2,7 +2,7 @@
 
 import contextlib
 
-from crawler.frontier.bulk_lookup import STATES_MAX, States, UrlState
+from crawler.frontier.bulk_lookup import STATES_MAX, BulkLookup, UrlState
 from crawler.frontier.codec import DeadLetter
 from crawler.frontier.frontier import Settlement
 from tests.frontier.door import FINGERPRINTS, Door, found
@@ -10,8 +10,8 @@ from tests.frontier.door import FINGERPRINTS, Door, found
 SETTLED = Settlement(next_fetch_ms=0)
 
 
-def states_of(door: Door) -> States:
-    return States(door.engine, door.keys, 1)
+def states_of(door: Door) -> BulkLookup:
+    return BulkLookup(door.engine, door.keys, 1)
 
 
 async def end_each_way(door: Door) -> list[str]:
@@ -20,9 +20,9 @@ async def end_each_way(door: Door) -> list[str]:
     claims = sorted(await door.claim(), key=lambda claim: claim.url)
     letter = DeadLetter(url="u", queue="q", domain="d", depth=1, reason="tls", detail="", attempts=1, failed_at=1.0)
     await door.ack(claims[3])
-    await door.frontier.drain([(door.fence, await door.frontier.undrained(0))])
+    await door.frontier.drain_log([(door.fence, await door.frontier.undrained(0))])
     await door.ack(claims[0])
-    await door.frontier.end([door.frontier.dead(door.fence, claims[1], SETTLED, letter)])
+    await door.frontier.end([door.frontier.dead_letter(door.fence, claims[1], SETTLED, letter)])
     await door.frontier.end([door.frontier.refuse(door.fence, claims[2], "robots")])
     return [claim.fingerprint for claim in claims]
 
@@ -69,7 +69,7 @@ async def test_what_vanished_shows_as_a_count_that_is_too_small(door: Door) -> N
 
 
 async def test_delays_and_robots_are_read_as_they_were_stored(door: Door) -> None:
-    await door.frontier.pace(
+    await door.frontier.book_request(
         door.fence, "h1.test", Settlement(next_fetch_ms=0, delay_ms=250), origin="http://h1.test", robots=b"r"
     )
     assert await states_of(door).delays([(0, "h1.test"), (0, "h2.test")]) == [250, None]

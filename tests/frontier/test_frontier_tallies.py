@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from crawler.engine.client import Engine
-from crawler.frontier.bulk_lookup import States
-from crawler.frontier.deferred import PAUSED, Order, Parking, What
+from crawler.frontier.bulk_lookup import BulkLookup
+from crawler.frontier.deferred import PAUSED, ChangeKind, DeferredUrls, QueueChange
 from crawler.frontier.frontier import Settlement
 from tests.frontier.door import Door, found
 from tests.frontier.test_frontier_spilling import QUEUE, Spill, ordered, without_delay
@@ -36,7 +36,7 @@ async def tally_while(
 ) -> tuple[int, bool]:
     """(URLs pending by the tally in which that step was taken, whether it is steady)."""
     engine = cast("Engine", Interrupted(door.engine, step, is_counted=is_counted))
-    tally = await States(engine, door.keys, 1, spill.files if spill else None).tally(0, 0)
+    tally = await BulkLookup(engine, door.keys, 1, spill.files if spill else None).tally(0, 0)
     return tally.pending, tally.is_steady
 
 
@@ -55,7 +55,7 @@ async def test_a_claim_counts_its_url_twice(door: Door) -> None:
 async def test_a_claim_that_was_given_back_is_counted_nowhere(door: Door) -> None:
     await door.add(found(1), found(2))
     (claim,) = await door.claim()
-    assert await tally_while(door, lambda: door.give_back(claim)) == (1, False)
+    assert await tally_while(door, lambda: door.return_claims(claim)) == (1, False)
 
 
 async def test_a_claim_that_expires_is_counted_nowhere(door: Door) -> None:
@@ -75,18 +75,23 @@ async def test_a_retry_that_is_due_is_counted_nowhere(door: Door) -> None:
 
 
 async def test_a_claim_that_is_put_back_instead_of_parked_is_counted_nowhere(door: Door) -> None:
-    await door.add(found(1), found(2, parked="trap:path"))
-    await Parking(door.frontier, 1).release(0, QUEUE, "trap:path", 1)
+    await door.add(found(1), found(2, deferred="trap:path"))
+    await DeferredUrls(door.frontier, 1).release(0, QUEUE, "trap:path", 1)
     (claim,) = await door.claim()
-    park = door.frontier.park(door.fence, claim, "trap:path")
-    assert await tally_while(door, lambda: door.frontier.end([park])) == (1, False)
+    defer = door.frontier.defer(door.fence, claim, "trap:path")
+    assert await tally_while(door, lambda: door.frontier.end([defer])) == (1, False)
 
 
 async def test_a_queue_that_is_steered_may_have_been_found_in_no_list_of_queues(door: Door) -> None:
     await door.add(found(1), found(2))
-    for what, reason, n in ((What.STOP, PAUSED, 0), (What.START, PAUSED, 0), (What.BOOST, "", 3)):
-        order = Order(QUEUE, what, reason, n)
-        assert await tally_while(door, lambda order=order: Parking(door.frontier, 1).steer(0, [order])) == (2, False)
+    for what, reason, n in ((ChangeKind.STOP, PAUSED, 0), (ChangeKind.START, PAUSED, 0), (ChangeKind.BOOST, "", 3)):
+        order = QueueChange(QUEUE, what, reason, n)
+        assert await tally_while(
+            door, lambda order=order: DeferredUrls(door.frontier, 1).change_queues(0, [order])
+        ) == (
+            2,
+            False,
+        )
 
 
 async def test_a_block_that_goes_to_its_file_or_comes_back_is_counted_twice_or_nowhere(

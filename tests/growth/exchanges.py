@@ -13,7 +13,7 @@ from crawler.content.html import redirect_target, refresh_target, robots_header
 from crawler.content.sniff import is_html, media_type
 from crawler.errors import ArchiveError
 from crawler.rules.retry_after import retry_after_ms
-from crawler.web.response_head import Refusal
+from crawler.web.response_head import BadHead
 from tests.growth.reading import (
     BASE,
     KIB,
@@ -38,10 +38,10 @@ def rows() -> Iterator[Target]:
         tokens=HEAD,
         around=HEAD_AROUND,
         bytes_max=64 * KIB,
-        raises=(Refusal,),
+        raises=(BadHead,),
     )
     yield Target(
-        name="head.fed", function=fed_in_two, tokens=HEAD, around=HEAD_AROUND, bytes_max=60 * KIB, raises=(Refusal,)
+        name="head.fed", function=fed_in_two, tokens=HEAD, around=HEAD_AROUND, bytes_max=60 * KIB, raises=(BadHead,)
     )
     yield Target(
         name="head.bytewise",
@@ -49,7 +49,7 @@ def rows() -> Iterator[Target]:
         tokens=HEAD,
         around=HEAD_AROUND,
         bytes_max=2 * KIB,
-        raises=(Refusal,),
+        raises=(BadHead,),
     )
     yield Target(name="headers", function=headers, tokens=(*TEXT, b"Set-Cookie: a=b\n", b"a:b\n"), bytes_max=60 * KIB)
     yield Target(name="set-cookie", function=cookies, tokens=(*TEXT, b"a=b;", b"expires="), bytes_max=60 * KIB)

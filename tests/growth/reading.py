@@ -29,7 +29,7 @@ from crawler.rules.urls import canonicalize, host_of, join, join_all, split
 from crawler.settings import OrderSettings, PriorityRule, ScopeSettings
 from crawler.settings.schema import TrapSettings
 from crawler.web.content_encoding import inflate
-from crawler.web.response_head import HEADERS_MAX, Refusal, check_begun, end_of, status_of, unfolded, with_one_length
+from crawler.web.response_head import HEADERS_MAX, BadHead, check_begun, end_of, status_of, unfolded, with_one_length
 from crawler.web.response_reader import ResponseReader
 
 KIB = 1024
@@ -61,7 +61,7 @@ def head(data: bytes) -> None:
     end = end_of(data)
     whole = data[:end] if end > 0 else data + b"\r\n\r\n"
     for act in (status_of, unfolded, with_one_length):
-        with suppress(Refusal):
+        with suppress(BadHead):
             act(whole)
 
 

@@ -15,7 +15,7 @@ from crawler.settings import DnsSettings, FetchSettings, Settings
 from crawler.web.fetcher import Fetcher
 from crawler.web.resolver import CachingResolver
 from tests.hostile.crawled import Site, crawl_all, ok
-from tests.support.dns_server import NXDOMAIN, REFUSED, SERVFAIL, Answer, DnsServer
+from tests.support.dns_server import NXDOMAIN, REFUSED, SERVFAIL, DnsAnswer, DnsServer
 from tests.support.hostile_server import HostileServer
 from tests.web.fetching import HELLO, kind_of, response_of
 
@@ -32,7 +32,7 @@ class Clock:
 
 @asynccontextmanager
 async def fetching(
-    table: Mapping[str, Answer | list[str]], *, allow_private: bool = True, clock: Clock | None = None, **dns: float
+    table: Mapping[str, DnsAnswer | list[str]], *, allow_private: bool = True, clock: Clock | None = None, **dns: float
 ) -> AsyncIterator[tuple[Fetcher, DnsServer, str]]:
     """A fetcher, its name server, and the rest of a URL after the host's name."""
     async with DnsServer(table, tcp=True) as server, HostileServer(HELLO) as web:
@@ -48,7 +48,7 @@ async def fetching(
 
 async def not_there() -> None:
     """And for others it makes no difference."""
-    table = {"none.test": Answer(rcode=NXDOMAIN), "empty.test": Answer(), "good.test": [HERE]}
+    table = {"none.test": DnsAnswer(rcode=NXDOMAIN), "empty.test": DnsAnswer(), "good.test": [HERE]}
     async with fetching(table) as (fetcher, server, rest):
         for _ in range(3):
             for host in ("none.test", "empty.test"):
@@ -60,13 +60,13 @@ async def not_there() -> None:
 async def failing_servers() -> None:
     """Each kind at once, beside healthy names: these are all found, and no failure is taken for an absent name."""
     bad = {
-        "servfail": Answer(rcode=SERVFAIL), "refused": Answer(rcode=REFUSED), "formerr": Answer(rcode=1),
-        "notimp": Answer(rcode=4), "silent": Answer(silent=True), "malformed": Answer(malformed=True),
-        "empty": Answer(raw=b""), "garbage": Answer(raw=b"\x81\x80" + b"\xff" * 60),
-        "late": Answer(malformed=True, delay_s=0.03),
+        "servfail": DnsAnswer(rcode=SERVFAIL), "refused": DnsAnswer(rcode=REFUSED), "formerr": DnsAnswer(rcode=1),
+        "notimp": DnsAnswer(rcode=4), "silent": DnsAnswer(silent=True), "malformed": DnsAnswer(malformed=True),
+        "empty": DnsAnswer(raw=b""), "garbage": DnsAnswer(raw=b"\x81\x80" + b"\xff" * 60),
+        "late": DnsAnswer(malformed=True, delay_s=0.03),
     }  # fmt: skip
     table = {f"*.{name}.test": rule for name, rule in bad.items()} | {
-        "*.good.test": Answer(addresses=[HERE], delay_s=0.05)
+        "*.good.test": DnsAnswer(addresses=[HERE], delay_s=0.05)
     }
     async with fetching(table, timeout_s=1.0) as (fetcher, _, rest):
 
@@ -82,13 +82,13 @@ async def failing_servers() -> None:
 
 
 async def truncated() -> None:
-    async with fetching({"long.test": Answer(truncated=True, addresses=[HERE])}) as (fetcher, _, rest):
+    async with fetching({"long.test": DnsAnswer(truncated=True, addresses=[HERE])}) as (fetcher, _, rest):
         assert response_of(await fetcher.fetch(f"http://long.test{rest}")).status == 200
 
 
 async def slow() -> None:
     """Names that take long hold up nobody else."""
-    table = {"*.slow.test": Answer(addresses=[HERE], delay_s=3.0), "*.good.test": [HERE]}
+    table = {"*.slow.test": DnsAnswer(addresses=[HERE], delay_s=3.0), "*.good.test": [HERE]}
     async with fetching(table, timeout_s=4.0) as (fetcher, _, rest):
         slow = [asyncio.create_task(fetcher.fetch(f"http://{n}.slow.test{rest}")) for n in range(20)]
         await asyncio.sleep(0)
@@ -103,7 +103,7 @@ async def slow() -> None:
 async def rebinding() -> None:
     """An address is judged when connecting, and again when the name is looked up again."""
     clock = Clock()
-    rule = Answer(times=[["93.184.216.34"], [HERE]], ttl=0)
+    rule = DnsAnswer(times=[["93.184.216.34"], [HERE]], ttl=0)
     async with fetching({"rebind.test": rule}, allow_private=False, clock=clock) as (fetcher, server, rest):
         assert await fetcher.address_of(f"http://rebind.test{rest}") == "93.184.216.34"
         assert await fetcher.address_of(f"http://rebind.test{rest}") == "93.184.216.34", (
@@ -117,7 +117,7 @@ async def rebinding() -> None:
 async def times_to_live() -> None:
     for ttl, least_s, most_s in ((0, 60, 60), (2**31 - 1, 3600, 3600), (2**31, 60, 3600), (2**32 - 1, 60, 3600)):
         clock = Clock()
-        async with fetching({"a.test": Answer(addresses=[HERE], ttl=ttl)}, clock=clock) as (fetcher, _, rest):
+        async with fetching({"a.test": DnsAnswer(addresses=[HERE], ttl=ttl)}, clock=clock) as (fetcher, _, rest):
             url = f"http://a.test{rest}"
             await fetcher.fetch(url)
             clock.now += least_s - 1
@@ -128,10 +128,10 @@ async def times_to_live() -> None:
 
 async def aliases() -> None:
     table = {
-        "loop.test": Answer(cname=["b.test", "loop.test", "b.test", "loop.test"]),
-        "self.test": Answer(cname="self.test"),
-        "chain.test": Answer(cname=[f"c{n}.test" for n in range(50)], addresses=[HERE]),
-        "short.test": Answer(cname=[f"c{n}.test" for n in range(5)], addresses=[HERE]),
+        "loop.test": DnsAnswer(cname=["b.test", "loop.test", "b.test", "loop.test"]),
+        "self.test": DnsAnswer(cname="self.test"),
+        "chain.test": DnsAnswer(cname=[f"c{n}.test" for n in range(50)], addresses=[HERE]),
+        "short.test": DnsAnswer(cname=[f"c{n}.test" for n in range(5)], addresses=[HERE]),
     }
     async with fetching(table) as (fetcher, _, rest):
         for host in ("loop.test", "self.test", "chain.test"):
@@ -141,14 +141,14 @@ async def aliases() -> None:
 
 
 async def an_alias_of_a_private_name() -> None:
-    table = {"a.test": Answer(cname="inside.test", addresses=["10.0.0.1"])}
+    table = {"a.test": DnsAnswer(cname="inside.test", addresses=["10.0.0.1"])}
     async with fetching(table, allow_private=False) as (fetcher, _, rest):
         assert kind_of(await fetcher.fetch(f"http://a.test{rest}")) is FailureKind.ADDRESS_REFUSED
 
 
 async def a_thousand_addresses() -> None:
     addresses = [HERE, *(f"127.1.{n // 250}.{n % 250 + 1}" for n in range(999))]
-    async with fetching({"many.test": Answer(truncated=True, addresses=addresses)}) as (fetcher, _, rest):
+    async with fetching({"many.test": DnsAnswer(truncated=True, addresses=addresses)}) as (fetcher, _, rest):
         assert response_of(await fetcher.fetch(f"http://many.test{rest}")).status == 200
         assert len(await fetcher._resolver.lookup("many.test")) == 4
 

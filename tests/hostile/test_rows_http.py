@@ -2,8 +2,8 @@
 
 A row has the bytes and what must come of them: a kind of failure, or a response as far as it came.
 """
-# ruff: noqa: E501 - a table reads best with one row to a line
 
+# ruff: noqa: E501 - a table reads best with one row to a line
 import asyncio
 import gzip
 import zlib

@@ -2,8 +2,8 @@
 
 A row's page is to cost no more than itself: its site's good page, and those of other rows, are crawled all the same.
 """
-# ruff: noqa: E501 - a table reads best with one row to a line
 
+# ruff: noqa: E501 - a table reads best with one row to a line
 from pathlib import Path
 
 import pytest

@@ -17,14 +17,14 @@ from crawler.web import address_guard, resolver
 from tests.crawl.harness import crawl, settings_of
 from tests.hostile.crawled import links, moved, ok
 from tests.hostile.test_rows_sitemaps import Granted, index
-from tests.support.dns_server import Answer, DnsServer
+from tests.support.dns_server import DnsAnswer, DnsServer
 from tests.support.hostile_server import HostileServer, Step
 from tests.web.fetching import HELLO, fetching, kind_of
 
 NAMES = {
     "inside.test": ["127.0.0.2"],
     "both.test": ["127.0.0.2", "10.1.2.3"],
-    "alias.test": Answer(cname="inside.test", addresses=["127.0.0.2"]),
+    "alias.test": DnsAnswer(cname="inside.test", addresses=["127.0.0.2"]),
     "*.test": ["127.0.0.1"],
 }
 INSIDE = ("inside.test", "both.test", "alias.test", "127.0.0.2", "0x7f000002", "[::ffff:127.0.0.2]")

@@ -1,6 +1,6 @@
 """robots.txt as sites serve it (B), in one small crawl; one that does not come whole: test_robots_not_whole.py."""
-# ruff: noqa: E501 - a table reads best with one row to a line
 
+# ruff: noqa: E501 - a table reads best with one row to a line
 import asyncio
 import gzip
 from collections.abc import Sequence

@@ -39,7 +39,7 @@ class Engine:
     async def is_written(self) -> bool:
         return self.written
 
-    async def drain(self, fenced: Any) -> None:
+    async def drain_log(self, fenced: Any) -> None:
         if self.down:
             raise EngineDown("no answer")
         self.cleared += [e for _, entries in fenced for e in entries]

@@ -19,12 +19,12 @@ class FakeMembers:
         self.returns = 1
         self.taken = False
 
-    async def beat(self, member: Member) -> BeatAnswer:
+    async def heartbeat(self, member: Member) -> BeatAnswer:
         self.clock.now_ms += self.delay_ms
         if self.down:
             raise EngineDown("no answer")
         self.beats.append(member.counter)
-        self.said.append((member.state, member.stretch))
+        self.said.append((member.state, member.time_scale))
         return self.answer
 
     async def join(self, member: Member) -> int:
@@ -45,7 +45,7 @@ class Clock:
 
 
 def heartbeat() -> tuple[Heartbeat, FakeMembers, Clock, list[int]]:
-    clock, lapses = Clock(), []
+    clock, lease_losses = Clock(), []
     members = FakeMembers(clock)
     member = Member(session="s", node="n", counter=0)
     beat = Heartbeat(
@@ -53,16 +53,16 @@ def heartbeat() -> tuple[Heartbeat, FakeMembers, Clock, list[int]]:
         member,
         MembershipSettings(),
         liveness=SessionLiveness(MembershipSettings(), clock_ms=clock),
-        on_lapse=lambda: lapses.append(clock.now_ms),
+        on_lease_loss=lambda: lease_losses.append(clock.now_ms),
         clock_ms=clock,
     )
-    return beat, members, clock, lapses
+    return beat, members, clock, lease_losses
 
 
 def joined(returns: int = 1) -> tuple[Heartbeat, FakeMembers, Clock, list[int]]:
-    beat, members, clock, lapses = heartbeat()
+    beat, members, clock, lease_losses = heartbeat()
     beat.joined(clock.now_ms, returns)
-    return beat, members, clock, lapses
+    return beat, members, clock, lease_losses
 
 
 async def test_nothing_may_start_before_the_first_answered_beat() -> None:
@@ -73,7 +73,7 @@ async def test_nothing_may_start_before_the_first_answered_beat() -> None:
 
 
 async def test_silence_stops_requests_after_five_seconds_and_aborts_them_after_seven() -> None:
-    beat, members, clock, lapses = joined()
+    beat, members, clock, lease_losses = joined()
     await beat.beat()
     members.down = True
     clock.now_ms += 4_999
@@ -85,7 +85,7 @@ async def test_silence_stops_requests_after_five_seconds_and_aborts_them_after_s
     assert not beat._liveness.must_abort()
     clock.now_ms += 2_000
     assert beat._liveness.must_abort()
-    assert lapses == []
+    assert lease_losses == []
 
 
 async def test_the_time_counts_from_sending_not_from_the_answer() -> None:
@@ -97,31 +97,31 @@ async def test_the_time_counts_from_sending_not_from_the_answer() -> None:
 
 
 async def test_a_beat_answered_after_the_deadline_is_a_lapse() -> None:
-    beat, members, _, lapses = joined()
+    beat, members, _, lease_losses = joined()
     await beat.beat()
     members.delay_ms = 6_000
     await beat.beat()
-    assert len(lapses) == 1
+    assert len(lease_losses) == 1
     members.delay_ms = 0
     await beat.beat()
     assert beat._liveness.may_start()
 
 
 async def test_a_pause_longer_than_the_deadline_is_a_lapse() -> None:
-    beat, _, clock, lapses = joined()
+    beat, _, clock, lease_losses = joined()
     await beat.beat()
     clock.now_ms += 30_000
     await beat.beat()
-    assert len(lapses) == 1
+    assert len(lease_losses) == 1
 
 
 async def test_a_session_that_was_struck_off_joins_again_and_has_lapsed() -> None:
-    beat, members, _, lapses = joined()
+    beat, members, _, lease_losses = joined()
     await beat.beat()
     members.answer = BeatAnswer.GONE
     await beat.beat()
     assert members.joins == 1
-    assert len(lapses) == 1
+    assert len(lease_losses) == 1
 
 
 async def test_the_counter_is_absolute_and_grows_even_when_nobody_answers() -> None:
@@ -138,10 +138,10 @@ async def test_a_node_that_came_back_too_often_is_held_out_for_a_growing_time() 
     for returns, hold_ms in ((3, 0), (4, 5_000), (5, 10_000), (40, 300_000)):
         beat, members, clock, _ = joined(returns)
         await beat.beat()
-        assert members.said[-1][0] == ("held_out" if hold_ms else "alive"), returns
+        assert members.said[-1][0] == ("quarantined" if hold_ms else "alive"), returns
         clock.now_ms += hold_ms - 1
         await beat.beat()
-        assert members.said[-1][0] == ("held_out" if hold_ms else "alive")
+        assert members.said[-1][0] == ("quarantined" if hold_ms else "alive")
         clock.now_ms += 1
         await beat.beat()
         assert members.said[-1][0] == "alive"
@@ -164,14 +164,14 @@ async def test_one_that_was_struck_off_is_counted_as_coming_back() -> None:
     await beat.beat()
     members.answer = BeatAnswer.COMMITTED
     await beat.beat()
-    assert members.said[-1][0] == "held_out"
+    assert members.said[-1][0] == "quarantined"
 
 
 async def test_longer_times_hold_once_they_are_answered_shorter_ones_once_they_are_sent() -> None:
     """Others judge us by what they read: the longer time before they can have read it would be ours alone."""
     beat, members, clock, _ = joined()
-    stretch = 3
-    beat._stretch = lambda: stretch
+    time_scale = 3
+    beat._time_scale = lambda: time_scale
     members.down = True
     await beat.beat()
     clock.now_ms += 5_000
@@ -183,35 +183,35 @@ async def test_longer_times_hold_once_they_are_answered_shorter_ones_once_they_a
     clock.now_ms += 1
     assert not beat._liveness.may_start()
     await beat.beat()
-    stretch, members.down = 1, True
+    time_scale, members.down = 1, True
     await beat.beat()
     clock.now_ms += 5_000
     assert not beat._liveness.may_start()
 
 
 async def test_an_evicted_session_starts_nothing_and_beats_no_more() -> None:
-    beat, members, _, lapses = joined()
+    beat, members, _, lease_losses = joined()
     told: list[int] = []
     beat._on_evicted = lambda: told.append(1)
     members.answer = BeatAnswer.EVICTED
     await beat.run()
     assert told == [1]
     assert not beat._liveness.may_start()
-    assert lapses == []
+    assert lease_losses == []
 
 
 async def test_a_leaver_that_is_struck_off_does_not_join_again() -> None:
-    beat, members, _, lapses = joined()
+    beat, members, _, lease_losses = joined()
     await beat.leaving()
     members.answer = BeatAnswer.GONE
     await beat.beat()
     assert members.joins == 0
-    assert len(lapses) == 1
+    assert len(lease_losses) == 1
 
 
 async def test_a_session_does_not_join_again_when_its_crawl_is_gone() -> None:
     """The list is empty because the engine was wiped: nothing may be acquired there."""
-    beat, members, _, lapses = joined()
+    beat, members, _, lease_losses = joined()
 
     async def gone() -> None:
         raise ConflictError("the engine lost the crawl")
@@ -220,18 +220,18 @@ async def test_a_session_does_not_join_again_when_its_crawl_is_gone() -> None:
     members.answer = BeatAnswer.GONE
     with pytest.raises(ConflictError):
         await beat.beat()
-    assert (members.joins, lapses) == (0, [])
+    assert (members.joins, lease_losses) == (0, [])
 
 
 async def test_a_session_that_was_struck_off_waits_for_its_name_as_long_as_a_dead_one_may_have_it() -> None:
     """An engine that fell back has a former session of the node on its list again; the others strike it off."""
-    beat, members, clock, lapses = joined()
+    beat, members, clock, lease_losses = joined()
     members.answer, members.taken = BeatAnswer.GONE, True
     await beat.beat()
     clock.now_ms += 13_999
     await beat.beat()
     assert not beat._liveness.may_start()
-    assert len(lapses) == 1
+    assert len(lease_losses) == 1
     members.taken = False
     await beat.beat()
     assert members.joins == 1

@@ -14,7 +14,7 @@ from crawler.frontier.script_library import library
 from crawler.frontier.takeovers import Takeovers
 from crawler.membership.held_partitions import HeldPartitions
 from crawler.membership.ownership import Ownership
-from crawler.rules.liveness import State
+from crawler.rules.liveness import Liveness
 from crawler.rules.ring import Ring
 from crawler.settings import MembershipSettings
 from tests.frontier.door import HASH_KEY
@@ -28,13 +28,13 @@ class Neighbourhood:
 
     def __init__(self, owners: tuple[str, ...]) -> None:
         self.ring = Ring(owners)
-        self.stretch = 1
+        self.time_scale = 1
 
     async def look(self) -> None:
         """Nothing new."""
 
-    def state_of(self, session: str) -> State:
-        return State.ALIVE
+    def state_of(self, session: str) -> Liveness:
+        return Liveness.ALIVE
 
     def silence_of(self, session: str) -> int:
         return -1
@@ -63,10 +63,10 @@ async def owned(engine: Server) -> AsyncIterator[tuple[Any, ...]]:
     await opened.connect()
     keys, neighbourhood = Keys("t"), Neighbourhood((ME,))
     leases, me = Leases(opened, keys, hash_key=HASH_KEY), Member(session="s-me", node=ME, counter=0)
-    neighbours: Any = neighbourhood
+    peers: Any = neighbourhood
     held = HeldPartitions(me.session)
     ownership = Ownership(
-        leases, neighbours, held, me, MembershipSettings(), listener=Idle(), takeovers=Takeovers(opened, keys)
+        leases, peers, held, me, MembershipSettings(), listener=Idle(), takeovers=Takeovers(opened, keys)
     )
     await ownership.step()
     assert list(ownership._held) == [0]
@@ -177,10 +177,10 @@ async def test_a_log_that_was_left_is_indexed_when_a_lease_taken_to_be_released_
     await opened.connect()
     keys, neighbourhood, work = Keys("t"), Neighbourhood((ME,)), Idle()
     leases, me = Leases(opened, keys, hash_key=HASH_KEY), Member(session="s-me", node=ME, counter=0)
-    neighbours: Any = neighbourhood
+    peers: Any = neighbourhood
     held = HeldPartitions(me.session)
     ownership = Ownership(
-        leases, neighbours, held, me, MembershipSettings(), listener=work, takeovers=Takeovers(opened, keys)
+        leases, peers, held, me, MembershipSettings(), listener=work, takeovers=Takeovers(opened, keys)
     )
     work.is_idle = lambda _: False  # type: ignore[method-assign]
     try:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from crawler.outputs.columns import Kind
+from crawler.outputs.columns import ColumnType
 from crawler.outputs.records import Shape
 from crawler.outputs.sink import Key, Row
 from crawler.outputs.target import Target, target_of
@@ -13,7 +13,7 @@ from crawler.outputs.target import Target, target_of
 ITEMS = Shape(name="items", columns={})
 
 
-def shape(**columns: Kind) -> Shape:
+def shape(**columns: ColumnType) -> Shape:
     return Shape(name="items", columns=columns)
 
 

@@ -302,11 +302,11 @@ def test_a_file_that_lost_lines_unseen_is_an_error_with_both_numbers(
 ) -> None:
     """As a mistake of ours would lose them."""
     path = tmp_path / "pages.jsonl"
-    from crawler.outputs.line_formats import JsonLines
+    from crawler.outputs.line_formats import JsonLinesFormat
 
-    real = JsonLines.encode
+    real = JsonLinesFormat.encode
     with monkeypatch.context() as patched:
-        patched.setattr(JsonLines, "encode", lambda self, records: real(self, list(records)[1:]))
+        patched.setattr(JsonLinesFormat, "encode", lambda self, records: real(self, list(records)[1:]))
         crawl.add(20)
         follower = crawl.follower(path)
         with running(follower):

@@ -12,7 +12,7 @@ from crawler.errors import UsageError
 from crawler.outputs.export import export
 from crawler.outputs.opening import targets_of
 from crawler.outputs.output_audit import Comparison, compare
-from crawler.outputs.records import Items, Pages, Source
+from crawler.outputs.records import Items, Pages, RecordSource
 from tests.outputs.growing import Crawl, running
 from tests.outputs.round_trip import Shop
 from tests.outputs.samples import target
@@ -29,7 +29,7 @@ def shop(tmp_path: Path) -> Shop:
     return made
 
 
-def exported(shop: Shop, name: str, source: Source) -> None:
+def exported(shop: Shop, name: str, source: RecordSource) -> None:
     export(shop.folder, targets_of([name]), source)
     source.close()
 

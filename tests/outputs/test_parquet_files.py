@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from crawler.errors import UsageError
-from crawler.outputs.columns import Kind
+from crawler.outputs.columns import ColumnType
 from crawler.outputs.opening import open_whole
 from tests.outputs.samples import AWKWARD, ITEMS, rows, shape, target
 
 pq = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
 
 
-def written(path: Path, batches: list[list[dict[str, Any]]], **columns: Kind) -> Any:
+def written(path: Path, batches: list[list[dict[str, Any]]], **columns: ColumnType) -> Any:
     sink = open_whole(target(path), shape(**columns))
     for number, batch in enumerate(batches):
         sink.write(rows(batch, number * 100))
@@ -62,16 +62,16 @@ def test_columns_widen_to_what_holds_all_values_exactly_whenever_they_come(
 
 
 def test_times_are_times_and_an_empty_crawl_is_a_file_with_columns(tmp_path: Path) -> None:
-    table = written(tmp_path / "a.parquet", [[{"at": "2024-05-01T12:00:00.250Z"}, {"at": None}]], at=Kind.TIME)
+    table = written(tmp_path / "a.parquet", [[{"at": "2024-05-01T12:00:00.250Z"}, {"at": None}]], at=ColumnType.TIME)
     assert table["at"].to_pylist() == [datetime(2024, 5, 1, 12, 0, 0, 250_000, UTC), None]
-    empty = written(tmp_path / "b.parquet", [], at=Kind.TIME, url=Kind.TEXT)
+    empty = written(tmp_path / "b.parquet", [], at=ColumnType.TIME, url=ColumnType.TEXT)
     assert (empty.num_rows, empty.column_names) == (0, ["at", "url"])
 
 
 def test_a_time_survives_a_draft_that_is_written_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("crawler.outputs.parquet.GROUP_ROWS", 1)
     at = {"at": "2024-05-01T12:00:00.250Z"}
-    table = written(tmp_path / "a.parquet", [[at], [at | {"late": 1}]], at=Kind.TIME)
+    table = written(tmp_path / "a.parquet", [[at], [at | {"late": 1}]], at=ColumnType.TIME)
     assert table["at"].to_pylist() == [datetime(2024, 5, 1, 12, 0, 0, 250_000, UTC)] * 2
     assert table["late"].to_pylist() == [None, 1]
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from crawler.errors import OutputError, UsageError
-from crawler.outputs.columns import Kind
+from crawler.outputs.columns import ColumnType
 from crawler.outputs.opening import check_target, open_growing
 from crawler.outputs.sink import OutputAway, Wanted
 from tests.outputs.samples import AWKWARD, ITEMS, rows, shape, target
@@ -18,7 +18,7 @@ def database(postgres: PostgresServer) -> str:
     return postgres.new_database()
 
 
-def write(url: str, records: list[dict[str, Any]], first: int = 0, **columns: Kind) -> None:
+def write(url: str, records: list[dict[str, Any]], first: int = 0, **columns: ColumnType) -> None:
     sink = open_growing(target(url), shape(**columns), None)
     try:
         sink.write(rows(records, first))
@@ -129,7 +129,7 @@ def test_names_of_any_length_and_kind_are_columns(postgres: PostgresServer, data
 
 
 def test_declared_columns_and_times(postgres: PostgresServer, database: str) -> None:
-    write(postgres.url(database), [{"at": "2024-05-01T12:00:00.250Z"}], at=Kind.TIME, page=Kind.TEXT)
+    write(postgres.url(database), [{"at": "2024-05-01T12:00:00.250Z"}], at=ColumnType.TIME, page=ColumnType.TEXT)
     assert postgres.psql(database, "SELECT at AT TIME ZONE 'UTC', page FROM items") == [["2024-05-01 12:00:00.25", ""]]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from crawler.errors import UsageError
-from crawler.outputs.columns import Kind
+from crawler.outputs.columns import ColumnType
 from crawler.outputs.opening import check_target, open_growing, open_whole
 from crawler.outputs.sink import Key, OutputAway, Row
 from crawler.outputs.tables import KEY_COLUMNS
@@ -69,7 +69,7 @@ def test_columns_are_added_as_they_appear_and_names_that_sqlite_folds_are_kept_a
 
 def test_declared_columns_are_there_with_their_types_before_the_first_record(tmp_path: Path) -> None:
     path = tmp_path / "pages.sqlite"
-    sink = open_whole(target(f"{path}?table=my_pages"), shape(url=Kind.TEXT, status=Kind.INT))
+    sink = open_whole(target(f"{path}?table=my_pages"), shape(url=ColumnType.TEXT, status=ColumnType.INT))
     sink.commit()
     sink.close()
     found = [(row[1], row[2]) for row in read(path, "PRAGMA table_info(my_pages)")]

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from crawler.pipeline.address_limit import GUESS_MS, LINE_PER_REQUEST, Addresses
-from crawler.pipeline.schedule import Workbench
+from crawler.pipeline.address_limit import GUESS_MS, LINE_PER_REQUEST, AddressLimiter
+from crawler.pipeline.schedule import Scheduler
 from crawler.pipeline.turn import Turn, TurnEnd
 from crawler.runtime.counters import OpenClaims
 from tests.pipeline.test_schedule import batch
@@ -17,20 +17,20 @@ ADDRESS = "192.0.2.1"
 
 
 @pytest.fixture
-def bench() -> Workbench:
-    return Workbench(OpenClaims(1000), concurrency_per_queue=1)
+def scheduler() -> Scheduler:
+    return Scheduler(OpenClaims(1000), concurrency_per_queue=1)
 
 
-async def arrive(bench: Workbench, addresses: Addresses, queues: int, *, first: int = 0) -> list[bool]:
+async def arrive(scheduler: Scheduler, addresses: AddressLimiter, queues: int, *, first: int = 0) -> list[bool]:
     """A claim of each of so many queues in turn: which of them may go now."""
     for n in range(first, first + queues):
-        bench.put(batch(n, queue=f"q{n}.test", delay_ms=1000))
-    return [await enter(bench, addresses) for _ in range(queues)]
+        scheduler.put(batch(n, queue=f"q{n}.test", delay_ms=1000))
+    return [await enter(scheduler, addresses) for _ in range(queues)]
 
 
-async def enter(bench: Workbench, addresses: Addresses) -> bool:
+async def enter(scheduler: Scheduler, addresses: AddressLimiter) -> bool:
     """The next claim's turn: may it go? Then the turn goes on."""
-    lane, claim = await asyncio.wait_for(bench.take(), 1)
+    slot, claim = await asyncio.wait_for(scheduler.take(), 1)
     full = addresses.enter(ADDRESS)
     if full is None:
         return True
@@ -38,70 +38,70 @@ async def enter(bench: Workbench, addresses: Addresses) -> bool:
     async def end(_: Turn) -> TurnEnd:
         return full
 
-    await runner_of(bench).run(turn_of(bench, lane, claim), end)
+    await runner_of(scheduler).run(turn_of(scheduler, slot, claim), end)
     return False
 
 
-async def test_no_more_than_the_limit_go_at_a_time_and_who_waits_in_line_goes_next(bench: Workbench) -> None:
-    addresses = Addresses(bench, limit=LIMIT)
-    assert await arrive(bench, addresses, LIMIT + 3) == [True, True, False, False, False]
+async def test_no_more_than_the_limit_go_at_a_time_and_who_waits_in_line_goes_next(scheduler: Scheduler) -> None:
+    addresses = AddressLimiter(scheduler, limit=LIMIT)
+    assert await arrive(scheduler, addresses, LIMIT + 3) == [True, True, False, False, False]
     for n in range(LIMIT, LIMIT + 3):
         addresses.left(ADDRESS, took_ms=50)
-        _, claim = await asyncio.wait_for(bench.take(), 1)
+        _, claim = await asyncio.wait_for(scheduler.take(), 1)
         assert claim.queue == f"q{n}.test", "first come, first served, and at once"
         assert addresses.enter(ADDRESS) is None
 
 
-async def test_who_finds_the_line_full_is_told_when_to_come_again_one_after_the_other(bench: Workbench) -> None:
-    addresses, late = Addresses(bench, limit=LIMIT), 20
-    assert sum(await arrive(bench, addresses, LIMIT + LINE + late)) == LIMIT
-    assert bench.parked_at(ADDRESS) == LINE
-    waits = [bench.wait_of(f"q{n}.test") for n in range(LIMIT + LINE, LIMIT + LINE + late)]
+async def test_who_finds_the_line_full_is_told_when_to_come_again_one_after_the_other(scheduler: Scheduler) -> None:
+    addresses, late = AddressLimiter(scheduler, limit=LIMIT), 20
+    assert sum(await arrive(scheduler, addresses, LIMIT + LINE + late)) == LIMIT
+    assert scheduler.waiting_at(ADDRESS) == LINE
+    waits = [scheduler.wait_of(f"q{n}.test") for n in range(LIMIT + LINE, LIMIT + LINE + late)]
     each_ms = GUESS_MS / LIMIT
     assert waits == sorted(waits)
     assert waits[0] == pytest.approx((LINE + 1) * each_ms, abs=30)
     assert waits[-1] - waits[0] == pytest.approx((late - 1) * each_ms, abs=30)
-    assert bench.waiting == LINE + late, "their claims are at hand for whoever returns them"
+    assert scheduler.waiting == LINE + late, "their claims are at hand for whoever returns them"
 
 
-async def test_times_are_given_by_how_long_requests_to_the_address_take(bench: Workbench) -> None:
-    addresses = Addresses(bench, limit=LIMIT)
-    await arrive(bench, addresses, LIMIT + LINE)
+async def test_times_are_given_by_how_long_requests_to_the_address_take(scheduler: Scheduler) -> None:
+    addresses = AddressLimiter(scheduler, limit=LIMIT)
+    await arrive(scheduler, addresses, LIMIT + LINE)
     for n in range(LIMIT + LINE - 1):
         addresses.left(ADDRESS, took_ms=1000)
-        await enter(bench, addresses) if n < LINE else None
-    assert bench.parked_at(ADDRESS) == 0
-    await arrive(bench, addresses, 1 + LINE + 1, first=100)
-    assert bench.wait_of(f"q{100 + 1 + LINE}.test") == pytest.approx((LINE + 1) * 1000 / LIMIT, rel=0.2)
+        await enter(scheduler, addresses) if n < LINE else None
+    assert scheduler.waiting_at(ADDRESS) == 0
+    await arrive(scheduler, addresses, 1 + LINE + 1, first=100)
+    assert scheduler.wait_of(f"q{100 + 1 + LINE}.test") == pytest.approx((LINE + 1) * 1000 / LIMIT, rel=0.2)
 
 
-async def test_an_address_is_forgotten_when_nothing_is_open_or_promised(bench: Workbench) -> None:
-    addresses = Addresses(bench, limit=LIMIT)
-    await arrive(bench, addresses, 1)
+async def test_an_address_is_forgotten_when_nothing_is_open_or_promised(scheduler: Scheduler) -> None:
+    addresses = AddressLimiter(scheduler, limit=LIMIT)
+    await arrive(scheduler, addresses, 1)
     addresses.left(ADDRESS, took_ms=50)
     assert not addresses._known
 
 
-async def test_a_share_follows_how_many_take_part_and_who_waits_goes_when_it_grows(bench: Workbench) -> None:
+async def test_a_share_follows_how_many_take_part_and_who_waits_goes_when_it_grows(scheduler: Scheduler) -> None:
     members = 1
-    addresses = Addresses(bench, limit=4, sharers=lambda: members)
-    assert await arrive(bench, addresses, 6) == [True] * 4 + [False] * 2
+    addresses = AddressLimiter(scheduler, limit=4, sharers=lambda: members)
+    assert await arrive(scheduler, addresses, 6) == [True] * 4 + [False] * 2
     members = 2
     addresses.left(ADDRESS, took_ms=50)
     addresses.left(ADDRESS, took_ms=50)
-    assert bench.parked_at(ADDRESS) == 2, "two are open still, which is the share now"
+    assert scheduler.waiting_at(ADDRESS) == 2, "two are open still, which is the share now"
     addresses.left(ADDRESS, took_ms=50)
-    assert await enter(bench, addresses)
-    assert await arrive(bench, addresses, 2, first=10) == [False] * 2
-    assert bench.parked_at(ADDRESS) == 3
+    assert await enter(scheduler, addresses)
+    assert await arrive(scheduler, addresses, 2, first=10) == [False] * 2
+    assert scheduler.waiting_at(ADDRESS) == 3
     members = 1
     addresses.left(ADDRESS, took_ms=50)
-    assert bench.parked_at(ADDRESS) == 0, "one for the request that ended, two for the share that grew"
+    assert scheduler.waiting_at(ADDRESS) == 0, "one for the request that ended, two for the share that grew"
     for _ in range(3):
-        assert await enter(bench, addresses)
-    assert await arrive(bench, addresses, 1, first=20) == [False]
+        assert await enter(scheduler, addresses)
+    assert await arrive(scheduler, addresses, 1, first=20) == [False]
 
 
-async def test_with_more_instances_than_the_limit_each_has_one(bench: Workbench) -> None:
-    addresses = Addresses(bench, limit=2, sharers=lambda: 5)
-    assert await arrive(bench, addresses, 3) == [True, False, False]
+async def test_with_more_instances_than_the_limit_each_has_one(scheduler: Scheduler) -> None:
+    addresses = AddressLimiter(scheduler, limit=2, sharers=lambda: 5)
+    assert await arrive(scheduler, addresses, 3) == [True, False, False]

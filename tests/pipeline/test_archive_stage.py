@@ -4,7 +4,7 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
-from crawler.pipeline.archive import BYTES_AT_A_STRETCH, RECORDS_AT_A_STRETCH, ArchiveStage, Placed
+from crawler.pipeline.archive import BYTES_BEFORE_YIELD, RECORDS_BEFORE_YIELD, ArchiveStage, Placed
 from crawler.settings import ArchiveSettings
 from tests.pipeline.turn_lab import content_steps
 
@@ -51,10 +51,10 @@ async def turns_between_records(body_bytes: int, pages: int) -> list[int]:
 
 async def test_the_loop_has_a_turn_between_large_records() -> None:
     """A page of 10 MB takes 25 to 45 ms of CPU here; a group of them would keep every heartbeat for the sum."""
-    seen = await turns_between_records(BYTES_AT_A_STRETCH, 3)
+    seen = await turns_between_records(BYTES_BEFORE_YIELD, 3)
     assert seen == sorted(set(seen))
 
 
 async def test_small_pages_are_written_some_at_a_stretch() -> None:
-    seen = await turns_between_records(1000, 2 * RECORDS_AT_A_STRETCH + 1)
-    assert [seen.count(turn) for turn in sorted(set(seen))] == [RECORDS_AT_A_STRETCH, RECORDS_AT_A_STRETCH, 1]
+    seen = await turns_between_records(1000, 2 * RECORDS_BEFORE_YIELD + 1)
+    assert [seen.count(turn) for turn in sorted(set(seen))] == [RECORDS_BEFORE_YIELD, RECORDS_BEFORE_YIELD, 1]

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from crawler.archive.history_lines import Attempt, Became, status_of
 from crawler.frontier.frontier import Fence, Settlement
-from crawler.model import AckOutcome, FailureKind, Page, Refusal, Response
+from crawler.model import AckOutcome, FailureKind, ParsedPage, RefusalReason, Response
 from crawler.pipeline.ack import AckStage
 from crawler.pipeline.attempt_notes import History
 from crawler.pipeline.outcome import Committable, Failed, Outcome, Refused
@@ -23,7 +23,7 @@ SETTLED = Settlement(next_fetch_ms=0)
 
 
 def committable() -> Committable:
-    return Committable(claim=CLAIM, response=RESPONSE, page=Page(), settlement=SETTLED, finished_at=101.5)
+    return Committable(claim=CLAIM, response=RESPONSE, page=ParsedPage(), settlement=SETTLED, finished_at=101.5)
 
 
 def failed(retry_in_ms: int) -> Failed:
@@ -51,7 +51,7 @@ def noted(outcome: Outcome, *, is_lost: bool = False) -> Attempt:
         (failed(0), Became.RETRY, 2, "failed", {"started": 101.0, "failed": 102.0}),
         (failed(-1), Became.DEAD, 2, "failed", {"started": 101.0, "failed": 102.0}),
         (Failed.finally_(CLAIM, FailureKind.HOST_DEAD, ""), Became.DEAD, 1, "failed", {}),
-        (Refused(claim=CLAIM, reason=Refusal.ROBOTS), Became.REFUSED, 1, "refused", {}),
+        (Refused(claim=CLAIM, reason=RefusalReason.ROBOTS), Became.REFUSED, 1, "refused", {}),
     ],
 )
 def test_each_outcome_that_the_engine_took_is_a_record_of_its_own_kind(
@@ -68,20 +68,20 @@ def test_each_outcome_that_the_engine_took_is_a_record_of_its_own_kind(
 def test_results_and_failures_are_told() -> None:
     assert noted(committable()).http_status == 404
     assert (noted(failed(0)).kind, noted(failed(0)).detail) == ("connect", "refused")
-    assert noted(Refused(claim=CLAIM, reason=Refusal.ROBOTS)).kind == "robots"
+    assert noted(Refused(claim=CLAIM, reason=RefusalReason.ROBOTS)).kind == "robots"
 
 
 @pytest.mark.parametrize(
-    ("outcome", "attempts"), [(failed(-1), 2), (Failed.finally_(CLAIM, FailureKind.KILLER, ""), 1)]
+    ("outcome", "attempts"), [(failed(-1), 2), (Failed.finally_(CLAIM, FailureKind.POISON_URL, ""), 1)]
 )
 def test_a_letter_counts_an_attempt_only_if_one_was_made(outcome: Failed, attempts: int) -> None:
     letters: list[Any] = []
 
-    def dead(fence: Fence, claim: Any, settled: Settlement, letter: Any, *, is_attempt: bool) -> None:
+    def dead_letter(fence: Fence, claim: Any, settled: Settlement, letter: Any, *, is_attempt: bool) -> None:
         letters.append((letter, is_attempt))
 
     ownership: Any = SimpleNamespace(fence_of=lambda _: Fence(1, "aa11", 1, 0))
-    frontier: Any = SimpleNamespace(dead=dead)
+    frontier: Any = SimpleNamespace(dead_letter=dead_letter)
     AckStage(frontier, ownership)._call(outcome)
     ((letter, is_attempt),) = letters
     assert (letter.attempts, letter.failed_at, is_attempt) == (attempts, outcome.failed_at, attempts == 2)

@@ -8,7 +8,7 @@ from typing import Any
 from crawler.errors import EngineDown
 from crawler.frontier.messages import ClaimReply
 from crawler.pipeline.claim import Claimer
-from crawler.pipeline.schedule import Workbench
+from crawler.pipeline.schedule import Scheduler
 from crawler.runtime.counters import Counters, OpenClaims
 from tests.pipeline.test_schedule import batch
 from tests.pipeline.turn_lab import claimer_with, held_with
@@ -30,30 +30,30 @@ class SlowFrontier:
 
 
 @asynccontextmanager
-async def leaving() -> AsyncIterator[tuple[SlowFrontier, Workbench, Claimer]]:
+async def leaving() -> AsyncIterator[tuple[SlowFrontier, Scheduler, Claimer]]:
     """A claimer that has been told to stop while a claim is on its way."""
     frontier, counters = SlowFrontier(), Counters(OpenClaims(1000))
-    bench = Workbench(counters.open_claims, concurrency_per_queue=1)
-    claimer, due = claimer_with(frontier, held_with(1), counters, bench=bench)
+    scheduler = Scheduler(counters.open_claims, concurrency_per_queue=1)
+    claimer, due = claimer_with(frontier, held_with(1), counters, scheduler=scheduler)
     due.schedule(1)
     running = asyncio.create_task(claimer.run())
     await asyncio.sleep(0.01)
     counters.is_stopping = True
     try:
-        yield frontier, bench, claimer
+        yield frontier, scheduler, claimer
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 
 
 async def test_settling_waits_until_the_claims_of_the_last_call_are_in_hand() -> None:
-    async with leaving() as (frontier, bench, claimer):
+    async with leaving() as (frontier, scheduler, claimer):
         settled = asyncio.create_task(claimer.settle())
         await asyncio.sleep(0.05)
         assert not settled.done()
         frontier.answer.set_result([ClaimReply(status="OK", batches=(batch(1),))])
         await asyncio.wait_for(settled, 1.0)
-        assert bench.waiting == 1
+        assert scheduler.waiting == 1
 
 
 async def test_settling_ends_when_the_engine_does_not_answer() -> None:

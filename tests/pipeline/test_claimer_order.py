@@ -69,12 +69,12 @@ async def test_the_partition_whose_queue_has_been_due_for_longest_is_asked_first
     assert frontier.asked[2:] == [[2, 4], [2, 4]], "as long as theirs are the oldest"
 
 
-@pytest.mark.parametrize(("in_hand", "ahead_ms", "lead_ms"), [(0, 2000, LEAD_MS), (900, 0, 0)])
+@pytest.mark.parametrize(("in_memory", "ahead_ms", "lead_ms"), [(0, 2000, LEAD_MS), (900, 0, 0)])
 async def test_urls_are_claimed_ahead_only_while_there_is_room_for_those_that_are_due(
-    in_hand: int, ahead_ms: int, lead_ms: int
+    in_memory: int, ahead_ms: int, lead_ms: int
 ) -> None:
     frontier, counters = Overdue({1: 0}), Counters(OpenClaims(1000))
-    fill(counters, in_hand)
+    fill(counters, in_memory)
     await rounds(frontier, counters, n=1)
     assert [(request.ahead_ms, request.lead_ms) for request in frontier.requests] == [(ahead_ms, lead_ms)]
 

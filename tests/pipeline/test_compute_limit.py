@@ -2,10 +2,10 @@
 
 import asyncio
 
-from crawler.pipeline.compute_limit import Turns
+from crawler.pipeline.compute_limit import ComputeLimiter
 
 
-async def passes_of(turns: Turns, count: int, cancelled: frozenset[int] = frozenset()) -> dict[int, int]:
+async def passes_of(turns: ComputeLimiter, count: int, cancelled: frozenset[int] = frozenset()) -> dict[int, int]:
     """In which pass of the loop each of so many, who come at once, has its turn."""
     now, seen = 0, dict[int, int]()
 
@@ -30,7 +30,7 @@ async def passes_of(turns: Turns, count: int, cancelled: frozenset[int] = frozen
 
 
 async def test_no_more_than_a_few_compute_between_two_looks_at_the_sockets() -> None:
-    seen = await passes_of(Turns(at_a_stretch=3), 20)
+    seen = await passes_of(ComputeLimiter(pages_before_yield=3), 20)
     assert list(seen) == sorted(seen), "first come, first served"
     for start in set(seen.values()):
         assert list(seen.values()).count(start) <= 3
@@ -38,12 +38,12 @@ async def test_no_more_than_a_few_compute_between_two_looks_at_the_sockets() -> 
 
 
 async def test_those_who_give_up_take_no_turn_and_hold_nobody_up() -> None:
-    seen = await passes_of(Turns(at_a_stretch=2), 10, cancelled=frozenset({3, 4, 9}))
+    seen = await passes_of(ComputeLimiter(pages_before_yield=2), 10, cancelled=frozenset({3, 4, 9}))
     assert set(seen) == {0, 1, 2, 5, 6, 7, 8}
 
 
 async def test_one_after_the_other_nobody_waits() -> None:
-    turns, loop = Turns(at_a_stretch=1), asyncio.get_running_loop()
+    turns, loop = ComputeLimiter(pages_before_yield=1), asyncio.get_running_loop()
     for _ in range(5):
         began = loop.time()
         await turns.turn()

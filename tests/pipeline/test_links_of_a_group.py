@@ -8,7 +8,7 @@ import pytest
 from crawler.frontier.crawl_record import CrawlRecord
 from crawler.frontier.frontier import Settlement
 from crawler.frontier.messages import AddReply
-from crawler.model import AddOutcome, Candidate, Claim, Page
+from crawler.model import AddOutcome, Candidate, Claim, ParsedPage
 from crawler.pipeline.outcome import Committable
 from crawler.pipeline.recent_urls import RecentUrls
 from crawler.pipeline.route import RouteStage
@@ -61,7 +61,9 @@ def page(stage: RouteStage, url: str, *links: str, epoch: int = 1, depth: int = 
         queue=queue, depth=depth, redirects=0, attempts=0, deliveries=0, seed=False,
     )  # fmt: skip
     response: Any = SimpleNamespace(status=404)
-    return Committable(claim=claim, response=response, page=Page(links=links), settlement=Settlement(next_fetch_ms=0))
+    return Committable(
+        claim=claim, response=response, page=ParsedPage(links=links), settlement=Settlement(next_fetch_ms=0)
+    )
 
 
 async def test_a_link_goes_with_the_ack_of_every_page_that_has_it(stage: RouteStage) -> None:

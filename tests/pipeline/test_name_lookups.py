@@ -6,8 +6,8 @@ import pytest
 
 from crawler.errors import UsageError
 from crawler.model import Claim
-from crawler.pipeline.name_lookups import Names
-from crawler.pipeline.schedule import Workbench
+from crawler.pipeline.name_lookups import NameLookups
+from crawler.pipeline.schedule import Scheduler
 from crawler.pipeline.turn import AwaitAddress, Turn, TurnEnd
 from crawler.runtime.counters import OpenClaims
 from tests.pipeline.test_schedule import batch
@@ -30,61 +30,61 @@ class Fetcher:
         return await asyncio.shield(self.answer)
 
 
-async def turn(bench: Workbench, names: Names) -> tuple[Claim, str | None]:
+async def turn(scheduler: Scheduler, names: NameLookups) -> tuple[Claim, str | None]:
     """A turn of a worker; with the address it ends at once and waits for no answer."""
     async with asyncio.timeout(1):
-        lane, claim = await bench.take()
+        slot, claim = await scheduler.take()
     known: list[str] = []
 
     async def work(turn: Turn) -> TurnEnd:
-        address = await names.address_of(turn.lane, turn.claim)
+        address = await names.address_of(turn.slot, turn.claim)
         if not isinstance(address, str):
             return address
         known.append(address)
         return AwaitAddress(address)
 
-    await runner_of(bench).run(turn_of(bench, lane, claim), work)
+    await runner_of(scheduler).run(turn_of(scheduler, slot, claim), work)
     return claim, known[0] if known else None
 
 
 @pytest.fixture
-def bench() -> Workbench:
-    bench = Workbench(OpenClaims(1000), concurrency_per_queue=1)
-    bench.put(batch(1, 2))
-    return bench
+def scheduler() -> Scheduler:
+    scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
+    scheduler.put(batch(1, 2))
+    return scheduler
 
 
 @pytest.mark.parametrize("remembers", [True, False], ids=["a lasting answer", "an answer of no time to live"])
 async def test_a_claim_is_back_at_the_head_of_its_lane_when_its_name_is_known(
-    bench: Workbench, remembers: bool
+    scheduler: Scheduler, remembers: bool
 ) -> None:
     fetcher = Fetcher(remembers=remembers)
-    names = Names(fetcher)  # type: ignore[arg-type]
-    first, address = await turn(bench, names)
+    names = NameLookups(fetcher)  # type: ignore[arg-type]
+    first, address = await turn(scheduler, names)
     assert address is None
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.05):
-            await bench.take()  # the queue stands still meanwhile
+            await scheduler.take()  # the queue stands still meanwhile
     fetcher.answer.set_result("192.0.2.1")
-    again, address = await turn(bench, names)
+    again, address = await turn(scheduler, names)
     assert (again, address) == (first, "192.0.2.1")
-    assert bench.active == 0
+    assert scheduler.active == 0
     assert fetcher.asked == (1 if remembers else 2)
 
 
-async def test_an_error_of_ours_is_met_in_the_turn(bench: Workbench) -> None:
+async def test_an_error_of_ours_is_met_in_the_turn(scheduler: Scheduler) -> None:
     fetcher = Fetcher()
-    names = Names(fetcher)  # type: ignore[arg-type]
+    names = NameLookups(fetcher)  # type: ignore[arg-type]
     fetcher.known_address_of = lambda url: None  # type: ignore[method-assign]
-    await turn(bench, names)
+    await turn(scheduler, names)
     fetcher.answer.set_exception(UsageError("dns.nameservers: not a list of IP addresses"))
     with pytest.raises(UsageError):
-        await turn(bench, names)
+        await turn(scheduler, names)
 
 
-async def test_closing_waits_for_no_name_and_returns_what_waited(bench: Workbench) -> None:
+async def test_closing_waits_for_no_name_and_returns_what_waited(scheduler: Scheduler) -> None:
     fetcher = Fetcher()
-    names = Names(fetcher)  # type: ignore[arg-type]
-    claim, _ = await turn(bench, names)
+    names = NameLookups(fetcher)  # type: ignore[arg-type]
+    claim, _ = await turn(scheduler, names)
     assert await names.close() == [claim]
-    assert len(bench.remove_all()) == 1  # the other one; the first is the caller's
+    assert len(scheduler.remove_all()) == 1  # the other one; the first is the caller's

@@ -11,8 +11,8 @@ from crawler.errors import EngineDown, EngineError
 from crawler.frontier.frontier import Fence, Settlement
 from crawler.model import AckOutcome, Claim
 from crawler.pipeline import rebalance as work_module
-from crawler.pipeline.rebalance import PartitionWork, UntoldQueues
-from crawler.pipeline.schedule import Workbench
+from crawler.pipeline.rebalance import PartitionRebalance, UntoldQueues
+from crawler.pipeline.schedule import Scheduler
 from crawler.runtime.clock import monotonic_ms
 from crawler.runtime.counters import OpenClaims
 from tests.pipeline.test_schedule import batch, claim
@@ -28,7 +28,7 @@ class Engine:
         self.fails = fails
         self.given: list[tuple[str, int]] = []
 
-    def give_back(self, fence: Fence, given: Sequence[tuple[Claim, int]]) -> Any:
+    def return_claims(self, fence: Fence, given: Sequence[tuple[Claim, int]]) -> Any:
         return given
 
     async def end(self, calls: Sequence[Any]) -> list[AckOutcome | EngineError]:
@@ -46,22 +46,22 @@ class Scheduled(dict[int, int]):
         self[partition] = at_ms
 
 
-def work_of(engine: Any, bench: Workbench, due: Any) -> PartitionWork:
+def work_of(engine: Any, scheduler: Scheduler, due: Any) -> PartitionRebalance:
     """Of a session that holds partition 1."""
     open_claims, unused = claims_open([claim(n) for n in range(10)]), SimpleNamespace()
-    untold = UntoldQueues(bench)
-    held = held_with(1, clock_ms=CLOCK_MS, dependents=(bench, untold))
-    bench._open_claims = open_claims
-    return PartitionWork(engine, held, bench, due, open_claims, untold, unused, unused)  # type: ignore[arg-type]
+    untold = UntoldQueues(scheduler)
+    held = held_with(1, clock_ms=CLOCK_MS, dependents=(scheduler, untold))
+    scheduler._open_claims = open_claims
+    return PartitionRebalance(engine, held, scheduler, due, open_claims, untold, unused, unused)  # type: ignore[arg-type]
 
 
 async def test_the_queue_of_a_claim_that_goes_back_is_due_when_it_would_have_been_here() -> None:
-    engine, scheduled, bench = Engine(), Scheduled(), Workbench(OpenClaims(1000), concurrency_per_queue=1)
-    bench.put(batch(1, 2, delay_ms=20_000))
-    lane, _ = await bench.take()
-    bench.finished(lane, wait_ms=20_000)
-    stale = bench.take_stale(wait_max_ms=2_000, age_max_ms=60_000)
-    await work_of(engine, bench, scheduled).return_claims(stale)
+    engine, scheduled, scheduler = Engine(), Scheduled(), Scheduler(OpenClaims(1000), concurrency_per_queue=1)
+    scheduler.put(batch(1, 2, delay_ms=20_000))
+    slot, _ = await scheduler.take()
+    scheduler.finished(slot, wait_ms=20_000)
+    stale = scheduler.take_stale(wait_max_ms=2_000, age_max_ms=60_000)
+    await work_of(engine, scheduler, scheduled).return_claims(stale)
     ((url, at),) = engine.given
     assert url == claim(2).url
     assert at - CLOCK_MS == pytest.approx(20_000, abs=500)
@@ -70,7 +70,7 @@ async def test_the_queue_of_a_claim_that_goes_back_is_due_when_it_would_have_bee
 
 async def test_a_claim_of_a_queue_that_need_not_wait_leaves_its_clock_alone() -> None:
     engine, scheduled = Engine(), Scheduled()
-    await work_of(engine, Workbench(OpenClaims(1000), concurrency_per_queue=1), scheduled).return_claims([claim(1)])
+    await work_of(engine, Scheduler(OpenClaims(1000), concurrency_per_queue=1), scheduled).return_claims([claim(1)])
     assert engine.given == [(claim(1).url, 0)]
 
 
@@ -78,7 +78,7 @@ async def test_what_the_engine_did_not_take_is_offered_again(monkeypatch: pytest
     """Else it would come back only after the visibility timeout, minutes later."""
     monkeypatch.setattr(work_module, "ENGINE_PAUSE_S", 0.001)
     engine = Engine(fails=1)
-    await work_of(engine, Workbench(OpenClaims(1000), concurrency_per_queue=1), Scheduled()).return_claims([claim(1)])
+    await work_of(engine, Scheduler(OpenClaims(1000), concurrency_per_queue=1), Scheduled()).return_claims([claim(1)])
     assert len(engine.given) == 1
 
 
@@ -100,13 +100,13 @@ class Forgetful(Engine):
         return [AckOutcome.COMMITTED for _ in calls]
 
 
-async def lost_work(engine: Forgetful) -> PartitionWork:
+async def lost_work(engine: Forgetful) -> PartitionRebalance:
     """Partition 1 was lost a moment after a request to a.test, which is due again in 20 s."""
-    bench = Workbench(OpenClaims(1000), concurrency_per_queue=1)
-    bench.put(batch(1, 2, delay_ms=20_000))
-    lane, _ = await bench.take()
-    bench.finished(lane, wait_ms=20_000)
-    work = work_of(engine, bench, SimpleNamespace(schedule=lambda *_: None))
+    scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
+    scheduler.put(batch(1, 2, delay_ms=20_000))
+    slot, _ = await scheduler.take()
+    scheduler.finished(slot, wait_ms=20_000)
+    work = work_of(engine, scheduler, SimpleNamespace(schedule=lambda *_: None))
     work._held.drop([1])
     return work
 

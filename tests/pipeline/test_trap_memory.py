@@ -73,18 +73,18 @@ ORDERS = [
 def test_a_suspect_goes_behind_all_others_and_the_furthest_first_in_every_order(order: dict[str, Any]) -> None:
     plain, near, far = found(TrapMemory(LIMITS), ["http://a.test/x", deep(11), deep(14)], **order)
     assert plain.score - 300 > far.score > near.score
-    assert {plain.parked, near.parked, far.parked} == {""}
+    assert {plain.deferred, near.deferred, far.deferred} == {""}
 
 
 def test_what_is_proven_endless_is_parked_by_its_rule_in_its_part_of_the_site() -> None:
     trap, elsewhere = found(proven(), [deep(30), deep(30).replace("dive", "manual")])
-    assert (trap.parked, elsewhere.parked) == ("trap:path", "")
+    assert (trap.deferred, elsewhere.deferred) == ("trap:path", "")
 
 
 def test_links_to_another_domain_are_judged_by_their_looks_alone() -> None:
     memory = proven("b.test")
     plain, suspect = found(memory, ["http://b.test/", deep(30, "b.test")])
-    assert suspect.parked == ""
+    assert suspect.deferred == ""
     assert suspect.score < plain.score - 300
 
 
@@ -94,7 +94,7 @@ def test_a_redirect_is_judged_like_a_link_but_not_that_of_a_seed() -> None:
     targets = [
         routed.redirect(claim("http://a.test/", seed=seed), deep(30), Counter(), state) for seed in (False, True)
     ]
-    assert [target and target.parked for target in targets] == ["trap:path", ""]
+    assert [target and target.deferred for target in targets] == ["trap:path", ""]
 
 
 def test_a_claim_that_waited_while_its_trap_was_proven_is_parked_but_no_seed() -> None:

@@ -11,7 +11,7 @@ from crawler.errors import EngineDown, InvariantError
 from crawler.model import Claim, FailureKind
 from crawler.pipeline import turn as turns
 from crawler.pipeline.outcome import Failed, Outcome, Refused
-from crawler.pipeline.schedule import Workbench
+from crawler.pipeline.schedule import Scheduler
 from crawler.pipeline.turn import Turn, TurnEnd
 from crawler.runtime.counters import OpenClaims
 from tests.pipeline.test_schedule import batch
@@ -32,8 +32,8 @@ class Places:
 
     def __init__(self) -> None:
         self.open_claims = claims_open(batch(1).claims)
-        self.bench = Workbench(self.open_claims, concurrency_per_queue=1)
-        self.bench.put(batch(1))
+        self.scheduler = Scheduler(self.open_claims, concurrency_per_queue=1)
+        self.scheduler.put(batch(1))
         self.delivered: list[Outcome] = []
         self.returned: list[Claim] = []
 
@@ -42,14 +42,14 @@ class Places:
             self.returned.append(claim)
 
         runner = runner_of(
-            self.bench, deliver=self.delivered.append, return_claim=return_claim, open_claims=self.open_claims
+            self.scheduler, deliver=self.delivered.append, return_claim=return_claim, open_claims=self.open_claims
         )
-        lane, claim = await self.bench.take()
-        await runner.run(turn_of(self.bench, lane, claim), work)
+        slot, claim = await self.scheduler.take()
+        await runner.run(turn_of(self.scheduler, slot, claim), work)
 
     def count(self) -> dict[str, int]:
         found = {
-            "here": self.bench.waiting,
+            "here": self.scheduler.waiting,
             "returned": len(self.returned),
             "dropped": 1 - self.open_claims.total,
             "delivered": len(self.delivered),
@@ -69,20 +69,20 @@ async def test_an_end_frees_the_slot_once_and_leaves_the_claim_in_one_place(name
         return end
 
     await places.run(work)
-    assert places.bench.active == 0
+    assert places.scheduler.active == 0
     assert places.count() == {place: 1}
 
 
 async def test_a_queue_that_is_given_up_ends_its_waiting_claims_too() -> None:
     places = Places()
-    places.bench.put(batch(2, 3))
+    places.scheduler.put(batch(2, 3))
 
     async def work(turn: Turn) -> TurnEnd:
         return turns.QueueGivenUp(lambda claim: Failed.finally_(claim, FailureKind.HOST_DEAD, ""))
 
     await places.run(work)
     assert [outcome.claim.fingerprint for outcome in places.delivered] == ["1", "2", "3"]
-    assert (places.bench.active, places.bench.waiting) == (0, 0)
+    assert (places.scheduler.active, places.scheduler.waiting) == (0, 0)
 
 
 async def test_an_engine_that_fails_after_the_request_does_not_free_the_slot_twice(
@@ -96,14 +96,14 @@ async def test_an_engine_that_fails_after_the_request_does_not_free_the_slot_twi
         raise EngineDown("no answer")
 
     await places.run(work)
-    assert places.bench.active == 0
+    assert places.scheduler.active == 0
     assert places.count() == {"here": 1}
 
 
 async def test_a_request_that_is_over_twice_is_an_error_of_ours() -> None:
-    bench = Workbench(OpenClaims(1000), concurrency_per_queue=1)
-    bench.put(batch(1))
-    turn = turn_of(bench, *await bench.take())
+    scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
+    scheduler.put(batch(1))
+    turn = turn_of(scheduler, *await scheduler.take())
     turn.request_over(wait_ms=0)
     with pytest.raises(InvariantError, match="over before"):
         turn.request_over(wait_ms=0)
@@ -116,14 +116,14 @@ async def test_a_claim_whose_name_is_looked_up_comes_back_when_it_is_answered() 
         return turns.AwaitName(answers.append)
 
     await places.run(work)
-    assert (places.bench.active, places.bench.waiting) == (1, 0), "the queue stands still meanwhile"
+    assert (places.scheduler.active, places.scheduler.waiting) == (1, 0), "the queue stands still meanwhile"
     answers[0]()
-    assert (places.bench.active, places.bench.waiting) == (0, 1)
-    await asyncio.wait_for(places.bench.take(), 1)
+    assert (places.scheduler.active, places.scheduler.waiting) == (0, 1)
+    await asyncio.wait_for(places.scheduler.take(), 1)
 
 
 def test_only_the_turn_runner_ends_turns_and_puts_claims_back() -> None:
     folder = Path(turns.__file__).parent
-    call = re.compile(r"bench\.(finished|put_back|park|abandon)\(")
+    call = re.compile(r"scheduler\.(finished|put_back|wait_at|abandon)\(")
     callers = {path.name for path in folder.glob("*.py") if call.search(path.read_text())}
     assert callers == {"turn.py"}

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from crawler.frontier.messages import QueueBatch
-from crawler.frontier.overrides import Orders
+from crawler.frontier.overrides import Overrides
 from crawler.model import Claim
 from crawler.pipeline.fetch import FetchStage
-from crawler.pipeline.schedule import Workbench
+from crawler.pipeline.schedule import Scheduler
 from crawler.runtime.counters import Counters
 from crawler.settings import Settings, load
 from tests.pipeline.test_schedule import batch
@@ -40,31 +40,31 @@ async def never(claim: Claim) -> None:
 
 def stage_of(
     settings: Settings,
-    bench: Workbench,
+    scheduler: Scheduler,
     counters: Counters,
     turn_away: Callable[[Claim], Awaitable[None]] = never,
     **parts: Any,
 ) -> FetchStage:
     """With one batch of claims in hand."""
     places = {"return_claim": turn_away, "open_claims": counters.open_claims}
-    return stage_with(bench, settings, places, counters=counters, **parts)
+    return stage_with(scheduler, settings, places, counters=counters, **parts)
 
 
-def handed_out(claims: QueueBatch) -> tuple[Workbench, Counters]:
+def handed_out(claims: QueueBatch) -> tuple[Scheduler, Counters]:
     """A workbench that has these claims, and the counters that know them."""
     open_claims = claims_open(claims.claims)
-    bench = Workbench(open_claims, concurrency_per_queue=1)
-    bench.put(claims)
-    return bench, Counters(open_claims)
+    scheduler = Scheduler(open_claims, concurrency_per_queue=1)
+    scheduler.put(claims)
+    return scheduler, Counters(open_claims)
 
 
 async def test_a_claim_that_goes_from_worker_to_worker_while_the_heartbeat_is_late_ends_none_of_them() -> None:
     """Each worker puts the claim back and rests; the next one takes it. When they have rested, its lease is gone."""
     settings: Settings = load(environment={}, options={"fetch.concurrency": 3})
-    (bench, counters), held_until = handed_out(batch(1)), time.monotonic() + 0.1
+    (scheduler, counters), held_until = handed_out(batch(1)), time.monotonic() + 0.1
     late: Any = SimpleNamespace(may_start=lambda: False, must_abort=lambda: False)
     held: Any = SimpleNamespace(holds=lambda _: time.monotonic() < held_until)
-    async with working(stage_of(settings, bench, counters, held=held, liveness=late)):
+    async with working(stage_of(settings, scheduler, counters, held=held, liveness=late)):
         await asyncio.sleep(0.5)
     assert counters.open_claims.total == 0
 
@@ -73,7 +73,7 @@ async def test_a_claim_that_goes_from_worker_to_worker_while_the_heartbeat_is_la
 async def test_a_request_that_is_cut_off_is_late_only_if_it_was_sent(is_sent: bool) -> None:
     """One that still connects when it must stop has met no new owner's request."""
     settings: Settings = load(environment={}, options={"robots.obey": False, "fetch.concurrency": 1})
-    (bench, counters), begun = handed_out(batch(1)), asyncio.Event()
+    (scheduler, counters), begun = handed_out(batch(1)), asyncio.Event()
 
     async def fetch(url: str, *, cookies: Any, before_send: Callable[[], None], working: Any) -> None:
         if is_sent:
@@ -87,7 +87,7 @@ async def test_a_request_that_is_cut_off_is_late_only_if_it_was_sent(is_sent: bo
     notes: Any = SimpleNamespace(cut_off=lambda claim, started_at: noted.append(claim.url))
     gate: Any = SimpleNamespace(delay_of=lambda *_: 0, min_delay_ms=0)
     stage = stage_of(
-        settings, bench, counters, held=held_with(1), liveness=liveness, fetcher=fetcher, notes=notes, gate=gate
+        settings, scheduler, counters, held=held_with(1), liveness=liveness, fetcher=fetcher, notes=notes, gate=gate
     )
     async with working(stage):
         await asyncio.wait_for(begun.wait(), 5.0)
@@ -99,7 +99,7 @@ async def test_a_request_that_is_cut_off_is_late_only_if_it_was_sent(is_sent: bo
 async def test_a_page_is_not_asked_for_when_its_lease_ended_while_the_request_was_prepared() -> None:
     """The delay was being stored, a name looked up, a connection opened: meanwhile its partition went elsewhere."""
     settings: Settings = load(environment={}, options={"robots.obey": False, "fetch.concurrency": 1})
-    (bench, counters), is_held, sent = handed_out(batch(1)), [True], list[str]()
+    (scheduler, counters), is_held, sent = handed_out(batch(1)), [True], list[str]()
 
     async def fetch(url: str, *, cookies: Any, before_send: Callable[[], None], working: Any) -> None:
         is_held[0] = False
@@ -109,20 +109,20 @@ async def test_a_page_is_not_asked_for_when_its_lease_ended_while_the_request_wa
     fetcher: Any = SimpleNamespace(fetch=fetch, known_address_of=lambda _: "127.0.0.1")
     held: Any = SimpleNamespace(holds=lambda _: is_held[0], fence_of=lambda _: None)
     gate: Any = SimpleNamespace(delay_of=lambda *_: 0, min_delay_ms=0)
-    async with working(stage_of(settings, bench, counters, held=held, liveness=AWAKE, fetcher=fetcher, gate=gate)):
+    async with working(stage_of(settings, scheduler, counters, held=held, liveness=AWAKE, fetcher=fetcher, gate=gate)):
         await asyncio.sleep(0.2)
     assert (sent, counters.open_claims.total, counters.late) == ([], 0, 0)
 
 
-@pytest.mark.parametrize("orders", [Orders(blocked=frozenset({"a.test"})), Orders(paused=frozenset({"*"}))])
-async def test_a_claim_of_a_stopped_domain_is_turned_away_and_nothing_is_asked(orders: Orders) -> None:
+@pytest.mark.parametrize("overrides", [Overrides(blocked=frozenset({"a.test"})), Overrides(paused=frozenset({"*"}))])
+async def test_a_claim_of_a_stopped_domain_is_turned_away_and_nothing_is_asked(overrides: Overrides) -> None:
     settings: Settings = load(environment={}, options={"fetch.concurrency": 2})
-    (bench, counters), away = handed_out(batch(1, 2)), list[str]()
-    counters.orders = orders
+    (scheduler, counters), away = handed_out(batch(1, 2)), list[str]()
+    counters.overrides = overrides
 
     async def turn_away(claim: Claim) -> None:
         away.append(claim.fingerprint)
 
-    async with working(stage_of(settings, bench, counters, turn_away, held=held_with(1), liveness=AWAKE)):
+    async with working(stage_of(settings, scheduler, counters, turn_away, held=held_with(1), liveness=AWAKE)):
         await asyncio.sleep(0.1)
-    assert (away, bench.active) == (["1", "2"], 0)
+    assert (away, scheduler.active) == (["1", "2"], 0)

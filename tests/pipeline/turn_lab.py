@@ -5,38 +5,38 @@ from collections.abc import Collection, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from crawler.archive.inflight_log import Mark
+from crawler.archive.inflight_log import InflightMark
 from crawler.frontier.leases import Acquired
 from crawler.membership.held_partitions import Dependent, HeldPartitions
 from crawler.model import Claim
-from crawler.pipeline.address_limit import Addresses
+from crawler.pipeline.address_limit import AddressLimiter
 from crawler.pipeline.claim import Claimer
 from crawler.pipeline.due_partitions import DuePartitions
 from crawler.pipeline.fetch import FetchStage
 from crawler.pipeline.internal_errors import ContentSteps
-from crawler.pipeline.response_policy import Aftermath
-from crawler.pipeline.schedule import Lane, Workbench
+from crawler.pipeline.response_policy import ResponsePolicy
+from crawler.pipeline.schedule import QueueSlot, Scheduler
 from crawler.pipeline.trap_memory import TrapMemory
 from crawler.pipeline.turn import Turn, TurnRunner
 from crawler.runtime.counters import Counters, OpenClaims
 from crawler.settings import Settings
 
 
-def mark() -> Mark:
+def mark() -> InflightMark:
     """One that nobody reads."""
-    return Mark(mmap.mmap(-1, mmap.PAGESIZE), 0)
+    return InflightMark(mmap.mmap(-1, mmap.PAGESIZE), 0)
 
 
-def turn_of(bench: Workbench, lane: Lane, claim: Claim) -> Turn:
-    return Turn(bench, lane, claim, mark())
+def turn_of(scheduler: Scheduler, slot: QueueSlot, claim: Claim) -> Turn:
+    return Turn(scheduler, slot, claim, mark())
 
 
-def runner_of(bench: Workbench, **places: Any) -> TurnRunner:
+def runner_of(scheduler: Scheduler, **places: Any) -> TurnRunner:
     """Fails where a turn ends in another way than with the places given."""
     open_claims = places.pop("open_claims", OpenClaims(1000))
     nobody: Any = SimpleNamespace(fence_of=lambda _: None, failed=_raised)
     return TurnRunner(
-        bench, nobody, open_claims, nobody, **{"deliver": _never, "return_claim": _never, "delay_ms": 0} | places
+        scheduler, nobody, open_claims, nobody, **{"deliver": _never, "return_claim": _never, "delay_ms": 0} | places
     )
 
 
@@ -50,13 +50,13 @@ def held_with(*partitions: int, clock_ms: int = 0, dependents: Sequence[Dependen
 
 
 def claimer_with(
-    frontier: Any, held: HeldPartitions, counters: Counters, *, bench: Workbench | None = None
+    frontier: Any, held: HeldPartitions, counters: Counters, *, scheduler: Scheduler | None = None
 ) -> tuple[Claimer, DuePartitions]:
     """A claimer over this frontier, and the partitions that it looks at."""
     due = DuePartitions(counters.open_claims)
-    bench = bench or Workbench(counters.open_claims, concurrency_per_queue=1)
+    scheduler = scheduler or Scheduler(counters.open_claims, concurrency_per_queue=1)
     claimer = Claimer(
-        frontier, held, due, bench, counters, Settings(), on_short=lambda *_: None, on_engine_restart=lambda: None
+        frontier, held, due, scheduler, counters, Settings(), on_short=lambda *_: None, on_engine_restart=lambda: None
     )
     return claimer, due
 
@@ -68,18 +68,18 @@ def claims_open(claims: Collection[Claim], *, claims_max: int = 1000) -> OpenCla
     return open_claims
 
 
-def stage_with(bench: Workbench, settings: Settings, places: Mapping[str, Any], **parts: Any) -> FetchStage:
+def stage_with(scheduler: Scheduler, settings: Settings, places: Mapping[str, Any], **parts: Any) -> FetchStage:
     """A fetch stage; what is not among the parts is nobody, who fails when asked for anything. `places`: where turns
     end, as `runner_of` takes them.
     """
     nobody: Any = SimpleNamespace()
     known = {
         "held": nobody, "liveness": nobody, "counters": nobody, "notes": nobody, "fetcher": nobody, "gate": nobody,
-        "parser": nobody, "handling": nobody, "policy": Aftermath(settings),
-        "addresses": Addresses(bench, limit=settings.politeness.concurrency_per_address),
+        "parser": nobody, "handling": nobody, "policy": ResponsePolicy(settings),
+        "addresses": AddressLimiter(scheduler, limit=settings.politeness.concurrency_per_address),
         "inflight_log": SimpleNamespace(mark=mark), "traps": TrapMemory(settings.traps),
     } | parts  # fmt: skip
-    return FetchStage(runner_of(bench, **places), bench, settings=settings, **known)
+    return FetchStage(runner_of(scheduler, **places), scheduler, settings=settings, **known)
 
 
 def content_steps() -> ContentSteps:

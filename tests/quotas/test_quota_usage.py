@@ -8,12 +8,12 @@ import pytest
 from msgspec.structs import replace
 
 from crawler.errors import ArchiveError
-from crawler.frontier.budgets import Spent
-from crawler.frontier.deferred import Parked
+from crawler.frontier.budgets import QuotaReached
+from crawler.frontier.deferred import DeferredRow
 from crawler.frontier.stats import Totals
-from crawler.quotas.admit import TakingIn
-from crawler.quotas.distribute import Sharing
-from crawler.quotas.usage import Spending
+from crawler.quotas.admit import QuotaAdmission
+from crawler.quotas.distribute import DeferredShare
+from crawler.quotas.usage import QuotaUsage
 from crawler.runtime.counters import Counters, OpenClaims
 from crawler.settings import load
 from tests.pipeline.turn_lab import held_with
@@ -24,63 +24,63 @@ class Engine:
 
     def __init__(self) -> None:
         self.now = Totals()
-        self.spent: Spent | None = None
-        self.parked = 0
+        self.quota_reached: QuotaReached | None = None
+        self.deferred = 0
         self.hinted: list[int] = []
         self.is_readable = True
 
     async def totals(self) -> Totals:
         return self.now
 
-    async def note_spent(self, spent: Spent | None) -> None:
-        self.spent = spent
+    async def note_quota_reached(self, quota_reached: QuotaReached | None) -> None:
+        self.quota_reached = quota_reached
 
     async def release(self, partition: int, queue: str, reason: str, n: int) -> int:
         if not self.is_readable:
             raise ArchiveError("the folder of spilled URLs is not there")
-        self.parked -= n
+        self.deferred -= n
         self.now = replace(self.now, taken_in=self.now.taken_in + n, beyond=self.now.beyond - n)
         return n
 
     async def survey(self, partitions: Any) -> list[Any]:
-        found = [Parked(partition=0, queue="a.test", reason="crawl:urls", urls=self.parked)]
-        return [(0, {}, found)] if self.parked and 0 in partitions else []
+        found = [DeferredRow(partition=0, queue="a.test", reason="crawl:urls", urls=self.deferred)]
+        return [(0, {}, found)] if self.deferred and 0 in partitions else []
 
 
-def spending(engine: Engine, *, sharers: int = 1, **options: int) -> tuple[Spending, Counters, Callable[[], bool]]:
+def spending(engine: Engine, *, sharers: int = 1, **options: int) -> tuple[QuotaUsage, Counters, Callable[[], bool]]:
     """What follows the crawl's use of its budgets, what it tells the stages, and whether one more URL is let in."""
     settings = load(environment={}, options={k.replace("__", "."): v for k, v in options.items()})
     counters, held = Counters(OpenClaims(1000)), held_with(0)
-    parking: Any = engine
-    admission = TakingIn(settings.budget.crawl_urls, Sharing(parking, 4))
-    spends = Spending(parking, parking, admission, held, counters, settings, wake=engine.hinted.append)
+    deferred_urls: Any = engine
+    admission = QuotaAdmission(settings.budget.crawl_urls, DeferredShare(deferred_urls, 4))
+    spends = QuotaUsage(deferred_urls, deferred_urls, admission, held, counters, settings, wake=engine.hinted.append)
     return spends, counters, lambda: admission.lets_in(sharers)
 
 
 async def test_between_two_sums_each_instance_lets_in_its_share_of_the_room() -> None:
     engine = Engine()
-    spends, _, takes_in = spending(engine, sharers=2, budget__crawl_urls=100)
+    spends, _, admits_urls = spending(engine, sharers=2, budget__crawl_urls=100)
     engine.now = Totals(taken_in=80)
     await spends.begin()
-    assert [takes_in() for _ in range(11)] == [True] * 10 + [False]
+    assert [admits_urls() for _ in range(11)] == [True] * 10 + [False]
     await spends.count()
-    assert [takes_in() for _ in range(6)] == [True] * 5 + [False], "what was let in may not be there yet"
+    assert [admits_urls() for _ in range(6)] == [True] * 5 + [False], "what was let in may not be there yet"
     engine.now = Totals(taken_in=98)
     await spends.count()
     await spends.count()
-    assert [takes_in() for _ in range(2)] == [True, False]
+    assert [admits_urls() for _ in range(2)] == [True, False]
 
 
 async def test_new_urls_go_behind_those_that_are_parked_for_want_of_room() -> None:
     engine = Engine()
-    spends, _, takes_in = spending(engine, budget__crawl_urls=100)
-    engine.now, engine.parked = Totals(taken_in=80, beyond=3), 3
+    spends, _, admits_urls = spending(engine, budget__crawl_urls=100)
+    engine.now, engine.deferred = Totals(taken_in=80, beyond=3), 3
     await spends.begin()
-    assert not takes_in()
+    assert not admits_urls()
     assert await spends.has_more()
     engine.now = Totals(taken_in=100, beyond=3)
     assert not await spends.has_more(), "there is no room"
-    engine.now, engine.parked = Totals(taken_in=80, beyond=3), 0
+    engine.now, engine.deferred = Totals(taken_in=80, beyond=3), 0
     assert not await spends.has_more(), "they are blocked: nobody will release them"
 
 
@@ -88,13 +88,13 @@ async def test_what_there_is_room_for_is_released_and_claimed_at_once() -> None:
     """No hint tells an owner what it released itself: it would look again when the partition is due, a minute later."""
     engine = Engine()
     spends, *_ = spending(engine, budget__crawl_urls=100)
-    engine.now, engine.parked = Totals(taken_in=80, beyond=30), 30
+    engine.now, engine.deferred = Totals(taken_in=80, beyond=30), 30
     await spends.begin()
     running = asyncio.create_task(spends.run())
     while not engine.hinted:
         await asyncio.sleep(0.01)
     running.cancel()
-    assert (engine.parked, engine.now.taken_in, engine.hinted) == (10, 100, [0])
+    assert (engine.deferred, engine.now.taken_in, engine.hinted) == (10, 100, [0])
 
 
 async def test_what_lies_in_a_file_that_can_not_be_read_stays_parked_and_holds_up_no_end(
@@ -102,7 +102,7 @@ async def test_what_lies_in_a_file_that_can_not_be_read_stays_parked_and_holds_u
 ) -> None:
     engine = Engine()
     spends, *_ = spending(engine, budget__crawl_urls=100)
-    engine.now, engine.parked, engine.is_readable = Totals(taken_in=80, beyond=30), 30, False
+    engine.now, engine.deferred, engine.is_readable = Totals(taken_in=80, beyond=30), 30, False
     await spends.begin()
     running = asyncio.create_task(spends.run())
     while await spends.has_more():
@@ -110,11 +110,11 @@ async def test_what_lies_in_a_file_that_can_not_be_read_stays_parked_and_holds_u
     assert not running.done()
     assert [(r.getMessage(), r.__dict__["queue"]) for r in caplog.records] == [("budget.unreadable", "a.test")]
     engine.is_readable = True
-    while engine.parked > 10:
+    while engine.deferred > 10:
         await asyncio.sleep(0.01)
     assert engine.hinted
     running.cancel()
-    assert (engine.parked, engine.now.taken_in) == (10, 100)
+    assert (engine.deferred, engine.now.taken_in) == (10, 100)
 
 
 async def test_the_engines_sum_decides_that_a_budget_is_used_up_and_not_what_was_acked_once() -> None:
@@ -129,7 +129,7 @@ async def test_the_engines_sum_decides_that_a_budget_is_used_up_and_not_what_was
     assert (spends.limit, counters.pages_left()) == ("", 3)
     engine.now, counters.committed = Totals(fetched=10), 13
     await spends.count()
-    assert (spends.limit, engine.spent) == ("budget", Spent(reason="crawl:pages", budget=10))
+    assert (spends.limit, engine.quota_reached) == ("budget", QuotaReached(reason="crawl:pages", budget=10))
 
 
 @pytest.mark.parametrize(
@@ -147,13 +147,13 @@ async def test_whichever_is_reached_first_ends_the_crawl(options: dict[str, int]
     spends, counters, _ = spending(engine, **options)
     engine.now = Totals(fetched=5, bytes=1000)
     await spends.begin()
-    assert (spends.limit, engine.spent is not None) == (limit, limit == "budget")
+    assert (spends.limit, engine.quota_reached is not None) == (limit, limit == "budget")
     assert (counters.pages_left() == 0) == bool(limit)
 
 
 async def test_a_larger_budget_takes_the_flag_away() -> None:
     engine = Engine()
-    engine.now, engine.spent = Totals(fetched=5), Spent(reason="crawl:pages", budget=5)
+    engine.now, engine.quota_reached = Totals(fetched=5), QuotaReached(reason="crawl:pages", budget=5)
     spends, *_ = spending(engine, budget__crawl_pages=6)
     await spends.begin()
-    assert engine.spent is None
+    assert engine.quota_reached is None

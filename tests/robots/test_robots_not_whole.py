@@ -1,6 +1,6 @@
 """A robots.txt that did not come whole allows nothing: what was not read may forbid any page."""
-# ruff: noqa: E501 - a table reads best with one row to a line
 
+# ruff: noqa: E501 - a table reads best with one row to a line
 import gzip
 from pathlib import Path
 from types import SimpleNamespace
@@ -89,7 +89,7 @@ class Turns:
     def place(self, url: str) -> tuple[str, int]:
         return ("a.test" if url.startswith(self._own) else "elsewhere"), 1
 
-    def turn(self, url: str) -> Any:
+    def slot(self, url: str) -> Any:
         return SimpleNamespace(ask=self._now, end=self._now)
 
     async def _now(self) -> int:
@@ -132,13 +132,13 @@ async def test_a_robots_txt_that_is_not_whole_allows_nothing(how: str) -> None:
     assert entry.failure in (FailureKind.ROBOTS_UNREACHABLE, FailureKind.DISCONNECTED, FailureKind.PROTOCOL)
 
 
-@pytest.mark.parametrize("guest", [False, True])
+@pytest.mark.parametrize("slot", [False, True])
 @pytest.mark.parametrize("how", ["closed before its end", "plain text said to be gzip", "a part of it"])
-async def test_the_last_hop_of_redirects_counts_whoever_asks(how: str, guest: bool) -> None:
+async def test_the_last_hop_of_redirects_counts_whoever_asks(how: str, slot: bool) -> None:
     moved = b"HTTP/1.1 301 Moved\r\nLocation: %s\r\nContent-Length: 0\r\n\r\n"
     steps = {"/robots.txt": (moved % b"/r1",), "/r1": (moved % b"/r2",), "/r2": NOT_WHOLE[how]}
     async with HostileServer(by_path=steps) as server:
-        entry, blob, cache = await read(server, own=f"{server.url}robots.txt" if guest else None)
+        entry, blob, cache = await read(server, own=f"{server.url}robots.txt" if slot else None)
         assert cache.known(f"{server.url}r2") is None, "nor is anything allowed to others that are led there"
     check_nothing_is_allowed(entry, blob)
 

@@ -1,4 +1,4 @@
-"""Reading robots.txt along redirects: a request a turn, elsewhere as a guest, and none where the answer is known."""
+"""Reading robots.txt along redirects: a request a turn, elsewhere as a borrower, and none where the answer is known."""
 
 import asyncio
 import time
@@ -12,7 +12,7 @@ from crawler.model import Claim, Failure, FailureKind, FetchResult, Response
 from crawler.pipeline.outcome import NotEntitledError
 from crawler.robots import cache
 from crawler.robots.cache import RobotsCache
-from crawler.robots.reader import Reading, RobotsReader
+from crawler.robots.reader import RobotsReader, RobotsResult
 from crawler.rules.robots_txt import RobotsRules
 from crawler.rules.urls import host_of
 from crawler.settings import RobotsSettings, Settings
@@ -25,7 +25,7 @@ CLAIM = Claim(
 
 
 class Lab:
-    """A reader on a web of dictionaries. `shared` is what the frontier has; `waits` are the answers to guests."""
+    """A reader on a web of dictionaries. `shared` is what the frontier has; `waits` are the answers to borrowers."""
 
     def __init__(self, *, patience_ms: int = 60_000, redirects_max: int = 5) -> None:
         self.web: dict[str, str | bytes] = {}  # a redirect's target or a body
@@ -36,10 +36,10 @@ class Lab:
         settings = Settings(robots=RobotsSettings(redirects_max=redirects_max))
         self.frontier: Any = SimpleNamespace(robots=self._robots)
         self.cache = RobotsCache(self.frontier, settings)
-        doors: Any = self
-        self.reader = RobotsReader(self.cache, doors, doors, settings.robots, patience_ms=patience_ms)
+        deps: Any = self
+        self.reader = RobotsReader(self.cache, deps, deps, settings.robots, patience_ms=patience_ms)
 
-    async def read(self, before_send: Callable[[], None] | None = None) -> Reading:
+    async def read(self, before_send: Callable[[], None] | None = None) -> RobotsResult:
         return await self.reader.turn(CLAIM, "http://a.test", before_send)
 
     async def _robots(self, partition: int, origin: str) -> bytes | None:
@@ -72,8 +72,8 @@ class Lab:
     def place(self, url: str) -> tuple[str, int]:
         return host_of(url).removeprefix("www."), 1
 
-    def turn(self, url: str) -> Any:
-        self.seen.append(f"guest of {host_of(url)}")
+    def slot(self, url: str) -> Any:
+        self.seen.append(f"borrower of {host_of(url)}")
         return SimpleNamespace(ask=self._ask, end=self._end)
 
     async def _ask(self) -> int:
@@ -86,7 +86,7 @@ class Lab:
 async def test_a_redirect_within_the_queue_takes_a_second_turn_of_it() -> None:
     lab = Lab()
     lab.web = {"http://a.test/robots.txt": "http://www.a.test/robots.txt", "http://www.a.test/robots.txt": RULES}
-    assert await lab.read() == Reading(None, is_asked=True, fetch_ms=7)
+    assert await lab.read() == RobotsResult(None, is_asked=True, fetch_ms=7)
     reading = await lab.read()
     assert reading.entry is not None
     assert (reading.entry.crawl_delay_s, reading.is_asked) == (3, True)
@@ -94,7 +94,7 @@ async def test_a_redirect_within_the_queue_takes_a_second_turn_of_it() -> None:
     assert lab.cache.known("http://a.test") is lab.cache.known("http://www.a.test") is reading.entry
 
 
-async def test_elsewhere_it_waits_for_a_guests_turn_that_ends_with_the_request() -> None:
+async def test_elsewhere_it_waits_for_a_borrowers_turn_that_ends_with_the_request() -> None:
     lab = Lab()
     lab.web = {"http://a.test/robots.txt": "http://b.test/r", "http://b.test/r": RULES}
     lab.waits = [700, 30, 0]
@@ -106,7 +106,7 @@ async def test_elsewhere_it_waits_for_a_guests_turn_that_ends_with_the_request()
     assert reading.entry.rules is not None
     assert not reading.is_asked, "not on the claim's queue"
     assert not reading.entry.rules.allows("http://a.test/no")
-    assert lab.seen[1:] == ["guest of b.test", "GET http://b.test/r", "end"]
+    assert lab.seen[1:] == ["borrower of b.test", "GET http://b.test/r", "end"]
 
 
 @pytest.mark.parametrize("how", ["known", "shared", "read for another"])
@@ -172,7 +172,7 @@ async def test_a_turn_in_which_nothing_may_be_sent_is_ended() -> None:
     with pytest.raises(NotEntitledError):
         await lab.read(refuse)
     assert (await lab.read()).entry is not None
-    assert lab.seen[1:] == ["guest of b.test", "end", "guest of b.test", "GET http://b.test/r", "end"]
+    assert lab.seen[1:] == ["borrower of b.test", "end", "borrower of b.test", "GET http://b.test/r", "end"]
 
 
 async def test_of_two_claims_of_an_origin_one_reads_and_the_other_waits() -> None:
@@ -190,18 +190,18 @@ async def test_of_two_claims_of_an_origin_one_reads_and_the_other_waits() -> Non
     assert len(lab.seen) == 1
 
 
-@pytest.mark.parametrize("guest", [False, True])
-async def test_a_stale_connection_costs_one_more_turn_and_no_attempt(guest: bool) -> None:
+@pytest.mark.parametrize("slot", [False, True])
+async def test_a_stale_connection_costs_one_more_turn_and_no_attempt(slot: bool) -> None:
     lab = Lab()
-    url = "http://b.test/r" if guest else "http://a.test/robots.txt"
+    url = "http://b.test/r" if slot else "http://a.test/robots.txt"
     lab.web = {"http://a.test/robots.txt": "http://b.test/r", "http://b.test/r": RULES}
-    if not guest:
+    if not slot:
         lab.web["http://a.test/robots.txt"] = RULES
     lab.waits = [0, 0, 0, 0]
     lab.stale = {url: 1}
-    readings = [await lab.read() for _ in range(3 if guest else 2)]
+    readings = [await lab.read() for _ in range(3 if slot else 2)]
     assert [r.entry for r in readings[:-1]] == [None] * (len(readings) - 1)
-    assert readings[-2].is_asked is not guest, "the request counts on the queue that it was made on"
+    assert readings[-2].is_asked is not slot, "the request counts on the queue that it was made on"
     assert readings[-1].entry is not None
     assert readings[-1].entry.rules is not None
     assert lab.seen.count(f"GET {url}") == 2

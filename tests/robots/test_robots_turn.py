@@ -11,16 +11,16 @@ from msgspec.structs import replace
 from crawler.errors import EngineDown
 from crawler.frontier.frontier import Fence, Settlement
 from crawler.frontier.messages import QueueBatch
-from crawler.frontier.overrides import Orders
+from crawler.frontier.overrides import Overrides
 from crawler.model import Claim
 from crawler.pipeline.outcome import NotEntitledError
-from crawler.pipeline.response_policy import Aftermath
+from crawler.pipeline.response_policy import ResponsePolicy
 from crawler.pipeline.robots_turn import RobotsTurns
-from crawler.pipeline.schedule import Lane, Workbench
+from crawler.pipeline.schedule import QueueSlot, Scheduler
 from crawler.pipeline.turn import Requeue, Turn, TurnEnd
 from crawler.robots.cache import RobotsEntry
 from crawler.robots.gate import RobotsGate
-from crawler.robots.reader import Reading
+from crawler.robots.reader import RobotsResult
 from crawler.runtime.clock import monotonic_ms
 from crawler.runtime.counters import OpenClaims
 from crawler.settings import PolitenessSettings, Settings
@@ -31,23 +31,23 @@ CLAIM = Claim(
     depth=0, redirects=0, attempts=0, deliveries=0, seed=False,
 )  # fmt: skip
 
-AFTERMATH = Aftermath(Settings())
+AFTERMATH = ResponsePolicy(Settings())
 
 
 def turns_of(frontier: Any, held: Any, cache: Any, reader: Any, *, delay_s: float = 1.0) -> RobotsTurns:
-    gate = RobotsGate(frontier, held, cache, reader, PolitenessSettings(delay_s=delay_s), orders=Orders)
+    gate = RobotsGate(frontier, held, cache, reader, PolitenessSettings(delay_s=delay_s), overrides=Overrides)
     return RobotsTurns(gate, AFTERMATH, before_send=lambda *_: None)
 
 
-async def run(bench: Workbench, lane: Lane, claim: Claim, step: Callable[[Turn], Awaitable[Any]]) -> None:
+async def run(scheduler: Scheduler, slot: QueueSlot, claim: Claim, step: Callable[[Turn], Awaitable[Any]]) -> None:
     """A turn that takes this step; it ends only if the step says how."""
-    turn = turn_of(bench, lane, claim)
+    turn = turn_of(scheduler, slot, claim)
     if isinstance(end := await step(turn), Requeue):
 
         async def apply(_: Turn) -> TurnEnd:
             return end
 
-        await runner_of(bench).run(turn, apply)
+        await runner_of(scheduler).run(turn, apply)
 
 
 class RedirectedRobots:
@@ -67,17 +67,17 @@ class RedirectedRobots:
 @pytest.mark.parametrize("error", [EngineDown("no answer"), NotEntitledError()])
 async def test_robots_asked_for_in_vain_make_their_queue_wait(error: Exception, sent: bool, wait_ms: int) -> None:
     """The engine was silent when the redirect's target was to be reserved: the first request was made all the same."""
-    bench: Workbench = Workbench(OpenClaims(1000), concurrency_per_queue=1)
-    bench.put(QueueBatch(queue="a.test", delay_ms=-1, claims=(CLAIM,)))
-    lane, claim = await bench.take()
+    scheduler: Scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
+    scheduler.put(QueueBatch(queue="a.test", delay_ms=-1, claims=(CLAIM,)))
+    slot, claim = await scheduler.take()
     unused: Any = SimpleNamespace()
     reader: Any = RedirectedRobots(error, sent=sent)
     turns = turns_of(unused, unused, unused, reader)
     began_ms = monotonic_ms()
-    await run(bench, lane, claim, turns.read)
-    assert lane.active == 0
-    assert lane.next_ms - began_ms >= wait_ms if wait_ms else lane.next_ms <= monotonic_ms()
-    assert list(lane.waiting) == [claim]
+    await run(scheduler, slot, claim, turns.read)
+    assert slot.active == 0
+    assert slot.next_ms - began_ms >= wait_ms if wait_ms else slot.next_ms <= monotonic_ms()
+    assert list(slot.waiting) == [claim]
 
 
 @pytest.mark.parametrize(
@@ -86,30 +86,30 @@ async def test_robots_asked_for_in_vain_make_their_queue_wait(error: Exception, 
 async def test_a_delay_longer_than_the_turns_own_takes_another_turn(
     lane_ms: int, crawl_delay_s: float | None, waits: bool
 ) -> None:
-    """Its robots.txt was read by a guest, whose request the turn was not waited for by that delay."""
+    """Its robots.txt was read by a borrower, whose request the turn was not waited for by that delay."""
     paced = []
 
     class Door:
-        async def pace(self, fence: Fence, queue: str, settled: Settlement) -> None:
+        async def book_request(self, fence: Fence, queue: str, settled: Settlement) -> None:
             paced.append(
                 (queue, settled.next_fetch_ms - fence.now_ms if settled.next_fetch_ms else 0, settled.delay_ms)
             )
 
-    bench: Workbench = Workbench(OpenClaims(1000), concurrency_per_queue=1)
-    bench.put(QueueBatch(queue="a.test", delay_ms=lane_ms, claims=(CLAIM,)))
-    lane, claim = await bench.take()
+    scheduler: Scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
+    scheduler.put(QueueBatch(queue="a.test", delay_ms=lane_ms, claims=(CLAIM,)))
+    slot, claim = await scheduler.take()
     door: Any = Door()
     unused: Any = SimpleNamespace()
     entry = SimpleNamespace(crawl_delay_s=crawl_delay_s)
     turns = turns_of(door, held_with(1, clock_ms=50_000), unused, unused)
     began_ms = monotonic_ms()
-    await run(bench, lane, claim, lambda turn: turns.learn_delay(turn, entry))  # type: ignore[arg-type]
+    await run(scheduler, slot, claim, lambda turn: turns.learn_delay(turn, entry))  # type: ignore[arg-type]
     delay_ms = max(1000, int((crawl_delay_s or 0) * 1000))
     assert paced == [("a.test", delay_ms + 1 if waits else 0, delay_ms)]
-    assert lane.delay_ms == delay_ms
-    assert lane.active == (0 if waits else 1)
-    assert list(lane.waiting) == ([claim] if waits else [])
-    assert lane.next_ms - began_ms > delay_ms
+    assert slot.delay_ms == delay_ms
+    assert slot.active == (0 if waits else 1)
+    assert list(slot.waiting) == ([claim] if waits else [])
+    assert slot.next_ms - began_ms > delay_ms
 
 
 async def test_the_engine_is_asked_for_a_robots_txt_only_where_a_queue_has_read_one() -> None:
@@ -125,7 +125,7 @@ async def test_the_engine_is_asked_for_a_robots_txt_only_where_a_queue_has_read_
 
     unused: Any = SimpleNamespace()
     cache: Any = Cache()
-    gate = RobotsGate(unused, unused, cache, unused, PolitenessSettings(), orders=Orders)
+    gate = RobotsGate(unused, unused, cache, unused, PolitenessSettings(), overrides=Overrides)
     for is_known, origins in ((False, []), (True, ["http://a.test"])):
         assert await gate.known(CLAIM, is_delay_known=is_known) is None
         assert asked == origins
@@ -134,29 +134,31 @@ async def test_the_engine_is_asked_for_a_robots_txt_only_where_a_queue_has_read_
 async def test_an_operators_delay_stands_for_what_robots_txt_and_settings_say() -> None:
     unused: Any = SimpleNamespace()
     for ms in (0, 400, 90_000):
-        orders = partial(Orders, delays_ms={"a.test": ms})
-        gate = RobotsGate(unused, unused, unused, unused, PolitenessSettings(), orders=orders)
+        overrides = partial(Overrides, delays_ms={"a.test": ms})
+        gate = RobotsGate(unused, unused, unused, unused, PolitenessSettings(), overrides=overrides)
         assert gate.delay_of(CLAIM, SimpleNamespace(crawl_delay_s=7)) == ms  # type: ignore[arg-type]
         assert gate.delay_of(replace(CLAIM, domain="b.test"), SimpleNamespace(crawl_delay_s=7)) == 7000  # type: ignore[arg-type]
 
 
 async def test_a_robots_txt_that_cant_be_read_says_nothing_of_the_delay() -> None:
-    """Stored as none, it would let guests ask beside our next attempt, which may learn of one."""
+    """Stored as none, it would let borrowers ask beside our next attempt, which may learn of one."""
     paced = []
 
     class Door:
-        async def turn(self, *_: Any, working: Any) -> Reading:
-            return Reading(RobotsEntry(rules=None, expires_ms=0, expires_at=0), is_asked=True)
+        async def turn(self, *_: Any, working: Any) -> RobotsResult:
+            return RobotsResult(RobotsEntry(rules=None, expires_ms=0, expires_at=0), is_asked=True)
 
-        async def pace(self, fence: Fence, queue: str, settled: Settlement, *, origin: str, robots: bytes) -> None:
+        async def book_request(
+            self, fence: Fence, queue: str, settled: Settlement, *, origin: str, robots: bytes
+        ) -> None:
             paced.append((settled.delay_ms, origin))
 
-    bench: Workbench = Workbench(OpenClaims(1000), concurrency_per_queue=1)
-    bench.put(QueueBatch(queue="a.test", delay_ms=-1, claims=(CLAIM,)))
-    lane, claim = await bench.take()
+    scheduler: Scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
+    scheduler.put(QueueBatch(queue="a.test", delay_ms=-1, claims=(CLAIM,)))
+    slot, claim = await scheduler.take()
     door: Any = Door()
     unused: Any = SimpleNamespace()
     turns = turns_of(door, held_with(1), unused, door, delay_s=0)
-    entry = await turns.read(turn_of(bench, lane, claim))
+    entry = await turns.read(turn_of(scheduler, slot, claim))
     assert isinstance(entry, RobotsEntry)
-    assert (paced, lane.delay_ms) == ([(-1, "")], -1)
+    assert (paced, slot.delay_ms) == ([(-1, "")], -1)

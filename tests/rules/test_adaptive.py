@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.rules.adaptive import UNMEASURED, Pace, adapt
+from crawler.rules.adaptive import UNMEASURED, AdaptiveDelay, adapt
 
 latencies = st.none() | st.integers(0, 120_000)
 
@@ -52,7 +52,7 @@ def test_it_is_never_below_the_floor_and_never_above_the_ceiling(
 def test_overload_never_shortens_it_and_a_normal_answer_never_lengthens_it(
     delay_ms: int, average_ms: float, latency_ms: int, floor_ms: int
 ) -> None:
-    before = Pace(max(delay_ms, floor_ms), average_ms)
+    before = AdaptiveDelay(max(delay_ms, floor_ms), average_ms)
     ceiling_ms = max(60_000, before.delay_ms)
     overloaded = adapt(before, latency_ms=None, floor_ms=floor_ms, ceiling_ms=ceiling_ms)
     normal = adapt(before, latency_ms=min(latency_ms, int(average_ms)), floor_ms=floor_ms, ceiling_ms=ceiling_ms)

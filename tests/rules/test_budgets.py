@@ -24,11 +24,11 @@ def test_each_linking_domain_adds_to_a_budget_of_urls_and_to_no_other() -> None:
     assert set(places) == set(range(LINK_PLACES))
 
 
-@given(taken=COUNTS, parked=COUNTS, budget=COUNTS.filter(bool))
+@given(taken=COUNTS, deferred=COUNTS, budget=COUNTS.filter(bool))
 def test_never_more_is_taken_in_than_the_budget_nor_released_than_is_parked(
-    taken: int, parked: int, budget: int
+    taken: int, deferred: int, budget: int
 ) -> None:
-    n = room_of(met=taken + parked, parked=parked, budget=budget)
-    assert 0 <= n <= parked
+    n = room_of(met=taken + deferred, deferred=deferred, budget=budget)
+    assert 0 <= n <= deferred
     assert taken + n <= max(budget, taken)
-    assert n == parked or taken + n >= budget
+    assert n == deferred or taken + n >= budget

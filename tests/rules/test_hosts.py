@@ -5,16 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawler.model import FailureKind
-from crawler.rules.host_health import AGAINST, GOOD, SILENT, HostRules, Standing, Turn
+from crawler.rules.host_health import AGAINST, GOOD, SILENT, HostAction, HostHealth, HostHealthRules
 from crawler.settings import HostsSettings, RetrySettings
 
 HOSTS = HostsSettings(failures=3, probe_s=60, probe_factor=2, probe_max_s=200, give_up_s=600)
-RULES = HostRules(RetrySettings(), HOSTS)
+RULES = HostHealthRules(RetrySettings(), HOSTS)
 CONNECT = FailureKind.CONNECT
 ANSWERS = [None, *sorted(set(FailureKind) - AGAINST - SILENT)]
 kinds = st.sampled_from([None, *FailureKind])
 rules = st.builds(
-    HostRules,
+    HostHealthRules,
     st.just(RetrySettings()),
     st.builds(
         HostsSettings,
@@ -27,7 +27,7 @@ rules = st.builds(
 )
 
 
-def down(n: int, *, at_ms: int = 0) -> Standing:
+def down(n: int, *, at_ms: int = 0) -> HostHealth:
     """After n refused connections in a row, each as soon as it may be."""
     standing = GOOD
     for _ in range(n):
@@ -45,14 +45,19 @@ def test_the_queue_waits_longer_with_each_failure_and_is_set_aside_at_the_limit(
 
 def test_set_aside_it_gives_one_url_each_time_a_probe_is_due_and_none_before() -> None:
     aside = down(3)
-    turns = {0: Turn.WAIT, 59_999: Turn.WAIT, 60_000: Turn.PROBE, 10**9: Turn.PROBE}
+    turns = {0: HostAction.WAIT, 59_999: HostAction.WAIT, 60_000: HostAction.PROBE, 10**9: HostAction.PROBE}
     assert {now: RULES.turn_of(aside, now_ms=now) for now in turns} == turns
-    assert RULES.turn_of(down(2), now_ms=0) is Turn.FETCH
+    assert RULES.turn_of(down(2), now_ms=0) is HostAction.FETCH
 
 
 def test_after_too_long_a_silence_its_urls_are_given_up_but_for_one_to_probe_it() -> None:
-    aside = Standing(5, since_ms=0, probe_ms=700_000)
-    turns = {599_999: Turn.WAIT, 600_000: Turn.GIVE_UP, 699_999: Turn.GIVE_UP, 700_000: Turn.PROBE}
+    aside = HostHealth(5, since_ms=0, probe_ms=700_000)
+    turns = {
+        599_999: HostAction.WAIT,
+        600_000: HostAction.GIVE_UP,
+        699_999: HostAction.GIVE_UP,
+        700_000: HostAction.PROBE,
+    }
     assert {now: RULES.turn_of(aside, now_ms=now) for now in turns} == turns
 
 
@@ -78,14 +83,14 @@ def test_a_longer_retry_after_puts_the_probe_off() -> None:
 
 
 def test_a_standing_is_kept_in_a_few_bytes() -> None:
-    packed = msgspec.msgpack.encode(Standing(12, 1_000_000, 4_600_000))
+    packed = msgspec.msgpack.encode(HostHealth(12, 1_000_000, 4_600_000))
     assert len(packed) <= 16
-    assert msgspec.msgpack.decode(packed, type=Standing) == Standing(12, 1_000_000, 4_600_000)
+    assert msgspec.msgpack.decode(packed, type=HostHealth) == HostHealth(12, 1_000_000, 4_600_000)
 
 
 @given(rules, st.lists(st.tuples(kinds, st.integers(0, 10**6), st.floats(0, 1)), max_size=30))
 def test_it_is_set_aside_exactly_while_the_last_so_many_requests_all_spoke_against_the_host(
-    own: HostRules, ends: list[tuple[FailureKind | None, int, float]]
+    own: HostHealthRules, ends: list[tuple[FailureKind | None, int, float]]
 ) -> None:
     standing, now_ms, in_a_row, since_ms, probe_ms = GOOD, 0, 0, 0, 0
     for kind, after_ms, jitter in ends:
@@ -103,10 +108,10 @@ def test_it_is_set_aside_exactly_while_the_last_so_many_requests_all_spoke_again
         probe_ms = standing.probe_ms
         if standing.is_aside and kind in AGAINST:
             assert now_ms < standing.probe_ms <= now_ms + own.hosts.probe_max_s * 1000
-            assert own.turn_of(standing, now_ms=standing.probe_ms) is Turn.PROBE
+            assert own.turn_of(standing, now_ms=standing.probe_ms) is HostAction.PROBE
 
 
 @given(rules, st.integers(1, 40))
-def test_a_queue_never_waits_shorter_after_one_more_failure(own: HostRules, failures: int) -> None:
-    waits = [own.backoff_ms(Standing(n), CONNECT) for n in (failures, failures + 1)]
+def test_a_queue_never_waits_shorter_after_one_more_failure(own: HostHealthRules, failures: int) -> None:
+    waits = [own.backoff_ms(HostHealth(n), CONNECT) for n in (failures, failures + 1)]
     assert waits == sorted(waits)

@@ -5,16 +5,16 @@ from typing import Any
 import pytest
 
 from crawler.rules.liveness import (
-    Declared,
+    DeclaredState,
+    HeartbeatReading,
     IllegalStepError,
+    Liveness,
     Observer,
-    Reading,
-    State,
     Times,
-    hold_out_ms,
+    quarantine_ms,
     step,
-    stretch_of,
     takers,
+    time_scale_of,
 )
 
 TIMES = Times(suspect_ms=3000, dead_ms=7000, gap_ms=2500)
@@ -24,7 +24,7 @@ def watch(*readings: tuple[int, int | None], **more: Any) -> Observer:
     """(ms, counter of session s, or None when it is not on the list) one after the other."""
     observer = Observer(TIMES, {})
     for at, counter in readings:
-        listed = [] if counter is None else [Reading("s", counter, **more)]
+        listed = [] if counter is None else [HeartbeatReading("s", counter, **more)]
         observer = observer.read(listed, at)
     return observer
 
@@ -35,97 +35,103 @@ def steady(until: int, counter: int = 1, step: int = 500) -> list[tuple[int, int
 
 def test_an_unchanged_counter_is_alive_then_suspect_then_dead() -> None:
     observer = watch(*steady(7000))
-    table = {0: State.ALIVE, 2999: State.ALIVE, 3000: State.SUSPECT, 6999: State.SUSPECT, 7000: State.DEAD}
+    table = {
+        0: Liveness.ALIVE,
+        2999: Liveness.ALIVE,
+        3000: Liveness.SUSPECT,
+        6999: Liveness.SUSPECT,
+        7000: Liveness.DEAD,
+    }
     assert {at: observer.state_of("s", at) for at in table} == table
 
 
 def test_a_beat_starts_the_window_afresh() -> None:
     observer = watch(*steady(6500), (6900, 2))
-    assert observer.state_of("s", 9899) is State.ALIVE
-    assert observer.state_of("s", 9900) is State.SUSPECT
+    assert observer.state_of("s", 9899) is Liveness.ALIVE
+    assert observer.state_of("s", 9900) is Liveness.SUSPECT
 
 
 def test_a_counter_that_goes_back_is_a_change_too() -> None:
-    assert watch((0, 5), (2000, 4)).state_of("s", 4999) is State.ALIVE
+    assert watch((0, 5), (2000, 4)).state_of("s", 4999) is Liveness.ALIVE
 
 
 def test_an_observer_that_was_paused_learns_nothing_from_the_gap() -> None:
     paused = watch((0, 1), (60_000, 1))
-    assert paused.state_of("s", 60_000) is State.ALIVE
-    assert paused.state_of("s", 66_999) is State.SUSPECT
-    assert paused.state_of("s", 67_000) is State.DEAD
+    assert paused.state_of("s", 60_000) is Liveness.ALIVE
+    assert paused.state_of("s", 66_999) is Liveness.SUSPECT
+    assert paused.state_of("s", 67_000) is Liveness.DEAD
 
 
 def test_reads_just_close_enough_count() -> None:
-    assert watch((0, 1), (2500, 1), (5000, 1), (7000, 1)).state_of("s", 7000) is State.DEAD
-    assert watch((0, 1), (2500, 1), (5001, 1), (7000, 1)).state_of("s", 7000) is State.ALIVE
+    assert watch((0, 1), (2500, 1), (5000, 1), (7000, 1)).state_of("s", 7000) is Liveness.DEAD
+    assert watch((0, 1), (2500, 1), (5001, 1), (7000, 1)).state_of("s", 7000) is Liveness.ALIVE
 
 
 def test_a_free_lock_proves_death_at_once() -> None:
-    assert watch((0, 1), proven_dead=True).state_of("s", 0) is State.DEAD
+    assert watch((0, 1), proven_dead=True).state_of("s", 0) is Liveness.DEAD
 
 
 def test_a_leaver_is_shown_as_leaving_until_its_silence_is_death() -> None:
-    observer = watch(*steady(7000), declared=Declared.LEAVING)
-    assert observer.state_of("s", 6999) is State.LEAVING
-    assert observer.state_of("s", 7000) is State.DEAD
+    observer = watch(*steady(7000), declared=DeclaredState.LEAVING)
+    assert observer.state_of("s", 6999) is Liveness.LEAVING
+    assert observer.state_of("s", 7000) is Liveness.DEAD
 
 
 def test_a_session_that_is_not_listed_is_dead() -> None:
-    assert watch((0, 1), (500, None)).state_of("s", 500) is State.DEAD
-    assert watch().state_of("s", 0) is State.DEAD
+    assert watch((0, 1), (500, None)).state_of("s", 500) is Liveness.DEAD
+    assert watch().state_of("s", 0) is Liveness.DEAD
 
 
 HEARD, SUSPICIOUS, DEADLY = 0, 3000, 7000
 SAYS = {
-    Declared.JOINING: (State.JOINING, State.SUSPECT, State.DEAD),
-    Declared.ALIVE: (State.ALIVE, State.SUSPECT, State.DEAD),
-    Declared.HELD_OUT: (State.HELD_OUT, State.HELD_OUT, State.DEAD),
-    Declared.LEAVING: (State.LEAVING, State.LEAVING, State.DEAD),
-    Declared.SEEDING: (State.ALIVE, State.SUSPECT, State.DEAD),
+    DeclaredState.JOINING: (Liveness.JOINING, Liveness.SUSPECT, Liveness.DEAD),
+    DeclaredState.ALIVE: (Liveness.ALIVE, Liveness.SUSPECT, Liveness.DEAD),
+    DeclaredState.QUARANTINED: (Liveness.QUARANTINED, Liveness.QUARANTINED, Liveness.DEAD),
+    DeclaredState.LEAVING: (Liveness.LEAVING, Liveness.LEAVING, Liveness.DEAD),
+    DeclaredState.SEEDING: (Liveness.ALIVE, Liveness.SUSPECT, Liveness.DEAD),
 }
 
 
-@pytest.mark.parametrize("says", list(Declared))
-def test_a_state_is_what_a_session_says_and_how_long_it_has_been_silent(says: Declared) -> None:
+@pytest.mark.parametrize("says", list(DeclaredState))
+def test_a_state_is_what_a_session_says_and_how_long_it_has_been_silent(says: DeclaredState) -> None:
     observer = watch(*steady(7000), declared=says)
     assert tuple(observer.state_of("s", at) for at in (HEARD, SUSPICIOUS, DEADLY)) == SAYS[says]
 
 
 def test_a_stretched_session_is_judged_by_the_times_it_said() -> None:
-    observer = watch(*steady(21_000), stretch=3)
-    table = {8_999: State.ALIVE, 9_000: State.SUSPECT, 20_999: State.SUSPECT, 21_000: State.DEAD}
+    observer = watch(*steady(21_000), time_scale=3)
+    table = {8_999: Liveness.ALIVE, 9_000: Liveness.SUSPECT, 20_999: Liveness.SUSPECT, 21_000: Liveness.DEAD}
     assert {at: observer.state_of("s", at) for at in table} == table
 
 
 def test_an_observer_whose_reads_are_stretched_does_not_take_their_distance_for_a_pause() -> None:
     observer = Observer(TIMES, {})
     for at in range(0, 70_001, 5_000):
-        observer = observer.read([Reading("s", 1, stretch=10)], at, 10)
-    assert observer.state_of("s", 69_999) is State.SUSPECT
-    assert observer.state_of("s", 70_000) is State.DEAD
+        observer = observer.read([HeartbeatReading("s", 1, time_scale=10)], at, 10)
+    assert observer.state_of("s", 69_999) is Liveness.SUSPECT
+    assert observer.state_of("s", 70_000) is Liveness.DEAD
 
 
-@pytest.mark.parametrize(("members", "stretch"), [(0, 1), (1, 1), (100, 1), (101, 2), (1000, 10), (1001, 11)])
-def test_times_stretch_with_the_length_of_the_list(members: int, stretch: int) -> None:
-    assert stretch_of(members, 100) == stretch
+@pytest.mark.parametrize(("members", "time_scale"), [(0, 1), (1, 1), (100, 1), (101, 2), (1000, 10), (1001, 11)])
+def test_times_stretch_with_the_length_of_the_list(members: int, time_scale: int) -> None:
+    assert time_scale_of(members, 100) == time_scale
 
 
 def test_a_session_takes_only_legal_steps() -> None:
-    assert step(Declared.JOINING, Declared.HELD_OUT) is Declared.HELD_OUT
-    assert step(Declared.HELD_OUT, Declared.ALIVE) is Declared.ALIVE
-    for now, then in ((Declared.LEAVING, Declared.ALIVE), (Declared.ALIVE, Declared.HELD_OUT)):
+    assert step(DeclaredState.JOINING, DeclaredState.QUARANTINED) is DeclaredState.QUARANTINED
+    assert step(DeclaredState.QUARANTINED, DeclaredState.ALIVE) is DeclaredState.ALIVE
+    for now, then in ((DeclaredState.LEAVING, DeclaredState.ALIVE), (DeclaredState.ALIVE, DeclaredState.QUARANTINED)):
         with pytest.raises(IllegalStepError, match=f"{now} -> {then}"):
             step(now, then)
 
 
 def test_who_is_held_out_takes_a_share_only_when_there_is_nobody_else() -> None:
-    alone = {"a": Declared.HELD_OUT, "b": Declared.JOINING, "c": Declared.SEEDING}
+    alone = {"a": DeclaredState.QUARANTINED, "b": DeclaredState.JOINING, "c": DeclaredState.SEEDING}
     assert takers(alone) == {"a"}
-    assert takers(alone | {"d": Declared.ALIVE}) == {"d"}
+    assert takers(alone | {"d": DeclaredState.ALIVE}) == {"d"}
     assert takers({}) == frozenset()
 
 
 @pytest.mark.parametrize(("returns", "hold_ms"), [(1, 0), (3, 0), (4, 5), (5, 10), (6, 20), (9, 100), (500, 100)])
 def test_the_hold_of_a_flapping_node_doubles_up_to_a_bound(returns: int, hold_ms: int) -> None:
-    assert hold_out_ms(returns, free=3, hold_ms=5, hold_max_ms=100) == hold_ms
+    assert quarantine_ms(returns, free=3, hold_ms=5, hold_max_ms=100) == hold_ms

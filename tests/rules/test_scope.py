@@ -3,7 +3,7 @@
 import pytest
 
 from crawler.errors import UsageError
-from crawler.model import Refusal
+from crawler.model import RefusalReason
 from crawler.rules.scope import ScopeRules
 from crawler.settings import ScopeSettings
 
@@ -49,7 +49,7 @@ def test_a_seed_opens_its_root_and_nothing_else(mode, root, inside, outside):
     for url in outside:
         assert not rules.allows(url), url
         verdict = rules.verdict(url, 0)
-        assert (verdict.allowed, verdict.refusal) == (False, Refusal.SCOPE)
+        assert (verdict.allowed, verdict.refusal) == (False, RefusalReason.SCOPE)
 
 
 def test_hosts_of_a_private_suffix_are_apart():
@@ -91,8 +91,8 @@ def test_exclude_wins_over_include():
 
 def test_each_limit_has_its_own_reason_for_refusal():
     rules = rules_for(depth_max=1, redirects_max=1)
-    assert rules.verdict("https://example.co.uk/", 2).refusal is Refusal.DEPTH
-    assert rules.verdict("https://example.co.uk/", 1, 2).refusal is Refusal.REDIRECTS
+    assert rules.verdict("https://example.co.uk/", 2).refusal is RefusalReason.DEPTH
+    assert rules.verdict("https://example.co.uk/", 1, 2).refusal is RefusalReason.REDIRECTS
 
 
 def test_more_roots_give_new_rules_and_leave_the_old_ones():

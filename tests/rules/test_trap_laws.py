@@ -55,7 +55,7 @@ def test_nothing_is_parked_before_so_many_pages_were_fetched(pages: list[tuple[s
     for fetched, links, digest in pages:
         state = RULES.learn(state, fetched, links=links, digest=digest)
     for link in (url, *(link for _, links, _ in pages for link in links)):
-        assert RULES.judge(state, link, parent_digest="ab").action is not Action.PARK
+        assert RULES.judge(state, link, parent_digest="ab").action is not Action.DEFER
 
 
 @given(URLS, st.lists(URLS, max_size=6), st.lists(URLS, max_size=6))

@@ -46,7 +46,7 @@ def test_a_page_known_under_another_token_is_suspect_and_a_new_one_never() -> No
 def test_on_a_site_too_large_to_know_the_unknown_pages_are_suspect_and_not_parked() -> None:
     state = learned(visits(90, 2))
     actions = [RULES.judge(state, shop(n, 77)).action for n in range(90)]
-    assert actions == [Action.PARK] * 64 + [Action.DEMOTE] * 26
+    assert actions == [Action.DEFER] * 64 + [Action.DEMOTE] * 26
 
 
 def test_ids_of_things_are_never_taken_for_session_ids() -> None:

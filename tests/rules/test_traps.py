@@ -66,11 +66,11 @@ def test_suspects_are_parked_after_so_many_steps_and_not_one_earlier(name: str) 
     state, led_on = NOTHING_LEARNED, 0
     for url, links in pages:
         verdict = RULES.judge(state, url)
-        if verdict.action is Action.PARK:
+        if verdict.action is Action.DEFER:
             break
         state = RULES.learn(state, url, links=links)
         led_on += RULES.judge(state, url).rule == name
-    assert (verdict.action, verdict.rule) == (Action.PARK, name)
+    assert (verdict.action, verdict.rule) == (Action.DEFER, name)
     assert led_on >= RULES.limits.steps_max
     assert RULES.judge(state, HOME) == PASSED, "only what looks like it is parked"
 
@@ -87,7 +87,7 @@ def test_the_further_in_a_suspect_is_the_sooner_it_is_fetched_although_it_is_dee
 def test_what_is_proven_endless_in_one_part_of_a_site_says_nothing_of_another() -> None:
     facets = [(f"{HOME}facets?" + "&".join(f"p{k}=1" for k in range(n)), n) for n in range(1, 60)]
     state = learned((url, [f"{url}&p{n}=1"]) for url, n in facets)
-    assert RULES.judge(state, facets[10][0]).action is Action.PARK
+    assert RULES.judge(state, facets[10][0]).action is Action.DEFER
     assert RULES.judge(state, f"{HOME}search?a=&b=&c=&d=&e=&page=9000").action is Action.DEMOTE
 
 
@@ -113,13 +113,13 @@ def test_suspects_that_lead_nowhere_are_parked_when_there_are_too_many() -> None
     rules = TrapRules(TrapSettings(suspects_max=30))
     pages = [(f"{HOME}again/again/again/{n}", []) for n in range(31)]
     assert rules.judge(learned(pages[:29], rules), pages[30][0]).action is Action.DEMOTE
-    assert rules.judge(learned(pages[:30], rules), pages[30][0]).action is Action.PARK
+    assert rules.judge(learned(pages[:30], rules), pages[30][0]).action is Action.DEFER
 
 
 def test_a_trap_that_never_comes_back_to_one_place_is_counted_over_all_places() -> None:
     rules = TrapRules(TrapSettings(suspects_max=30))
     pages = [(f"{HOME}{n}/again/again/again/", []) for n in range(100)]
-    assert rules.judge(learned(pages, rules), f"{HOME}new/again/again/again/").action is Action.PARK
+    assert rules.judge(learned(pages, rules), f"{HOME}new/again/again/again/").action is Action.DEFER
 
 
 @pytest.mark.parametrize("name", get_args(TrapRule))
@@ -135,7 +135,7 @@ def test_links_of_a_body_that_came_under_many_urls_are_suspect_and_then_parked()
         state = RULES.learn(state, f"{HOME}{n}/", digest=digest)
         verdict = RULES.judge(state, f"{HOME}{n}/more/", parent_digest=digest)
         actions.append(verdict.action)
-    assert actions == [Action.PASS] * 49 + [Action.DEMOTE] * 24 + [Action.PARK] * 7
+    assert actions == [Action.PASS] * 49 + [Action.DEMOTE] * 24 + [Action.DEFER] * 7
     assert verdict.rule == "soft_404"
     assert RULES.judge(state, HOME, parent_digest="sha1:OTHEROTHEROTHEROTHEROTHEROTHEROT") == PASSED
 

@@ -37,7 +37,7 @@ class Crawl:
     rules: TrapRules
     fetched: list[str] = field(default_factory=list)
     demoted: Counter[str] = field(default_factory=Counter)
-    parked: Counter[str] = field(default_factory=Counter)
+    deferred: Counter[str] = field(default_factory=Counter)
     states: dict[str, TrapState] = field(default_factory=dict)
     forget_every: int = 0  # pages after which an owner with an empty memory takes over
     _queue: list[tuple[float, int, int, str]] = field(default_factory=list)
@@ -48,7 +48,7 @@ class Crawl:
         self._queue.append((0.0, 0, 0, seed))
         while self._queue and len(self.fetched) < pages_max:
             _, _, depth, url = heapq.heappop(self._queue)
-            if self._judged(url).action is Action.PARK and url != seed:
+            if self._judged(url).action is Action.DEFER and url != seed:
                 continue
             self.fetched.append(url)
             if self.forget_every and len(self.fetched) % self.forget_every == 0:
@@ -66,8 +66,8 @@ class Crawl:
 
     def _judged(self, url: str, digest: str = ""):
         verdict = self.rules.judge(self._state(url), url, parent_digest=digest)
-        if verdict.action is Action.PARK:
-            self.parked[verdict.rule] += 1
+        if verdict.action is Action.DEFER:
+            self.deferred[verdict.rule] += 1
         return verdict
 
     def _add(self, url: str, depth: int, digest: str) -> None:
@@ -76,7 +76,7 @@ class Crawl:
         self._seen.add(without_session(url))
         verdict = self._judged(url, digest)
         self.demoted[f"{verdict.rule} {registrable_domain(host_of(url))}"] += verdict.action is Action.DEMOTE
-        if verdict.action is not Action.PARK:
+        if verdict.action is not Action.DEFER:
             heapq.heappush(self._queue, (depth + verdict.penalty, len(self._seen), depth, url))
 
 
@@ -116,7 +116,7 @@ def test_its_own_rule_alone_ends_a_trap_and_without_it_there_is_no_end(name: str
     lost, crawl = crawled(name, name)
     assert len(crawl.fetched) < PAGES_MAX, "still fetching"
     assert lost == set()
-    assert set(crawl.parked) == {name}
+    assert set(crawl.deferred) == {name}
     assert len(crawled(name)[1].fetched) == PAGES_MAX
 
 
@@ -130,7 +130,7 @@ def test_nothing_of_real_documentation_is_suspect(folder: str) -> None:
         crawl.run(url, lambda _, body=body, links=links: (body, links), pages_max=len(crawl.fetched) + 1)
         crawl._queue.clear()
     assert len(crawl.fetched) > 400
-    assert not crawl.parked
+    assert not crawl.deferred
     assert {rule for rule in +crawl.demoted if rule.endswith("docs.test")} == set()
 
 

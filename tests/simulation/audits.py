@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from crawler.audit.judge_frontier import disagreements, missing_of
 from crawler.engine.client import Engine
-from crawler.frontier.bulk_lookup import States, Tally
+from crawler.frontier.bulk_lookup import BulkLookup, Tally
 from crawler.frontier.keys import Keys
 from tests.simulation.engine import Server
 
@@ -20,7 +20,7 @@ class Auditor:
     def __init__(self, server: Server, partitions: int, rng: random.Random, blame: Callable[[str, str], None]) -> None:
         self._server = server
         self._partitions = partitions
-        self._states = States(cast("Engine", self), Keys("main"), partitions)
+        self._states = BulkLookup(cast("Engine", self), Keys("main"), partitions)
         self._rng = rng
         self._blame = blame
 

@@ -42,15 +42,15 @@ class Census:
         """URLs that are neither done nor given up."""
         return sum(len(self._waiting(p)) + len(self._delivered(p)) for p in range(self._partitions))
 
-    def parked(self) -> int:
+    def deferred(self) -> int:
         """URLs that are kept and not to be fetched."""
-        return sum(len(self._parked(p)) for p in range(self._partitions))
+        return sum(len(self._deferred(p)) for p in range(self._partitions))
 
     def _waiting(self, p: int) -> list[str]:
         """URLs in queues."""
         return [url for queue, url in self._in_blocks(p) if not is_row(queue)]
 
-    def _parked(self, p: int) -> list[str]:
+    def _deferred(self, p: int) -> list[str]:
         """URLs in rows."""
         return [url for queue, url in self._in_blocks(p) if is_row(queue)]
 
@@ -116,7 +116,7 @@ class Census:
         return found + self._unreadable
 
     def _faults_of(self, p: int) -> Iterable[str]:
-        of, waiting, parked, delivered = self._keys.of, self._waiting(p), self._parked(p), self._delivered(p)
+        of, waiting, deferred, delivered = self._keys.of, self._waiting(p), self._deferred(p), self._delivered(p)
         expiring, overtaken, retries, meta = self._wire.ask([
             ("ZRANGE", of(p, "x"), 0, -1), ("ZRANGE", of(p, "o"), 0, -1), ("ZRANGE", of(p, "r"), 0, -1),
             ("HMGET", of(p, "m"), "added", "done", "seen0", "buckets0", "parked", "released"),
@@ -124,7 +124,7 @@ class Census:
         buckets = [of(p, f"s0:{n}") for n in ("split", *range(int(meta[3] or 1)))]
         seen = sum(self._wire.ask([("SCARD", bucket) for bucket in buckets]))
         pending = Counter([*waiting, *delivered.values()])
-        if twice := [url for url, n in (pending + Counter(parked)).items() if n > 1]:
+        if twice := [url for url, n in (pending + Counter(deferred)).items() if n > 1]:
             yield f"partition {p}: in two states at once: {twice}"
         tokens = Counter(token.decode() for token in (*expiring, *overtaken, *retries))
         if tokens != Counter(delivered.keys()):
@@ -135,8 +135,8 @@ class Census:
         released = int(meta[5] or 0)
         if seen != added - released or int(meta[2] or 0) != seen:
             yield f"partition {p}: {added} added, {released} released, {seen} seen, {meta[2]} counted as seen"
-        if int(meta[4] or 0) - released != len(parked):
-            yield f"partition {p}: {meta[4]} parked, {released} released, {len(parked)} are"
+        if int(meta[4] or 0) - released != len(deferred):
+            yield f"partition {p}: {meta[4]} parked, {released} released, {len(deferred)} are"
 
 
 def exported(folders: Sequence[Path]) -> tuple[dict[tuple[str, int], CommitEntry], list[str]]:

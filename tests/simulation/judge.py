@@ -94,9 +94,9 @@ class Judge:
         self.trace(f"{process.name} {call.name} {where} {call.args[1] if call.name in FENCED else ''} -> {status}")
         if call.name in FENCED:
             self._fence(process, call, status)
-        if call.name == "lease":
+        if call.name == "acquire":
             self._lease(call, reply, status)
-        elif call.name == "release" and status == "COMMITTED":
+        elif call.name == "release_lease" and status == "COMMITTED":
             self.tenures[Keys.partition_of_meta(call.keys[0])].session = ""
         elif status == "OK" and call.name == "ack":
             for packed, answer in zip(call.args[7:], reply[2:], strict=True):

@@ -25,7 +25,7 @@ from crawler.handlers.crawler import Crawler, Handler
 from crawler.handlers.page import Page as HandlersPage
 from crawler.handlers.run_handler import Handled, run_handler
 from crawler.membership import nodes
-from crawler.model import Claim, Page, Response
+from crawler.model import Claim, ParsedPage, Response
 from crawler.pipeline.handle import HandlerStage
 from crawler.pipeline.parse import PageParser
 from crawler.settings import Settings
@@ -233,7 +233,7 @@ class _NoResolver:
         """Nothing is open."""
 
 
-async def _parse_apart(parser: PageParser, response: Response, x_robots: str) -> Page:
+async def _parse_apart(parser: PageParser, response: Response, x_robots: str) -> ParsedPage:
     """What the worker process does, without one."""
     await asyncio.sleep(0.03)
     return parse_page(
@@ -243,7 +243,7 @@ async def _parse_apart(parser: PageParser, response: Response, x_robots: str) ->
 
 
 async def _handle_apart(
-    stage: HandlerStage, made: Crawler, handler: Handler, claim: Claim, response: Response, parsed: Page
+    stage: HandlerStage, made: Crawler, handler: Handler, claim: Claim, response: Response, parsed: ParsedPage
 ) -> Handled:
     """The same for handlers."""
     await asyncio.sleep(0.03)
@@ -259,7 +259,7 @@ def simulated_doors(server: Server, internet: Internet) -> Iterator[None]:
         life = PROCESS.get()
         return life.host if isinstance(life, Life) else ""
 
-    doors: list[tuple[Any, str, Any]] = [
+    deps: list[tuple[Any, str, Any]] = [
         (app_crawl, "Engine", lambda url, library, *, call_timeout_s: SimEngine(server, url, call_timeout_s)),
         (build, "Fetcher", lambda settings, *, resolver, version: SimFetcher(internet)),
         (build, "CachingResolver", lambda settings, *, allow_private, clock: _NoResolver()),
@@ -274,8 +274,8 @@ def simulated_doors(server: Server, internet: Internet) -> Iterator[None]:
         (PageParser, "_in_worker", _parse_apart),
         (HandlerStage, "_apart", _handle_apart),
     ]
-    before = [(owner, name, getattr(owner, name)) for owner, name, _ in doors]
-    for owner, name, door in doors:
+    before = [(owner, name, getattr(owner, name)) for owner, name, _ in deps]
+    for owner, name, door in deps:
         setattr(owner, name, door)
     try:
         yield

@@ -19,10 +19,10 @@ from crawler.membership.engine_restarts import EngineRestarts
 from crawler.membership.heartbeat import Heartbeat, SessionLiveness
 from crawler.pipeline import finish_watch
 from crawler.pipeline.archive import ArchiveStage
-from crawler.pipeline.rebalance import PartitionWork
+from crawler.pipeline.rebalance import PartitionRebalance
 from crawler.pipeline.robots_turn import RobotsTurns
-from crawler.quotas.raise_limits import Raising
-from crawler.quotas.usage import Spending
+from crawler.quotas.raise_limits import RaisedQuotas
+from crawler.quotas.usage import QuotaUsage
 from crawler.robots.gate import RobotsGate
 from crawler.runtime.clock import monotonic_ms
 from tests.simulation import overflow
@@ -136,7 +136,7 @@ def _ahead(reply: Any, by_ms: int) -> Any:
 
 def no_drain() -> contextlib.AbstractContextManager[None]:
     """A partition is handed over while its pages are being fetched."""
-    return _patched(PartitionWork, "is_idle", lambda self, partition: True)
+    return _patched(PartitionRebalance, "is_idle", lambda self, partition: True)
 
 
 def clock_not_stored() -> contextlib.AbstractContextManager[None]:
@@ -160,7 +160,7 @@ def delay_not_stored() -> contextlib.AbstractContextManager[None]:
         return True
 
     async def learn(self: RobotsTurns, turn: Any, entry: Any) -> None:
-        turn.lane.delay_ms = self._gate.delay_of(turn.claim, entry)
+        turn.slot.delay_ms = self._gate.delay_of(turn.claim, entry)
 
     stack = contextlib.ExitStack()
     stack.enter_context(_patched(RobotsGate, "share", share))
@@ -189,10 +189,10 @@ def files_go_at_once() -> contextlib.AbstractContextManager[None]:
 def ends_with_room() -> contextlib.AbstractContextManager[None]:
     """Nobody asks at the end whether there is room for what is parked."""
 
-    async def has_more(self: Spending) -> bool:
+    async def has_more(self: QuotaUsage) -> bool:
         return False
 
-    return _patched(Spending, "has_more", has_more)
+    return _patched(QuotaUsage, "has_more", has_more)
 
 
 def moves_not_marked() -> contextlib.AbstractContextManager[None]:
@@ -203,10 +203,10 @@ def moves_not_marked() -> contextlib.AbstractContextManager[None]:
 def nothing_is_raised() -> contextlib.AbstractContextManager[None]:
     """Whoever begins with larger budgets of domains leaves parked what smaller ones did."""
 
-    async def look(self: Raising, partitions: Any) -> int:
+    async def look(self: RaisedQuotas, partitions: Any) -> int:
         return 0
 
-    return _patched(Raising, "look", look)
+    return _patched(RaisedQuotas, "look", look)
 
 
 @dataclass(frozen=True, slots=True)

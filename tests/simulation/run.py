@@ -71,7 +71,9 @@ class Simulation:
         self.disks = Disks(self.loop, rng_of(seed, "disks"))
         internet = Internet(plan.web, self.loop, connect_s=lambda: 0.001 + 0.02 * net_rng.random())
         internet.on_request = self._requested
-        self.fleet = Fleet(self.loop, self.server, internet, self.disks, folder, s, rng_of(seed, "lives"), self._event)
+        self.fleet = Fleet(
+            self.loop, self.server, internet, self.disks, folder, s, rng_of(seed, "lives"), self._event
+        )
         files = Files(folder)
         self.fleet.files_of = files.of
         self.census = Census(real, s.crawl.partitions, files)
@@ -158,7 +160,9 @@ class Simulation:
         self.loop.start(Process("auditor"), self.auditor.watch())
         self.weather.climate = self.plan.climate
         for at_s, machine, shows_death in self.plan.starts:
-            self.loop.after(at_s, self.fleet.start, self.fleet.add(machine, shows_death=shows_death))
+            self.loop.after(
+                at_s, self.fleet.start, self.fleet.add(machine, shows_death=shows_death)
+            )
         for at_s, kind in self.plan.faults:
             self.loop.after(at_s, self._strike, kind)
         if self.plan.budgets:
@@ -174,13 +178,13 @@ class Simulation:
         self._heal()
         if not await self._ends():
             return
-        self.judge.stats["parked at the end"] += self.census.parked()
-        if self.census.parked():  # by instances with budgets; whoever comes now takes that up
+        self.judge.stats["parked at the end"] += self.census.deferred()
+        if self.census.deferred():  # by instances with budgets; whoever comes now takes that up
             self._raise()
             self.fleet.start(self.fleet.nodes[0])
             if not await self._ends():
                 return
-            if left := self.census.parked():
+            if left := self.census.deferred():
                 self.judge.blame("I12", f"finished without budgets, and {left} URLs are parked")
         self._close()
 
@@ -190,7 +194,9 @@ class Simulation:
         limit_s += self.plan.settings.frontier.visibility_timeout_s
         while not self._is_over():
             if self.loop.time() > limit_s:
-                self.judge.blame("I12", f"not at its end; up: {[life.name for life in self.fleet.up]}; {self._stuck()}")
+                self.judge.blame(
+                    "I12", f"not at its end; up: {[life.name for life in self.fleet.up]}; {self._stuck()}"
+                )
                 return False
             if not self.fleet.up:  # the last one had been told to leave
                 self.fleet.start(self.fleet.nodes[0])
@@ -303,7 +309,11 @@ def _simulate(plan: Plan, real: RealEngine, say: Callable[[str], None]) -> Outco
 
 def _run(simulation: Simulation) -> None:
     loop, judge = simulation.loop, simulation.judge
-    with virtual_time(loop), mounted(simulation.disks), simulated_doors(simulation.server, simulation.fleet.internet):
+    with (
+        virtual_time(loop),
+        mounted(simulation.disks),
+        simulated_doors(simulation.server, simulation.fleet.internet),
+    ):
         try:
             loop.run_until_complete(simulation.main())
         except StuckError as error:

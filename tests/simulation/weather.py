@@ -82,7 +82,7 @@ class Weather:
 
     def fate_of_reply(self, process: Process, calls: Sequence[Any]) -> Fate:
         slow = self.slow_beats.get(process, 0.0)
-        if slow and any(getattr(call, "name", "") == "beat" for call in calls):
+        if slow and any(getattr(call, "name", "") == "heartbeat" for call in calls):
             self.on_mishap("beat answered late", process)
             return Fate(reply_s=slow * self._rng.random())
         late = self.climate.late_replies > self._rng.random()

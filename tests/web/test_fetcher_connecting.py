@@ -17,7 +17,7 @@ from crawler.model import FailureKind
 from crawler.settings import DnsSettings
 from crawler.web.connection import Connection
 from crawler.web.resolver import CachingResolver
-from tests.support.dns_server import NXDOMAIN, SERVFAIL, Answer
+from tests.support.dns_server import NXDOMAIN, SERVFAIL, DnsAnswer
 from tests.support.hostile_server import Close, Hold, HostileServer, Repeat
 from tests.web.fetching import HELLO, fetching, kind_of, response_of
 
@@ -32,13 +32,13 @@ async def test_a_refused_connection_is_a_failure_to_connect() -> None:
 @pytest.mark.parametrize(
     ("rule", "kind"),
     [
-        (Answer(rcode=NXDOMAIN), FailureKind.DNS_NOT_FOUND),
-        (Answer(), FailureKind.DNS_NOT_FOUND),
-        (Answer(rcode=SERVFAIL), FailureKind.DNS_ERROR),
-        (Answer(silent=True), FailureKind.DNS_ERROR),
+        (DnsAnswer(rcode=NXDOMAIN), FailureKind.DNS_NOT_FOUND),
+        (DnsAnswer(), FailureKind.DNS_NOT_FOUND),
+        (DnsAnswer(rcode=SERVFAIL), FailureKind.DNS_ERROR),
+        (DnsAnswer(silent=True), FailureKind.DNS_ERROR),
     ],
 )
-async def test_a_name_without_an_address_is_a_failure_of_dns(rule: Answer, kind: FailureKind) -> None:
+async def test_a_name_without_an_address_is_a_failure_of_dns(rule: DnsAnswer, kind: FailureKind) -> None:
     async with fetching(table={"h.test": rule}) as fetcher:
         assert kind_of(await fetcher.fetch("http://h.test:8080/")) is kind
 

@@ -9,7 +9,7 @@ from crawler.model import FailureKind
 from crawler.settings import DnsSettings
 from crawler.web import resolver as of_names
 from crawler.web.resolver import BURST_MAX, BURST_S, CachingResolver, LookupFailedError, LookupTurns
-from tests.support.dns_server import NXDOMAIN, REFUSED, SERVFAIL, Answer, DnsServer, Table
+from tests.support.dns_server import NXDOMAIN, REFUSED, SERVFAIL, DnsAnswer, DnsServer, Table
 
 
 class Clock:
@@ -48,14 +48,14 @@ async def test_a_name_is_looked_up_once_and_then_known() -> None:
 
 
 async def test_many_who_ask_at_once_share_one_lookup() -> None:
-    async with resolving({"slow.test": Answer(addresses=["127.0.0.7"], delay_s=0.05)}) as (resolver, server):
+    async with resolving({"slow.test": DnsAnswer(addresses=["127.0.0.7"], delay_s=0.05)}) as (resolver, server):
         answers = await asyncio.gather(*(resolver.lookup("slow.test") for _ in range(50)))
         assert set(answers) == {("127.0.0.7",)}
         assert server.asked("slow.test") == 1
 
 
 async def test_one_who_gives_up_does_not_take_the_answer_from_the_others() -> None:
-    async with resolving({"slow.test": Answer(addresses=["127.0.0.7"], delay_s=0.1)}) as (resolver, server):
+    async with resolving({"slow.test": DnsAnswer(addresses=["127.0.0.7"], delay_s=0.1)}) as (resolver, server):
         impatient = asyncio.create_task(resolver.lookup("slow.test"))
         patient = asyncio.create_task(resolver.lookup("slow.test"))
         await asyncio.sleep(0.03)
@@ -67,7 +67,7 @@ async def test_one_who_gives_up_does_not_take_the_answer_from_the_others() -> No
 @pytest.mark.parametrize(("ttl", "lives_s"), [(0, 60), (90, 90), (2**31 - 1, 3600), (59, 60), (3601, 3600)])
 async def test_an_answer_lives_as_long_as_its_ttl_within_the_bounds(ttl: int, lives_s: int) -> None:
     clock = Clock()
-    async with resolving({"a.test": Answer(addresses=["127.0.0.7"], ttl=ttl)}, clock=clock) as (resolver, _):
+    async with resolving({"a.test": DnsAnswer(addresses=["127.0.0.7"], ttl=ttl)}, clock=clock) as (resolver, _):
         await resolver.lookup("a.test")
         clock.now += lives_s - 0.5
         assert resolver.cached("a.test") == ("127.0.0.7",)
@@ -77,7 +77,7 @@ async def test_an_answer_lives_as_long_as_its_ttl_within_the_bounds(ttl: int, li
 
 async def test_an_expired_answer_is_asked_for_again() -> None:
     clock = Clock()
-    rule = Answer(times=[["127.0.0.7"], ["127.0.0.8"]], ttl=0)
+    rule = DnsAnswer(times=[["127.0.0.7"], ["127.0.0.8"]], ttl=0)
     async with resolving({"a.test": rule}, clock=clock) as (resolver, server):
         assert await resolver.lookup("a.test") == ("127.0.0.7",)
         clock.now += 61
@@ -89,7 +89,7 @@ async def test_no_other_cache_keeps_answers_for_ever(monkeypatch: pytest.MonkeyP
     """c-ares has one of its own, without a bound: it is emptied now and then, beside look-ups that go on."""
     monkeypatch.setattr(of_names, "FLUSH_AFTER", 1)
     clock = Clock()
-    rule = Answer(times=[["127.0.0.7"], ["127.0.0.8"]], ttl=86_400)
+    rule = DnsAnswer(times=[["127.0.0.7"], ["127.0.0.8"]], ttl=86_400)
     async with resolving({"a.test": rule}, clock=clock) as (resolver, server):
         assert await resolver.lookup("a.test") == ("127.0.0.7",)
         async with asyncio.timeout(5):
@@ -99,8 +99,8 @@ async def test_no_other_cache_keeps_answers_for_ever(monkeypatch: pytest.MonkeyP
                 await asyncio.sleep(0.01)
 
 
-@pytest.mark.parametrize("rule", [Answer(rcode=NXDOMAIN), Answer(), Answer(cname="loop.test")])
-async def test_a_name_that_has_no_address_is_not_found_and_remembered(rule: Answer) -> None:
+@pytest.mark.parametrize("rule", [DnsAnswer(rcode=NXDOMAIN), DnsAnswer(), DnsAnswer(cname="loop.test")])
+async def test_a_name_that_has_no_address_is_not_found_and_remembered(rule: DnsAnswer) -> None:
     clock = Clock()
     async with resolving({"loop.test": rule}, clock=clock) as (resolver, server):
         assert await kind_of(resolver, "loop.test") is FailureKind.DNS_NOT_FOUND
@@ -120,15 +120,15 @@ async def test_a_name_that_can_not_be_one_is_not_found_without_asking() -> None:
 @pytest.mark.parametrize(
     "rule",
     [
-        Answer(rcode=SERVFAIL),
-        Answer(rcode=REFUSED),
-        Answer(silent=True),
-        Answer(malformed=True),
-        Answer(truncated=True, addresses=["127.0.0.1"]),
-        Answer(addresses=["127.0.0.1"], delay_s=5),
+        DnsAnswer(rcode=SERVFAIL),
+        DnsAnswer(rcode=REFUSED),
+        DnsAnswer(silent=True),
+        DnsAnswer(malformed=True),
+        DnsAnswer(truncated=True, addresses=["127.0.0.1"]),
+        DnsAnswer(addresses=["127.0.0.1"], delay_s=5),
     ],
 )
-async def test_a_server_that_fails_is_no_proof_that_the_name_does_not_exist(rule: Answer) -> None:
+async def test_a_server_that_fails_is_no_proof_that_the_name_does_not_exist(rule: DnsAnswer) -> None:
     clock = Clock()
     async with resolving({"a.test": rule}, clock=clock) as (resolver, _):
         assert await kind_of(resolver, "a.test") is FailureKind.DNS_ERROR
@@ -137,7 +137,7 @@ async def test_a_server_that_fails_is_no_proof_that_the_name_does_not_exist(rule
 
 
 async def test_a_slow_name_does_not_hold_up_another() -> None:
-    table = {"slow.test": Answer(silent=True), "fast.test": ["127.0.0.7"]}
+    table = {"slow.test": DnsAnswer(silent=True), "fast.test": ["127.0.0.7"]}
     async with resolving(table, timeout_s=2) as (resolver, _):
         slow = asyncio.create_task(resolver.lookup("slow.test"))
         await asyncio.sleep(0.01)
@@ -148,7 +148,7 @@ async def test_a_slow_name_does_not_hold_up_another() -> None:
 
 async def test_a_slow_name_is_waited_for_although_all_others_were_quick() -> None:
     """c-ares learns how quick a server is and then gives up after a fraction of a second."""
-    table = {"slow.test": Answer(addresses=["127.0.0.7"], delay_s=0.9), "*.test": ["127.0.0.8"]}
+    table = {"slow.test": DnsAnswer(addresses=["127.0.0.7"], delay_s=0.9), "*.test": ["127.0.0.8"]}
     async with resolving(table, timeout_s=4) as (resolver, _):
         for n in range(8):
             await resolver.lookup(f"quick{n}.test")
@@ -159,7 +159,7 @@ async def test_private_addresses_are_never_handed_out_unless_allowed() -> None:
     table = {
         "inside.test": ["10.0.0.1", "::1", "::ffff:127.0.0.1"],
         "mixed.test": ["127.0.0.1", "93.184.216.34", "fd00::1"],
-        "alias.test": Answer(cname="inside.test", addresses=["192.168.0.1"]),
+        "alias.test": DnsAnswer(cname="inside.test", addresses=["192.168.0.1"]),
     }
     async with resolving(table, allow_private=False) as (resolver, _):
         assert await kind_of(resolver, "inside.test") is FailureKind.ADDRESS_REFUSED
@@ -172,7 +172,7 @@ async def test_private_addresses_are_never_handed_out_unless_allowed() -> None:
 
 async def test_a_name_that_turns_private_with_no_ttl_is_refused_when_asked_again() -> None:
     clock = Clock()
-    rule = Answer(times=[["93.184.216.34"], ["127.0.0.1"]], ttl=0)
+    rule = DnsAnswer(times=[["93.184.216.34"], ["127.0.0.1"]], ttl=0)
     async with resolving({"rebind.test": rule}, allow_private=False, clock=clock) as (resolver, server):
         assert await resolver.lookup("rebind.test") == ("93.184.216.34",)
         assert await resolver.lookup("rebind.test") == ("93.184.216.34",)
@@ -194,7 +194,7 @@ async def test_at_most_four_addresses_are_handed_out_with_both_families_among_th
 
 
 async def test_names_of_the_hosts_file_are_known_without_a_server() -> None:
-    async with resolving({"localhost": Answer(rcode=NXDOMAIN)}) as (resolver, server):
+    async with resolving({"localhost": DnsAnswer(rcode=NXDOMAIN)}) as (resolver, server):
         assert "127.0.0.1" in await resolver.lookup("localhost")
         assert server.queries == []
 
@@ -227,7 +227,7 @@ async def test_a_name_server_that_is_no_address_is_a_mistake_in_the_settings() -
 
 
 async def test_closing_ends_lookups_that_still_run() -> None:
-    async with resolving({"a.test": Answer(silent=True)}, timeout_s=30) as (resolver, _):
+    async with resolving({"a.test": DnsAnswer(silent=True)}, timeout_s=30) as (resolver, _):
         waiting = asyncio.create_task(resolver.lookup("a.test"))
         await asyncio.sleep(0.02)
         await resolver.close()
@@ -237,7 +237,7 @@ async def test_closing_ends_lookups_that_still_run() -> None:
 
 async def test_many_names_at_once_are_asked_for_in_bursts_that_silent_ones_do_not_hold_up_for_long() -> None:
     """A server drops what it can't take in at once, and what is dropped costs seconds."""
-    table = {"*.silent.test": Answer(silent=True), "*.test": ["127.0.0.1"]}
+    table = {"*.silent.test": DnsAnswer(silent=True), "*.test": ["127.0.0.1"]}
     async with resolving(table, timeout_s=2.0) as (resolver, server):
         lost = [asyncio.create_task(resolver.lookup(f"{n}.silent.test")) for n in range(BURST_MAX)]
         found = asyncio.create_task(resolver.lookup("a.test"))
@@ -252,7 +252,7 @@ async def test_many_names_at_once_are_asked_for_in_bursts_that_silent_ones_do_no
 
 async def test_a_new_name_does_not_wait_for_all_the_silent_ones_before_it() -> None:
     """Nor do later ones starve an old one: the first and the last of those that wait have their turns by turns."""
-    table = {"*.silent.test": Answer(silent=True), "*.test": Answer(addresses=["127.0.0.1"])}
+    table = {"*.silent.test": DnsAnswer(silent=True), "*.test": DnsAnswer(addresses=["127.0.0.1"])}
     async with resolving(table, timeout_s=60.0) as (resolver, _):
         lost = [asyncio.create_task(resolver.lookup(f"{n}.silent.test")) for n in range(BURST_MAX)]
         await asyncio.sleep(0)
@@ -299,8 +299,8 @@ GARBAGE = {
 async def test_a_reply_that_cant_be_read_fails_no_look_up_but_its_own(how: str, delay_s: float) -> None:
     """c-ares closes the socket on which it came, and fails all that was asked there."""
     table = {
-        "*.bad.test": Answer(raw=GARBAGE[how], delay_s=delay_s),
-        "*.test": Answer(addresses=["127.0.0.7"], delay_s=0.06),
+        "*.bad.test": DnsAnswer(raw=GARBAGE[how], delay_s=delay_s),
+        "*.test": DnsAnswer(addresses=["127.0.0.7"], delay_s=0.06),
     }
     async with resolving(table, timeout_s=1.0, tries=2) as (resolver, _):
         bad = [asyncio.create_task(kind_of(resolver, f"{n}.bad.test")) for n in range(4)]
@@ -311,8 +311,8 @@ async def test_a_reply_that_cant_be_read_fails_no_look_up_but_its_own(how: str, 
 
 async def test_what_does_not_fit_into_a_datagram_is_asked_for_over_tcp() -> None:
     table = {
-        "long.test": Answer(truncated=True, addresses=["127.0.0.7"]),
-        "many.test": Answer(truncated=True, addresses=[f"127.0.{n // 250}.{n % 250 + 1}" for n in range(1000)]),
+        "long.test": DnsAnswer(truncated=True, addresses=["127.0.0.7"]),
+        "many.test": DnsAnswer(truncated=True, addresses=[f"127.0.{n // 250}.{n % 250 + 1}" for n in range(1000)]),
     }
     async with resolving(table, tcp=True) as (resolver, _):
         assert await resolver.lookup("long.test") == ("127.0.0.7",)
@@ -322,7 +322,7 @@ async def test_what_does_not_fit_into_a_datagram_is_asked_for_over_tcp() -> None
 @pytest.mark.parametrize(("aliases", "found"), [(1, True), (8, True), (9, False), (50, False)])
 async def test_aliases_are_followed_a_few_times(aliases: int, found: bool) -> None:
     chain = [f"c{n}.test" for n in range(aliases)]
-    async with resolving({"a.test": Answer(cname=chain, addresses=["127.0.0.7"])}, tcp=True) as (resolver, _):
+    async with resolving({"a.test": DnsAnswer(cname=chain, addresses=["127.0.0.7"])}, tcp=True) as (resolver, _):
         if found:
             assert await resolver.lookup("a.test") == ("127.0.0.7",)
         else:
@@ -330,7 +330,7 @@ async def test_aliases_are_followed_a_few_times(aliases: int, found: bool) -> No
 
 
 async def test_aliases_in_a_circle_lead_nowhere() -> None:
-    async with resolving({"a.test": Answer(cname=["b.test", "a.test", "b.test", "a.test"])}) as (resolver, _):
+    async with resolving({"a.test": DnsAnswer(cname=["b.test", "a.test", "b.test", "a.test"])}) as (resolver, _):
         with pytest.raises(LookupFailedError):
             await resolver.lookup("a.test")
 
@@ -339,7 +339,7 @@ async def test_aliases_in_a_circle_lead_nowhere() -> None:
 async def test_a_ttl_beyond_31_bits_is_clamped(ttl: int) -> None:
     """RFC 2181 8: it counts as zero; what matters here is that it does not last."""
     clock = Clock()
-    async with resolving({"a.test": Answer(addresses=["127.0.0.7"], ttl=ttl)}, clock=clock) as (resolver, _):
+    async with resolving({"a.test": DnsAnswer(addresses=["127.0.0.7"], ttl=ttl)}, clock=clock) as (resolver, _):
         assert await resolver.lookup("a.test") == ("127.0.0.7",)
         clock.now += 59
         assert resolver.cached("a.test")

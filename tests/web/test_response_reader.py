@@ -1,6 +1,6 @@
 """Bytes in, a response or a refusal out; however the bytes are cut, the same. What hosts do wrong has a table of its own."""
-# ruff: noqa: E501 - a table reads best with one row to a line
 
+# ruff: noqa: E501 - a table reads best with one row to a line
 import gc
 import weakref
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawler.model import FailureKind
-from crawler.web.response_head import HEADERS_MAX, Refusal
+from crawler.web.response_head import HEADERS_MAX, BadHead
 from crawler.web.response_reader import CHUNK_OVERHEAD_BYTES_MAX, INTERIM_MAX, TRAILER_BYTES_MAX, ResponseReader
 from tests.hostile.test_rows_http import ROWS as HOSTILE_ROWS
 from tests.hostile.test_rows_http import Row
@@ -55,7 +55,7 @@ def read(pieces: list[bytes]) -> Outcome:
         if ended is None:
             try:
                 ended = reader.feed(piece)
-            except Refusal as refusal:
+            except BadHead as refusal:
                 return refused(refusal.kind)
     return Outcome(
         ended,
@@ -302,7 +302,7 @@ def test_a_trailer_without_an_end_costs_linear_time(piece: int) -> None:
     assert reader.feed(CHUNKED + b"5\r\nhello\r\n0\r\nX: ") is None
     for _ in range(TRAILER_BYTES_MAX // piece):
         assert reader.feed(b"a" * piece) is None
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(BadHead) as refused:
         reader.feed(b"a" * TRAILER_BYTES_MAX)
     assert refused.value.kind is H
 

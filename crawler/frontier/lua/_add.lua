@@ -1,11 +1,11 @@
 -- Adding URLs: used by add, and by ack for the out-links of its own partition.
 -- A URL is nine values of a list: fingerprint, queue, domain, score as text, member, origin, depth, reason, seed. With an
--- origin ('' for most), the member lacks its letter; with a reason ('' for most; see park_one) the URL is parked at once;
+-- origin ('' for most), the member lacks its letter; with a reason ('' for most; see defer_one) the URL is deferred at once;
 -- seed (0 for none) is the number of the seed it descends from. Where linking domains are counted there is a tenth: the place
--- of the other domain that links to it (see _links.lua; -1: none does).
--- What is taken in, 0 for no limit: {URLs of a queue, hosts of a domain (see _hosts.lua), further URLs of a queue for each
--- domain that links to it}. What is beyond that is parked.
--- With a limit or a budget of depth, z<run>:<bucket> holds fingerprint -> depth of all URLs that are pending or parked: a
+-- of the other domain that links to it (see _admission.lua; -1: none does).
+-- What is taken in, 0 for no limit: {URLs of a queue, hosts of a domain (see _admission.lua), further URLs of a queue for each
+-- domain that links to it}. What is beyond that is deferred.
+-- With a limit or a budget of depth, z<run>:<bucket> holds fingerprint -> depth of all URLs that are pending or deferred: a
 -- shorter path may be found later. What was too deep and is not any more goes into its queue.
 -- What else is new is gathered, over all commits of an ack, and enters its queues at the end: one call with many members
 -- costs a fraction of many calls.
@@ -43,13 +43,13 @@ local function enter(r, entries, default_delay_ms, budgets)
   if room < n then
     local beyond = {}
     for i = 2 * room + 1, 2 * n do beyond[#beyond + 1], entries[i] = entries[i], nil end
-    park(r.queue, 'urls', beyond)
+    defer(r.queue, 'urls', beyond)
   end
   if room > 0 then put_pending(r, entries, default_delay_ms) end
 end
 
--- Why a URL is parked at once; '' for most. hosts_max: 0 when hosts have no budget.
-local function parking_reason(items, i, hosts_max)
+-- Why a URL is deferred at once; '' for most. hosts_max: 0 when hosts have no budget.
+local function defer_reason(items, i, hosts_max)
   local reason = items[i + 7]
   if hosts_max == 0 or reason ~= '' then return reason end
   local host, is_seed = host_in(items[i + 1], items[i + 4], items[i + 5]), is_given(tonumber(items[i + 3]))
@@ -59,11 +59,11 @@ end
 -- A URL is new to the crawl.
 local function arrive(items, i, hosts_max)
   local queue, domain, score, member, origin = items[i + 1], items[i + 2], items[i + 3], items[i + 4], items[i + 5]
-  local reason = parking_reason(items, i, hosts_max)
+  local reason = defer_reason(items, i, hosts_max)
   if origin ~= '' then member = listed_member(queue, origin, member) end
   if reason ~= '' then
     meet(record_of(queue), domain, 1)
-    park_one(queue, reason, score, member, items[i], items[i + 6])
+    defer_one(queue, reason, score, member, items[i], items[i + 6])
   elseif arrived[queue] then
     push(arrived[queue], score, member)
   else
@@ -77,8 +77,8 @@ local function lift(items, i, depth, default_delay_ms, hosts_max)
   local fp, queue, score = items[i], items[i + 1], items[i + 3]
   local member = take_deep(queue, depth, fp)
   if not member then return end
-  local reason = parking_reason(items, i, hosts_max)
-  if reason ~= '' then return park_one(queue, reason, score, member, fp, items[i + 6]) end
+  local reason = defer_reason(items, i, hosts_max)
+  if reason ~= '' then return defer_one(queue, reason, score, member, fp, items[i + 6]) end
   put_pending(record_of(queue), {score, member}, default_delay_ms)
 end
 

@@ -2,8 +2,8 @@
 -- blocks b:QUEUE:ID the others. t:QUEUE lists those by the highest score that each may hold; among equals the one with
 -- the highest id is the oldest. A block that is in a file is a stub: only its name is left, 'ID FILE OFFSET LENGTH URLS'.
 -- q:QUEUE is there if and only if the queue has URLs that can be handed out: behind it, nothing passes by a stub.
--- long: zset of queues -> how many blocks they have in memory behind the first; long:parked: the same of rows of parked
--- URLs (see _park.lua), which go to files before them; short: zset of queues whose next block is to be brought back from
+-- long: zset of queues -> how many blocks they have in memory behind the first; long:deferred: the same of rows of deferred
+-- URLs (see _deferred.lua), which go to files before them; short: zset of queues whose next block is to be brought back from
 -- its file -> since when (ms). meta's spilled and spilled_parked: URLs of queues, and of rows, that are in files.
 local BLOCK = 128 -- the engine's zset-max-listpack-entries
 local SHORT = BLOCK / 2 -- with fewer URLs left, the next block should be in memory

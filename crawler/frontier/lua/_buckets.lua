@@ -1,4 +1,4 @@
--- Buckets that split one at a time (linear hashing): those of seen-sets and of shelves. Meta's split<name> is there while the
+-- Buckets that split one at a time (linear hashing): those of seen-sets and of stores. Meta's split<name> is there while the
 -- values of a bucket are moved: they wait under the bucket's prefix and the word 'split', and go to the bucket that they came
 -- from or to the new one, at most MOVES_MAX in all that a call does. So a bucket may hold any number, and no call is long.
 -- Everything is written before it is deleted: an error of a script rolls nothing back.

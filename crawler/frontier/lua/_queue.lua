@@ -2,11 +2,11 @@
 -- next (ms), delay (ms, -1 unknown) and out (claims handed out) are its politeness clock; n URLs are in its blocks (see
 -- _block.lua; blocks: how many ids were given to those), others retrying. Counted are urls (ever added), s2 (pages), bytes,
 -- fetch_ms and in the map s1, s3 ..., retries, dead, e:<failure>, refused:<reason>. There, too: domain, if that is not its
--- own name; while a guest has a turn (see reserve), guest (its mark) and guest_seen (when the owner first saw that, ms); links:
--- which domains link to it (see _links.lua); and
--- stop: why none of its URLs is handed out; free:<reason>: it is not parked again for that (see _park.lua, park.lua); and
--- wish: the guest that waits for a turn, or SERVED from when one was granted until the owner has had its own. While a queue
--- is idle its record lies on a shelf, with others.
+-- own name; while a borrower has a turn (see reserve), borrower (its mark) and borrower_seen (when the owner first saw that, ms); links:
+-- which domains link to it (see _admission.lua); and
+-- stop: why none of its URLs is handed out; free:<reason>: it is not deferred again for that (see _deferred.lua, defer.lua); and
+-- waiter: the borrower that waits for a turn, or GRANTED from when one was granted until the owner has had its own. While a queue
+-- is idle its record lies on a store, with others.
 -- ready: zset of queues that have URLs and may be claimed from, by due time (ms on the partition clock). Those with a boost
 -- (a whole number but 0, in the map) are in ready:<boost> instead, so that none is looked for among others. boosts: zset of
 -- such queues by boost; meta's boosts lists the boosts there are, highest first.
@@ -14,17 +14,17 @@
 -- A script reads a record once, changes it here, and writes it once, by close_queues.
 local NEXT, DELAY, OUT, N, RETRYING, BLOCKS, URLS, S2, BYTES, FETCH_MS, MORE = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
 local WORD_OF = {s2 = S2, bytes = BYTES, fetch_ms = FETCH_MS}
-local IDLE_MS = 60000 -- after its clock has run out an idle queue's record goes to a shelf
-local SERVED = '-'
+local IDLE_MS = 60000 -- after its clock has run out an idle queue's record goes to a store
+local GRANTED = '-'
 local records
 --@each records = {}
 
 local function record_from(queue, key, packed)
   if not packed then
-    packed = shelf_get('h', queue)
+    packed = compact_get('h', queue)
     if packed then
       call('SET', key, packed)
-      shelf_drop('h', queue)
+      compact_drop('h', queue)
     end
   end
   if not packed then return {queue = queue, key = key, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, {}} end
@@ -136,7 +136,7 @@ end
 -- Nobody has work for it, or is at it.
 local function is_idle(r)
   if r[N] ~= 0 or r[OUT] ~= 0 or r[RETRYING] ~= 0 or r[URLS] == 0 then return false end
-  return not r[MORE].guest and (not r[MORE].wish or r[MORE].wish == SERVED)
+  return not r[MORE].borrower and (not r[MORE].waiter or r[MORE].waiter == GRANTED)
 end
 
 local function write_queues()
@@ -155,13 +155,13 @@ local function write_queues()
   for i = 1, n, AT_ONCE do call('MSET', unpack(changed, i, math.min(i + AT_ONCE - 1, n))) end
 end
 
--- A queue's clock has run out long ago: if it is idle still, its record goes to a shelf.
-local function shelve(queue)
+-- A queue's clock has run out long ago: if it is idle still, its record goes to a store.
+local function compact(queue)
   call('ZREM', P .. 'idle', queue)
   local r = record_of(queue)
   if not is_idle(r) then return end
   r[NEXT] = 0
-  shelf_put('h', queue, pack_record_of(r))
+  compact_put('h', queue, pack_record_of(r))
   call('DEL', r.key)
   records[queue] = nil
 end

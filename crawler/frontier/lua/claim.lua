@@ -4,7 +4,7 @@
 -- KEYS  meta
 -- ARGV  session, epoch, now (ms), msgpack {request id (session-number), engine run id, urls max, urls per queue max,
 --       claim ahead (ms), visibility timeout (ms), default delay (ms), out max, budgets of a queue: pages, bytes (0: none),
---       lead (ms): so long before its time a queue is handed out that no guest has asked for}
+--       lead (ms): so long before its time a queue is handed out that no borrower has asked for}
 -- returns {'FENCED'} | {'RECOVER'} | {'OK', next due (ms) or -1, flat batch, flat deaths, some queues whose next block is
 --       to be brought back from its file, flat boosts: each there is, 0 among them, and when the first of its queues is
 --       due (-1: none waits); nothing where no queue has a boost}; both dues are less by the lead; the batch repeats
@@ -84,21 +84,21 @@ local function repeat_batch()
   end
 end
 
--- When a request on this queue may start (ms), guests considered.
+-- When a request on this queue may start (ms), borrowers considered.
 local function start_of(r)
-  local known, wish = delay_of(r), r[MORE].wish
+  local known, waiter = delay_of(r), r[MORE].waiter
   local delay = known or default_delay
   local due = due_of(r[NEXT], delay, hold)
   if known == 0 or r[OUT] ~= 0 then return due end
-  if r[MORE].guest then return math.max(due, guest_until(r, now, delay)) end
-  if wish and wish ~= SERVED and due <= now then return wish_until(r, now) end
+  if r[MORE].borrower then return math.max(due, borrowed_until(r, now, delay)) end
+  if waiter and waiter ~= GRANTED and due <= now then return left_until(r, now) end
   return due
 end
 
 -- Until when it may have to wait and is handed out all the same.
 local function horizon_of(r)
-  local wish = r[MORE].wish
-  return (r[MORE].guest or (wish and wish ~= SERVED)) and now or now + lead
+  local waiter = r[MORE].waiter
+  return (r[MORE].borrower or (waiter and waiter ~= GRANTED)) and now or now + lead
 end
 
 -- How many of its URLs a due queue gives. One whose delay is unknown gives one: its robots.txt may ask for more patience
@@ -157,9 +157,9 @@ local function take_due(ready, taken, left, looks)
       if #best > 0 then
         taken[#taken + 1] = {r, best}
         add_to(r, OUT, #best / 2)
-        if r[MORE].wish then
-          set_more(r, 'wish', nil)
-          set_more(r, 'guest_seen', nil)
+        if r[MORE].waiter then
+          set_more(r, 'waiter', nil)
+          set_more(r, 'borrower_seen', nil)
         end
         left = left - #best / 2
       end
@@ -209,13 +209,13 @@ local function requeue_all()
   return #orphans, retry_due
 end
 
--- Records of queues that are idle go to their shelves; since when the next one is.
-local function shelve_idle()
+-- Records of queues that are idle go to their stores; since when the next one is.
+local function compact_idle()
   local idle_since = first_of('idle')
   if idle_since and idle_since <= now - IDLE_MS then
     local idle = call('ZRANGEBYSCORE', P .. 'idle', '-inf', now - IDLE_MS, 'LIMIT', 0, 16)
     read_queues(idle)
-    for _, queue in ipairs(idle) do shelve(queue) end
+    for _, queue in ipairs(idle) do compact(queue) end
     idle_since = first_of('idle')
   end
   return idle_since
@@ -229,7 +229,7 @@ if not fence(session, epoch, now) then return {'FENCED'} end
 if meta().engine ~= a[2] then return {'RECOVER'} end
 now, hold, has_spilled, batch = meta().clock, meta().hold, meta().spilled > 0, {}
 local orphans, retry_due = requeue_all()
-local idle_since = shelve_idle()
+local idle_since = compact_idle()
 if meta().request == request then
   repeat_batch()
 else

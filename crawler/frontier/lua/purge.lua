@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- purge: an operator throws URLs away that wait or are parked: they end as refused, and stay seen. Needs no fence; what was
+-- purge: an operator throws URLs away that wait or are deferred: they end as refused, and stay seen. Needs no fence; what was
 -- claimed or taken out meanwhile is left alone. Idempotent.
 -- KEYS  meta
--- ARGV  run, reason of the refusal, queue, reason of a row of parked ones, '' for the queue's own blocks, '*' for retries,
+-- ARGV  run, reason of the refusal, queue, reason of a row of deferred ones, '' for the queue's own blocks, '*' for retries,
 --       msgpack list of {fingerprint, member of the first block, or token of a retry, seed}: at most 128
 -- returns how many
 local r, row_reason, fingerprints = record_of(ARGV[3]), ARGV[4], {}
@@ -30,7 +30,7 @@ local n = #fingerprints
 if n == 0 then return 0 end
 if from ~= r then
   note_released(r.queue, row_reason, n) -- to be done as others are
-elseif row_reason == '' and parking_stop(r) then
+elseif row_reason == '' and deferring_stop(r) then
   note_released(r.queue, r[MORE].stop, n)
 end
 if row_reason ~= '*' and not promote(from) then call('ZREM', ready_of(from), from.queue) end
@@ -38,7 +38,7 @@ count_in(r, 'refused:' .. ARGV[2], n)
 count(total, 'refused:' .. ARGV[2], n)
 count(total, 'done', n)
 forget(ARGV[1], fingerprints, true)
-if r[N] == 0 then settle(r, 0, 0, -1) end -- an idle one goes to a shelf
+if r[N] == 0 then settle(r, 0, 0, -1) end -- an idle one goes to a store
 close_queues()
 write_totals()
 write_seeds()

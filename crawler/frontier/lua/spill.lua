@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- spill: a block of a queue, or of a row of parked URLs, is in a file, and leaves memory. Needs the fence. Idempotent. Works when out of memory.
+-- spill: a block of a queue, or of a row of deferred URLs, is in a file, and leaves memory. Needs the fence. Idempotent. Works when out of memory.
 -- KEYS  meta
 -- ARGV  session, epoch, now (ms), msgpack {queue, id of the block, file, offset, length, {member, score, ...} as they were
 --       written}

@@ -23,7 +23,7 @@ local function take_queued(r, block, member)
   local head = head_of(r.queue) -- which the block may have become since
   if call('ZREM', block_of(r.queue, block), member) + call('ZREM', head, member) == 0 then return false end
   add_to(r, N, -1)
-  if parking_stop(r) then note_released(r.queue, r[MORE].stop, 1) end -- to be done as others are
+  if deferring_stop(r) then note_released(r.queue, r[MORE].stop, 1) end -- to be done as others are
   if not promote(r) then
     call('ZREM', ready_of(r), r.queue)
     look_ahead(r.queue, 0)

@@ -25,7 +25,7 @@ class Action(enum.StrEnum):
 
     PASS = "pass"  # noqa: S105
     DEMOTE = "demote"  # queued behind all others of its domain
-    PARK = "park"  # kept and counted by rule, not fetched
+    DEFER = "park"  # kept and counted by rule, not fetched
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,7 +55,7 @@ class TrapRules(msgspec.Struct, frozen=True):
             count = state.count(suspicion.rule, suspicion.place)
             evidence = count.steps if suspicion.evidence is None else suspicion.evidence
             if evidence >= self.limits.steps_max or count.pages >= self.limits.suspects_max:
-                return Verdict(action=Action.PARK, rule=suspicion.rule, why=suspicion.why)
+                return Verdict(action=Action.DEFER, rule=suspicion.rule, why=suspicion.why)
             doubt = doubt or suspicion
         if doubt is None:
             return PASSED

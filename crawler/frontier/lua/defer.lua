@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- park: a claimed URL is kept and not fetched, for a reason found since it was queued. What is known of it stays as it is, for
--- its release. What an operator has released for that reason is not parked again, but put back. Needs the fence and the
+-- defer: a claimed URL is kept and not fetched, for a reason found since it was queued. What is known of it stays as it is, for
+-- its release. What an operator has released for that reason is not deferred again, but put back. Needs the fence and the
 -- delivery's token.
 -- KEYS  meta
 -- ARGV  session, epoch, now (ms), msgpack {token, reason}
@@ -12,7 +12,7 @@ local score, queue, _, member = unpack_record(call('HGET', P .. 'u', a[1]))
 end_claims({a[1]})
 local r = record_of(queue)
 local is_released = r[MORE]['free:' .. a[2]]
-if is_released then put_back(r, {score, member}) else park(queue, a[2], {score, member}) end
+if is_released then put_back(r, {score, member}) else defer(queue, a[2], {score, member}) end
 settle(r, 1, 0, -1)
 close_queues()
 write_totals()

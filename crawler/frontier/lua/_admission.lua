@@ -1,3 +1,34 @@
+-- A domain's budget of hosts: so many are taken in, URLs of further ones are deferred. Store n: domain -> how many of its hosts
+-- were taken in, and 'domain label' for each of those; of 'www.example.com' the label is 'www', '@' for the domain itself.
+local taken_labels -- 'domain label' -> true, of those that were found or taken in
+--@each taken_labels = {}
+
+-- The host of an item of add: its origin says it, or the letter of its member.
+local function host_in(queue, member, origin)
+  if origin ~= '' then return (string.gsub(string.match(origin, '//(.*)$'), ':%d+$', '')) end
+  local letter = string.sub(member, 1, 1)
+  return (letter == '#' or letter == '$') and 'www.' .. queue or queue
+end
+
+local function label_of(domain, host)
+  if host == domain then return '@' end
+  local behind = '.' .. domain
+  return string.sub(host, -#behind) == behind and string.sub(host, 1, -#behind - 1) or host
+end
+
+-- Does its domain take this host in, by now or from now on? Those of URLs that people gave always are.
+local function takes_host(domain, host, hosts_max, is_given)
+  local name = domain .. ' ' .. label_of(domain, host)
+  if not taken_labels[name] and not compact_get('n', name) then
+    local n = tonumber(compact_get('n', domain) or nil) or 0
+    if n >= hosts_max and not is_given then return false end
+    compact_put('n', name, '')
+    compact_put('n', domain, n + 1)
+  end
+  taken_labels[name] = true
+  return true
+end
+
 -- A budget of URLs that grows as other domains link to a queue: LINK_PLACES bits in its record (links), seven to a character,
 -- one for each linking domain by its hash. So two domains may count as one, and no more than LINK_PLACES ever count.
 local LINK_PLACES = 224
@@ -41,13 +72,13 @@ local function urls_max_of(r, budgets)
   return budgets[1] + n * budgets[3]
 end
 
--- What grown budgets take in now of the URLs that they parked.
+-- What grown budgets take in now of the URLs that they deferred.
 local function follow_links(budgets, default_delay_ms)
   local left = RELEASE_MAX
   for queue in pairs(linked) do
     local r = record_of(queue)
     local n = math.min(left, room_beside(r, 'urls', urls_max_of(r, budgets)))
     if n > 0 then left = left - release_best(r, 'urls', n, default_delay_ms) end
-    if r[N] == 0 then settle(r, 0, 0, -1) end -- an idle one goes back to its shelf
+    if r[N] == 0 then settle(r, 0, 0, -1) end -- an idle one goes back to its store
   end
 end

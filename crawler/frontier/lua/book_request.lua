@@ -12,10 +12,10 @@ if not fence(ARGV[1], ARGV[2], tonumber(ARGV[3])) then return {'FENCED'} end
 settle(record_of(ARGV[4]), 0, tonumber(ARGV[5]), tonumber(ARGV[6]))
 close_queues()
 if ARGV[7] ~= '' then
-  shelf_put('y', ARGV[7], ARGV[8])
-  local others = shelf_neighbours('y', ARGV[7], 3)
+  compact_put('y', ARGV[7], ARGV[8])
+  local others = compact_neighbours('y', ARGV[7], 3)
   for i = 1, #others, 2 do
-    if read_at(others[i + 1]) < read_at(ARGV[8]) - ROBOTS_S then shelf_drop('y', others[i]) end
+    if read_at(others[i + 1]) < read_at(ARGV[8]) - ROBOTS_S then compact_drop('y', others[i]) end
   end
 end
 return {'COMMITTED'}

@@ -1,6 +1,6 @@
--- URLs that are kept and not handed out. Parked by a rule or a budget, they lie in blocks of their own, the row
+-- URLs that are kept and not handed out. Deferred by a rule or a budget, they lie in blocks of their own, the row
 -- QUEUE|reason; and a queue may be stopped as a whole: stop is the reason, in its record and in the hash stops. What is
--- parked is not pending: to park a URL counts as done, to release it as added, and meta's parked and released count both.
+-- deferred is not pending: to defer a URL counts as done, to release it as added, and meta's deferred and released count both.
 -- A queue that is stopped as 'paused' keeps its URLs pending. parks: hash 'QUEUE|reason' -> how many URLs.
 -- What is too deep lies in rows of its own, QUEUE|depth:N for each depth, in the order of fingerprints and with the member
 -- 'FINGERPRINT SCORE MEMBER': when a shorter path to it is found, its fingerprint is all that is known of it.
@@ -16,7 +16,7 @@ local function row_of(queue, reason)
 end
 
 -- What the crawl's budget of URLs parks is counted by itself, too.
-local function note_parked(queue, reason, n)
+local function note_deferred(queue, reason, n)
   count(total, 'done', n)
   count(total, 'parked', n)
   if reason == BEYOND then count(total, 'beyond', n) end
@@ -24,19 +24,19 @@ local function note_parked(queue, reason, n)
 end
 
 -- Entries of a queue into its row: {score, member, ...}, scores as text.
-local function park(queue, reason, entries)
+local function defer(queue, reason, entries)
   put(row_of(queue, reason), entries)
-  note_parked(queue, reason, #entries / 2)
+  note_deferred(queue, reason, #entries / 2)
 end
 
 -- A URL into its row by itself: the reason DEPTH stands for too deep.
-local function park_one(queue, reason, score, member, fingerprint, depth)
-  if reason ~= DEPTH then return park(queue, reason, {score, member}) end
-  park(queue, DEPTH .. ':' .. depth, {string.sub(fingerprint, -9), fingerprint .. ' ' .. score .. ' ' .. member})
+local function defer_one(queue, reason, score, member, fingerprint, depth)
+  if reason ~= DEPTH then return defer(queue, reason, {score, member}) end
+  defer(queue, DEPTH .. ':' .. depth, {string.sub(fingerprint, -9), fingerprint .. ' ' .. score .. ' ' .. member})
 end
 
 -- Score (text) and member, as they belong into its queue, of what lies in a row.
-local function unparked(reason, score, member)
+local function requeued_deferred(reason, score, member)
   if not is_deep(reason) then return text_of(tonumber(score)), member end
   return string.match(member, '^%S+ (%S+) (.*)$')
 end
@@ -49,13 +49,13 @@ local function note_released(queue, reason, n)
   if call('HINCRBY', P .. 'parks', name, -n) == 0 then call('HDEL', P .. 'parks', name) end
 end
 
--- How many of the URLs that are parked for a reason may be released, for no more than so many of the queue to be taken in.
+-- How many of the URLs that are deferred for a reason may be released, for no more than so many of the queue to be taken in.
 local function room_beside(r, reason, taken_in_max)
-  local parked = tonumber(call('HGET', P .. 'parks', row_name(r.queue, reason)) or nil) or 0
-  return math.min(parked, taken_in_max - (r[URLS] - parked))
+  local deferred = tonumber(call('HGET', P .. 'parks', row_name(r.queue, reason)) or nil) or 0
+  return math.min(deferred, taken_in_max - (r[URLS] - deferred))
 end
 
--- Take a URL that is parked as too deep out of its row: its member; nil when it is not there.
+-- Take a URL that is deferred as too deep out of its row: its member; nil when it is not there.
 local function take_deep(queue, depth, fingerprint)
   local reason = DEPTH .. ':' .. depth
   if call('HEXISTS', P .. 'parks', row_name(queue, reason)) == 0 then return nil end
@@ -68,22 +68,22 @@ local function take_deep(queue, depth, fingerprint)
       add_to(row, N, -1)
       promote(row)
       note_released(queue, reason, 1)
-      local _, member = unparked(reason, '', stored)
+      local _, member = requeued_deferred(reason, '', stored)
       return member
     end
   end
 end
 
--- Why all URLs of a queue are parked; nil when they are pending.
-local function parking_stop(r)
+-- Why all URLs of a queue are deferred; nil when they are pending.
+local function deferring_stop(r)
   local reason = r[MORE].stop
   return reason ~= PAUSED and reason or nil
 end
 
 -- n pending URLs have come (back) into their queue.
 local function note_pending(r, n, default_delay_ms)
-  local reason = parking_stop(r)
-  if reason then note_parked(r.queue, reason, n) end
+  local reason = deferring_stop(r)
+  if reason then note_deferred(r.queue, reason, n) end
   if default_delay_ms then wake(r, default_delay_ms) end
 end
 
@@ -114,13 +114,13 @@ local function release_block(r, row, n)
   return urls
 end
 
--- At most the n best URLs that are parked for a reason come into their queue; how many. None when the next ones are a
+-- At most the n best URLs that are deferred for a reason come into their queue; how many. None when the next ones are a
 -- block in a file, and more than n.
 local function release_best(r, reason, n, default_delay_ms)
   local row, entries = row_of(r.queue, reason), {}
   if row[N] == 0 then return 0 end
   local taken = take(row, n)
-  for i = 1, #taken, 2 do entries[i], entries[i + 1] = unparked(reason, taken[i + 1], taken[i]) end
+  for i = 1, #taken, 2 do entries[i], entries[i + 1] = requeued_deferred(reason, taken[i + 1], taken[i]) end
   local released = #entries / 2
   if released > 0 then put(r, entries) else released = release_block(r, row, n) end
   if released == 0 then return 0 end
@@ -130,15 +130,15 @@ local function release_best(r, reason, n, default_delay_ms)
 end
 
 local function stop_queue(r, reason)
-  if parking_stop(r) and r[N] > 0 then note_released(r.queue, r[MORE].stop, r[N]) end
+  if deferring_stop(r) and r[N] > 0 then note_released(r.queue, r[MORE].stop, r[N]) end
   set_more(r, 'stop', reason)
   call('HSET', P .. 'stops', r.queue, reason)
   count(total, 'moves', 1)
-  if reason ~= PAUSED and r[N] > 0 then note_parked(r.queue, reason, r[N]) end
+  if reason ~= PAUSED and r[N] > 0 then note_deferred(r.queue, reason, r[N]) end
 end
 
 local function start_queue(r, default_delay_ms)
-  if parking_stop(r) and r[N] > 0 then note_released(r.queue, r[MORE].stop, r[N]) end
+  if deferring_stop(r) and r[N] > 0 then note_released(r.queue, r[MORE].stop, r[N]) end
   set_more(r, 'stop', nil)
   call('HDEL', P .. 'stops', r.queue)
   count(total, 'moves', 1)

@@ -1,10 +1,10 @@
 #!lua flags=allow-oom
--- steer: an operator's hand, or a budget that was raised: queues are stopped, started, slowed and boosted, parked URLs
+-- steer: an operator's hand, or a budget that was raised: queues are stopped, started, slowed and boosted, deferred URLs
 -- released. Needs no fence. Idempotent but for 'release', which may be repeated until nothing is left.
 -- KEYS  meta
 -- ARGV  default delay (ms), hint channel prefix, session of the caller, msgpack list of {queue, what, reason, n, due}: 'stop' it for
 --       a reason; 'start' it if it is stopped for that reason; 'release' its n best URLs (at most 256 a call) that are
---       parked for a reason (none when the next ones are a block in a file, and more than n); due: how many URLs of the queue may be taken in then (-1: any number), and -1 is the
+--       deferred for a reason (none when the next ones are a block in a file, and more than n); due: how many URLs of the queue may be taken in then (-1: any number), and -1 is the
 --       answer when there are as many;
 --       'delay': n ms between its requests from now on (-1: not known, robots.txt tells);
 --       due: when its next one may start, at the latest, on the partition's clock (-1: its owner is not the one who asks);
@@ -20,7 +20,7 @@ local function release(r, reason, n, taken_in_max)
   end
   local released = release_best(r, reason, n, default_delay)
   if released > 0 and string.sub(reason, 1, 5) == 'trap:' then
-    set_more(r, 'free:' .. reason, 1) -- or its owner would park them again
+    set_more(r, 'free:' .. reason, 1) -- or its owner would defer them again
   end
   return released
 end
@@ -66,7 +66,7 @@ for i, order in ipairs(cmsgpack.unpack(ARGV[4])) do
   else
     n = release(r, reason, order[4], order[5])
   end
-  if r[N] == 0 then settle(r, 0, 0, -1) end -- an idle one goes back to its shelf
+  if r[N] == 0 then settle(r, 0, 0, -1) end -- an idle one goes back to its store
   answers[i + 1] = n
 end
 answers[1] = close_queues()

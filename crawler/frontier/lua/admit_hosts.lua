@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- admit: URLs that are parked for a domain's budget of hosts go into their queue, if it takes their hosts in now. Needs no
+-- admit: URLs that are deferred for a domain's budget of hosts go into their queue, if it takes their hosts in now. Needs no
 -- fence. Idempotent.
 -- KEYS  meta
 -- ARGV  default delay (ms), hint channel prefix, session of the caller, msgpack {queue, domain, budget of hosts,

@@ -4,19 +4,19 @@
 -- KEYS  meta
 -- ARGV  'queues', 'robots' or 'hosts', then at most 256 names
 -- returns for each queue its record (msgpack, see _queue.lua), for each origin its blob,
---       for 'hosts' and a domain their number, for 'hosts' and 'domain label' 'yes' (see _hosts.lua); '' for what is not
+--       for 'hosts' and a domain their number, for 'hosts' and 'domain label' 'yes' (see _admission.lua); '' for what is not
 --       there
 local found = {}
 for i = 2, #ARGV do
   local name, value = ARGV[i], nil
   if ARGV[1] == 'robots' then
-    value = shelf_get('y', name) or ''
+    value = compact_get('y', name) or ''
   elseif ARGV[1] == 'hosts' then
-    value = shelf_get('n', name)
+    value = compact_get('n', name)
     if value == '' then value = 'yes' end
     value = value or ''
   else
-    value = call('GET', P .. 'w:' .. name) or shelf_get('h', name) or ''
+    value = call('GET', P .. 'w:' .. name) or compact_get('h', name) or ''
   end
   found[i - 1] = value
 end

@@ -13,7 +13,7 @@ for _, item in ipairs(cmsgpack.unpack(ARGV[2])) do
     count_seed(item[3], DONE, 1)
     count_in(r, 'dead', -1)
     count_in(r, reason, 1)
-    settle(r, 0, 0, -1) -- an idle one goes back to its shelf
+    settle(r, 0, 0, -1) -- an idle one goes back to its store
   end
 end
 if discarded == 0 then return 0 end
