@@ -36,7 +36,7 @@ ALLOWED = {
     "settings/load.py": "names of settings",
     "settings/validate_sites.py": "settings",
     "audit/access_log.py": "access logs: loops whose characters exclude each other",
-    "reports/wording.py": "the command line",
+    "terminal/wording.py": "the command line",
     "web/response_head.py": "site: one loop each, within a line",
 }
 

@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
 async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
     from crawler.app.open_crawl import open_crawl
     from crawler.reports.explanation import as_json, explanation
-    from crawler.reports.printing import out, out_json
+    from crawler.terminal.printing import out, out_json
 
     async with open_crawl(settings, create=False) as crawl:
         facts = await _facts(crawl, arguments.url.strip(), arguments.canonical, fetch_robots=arguments.fetch_robots)

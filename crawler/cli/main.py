@@ -87,7 +87,7 @@ def main(argv: Sequence[str] | None = None, *, is_program: bool = False) -> int:
             _check_text(argument)
         return _run(arguments, is_program=is_program)
     except CrawlerError as error:
-        from crawler.reports.printing import warn
+        from crawler.terminal.printing import warn
 
         warn(str(error))
         return error.exit_code
@@ -166,7 +166,7 @@ def _run(arguments: Sequence[str], *, is_program: bool) -> int:
         top.error(_unknown_command(arguments[0], list(parser()[1])))
     known, rest = top.parse_known_args(plan_as_one_word(command_as_it_is(arguments)))
     if known.version:
-        from crawler.reports.printing import out
+        from crawler.terminal.printing import out
         from crawler.version import program_version
 
         out(f"crawler {program_version()}")
@@ -216,8 +216,8 @@ def _report_bug(error: Exception, *, verbose: bool) -> int:
     import tempfile
     import traceback
 
-    from crawler.reports.printing import err, warn
     from crawler.rules.printable import printable
+    from crawler.terminal.printing import err, warn
 
     trace = printable(redact("".join(traceback.format_exception(error))))
     where = ""

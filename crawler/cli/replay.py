@@ -80,8 +80,8 @@ def run(arguments: argparse.Namespace) -> int:
 def _recorded(paths: Sequence[str]) -> "tuple[WebSource, str, str]":
     """What to serve, in words, and a URL to begin with; warns of what can't be read."""
     from crawler.archive.warc_web import RecordedWeb
-    from crawler.reports.printing import warn
-    from crawler.reports.wording import counted
+    from crawler.terminal.printing import warn
+    from crawler.terminal.wording import counted
     from crawler.testing.replaying import Replayed
 
     recorded = RecordedWeb(paths)
@@ -103,7 +103,7 @@ def _example() -> "tuple[WebSource, str, str]":
 async def _serve(source: "WebSource", port: int, command: list[str] | None, what: str, first: str) -> int:
     import asyncio
 
-    from crawler.reports.printing import out
+    from crawler.terminal.printing import out
     from crawler.testing.web_server import WebServer, environment_of
 
     async with WebServer(source, port=port, asked_max=0) as server:

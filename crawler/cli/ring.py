@@ -110,7 +110,7 @@ def _check_words(words: Sequence[str], *, planned: bool) -> None:
 
 async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
     from crawler.app.open_crawl import open_crawl
-    from crawler.reports.printing import out, out_json
+    from crawler.terminal.printing import out, out_json
 
     async with open_crawl(settings, create=False) as crawl:
         found, text = await _answer(crawl, arguments.urls, " ".join(arguments.plan).split())

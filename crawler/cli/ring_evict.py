@@ -63,7 +63,7 @@ async def _held(crawl: "OpenCrawl", session: str, partitions: Iterable[int]) -> 
 
 
 def evict_text(found: Mapping[str, Any]) -> str:
-    from crawler.reports.wording import counted, duration
+    from crawler.terminal.wording import counted, duration
 
     what, took = counted(found["partitions"], "partition"), duration(found["seconds"])
     if found["by_itself"]:

@@ -31,7 +31,7 @@ async def pin(crawl: "OpenCrawl", text: str, node: str) -> dict[str, Any]:
 
 
 def pin_text(found: Mapping[str, Any]) -> str:
-    from crawler.reports.wording import number
+    from crawler.terminal.wording import number
 
     text = (
         f"{found['domain']} is pinned to {found['node']}, and with it partition {found['partition']}: "
@@ -85,7 +85,7 @@ MEANINGS = {"heard": "heard", "moving": "on its way", "waiting": "its node does 
 
 
 def pins_text(found: Mapping[str, Any]) -> str:
-    from crawler.reports.tables import NOTHING, table
+    from crawler.terminal.tables import NOTHING, table
 
     if not found["pins"]:
         return "Nothing is pinned. To give a domain to a node: crawler ring pin DOMAIN NODE"

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from crawler.cli.crawl_options import KEYS, add_fetching, add_order, check_order
 from crawler.cli.options import add_common, settings_of, whole_type
 from crawler.errors import UsageError
-from crawler.reports.printing import out, out_json, warn
 from crawler.seeding.url_input import NO_SEED, add_urls, check_any, complaints, read_given, sources_of
+from crawler.terminal.printing import out, out_json, warn
 
 if TYPE_CHECKING:
     from crawler.app.crawl import OpenCrawl

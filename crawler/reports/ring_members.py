@@ -130,8 +130,8 @@ async def members(crawl: "OpenCrawl") -> dict[str, Any]:
 
 
 def members_text(found: Mapping[str, Any]) -> str:
-    from crawler.reports.tables import table
-    from crawler.reports.wording import duration, number
+    from crawler.terminal.tables import table
+    from crawler.terminal.wording import duration, number
 
     total = found["partitions"]
     if not found["members"]:

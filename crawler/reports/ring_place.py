@@ -32,7 +32,7 @@ async def place(crawl: "OpenCrawl", text: str) -> dict[str, Any]:
 
 
 def place_text(found: Mapping[str, Any]) -> str:
-    from crawler.reports.tables import facts
+    from crawler.terminal.tables import facts
 
     suggested = found["suggested"] or "nobody: no instance is running"
     if found["pinned"]:

@@ -123,7 +123,7 @@ def _weighted(word: str, now: Mapping[str, int]) -> tuple[str, int]:
 
 
 def plan_text(found: Mapping[str, Any]) -> str:
-    from crawler.reports.wording import counted, number
+    from crawler.terminal.wording import counted, number
 
     total, now, then = found["partitions"], found["now"], found["then"]
     lines = [f"now {counted(len(now), 'node')}, then {number(len(then))}: {_difference(now, then)}"]
@@ -149,8 +149,8 @@ def _difference(now: Mapping[str, int], then: Mapping[str, int]) -> str:
 
 
 def _node_table(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
-    from crawler.reports.tables import or_nothing, table
-    from crawler.reports.wording import number
+    from crawler.terminal.tables import or_nothing, table
+    from crawler.terminal.wording import number
 
     columns = ("now", "then", "gives", "gets")
     moving = [row for row in nodes if row["gives"] or row["gets"]]
@@ -159,8 +159,8 @@ def _node_table(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _pair_table(pairs: Sequence[Mapping[str, Any]]) -> list[str]:
-    from crawler.reports.tables import or_nothing, table
-    from crawler.reports.wording import number
+    from crawler.terminal.tables import or_nothing, table
+    from crawler.terminal.wording import number
 
     columns = ("partitions", "domains", "pending")
     rows = [

@@ -10,10 +10,10 @@ from crawler.content.html import redirect_target
 from crawler.content.sitemap import Sitemap, SitemapUrl, parse_sitemap
 from crawler.errors import InvalidUrl, NothingFetchedError, UsageError
 from crawler.model import REDIRECTS, Claim, FetchResult
-from crawler.reports.wording import failure_text
 from crawler.robots.borrowed_slot import SlotBorrower
 from crawler.rules.urls import host_of
 from crawler.seeding.url_input import url_of
+from crawler.terminal.wording import failure_text
 from crawler.version import program_version
 from crawler.web.fetcher import Fetcher
 from crawler.web.resolver import CachingResolver

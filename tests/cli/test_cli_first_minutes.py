@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from crawler.cli.main import main
-from crawler.cli.options import program
 from crawler.errors import InvalidUrl
 from crawler.seeding import url_input
+from crawler.terminal.wording import program
 from tests.cli.cli_lab import HOST, QUICK, crawler, page, small
 from tests.support.engine import Engine
 from tests.support.processes import Nursery, nursery
