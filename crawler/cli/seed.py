@@ -101,9 +101,10 @@ async def _run(arguments: argparse.Namespace, settings: "Settings", plain: list[
 
 async def _add_sitemap(crawl: "OpenCrawl", seeder: Any, url: str) -> int:
     """Add a sitemap's URLs; how many of other hosts were left out."""
+    from crawler.app.polite_client import polite_fetcher
     from crawler.rules.priority import Signals
     from crawler.seeding.seeder import GivenUrl
-    from crawler.seeding.sitemap_seeds import SitemapReader, polite_fetcher
+    from crawler.seeding.sitemap_seeds import SitemapReader
 
     async with polite_fetcher(crawl) as (fetcher, slot_borrower):
         reader = SitemapReader(fetcher, slot_borrower)

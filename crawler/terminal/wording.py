@@ -93,3 +93,8 @@ def program() -> str:
     if called.name != "crawler" or shutil.which("crawler") or not called.exists():
         return "crawler"
     return shlex.quote(str(called))
+
+
+def by_number(node: str) -> tuple[tuple[int, str], ...]:
+    """Sort key for names of nodes: web-2 before web-10."""
+    return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", node))
