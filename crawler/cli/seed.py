@@ -152,6 +152,7 @@ async def on_the_list(crawl: "OpenCrawl") -> AsyncIterator[None]:
     from crawler.app.crawl import member_of
     from crawler.errors import EngineError
     from crawler.membership.heartbeat import Heartbeat, SessionLiveness
+    from crawler.runtime.tasks import first_error
 
     member = member_of(crawl, f"seed-{crawl.session}", state="seeding")
     await crawl.members.join(member)
@@ -162,11 +163,13 @@ async def on_the_list(crawl: "OpenCrawl") -> AsyncIterator[None]:
     settings = crawl.settings.membership
     liveness = SessionLiveness(settings)
     heartbeat = Heartbeat(crawl.members, member, settings, liveness=liveness, on_lease_loss=lambda: None, still=still)
-    beating = asyncio.create_task(heartbeat.run())
     try:
-        yield
+        async with asyncio.TaskGroup() as group:
+            beating = group.create_task(heartbeat.run(), name="heartbeat")
+            yield
+            beating.cancel()
+    except BaseExceptionGroup as errors:
+        raise first_error(errors) from None
     finally:
-        beating.cancel()
-        await asyncio.gather(beating, return_exceptions=True)
         with contextlib.suppress(EngineError):
             await crawl.members.leave(member)
