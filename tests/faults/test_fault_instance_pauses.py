@@ -153,7 +153,7 @@ def test_an_instance_stopped_for_thirty_seconds_commits_nothing_late_says_so_and
     assert stopped.log_of(0, "ack.refused"), "no late ack was sent: this test tests nothing"
     assert {line["answer"] for line in stopped.log_of(0, "ack.refused")} <= {"FENCED", None}
     assert stopped.totals_after == stopped.totals_before
-    assert stopped.log_of(0, "heartbeat.lapse")
+    assert stopped.log_of(0, "heartbeat.lease_loss")
     assert stopped.requests is not None
     later = [r for r in stopped.requests if r.target == "/late"]
     assert {r.agent for r in later} == {"test stopped 0", "test stopped 1"}
@@ -170,7 +170,7 @@ def test_an_instance_that_slept_takes_over_nothing_when_it_wakes(stopped: Pause)
     assert of_the_other
     assert {p: stopped.leases_after[p] for p in of_the_other} == of_the_other
     assert stopped.log_of(0, "member.dead") == []
-    assert stopped.log_of(1, "heartbeat.lapse") == stopped.log_of(1, "partition.fenced") == []
+    assert stopped.log_of(1, "heartbeat.lease_loss") == stopped.log_of(1, "partition.fenced") == []
     assert {line["member"] for line in stopped.log_of(1, "member.dead")} == {"node-0"}
 
 
