@@ -7,11 +7,11 @@ from crawler.errors import UsageError
 
 if TYPE_CHECKING:
     from crawler.app.crawl import OpenCrawl
-    from crawler.frontier.pins import Pins
+    from crawler.frontier.members import Pins
 
 
 def _pins_of(crawl: "OpenCrawl") -> "Pins":
-    from crawler.frontier.pins import Pins
+    from crawler.frontier.members import Pins
 
     return Pins(crawl.engine, crawl.keys)
 

@@ -8,9 +8,9 @@ import msgspec
 
 from crawler.engine.client import Engine
 from crawler.errors import ConflictError, UsageError
-from crawler.frontier.budgets import QuotaReached
 from crawler.frontier.codec import pairs_of
 from crawler.frontier.keys import LAYOUT, Keys
+from crawler.frontier.messages import QuotaReached
 from crawler.rules.fingerprint import HASH_KEY_BYTES, Fingerprints
 from crawler.settings import OrderSettings, ScopeSettings, Settings
 

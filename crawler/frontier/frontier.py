@@ -9,10 +9,8 @@ from typing import Any
 
 import msgspec
 
-from crawler.engine.client import Call, Engine
-from crawler.engine.gathering import Gathering
+from crawler.engine.client import Call, Engine, Gathering
 from crawler.errors import EngineError
-from crawler.frontier.budgets import AddQuota, FetchQuota
 from crawler.frontier.codec import (
     DeadLetter,
     FailedAttempt,
@@ -26,8 +24,10 @@ from crawler.frontier.codec import (
 from crawler.frontier.keys import Keys
 from crawler.frontier.messages import (
     AckReply,
+    AddQuota,
     AddReply,
     ClaimReply,
+    FetchQuota,
     ack_replies,
     claim_reply,
     joined,

@@ -7,8 +7,7 @@ import msgspec
 from msgspec.structs import replace
 
 from crawler.errors import EngineError
-from crawler.frontier.codec import DEPTH_MAX, order_of, pairs_of, parts_of
-from crawler.frontier.stamps import label_of, read_stamp
+from crawler.frontier.codec import DEPTH_MAX, label_of, order_of, pairs_of, parts_of, read_stamp
 from crawler.model import AckOutcome, AddOutcome, Claim
 from crawler.rules.fingerprint import Fingerprints
 
@@ -140,3 +139,29 @@ def with_depths(reply: ClaimReply, depths: Mapping[str, int]) -> ClaimReply:
         for batch in reply.batches
     )
     return replace(reply, batches=batches)
+
+
+class FetchQuota(msgspec.Struct, frozen=True, kw_only=True):
+    """What of a queue is fetched. URLs beyond it are parked."""
+
+    pages: int = 0
+    bytes: int = 0
+    depth: int = 0
+
+
+class AddQuota(msgspec.Struct, frozen=True, kw_only=True):
+    """What is taken in when URLs are added: so many of a queue, so many hosts of a domain. Others are parked.
+
+    With `urls`, as many more of a queue as `urls_per_linking_domain` for each other domain that links to it.
+    """
+
+    urls: int = 0
+    hosts: int = 0
+    urls_per_linking_domain: int = 0
+
+
+class QuotaReached(msgspec.Struct, frozen=True, kw_only=True):
+    """A budget of the whole crawl that is used up: nothing is handed out while this stands in the engine."""
+
+    reason: str  # as of parked URLs: "crawl:pages", "crawl:bytes"
+    budget: int

@@ -5,14 +5,15 @@ ArchiveError.
 """
 
 import sys
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from crawler.frontier.codec import as_queued, listed, pack, pairs_of, parts_of, seed_number_of
 from crawler.frontier.deferred import BLOCKED, PAUSED, ChangeKind, DeferredRow, DeferredUrls, QueueChange
 from crawler.frontier.frontier import Frontier
 from crawler.frontier.overrides import OverrideKind, Overrides, OverrideStore
 from crawler.frontier.pending import PendingUrls
-from crawler.frontier.purging import Purge
-from crawler.frontier.spill import BlockFiles
+from crawler.frontier.spill import BlockFiles, NoFiles, Spilling
+from crawler.model import RefusalReason
 from crawler.rules.domains import registrable_domain
 from crawler.rules.fingerprint import partition_of
 
@@ -150,3 +151,58 @@ def _steps(queues: Iterable[str], stops: dict[str, str], wanted: str) -> list[Qu
         elif not wanted and has in BY_OPERATOR:
             steps.append(QueueChange(queue, ChangeKind.START, has))
     return steps
+
+
+PURGE_MAX = 128  # URLs a call: a block
+QUEUE = ""  # in place of a row's reason: the queue's own blocks
+RETRIES = "*"
+
+
+class Purge:
+    """Of one crawl; needs no lease, and may run while others claim. Raises EngineError, ArchiveError without files."""
+
+    def __init__(self, frontier: Frontier, deferred_urls: DeferredUrls, files: BlockFiles | None = None) -> None:
+        self._frontier = frontier
+        self._deferred_urls = deferred_urls
+        self._files = files or NoFiles()
+        self._spilling = Spilling(frontier.engine, frontier.keys, default_delay_ms=frontier.default_delay_ms)
+
+    async def purge(self, partition: int, queue: str) -> int:
+        """Drop all URLs of a queue but those that are claimed: they count as refused, and stay seen. How many."""
+        rows = {one.reason for one in await self._deferred_urls.of_queue(partition, queue)}
+        dropped = await self._retries(partition, queue)
+        for reason in (QUEUE, *sorted(rows)):
+            dropped += await self._row(partition, queue, reason)
+        return dropped
+
+    async def _row(self, partition: int, queue: str, reason: str) -> int:
+        f, dropped = self._frontier, 0
+        row = f"{queue}|{reason}" if reason else queue
+        head = f.keys.of(partition, f"q:{row}")
+        while True:
+            members = await f.engine.command("ZRANGE", head, 0, PURGE_MAX - 1)
+            if not members:
+                if await self._spilling.bring_back_next(partition, row, self._files):
+                    continue
+                return dropped
+            raw = await f.engine.command("HGETALL", f.keys.of(partition, f"g:{queue}"))
+            origins = {letter.decode(): origin.decode() for letter, origin in pairs_of(raw) if len(letter) == 1}
+            items = []
+            for text in (member.decode() for member in members):
+                member, _ = as_queued(row, text, 0)
+                url, stamp = parts_of(member, queue, listed(member, origins))
+                items.append((f.fingerprints.of(url), text, seed_number_of(stamp)))
+            dropped += await self._call(partition, queue, reason, items)
+
+    async def _retries(self, partition: int, queue: str) -> int:
+        f, items = self._frontier, list[tuple[str, str, int]]()
+        async for some in PendingUrls(f.engine, f.keys).deliveries(partition):
+            mine = (d for d in some if d.url.queue == queue)
+            items += [(f.fingerprints.of(d.url.url), d.name, d.url.seed_number) for d in mine]
+        starts = range(0, len(items), PURGE_MAX)
+        return sum([await self._call(partition, queue, RETRIES, items[i : i + PURGE_MAX]) for i in starts])
+
+    async def _call(self, partition: int, queue: str, reason: str, items: Sequence[tuple[str, str, int]]) -> int:
+        f = self._frontier
+        args = (f.run, RefusalReason.PURGED.value, queue, reason, pack(items))
+        return int(await f.engine.run("purge", (f.keys.meta(partition),), *args))

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from itertools import compress
 
-from crawler.frontier.budgets import QuotaReached
+from crawler.frontier.messages import QuotaReached
 from crawler.frontier.stats import DomainStats, Totals
 from crawler.reports.tables import NOTHING, facts, or_nothing, table
 from crawler.reports.wording import counted, duration, number, size

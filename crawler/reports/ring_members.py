@@ -32,7 +32,7 @@ def by_number(node: str) -> tuple[tuple[int, str], ...]:
 
 async def ring_of(crawl: "OpenCrawl", weights: Mapping[str, int]) -> "Ring":
     """The ring over nodes, with the crawl's pins."""
-    from crawler.frontier.pins import Pins, by_partition
+    from crawler.frontier.members import Pins, by_partition
     from crawler.rules.ring import build
 
     settings, partitions = crawl.settings.membership, crawl.record.partitions

@@ -17,7 +17,7 @@ def located(crawl: "OpenCrawl", text: str) -> tuple[str, str, str, int]:
 
 async def place(crawl: "OpenCrawl", text: str) -> dict[str, Any]:
     """Where a URL belongs, who owns it now, and who should."""
-    from crawler.frontier.pins import Pins, by_partition
+    from crawler.frontier.members import Pins, by_partition
     from crawler.reports.ring_members import ring_of, weights_of
 
     url, domain, queue, partition = located(crawl, text)
