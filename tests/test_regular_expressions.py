@@ -29,7 +29,7 @@ ALLOWED = {
     "redaction.py": "messages: loops of bounded length",
     "rules/url_patterns.py": "site: patterns are globs, which become atomic groups",
     "rules/printable.py": "site: one character",
-    "rules/session_ids.py": "site: loops end at & and at brackets",
+    "rules/identity.py": "site: loops end at & and at brackets",
     "rules/traps/calendars.py": "site: fixed lengths, and one loop to the end",
     "rules/traps/session_tokens.py": "site: at most 128 characters",
     "rules/urls.py": "site: three characters",

@@ -60,7 +60,7 @@ def unpin_text(found: Mapping[str, Any]) -> str:
 
 
 async def _partitions(crawl: "OpenCrawl") -> dict[str, int]:
-    from crawler.rules.fingerprint import partition_of
+    from crawler.rules.identity import partition_of
 
     return {domain: partition_of(domain, crawl.record.partitions) for domain in await _pins_of(crawl).read()}
 

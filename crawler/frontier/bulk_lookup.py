@@ -15,7 +15,7 @@ from crawler.frontier.keys import Keys
 from crawler.frontier.pending import PendingUrls
 from crawler.frontier.spill import BlockFiles
 from crawler.model import CommitEntry, RefusalReason
-from crawler.rules.fingerprint import Fingerprints
+from crawler.rules.identity import Fingerprints
 
 STATES_MAX = 256  # URLs per call: well below a millisecond of the engine
 # Reasons under which links are counted that never became URLs of the crawl; all others end a URL.

@@ -11,7 +11,7 @@ from crawler.errors import ConflictError, UsageError
 from crawler.frontier.codec import pairs_of
 from crawler.frontier.keys import LAYOUT, Keys
 from crawler.frontier.messages import QuotaReached
-from crawler.rules.fingerprint import HASH_KEY_BYTES, Fingerprints
+from crawler.rules.identity import HASH_KEY_BYTES, Fingerprints
 from crawler.settings import OrderSettings, ScopeSettings, Settings
 
 
@@ -19,7 +19,7 @@ class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Stored once per crawl. `version` is that of `Crawls.version`, set by `shared`; `begun_at` is wall clock, s.
 
     `begun_at` tells a crawl from every other; one that was rebuilt has a new one, and keeps its first in `origin`.
-    `hash_key` is secret (see rules/fingerprint.py), and one that was rebuilt keeps it.
+    `hash_key` is secret (see rules/identity.py), and one that was rebuilt keeps it.
     """
 
     layout: int

@@ -35,7 +35,7 @@ from crawler.frontier.messages import (
     with_depths,
 )
 from crawler.model import AckOutcome, Candidate, Claim, CommitEntry
-from crawler.rules.fingerprint import Fingerprints
+from crawler.rules.identity import Fingerprints
 
 ADD_ITEMS_MAX = 128  # per call: one to four ms of the engine, by how many queues they are for
 ACK_MAX = 32  # commits per call

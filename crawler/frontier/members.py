@@ -9,7 +9,7 @@ from crawler.engine.client import Engine
 from crawler.errors import ConflictError
 from crawler.frontier.codec import pairs_of
 from crawler.frontier.keys import Keys
-from crawler.rules.fingerprint import partition_of
+from crawler.rules.identity import partition_of
 
 _encode = msgspec.json.Encoder().encode
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from crawler.errors import EngineError
 from crawler.frontier.codec import DEPTH_MAX, label_of, order_of, pairs_of, parts_of, read_stamp
 from crawler.model import AckOutcome, AddOutcome, Claim
-from crawler.rules.fingerprint import Fingerprints
+from crawler.rules.identity import Fingerprints
 
 
 class QueueBatch(msgspec.Struct, frozen=True, kw_only=True, gc=False):

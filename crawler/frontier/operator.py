@@ -14,8 +14,7 @@ from crawler.frontier.overrides import OverrideKind, Overrides, OverrideStore
 from crawler.frontier.pending import PendingUrls
 from crawler.frontier.spill import BlockFiles, NoFiles, Spilling
 from crawler.model import RefusalReason
-from crawler.rules.domains import registrable_domain
-from crawler.rules.fingerprint import partition_of
+from crawler.rules.identity import partition_of, registrable_domain
 
 BY_OPERATOR = (PAUSED, BLOCKED)  # reasons of stops that an order starts again; budgets have others
 

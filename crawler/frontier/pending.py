@@ -16,7 +16,7 @@ from crawler.engine.client import Engine
 from crawler.frontier.codec import PendingUrl, as_queued, listed, pairs_of, pending_url, unpack_queue
 from crawler.frontier.keys import Keys
 from crawler.frontier.spill import BlockFiles, NoFiles, Stub, Urls, urls_of
-from crawler.rules.fingerprint import Fingerprints
+from crawler.rules.identity import Fingerprints
 from crawler.rules.urls import origin_of
 
 DELIVERED = "*"  # in place of a block: claimed, or to be retried

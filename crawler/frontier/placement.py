@@ -3,8 +3,7 @@
 from functools import lru_cache
 
 from crawler.frontier.crawl_record import CrawlRecord
-from crawler.rules.domains import registrable_domain
-from crawler.rules.fingerprint import partition_of
+from crawler.rules.identity import partition_of, registrable_domain
 from crawler.rules.urls import authority_of, host_of
 
 PLACES_MAX = 50_000  # hosts whose place is remembered; about 400 bytes each

@@ -14,7 +14,7 @@ from crawler.frontier.codec import PendingUrl, pack
 from crawler.frontier.keys import Keys
 from crawler.frontier.pending import Found, PendingUrls
 from crawler.frontier.spill import ID_LENGTH, BlockFiles, NoFiles, Spilling, Stub, urls_of
-from crawler.rules.fingerprint import Fingerprints
+from crawler.rules.identity import Fingerprints
 
 RESTORE_MAX = 256  # URLs per call: below a millisecond of the engine
 

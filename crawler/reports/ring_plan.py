@@ -22,7 +22,7 @@ async def planned(crawl: "OpenCrawl", words: Sequence[str]) -> dict[str, Any]:
     """What would move from whom to whom, with the domains and pending URLs in it."""
     from crawler.membership.nodes import Slots
     from crawler.reports.ring_members import ring_of, weights_of
-    from crawler.rules.rebalance import moves, share_changed
+    from crawler.rules.ring import moves, share_changed
 
     now = weights_of(await crawl.members.read())
     if any(_NUMBER.fullmatch(word) and (len(word) > DIGITS_MAX or int(word) > NODES_MAX) for word in words):

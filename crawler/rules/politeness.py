@@ -1,5 +1,7 @@
 """When a queue may be asked again. Pure; all times in ms."""
 
+import msgspec
+
 TICK_MS = 1
 
 
@@ -18,3 +20,40 @@ def wait_ms(*, delay_ms: int, factor: float, fetch_ms: int, retry_after_ms: int 
     """How long to wait after the end of a request: a tick longer than asked, for clocks count whole milliseconds."""
     wait = max(delay_ms, int(factor * fetch_ms), retry_after_ms, backoff_ms)
     return wait + TICK_MS if wait else 0
+
+
+STEP_MS = 50  # taken off after a normal answer, at least; else this share of the floor:
+STEP_SHARE = 0.1
+INCREASE = 2.0
+AVERAGE_SHARE = 0.125  # of a new latency in the moving average, as in RFC 6298 2.3
+SLOW_FACTOR = 3.0  # times its average: well above
+SLOW_MS_MIN = 250  # a page that takes 30 ms instead of 8 says nothing
+
+
+class AdaptiveDelay(msgspec.Struct, frozen=True):
+    """The delay in force, and the moving average of the site's latency (0: nothing measured yet)."""
+
+    delay_ms: int = 0
+    latency_ms: float = 0.0
+
+
+UNMEASURED = AdaptiveDelay()
+
+
+def adapt(pace: AdaptiveDelay, *, latency_ms: int | None, floor_ms: int, ceiling_ms: int) -> AdaptiveDelay:
+    """The pace after a request. `latency_ms`: how long a normal answer took; None: 429, 503 or a time-out."""
+    step_ms = max(STEP_MS, int(STEP_SHARE * floor_ms))
+    delay_ms = max(pace.delay_ms, floor_ms)
+    if latency_ms is None or is_slow(latency_ms, pace.latency_ms):
+        delay_ms = int(INCREASE * max(delay_ms, step_ms))
+    else:
+        delay_ms -= step_ms
+    average_ms = pace.latency_ms
+    if latency_ms is not None:
+        average_ms += (latency_ms - average_ms) * (AVERAGE_SHARE if average_ms else 1.0)
+    return AdaptiveDelay(max(floor_ms, min(delay_ms, ceiling_ms)), average_ms)
+
+
+def is_slow(latency_ms: int, average_ms: float) -> bool:
+    """Is this answer well above the usual?"""
+    return average_ms > 0 and latency_ms > max(SLOW_FACTOR * average_ms, SLOW_MS_MIN)

@@ -10,7 +10,7 @@ import msgspec
 
 from crawler.errors import UsageError
 from crawler.model import RefusalReason
-from crawler.rules.domains import registrable_domain
+from crawler.rules.identity import registrable_domain
 from crawler.rules.urls import authority_of, host_of
 from crawler.settings import ScopeSettings
 from crawler.settings.expressions import NO_EXPRESSIONS, Expressions

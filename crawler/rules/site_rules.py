@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from crawler.errors import UsageError
-from crawler.rules.domains import registrable_domain
+from crawler.rules.identity import registrable_domain
 from crawler.rules.url_patterns import UrlPattern
 from crawler.rules.urls import split
 from crawler.settings import BudgetSettings, FromEnvironment, ScopeSettings, Settings, SiteSettings

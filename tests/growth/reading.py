@@ -15,11 +15,10 @@ from crawler.errors import InvalidUrl
 from crawler.handlers.page import Headers
 from crawler.model import Claim, CommitEntry, Response
 from crawler.pipeline.cookie_walls import CookieWalls
-from crawler.rules.domains import is_ip, registrable_domain
+from crawler.rules.identity import is_ip, registrable_domain, without_session
 from crawler.rules.priority import Ordering
 from crawler.rules.robots_txt import RobotsRules
 from crawler.rules.scope import ScopeRules
-from crawler.rules.session_ids import without_session
 from crawler.rules.traps import TrapRules, TrapState
 from crawler.rules.traps.calendars import date_of
 from crawler.rules.traps.session_tokens import tokens_of

@@ -2,7 +2,7 @@
 
 They look like the ids of things (/item/9f86d081884c7d65), so it has to be learned, and only this pattern counts: a page
 that was fetched before under another token comes again, and all its links carry one and the same token, which is a
-third. Those with a name are no matter of learning: `crawler.rules.session_ids`.
+third. Those with a name are no matter of learning: `crawler.rules.identity`.
 """
 
 import re

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from crawler.rules.domains import is_ip, registrable_domain
+from crawler.rules.identity import is_ip, registrable_domain
 from crawler.rules.urls import host_of
 from crawler.settings.schema import TrapRule, TrapSettings
 

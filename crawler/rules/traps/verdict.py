@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from crawler.rules.domains import registrable_domain
+from crawler.rules.identity import registrable_domain
 from crawler.rules.traps.calendars import anchors, suspicion_of_date
 from crawler.rules.traps.memory import LEVELS, TrapState, with_digest, with_suspect, with_years
 from crawler.rules.traps.session_tokens import learn_tokens, suspicion_of_token
