@@ -14,7 +14,7 @@ BACKTRACKING = frozenset(("re", "regex", "fnmatch", "glob"))
 ALLOWED = {
     "archive/warc_record.py": "site: one class, or anchored with one loop",
     "archive/warc_web.py": "archives of others: one line of fixed form, and line ends",
-    "archive/surt.py": "site: one loop each",
+    "archive/cdxj.py": "site: one loop each",
     "seeding/url_input.py": "seeds as people type them",
     "reports/ring_members.py": "names of nodes",
     "reports/ring_plan.py": "the command line",

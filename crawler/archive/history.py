@@ -5,18 +5,100 @@ on it: a kill costs the lines of the last moment, a power cut perhaps some more.
 """
 
 import contextlib
+import enum
+import heapq
+import mmap
 import os
 import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 
+import msgspec
+
 from crawler.archive.crawl_folder import CrawlFolder, archive_error, open_private
-from crawler.archive.history_lines import Attempt, to_line
 from crawler.archive.session_lock import Life, life_of, sessions
 from crawler.errors import ArchiveError
 
 SUFFIX = ".jsonl"
 SEGMENTS = 64  # of the bound: so much of the history goes at a time
 WAITING_BYTES_MAX = 8_000_000  # while the disk hangs; what comes then is dropped
+
+
+class Became(enum.StrEnum):
+    """What an attempt led to. LOST: it does not count, for its lease was gone or its request was cut off."""
+
+    COMMITTED = "committed"
+    RETRY = "retry"
+    DEAD = "dead"
+    REFUSED = "refused"
+    LOST = "lost"
+
+
+TIMES = ("queued", "claimed", "started", "finished", "failed", "refused", "lost")
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """One attempt, and who made it. Wall times in s; 0 for what did not happen, or what nobody noted.
+
+    `attempt` counts failed ones and this one; a URL that ended without being tried adds none. `kind` is the failure's,
+    or the reason of a refusal.
+    """
+
+    url: str
+    fp: str
+    domain: str
+    attempt: int
+    became: Became
+    node: str
+    session: str
+    epoch: int
+    queued: float = 0.0
+    claimed: float = 0.0
+    started: float = 0.0
+    finished: float = 0.0
+    failed: float = 0.0
+    refused: float = 0.0
+    lost: float = 0.0
+    http_status: int = 0
+    kind: str = ""
+    detail: str = ""
+
+    @property
+    def times(self) -> dict[str, float]:
+        """Those that are known, in the order of a life."""
+        return {name: at for name in TIMES if (at := getattr(self, name))}
+
+    @property
+    def last_at(self) -> float:
+        return max(self.times.values(), default=0.0)
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Attempt).decode
+
+
+def status_of(times: Mapping[str, float]) -> str:
+    """How far an attempt came, by which of its times are there: the last of `TIMES`, or "unknown"."""
+    return next((name for name in reversed(TIMES) if times.get(name)), "unknown")
+
+
+def to_line(attempt: Attempt) -> bytes:
+    """The attempt as one line, with its line feed."""
+    return _encode(attempt) + b"\n"
+
+
+def to_attempt(line: bytes) -> Attempt | None:
+    """The attempt of a line; None when the line is torn or damaged."""
+    try:
+        return _decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def needle_of(field: str, value: str) -> bytes:
+    """What stands in each line with this value of `url`, `fp` or `domain`, and nowhere else in a line."""
+    return b'"%b":%b' % (field.encode(), _encode(value))
 
 
 class HistoryWriter:
@@ -136,3 +218,57 @@ def _write_all(descriptor: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
+
+
+def attempts(folders: Sequence[CrawlFolder], *, url: str = "", domain: str = "") -> Iterator[Attempt]:
+    """Attempts at a canonical URL, or at all URLs of a domain, as their ends became known: those of one moment in any
+    order. Memory: a line of each session.
+    """
+    field, value = ("url", url) if url else ("domain", domain)
+    needle = needle_of(field, value)
+    found = (
+        _of_session(list(mine), needle) for folder in folders for _, mine in groupby(segments(folder), key=session_of)
+    )
+    for attempt in heapq.merge(*found, key=lambda attempt: attempt.last_at):
+        if getattr(attempt, field) == value:
+            yield attempt
+
+
+def kept_since(folders: Iterable[CrawlFolder]) -> float:
+    """When the oldest attempt ended that is still there (wall clock, s); 0 when there is none."""
+    begins = (_first(path) for folder in folders for path in segments(folder))
+    return min((attempt.last_at for attempt in begins if attempt), default=0.0)
+
+
+def _of_session(paths: Sequence[Path], needle: bytes) -> Iterator[Attempt]:
+    for path in paths:
+        for line in _lines_with(path, needle):
+            attempt = to_attempt(line)
+            if attempt is not None:
+                yield attempt
+
+
+def _lines_with(path: Path, needle: bytes) -> Iterator[bytes]:
+    with _mapped(path) as data:
+        at = data.find(needle)
+        while at >= 0:
+            begin, end = data.rfind(b"\n", 0, at) + 1, data.find(b"\n", at)
+            if end < 0:
+                return  # torn, or not yet written to its end
+            yield bytes(data[begin:end])
+            at = data.find(needle, end)
+
+
+def _mapped(path: Path) -> "mmap.mmap | contextlib.nullcontext[bytes]":
+    """The bytes of a segment: none when it has gone, or nothing stands in it yet."""
+    try:
+        with path.open("rb") as file:
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except (FileNotFoundError, ValueError):  # an empty file can't be mapped
+        return contextlib.nullcontext(b"")
+
+
+def _first(path: Path) -> Attempt | None:
+    with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
+        return to_attempt(file.readline())
+    return None

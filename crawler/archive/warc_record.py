@@ -3,14 +3,15 @@
 Knows the format (ISO 28500:2017) and model.Response; must not know files, compression or clocks.
 """
 
+import hashlib
 import itertools
 import re
+import struct
 import uuid
 from collections.abc import Iterator
 from urllib.parse import quote
 
 from crawler.archive.stamps import iso_ms
-from crawler.content.digest import payload_digest
 from crawler.model import Response
 
 # The names that Nutch, StormCrawler and Common Crawl give to headers which no longer describe the stored body.
@@ -112,3 +113,28 @@ def _truncation(reason: str) -> str:
 
 def _one_line(text: str) -> str:
     return " ".join(text.split())
+
+
+_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
+_PAIRS = [a + b for a, b in itertools.product(_LETTERS, repeat=2)]  # by ten bits
+_FIVE_BYTES = struct.Struct(">BI").iter_unpack
+
+
+def payload_digest(payload: bytes, *, after: bytes = b"") -> str:
+    """SHA-1 in base 32 after "sha1:", the form that pywb and OutbackCDX compare (a name, not a safeguard).
+
+    `after`: what stands before the payload, not copied.
+    """
+    digest = hashlib.sha1(after, usedforsecurity=False)
+    digest.update(payload)
+    return "sha1:" + _base32(digest.digest())
+
+
+def _base32(digest: bytes) -> str:
+    """Of a multiple of five bytes; the standard library's takes three times as long, three times a page."""
+    return "".join(
+        [
+            _PAIRS[high << 2 | low >> 30] + _PAIRS[low >> 20 & 1023] + _PAIRS[low >> 10 & 1023] + _PAIRS[low & 1023]
+            for high, low in _FIVE_BYTES(digest)
+        ]
+    )

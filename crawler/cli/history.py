@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from crawler.archive.crawl_folder import CrawlFolder
-    from crawler.archive.history_lines import Attempt
+    from crawler.archive.history import Attempt
 
 SHOWN = 100
 
@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _print(folders: "Sequence[CrawlFolder]", url: str, domain: str, *, limit: int | None, as_json: bool) -> None:
-    from crawler.archive.history_reader import attempts, kept_since
+    from crawler.archive.history import attempts, kept_since
     from crawler.reports.history_view import attempt_json, history_table
     from crawler.reports.printing import out, out_json
     from crawler.reports.wording import counted, moment

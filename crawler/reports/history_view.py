@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from crawler.archive.history_lines import Attempt, Became, status_of
+from crawler.archive.history import Attempt, Became, status_of
 from crawler.reports.tables import NOTHING, table
 from crawler.reports.wording import duration, failure_text, moment
 

@@ -1,7 +1,8 @@
-"""Registrable domains: the unit of sharding, budgets and statistics, defined for every host a URL can have.
+"""What a URL is and where it belongs: registrable domain, session ids, fingerprint, partition. Pure.
 
-Public Suffix List with its private section (a.github.io and b.github.io are two domains), in the version that this
-release asks for, so that all instances of one release agree; no network, no cache directory.
+Registrable domains are the unit of sharding, quotas and statistics. They follow the Public Suffix List with its
+private section (a.github.io and b.github.io are two domains). The list comes with a pinned package, so that all
+instances of one release agree; no network, no cache directory.
 """
 
 import pkgutil
@@ -14,14 +15,25 @@ if TYPE_CHECKING:
     from publicsuffixlist import PublicSuffixList
 
 CACHE_HOSTS = 50_000  # about 200 bytes each; a miss costs 2 us
+DOMAIN_HASH_BYTES = 8
+HASH_KEY_BYTES = 16  # what blake2b takes as a salt
+
+# Session ids whose names say so: they never tell pages apart. Only forms that servers and shops use for sessions and
+# for nothing else; `sid`, `session` and the like also name other things.
+_PATH_FORMS = re.compile(
+    r";(?:jsessionid|phpsessid|sessionid)=[0-9A-Za-z._!:%*+-]*|/\((?:[A-Z]\([0-9A-Za-z_-]{8,}\))+\)(?=/)",
+    re.IGNORECASE,
+)
+_NAMES = r"jsessionid|phpsessid|aspsessionid[a-z]{8}|asp\.net_sessionid|oscsid|zenid"
+_QUERY_FORMS = re.compile(rf"(?<![^?&])(?:(?:{_NAMES})=[^&]*|cfid=\d+&cftoken=[^&]*)(?:&|$)", re.IGNORECASE)
 
 
 @lru_cache(maxsize=CACHE_HOSTS)
 def registrable_domain(host: str) -> str:
-    """Domain, lower-cased, of a host as it stands in a URL (IPv6 in brackets; trailing dots are ignored).
+    """Domain, lower-cased, of a host as written in a URL (IPv6 in brackets; trailing dots are ignored).
 
-    Where the list names none: an IP literal, a single label, a public suffix and a host with an empty label are their
-    own domain; under an unlisted top-level domain the list's default rule `*` holds (the last two labels).
+    An IP literal, a single label, a public suffix and a host with an empty label are their own domain. Under an
+    unlisted top-level domain the list's default rule `*` applies (the last two labels).
     """
     host = host.lower().strip(".")
     if is_ip(host):
@@ -39,36 +51,27 @@ def is_ip(host: str) -> bool:
 
 @cache
 def _suffixes() -> "PublicSuffixList":
-    """The library would encode ten thousand rules of which five hundred are not ASCII: half of the time it takes."""
+    """The list, with its rules encoded here: the library would encode all ten thousand, of which 500 are not ASCII."""
     from publicsuffixlist import PublicSuffixList
 
     text = pkgutil.get_data("publicsuffixlist", "public_suffix_list.dat")
-    assert text is not None  # it lies beside the package
+    assert text is not None  # it is part of the package
     rules = [line for line in text.decode("utf-8").splitlines() if not line.startswith("//")]
     encoded = [rule.encode("idna").decode() for rule in rules if not rule.isascii()]
     return PublicSuffixList(rules + encoded, accept_encoded_idn=False)
 
 
 def label_of(domain: str, host: str) -> str:
-    """What a host's name has before its domain, "@" for nothing: as lua/_admission.lua keeps it."""
+    """The part of a host's name before its domain, "@" for none: the form that lua/_admission.lua stores."""
     return "@" if host == domain else host.removesuffix(f".{domain}")
 
 
-# Given out by servers and shops for sessions and for nothing else. `sid`, `session` and the like name things, too.
-_PATH_FORMS = re.compile(
-    r";(?:jsessionid|phpsessid|sessionid)=[0-9A-Za-z._!:%*+-]*|/\((?:[A-Z]\([0-9A-Za-z_-]{8,}\))+\)(?=/)",
-    re.IGNORECASE,
-)
-_NAMES = r"jsessionid|phpsessid|aspsessionid[a-z]{8}|asp\.net_sessionid|oscsid|zenid"
-_QUERY_FORMS = re.compile(rf"(?<![^?&])(?:(?:{_NAMES})=[^&]*|cfid=\d+&cftoken=[^&]*)(?:&|$)", re.IGNORECASE)
-
-
 def without_session(url: str) -> str:
-    """The identity of a canonical URL: what to fingerprint. The URL itself when it has no session id."""
+    """A canonical URL without session ids: the text to fingerprint."""
     if "=" not in url and "/(" not in url:
         return url
     lowered = url.lower()
-    if not (  # spelled out, and before any pattern: each link passes here
+    if not (  # written out, and before any pattern: every link passes here
         "sessi" in lowered or "/(" in lowered or "cfid=" in lowered or "oscsid=" in lowered or "zenid=" in lowered
     ):
         return url
@@ -81,16 +84,12 @@ def without_session(url: str) -> str:
     return f"{address}?{query}" if query else address
 
 
-DOMAIN_HASH_BYTES = 8
-HASH_KEY_BYTES = 16  # what blake2b takes as a salt
-
-
 class Fingerprints:
     """Makes the fingerprints of one run of one crawl.
 
-    A site chooses its URLs. With the crawl's own random `hash_key` it can't compute which of them collide, or share a
-    bucket of the seen-set (docs/internals/decisions/seen-set.md). The key goes into the hash's first
-    state, so that it costs nothing for each URL.
+    A site chooses its URLs. Because of the crawl's own random `hash_key`, it can't compute which of them collide or
+    share a bucket of the seen-set (docs/internals/decisions/seen-set.md). The key is hashed once, in the initial
+    state, so it costs nothing for each URL.
     """
 
     __slots__ = ("_begun", "run")
@@ -102,7 +101,7 @@ class Fingerprints:
     def of(self, url: str) -> str:
         """64-bit fingerprint of a canonical URL, as the decimal of a signed integer (the engine's intset form).
 
-        A session id of the kinds that everybody names alike has no part in it: such URLs are one.
+        URLs that differ only in a session id of a well-known name have the same fingerprint.
         """
         digest = self._begun.copy()
         digest.update(without_session(url).encode())

@@ -3,14 +3,13 @@
 from collections.abc import Callable
 from contextlib import suppress
 
-from crawler.archive import cdxj, history_lines
+from crawler.archive import cdxj, history
+from crawler.archive.cdxj import surt
 from crawler.archive.repair import whole_member_after
-from crawler.archive.surt import surt
 from crawler.archive.warc_reader import members
 from crawler.archive.warc_record import request_record, response_record, safe_uri
-from crawler.content.html import parse_page
+from crawler.content.html import extract_text, parse_page
 from crawler.content.parse_cost import Cost, cost_of
-from crawler.content.text import extract_text
 from crawler.errors import InvalidUrl
 from crawler.handlers.page import Headers
 from crawler.model import Claim, CommitEntry, Response
@@ -173,7 +172,7 @@ def records(data: bytes) -> None:
 def stored_lines(data: bytes) -> None:
     cdxj.to_entry(data)
     cdxj.is_whole(data)
-    history_lines.to_attempt(data)
+    history.to_attempt(data)
     text = data.decode("latin-1")
     entry = CommitEntry(url=canonical("x"), fingerprint="1", visit=1, status=200, fetched_at=1.8e9, title=text)
     line = cdxj.to_line(entry)

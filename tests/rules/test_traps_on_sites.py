@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from crawler.content.digest import payload_digest
+from crawler.archive.warc_record import payload_digest
 from crawler.content.html import parse_page
 from crawler.rules.identity import registrable_domain, without_session
 from crawler.rules.traps import NOTHING_LEARNED, Action, TrapRules, TrapState
