@@ -1,7 +1,8 @@
-"""One index line <-> one commit entry: CDXJ as pywb reads it, with our own fields beside.
+"""Converts commit entries to index lines and back: CDXJ as pywb reads it, with additional fields of our own.
 
-Line: SURT key, blank, 14-digit time, blank, JSON. The standard fields are strings, as other tools write them.
-Must not know files.
+A line is: SURT key, blank, 14-digit time, blank, JSON. The standard fields are strings, as other tools write them. The
+SURT key is the URL with its host reversed, as Wayback machines look it up (com,example)/path); it follows the rules of
+pywb and the Wayback tools, for canonical URLs.
 """
 
 import re
@@ -12,7 +13,7 @@ import msgspec
 from crawler.archive.stamps import digits14
 from crawler.model import CommitEntry, ItemsLocation, WarcLocation
 
-_UNKNOWN = "unk"  # how CDX writers name an absent media type
+_UNKNOWN = "unk"  # a missing media type, as CDX writers spell it
 
 
 class _Fields(msgspec.Struct, omit_defaults=True, gc=False):
@@ -131,7 +132,7 @@ def _items(found: tuple[str, int, int, int] | None) -> ItemsLocation | None:
 
 
 def is_whole(line: bytes) -> bool:
-    """Whether a line (without line feed) was written to its end, as far as its shape tells."""
+    """Whether a line (without line feed) is complete, as far as its form shows."""
     return line.endswith(b"}") and b" {" in line and b"\0" not in line
 
 
@@ -180,7 +181,7 @@ def _requoted(text: str) -> str:
 
 
 def _unescaped(raw: bytes) -> bytes:
-    """Unescape until nothing changes, in one pass: %252525 unescaped again and again takes the square of its length."""
+    """Unescape until nothing changes, in one pass: repeated passes over %252525... take quadratic time."""
     out = bytearray()
     for byte in raw:
         out.append(byte)

@@ -1,7 +1,8 @@
-"""Writes the history of one session: what became of each attempt, as JSON lines in segments `SESSION-SERIAL.jsonl`.
+"""The history of attempts: each attempt and its result, as JSON lines in segments `SESSION-SERIAL.jsonl`.
 
-The folder's history is bounded: the oldest segments go when a new one is begun. Nothing is synced, for nothing depends
-on it: a kill costs the lines of the last moment, a power cut perhaps some more. Must not know what a line says.
+It is for people; the crawler decides nothing by it. It is bounded: the oldest segments are deleted when a new one is
+started. Nothing is synced: a kill loses the lines of the last moment, a power cut perhaps a few more. Reading works
+while sessions write; incomplete lines are skipped.
 """
 
 import contextlib
@@ -21,12 +22,12 @@ from crawler.archive.session_lock import Life, life_of, sessions
 from crawler.errors import ArchiveError
 
 SUFFIX = ".jsonl"
-SEGMENTS = 64  # of the bound: so much of the history goes at a time
-WAITING_BYTES_MAX = 8_000_000  # while the disk hangs; what comes then is dropped
+SEGMENTS = 64  # in the whole history: the share that is deleted at a time
+WAITING_BYTES_MAX = 8_000_000  # while the disk hangs; further lines are dropped
 
 
 class Became(enum.StrEnum):
-    """What an attempt led to. LOST: it does not count, for its lease was gone or its request was cut off."""
+    """The result of an attempt. LOST: it does not count, because its lease was lost or its request was cut off."""
 
     COMMITTED = "committed"
     RETRY = "retry"
@@ -39,10 +40,10 @@ TIMES = ("queued", "claimed", "started", "finished", "failed", "refused", "lost"
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """One attempt, and who made it. Wall times in s; 0 for what did not happen, or what nobody noted.
+    """One attempt, and the session that made it. Wall times in s; 0 for what did not happen or was not recorded.
 
-    `attempt` counts failed ones and this one; a URL that ended without being tried adds none. `kind` is the failure's,
-    or the reason of a refusal.
+    `attempt` counts earlier failed ones and this one; a URL that ended without a request adds none. `kind` is that of
+    the failure, or the reason of a refusal.
     """
 
     url: str
@@ -66,7 +67,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
 
     @property
     def times(self) -> dict[str, float]:
-        """Those that are known, in the order of a life."""
+        """The known times, in the order of `TIMES`."""
         return {name: at for name in TIMES if (at := getattr(self, name))}
 
     @property
@@ -79,7 +80,7 @@ _decode = msgspec.json.Decoder(Attempt).decode
 
 
 def status_of(times: Mapping[str, float]) -> str:
-    """How far an attempt came, by which of its times are there: the last of `TIMES`, or "unknown"."""
+    """How far an attempt came, by its times: the last of `TIMES` that is set, or "unknown"."""
     return next((name for name in reversed(TIMES) if times.get(name)), "unknown")
 
 
@@ -97,15 +98,15 @@ def to_attempt(line: bytes) -> Attempt | None:
 
 
 def needle_of(field: str, value: str) -> bytes:
-    """What stands in each line with this value of `url`, `fp` or `domain`, and nowhere else in a line."""
+    """Bytes that occur in every line with this value of `url`, `fp` or `domain`, and in no other."""
     return b'"%b":%b' % (field.encode(), _encode(value))
 
 
 class HistoryWriter:
     """The segments of one session. `add` is memory only; `write` and `close` may run in another thread.
 
-    `bytes_max`: of all segments in the folder, whoever wrote them; 0: no history. A segment is never longer than a 64th
-    of it, and one in which a write failed is not written to again: it may end in a torn line.
+    `bytes_max`: of all segments in the folder, of all sessions; 0: no history. A segment is never longer than a 64th of
+    it. After a failed write a new segment is started, because the old one may end in an incomplete line.
     """
 
     def __init__(self, folder: CrawlFolder, session: str, *, bytes_max: int) -> None:
@@ -122,7 +123,7 @@ class HistoryWriter:
         self._descriptor = -1
 
     def add(self, attempt: Attempt) -> None:
-        """Take a line in; it reaches the disk with the next `write`."""
+        """Add a line; it reaches the disk with the next `write`."""
         if not self._bytes_max or self._waiting_bytes > WAITING_BYTES_MAX:
             return
         line = to_line(attempt)
@@ -131,7 +132,7 @@ class HistoryWriter:
             self._waiting_bytes += len(line)
 
     def write(self) -> None:
-        """Write what was added. Raises ArchiveError; those lines are gone then, and the next ones may be written."""
+        """Write what was added. Raises ArchiveError: then these lines are lost, but later ones may be written."""
         with self._writing:
             with self._adding:
                 lines, self._lines, self._waiting_bytes = self._lines, [], 0
@@ -144,7 +145,7 @@ class HistoryWriter:
                 raise archive_error("write to", self._folder.history, error) from None
 
     def close(self) -> None:
-        """Write the rest, as far as the disk takes it: nothing depends on it. May be called twice."""
+        """Write the rest, and ignore errors. May be called twice."""
         with contextlib.suppress(ArchiveError):
             self.write()
         with self._writing:
@@ -178,10 +179,10 @@ class HistoryWriter:
 
 
 def make_room(folder: CrawlFolder, session: str, *, bytes_max: int, segment_bytes: int) -> None:
-    """Remove the oldest segments before this session begins a new one: all living sessions may then fill theirs, and
-    the folder's history stays within the bound.
+    """Delete the oldest segments before this session starts a new one.
 
-    The last segment of another living session stays: it is being written to. Raises OSError.
+    So the folder's history stays within the bound when all living sessions fill their segments. The last segment of
+    another living session stays: it is being written. Raises OSError.
     """
     others = {one for one in sessions(folder) if one != session and life_of(folder, one) is Life.ALIVE}
     last = {session_of(path): path for path in segments(folder)}
@@ -196,7 +197,7 @@ def make_room(folder: CrawlFolder, session: str, *, bytes_max: int, segment_byte
 
 
 def segments(folder: CrawlFolder) -> list[Path]:
-    """All segments, those of one session in a row and in their order."""
+    """All segments, sorted by session and serial."""
     return sorted(folder.history.glob(f"*{SUFFIX}"))
 
 
@@ -206,7 +207,7 @@ def session_of(path: Path) -> str:
 
 
 def _stat_of(path: Path) -> tuple[float, int] | None:
-    """(time of the last write, bytes); None when it has gone."""
+    """(time of the last write, bytes); None when it was deleted."""
     try:
         found = path.stat()
     except FileNotFoundError:
@@ -221,8 +222,9 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 
 def attempts(folders: Sequence[CrawlFolder], *, url: str = "", domain: str = "") -> Iterator[Attempt]:
-    """Attempts at a canonical URL, or at all URLs of a domain, as their ends became known: those of one moment in any
-    order. Memory: a line of each session.
+    """Attempts at a canonical URL, or at all URLs of a domain, by time; those of one moment in any order.
+
+    Memory: a line of each session.
     """
     field, value = ("url", url) if url else ("domain", domain)
     needle = needle_of(field, value)
@@ -235,7 +237,7 @@ def attempts(folders: Sequence[CrawlFolder], *, url: str = "", domain: str = "")
 
 
 def kept_since(folders: Iterable[CrawlFolder]) -> float:
-    """When the oldest attempt ended that is still there (wall clock, s); 0 when there is none."""
+    """When the oldest attempt in the history ended (wall clock, s); 0 when there is none."""
     begins = (_first(path) for folder in folders for path in segments(folder))
     return min((attempt.last_at for attempt in begins if attempt), default=0.0)
 
@@ -254,13 +256,13 @@ def _lines_with(path: Path, needle: bytes) -> Iterator[bytes]:
         while at >= 0:
             begin, end = data.rfind(b"\n", 0, at) + 1, data.find(b"\n", at)
             if end < 0:
-                return  # torn, or not yet written to its end
+                return  # incomplete
             yield bytes(data[begin:end])
             at = data.find(needle, end)
 
 
 def _mapped(path: Path) -> "mmap.mmap | contextlib.nullcontext[bytes]":
-    """The bytes of a segment: none when it has gone, or nothing stands in it yet."""
+    """The bytes of a segment; empty when it was deleted or is still empty."""
     try:
         with path.open("rb") as file:
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

@@ -1,7 +1,8 @@
-"""Writes what handlers yielded: one gzip member of JSON lines for each page, new files per session, never reopened.
+"""Items that handlers yielded: one gzip member of JSON lines for each page, new files per session, never reopened.
 
-Items are objects, a line each; behind them a page may have lines that are arrays: where its handler led to, for a
-rebuild. Knows names, rotation and durability; what stands in an item is the handler's matter.
+Items are objects, one a line. After them a page may have lines that are arrays: the links that its handler followed,
+for a rebuild. The index says which pages count and where their items are, so items of other pages are never read.
+Reading works while sessions are writing.
 """
 
 import os
@@ -21,6 +22,7 @@ from crawler.model import CommitEntry, ItemsLocation
 
 SUFFIX = ".items.gz"
 FILE_BYTES_MAX = 1_000_000_000
+OPEN_MAX = 32  # files read at a time: the index is in the order of URLs, which jumps between files of all sessions
 _GZIP = 31  # window bits that ask for a gzip member
 
 
@@ -45,7 +47,7 @@ class ItemWriter:
         self._lock = threading.Lock()
 
     def add(self, items: Sequence[bytes], followed: Sequence[bytes] = ()) -> ItemsLocation:
-        """Append what one page gave, each a JSON text without line feeds. Nothing is durable before `sync` returned."""
+        """Append the lines of one page, each a JSON text without line feeds. Durable when `sync` has returned."""
         text = b"".join([b"%b\n" % line for line in (*items, *followed)])
         frame: bytes = isal_zlib.compress(text, self._level, _GZIP)
         with self._lock:
@@ -80,11 +82,8 @@ class ItemWriter:
         return self._current
 
 
-OPEN_MAX = 32  # files at a time: the index is in the order of URLs, which jumps between those of all sessions
-
-
 class ItemFiles:
-    """The item files of a folder, read at places that the index names. Close it after use."""
+    """The item files of a folder, read at locations from the index. Close it after use."""
 
     def __init__(self, folder: CrawlFolder) -> None:
         self._folder = folder
@@ -105,7 +104,7 @@ class ItemFiles:
         return self._lines(where)[: where.count]
 
     def followed(self, where: ItemsLocation) -> list[bytes]:
-        """Where the page's handler led to, each as a JSON array. Raises ArchiveError."""
+        """The links that the page's handler followed, each as a JSON array. Raises ArchiveError."""
         return self._lines(where)[where.count :]
 
     def _lines(self, where: ItemsLocation) -> list[bytes]:
@@ -124,7 +123,7 @@ class ItemFiles:
         return lines
 
     def path(self, name: str) -> str:
-        """As people are told of it: relative to the crawl folder."""
+        """The path for messages, relative to the crawl folder."""
         return f"{self._folder.items.name}/{name}"
 
     def _descriptor(self, name: str) -> int:
@@ -139,7 +138,7 @@ class ItemFiles:
 
 
 def _opened(path: Path) -> int:
-    """Under its final name or while it is open; looked for twice, for it may be renamed in between."""
+    """Opens the file under its final name or its open one; tried twice, because it may be renamed in between."""
     for candidate in (path, path.with_name(path.name + OPEN_SUFFIX)):
         try:
             return os.open(candidate, os.O_RDONLY | os.O_CLOEXEC)
@@ -159,13 +158,14 @@ class ItemReader:
 
     @property
     def missing(self) -> list[MissingFile]:
-        """What could not be reached so far; `entries` counts pages. Records of pages are not looked for."""
+        """Files that could not be read so far; `entries` counts pages. WARC files are not checked."""
         lost = [MissingFile(file, "items not readable", n) for file, n in sorted(self._unreadable.items())]
         return [*self._index.segments_missing, *lost]
 
     def items(self) -> Iterator[tuple[CommitEntry, int, bytes]]:
-        """(page, number of the item on it from 0, JSON text): (fingerprint, visit, number) is a key that never
-        changes. In the order of the index. Memory: one page's items.
+        """(page, number of the item on it from 0, JSON text), in the order of the index. Memory: one page's items.
+
+        (fingerprint, visit, number) is a stable key.
         """
         with ItemFiles(self._folder) as files:
             for entry in self._index.entries():

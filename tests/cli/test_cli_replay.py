@@ -136,7 +136,7 @@ print(json.dumps({
         (["replay", "a.warc.gz", "--example"], "name WARC files or crawl folders to serve"),
         (["replay", "absent.warc.gz"], "absent.warc.gz: there is no such file"),
         (["replay", "."], ".: there is no WARC file in it"),
-        (["replay", "text.txt"], "text.txt: this is no WARC record"),
+        (["replay", "text.txt"], "text.txt: this is not a WARC record"),
         (["replay", "--example", "--run"], "--run needs a command"),
         (["replay", "--example", "--run", "--", "no-such-command"], "--run no-such-command: No such file"),
         (["replay", "--example", "--port", "99999"], "--port 99999: expected a number below 65536"),
