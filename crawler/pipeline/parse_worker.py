@@ -6,11 +6,13 @@ Its CPU time per page and its memory are limited by the kernel; whoever started 
 import resource
 import signal
 import sys
+from functools import partial
 
 import msgspec
 
 from crawler.content.html import parse_page
 from crawler.process_tuning import keep_freed_memory
+from crawler.rules.urls import JoinCache
 from crawler.runtime.frames import answer_all
 
 MEMORY_BYTES = 2 * 1024**3
@@ -22,11 +24,11 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the instance's to answer; it closes our stdin
     keep_freed_memory()
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    answer_all(answer, sys.stdin.buffer, sys.stdout.buffer)
+    answer_all(partial(answer, JoinCache()), sys.stdin.buffer, sys.stdout.buffer)
 
 
-def answer(request: bytes) -> bytes:
-    """The page, as it is parsed."""
+def answer(joins: JoinCache, request: bytes) -> bytes:
+    """The parsed page of one request."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime) + CPU_S, resource.RLIM_INFINITY))
     url, content_type, x_robots, refresh, body, links_max, nofollow, bytes_max, agent = msgspec.msgpack.decode(request)
@@ -40,6 +42,7 @@ def answer(request: bytes) -> bytes:
         bytes_max=bytes_max,
         agent=agent,
         refresh=refresh,
+        joins=joins,
     )
     return msgspec.msgpack.encode(page)
 

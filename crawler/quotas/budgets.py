@@ -5,9 +5,9 @@ import contextlib
 from collections.abc import Callable
 
 from crawler.errors import EngineError
-from crawler.frontier.budgets import FetchQuota
 from crawler.frontier.deferred import DeferredUrls
 from crawler.frontier.frontier import Frontier
+from crawler.frontier.messages import FetchQuota
 from crawler.membership.held_partitions import HeldPartitions
 from crawler.quotas.raise_limits import RaisedQuotas
 from crawler.runtime.clock import monotonic_ms

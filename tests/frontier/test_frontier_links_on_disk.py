@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from crawler.frontier.budgets import AddQuota
 from crawler.frontier.bulk_lookup import BulkLookup
 from crawler.frontier.deferred import DeferredUrls
+from crawler.frontier.messages import AddQuota
 from crawler.quotas import budgets
 from crawler.quotas.budgets import QuotaLimits
 from crawler.settings import BudgetSettings

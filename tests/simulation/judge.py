@@ -13,7 +13,7 @@ import msgspec
 from crawler.engine.client import Call
 from crawler.frontier.keys import Keys
 from crawler.frontier.script_library import NAMES, script
-from crawler.rules.fingerprint import partition_of
+from crawler.rules.identity import partition_of
 from tests.simulation.browsing import Request
 from tests.simulation.disturbance import Disturbances
 from tests.simulation.loop import NS, Process, VirtualLoop
