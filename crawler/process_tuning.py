@@ -15,16 +15,16 @@ _AT_START = 500_000  # three times what a crawl imports
 _THEN = 50_000
 
 
-def put_off() -> None:
-    """Don't look while this program is imported. What runs for long says `look_seldom` then."""
+def delay_gc() -> None:
+    """Don't look while this program is imported. What runs for long says `collect_rarely` then."""
     gc.set_threshold(_AT_START, 20, 50)
 
 
-def is_put_off() -> bool:
+def is_gc_delayed() -> bool:
     return gc.get_threshold()[0] == _AT_START
 
 
-def look_seldom() -> None:
+def collect_rarely() -> None:
     """From now on; what there is now counts as needed."""
     gc.freeze()
     gc.set_threshold(_THEN, 20, 50)

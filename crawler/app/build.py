@@ -39,7 +39,7 @@ from crawler.membership.peers import Peers
 from crawler.pipeline.ack import AckStage, keep_claims
 from crawler.pipeline.address_limit import AddressLimiter
 from crawler.pipeline.archive import ArchiveStage, CommitBacklog
-from crawler.pipeline.attempt_notes import History
+from crawler.pipeline.attempt_notes import AttemptNotes
 from crawler.pipeline.claim import Claimer, listen_for_hints
 from crawler.pipeline.commit import Committer
 from crawler.pipeline.due_partitions import DuePartitions
@@ -49,7 +49,7 @@ from crawler.pipeline.handler_runtime import HandlerRuntime
 from crawler.pipeline.internal_errors import ContentSteps, InternalErrors
 from crawler.pipeline.overrides import OverrideFollower
 from crawler.pipeline.parse import PageParser
-from crawler.pipeline.rebalance import PartitionRebalance, UntoldQueues
+from crawler.pipeline.rebalance import PartitionRebalance, UnsavedClocks
 from crawler.pipeline.response_policy import ResponsePolicy
 from crawler.pipeline.route import RouteStage
 from crawler.pipeline.schedule import Scheduler
@@ -58,7 +58,7 @@ from crawler.pipeline.spiller import Spiller
 from crawler.pipeline.trap_memory import TrapMemory
 from crawler.pipeline.turn import TurnRunner
 from crawler.quotas.admit import QuotaAdmission
-from crawler.quotas.budgets import QuotaLimits
+from crawler.quotas.budgets import RaisedQuotasWatcher
 from crawler.quotas.distribute import DeferredShare
 from crawler.quotas.usage import QuotaUsage
 from crawler.robots.borrowed_slot import SlotBorrower
@@ -75,10 +75,10 @@ from crawler.web.fetcher import Fetcher
 from crawler.web.resolver import CachingResolver
 
 
-def spend_less_on_memory() -> None:
+def tune_process() -> None:
     """Keep freed memory for the next page, and look for garbage cycles seldom."""
     process_tuning.keep_freed_memory()
-    process_tuning.look_seldom()
+    process_tuning.collect_rarely()
 
 
 @contextlib.asynccontextmanager
@@ -87,7 +87,7 @@ async def open_instance(
 ) -> AsyncIterator[Instance]:
     """An instance, with this app or that of the settings; its files are closed whatever happened."""
     settings = crawl.settings
-    spend_less_on_memory()
+    tune_process()
     await asyncio.to_thread(recover_open_files, crawl.folder, lambda session: is_abandoned(crawl.folder, session))
     resolver = CachingResolver(
         settings.dns, allow_private=settings.fetch.allow_private, clock=lambda: monotonic_ms() / 1000
@@ -143,18 +143,18 @@ def _build(
         open_claims, concurrency_per_queue=s.politeness.concurrency_per_queue,
         concurrency_of=of_queues(s.sites, "concurrency"),
     )  # fmt: skip
-    due, untold, backlog = DuePartitions(open_claims), UntoldQueues(scheduler), CommitBacklog()
-    held = HeldPartitions(crawl.session, (due, scheduler, untold, backlog))
+    due, unsaved, backlog = DuePartitions(open_claims), UnsavedClocks(scheduler), CommitBacklog()
+    held = HeldPartitions(crawl.session, (due, scheduler, unsaved, backlog))
     liveness = SessionLiveness(s.membership)
     admission = QuotaAdmission(s.budget.crawl_urls, DeferredShare(crawl.operator.deferred_urls, partitions))
-    router = make_router(crawl, admits_urls=lambda: admission.lets_in(len(peers.alive)))
+    router = make_router(crawl, admits_urls=lambda: admission.admits(len(peers.alive)))
     restarts = EngineRestarts(engine, held, forget=router.recent.clear)
     traps = TrapMemory(s.traps)
 
     # Stages, from the ack back to the claim.
     stored = msgspec.structs.replace(s, scope=crawl.record.scope)
     content, internal_errors = ContentSteps(inflight_log.mark()), InternalErrors(crawl.folder.log)
-    notes = History(history, node=node, session=crawl.session)
+    notes = AttemptNotes(history, node=node, session=crawl.session)
     parser, handlers = PageParser(stored), HandlerRuntime(app, stored, crawl.stats)
     archive = ArchiveStage(
         frontier, held, backlog, warc, index, items, content, s.archive, log_entries_max=s.frontier.log_entries_max
@@ -167,7 +167,7 @@ def _build(
         internal_errors=internal_errors, settings=s.archive, node=node, session=crawl.session,
         is_quiet=lambda: not scheduler.active,
     )  # fmt: skip
-    rebalance = PartitionRebalance(frontier, held, scheduler, due, open_claims, untold, archive, backlog)
+    rebalance = PartitionRebalance(frontier, held, scheduler, due, open_claims, unsaved, archive, backlog)
     override_follower = OverrideFollower(
         crawl.operator, scheduler, rebalance, due, counters, held, default_delay_ms=frontier.default_delay_ms
     )
@@ -176,7 +176,8 @@ def _build(
     gate = RobotsGate(frontier, held, cache, reader, s.politeness, overrides=lambda: counters.overrides, sites=s.sites)
     turns = TurnRunner(
         scheduler, held, open_claims, internal_errors,
-        deliver=committer.deliver, return_claim=override_follower.turn_away, delay_ms=int(s.politeness.delay_s * 1000),
+        deliver=committer.deliver, return_claim=override_follower.return_stopped,
+        delay_ms=int(s.politeness.delay_s * 1000),
     )  # fmt: skip
     by_crawl = s.politeness.address_limit_of == "crawl"
     addresses = AddressLimiter(
@@ -191,12 +192,12 @@ def _build(
     spilling = Spilling(engine, crawl.keys, default_delay_ms=frontier.default_delay_ms)
     spiller = Spiller(engine, spilling, crawl.spill_files, held, due, counters, s)
     claimer = Claimer(
-        frontier, held, due, scheduler, counters, s, on_short=spiller.short, on_engine_restart=restarts.noticed
+        frontier, held, due, scheduler, counters, s, on_short=spiller.request, on_engine_restart=restarts.noticed
     )
 
     # Loops.
     usage = QuotaUsage(crawl.stats, crawl.crawls, admission, held, counters, s, wake=due.hint)
-    budgets = QuotaLimits(frontier, crawl.operator.deferred_urls, held, s.budget, wake=due.hint)
+    budgets = RaisedQuotasWatcher(frontier, crawl.operator.deferred_urls, held, s.budget, wake=due.hint)
     ownership = Ownership(
         crawl.leases, peers, held, me, s.membership, listener=rebalance, takeovers=Takeovers(engine, crawl.keys)
     )
@@ -210,7 +211,7 @@ def _build(
 
     heartbeat = Heartbeat(
         crawl.members, me, s.membership, liveness=liveness, on_lease_loss=held.lose_all,
-        on_evicted=partial(_evicted, stop, s.membership), still=shared_record.check_still_there,
+        on_evicted=partial(_evicted, stop, s.membership), check_crawl=shared_record.check_still_there,
         describe=description, time_scale=lambda: peers.time_scale,
     )  # fmt: skip
     visibility_ms = int(s.frontier.visibility_timeout_s * 1000)
@@ -224,7 +225,7 @@ def _build(
         "raised budgets": budgets.run,
         "usage": usage.run,
         "spill": spiller.watch,
-        "unspill": spiller.bring_back,
+        "unspill": spiller.unspill,
         "stale claims": lambda: rebalance.return_stale(s.frontier),
         "open claims": lambda: keep_claims(
             frontier, held, lambda: [*fetching.in_turn, *committer.claims], visibility_ms=visibility_ms
@@ -238,7 +239,7 @@ def _build(
 
     def is_quiet() -> bool:
         """Nothing in hand, and nothing will be due soon. A crawl that is paused does not end."""
-        return not (counters.overrides.is_paused or open_claims.total or committer.in_memory) and due.is_idle
+        return not (counters.overrides.is_paused or open_claims.total or committer.uncommitted) and due.is_idle
 
     watcher = FinishWatcher(crawl.crawls, crawl.members, engine, archive, record=crawl.record)
 
@@ -253,7 +254,7 @@ def _build(
         ownership=ownership, rebalance=rebalance, scheduler=scheduler, claimer=claimer, fetching=fetching,
         parser=parser, handlers=handlers, committer=committer, archive=archive,
         join=lambda: join(crawl.members, me, is_lock_free, s.membership),
-        preparations=(override_follower.follow, lambda: budgets.begin(partitions), usage.begin),
+        preparations=(override_follower.follow, lambda: budgets.prepare(partitions), usage.prepare),
         engine_restarts=restarts,
         loops=loops,
         late_loops={"rebalance": rebalance.run, "engine restarts": restarts.run},

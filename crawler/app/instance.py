@@ -106,7 +106,7 @@ class Instance:
     async def _run(self) -> None:
         self.heartbeat.joined(*await self._join())
         with contextlib.suppress(EngineError):
-            await self._crash_reporter.look_back()
+            await self._crash_reporter.record_earlier_crashes()
         for prepare in self._preparations:
             await retry_until_stopped(prepare, self._stop, event="begin.engine_error")
         failed = True

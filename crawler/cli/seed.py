@@ -160,7 +160,9 @@ async def on_the_list(crawl: "OpenCrawl") -> AsyncIterator[None]:
 
     settings = crawl.settings.membership
     liveness = SessionLiveness(settings)
-    heartbeat = Heartbeat(crawl.members, member, settings, liveness=liveness, on_lease_loss=lambda: None, still=still)
+    heartbeat = Heartbeat(
+        crawl.members, member, settings, liveness=liveness, on_lease_loss=lambda: None, check_crawl=still
+    )
     beating = asyncio.create_task(heartbeat.run())
     try:
         yield

@@ -20,7 +20,7 @@ class CrashReporter:
         self._sessions = sessions
         self._is_here = is_here
 
-    async def look_back(self) -> None:
+    async def record_earlier_crashes(self) -> None:
         """Sessions that died in our own crawl folder before we came. Raises EngineError."""
         await self._record(dead_sessions(self._sessions))
 

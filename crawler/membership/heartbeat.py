@@ -78,7 +78,7 @@ class Heartbeat:
         liveness: SessionLiveness,
         on_lease_loss: Callable[[], None],
         on_evicted: Callable[[], None] = lambda: None,
-        still: Callable[[], Awaitable[None]] | None = None,
+        check_crawl: Callable[[], Awaitable[None]] | None = None,
         describe: Callable[[], Mapping[str, Any]] = dict,
         time_scale: Callable[[], int] = lambda: 1,
         clock_ms: Callable[[], int] = monotonic_ms,
@@ -89,7 +89,7 @@ class Heartbeat:
         self._liveness = liveness
         self._on_lease_loss = on_lease_loss
         self._on_evicted = on_evicted
-        self._still = still
+        self._check_crawl = check_crawl
         self._describe = describe
         self._time_scale = time_scale
         self._clock_ms = clock_ms
@@ -161,10 +161,10 @@ class Heartbeat:
     async def _rejoin(self) -> None:
         """Struck off while we were silent: we come back as one that joins, and hold nothing. `still` may object."""
         if self._declared is DeclaredState.LEAVING:
-            self._lose_all_leases(struck_off=True)
+            self._lose_all_leases(removed=True)
             return
-        if self._still is not None:
-            await self._still()
+        if self._check_crawl is not None:
+            await self._check_crawl()
         if self._declared is not DeclaredState.SEEDING:
             self._declare(DeclaredState.JOINING)
         sent_ms = self._clock_ms()
@@ -173,7 +173,7 @@ class Heartbeat:
         except NameTakenError:
             self._wait_for_the_name()
             return
-        self._lose_all_leases(struck_off=True)
+        self._lose_all_leases(removed=True)
         self._nameless_since_ms = None
         self.joined(sent_ms, returns)
 
@@ -184,7 +184,7 @@ class Heartbeat:
         now_ms, since_ms = self._clock_ms(), self._nameless_since_ms
         if since_ms is None:
             self._nameless_since_ms = now_ms
-            self._lose_all_leases(struck_off=True)
+            self._lose_all_leases(removed=True)
         elif now_ms - since_ms >= NAMELESS_DEATHS * self._liveness.abort_ms * self._liveness.time_scale:
             raise NameTakenError(f"node {self.member.node!r} was started elsewhere while this instance was silent")
 
@@ -193,11 +193,11 @@ class Heartbeat:
         late = before is not None and self._clock_ms() - before >= liveness.stop_ms * liveness.time_scale
         liveness.sent_ms, liveness.time_scale = sent_ms, self.member.time_scale
         if late:
-            self._lose_all_leases(struck_off=False)
+            self._lose_all_leases(removed=False)
 
-    def _lose_all_leases(self, *, struck_off: bool) -> None:
+    def _lose_all_leases(self, *, removed: bool) -> None:
         self._liveness.lease_losses += 1
-        log.warning("heartbeat.lease_loss", extra={"struck_off": struck_off})
+        log.warning("heartbeat.lease_loss", extra={"removed": removed})
         self._on_lease_loss()
 
     async def _settle_down(self) -> None:

@@ -46,7 +46,9 @@ class HeldPartitions:
         self._dependents = dependents
         self._clock_ms = clock_ms
         self._held: dict[int, HeldPartition] = {}
-        self.tried: dict[int, int] = {}  # partition -> the highest epoch that this session had or may have been given
+        self.tried_epochs: dict[
+            int, int
+        ] = {}  # partition -> the highest epoch that this session had or may have been given
         self.unconfirmed: set[int] = set()  # leases that may be in our name though we do not hold them
 
     def __iter__(self) -> Iterator[int]:
@@ -92,7 +94,7 @@ class HeldPartitions:
 
     def add(self, won: Acquired, anchor_ms: int, *, is_wanted: bool) -> None:
         """A lease was acquired. What is not wanted is only held to be released."""
-        self.tried[won.partition] = won.epoch
+        self.tried_epochs[won.partition] = won.epoch
         log_entries = 0 if is_wanted else won.log_entries
         self._held[won.partition] = HeldPartition(
             won.epoch, won.clock_ms, anchor_ms, draining=not is_wanted, log_entries=log_entries
@@ -122,6 +124,8 @@ class HeldPartitions:
     def lose_all(self) -> None:
         """Silence lasted too long, or the engine fell back: nothing starts until each lease is acquired again."""
         lost = list(self._held)
-        self.unconfirmed.update(lost, self.tried)  # an engine that fell back may have given back what we released
+        self.unconfirmed.update(
+            lost, self.tried_epochs
+        )  # an engine that fell back may have given back what we released
         self._held.clear()
         self.drop(lost)

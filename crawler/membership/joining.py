@@ -44,7 +44,7 @@ async def _dead_holder(
     return holder
 
 
-async def check_nobody_works(
+async def check_no_instance_runs(
     members: Members, is_lock_free: Callable[[Member], bool], settings: MembershipSettings
 ) -> None:
     """Raises ConflictError when an instance is at work on the crawl. One that may be dead is watched for some beats."""

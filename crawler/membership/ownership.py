@@ -81,7 +81,7 @@ class Ownership:
         wanted = self._wanted()
         asked = [p for p in {*wanted, *self._held.unconfirmed} if p not in self._held]
         seen = await self._leases.read(asked) if asked else []
-        await self._peers.look()
+        await self._peers.refresh()
         share = set(self._wanted())
         await self._hand_over(share)
         ours = {lease.partition for lease in seen if lease.session == self._me.session}
@@ -101,10 +101,10 @@ class Ownership:
     async def _acquire(self, takeable: list[Lease], share: set[int]) -> None:
         if not takeable or self._leaving:
             return
-        asked = [(lease, self._held.tried.get(lease.partition, 0)) for lease in takeable]
+        asked = [(lease, self._held.tried_epochs.get(lease.partition, 0)) for lease in takeable]
         self._held.unconfirmed.update(lease.partition for lease in takeable)  # until the reply is here
         # Should the reply be lost, and the engine fall back, the same epoch must not be ours a second time.
-        self._held.tried.update((lease.partition, max(lease.epoch, floor) + 1) for lease, floor in asked)
+        self._held.tried_epochs.update((lease.partition, max(lease.epoch, floor) + 1) for lease, floor in asked)
         replies = await self._leases.acquire(self._me.session, self._me.node, asked)
         anchor_ms = self._clock_ms()  # when the reply arrived, not when the call was sent
         reached("lease.acquired")

@@ -70,7 +70,7 @@ class Peers:
         """What a session is, at this moment."""
         return self._observer.state_of(session, self._clock_ms())
 
-    async def look(self) -> None:
+    async def refresh(self) -> None:
         """Read the list and the pins, judge everybody, follow the ring. Raises EngineError."""
         members, pins = await self._members.read(), await self._pins.read()
         now_ms = self._clock_ms()

@@ -63,7 +63,7 @@ class AckStage:
         _log_errors("ack.engine_error", replies)
         return replies
 
-    def unfit(self, acks: Sequence[Ack]) -> dict[int, Exception]:
+    def find_invalid(self, acks: Sequence[Ack]) -> dict[int, Exception]:
         """Which of them can't be written as a call, by number, and why."""
         found: dict[int, Exception] = {}
         for number, ack in enumerate(acks):

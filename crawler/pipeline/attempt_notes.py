@@ -17,7 +17,7 @@ DETAIL_MAX = 200  # characters
 WRITE_EVERY_S = 1.0  # what a killed process loses of it
 
 
-class History:
+class AttemptNotes:
     """The notes of one session."""
 
     def __init__(self, writer: HistoryWriter, *, node: str, session: str) -> None:
@@ -25,7 +25,7 @@ class History:
         self._node = node
         self._session = session
 
-    def took(self, outcome: Outcome) -> None:
+    def accepted(self, outcome: Outcome) -> None:
         """The engine took this outcome. What is parked has not ended: that is no part of its past."""
         if isinstance(outcome, Committable):
             self._note(outcome.claim, Became.COMMITTED, **_of_response(outcome))

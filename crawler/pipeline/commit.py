@@ -15,7 +15,7 @@ from crawler.membership.held_partitions import HeldPartitions
 from crawler.model import AckOutcome, Candidate, Claim, CommitEntry
 from crawler.pipeline.ack import AckStage
 from crawler.pipeline.archive import ArchiveStage, Placed
-from crawler.pipeline.attempt_notes import History
+from crawler.pipeline.attempt_notes import AttemptNotes
 from crawler.pipeline.due_partitions import DuePartitions
 from crawler.pipeline.hooks import Hooks
 from crawler.pipeline.internal_errors import ContentSteps, InternalErrors
@@ -44,7 +44,7 @@ class Committer:
         held: HeldPartitions,
         due: DuePartitions,
         counters: Counters,
-        notes: History,
+        notes: AttemptNotes,
         hooks: Hooks,
         content: ContentSteps,
         internal_errors: InternalErrors,
@@ -71,12 +71,12 @@ class Committer:
         self._group: list[Outcome] = []
         self._arrived = asyncio.Event()
         self._is_quiet = is_quiet
-        self.in_memory = 0
+        self.uncommitted = 0
 
     def deliver(self, outcome: Outcome) -> None:
         """Take an outcome in; it is committed within `archive.sync_s`."""
         self._waiting.append(outcome)
-        self.in_memory += 1
+        self.uncommitted += 1
         self._arrived.set()
 
     async def run(self) -> None:
@@ -118,7 +118,7 @@ class Committer:
             if group:
                 self._due.room_changed()
         finally:
-            self.in_memory -= len(group)
+            self.uncommitted -= len(group)
             self._group = []
         if self._archive.is_drain_due or (self._archive.wants_drain and self._is_quiet()):
             await self._archive.drain()
@@ -131,7 +131,7 @@ class Committer:
     async def settle(self, timeout_s: float) -> list[Claim]:
         """Wait until all that was delivered is committed; the claims of what was not (the engine takes nothing)."""
         deadline_ms = monotonic_ms() + int(timeout_s * 1000)
-        while self.in_memory and monotonic_ms() < deadline_ms:  # noqa: ASYNC110 - asked once, at the end
+        while self.uncommitted and monotonic_ms() < deadline_ms:  # noqa: ASYNC110 - asked once, at the end
             await asyncio.sleep(0.01)
         return self.claims
 
@@ -188,10 +188,10 @@ class Committer:
         try:
             return await self._ack.ack([ack for _, ack in acks])
         except Exception as error:
-            unfit = self._ack.unfit([ack for _, ack in acks]) if may_be_of_content(error) else {}
-            if not unfit:
+            invalid = self._ack.find_invalid([ack for _, ack in acks]) if may_be_of_content(error) else {}
+            if not invalid:
                 raise
-        for number, reason in unfit.items():
+        for number, reason in invalid.items():
             acks[number][0].error = reason
         replies = iter(await self._ack.ack([ack for outcome, ack in acks if outcome.error is None]))
         return [next(replies) if outcome.error is None else None for outcome, _ in acks]
@@ -245,8 +245,8 @@ class Committer:
                 self._held.lose(partition)
             return
         self._route.added(partition, ack.items, reply.woken)
-        self._notes.took(outcome)
-        self._hooks.took(outcome)
+        self._notes.accepted(outcome)
+        self._hooks.accepted(outcome)
         counters.committed += 1
         counters.bytes += ack.entry.body_bytes
         self._archive.committed(partition, ack.entry)
@@ -255,8 +255,8 @@ class Committer:
     def _ended(self, outcome: Failed | Refused | Deferred, reply: AckOutcome | None) -> None:
         partition = outcome.claim.partition
         if reply in (AckOutcome.COMMITTED, AckOutcome.ALREADY_YOURS):
-            self._notes.took(outcome)
-            self._hooks.took(outcome)
+            self._notes.accepted(outcome)
+            self._hooks.accepted(outcome)
         else:
             self._notes.lost(outcome)
         if reply is None:

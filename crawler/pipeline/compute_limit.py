@@ -19,7 +19,7 @@ class ComputeLimiter:
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._is_watching = False
 
-    async def turn(self) -> None:
+    async def wait_turn(self) -> None:
         """At once while this pass has any left."""
         if not self._is_watching:
             self._watch()

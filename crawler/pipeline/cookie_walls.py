@@ -50,7 +50,7 @@ class CookieWalls:
         if step is not None:
             self._keep(claim, step)
 
-    def begins(self, claim: Claim, response: Response, target: str, may_ask: Callable[[str], bool]) -> bool:
+    def starts(self, claim: Claim, response: Response, target: str, may_ask: Callable[[str], bool]) -> bool:
         """Whether the page's redirect to `target` is followed in its own turns; the next one takes the step."""
         cookies = _cookies(response.headers)
         if target == claim.url:
@@ -61,7 +61,7 @@ class CookieWalls:
             return False
         return self._keep(claim, Step(url=target, cookies=cookies, first=response, number=1))
 
-    def leads_on(self, claim: Claim, step: Step, answered: Answered, may_ask: Callable[[str], bool]) -> bool:
+    def continues(self, claim: Claim, step: Step, answered: Answered, may_ask: Callable[[str], bool]) -> bool:
         """Whether the answer on the way leads to a next step. If not, the page's own redirect is its result."""
         response = answered.result.response
         if response is not None and len(response.raw_body) + len(response.body) <= ANSWER_BYTES_MAX:
@@ -80,7 +80,7 @@ class CookieWalls:
         self._missed(claim)
         return False
 
-    def came_back(self, claim: Claim, step: Step, response: Response) -> None:
+    def returned(self, claim: Claim, step: Step, response: Response) -> None:
         """The page was asked for with the cookies of the way."""
         if step.first is None:
             return

@@ -25,21 +25,21 @@ class DomainsDone:
         while True:
             await asyncio.sleep(EVERY_S)
             try:
-                await self._ask(list(islice(self._hooks.ended, ASKED_MAX)))
+                await self._check(list(islice(self._hooks.ended, ASKED_MAX)))
             except EngineError:
                 await asyncio.sleep(ENGINE_PAUSE_S)
 
-    async def ask_all(self) -> None:
+    async def check_all(self) -> None:
         """For the end. What an engine that is away does not tell is left out."""
         try:
             while known := list(islice(self._hooks.ended, ASKED_MAX)):
-                await self._ask(known)
+                await self._check(known)
                 for domain in known:
                     self._hooks.ended.pop(domain, None)
         except EngineError:
             return
 
-    async def _ask(self, domains: Sequence[str]) -> None:
+    async def _check(self, domains: Sequence[str]) -> None:
         """Those with something left are asked again, after all others."""
         places = {domain: self._hooks.ended.pop(domain) for domain in domains}
         asked = [(queue, partition) for queues in places.values() for queue, partition in queues.items()]
@@ -51,6 +51,6 @@ class DomainsDone:
         pending = {one.domain for one in found if one.pending}
         for domain, queues in places.items():
             if pending.isdisjoint(queues):
-                self._hooks.tell("domain_done", domain)
+                self._hooks.notify("domain_done", domain)
             else:
                 self._hooks.ended.setdefault(domain, {}).update(queues)

@@ -15,7 +15,7 @@ from crawler.membership.heartbeat import SessionLiveness
 from crawler.membership.held_partitions import HeldPartitions
 from crawler.model import REDIRECTS, Claim, FailureKind, FetchResult, ParsedPage, RefusalReason, Response
 from crawler.pipeline.address_limit import AddressLimiter
-from crawler.pipeline.attempt_notes import History
+from crawler.pipeline.attempt_notes import AttemptNotes
 from crawler.pipeline.cookie_walls import CookieWalls
 from crawler.pipeline.handle import HandlerStage
 from crawler.pipeline.isolation import Isolation
@@ -41,7 +41,7 @@ from crawler.pipeline.turn import (
 )
 from crawler.robots.cache import RobotsEntry
 from crawler.robots.gate import RobotsGate
-from crawler.rules.host_health import HostAction as HostTurn
+from crawler.rules.host_health import HostAction
 from crawler.rules.poison_urls import CrashAction
 from crawler.runtime.clock import monotonic_ms, wall_s
 from crawler.runtime.counters import Counters
@@ -73,7 +73,7 @@ class FetchStage:
         policy: ResponsePolicy,
         addresses: AddressLimiter,
         inflight_log: InflightLog,
-        notes: History,
+        notes: AttemptNotes,
         traps: TrapMemory,
         settings: Settings,
         in_scope: Callable[[Claim, str], bool] | None = None,
@@ -135,13 +135,13 @@ class FetchStage:
 
     async def _isolated_turn(self, turn: Turn) -> TurnEnd:
         """What processes died with runs alone, and at last not at all."""
-        claim, fate = turn.claim, turn.fate
-        if fate is CrashAction.GIVEN_UP and self._held.holds(claim):
+        claim, action = turn.claim, turn.crash_action
+        if action is CrashAction.GIVEN_UP and self._held.holds(claim):
             detail = "its content ended the process that worked on it, or stalled it (see session.* in the logs)"
             return Deliver(Failed.finally_(claim, FailureKind.POISON_URL, detail))
-        await self._isolation.enter(alone=fate is CrashAction.ALONE)
+        await self._isolation.enter(alone=action is CrashAction.ALONE)
         try:
-            if fate is CrashAction.ALONE:
+            if action is CrashAction.ALONE:
                 log.warning("fetch.alone", extra={"url": claim.url, "deaths": claim.deaths})
             return await self._turn(turn)
         finally:
@@ -156,7 +156,7 @@ class FetchStage:
             return Requeue(pause_s=BEAT_PAUSE_S)
         if self._counters.overrides.holds_back(claim.domain):
             return ReturnToEngine()
-        if reason := self._traps.parks(claim):
+        if reason := self._traps.reason_to_defer(claim):
             return Deliver(Deferred(claim=claim, reason=reason))
         if (refused := self._host_refuses(slot)) is not None:
             return refused
@@ -174,10 +174,10 @@ class FetchStage:
 
     def _host_refuses(self, slot: QueueSlot) -> Requeue | QueueGivenUp | None:
         """How the turn ends when the host is not worth a request now."""
-        turn = self._policy.turn_of(slot)
-        if turn is HostTurn.WAIT:
-            return Requeue(wait_ms=slot.standing.probe_ms - monotonic_ms(), started=True)
-        if turn is HostTurn.GIVE_UP:
+        turn = self._policy.host_action(slot)
+        if turn is HostAction.WAIT:
+            return Requeue(wait_ms=slot.health.probe_ms - monotonic_ms(), started=True)
+        if turn is HostAction.GIVE_UP:
             return QueueGivenUp(partial(self._policy.abandoned, slot))
         return None
 
@@ -237,7 +237,7 @@ class FetchStage:
         url, cookies = (claim.url, None) if step is None else (step.url, step.cookies)
         page_request = PageRequest(slot, claim, wall_s(), step=step)
         before_send = partial(self._before_page, page_request)
-        worker = self._requests.begin(claim)
+        worker = self._requests.add(claim)
         try:
             result = await self._fetcher.fetch(url, cookies=cookies, before_send=before_send, working=turn.mark)
         except NotEntitledError:
@@ -245,13 +245,13 @@ class FetchStage:
             return Requeue()
         except asyncio.CancelledError:
             turn.request_over(wait_ms=slot.delay_ms)
-            if not self._requests.goes_on(worker):
+            if not self._requests.is_only_cut_off(worker):
                 self._notes.cut_off(claim, page_request.started_at)
                 self.cut_off.append(claim)
                 raise
             return self._late(page_request)  # the claim is not ours to end any more
         finally:
-            self._requests.ended(worker)
+            self._requests.remove(worker)
         reached("fetch.answered", claim.url)
         wait = self._policy.of_page(slot, result)
         finished_at = wall_s()
@@ -289,7 +289,7 @@ class FetchStage:
         slot, claim = page_request.slot, page_request.claim
         walls, step, may_ask = self._cookie_walls, page_request.step, partial(self._may_ask, claim)
         if step is not None and step.number:  # what came is not of the page
-            if walls.leads_on(claim, step, answered, may_ask):
+            if walls.continues(claim, step, answered, may_ask):
                 return Requeue()
             response = step.first
         else:
@@ -301,10 +301,10 @@ class FetchStage:
         target = ""
         if response.status in REDIRECTS:
             target = redirect_target(claim.url, response.header("location")) or ""
-            if step is None and walls.begins(claim, response, target, may_ask):
+            if step is None and walls.starts(claim, response, target, may_ask):
                 return Requeue()
         if step is not None and not step.number:
-            walls.came_back(claim, step, response)
+            walls.returned(claim, step, response)
         try:
             page, handled = await self._parsed(turn, response)
         except ParseKilledError as error:
@@ -329,7 +329,7 @@ class FetchStage:
         """Parsed, and handed to the user's function. Raises ParseKilledError, HandlerError."""
         if response.decode_error:
             return ParsedPage(), NOTHING_HANDLED
-        claim, mark, guarded = turn.claim, turn.mark, turn.fate is not CrashAction.NORMAL
+        claim, mark, guarded = turn.claim, turn.mark, turn.crash_action is not CrashAction.NORMAL
         page, tree = await self._parser.parse_with_tree(response, mark, guarded=guarded)
         reached("page.parsed", claim.url)
         found = await self._handling.handle(claim, response, page, tree, mark, guarded=guarded)

@@ -72,7 +72,7 @@ class HandlerStage:
         if self._sites is not None and not claim.label:
             claim = replace(claim, label=self._sites.first(claim.url, "label") or "")
         handler = _handler_of(app, claim, response)
-        if handler is None and not self._hooks.is_heard("fetch"):
+        if handler is None and not self._hooks.has_listeners("fetch"):
             return NOTHING_HANDLED
         is_expensive = tree is None and is_html(response.header("content-type"), response.body)
         page = HandlersPage(
@@ -80,13 +80,13 @@ class HandlerStage:
             labels=self._labels, follow_max=self._follow_max, may_parse=not is_expensive,
         )  # fmt: skip
         try:
-            if self._hooks.is_heard("fetch"):
-                with mark.aside(Aside.THREAD if self._hooks.has_plain("fetch") else Aside.HANDLER):
+            if self._hooks.has_listeners("fetch"):
+                with mark.aside(Aside.THREAD if self._hooks.has_plain_listeners("fetch") else Aside.HANDLER):
                     await self._hooks.call("fetch", page)
             if handler is None:
                 return NOTHING_HANDLED
             if handler.processes or guarded or is_expensive:
-                handled = await self._apart(app, handler, claim, response, parsed)
+                handled = await self._in_worker(app, handler, claim, response, parsed)
             else:
                 with mark.aside(Aside.THREAD if handler.is_plain else Aside.HANDLER):
                     handled = await run_handler(handler, page, self._limits, self._threads)
@@ -96,7 +96,7 @@ class HandlerStage:
             _report(response.url, handler, handled)
         return handled
 
-    async def _apart(
+    async def _in_worker(
         self, app: Crawler, handler: Handler, claim: Claim, response: Response, parsed: ParsedPage
     ) -> Handled:
         """In a process of its own: when it asks for one, and for a page that is dear to parse, or that one died of."""

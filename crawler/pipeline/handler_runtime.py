@@ -32,7 +32,7 @@ class HandlerRuntime:
     async def close(self, why: str) -> None:
         """Tell the hooks what there is left to tell, and that it is over; end the worker processes."""
         try:
-            await self._domains.ask_all()
+            await self._domains.check_all()
             await self.hooks.finish(why)
         finally:
             await self.handling.close()

@@ -20,7 +20,7 @@ from crawler.handlers.tasks import guard_tasks
 from crawler.handlers.threads import Threads
 from crawler.model import ParsedPage, Response
 from crawler.process_tuning import keep_freed_memory
-from crawler.runtime.frames import answer_all
+from crawler.runtime.frames import serve
 
 
 class HandlerRequest(msgspec.Struct, array_like=True):
@@ -57,7 +57,7 @@ def main() -> None:
     with asyncio.Runner() as runner:
         guard_tasks(runner.get_loop())
         threads = Threads(1)
-        answer_all(lambda request: _encode(runner.run(_answer(app, threads, _decode(request)))), stdin, stdout)
+        serve(lambda request: _encode(runner.run(_answer(app, threads, _decode(request)))), stdin, stdout)
 
 
 def _own_stdin() -> Any:

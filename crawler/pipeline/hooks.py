@@ -39,7 +39,7 @@ class Hooks:
         self.failures: Counter[tuple[Event, str]] = Counter()
         self.ended: dict[str, dict[str, int]] = {}  # domain -> queue -> partition, where claims have ended
 
-    def is_heard(self, event: Event) -> bool:
+    def has_listeners(self, event: Event) -> bool:
         return bool(self._hooks.get(event))
 
     async def call(self, event: Event, *arguments: Any) -> None:
@@ -64,28 +64,28 @@ class Hooks:
         }
         log.warning("hook.hangs" if failure.is_late else "hook.failed", extra=extra)
 
-    def has_plain(self, event: Event) -> bool:
+    def has_plain_listeners(self, event: Event) -> bool:
         """Do any of those that listen run in a thread?"""
         return any(hook.is_plain for hook in self._hooks.get(event, ()))
 
-    def tell(self, event: Event, *arguments: Any) -> None:
+    def notify(self, event: Event, *arguments: Any) -> None:
         """Have those called that listen, some time."""
-        if self.is_heard(event):
+        if self.has_listeners(event):
             self._waiting.append((event, arguments))
             self._arrived.set()
 
-    def took(self, outcome: Outcome) -> None:
+    def accepted(self, outcome: Outcome) -> None:
         """The engine took this outcome."""
-        if self.is_heard("domain_done"):
+        if self.has_listeners("domain_done"):
             self.ended.setdefault(outcome.claim.domain, {})[outcome.claim.queue] = outcome.claim.partition
         if isinstance(outcome, Committable):
             return
         if isinstance(outcome, Failed):
-            self.tell("error", outcome.claim.url, Failure(kind=outcome.kind, detail=outcome.detail))
+            self.notify("error", outcome.claim.url, Failure(kind=outcome.kind, detail=outcome.detail))
         elif isinstance(outcome, Refused):
-            self.tell("skip", outcome.claim.url, str(outcome.reason))
+            self.notify("skip", outcome.claim.url, str(outcome.reason))
         else:
-            self.tell("skip", outcome.claim.url, f"parked: {outcome.reason}")
+            self.notify("skip", outcome.claim.url, f"parked: {outcome.reason}")
 
     async def run(self) -> None:
         """Call them, one after another, until cancelled."""

@@ -24,14 +24,14 @@ class OpenRequests:
         """Whose answers are waited for."""
         return list(self._claims.values())
 
-    def begin(self, claim: Claim) -> Worker:
+    def add(self, claim: Claim) -> Worker:
         """The running task will wait for an answer, until `ended`."""
         worker = asyncio.current_task()
         assert worker is not None
         self._claims[worker] = claim
         return worker
 
-    def ended(self, worker: Worker) -> None:
+    def remove(self, worker: Worker) -> None:
         """It has one, or gave up."""
         del self._claims[worker]
 
@@ -41,7 +41,7 @@ class OpenRequests:
             self._cut_off.add(worker)
             worker.cancel()
 
-    def goes_on(self, worker: Worker) -> bool:
+    def is_only_cut_off(self, worker: Worker) -> bool:
         """In a CancelledError: was it for the request alone? Then it counts as dealt with."""
         if worker not in self._cut_off:
             return False

@@ -28,7 +28,7 @@ class OverrideFollower:
         self,
         operator: OperatorCommands,
         scheduler: Scheduler,
-        work: PartitionRebalance,
+        rebalance: PartitionRebalance,
         due: DuePartitions,
         counters: Counters,
         held: HeldPartitions,
@@ -37,7 +37,7 @@ class OverrideFollower:
     ) -> None:
         self._operator = operator
         self._scheduler = scheduler
-        self._work = work
+        self._rebalance = rebalance
         self._due = due
         self._counters = counters
         self._held = held
@@ -58,7 +58,7 @@ class OverrideFollower:
         log.info("orders.changed", extra={"paused": overrides.is_paused, "orders_version": overrides.version})
         self._take_over_delays(before, overrides)
         self._take_over_boosts(before, overrides)
-        await self._work.return_claims(self._scheduler.take_out(lambda claim: overrides.holds_back(claim.domain)))
+        await self._rebalance.return_claims(self._scheduler.take_out(lambda claim: overrides.holds_back(claim.domain)))
         self._due.room_changed()
 
     def _take_over_delays(self, before: Overrides, overrides: Overrides) -> None:
@@ -72,12 +72,12 @@ class OverrideFollower:
         for slot in self._scheduler.slots() if changed else ():
             delay_ms = changed.get(registrable_domain(slot.queue))
             if delay_ms is not None:
-                self._scheduler.quicken(slot, delay_ms)
+                self._scheduler.shorten_delay(slot, delay_ms)
 
     def _take_over_boosts(self, before: Overrides, overrides: Overrides) -> None:
         changed = {domain for domain, _ in before.boosts.items() ^ overrides.boosts.items()}
         if changed:
-            self._scheduler.boost(overrides.boosts)
+            self._scheduler.set_boosts(overrides.boosts)
         for domain in changed:
             self._due.hint(self._operator.partition_of(domain))
 
@@ -91,9 +91,9 @@ class OverrideFollower:
             await self._operator.set_delay(partition, due_ms, self._counters.overrides.delays_ms.get(domain))
             self._due.hint(partition)
 
-    async def turn_away(self, claim: Claim) -> None:
+    async def return_stopped(self, claim: Claim) -> None:
         """A claim of a stopped domain came: it goes back, and its queue is stopped if it was not."""
         if self._counters.overrides.stop_of(claim.domain):
             with contextlib.suppress(EngineError):  # else the next claim of it does
                 await self._operator.carry_out(claim.domain, [claim.queue])
-        await self._work.return_claims([claim])
+        await self._rebalance.return_claims([claim])

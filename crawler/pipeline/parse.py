@@ -45,7 +45,7 @@ class PageParser:
         self._nofollow = settings.scope.nofollow
         self._agent = settings.robots.agent
         self._worker = WorkerProcess("-m", "crawler.pipeline.parse_worker")
-        self._turns = ComputeLimiter()
+        self._compute_limiter = ComputeLimiter()
         self._long = asyncio.Lock()  # one at a time: others wait, and the loop keeps half of its core at least
         self._slow_origins: set[str] = set()  # one page got past the estimate: the next ones of its site do not
 
@@ -74,7 +74,7 @@ class PageParser:
                 with mark.aside(Aside.THREAD) if mark is not None else contextlib.nullcontext():
                     page, _ = await asyncio.to_thread(self._here, response, x_robots)
             return page, None
-        await self._turns.turn()
+        await self._compute_limiter.wait_turn()
         return self._here(response, x_robots)
 
     def _here(self, response: Response, x_robots: str) -> tuple[ParsedPage, LexborHTMLParser | None]:

@@ -11,7 +11,7 @@ import msgspec
 
 from crawler.content.html import parse_page
 from crawler.process_tuning import keep_freed_memory
-from crawler.runtime.frames import answer_all
+from crawler.runtime.frames import serve
 
 MEMORY_BYTES = 2 * 1024**3
 CPU_S = 5
@@ -22,7 +22,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the instance's to answer; it closes our stdin
     keep_freed_memory()
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    answer_all(answer, sys.stdin.buffer, sys.stdout.buffer)
+    serve(answer, sys.stdin.buffer, sys.stdout.buffer)
 
 
 def answer(request: bytes) -> bytes:

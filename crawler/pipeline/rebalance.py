@@ -28,7 +28,7 @@ RETURN_EVERY_S = 0.5
 WAIT_IN_HAND_MS = 1000  # at least; claims whose turn is further off than that and the time to claim ahead go back
 
 
-class UntoldQueues:
+class UnsavedClocks:
     """Queues of lost partitions of which something is known here that a fallen engine may have forgotten."""
 
     def __init__(self, scheduler: Scheduler) -> None:
@@ -54,7 +54,7 @@ class PartitionRebalance:
         scheduler: Scheduler,
         due: DuePartitions,
         open_claims: OpenClaims,
-        untold: UntoldQueues,
+        unsaved: UnsavedClocks,
         archive: ArchiveStage,
         backlog: CommitBacklog,
     ) -> None:
@@ -63,7 +63,7 @@ class PartitionRebalance:
         self._scheduler = scheduler
         self._due = due
         self._open_claims = open_claims
-        self._untold = untold
+        self._unsaved = unsaved
         self._archive = archive
         self._backlog = backlog
         self._jobs: asyncio.Queue[Job] = asyncio.Queue()
@@ -81,8 +81,8 @@ class PartitionRebalance:
             self._due.schedule(partition)
         if log_entries:
             self._jobs.put_nowait(partial(self._adopt_log, partition))
-        if partition in self._untold.by_partition:
-            self._jobs.put_nowait(partial(self._tell_or_leave, partition))
+        if partition in self._unsaved.by_partition:
+            self._jobs.put_nowait(partial(self._save_clocks_or_lose, partition))
 
     async def _adopt_log(self, partition: int) -> None:
         try:
@@ -90,17 +90,17 @@ class PartitionRebalance:
         except EngineError:
             self._held.lose(partition)  # acquired anew, and tried again
 
-    async def _tell_or_leave(self, partition: int) -> None:
+    async def _save_clocks_or_lose(self, partition: int) -> None:
         try:
-            await self._tell(partition)
+            await self._save_clocks(partition)
         except EngineError:
             self._held.lose(partition)  # acquired anew, and tried again
 
-    async def _tell(self, partition: int) -> None:
+    async def _save_clocks(self, partition: int) -> None:
         """Store the clocks and delays of queues that were ours when the partition was lost: an engine that has fallen
         back knows less of them than we do. Raises EngineError.
         """
-        fence, queues = self._held.fence_of(partition), self._untold.by_partition.get(partition, ())
+        fence, queues = self._held.fence_of(partition), self._unsaved.by_partition.get(partition, ())
         if fence is None or not queues:
             return
         calls = []
@@ -110,7 +110,7 @@ class PartitionRebalance:
         for reply in await self._frontier.end(calls):
             if isinstance(reply, EngineError):
                 raise reply
-        self._untold.by_partition.pop(partition, None)
+        self._unsaved.by_partition.pop(partition, None)
 
     def drain(self, partition: int) -> None:
         """Start nothing more; what waits goes back at once."""
@@ -122,9 +122,9 @@ class PartitionRebalance:
         return not self._open_claims.has_any(partition) and not self._backlog.has_any(partition)
 
     async def give_back(self, partition: int) -> None:
-        """Return every claim of a partition that waits here, and tell what is untold. Raises EngineError for that."""
+        """Return every claim of a partition that waits here, and tell what is unsaved. Raises EngineError for that."""
         await self.return_claims(self._scheduler.remove([partition]))
-        await self._tell(partition)
+        await self._save_clocks(partition)
 
     async def return_claims(self, claims: list[Claim], *, started: bool = False) -> None:
         """Return claims; their queues are due when they would have been here. Those whose request was started move

@@ -32,19 +32,19 @@ class ResponsePolicy:
         self._hosts = HostHealthRules(settings.retry, settings.hosts)
         self._politeness = settings.politeness
 
-    def turn_of(self, slot: QueueSlot) -> HostAction:
+    def host_action(self, slot: QueueSlot) -> HostAction:
         """What this turn of a lane may be used for."""
-        return self._hosts.turn_of(slot.standing, now_ms=monotonic_ms())
+        return self._hosts.action_for(slot.health, now_ms=monotonic_ms())
 
     def of_page(self, slot: QueueSlot, result: FetchResult) -> int:
         """Take in the end of a page's request; how long its queue waits, ms."""
         kind = _kind_of(result)
         # A connection that the server did not keep says nothing of the host.
-        backoff_ms = 0 if result.stale_connection else self._stand(slot, kind, result.retry_after_ms)
+        backoff_ms = 0 if result.stale_connection else self._note_health(slot, kind, result.retry_after_ms)
         if self._politeness.adaptive:
             self._adapt(slot, kind, result)
         return wait_ms(
-            delay_ms=max(slot.delay_ms, slot.pace.delay_ms, 0),
+            delay_ms=max(slot.delay_ms, slot.adaptive_delay.delay_ms, 0),
             factor=self._politeness.factor,
             fetch_ms=result.fetch_ms,
             retry_after_ms=result.retry_after_ms,
@@ -57,8 +57,8 @@ class ResponsePolicy:
         if entry is not None and entry.rules is None:
             kind, retry_after_ms = entry.failure or FailureKind.ROBOTS_UNREACHABLE, entry.retry_after_ms
             backoff_ms = entry.expires_ms - monotonic_ms()  # or all the queue's URLs would fail by what is remembered
-        if reading.is_asked:
-            backoff_ms = max(backoff_ms, self._stand(slot, kind, retry_after_ms))
+        if reading.is_requested:
+            backoff_ms = max(backoff_ms, self._note_health(slot, kind, retry_after_ms))
         return wait_ms(
             delay_ms=delay_ms,
             factor=self._politeness.factor,
@@ -67,27 +67,27 @@ class ResponsePolicy:
             backoff_ms=backoff_ms,
         )
 
-    def _stand(self, slot: QueueSlot, kind: FailureKind | None, retry_after_ms: int) -> int:
+    def _note_health(self, slot: QueueSlot, kind: FailureKind | None, retry_after_ms: int) -> int:
         """Note how the host stands after this; the back-off of its queue, ms."""
-        before, now_ms = slot.standing, monotonic_ms()
+        before, now_ms = slot.health, monotonic_ms()
         if kind is None and before is GOOD:  # most of them
             return 0
         jitter = jitter_of(slot.queue, before.failures)
-        slot.standing = self._hosts.after(before, kind, now_ms=now_ms, retry_after_ms=retry_after_ms, jitter=jitter)
-        if slot.standing.is_aside != before.is_aside:
-            event = "queue.set_aside" if slot.standing.is_aside else "queue.back"
-            failures = max(slot.standing.failures, before.failures)
+        slot.health = self._hosts.after(before, kind, now_ms=now_ms, retry_after_ms=retry_after_ms, jitter=jitter)
+        if slot.health.is_set_aside != before.is_set_aside:
+            event = "queue.set_aside" if slot.health.is_set_aside else "queue.back"
+            failures = max(slot.health.failures, before.failures)
             log.info(event, extra={"queue": slot.queue, "failures": failures, "kind": kind})
-        if kind not in AGAINST or self._hosts.is_given_up(slot.standing, now_ms=now_ms):
+        if kind not in AGAINST or self._hosts.is_given_up(slot.health, now_ms=now_ms):
             return 0  # those that are given up need not wait for that
-        return self._hosts.backoff_ms(slot.standing, kind, jitter=jitter)
+        return self._hosts.backoff_ms(slot.health, kind, jitter=jitter)
 
     def _adapt(self, slot: QueueSlot, kind: FailureKind | None, result: FetchResult) -> None:
         if result.response is None and kind not in OVERLOADED:
             return
         slow = result.response is not None and result.response.truncated == "time"
-        slot.pace = adapt(
-            slot.pace,
+        slot.adaptive_delay = adapt(
+            slot.adaptive_delay,
             latency_ms=None if slow or kind in OVERLOADED else result.fetch_ms,
             floor_ms=max(slot.delay_ms, 0),
             ceiling_ms=int(self._politeness.delay_max_s * 1000),
@@ -125,16 +125,16 @@ class ResponsePolicy:
         )
         again, retry_in_ms = decision.again, decision.wait_ms
         if kind in AGAINST:
-            again = again and not self._hosts.is_given_up(slot.standing, now_ms=monotonic_ms())
-            retry_in_ms = max(retry_in_ms, int(BEHIND * self._hosts.backoff_ms(slot.standing, kind)))
+            again = again and not self._hosts.is_given_up(slot.health, now_ms=monotonic_ms())
+            retry_in_ms = max(retry_in_ms, int(BEHIND * self._hosts.backoff_ms(slot.health, kind)))
         return Failed(
             claim=claim, kind=kind, detail=detail, settlement=settled, retry_in_ms=retry_in_ms if again else -1
         )
 
     def abandoned(self, slot: QueueSlot, claim: Claim) -> Failed:
         """A URL of a host that has been silent for too long, not asked for."""
-        silent_s = (monotonic_ms() - slot.standing.since_ms) // 1000
-        detail = f"no answer from its host in {slot.standing.failures} attempts over {silent_s} s"
+        silent_s = (monotonic_ms() - slot.health.since_ms) // 1000
+        detail = f"no answer from its host in {slot.health.failures} attempts over {silent_s} s"
         return Failed.finally_(claim, FailureKind.HOST_DEAD, detail)
 
 

@@ -44,7 +44,7 @@ class RobotsTurns:
             wait_ms = max(self._gate.min_delay_ms, slot.delay_ms, PAUSE_MS) if sent else 0
             return Requeue(wait_ms=wait_ms, started=bool(sent), at_tail=True)
         entry = reading.entry
-        if entry is None and not reading.is_asked:  # no turn yet where its redirect leads
+        if entry is None and not reading.is_requested:  # no turn yet where its redirect leads
             return Requeue(wait_ms=reading.wait_ms, at_tail=True)
         reached("robots.answered", origin)
         learned_ms = -1

@@ -11,7 +11,7 @@ from crawler.frontier.placement import Placement
 from crawler.handlers.page import Followed
 from crawler.model import Candidate, Claim, RefusalReason
 from crawler.pipeline.recent_urls import RecentUrls
-from crawler.pipeline.trap_memory import defer_reason
+from crawler.pipeline.trap_memory import deferral_reason
 from crawler.rules.priority import NO_SIGNALS, Ordering, Signals
 from crawler.rules.quota_limits import is_within, link_place
 from crawler.rules.scope import ScopeRules, ScopeVerdict
@@ -177,7 +177,7 @@ class Router:
         if verdict.action is Action.PASS:
             return found
         if verdict.action is Action.DEFER:
-            return replace(found, deferred=defer_reason(verdict.rule))
+            return replace(found, deferred=deferral_reason(verdict.rule))
         return replace(found, score=found.score - verdict.penalty)  # one unit in all orders
 
     def redirect(

@@ -35,17 +35,17 @@ class QueueSlot(msgspec.Struct):
     settled_ms: int = 0  # what `next_ms` is when of the turns that run none comes to a request
     active: int = 0
     waiting: deque[Claim] = msgspec.field(default_factory=deque)
-    armed: bool = False  # stands in the line
+    is_queued: bool = False  # stands in the line
     boost: int = 0  # of the lanes that are due, the ones with a higher boost go first
     since_ms: int = 0  # when the oldest waiting claim may have come
     looked_up: str = ""  # the name that the claim at the head has waited for
-    standing: HostHealth = GOOD  # of its host
-    pace: AdaptiveDelay = UNMEASURED
+    health: HostHealth = GOOD  # of its host
+    adaptive_delay: AdaptiveDelay = UNMEASURED
 
     def is_idle(self, now_ms: int) -> bool:
         """Has it no claims, and nothing to remember?"""
-        learned = self.standing.failures or self.pace.delay_ms > max(self.delay_ms, 0)
-        until_ms = max(self.next_ms, self.standing.probe_ms) + (KEPT_MS if learned else KEPT_PLAIN_MS)
+        learned = self.health.failures or self.adaptive_delay.delay_ms > max(self.delay_ms, 0)
+        until_ms = max(self.next_ms, self.health.probe_ms) + (KEPT_MS if learned else KEPT_PLAIN_MS)
         return not self.waiting and not self.active and until_ms <= now_ms
 
     @property
@@ -69,7 +69,7 @@ class Scheduler:
         self._per_queue = concurrency_per_queue
         self._concurrency_of = concurrency_of
         self._slots: dict[str, QueueSlot] = {}
-        self._line = DueQueue[QueueSlot]()
+        self._due_queue = DueQueue[QueueSlot]()
         self._boosts: Mapping[str, int] = {}
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._timer: asyncio.TimerHandle | None = None
@@ -83,25 +83,25 @@ class Scheduler:
         slot = self._slot(batch.queue)
         slot.partition = batch.claims[0].partition
         if batch.delay_ms >= 0:
-            self.quicken(slot, batch.delay_ms)
+            self.shorten_delay(slot, batch.delay_ms)
             slot.delay_ms = batch.delay_ms
         slot.next_ms, slot.settled_ms = max(slot.next_ms, start_ms), max(slot.settled_ms, start_ms)
         if not slot.waiting:
             slot.since_ms = monotonic_ms()
         slot.waiting.extend(batch.claims)
         self.waiting += len(batch.claims)
-        self._arm(slot)
+        self._enqueue(slot)
         self._wake()
 
-    def put_back(self, claim: Claim, *, last: bool = False) -> None:
+    def requeue(self, claim: Claim, *, at_tail: bool = False) -> None:
         """A claim that was taken but not fetched goes to the head of its lane, or to its end."""
         slot = self._slot(claim.queue)
-        if last:
+        if at_tail:
             slot.waiting.append(claim)
         else:
             slot.waiting.appendleft(claim)
         self.waiting += 1
-        self._arm(slot)
+        self._enqueue(slot)
         self._wake()
 
     def wait_at(self, address: str, claim: Claim) -> None:
@@ -118,7 +118,7 @@ class Scheduler:
             if not waiting:
                 del self._waiting_at[address]
             self.waiting -= 1
-            self.put_back(claim)
+            self.requeue(claim)
 
     def _slot(self, queue: str) -> QueueSlot:
         slot = self._slots.get(queue)
@@ -130,14 +130,14 @@ class Scheduler:
     def _boost_of(self, queue: str) -> int:
         return self._boosts.get(registrable_domain(queue), 0) if self._boosts else 0
 
-    def boost(self, boosts: Mapping[str, int]) -> None:
+    def set_boosts(self, boosts: Mapping[str, int]) -> None:
         """Domain -> boost, from now on; 0 for all others."""
         self._boosts = boosts
         for slot in self._slots.values():
             boost = self._boost_of(slot.queue)
             if boost != slot.boost:
-                slot.boost, slot.armed = boost, False  # its place in the line counts no more
-                self._arm(slot)
+                slot.boost, slot.is_queued = boost, False  # its place in the line counts no more
+                self._enqueue(slot)
         self._wake()
 
     def slot_of(self, queue: str) -> QueueSlot:
@@ -178,21 +178,21 @@ class Scheduler:
                 raise
 
     def _pop_due(self, now_ms: int) -> tuple[QueueSlot, Claim] | None:
-        while (slot := self._line.pop(now_ms)) is not None:
-            slot.armed = False
+        while (slot := self._due_queue.pop(now_ms)) is not None:
+            slot.is_queued = False
             if not slot.waiting or slot.active >= self._room(slot):
                 continue
             if slot.next_ms > now_ms:
-                self._arm(slot)
+                self._enqueue(slot)
                 continue
             claim = slot.waiting.popleft()
             self.waiting -= 1
             slot.active += 1
             self.active += 1
-            delay_ms = max(slot.delay_ms, slot.pace.delay_ms)
+            delay_ms = max(slot.delay_ms, slot.adaptive_delay.delay_ms)
             if delay_ms > 0:
                 slot.next_ms = max(slot.next_ms, now_ms + delay_ms + TICK_MS)
-            self._arm(slot)
+            self._enqueue(slot)
             return slot, claim
         return None
 
@@ -208,7 +208,7 @@ class Scheduler:
             slot.next_ms = max(slot.next_ms, slot.settled_ms)
         else:
             slot.next_ms = slot.settled_ms
-        self._arm(slot)
+        self._enqueue(slot)
         self._wake()
 
     def abandon(self, slot: QueueSlot) -> list[Claim]:
@@ -220,19 +220,19 @@ class Scheduler:
         self.finished(slot, wait_ms=0, started=False)
         return claims
 
-    def _arm(self, slot: QueueSlot) -> None:
-        if slot.armed or not slot.waiting or slot.active >= self._room(slot):
+    def _enqueue(self, slot: QueueSlot) -> None:
+        if slot.is_queued or not slot.waiting or slot.active >= self._room(slot):
             return
-        slot.armed = True
-        self._line.push(slot.due_ms, slot)
+        slot.is_queued = True
+        self._due_queue.push(slot.due_ms, slot)
 
     def _room(self, slot: QueueSlot) -> int:
         """Requests at a time: a host that does not answer is asked by one."""
-        return 1 if slot.standing.is_aside else slot.concurrency
+        return 1 if slot.health.is_set_aside else slot.concurrency
 
     def _wake(self) -> None:
         """Let a worker have the lane that is first in line, now or when its time has come."""
-        due_ms = self._line.next_ms()
+        due_ms = self._due_queue.next_ms()
         if due_ms is not None and due_ms <= monotonic_ms():
             while self._waiters:
                 waiter = self._waiters.popleft()
@@ -243,7 +243,7 @@ class Scheduler:
 
     def _set_timer(self) -> None:
         """One timer for the lane that is due first, while somebody waits."""
-        due = self._line.next_ms()
+        due = self._due_queue.next_ms()
         if due is None or not self._waiters:
             return
         if self._timer is not None:
@@ -275,7 +275,7 @@ class Scheduler:
     def take_out(self, is_wanted: Callable[[Claim], bool]) -> list[Claim]:
         """Take out the waiting claims that are wanted."""
         removed: list[Claim] = []
-        for waiting in self._lines() if self.waiting else ():
+        for waiting in self._waiting_lists() if self.waiting else ():
             if any(map(is_wanted, waiting)):
                 removed.extend(filter(is_wanted, waiting))
                 kept = [claim for claim in waiting if not is_wanted(claim)]
@@ -288,18 +288,18 @@ class Scheduler:
         """All lanes."""
         return list(self._slots.values())
 
-    def quicken(self, slot: QueueSlot, delay_ms: int) -> None:
+    def shorten_delay(self, slot: QueueSlot, delay_ms: int) -> None:
         """A shorter delay from now on; what the lane waits for beside its delay stays. A longer one changes nothing."""
         if slot.delay_ms > delay_ms:
-            sooner_ms = max(slot.delay_ms, slot.pace.delay_ms) - max(delay_ms, slot.pace.delay_ms)
+            sooner_ms = max(slot.delay_ms, slot.adaptive_delay.delay_ms) - max(delay_ms, slot.adaptive_delay.delay_ms)
             slot.next_ms -= sooner_ms
             slot.settled_ms -= sooner_ms
             slot.delay_ms = delay_ms
-            slot.armed = False  # it stands in the line for a later time, too: that entry will find nothing to do
-            self._arm(slot)
+            slot.is_queued = False  # it stands in the line for a later time, too: that entry will find nothing to do
+            self._enqueue(slot)
             self._wake()
 
-    def _lines(self) -> list[deque[Claim]]:
+    def _waiting_lists(self) -> list[deque[Claim]]:
         return [*(slot.waiting for slot in self._slots.values()), *self._waiting_at.values()]
 
     def take_stale(self, *, wait_max_ms: int, age_max_ms: int) -> list[Claim]:
@@ -309,7 +309,7 @@ class Scheduler:
         now_ms = monotonic_ms()
         stale: list[Claim] = []
         for slot in self._slots.values():
-            is_far = slot.next_ms - now_ms > wait_max_ms or (slot.next_ms > now_ms and slot.standing.is_aside)
+            is_far = slot.next_ms - now_ms > wait_max_ms or (slot.next_ms > now_ms and slot.health.is_set_aside)
             if slot.waiting and (is_far or now_ms - slot.since_ms > age_max_ms):
                 stale.extend(slot.waiting)
                 slot.waiting.clear()

@@ -34,7 +34,7 @@ _Back = tuple[int, str, Stub, Urls]
 
 
 class Spiller:
-    """Two duties, `watch` and `bring_back`. The claimer says which queues run short."""
+    """Two duties, `watch` and `unspill`. The claimer says which queues run short."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Spiller:
         self._budget = settings.frontier.memory
         self._look_s = settings.membership.beat_s
         self._short: set[tuple[int, str]] = set()
-        self._told = asyncio.Event()
+        self._requested = asyncio.Event()
         self._unnamed: dict[tuple[str, int, int, str], int] = {}  # (run id, partition, epoch, file) -> since when
         self._swept_ms = monotonic_ms()
         self._failed: set[str] = set()  # what was said once
@@ -74,7 +74,7 @@ class Spiller:
             except EngineError:
                 continue
             except ArchiveError as error:
-                self._say(DISK, "spill.disk_error", error)
+                self._log_once(DISK, "spill.disk_error", error)
 
     async def _look(self) -> None:
         memory = await self._engine.memory()
@@ -121,24 +121,24 @@ class Spiller:
 
     # --- and back ---
 
-    def short(self, partition: int, queues: Iterable[str]) -> None:
+    def request(self, partition: int, queues: Iterable[str]) -> None:
         """The next blocks of these queues are in files, and will be wanted soon. Told again until they are back."""
         self._short.update((partition, queue) for queue in queues)
-        self._told.set()
+        self._requested.set()
 
-    async def bring_back(self) -> None:
+    async def unspill(self) -> None:
         """Bring blocks back for ever."""
         while True:
-            await self._told.wait()
-            self._told.clear()
+            await self._requested.wait()
+            self._requested.clear()
             asked, self._short = sorted(self._short), set()
             try:
                 for start in range(0, len(asked), BACK_MAX):
-                    await self._bring_back(asked[start : start + BACK_MAX])
+                    await self._unspill(asked[start : start + BACK_MAX])
             except EngineError as error:
                 log.warning("spill.engine_error", extra={"error": str(error)})
 
-    async def _bring_back(self, queues: Sequence[tuple[int, str]]) -> None:
+    async def _unspill(self, queues: Sequence[tuple[int, str]]) -> None:
         while queues := [(p, queue) for p, queue in queues if self._held.is_open(p)]:
             stubs = zip(queues, await self._spilling.next_stubs(queues), strict=True)
             back = await asyncio.to_thread(self._read, [(p, queue, stub) for (p, queue), stub in stubs if stub])
@@ -156,10 +156,10 @@ class Spiller:
                 (packed,) = (self._files or NoFiles()).read(partition, [stub.place])
                 back.append((partition, queue, stub, urls_of(packed)))
             except ArchiveError as error:
-                self._say(stub.place[0], "spill.unreadable", error)
+                self._log_once(stub.place[0], "spill.unreadable", error)
         return back
 
-    def _say(self, what: str, event: str, error: ArchiveError) -> None:
+    def _log_once(self, what: str, event: str, error: ArchiveError) -> None:
         if what not in self._failed:
             self._failed.add(what)
             log.error(event, extra={"error": str(error)})

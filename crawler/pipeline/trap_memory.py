@@ -14,7 +14,7 @@ from crawler.settings import TrapSettings
 DOMAINS_MAX = 20_000  # of each kind: at most 1 KB each in msgpack, a few in Python
 
 
-def defer_reason(rule: str) -> str:
+def deferral_reason(rule: str) -> str:
     """Under which a rule's URLs are parked."""
     return f"trap:{rule}"
 
@@ -47,7 +47,7 @@ class TrapMemory:
             states.popitem(last=False)
         return state
 
-    def parks(self, claim: Claim) -> str:
+    def reason_to_defer(self, claim: Claim) -> str:
         """Why a URL that waited in its queue is to be parked by what was learned since; "" when it is not.
 
         Seeds are never judged, nor what they redirect to.
@@ -55,7 +55,7 @@ class TrapMemory:
         if claim.seed:
             return ""
         verdict = self._rules.judge(self.state_of(claim.domain), claim.url)
-        reason = defer_reason(verdict.rule) if verdict.action is Action.DEFER else ""
+        reason = deferral_reason(verdict.rule) if verdict.action is Action.DEFER else ""
         return "" if (claim.queue, reason) in self._released else reason
 
     def release(self, queue: str, reason: str) -> None:

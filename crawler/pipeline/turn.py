@@ -18,7 +18,7 @@ from crawler.model import Claim
 from crawler.pipeline.internal_errors import InternalErrors
 from crawler.pipeline.outcome import Failed, Outcome
 from crawler.pipeline.schedule import QueueSlot, Scheduler
-from crawler.rules.poison_urls import fate_of
+from crawler.rules.poison_urls import crash_action_of
 from crawler.runtime.clock import ENGINE_PAUSE_S
 from crawler.runtime.counters import OpenClaims
 
@@ -74,14 +74,14 @@ TurnEnd = Requeue | AwaitAddress | AwaitName | ReturnToEngine | LeaseLost | Queu
 class Turn:
     """A claim and the queue slot in which it is worked on."""
 
-    __slots__ = ("_scheduler", "claim", "fate", "is_request_over", "mark", "slot")
+    __slots__ = ("_scheduler", "claim", "crash_action", "is_request_over", "mark", "slot")
 
     def __init__(self, scheduler: Scheduler, slot: QueueSlot, claim: Claim, mark: InflightMark) -> None:
         self._scheduler = scheduler
         self.mark = mark  # says that the claim's content is worked on
         self.slot = slot
         self.claim = claim
-        self.fate = fate_of(claim.deaths, claim.deliveries)
+        self.crash_action = crash_action_of(claim.deaths, claim.deliveries)
         self.is_request_over = False
 
     def request_over(self, *, wait_ms: int, started: bool = True) -> None:
@@ -129,7 +129,7 @@ class TurnRunner:
     def _failed(self, turn: Turn, error: Exception) -> Deliver:
         """How a turn ends in which an unexpected error was raised. Raises it if it is not the content's."""
         slot, claim = turn.slot, turn.claim
-        wait_ms = max(slot.delay_ms, slot.pace.delay_ms, self._delay_ms)
+        wait_ms = max(slot.delay_ms, slot.adaptive_delay.delay_ms, self._delay_ms)
         fence = self._held.fence_of(claim.partition)
         next_ms = fence.now_ms + wait_ms if fence is not None else 0
         settled = Settlement(next_fetch_ms=next_ms, delay_ms=slot.delay_ms)
@@ -143,7 +143,7 @@ class TurnRunner:
         match end:
             case Requeue():
                 self._close(turn, wait_ms=end.wait_ms, started=end.started)
-                scheduler.put_back(claim, last=end.at_tail)
+                scheduler.requeue(claim, at_tail=end.at_tail)
                 if end.pause_s:
                     await asyncio.sleep(end.pause_s)
             case AwaitAddress():
@@ -173,4 +173,4 @@ class TurnRunner:
 
     def _name_answered(self, turn: Turn) -> None:
         self._close(turn)
-        self._scheduler.put_back(turn.claim)
+        self._scheduler.requeue(turn.claim)

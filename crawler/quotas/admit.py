@@ -19,8 +19,8 @@ class QuotaAdmission:
     def __init__(self, budget: int, share: DeferredShare) -> None:
         self.budget = budget
         self.deferred = 0
-        self.asked = 0  # let in since the engine was last asked
-        self._taken_in = 0
+        self.admitted = 0  # let in since the engine was last asked
+        self._total = 0
         self._room = 0  # less what was let in and may not be there yet
         self._share = share
         self._is_stuck = False  # what there is room for lies in files that can't be read
@@ -29,28 +29,28 @@ class QuotaAdmission:
     @property
     def room(self) -> int:
         """By the last sum."""
-        return self.budget - self._taken_in if self.budget else sys.maxsize
+        return self.budget - self._total if self.budget else sys.maxsize
 
-    def counted(self, *, taken_in: int, deferred: int, asked: int) -> None:
+    def update(self, *, taken_in: int, deferred: int, asked: int) -> None:
         """The crawl's sums; `asked`: as it was when they were asked for."""
-        self.asked -= asked
-        self._taken_in, self.deferred = taken_in, deferred
+        self.admitted -= asked
+        self._total, self.deferred = taken_in, deferred
         self._room = self.room - asked
 
-    def lets_in(self, sharers: int) -> bool:
+    def admits(self, sharers: int) -> bool:
         """May one more be let in, by one of so many instances? Where URLs are parked it comes behind them."""
         if not self.budget:
             return True
-        if self.deferred or self.asked >= self._room // max(1, sharers):
+        if self.deferred or self.admitted >= self._room // max(1, sharers):
             return False
-        self.asked += 1
+        self.admitted += 1
         return True
 
     async def has_more(self) -> bool:
         """Is there room for what is parked, so that somebody will release it? Raises EngineError."""
         return self.deferred > 0 and self.room > 0 and not self._is_stuck and await self._share.waiting() > 0
 
-    async def take_up(self, mine: Collection[int]) -> Collection[int]:
+    async def release_deferred(self, mine: Collection[int]) -> Collection[int]:
         """Release what there is room for in these partitions; in which of them something was. Raises EngineError."""
         if not self.deferred or self._room <= 0:
             return ()

@@ -17,7 +17,7 @@ EVERY_S = 1.0
 GROWN_EVERY_MS = 10_000  # where budgets grow while the crawl runs
 
 
-class QuotaLimits:
+class RaisedQuotasWatcher:
     """Beside the pipeline; a crawl that had ended goes on with what `begin` has released."""
 
     def __init__(
@@ -39,9 +39,9 @@ class QuotaLimits:
         self._grows = settings.urls_per_linking_domain > 0
         self._all_at_ms = 0
 
-    async def begin(self, partitions: int) -> None:
+    async def prepare(self, partitions: int) -> None:
         """Look at the whole crawl, before anybody asks whether it is finished. Raises EngineError."""
-        await self._raised.look(range(partitions))
+        await self._raised.release(range(partitions))
 
     async def run(self) -> None:
         """Look at what is acquired: its last owner may have had smaller budgets.
@@ -55,7 +55,7 @@ class QuotaLimits:
             if self._grows and monotonic_ms() - self._all_at_ms >= GROWN_EVERY_MS:
                 self._all_at_ms, fresh = monotonic_ms(), {p: h.epoch for p, h in self._held.items()}
             with contextlib.suppress(EngineError):
-                if await self._raised.look(list(fresh)):
+                if await self._raised.release(list(fresh)):
                     for partition in fresh:  # no hint tells an owner what it released itself
                         self._wake(partition)
                 self._seen.update(fresh)

@@ -32,20 +32,20 @@ class RaisedQuotas:
         self._deferred_urls = deferred_urls
         self._budget = budget
 
-    async def look(self, partitions: Sequence[int]) -> int:
+    async def release(self, partitions: Sequence[int]) -> int:
         """Start and release what the budgets allow in these partitions; how many URLs are pending again."""
         urls = 0
         for i in range(0, len(partitions), PARTITIONS_MAX):
             some = partitions[i : i + PARTITIONS_MAX]
             for partition, stops, deferred in await self._deferred_urls.survey(some):
                 free = [p for p in deferred if stops.get(p.queue) != BLOCKED]
-                urls += await self._started(partition, stops)
-                urls += await self._released(partition, {p.queue: p.urls for p in free if p.reason == URLS})
-                urls += await self._nearer([p for p in free if p.kind == DEPTH])
-                urls += await self._admitted(partition, {p.queue: p for p in free if p.reason == HOSTS})
+                urls += await self._start_queues(partition, stops)
+                urls += await self._release_by_urls(partition, {p.queue: p.urls for p in free if p.reason == URLS})
+                urls += await self._release_by_depth([p for p in free if p.kind == DEPTH])
+                urls += await self._release_by_hosts(partition, {p.queue: p for p in free if p.reason == HOSTS})
         return urls
 
-    async def _started(self, partition: int, stops: dict[str, str]) -> int:
+    async def _start_queues(self, partition: int, stops: dict[str, str]) -> int:
         names = [queue for queue, reason in stops.items() if reason in ("pages", "bytes")]
         overrides = []
         for queue, known in (await self._records(partition, names)).items():
@@ -58,7 +58,7 @@ class RaisedQuotas:
             return is_left(known.get("bytes", 0), self._budget.bytes)
         return is_left(sum(known.get(f"s{status}", 0) for status in range(1, 6)), self._budget.pages)
 
-    async def _released(self, partition: int, rows: dict[str, int]) -> int:
+    async def _release_by_urls(self, partition: int, rows: dict[str, int]) -> int:
         """Of `rows`, queue -> URLs beyond a budget of URLs, what it takes in now."""
         add_quota, released = self._frontier.add_quota, 0
         for queue, known in (await self._records(partition, list(rows))).items():
@@ -71,12 +71,12 @@ class RaisedQuotas:
                 log.warning("budget.unreadable", extra={"queue": queue, "error": str(error)})
         return released
 
-    async def _nearer(self, deferred: Sequence[DeferredRow]) -> int:
+    async def _release_by_depth(self, deferred: Sequence[DeferredRow]) -> int:
         """What is not too deep any more."""
         near = [p for p in deferred if is_within(p.depth, self._budget.depth)]
         return sum([await self._deferred_urls.release(p.partition, p.queue, p.reason, p.urls) for p in near])
 
-    async def _admitted(self, partition: int, rows: dict[str, DeferredRow]) -> int:
+    async def _release_by_hosts(self, partition: int, rows: dict[str, DeferredRow]) -> int:
         """Of URLs of hosts that their domain had not taken in, those of as many hosts as it takes in now."""
         add_quota = self._frontier.add_quota
         known = await self._records(partition, list(rows))
@@ -88,20 +88,20 @@ class RaisedQuotas:
             if not add_quota.hosts:
                 admitted += await self._deferred_urls.release(partition, queue, HOSTS, rows[queue].urls)
             elif taken < add_quota.hosts:
-                admitted += await self._of_more_hosts(partition, queue, domain, taken)
+                admitted += await self._release_row(partition, queue, domain, taken)
         return admitted
 
-    async def _of_more_hosts(self, partition: int, queue: str, domain: str, taken: int) -> int:
+    async def _release_row(self, partition: int, queue: str, domain: str, taken: int) -> int:
         """The row is read as a whole, for it knows nothing of hosts; those of its best URLs are taken in first.
 
         And once more when some have left it, for its blocks move up then.
         """
         admitted, more = 0, set[str]()
-        while some := await self._once_through(partition, queue, domain, taken, more):
+        while some := await self._scan_row(partition, queue, domain, taken, more):
             admitted += some
         return admitted
 
-    async def _once_through(self, partition: int, queue: str, domain: str, taken: int, more: set[str]) -> int:
+    async def _scan_row(self, partition: int, queue: str, domain: str, taken: int, more: set[str]) -> int:
         """`taken`: how many hosts the domain had when the row was first read; `more`: those that it takes in now."""
         hosts_max, admitted = self._frontier.add_quota.hosts, 0
         pending = PendingUrls(self._frontier.engine, self._frontier.keys)

@@ -59,7 +59,7 @@ class QuotaUsage:
     def _spendable(self) -> dict[str, int]:
         return {"crawl:pages": self._budget.crawl_pages, "crawl:bytes": self._budget.crawl_bytes}
 
-    async def begin(self) -> None:
+    async def prepare(self) -> None:
         """Before anything is claimed; a budget that was raised is not used up any more. Raises EngineError."""
         await self.count()
         self._is_needed = self._is_needed or self._urls.deferred > 0
@@ -72,7 +72,7 @@ class QuotaUsage:
             await self._pause()
             with contextlib.suppress(EngineError):
                 await self.count()
-                await self._take_up()
+                await self._release_deferred()
         await asyncio.Event().wait()
 
     async def _pause(self) -> None:
@@ -88,11 +88,11 @@ class QuotaUsage:
         No ack of ours is under way meanwhile: it would be taken for another's.
         """
         async with self._counters.acking:
-            asked = self._urls.asked
+            asked = self._urls.admitted
             totals = await self._stats.totals()
             self._counters.committed_before = totals.fetched - self._counters.committed
             self._counters.bytes_before = totals.bytes - self._counters.bytes
-        self._urls.counted(taken_in=totals.taken_in, deferred=totals.beyond, asked=asked)
+        self._urls.update(taken_in=totals.taken_in, deferred=totals.beyond, asked=asked)
         if not self.limit:
             self.limit = await self._reached(totals)
 
@@ -111,8 +111,8 @@ class QuotaUsage:
         await self.count()
         return await self._urls.has_more()
 
-    async def _take_up(self) -> None:
+    async def _release_deferred(self) -> None:
         if self.limit:
             return
-        for partition in await self._urls.take_up(self._held):
+        for partition in await self._urls.release_deferred(self._held):
             self._wake(partition)

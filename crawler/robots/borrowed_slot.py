@@ -120,7 +120,7 @@ class SlotBorrower:
         return BorrowedSlot(self._slot_queue, partition, queue, f"{self._session}-{self._serial}")
 
     @contextlib.asynccontextmanager
-    async def waited_slot(self, url: str, *, patience_ms: int) -> AsyncIterator[bool]:
+    async def borrow(self, url: str, *, patience_ms: int) -> AsyncIterator[bool]:
         """A slot for as long as the request in it lasts; False when none was granted in time."""
         slot, began_ms = self.slot(url), monotonic_ms()
         wait_ms = await slot.ask()

@@ -60,9 +60,9 @@ class RobotsGate:
         """Spend a turn of the claim's queue on robots.txt of its origin. Raises EngineError, and what `before_send`
         raises just before a request.
         """
-        return await self._reader.turn(claim, origin_of(claim.url), before_send, working=working)
+        return await self._reader.read(claim, origin_of(claim.url), before_send, working=working)
 
-    async def share(self, claim: Claim, reading: RobotsResult, *, wait_ms: int, delay_ms: int) -> bool:
+    async def share(self, claim: Claim, result: RobotsResult, *, wait_ms: int, delay_ms: int) -> bool:
         """Book the request on its queue's clock, and let the others have what it brought: False when the engine did not
         take it. `delay_ms`: -1 when it is not known yet.
         """
@@ -72,8 +72,8 @@ class RobotsGate:
         origin = origin_of(claim.url)
         settlement = Settlement(next_fetch_ms=fence.now_ms + wait_ms, delay_ms=delay_ms)
         try:
-            shared = origin if reading.blob else ""
-            await self._frontier.book_request(fence, claim.queue, settlement, origin=shared, robots=reading.blob)
+            shared = origin if result.blob else ""
+            await self._frontier.book_request(fence, claim.queue, settlement, origin=shared, robots=result.blob)
         except EngineError as error:
             log.warning("robots.not_shared", extra={"origin": origin, "error": str(error)})
             return False

@@ -30,26 +30,26 @@ Working = AbstractContextManager[None]  # entered while bytes that came are read
 
 class RobotsFetch(msgspec.Struct):
     """How far the reading of an origin's robots.txt has come. `is_under_way`: some worker has its turn now;
-    `met_stale`: the last request met a connection that its server had given up.
+    `was_stale`: the last request met a connection that its server had given up.
     """
 
     url: str
     hops: int = 0
-    turn: BorrowedSlot | None = None
+    slot: BorrowedSlot | None = None
     since_ms: int = msgspec.field(default_factory=monotonic_ms)  # when it came to where it is
     is_under_way: bool = False
-    met_stale: bool = False
+    was_stale: bool = False
 
 
 class RobotsResult(NamedTuple):
     """What a turn has brought: an entry and the blob to share (b"": none), or None and how long to wait (ms) before the
-    next turn. `is_asked`: a request was made on the claim's own queue, which took `fetch_ms`.
+    next turn. `is_requested`: a request was made on the claim's own queue, which took `fetch_ms`.
     """
 
     entry: RobotsEntry | None
     blob: bytes = b""
     wait_ms: int = 0
-    is_asked: bool = False
+    is_requested: bool = False
     fetch_ms: int = 0
 
 
@@ -72,7 +72,7 @@ class RobotsReader:
         self._patience_ms = patience_ms
         self._fetches: OrderedDict[str, RobotsFetch] = OrderedDict()
 
-    async def turn(
+    async def read(
         self, claim: Claim, origin: str, before_send: Callable[[], None] | None = None, *, working: Working = IDLE
     ) -> RobotsResult:
         """Spend a turn of the claim's queue on it. What `before_send` raises just before a request passes through.
@@ -109,8 +109,8 @@ class RobotsReader:
     async def _in_borrowed_slot(
         self, robots_fetch: RobotsFetch, origin: str, before_send: Callable[[], None] | None, working: Working
     ) -> RobotsResult:
-        turn = robots_fetch.turn = robots_fetch.turn or self._slot_borrower.slot(robots_fetch.url)
-        wait_ms = await turn.ask()
+        slot = robots_fetch.slot = robots_fetch.slot or self._slot_borrower.slot(robots_fetch.url)
+        wait_ms = await slot.ask()
         if wait_ms and monotonic_ms() - robots_fetch.since_ms > self._patience_ms:
             return RobotsResult(*self._cache.unreachable(origin, f"no turn at {robots_fetch.url}"))
         if wait_ms:
@@ -118,9 +118,9 @@ class RobotsReader:
         try:
             reading = await self._request(robots_fetch, origin, before_send, working)
         finally:
-            robots_fetch.turn = None
-            await turn.end()
-        return reading._replace(is_asked=False, fetch_ms=0)
+            robots_fetch.slot = None
+            await slot.end()
+        return reading._replace(is_requested=False, fetch_ms=0)
 
     async def _known_at(self, url: str) -> RobotsEntry | None:
         place = _place_of(url)
@@ -135,20 +135,20 @@ class RobotsReader:
         url = robots_fetch.url
         limit = self._settings.body_bytes_max
         result = await self._fetcher.fetch(url, body_bytes_max=limit, before_send=before_send, working=working)
-        if result.stale_connection and not robots_fetch.met_stale:
-            robots_fetch.met_stale = True
-            return RobotsResult(None, is_asked=True, fetch_ms=result.fetch_ms)
-        robots_fetch.met_stale = False
+        if result.stale_connection and not robots_fetch.was_stale:
+            robots_fetch.was_stale = True
+            return RobotsResult(None, is_requested=True, fetch_ms=result.fetch_ms)
+        robots_fetch.was_stale = False
         target = _redirected(result)
         if target is None:
             entry, blob = await self._cache.judge(origin, result)
             if robots_fetch.hops and entry.rules is not None:
                 self._cache.keep(_place_of(url), entry)
-            return RobotsResult(entry, blob, is_asked=True, fetch_ms=result.fetch_ms)
+            return RobotsResult(entry, blob, is_requested=True, fetch_ms=result.fetch_ms)
         robots_fetch.url, robots_fetch.hops, robots_fetch.since_ms = target, robots_fetch.hops + 1, monotonic_ms()
         if robots_fetch.hops > self._settings.redirects_max:
-            return RobotsResult(*self._cache.allow_all(origin), is_asked=True, fetch_ms=result.fetch_ms)
-        return RobotsResult(None, is_asked=True, fetch_ms=result.fetch_ms)
+            return RobotsResult(*self._cache.allow_all(origin), is_requested=True, fetch_ms=result.fetch_ms)
+        return RobotsResult(None, is_requested=True, fetch_ms=result.fetch_ms)
 
 
 def _place_of(url: str) -> str:

@@ -17,7 +17,7 @@ def framed(data: bytes) -> bytes:
     return HEAD.pack(len(data)) + data
 
 
-def answer_all(answer: Callable[[bytes], bytes], stdin: BinaryIO, stdout: BinaryIO) -> None:
+def serve(answer: Callable[[bytes], bytes], stdin: BinaryIO, stdout: BinaryIO) -> None:
     """Say that the worker is ready, and answer until the input ends."""
     stdout.write(READY)
     stdout.flush()

@@ -19,7 +19,7 @@ from typing import Any
 import uvloop
 
 from crawler import Crawler
-from crawler.app.build import spend_less_on_memory
+from crawler.app.build import tune_process
 from crawler.archive.crawl_folder import open_or_create
 from crawler.archive.inflight_log import InflightMark
 from crawler.archive.items import ItemWriter
@@ -44,7 +44,7 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--pages", type=arguments.positive_int, default=1500, help="number of bodies")
     parser.add_argument("--rounds", type=arguments.positive_int, default=8, help="the quickest one counts")
     options = parser.parse_args(words)
-    spend_less_on_memory()
+    tune_process()
     found = list(islice(bodies(Path("/usr/share/doc")), options.pages))
     if not found:
         print("bench: no HTML under /usr/share/doc; as root: apt install python3-doc", file=sys.stderr)

@@ -14,7 +14,7 @@ from crawler.frontier.frontier import Frontier
 from crawler.frontier.members import Member
 from crawler.frontier.pending import PendingUrls
 from crawler.frontier.restore import Restoring
-from crawler.membership.joining import check_nobody_works
+from crawler.membership.joining import check_no_instance_runs
 from tests.crawl.harness import crawl, lab_names
 from tests.crawl.rebuild_lab import (
     WebLab,
@@ -203,11 +203,11 @@ async def test_instances_at_work_are_not_rebuilt_under(lab: WebLab) -> None:
 
     async with opened_anew(lab) as found:
         await found.members.join(beating)
-        await check_nobody_works(found.members, lambda _: True, settings)
-        await check_nobody_works(found.members, lambda _: False, settings)
+        await check_no_instance_runs(found.members, lambda _: True, settings)
+        await check_no_instance_runs(found.members, lambda _: False, settings)
         alive = asyncio.create_task(beat(found.members))
         with pytest.raises(ConflictError, match="n-0 at work"):
-            await check_nobody_works(found.members, lambda _: False, settings)
+            await check_no_instance_runs(found.members, lambda _: False, settings)
         alive.cancel()
         await asyncio.gather(alive, return_exceptions=True)
 

@@ -216,7 +216,7 @@ async def test_a_session_does_not_join_again_when_its_crawl_is_gone() -> None:
     async def gone() -> None:
         raise ConflictError("the engine lost the crawl")
 
-    beat._still = gone
+    beat._check_crawl = gone
     members.answer = BeatAnswer.GONE
     with pytest.raises(ConflictError):
         await beat.beat()

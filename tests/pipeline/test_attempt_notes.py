@@ -10,7 +10,7 @@ from crawler.archive.history_lines import Attempt, Became, status_of
 from crawler.frontier.frontier import Fence, Settlement
 from crawler.model import AckOutcome, FailureKind, ParsedPage, RefusalReason, Response
 from crawler.pipeline.ack import AckStage
-from crawler.pipeline.attempt_notes import History
+from crawler.pipeline.attempt_notes import AttemptNotes
 from crawler.pipeline.outcome import Committable, Failed, Outcome, Refused
 from tests.pipeline.test_schedule import claim
 
@@ -36,8 +36,8 @@ def failed(retry_in_ms: int) -> Failed:
 def noted(outcome: Outcome, *, is_lost: bool = False) -> Attempt:
     notes: list[Attempt] = []
     writer: Any = SimpleNamespace(add=notes.append)
-    history = History(writer, node="host-0", session="aa11")
-    (history.lost if is_lost else history.took)(outcome)
+    history = AttemptNotes(writer, node="host-0", session="aa11")
+    (history.lost if is_lost else history.accepted)(outcome)
     (one,) = notes
     assert (one.url, one.fp, one.domain, one.epoch) == (CLAIM.url, CLAIM.fingerprint, CLAIM.domain, CLAIM.epoch)
     assert (one.node, one.session, one.claimed) == ("host-0", "aa11", 100.0)

@@ -58,7 +58,7 @@ def test_cookies_of_tries_that_never_came_are_forgotten(monkeypatch: pytest.Monk
     walls = CookieWalls()
     claims: list[Any] = [SimpleNamespace(fingerprint=str(n), url="http://a.test/") for n in range(5)]
     for claim in claims:
-        assert walls.begins(claim, response("http://a.test/", set_cookie="k=v"), "http://a.test/", lambda url: False)
+        assert walls.starts(claim, response("http://a.test/", set_cookie="k=v"), "http://a.test/", lambda url: False)
     steps = [walls.take(claim) for claim in claims]
     assert [step and step.cookies for step in steps] == [None, None, *[{"k": "v"}] * 3]
 

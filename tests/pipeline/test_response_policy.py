@@ -32,11 +32,11 @@ def failure(kind: FailureKind) -> FetchResult:
     return FetchResult(url="http://a.test/", failure=Failure(kind=kind, detail="as it is"))
 
 
-def unreachable(*, is_asked: bool) -> RobotsResult:
+def unreachable(*, is_requested: bool) -> RobotsResult:
     entry = RobotsEntry(
         rules=None, failure=FailureKind.CONNECT, expires_ms=monotonic_ms() + 2000, expires_at=wall_s() + 2
     )
-    return RobotsResult(entry, is_asked=is_asked)
+    return RobotsResult(entry, is_requested=is_requested)
 
 
 def test_a_failure_that_speaks_against_the_host_holds_up_its_queue_and_one_of_a_page_does_not() -> None:
@@ -75,18 +75,18 @@ def test_a_body_that_did_not_come_whole_is_tried_again_and_at_last_kept() -> Non
 
 def test_a_robots_txt_that_can_not_be_read_speaks_against_the_queue_that_was_asked() -> None:
     after, slot = aftermath(), QueueSlot("a.test", delay_ms=1000)
-    assert after.of_robots(slot, unreachable(is_asked=True), delay_ms=1000) > 3000
-    assert slot.standing.failures == 1
-    after.of_robots(slot, unreachable(is_asked=False), delay_ms=1000)
-    assert slot.standing.failures == 1
-    after.of_robots(slot, RobotsResult(None, is_asked=True), delay_ms=1000)
-    assert slot.standing.failures == 0
+    assert after.of_robots(slot, unreachable(is_requested=True), delay_ms=1000) > 3000
+    assert slot.health.failures == 1
+    after.of_robots(slot, unreachable(is_requested=False), delay_ms=1000)
+    assert slot.health.failures == 1
+    after.of_robots(slot, RobotsResult(None, is_requested=True), delay_ms=1000)
+    assert slot.health.failures == 0
 
 
 def test_no_turn_fails_by_a_robots_txt_that_was_remembered_as_unreachable() -> None:
     """Its queue waits until the entry has expired, even where the back-off is shorter."""
     after, slot = aftermath(retry__connect__backoff_s=0.01), QueueSlot("a.test", delay_ms=0)
-    reading = unreachable(is_asked=True)
+    reading = unreachable(is_requested=True)
     assert reading.entry is not None
     wait_ms = after.of_robots(slot, reading, delay_ms=0)
     assert monotonic_ms() + wait_ms >= reading.entry.expires_ms
@@ -108,13 +108,13 @@ def test_the_adapted_delay_stops_at_its_cap() -> None:
     after, slot = aftermath(politeness__adaptive=True, politeness__delay_max_s=7.0), QueueSlot("a.test", delay_ms=3000)
     for _ in range(5):
         after.of_page(slot, failure(FailureKind.TIMEOUT))
-    assert slot.pace.delay_ms == 7000
+    assert slot.adaptive_delay.delay_ms == 7000
 
 
 def test_after_too_long_a_silence_a_failed_attempt_is_the_last() -> None:
     after, slot = aftermath(hosts__failures=1, hosts__give_up_s=0.001), QueueSlot("a.test", delay_ms=1000)
     after.of_page(slot, failure(FailureKind.CONNECT))
-    slot.standing = HostHealth(9, slot.standing.since_ms - 1000, slot.standing.probe_ms)
+    slot.health = HostHealth(9, slot.health.since_ms - 1000, slot.health.probe_ms)
     assert after.failed(slot, claim(1), FailureKind.CONNECT, "", SETTLED).retry_in_ms == -1
     abandoned = after.abandoned(slot, claim(2))
     assert (abandoned.kind, abandoned.retry_in_ms) == ("host_dead", -1)

@@ -11,7 +11,7 @@ from crawler.errors import EngineDown, EngineError
 from crawler.frontier.frontier import Fence, Settlement
 from crawler.model import AckOutcome, Claim
 from crawler.pipeline import rebalance as work_module
-from crawler.pipeline.rebalance import PartitionRebalance, UntoldQueues
+from crawler.pipeline.rebalance import PartitionRebalance, UnsavedClocks
 from crawler.pipeline.schedule import Scheduler
 from crawler.runtime.clock import monotonic_ms
 from crawler.runtime.counters import OpenClaims
@@ -49,10 +49,10 @@ class Scheduled(dict[int, int]):
 def work_of(engine: Any, scheduler: Scheduler, due: Any) -> PartitionRebalance:
     """Of a session that holds partition 1."""
     open_claims, unused = claims_open([claim(n) for n in range(10)]), SimpleNamespace()
-    untold = UntoldQueues(scheduler)
-    held = held_with(1, clock_ms=CLOCK_MS, dependents=(scheduler, untold))
+    unsaved = UnsavedClocks(scheduler)
+    held = held_with(1, clock_ms=CLOCK_MS, dependents=(scheduler, unsaved))
     scheduler._open_claims = open_claims
-    return PartitionRebalance(engine, held, scheduler, due, open_claims, untold, unused, unused)  # type: ignore[arg-type]
+    return PartitionRebalance(engine, held, scheduler, due, open_claims, unsaved, unused, unused)  # type: ignore[arg-type]
 
 
 async def test_the_queue_of_a_claim_that_goes_back_is_due_when_it_would_have_been_here() -> None:

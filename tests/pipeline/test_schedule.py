@@ -126,7 +126,7 @@ async def test_what_a_lane_knows_outlives_the_moment_in_which_its_only_claim_is_
     slot.delay_ms = 0
     await asyncio.sleep(0.005)
     scheduler.forget_idle()
-    scheduler.put_back(taken)
+    scheduler.requeue(taken)
     assert (await scheduler.take())[0].delay_ms == 0
 
 
@@ -139,20 +139,20 @@ async def test_claims_of_a_queue_that_is_set_aside_are_stale_at_once() -> None:
     scheduler.put(batch(1, 2))
     scheduler.put(batch(3, queue="b.test"))
     slot, _ = await scheduler.take()
-    slot.standing = aside(5_000)
+    slot.health = aside(5_000)
     scheduler.finished(slot, wait_ms=5_000)
     assert [c.fingerprint for c in scheduler.take_stale(wait_max_ms=30_000, age_max_ms=60_000)] == ["2"]
 
 
 async def test_a_queue_that_is_set_aside_has_one_request_at_a_time() -> None:
     scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=3)
-    scheduler.slot_of("a.test").standing = aside(-1)
+    scheduler.slot_of("a.test").health = aside(-1)
     scheduler.put(batch(1, 2, 3))
     slot, _ = await scheduler.take()
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.02):
             await scheduler.take()
-    slot.standing = GOOD
+    slot.health = GOOD
     scheduler.finished(slot, wait_ms=0)
     _, second = await scheduler.take()
     _, third = await scheduler.take()
@@ -173,8 +173,8 @@ async def test_what_waits_behind_an_abandoned_turn_is_handed_over_and_the_next_n
 async def test_what_was_learned_of_a_failing_or_slow_host_outlives_its_claims_and_nothing_else_does() -> None:
     scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
     scheduler.slot_of("fine.test")
-    scheduler.slot_of("failing.test").standing = HostHealth(failures=1, since_ms=1)
-    scheduler.slot_of("slow.test").pace = AdaptiveDelay(delay_ms=2000, latency_ms=80.0)
+    scheduler.slot_of("failing.test").health = HostHealth(failures=1, since_ms=1)
+    scheduler.slot_of("slow.test").adaptive_delay = AdaptiveDelay(delay_ms=2000, latency_ms=80.0)
     for queue in ("fine.test", "failing.test", "slow.test"):
         scheduler.slot_of(queue).next_ms = monotonic_ms() - KEPT_PLAIN_MS
     scheduler.forget_idle()
@@ -189,7 +189,7 @@ async def test_a_turn_that_comes_to_no_request_costs_its_lane_nothing() -> None:
         slot, taken = await asyncio.wait_for(scheduler.take(), 1)
         assert taken.fingerprint == "1"
         scheduler.finished(slot, wait_ms=0, started=False)
-        scheduler.put_back(taken)
+        scheduler.requeue(taken)
     slot, _ = await scheduler.take()
     scheduler.finished(slot, wait_ms=60_000)
     assert scheduler.wait_of("a.test") > 59_000
@@ -201,7 +201,7 @@ async def test_beside_a_request_that_runs_a_turn_without_one_leaves_the_delay_as
     slot, _ = await scheduler.take()
     _, second = await asyncio.wait_for(scheduler.take(), 1)
     scheduler.finished(slot, wait_ms=0, started=False)
-    scheduler.put_back(second)
+    scheduler.requeue(second)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.02):
             await scheduler.take()
@@ -239,9 +239,9 @@ async def test_a_shorter_delay_hands_out_what_waits_and_a_longer_one_changes_not
     scheduler.finished(slot, wait_ms=60_000)
     waiter = asyncio.create_task(scheduler.take())
     await asyncio.sleep(0)
-    scheduler.quicken(slot, 90_000)
+    scheduler.shorten_delay(slot, 90_000)
     assert slot.delay_ms == 60_000
-    scheduler.quicken(slot, 10)
+    scheduler.shorten_delay(slot, 10)
     _, taken = await asyncio.wait_for(waiter, 5)
     assert (taken.url, slot.delay_ms) == ("http://a.test/2", 10)
     scheduler.finished(slot, wait_ms=0)

@@ -136,7 +136,7 @@ async def test_what_is_short_comes_back_and_is_claimed(lab: Lab) -> None:
         for key in await lab.door.engine.command("KEYS", lab.door.keys.of(0, f"{name}:*")):
             await lab.door.engine.command("DEL", key)
     await lab.door.claim()  # finds nothing
-    await lab.spiller._bring_back([(0, QUEUE), (1, "not.ours")])
+    await lab.spiller._unspill([(0, QUEUE), (1, "not.ours")])
     assert lab.claimer.scheduled == [0]
     assert before - await lab.spilled() == 128
 

@@ -99,16 +99,16 @@ def test_a_redirect_is_judged_like_a_link_but_not_that_of_a_seed() -> None:
 
 def test_a_claim_that_waited_while_its_trap_was_proven_is_parked_but_no_seed() -> None:
     memory = proven()
-    assert memory.parks(claim(deep(30))) == "trap:path"
-    assert memory.parks(claim(deep(30), seed=True)) == memory.parks(claim("http://a.test/x")) == ""
-    assert memory.parks(claim(deep(30, "b.test"))) == ""
+    assert memory.reason_to_defer(claim(deep(30))) == "trap:path"
+    assert memory.reason_to_defer(claim(deep(30), seed=True)) == memory.reason_to_defer(claim("http://a.test/x")) == ""
+    assert memory.reason_to_defer(claim(deep(30, "b.test"))) == ""
 
 
 def test_what_people_released_is_fetched_in_its_queue_only() -> None:
     memory, waiting = proven(), claim(deep(30))
     memory.release("a.test", "trap:path")
-    assert memory.parks(waiting) == ""
-    assert memory.parks(replace(waiting, queue="www.a.test")) == "trap:path"
+    assert memory.reason_to_defer(waiting) == ""
+    assert memory.reason_to_defer(replace(waiting, queue="www.a.test")) == "trap:path"
 
 
 def test_many_domains_without_suspects_do_not_push_out_one_that_has_some() -> None:
@@ -117,7 +117,7 @@ def test_many_domains_without_suspects_do_not_push_out_one_that_has_some() -> No
         memory.learn(claim(deep(levels)), [deep(levels + 1)], "")
         for n in range(4):
             memory.learn(claim(f"http://{levels}-{n}.test/"), [], f"sha1:{n}")
-    assert memory.parks(claim(deep(30))) == "trap:path"
+    assert memory.reason_to_defer(claim(deep(30))) == "trap:path"
     assert [bool(memory.state_of(f"{PROVEN - 1}-{n}.test").digests) for n in range(4)] == [False, True, True, True]
 
 

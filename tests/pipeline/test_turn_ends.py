@@ -124,6 +124,6 @@ async def test_a_claim_whose_name_is_looked_up_comes_back_when_it_is_answered() 
 
 def test_only_the_turn_runner_ends_turns_and_puts_claims_back() -> None:
     folder = Path(turns.__file__).parent
-    call = re.compile(r"scheduler\.(finished|put_back|wait_at|abandon)\(")
+    call = re.compile(r"scheduler\.(finished|requeue|wait_at|abandon)\(")
     callers = {path.name for path in folder.glob("*.py") if call.search(path.read_text())}
     assert callers == {"turn.py"}

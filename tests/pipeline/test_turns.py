@@ -42,11 +42,11 @@ def stage_of(
     settings: Settings,
     scheduler: Scheduler,
     counters: Counters,
-    turn_away: Callable[[Claim], Awaitable[None]] = never,
+    return_stopped: Callable[[Claim], Awaitable[None]] = never,
     **parts: Any,
 ) -> FetchStage:
     """With one batch of claims in hand."""
-    places = {"return_claim": turn_away, "open_claims": counters.open_claims}
+    places = {"return_claim": return_stopped, "open_claims": counters.open_claims}
     return stage_with(scheduler, settings, places, counters=counters, **parts)
 
 
@@ -120,9 +120,9 @@ async def test_a_claim_of_a_stopped_domain_is_turned_away_and_nothing_is_asked(o
     (scheduler, counters), away = handed_out(batch(1, 2)), list[str]()
     counters.overrides = overrides
 
-    async def turn_away(claim: Claim) -> None:
+    async def return_stopped(claim: Claim) -> None:
         away.append(claim.fingerprint)
 
-    async with working(stage_of(settings, scheduler, counters, turn_away, held=held_with(1), liveness=AWAKE)):
+    async with working(stage_of(settings, scheduler, counters, return_stopped, held=held_with(1), liveness=AWAKE)):
         await asyncio.sleep(0.1)
     assert (away, scheduler.active) == (["1", "2"], 0)

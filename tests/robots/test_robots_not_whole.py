@@ -80,8 +80,8 @@ WITHOUT_RULES: dict[str, tuple[Step, ...]] = {
 }  # fmt: skip
 
 
-class Turns:
-    """The reserver of a web on which each turn is granted; the claim's queue is its own host's."""
+class GrantingBorrower:
+    """A slot borrower that grants each slot at once; the claim's queue is its own host's."""
 
     def __init__(self, own: str) -> None:
         self._own = own
@@ -103,11 +103,11 @@ async def read(
     shared: Any = SimpleNamespace(robots=_nothing_shared)
     settings = Settings(robots=RobotsSettings())
     cache = RobotsCache(shared, settings)
-    turns: Any = Turns(server.url if own is None else own)
+    borrower: Any = GrantingBorrower(server.url if own is None else own)
     async with fetching(total_timeout_s=patience_s, idle_timeout_s=patience_s / 2) as fetcher:
-        reader = RobotsReader(cache, fetcher, turns, settings.robots)
+        reader = RobotsReader(cache, fetcher, borrower, settings.robots)
         for _ in range(10):
-            reading = await reader.turn(CLAIM, server.url[:-1])
+            reading = await reader.read(CLAIM, server.url[:-1])
             if reading.entry is not None:
                 return reading.entry, reading.blob, cache
     raise AssertionError("no end to it")

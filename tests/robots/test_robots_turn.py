@@ -57,7 +57,7 @@ class RedirectedRobots:
         self._error = error
         self._sent = sent
 
-    async def turn(self, claim: Claim, origin: str, before_send: Callable[[], None], *, working: Any) -> Any:
+    async def read(self, claim: Claim, origin: str, before_send: Callable[[], None], *, working: Any) -> Any:
         if self._sent:
             before_send()
         raise self._error
@@ -81,27 +81,27 @@ async def test_robots_asked_for_in_vain_make_their_queue_wait(error: Exception, 
 
 
 @pytest.mark.parametrize(
-    ("lane_ms", "crawl_delay_s", "waits"), [(-1, 5, True), (2000, 5, True), (-1, None, False), (5000, 2, False)]
+    ("slot_ms", "crawl_delay_s", "waits"), [(-1, 5, True), (2000, 5, True), (-1, None, False), (5000, 2, False)]
 )
 async def test_a_delay_longer_than_the_turns_own_takes_another_turn(
-    lane_ms: int, crawl_delay_s: float | None, waits: bool
+    slot_ms: int, crawl_delay_s: float | None, waits: bool
 ) -> None:
     """Its robots.txt was read by a borrower, whose request the turn was not waited for by that delay."""
     paced = []
 
-    class Door:
+    class FakeFrontier:
         async def book_request(self, fence: Fence, queue: str, settled: Settlement) -> None:
             paced.append(
                 (queue, settled.next_fetch_ms - fence.now_ms if settled.next_fetch_ms else 0, settled.delay_ms)
             )
 
     scheduler: Scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
-    scheduler.put(QueueBatch(queue="a.test", delay_ms=lane_ms, claims=(CLAIM,)))
+    scheduler.put(QueueBatch(queue="a.test", delay_ms=slot_ms, claims=(CLAIM,)))
     slot, claim = await scheduler.take()
-    door: Any = Door()
+    frontier: Any = FakeFrontier()
     unused: Any = SimpleNamespace()
     entry = SimpleNamespace(crawl_delay_s=crawl_delay_s)
-    turns = turns_of(door, held_with(1, clock_ms=50_000), unused, unused)
+    turns = turns_of(frontier, held_with(1, clock_ms=50_000), unused, unused)
     began_ms = monotonic_ms()
     await run(scheduler, slot, claim, lambda turn: turns.learn_delay(turn, entry))  # type: ignore[arg-type]
     delay_ms = max(1000, int((crawl_delay_s or 0) * 1000))
@@ -144,9 +144,9 @@ async def test_a_robots_txt_that_cant_be_read_says_nothing_of_the_delay() -> Non
     """Stored as none, it would let borrowers ask beside our next attempt, which may learn of one."""
     paced = []
 
-    class Door:
-        async def turn(self, *_: Any, working: Any) -> RobotsResult:
-            return RobotsResult(RobotsEntry(rules=None, expires_ms=0, expires_at=0), is_asked=True)
+    class FakeFrontier:
+        async def read(self, *_: Any, working: Any) -> RobotsResult:
+            return RobotsResult(RobotsEntry(rules=None, expires_ms=0, expires_at=0), is_requested=True)
 
         async def book_request(
             self, fence: Fence, queue: str, settled: Settlement, *, origin: str, robots: bytes
@@ -156,9 +156,9 @@ async def test_a_robots_txt_that_cant_be_read_says_nothing_of_the_delay() -> Non
     scheduler: Scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
     scheduler.put(QueueBatch(queue="a.test", delay_ms=-1, claims=(CLAIM,)))
     slot, claim = await scheduler.take()
-    door: Any = Door()
+    frontier: Any = FakeFrontier()
     unused: Any = SimpleNamespace()
-    turns = turns_of(door, held_with(1), unused, door, delay_s=0)
+    turns = turns_of(frontier, held_with(1), unused, frontier, delay_s=0)
     entry = await turns.read(turn_of(scheduler, slot, claim))
     assert isinstance(entry, RobotsEntry)
     assert (paced, slot.delay_ms) == ([(-1, "")], -1)

@@ -96,9 +96,9 @@ def drain_before_index() -> contextlib.AbstractContextManager[None]:
     return _patched(ArchiveStage, "_write_index", unwritten)
 
 
-def no_lapse() -> contextlib.AbstractContextManager[None]:
+def no_lease_loss() -> contextlib.AbstractContextManager[None]:
     """A beat that was answered too late is as good as any."""
-    return _patched(Heartbeat, "_lapse", lambda self, *, struck_off: None)
+    return _patched(Heartbeat, "_lose_all_leases", lambda self, *, removed: None)
 
 
 def no_self_stop() -> contextlib.AbstractContextManager[None]:
@@ -203,10 +203,10 @@ def moves_not_marked() -> contextlib.AbstractContextManager[None]:
 def nothing_is_raised() -> contextlib.AbstractContextManager[None]:
     """Whoever begins with larger budgets of domains leaves parked what smaller ones did."""
 
-    async def look(self: RaisedQuotas, partitions: Any) -> int:
+    async def release(self: RaisedQuotas, partitions: Any) -> int:
         return 0
 
-    return _patched(RaisedQuotas, "look", look)
+    return _patched(RaisedQuotas, "release", release)
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +232,7 @@ MUTANTS = {
         Mutant(ack_before_sync, "", "", "archive"),
         Mutant(items_not_synced, "", "", "archive"),
         Mutant(drain_before_index, "", "", "I3"),
-        Mutant(no_lapse, "graph", "pauses", "owner"),
+        Mutant(no_lease_loss, "graph", "pauses", "owner"),
         Mutant(no_self_stop, "graph", "pauses", "owner"),
         Mutant(one_pass, "chain", "nothing", "I12"),
         Mutant(anchor_at_send, "graph", "kills", "I5"),
