@@ -32,8 +32,7 @@ from crawler.membership.crash_reports import CrashReporter
 from crawler.membership.engine_restarts import EngineRestarts
 from crawler.membership.heartbeat import Heartbeat, SessionLiveness, keep_engine
 from crawler.membership.held_partitions import HeldPartitions
-from crawler.membership.joining import join
-from crawler.membership.nodes import host_id, is_lock_free
+from crawler.membership.nodes import host_id, is_lock_free, join
 from crawler.membership.ownership import Ownership
 from crawler.membership.peers import Peers
 from crawler.pipeline.ack import AckStage, keep_claims
@@ -45,7 +44,7 @@ from crawler.pipeline.commit import Committer
 from crawler.pipeline.due_partitions import DuePartitions
 from crawler.pipeline.fetch import FetchStage
 from crawler.pipeline.finish_watch import FinishWatcher
-from crawler.pipeline.handler_runtime import HandlerRuntime
+from crawler.pipeline.handle import HandlerRuntime
 from crawler.pipeline.internal_errors import ContentSteps, InternalErrors
 from crawler.pipeline.overrides import OverrideFollower
 from crawler.pipeline.parse import PageParser
@@ -58,8 +57,8 @@ from crawler.pipeline.spiller import Spiller
 from crawler.pipeline.trap_memory import TrapMemory
 from crawler.pipeline.turn import TurnRunner
 from crawler.quotas.admit import QuotaAdmission
-from crawler.quotas.budgets import RaisedQuotasWatcher
 from crawler.quotas.distribute import DeferredShare
+from crawler.quotas.raise_limits import RaisedQuotasWatcher
 from crawler.quotas.usage import QuotaUsage
 from crawler.robots.borrowed_slot import SlotBorrower
 from crawler.robots.cache import RobotsCache

@@ -19,7 +19,7 @@ from crawler.pipeline.archive import ArchiveStage
 from crawler.pipeline.claim import Claimer
 from crawler.pipeline.commit import Committer
 from crawler.pipeline.fetch import FetchStage
-from crawler.pipeline.handler_runtime import HandlerRuntime
+from crawler.pipeline.handle import HandlerRuntime
 from crawler.pipeline.parse import PageParser
 from crawler.pipeline.rebalance import PartitionRebalance
 from crawler.pipeline.schedule import Scheduler

@@ -73,8 +73,7 @@ async def _run(
     from crawler.app.open_crawl import open_crawl
     from crawler.archive.crawl_folder import open_existing, open_or_create
     from crawler.cli.seed import on_the_list
-    from crawler.membership.joining import check_no_instance_runs
-    from crawler.membership.nodes import is_lock_free
+    from crawler.membership.nodes import check_no_instance_runs, is_lock_free
 
     for folder in (settings.archive.dir, *others):
         open_existing(folder)  # said before anything is made

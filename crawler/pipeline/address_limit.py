@@ -4,14 +4,19 @@ A few claims wait in line at the bench. The queues of all others get a time to c
 address can serve them: so a crowded address fills neither the line of claims in hand nor the time of the engine.
 """
 
+import asyncio
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
-from crawler.pipeline.schedule import Scheduler
-from crawler.pipeline.turn import AwaitAddress, Requeue
+from crawler.model import Claim
+from crawler.pipeline.schedule import QueueSlot, Scheduler
+from crawler.pipeline.turn import AwaitAddress, AwaitName, Requeue
 from crawler.rules.politeness import share_of
+from crawler.rules.urls import host_of
 from crawler.runtime.clock import monotonic_ms
+from crawler.web.fetcher import Fetcher
 
 LINE_PER_REQUEST = 4  # claims that wait at hand, for each request that may be open
 GUESS_MS = 100.0  # what a request takes, until one has ended
@@ -71,3 +76,42 @@ class AddressLimiter:
         for address in [*self._known] if more > 0 else ():
             for _ in range(more):
                 self._scheduler.wake_one(address)
+
+
+class NameLookups:
+    """The look-ups that run for claims whose turn it was; at most one for each turn that a queue allows at a time."""
+
+    def __init__(self, fetcher: Fetcher) -> None:
+        self._fetcher = fetcher
+        self._running: dict[asyncio.Task[str], Claim] = {}
+
+    async def address_of(self, slot: QueueSlot, claim: Claim) -> str | AwaitName:
+        """The address for a claim, or the end of its turn: the claim comes back when its name was looked up."""
+        known = self._fetcher.known_address_of(claim.url)
+        if known is not None:
+            return known
+        if slot.looked_up == host_of(claim.url):
+            slot.looked_up = ""
+            return await self._fetcher.address_of(claim.url)  # an answer that may not be kept, or an error of ours
+        return AwaitName(partial(self._look_up, slot, claim))
+
+    def _look_up(self, slot: QueueSlot, claim: Claim, come_back: Callable[[], None]) -> None:
+        task = asyncio.create_task(self._fetcher.address_of(claim.url), name="look-up")
+        self._running[task] = claim
+        task.add_done_callback(partial(self._answered, slot, claim, come_back))
+
+    def _answered(self, slot: QueueSlot, claim: Claim, come_back: Callable[[], None], task: asyncio.Task[str]) -> None:
+        self._running.pop(task, None)
+        if task.cancelled():
+            return
+        task.exception()  # an error is met again in the claim's turn, where it counts
+        slot.looked_up = host_of(claim.url)
+        come_back()
+
+    async def close(self) -> list[Claim]:
+        """End all look-ups; the claims that waited for them."""
+        waiting, tasks = list(self._running.values()), list(self._running)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return waiting

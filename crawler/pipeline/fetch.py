@@ -14,15 +14,13 @@ from crawler.handlers.run_handler import NOTHING_HANDLED, Handled, HandlerError
 from crawler.membership.heartbeat import SessionLiveness
 from crawler.membership.held_partitions import HeldPartitions
 from crawler.model import REDIRECTS, Claim, FailureKind, FetchResult, ParsedPage, RefusalReason, Response
-from crawler.pipeline.address_limit import AddressLimiter
+from crawler.pipeline.address_limit import AddressLimiter, NameLookups
 from crawler.pipeline.attempt_notes import AttemptNotes
 from crawler.pipeline.cookie_walls import CookieWalls
 from crawler.pipeline.handle import HandlerStage
 from crawler.pipeline.isolation import Isolation
-from crawler.pipeline.name_lookups import NameLookups
-from crawler.pipeline.open_requests import OpenRequests
 from crawler.pipeline.outcome import Committable, Deferred, Failed, NotEntitledError, Refused
-from crawler.pipeline.page_request import Answered, PageRequest, Step
+from crawler.pipeline.page_request import Answered, OpenRequests, PageRequest, Step
 from crawler.pipeline.parse import PageParser, ParseKilledError
 from crawler.pipeline.response_policy import ResponsePolicy
 from crawler.pipeline.robots_turn import RobotsTurns

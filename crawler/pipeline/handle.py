@@ -14,19 +14,21 @@ from selectolax.lexbor import LexborHTMLParser
 
 from crawler.archive.inflight_log import Aside, InflightMark
 from crawler.content.sniff import is_html
+from crawler.frontier.stats import Stats
 from crawler.handlers.crawler import Crawler, Handler
 from crawler.handlers.page import Page as HandlersPage
 from crawler.handlers.run_handler import NOTHING_HANDLED, Handled, HandlerError, Limits, run_handler
+from crawler.handlers.tasks import end_users_tasks, guard_tasks
 from crawler.handlers.threads import Threads
 from crawler.model import Claim, ParsedPage, Response
 from crawler.pipeline.handler_worker import HandlerAnswer, HandlerRequest
-from crawler.pipeline.hooks import Hooks
+from crawler.pipeline.hooks import DomainsDone, Hooks
 from crawler.rules.site_rules import SiteRules
+from crawler.runtime.tasks import Loop
 from crawler.runtime.worker_process import WorkerDiedError, WorkerProcess
 from crawler.settings import HandlerSettings, Settings
 
 log = logging.getLogger(__name__)
-
 KILL_AFTER_S = 2.0  # a worker process is given to tell by itself that time is up
 
 
@@ -157,3 +159,30 @@ def _report(url: str, handler: Handler, handled: Handled) -> None:
         log.warning("item.invalid", extra=what)
     if handled.invalid_count > len(handled.invalid):
         log.warning("item.invalid_too", extra={"url": url, "items": handled.invalid_count - len(handled.invalid)})
+
+
+class HandlerRuntime:
+    """One per instance. `settings`: with the scope that is stored with the crawl."""
+
+    def __init__(self, app: Crawler | None, settings: Settings, stats: Stats) -> None:
+        if app is not None:
+            guard_tasks(asyncio.get_running_loop())
+        threads = Threads(settings.handlers.threads)
+        self.hooks = Hooks(app, threads)
+        self.handling = HandlerStage(app, settings, self.hooks, threads)
+        self._domains = DomainsDone(stats, self.hooks)
+        self._is_there = app is not None
+
+    def loops(self) -> dict[str, Loop]:
+        """What runs beside the pipeline."""
+        return {"hooks": self.hooks.run, "domains done": self._domains.run} if self._is_there else {}
+
+    async def close(self, why: str) -> None:
+        """Tell the hooks what there is left to tell, and that it is over; end the worker processes."""
+        try:
+            await self._domains.check_all()
+            await self.hooks.finish(why)
+        finally:
+            await self.handling.close()
+            if self._is_there:
+                await end_users_tasks()

@@ -7,11 +7,14 @@ one after another, by a task of its own.
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any
 
 import msgspec
 
+from crawler.errors import EngineError
+from crawler.frontier.stats import Stats
 from crawler.handlers.boundary import call_asynchronous, call_plain
 from crawler.handlers.calling import Stream, is_plain, name_of, stream_of
 from crawler.handlers.crawler import Crawler, Event
@@ -19,9 +22,9 @@ from crawler.handlers.failing import CodeFailure
 from crawler.handlers.threads import Threads
 from crawler.model import Failure
 from crawler.pipeline.outcome import Committable, Failed, Outcome, Refused
+from crawler.runtime.clock import ENGINE_PAUSE_S
 
 log = logging.getLogger(__name__)
-
 TIMEOUT_S = 30.0
 WAITING_MAX = 10_000  # notices that hooks have not kept up with: the oldest go
 LAST_S = 10.0  # for what still waits when the instance ends
@@ -124,3 +127,50 @@ class _Hook(msgspec.Struct, frozen=True):
 
 def _dropped(_: Any) -> None:
     """What a hook returns or yields is of no use."""
+
+
+EVERY_S = 1.0
+ASKED_MAX = 100  # domains at a time
+
+
+class DomainsDone:
+    """Of the domains in which claims have ended here. A domain may be told again: links to it may be found later."""
+
+    def __init__(self, stats: Stats, hooks: Hooks) -> None:
+        self._stats = stats
+        self._hooks = hooks
+
+    async def run(self) -> None:
+        """Ask some, the longest known first, until cancelled."""
+        while True:
+            await asyncio.sleep(EVERY_S)
+            try:
+                await self._check(list(islice(self._hooks.ended, ASKED_MAX)))
+            except EngineError:
+                await asyncio.sleep(ENGINE_PAUSE_S)
+
+    async def check_all(self) -> None:
+        """For the end. What an engine that is away does not tell is left out."""
+        try:
+            while known := list(islice(self._hooks.ended, ASKED_MAX)):
+                await self._check(known)
+                for domain in known:
+                    self._hooks.ended.pop(domain, None)
+        except EngineError:
+            return
+
+    async def _check(self, domains: Sequence[str]) -> None:
+        """Those with something left are asked again, after all others."""
+        places = {domain: self._hooks.ended.pop(domain) for domain in domains}
+        asked = [(queue, partition) for queues in places.values() for queue, partition in queues.items()]
+        try:
+            found = await self._stats.domains(asked)
+        except EngineError:
+            self._hooks.ended.update(places)
+            raise
+        pending = {one.domain for one in found if one.pending}
+        for domain, queues in places.items():
+            if pending.isdisjoint(queues):
+                self._hooks.notify("domain_done", domain)
+            else:
+                self._hooks.ended.setdefault(domain, {}).update(queues)

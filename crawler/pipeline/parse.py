@@ -5,6 +5,7 @@ not known where they can be killed.
 import asyncio
 import contextlib
 import logging
+from collections import deque
 from functools import partial
 
 import msgspec
@@ -15,13 +16,50 @@ from crawler.content.html import parse_with_tree
 from crawler.content.parse_cost import Cost, cost_of
 from crawler.content.sniff import is_html
 from crawler.model import ParsedPage, Response
-from crawler.pipeline.compute_limit import ComputeLimiter
 from crawler.rules.urls import origin_of
 from crawler.runtime.clock import cpu_ms
 from crawler.runtime.worker_process import WorkerDiedError, WorkerProcess
 from crawler.settings import Settings
 
 log = logging.getLogger(__name__)
+PAGES_BEFORE_YIELD = 4  # pages: 2 to 5 ms
+
+
+class ComputeLimiter:
+    """Who wants to compute waits for a turn, first come first served."""
+
+    def __init__(self, pages_before_yield: int = PAGES_BEFORE_YIELD) -> None:
+        self._pages_before_yield = pages_before_yield
+        self._taken = 0  # in this pass of the loop
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._is_watching = False
+
+    async def wait_turn(self) -> None:
+        """At once while this pass has any left."""
+        if not self._is_watching:
+            self._watch()
+        if self._taken < self._pages_before_yield and not self._waiting:
+            self._taken += 1
+            return
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiter)
+        await waiter
+
+    def _watch(self) -> None:
+        self._is_watching = True
+        asyncio.get_running_loop().call_soon(self._next_pass)
+
+    def _next_pass(self) -> None:
+        """The loop has been round: as many go on as have a turn, the next ones with the pass after that."""
+        self._taken, self._is_watching = 0, False
+        while self._waiting and self._taken < self._pages_before_yield:
+            waiter = self._waiting.popleft()
+            if not waiter.done():  # cancelled
+                waiter.set_result(None)
+                self._taken += 1
+        if self._waiting or self._taken:
+            self._watch()
+
 
 SLOW_MS = 500  # of CPU: on a busy machine any page may take long
 SLOW_ORIGINS_MAX = 10_000

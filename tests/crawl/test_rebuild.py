@@ -14,7 +14,7 @@ from crawler.frontier.frontier import Frontier
 from crawler.frontier.members import Member
 from crawler.frontier.pending import PendingUrls
 from crawler.frontier.restore import Restoring
-from crawler.membership.joining import check_no_instance_runs
+from crawler.membership.nodes import check_no_instance_runs
 from tests.crawl.harness import crawl, lab_names
 from tests.crawl.rebuild_lab import (
     WebLab,

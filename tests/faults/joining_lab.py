@@ -23,7 +23,7 @@ from crawler.frontier.script_library import library
 from crawler.frontier.takeovers import Takeovers
 from crawler.membership.heartbeat import Heartbeat, SessionLiveness
 from crawler.membership.held_partitions import HeldPartitions
-from crawler.membership.joining import join
+from crawler.membership.nodes import join
 from crawler.membership.ownership import Ownership
 from crawler.membership.peers import Peers
 from crawler.rules.ring import build

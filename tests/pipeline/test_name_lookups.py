@@ -6,7 +6,7 @@ import pytest
 
 from crawler.errors import UsageError
 from crawler.model import Claim
-from crawler.pipeline.name_lookups import NameLookups
+from crawler.pipeline.address_limit import NameLookups
 from crawler.pipeline.schedule import Scheduler
 from crawler.pipeline.turn import AwaitAddress, Turn, TurnEnd
 from crawler.runtime.counters import OpenClaims

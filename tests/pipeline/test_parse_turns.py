@@ -2,7 +2,7 @@
 
 import asyncio
 
-from crawler.pipeline.compute_limit import ComputeLimiter
+from crawler.pipeline.parse import ComputeLimiter
 
 
 async def passes_of(limiter: ComputeLimiter, count: int, cancelled: frozenset[int] = frozenset()) -> dict[int, int]:
