@@ -1,6 +1,7 @@
-"""Budgets that were raised: queues that a smaller one stopped are started, URLs that it parked are released.
+"""Raised quotas: restarts queues that a smaller quota stopped, and releases the URLs that it deferred.
 
-Must not know who raised them. Needs no lease; each call may be repeated, and does nothing where no budget has room.
+Runs when an instance starts and for each partition that it acquires. Needs no lease. Each call may be repeated, and
+does nothing where no quota has room.
 """
 
 import asyncio
@@ -24,12 +25,12 @@ from crawler.settings import BudgetSettings
 
 log = logging.getLogger(__name__)
 PARTITIONS_MAX = 128  # a pipeline
-LOOK_MAX = 64  # records a call
+RECORDS_MAX = 64  # a call
 URLS = "urls"
 
 
 class RaisedQuotas:
-    """The budgets of one instance, against what stands in the engine. Raises EngineError."""
+    """Compares the quotas of one instance with the engine's records. Raises EngineError."""
 
     def __init__(self, frontier: Frontier, deferred_urls: DeferredUrls, budget: FetchQuota) -> None:
         self._frontier = frontier
@@ -37,7 +38,7 @@ class RaisedQuotas:
         self._budget = budget
 
     async def release(self, partitions: Sequence[int]) -> int:
-        """Start and release what the budgets allow in these partitions; how many URLs are pending again."""
+        """Start and release what the quotas allow in these partitions; how many URLs are pending again."""
         urls = 0
         for i in range(0, len(partitions), PARTITIONS_MAX):
             some = partitions[i : i + PARTITIONS_MAX]
@@ -63,25 +64,25 @@ class RaisedQuotas:
         return is_left(sum(known.get(f"s{status}", 0) for status in range(1, 6)), self._budget.pages)
 
     async def _release_by_urls(self, partition: int, rows: dict[str, int]) -> int:
-        """Of `rows`, queue -> URLs beyond a budget of URLs, what it takes in now."""
+        """Release what the quota of URLs admits now. `rows`: queue -> URLs beyond it."""
         add_quota, released = self._frontier.add_quota, 0
         for queue, known in (await self._records(partition, list(rows))).items():
             budget = grown(add_quota.urls, add_quota.urls_per_linking_domain, known.get("links", ""))
             n = room_of(met=known.get("urls", 0), deferred=rows[queue], budget=budget)
             try:
-                # The engine releases by itself meanwhile, where budgets grow with links.
+                # Where quotas grow with links, the engine releases some by itself meanwhile.
                 released += await self._deferred_urls.release(partition, queue, URLS, n, upto=budget or -1)
-            except ArchiveError as error:  # what is left stays parked
+            except ArchiveError as error:  # the rest stays deferred
                 log.warning("budget.unreadable", extra={"queue": queue, "error": str(error)})
         return released
 
     async def _release_by_depth(self, deferred: Sequence[DeferredRow]) -> int:
-        """What is not too deep any more."""
+        """Release what is not too deep any more."""
         near = [p for p in deferred if is_within(p.depth, self._budget.depth)]
         return sum([await self._deferred_urls.release(p.partition, p.queue, p.reason, p.urls) for p in near])
 
     async def _release_by_hosts(self, partition: int, rows: dict[str, DeferredRow]) -> int:
-        """Of URLs of hosts that their domain had not taken in, those of as many hosts as it takes in now."""
+        """Release URLs of hosts beyond a domain's quota of hosts, for as many hosts as it admits now."""
         add_quota = self._frontier.add_quota
         known = await self._records(partition, list(rows))
         domains = {queue: record.get("domain", queue) for queue, record in known.items()}
@@ -96,9 +97,9 @@ class RaisedQuotas:
         return admitted
 
     async def _release_row(self, partition: int, queue: str, domain: str, taken: int) -> int:
-        """The row is read as a whole, for it knows nothing of hosts; those of its best URLs are taken in first.
+        """Scan the whole row, which is not sorted by host; the hosts of its best URLs are admitted first.
 
-        And once more when some have left it, for its blocks move up then.
+        Scan again after some have left it, because its blocks move up then.
         """
         admitted, more = 0, set[str]()
         while some := await self._scan_row(partition, queue, domain, taken, more):
@@ -106,7 +107,7 @@ class RaisedQuotas:
         return admitted
 
     async def _scan_row(self, partition: int, queue: str, domain: str, taken: int, more: set[str]) -> int:
-        """`taken`: how many hosts the domain had when the row was first read; `more`: those that it takes in now."""
+        """`taken`: hosts of the domain when the row was first read; `more`: those that it admits now."""
         hosts_max, admitted = self._frontier.add_quota.hosts, 0
         pending = PendingUrls(self._frontier.engine, self._frontier.keys)
         async for some in pending.row(partition, queue, HOSTS):
@@ -125,19 +126,19 @@ class RaisedQuotas:
 
     async def _records(self, partition: int, queues: Sequence[str]) -> dict[str, dict[str, Any]]:
         f, found = self._frontier, dict[str, dict[str, Any]]()
-        for i in range(0, len(queues), LOOK_MAX):
-            some = queues[i : i + LOOK_MAX]
+        for i in range(0, len(queues), RECORDS_MAX):
+            some = queues[i : i + RECORDS_MAX]
             raw = await f.engine.run("read_queues", (f.keys.meta(partition),), "queues", *some)
             found.update((queue, unpack_queue(record)) for queue, record in zip(some, raw, strict=True))
         return found
 
 
 EVERY_S = 1.0
-GROWN_EVERY_MS = 10_000  # where budgets grow while the crawl runs
+GROWN_EVERY_MS = 10_000  # where quotas grow while the crawl runs
 
 
 class RaisedQuotasWatcher:
-    """Beside the pipeline; a crawl that had ended goes on with what `begin` has released."""
+    """Applies raised quotas next to the pipeline; a crawl that had finished continues with what `prepare` releases."""
 
     def __init__(
         self,
@@ -148,25 +149,25 @@ class RaisedQuotasWatcher:
         *,
         wake: Callable[[int], None],
     ) -> None:
-        """`wake`: queues of this partition may be claimed from now."""
+        """`wake`: called with a partition whose queues may be claimed now."""
         self._raised = RaisedQuotas(
             frontier, deferred_urls, FetchQuota(pages=settings.pages, bytes=settings.bytes, depth=settings.depth)
         )
         self._held = held
         self._wake = wake
-        self._seen: dict[int, int] = {}  # partition -> the epoch under which it was looked at
+        self._seen: dict[int, int] = {}  # partition -> the epoch under which it was checked
         self._grows = settings.urls_per_linking_domain > 0
         self._all_at_ms = 0
 
     async def prepare(self, partitions: int) -> None:
-        """Look at the whole crawl, before anybody asks whether it is finished. Raises EngineError."""
+        """Check the whole crawl before it can be judged finished. Raises EngineError."""
         await self._raised.release(range(partitions))
 
     async def run(self) -> None:
-        """Look at what is acquired: its last owner may have had smaller budgets.
+        """Check each acquired partition: its last owner may have had smaller quotas.
 
-        And where budgets grow with links, at all that is held: the engine releases by itself what they take in, but
-        not from the middle of a block that is in a file.
+        Where quotas grow with links, check all held partitions: the engine releases by itself what they admit, but not
+        from the middle of a block that is in a file.
         """
         while True:
             await asyncio.sleep(EVERY_S)
@@ -175,6 +176,6 @@ class RaisedQuotasWatcher:
                 self._all_at_ms, fresh = monotonic_ms(), {p: h.epoch for p, h in self._held.items()}
             with contextlib.suppress(EngineError):
                 if await self._raised.release(list(fresh)):
-                    for partition in fresh:  # no hint tells an owner what it released itself
+                    for partition in fresh:  # an owner gets no hint of its own releases
                         self._wake(partition)
                 self._seen.update(fresh)

@@ -1,7 +1,7 @@
-"""Reads robots.txt of origins, one request a turn, wherever redirects lead.
+"""Reads robots.txt of origins, one request per turn, and follows redirects.
 
-A request on the claim's own queue is made in its turn. One on another queue needs a borrowed slot: no worker waits, the
-claim comes back to ask again. What is known already of the place where a redirect leads needs no request at all.
+A request on the claim's own queue is sent in its turn. One on another queue needs a borrowed slot: no worker waits, the
+claim is requeued and tries again. A redirect target that is already known needs no request.
 """
 
 from collections import OrderedDict
@@ -21,29 +21,29 @@ from crawler.settings import RobotsSettings
 from crawler.web.connection import IDLE
 from crawler.web.fetcher import Fetcher
 
-PATIENCE_MS = 600_000  # for a turn on another queue
-ABANDONED_MS = 2 * PATIENCE_MS  # nobody has taken a turn for so long: its lease was lost meanwhile
+PATIENCE_MS = 600_000  # to wait for a slot on another queue
+ABANDONED_MS = 2 * PATIENCE_MS  # without a turn for this long: the lease was lost meanwhile
 FETCHES_MAX = 50_000
 
-Working = AbstractContextManager[None]  # entered while bytes that came are read
+Working = AbstractContextManager[None]  # entered while received bytes are processed
 
 
 class RobotsFetch(msgspec.Struct):
-    """How far the reading of an origin's robots.txt has come. `is_under_way`: some worker has its turn now;
-    `was_stale`: the last request met a connection that its server had given up.
+    """The state of reading an origin's robots.txt. `is_under_way`: a worker has its turn now. `was_stale`: the last
+    request met a connection that its server had closed.
     """
 
     url: str
     hops: int = 0
     slot: BorrowedSlot | None = None
-    since_ms: int = msgspec.field(default_factory=monotonic_ms)  # when it came to where it is
+    since_ms: int = msgspec.field(default_factory=monotonic_ms)  # when it reached this URL
     is_under_way: bool = False
     was_stale: bool = False
 
 
 class RobotsResult(NamedTuple):
-    """What a turn has brought: an entry and the blob to share (b"": none), or None and how long to wait (ms) before the
-    next turn. `is_requested`: a request was made on the claim's own queue, which took `fetch_ms`.
+    """The result of a turn: an entry and the blob to share (b"": none), or None and how long to wait (ms) before the
+    next turn. `is_requested`: a request was sent on the claim's own queue, and took `fetch_ms`.
     """
 
     entry: RobotsEntry | None
@@ -54,7 +54,7 @@ class RobotsResult(NamedTuple):
 
 
 class RobotsReader:
-    """Reads what the cache does not know."""
+    """Reads what is not in the cache."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class RobotsReader:
     async def read(
         self, claim: Claim, origin: str, before_send: Callable[[], None] | None = None, *, working: Working = IDLE
     ) -> RobotsResult:
-        """Spend a turn of the claim's queue on it. What `before_send` raises just before a request passes through.
+        """Use one turn of the claim's queue for it. What `before_send` raises just before a request passes through.
 
         Raises EngineError.
         """
@@ -112,7 +112,7 @@ class RobotsReader:
         slot = robots_fetch.slot = robots_fetch.slot or self._slot_borrower.slot(robots_fetch.url)
         wait_ms = await slot.ask()
         if wait_ms and monotonic_ms() - robots_fetch.since_ms > self._patience_ms:
-            return RobotsResult(*self._cache.unreachable(origin, f"no turn at {robots_fetch.url}"))
+            return RobotsResult(*self._cache.unreachable(origin, f"no request slot for {robots_fetch.url}"))
         if wait_ms:
             return RobotsResult(None, wait_ms=wait_ms)
         try:
@@ -152,7 +152,7 @@ class RobotsReader:
 
 
 def _place_of(url: str) -> str:
-    """What entries of this URL are kept under: its origin, if it is that one's robots.txt."""
+    """The cache key of a URL: its origin if it is the origin's robots.txt, else the URL."""
     origin = origin_of(url)
     return origin if url == f"{origin}/robots.txt" else url
 

@@ -148,7 +148,7 @@ async def test_without_a_turn_for_too_long_it_is_unreachable() -> None:
     await lab.read()
     reading = await lab.read()
     assert reading.entry is not None
-    assert (reading.entry.rules, reading.entry.detail) == (None, "no turn at http://b.test/r")
+    assert (reading.entry.rules, reading.entry.detail) == (None, "no request slot for http://b.test/r")
 
 
 async def test_after_too_many_redirects_everything_is_allowed() -> None:
