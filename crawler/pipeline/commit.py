@@ -1,7 +1,7 @@
-"""Stages four to six in their order, in groups: archive, route, ack; then the index, then the log is drained.
+"""Steps 7 to 9 in groups: archive, route, ack; then the index is written and the engine's log is drained.
 
-A crash between any two steps repeats a fetch and never loses a URL: the record is on disk and the children are in
-the frontier before their parent is acked, and the index line is on disk before the commit entry leaves the engine.
+A crash between any two steps repeats a fetch and never loses a URL: the record is on disk and the links are in the
+frontier before their page is acked, and the index line is on disk before the commit entry leaves the engine.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ class Committer:
         session: str,
         is_quiet: Callable[[], bool],
     ) -> None:
-        """`is_quiet`: does no request run? Then there is nothing to wait for with a group."""
+        """`is_quiet`: is no request in flight? Then a group has nothing to wait for."""
         self._archive = archive
         self._route = route
         self._ack = ack
@@ -74,7 +74,7 @@ class Committer:
         self.uncommitted = 0
 
     def deliver(self, outcome: Outcome) -> None:
-        """Take an outcome in; it is committed within `archive.sync_s`."""
+        """Queue an outcome; it is committed within `archive.sync_s`."""
         self._waiting.append(outcome)
         self.uncommitted += 1
         self._arrived.set()
@@ -86,7 +86,7 @@ class Committer:
             await self.flush()
 
     async def _gather(self) -> None:
-        """Wait for a group: full, or old enough, or nothing more is coming."""
+        """Wait until a group is full or old enough, or nothing more is coming."""
         if not self._waiting:
             self._arrived.clear()
             try:
@@ -103,7 +103,7 @@ class Committer:
         return full or self._is_quiet() or monotonic_ms() >= deadline_ms
 
     async def flush(self) -> None:
-        """Commit all that waits now, and drain the log when it is time."""
+        """Commit all outcomes that wait, and drain the log when that is due."""
         group, self._waiting = self._waiting, []
         self._group = group
         try:
@@ -125,18 +125,18 @@ class Committer:
 
     @property
     def claims(self) -> list[Claim]:
-        """Claims whose outcome is here and not yet acked."""
+        """Claims whose outcome is here but not acked."""
         return [outcome.claim for outcome in (*self._group, *self._waiting)]
 
     async def settle(self, timeout_s: float) -> list[Claim]:
-        """Wait until all that was delivered is committed; the claims of what was not (the engine takes nothing)."""
+        """Wait until all delivered outcomes are committed; the claims of those that were not in time."""
         deadline_ms = monotonic_ms() + int(timeout_s * 1000)
         while self.uncommitted and monotonic_ms() < deadline_ms:  # noqa: ASYNC110 - asked once, at the end
             await asyncio.sleep(0.01)
         return self.claims
 
     async def _commit(self, group: list[Committable]) -> list[Failed]:
-        """Those that came to nothing because of their content: failures, which are to be ended."""
+        """Commit a group; the failures, still to be ended, of pages whose content raised an error."""
         placed = await self._archive.store(group)
         for outcome, where in zip(group, placed, strict=True):
             outcome.digest = where.digest if where is not None else ""
@@ -184,7 +184,7 @@ class Committer:
         )
 
     async def _answers(self, acks: list[tuple[Committable, Ack]]) -> list[AckReply | None]:
-        """The engine's. An ack that can't be written as a call gets none: it must not hold up the others."""
+        """The engine's replies. An ack that can't be encoded gets none: it must not hold up the others."""
         try:
             return await self._ack.ack([ack for _, ack in acks])
         except Exception as error:
@@ -283,6 +283,6 @@ class Committer:
 
 
 def _counts(outcome: Committable) -> dict[str, int]:
-    """What people see of items in the statistics."""
+    """The counts of items in the statistics."""
     found = {"items": len(outcome.handled.items), "items_invalid": outcome.handled.invalid_count}
     return {name: n for name, n in found.items() if n}
