@@ -1,4 +1,4 @@
-"""Stage two: workers take claims from the workbench, obey robots.txt and the session's deadline, and fetch."""
+"""Step 4, fetch: workers take claims from the scheduler, obey robots.txt and the session's deadline, and fetch."""
 
 import asyncio
 import logging
@@ -76,9 +76,7 @@ class FetchStage:
         settings: Settings,
         in_scope: Callable[[Claim, str], bool] | None = None,
     ) -> None:
-        """`in_scope`: may a claim's redirect lead to that URL? Without it, no redirect is followed to see if it is a
-        cookie wall.
-        """
+        """`in_scope`: may a claim's redirect lead to that URL? Without it, no redirect is followed as a cookie wall."""
         self._turns = turns
         self._scheduler = scheduler
         self._fetcher = fetcher
@@ -99,14 +97,14 @@ class FetchStage:
         self._names = NameLookups(fetcher)
         self._cookie_walls = CookieWalls()
         self._requests = OpenRequests()
-        # Also while a page is parsed. By worker: two may have one claim, when the first put it back and rests.
+        # Also while a page is parsed. By worker, because two may have one claim: the first requeued it and pauses.
         self._in_turn: dict[int, Claim] = {}
         self._isolation = Isolation()
         self._met_stale: set[str] = set()  # URLs whose last request met a connection that its server had closed
-        self.cut_off: list[Claim] = []  # whose requests or look-ups were ended with the workers
+        self.cut_off: list[Claim] = []  # claims whose requests or look-ups were cancelled with the workers
 
     async def run(self) -> None:
-        """Work until cancelled; what is in flight is cut off then."""
+        """Work until cancelled; requests in flight are cut off then."""
         try:
             async with asyncio.TaskGroup() as group:
                 for number in range(self._settings.fetch.concurrency):
@@ -132,10 +130,10 @@ class FetchStage:
                 del self._in_turn[worker]
 
     async def _isolated_turn(self, turn: Turn) -> TurnEnd:
-        """What processes died with runs alone, and at last not at all."""
+        """A URL that processes died with is fetched alone, and finally given up."""
         claim, action = turn.claim, turn.crash_action
         if action is CrashAction.GIVEN_UP and self._held.holds(claim):
-            detail = "its content ended the process that worked on it, or stalled it (see session.* in the logs)"
+            detail = "its content crashed or stalled the process that worked on it (see session.* in the logs)"
             return Deliver(Failed.finally_(claim, FailureKind.POISON_URL, detail))
         await self._isolation.enter(alone=action is CrashAction.ALONE)
         try:
@@ -146,7 +144,7 @@ class FetchStage:
             self._isolation.leave()
 
     async def _turn(self, turn: Turn) -> TurnEnd:
-        """One turn of a queue: a page, or what must come before it."""
+        """One turn of a queue: a page, or a request that must come before it."""
         slot, claim = turn.slot, turn.claim
         if not self._held.holds(claim):
             return LeaseLost()
@@ -180,7 +178,7 @@ class FetchStage:
         return None
 
     async def _request(self, turn: Turn) -> Answered | TurnEnd:
-        """What came of asking for the page, or how the turn ends without it."""
+        """The answer to the request for the page, or how the turn ends without one."""
         claim, entry = turn.claim, None
         if self._settings.robots.obey:
             entry = await self._gate.known(claim, is_delay_known=turn.slot.delay_ms >= 0)
@@ -190,14 +188,14 @@ class FetchStage:
                 return self._robots_unreachable(turn, entry)
             if not entry.rules.allows(self._cookie_walls.url_of(claim)):
                 if self._cookie_walls.take(claim) is not None:
-                    return Requeue()  # it has changed since the step was noted
+                    return Requeue()  # robots.txt has changed since the step was noted
                 return Deliver(Refused(claim=claim, reason=RefusalReason.ROBOTS))
         longer = await self._robots.learn_delay(turn, entry)
         if longer is not None:
             return longer
         known = self._cookie_walls.answer_for(claim, wall_s())
-        if known is not None:  # no request is made
-            step = Step(url=claim.url, cookies={})  # it leads nowhere: that was seen
+        if known is not None:  # no request is needed
+            step = Step(url=claim.url, cookies={})  # the chain led nowhere, so none is started again
             page_request = PageRequest(turn.slot, claim, known.page_request.started_at, step=step)
             return Answered(page_request, known.result, Settlement(next_fetch_ms=0), known.finished_at)
         return await self._page(turn)
@@ -213,13 +211,13 @@ class FetchStage:
     def _robots_unreachable(self, turn: Turn, entry: RobotsEntry) -> Deliver:
         kind = entry.failure or FailureKind.ROBOTS_UNREACHABLE
         detail = f"robots.txt: {entry.detail.removeprefix(f'{kind}: ')}"
-        if kind is FailureKind.ADDRESS_REFUSED:  # which is of the host, and robots.txt only came first
+        if kind is FailureKind.ADDRESS_REFUSED:  # a failure of the host: robots.txt was only the first request
             detail = entry.detail
         settled, retry_after_ms = Settlement(next_fetch_ms=0), entry.retry_after_ms
         return Deliver(self._policy.failed(turn.slot, turn.claim, kind, detail, settled, retry_after_ms=retry_after_ms))
 
     def _before_send(self, claim: Claim, url: str) -> None:
-        """Just before a request's bytes: much may have changed while it was prepared."""
+        """Last check before a request's bytes are sent: much may have changed while it was prepared."""
         is_held_back = self._counters.overrides.holds_back(claim.domain)
         if is_held_back or not self._liveness.may_start() or not self._held.holds(claim):
             raise NotEntitledError
@@ -264,7 +262,7 @@ class FetchStage:
         return Answered(page_request, result, settled, finished_at)
 
     def _is_stale_for_the_first_time(self, claim: Claim, result: FetchResult) -> bool:
-        """Did a kept connection turn out to be closed? Once a URL, that is no attempt of it."""
+        """Was a reused connection found closed? The first time for a URL, that does not count as an attempt."""
         if not result.stale_connection:
             self._met_stale.discard(claim.fingerprint)
             return False
@@ -286,7 +284,7 @@ class FetchStage:
         page_request, result, settled = answered.page_request, answered.result, answered.settled
         slot, claim = page_request.slot, page_request.claim
         walls, step, may_ask = self._cookie_walls, page_request.step, partial(self._may_ask, claim)
-        if step is not None and step.number:  # what came is not of the page
+        if step is not None and step.number:  # the response is not the page's
             if walls.continues(claim, step, answered, may_ask):
                 return Requeue()
             response = step.first
@@ -318,13 +316,13 @@ class FetchStage:
         )  # fmt: skip
 
     def _may_ask(self, claim: Claim, url: str) -> bool:
-        """Whether another URL of the claim's origin may be asked for in its turns."""
+        """May another URL of the claim's origin be requested in its turns?"""
         if self._in_scope is None or not self._in_scope(claim, url):
             return False
         return not self._settings.robots.obey or self._gate.allows(url)
 
     async def _parsed(self, turn: Turn, response: Response) -> tuple[ParsedPage, Handled]:
-        """Parsed, and handed to the user's function. Raises ParseKilledError, HandlerError."""
+        """Parse the page and pass it to the user's handler. Raises ParseKilledError, HandlerError."""
         if response.decode_error:
             return ParsedPage(), NOTHING_HANDLED
         claim, mark, guarded = turn.claim, turn.mark, turn.crash_action is not CrashAction.NORMAL
@@ -335,7 +333,7 @@ class FetchStage:
         return found
 
     async def _abort_when_silent(self) -> None:
-        """Cut off what is in flight when this session has been silent for so long that others may own it."""
+        """Cut off what is in flight once this session has been silent long enough that others may own it."""
         while True:
             await asyncio.sleep(BEAT_PAUSE_S)
             if self._liveness.must_abort():

@@ -1,7 +1,7 @@
-"""What users listen to beside pages: each hook is called with what happened, after it has. Notices, no guarantees.
+"""Hooks: the user's listeners for events other than pages, called after the event, without a guarantee.
 
-A hook that fails, or takes too long, is logged in short and changes nothing. Those that nobody waits for are called
-one after another, by a task of its own.
+A hook that fails or takes too long is logged in short and changes nothing. Hooks that no stage waits for are called one
+after another, in a task of their own.
 """
 
 import asyncio
@@ -26,12 +26,12 @@ from crawler.runtime.clock import ENGINE_PAUSE_S
 
 log = logging.getLogger(__name__)
 TIMEOUT_S = 30.0
-WAITING_MAX = 10_000  # notices that hooks have not kept up with: the oldest go
-LAST_S = 10.0  # for what still waits when the instance ends
+WAITING_MAX = 10_000  # events that wait for slow hooks; the oldest are dropped
+LAST_S = 10.0  # for events that still wait when the instance ends
 
 
 class Hooks:
-    """The listeners of an app; without one, nobody listens."""
+    """The listeners of an app; none without an app."""
 
     def __init__(self, app: Crawler | None, threads: Threads) -> None:
         listeners = app.listeners if app is not None else {}
@@ -46,7 +46,7 @@ class Hooks:
         return bool(self._hooks.get(event))
 
     async def call(self, event: Event, *arguments: Any) -> None:
-        """Call those that listen, and wait for them."""
+        """Call the listeners and wait for them."""
         for hook in self._hooks.get(event, ()):
             failure = await self._called(hook, arguments)
             if failure is not None:
@@ -68,17 +68,17 @@ class Hooks:
         log.warning("hook.hangs" if failure.is_late else "hook.failed", extra=extra)
 
     def has_plain_listeners(self, event: Event) -> bool:
-        """Do any of those that listen run in a thread?"""
+        """Do any of the listeners run in a thread?"""
         return any(hook.is_plain for hook in self._hooks.get(event, ()))
 
     def notify(self, event: Event, *arguments: Any) -> None:
-        """Have those called that listen, some time."""
+        """Queue a call of the listeners."""
         if self.has_listeners(event):
             self._waiting.append((event, arguments))
             self._arrived.set()
 
     def accepted(self, outcome: Outcome) -> None:
-        """The engine took this outcome."""
+        """The engine accepted this outcome."""
         if self.has_listeners("domain_done"):
             self.ended.setdefault(outcome.claim.domain, {})[outcome.claim.queue] = outcome.claim.partition
         if isinstance(outcome, Committable):
@@ -88,10 +88,10 @@ class Hooks:
         elif isinstance(outcome, Refused):
             self.notify("skip", outcome.claim.url, str(outcome.reason))
         else:
-            self.notify("skip", outcome.claim.url, f"parked: {outcome.reason}")
+            self.notify("skip", outcome.claim.url, f"deferred: {outcome.reason}")
 
     async def run(self) -> None:
-        """Call them, one after another, until cancelled."""
+        """Call queued listeners, one after another, until cancelled."""
         while True:
             await self._arrived.wait()
             self._arrived.clear()
@@ -103,17 +103,17 @@ class Hooks:
             await self.call(event, *arguments)
 
     async def finish(self, why: str) -> None:
-        """What still waits, and the end of this instance."""
+        """Deliver the events that still wait, then the end of this instance."""
         try:
             async with asyncio.timeout(LAST_S):
                 await self._call_all()
         except TimeoutError:
-            log.warning("hook.left_out", extra={"notices": len(self._waiting)})
+            log.warning("hook.left_out", extra={"events": len(self._waiting)})
         await self.call("finish", why)
 
 
 class _Hook(msgspec.Struct, frozen=True):
-    """A function that listens, and how it is called."""
+    """A listener and how it is called."""
 
     name: str
     function: Callable[..., Any]
@@ -126,7 +126,7 @@ class _Hook(msgspec.Struct, frozen=True):
 
 
 def _dropped(_: Any) -> None:
-    """What a hook returns or yields is of no use."""
+    """Ignore what a hook returns or yields."""
 
 
 EVERY_S = 1.0
@@ -134,14 +134,17 @@ ASKED_MAX = 100  # domains at a time
 
 
 class DomainsDone:
-    """Of the domains in which claims have ended here. A domain may be told again: links to it may be found later."""
+    """Reports domains with nothing left, of those in which claims have ended here.
+
+    A domain may be reported again, because links to it may be found later.
+    """
 
     def __init__(self, stats: Stats, hooks: Hooks) -> None:
         self._stats = stats
         self._hooks = hooks
 
     async def run(self) -> None:
-        """Ask some, the longest known first, until cancelled."""
+        """Check some domains, the longest known first, until cancelled."""
         while True:
             await asyncio.sleep(EVERY_S)
             try:
@@ -150,7 +153,7 @@ class DomainsDone:
                 await asyncio.sleep(ENGINE_PAUSE_S)
 
     async def check_all(self) -> None:
-        """For the end. What an engine that is away does not tell is left out."""
+        """Check all domains at the end; none if the engine does not answer."""
         try:
             while known := list(islice(self._hooks.ended, ASKED_MAX)):
                 await self._check(known)
@@ -160,7 +163,7 @@ class DomainsDone:
             return
 
     async def _check(self, domains: Sequence[str]) -> None:
-        """Those with something left are asked again, after all others."""
+        """Report those with nothing left; the others are checked again, after all other domains."""
         places = {domain: self._hooks.ended.pop(domain) for domain in domains}
         asked = [(queue, partition) for queues in places.values() for queue, partition in queues.items()]
         try:

@@ -1,5 +1,7 @@
-"""Stage three: a response becomes a page. Cheap bodies are parsed here, long ones in a thread, and those whose end is
-not known where they can be killed.
+"""Step 5, parse: cheap bodies in the event loop, long ones in a thread, expensive ones in a process.
+
+In the event loop a few pages are parsed in each pass; then sockets, timers and everything else run. Otherwise fifty
+responses that arrive together would be parsed in a row, and whatever is due meanwhile would be late by their sum.
 """
 
 import asyncio
@@ -22,11 +24,17 @@ from crawler.runtime.worker_process import WorkerDiedError, WorkerProcess
 from crawler.settings import Settings
 
 log = logging.getLogger(__name__)
-PAGES_BEFORE_YIELD = 4  # pages: 2 to 5 ms
+PAGES_BEFORE_YIELD = 4  # 2 to 5 ms
+SLOW_MS = 500  # of CPU time: on a busy machine any page may take long
+SLOW_ORIGINS_MAX = 10_000
+WORKER_TIMEOUT_S = 10.0  # wall clock; the kernel ends the worker after some CPU seconds, see parse_worker
 
 
 class ComputeLimiter:
-    """Who wants to compute waits for a turn, first come first served."""
+    """A few computations in each pass of the event loop, first come, first served.
+
+    Counts turns instead of milliseconds: a simulation must give the same result each time.
+    """
 
     def __init__(self, pages_before_yield: int = PAGES_BEFORE_YIELD) -> None:
         self._pages_before_yield = pages_before_yield
@@ -35,7 +43,7 @@ class ComputeLimiter:
         self._is_watching = False
 
     async def wait_turn(self) -> None:
-        """At once while this pass has any left."""
+        """Wait for a turn; none is needed while this pass has turns left."""
         if not self._is_watching:
             self._watch()
         if self._taken < self._pages_before_yield and not self._waiting:
@@ -50,7 +58,7 @@ class ComputeLimiter:
         asyncio.get_running_loop().call_soon(self._next_pass)
 
     def _next_pass(self) -> None:
-        """The loop has been round: as many go on as have a turn, the next ones with the pass after that."""
+        """A new pass of the loop: release as many waiters as it has turns, the others in later passes."""
         self._taken, self._is_watching = 0, False
         while self._waiting and self._taken < self._pages_before_yield:
             waiter = self._waiting.popleft()
@@ -61,20 +69,15 @@ class ComputeLimiter:
             self._watch()
 
 
-SLOW_MS = 500  # of CPU: on a busy machine any page may take long
-SLOW_ORIGINS_MAX = 10_000
-WORKER_TIMEOUT_S = 10.0  # wall; the kernel ends it after some CPU seconds, see parse_worker
-
-
 class ParseKilledError(Exception):
-    """The body cost too much, or took the parser down with it."""
+    """Parsing the body took too long, too much memory, or crashed the parser."""
 
 
 class PageParser:
-    """Parses inline, in one thread, or in one worker process: started when needed, killed when it takes too long.
+    """Parses inline, in one thread, or in one worker process that is started when needed.
 
-    The process costs its start and two copies of the body, so it is for what has to be killed. The thread is for what
-    takes long and comes to its end: the parser lets the event loop run meanwhile.
+    The process costs its start and two copies of the body, so it is for those that may take too long. The thread is for
+    those that take long but end: the parser releases the interpreter's lock, so the event loop runs meanwhile.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -84,8 +87,8 @@ class PageParser:
         self._agent = settings.robots.agent
         self._worker = WorkerProcess("-m", "crawler.pipeline.parse_worker")
         self._compute_limiter = ComputeLimiter()
-        self._long = asyncio.Lock()  # one at a time: others wait, and the loop keeps half of its core at least
-        self._slow_origins: set[str] = set()  # one page got past the estimate: the next ones of its site do not
+        self._long = asyncio.Lock()  # one at a time: the loop keeps at least half of its core
+        self._slow_origins: set[str] = set()  # with a page that took longer than estimated: the next go to the worker
 
     async def parse(self, response: Response) -> ParsedPage:
         """Raises ParseKilledError when the body can't be parsed within its limits."""
@@ -94,9 +97,9 @@ class PageParser:
     async def parse_with_tree(
         self, response: Response, mark: InflightMark | None = None, *, guarded: bool = False
     ) -> tuple[ParsedPage, LexborHTMLParser | None]:
-        """The same, and the tree of what is HTML and was parsed at once, in the event loop.
+        """As `parse`, with the tree of HTML that was parsed inline.
 
-        A thread sets `mark`. `guarded`: never in this process.
+        Parsing in a thread sets `mark`. `guarded`: never in this process.
         """
         x_robots = "\n".join(
             value.decode("latin-1") for key, value in response.headers if key.lower() == b"x-robots-tag"
@@ -104,7 +107,7 @@ class PageParser:
         is_slow = guarded or origin_of(response.url) in self._slow_origins
         cost = Cost.EXPENSIVE if is_slow else cost_of(response.body)
         if cost is not Cost.CHEAP and not is_html(response.header("content-type"), response.body):
-            cost = Cost.CHEAP  # it is not parsed
+            cost = Cost.CHEAP  # only HTML is parsed
         if cost is Cost.EXPENSIVE:
             return await self._in_worker(response, x_robots), None
         if cost is Cost.LONG:

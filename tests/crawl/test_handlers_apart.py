@@ -53,8 +53,8 @@ async def test_handlers_in_processes_may_hang_and_die_and_the_crawl_goes_on(tmp_
     assert (items["/fine"]["label"], items["/fine"]["depth"]) == ("", 1)
     details = {url.removeprefix(site_url): letter.detail for url, letter in (await made.letters()).items()}
     assert details.pop("/raises").startswith("ValueError: /raises (shop.py:")
-    assert "process was ended" in details.pop("/dies")
-    assert "process was ended" in details.pop("/hangs")
+    assert "process died" in details.pop("/dies")
+    assert "process died" in details.pop("/hangs")
     assert details == {}
     assert (await made.totals()).items_invalid == 2
 
