@@ -1,6 +1,6 @@
-"""Builds an instance: first the state that its parts share, then the stages, then the loops. Each gets what it uses.
+"""Builds an instance: first the shared state, then the stages, then the loops. Each gets what it uses.
 
-Apart from crawl.py because of what it imports, which takes longer than most commands: whoever crawls imports it.
+Apart from crawl.py because its imports take longer than most commands: only commands that crawl import it.
 """
 
 import asyncio
@@ -75,7 +75,7 @@ from crawler.web.resolver import CachingResolver
 
 
 def tune_process() -> None:
-    """Keep freed memory for the next page, and look for garbage cycles seldom."""
+    """Keep freed memory for the next page, and collect garbage cycles seldom."""
     process_tuning.keep_freed_memory()
     process_tuning.collect_rarely()
 
@@ -84,7 +84,7 @@ def tune_process() -> None:
 async def open_instance(
     crawl: OpenCrawl, *, node: str, until_finished: bool, app: Crawler | None = None
 ) -> AsyncIterator[Instance]:
-    """An instance, with this app or that of the settings; its files are closed whatever happened."""
+    """An instance with this app, or the app of the settings. Its files are closed in any case."""
     settings = crawl.settings
     tune_process()
     await asyncio.to_thread(recover_open_files, crawl.folder, lambda session: is_abandoned(crawl.folder, session))
@@ -134,7 +134,7 @@ def _build(
         partitions=partitions, is_lock_free=is_lock_free, on_death=crash_reporter.record_crash,
     )  # fmt: skip
 
-    # State: what is known, and dropped with a partition.
+    # State, some of it dropped with a partition.
     stop = StopSignal(drain_timeout_s=s.membership.drain_timeout_s)
     open_claims = OpenClaims(max(256, 16 * s.fetch.concurrency))
     counters = Counters(open_claims)
@@ -237,7 +237,7 @@ def _build(
         loops["engine"] = lambda: keep_engine(heartbeat, revive, every_s=beat_s)
 
     def is_quiet() -> bool:
-        """Nothing in hand, and nothing will be due soon. A crawl that is paused does not end."""
+        """Is there no claim in memory, and none due soon? A crawl that is paused does not end."""
         return not (counters.overrides.is_paused or open_claims.total or committer.uncommitted) and due.is_idle
 
     watcher = FinishWatcher(crawl.crawls, crawl.members, engine, archive, record=crawl.record)
@@ -263,13 +263,13 @@ def _build(
 
 
 def _evicted(stop: StopSignal, s: MembershipSettings) -> None:
-    """An operator took this session off the crawl: let go while our last answered beat still entitles us to."""
+    """An operator evicted this session: drain while our last answered beat is still valid."""
     stop.drain_timeout_s = min(s.drain_timeout_s, (s.self_stop_s - s.beat_s) / 2)
     stop.set("evicted")
 
 
 def _reviver(crawl: OpenCrawl) -> Callable[[], Awaitable[None]] | None:
-    """Starts the embedded engine again when it died; None for engines that are not ours."""
+    """Restarts the embedded engine after it died; None for an engine that is not ours."""
     settings = crawl.settings.frontier
     if settings.redis:
         return None
@@ -282,7 +282,7 @@ def _reviver(crawl: OpenCrawl) -> Callable[[], Awaitable[None]] | None:
 
 
 def _close_files(*files: WarcWriter | IndexWriter | ItemWriter | HistoryWriter) -> None:
-    """The last one first, each whatever became of the others."""
+    """Close the last one first, and each even if others fail."""
     with contextlib.ExitStack() as stack:
         for file in files:
             stack.callback(file.close)

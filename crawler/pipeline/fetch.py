@@ -170,10 +170,10 @@ class FetchStage:
 
     def _host_refuses(self, slot: QueueSlot) -> Requeue | QueueGivenUp | None:
         """How the turn ends when the host is not worth a request now."""
-        turn = self._policy.host_action(slot)
-        if turn is HostAction.WAIT:
+        action = self._policy.host_action(slot)
+        if action is HostAction.WAIT:
             return Requeue(wait_ms=slot.health.probe_ms - monotonic_ms(), started=True)
-        if turn is HostAction.GIVE_UP:
+        if action is HostAction.GIVE_UP:
             return QueueGivenUp(partial(self._policy.abandoned, slot))
         return None
 

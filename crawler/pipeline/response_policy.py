@@ -51,18 +51,18 @@ class ResponsePolicy:
             backoff_ms=backoff_ms,
         )
 
-    def of_robots(self, slot: QueueSlot, reading: RobotsResult, *, delay_ms: int) -> int:
+    def of_robots(self, slot: QueueSlot, result: RobotsResult, *, delay_ms: int) -> int:
         """As `of_page`, for a turn spent on robots.txt. A request on another queue leaves its health unchanged."""
-        entry, kind, retry_after_ms, backoff_ms = reading.entry, None, 0, 0
+        entry, kind, retry_after_ms, backoff_ms = result.entry, None, 0, 0
         if entry is not None and entry.rules is None:
             kind, retry_after_ms = entry.failure or FailureKind.ROBOTS_UNREACHABLE, entry.retry_after_ms
             backoff_ms = entry.expires_ms - monotonic_ms()  # until then, each URL of the queue would fail by this entry
-        if reading.is_requested:
+        if result.is_requested:
             backoff_ms = max(backoff_ms, self._note_health(slot, kind, retry_after_ms))
         return wait_ms(
             delay_ms=delay_ms,
             factor=self._politeness.factor,
-            fetch_ms=reading.fetch_ms,
+            fetch_ms=result.fetch_ms,
             retry_after_ms=retry_after_ms,
             backoff_ms=backoff_ms,
         )

@@ -38,22 +38,22 @@ class RobotsTurns:
             sent.append(origin)
 
         try:
-            reading = await self._gate.read(claim, before_send, working=turn.mark)
+            result = await self._gate.read(claim, before_send, working=turn.mark)
         except (NotEntitledError, EngineError) as error:  # possibly after a request on another queue
             log.warning("robots.not_read", extra={"origin": origin, "error": str(error)})
             wait_ms = max(self._gate.min_delay_ms, slot.delay_ms, PAUSE_MS) if sent else 0
             return Requeue(wait_ms=wait_ms, started=bool(sent), at_tail=True)
-        entry = reading.entry
-        if entry is None and not reading.is_requested:  # no slot yet for the target of its redirect
-            return Requeue(wait_ms=reading.wait_ms, at_tail=True)
+        entry = result.entry
+        if entry is None and not result.is_requested:  # no slot yet for the target of its redirect
+            return Requeue(wait_ms=result.wait_ms, at_tail=True)
         reached("robots.answered", origin)
         learned_ms = -1
         delay_ms = max(self._gate.min_delay_ms, slot.delay_ms)  # another origin of the queue may have a longer one
         if entry is not None and entry.rules is not None:
             learned_ms = delay_ms = slot.delay_ms = self._gate.delay_of(claim, entry)
-        wait_ms = self._policy.of_robots(slot, reading, delay_ms=delay_ms)
+        wait_ms = self._policy.of_robots(slot, result, delay_ms=delay_ms)
         turn.request_over(wait_ms=wait_ms)
-        if not await self._gate.share(claim, reading, wait_ms=wait_ms, delay_ms=learned_ms):
+        if not await self._gate.share(claim, result, wait_ms=wait_ms, delay_ms=learned_ms):
             slot.delay_ms = -1  # not stored: the next turn stores it before any page is fetched
         return (
             Requeue(at_tail=True) if entry is None else entry

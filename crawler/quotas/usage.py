@@ -50,13 +50,13 @@ class QuotaUsage:
         self._wake = wake
         self._budget = settings.budget
         self._pages_max = settings.crawl.pages_max
-        self._is_needed = any((self._pages_max, self._urls.budget, *self._spendable.values()))
+        self._is_needed = any((self._pages_max, self._urls.budget, *self._crawl_budgets.values()))
         self.limit = ""
         counters.pages_max = min(filter(None, (self._pages_max, self._budget.crawl_pages)), default=0)
         counters.bytes_max = self._budget.crawl_bytes
 
     @property
-    def _spendable(self) -> dict[str, int]:
+    def _crawl_budgets(self) -> dict[str, int]:
         return {"crawl:pages": self._budget.crawl_pages, "crawl:bytes": self._budget.crawl_bytes}
 
     async def prepare(self) -> None:
@@ -98,7 +98,7 @@ class QuotaUsage:
 
     async def _reached(self, totals: Totals) -> str:
         used = {"crawl:pages": totals.fetched, "crawl:bytes": totals.bytes}
-        for reason, budget in self._spendable.items():
+        for reason, budget in self._crawl_budgets.items():
             if 0 < budget <= used[reason]:
                 await self._crawls.note_quota_reached(QuotaReached(reason=reason, budget=budget))
                 return "budget"

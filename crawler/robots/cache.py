@@ -104,7 +104,7 @@ class RobotsCache:
         return self.keep(origin, self._entry(stored.rules, ttl_s=self._settings.robots.ttl_s - age_s))
 
     def keep(self, origin: str, entry: RobotsEntry) -> RobotsEntry:
-        """What was read elsewhere speaks for this place too."""
+        """Cache an entry for this place too; it may have been read elsewhere."""
         if origin in self._entries:
             self._forget(origin)
         self._entries[origin] = entry

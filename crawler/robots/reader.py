@@ -87,16 +87,16 @@ class RobotsReader:
             is_own = self._slot_borrower.place(robots_fetch.url)[0] == claim.queue
             known = None if is_own and not robots_fetch.hops else await self._known_at(robots_fetch.url)
             if known is not None:
-                reading = RobotsResult(self._cache.keep(origin, known), self._cache.blob_of(known))
+                result = RobotsResult(self._cache.keep(origin, known), self._cache.blob_of(known))
             elif is_own:
-                reading = await self._request(robots_fetch, origin, before_send, working)
+                result = await self._request(robots_fetch, origin, before_send, working)
             else:
-                reading = await self._in_borrowed_slot(robots_fetch, origin, before_send, working)
+                result = await self._in_borrowed_slot(robots_fetch, origin, before_send, working)
         finally:
             robots_fetch.is_under_way = False
-        if reading.entry is not None:
+        if result.entry is not None:
             self._fetches.pop(origin, None)
-        return reading
+        return result
 
     def _fetch_of(self, origin: str) -> RobotsFetch:
         robots_fetch = self._fetches.get(origin)
@@ -116,11 +116,11 @@ class RobotsReader:
         if wait_ms:
             return RobotsResult(None, wait_ms=wait_ms)
         try:
-            reading = await self._request(robots_fetch, origin, before_send, working)
+            result = await self._request(robots_fetch, origin, before_send, working)
         finally:
             robots_fetch.slot = None
             await slot.end()
-        return reading._replace(is_requested=False, fetch_ms=0)
+        return result._replace(is_requested=False, fetch_ms=0)
 
     async def _known_at(self, url: str) -> RobotsEntry | None:
         place = _place_of(url)
