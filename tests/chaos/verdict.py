@@ -16,7 +16,7 @@ from tests.chaos.lease_watch import LeaseWatch
 from tests.chaos.rounds import RoundLog
 from tests.support.serving import GeneratedSite, Request
 
-REFUSALS = ("partition.fenced", "ack.refused", "heartbeat.lapse")
+REFUSALS = ("partition.fenced", "ack.refused", "heartbeat.lease_loss")
 SHOWN = 5
 
 

@@ -34,9 +34,7 @@ def expected(site: GeneratedSite) -> Counter[str]:
     return Counter(fine)
 
 
-def test_a_crawl_killed_as_a_whole_again_and_again_gives_each_item_once(
-    tmp_path: Path, postgres: PostgresServer
-) -> None:
+def test_a_crawl_killed_repeatedly_writes_each_item_once(tmp_path: Path, postgres: PostgresServer) -> None:
     """One process: the kill takes the instance and the writer of outputs at the same moment."""
     folder, app, lines = tmp_path / "c", tmp_path / "shop.py", tmp_path / "items.jsonl"
     app.write_text(APP)
@@ -55,9 +53,7 @@ def test_a_crawl_killed_as_a_whole_again_and_again_gives_each_item_once(
 
 
 @pytest.mark.slow
-def test_instances_killed_and_a_database_stopped_in_the_middle_give_each_item_once(
-    tmp_path: Path, postgres: PostgresServer
-) -> None:
+def test_killed_instances_and_a_stopped_database_give_each_item_once(tmp_path: Path, postgres: PostgresServer) -> None:
     folder, app, lines = tmp_path / "c", tmp_path / "shop.py", tmp_path / "items.jsonl"
     app.write_text(APP)
     database = postgres.new_database()

@@ -30,7 +30,7 @@ def spilled_share(view: EngineView) -> float:
 
 
 @pytest.mark.slow
-def test_a_frontier_ten_times_its_memory_is_crawled_to_the_end_whoever_dies(lab: OverflowLab) -> None:
+def test_a_frontier_ten_times_its_memory_is_crawled_despite_crashes(lab: OverflowLab) -> None:
     """One owner dies with a file that nobody was told of, one having told, one with blocks just back, one somewhere."""
     idle = lab.idle_bytes()
     budget = idle + FRONTIER_BYTES // TENFOLD

@@ -56,9 +56,7 @@ async def test_requests_to_one_address_stay_under_its_limit(tmp_path: Path) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize("instances", [1, 2])
-async def test_two_hundred_domains_on_one_address_are_crawled_at_its_pace_and_hold_up_no_other(
-    tmp_path: Path, instances: int
-) -> None:
+async def test_domains_on_one_address_are_limited_without_delaying_others(tmp_path: Path, instances: int) -> None:
     """They are four times as many as the address can serve at their delay, and more than an instance has in hand."""
     crowd, others = [f"c{n}.test" for n in range(200)], [f"o{n}.example" for n in range(8)]
     with (

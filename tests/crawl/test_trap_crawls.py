@@ -52,9 +52,7 @@ async def violations(opened: OpenCrawl) -> str:
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_a_crawl_of_a_trap_ends_by_itself_with_all_real_pages_and_the_rest_parked(
-    name: str, web: Site, tmp_path: Path
-) -> None:
+async def test_a_crawl_of_a_trap_ends_with_all_real_pages(name: str, web: Site, tmp_path: Path) -> None:
     site = trap_site(name, web.port)
     async with lab_names() as dns:
         settings = settings_of(
@@ -75,9 +73,7 @@ async def test_a_crawl_of_a_trap_ends_by_itself_with_all_real_pages_and_the_rest
     assert len(asked) <= FETCHED_MAX[name]
 
 
-async def test_what_is_released_while_the_crawl_runs_is_fetched_and_the_crawl_ends_all_the_same(
-    web: Site, tmp_path: Path
-) -> None:
+async def test_urls_released_during_the_crawl_are_fetched_and_it_ends(web: Site, tmp_path: Path) -> None:
     site, reason = trap_site("repeats", web.port), "trap:repeats"
     released: list[str] = []
 

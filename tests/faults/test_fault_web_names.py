@@ -52,7 +52,7 @@ def _loopback_is_public(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("_loopback_is_public")
-async def test_sick_names_cost_the_other_domains_at_most_a_tenth_of_their_rate(tmp_path: Path) -> None:
+async def test_failing_names_cost_other_domains_a_tenth_of_their_rate(tmp_path: Path) -> None:
     for n in range(ROUNDS):
         usual, _ = await rate(tmp_path / f"healthy{n}", {})
         kept, done = await rate(tmp_path / f"sick{n}", SICK)

@@ -12,7 +12,7 @@ from tests.support.engine import Engine
 PARTITIONS = 16
 
 
-async def test_a_lease_that_was_released_and_came_back_with_the_engines_past_is_released_again(engine: Engine) -> None:
+async def test_a_lease_restored_by_a_rollback_is_released_again(engine: Engine) -> None:
     """`a` had all and gave half to `b`; the engine forgets it. The ring gives `a` no reason to look at that half, and
     for `b` it is that of a living session.
     """

@@ -83,7 +83,7 @@ async def settled(ownership: Ownership) -> None:
         await ownership.step()
 
 
-async def test_a_lease_dropped_by_a_lapse_goes_to_whom_the_ring_gives_it_meanwhile(owned: Any) -> None:
+async def test_a_lost_lease_goes_to_the_owner_that_the_ring_names(owned: Any) -> None:
     """Found by chaos: paused over a join and a restart of the engine. The joiner waited for us, we for nobody."""
     ownership, peers, leases = owned
     ownership._held.lose_all()
@@ -93,7 +93,7 @@ async def test_a_lease_dropped_by_a_lapse_goes_to_whom_the_ring_gives_it_meanwhi
     assert list(ownership._held) == []
 
 
-async def test_a_release_without_an_answer_is_made_good(owned: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unanswered_release_is_repeated(owned: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     ownership, peers, leases = owned
 
     async def cut(*_: object) -> None:
@@ -109,7 +109,7 @@ async def test_a_release_without_an_answer_is_made_good(owned: Any, monkeypatch:
     assert await holder(leases) == ""
 
 
-async def test_an_acquire_without_an_answer_is_not_forgotten_when_the_ring_moves_on(
+async def test_an_unanswered_acquire_is_remembered_when_the_ring_changes(
     owned: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ownership, peers, leases = owned
@@ -139,9 +139,7 @@ async def test_a_lease_that_somebody_alive_has_taken_is_left_alone(owned: Any) -
     assert await holder(leases) == "s-other"
 
 
-async def test_an_epoch_that_was_asked_for_is_not_had_again_when_its_reply_and_the_engines_memory_are_lost(
-    owned: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_epoch_is_never_granted_twice_after_a_rollback(owned: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Found by the simulation: two tenures of one session with the same epoch, which no fence can tell apart."""
     ownership, _, leases = owned
     ownership._held.lose_all()
@@ -165,7 +163,7 @@ async def test_an_epoch_that_was_asked_for_is_not_had_again_when_its_reply_and_t
     assert again.epoch > lost.epoch
 
 
-async def test_a_log_that_was_left_is_indexed_when_a_lease_taken_to_be_released_is_wanted_after_all(
+async def test_a_leftover_log_is_indexed_when_a_lease_is_wanted_again(
     engine: Server,
 ) -> None:
     """Found by the simulation: acquired while the ring gave it to a leaver, whose share came back before the release.

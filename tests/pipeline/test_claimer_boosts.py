@@ -52,7 +52,7 @@ async def claimer_of(frontier: Frontier, *, rounds: int) -> tuple[Claimer, DuePa
     return claimer, due
 
 
-async def test_partitions_with_boosted_queues_that_are_due_are_asked_alone_until_they_need_nothing_more() -> None:
+async def test_partitions_with_due_boosted_queues_are_claimed_from_first() -> None:
     frontier = Frontier({1: {0: 9_000}, 2: {3: 10, 0: 50}, 3: {3: 90, 0: NEVER}, 4: {5: NEVER, 0: 700}})
     claimer, _ = await claimer_of(frontier, rounds=2)
     assert frontier.asked[1:] == [[3, 2], [3, 2]]
@@ -62,7 +62,7 @@ async def test_partitions_with_boosted_queues_that_are_due_are_asked_alone_until
     assert frontier.asked[3:] == [[3, 2], [1, 4, 2]]
 
 
-async def test_a_partition_where_only_queues_of_a_negative_boost_are_due_is_asked_last() -> None:
+async def test_a_partition_with_only_negative_boosts_is_claimed_from_last() -> None:
     frontier = Frontier({1: {0: 10}, 2: {-1: 90_000, 0: NEVER}})
     claimer, _ = await claimer_of(frontier, rounds=2)
     assert frontier.asked[1:] == [[1], [1]]
@@ -72,7 +72,7 @@ async def test_a_partition_where_only_queues_of_a_negative_boost_are_due_is_aske
     assert frontier.asked[3:] == [[1], [2]]
 
 
-async def test_a_queue_that_woke_in_a_partition_of_negative_ones_is_asked_for_with_the_others() -> None:
+async def test_a_woken_queue_lifts_a_partition_of_negative_boosts() -> None:
     frontier = Frontier({1: {0: 10}, 2: {-1: 90_000, 0: NEVER}})
     claimer, due = await claimer_of(frontier, rounds=1)
     due.hint(2)
@@ -88,7 +88,7 @@ async def test_a_sleeping_partition_with_boosts_is_swept_for_a_lost_hint() -> No
     assert frontier.asked == [[1], [1]]
 
 
-async def test_what_was_asked_for_by_boost_leaves_no_place_behind_in_the_order_of_times() -> None:
+async def test_partitions_taken_by_boost_leave_no_entry_in_the_heap() -> None:
     claimer, due = await claimer_of(Frontier({1: {3: NEVER, 0: NEVER}, 2: {0: NEVER}}), rounds=0)
     due.hint(1)
     await claimer._round()

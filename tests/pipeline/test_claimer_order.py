@@ -70,16 +70,14 @@ async def test_the_partition_whose_queue_has_been_due_for_longest_is_asked_first
 
 
 @pytest.mark.parametrize(("in_memory", "ahead_ms", "lead_ms"), [(0, 2000, LEAD_MS), (900, 0, 0)])
-async def test_urls_are_claimed_ahead_only_while_there_is_room_for_those_that_are_due(
-    in_memory: int, ahead_ms: int, lead_ms: int
-) -> None:
+async def test_urls_are_claimed_ahead_only_while_there_is_room(in_memory: int, ahead_ms: int, lead_ms: int) -> None:
     frontier, counters = Overdue({1: 0}), Counters(OpenClaims(1000))
     fill(counters, in_memory)
     await rounds(frontier, counters, n=1)
     assert [(request.ahead_ms, request.lead_ms) for request in frontier.requests] == [(ahead_ms, lead_ms)]
 
 
-async def test_a_queue_is_claimed_before_it_is_due_unless_there_is_little_room() -> None:
+async def test_a_queue_is_claimed_early_unless_there_is_little_room() -> None:
     frontier, counters = Overdue({1: -1_000}), Counters(OpenClaims(1000))
     began_ms = monotonic_ms()
     claimer, due = await rounds(frontier, counters, n=1)
@@ -92,7 +90,7 @@ async def test_a_queue_is_claimed_before_it_is_due_unless_there_is_little_room()
     assert len(frontier.requests) == 2, "not when there is so little room"
 
 
-async def test_where_there_is_little_room_few_partitions_are_asked_for_more_than_one_url_each() -> None:
+async def test_with_little_room_few_partitions_give_several_urls_each() -> None:
     frontier, counters = Overdue(dict.fromkeys(range(6), 0)), Counters(OpenClaims(1000))
     fill(counters, 1000 - 2 * URLS_PER_CALL)
     await rounds(frontier, counters, n=1)

@@ -74,9 +74,7 @@ async def test_a_link_goes_with_the_ack_of_every_page_that_has_it(stage: RouteSt
     assert [c.url for c in own[1]] == list(links)
 
 
-async def test_a_link_to_another_partition_is_added_once_for_a_group_on_its_shortest_path(
-    stage: RouteStage, adds: Adds
-) -> None:
+async def test_a_group_adds_a_foreign_link_once_with_its_smallest_depth(stage: RouteStage, adds: Adds) -> None:
     link = "http://b.test/"
     await stage.route([page(stage, f"http://a.test/{depth}", link, depth=depth) for depth in (2, 2, 1)])
     assert adds.urls == [(link, 3), (link, 2)]

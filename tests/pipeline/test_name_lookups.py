@@ -55,9 +55,7 @@ def scheduler() -> Scheduler:
 
 
 @pytest.mark.parametrize("remembers", [True, False], ids=["a lasting answer", "an answer of no time to live"])
-async def test_a_claim_is_back_at_the_head_of_its_lane_when_its_name_is_known(
-    scheduler: Scheduler, remembers: bool
-) -> None:
+async def test_a_claim_returns_to_its_queues_head_after_the_look_up(scheduler: Scheduler, remembers: bool) -> None:
     fetcher = Fetcher(remembers=remembers)
     names = NameLookups(fetcher)  # type: ignore[arg-type]
     first, address = await turn(scheduler, names)

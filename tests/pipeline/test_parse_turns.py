@@ -29,7 +29,7 @@ async def passes_of(limiter: ComputeLimiter, count: int, cancelled: frozenset[in
     return seen
 
 
-async def test_no_more_than_a_few_compute_between_two_looks_at_the_sockets() -> None:
+async def test_only_a_few_compute_in_each_pass_of_the_loop() -> None:
     seen = await passes_of(ComputeLimiter(pages_before_yield=3), 20)
     assert list(seen) == sorted(seen), "first come, first served"
     for start in set(seen.values()):
@@ -37,12 +37,12 @@ async def test_no_more_than_a_few_compute_between_two_looks_at_the_sockets() -> 
     assert max(seen.values()) - min(seen.values()) < 20, "a pass uses all its turns"
 
 
-async def test_those_who_give_up_take_no_turn_and_hold_nobody_up() -> None:
+async def test_cancelled_callers_take_no_turn() -> None:
     seen = await passes_of(ComputeLimiter(pages_before_yield=2), 10, cancelled=frozenset({3, 4, 9}))
     assert set(seen) == {0, 1, 2, 5, 6, 7, 8}
 
 
-async def test_one_after_the_other_nobody_waits() -> None:
+async def test_sequential_callers_do_not_wait() -> None:
     limiter, loop = ComputeLimiter(pages_before_yield=1), asyncio.get_running_loop()
     for _ in range(5):
         began = loop.time()

@@ -39,7 +39,7 @@ def unreachable(*, is_requested: bool) -> RobotsResult:
     return RobotsResult(entry, is_requested=is_requested)
 
 
-def test_a_failure_that_speaks_against_the_host_holds_up_its_queue_and_one_of_a_page_does_not() -> None:
+def test_only_failures_of_the_host_delay_its_queue() -> None:
     after = aftermath()
     for kind in FailureKind:
         wait_ms = after.of_page(QueueSlot("a.test", delay_ms=1000), failure(kind))
@@ -47,7 +47,7 @@ def test_a_failure_that_speaks_against_the_host_holds_up_its_queue_and_one_of_a_
         assert (wait_ms > 1001) == held, kind
 
 
-def test_a_url_waits_longer_than_its_queue_so_that_another_one_is_tried_next() -> None:
+def test_a_failed_url_waits_longer_than_its_queue() -> None:
     after, slot = aftermath(), QueueSlot("a.test", delay_ms=1000)
     for attempts in range(2):
         queue_ms = after.of_page(slot, failure(FailureKind.CONNECT))
@@ -64,7 +64,7 @@ def test_retry_after_holds_for_the_queue_and_for_the_url() -> None:
     assert (judged.kind, judged.detail, judged.retry_in_ms) == ("server_busy", "status 503", 90_000)
 
 
-def test_a_body_that_did_not_come_whole_is_tried_again_and_at_last_kept() -> None:
+def test_an_incomplete_body_is_retried_and_finally_kept() -> None:
     after, slot, cut = aftermath(), QueueSlot("a.test"), answer(truncated="disconnect")
     judged = after.judged(slot, claim(1), cut, SETTLED)
     assert judged is not None
@@ -73,7 +73,7 @@ def test_a_body_that_did_not_come_whole_is_tried_again_and_at_last_kept() -> Non
     assert after.judged(slot, claim(1), answer(404), SETTLED) is None
 
 
-def test_a_robots_txt_that_can_not_be_read_speaks_against_the_queue_that_was_asked() -> None:
+def test_an_unreadable_robots_txt_counts_against_the_requested_queue() -> None:
     after, slot = aftermath(), QueueSlot("a.test", delay_ms=1000)
     assert after.of_robots(slot, unreachable(is_requested=True), delay_ms=1000) > 3000
     assert slot.health.failures == 1
@@ -83,7 +83,7 @@ def test_a_robots_txt_that_can_not_be_read_speaks_against_the_queue_that_was_ask
     assert slot.health.failures == 0
 
 
-def test_no_turn_fails_by_a_robots_txt_that_was_remembered_as_unreachable() -> None:
+def test_no_turn_fails_by_a_cached_unreachable_robots_txt() -> None:
     """Its queue waits until the entry has expired, even where the back-off is shorter."""
     after, slot = aftermath(retry__connect__backoff_s=0.01), QueueSlot("a.test", delay_ms=0)
     reading = unreachable(is_requested=True)
@@ -92,7 +92,7 @@ def test_no_turn_fails_by_a_robots_txt_that_was_remembered_as_unreachable() -> N
     assert monotonic_ms() + wait_ms >= reading.entry.expires_ms
 
 
-def test_the_delay_adapts_only_when_asked_to_and_never_below_what_the_queue_keeps() -> None:
+def test_the_adaptive_delay_is_optional_and_never_below_the_queues_own() -> None:
     ends = [answer(), answer(429), answer(), answer(fetch_ms=900), *[answer()] * 30]
     waits = {}
     for adaptive in (False, True):

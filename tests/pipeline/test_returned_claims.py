@@ -55,7 +55,7 @@ def work_of(engine: Any, scheduler: Scheduler, due: Any) -> PartitionRebalance:
     return PartitionRebalance(engine, held, scheduler, due, open_claims, unsaved, unused, unused)  # type: ignore[arg-type]
 
 
-async def test_the_queue_of_a_claim_that_goes_back_is_due_when_it_would_have_been_here() -> None:
+async def test_a_returned_claims_queue_keeps_its_due_time() -> None:
     engine, scheduled, scheduler = Engine(), Scheduled(), Scheduler(OpenClaims(1000), concurrency_per_queue=1)
     scheduler.put(batch(1, 2, delay_ms=20_000))
     slot, _ = await scheduler.take()
@@ -68,13 +68,13 @@ async def test_the_queue_of_a_claim_that_goes_back_is_due_when_it_would_have_bee
     assert scheduled[1] - monotonic_ms() == pytest.approx(20_000, abs=500), "else nobody looks for it"
 
 
-async def test_a_claim_of_a_queue_that_need_not_wait_leaves_its_clock_alone() -> None:
+async def test_a_returned_claim_leaves_the_clock_of_a_due_queue_alone() -> None:
     engine, scheduled = Engine(), Scheduled()
     await work_of(engine, Scheduler(OpenClaims(1000), concurrency_per_queue=1), scheduled).return_claims([claim(1)])
     assert engine.given == [(claim(1).url, 0)]
 
 
-async def test_what_the_engine_did_not_take_is_offered_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_returns_that_the_engine_refused_are_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else it would come back only after the visibility timeout, minutes later."""
     monkeypatch.setattr(work_module, "ENGINE_PAUSE_S", 0.001)
     engine = Engine(fails=1)
@@ -111,7 +111,7 @@ async def lost_work(engine: Forgetful) -> PartitionRebalance:
     return work
 
 
-async def test_before_a_lease_that_came_back_is_given_away_its_next_owner_can_know_what_we_know() -> None:
+async def test_queue_clocks_are_saved_before_a_restored_lease_is_released() -> None:
     """The engine may have fallen back behind the request and the robots.txt that asked for the delay."""
     engine = Forgetful()
     work = await lost_work(engine)
@@ -123,7 +123,7 @@ async def test_before_a_lease_that_came_back_is_given_away_its_next_owner_can_kn
     assert len(engine.told) == 1, "told once"
 
 
-async def test_a_partition_of_which_the_engine_could_not_be_told_is_not_given_away() -> None:
+async def test_a_partition_is_kept_while_its_clocks_can_not_be_saved() -> None:
     engine = Forgetful(fails=1)
     work = await lost_work(engine)
     with pytest.raises(EngineDown):
@@ -132,7 +132,7 @@ async def test_a_partition_of_which_the_engine_could_not_be_told_is_not_given_aw
     assert len(engine.told) == 1
 
 
-async def test_what_is_acquired_again_is_told_at_once() -> None:
+async def test_queue_clocks_are_saved_when_a_partition_is_acquired_again() -> None:
     engine = Forgetful()
     work = await lost_work(engine)
     running = asyncio.create_task(work.run())

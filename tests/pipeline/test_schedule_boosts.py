@@ -30,7 +30,7 @@ async def fetched(scheduler: Scheduler, n: int) -> list[str]:
     return queues
 
 
-async def test_from_the_order_on_the_one_worker_fetches_the_boosted_domain_first_and_the_others_as_before() -> None:
+async def test_a_boosted_domain_goes_first_and_the_others_as_before() -> None:
     scheduler = full_bench()
     assert await fetched(scheduler, 2) == ["q0.test", "q1.test"]
     scheduler.set_boosts({"q15.test": 1, "q9.test": 5, "q4.test": -1})
@@ -42,7 +42,7 @@ async def test_from_the_order_on_the_one_worker_fetches_the_boosted_domain_first
     assert scheduler.waiting == 0
 
 
-async def test_claims_that_come_after_the_order_have_the_boost_of_their_domain_whatever_their_host() -> None:
+async def test_later_claims_have_the_boost_of_their_domain() -> None:
     scheduler = full_bench()
     scheduler.set_boosts({"b.test": 2})
     scheduler.put(batch(1, queue="x.b.test"))
@@ -50,7 +50,7 @@ async def test_claims_that_come_after_the_order_have_the_boost_of_their_domain_w
     assert await fetched(scheduler, 3) == ["x.b.test", "y.b.test", "q0.test"]
 
 
-async def test_a_boosted_queue_that_is_not_due_is_not_taken_and_holds_nobody_up() -> None:
+async def test_a_boosted_queue_that_is_not_due_delays_no_other() -> None:
     scheduler = full_bench(delay_ms=60)
     scheduler.set_boosts({"q7.test": 9})
     slot, _ = await scheduler.take()
@@ -75,7 +75,7 @@ async def test_a_worker_that_waits_gets_whichever_queue_is_due_first() -> None:
 
 
 @pytest.mark.parametrize("last", [{}, {"q3.test": -2}, {"q3.test": 2}])
-async def test_a_boost_that_is_changed_again_and_again_hands_out_each_claim_once(last: dict[str, int]) -> None:
+async def test_repeated_boost_changes_deliver_each_claim_once(last: dict[str, int]) -> None:
     scheduler = full_bench()
     for boosts in ({"q3.test": 2}, {}, {"q3.test": -2}, {"q3.test": 2}, last):
         scheduler.set_boosts(boosts)

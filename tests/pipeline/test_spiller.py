@@ -128,7 +128,7 @@ async def test_claims_wait_while_the_budget_is_exceeded(lab: Lab) -> None:
     assert not lab.counters.is_engine_full
 
 
-async def test_what_is_short_comes_back_and_is_claimed(lab: Lab) -> None:
+async def test_requested_blocks_are_unspilled_and_claimed(lab: Lab) -> None:
     await lab.fill(1000)
     await lab.look(9_500)
     before = await lab.spilled()
@@ -141,7 +141,7 @@ async def test_what_is_short_comes_back_and_is_claimed(lab: Lab) -> None:
     assert before - await lab.spilled() == 128
 
 
-async def test_a_file_that_is_not_there_is_said_once_and_nothing_is_lost(
+async def test_a_missing_spill_file_is_logged_once_and_nothing_is_lost(
     lab: Lab, caplog: pytest.LogCaptureFixture
 ) -> None:
     await lab.fill(1000)
@@ -162,7 +162,7 @@ async def names(lab: Lab) -> list[str]:
     return [name.decode() for name in raw]
 
 
-async def test_a_file_goes_when_no_block_has_been_in_it_for_long(lab: Lab) -> None:
+async def test_a_file_without_blocks_is_removed_after_a_while(lab: Lab) -> None:
     await lab.fill(1000)
     await lab.look(9_500)
     assert len(lab.files.names(0)) == 1
@@ -176,7 +176,7 @@ async def test_a_file_goes_when_no_block_has_been_in_it_for_long(lab: Lab) -> No
     assert lab.files.names(0) == []
 
 
-async def test_a_file_that_nobody_was_told_of_goes_too(lab: Lab) -> None:
+async def test_a_file_unknown_to_the_engine_is_removed_too(lab: Lab) -> None:
     SpillFiles(lab.files.root, "dead").write(0, 1, [b"x"])
     SpillFiles(lab.files.root, "dead").write(1, 1, [b"not ours"])
     await lab.look(0, after_ms=60_000)
@@ -185,7 +185,7 @@ async def test_a_file_that_nobody_was_told_of_goes_too(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("what", ["the engine restarts", "another lease", "another process"])
-async def test_the_wait_begins_anew_when(lab: Lab, what: str) -> None:
+async def test_the_wait_to_remove_a_file_restarts_when(lab: Lab, what: str) -> None:
     """Who looks first at the partition as it is now can't know when the file was last named."""
     SpillFiles(lab.files.root, "dead").write(0, 1, [b"x"])
     await lab.look(0, after_ms=60_000)

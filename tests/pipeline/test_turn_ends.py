@@ -59,7 +59,7 @@ class Places:
 
 @pytest.mark.parametrize("is_over", [True, False], ids=["after the request", "before it"])
 @pytest.mark.parametrize("name", ENDS)
-async def test_an_end_frees_the_slot_once_and_leaves_the_claim_in_one_place(name: str, is_over: bool) -> None:
+async def test_each_end_frees_the_slot_once_and_keeps_one_claim(name: str, is_over: bool) -> None:
     end, place = ENDS[name]
     places = Places()
 
@@ -85,7 +85,7 @@ async def test_a_queue_that_is_given_up_ends_its_waiting_claims_too() -> None:
     assert (places.scheduler.active, places.scheduler.waiting) == (0, 0)
 
 
-async def test_an_engine_that_fails_after_the_request_does_not_free_the_slot_twice(
+async def test_an_engine_error_after_the_request_frees_the_slot_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(turns, "ENGINE_PAUSE_S", 0)
@@ -109,7 +109,7 @@ async def test_a_request_that_is_over_twice_is_an_error_of_ours() -> None:
         turn.request_over(wait_ms=0)
 
 
-async def test_a_claim_whose_name_is_looked_up_comes_back_when_it_is_answered() -> None:
+async def test_a_claim_is_requeued_when_its_name_is_looked_up() -> None:
     places, answers = Places(), list[Callable[[], None]]()
 
     async def work(turn: Turn) -> TurnEnd:

@@ -58,7 +58,7 @@ def handed_out(claims: QueueBatch) -> tuple[Scheduler, Counters]:
     return scheduler, Counters(open_claims)
 
 
-async def test_a_claim_that_goes_from_worker_to_worker_while_the_heartbeat_is_late_ends_none_of_them() -> None:
+async def test_a_claim_requeued_while_the_heartbeat_is_late_ends_no_worker() -> None:
     """Each worker puts the claim back and rests; the next one takes it. When they have rested, its lease is gone."""
     settings: Settings = load(environment={}, options={"fetch.concurrency": 3})
     (scheduler, counters), held_until = handed_out(batch(1)), time.monotonic() + 0.1
@@ -70,7 +70,7 @@ async def test_a_claim_that_goes_from_worker_to_worker_while_the_heartbeat_is_la
 
 
 @pytest.mark.parametrize("is_sent", [True, False])
-async def test_a_request_that_is_cut_off_is_late_only_if_it_was_sent(is_sent: bool) -> None:
+async def test_a_cut_off_request_is_late_only_if_it_was_sent(is_sent: bool) -> None:
     """One that still connects when it must stop has met no new owner's request."""
     settings: Settings = load(environment={}, options={"robots.obey": False, "fetch.concurrency": 1})
     (scheduler, counters), begun = handed_out(batch(1)), asyncio.Event()
@@ -96,7 +96,7 @@ async def test_a_request_that_is_cut_off_is_late_only_if_it_was_sent(is_sent: bo
     assert noted == ["http://a.test/1"]
 
 
-async def test_a_page_is_not_asked_for_when_its_lease_ended_while_the_request_was_prepared() -> None:
+async def test_no_page_is_requested_when_its_lease_ended_during_preparation() -> None:
     """The delay was being stored, a name looked up, a connection opened: meanwhile its partition went elsewhere."""
     settings: Settings = load(environment={}, options={"robots.obey": False, "fetch.concurrency": 1})
     (scheduler, counters), is_held, sent = handed_out(batch(1)), [True], list[str]()
@@ -115,7 +115,7 @@ async def test_a_page_is_not_asked_for_when_its_lease_ended_while_the_request_wa
 
 
 @pytest.mark.parametrize("overrides", [Overrides(blocked=frozenset({"a.test"})), Overrides(paused=frozenset({"*"}))])
-async def test_a_claim_of_a_stopped_domain_is_turned_away_and_nothing_is_asked(overrides: Overrides) -> None:
+async def test_a_claim_of_a_stopped_domain_is_returned_without_a_request(overrides: Overrides) -> None:
     settings: Settings = load(environment={}, options={"fetch.concurrency": 2})
     (scheduler, counters), away = handed_out(batch(1, 2)), list[str]()
     counters.overrides = overrides

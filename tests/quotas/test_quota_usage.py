@@ -57,7 +57,7 @@ def usage_of(engine: Engine, *, sharers: int = 1, **options: int) -> tuple[Quota
     return usage, counters, lambda: admission.admits(sharers)
 
 
-async def test_between_two_sums_each_instance_lets_in_its_share_of_the_room() -> None:
+async def test_each_instance_admits_its_share_between_two_counts() -> None:
     engine = Engine()
     usage, _, admits_urls = usage_of(engine, sharers=2, budget__crawl_urls=100)
     engine.now = Totals(taken_in=80)
@@ -71,7 +71,7 @@ async def test_between_two_sums_each_instance_lets_in_its_share_of_the_room() ->
     assert [admits_urls() for _ in range(2)] == [True, False]
 
 
-async def test_new_urls_go_behind_those_that_are_parked_for_want_of_room() -> None:
+async def test_new_urls_go_behind_deferred_ones() -> None:
     engine = Engine()
     usage, _, admits_urls = usage_of(engine, budget__crawl_urls=100)
     engine.now, engine.deferred = Totals(taken_in=80, beyond=3), 3
@@ -84,7 +84,7 @@ async def test_new_urls_go_behind_those_that_are_parked_for_want_of_room() -> No
     assert not await usage.has_more(), "they are blocked: nobody will release them"
 
 
-async def test_what_there_is_room_for_is_released_and_claimed_at_once() -> None:
+async def test_deferred_urls_with_room_are_released_and_claimed_at_once() -> None:
     """No hint tells an owner what it released itself: it would look again when the partition is due, a minute later."""
     engine = Engine()
     usage, *_ = usage_of(engine, budget__crawl_urls=100)
@@ -97,7 +97,7 @@ async def test_what_there_is_room_for_is_released_and_claimed_at_once() -> None:
     assert (engine.deferred, engine.now.taken_in, engine.hinted) == (10, 100, [0])
 
 
-async def test_what_lies_in_a_file_that_can_not_be_read_stays_parked_and_holds_up_no_end(
+async def test_urls_in_an_unreadable_file_stay_deferred_and_the_crawl_ends(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     engine = Engine()
@@ -117,7 +117,7 @@ async def test_what_lies_in_a_file_that_can_not_be_read_stays_parked_and_holds_u
     assert (engine.deferred, engine.now.taken_in) == (10, 100)
 
 
-async def test_the_engines_sum_decides_that_a_budget_is_used_up_and_not_what_was_acked_once() -> None:
+async def test_the_engines_total_decides_whether_a_quota_is_reached() -> None:
     """An engine that fell back has fewer pages than this instance was told that it had committed."""
     engine = Engine()
     usage, counters, _ = usage_of(engine, budget__crawl_pages=10)

@@ -144,7 +144,7 @@ async def test_the_last_hop_of_redirects_counts_whoever_asks(how: str, slot: boo
 
 
 @pytest.mark.parametrize("how", WHOLE)
-async def test_a_whole_one_is_obeyed_also_when_it_is_longer_than_is_read(how: str) -> None:
+async def test_a_complete_robots_txt_is_obeyed_even_beyond_the_size_limit(how: str) -> None:
     async with HostileServer(by_path={"/robots.txt": WHOLE[how]}) as server:
         entry, blob, _ = await read(server, patience_s=10)
         assert entry.rules is not None

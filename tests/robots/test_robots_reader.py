@@ -94,7 +94,7 @@ async def test_a_redirect_within_the_queue_takes_a_second_turn_of_it() -> None:
     assert lab.cache.known("http://a.test") is lab.cache.known("http://www.a.test") is reading.entry
 
 
-async def test_elsewhere_it_waits_for_a_borrowers_turn_that_ends_with_the_request() -> None:
+async def test_a_redirect_to_another_queue_waits_for_a_borrowed_slot() -> None:
     lab = Lab()
     lab.web = {"http://a.test/robots.txt": "http://b.test/r", "http://b.test/r": RULES}
     lab.waits = [700, 30, 0]
@@ -110,7 +110,7 @@ async def test_elsewhere_it_waits_for_a_borrowers_turn_that_ends_with_the_reques
 
 
 @pytest.mark.parametrize("how", ["known", "shared", "read for another"])
-async def test_what_is_known_of_the_place_where_a_redirect_leads_is_not_asked_for(how: str) -> None:
+async def test_a_known_redirect_target_is_not_requested_again(how: str) -> None:
     lab = Lab()
     lab.web = {"http://a.test/robots.txt": "http://b.test/robots.txt", "http://b.test/robots.txt": RULES}
     other = Lab()
@@ -141,7 +141,7 @@ async def test_what_is_known_of_the_place_where_a_redirect_leads_is_not_asked_fo
     assert (entry.crawl_delay_s, entry.rules.allows("http://a.test/no")) == (3, False)
 
 
-async def test_without_a_turn_for_too_long_it_is_unreachable() -> None:
+async def test_robots_txt_is_unreachable_without_a_slot_for_too_long() -> None:
     lab = Lab(patience_ms=-1)
     lab.web = {"http://a.test/robots.txt": "http://b.test/r"}
     lab.waits = [1000]
@@ -255,7 +255,7 @@ async def test_the_event_loop_does_not_wait_for_long_files(monkeypatch: pytest.M
     assert rules == same
 
 
-async def test_what_is_shared_of_a_hostile_file_is_read_back_to_the_same_rules() -> None:
+async def test_shared_rules_of_a_hostile_robots_txt_survive_the_round_trip() -> None:
     lab = Lab()
     lab.web["http://a.test/robots.txt"] = b"# our group only\nUser-agent: *\nDisallow: /a #" + b"9" * 5000
     reading = await lab.read()

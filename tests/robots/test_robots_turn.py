@@ -112,7 +112,7 @@ async def test_a_delay_longer_than_the_turns_own_takes_another_turn(
     assert slot.next_ms - began_ms > delay_ms
 
 
-async def test_the_engine_is_asked_for_a_robots_txt_only_where_a_queue_has_read_one() -> None:
+async def test_shared_robots_txt_is_read_only_for_queues_with_a_delay() -> None:
     """Its delay was stored with the first: a queue without has none, and its first contact costs a call less."""
     asked: list[str] = []
 

@@ -32,7 +32,7 @@ def crawl(programs: Nursery, web: LittleWeb, folder: Path, url: str, *options: s
 @pytest.mark.parametrize(
     ("action", "code"), [("fetch.answered@{}=kill", KILLED), ("page.parsed@{}=exit:33", EXITED)], ids=["kill", "exit"]
 )
-def test_a_page_that_ends_the_process_is_given_up_after_three_deaths_and_its_neighbours_are_fetched(
+def test_a_poison_url_is_given_up_after_three_crashes_others_are_fetched(
     tmp_path: Path, engine: Engine, action: str, code: int
 ) -> None:
     """Every process that gets this page ends, together with all that it has under way, until nobody gets it again."""

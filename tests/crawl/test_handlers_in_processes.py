@@ -59,7 +59,7 @@ async def test_handlers_in_processes_may_hang_and_die_and_the_crawl_goes_on(tmp_
     assert (await made.totals()).items_invalid == 2
 
 
-async def test_a_page_that_is_dear_to_parse_goes_to_its_handler_in_another_process(tmp_path: Path) -> None:
+async def test_an_expensive_page_is_handled_in_another_process(tmp_path: Path) -> None:
     app = """
         import os
         here, refused = os.getpid(), []
