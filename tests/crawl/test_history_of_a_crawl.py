@@ -1,4 +1,4 @@
-"""The history that a crawl leaves beside what others know of it: the web server's log, the index, the dead letters."""
+"""The history of a crawl agrees with the web server's log, the index and the dead letters."""
 
 import asyncio
 from collections import Counter

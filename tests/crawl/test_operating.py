@@ -31,7 +31,7 @@ def web_of(pages: int = PAGES, answer_s: float = 0.0) -> dict[tuple[str, str], R
 
 
 class Lab(Desk):
-    """A crawl by two instances, and commands beside it."""
+    """A crawl by two instances, and operator commands while it runs."""
 
     async def order(self, *words: str) -> str:
         """A command, while the crawl goes on; what it printed."""

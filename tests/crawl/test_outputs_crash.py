@@ -43,7 +43,7 @@ def test_a_crawl_killed_repeatedly_writes_each_item_once(tmp_path: Path, postgre
         command = ("crawl", *site.web.seeds, "--dir", str(folder), "--app", str(app), "--scope", "any", "--delay", "0")
         command += ("-o", str(lines), "-o", postgres.url(database), "-q")
         with nursery(QUICK | {"CRAWLER_DNS_NAMESERVERS": dns}) as programs:
-            for requests in (25, 75):  # at a third kill a slow page may be given up, as the killer of its processes
+            for requests in (25, 75):  # after a third kill a slow page may be given up as a poison URL
                 program = programs.crawler(*command)
                 wait_until(lambda n=requests: len(site.requests()) >= n)  # type: ignore[misc]
                 program.kill()

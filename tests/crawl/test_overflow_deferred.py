@@ -1,4 +1,4 @@
-"""Parked URLs far larger than the memory that the engine may use: they lie in files, and come back when released."""
+"""Deferred URLs far beyond the engine's memory: they are in files, and come back when released."""
 
 from collections.abc import Iterator
 from pathlib import Path

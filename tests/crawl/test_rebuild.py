@@ -1,4 +1,4 @@
-"""A crawl whose engine lost everything, made anew from its folder: it ends with the exact set, each page once."""
+"""A crawl whose engine lost everything, rebuilt from its folder: it ends with the exact set, each page once."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Seeds stand in the folder's journal before the engine has them, once, however often they are given."""
+"""Seeds are in the folder's journal before the engine has them, once, however often they are given."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Crawls with [[sites]]: what the web server's log says of each key."""
+"""Crawls with [[sites]]: the effect of each key in the web server's log."""
 
 import gzip
 import logging

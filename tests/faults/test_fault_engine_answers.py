@@ -1,4 +1,4 @@
-"""The engine answers, but not as wished: its scripts are gone, it is full, read-only, or busy with another script."""
+"""The engine answers with errors: its scripts are gone, it is full, read-only, or busy with another script."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Two releases of the program on one crawl: the one that speaks another layout says so and touches nothing."""
+"""Two releases of the program on one crawl: the one with another layout reports that and changes nothing."""
 
 import contextlib
 import json

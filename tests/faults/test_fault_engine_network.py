@@ -90,7 +90,7 @@ async def test_late_heartbeats_stop_their_owner_and_only_silence_causes_takeover
 
 @pytest.mark.slow
 async def test_a_stop_ends_soon_without_an_engine_and_the_crawl_resumes(tmp_path: Path, engine: Engine) -> None:
-    """What is in hand is of many partitions: to give it back must not take a time-out for each of them."""
+    """The claims are of many partitions: to return them must not take a timeout for each."""
     stopped_at = 0.0
     with tcp_proxy(engine.url) as proxy:
 

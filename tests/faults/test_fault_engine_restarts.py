@@ -19,7 +19,7 @@ from tests.faults.engine_lab import (
     spy_on_acquires,
 )
 
-UP_S = 0.8  # between two kills: time to acquire everything anew and to work a little
+UP_S = 0.8  # between two kills: time to acquire everything again and to work a little
 
 
 @pytest.mark.slow

@@ -29,7 +29,7 @@ ROUNDS = 2  # a second try for the machine's sake; starved domains would lose bo
 
 
 class Recursive(DnsServer):
-    """As resolvers do that ask others: once they have an answer, whoever asks again or still waits gets it."""
+    """A recursive resolver: once it has an answer, later and waiting queries get it."""
 
     def __init__(self, table: Table) -> None:
         super().__init__(table)

@@ -1,4 +1,4 @@
-"""An engine that is wiped: noticed, said loudly, never crawled on; what the folder holds makes the crawl anew."""
+"""A wiped engine is noticed and reported, and the crawl stops; it can be rebuilt from its folder."""
 
 import asyncio
 import contextlib

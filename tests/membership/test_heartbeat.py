@@ -1,4 +1,4 @@
-"""What a heartbeat entitles to: silence stops requests, and a reply that came too late is a lapse."""
+"""Heartbeats: silence stops requests, and a reply that comes too late loses the leases."""
 
 import pytest
 
@@ -14,7 +14,7 @@ class FakeMembers:
     def __init__(self, clock: "Clock") -> None:
         self.clock, self.delay_ms, self.down, self.answer = clock, 0, False, BeatAnswer.COMMITTED
         self.beats: list[int] = []
-        self.said: list[tuple[str, int]] = []
+        self.states: list[tuple[str, int]] = []
         self.joins = self.steady = 0
         self.returns = 1
         self.taken = False
@@ -24,7 +24,7 @@ class FakeMembers:
         if self.down:
             raise EngineDown("no answer")
         self.beats.append(member.counter)
-        self.said.append((member.state, member.time_scale))
+        self.states.append((member.state, member.time_scale))
         return self.answer
 
     async def join(self, member: Member) -> int:
@@ -138,13 +138,13 @@ async def test_a_node_that_returns_too_often_is_quarantined_for_longer() -> None
     for returns, hold_ms in ((3, 0), (4, 5_000), (5, 10_000), (40, 300_000)):
         beat, members, clock, _ = joined(returns)
         await beat.beat()
-        assert members.said[-1][0] == ("quarantined" if hold_ms else "alive"), returns
+        assert members.states[-1][0] == ("quarantined" if hold_ms else "alive"), returns
         clock.now_ms += hold_ms - 1
         await beat.beat()
-        assert members.said[-1][0] == ("quarantined" if hold_ms else "alive")
+        assert members.states[-1][0] == ("quarantined" if hold_ms else "alive")
         clock.now_ms += 1
         await beat.beat()
-        assert members.said[-1][0] == "alive"
+        assert members.states[-1][0] == "alive"
 
 
 async def test_a_steady_life_ends_the_count_of_returns_once() -> None:
@@ -164,7 +164,7 @@ async def test_a_removed_session_counts_as_returning() -> None:
     await beat.beat()
     members.answer = BeatAnswer.COMMITTED
     await beat.beat()
-    assert members.said[-1][0] == "quarantined"
+    assert members.states[-1][0] == "quarantined"
 
 
 async def test_longer_times_apply_when_answered_and_shorter_ones_when_sent() -> None:

@@ -1,4 +1,4 @@
-"""An engine that fell back has leases in the name of those who had released them."""
+"""An engine that fell back has leases in the names of sessions that had released them."""
 
 import contextlib
 
@@ -36,8 +36,8 @@ async def test_a_lease_restored_by_a_rollback_is_released_again(engine: Engine) 
             await steps(a, b)
             for partition, meta in before.items():
                 client.hset(keys.meta(partition), mapping=meta)
-        a.lapse()  # what both do when they hear of the restart
-        b.lapse()
+        a.lose_leases()  # as both do when they notice the restart
+        b.lose_leases()
         await steps(a, b)
         assert sorted([*a.held, *b.held]) == list(range(PARTITIONS))
     finally:

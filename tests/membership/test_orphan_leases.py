@@ -1,4 +1,4 @@
-"""A lease that carries the name of a session which does not hold it, and which the ring gives to somebody else."""
+"""A lease in the name of a session that does not hold it, while the ring assigns it to another node."""
 
 from collections.abc import AsyncIterator
 from typing import Any, cast
@@ -24,7 +24,7 @@ ME, OTHER = "node-me", "node-other"
 
 
 class FakePeers:
-    """Everybody is alive; the ring is what the test says."""
+    """All sessions are alive; the test sets the ring."""
 
     def __init__(self, owners: tuple[str, ...]) -> None:
         self.ring = Ring(owners)
@@ -41,7 +41,7 @@ class FakePeers:
 
 
 class IdlePipeline:
-    """A pipeline that does nothing but note which logs it is told to index."""
+    """A pipeline that only records the logs it has to index."""
 
     def __init__(self) -> None:
         self.logs: list[int] = []

@@ -1,4 +1,4 @@
-"""So many requests to an address at a time; a few claims in line; all others get a time to come again."""
+"""Requests to an address are limited; a few claims wait in memory, all others get a time to come again."""
 
 import asyncio
 
@@ -22,7 +22,7 @@ def scheduler() -> Scheduler:
 
 
 async def arrive(scheduler: Scheduler, addresses: AddressLimiter, queues: int, *, first: int = 0) -> list[bool]:
-    """A claim of each of so many queues in turn: which of them may go now."""
+    """Take a claim of each of `queues` queues: which of them may go now."""
     for n in range(first, first + queues):
         scheduler.put(batch(n, queue=f"q{n}.test", delay_ms=1000))
     return [await enter(scheduler, addresses) for _ in range(queues)]
@@ -61,7 +61,7 @@ async def test_claims_at_a_full_address_get_successive_times(scheduler: Schedule
     assert waits == sorted(waits)
     assert waits[0] == pytest.approx((LINE + 1) * each_ms, abs=30)
     assert waits[-1] - waits[0] == pytest.approx((late - 1) * each_ms, abs=30)
-    assert scheduler.waiting == LINE + late, "their claims are at hand for whoever returns them"
+    assert scheduler.waiting == LINE + late, "their claims are in memory, so that they can be returned"
 
 
 async def test_times_are_given_by_how_long_requests_to_the_address_take(scheduler: Scheduler) -> None:

@@ -1,4 +1,4 @@
-"""Who leaves waits for the claims that are on their way: they must be fetched or given back, not cut off."""
+"""A leaving instance waits for the claims of its last call: they must be fetched or returned."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -30,7 +30,7 @@ class EmptyFrontier:
 
 
 async def test_a_queue_due_while_the_claimer_sleeps_wakes_it() -> None:
-    """The last ack of a queue says when it is due again: a moment from now, when nothing else is to be waited for."""
+    """The last ack of a queue gives the time when it is due again, a moment from now."""
     frontier: Any = EmptyFrontier()
     held = held_with(1)
     claimer, due = claimer_with(frontier, held, Counters(OpenClaims(1000)))

@@ -14,7 +14,7 @@ from tests.pipeline.test_schedule import batch
 from tests.pipeline.turn_lab import runner_of, turn_of
 
 
-class Fetcher:
+class FakeFetcher:
     """Looks up what it is told to when it is told to; remembers an answer only if told so."""
 
     def __init__(self, *, remembers: bool = True) -> None:
@@ -56,7 +56,7 @@ def scheduler() -> Scheduler:
 
 @pytest.mark.parametrize("remembers", [True, False], ids=["a lasting answer", "an answer of no time to live"])
 async def test_a_claim_returns_to_its_queues_head_after_the_look_up(scheduler: Scheduler, remembers: bool) -> None:
-    fetcher = Fetcher(remembers=remembers)
+    fetcher = FakeFetcher(remembers=remembers)
     names = NameLookups(fetcher)  # type: ignore[arg-type]
     first, address = await turn(scheduler, names)
     assert address is None
@@ -71,7 +71,7 @@ async def test_a_claim_returns_to_its_queues_head_after_the_look_up(scheduler: S
 
 
 async def test_an_error_of_ours_is_met_in_the_turn(scheduler: Scheduler) -> None:
-    fetcher = Fetcher()
+    fetcher = FakeFetcher()
     names = NameLookups(fetcher)  # type: ignore[arg-type]
     fetcher.known_address_of = lambda url: None  # type: ignore[method-assign]
     await turn(scheduler, names)
@@ -81,7 +81,7 @@ async def test_an_error_of_ours_is_met_in_the_turn(scheduler: Scheduler) -> None
 
 
 async def test_closing_waits_for_no_name_and_returns_what_waited(scheduler: Scheduler) -> None:
-    fetcher = Fetcher()
+    fetcher = FakeFetcher()
     names = NameLookups(fetcher)  # type: ignore[arg-type]
     claim, _ = await turn(scheduler, names)
     assert await names.close() == [claim]

@@ -21,7 +21,7 @@ from tests.pipeline.turn_lab import claims_open, held_with
 CLOCK_MS = 500_000  # the partition's
 
 
-class Engine:
+class FakeFrontier:
     """Takes claims back, but for the first calls."""
 
     def __init__(self, *, fails: int = 0) -> None:
@@ -39,7 +39,7 @@ class Engine:
         return [AckOutcome.COMMITTED for _ in calls]
 
 
-class Scheduled(dict[int, int]):
+class FakeDuePartitions(dict[int, int]):
     """Stands for the due partitions: partition -> when it is to be asked (monotonic ms)."""
 
     def schedule(self, partition: int, at_ms: int = 0) -> None:
@@ -56,7 +56,11 @@ def work_of(engine: Any, scheduler: Scheduler, due: Any) -> PartitionRebalance:
 
 
 async def test_a_returned_claims_queue_keeps_its_due_time() -> None:
-    engine, scheduled, scheduler = Engine(), Scheduled(), Scheduler(OpenClaims(1000), concurrency_per_queue=1)
+    engine, scheduled, scheduler = (
+        FakeFrontier(),
+        FakeDuePartitions(),
+        Scheduler(OpenClaims(1000), concurrency_per_queue=1),
+    )
     scheduler.put(batch(1, 2, delay_ms=20_000))
     slot, _ = await scheduler.take()
     scheduler.finished(slot, wait_ms=20_000)
@@ -69,7 +73,7 @@ async def test_a_returned_claims_queue_keeps_its_due_time() -> None:
 
 
 async def test_a_returned_claim_leaves_the_clock_of_a_due_queue_alone() -> None:
-    engine, scheduled = Engine(), Scheduled()
+    engine, scheduled = FakeFrontier(), FakeDuePartitions()
     await work_of(engine, Scheduler(OpenClaims(1000), concurrency_per_queue=1), scheduled).return_claims([claim(1)])
     assert engine.given == [(claim(1).url, 0)]
 
@@ -77,12 +81,14 @@ async def test_a_returned_claim_leaves_the_clock_of_a_due_queue_alone() -> None:
 async def test_returns_that_the_engine_refused_are_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else it would come back only after the visibility timeout, minutes later."""
     monkeypatch.setattr(work_module, "ENGINE_PAUSE_S", 0.001)
-    engine = Engine(fails=1)
-    await work_of(engine, Scheduler(OpenClaims(1000), concurrency_per_queue=1), Scheduled()).return_claims([claim(1)])
+    engine = FakeFrontier(fails=1)
+    await work_of(engine, Scheduler(OpenClaims(1000), concurrency_per_queue=1), FakeDuePartitions()).return_claims(
+        [claim(1)]
+    )
     assert len(engine.given) == 1
 
 
-class Forgetful(Engine):
+class ForgetfulFrontier(FakeFrontier):
     """Has fallen back: what it is told of queues is noted."""
 
     def __init__(self, *, fails: int = 0) -> None:
@@ -100,7 +106,7 @@ class Forgetful(Engine):
         return [AckOutcome.COMMITTED for _ in calls]
 
 
-async def lost_work(engine: Forgetful) -> PartitionRebalance:
+async def lost_work(engine: ForgetfulFrontier) -> PartitionRebalance:
     """Partition 1 was lost a moment after a request to a.test, which is due again in 20 s."""
     scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
     scheduler.put(batch(1, 2, delay_ms=20_000))
@@ -113,7 +119,7 @@ async def lost_work(engine: Forgetful) -> PartitionRebalance:
 
 async def test_queue_clocks_are_saved_before_a_restored_lease_is_released() -> None:
     """The engine may have fallen back behind the request and the robots.txt that asked for the delay."""
-    engine = Forgetful()
+    engine = ForgetfulFrontier()
     work = await lost_work(engine)
     await work.give_back(1)
     ((queue, wait_ms, delay_ms),) = engine.told
@@ -124,7 +130,7 @@ async def test_queue_clocks_are_saved_before_a_restored_lease_is_released() -> N
 
 
 async def test_a_partition_is_kept_while_its_clocks_can_not_be_saved() -> None:
-    engine = Forgetful(fails=1)
+    engine = ForgetfulFrontier(fails=1)
     work = await lost_work(engine)
     with pytest.raises(EngineDown):
         await work.give_back(1)
@@ -133,7 +139,7 @@ async def test_a_partition_is_kept_while_its_clocks_can_not_be_saved() -> None:
 
 
 async def test_queue_clocks_are_saved_when_a_partition_is_acquired_again() -> None:
-    engine = Forgetful()
+    engine = ForgetfulFrontier()
     work = await lost_work(engine)
     running = asyncio.create_task(work.run())
     work.acquired(1, log_entries=0, pending=0)

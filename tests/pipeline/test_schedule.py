@@ -1,4 +1,4 @@
-"""The workbench hands out each claim when its queue's time has come, and no sooner."""
+"""The scheduler hands out each claim when its queue is due, and no sooner."""
 
 import asyncio
 import time

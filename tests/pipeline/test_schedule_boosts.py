@@ -1,4 +1,4 @@
-"""Boosts at the workbench: of the queues that are due, a worker gets one with the highest boost, and none sooner."""
+"""Boosts in the scheduler: of the queues that are due, a worker gets one with the highest boost."""
 
 import asyncio
 import time

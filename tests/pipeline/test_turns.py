@@ -45,13 +45,13 @@ def stage_of(
     return_stopped: Callable[[Claim], Awaitable[None]] = never,
     **parts: Any,
 ) -> FetchStage:
-    """With one batch of claims in hand."""
-    places = {"return_claim": return_stopped, "open_claims": counters.open_claims}
-    return stage_with(scheduler, settings, places, counters=counters, **parts)
+    """A fetch stage with these parts."""
+    callbacks = {"return_claim": return_stopped, "open_claims": counters.open_claims}
+    return stage_with(scheduler, settings, callbacks, counters=counters, **parts)
 
 
-def handed_out(claims: QueueBatch) -> tuple[Scheduler, Counters]:
-    """A workbench that has these claims, and the counters that know them."""
+def scheduled(claims: QueueBatch) -> tuple[Scheduler, Counters]:
+    """A scheduler with these claims, and counters that know them."""
     open_claims = claims_open(claims.claims)
     scheduler = Scheduler(open_claims, concurrency_per_queue=1)
     scheduler.put(claims)
@@ -61,7 +61,7 @@ def handed_out(claims: QueueBatch) -> tuple[Scheduler, Counters]:
 async def test_a_claim_requeued_while_the_heartbeat_is_late_ends_no_worker() -> None:
     """Each worker puts the claim back and rests; the next one takes it. When they have rested, its lease is gone."""
     settings: Settings = load(environment={}, options={"fetch.concurrency": 3})
-    (scheduler, counters), held_until = handed_out(batch(1)), time.monotonic() + 0.1
+    (scheduler, counters), held_until = scheduled(batch(1)), time.monotonic() + 0.1
     late: Any = SimpleNamespace(may_start=lambda: False, must_abort=lambda: False)
     held: Any = SimpleNamespace(holds=lambda _: time.monotonic() < held_until)
     async with working(stage_of(settings, scheduler, counters, held=held, liveness=late)):
@@ -73,7 +73,7 @@ async def test_a_claim_requeued_while_the_heartbeat_is_late_ends_no_worker() -> 
 async def test_a_cut_off_request_is_late_only_if_it_was_sent(is_sent: bool) -> None:
     """One that still connects when it must stop has met no new owner's request."""
     settings: Settings = load(environment={}, options={"robots.obey": False, "fetch.concurrency": 1})
-    (scheduler, counters), begun = handed_out(batch(1)), asyncio.Event()
+    (scheduler, counters), begun = scheduled(batch(1)), asyncio.Event()
 
     async def fetch(url: str, *, cookies: Any, before_send: Callable[[], None], working: Any) -> None:
         if is_sent:
@@ -99,7 +99,7 @@ async def test_a_cut_off_request_is_late_only_if_it_was_sent(is_sent: bool) -> N
 async def test_no_page_is_requested_when_its_lease_ended_during_preparation() -> None:
     """The delay was being stored, a name looked up, a connection opened: meanwhile its partition went elsewhere."""
     settings: Settings = load(environment={}, options={"robots.obey": False, "fetch.concurrency": 1})
-    (scheduler, counters), is_held, sent = handed_out(batch(1)), [True], list[str]()
+    (scheduler, counters), is_held, sent = scheduled(batch(1)), [True], list[str]()
 
     async def fetch(url: str, *, cookies: Any, before_send: Callable[[], None], working: Any) -> None:
         is_held[0] = False
@@ -117,7 +117,7 @@ async def test_no_page_is_requested_when_its_lease_ended_during_preparation() ->
 @pytest.mark.parametrize("overrides", [Overrides(blocked=frozenset({"a.test"})), Overrides(paused=frozenset({"*"}))])
 async def test_a_claim_of_a_stopped_domain_is_returned_without_a_request(overrides: Overrides) -> None:
     settings: Settings = load(environment={}, options={"fetch.concurrency": 2})
-    (scheduler, counters), away = handed_out(batch(1, 2)), list[str]()
+    (scheduler, counters), away = scheduled(batch(1, 2)), list[str]()
     counters.overrides = overrides
 
     async def return_stopped(claim: Claim) -> None:

@@ -1,4 +1,4 @@
-"""What an instance makes of the crawl's totals: how much it may still let in and claim, and when a limit is reached."""
+"""Quotas of the whole crawl: how much an instance may still admit and claim, and when a limit is reached."""
 
 import asyncio
 from collections.abc import Callable
@@ -19,8 +19,8 @@ from crawler.settings import load
 from tests.pipeline.turn_lab import held_with
 
 
-class Engine:
-    """The crawl's totals as a test sets them, its flag, and what is parked for want of room."""
+class FakeEngine:
+    """The crawl's totals as a test sets them, its flag, and the URLs deferred for lack of room."""
 
     def __init__(self) -> None:
         self.now = Totals()
@@ -47,8 +47,10 @@ class Engine:
         return [(0, {}, found)] if self.deferred and 0 in partitions else []
 
 
-def usage_of(engine: Engine, *, sharers: int = 1, **options: int) -> tuple[QuotaUsage, Counters, Callable[[], bool]]:
-    """What follows the crawl's use of its budgets, what it tells the stages, and whether one more URL is let in."""
+def usage_of(
+    engine: FakeEngine, *, sharers: int = 1, **options: int
+) -> tuple[QuotaUsage, Counters, Callable[[], bool]]:
+    """The usage of quotas, the counters it updates, and whether one more URL is admitted."""
     settings = load(environment={}, options={k.replace("__", "."): v for k, v in options.items()})
     counters, held = Counters(OpenClaims(1000)), held_with(0)
     deferred_urls: Any = engine
@@ -58,7 +60,7 @@ def usage_of(engine: Engine, *, sharers: int = 1, **options: int) -> tuple[Quota
 
 
 async def test_each_instance_admits_its_share_between_two_counts() -> None:
-    engine = Engine()
+    engine = FakeEngine()
     usage, _, admits_urls = usage_of(engine, sharers=2, budget__crawl_urls=100)
     engine.now = Totals(taken_in=80)
     await usage.prepare()
@@ -72,7 +74,7 @@ async def test_each_instance_admits_its_share_between_two_counts() -> None:
 
 
 async def test_new_urls_go_behind_deferred_ones() -> None:
-    engine = Engine()
+    engine = FakeEngine()
     usage, _, admits_urls = usage_of(engine, budget__crawl_urls=100)
     engine.now, engine.deferred = Totals(taken_in=80, beyond=3), 3
     await usage.prepare()
@@ -86,7 +88,7 @@ async def test_new_urls_go_behind_deferred_ones() -> None:
 
 async def test_deferred_urls_with_room_are_released_and_claimed_at_once() -> None:
     """No hint tells an owner what it released itself: it would look again when the partition is due, a minute later."""
-    engine = Engine()
+    engine = FakeEngine()
     usage, *_ = usage_of(engine, budget__crawl_urls=100)
     engine.now, engine.deferred = Totals(taken_in=80, beyond=30), 30
     await usage.prepare()
@@ -100,7 +102,7 @@ async def test_deferred_urls_with_room_are_released_and_claimed_at_once() -> Non
 async def test_urls_in_an_unreadable_file_stay_deferred_and_the_crawl_ends(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    engine = Engine()
+    engine = FakeEngine()
     usage, *_ = usage_of(engine, budget__crawl_urls=100)
     engine.now, engine.deferred, engine.is_readable = Totals(taken_in=80, beyond=30), 30, False
     await usage.prepare()
@@ -119,7 +121,7 @@ async def test_urls_in_an_unreadable_file_stay_deferred_and_the_crawl_ends(
 
 async def test_the_engines_total_decides_whether_a_quota_is_reached() -> None:
     """An engine that fell back has fewer pages than this instance was told that it had committed."""
-    engine = Engine()
+    engine = FakeEngine()
     usage, counters, _ = usage_of(engine, budget__crawl_pages=10)
     await usage.prepare()
     counters.committed = 10
@@ -143,7 +145,7 @@ async def test_the_engines_total_decides_whether_a_quota_is_reached() -> None:
     ],
 )
 async def test_whichever_is_reached_first_ends_the_crawl(options: dict[str, int], limit: str) -> None:
-    engine = Engine()
+    engine = FakeEngine()
     usage, counters, _ = usage_of(engine, **options)
     engine.now = Totals(fetched=5, bytes=1000)
     await usage.prepare()
@@ -152,7 +154,7 @@ async def test_whichever_is_reached_first_ends_the_crawl(options: dict[str, int]
 
 
 async def test_a_larger_budget_takes_the_flag_away() -> None:
-    engine = Engine()
+    engine = FakeEngine()
     engine.now, engine.quota_reached = Totals(fetched=5), QuotaReached(reason="crawl:pages", budget=5)
     usage, *_ = usage_of(engine, budget__crawl_pages=6)
     await usage.prepare()

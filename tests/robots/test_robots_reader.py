@@ -67,7 +67,7 @@ class Lab:
         )  # fmt: skip
         return FetchResult(url=url, response=response, fetch_ms=7)
 
-    # The reserver, and the only turn it has
+    # The slot borrower and its only slot
 
     def place(self, url: str) -> tuple[str, int]:
         return host_of(url).removeprefix("www."), 1

@@ -31,16 +31,16 @@ CLAIM = Claim(
     depth=0, redirects=0, attempts=0, deliveries=0, seed=False,
 )  # fmt: skip
 
-AFTERMATH = ResponsePolicy(Settings())
+POLICY = ResponsePolicy(Settings())
 
 
 def turns_of(frontier: Any, held: Any, cache: Any, reader: Any, *, delay_s: float = 1.0) -> RobotsTurns:
     gate = RobotsGate(frontier, held, cache, reader, PolitenessSettings(delay_s=delay_s), overrides=Overrides)
-    return RobotsTurns(gate, AFTERMATH, before_send=lambda *_: None)
+    return RobotsTurns(gate, POLICY, before_send=lambda *_: None)
 
 
 async def run(scheduler: Scheduler, slot: QueueSlot, claim: Claim, step: Callable[[Turn], Awaitable[Any]]) -> None:
-    """A turn that takes this step; it ends only if the step says how."""
+    """Run a turn with this step; the turn ends only if the step returns an end."""
     turn = turn_of(scheduler, slot, claim)
     if isinstance(end := await step(turn), Requeue):
 
@@ -141,7 +141,7 @@ async def test_an_operators_delay_stands_for_what_robots_txt_and_settings_say() 
 
 
 async def test_a_robots_txt_that_cant_be_read_says_nothing_of_the_delay() -> None:
-    """Stored as none, it would let borrowers ask beside our next attempt, which may learn of one."""
+    """A delay stored as none would let borrowers send requests next to our next attempt, which may learn of a delay."""
     paced = []
 
     class FakeFrontier:

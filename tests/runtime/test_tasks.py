@@ -1,4 +1,4 @@
-"""What an instance must know before it claims anything: it waits for an engine that is away for a moment."""
+"""Calls at the start of an instance are repeated while the engine does not answer."""
 
 import asyncio
 
@@ -22,6 +22,6 @@ async def test_a_stopped_instance_does_not_wait_for_the_engine() -> None:
 
     async def step() -> None:
         stop.set("signal")
-        raise EngineDown("gone for good")
+        raise EngineDown("gone")
 
     await asyncio.wait_for(retry_until_stopped(step, stop, event="begin.engine_error"), 30)

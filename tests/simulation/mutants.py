@@ -44,7 +44,7 @@ def _patched(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _scripts_without(wanted: str, instead: str) -> Iterator[None]:
-    """The Lua scripts with something else in the place of what must stand in some of them."""
+    """Replace a text in the Lua scripts; at least one must contain it."""
     before = script_library._read
     names = (*script_library.SHARED, *script_library.NAMES)
     assert any(wanted in before(name) for name in names), f"the scripts have changed: {wanted}"
@@ -187,7 +187,7 @@ def files_go_at_once() -> contextlib.AbstractContextManager[None]:
 
 
 def ends_with_room() -> contextlib.AbstractContextManager[None]:
-    """Nobody asks at the end whether there is room for what is parked."""
+    """At the end, room for deferred URLs is not checked."""
 
     async def has_more(self: QuotaUsage) -> bool:
         return False
@@ -196,12 +196,12 @@ def ends_with_room() -> contextlib.AbstractContextManager[None]:
 
 
 def moves_not_marked() -> contextlib.AbstractContextManager[None]:
-    """Who counts a partition does not learn that URLs went back into their queues, or into files, meanwhile."""
+    """A count of a partition misses that URLs moved back to their queues, or to files, meanwhile."""
     return _scripts_without("count(total, 'moves', 1)", "")
 
 
 def nothing_is_raised() -> contextlib.AbstractContextManager[None]:
-    """Whoever begins with larger budgets of domains leaves parked what smaller ones did."""
+    """An instance with larger quotas of domains does not release what smaller ones deferred."""
 
     async def release(self: RaisedQuotas, partitions: Any) -> int:
         return 0
