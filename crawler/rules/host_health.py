@@ -38,7 +38,7 @@ class HostHealth(msgspec.Struct, frozen=True, array_like=True):
     probe_ms: int = 0
 
     @property
-    def is_aside(self) -> bool:
+    def is_set_aside(self) -> bool:
         return self.probe_ms > 0
 
 
@@ -60,47 +60,47 @@ class HostHealthRules(msgspec.Struct, frozen=True):
     retry: RetrySettings
     hosts: HostsSettings
 
-    def turn_of(self, standing: HostHealth, *, now_ms: int) -> HostAction:
-        """What to do with the queue's next URL."""
-        if not standing.is_aside:
+    def action_for(self, health: HostHealth, *, now_ms: int) -> HostAction:
+        """What to do with a URL whose turn it is."""
+        if not health.is_set_aside:
             return HostAction.FETCH
-        if now_ms >= standing.probe_ms:
+        if now_ms >= health.probe_ms:
             return HostAction.PROBE
-        return HostAction.GIVE_UP if self.is_given_up(standing, now_ms=now_ms) else HostAction.WAIT
+        return HostAction.GIVE_UP if self.is_given_up(health, now_ms=now_ms) else HostAction.WAIT
 
-    def is_given_up(self, standing: HostHealth, *, now_ms: int) -> bool:
+    def is_given_up(self, health: HostHealth, *, now_ms: int) -> bool:
         """Has the host been silent for too long?"""
-        return standing.is_aside and now_ms - standing.since_ms >= self.hosts.give_up_s * 1000
+        return health.is_set_aside and now_ms - health.since_ms >= self.hosts.give_up_s * 1000
 
     def after(
         self,
-        standing: HostHealth,
+        health: HostHealth,
         kind: FailureKind | None,
         *,
         now_ms: int,
         retry_after_ms: int = 0,
         jitter: float = 0.0,
     ) -> HostHealth:
-        """The state after a request that ended with this failure (None: with a result)."""
+        """The health after a request that ended with this failure (None: with a result)."""
         if kind in SILENT:
-            return standing
+            return health
         if kind is None or kind not in AGAINST:
             return GOOD
-        if now_ms < standing.probe_ms:
-            return standing  # not a probe: the request was open when the queue was set aside
-        since_ms = standing.since_ms if standing.failures else now_ms
-        counted = HostHealth(standing.failures + 1, since_ms)
+        if now_ms < health.probe_ms:
+            return health  # not a probe: the request was open when the queue was set aside
+        since_ms = health.since_ms if health.failures else now_ms
+        counted = HostHealth(health.failures + 1, since_ms)
         if counted.failures < self.hosts.failures:
             return counted
         wait_ms = max(self.backoff_ms(counted, kind, jitter=jitter), retry_after_ms, 1)
         return HostHealth(counted.failures, since_ms, now_ms + wait_ms)
 
-    def backoff_ms(self, standing: HostHealth, kind: FailureKind, *, jitter: float = 0.0) -> int:
+    def backoff_ms(self, health: HostHealth, kind: FailureKind, *, jitter: float = 0.0) -> int:
         """How long the whole queue waits after its last failure, of this kind; grows with each failure in a row."""
-        if not standing.failures:
+        if not health.failures:
             return 0
-        beyond = standing.failures - self.hosts.failures
+        beyond = health.failures - self.hosts.failures
         if beyond >= 0:
             h = self.hosts
             return Policy(1, h.probe_s, h.probe_factor, h.probe_max_s).backoff_ms(beyond + 1, jitter)
-        return min(policy_of(kind, self.retry).backoff_ms(standing.failures, jitter), int(self.hosts.probe_s * 1000))
+        return min(policy_of(kind, self.retry).backoff_ms(health.failures, jitter), int(self.hosts.probe_s * 1000))

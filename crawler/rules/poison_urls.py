@@ -22,7 +22,7 @@ class CrashAction(Enum):
     GIVEN_UP = "given_up"
 
 
-def fate_of(deaths: int, deliveries: int) -> CrashAction:
+def crash_action_of(deaths: int, deliveries: int) -> CrashAction:
     """By the recorded deaths, and the deliveries whose owner vanished."""
     if deaths >= GIVEN_UP_AT:
         return CrashAction.GIVEN_UP

@@ -19,14 +19,14 @@ from typing import Any
 import uvloop
 
 from crawler import Crawler
-from crawler.app.build import spend_less_on_memory
+from crawler.app.build import tune_process
 from crawler.archive.crawl_folder import open_or_create
 from crawler.archive.inflight_log import InflightMark
 from crawler.archive.items import ItemWriter
 from crawler.content.html import parse_with_tree
 from crawler.content.parse_cost import Cost, cost_of
 from crawler.model import Claim, Response
-from crawler.pipeline.handler_runtime import HandlerRuntime
+from crawler.pipeline.handle import HandlerRuntime
 from crawler.rules.urls import JoinCache
 from crawler.settings import Settings
 from scripts.bench_lib import arguments
@@ -45,7 +45,7 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--pages", type=arguments.positive_int, default=1500, help="number of bodies")
     parser.add_argument("--rounds", type=arguments.positive_int, default=8, help="the quickest one counts")
     options = parser.parse_args(words)
-    spend_less_on_memory()
+    tune_process()
     found = list(islice(bodies(Path("/usr/share/doc")), options.pages))
     if not found:
         print("bench: no HTML under /usr/share/doc; as root: apt install python3-doc", file=sys.stderr)

@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from crawler.app.build import spend_less_on_memory
+from crawler.app.build import tune_process
 from crawler.app.crawl import OpenCrawl
 from crawler.app.open_crawl import open_crawl
 from crawler.engine.client import Engine
@@ -321,7 +321,7 @@ async def _rewrite_aof(engine: Engine) -> None:
 
 async def frontier_alone(urls: int, domains: int, claimed: int) -> dict[str, float]:
     """Microseconds of CPU a URL: all are added; some of them are claimed and committed."""
-    spend_less_on_memory()
+    tune_process()
     with embedded_engine() as url:
         lives = Lives(url, TOGETHER)
         session = lives.session

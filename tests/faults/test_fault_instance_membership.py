@@ -53,7 +53,7 @@ def test_a_node_that_flaps_moves_no_lease_of_those_that_are_well(tmp_path: Path,
                 ill = run_instance(programs, tmp_path, 2, *place)
                 wait_until(lambda: view.state_of("node-2") == "quarantined", "the third to be on the list")
                 assert ill.kill() == KILLED
-                wait_until(lambda: not view.state_of("node-2"), "the third to be struck off")
+                wait_until(lambda: not view.state_of("node-2"), "the third to be removed")
             assert view.leases() == leases
             ill = run_instance(programs, tmp_path, 2, *place)
             joined_s = wait_until(lambda: view.state_of("node-2") == "quarantined", "the third to be on the list")

@@ -34,7 +34,7 @@ async def deferred(deferred_urls: DeferredUrls) -> int:
 
 async def raised(door: Door, deferred_urls: DeferredUrls, hosts: int) -> int:
     door.frontier.add_quota = AddQuota(hosts=hosts)
-    return await RaisedQuotas(door.frontier, deferred_urls, FetchQuota()).look([0])
+    return await RaisedQuotas(door.frontier, deferred_urls, FetchQuota()).release([0])
 
 
 async def tally(door: Door) -> Tally:

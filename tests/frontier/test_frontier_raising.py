@@ -18,7 +18,7 @@ def deferred_urls(door: Door) -> DeferredUrls:
 
 
 async def raised(door: Door, deferred_urls: DeferredUrls, *, pages: int = 0, size: int = 0) -> int:
-    return await RaisedQuotas(door.frontier, deferred_urls, FetchQuota(pages=pages, bytes=size)).look([0])
+    return await RaisedQuotas(door.frontier, deferred_urls, FetchQuota(pages=pages, bytes=size)).release([0])
 
 
 async def waiting(door: Door) -> tuple[int, int]:

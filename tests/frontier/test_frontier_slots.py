@@ -103,7 +103,7 @@ async def admitted(door: Door) -> None:
     door.frontier.add_quota = AddQuota(hosts=1)
     await door.add(found("1", host="n.test"), found("2", host="n.test", url="http://2.n.test/"))
     door.frontier.add_quota = AddQuota(hosts=2)
-    assert await RaisedQuotas(door.frontier, DeferredUrls(door.frontier, 1), FetchQuota()).look([0]) == 1
+    assert await RaisedQuotas(door.frontier, DeferredUrls(door.frontier, 1), FetchQuota()).release([0]) == 1
 
 
 async def spilled(door: Door) -> None:
