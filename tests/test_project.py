@@ -40,9 +40,9 @@ def sources(*suffixes: str) -> list[Path]:
 # Files that start tasks outside of a task group, and who awaits them.
 STARTS_TASKS = {
     "cli/crawl_options.py": "`beside` gathers them",
-    "engine/gathering.py": "callers await the results of the calls that it sends",
+    "engine/client.py": "callers await the results of the calls that it sends",
     "handlers/ending.py": "waits for a moment, then leaves user code behind",
-    "pipeline/name_lookups.py": "its callback puts the claim back",
+    "pipeline/address_limit.py": "its callback puts the claim back",
     "supervisor/child.py": "gathered when the process has ended",
     "supervisor/supervisor.py": "its callback stops all when one failed",
     "web/resolver.py": "those who asked await it",

@@ -91,7 +91,7 @@ class ParkingSteps(LetterSteps):
         frontier.add_quota = AddQuota(hosts=most)
         free = [p for p in self._do(deferred_urls.of_partition(partition)) if model.queue(p.queue).stop != BLOCKED]
         rows = {p.queue: p for p in free if p.reason == HOSTS_REASON}
-        admitted = self._do(RaisedQuotas(frontier, deferred_urls, FetchQuota())._admitted(partition, rows))
+        admitted = self._do(RaisedQuotas(frontier, deferred_urls, FetchQuota())._release_by_hosts(partition, rows))
         frontier.add_quota = INTAKE
         assert admitted == model.raise_hosts(most)
 

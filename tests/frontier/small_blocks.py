@@ -34,5 +34,8 @@ def small_blocks() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(script_library, "_read", read)
         script_library.forget()
-        yield
-    script_library.forget()
+        try:
+            yield
+        finally:
+            patch.undo()
+            script_library.forget()

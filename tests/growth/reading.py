@@ -189,8 +189,8 @@ def headers(data: bytes) -> None:
     response = response_with(lines_of(data))
     response.header("content-type")
     Headers(response.headers)
-    CookieWalls().begins(CLAIM, response, CLAIM.url, lambda url: True)
+    CookieWalls().starts(CLAIM, response, CLAIM.url, lambda url: True)
 
 
 def cookies(data: bytes) -> None:
-    CookieWalls().begins(CLAIM, response_with([(b"Set-Cookie", data)]), f"{BASE}&to={BASE}", lambda url: True)
+    CookieWalls().starts(CLAIM, response_with([(b"Set-Cookie", data)]), f"{BASE}&to={BASE}", lambda url: True)

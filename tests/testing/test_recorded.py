@@ -171,7 +171,7 @@ def test_of_a_file_that_is_cut_off_what_is_whole_is_read_and_the_rest_said(tmp_p
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("a.txt", b"hello\nworld\n", "no WARC record"),
+        ("a.txt", b"hello\nworld\n", "not a WARC record"),
         ("a.warc", b"", "there is no response"),
         ("a.warc.gz", b"\x1f\x8b\x08\x00garbage-and-more-of-it", "a.warc.gz"),
         ("a.bin", bytes(range(256)) * 9, "a.bin"),
