@@ -29,11 +29,49 @@ For what belongs together see [commands](guide/commands.md), [handlers](guide/ha
 - [Tests](#tests)
 - [Exit codes](#exit-codes)
 """
-SETTINGS_INTRO = """Each has a key in a TOML file (`--config FILE`, or the file that `CRAWLER_CONFIG` names), a
-variable in the environment (`fetch.concurrency` is `CRAWLER_FETCH_CONCURRENCY`; lists are separated by commas), and can
-be set by `--set fetch.concurrency=32`. Options win over the environment, that over the file. Times end in `_s` and are
-seconds, sizes are bytes.
+SETTINGS_INTRO = """These are the settings that users change. The others are in
+[config/crawler.toml](../config/crawler.toml), each with a comment; so are `[retry.KIND]` and `[[sites]]`.
+
+A setting is a key of a TOML file (`--config FILE`, or the file that `CRAWLER_CONFIG` names), a variable of the
+environment (`CRAWLER_FETCH_CONCURRENCY`; lists are separated by commas), and an option (`--set fetch.concurrency=32`).
+Options win over the environment, and the environment wins over the file. Times end in `_s` and are seconds. Sizes are
+bytes.
 """
+DOCUMENTED = {  # the keys of each section that a user would set
+    "crawl": ("name", "partitions", "pages_max", "time_max_s"),
+    "scope": ("mode", "include", "exclude", "depth_max", "nofollow", "follow"),
+    "politeness": (
+        "delay_s",
+        "delay_max_s",
+        "adaptive",
+        "concurrency_per_queue",
+        "concurrency_per_address",
+        "address_limit_of",
+    ),
+    "fetch": (
+        "concurrency",
+        "user_agent",
+        "contact",
+        "connect_timeout_s",
+        "total_timeout_s",
+        "body_bytes_max",
+        "allow_private",
+        "insecure_tls",
+        "accept_language",
+    ),
+    "robots": ("obey", "agent"),
+    "dns": ("nameservers",),
+    "retry": ("attempts", "backoff_s", "backoff_factor", "backoff_max_s"),
+    "hosts": ("failures", "give_up_s"),
+    "frontier": ("redis", "queue_by", "order", "half_life_s", "rules", "memory", "spill_folder"),
+    "budget": ("urls", "pages", "bytes", "depth", "hosts", "crawl_urls", "crawl_pages", "crawl_bytes"),
+    "traps": ("off",),
+    "membership": ("node", "weight", "drain_timeout_s"),
+    "archive": ("dir", "warc", "compression_level", "request_records"),
+    "handlers": ("app", "threads", "processes"),
+    "history": ("bytes_max",),
+    "log": ("level", "file"),
+}
 _SECTION = re.compile(r"\[+([\w.]+)\]+\s*(?:# (.*))?$")
 _KEY = re.compile(r"(\w+) = (.*?)\s*# (.*)$")
 
@@ -57,7 +95,7 @@ def make() -> str:
 
 
 def settings_sections(text: str) -> Iterator[str]:
-    """A table for each section, with the comments of the file of defaults."""
+    """A table for each section that has documented keys, with the comments of the file of defaults."""
     name, said, rows = "", "", list[str]()
     for line in [*text.splitlines(), "[end]"]:
         section, key = _SECTION.match(line), _KEY.match(line)
@@ -66,7 +104,7 @@ def settings_sections(text: str) -> Iterator[str]:
                 about = f"{said[0].upper()}{said[1:]}.\n\n" if said else ""
                 yield f"### [{name}]\n\n{about}| key | default | |\n|---|---|---|\n" + "\n".join(rows)
             name, said, rows = section[1], section[2] or "", []
-        elif key:
+        elif key and key[1] in DOCUMENTED.get(name, ()):
             rows.append(f"| `{key[1]}` | `{cell(key[2])}` | {cell(prose(key[3]))} |")
 
 
