@@ -16,8 +16,8 @@ ALLOWED = {
     "archive/warc_web.py": "archives of others: one line of fixed form, and line ends",
     "archive/surt.py": "site: one loop each",
     "seeding/url_input.py": "seeds as people type them",
-    "reports/ring_members.py": "names of nodes",
-    "reports/ring_plan.py": "the command line",
+    "app/ring_view.py": "the command line",
+    "terminal/wording.py": "the command line, names of nodes",
     "content/parse_cost.py": "site: alternatives of fixed length, no loop",
     "content/sitemap.py": "site: a loop can't reach over the next tag, or stays in one tag's attributes",
     "engine/client.py": "the engine's words",
@@ -36,7 +36,6 @@ ALLOWED = {
     "settings/load.py": "names of settings",
     "settings/validate_sites.py": "settings",
     "audit/access_log.py": "access logs: loops whose characters exclude each other",
-    "reports/wording.py": "the command line",
     "web/response_head.py": "site: one loop each, within a line",
 }
 

@@ -74,8 +74,8 @@ def run(arguments: argparse.Namespace) -> int:
 def _print(folders: "Sequence[CrawlFolder]", url: str, domain: str, *, limit: int | None, as_json: bool) -> None:
     from crawler.archive.history_reader import attempts, kept_since
     from crawler.reports.history_view import attempt_json, history_table
-    from crawler.reports.printing import out, out_json
-    from crawler.reports.wording import counted, moment
+    from crawler.terminal.printing import out, out_json
+    from crawler.terminal.wording import counted, moment
 
     found = attempts(folders, url=url, domain=domain)
     if as_json:

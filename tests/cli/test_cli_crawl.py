@@ -106,7 +106,7 @@ def test_stats_and_ring_are_readable(finished: tuple[str, ...], site: Site, prog
     assert "pages     15 (2xx 13, 3xx 1, 4xx 1)" in ran.out
     assert "delay" in crawler(programs, "stats", HOST, *finished).out
     assert "No instance is running" in crawler(programs, "ring", *finished).out
-    place = json.loads(crawler(programs, "ring", site.url(HOST), "--json", *finished).out)
+    place = json.loads(crawler(programs, "ring", "show", site.url(HOST), "--json", *finished).out)
     assert (place["domain"], place["owner"]) == (HOST, "")
     assert place["epoch"] >= 1
 

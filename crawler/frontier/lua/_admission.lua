@@ -61,23 +61,24 @@ local function write_links()
 end
 
 -- How many URLs of a queue a budget of URLs takes in.
-local function urls_max_of(r, budgets)
-  local n, links = 0, budgets[3] > 0 and r[MORE].links or ''
+local function urls_max_of(r, quota)
+  local n, more = 0, quota[AddQuotaArgs.urls_per_linking_domain]
+  local links = more > 0 and r[MORE].links or ''
   for i = 1, #links do
     local byte = string.byte(links, i)
     while byte > 0 do
       n, byte = n + byte % 2, math.floor(byte / 2)
     end
   end
-  return budgets[1] + n * budgets[3]
+  return quota[AddQuotaArgs.urls] + n * more
 end
 
 -- What grown budgets take in now of the URLs that they deferred.
-local function follow_links(budgets, default_delay_ms)
+local function follow_links(quota, default_delay_ms)
   local left = RELEASE_MAX
   for queue in pairs(linked) do
     local r = record_of(queue)
-    local n = math.min(left, room_beside(r, 'urls', urls_max_of(r, budgets)))
+    local n = math.min(left, room_beside(r, 'urls', urls_max_of(r, quota)))
     if n > 0 then left = left - release_best(r, 'urls', n, default_delay_ms) end
     if r[N] == 0 then settle(r, 0, 0, -1) end -- an idle one goes back to its store
   end

@@ -222,18 +222,20 @@ local function compact_idle()
 end
 
 --@call
-local a = cmsgpack.unpack(ARGV[4])
-session, epoch, now, request, per_queue, ahead, visibility = ARGV[1], ARGV[2], tonumber(ARGV[3]), a[1], a[4], a[5], a[6]
-default_delay, out_max, pages_max, bytes_max, lead = a[7], a[8], a[9], a[10], a[11]
-if not fence(session, epoch, now) then return {'FENCED'} end
-if meta().engine ~= a[2] then return {'RECOVER'} end
+local a = cmsgpack.unpack(ARGV[FenceArgs.size + 1])
+session, epoch, now = ARGV[FenceArgs.session], ARGV[FenceArgs.epoch], tonumber(ARGV[FenceArgs.now_ms])
+request, per_queue, ahead = a[ClaimArgs.request_id], a[ClaimArgs.per_queue_max], a[ClaimArgs.ahead_ms]
+visibility, default_delay, out_max = a[ClaimArgs.visibility_ms], a[ClaimArgs.default_delay_ms], a[ClaimArgs.out_max]
+pages_max, bytes_max, lead = a[ClaimArgs.pages_max], a[ClaimArgs.bytes_max], a[ClaimArgs.lead_ms]
+if not fence(ARGV) then return {'FENCED'} end
+if meta().engine ~= a[ClaimArgs.engine_run] then return {'RECOVER'} end
 now, hold, has_spilled, batch = meta().clock, meta().hold, meta().spilled > 0, {}
 local orphans, retry_due = requeue_all()
 local idle_since = compact_idle()
 if meta().request == request then
   repeat_batch()
 else
-  local taken, left, looks = {}, a[3], a[3]
+  local taken, left, looks = {}, a[ClaimArgs.urls_max], a[ClaimArgs.urls_max]
   for _, boost in ipairs(boosts()) do
     if left > 0 and looks > 0 then left, looks = take_due(ready_at(boost), taken, left, looks) end
   end

@@ -5,14 +5,15 @@
 -- KEYS  meta
 -- ARGV  session, epoch, now (ms), msgpack {token, reason}
 -- returns {'FENCED'} | {'GONE'} | {'COMMITTED'} | {'RELEASED'}: it is in its queue again
-if not fence(ARGV[1], ARGV[2], tonumber(ARGV[3])) then return {'FENCED'} end
-local a = cmsgpack.unpack(ARGV[4])
-if not is_claimed(a[1], ARGV[2]) then return {'GONE'} end
-local score, queue, _, member = unpack_record(call('HGET', P .. 'u', a[1]))
-end_claims({a[1]})
+if not fence(ARGV) then return {'FENCED'} end
+local a = cmsgpack.unpack(ARGV[FenceArgs.size + 1])
+local token, reason = a[DeferArgs.token], a[DeferArgs.reason]
+if not is_claimed(token, ARGV[FenceArgs.epoch]) then return {'GONE'} end
+local score, queue, _, member = unpack_record(call('HGET', P .. 'u', token))
+end_claims({token})
 local r = record_of(queue)
-local is_released = r[MORE]['free:' .. a[2]]
-if is_released then put_back(r, {score, member}) else defer(queue, a[2], {score, member}) end
+local is_released = r[MORE]['free:' .. reason]
+if is_released then put_back(r, {score, member}) else defer(queue, reason, {score, member}) end
 settle(r, 1, 0, -1)
 close_queues()
 write_totals()

@@ -3,10 +3,10 @@
 -- KEYS  meta
 -- ARGV  session, epoch, now (ms), visibility timeout (ms), then the token of each claim
 -- returns {'FENCED'} | {'COMMITTED', how many}
-if not fence(ARGV[1], ARGV[2], tonumber(ARGV[3])) then return {'FENCED'} end
-local extended, deadline = 0, tonumber(ARGV[3]) + tonumber(ARGV[4])
-for i = 5, #ARGV do
-  if is_claimed(ARGV[i], ARGV[2]) then
+if not fence(ARGV) then return {'FENCED'} end
+local extended, deadline = 0, tonumber(ARGV[FenceArgs.now_ms]) + tonumber(ARGV[FenceArgs.size + 1])
+for i = FenceArgs.size + 2, #ARGV do
+  if is_claimed(ARGV[i], ARGV[FenceArgs.epoch]) then
     call('ZADD', P .. 'x', 'XX', 'GT', deadline, ARGV[i])
     extended = extended + 1
   end

@@ -3,6 +3,6 @@
 -- KEYS  meta
 -- ARGV  session, epoch, now (ms)
 -- returns {'FENCED'} | {'COMMITTED'}
-if not fence(ARGV[1], ARGV[2], tonumber(ARGV[3])) then return {'FENCED'} end
+if not fence(ARGV) then return {'FENCED'} end
 call('HSET', M, 'session', '')
 return {'COMMITTED'}

@@ -4,9 +4,9 @@
 -- ARGV  session, epoch, now (ms), msgpack {queue, id of the block, file, offset, length, {member, score, ...} as they were
 --       written}
 -- returns {'FENCED'} | {'COMMITTED'} | {'GONE'}: some of them have left the block since they were read, nothing was done
-local now = tonumber(ARGV[3])
-if not fence(ARGV[1], ARGV[2], now) then return {'FENCED'} end
-local a = cmsgpack.unpack(ARGV[4])
+local now = tonumber(ARGV[FenceArgs.now_ms])
+if not fence(ARGV) then return {'FENCED'} end
+local a = cmsgpack.unpack(ARGV[FenceArgs.size + 1])
 local queue, id, written = a[1], a[2], a[6]
 local index, key = index_of(queue), block_of(queue, id)
 local stub = table.concat({id, a[3], a[4], a[5], #written / 2}, ' ')
