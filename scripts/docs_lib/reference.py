@@ -6,7 +6,7 @@ import inspect
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -115,14 +115,15 @@ def commands() -> Iterator[str]:
     common = [row for row in counted if counted[row] > len(rows) / 2]
     yield "Most commands have these options:\n\n| | |\n|---|---|\n" + "\n".join(common)
     for name, one in parser()[1].items():
-        own = "\n".join(row for row in rows[name] if row not in common)
+        own = "\n".join(row for row in option_rows(one, common) if row not in common)
         with_common = sum(row in common for row in rows[name])
-        also = "" if with_common == len(common) else ", but for some" if with_common else ", but for all of them"
+        shared = "all" if with_common == len(common) else "some" if with_common else "none"
         about = prose(" ".join((one.description or "").split()))
-        yield f"### crawler {name}\n\n{about}\n\n| besides those above{also} | |\n|---|---|\n{own}"
+        yield f"### crawler {name}\n\n{about}\n\n| besides {shared} of the common options | |\n|---|---|\n{own}"
 
 
-def option_rows(one: argparse.ArgumentParser) -> Iterator[str]:
+def option_rows(one: argparse.ArgumentParser, left_out: Container[str] = ()) -> Iterator[str]:
+    """A row for each option and action; `left_out`: rows that actions do not repeat."""
     formatter = one._get_formatter()
     for action in one._actions:
         if isinstance(action, argparse._HelpAction) or action.help == argparse.SUPPRESS:
@@ -130,12 +131,14 @@ def option_rows(one: argparse.ArgumentParser) -> Iterator[str]:
         if isinstance(action, argparse._SubParsersAction):
             for choice, inner in action.choices.items():
                 yield f"| `{choice}` | {cell(prose(' '.join((inner.description or '').split())))} |"
-                yield from (row.replace("| `", f"| `{choice} ", 1) for row in option_rows(inner))
+                own = (row for row in option_rows(inner, left_out) if row not in left_out)
+                yield from (row.replace("| `", f"| `{choice} ", 1) for row in own)
             continue
         value = "" if action.nargs == 0 else shown_value(action)
         names = ", ".join(action.option_strings) or value
         said = " ".join(formatter._expand_help(action).split()) if action.help else ""
-        yield f"| `{cell(names)}{f' {value}' if action.option_strings and value else ''}` | {cell(prose(said))} |"
+        shown = f"{names} {value}" if action.option_strings and value else names
+        yield f"| `{cell(shown)}` | {cell(prose(said))} |"
 
 
 def shown_value(action: argparse.Action) -> str:
