@@ -1,7 +1,7 @@
 """The records that cross the stages: frozen, keyword-only, without behaviour beyond small derivations.
 
 The glossary is in docs/internals/architecture.md. Units come last in a name. Wall times are seconds since the
-epoch (float, UTC) and serve for dates only; `*_ms` are integers on the clock that the name says.
+epoch (float, UTC) and serve for dates only; `*_ms` are integers on the clock that the comment names.
 """
 
 import enum
@@ -27,7 +27,7 @@ class UrlParts(msgspec.Struct, frozen=True, kw_only=True):
 class Candidate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A URL on its way into the frontier: canonical, in scope, hashed.
 
-    A struct: one is made for each link, and a frozen dataclass of so many fields takes six times as long.
+    A struct, because one is created for each link: a frozen dataclass with this many fields takes six times as long.
     """
 
     url: str
@@ -39,15 +39,15 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     redirects: int = 0
     seed: bool = False
     score: float = 0.0
-    deferred: str = ""  # why it is not to be fetched now: kept, and not pending
+    deferred: str = ""  # why it is not fetched now: it is kept, but not pending
     found_at: float = 0.0  # wall clock, s
     seed_number: int = 0  # of the seed it descends from; 0: not known
-    label: str = ""  # of the handler that its page is for
+    label: str = ""  # of the handler for its page
     linked_from: int | None = None  # place of the other domain that links to its own, where these are counted
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One URL handed to the owner of its partition: a delivery with its own token."""
+    """One URL delivered to the owner of its partition, with a token of its own."""
 
     url: str
     fingerprint: str
@@ -62,19 +62,19 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     attempts: int  # earlier failed attempts
     deliveries: int  # earlier deliveries whose owner vanished
     seed: bool
-    deaths: int = 0  # processes that died while it was under way
-    claimed_at: float = 0.0  # wall clock, s; 0 where nobody noted it
+    deaths: int = 0  # processes that died while they worked on it
+    claimed_at: float = 0.0  # wall clock, s; 0 where not known
     queued_at: float = 0.0  # likewise, to a second
     seed_number: int = 0  # of the seed it descends from; 0: not known
     score: float = 0.0
-    label: str = ""  # of the handler that its page is for
+    label: str = ""  # of the handler for its page
 
 
 class FailureKind(enum.StrEnum):
-    """Classes of failed fetches; the retry rules and the statistics speak these words."""
+    """Classes of failed fetches, for the retry rules and the statistics."""
 
     DNS_NOT_FOUND = "dns_not_found"  # NXDOMAIN, NODATA
-    DNS_ERROR = "dns_error"  # SERVFAIL, REFUSED, time-out: may heal
+    DNS_ERROR = "dns_error"  # SERVFAIL, REFUSED, timeout: may be temporary
     ADDRESS_REFUSED = "address_refused"  # private, loopback, link-local ...
     CONNECT = "connect"
     TLS = "tls"
@@ -85,18 +85,16 @@ class FailureKind(enum.StrEnum):
     SERVER_BUSY = "server_busy"  # 429, 503
     SERVER_ERROR = "server_error"  # other 5xx
     ROBOTS_UNREACHABLE = "robots_unreachable"
-    BODY = "body"  # cut off, too slow, or not decodable; what came is kept after the last attempt
+    BODY = "body"  # cut off, too slow, or not decodable; the last attempt is kept
     HOST_DEAD = "host_dead"  # given up without an attempt: its host has not answered for too long
     PARSE = "parse"  # parser killed or crashed
     HANDLER = "handler"  # the user's own function failed on the page
-    INTERNAL = "internal"  # an error of ours that nobody expected, while its content was handled
-    POISON_URL = (
-        "poison_url"  # the process that fetched it died, again and again, the last time with nothing else under way
-    )
+    INTERNAL = "internal"  # an unexpected error of ours while its content was processed
+    POISON_URL = "poison_url"  # processes that worked on it died repeatedly, the last one while it was fetched alone
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a fetch gave no response that counts."""
+    """Why a fetch gave no usable response."""
 
     kind: FailureKind
     detail: str = ""
@@ -105,9 +103,9 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 class Response(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
     """One HTTP exchange as it happened.
 
-    `body` is inflated and cut at the limit; `raw_body` is what came over the wire after transfer coding, still
+    `body` is decompressed and cut at the limit; `raw_body` is what came over the wire after transfer coding, still
     content-coded (the same object as `body` when there was no content coding). `truncated` is "", "length", "time"
-    or "disconnect" (the words of WARC-Truncated). `decode_error` names a content coding that lied: `body` then
+    or "disconnect" (the values of WARC-Truncated). `decode_error` names a content coding that was wrong: `body` then
     holds what could be decoded.
     """
 
@@ -135,15 +133,15 @@ class Response(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
 
     @property
     def content_type(self) -> str:
-        """Media type in lower case without parameters; '' when absent. It is stored with each page: so it is cut."""
+        """Media type in lower case without parameters; '' when absent. Cut, because it is stored with each page."""
         return self.header("content-type").partition(";")[0].strip().lower()[:MEDIA_TYPE_MAX]
 
 
 class FetchResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What the fetcher hands back: a response or a failure, never both; times for the statistics.
+    """The result of a fetch: a response or a failure, never both; times for the statistics.
 
-    `stale_connection`: the request went over a connection that had carried another one, and the server had given it
-    up: not one byte came. That says nothing of the URL, nor of the host.
+    `stale_connection`: the request was sent on a reused connection that the server had closed, and no byte came. That
+    is not a failure of the URL or the host.
     """
 
     url: str
@@ -155,7 +153,7 @@ class FetchResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ParsedPage(msgspec.Struct, frozen=True, kw_only=True):
-    """What parsing found in one response. Links are canonical, distinct, in order of appearance."""
+    """The result of parsing one response. Links are canonical, distinct, in order of appearance."""
 
     title: str = ""
     links: tuple[str, ...] = ()
@@ -167,7 +165,7 @@ class ParsedPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WarcLocation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Where a record lies: file name relative to the archive folder, byte offset and compressed length."""
+    """Where a record is: file name relative to the archive folder, byte offset and compressed length."""
 
     file: str
     offset: int
@@ -175,7 +173,7 @@ class WarcLocation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class ItemsLocation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Where what a page's handler yielded lies: one frame of an item file, and how many items are in it."""
+    """Where the items of a page are: one frame of an item file, and how many items it holds."""
 
     file: str
     offset: int
@@ -184,7 +182,7 @@ class ItemsLocation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class CommitEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What an ack wrote, and what the index keeps: one line per committed (fingerprint, visit)."""
+    """What an ack writes and the index keeps: one line per committed (fingerprint, visit)."""
 
     url: str
     fingerprint: str
@@ -204,38 +202,38 @@ class CommitEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     session: str = ""
     epoch: int = 0
     sequence: int = 0
-    scope_version: int = 0  # of the crawl's scope by which its links were judged; 0: not known
+    scope_version: int = 0  # of the crawl's scope that its links were judged by; 0: not known
     warc: WarcLocation | None = None
     items: ItemsLocation | None = None
     fetch_ms: int = 0
     seed_number: int = 0  # of the seed it descends from; 0: not known
-    label: str = ""  # that it was followed with
+    label: str = ""  # set by the handler that followed it
     times: dict[str, float] = {}  # wall clock, s: queued, claimed, started, finished, archived
 
 
 class AddOutcome(enum.IntEnum):
-    """What `add` did with one URL; shared with lua/add.lua."""
+    """What `add` did with one URL; the same values as in lua/add.lua."""
 
     NEW = 1
     SEEN = 0
-    LOWERED = 2  # was queued, now with a smaller depth
+    LOWERED = 2  # was queued, and has a smaller depth now
 
 
 class AckOutcome(enum.StrEnum):
-    """What the engine answers to ack, retry, dead letter and give-back; shared with the scripts."""
+    """Replies to ack, retry, dead letter and return; the same values as in the scripts."""
 
     COMMITTED = "COMMITTED"
     ALREADY_YOURS = "ALREADY_YOURS"
     FENCED = "FENCED"
     GONE = "GONE"
-    RELEASED = "RELEASED"  # was to be parked, and is in its queue again: an operator wants it fetched
+    RELEASED = "RELEASED"  # not deferred but back in its queue: an operator released it
 
 
 class RefusalReason(enum.StrEnum):
-    """Why a URL is refused for good; counted by reason."""
+    """Why a URL is refused permanently; counted by reason."""
 
     SCOPE = "scope"
     DEPTH = "depth"
     ROBOTS = "robots"
     REDIRECTS = "redirects"
-    PURGED = "purged"  # given up, and the dead letter thrown away
+    PURGED = "purged"  # its dead letter was purged

@@ -1,38 +1,38 @@
-"""Settings of this process for a crawl: when Python looks for garbage cycles, and what malloc keeps.
+"""Tunes this process for a crawl: when Python collects garbage cycles, and how much memory malloc keeps.
 
-Imports are containers by the ten thousand that stay: looking through them again and again takes 50 ms of a crawl's
-start. The pipeline makes hardly any cycles; with Python's own threshold the looks take 5 % of a crawl.
+Imports create tens of thousands of containers that stay: collections among them take 50 ms of a crawl's start. The
+pipeline creates hardly any cycles; with Python's own threshold, collections take 5 % of a crawl.
 
-By default glibc hands a page's tree back to the kernel and takes it again for the next one: some 80 page faults
-a page, which cost as much as the parsing itself (measured: 480 us a page of 30 KB with them, 230 without).
+By default glibc returns the memory of a page's tree to the kernel and takes it again for the next one: some 80 page
+faults a page, which cost as much as the parsing itself (measured: 480 us a page of 30 KB with them, 230 without).
 """
 
 import gc
 import sys
 
-# Containers allocated between two looks; Python's own: 700.
+# Containers allocated between two collections; Python's own: 700.
 _AT_START = 500_000  # three times what a crawl imports
 _THEN = 50_000
 
 
-def put_off() -> None:
-    """Don't look while this program is imported. What runs for long says `look_seldom` then."""
+def delay_gc() -> None:
+    """Collect no garbage while this program is imported. Long-running commands call `collect_rarely` then."""
     gc.set_threshold(_AT_START, 20, 50)
 
 
-def is_put_off() -> bool:
+def is_gc_delayed() -> bool:
     return gc.get_threshold()[0] == _AT_START
 
 
-def look_seldom() -> None:
-    """From now on; what there is now counts as needed."""
+def collect_rarely() -> None:
+    """Collect seldom from now on; exempt what exists now."""
     gc.freeze()
     gc.set_threshold(_THEN, 20, 50)
 
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # glibc's malloc.h
 _KEEP_BYTES = 32 * 1024 * 1024  # free memory at the top of the heap that stays ours
-_ARENAS = 1  # threads that read a tree would each have a cold heap of their own: a third more for each selector
+_ARENAS = 1  # with an arena for each thread, selectors that run in threads take a third longer
 _MMAP_BYTES = 4 * 1024 * 1024  # larger single blocks (bodies near the limit) still go back at once
 
 
@@ -40,7 +40,7 @@ def keep_freed_memory() -> bool:
     """Keep the memory that the HTML parser frees after each page. False where the C library has no such setting."""
     if sys.platform != "linux":
         return False
-    import ctypes  # 3 ms, which a command that does not crawl need not take
+    import ctypes  # takes 3 ms, which commands that do not crawl save
 
     try:
         mallopt = ctypes.CDLL(None).mallopt

@@ -14,7 +14,7 @@ BACKTRACKING = frozenset(("re", "regex", "fnmatch", "glob"))
 ALLOWED = {
     "archive/warc_record.py": "site: one class, or anchored with one loop",
     "archive/warc_web.py": "archives of others: one line of fixed form, and line ends",
-    "archive/surt.py": "site: one loop each",
+    "archive/cdxj.py": "site: one loop each",
     "seeding/url_input.py": "seeds as people type them",
     "app/ring_view.py": "the command line",
     "terminal/wording.py": "the command line, names of nodes",
@@ -29,7 +29,7 @@ ALLOWED = {
     "redaction.py": "messages: loops of bounded length",
     "rules/url_patterns.py": "site: patterns are globs, which become atomic groups",
     "rules/printable.py": "site: one character",
-    "rules/session_ids.py": "site: loops end at & and at brackets",
+    "rules/identity.py": "site: loops end at & and at brackets",
     "rules/traps/calendars.py": "site: fixed lengths, and one loop to the end",
     "rules/traps/session_tokens.py": "site: at most 128 characters",
     "rules/urls.py": "site: three characters",

@@ -1,6 +1,6 @@
-"""Builds an instance: first the state that its parts share, then the stages, then the loops. Each gets what it uses.
+"""Builds an instance: first the shared state, then the stages, then the loops. Each gets what it uses.
 
-Apart from crawl.py because of what it imports, which takes longer than most commands: whoever crawls imports it.
+Apart from crawl.py because its imports take longer than most commands: only commands that crawl import it.
 """
 
 import asyncio
@@ -23,33 +23,32 @@ from crawler.archive.repair import recover_open_files
 from crawler.archive.session_lock import is_abandoned
 from crawler.archive.warc_writer import WarcWriter
 from crawler.engine.embedded import EmbeddedEngine
-from crawler.frontier.pins import Pins
+from crawler.frontier.leases import Takeovers
+from crawler.frontier.members import Pins
 from crawler.frontier.spill import Spilling
-from crawler.frontier.takeovers import Takeovers
 from crawler.handlers.crawler import Crawler
 from crawler.handlers.load_app import load_app
 from crawler.membership.crash_reports import CrashReporter
 from crawler.membership.engine_restarts import EngineRestarts
 from crawler.membership.heartbeat import Heartbeat, SessionLiveness, keep_engine
 from crawler.membership.held_partitions import HeldPartitions
-from crawler.membership.joining import join
-from crawler.membership.nodes import host_id, is_lock_free
+from crawler.membership.nodes import host_id, is_lock_free, join
 from crawler.membership.ownership import Ownership
 from crawler.membership.peers import Peers
 from crawler.pipeline.ack import AckStage, keep_claims
 from crawler.pipeline.address_limit import AddressLimiter
 from crawler.pipeline.archive import ArchiveStage, CommitBacklog
-from crawler.pipeline.attempt_notes import History
+from crawler.pipeline.attempt_notes import AttemptNotes
 from crawler.pipeline.claim import Claimer, listen_for_hints
 from crawler.pipeline.commit import Committer
 from crawler.pipeline.due_partitions import DuePartitions
 from crawler.pipeline.fetch import FetchStage
 from crawler.pipeline.finish_watch import FinishWatcher
-from crawler.pipeline.handler_runtime import HandlerRuntime
+from crawler.pipeline.handle import HandlerRuntime
 from crawler.pipeline.internal_errors import ContentSteps, InternalErrors
 from crawler.pipeline.overrides import OverrideFollower
 from crawler.pipeline.parse import PageParser
-from crawler.pipeline.rebalance import PartitionRebalance, UntoldQueues
+from crawler.pipeline.rebalance import PartitionRebalance, UnsavedClocks
 from crawler.pipeline.response_policy import ResponsePolicy
 from crawler.pipeline.route import RouteStage
 from crawler.pipeline.schedule import Scheduler
@@ -58,8 +57,8 @@ from crawler.pipeline.spiller import Spiller
 from crawler.pipeline.trap_memory import TrapMemory
 from crawler.pipeline.turn import TurnRunner
 from crawler.quotas.admit import QuotaAdmission
-from crawler.quotas.budgets import QuotaLimits
 from crawler.quotas.distribute import DeferredShare
+from crawler.quotas.raise_limits import RaisedQuotasWatcher
 from crawler.quotas.usage import QuotaUsage
 from crawler.robots.borrowed_slot import SlotBorrower
 from crawler.robots.cache import RobotsCache
@@ -75,19 +74,19 @@ from crawler.web.fetcher import Fetcher
 from crawler.web.resolver import CachingResolver
 
 
-def spend_less_on_memory() -> None:
-    """Keep freed memory for the next page, and look for garbage cycles seldom."""
+def tune_process() -> None:
+    """Keep freed memory for the next page, and collect garbage cycles seldom."""
     process_tuning.keep_freed_memory()
-    process_tuning.look_seldom()
+    process_tuning.collect_rarely()
 
 
 @contextlib.asynccontextmanager
 async def open_instance(
     crawl: OpenCrawl, *, node: str, until_finished: bool, app: Crawler | None = None
 ) -> AsyncIterator[Instance]:
-    """An instance, with this app or that of the settings; its files are closed whatever happened."""
+    """An instance with this app, or the app of the settings. Its files are closed in any case."""
     settings = crawl.settings
-    spend_less_on_memory()
+    tune_process()
     await asyncio.to_thread(recover_open_files, crawl.folder, lambda session: is_abandoned(crawl.folder, session))
     resolver = CachingResolver(
         settings.dns, allow_private=settings.fetch.allow_private, clock=lambda: monotonic_ms() / 1000
@@ -135,7 +134,7 @@ def _build(
         partitions=partitions, is_lock_free=is_lock_free, on_death=crash_reporter.record_crash,
     )  # fmt: skip
 
-    # State: what is known, and dropped with a partition.
+    # State, some of it dropped with a partition.
     stop = StopSignal(drain_timeout_s=s.membership.drain_timeout_s)
     open_claims = OpenClaims(max(256, 16 * s.fetch.concurrency))
     counters = Counters(open_claims)
@@ -143,18 +142,18 @@ def _build(
         open_claims, concurrency_per_queue=s.politeness.concurrency_per_queue,
         concurrency_of=of_queues(s.sites, "concurrency"),
     )  # fmt: skip
-    due, untold, backlog = DuePartitions(open_claims), UntoldQueues(scheduler), CommitBacklog()
-    held = HeldPartitions(crawl.session, (due, scheduler, untold, backlog))
+    due, unsaved, backlog = DuePartitions(open_claims), UnsavedClocks(scheduler), CommitBacklog()
+    held = HeldPartitions(crawl.session, (due, scheduler, unsaved, backlog))
     liveness = SessionLiveness(s.membership)
     admission = QuotaAdmission(s.budget.crawl_urls, DeferredShare(crawl.operator.deferred_urls, partitions))
-    router = make_router(crawl, admits_urls=lambda: admission.lets_in(len(peers.alive)))
+    router = make_router(crawl, admits_urls=lambda: admission.admits(len(peers.alive)))
     restarts = EngineRestarts(engine, held, forget=router.recent.clear)
     traps = TrapMemory(s.traps)
 
     # Stages, from the ack back to the claim.
     stored = msgspec.structs.replace(s, scope=crawl.record.scope)
     content, internal_errors = ContentSteps(inflight_log.mark()), InternalErrors(crawl.folder.log)
-    notes = History(history, node=node, session=crawl.session)
+    notes = AttemptNotes(history, node=node, session=crawl.session)
     parser, handlers = PageParser(stored), HandlerRuntime(app, stored, crawl.stats)
     archive = ArchiveStage(
         frontier, held, backlog, warc, index, items, content, s.archive, log_entries_max=s.frontier.log_entries_max
@@ -167,7 +166,7 @@ def _build(
         internal_errors=internal_errors, settings=s.archive, node=node, session=crawl.session,
         is_quiet=lambda: not scheduler.active,
     )  # fmt: skip
-    rebalance = PartitionRebalance(frontier, held, scheduler, due, open_claims, untold, archive, backlog)
+    rebalance = PartitionRebalance(frontier, held, scheduler, due, open_claims, unsaved, archive, backlog)
     override_follower = OverrideFollower(
         crawl.operator, scheduler, rebalance, due, counters, held, default_delay_ms=frontier.default_delay_ms
     )
@@ -176,7 +175,8 @@ def _build(
     gate = RobotsGate(frontier, held, cache, reader, s.politeness, overrides=lambda: counters.overrides, sites=s.sites)
     turns = TurnRunner(
         scheduler, held, open_claims, internal_errors,
-        deliver=committer.deliver, return_claim=override_follower.turn_away, delay_ms=int(s.politeness.delay_s * 1000),
+        deliver=committer.deliver, return_claim=override_follower.return_stopped,
+        delay_ms=int(s.politeness.delay_s * 1000),
     )  # fmt: skip
     by_crawl = s.politeness.address_limit_of == "crawl"
     addresses = AddressLimiter(
@@ -191,12 +191,12 @@ def _build(
     spilling = Spilling(engine, crawl.keys, default_delay_ms=frontier.default_delay_ms)
     spiller = Spiller(engine, spilling, crawl.spill_files, held, due, counters, s)
     claimer = Claimer(
-        frontier, held, due, scheduler, counters, s, on_short=spiller.short, on_engine_restart=restarts.noticed
+        frontier, held, due, scheduler, counters, s, on_short=spiller.request, on_engine_restart=restarts.noticed
     )
 
     # Loops.
     usage = QuotaUsage(crawl.stats, crawl.crawls, admission, held, counters, s, wake=due.hint)
-    budgets = QuotaLimits(frontier, crawl.operator.deferred_urls, held, s.budget, wake=due.hint)
+    budgets = RaisedQuotasWatcher(frontier, crawl.operator.deferred_urls, held, s.budget, wake=due.hint)
     ownership = Ownership(
         crawl.leases, peers, held, me, s.membership, listener=rebalance, takeovers=Takeovers(engine, crawl.keys)
     )
@@ -210,7 +210,7 @@ def _build(
 
     heartbeat = Heartbeat(
         crawl.members, me, s.membership, liveness=liveness, on_lease_loss=held.lose_all,
-        on_evicted=partial(_evicted, stop, s.membership), still=shared_record.check_still_there,
+        on_evicted=partial(_evicted, stop, s.membership), check_crawl=shared_record.check_still_there,
         describe=description, time_scale=lambda: peers.time_scale,
     )  # fmt: skip
     visibility_ms = int(s.frontier.visibility_timeout_s * 1000)
@@ -224,7 +224,7 @@ def _build(
         "raised budgets": budgets.run,
         "usage": usage.run,
         "spill": spiller.watch,
-        "unspill": spiller.bring_back,
+        "unspill": spiller.unspill,
         "stale claims": lambda: rebalance.return_stale(s.frontier),
         "open claims": lambda: keep_claims(
             frontier, held, lambda: [*fetching.in_turn, *committer.claims], visibility_ms=visibility_ms
@@ -237,8 +237,8 @@ def _build(
         loops["engine"] = lambda: keep_engine(heartbeat, revive, every_s=beat_s)
 
     def is_quiet() -> bool:
-        """Nothing in hand, and nothing will be due soon. A crawl that is paused does not end."""
-        return not (counters.overrides.is_paused or open_claims.total or committer.in_memory) and due.is_idle
+        """Is there no claim in memory, and none due soon? A crawl that is paused does not end."""
+        return not (counters.overrides.is_paused or open_claims.total or committer.uncommitted) and due.is_idle
 
     watcher = FinishWatcher(crawl.crawls, crawl.members, engine, archive, record=crawl.record)
 
@@ -253,7 +253,7 @@ def _build(
         ownership=ownership, rebalance=rebalance, scheduler=scheduler, claimer=claimer, fetching=fetching,
         parser=parser, handlers=handlers, committer=committer, archive=archive,
         join=lambda: join(crawl.members, me, is_lock_free, s.membership),
-        preparations=(override_follower.follow, lambda: budgets.begin(partitions), usage.begin),
+        preparations=(override_follower.follow, lambda: budgets.prepare(partitions), usage.prepare),
         engine_restarts=restarts,
         loops=loops,
         late_loops={"rebalance": rebalance.run, "engine restarts": restarts.run},
@@ -263,13 +263,13 @@ def _build(
 
 
 def _evicted(stop: StopSignal, s: MembershipSettings) -> None:
-    """An operator took this session off the crawl: let go while our last answered beat still entitles us to."""
+    """An operator evicted this session: drain while our last answered beat is still valid."""
     stop.drain_timeout_s = min(s.drain_timeout_s, (s.self_stop_s - s.beat_s) / 2)
     stop.set("evicted")
 
 
 def _reviver(crawl: OpenCrawl) -> Callable[[], Awaitable[None]] | None:
-    """Starts the embedded engine again when it died; None for engines that are not ours."""
+    """Restarts the embedded engine after it died; None for an engine that is not ours."""
     settings = crawl.settings.frontier
     if settings.redis:
         return None
@@ -282,7 +282,7 @@ def _reviver(crawl: OpenCrawl) -> Callable[[], Awaitable[None]] | None:
 
 
 def _close_files(*files: WarcWriter | IndexWriter | ItemWriter | HistoryWriter) -> None:
-    """The last one first, each whatever became of the others."""
+    """Close the last one first, and each even if others fail."""
     with contextlib.ExitStack() as stack:
         for file in files:
             stack.callback(file.close)

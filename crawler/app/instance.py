@@ -1,6 +1,6 @@
-"""One running instance: joins the crawl, runs all loops until its end, and stops them in order.
+"""One running instance: joins the crawl, runs all loops until the end, and stops them in order.
 
-`build.py` puts it together; what each part does is in its own file.
+`build.py` builds it; each part is documented in its own file.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from crawler.pipeline.archive import ArchiveStage
 from crawler.pipeline.claim import Claimer
 from crawler.pipeline.commit import Committer
 from crawler.pipeline.fetch import FetchStage
-from crawler.pipeline.handler_runtime import HandlerRuntime
+from crawler.pipeline.handle import HandlerRuntime
 from crawler.pipeline.parse import PageParser
 from crawler.pipeline.rebalance import PartitionRebalance
 from crawler.pipeline.schedule import Scheduler
@@ -29,15 +29,15 @@ from crawler.runtime.tasks import Loop, StopSignal, endless, first_error, retry_
 log = logging.getLogger(__name__)
 
 LEAVE_TIMEOUT_S = 10.0
-SETTLE_TIMEOUT_S = 3.0  # an engine's fsync may take long; what is not indexed by then is the next owner's to index
+SETTLE_TIMEOUT_S = 3.0  # an engine's fsync may take long; the next owner indexes the rest
 
 
 class _Ended(Exception):
-    """The loops of a task group are not needed any more."""
+    """Ends the loops of a task group."""
 
 
 class Instance:
-    """`run` until stopped, finished or failed. `stopped_because` says why it has ended."""
+    """`run` until stopped, finished or failed; `stopped_because` is the reason."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Instance:
 
     @property
     def stopped_because(self) -> str:
-        """Why it was to stop: finished, pages, budget, time, signal, evicted; "" when it failed."""
+        """Why it stopped: finished, pages, budget, time, signal, evicted; "" when it failed."""
         return self._stop.reason
 
     def stop(self) -> None:
@@ -99,14 +99,14 @@ class Instance:
         self._stop.set("signal")
 
     async def run(self) -> None:
-        """Join, crawl, leave. Raises CrawlerError when the instance could not go on; nothing is lost then."""
+        """Join, crawl, leave. Raises CrawlerError when the instance could not go on; no URL is lost then."""
         with self._engine_restarts.listening():
             await self._run()
 
     async def _run(self) -> None:
         self.heartbeat.joined(*await self._join())
         with contextlib.suppress(EngineError):
-            await self._crash_reporter.look_back()
+            await self._crash_reporter.record_earlier_crashes()
         for prepare in self._preparations:
             await retry_until_stopped(prepare, self._stop, event="begin.engine_error")
         failed = True
@@ -130,7 +130,7 @@ class Instance:
             await self.handlers.close("failed" if failed else self.stopped_because)
 
     async def _work(self) -> None:
-        """Run all loops until the instance is to stop, then end what is in flight. Raises what a loop raised."""
+        """Run all loops until the instance is to stop, then finish what is in flight. Raises what a loop raised."""
         try:
             async with asyncio.TaskGroup() as group:
                 for name, loop in self._loops.items():
@@ -147,7 +147,7 @@ class Instance:
             if not unsettled:
                 await self.committer.flush()
             await self.archive.settle(SETTLE_TIMEOUT_S)
-        except CrawlerError as error:  # what is not indexed by now is the next owner's to index
+        except CrawlerError as error:  # the next owner indexes what is not indexed by now
             log.warning("shutdown.incomplete", extra={"error": str(error)})
 
     async def _until_stopped(self) -> None:
@@ -158,16 +158,16 @@ class Instance:
             self._stop.set("time")
 
     async def _drain(self) -> list[Claim]:
-        """No new claims, end what is in flight, return the rest; the claims of what could not be committed."""
+        """Claim nothing more, finish what is in flight, return the rest; the claims that could not be committed."""
         self.counters.is_stopping = True
         await self.rebalance.return_claims(self.scheduler.remove_all())
-        await self.claimer.settle()  # what it brings is fetched, or returned with the rest
+        await self.claimer.settle()  # its last claims are fetched, or returned with the rest
         await self.fetching.wait_idle(self._stop.drain_timeout_s)
         await self.rebalance.return_claims(self.scheduler.remove_all())
         return await self.committer.settle(self._stop.drain_timeout_s)
 
     async def _leave(self, *, failed: bool) -> None:
-        """Return what is left, release the leases, leave the member list, while the heartbeat goes on."""
+        """Return the remaining claims, release the leases, leave the member list; the heartbeat goes on meanwhile."""
         self.counters.is_stopping = True
         try:
             if failed:

@@ -1,7 +1,7 @@
 """Opens a crawl and closes it in order: its folder, its session, its engine.
 
-Imports little: while an embedded engine starts, which takes as long as importing the client of engines, the rest of the
-composition root (crawl.py) is imported.
+Imports little: the rest of the composition root (crawl.py), with the client of engines, is imported while an embedded
+engine starts, which takes as long.
 """
 
 import asyncio
@@ -32,12 +32,11 @@ if TYPE_CHECKING:
 async def open_crawl(
     settings: Settings, *, create: bool, enter: "Entrance | None" = None
 ) -> AsyncIterator["OpenCrawl"]:
-    """Open the crawl that the settings name, starting or adopting the embedded engine where there is no other.
+    """Open the crawl that the settings name; without another engine, start or adopt the embedded one.
 
-    Without `create`, a folder or crawl that does not exist is a UsageError. Where no folder is named, which only goes
-    with an engine elsewhere, one is borrowed. `enter` finds or makes the crawl in the
-    engine, and decides whether it is the folder's (default: crawl_identity.admit). A folder that is made for input that
-    can't be used is gone afterwards. Raises CrawlerError kinds.
+    Without `create`, a folder or crawl that does not exist is a UsageError. Without a folder, which needs an engine
+    elsewhere, a temporary one is used. `enter` finds or creates the crawl in the engine, and checks that it belongs to
+    the folder (default: crawl_identity.admit). A folder created for unusable input is removed. Raises CrawlerError.
     """
     is_new, is_wrong = create and not is_there(settings.archive.dir), False
     with _folder_of(settings, create=create) as folder:
@@ -69,14 +68,14 @@ def _folder_of(settings: Settings, *, create: bool) -> contextlib.AbstractContex
 
 
 def ensure_engine(folder: CrawlFolder, embedded: EmbeddedEngine | None) -> None:
-    """Have the folder's engine run, under its lock; nothing without one. Raises EngineDown and UsageError."""
+    """Start the folder's embedded engine if it does not run, under its lock. Raises EngineDown and UsageError."""
     if embedded is not None:
         with folder.exclusive("engine", timeout_s=60.0):
             embedded.ensure()
 
 
 def _leave_folder(folder: CrawlFolder, lock: SessionLock, embedded: EmbeddedEngine | None, *, may_remove: bool) -> None:
-    """Close our session; the last one out stops the embedded engine."""
+    """Close our session; the last session stops the embedded engine."""
     if embedded is None and not may_remove:
         lock.close()
         return
@@ -91,14 +90,14 @@ def _leave_folder(folder: CrawlFolder, lock: SessionLock, embedded: EmbeddedEngi
 
 
 def _is_in_use(folder: CrawlFolder, others: Iterable[str]) -> bool:
-    """Does any of these sessions live? For those who hold the engine's lock."""
+    """Is any of these sessions alive? The caller must hold the engine's lock."""
     return any(life_of(folder, session) is Life.ALIVE for session in others)
 
 
 def abandon(crawl: "OpenCrawl") -> None:
-    """Leave without ceremony, as a crash would, but let no embedded engine run on for nobody.
+    """Leave as a crash would, but stop an embedded engine that no other session uses.
 
-    The session's lock file stays: free once this process is gone, it proves to the next start that nobody works here.
+    The session's lock file stays: free once this process is gone, it proves to the next start that the session is dead.
     """
     if crawl.settings.frontier.redis:
         return

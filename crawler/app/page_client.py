@@ -7,9 +7,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from crawler.content.html import redirect_target
+from crawler.content.html import extract_text, redirect_target
 from crawler.content.sniff import is_html
-from crawler.content.text import extract_text
 from crawler.model import REDIRECTS, Failure, FailureKind
 from crawler.pipeline.parse import PageParser, ParseKilledError
 from crawler.reports.page_view import PageView

@@ -51,10 +51,10 @@ async def _fetched_robots(crawl: OpenCrawl, url: str, origin: str) -> RobotsFact
     async with polite_fetcher(crawl) as (fetcher, slot_borrower):
         cache = RobotsCache(crawl.frontier, crawl.settings)
         reader = RobotsReader(cache, fetcher, slot_borrower, crawl.settings.robots, patience_ms=PATIENCE_MS)
-        reading = await reader.turn(NO_CLAIM, origin)
+        reading = await reader.read(NO_CLAIM, origin)
         while reading.entry is None:
             await asyncio.sleep(reading.wait_ms / 1000)
-            reading = await reader.turn(NO_CLAIM, origin)
+            reading = await reader.read(NO_CLAIM, origin)
         entry = reading.entry
     if entry.rules is None:
         return RobotsFact(note=f"can't be read ({entry.detail}): nothing is fetched there until it can")

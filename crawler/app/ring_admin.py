@@ -8,9 +8,8 @@ from typing import Any
 from crawler.app.crawl import OpenCrawl
 from crawler.app.ring_view import located, weights_of
 from crawler.errors import ConflictError, UsageError
-from crawler.frontier.members import Member
-from crawler.frontier.pins import Pins
-from crawler.rules.fingerprint import partition_of
+from crawler.frontier.members import Member, Pins
+from crawler.rules.identity import partition_of
 from crawler.terminal.wording import by_number
 
 EVICT_SLACK_S = 5.0  # on top of the silence after which others take over

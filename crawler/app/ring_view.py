@@ -9,12 +9,10 @@ from typing import Any
 
 from crawler.app.crawl import OpenCrawl
 from crawler.errors import UsageError
-from crawler.frontier.members import Member
-from crawler.frontier.pins import Pins, by_partition
+from crawler.frontier.members import Member, Pins, by_partition
 from crawler.membership.nodes import Slots, is_lock_free
 from crawler.rules.liveness import DeclaredState, takers
-from crawler.rules.rebalance import moves, share_changed
-from crawler.rules.ring import Ring, build
+from crawler.rules.ring import Ring, build, moves, share_changed
 from crawler.seeding.url_input import url_of_site
 from crawler.terminal.wording import by_number, counted
 

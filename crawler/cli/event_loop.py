@@ -23,8 +23,8 @@ def run_async(work: Coroutine[Any, Any, T], *, has_users_code: bool = False) -> 
         pass
     else:
         factory = uvloop.new_event_loop
-    if process_tuning.is_put_off():  # by the start of this program
-        process_tuning.look_seldom()
+    if process_tuning.is_gc_delayed():  # by the start of this program
+        process_tuning.collect_rarely()
     with contextlib.closing(work), asyncio.Runner(loop_factory=factory) as runner:
         if not has_users_code:
             return runner.run(work)

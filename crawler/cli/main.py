@@ -146,7 +146,7 @@ class Ending:
 
 def program() -> NoReturn:
     """Run the command of this process and end it."""
-    process_tuning.put_off()
+    process_tuning.delay_gc()
     ending = Ending()
     if sys.getprofile() is None and sys.gettrace() is None:  # who watches has something left to do after us
         atexit.register(ending)  # the first to register is the last to be called

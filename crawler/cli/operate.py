@@ -89,7 +89,7 @@ def _runner(
 
 def _check(arguments: argparse.Namespace) -> None:
     """Reads what was given; done before an engine is started. Raises UsageError."""
-    from crawler.rules.domains import registrable_domain
+    from crawler.rules.identity import registrable_domain
     from crawler.rules.urls import host_of
     from crawler.seeding.url_input import url_of_site
 

@@ -73,8 +73,7 @@ async def _run(
     from crawler.app.open_crawl import open_crawl
     from crawler.archive.crawl_folder import open_existing, open_or_create
     from crawler.cli.seed import on_the_list
-    from crawler.membership.joining import check_nobody_works
-    from crawler.membership.nodes import is_lock_free
+    from crawler.membership.nodes import check_no_instance_runs, is_lock_free
 
     for folder in (settings.archive.dir, *others):
         open_existing(folder)  # said before anything is made
@@ -82,7 +81,7 @@ async def _run(
 
     async with open_crawl(settings, create=True, enter=entrance(more)) as crawl:
         log_to_folder(settings, crawl.folder.log, "rebuild", verbose=arguments.verbose)
-        await check_nobody_works(crawl.members, is_lock_free, settings.membership)
+        await check_no_instance_runs(crawl.members, is_lock_free, settings.membership)
         async with on_the_list(crawl):
             await _seed(crawl, plain, files)
             report = await _rebuild(crawl, [crawl.folder, *more], arguments)

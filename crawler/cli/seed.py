@@ -162,7 +162,9 @@ async def on_the_list(crawl: "OpenCrawl") -> AsyncIterator[None]:
 
     settings = crawl.settings.membership
     liveness = SessionLiveness(settings)
-    heartbeat = Heartbeat(crawl.members, member, settings, liveness=liveness, on_lease_loss=lambda: None, still=still)
+    heartbeat = Heartbeat(
+        crawl.members, member, settings, liveness=liveness, on_lease_loss=lambda: None, check_crawl=still
+    )
     try:
         async with asyncio.TaskGroup() as group:
             beating = group.create_task(heartbeat.run(), name="heartbeat")

@@ -9,10 +9,8 @@ from typing import Any
 
 import msgspec
 
-from crawler.engine.client import Call, Engine
-from crawler.engine.gathering import Gathering
+from crawler.engine.client import Call, Engine, Gathering
 from crawler.errors import EngineError
-from crawler.frontier.budgets import AddQuota, FetchQuota
 from crawler.frontier.codec import (
     DeadLetter,
     FailedAttempt,
@@ -26,8 +24,10 @@ from crawler.frontier.codec import (
 from crawler.frontier.keys import Keys
 from crawler.frontier.messages import (
     AckReply,
+    AddQuota,
     AddReply,
     ClaimReply,
+    FetchQuota,
     ack_replies,
     claim_reply,
     joined,
@@ -49,7 +49,7 @@ from crawler.frontier.script_args import (
     ReturnItem,
 )
 from crawler.model import AckOutcome, Candidate, Claim, CommitEntry
-from crawler.rules.fingerprint import Fingerprints
+from crawler.rules.identity import Fingerprints
 
 ADD_ITEMS_MAX = 128  # per call: one to four ms of the engine, by how many queues they are for
 ACK_MAX = 32  # commits per call

@@ -1,1 +1,1 @@
-"""Who takes part in a crawl, who is alive, and which partitions an instance owns."""
+"""Members of a crawl: which are alive, and which partitions each owns."""

@@ -1,4 +1,4 @@
-"""Notes what dead sessions of this machine worked on, so that poison URLs are isolated (rules/poison_urls.py)."""
+"""Records which URLs dead sessions were processing, so that poison URLs are isolated (rules/poison_urls.py)."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -13,19 +13,19 @@ log = logging.getLogger(__name__)
 
 
 class CrashReporter:
-    """Reads in-flight logs and tells the frontier, before the dead session's partitions are taken over."""
+    """Reads in-flight logs and records crashes in the frontier, before the dead session's partitions are taken over."""
 
     def __init__(self, frontier: Frontier, *, sessions: Path, is_here: Callable[[Member], bool]) -> None:
         self._frontier = frontier
         self._sessions = sessions
         self._is_here = is_here
 
-    async def look_back(self) -> None:
-        """Sessions that died in our own crawl folder before we came. Raises EngineError."""
+    async def record_earlier_crashes(self) -> None:
+        """Record sessions that died in our own crawl folder before this one started. Raises EngineError."""
         await self._record(dead_sessions(self._sessions))
 
     async def record_crash(self, member: Member) -> None:
-        """A member is dead. Its log lies beside its lock file, if that is on this machine. Raises EngineError."""
+        """A member is dead. Its log is next to its lock file, if that is on this machine. Raises EngineError."""
         if member.lock and self._is_here(member):
             await self._record(d for d in dead_sessions(Path(member.lock).parent) if d.session == member.session)
 

@@ -1,4 +1,4 @@
-"""What a session does when the engine was restarted or fell back: it forgets what it believes the engine has."""
+"""Handles an engine that restarted or lost recent writes: the session forgets what it believes the engine has."""
 
 import asyncio
 import contextlib
@@ -13,24 +13,24 @@ log = logging.getLogger(__name__)
 
 
 class EngineRestarts:
-    """Leases are acquired again, under the engine's run id as it is then."""
+    """Drops all leases when the engine restarts; they are acquired again under its new run id."""
 
     def __init__(self, engine: Engine, held: HeldPartitions, *, forget: Callable[[], None]) -> None:
-        """`forget`: what this session knows to be in the engine."""
+        """`forget`: clears what this session assumes to be in the engine."""
         self._engine = engine
         self._held = held
         self._forget = forget
         self._restarted = asyncio.Event()
 
     def noticed(self) -> None:
-        """The engine was restarted or fell back: drop everything before another call reaches it."""
+        """The engine restarted or fell back: drop everything before another call reaches it."""
         log.warning("engine.restarted")
         self._forget()
         self._held.lose_all()
         self._restarted.set()
 
     def listening(self) -> contextlib.AbstractContextManager[None]:
-        """While in this context, a restart that a new connection shows is noticed."""
+        """In this context, a restart that a new connection reveals calls `noticed`."""
         return self._engine.restarts.listen(self.noticed)
 
     async def run(self) -> None:

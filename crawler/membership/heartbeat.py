@@ -1,7 +1,7 @@
-"""The session's heartbeat and what it entitles to: no beat answered lately, no request started.
+"""The session's heartbeat: without a recent answered beat, no request starts.
 
-The counter vouches for all leases of the session. A beat whose reply came too late marks a lapse: others may have
-taken over meanwhile, so every lease must be acquired anew before anything is started.
+One counter keeps all leases of the session alive. A beat whose reply came too late is a lease loss: others may have
+taken over meanwhile, so every lease must be acquired again before anything starts.
 """
 
 import asyncio
@@ -20,11 +20,11 @@ from crawler.settings import MembershipSettings
 
 log = logging.getLogger(__name__)
 
-NAMELESS_DEATHS = 2  # so many times the silence that means death; a dead session is struck off by then
+NAMELESS_DEATHS = 2  # times the silence that means death; by then a dead session is off the member list
 
 
 async def keep_engine(heartbeat: "Heartbeat", revive: Callable[[], Awaitable[None]], *, every_s: float) -> None:
-    """Start an embedded engine again that was killed, until cancelled; whoever notices first does it."""
+    """Restart an embedded engine that was killed, until cancelled. Any instance may do it."""
     while True:
         await asyncio.sleep(every_s)
         if heartbeat.is_unanswered:
@@ -35,10 +35,10 @@ async def keep_engine(heartbeat: "Heartbeat", revive: Callable[[], Awaitable[Non
 
 
 class SessionLiveness:
-    """What the answered heartbeats of this session entitle it to: read by the pipeline, written by `Heartbeat`.
+    """What the answered heartbeats of this session permit: read by the pipeline, written by `Heartbeat`.
 
-    `sent_ms`: when the last answered beat was *sent* (monotonic ms); None before the first. `stretch` is what others
-    may judge us by: of the last answered beat, or of one sent since if that is smaller.
+    `sent_ms`: when the last answered beat was *sent* (monotonic ms); None before the first. `time_scale`: the one that
+    others may judge us by, of the last answered beat, or of a later one that was sent if that is smaller.
     """
 
     def __init__(self, settings: MembershipSettings, *, clock_ms: Callable[[], int] = monotonic_ms) -> None:
@@ -58,15 +58,15 @@ class SessionLiveness:
         )
 
     def must_abort(self) -> bool:
-        """Has silence lasted so long that others may own what is in flight?"""
+        """Has the silence lasted long enough that others may own what is in flight?"""
         return self.sent_ms is not None and self._clock_ms() - self.sent_ms >= self.abort_ms * self.time_scale
 
 
 class Heartbeat:
-    """Writes the counter every beat; `on_lapse` is called when this session was silent for too long.
+    """Writes the counter every beat; `on_lease_loss` is called when this session was silent for too long.
 
-    `still` is awaited before a session that was struck off joins again; what it raises ends the session. `describe`:
-    the fields of `Member` that change, for each beat; `stretch`: by how much its times are to stretch.
+    `check_crawl` is awaited before a session that was removed from the member list joins again; what it raises ends
+    the session. `describe`: the fields of `Member` that change with each beat. `time_scale`: factor of all its times.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Heartbeat:
         liveness: SessionLiveness,
         on_lease_loss: Callable[[], None],
         on_evicted: Callable[[], None] = lambda: None,
-        still: Callable[[], Awaitable[None]] | None = None,
+        check_crawl: Callable[[], Awaitable[None]] | None = None,
         describe: Callable[[], Mapping[str, Any]] = dict,
         time_scale: Callable[[], int] = lambda: 1,
         clock_ms: Callable[[], int] = monotonic_ms,
@@ -89,12 +89,12 @@ class Heartbeat:
         self._liveness = liveness
         self._on_lease_loss = on_lease_loss
         self._on_evicted = on_evicted
-        self._still = still
+        self._check_crawl = check_crawl
         self._describe = describe
         self._time_scale = time_scale
         self._clock_ms = clock_ms
         self._quarantined_until_ms = 0
-        self._nameless_since_ms: int | None = None  # struck off, and another session has the node's name
+        self._nameless_since_ms: int | None = None  # removed, and another session has the node's name
         self._alive_since_ms: int | None = None  # None: steady already, or not alive
         self.is_unanswered = False  # did the last beat fail?
 
@@ -132,7 +132,7 @@ class Heartbeat:
             await asyncio.sleep(self._settings.beat_s * self._liveness.time_scale)
 
     async def beat(self) -> None:
-        """One beat; an engine that does not answer is no error here, silence speaks for itself."""
+        """One beat. An engine that does not answer is not an error here: silence has its own consequences."""
         if self._declared is DeclaredState.QUARANTINED and self._clock_ms() >= self._quarantined_until_ms:
             self._take_part()
         self.member = msgspec.structs.replace(
@@ -159,12 +159,12 @@ class Heartbeat:
             await self._settle_down()
 
     async def _rejoin(self) -> None:
-        """Struck off while we were silent: we come back as one that joins, and hold nothing. `still` may object."""
+        """Removed while we were silent: join again, without any lease. Raises what `check_crawl` raises."""
         if self._declared is DeclaredState.LEAVING:
-            self._lose_all_leases(struck_off=True)
+            self._lose_all_leases(removed=True)
             return
-        if self._still is not None:
-            await self._still()
+        if self._check_crawl is not None:
+            await self._check_crawl()
         if self._declared is not DeclaredState.SEEDING:
             self._declare(DeclaredState.JOINING)
         sent_ms = self._clock_ms()
@@ -173,18 +173,18 @@ class Heartbeat:
         except NameTakenError:
             self._wait_for_the_name()
             return
-        self._lose_all_leases(struck_off=True)
+        self._lose_all_leases(removed=True)
         self._nameless_since_ms = None
         self.joined(sent_ms, returns)
 
     def _wait_for_the_name(self) -> None:
-        """Somebody has our node's name. An engine that fell back may have put a dead former session of the node there:
-        the others will notice. Raises NameTakenError when it lasts: then the node was started elsewhere.
+        """Another session has our node's name. An engine that fell back may have restored a dead former session of the
+        node, which the others will remove. Raises NameTakenError if it lasts: then the node was started elsewhere.
         """
         now_ms, since_ms = self._clock_ms(), self._nameless_since_ms
         if since_ms is None:
             self._nameless_since_ms = now_ms
-            self._lose_all_leases(struck_off=True)
+            self._lose_all_leases(removed=True)
         elif now_ms - since_ms >= NAMELESS_DEATHS * self._liveness.abort_ms * self._liveness.time_scale:
             raise NameTakenError(f"node {self.member.node!r} was started elsewhere while this instance was silent")
 
@@ -193,15 +193,15 @@ class Heartbeat:
         late = before is not None and self._clock_ms() - before >= liveness.stop_ms * liveness.time_scale
         liveness.sent_ms, liveness.time_scale = sent_ms, self.member.time_scale
         if late:
-            self._lose_all_leases(struck_off=False)
+            self._lose_all_leases(removed=False)
 
-    def _lose_all_leases(self, *, struck_off: bool) -> None:
+    def _lose_all_leases(self, *, removed: bool) -> None:
         self._liveness.lease_losses += 1
-        log.warning("heartbeat.lease_loss", extra={"struck_off": struck_off})
+        log.warning("heartbeat.lease_loss", extra={"removed": removed})
         self._on_lease_loss()
 
     async def _settle_down(self) -> None:
-        """A life that lasted ends the count of returns."""
+        """After `steady_s` alive, the count of returns is reset."""
         since = self._alive_since_ms
         if since is not None and self._clock_ms() - since >= self._settings.steady_s * 1000:
             with contextlib.suppress(EngineError):
@@ -209,7 +209,7 @@ class Heartbeat:
                 self._alive_since_ms = None
 
     async def leaving(self) -> None:
-        """Tell the others that this session goes: its share moves at once."""
+        """Announce that this session leaves: its share moves at once."""
         self._declare(DeclaredState.LEAVING)
         self.member = msgspec.structs.replace(self.member, counter=self.member.counter + 1)
         with contextlib.suppress(EngineError):

@@ -1,7 +1,7 @@
-"""The leases that this session holds: state that the pipeline reads before it starts or writes anything.
+"""The leases that this session holds: read by the pipeline before it starts or writes anything.
 
-`Ownership` alone acquires leases. Losing one is synchronous: all that works on the partition is dropped before anything
-else runs.
+Only `Ownership` acquires leases. Losing one is synchronous: everything kept for the partition is dropped before other
+code runs.
 """
 
 import logging
@@ -22,18 +22,18 @@ class Dependent(Protocol):
     """State of the pipeline that is kept for each partition."""
 
     def drop(self, partitions: Sequence[int]) -> None:
-        """These partitions are lost: forget what is kept for them. They may be acquired again."""
+        """These partitions are lost: forget what is kept for them. They may be acquired again later."""
 
 
 class HeldPartition(msgspec.Struct):
-    """A lease of ours. The partition's time is its stored clock plus what our monotonic clock went on since."""
+    """A lease of ours. The partition's time is its stored clock plus the time since then on our monotonic clock."""
 
     epoch: int
     clock_ms: int
     anchor_ms: int
     draining: bool = False
     drain_until_ms: int = 0
-    log_entries: int = 0  # commits of an earlier tenure in the engine's log that the pipeline was not told of
+    log_entries: int = 0  # commits of an earlier owner in the engine's log that the pipeline does not know of
 
 
 class HeldPartitions:
@@ -46,8 +46,8 @@ class HeldPartitions:
         self._dependents = dependents
         self._clock_ms = clock_ms
         self._held: dict[int, HeldPartition] = {}
-        self.tried: dict[int, int] = {}  # partition -> the highest epoch that this session had or may have been given
-        self.unconfirmed: set[int] = set()  # leases that may be in our name though we do not hold them
+        self.tried_epochs: dict[int, int] = {}  # partition -> the highest epoch that this session got or may have got
+        self.unconfirmed: set[int] = set()  # leases that may be in our name although we do not hold them
 
     def __iter__(self) -> Iterator[int]:
         """The partitions held, draining ones included."""
@@ -64,12 +64,12 @@ class HeldPartitions:
         return self._held.items()
 
     def epoch_of(self, partition: int) -> int | None:
-        """The epoch of a lease, or None when the partition is not ours."""
+        """The epoch of a lease; None when the partition is not ours."""
         held = self._held.get(partition)
         return None if held is None else held.epoch
 
     def fence_of(self, partition: int) -> Fence | None:
-        """What to write with, or None when the partition is not ours."""
+        """The fence for writes; None when the partition is not ours."""
         held = self._held.get(partition)
         if held is None:
             return None
@@ -81,7 +81,7 @@ class HeldPartitions:
         return held.clock_ms + self._clock_ms() - held.anchor_ms
 
     def holds(self, claim: Claim) -> bool:
-        """Is the lease still held under which this claim was handed out?"""
+        """Is the lease under which this claim was delivered still held?"""
         held = self._held.get(claim.partition)
         return held is not None and held.epoch == claim.epoch
 
@@ -91,8 +91,8 @@ class HeldPartitions:
         return held is not None and not held.draining
 
     def add(self, won: Acquired, anchor_ms: int, *, is_wanted: bool) -> None:
-        """A lease was acquired. What is not wanted is only held to be released."""
-        self.tried[won.partition] = won.epoch
+        """A lease was acquired. One that is not wanted is only held to be released."""
+        self.tried_epochs[won.partition] = won.epoch
         log_entries = 0 if is_wanted else won.log_entries
         self._held[won.partition] = HeldPartition(
             won.epoch, won.clock_ms, anchor_ms, draining=not is_wanted, log_entries=log_entries
@@ -100,28 +100,28 @@ class HeldPartitions:
         self.unconfirmed.discard(won.partition)
 
     def let_go(self, partition: int) -> Fence | None:
-        """Hold a partition no more: the fence to release its lease with. Its dependents are not told."""
+        """Stop holding a partition: the fence to release its lease with. Its dependents are not notified."""
         fence = self.fence_of(partition)
         self._held.pop(partition, None)
-        self.unconfirmed.add(partition)  # until its lease was read once more: a release may be lost
+        self.unconfirmed.add(partition)  # until its lease is read again: the release may be lost
         return fence
 
     def drop(self, partitions: Iterable[int]) -> None:
-        """Tell the dependents that these partitions are lost."""
+        """Notify the dependents that these partitions are lost."""
         lost = list(partitions)
         for dependent in self._dependents:
             dependent.drop(lost)
 
     def lose(self, partition: int) -> None:
-        """A write was refused: the partition belongs to somebody else."""
+        """A write was fenced: the partition belongs to another session."""
         if self._held.pop(partition, None) is not None:
             self.unconfirmed.add(partition)
             log.warning("partition.fenced", extra={"partition": partition})
             self.drop([partition])
 
     def lose_all(self) -> None:
-        """Silence lasted too long, or the engine fell back: nothing starts until each lease is acquired again."""
+        """The silence lasted too long, or the engine fell back: nothing starts until each lease is acquired again."""
         lost = list(self._held)
-        self.unconfirmed.update(lost, self.tried)  # an engine that fell back may have given back what we released
+        self.unconfirmed.update(lost, self.tried_epochs)  # an engine that fell back may have restored released leases
         self._held.clear()
         self.drop(lost)

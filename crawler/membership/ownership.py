@@ -1,4 +1,4 @@
-"""Moves this session's leases towards the ring: acquires what it suggests, hands over what it no longer does."""
+"""Moves this session's leases towards the ring: acquires what the ring assigns, hands over the rest."""
 
 import asyncio
 import contextlib
@@ -7,9 +7,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from crawler.errors import EngineError
-from crawler.frontier.leases import Acquired, Lease, Leases
+from crawler.frontier.leases import Acquired, Lease, Leases, Takeover, Takeovers
 from crawler.frontier.members import Member
-from crawler.frontier.takeovers import Takeover, Takeovers
 from crawler.membership.held_partitions import HeldPartitions
 from crawler.membership.peers import Peers
 from crawler.rules.liveness import Liveness
@@ -21,25 +20,25 @@ log = logging.getLogger(__name__)
 
 
 class RebalanceListener(Protocol):
-    """The pipeline, as ownership sees it."""
+    """What ownership calls in the pipeline."""
 
     def acquired(self, partition: int, *, log_entries: int, pending: int) -> None:
         """A partition is ours from now on."""
 
     def drain(self, partition: int) -> None:
-        """Start nothing more in a partition; what is in flight may end."""
+        """Start nothing more in a partition; what is in flight may finish."""
 
     def is_idle(self, partition: int) -> bool:
         """Is nothing of the partition in flight or unacked?"""
 
     async def give_back(self, partition: int) -> None:
-        """Return every claim of a partition that is still held, and tell the engine what only we know. Raises
-        EngineError when it could not be told: then its next owner would be too early.
+        """Return every claim of a partition that is still held, and store what only we know. Raises EngineError when
+        that failed: the next owner could be too early then.
         """
 
 
 class Ownership:
-    """Runs every `read_s`: looks at the neighbours, moves leases towards the ring."""
+    """Every `read_s`: reads the peers, then moves leases towards the ring."""
 
     def __init__(
         self,
@@ -64,7 +63,7 @@ class Ownership:
         self._leaving = False
 
     async def run(self) -> None:
-        """Step for ever; an engine that does not answer is waited for."""
+        """Step until cancelled; an engine that does not answer is waited for."""
         while True:
             try:
                 if await self.step():
@@ -76,17 +75,17 @@ class Ownership:
     async def step(self) -> bool:
         """One round; True when the ring changed in it.
 
-        Leases are read before the counters that may condemn their holders, and acquired against what was read.
+        Leases are read before the counters that may prove their holders dead, and acquired against what was read.
         """
         wanted = self._wanted()
         asked = [p for p in {*wanted, *self._held.unconfirmed} if p not in self._held]
         seen = await self._leases.read(asked) if asked else []
-        await self._peers.look()
+        await self._peers.refresh()
         share = set(self._wanted())
         await self._hand_over(share)
         ours = {lease.partition for lease in seen if lease.session == self._me.session}
         self._held.unconfirmed -= {lease.partition for lease in seen} - ours
-        # What is in our name and not wanted is acquired, too: to be released, or nobody could have it while we live.
+        # A lease in our name that is not wanted is acquired to be released: no one else could get it while we live.
         free = {lease.partition for lease in seen if lease.partition in share and self._is_takeable(lease)}
         await self._acquire([lease for lease in seen if lease.partition in ours | free], share)
         return share != set(wanted)
@@ -95,16 +94,16 @@ class Ownership:
         return [] if self._leaving else self._peers.ring.share_of(self._me.node)
 
     def _is_takeable(self, lease: Lease) -> bool:
-        """Free, or its holder is dead; or in our own name without our knowing: the acquire's reply was lost."""
+        """Is it free, or its holder dead, or is it in our own name because the reply to an acquire was lost?"""
         return lease.session in ("", self._me.session) or self._peers.state_of(lease.session) is Liveness.DEAD
 
     async def _acquire(self, takeable: list[Lease], share: set[int]) -> None:
         if not takeable or self._leaving:
             return
-        asked = [(lease, self._held.tried.get(lease.partition, 0)) for lease in takeable]
+        asked = [(lease, self._held.tried_epochs.get(lease.partition, 0)) for lease in takeable]
         self._held.unconfirmed.update(lease.partition for lease in takeable)  # until the reply is here
-        # Should the reply be lost, and the engine fall back, the same epoch must not be ours a second time.
-        self._held.tried.update((lease.partition, max(lease.epoch, floor) + 1) for lease, floor in asked)
+        # If the reply is lost and the engine falls back, this session must not get the same epoch a second time.
+        self._held.tried_epochs.update((lease.partition, max(lease.epoch, floor) + 1) for lease, floor in asked)
         replies = await self._leases.acquire(self._me.session, self._me.node, asked)
         anchor_ms = self._clock_ms()  # when the reply arrived, not when the call was sent
         reached("lease.acquired")
@@ -117,7 +116,7 @@ class Ownership:
             raise failed[0]
 
     async def _note_takeovers(self, taken: list[Lease]) -> None:
-        """For people and audits: whose partitions these were, and how long it took."""
+        """Record for people and audits whose partitions were taken, and how long that took."""
         by_session: dict[str, list[Lease]] = {}
         for lease in taken:
             if lease.session not in ("", self._me.session):
@@ -161,12 +160,12 @@ class Ownership:
         await self.release(finished)
 
     async def release(self, partitions: list[int]) -> None:
-        """Give partitions away: claims first, then the lease. They are dropped here before anything is sent."""
+        """Release partitions: return their claims, drop them here, then release the lease."""
         fences = []
         for partition in partitions:
             try:
                 await self._listener.give_back(partition)
-            except EngineError as error:  # it stays ours, or is taken as that of a dead session
+            except EngineError as error:  # the partition stays ours, or is taken over once we are dead
                 log.warning("handover.engine_error", extra={"partition": partition, "error": str(error)})
                 continue
             fence = self._held.let_go(partition)
@@ -179,6 +178,6 @@ class Ownership:
             reached("release.answered")
 
     async def leave(self) -> None:
-        """Release everything that is idle by now; called when the pipeline has ended."""
+        """Release everything; called when the pipeline has ended."""
         self._leaving = True
         await self.release(list(self._held))

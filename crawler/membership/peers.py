@@ -1,14 +1,13 @@
-"""Who else takes part, and which ring follows from it. Reads the member list; strikes off who is dead.
+"""The other members and the ring that follows from them. Reads the member list; removes dead members.
 
-Knows no leases. Joins are applied together after a short quiet, everything else at once. All of this session's times
-stretch with the length of the list, since every session reads all of it.
+Joins are applied together after a short quiet period, everything else at once. All times of this session scale with the
+length of the list, because every session reads all of it.
 """
 
 import logging
 from collections.abc import Awaitable, Callable
 
-from crawler.frontier.members import Member, Members
-from crawler.frontier.pins import Pins, by_partition
+from crawler.frontier.members import Member, Members, Pins, by_partition
 from crawler.rules.liveness import HeartbeatReading, Liveness, Observer, Times, declared, takers, time_scale_of
 from crawler.rules.ring import Ring, build
 from crawler.runtime.clock import monotonic_ms
@@ -17,11 +16,11 @@ from crawler.settings import MembershipSettings
 log = logging.getLogger(__name__)
 
 HEARD_MAX = 10_000  # sessions
-DEBOUNCES_MAX = 10  # joins that keep coming are applied after so many quiet times at the latest
+DEBOUNCES_MAX = 10  # joins that keep coming are applied after this many quiet periods at the latest
 
 
 class Peers:
-    """The member list as this session sees it; `look` is one read of it."""
+    """The member list as this session sees it; `refresh` reads it once."""
 
     def __init__(
         self,
@@ -49,11 +48,13 @@ class Peers:
             gap_ms=int(settings.gap_s * 1000),
         )
         self._observer = Observer(times, {})
-        self._followed: tuple[dict[str, int], dict[str, str]] = ({}, {})  # weights and pins that the ring is of
+        self._followed: tuple[dict[str, int], dict[str, str]] = ({}, {})  # weights and pins that the ring was built of
         self._joining: dict[str, int] = {}
         self._joining_since_ms = 0
         self._quiet_since_ms = 0
-        self._heard_ms: dict[str, int] = {}  # of those who are gone, too: their partitions may not be taken over yet
+        self._heard_ms: dict[
+            str, int
+        ] = {}  # also of sessions that are gone: their partitions may not be taken over yet
         self._differing_since: dict[str, int] = {}
         self._differing: frozenset[str] = frozenset()
         self.ring = Ring(())
@@ -67,11 +68,11 @@ class Peers:
         return -1 if since_ms is None else self._clock_ms() - since_ms
 
     def state_of(self, session: str) -> Liveness:
-        """What a session is, at this moment."""
+        """The state of a session now."""
         return self._observer.state_of(session, self._clock_ms())
 
-    async def look(self) -> None:
-        """Read the list and the pins, judge everybody, follow the ring. Raises EngineError."""
+    async def refresh(self) -> None:
+        """Read members and pins, judge each member, update the ring. Raises EngineError."""
         members, pins = await self._members.read(), await self._pins.read()
         now_ms = self._clock_ms()
         self._observer = self._observer.read(map(self._reading, members.values()), now_ms, self.time_scale)
@@ -118,7 +119,7 @@ class Peers:
         log.info("ring.changed", extra={"nodes": sorted(weights), "pins": len(pins)})
 
     def _is_quiet(self, joining: dict[str, int], now_ms: int) -> bool:
-        """Has nobody more joined for a while? Or did so many that they can't all be waited for?"""
+        """Has no other member joined for a while, or have joins gone on for too long to wait?"""
         if not self._joining:
             self._joining_since_ms = now_ms
         if joining != self._joining:
@@ -127,7 +128,7 @@ class Peers:
         return now_ms - self._quiet_since_ms >= quiet_ms or now_ms - self._joining_since_ms >= DEBOUNCES_MAX * quiet_ms
 
     def _compare(self, now_ms: int) -> None:
-        """Others who follow another ring for longer than a change takes to get around have other settings."""
+        """Members that follow another ring for longer than a change takes to spread have different settings."""
         others = (m for m in self.alive.values() if m.ring and m.session != self._me.session)
         differ = {m.node for m in others if m.ring != self.digest}
         self._differing_since = {node: self._differing_since.get(node, now_ms) for node in differ}

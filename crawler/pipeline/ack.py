@@ -1,4 +1,4 @@
-"""Stage six: the ends of claims. Each is repeated until it has an answer: repeating one is safe, guessing is not."""
+"""Step 9, ack: ends claims. Each call is repeated until it is answered; to repeat one is safe."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ Ended = Failed | Refused | Deferred
 async def keep_claims(
     frontier: Frontier, held: HeldPartitions, in_work: Callable[[], list[Claim]], *, visibility_ms: int
 ) -> None:
-    """Extend claims while they are worked on, until cancelled: a slow page is not handed out twice."""
+    """Extend claims while they are worked on, until cancelled: a slow page is not delivered twice."""
     while True:
         await asyncio.sleep(visibility_ms / 4000)
         mine: dict[int, tuple[Fence, list[Claim]]] = {}
@@ -31,19 +31,19 @@ async def keep_claims(
             fence = held.fence_of(claim.partition)
             if fence is not None and held.holds(claim):
                 mine.setdefault(claim.partition, (fence, []))[1].append(claim)
-        with contextlib.suppress(EngineError):  # three more tries before the first one expires
+        with contextlib.suppress(EngineError):  # three more tries before a claim expires
             await frontier.extend_claims(mine, visibility_ms=visibility_ms)
 
 
 class AckStage:
-    """Sends acks, retries, dead letters, refusals, and what is parked."""
+    """Sends acks, retries, dead letters, refusals and deferrals."""
 
     def __init__(self, frontier: Frontier, held: HeldPartitions) -> None:
         self._frontier = frontier
         self._held = held
 
     async def ack(self, acks: Sequence[Ack]) -> list[AckReply | None]:
-        """Commit; None stands for an ack that was given up because its lease is gone."""
+        """Commit; None for an ack that was given up because its lease is gone."""
         answers: dict[int, AckReply | None] = {}
         while missing := [i for i in range(len(acks)) if i not in answers]:
             asked = [i for i in missing if self._held.holds(acks[i].claim)]
@@ -63,21 +63,20 @@ class AckStage:
         _log_errors("ack.engine_error", replies)
         return replies
 
-    def unfit(self, acks: Sequence[Ack]) -> dict[int, Exception]:
-        """Which of them can't be written as a call, by number, and why."""
+    def find_invalid(self, acks: Sequence[Ack]) -> dict[int, Exception]:
+        """The acks that can't be encoded as a call, by number, with the error."""
         found: dict[int, Exception] = {}
         for number, ack in enumerate(acks):
             try:
                 self._frontier.pack_ack(ack)
-            except Exception as error:  # noqa: BLE001 - whatever it is, it came with the page
+            except Exception as error:  # noqa: BLE001 - any error here comes from the page's content
                 found[number] = error
         return found
 
     async def end(self, ended: Sequence[Ended], answered: Callable[[Ended, AckOutcome | None], None]) -> None:
-        """Send all ends but acks; `answered` hears what the engine said to each.
+        """Send all ends except acks; `answered` gets the engine's reply to each.
 
-        None stands for one whose lease was gone before, ALREADY_YOURS for one that ended with an earlier call, as it
-        seems, whose answer was lost.
+        None: the lease was gone before. ALREADY_YOURS: it probably ended with an earlier call whose reply was lost.
         """
         left, is_repeat = list(ended), False
         while left:
@@ -105,7 +104,7 @@ class AckStage:
         claim, frontier = outcome.claim, self._frontier
         fence = self._held.fence_of(claim.partition)
         if fence is None:
-            raise InvariantError("asked for claims of held partitions only")
+            raise InvariantError(f"partition {claim.partition} is not held: {claim.url}")
         if isinstance(outcome, Refused):
             return frontier.refuse(fence, claim, outcome.reason)
         if isinstance(outcome, Deferred):

@@ -1,26 +1,33 @@
-"""Requests open by server address, at most so many each. Many names may have one address: who comes too many waits.
+"""Addresses of requests: a name is looked up without a worker waiting, and each address has few open requests.
 
-A few claims wait in line at the bench. The queues of all others get a time to come again, one after the other as the
-address can serve them: so a crowded address fills neither the line of claims in hand nor the time of the engine.
+Many hosts may share one address. At a full address, a few claims wait in memory. The queues of all others get a time to
+come again, one after the other as the address can serve them: so a busy address fills neither the memory for claims
+nor the engine's time. A name may take seconds to look up: its queue stands still meanwhile, as during a request, and
+then the claim is back at the head of its queue.
 """
 
+import asyncio
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
-from crawler.pipeline.schedule import Scheduler
-from crawler.pipeline.turn import AwaitAddress, Requeue
+from crawler.model import Claim
+from crawler.pipeline.schedule import QueueSlot, Scheduler
+from crawler.pipeline.turn import AwaitAddress, AwaitName, Requeue
 from crawler.rules.politeness import share_of
+from crawler.rules.urls import host_of
 from crawler.runtime.clock import monotonic_ms
+from crawler.web.fetcher import Fetcher
 
-LINE_PER_REQUEST = 4  # claims that wait at hand, for each request that may be open
-GUESS_MS = 100.0  # what a request takes, until one has ended
+LINE_PER_REQUEST = 4  # claims that wait in memory, for each request that may be open
+GUESS_MS = 100.0  # assumed duration of a request until one has ended
 WEIGHT = 0.2  # of the last request in the mean
 KEPT_MAX = 10_000  # addresses remembered although none of their requests is open
 
 
 class Address(msgspec.Struct):
-    """One server's: requests open, what they take on average, and up to when all its time is promised."""
+    """State of one address: open requests, their mean duration, and the time up to which all slots are promised."""
 
     open: int = 0
     mean_ms: float = GUESS_MS
@@ -28,7 +35,7 @@ class Address(msgspec.Struct):
 
 
 class AddressLimiter:
-    """Who may go now, who waits, and who comes again. `sharers`: how many instances share the limit, this one too."""
+    """Admits requests, lets claims wait or requeues them. `sharers`: number of instances that share the limit."""
 
     def __init__(self, scheduler: Scheduler, *, limit: int, sharers: Callable[[], int] = lambda: 1) -> None:
         self._scheduler = scheduler
@@ -37,7 +44,7 @@ class AddressLimiter:
         self._known: dict[str, Address] = {}
 
     def enter(self, address: str) -> AwaitAddress | Requeue | None:
-        """None when a request may be opened, which `left` must end; else how the turn ends."""
+        """None when a request may be opened, which `left` must end; otherwise how the turn ends."""
         self._follow()
         at = self._known.get(address)
         if at is None:
@@ -61,13 +68,52 @@ class AddressLimiter:
         at.mean_ms += WEIGHT * (took_ms - at.mean_ms)
         if not at.open and (at.promised_ms <= monotonic_ms() or len(self._known) > KEPT_MAX):
             del self._known[address]
-        if at.open < self._limit:  # a smaller share than before: who waits goes when enough have ended
+        if at.open < self._limit:  # not so after the share has shrunk, until enough requests have ended
             self._scheduler.wake_one(address)
 
     def _follow(self) -> None:
-        """Instances come and go. Where the share has grown, as many more of those in line may go at once."""
+        """Follow the number of instances. When the share has grown, wake as many waiting claims."""
         limit = share_of(self._whole, self._sharers())
         more, self._limit = limit - self._limit, limit
         for address in [*self._known] if more > 0 else ():
             for _ in range(more):
                 self._scheduler.wake_one(address)
+
+
+class NameLookups:
+    """The running look-ups; at most one for each request that a queue allows at a time."""
+
+    def __init__(self, fetcher: Fetcher) -> None:
+        self._fetcher = fetcher
+        self._running: dict[asyncio.Task[str], Claim] = {}
+
+    async def address_of(self, slot: QueueSlot, claim: Claim) -> str | AwaitName:
+        """The address for a claim, or the end of its turn: the claim is requeued when its name has been looked up."""
+        known = self._fetcher.known_address_of(claim.url)
+        if known is not None:
+            return known
+        if slot.looked_up == host_of(claim.url):
+            slot.looked_up = ""
+            return await self._fetcher.address_of(claim.url)  # an answer that may not be cached, or an error of ours
+        return AwaitName(partial(self._look_up, slot, claim))
+
+    def _look_up(self, slot: QueueSlot, claim: Claim, requeue: Callable[[], None]) -> None:
+        task = asyncio.create_task(self._fetcher.address_of(claim.url), name="look-up")
+        self._running[task] = claim
+        task.add_done_callback(partial(self._answered, slot, claim, requeue))
+
+    def _answered(self, slot: QueueSlot, claim: Claim, requeue: Callable[[], None], task: asyncio.Task[str]) -> None:
+        self._running.pop(task, None)
+        if task.cancelled():
+            return
+        task.exception()  # retrieved only: the same error is raised again in the claim's turn, where it counts
+        slot.looked_up = host_of(claim.url)
+        requeue()
+
+    async def close(self) -> list[Claim]:
+        """Cancel all look-ups; the claims that waited for them."""
+        waiting, tasks = list(self._running.values()), list(self._running)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return waiting

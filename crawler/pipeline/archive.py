@@ -1,4 +1,4 @@
-"""Stage four: records to disk before anything is acked, index lines to disk before the engine forgets a commit.
+"""Step 7, archive: records are on disk before an ack, index lines before the engine forgets a commit.
 
 What a dead session committed and did not index is indexed by the next owner of the partition.
 """
@@ -12,8 +12,8 @@ import msgspec
 
 from crawler.archive.index_writer import IndexWriter
 from crawler.archive.items import ItemWriter
+from crawler.archive.warc_record import payload_digest
 from crawler.archive.warc_writer import WarcWriter
-from crawler.content.digest import payload_digest
 from crawler.errors import EngineError
 from crawler.frontier.frontier import Frontier
 from crawler.handlers.page import Followed
@@ -30,12 +30,12 @@ log = logging.getLogger(__name__)
 DRAIN_EVERY_MS = 500
 DRAIN_PAUSE_S = 0.2
 SETTLE_PAUSE_S = 0.02
-# 2 to 4 ms of digests and compression: no heartbeat and no queue that is due waits for a whole group.
+# 2 to 4 ms of digests and compression: heartbeats and due queues don't wait for a whole group.
 BYTES_BEFORE_YIELD, RECORDS_BEFORE_YIELD = 1 << 20, 32
 
 
 class Placed(msgspec.Struct, frozen=True):
-    """Where the record of a page and its items lie, and the digest of its payload."""
+    """Where the record and the items of a page are, and the digest of its payload."""
 
     warc: WarcLocation | None
     digest: str
@@ -43,14 +43,14 @@ class Placed(msgspec.Struct, frozen=True):
 
 
 class CommitBacklog:
-    """Commits that the engine's log still has by our doing, by partition."""
+    """Commits of this session that are still in the engine's log, by partition."""
 
     def __init__(self) -> None:
         self.undrained: defaultdict[int, list[CommitEntry]] = defaultdict(list)  # not in the index yet
         self.indexed: defaultdict[int, list[CommitEntry]] = defaultdict(list)  # on disk, and still in the log
 
     def drop(self, partitions: Iterable[int]) -> None:
-        """These partitions are not ours: their new owners drain their logs."""
+        """These partitions are lost: their new owners drain their logs."""
         for partition in partitions:
             self.undrained.pop(partition, None)
             self.indexed.pop(partition, None)
@@ -63,7 +63,7 @@ class CommitBacklog:
         return not (self.undrained or self.indexed)
 
     def longest(self) -> int:
-        """How many commits are in the longest list."""
+        """The number of commits in the longest list."""
         return max(map(len, (*self.undrained.values(), *self.indexed.values())), default=0)
 
 
@@ -96,7 +96,7 @@ class ArchiveStage:
         self._draining = asyncio.Lock()
 
     async def store(self, group: Sequence[Committable]) -> list[Placed | None]:
-        """Records and items of a group, on disk when this returns; None where that failed for a page alone.
+        """Records and items of a group, on disk when this returns; None for a page whose content failed.
 
         Raises ArchiveError.
         """
@@ -127,11 +127,11 @@ class ArchiveStage:
         self._warc.sync()
 
     def committed(self, partition: int, entry: CommitEntry) -> None:
-        """Index a commit, and clear it from the engine's log, with the next drain."""
+        """Index a commit and clear it from the engine's log with the next drain."""
         self._backlog.undrained[partition].append(entry)
 
     async def adopt(self, partition: int) -> None:
-        """Index what an earlier owner had committed in this partition and not yet indexed."""
+        """Index what an earlier owner committed in this partition and did not index."""
         for entry in await self._frontier.undrained(partition):
             self.committed(partition, entry)
 
@@ -144,7 +144,7 @@ class ArchiveStage:
         return self.wants_drain and monotonic_ms() - self._drained_ms >= DRAIN_EVERY_MS
 
     async def have_room(self) -> None:
-        """Wait until no partition's log is at its bound: acks wait for this."""
+        """Wait until no partition's log is at its limit: acks wait for this."""
         while self._is_log_full():
             await self.drain()
             if self._is_log_full():
@@ -154,7 +154,7 @@ class ArchiveStage:
         return self._backlog.longest() >= self._log_entries_max
 
     async def settle(self, timeout_s: float) -> None:
-        """Drain until nothing is left to drain, or the engine does not take it. Raises ArchiveError."""
+        """Drain until nothing is left, or until the timeout. Raises ArchiveError."""
         deadline_ms = monotonic_ms() + int(timeout_s * 1000)
         await self.drain()
         while self.wants_drain and monotonic_ms() < deadline_ms:
@@ -172,7 +172,7 @@ class ArchiveStage:
                 log.warning("drain.engine_error", extra={"error": str(error)})
 
     async def _write_index(self) -> None:
-        """Lines on disk, but only of commits that a killed engine can't forget: it would have them made again."""
+        """Write lines to disk, but only of commits that a killed engine can't forget: it would deliver them again."""
         asked = {partition: len(entries) for partition, entries in self._backlog.undrained.items()}
         if not asked or not await self._frontier.engine.is_written():
             return
@@ -193,7 +193,7 @@ class ArchiveStage:
             self._backlog.indexed[partition] += taken
 
     async def _clear_log(self) -> None:
-        """What is in the index leaves the engine's log."""
+        """Remove from the engine's log what is in the index."""
         indexed, self._backlog.indexed = self._backlog.indexed, defaultdict(list)
         fenced = [(fence, entries) for p, entries in indexed.items() if (fence := self._held.fence_of(p))]
         try:

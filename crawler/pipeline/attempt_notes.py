@@ -1,11 +1,10 @@
-"""What became of each attempt, as a record: made when its outcome is known, on its way to the disk."""
+"""The history of attempts: one record for each, written when its outcome is known."""
 
 import asyncio
 import logging
 from typing import Any
 
-from crawler.archive.history import HistoryWriter
-from crawler.archive.history_lines import Attempt, Became
+from crawler.archive.history import Attempt, Became, HistoryWriter
 from crawler.errors import ArchiveError
 from crawler.model import Claim
 from crawler.pipeline.outcome import Committable, Failed, Outcome, Refused
@@ -14,19 +13,19 @@ from crawler.runtime.clock import wall_s
 log = logging.getLogger(__name__)
 
 DETAIL_MAX = 200  # characters
-WRITE_EVERY_S = 1.0  # what a killed process loses of it
+WRITE_EVERY_S = 1.0  # a killed process loses this much
 
 
-class History:
-    """The notes of one session."""
+class AttemptNotes:
+    """Notes the attempts of one session."""
 
     def __init__(self, writer: HistoryWriter, *, node: str, session: str) -> None:
         self._writer = writer
         self._node = node
         self._session = session
 
-    def took(self, outcome: Outcome) -> None:
-        """The engine took this outcome. What is parked has not ended: that is no part of its past."""
+    def accepted(self, outcome: Outcome) -> None:
+        """The engine accepted this outcome. A deferral is not an attempt."""
         if isinstance(outcome, Committable):
             self._note(outcome.claim, Became.COMMITTED, **_of_response(outcome))
         elif isinstance(outcome, Failed):
@@ -36,7 +35,7 @@ class History:
             self._note(outcome.claim, Became.REFUSED, is_attempt=False, **_of_refusal(outcome))
 
     def lost(self, outcome: Outcome) -> None:
-        """The engine did not take it: the claim was somebody else's by then, or had ended."""
+        """The engine rejected the outcome: another session had the claim by then, or it had ended."""
         if isinstance(outcome, Committable):
             self._note(outcome.claim, Became.LOST, lost=_now(), **_of_response(outcome))
         elif isinstance(outcome, Failed):
@@ -45,11 +44,11 @@ class History:
             self._note(outcome.claim, Became.LOST, is_attempt=False, lost=_now(), **_of_refusal(outcome))
 
     def cut_off(self, claim: Claim, started_at: float) -> None:
-        """A request that was begun came to nothing that counts: it was cut off, or the lease was gone by its end."""
+        """A request that was started has no outcome: it was cut off, or the lease was gone at its end."""
         self._note(claim, Became.LOST, started=round(started_at, 3), lost=_now())
 
     async def run(self) -> None:
-        """Write the notes to disk until cancelled. They are for people: a full disk stops nothing."""
+        """Write the notes to disk until cancelled. They are for people: a full disk does not stop the crawl."""
         while True:
             await asyncio.sleep(WRITE_EVERY_S)
             try:

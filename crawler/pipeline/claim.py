@@ -1,4 +1,4 @@
-"""Stage one: claims URLs of the partitions that are due, as many as the instance can hold.
+"""Step 2, claim: claims URLs of the partitions that are due, as many as the instance can hold.
 
 A lost wake-up hint costs one sweep interval.
 """
@@ -9,10 +9,9 @@ from collections.abc import Callable, Sequence
 
 from crawler.engine.client import Engine
 from crawler.errors import EngineError
-from crawler.frontier.budgets import FetchQuota
 from crawler.frontier.frontier import ClaimRequest, Fence, Frontier
 from crawler.frontier.keys import Keys
-from crawler.frontier.messages import ClaimReply
+from crawler.frontier.messages import ClaimReply, FetchQuota
 from crawler.membership.held_partitions import HeldPartitions
 from crawler.pipeline.due_partitions import DuePartitions
 from crawler.pipeline.schedule import Scheduler
@@ -24,14 +23,14 @@ from crawler.settings import Settings
 log = logging.getLogger(__name__)
 
 PARTITIONS_PER_ROUND = 256
-URLS_PER_CALL = 8  # at least, when there is room for fewer than are due: each call has its price, and so has each ack
+URLS_PER_CALL = 8  # at least, when there is room for fewer than are due: each call and each ack has a cost
 SWEEP_MS = 1000
-NOTHING_MS = 20  # pause where a queue that is due gave nothing: it is at its cap, and acks will wake it
+NOTHING_MS = 20  # pause after a due queue gave nothing: it is at its cap, and acks will wake it
 RECONNECT_PAUSE_S = 1.0
 
 
 async def listen_for_hints(engine: Engine, channel: str, on_hint: Callable[[int], None]) -> None:
-    """Hear which partitions others have woken, until cancelled. A lost hint costs a sweep of the claimer."""
+    """Receive hints of partitions that others have woken, until cancelled. A lost hint costs one sweep interval."""
     while True:
         try:
             async for message in engine.subscribe(channel):
@@ -41,7 +40,7 @@ async def listen_for_hints(engine: Engine, channel: str, on_hint: Callable[[int]
 
 
 class Claimer:
-    """Fills the workbench."""
+    """Fills the scheduler."""
 
     def __init__(
         self,
@@ -55,8 +54,8 @@ class Claimer:
         on_short: Callable[[int, Sequence[str]], None],
         on_engine_restart: Callable[[], None],
     ) -> None:
-        """`on_short`: queues of a partition whose next URLs are in files. `on_engine_restart`: the engine has fallen
-        back behind what this session knows.
+        """`on_short`: called with queues of a partition whose next URLs are in files. `on_engine_restart`: called when
+        the engine has lost writes that this session knows of.
         """
         self._frontier = frontier
         self._held = held
@@ -68,9 +67,9 @@ class Claimer:
         self._on_short = on_short
         self._on_engine_restart = on_engine_restart
         self._serial = 0
-        # By partition and epoch; sent again as they were: then nothing is handed out twice.
+        # Partition -> epoch and request. Sent again unchanged, so that nothing is delivered twice.
         self._unanswered: dict[int, tuple[int, ClaimRequest]] = {}
-        self._answered = asyncio.Event()  # no call is out whose claims are still to come
+        self._answered = asyncio.Event()  # set while no claim call is in flight
         self._answered.set()
         self._swept_ms = 0
 
@@ -140,14 +139,14 @@ class Claimer:
             self._answered.set()
 
     async def settle(self) -> None:
-        """Wait until the last call has brought its claims, or failed; called when no further one is made."""
+        """Wait until the last call has returned or failed; called when no further one is made."""
         await self._answered.wait()
 
     def _request(self, share: int) -> ClaimRequest:
         f, self._serial = self._settings.frontier, self._serial + 1
         return ClaimRequest(
             request_id=f"{self._frontier.session}-{self._serial}",
-            urls_max=min(share, 2 * f.claim_urls_max),  # twice as many took the engine 5.5 ms beside a million keys
+            urls_max=min(share, 2 * f.claim_urls_max),  # twice as many take 5.5 ms in an engine with a million keys
             per_queue_max=f.claim_urls_max,
             ahead_ms=0 if self._open_claims.is_scarce else int(f.claim_ahead_s * 1000),
             visibility_ms=int(f.visibility_timeout_s * 1000),
@@ -170,7 +169,7 @@ class Claimer:
             self._on_engine_restart()
             return
         if self._held.epoch_of(partition) != fence.epoch:
-            return  # lost while the call was out: the claims are of an older epoch and come back by themselves
+            return  # lost meanwhile: the claims are of an older epoch and expire by themselves
         for batch in reply.batches:
             self._open_claims.opened(batch.claims)
             self._scheduler.put(batch, start_ms=self._here(partition, batch.start_ms))
@@ -179,28 +178,28 @@ class Claimer:
             self._on_short(partition, reply.short)
         self._due.note_boosts(partition, reply.boosts, later_ms=monotonic_ms() - self._held.now_of(partition))
         if reply.next_due_ms >= 0:
-            wait_ms = reply.next_due_ms - self._held.now_of(partition)  # below 0: due since then, and goes first
+            wait_ms = reply.next_due_ms - self._held.now_of(partition)  # negative: due since then, and goes first
             if not reply.batches:
                 wait_ms = max(wait_ms, NOTHING_MS)
             self._due.schedule(partition, monotonic_ms() + wait_ms)
 
     def _here(self, partition: int, at_ms: int) -> int:
-        """A time of the partition's clock on our own (monotonic ms); 0 stays 0."""
+        """Convert a time of the partition's clock to our own (monotonic ms); 0 stays 0."""
         return at_ms and monotonic_ms() + at_ms - self._held.now_of(partition)
 
     def _again(self, fence: Fence, request: ClaimRequest) -> None:
-        """The outcome is unknown: the same request id brings the same batch."""
+        """The outcome is unknown: the same request id returns the same batch."""
         if self._held.is_open(fence.partition):
             self._unanswered[fence.partition] = fence.epoch, request
             self._due.schedule(fence.partition, monotonic_ms() + int(ENGINE_PAUSE_S * 1000))
 
     async def _sweep(self) -> None:
-        """Partitions that wait for nothing, or for long, are looked at once a second: a hint may have been lost."""
+        """Check partitions that are not due soon, once a second: a hint may have been lost."""
         soon_ms = monotonic_ms() + SWEEP_MS
         waiting = [p for p in self._held if self._due.waits_beyond(p, soon_ms)]
         for partition, due_ms in await self._frontier.awake(waiting):
             if self._held.is_open(partition):
                 self._due.queue_due(partition, self._here(partition, due_ms))
         for partition in waiting:
-            if self._due.has_boosts(partition):  # their queues are ready elsewhere
+            if self._due.has_boosts(partition):  # `awake` does not cover queues with a boost
                 self._due.schedule(partition)

@@ -1,7 +1,7 @@
-"""Stages four to six in their order, in groups: archive, route, ack; then the index, then the log is drained.
+"""Steps 7 to 9 in groups: archive, route, ack; then the index is written and the engine's log is drained.
 
-A crash between any two steps repeats a fetch and never loses a URL: the record is on disk and the children are in
-the frontier before their parent is acked, and the index line is on disk before the commit entry leaves the engine.
+A crash between any two steps repeats a fetch and never loses a URL: the record is on disk and the links are in the
+frontier before their page is acked, and the index line is on disk before the commit entry leaves the engine.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from crawler.membership.held_partitions import HeldPartitions
 from crawler.model import AckOutcome, Candidate, Claim, CommitEntry
 from crawler.pipeline.ack import AckStage
 from crawler.pipeline.archive import ArchiveStage, Placed
-from crawler.pipeline.attempt_notes import History
+from crawler.pipeline.attempt_notes import AttemptNotes
 from crawler.pipeline.due_partitions import DuePartitions
 from crawler.pipeline.hooks import Hooks
 from crawler.pipeline.internal_errors import ContentSteps, InternalErrors
@@ -44,7 +44,7 @@ class Committer:
         held: HeldPartitions,
         due: DuePartitions,
         counters: Counters,
-        notes: History,
+        notes: AttemptNotes,
         hooks: Hooks,
         content: ContentSteps,
         internal_errors: InternalErrors,
@@ -53,7 +53,7 @@ class Committer:
         session: str,
         is_quiet: Callable[[], bool],
     ) -> None:
-        """`is_quiet`: does no request run? Then there is nothing to wait for with a group."""
+        """`is_quiet`: is no request in flight? Then a group has nothing to wait for."""
         self._archive = archive
         self._route = route
         self._ack = ack
@@ -71,12 +71,12 @@ class Committer:
         self._group: list[Outcome] = []
         self._arrived = asyncio.Event()
         self._is_quiet = is_quiet
-        self.in_memory = 0
+        self.uncommitted = 0
 
     def deliver(self, outcome: Outcome) -> None:
-        """Take an outcome in; it is committed within `archive.sync_s`."""
+        """Queue an outcome; it is committed within `archive.sync_s`."""
         self._waiting.append(outcome)
-        self.in_memory += 1
+        self.uncommitted += 1
         self._arrived.set()
 
     async def run(self) -> None:
@@ -86,7 +86,7 @@ class Committer:
             await self.flush()
 
     async def _gather(self) -> None:
-        """Wait for a group: full, or old enough, or nothing more is coming."""
+        """Wait until a group is full or old enough, or nothing more is coming."""
         if not self._waiting:
             self._arrived.clear()
             try:
@@ -103,7 +103,7 @@ class Committer:
         return full or self._is_quiet() or monotonic_ms() >= deadline_ms
 
     async def flush(self) -> None:
-        """Commit all that waits now, and drain the log when it is time."""
+        """Commit all outcomes that wait, and drain the log when that is due."""
         group, self._waiting = self._waiting, []
         self._group = group
         try:
@@ -118,25 +118,25 @@ class Committer:
             if group:
                 self._due.room_changed()
         finally:
-            self.in_memory -= len(group)
+            self.uncommitted -= len(group)
             self._group = []
         if self._archive.is_drain_due or (self._archive.wants_drain and self._is_quiet()):
             await self._archive.drain()
 
     @property
     def claims(self) -> list[Claim]:
-        """Claims whose outcome is here and not yet acked."""
+        """Claims whose outcome is here but not acked."""
         return [outcome.claim for outcome in (*self._group, *self._waiting)]
 
     async def settle(self, timeout_s: float) -> list[Claim]:
-        """Wait until all that was delivered is committed; the claims of what was not (the engine takes nothing)."""
+        """Wait until all delivered outcomes are committed; the claims of those that were not in time."""
         deadline_ms = monotonic_ms() + int(timeout_s * 1000)
-        while self.in_memory and monotonic_ms() < deadline_ms:  # noqa: ASYNC110 - asked once, at the end
+        while self.uncommitted and monotonic_ms() < deadline_ms:  # noqa: ASYNC110 - asked once, at the end
             await asyncio.sleep(0.01)
         return self.claims
 
     async def _commit(self, group: list[Committable]) -> list[Failed]:
-        """Those that came to nothing because of their content: failures, which are to be ended."""
+        """Commit a group; the failures, still to be ended, of pages whose content raised an error."""
         placed = await self._archive.store(group)
         for outcome, where in zip(group, placed, strict=True):
             outcome.digest = where.digest if where is not None else ""
@@ -184,14 +184,14 @@ class Committer:
         )
 
     async def _answers(self, acks: list[tuple[Committable, Ack]]) -> list[AckReply | None]:
-        """The engine's. An ack that can't be written as a call gets none: it must not hold up the others."""
+        """The engine's replies. An ack that can't be encoded gets none: it must not hold up the others."""
         try:
             return await self._ack.ack([ack for _, ack in acks])
         except Exception as error:
-            unfit = self._ack.unfit([ack for _, ack in acks]) if may_be_of_content(error) else {}
-            if not unfit:
+            invalid = self._ack.find_invalid([ack for _, ack in acks]) if may_be_of_content(error) else {}
+            if not invalid:
                 raise
-        for number, reason in unfit.items():
+        for number, reason in invalid.items():
             acks[number][0].error = reason
         replies = iter(await self._ack.ack([ack for outcome, ack in acks if outcome.error is None]))
         return [next(replies) if outcome.error is None else None for outcome, _ in acks]
@@ -245,8 +245,8 @@ class Committer:
                 self._held.lose(partition)
             return
         self._route.added(partition, ack.items, reply.woken)
-        self._notes.took(outcome)
-        self._hooks.took(outcome)
+        self._notes.accepted(outcome)
+        self._hooks.accepted(outcome)
         counters.committed += 1
         counters.bytes += ack.entry.body_bytes
         self._archive.committed(partition, ack.entry)
@@ -255,8 +255,8 @@ class Committer:
     def _ended(self, outcome: Failed | Refused | Deferred, reply: AckOutcome | None) -> None:
         partition = outcome.claim.partition
         if reply in (AckOutcome.COMMITTED, AckOutcome.ALREADY_YOURS):
-            self._notes.took(outcome)
-            self._hooks.took(outcome)
+            self._notes.accepted(outcome)
+            self._hooks.accepted(outcome)
         else:
             self._notes.lost(outcome)
         if reply is None:
@@ -283,6 +283,6 @@ class Committer:
 
 
 def _counts(outcome: Committable) -> dict[str, int]:
-    """What people see of items in the statistics."""
+    """The counts of items in the statistics."""
     found = {"items": len(outcome.handled.items), "items_invalid": outcome.handled.invalid_count}
     return {name: n for name, n in found.items() if n}

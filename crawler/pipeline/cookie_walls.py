@@ -1,9 +1,9 @@
-"""Cookie walls: pages that redirect until their cookie comes back, to themselves or by way of pages that set it.
+"""Cookie walls: pages that redirect until their cookie comes back, to themselves or through pages that set it.
 
 A page that redirects to itself and sets a cookie gets one more try, with the cookie. A redirect to another URL of its
-origin that looks like a wall is followed in the page's own turns, each with the queue's delay. If it leads back, the
-page is asked for again with what was set on the way. Else the redirect is the page's result as always, and the answers
-that came on the way are kept for the URLs that they are of. Cookies live for one way, and go to the page's origin only.
+origin that looks like a wall is followed in the page's own turns, each with the queue's delay. If the chain leads back,
+the page is requested again with the cookies of the chain. Otherwise the redirect is the page's result as usual, and the
+responses of the chain are kept for their own URLs. Cookies last for one chain, and go to the page's origin only.
 """
 
 from collections import OrderedDict
@@ -15,21 +15,21 @@ from crawler.model import REDIRECTS, Claim, Response
 from crawler.pipeline.page_request import Answered, Step
 from crawler.rules.urls import origin_of
 
-BYTES_MAX = 4096  # of the cookies of one way, as browsers allow for a single one; further ones are left out
-KEPT_MAX = 10_000  # ways whose next step may have gone to another instance
-STEPS_MAX = 4  # URLs on the way
+BYTES_MAX = 4096  # of the cookies of one chain, as browsers allow for a single cookie; further ones are left out
+KEPT_MAX = 10_000  # chains; the next step of some may have gone to another instance
+STEPS_MAX = 4  # URLs in a chain
 REDIRECT_BYTES_MAX = 4096  # of the page's own redirect, which is kept meanwhile
-# Ways of an origin that led nowhere, until its redirects are not followed any more: a URL on the way may have been
-# asked for before. Few redirects are walls that neither set a cookie nor say where to come back to.
+# Chains of an origin that led nowhere before its redirects are no longer followed: a URL of the chain may have been
+# fetched before. Few redirects are walls if they neither set a cookie nor name the URL to return to.
 MISSES_RETURN_MAX, MISSES_COOKIE_MAX, MISSES_SEED_MAX = 8, 2, 1
 ORIGINS_MAX = 10_000
-ANSWERS_MAX = 64  # of URLs on the way, until their own turn comes, if it does
+ANSWERS_MAX = 64  # responses of a chain, kept until the turns of their URLs
 ANSWER_BYTES_MAX = 256 * 1024
 ANSWER_S = 600.0
 
 
 class CookieWalls:
-    """What the next turn of a claim asks for, when that is not the page as such. `may_ask` is given a URL."""
+    """The next request of a claim, when that is not simply its page. `may_ask`: may this URL be requested?"""
 
     def __init__(self) -> None:
         self._steps: OrderedDict[str, Step] = OrderedDict()  # by fingerprint
@@ -37,21 +37,21 @@ class CookieWalls:
         self._answers: OrderedDict[str, Answered] = OrderedDict()  # by URL
 
     def url_of(self, claim: Claim) -> str:
-        """What the claim's turn asks for."""
+        """The URL that the claim's turn requests."""
         step = self._steps.get(claim.fingerprint)
         return claim.url if step is None else step.url
 
     def take(self, claim: Claim) -> Step | None:
-        """The step that the claim is to take now, once."""
+        """Remove and return the next step of the claim."""
         return self._steps.pop(claim.fingerprint, None)
 
     def put_back(self, claim: Claim, step: Step | None) -> None:
-        """It was not taken: no request was made, or nobody answered it."""
+        """The step was not done: no request was sent, or it was not answered."""
         if step is not None:
             self._keep(claim, step)
 
-    def begins(self, claim: Claim, response: Response, target: str, may_ask: Callable[[str], bool]) -> bool:
-        """Whether the page's redirect to `target` is followed in its own turns; the next one takes the step."""
+    def starts(self, claim: Claim, response: Response, target: str, may_ask: Callable[[str], bool]) -> bool:
+        """Does the page's redirect to `target` start a chain? Then the claim's next turn follows it."""
         cookies = _cookies(response.headers)
         if target == claim.url:
             return bool(cookies) and self._keep(claim, Step(url=target, cookies=cookies))
@@ -61,8 +61,8 @@ class CookieWalls:
             return False
         return self._keep(claim, Step(url=target, cookies=cookies, first=response, number=1))
 
-    def leads_on(self, claim: Claim, step: Step, answered: Answered, may_ask: Callable[[str], bool]) -> bool:
-        """Whether the answer on the way leads to a next step. If not, the page's own redirect is its result."""
+    def continues(self, claim: Claim, step: Step, answered: Answered, may_ask: Callable[[str], bool]) -> bool:
+        """Does this response of the chain lead to a next step? If not, the page's own redirect is its result."""
         response = answered.result.response
         if response is not None and len(response.raw_body) + len(response.body) <= ANSWER_BYTES_MAX:
             self._answers[step.url] = answered
@@ -80,8 +80,8 @@ class CookieWalls:
         self._missed(claim)
         return False
 
-    def came_back(self, claim: Claim, step: Step, response: Response) -> None:
-        """The page was asked for with the cookies of the way."""
+    def returned(self, claim: Claim, step: Step, response: Response) -> None:
+        """The page was requested with the cookies of the chain."""
         if step.first is None:
             return
         if response.status in REDIRECTS:
@@ -90,7 +90,7 @@ class CookieWalls:
             self._misses.pop(origin_of(claim.url), None)
 
     def answer_for(self, claim: Claim, now_s: float) -> Answered | None:
-        """What was answered for the claim's URL on the way of another, not long ago; once."""
+        """Remove and return a recent response for the claim's URL from the chain of another page."""
         answered = self._answers.pop(claim.url, None)
         return answered if answered is not None and now_s - answered.finished_at < ANSWER_S else None
 
@@ -108,12 +108,12 @@ class CookieWalls:
 
 
 def _is_near(claim: Claim, url: str) -> bool:
-    """Of the page's origin: its robots.txt is known, its queue is the page's, and cookies may go there."""
+    """Is it of the page's origin? Its robots.txt is known then, its queue is the same, and cookies may go there."""
     return bool(url) and origin_of(url) == origin_of(claim.url)
 
 
 def _misses_max(claim: Claim, target: str, cookies: dict[str, str]) -> int:
-    """The more a redirect looks like a wall, the more ways may have led nowhere before; 0 is none at all."""
+    """Misses after which the redirect is not followed; higher the more it looks like a wall, 0 for never."""
     path = claim.url[len(origin_of(claim.url)) :]
     if len(path) > 1 and path in unquote(target.partition("?")[2]):
         return MISSES_RETURN_MAX

@@ -1,4 +1,4 @@
-"""When each partition of ours may be claimed from: one due time each, so that nobody polls in vain."""
+"""When each held partition may be claimed from: one due time each, so that no partition is polled in vain."""
 
 import asyncio
 import heapq
@@ -8,14 +8,14 @@ from crawler.runtime.clock import monotonic_ms
 from crawler.runtime.counters import OpenClaims
 
 SOON_MS = 500
-# So long before its time a queue is claimed: one whose next URL is not in hand when it is due would be fetched later by
-# the wait for a call to the engine, and by some turns of the event loop.
+# A queue is claimed this long before it is due: otherwise its next URL would be late by a call to the engine and some
+# passes of the event loop.
 LEAD_MS = 250
-OUTDATED_MAX = 1024  # entries of the heap for which there is an earlier one, before they are looked for
+OUTDATED_MAX = 1024  # entries of the heap that were replaced by an earlier one, before the heap is rebuilt
 
 
 class DuePartitions:
-    """Due times by partition (monotonic ms), in a heap that the claimer empties. `wake` is set when it should look."""
+    """Due times by partition (monotonic ms), in a heap that the claimer empties. `wake` is set when it should check."""
 
     def __init__(self, open_claims: OpenClaims) -> None:
         self._open_claims = open_claims
@@ -35,32 +35,32 @@ class DuePartitions:
             self._heap = [(due_ms, number) for number, due_ms in self._due.items()]
             heapq.heapify(self._heap)
         if self._heap[0] == (at_ms, partition):
-            self.wake.set()  # also for a time that is still to come: the sleep may end later than that
+            self.wake.set()  # also for a future time: the claimer's sleep may end later
 
     def queue_due(self, partition: int, at_ms: int) -> None:
-        """A queue of this partition is due at that time: its next claim is to be here by then."""
+        """A queue of this partition is due at that time: its next claim must be here by then."""
         self.schedule(partition, at_ms - self.lead_ms)
 
     def hint(self, partition: int) -> None:
         """A sleeping queue of this partition woke."""
         if partition in self._boosts:
-            self._boosts[partition][0] = 0  # what boost the queue has, the claim will tell
+            self._boosts[partition][0] = 0  # the claim will tell which boost the queue has
         self.schedule(partition)
 
     def drop(self, partitions: Iterable[int]) -> None:
-        """These partitions are not ours any more."""
+        """These partitions are lost."""
         for partition in partitions:
             self._due.pop(partition, None)
             self._boosts.pop(partition, None)
 
     @property
     def lead_ms(self) -> int:
-        """How long before its time a queue is claimed; not when claims are scarce."""
+        """How long before its time a queue is claimed; 0 when claims are scarce."""
         return 0 if self._open_claims.is_scarce else LEAD_MS
 
     @property
     def first_ms(self) -> int | None:
-        """The earliest time in the heap, which may be outdated; None when it is empty."""
+        """The earliest time in the heap (possibly outdated); None when it is empty."""
         return self._heap[0][0] if self._heap else None
 
     @property
@@ -78,12 +78,12 @@ class DuePartitions:
         return self._due.get(partition, at_ms + 1) > at_ms
 
     def has_boosts(self, partition: int) -> bool:
-        """Have queues of this partition a boost?"""
+        """Do queues of this partition have a boost?"""
         return partition in self._boosts
 
     def note_boosts(self, partition: int, boosts: Mapping[int, int], *, later_ms: int) -> None:
-        """Boost -> when a queue that has it is due, on a clock that our own is `later_ms` ahead of; none has one when
-        this is empty.
+        """`boosts`: boost -> when a queue with it is due, on a clock that ours is `later_ms` ahead of. Empty: no queue
+        has one.
         """
         if boosts:
             self._boosts[partition] = {boost: at_ms + later_ms for boost, at_ms in boosts.items() if at_ms >= 0}
@@ -91,7 +91,7 @@ class DuePartitions:
             self._boosts.pop(partition, None)
 
     def take(self, most: int) -> list[int]:
-        """Take out partitions that are due now, at most so many: those with the highest boost, else the longest due."""
+        """Remove at most `most` partitions that are due now: those with the highest boost, else the longest due."""
         now_ms = monotonic_ms()
         if self._boosts and most > 0:
             return self._take_most_boosted(now_ms, most)
@@ -109,7 +109,7 @@ class DuePartitions:
         return found
 
     def _take_most_boosted(self, now_ms: int, most: int) -> list[int]:
-        """Those with the highest boost; the others when these need nothing more."""
+        """Those with the highest boost; the others once these need nothing more."""
         due = [(*self._place_of(p, at_ms, now_ms), p) for p, at_ms in self._due.items() if at_ms <= now_ms]
         highest = min(due, default=(0,))[0]
         found = [p for *_, p in heapq.nsmallest(most, (one for one in due if one[0] == highest))]
@@ -120,7 +120,7 @@ class DuePartitions:
         return found
 
     def _place_of(self, partition: int, at_ms: int, now_ms: int) -> tuple[int, int]:
-        """Lower goes first: minus the highest boost of which a queue is due, and since when one is."""
+        """Sort key, lowest first: minus the highest boost of a due queue, and since when that queue is due."""
         known = self._boosts.get(partition, {})
         boost = max((boost for boost, due_ms in known.items() if due_ms <= now_ms), default=0)
         return -boost, known.get(boost, at_ms)

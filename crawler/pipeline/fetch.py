@@ -1,4 +1,4 @@
-"""Stage two: workers take claims from the workbench, obey robots.txt and the session's deadline, and fetch."""
+"""Step 4, fetch: workers take claims from the scheduler, obey robots.txt and the session's deadline, and fetch."""
 
 import asyncio
 import logging
@@ -14,15 +14,13 @@ from crawler.handlers.run_handler import NOTHING_HANDLED, Handled, HandlerError
 from crawler.membership.heartbeat import SessionLiveness
 from crawler.membership.held_partitions import HeldPartitions
 from crawler.model import REDIRECTS, Claim, FailureKind, FetchResult, ParsedPage, RefusalReason, Response
-from crawler.pipeline.address_limit import AddressLimiter
-from crawler.pipeline.attempt_notes import History
+from crawler.pipeline.address_limit import AddressLimiter, NameLookups
+from crawler.pipeline.attempt_notes import AttemptNotes
 from crawler.pipeline.cookie_walls import CookieWalls
 from crawler.pipeline.handle import HandlerStage
 from crawler.pipeline.isolation import Isolation
-from crawler.pipeline.name_lookups import NameLookups
-from crawler.pipeline.open_requests import OpenRequests
 from crawler.pipeline.outcome import Committable, Deferred, Failed, NotEntitledError, Refused
-from crawler.pipeline.page_request import Answered, PageRequest, Step
+from crawler.pipeline.page_request import Answered, OpenRequests, PageRequest, Step
 from crawler.pipeline.parse import PageParser, ParseKilledError
 from crawler.pipeline.response_policy import ResponsePolicy
 from crawler.pipeline.robots_turn import RobotsTurns
@@ -41,7 +39,7 @@ from crawler.pipeline.turn import (
 )
 from crawler.robots.cache import RobotsEntry
 from crawler.robots.gate import RobotsGate
-from crawler.rules.host_health import HostAction as HostTurn
+from crawler.rules.host_health import HostAction
 from crawler.rules.poison_urls import CrashAction
 from crawler.runtime.clock import monotonic_ms, wall_s
 from crawler.runtime.counters import Counters
@@ -73,14 +71,12 @@ class FetchStage:
         policy: ResponsePolicy,
         addresses: AddressLimiter,
         inflight_log: InflightLog,
-        notes: History,
+        notes: AttemptNotes,
         traps: TrapMemory,
         settings: Settings,
         in_scope: Callable[[Claim, str], bool] | None = None,
     ) -> None:
-        """`in_scope`: may a claim's redirect lead to that URL? Without it, no redirect is followed to see if it is a
-        cookie wall.
-        """
+        """`in_scope`: may a claim's redirect lead to that URL? Without it, no redirect is followed as a cookie wall."""
         self._turns = turns
         self._scheduler = scheduler
         self._fetcher = fetcher
@@ -101,14 +97,14 @@ class FetchStage:
         self._names = NameLookups(fetcher)
         self._cookie_walls = CookieWalls()
         self._requests = OpenRequests()
-        # Also while a page is parsed. By worker: two may have one claim, when the first put it back and rests.
+        # Also while a page is parsed. By worker, because two may have one claim: the first requeued it and pauses.
         self._in_turn: dict[int, Claim] = {}
         self._isolation = Isolation()
         self._met_stale: set[str] = set()  # URLs whose last request met a connection that its server had closed
-        self.cut_off: list[Claim] = []  # whose requests or look-ups were ended with the workers
+        self.cut_off: list[Claim] = []  # claims whose requests or look-ups were cancelled with the workers
 
     async def run(self) -> None:
-        """Work until cancelled; what is in flight is cut off then."""
+        """Work until cancelled; requests in flight are cut off then."""
         try:
             async with asyncio.TaskGroup() as group:
                 for number in range(self._settings.fetch.concurrency):
@@ -134,21 +130,21 @@ class FetchStage:
                 del self._in_turn[worker]
 
     async def _isolated_turn(self, turn: Turn) -> TurnEnd:
-        """What processes died with runs alone, and at last not at all."""
-        claim, fate = turn.claim, turn.fate
-        if fate is CrashAction.GIVEN_UP and self._held.holds(claim):
-            detail = "its content ended the process that worked on it, or stalled it (see session.* in the logs)"
+        """A URL that processes died with is fetched alone, and finally given up."""
+        claim, action = turn.claim, turn.crash_action
+        if action is CrashAction.GIVEN_UP and self._held.holds(claim):
+            detail = "its content crashed or stalled the process that worked on it (see session.* in the logs)"
             return Deliver(Failed.finally_(claim, FailureKind.POISON_URL, detail))
-        await self._isolation.enter(alone=fate is CrashAction.ALONE)
+        await self._isolation.enter(alone=action is CrashAction.ALONE)
         try:
-            if fate is CrashAction.ALONE:
+            if action is CrashAction.ALONE:
                 log.warning("fetch.alone", extra={"url": claim.url, "deaths": claim.deaths})
             return await self._turn(turn)
         finally:
             self._isolation.leave()
 
     async def _turn(self, turn: Turn) -> TurnEnd:
-        """One turn of a queue: a page, or what must come before it."""
+        """One turn of a queue: a page, or a request that must come before it."""
         slot, claim = turn.slot, turn.claim
         if not self._held.holds(claim):
             return LeaseLost()
@@ -156,7 +152,7 @@ class FetchStage:
             return Requeue(pause_s=BEAT_PAUSE_S)
         if self._counters.overrides.holds_back(claim.domain):
             return ReturnToEngine()
-        if reason := self._traps.parks(claim):
+        if reason := self._traps.reason_to_defer(claim):
             return Deliver(Deferred(claim=claim, reason=reason))
         if (refused := self._host_refuses(slot)) is not None:
             return refused
@@ -174,15 +170,15 @@ class FetchStage:
 
     def _host_refuses(self, slot: QueueSlot) -> Requeue | QueueGivenUp | None:
         """How the turn ends when the host is not worth a request now."""
-        turn = self._policy.turn_of(slot)
-        if turn is HostTurn.WAIT:
-            return Requeue(wait_ms=slot.standing.probe_ms - monotonic_ms(), started=True)
-        if turn is HostTurn.GIVE_UP:
+        action = self._policy.host_action(slot)
+        if action is HostAction.WAIT:
+            return Requeue(wait_ms=slot.health.probe_ms - monotonic_ms(), started=True)
+        if action is HostAction.GIVE_UP:
             return QueueGivenUp(partial(self._policy.abandoned, slot))
         return None
 
     async def _request(self, turn: Turn) -> Answered | TurnEnd:
-        """What came of asking for the page, or how the turn ends without it."""
+        """The answer to the request for the page, or how the turn ends without one."""
         claim, entry = turn.claim, None
         if self._settings.robots.obey:
             entry = await self._gate.known(claim, is_delay_known=turn.slot.delay_ms >= 0)
@@ -192,14 +188,14 @@ class FetchStage:
                 return self._robots_unreachable(turn, entry)
             if not entry.rules.allows(self._cookie_walls.url_of(claim)):
                 if self._cookie_walls.take(claim) is not None:
-                    return Requeue()  # it has changed since the step was noted
+                    return Requeue()  # robots.txt has changed since the step was noted
                 return Deliver(Refused(claim=claim, reason=RefusalReason.ROBOTS))
         longer = await self._robots.learn_delay(turn, entry)
         if longer is not None:
             return longer
         known = self._cookie_walls.answer_for(claim, wall_s())
-        if known is not None:  # no request is made
-            step = Step(url=claim.url, cookies={})  # it leads nowhere: that was seen
+        if known is not None:  # no request is needed
+            step = Step(url=claim.url, cookies={})  # the chain led nowhere, so none is started again
             page_request = PageRequest(turn.slot, claim, known.page_request.started_at, step=step)
             return Answered(page_request, known.result, Settlement(next_fetch_ms=0), known.finished_at)
         return await self._page(turn)
@@ -215,13 +211,13 @@ class FetchStage:
     def _robots_unreachable(self, turn: Turn, entry: RobotsEntry) -> Deliver:
         kind = entry.failure or FailureKind.ROBOTS_UNREACHABLE
         detail = f"robots.txt: {entry.detail.removeprefix(f'{kind}: ')}"
-        if kind is FailureKind.ADDRESS_REFUSED:  # which is of the host, and robots.txt only came first
+        if kind is FailureKind.ADDRESS_REFUSED:  # a failure of the host: robots.txt was only the first request
             detail = entry.detail
         settled, retry_after_ms = Settlement(next_fetch_ms=0), entry.retry_after_ms
         return Deliver(self._policy.failed(turn.slot, turn.claim, kind, detail, settled, retry_after_ms=retry_after_ms))
 
     def _before_send(self, claim: Claim, url: str) -> None:
-        """Just before a request's bytes: much may have changed while it was prepared."""
+        """Last check before a request's bytes are sent: much may have changed while it was prepared."""
         is_held_back = self._counters.overrides.holds_back(claim.domain)
         if is_held_back or not self._liveness.may_start() or not self._held.holds(claim):
             raise NotEntitledError
@@ -237,7 +233,7 @@ class FetchStage:
         url, cookies = (claim.url, None) if step is None else (step.url, step.cookies)
         page_request = PageRequest(slot, claim, wall_s(), step=step)
         before_send = partial(self._before_page, page_request)
-        worker = self._requests.begin(claim)
+        worker = self._requests.add(claim)
         try:
             result = await self._fetcher.fetch(url, cookies=cookies, before_send=before_send, working=turn.mark)
         except NotEntitledError:
@@ -245,13 +241,13 @@ class FetchStage:
             return Requeue()
         except asyncio.CancelledError:
             turn.request_over(wait_ms=slot.delay_ms)
-            if not self._requests.goes_on(worker):
+            if not self._requests.is_only_cut_off(worker):
                 self._notes.cut_off(claim, page_request.started_at)
                 self.cut_off.append(claim)
                 raise
             return self._late(page_request)  # the claim is not ours to end any more
         finally:
-            self._requests.ended(worker)
+            self._requests.remove(worker)
         reached("fetch.answered", claim.url)
         wait = self._policy.of_page(slot, result)
         finished_at = wall_s()
@@ -266,7 +262,7 @@ class FetchStage:
         return Answered(page_request, result, settled, finished_at)
 
     def _is_stale_for_the_first_time(self, claim: Claim, result: FetchResult) -> bool:
-        """Did a kept connection turn out to be closed? Once a URL, that is no attempt of it."""
+        """Was a reused connection found closed? The first time for a URL, that does not count as an attempt."""
         if not result.stale_connection:
             self._met_stale.discard(claim.fingerprint)
             return False
@@ -288,8 +284,8 @@ class FetchStage:
         page_request, result, settled = answered.page_request, answered.result, answered.settled
         slot, claim = page_request.slot, page_request.claim
         walls, step, may_ask = self._cookie_walls, page_request.step, partial(self._may_ask, claim)
-        if step is not None and step.number:  # what came is not of the page
-            if walls.leads_on(claim, step, answered, may_ask):
+        if step is not None and step.number:  # the response is not the page's
+            if walls.continues(claim, step, answered, may_ask):
                 return Requeue()
             response = step.first
         else:
@@ -301,10 +297,10 @@ class FetchStage:
         target = ""
         if response.status in REDIRECTS:
             target = redirect_target(claim.url, response.header("location")) or ""
-            if step is None and walls.begins(claim, response, target, may_ask):
+            if step is None and walls.starts(claim, response, target, may_ask):
                 return Requeue()
         if step is not None and not step.number:
-            walls.came_back(claim, step, response)
+            walls.returned(claim, step, response)
         try:
             page, handled = await self._parsed(turn, response)
         except ParseKilledError as error:
@@ -320,16 +316,16 @@ class FetchStage:
         )  # fmt: skip
 
     def _may_ask(self, claim: Claim, url: str) -> bool:
-        """Whether another URL of the claim's origin may be asked for in its turns."""
+        """May another URL of the claim's origin be requested in its turns?"""
         if self._in_scope is None or not self._in_scope(claim, url):
             return False
         return not self._settings.robots.obey or self._gate.allows(url)
 
     async def _parsed(self, turn: Turn, response: Response) -> tuple[ParsedPage, Handled]:
-        """Parsed, and handed to the user's function. Raises ParseKilledError, HandlerError."""
+        """Parse the page and pass it to the user's handler. Raises ParseKilledError, HandlerError."""
         if response.decode_error:
             return ParsedPage(), NOTHING_HANDLED
-        claim, mark, guarded = turn.claim, turn.mark, turn.fate is not CrashAction.NORMAL
+        claim, mark, guarded = turn.claim, turn.mark, turn.crash_action is not CrashAction.NORMAL
         page, tree = await self._parser.parse_with_tree(response, mark, guarded=guarded)
         reached("page.parsed", claim.url)
         found = await self._handling.handle(claim, response, page, tree, mark, guarded=guarded)
@@ -337,7 +333,7 @@ class FetchStage:
         return found
 
     async def _abort_when_silent(self) -> None:
-        """Cut off what is in flight when this session has been silent for so long that others may own it."""
+        """Cut off what is in flight once this session has been silent long enough that others may own it."""
         while True:
             await asyncio.sleep(BEAT_PAUSE_S)
             if self._liveness.must_abort():

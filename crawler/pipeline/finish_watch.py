@@ -1,4 +1,4 @@
-"""Is there nothing left anywhere? Asked when this instance has nothing to do; judged by rules/finish.py."""
+"""Detects the end of a crawl: checked when this instance has nothing to do, judged by rules/finish.py."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -12,7 +12,7 @@ from crawler.rules.finish import Pass, is_finished
 
 BUSY_PAUSE_S = 0.05
 QUIET_PAUSE_S = 0.05  # between the two passes that prove the end
-PENDING_PAUSES_S = (0.1, 2.0)  # others work, or URLs wait for their time: first pause, longest pause
+PENDING_PAUSES_S = (0.1, 2.0)  # first and longest pause while others work or URLs wait for their time
 
 
 class FinishWatcher:
@@ -37,7 +37,7 @@ class FinishWatcher:
     ) -> str:
         """Return "finished", or the limit that was reached. Raises ConflictError when the crawl is gone.
 
-        `has_more` is asked when nothing is pending: a budget may take in what it had parked, and release it.
+        `has_more` is called when nothing is pending: a quota may have room for URLs that it deferred.
         """
         passes: list[Pass] = []
         pause_s, longest_s = PENDING_PAUSES_S
@@ -53,7 +53,7 @@ class FinishWatcher:
                 passes = [*passes[-1:], await self._pass(alive)]
                 if is_finished(passes):
                     return "finished"
-                if passes[-1].is_quiet and await has_more():  # between the two that prove that nothing has changed
+                if passes[-1].is_quiet and await has_more():  # between the two passes that prove the end
                     passes.clear()
             except EngineError:
                 passes.clear()

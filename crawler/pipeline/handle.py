@@ -1,6 +1,6 @@
-"""The stage between parsing and archiving: a page is handed to the user's function, if there is one for it.
+"""Step 6, handle: the user's function gets the page, if there is one for it.
 
-What it yields and where it leads go on with the page; its failure is the page's. Must not know what becomes of them.
+Its items and the links that it follows go on with the page; its failure is the page's failure.
 """
 
 import asyncio
@@ -14,24 +14,26 @@ from selectolax.lexbor import LexborHTMLParser
 
 from crawler.archive.inflight_log import Aside, InflightMark
 from crawler.content.sniff import is_html
+from crawler.frontier.stats import Stats
 from crawler.handlers.crawler import Crawler, Handler
 from crawler.handlers.page import Page as HandlersPage
 from crawler.handlers.run_handler import NOTHING_HANDLED, Handled, HandlerError, Limits, run_handler
+from crawler.handlers.tasks import end_users_tasks, guard_tasks
 from crawler.handlers.threads import Threads
 from crawler.model import Claim, ParsedPage, Response
 from crawler.pipeline.handler_worker import HandlerAnswer, HandlerRequest
-from crawler.pipeline.hooks import Hooks
+from crawler.pipeline.hooks import DomainsDone, Hooks
 from crawler.rules.site_rules import SiteRules
+from crawler.runtime.tasks import Loop
 from crawler.runtime.worker_process import WorkerDiedError, WorkerProcess
 from crawler.settings import HandlerSettings, Settings
 
 log = logging.getLogger(__name__)
-
-KILL_AFTER_S = 2.0  # a worker process is given to tell by itself that time is up
+KILL_AFTER_S = 2.0  # time for a worker process to report a timeout by itself
 
 
 class HandlerStage:
-    """One per instance; without an app it does nothing."""
+    """Runs the handlers of an app; without one it does nothing."""
 
     def __init__(self, app: Crawler | None, settings: Settings, hooks: Hooks, threads: Threads) -> None:
         self._app = app
@@ -54,8 +56,9 @@ class HandlerStage:
         *,
         guarded: bool,
     ) -> tuple[ParsedPage, Handled]:
-        """The page, with all links that are to be followed, and what its handler made of it. `guarded`: never in this
-        process. Raises HandlerError.
+        """The page with all links to follow, and the result of its handler. `guarded`: never in this process.
+
+        Raises HandlerError.
         """
         handled = NOTHING_HANDLED
         if self._app is not None:
@@ -72,7 +75,7 @@ class HandlerStage:
         if self._sites is not None and not claim.label:
             claim = replace(claim, label=self._sites.first(claim.url, "label") or "")
         handler = _handler_of(app, claim, response)
-        if handler is None and not self._hooks.is_heard("fetch"):
+        if handler is None and not self._hooks.has_listeners("fetch"):
             return NOTHING_HANDLED
         is_expensive = tree is None and is_html(response.header("content-type"), response.body)
         page = HandlersPage(
@@ -80,13 +83,13 @@ class HandlerStage:
             labels=self._labels, follow_max=self._follow_max, may_parse=not is_expensive,
         )  # fmt: skip
         try:
-            if self._hooks.is_heard("fetch"):
-                with mark.aside(Aside.THREAD if self._hooks.has_plain("fetch") else Aside.HANDLER):
+            if self._hooks.has_listeners("fetch"):
+                with mark.aside(Aside.THREAD if self._hooks.has_plain_listeners("fetch") else Aside.HANDLER):
                     await self._hooks.call("fetch", page)
             if handler is None:
                 return NOTHING_HANDLED
             if handler.processes or guarded or is_expensive:
-                handled = await self._apart(app, handler, claim, response, parsed)
+                handled = await self._in_worker(app, handler, claim, response, parsed)
             else:
                 with mark.aside(Aside.THREAD if handler.is_plain else Aside.HANDLER):
                     handled = await run_handler(handler, page, self._limits, self._threads)
@@ -96,10 +99,10 @@ class HandlerStage:
             _report(response.url, handler, handled)
         return handled
 
-    async def _apart(
+    async def _in_worker(
         self, app: Crawler, handler: Handler, claim: Claim, response: Response, parsed: ParsedPage
     ) -> Handled:
-        """In a process of its own: when it asks for one, and for a page that is dear to parse, or that one died of."""
+        """Run in a worker process: for handlers that request one, pages that are expensive to parse, and suspects."""
         request = HandlerRequest(
             app.handlers.index(handler), replace(response, raw_body=b"", request_head=b""), parsed, claim.domain,
             claim.depth, claim.label, self._follow_max, self._limits,
@@ -107,13 +110,11 @@ class HandlerStage:
         try:
             answer = await self._pool.ask(partial(msgspec.msgpack.encode, request), handler.timeout_s + KILL_AFTER_S)
         except WorkerDiedError as error:
-            raise HandlerError(f"its process was ended ({error}, handler {handler.name})") from None
+            raise HandlerError(f"its process died ({error}, handler {handler.name})") from None
         try:
             found = msgspec.msgpack.decode(answer, type=HandlerAnswer)
         except msgspec.MsgspecError as error:
-            raise HandlerError(
-                f"its process gave no answer that can be read ({error}, handler {handler.name})"
-            ) from None
+            raise HandlerError(f"its process gave an unreadable answer ({error}, handler {handler.name})") from None
         if found.failure:
             raise HandlerError(found.failure, found.trace)
         return found.handled
@@ -124,7 +125,7 @@ class HandlerStage:
 
 
 class _Pool:
-    """Worker processes that have loaded the app; each is started when no other is free."""
+    """Worker processes with the app loaded; each is started when no other is free."""
 
     def __init__(self, settings: HandlerSettings) -> None:
         command = ("-m", "crawler.pipeline.handler_worker", settings.app)
@@ -146,7 +147,7 @@ class _Pool:
 
 
 def _handler_of(app: Crawler, claim: Claim, response: Response) -> Handler | None:
-    """For a body; without one, only who asked for such a status."""
+    """The handler of a response; one without a body only goes to a handler that declared its status."""
     handler = app.handler_for(claim.url, claim.label, response.status)
     return handler if handler is not None and (response.body or handler.statuses) else None
 
@@ -157,3 +158,30 @@ def _report(url: str, handler: Handler, handled: Handled) -> None:
         log.warning("item.invalid", extra=what)
     if handled.invalid_count > len(handled.invalid):
         log.warning("item.invalid_too", extra={"url": url, "items": handled.invalid_count - len(handled.invalid)})
+
+
+class HandlerRuntime:
+    """The handlers and hooks of an instance, and what both need. `settings`: with the scope stored with the crawl."""
+
+    def __init__(self, app: Crawler | None, settings: Settings, stats: Stats) -> None:
+        if app is not None:
+            guard_tasks(asyncio.get_running_loop())
+        threads = Threads(settings.handlers.threads)
+        self.hooks = Hooks(app, threads)
+        self.handling = HandlerStage(app, settings, self.hooks, threads)
+        self._domains = DomainsDone(stats, self.hooks)
+        self._is_there = app is not None
+
+    def loops(self) -> dict[str, Loop]:
+        """Loops to run next to the pipeline."""
+        return {"hooks": self.hooks.run, "domains done": self._domains.run} if self._is_there else {}
+
+    async def close(self, why: str) -> None:
+        """Deliver the remaining events and the finish to the hooks; end the worker processes."""
+        try:
+            await self._domains.check_all()
+            await self.hooks.finish(why)
+        finally:
+            await self.handling.close()
+            if self._is_there:
+                await end_users_tasks()

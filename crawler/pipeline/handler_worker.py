@@ -1,7 +1,6 @@
-"""The process in which handlers run that ask for one: loads the app by itself, then takes pages until stdin ends.
+"""The process for handlers that run apart from the instance: loads the app, then handles pages until stdin ends.
 
-Handlers that are given to it can't hold up the instance, nor end it. Whoever started it kills it when it takes too
-long.
+A handler can't hold up the instance or end it there. The instance kills the process when it takes too long.
 """
 
 import asyncio
@@ -20,11 +19,11 @@ from crawler.handlers.tasks import guard_tasks
 from crawler.handlers.threads import Threads
 from crawler.model import ParsedPage, Response
 from crawler.process_tuning import keep_freed_memory
-from crawler.runtime.frames import answer_all
+from crawler.runtime.frames import serve
 
 
 class HandlerRequest(msgspec.Struct, array_like=True):
-    """A page, and which handler of the app gets it."""
+    """A page, and the number of the app's handler for it."""
 
     handler: int
     response: Response
@@ -37,7 +36,7 @@ class HandlerRequest(msgspec.Struct, array_like=True):
 
 
 class HandlerAnswer(msgspec.Struct, array_like=True):
-    """What came of it; with a `failure`, that."""
+    """The handler's result, or its `failure`."""
 
     handled: Handled
     failure: str = ""
@@ -50,18 +49,18 @@ _encode = msgspec.msgpack.Encoder().encode
 
 def main() -> None:
     """Serve requests one by one."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the instance's to answer; it closes our stdin
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the instance handles Ctrl-C, and closes our stdin
     keep_freed_memory()
     stdin, stdout = _own_stdin(), _own_stdout()
     app = load_app(sys.argv[1])
     with asyncio.Runner() as runner:
         guard_tasks(runner.get_loop())
         threads = Threads(1)
-        answer_all(lambda request: _encode(runner.run(_answer(app, threads, _decode(request)))), stdin, stdout)
+        serve(lambda request: _encode(runner.run(_answer(app, threads, _decode(request)))), stdin, stdout)
 
 
 def _own_stdin() -> Any:
-    """Handlers find nothing on stdin: the requests are not theirs to read."""
+    """Our stdin; handlers get an empty one, so that they can't read requests."""
     mine = os.fdopen(os.dup(sys.stdin.fileno()), "rb")
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, sys.stdin.fileno())
@@ -70,7 +69,7 @@ def _own_stdin() -> Any:
 
 
 def _own_stdout() -> Any:
-    """What handlers print goes to stderr: the answers have standard output for themselves."""
+    """Our stdout; what handlers print goes to stderr, so that it can't mix with the answers."""
     mine = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     return mine

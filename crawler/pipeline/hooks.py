@@ -1,17 +1,20 @@
-"""What users listen to beside pages: each hook is called with what happened, after it has. Notices, no guarantees.
+"""Hooks: the user's listeners for events other than pages, called after the event, without a guarantee.
 
-A hook that fails, or takes too long, is logged in short and changes nothing. Those that nobody waits for are called
-one after another, by a task of its own.
+A hook that fails or takes too long is logged in short and changes nothing. Hooks that no stage waits for are called one
+after another, in a task of their own.
 """
 
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any
 
 import msgspec
 
+from crawler.errors import EngineError
+from crawler.frontier.stats import Stats
 from crawler.handlers.boundary import call_asynchronous, call_plain
 from crawler.handlers.calling import Stream, is_plain, name_of, stream_of
 from crawler.handlers.crawler import Crawler, Event
@@ -19,16 +22,16 @@ from crawler.handlers.failing import CodeFailure
 from crawler.handlers.threads import Threads
 from crawler.model import Failure
 from crawler.pipeline.outcome import Committable, Failed, Outcome, Refused
+from crawler.runtime.clock import ENGINE_PAUSE_S
 
 log = logging.getLogger(__name__)
-
 TIMEOUT_S = 30.0
-WAITING_MAX = 10_000  # notices that hooks have not kept up with: the oldest go
-LAST_S = 10.0  # for what still waits when the instance ends
+WAITING_MAX = 10_000  # events that wait for slow hooks; the oldest are dropped
+LAST_S = 10.0  # for events that still wait when the instance ends
 
 
 class Hooks:
-    """The listeners of an app; without one, nobody listens."""
+    """The listeners of an app; none without an app."""
 
     def __init__(self, app: Crawler | None, threads: Threads) -> None:
         listeners = app.listeners if app is not None else {}
@@ -39,11 +42,11 @@ class Hooks:
         self.failures: Counter[tuple[Event, str]] = Counter()
         self.ended: dict[str, dict[str, int]] = {}  # domain -> queue -> partition, where claims have ended
 
-    def is_heard(self, event: Event) -> bool:
+    def has_listeners(self, event: Event) -> bool:
         return bool(self._hooks.get(event))
 
     async def call(self, event: Event, *arguments: Any) -> None:
-        """Call those that listen, and wait for them."""
+        """Call the listeners and wait for them."""
         for hook in self._hooks.get(event, ()):
             failure = await self._called(hook, arguments)
             if failure is not None:
@@ -64,31 +67,31 @@ class Hooks:
         }
         log.warning("hook.hangs" if failure.is_late else "hook.failed", extra=extra)
 
-    def has_plain(self, event: Event) -> bool:
-        """Do any of those that listen run in a thread?"""
+    def has_plain_listeners(self, event: Event) -> bool:
+        """Do any of the listeners run in a thread?"""
         return any(hook.is_plain for hook in self._hooks.get(event, ()))
 
-    def tell(self, event: Event, *arguments: Any) -> None:
-        """Have those called that listen, some time."""
-        if self.is_heard(event):
+    def notify(self, event: Event, *arguments: Any) -> None:
+        """Queue a call of the listeners."""
+        if self.has_listeners(event):
             self._waiting.append((event, arguments))
             self._arrived.set()
 
-    def took(self, outcome: Outcome) -> None:
-        """The engine took this outcome."""
-        if self.is_heard("domain_done"):
+    def accepted(self, outcome: Outcome) -> None:
+        """The engine accepted this outcome."""
+        if self.has_listeners("domain_done"):
             self.ended.setdefault(outcome.claim.domain, {})[outcome.claim.queue] = outcome.claim.partition
         if isinstance(outcome, Committable):
             return
         if isinstance(outcome, Failed):
-            self.tell("error", outcome.claim.url, Failure(kind=outcome.kind, detail=outcome.detail))
+            self.notify("error", outcome.claim.url, Failure(kind=outcome.kind, detail=outcome.detail))
         elif isinstance(outcome, Refused):
-            self.tell("skip", outcome.claim.url, str(outcome.reason))
+            self.notify("skip", outcome.claim.url, str(outcome.reason))
         else:
-            self.tell("skip", outcome.claim.url, f"parked: {outcome.reason}")
+            self.notify("skip", outcome.claim.url, f"deferred: {outcome.reason}")
 
     async def run(self) -> None:
-        """Call them, one after another, until cancelled."""
+        """Call queued listeners, one after another, until cancelled."""
         while True:
             await self._arrived.wait()
             self._arrived.clear()
@@ -100,17 +103,17 @@ class Hooks:
             await self.call(event, *arguments)
 
     async def finish(self, why: str) -> None:
-        """What still waits, and the end of this instance."""
+        """Deliver the events that still wait, then the end of this instance."""
         try:
             async with asyncio.timeout(LAST_S):
                 await self._call_all()
         except TimeoutError:
-            log.warning("hook.left_out", extra={"notices": len(self._waiting)})
+            log.warning("hook.left_out", extra={"events": len(self._waiting)})
         await self.call("finish", why)
 
 
 class _Hook(msgspec.Struct, frozen=True):
-    """A function that listens, and how it is called."""
+    """A listener and how it is called."""
 
     name: str
     function: Callable[..., Any]
@@ -123,4 +126,54 @@ class _Hook(msgspec.Struct, frozen=True):
 
 
 def _dropped(_: Any) -> None:
-    """What a hook returns or yields is of no use."""
+    """Ignore what a hook returns or yields."""
+
+
+EVERY_S = 1.0
+ASKED_MAX = 100  # domains at a time
+
+
+class DomainsDone:
+    """Reports domains with nothing left, of those in which claims have ended here.
+
+    A domain may be reported again, because links to it may be found later.
+    """
+
+    def __init__(self, stats: Stats, hooks: Hooks) -> None:
+        self._stats = stats
+        self._hooks = hooks
+
+    async def run(self) -> None:
+        """Check some domains, the longest known first, until cancelled."""
+        while True:
+            await asyncio.sleep(EVERY_S)
+            try:
+                await self._check(list(islice(self._hooks.ended, ASKED_MAX)))
+            except EngineError:
+                await asyncio.sleep(ENGINE_PAUSE_S)
+
+    async def check_all(self) -> None:
+        """Check all domains at the end; none if the engine does not answer."""
+        try:
+            while known := list(islice(self._hooks.ended, ASKED_MAX)):
+                await self._check(known)
+                for domain in known:
+                    self._hooks.ended.pop(domain, None)
+        except EngineError:
+            return
+
+    async def _check(self, domains: Sequence[str]) -> None:
+        """Report those with nothing left; the others are checked again, after all other domains."""
+        places = {domain: self._hooks.ended.pop(domain) for domain in domains}
+        asked = [(queue, partition) for queues in places.values() for queue, partition in queues.items()]
+        try:
+            found = await self._stats.domains(asked)
+        except EngineError:
+            self._hooks.ended.update(places)
+            raise
+        pending = {one.domain for one in found if one.pending}
+        for domain, queues in places.items():
+            if pending.isdisjoint(queues):
+                self._hooks.notify("domain_done", domain)
+            else:
+                self._hooks.ended.setdefault(domain, {}).update(queues)

@@ -1,6 +1,6 @@
-"""Errors that nobody expected while the content of one URL was handled: that URL fails, the instance goes on.
+"""Unexpected errors while the content of one URL is processed: that URL fails, the instance goes on.
 
-The same at many sites in a row is no matter of their content: then the instance ends with the error.
+Errors at many sites in a row are not caused by content: then the instance ends with the error.
 """
 
 import contextlib
@@ -30,16 +30,16 @@ Result = TypeVar("Result")
 
 
 class InternalErrors:
-    """Those of one instance. The first of each kind gets a file in `folder`, for a bug report."""
+    """The internal errors of one instance. The first of each kind gets a file in `folder`, for a bug report."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._kinds: set[str] = set()
-        self._sites: set[str] = set()  # that met one since a page went through
+        self._sites: set[str] = set()  # with an error since the last page that succeeded
         self.count = 0
 
     def failed(self, claim: Claim, error: Exception, settlement: Settlement, *, started_at: float = 0.0) -> Failed:
-        """How the claim ends. Raises the error instead when it is none of the URL's content."""
+        """How the claim ends. Raises the error instead when the URL's content can't be the cause."""
         if not may_be_of_content(error):
             raise error
         self.count += 1
@@ -79,15 +79,13 @@ class InternalErrors:
 
 
 class ContentSteps:
-    """Steps of committing that read what one page brought: marked while they run, and their errors kept from the rest
-    of the group.
-    """
+    """Runs commit steps on the content of one page: marked in the in-flight log, without failing the whole group."""
 
     def __init__(self, mark: InflightMark) -> None:
         self._mark = mark
 
     def attempt(self, outcome: Committable, step: Callable[..., Result], *arguments: object) -> Result | None:
-        """The step's result; None when the content made it fail, and `outcome.error` says how."""
+        """The step's result; None when the content made it fail, with the error in `outcome.error`."""
         claim = outcome.claim
         self._mark.set(claim.partition, claim.fingerprint, claim.url)
         try:
@@ -101,7 +99,7 @@ class ContentSteps:
 
 
 def _detail(error: Exception) -> str:
-    """One line that names the kind of error: its type and where it was raised, without what the site sent."""
+    """One line for the kind of error: its type and place, without content of the site."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f" in {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
     return f"{type(error).__name__}{place}"

@@ -1,10 +1,10 @@
-"""Lets one turn run while no other does: what is suspected of ending the process is fetched alone."""
+"""Lets one turn run while no other does: a suspected poison URL is fetched alone."""
 
 import asyncio
 
 
 class Isolation:
-    """Many may be inside together, or one alone. Who wants to be alone goes before those who come later."""
+    """A shared-exclusive lock: many turns together, or one alone, which goes before those that come later."""
 
     def __init__(self) -> None:
         self._inside = 0
@@ -13,14 +13,14 @@ class Isolation:
         self._waiters: list[asyncio.Future[None]] = []
 
     async def enter(self, *, alone: bool) -> None:
-        """Inside with others, or `alone`, until `leave`; waits for that."""
+        """Wait to enter with others, or `alone`; `leave` must follow."""
         if not self._may_enter(alone=alone):
             await self._wait(alone=alone)
         self._inside += 1
         self._is_alone = alone
 
     def leave(self) -> None:
-        """Outside again."""
+        """End what `enter` began."""
         self._inside -= 1
         self._is_alone = False
         self._wake()
@@ -42,7 +42,7 @@ class Isolation:
         finally:
             self._alone_waiting -= alone
             if not entered:
-                self._wake()  # who waited for us to be alone need not any more
+                self._wake()  # those that waited behind us may enter
 
     def _wake(self) -> None:
         if not self._waiters:

@@ -1,4 +1,4 @@
-"""What the fetch stage hands to the committer: the end of one claim."""
+"""Outcomes: what the fetch stage passes to the committer as the end of one claim."""
 
 from collections import Counter
 
@@ -12,13 +12,13 @@ from crawler.runtime.clock import wall_s
 
 
 class NotEntitledError(Exception):
-    """The deadline passed while the connection was made: nothing was sent."""
+    """The request may not be sent now: deadline passed, lease lost, or domain stopped by an operator."""
 
 
 class Committable(msgspec.Struct, kw_only=True):
     """A response to archive, route and ack. `redirect_to` is canonical; `finished_at` is wall clock, s.
 
-    The links of `page` are those that are to be followed; what its handler wants of some of them is in `handled`.
+    The links of `page` are those to follow; labels and priorities that its handler gave to some are in `handled`.
     """
 
     claim: Claim
@@ -29,15 +29,15 @@ class Committable(msgspec.Struct, kw_only=True):
     redirect_to: str = ""
     finished_at: float = 0.0
     digest: str = ""  # of the payload, once it is archived
-    scope_version: int = 0  # by which its links were judged
+    scope_version: int = 0  # that its links were judged by
     refused: Counter[str] = msgspec.field(default_factory=Counter)
-    error: Exception | None = None  # that its content led to on the way: it becomes a failure then
+    error: Exception | None = None  # raised because of its content while it was committed: it becomes a failure then
 
 
 class Failed(msgspec.Struct, kw_only=True):
-    """A failed attempt; `retry_in_ms` -1 means that it was the last one. Times are wall clock, s.
+    """A failed attempt; `retry_in_ms` -1: it was the last one. Times are wall clock, s.
 
-    `started_at` is 0 where no request for the URL itself was begun; without `is_attempt`, nothing was tried at all.
+    `started_at` is 0 where no request for the URL itself was started. Without `is_attempt`, nothing was tried at all.
     """
 
     claim: Claim
@@ -51,12 +51,12 @@ class Failed(msgspec.Struct, kw_only=True):
     is_attempt: bool = True
 
     def __post_init__(self) -> None:
-        """What a site or a user's function said may not be text that can be stored."""
+        """Make text from a site or a user's function storable."""
         self.detail, self.trace = storable(self.detail), storable(self.trace)
 
     @classmethod
     def finally_(cls, claim: Claim, kind: FailureKind, detail: str) -> "Failed":
-        """Given up without an attempt."""
+        """A claim that is given up without an attempt."""
         settled = Settlement(next_fetch_ms=0)
         return cls(claim=claim, kind=kind, detail=detail, settlement=settled, retry_in_ms=-1, is_attempt=False)
 
@@ -70,7 +70,7 @@ class Refused(msgspec.Struct, kw_only=True):
 
 
 class Deferred(msgspec.Struct, kw_only=True):
-    """A claimed URL that is kept and not fetched, for a reason found since it was queued."""
+    """A claimed URL that is kept and not fetched, for a reason learned since it was queued."""
 
     claim: Claim
     reason: str

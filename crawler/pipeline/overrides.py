@@ -1,7 +1,7 @@
-"""An operator's orders as this instance follows them: what is stopped goes back, delays and boosts are taken over.
+"""Applies an operator's overrides in this instance: returns stopped claims, takes over delays and boosts.
 
-Reads orders only when their version has changed. The stops themselves stand in the engine; here is what they leave
-open: claims that are in hand, and queues that the operator's command did not know.
+Reads overrides only when their version has changed. The stops themselves are in the engine; this covers what they leave
+open: claims that are in memory, and queues that the operator's command did not know.
 """
 
 import contextlib
@@ -15,20 +15,20 @@ from crawler.model import Claim
 from crawler.pipeline.due_partitions import DuePartitions
 from crawler.pipeline.rebalance import PartitionRebalance
 from crawler.pipeline.schedule import Scheduler
-from crawler.rules.domains import registrable_domain
+from crawler.rules.identity import registrable_domain
 from crawler.runtime.counters import Counters
 
 log = logging.getLogger(__name__)
 
 
 class OverrideFollower:
-    """Keeps `counters.orders`, which the stages look at before they start anything."""
+    """Updates `counters.overrides`, which the stages check before they start anything."""
 
     def __init__(
         self,
         operator: OperatorCommands,
         scheduler: Scheduler,
-        work: PartitionRebalance,
+        rebalance: PartitionRebalance,
         due: DuePartitions,
         counters: Counters,
         held: HeldPartitions,
@@ -37,15 +37,15 @@ class OverrideFollower:
     ) -> None:
         self._operator = operator
         self._scheduler = scheduler
-        self._work = work
+        self._rebalance = rebalance
         self._due = due
         self._counters = counters
         self._held = held
         self._default_delay_ms = default_delay_ms
-        self._delays_changed: list[str] = []  # domains for which the engine is still to be told
+        self._delays_changed: list[str] = []  # domains whose delay is not stored in the engine yet
 
     async def follow(self, version: int = -1) -> None:
-        """Take over the orders, unless they are of the version that is known. Raises EngineError."""
+        """Take over the overrides, unless this version is known. Raises EngineError."""
         if version != self._counters.overrides.version:
             await self._take_over()
         while self._delays_changed:
@@ -55,15 +55,15 @@ class OverrideFollower:
     async def _take_over(self) -> None:
         before, overrides = self._counters.overrides, await self._operator.overrides()
         self._counters.overrides = overrides
-        log.info("orders.changed", extra={"paused": overrides.is_paused, "orders_version": overrides.version})
+        log.info("overrides.changed", extra={"paused": overrides.is_paused, "overrides_version": overrides.version})
         self._take_over_delays(before, overrides)
         self._take_over_boosts(before, overrides)
-        await self._work.return_claims(self._scheduler.take_out(lambda claim: overrides.holds_back(claim.domain)))
+        await self._rebalance.return_claims(self._scheduler.take_out(lambda claim: overrides.holds_back(claim.domain)))
         self._due.room_changed()
 
     def _take_over_delays(self, before: Overrides, overrides: Overrides) -> None:
-        """A shorter delay holds at once; a longer one is learned with the next turn of each queue, and so is what
-        robots.txt asks for where an operator asks for nothing any more.
+        """A shorter delay applies at once; a longer one with the next turn of each queue, and so does the Crawl-delay
+        when an override is removed.
         """
         taken_back = before.delays_ms.keys() - overrides.delays_ms.keys()
         wanted = dict.fromkeys(taken_back, self._default_delay_ms) | dict(overrides.delays_ms)
@@ -72,17 +72,17 @@ class OverrideFollower:
         for slot in self._scheduler.slots() if changed else ():
             delay_ms = changed.get(registrable_domain(slot.queue))
             if delay_ms is not None:
-                self._scheduler.quicken(slot, delay_ms)
+                self._scheduler.shorten_delay(slot, delay_ms)
 
     def _take_over_boosts(self, before: Overrides, overrides: Overrides) -> None:
         changed = {domain for domain, _ in before.boosts.items() ^ overrides.boosts.items()}
         if changed:
-            self._scheduler.boost(overrides.boosts)
+            self._scheduler.set_boosts(overrides.boosts)
         for domain in changed:
             self._due.hint(self._operator.partition_of(domain))
 
     async def _set_delay(self, domain: str) -> None:
-        """Once more, for the queues that are here: before the order was known, their turns stored another one."""
+        """Store the delay again for queues in memory: turns from before the override was known stored another one."""
         partition = self._operator.partition_of(domain)
         fence = self._held.fence_of(partition)
         queues = [slot.queue for slot in self._scheduler.slots() if registrable_domain(slot.queue) == domain]
@@ -91,9 +91,9 @@ class OverrideFollower:
             await self._operator.set_delay(partition, due_ms, self._counters.overrides.delays_ms.get(domain))
             self._due.hint(partition)
 
-    async def turn_away(self, claim: Claim) -> None:
-        """A claim of a stopped domain came: it goes back, and its queue is stopped if it was not."""
+    async def return_stopped(self, claim: Claim) -> None:
+        """Return a claim of a stopped domain, and stop its queue if it is not stopped."""
         if self._counters.overrides.stop_of(claim.domain):
-            with contextlib.suppress(EngineError):  # else the next claim of it does
+            with contextlib.suppress(EngineError):  # otherwise the next claim of the queue does it
                 await self._operator.carry_out(claim.domain, [claim.queue])
-        await self._work.return_claims([claim])
+        await self._rebalance.return_claims([claim])

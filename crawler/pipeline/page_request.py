@@ -1,4 +1,11 @@
-"""What is kept of a request for a page while it runs, and of its answer."""
+"""Requests for pages: the state of one while it runs, its answer, and how open requests are cut off.
+
+A request has no task of its own: to cut it off, its worker is cancelled, learns that only the request was meant, and
+goes on with its next turn.
+"""
+
+import asyncio
+from typing import Any
 
 import msgspec
 
@@ -8,8 +15,8 @@ from crawler.pipeline.schedule import QueueSlot
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """What a claim asks for next at a cookie wall (see cookie_walls): with which cookies, and as which URL on the way
-    (0: the page itself). `first`: the page's own redirect, its result when the way leads nowhere.
+    """The next request of a claim at a cookie wall (see cookie_walls). `number`: place of the URL in the chain (0: the
+    page itself). `first`: the page's own redirect, its result when the chain leads nowhere.
     """
 
     url: str
@@ -25,13 +32,53 @@ class PageRequest(msgspec.Struct):
     claim: Claim
     started_at: float
     step: Step | None = None  # at a cookie wall
-    is_sent: bool = False  # the last check was passed; started_at is its time from then on
+    is_sent: bool = False  # the last check has passed; `started_at` is the time of it then
 
 
 class Answered(msgspec.Struct, frozen=True):
-    """Its end: what came, what its queue does now, and when that was (wall clock, s)."""
+    """The end of a page request: its result, the settlement of its queue, and the time (wall clock, s)."""
 
     page_request: PageRequest
     result: FetchResult
     settled: Settlement
     finished_at: float
+
+
+Worker = asyncio.Task[Any]
+
+
+class OpenRequests:
+    """The open requests of one instance, by the worker that waits for the answer."""
+
+    def __init__(self) -> None:
+        self._claims: dict[Worker, Claim] = {}
+        self._cut_off: set[Worker] = set()
+
+    @property
+    def claims(self) -> list[Claim]:
+        """Claims with an open request."""
+        return list(self._claims.values())
+
+    def add(self, claim: Claim) -> Worker:
+        """The running task waits for an answer from here until `remove`."""
+        worker = asyncio.current_task()
+        assert worker is not None
+        self._claims[worker] = claim
+        return worker
+
+    def remove(self, worker: Worker) -> None:
+        """The worker has its answer, or gave up."""
+        del self._claims[worker]
+
+    def cut_off_all(self) -> None:
+        """Cut off every open request; CancelledError is raised in each of the workers."""
+        for worker in self._claims.keys() - self._cut_off:
+            self._cut_off.add(worker)
+            worker.cancel()
+
+    def is_only_cut_off(self, worker: Worker) -> bool:
+        """On a CancelledError: was only the request cut off? Then the cancellation is cleared."""
+        if worker not in self._cut_off:
+            return False
+        self._cut_off.discard(worker)
+        return worker.uncancel() == 0

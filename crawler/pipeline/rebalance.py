@@ -1,4 +1,4 @@
-"""What happens to the work of partitions as they come and go: ownership speaks to this, it moves claims and logs."""
+"""Moves claims, queue clocks and logs when partitions are acquired and handed over."""
 
 import asyncio
 import logging
@@ -22,21 +22,21 @@ log = logging.getLogger(__name__)
 
 Job = Callable[[], Coroutine[Any, Any, None]]
 
-GIVE_BACK_TRIES = 2  # it holds up a hand-over or the end of the process, when the engine is gone
-GIVE_BACK_MAX = 128  # claims per call: twice as many took the engine 7 ms beside a million keys
+RETURN_TRIES = 2  # more would delay a hand-over or the end of the process when the engine is gone
+RETURN_MAX = 128  # claims per call: twice as many take 7 ms in an engine with a million keys
 RETURN_EVERY_S = 0.5
-WAIT_IN_HAND_MS = 1000  # at least; claims whose turn is further off than that and the time to claim ahead go back
+WAIT_MAX_MS = 1000  # claims due later than this, and later than the time to claim ahead, are returned
 
 
-class UntoldQueues:
-    """Queues of lost partitions of which something is known here that a fallen engine may have forgotten."""
+class UnsavedClocks:
+    """Queues of lost partitions whose clocks are known here, but maybe not to an engine that fell back."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self.by_partition: dict[int, list[str]] = {}
 
     def drop(self, partitions: Iterable[int]) -> None:
-        """These partitions are lost. What the workbench has forgotten is no longer known."""
+        """These partitions are lost: note their queues that the scheduler still knows."""
         lost = {*partitions, *self.by_partition}
         self.by_partition = {}
         for slot in self._scheduler.slots() if lost else ():
@@ -45,7 +45,7 @@ class UntoldQueues:
 
 
 class PartitionRebalance:
-    """Implements ownership's RebalanceListener. `run` does what can't be done while ownership waits."""
+    """Implements ownership's `RebalanceListener`. `run` does the work that ownership must not wait for."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class PartitionRebalance:
         scheduler: Scheduler,
         due: DuePartitions,
         open_claims: OpenClaims,
-        untold: UntoldQueues,
+        unsaved: UnsavedClocks,
         archive: ArchiveStage,
         backlog: CommitBacklog,
     ) -> None:
@@ -63,44 +63,44 @@ class PartitionRebalance:
         self._scheduler = scheduler
         self._due = due
         self._open_claims = open_claims
-        self._untold = untold
+        self._unsaved = unsaved
         self._archive = archive
         self._backlog = backlog
         self._jobs: asyncio.Queue[Job] = asyncio.Queue()
 
     async def run(self) -> None:
-        """Do what was begun below, all at once, until cancelled."""
+        """Run the jobs that the methods below queue, concurrently, until cancelled."""
         async with asyncio.TaskGroup() as group:
             while True:
                 job = await self._jobs.get()
                 group.create_task(job())
 
     def acquired(self, partition: int, *, log_entries: int, pending: int) -> None:
-        """A partition is ours: claim from it, and index what its last owner left."""
+        """A partition is ours: claim from it, and index what its last owner left in the log."""
         if pending:
             self._due.schedule(partition)
         if log_entries:
             self._jobs.put_nowait(partial(self._adopt_log, partition))
-        if partition in self._untold.by_partition:
-            self._jobs.put_nowait(partial(self._tell_or_leave, partition))
+        if partition in self._unsaved.by_partition:
+            self._jobs.put_nowait(partial(self._save_clocks_or_lose, partition))
 
     async def _adopt_log(self, partition: int) -> None:
         try:
             await self._archive.adopt(partition)
         except EngineError:
-            self._held.lose(partition)  # acquired anew, and tried again
+            self._held.lose(partition)  # it is acquired again and retried then
 
-    async def _tell_or_leave(self, partition: int) -> None:
+    async def _save_clocks_or_lose(self, partition: int) -> None:
         try:
-            await self._tell(partition)
+            await self._save_clocks(partition)
         except EngineError:
-            self._held.lose(partition)  # acquired anew, and tried again
+            self._held.lose(partition)  # it is acquired again and retried then
 
-    async def _tell(self, partition: int) -> None:
-        """Store the clocks and delays of queues that were ours when the partition was lost: an engine that has fallen
-        back knows less of them than we do. Raises EngineError.
+    async def _save_clocks(self, partition: int) -> None:
+        """Store the clocks and delays of queues that were ours when the partition was lost, because an engine that fell
+        back may have older ones. Raises EngineError.
         """
-        fence, queues = self._held.fence_of(partition), self._untold.by_partition.get(partition, ())
+        fence, queues = self._held.fence_of(partition), self._unsaved.by_partition.get(partition, ())
         if fence is None or not queues:
             return
         calls = []
@@ -110,10 +110,10 @@ class PartitionRebalance:
         for reply in await self._frontier.end(calls):
             if isinstance(reply, EngineError):
                 raise reply
-        self._untold.by_partition.pop(partition, None)
+        self._unsaved.by_partition.pop(partition, None)
 
     def drain(self, partition: int) -> None:
-        """Start nothing more; what waits goes back at once."""
+        """Start nothing more; return the waiting claims at once."""
         self._due.drop([partition])
         self._jobs.put_nowait(partial(self.return_claims, self._scheduler.remove([partition])))
 
@@ -122,13 +122,14 @@ class PartitionRebalance:
         return not self._open_claims.has_any(partition) and not self._backlog.has_any(partition)
 
     async def give_back(self, partition: int) -> None:
-        """Return every claim of a partition that waits here, and tell what is untold. Raises EngineError for that."""
+        """Return the waiting claims of a partition and save its clocks. Raises EngineError if they can't be saved."""
         await self.return_claims(self._scheduler.remove([partition]))
-        await self._tell(partition)
+        await self._save_clocks(partition)
 
     async def return_claims(self, claims: list[Claim], *, started: bool = False) -> None:
-        """Return claims; their queues are due when they would have been here. Those whose request was started move
-        their queue's clock.
+        """Return claims; their queues are due when they would have been due here.
+
+        `started`: their requests were sent, so their queues wait at least their delay.
         """
         by_partition: dict[int, list[tuple[Claim, int]]] = {}
         for claim in claims:
@@ -138,7 +139,7 @@ class PartitionRebalance:
         for partition, mine in by_partition.items():
             fence = self._held.fence_of(partition)
             if fence is not None:
-                calls += self._give_backs(fence, mine)
+                calls += self._return_calls(fence, mine)
         await self._send(calls)
         now_ms = monotonic_ms()
         for partition, mine in by_partition.items():
@@ -146,8 +147,8 @@ class PartitionRebalance:
                 self._due.schedule(partition, now_ms + min(wait_ms for _, wait_ms in mine))
 
     async def _send(self, calls: list[Call]) -> None:
-        """What the engine has not taken after some tries comes back when its time to be visible again is over."""
-        for _ in range(GIVE_BACK_TRIES):
+        """Claims that the engine does not take after some tries come back after their visibility timeout."""
+        for _ in range(RETURN_TRIES):
             try:
                 replies: Sequence[AckOutcome | EngineError] = await self._frontier.end(calls)
             except EngineError as error:
@@ -156,13 +157,13 @@ class PartitionRebalance:
             if not calls:
                 return
             await asyncio.sleep(ENGINE_PAUSE_S)
-        log.warning("give_back.engine_error", extra={"calls": len(calls)})
+        log.warning("return.engine_error", extra={"calls": len(calls)})
 
-    def _give_backs(self, fence: Fence, mine: Sequence[tuple[Claim, int]]) -> list[Call]:
+    def _return_calls(self, fence: Fence, mine: Sequence[tuple[Claim, int]]) -> list[Call]:
         given = [(claim, fence.now_ms + wait_ms if wait_ms else 0) for claim, wait_ms in mine]
         return [
-            self._frontier.return_claims(fence, given[start : start + GIVE_BACK_MAX])
-            for start in range(0, len(given), GIVE_BACK_MAX)
+            self._frontier.return_claims(fence, given[start : start + RETURN_MAX])
+            for start in range(0, len(given), RETURN_MAX)
         ]
 
     def _wait_ms(self, claim: Claim, *, started: bool) -> int:
@@ -170,9 +171,9 @@ class PartitionRebalance:
         return max(wait_ms, self._scheduler.slot_of(claim.queue).delay_ms) if started else wait_ms
 
     async def return_stale(self, settings: FrontierSettings) -> None:
-        """Return claims whose turn is far off, until cancelled: their queue was told to wait, or there are too many."""
+        """Return claims that are not due soon, until cancelled: their queue has to wait, or has too many."""
         half_ms = int(settings.visibility_timeout_s * 500)
-        wait_max_ms = max(WAIT_IN_HAND_MS, int(settings.claim_ahead_s * 1000))
+        wait_max_ms = max(WAIT_MAX_MS, int(settings.claim_ahead_s * 1000))
         while True:
             await asyncio.sleep(RETURN_EVERY_S)
             await self.return_claims(self._scheduler.take_stale(wait_max_ms=wait_max_ms, age_max_ms=half_ms))

@@ -1,11 +1,11 @@
-"""URLs that were added lately: repeats are dropped before any call to the engine."""
+"""Recently added URLs: repeats are dropped before any call to the engine."""
 
 
 class RecentUrls:
-    """URLs whose add has succeeded lately, with the depth they had: repeats are dropped before any call.
+    """URLs whose add has succeeded lately, with their depth.
 
-    Two generations: the older one is forgotten when the younger is full, so memory is bounded and no per-hit work
-    is needed. Emptied when the engine was restarted or fell back.
+    Two generations: the older one is dropped when the younger is full, so memory is bounded without work per hit.
+    Cleared when the engine restarted or fell back.
     """
 
     def __init__(self, capacity: int) -> None:

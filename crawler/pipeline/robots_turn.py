@@ -1,4 +1,4 @@
-"""Turns that are spent on robots.txt and on the delay of a queue, before a page of it is fetched."""
+"""Turns spent on robots.txt and on the delay of a queue, before a page of the queue is fetched."""
 
 import logging
 from collections.abc import Callable
@@ -21,7 +21,7 @@ PAUSE_MS = int(ENGINE_PAUSE_S * 1000)
 
 
 class RobotsTurns:
-    """Says how such turns end. `before_send(claim, url)` is called just before a request."""
+    """Decides how such turns end. `before_send(claim, url)` is called just before a request."""
 
     def __init__(self, gate: RobotsGate, policy: ResponsePolicy, *, before_send: Callable[[Claim, str], None]) -> None:
         self._gate = gate
@@ -29,7 +29,7 @@ class RobotsTurns:
         self._before_send = before_send
 
     async def read(self, turn: Turn) -> RobotsEntry | Requeue:
-        """Spend this turn on robots.txt: what was read, or how the turn ends when it takes another one."""
+        """Use this turn for robots.txt: the entry, or how the turn ends when another one is needed."""
         slot, claim = turn.slot, turn.claim
         origin, sent = origin_of(claim.url), list[str]()
 
@@ -38,30 +38,32 @@ class RobotsTurns:
             sent.append(origin)
 
         try:
-            reading = await self._gate.read(claim, before_send, working=turn.mark)
-        except (NotEntitledError, EngineError) as error:  # maybe only after a request elsewhere
+            result = await self._gate.read(claim, before_send, working=turn.mark)
+        except (NotEntitledError, EngineError) as error:  # possibly after a request on another queue
             log.warning("robots.not_read", extra={"origin": origin, "error": str(error)})
             wait_ms = max(self._gate.min_delay_ms, slot.delay_ms, PAUSE_MS) if sent else 0
             return Requeue(wait_ms=wait_ms, started=bool(sent), at_tail=True)
-        entry = reading.entry
-        if entry is None and not reading.is_asked:  # no turn yet where its redirect leads
-            return Requeue(wait_ms=reading.wait_ms, at_tail=True)
+        entry = result.entry
+        if entry is None and not result.is_requested:  # no slot yet for the target of its redirect
+            return Requeue(wait_ms=result.wait_ms, at_tail=True)
         reached("robots.answered", origin)
         learned_ms = -1
-        delay_ms = max(self._gate.min_delay_ms, slot.delay_ms)  # another origin of the queue may have asked for more
+        delay_ms = max(self._gate.min_delay_ms, slot.delay_ms)  # another origin of the queue may have a longer one
         if entry is not None and entry.rules is not None:
             learned_ms = delay_ms = slot.delay_ms = self._gate.delay_of(claim, entry)
-        wait_ms = self._policy.of_robots(slot, reading, delay_ms=delay_ms)
+        wait_ms = self._policy.of_robots(slot, result, delay_ms=delay_ms)
         turn.request_over(wait_ms=wait_ms)
-        if not await self._gate.share(claim, reading, wait_ms=wait_ms, delay_ms=learned_ms):
-            slot.delay_ms = -1  # not stored: the next turn does it, before any page is fetched
-        return Requeue(at_tail=True) if entry is None else entry  # others of its queue needn't wait for the same
+        if not await self._gate.share(claim, result, wait_ms=wait_ms, delay_ms=learned_ms):
+            slot.delay_ms = -1  # not stored: the next turn stores it before any page is fetched
+        return (
+            Requeue(at_tail=True) if entry is None else entry
+        )  # at the tail: other origins of the queue need not wait
 
     async def learn_delay(self, turn: Turn, entry: RobotsEntry | None) -> Requeue | None:
-        """The queue's delay is stored before its first page request.
+        """Store the queue's delay before its first page request.
 
-        A Requeue when it is longer than what the turn was taken under: a request for another origin's robots.txt may
-        have been made in a borrowed slot not so long ago.
+        A Requeue when it is longer than the one that this turn waited for: a request for another origin's robots.txt
+        may have been sent recently in a borrowed slot.
         """
         slot, claim = turn.slot, turn.claim
         delay_ms, known_ms = self._gate.delay_of(claim, entry), slot.delay_ms

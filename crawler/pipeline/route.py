@@ -1,4 +1,4 @@
-"""Stage five: the out-links of a group of pages go to the partitions that own them, before their parents are acked."""
+"""Step 8, route: the links of a group of pages are added to their partitions before the pages are acked."""
 
 import asyncio
 import logging
@@ -21,15 +21,15 @@ from crawler.runtime.tasks import retry_until_answered
 
 log = logging.getLogger(__name__)
 
-PAGES_BEFORE_YIELD = 32  # whose links are looked at before the loop has a turn: 2 to 4 ms
+PAGES_BEFORE_YIELD = 32  # pages whose links are judged before the event loop runs: 2 to 4 ms
 
-ACK_ITEMS_MAX = 128  # out-links that one ack may add; more go through add
+ACK_ITEMS_MAX = 128  # links that one ack may add; more go through add
 
 until_answered = partial(retry_until_answered, event="route.engine_error")
 
 
 class RouteStage:
-    """Adds what belongs elsewhere, and leaves each page what its own ack adds."""
+    """Adds links to other partitions; links to the page's own partition are left to its ack."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class RouteStage:
         self._content = content
 
     async def route(self, group: Sequence[Committable]) -> list[list[Candidate] | None]:
-        """Add what belongs to other partitions; per page, what is left for its own ack, or None where that failed."""
+        """Add links of other partitions; per page the links left for its ack, or None where its content failed."""
         await self._open_scope(group)
         own: list[list[Candidate] | None] = []
         away: defaultdict[int, list[Candidate]] = defaultdict(list)
@@ -63,7 +63,7 @@ class RouteStage:
             mine: list[Candidate] = []
             for candidate in candidates:
                 if candidate.partition == outcome.claim.partition and len(mine) < ACK_ITEMS_MAX:
-                    mine.append(candidate)  # although others of the group have it: their acks may be refused
+                    mine.append(candidate)  # even if other pages of the group have it: their acks may be refused
                 elif (what := (candidate.url, candidate.depth, candidate.linked_from)) not in taken:
                     taken.add(what)
                     away[candidate.partition].append(candidate)
@@ -88,9 +88,9 @@ class RouteStage:
         return found
 
     async def _open_scope(self, group: Sequence[Committable]) -> None:
-        """What a seed redirects to belongs to the crawl, as the seed did.
+        """Add the targets of redirected seeds to the scope, since the seeds are in it.
 
-        A seed that is not in scope itself was given a moment ago: its root is known to the engine, not yet here.
+        A seed that is out of scope here was added a moment ago: the engine has its root, this instance not yet.
         """
         seeds = [outcome for outcome in group if outcome.claim.seed]
         if any(self._content.attempt(outcome, self._root_beyond, outcome.claim.url) for outcome in seeds):
@@ -102,12 +102,12 @@ class RouteStage:
             self.router.scope = self.router.scope.with_roots(roots)
 
     def _root_beyond(self, url: str) -> str:
-        """The root that takes a URL into the scope; "" when it is in it."""
+        """The root that would take a URL into the scope; "" when the URL is in scope."""
         scope = self.router.scope
         return "" if scope.allows(url) else scope.root_of(url)
 
     async def _add(self, away: dict[int, list[Candidate]]) -> None:
-        """Add until every partition has taken its URLs: the acks of their parents wait for this."""
+        """Add until every partition has accepted its URLs: the acks of their pages wait for this."""
         while away:
             asked = away
             replies = await until_answered(partial(self._frontier.add, asked))
@@ -123,7 +123,7 @@ class RouteStage:
                 await asyncio.sleep(ENGINE_PAUSE_S)
 
     def added(self, partition: int, candidates: Sequence[Candidate], woken: int) -> None:
-        """These stand in the frontier now."""
+        """These are in the frontier now."""
         recent = self.router.recent
         for candidate in candidates:
             recent.add(candidate.url, candidate.depth)

@@ -1,4 +1,4 @@
-"""From URLs to candidates: scope, depth, score, partition, budgets. Must not know where they go from here."""
+"""The router: turns URLs into candidates by scope, depth, score, partition, traps and quotas."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -11,7 +11,7 @@ from crawler.frontier.placement import Placement
 from crawler.handlers.page import Followed
 from crawler.model import Candidate, Claim, RefusalReason
 from crawler.pipeline.recent_urls import RecentUrls
-from crawler.pipeline.trap_memory import defer_reason
+from crawler.pipeline.trap_memory import deferral_reason
 from crawler.rules.priority import NO_SIGNALS, Ordering, Signals
 from crawler.rules.quota_limits import is_within, link_place
 from crawler.rules.scope import ScopeRules, ScopeVerdict
@@ -25,11 +25,11 @@ NOT_FOLLOWED = Followed("")
 
 
 class Router:
-    """Turns URLs into candidates by the crawl's shared rules, and by those about traps where there are any.
+    """Turns URLs into candidates by the crawl's shared rules, and by trap rules where there are any.
 
-    By the `budget`, what is too far from a seed is parked, and it is noted which domain links to which. So is what
-    the crawl's budget of URLs does not take in (`takes_in`, asked for each URL). `sites`: whose URLs have a limit of
-    depth or a priority of their own.
+    URLs that are too far from a seed are deferred by the `budget`, and so are those that the crawl's quota of URLs does
+    not admit (`admits_urls`, called for each URL). With a quota for each linking domain, a candidate has the place of
+    the domain that links to it. `sites`: sites with a depth limit or a priority of their own.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Router:
         sites: Sequence[SiteSettings] = (),
         admits_urls: Callable[[], bool] = lambda: True,
     ) -> None:
-        self.record = record  # as it was when this was made; its scope rules may have changed since
+        self.record = record  # as of the router's creation; its scope rules may have changed since
         self.fingerprints = record.fingerprints
         self.scope = scope
         self.version = record.version
@@ -76,8 +76,8 @@ class Router:
         followed: Followed = NOT_FOLLOWED,
         found_at: float = 0.0,
     ) -> Candidate:
-        """A canonical URL that was let in; a `priority` that was given stands for all that the order would reckon, that
-        of a handler's `waiter` is added to it. `found_at`: wall clock (s), now if it is left out.
+        """A candidate for a canonical URL. A given `priority` replaces the score of the fetch order; the priority that
+        a handler gave with `followed` is added to it. `found_at`: wall clock (s), default now.
         """
         domain, queue, partition = self.placement.of(url)
         found_at, boost = found_at or wall_s(), followed.priority
@@ -100,7 +100,7 @@ class Router:
         )
 
     def verdict(self, url: str, depth: int, redirects: int = 0) -> ScopeVerdict:
-        """As that of the scope, by the limit of depth that holds for this URL."""
+        """The scope's verdict, with the depth limit that applies to this URL."""
         return self.scope.verdict(url, depth, redirects, depth_max=self._depth_max(url))
 
     def _depth_max(self, url: str) -> int:
@@ -116,10 +116,10 @@ class Router:
         digest: str = "",
         followed: Sequence[Followed] = (),
     ) -> list[Candidate]:
-        """Candidates of a page's links that were not added lately; the others are counted by reason.
+        """Candidates for a page's links that were not added lately; refused ones are counted by reason.
 
-        `followed`: what its handler wants of some of the links. `learned` is what is known of the page's domain,
-        `digest` that of its body ("" for none): see rules/traps.
+        `followed`: labels and priorities that its handler gave to some links. `learned`: trap state of the page's
+        domain. `digest`: that of its body ("" for none). See rules/traps.
         """
         depth = claim.depth + 1
         if self._depths is None and 0 <= self.scope.depth_max < depth:
@@ -160,14 +160,16 @@ class Router:
         return link_place(claim.domain, self.record.hash_key)
 
     def _judged(self, claim: Claim, found: Candidate, learned: TrapState, digest: str) -> Candidate:
-        """By all that parks a URL."""
+        """Apply everything that can defer a URL."""
         if self._counts_links and found.domain != claim.domain:
             found = replace(found, linked_from=self._link_place(claim))
         found = self._trapped(claim, found, learned, digest)
         return found if found.deferred or self._admits_urls() else replace(found, deferred=CRAWL_URLS)
 
     def _trapped(self, claim: Claim, found: Candidate, learned: TrapState, digest: str) -> Candidate:
-        """The owner of a page has learned of the page's own domain only; links to others are judged by their looks."""
+        """Apply the depth quota and the trap rules. The state is that of the page's own domain only: links to other
+        domains are judged by their URLs alone.
+        """
         if not is_within(found.depth, self._budget.depth):
             return replace(found, deferred=DEPTH)
         if self._traps is None:
@@ -177,13 +179,13 @@ class Router:
         if verdict.action is Action.PASS:
             return found
         if verdict.action is Action.DEFER:
-            return replace(found, deferred=defer_reason(verdict.rule))
+            return replace(found, deferred=deferral_reason(verdict.rule))
         return replace(found, score=found.score - verdict.penalty)  # one unit in all orders
 
     def redirect(
         self, claim: Claim, target: str, refused: Counter[str], learned: TrapState = NOTHING_LEARNED
     ) -> Candidate | None:
-        """Where a redirect leads: same depth, one redirect more."""
+        """The candidate for a redirect's target: same depth, one redirect more."""
         verdict = self.verdict(target, claim.depth, claim.redirects + 1)
         if not verdict.allowed:
             refused[verdict.refusal or RefusalReason.SCOPE] += 1
@@ -197,5 +199,5 @@ class Router:
 
 
 def link_name(place: int, domain: str) -> str:
-    """Under which the recent URLs remember that a domain was linked to."""
+    """The key in the recent URLs of a link between domains."""
     return f"{place} {domain}"

@@ -1,61 +1,98 @@
-"""The claims in hand, one line per queue, each handed out when its queue's time has come.
+"""Step 3, schedule: claims wait in a slot for each queue until the queue is due; then a worker gets one.
 
-Pure scheduling on the owner's monotonic clock; knows no engine and no web. The engine's clock of a queue is durable,
-this one is at hand: the later of the two holds.
+Of the queues that are due, the highest boost goes first. It uses the monotonic clock only. The engine's clock of
+a queue is durable, the one here is local: the later of the two applies.
 """
 
 import asyncio
+import heapq
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
+from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
 from crawler.frontier.messages import QueueBatch
 from crawler.model import Claim
-from crawler.pipeline.due_line import DueQueue
-from crawler.rules.adaptive import UNMEASURED, AdaptiveDelay
-from crawler.rules.domains import registrable_domain
 from crawler.rules.host_health import GOOD, HostHealth
-from crawler.rules.politeness import TICK_MS
+from crawler.rules.identity import registrable_domain
+from crawler.rules.politeness import TICK_MS, UNMEASURED, AdaptiveDelay
 from crawler.runtime.clock import monotonic_ms
 from crawler.runtime.counters import OpenClaims
 
-KEPT_MS = 60_000  # what was learned of a host outlives its claims here by so long: its next ones are on their way
-KEPT_PLAIN_MS = 2_000  # what any lane knows outlives its claims by so long: one may be on its way back to it
+KEPT_MS = 60_000  # how long what was learned of a host outlives its claims: the next ones are on their way
+KEPT_PLAIN_MS = 2_000  # how long an ordinary slot outlives its claims: one may be on its way back
+
+
+class Boosted(Protocol):
+    """An entry of a `DueQueue`. When its boost changes it is pushed again, and its old entry is skipped."""
+
+    boost: int
+
+
+T = TypeVar("T", bound=Boosted)
+
+
+class DueQueue(Generic[T]):
+    """A heap of due times for each boost."""
+
+    def __init__(self) -> None:
+        self._heaps: dict[int, list[tuple[int, int, T]]] = {0: []}  # by boost, highest first
+        self._serial = 0
+
+    def push(self, due_ms: int, one: T) -> None:
+        """Add an entry; equal due times leave in the order in which they came."""
+        if one.boost not in self._heaps:
+            self._heaps = dict(sorted([*self._heaps.items(), (one.boost, [])], reverse=True))
+        self._serial += 1
+        heapq.heappush(self._heaps[one.boost], (due_ms, self._serial, one))
+
+    def pop(self, now_ms: int) -> T | None:
+        """Remove the entry that has been due for longest, among those of the highest boost; None if none is due."""
+        for boost, heap in self._heaps.items():
+            while heap and heap[0][0] <= now_ms:
+                one = heapq.heappop(heap)[2]
+                if one.boost == boost:
+                    return one
+        return None
+
+    def next_ms(self) -> int | None:
+        """The earliest due time, whatever the boost."""
+        return min((heap[0][0] for heap in self._heaps.values() if heap), default=None)
 
 
 class QueueSlot(msgspec.Struct):
-    """One queue's claims here. `next_ms`: no request may start before; `active`: turns running."""
+    """One queue's claims in this instance. `next_ms`: no request may start before. `active`: running turns."""
 
     queue: str
     concurrency: int = 1  # requests at a time
     partition: int = -1  # as of its last claims
     delay_ms: int = -1  # -1: no robots.txt was read for it yet
     next_ms: int = 0
-    settled_ms: int = 0  # what `next_ms` is when of the turns that run none comes to a request
+    settled_ms: int = 0  # the value of `next_ms` if none of the running turns sends a request
     active: int = 0
     waiting: deque[Claim] = msgspec.field(default_factory=deque)
-    armed: bool = False  # stands in the line
-    boost: int = 0  # of the lanes that are due, the ones with a higher boost go first
-    since_ms: int = 0  # when the oldest waiting claim may have come
+    is_queued: bool = False  # has a valid entry in the due queue
+    boost: int = 0  # of the queues that are due, those with a higher boost go first
+    since_ms: int = 0  # a lower bound of when the oldest waiting claim came
     looked_up: str = ""  # the name that the claim at the head has waited for
-    standing: HostHealth = GOOD  # of its host
-    pace: AdaptiveDelay = UNMEASURED
+    health: HostHealth = GOOD  # of its host
+    adaptive_delay: AdaptiveDelay = UNMEASURED
 
     def is_idle(self, now_ms: int) -> bool:
-        """Has it no claims, and nothing to remember?"""
-        learned = self.standing.failures or self.pace.delay_ms > max(self.delay_ms, 0)
-        until_ms = max(self.next_ms, self.standing.probe_ms) + (KEPT_MS if learned else KEPT_PLAIN_MS)
+        """Does it have no claims, and nothing worth keeping?"""
+        learned = self.health.failures or self.adaptive_delay.delay_ms > max(self.delay_ms, 0)
+        until_ms = max(self.next_ms, self.health.probe_ms) + (KEPT_MS if learned else KEPT_PLAIN_MS)
         return not self.waiting and not self.active and until_ms <= now_ms
 
     @property
     def due_ms(self) -> int:
-        """Its place in the line: since when a request might have started, or from when on one may."""
+        """Its place in the due queue: the time from which a request could start."""
         return max(self.next_ms, self.since_ms)
 
 
 class Scheduler:
-    """Lanes by queue, the line of those that wait for their time, and the workers that wait."""
+    """The queue slots, in the order in which they are due, and the workers that wait for a claim."""
 
     def __init__(
         self,
@@ -64,12 +101,12 @@ class Scheduler:
         concurrency_per_queue: int,
         concurrency_of: Callable[[str], int | None] = lambda _: None,
     ) -> None:
-        """`concurrency_of`: of a queue that has one of its own."""
+        """`concurrency_of`: the concurrency of a queue that has its own, else None."""
         self._open_claims = open_claims
         self._per_queue = concurrency_per_queue
         self._concurrency_of = concurrency_of
         self._slots: dict[str, QueueSlot] = {}
-        self._line = DueQueue[QueueSlot]()
+        self._due_queue = DueQueue[QueueSlot]()
         self._boosts: Mapping[str, int] = {}
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._timer: asyncio.TimerHandle | None = None
@@ -79,33 +116,33 @@ class Scheduler:
         self.active = 0
 
     def put(self, batch: QueueBatch, *, start_ms: int = 0) -> None:
-        """Take in claims of a queue, none of which may start before that time."""
+        """Add claims of a queue, none of which may start before `start_ms`."""
         slot = self._slot(batch.queue)
         slot.partition = batch.claims[0].partition
         if batch.delay_ms >= 0:
-            self.quicken(slot, batch.delay_ms)
+            self.shorten_delay(slot, batch.delay_ms)
             slot.delay_ms = batch.delay_ms
         slot.next_ms, slot.settled_ms = max(slot.next_ms, start_ms), max(slot.settled_ms, start_ms)
         if not slot.waiting:
             slot.since_ms = monotonic_ms()
         slot.waiting.extend(batch.claims)
         self.waiting += len(batch.claims)
-        self._arm(slot)
+        self._enqueue(slot)
         self._wake()
 
-    def put_back(self, claim: Claim, *, last: bool = False) -> None:
-        """A claim that was taken but not fetched goes to the head of its lane, or to its end."""
+    def requeue(self, claim: Claim, *, at_tail: bool = False) -> None:
+        """Put a claim that was taken but not fetched back at the head of its queue, or at its tail."""
         slot = self._slot(claim.queue)
-        if last:
+        if at_tail:
             slot.waiting.append(claim)
         else:
             slot.waiting.appendleft(claim)
         self.waiting += 1
-        self._arm(slot)
+        self._enqueue(slot)
         self._wake()
 
     def wait_at(self, address: str, claim: Claim) -> None:
-        """Set a claim aside until its server's address has room."""
+        """Keep a claim until its server's address has room."""
         self._waiting_at[address].append(claim)
         self.waiting += 1
 
@@ -118,7 +155,7 @@ class Scheduler:
             if not waiting:
                 del self._waiting_at[address]
             self.waiting -= 1
-            self.put_back(claim)
+            self.requeue(claim)
 
     def _slot(self, queue: str) -> QueueSlot:
         slot = self._slots.get(queue)
@@ -130,27 +167,27 @@ class Scheduler:
     def _boost_of(self, queue: str) -> int:
         return self._boosts.get(registrable_domain(queue), 0) if self._boosts else 0
 
-    def boost(self, boosts: Mapping[str, int]) -> None:
-        """Domain -> boost, from now on; 0 for all others."""
+    def set_boosts(self, boosts: Mapping[str, int]) -> None:
+        """Replace the boosts, by domain; 0 for all others."""
         self._boosts = boosts
         for slot in self._slots.values():
             boost = self._boost_of(slot.queue)
             if boost != slot.boost:
-                slot.boost, slot.armed = boost, False  # its place in the line counts no more
-                self._arm(slot)
+                slot.boost, slot.is_queued = boost, False  # its entry in the due queue is void
+                self._enqueue(slot)
         self._wake()
 
     def slot_of(self, queue: str) -> QueueSlot:
-        """The lane of a queue that has claims here or had some lately."""
+        """The slot of a queue; created if there is none."""
         return self._slot(queue)
 
     def wait_of(self, queue: str) -> int:
-        """How long a queue has to wait as far as it is known here, ms."""
+        """How long a queue has to wait as far as known here, ms."""
         slot = self._slots.get(queue)
         return 0 if slot is None else max(0, slot.next_ms - monotonic_ms())
 
     def delay_of(self, queue: str) -> int:
-        """A queue's delay as far as it is known here, ms; -1 when it is not."""
+        """A queue's delay as far as known here, ms; -1 when it is not."""
         slot = self._slots.get(queue)
         return -1 if slot is None else slot.delay_ms
 
@@ -165,7 +202,7 @@ class Scheduler:
             found = self._pop_due(monotonic_ms())
             if found is not None:
                 if self._waiters:
-                    self._wake()  # for the next lane: one that is due, or the time of one that will be
+                    self._wake()  # for the next slot: hand it out, or set the timer for it
                 return found
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)
@@ -174,31 +211,31 @@ class Scheduler:
                 await waiter
             except asyncio.CancelledError:
                 if not waiter.cancelled() and waiter.done():
-                    self._wake()  # our turn goes to somebody else
+                    self._wake()  # another worker gets our turn
                 raise
 
     def _pop_due(self, now_ms: int) -> tuple[QueueSlot, Claim] | None:
-        while (slot := self._line.pop(now_ms)) is not None:
-            slot.armed = False
+        while (slot := self._due_queue.pop(now_ms)) is not None:
+            slot.is_queued = False
             if not slot.waiting or slot.active >= self._room(slot):
                 continue
             if slot.next_ms > now_ms:
-                self._arm(slot)
+                self._enqueue(slot)
                 continue
             claim = slot.waiting.popleft()
             self.waiting -= 1
             slot.active += 1
             self.active += 1
-            delay_ms = max(slot.delay_ms, slot.pace.delay_ms)
+            delay_ms = max(slot.delay_ms, slot.adaptive_delay.delay_ms)
             if delay_ms > 0:
                 slot.next_ms = max(slot.next_ms, now_ms + delay_ms + TICK_MS)
-            self._arm(slot)
+            self._enqueue(slot)
             return slot, claim
         return None
 
     def finished(self, slot: QueueSlot, *, wait_ms: int, started: bool = True) -> None:
-        """A turn of this lane has ended now; the next request may start `wait_ms` from now. A turn that came to none
-        (not `started`) costs the lane nothing else.
+        """A turn of this slot has ended; the next request may start `wait_ms` from now. A turn without a request (not
+        `started`) has no other effect on the queue's clock.
         """
         slot.active -= 1
         self.active -= 1
@@ -208,11 +245,11 @@ class Scheduler:
             slot.next_ms = max(slot.next_ms, slot.settled_ms)
         else:
             slot.next_ms = slot.settled_ms
-        self._arm(slot)
+        self._enqueue(slot)
         self._wake()
 
     def abandon(self, slot: QueueSlot) -> list[Claim]:
-        """A turn has ended without a request, and there will be none for what waits in its lane: those claims."""
+        """A turn has ended without a request, and the waiting claims of its queue, which are returned, get none."""
         claims = list(slot.waiting)
         slot.waiting.clear()
         self.waiting -= len(claims)
@@ -220,19 +257,19 @@ class Scheduler:
         self.finished(slot, wait_ms=0, started=False)
         return claims
 
-    def _arm(self, slot: QueueSlot) -> None:
-        if slot.armed or not slot.waiting or slot.active >= self._room(slot):
+    def _enqueue(self, slot: QueueSlot) -> None:
+        if slot.is_queued or not slot.waiting or slot.active >= self._room(slot):
             return
-        slot.armed = True
-        self._line.push(slot.due_ms, slot)
+        slot.is_queued = True
+        self._due_queue.push(slot.due_ms, slot)
 
     def _room(self, slot: QueueSlot) -> int:
-        """Requests at a time: a host that does not answer is asked by one."""
-        return 1 if slot.standing.is_aside else slot.concurrency
+        """Requests at a time; one for a host that does not answer."""
+        return 1 if slot.health.is_set_aside else slot.concurrency
 
     def _wake(self) -> None:
-        """Let a worker have the lane that is first in line, now or when its time has come."""
-        due_ms = self._line.next_ms()
+        """Wake a worker for the first slot, now or when it is due."""
+        due_ms = self._due_queue.next_ms()
         if due_ms is not None and due_ms <= monotonic_ms():
             while self._waiters:
                 waiter = self._waiters.popleft()
@@ -242,8 +279,8 @@ class Scheduler:
         self._set_timer()
 
     def _set_timer(self) -> None:
-        """One timer for the lane that is due first, while somebody waits."""
-        due = self._line.next_ms()
+        """Set the timer for the slot that is due first, while a worker waits."""
+        due = self._due_queue.next_ms()
         if due is None or not self._waiters:
             return
         if self._timer is not None:
@@ -259,7 +296,7 @@ class Scheduler:
         self._wake()
 
     def drop(self, partitions: Iterable[int]) -> None:
-        """These partitions are not ours: the claims that wait here belong to others, or will be claimed again."""
+        """These partitions are lost: their waiting claims belong to others, or will be claimed again."""
         for claim in self.remove(partitions):
             self._open_claims.ended(claim)
 
@@ -275,7 +312,7 @@ class Scheduler:
     def take_out(self, is_wanted: Callable[[Claim], bool]) -> list[Claim]:
         """Take out the waiting claims that are wanted."""
         removed: list[Claim] = []
-        for waiting in self._lines() if self.waiting else ():
+        for waiting in self._waiting_lists() if self.waiting else ():
             if any(map(is_wanted, waiting)):
                 removed.extend(filter(is_wanted, waiting))
                 kept = [claim for claim in waiting if not is_wanted(claim)]
@@ -285,31 +322,31 @@ class Scheduler:
         return removed
 
     def slots(self) -> list[QueueSlot]:
-        """All lanes."""
+        """All slots."""
         return list(self._slots.values())
 
-    def quicken(self, slot: QueueSlot, delay_ms: int) -> None:
-        """A shorter delay from now on; what the lane waits for beside its delay stays. A longer one changes nothing."""
+    def shorten_delay(self, slot: QueueSlot, delay_ms: int) -> None:
+        """Apply a shorter delay at once; other reasons to wait still apply. A longer delay changes nothing."""
         if slot.delay_ms > delay_ms:
-            sooner_ms = max(slot.delay_ms, slot.pace.delay_ms) - max(delay_ms, slot.pace.delay_ms)
+            sooner_ms = max(slot.delay_ms, slot.adaptive_delay.delay_ms) - max(delay_ms, slot.adaptive_delay.delay_ms)
             slot.next_ms -= sooner_ms
             slot.settled_ms -= sooner_ms
             slot.delay_ms = delay_ms
-            slot.armed = False  # it stands in the line for a later time, too: that entry will find nothing to do
-            self._arm(slot)
+            slot.is_queued = False  # its entry for a later time will find nothing to do
+            self._enqueue(slot)
             self._wake()
 
-    def _lines(self) -> list[deque[Claim]]:
+    def _waiting_lists(self) -> list[deque[Claim]]:
         return [*(slot.waiting for slot in self._slots.values()), *self._waiting_at.values()]
 
     def take_stale(self, *, wait_max_ms: int, age_max_ms: int) -> list[Claim]:
-        """Take out claims whose turn is further off than `wait_max_ms`, those that have waited too long, and those of
-        queues that are set aside.
+        """Take out claims that are not due within `wait_max_ms`, those that have waited too long, and those of queues
+        that are set aside.
         """
         now_ms = monotonic_ms()
         stale: list[Claim] = []
         for slot in self._slots.values():
-            is_far = slot.next_ms - now_ms > wait_max_ms or (slot.next_ms > now_ms and slot.standing.is_aside)
+            is_far = slot.next_ms - now_ms > wait_max_ms or (slot.next_ms > now_ms and slot.health.is_set_aside)
             if slot.waiting and (is_far or now_ms - slot.since_ms > age_max_ms):
                 stale.extend(slot.waiting)
                 slot.waiting.clear()
@@ -317,7 +354,7 @@ class Scheduler:
         return stale
 
     def forget_idle(self) -> None:
-        """Drop lanes without claims whose time has passed: memory stays bounded by what is, or lately was, in hand."""
+        """Drop idle slots: memory is bounded by the queues that have, or recently had, claims here."""
         now_ms = monotonic_ms()
         idle = [queue for queue, slot in self._slots.items() if slot.is_idle(now_ms)]
         for queue in idle:

@@ -1,4 +1,4 @@
-"""What others change while a crawl runs: an operator's orders, scope rules and roots; followed within a heartbeat."""
+"""Follows what others change while a crawl runs: operator overrides, scope rules and roots."""
 
 import asyncio
 import contextlib
@@ -8,11 +8,11 @@ from crawler.frontier.crawl_record import CrawlRecord, Crawls
 from crawler.pipeline.overrides import OverrideFollower
 from crawler.pipeline.router import Router
 
-FOLLOW_S = 1.0  # an operator's orders are followed within two seconds
+FOLLOW_S = 1.0  # an operator's overrides take effect within two seconds
 
 
 class SharedRecord:
-    """The crawl's record as it was read last."""
+    """The crawl's record as last read."""
 
     def __init__(
         self,
@@ -44,8 +44,8 @@ class SharedRecord:
             return
         self._record, roots = await self._crawls.shared()
         self._router.follow(self._record, roots)
-        self._router.recent.clear()  # what was out of scope may be in now
+        self._router.recent.clear()  # URLs that were out of scope may be in scope now
 
     async def check_still_there(self) -> None:
-        """Raises ConflictError when the crawl is gone or another one has its place."""
+        """Raises ConflictError when the crawl is gone or replaced by another one."""
         await self._crawls.still(self._record)

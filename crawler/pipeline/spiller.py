@@ -1,8 +1,8 @@
-"""Keeps the engine within its memory: parked URLs and the tails of long queues go to disk, what is wanted soon comes
-back, and claims wait while it is too full all the same.
+"""Keeps the engine within its memory: spills deferred URLs and the tails of long queues to disk, and brings them back.
 
-A file is written and synced before the engine is told, and removed long after the engine has named it last: whatever
-the engine forgets or remembers, each block is in memory or in a file (docs/internals/decisions/memory.md).
+Claims pause while the engine is still too full. A file is written and synced before the engine is told of it, and
+removed long after the engine last named it: whatever writes the engine loses, each block is in memory or in a file
+(docs/internals/decisions/memory.md).
 """
 
 import asyncio
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 SPILL_ABOVE, SPILL_TO = 0.9, 0.8  # shares of the budget
 BLOCKS_MAX = 64  # in one round: some 8,000 URLs
 ROUND_PAUSE_S = 0.1
-DISK = "disk"  # beside the names of files, in what was said once
+DISK = "disk"  # an entry next to file names, among errors that were logged
 BACK_MAX = 64  # blocks read at once
 SWEEP_MS = 60_000
 KEEP_MS = 600_000  # how far back an engine may fall: a lagging replica or a lost tail is seconds, this is generous
@@ -34,7 +34,7 @@ _Back = tuple[int, str, Stub, Urls]
 
 
 class Spiller:
-    """Two duties, `watch` and `bring_back`. The claimer says which queues run short."""
+    """Two loops, `watch` and `unspill`. The claimer requests the queues that run short."""
 
     def __init__(
         self,
@@ -56,15 +56,15 @@ class Spiller:
         self._budget = settings.frontier.memory
         self._look_s = settings.membership.beat_s
         self._short: set[tuple[int, str]] = set()
-        self._told = asyncio.Event()
+        self._requested = asyncio.Event()
         self._unnamed: dict[tuple[str, int, int, str], int] = {}  # (run id, partition, epoch, file) -> since when
         self._swept_ms = monotonic_ms()
-        self._failed: set[str] = set()  # what was said once
+        self._failed: set[str] = set()  # files whose error was logged
 
     # --- to disk ---
 
     async def watch(self) -> None:
-        """Look at the engine's memory for ever."""
+        """Check the engine's memory until cancelled."""
         if self._budget and self._files is None:
             log.warning("spill.no_folder", extra={"set": "frontier.spill_folder"})
         while True:
@@ -74,7 +74,7 @@ class Spiller:
             except EngineError:
                 continue
             except ArchiveError as error:
-                self._say(DISK, "spill.disk_error", error)
+                self._log_once(DISK, "spill.disk_error", error)
 
     async def _look(self) -> None:
         memory = await self._engine.memory()
@@ -91,7 +91,7 @@ class Spiller:
             self._swept_ms = monotonic_ms()
 
     def _judge(self, memory: Memory) -> None:
-        """Claiming stops while the engine has no headroom; acks and give-backs go on and make some."""
+        """Stop claiming while the engine has no headroom; acks and returns go on and free memory."""
         full = memory.share > self._mark or (bool(self._budget) and memory.used_bytes > self._budget)
         if full != self._counters.is_engine_full:
             self._counters.is_engine_full = full
@@ -99,7 +99,7 @@ class Spiller:
             self._due.room_changed()
 
     async def _spill(self, files: SpillFiles) -> int:
-        """One round over the longest queues; how many blocks left the engine."""
+        """One round over the longest queues; the number of blocks that left the engine."""
         left, spilled = BLOCKS_MAX, 0
         for blocks, partition, queue in await self._spilling.longest(self._open()):
             fence = self._held.fence_of(partition)
@@ -121,24 +121,24 @@ class Spiller:
 
     # --- and back ---
 
-    def short(self, partition: int, queues: Iterable[str]) -> None:
-        """The next blocks of these queues are in files, and will be wanted soon. Told again until they are back."""
+    def request(self, partition: int, queues: Iterable[str]) -> None:
+        """Request the next blocks of these queues, which are in files. Called again until they are back."""
         self._short.update((partition, queue) for queue in queues)
-        self._told.set()
+        self._requested.set()
 
-    async def bring_back(self) -> None:
-        """Bring blocks back for ever."""
+    async def unspill(self) -> None:
+        """Bring requested blocks back until cancelled."""
         while True:
-            await self._told.wait()
-            self._told.clear()
+            await self._requested.wait()
+            self._requested.clear()
             asked, self._short = sorted(self._short), set()
             try:
                 for start in range(0, len(asked), BACK_MAX):
-                    await self._bring_back(asked[start : start + BACK_MAX])
+                    await self._unspill(asked[start : start + BACK_MAX])
             except EngineError as error:
                 log.warning("spill.engine_error", extra={"error": str(error)})
 
-    async def _bring_back(self, queues: Sequence[tuple[int, str]]) -> None:
+    async def _unspill(self, queues: Sequence[tuple[int, str]]) -> None:
         while queues := [(p, queue) for p, queue in queues if self._held.is_open(p)]:
             stubs = zip(queues, await self._spilling.next_stubs(queues), strict=True)
             back = await asyncio.to_thread(self._read, [(p, queue, stub) for (p, queue), stub in stubs if stub])
@@ -149,25 +149,25 @@ class Spiller:
             queues = [(p, queue) for (p, queue, *_), is_short in zip(back, more, strict=True) if is_short]
 
     def _read(self, wanted: Sequence[tuple[int, str, Stub]]) -> list[_Back]:
-        """What can be read; the rest waits, and is tried again when it is told again."""
+        """The blocks that can be read; the others are tried again with the next request."""
         back: list[_Back] = []
         for partition, queue, stub in wanted:
             try:
                 (packed,) = (self._files or NoFiles()).read(partition, [stub.place])
                 back.append((partition, queue, stub, urls_of(packed)))
             except ArchiveError as error:
-                self._say(stub.place[0], "spill.unreadable", error)
+                self._log_once(stub.place[0], "spill.unreadable", error)
         return back
 
-    def _say(self, what: str, event: str, error: ArchiveError) -> None:
+    def _log_once(self, what: str, event: str, error: ArchiveError) -> None:
         if what not in self._failed:
             self._failed.add(what)
             log.error(event, extra={"error": str(error)})
 
-    # --- files that nobody needs ---
+    # --- unused files ---
 
     async def _sweep(self, files: SpillFiles) -> None:
-        """Remove files that no block in the engine has been in for long: all are back, or it was never told of them."""
+        """Remove files that the engine has not named for long: their blocks are back, or it never knew of them."""
         now_ms, seen = monotonic_ms(), dict[tuple[str, int, int, str], int]()
         for partition in await asyncio.to_thread(files.partitions):
             fence = self._held.fence_of(partition)

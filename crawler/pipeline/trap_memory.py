@@ -1,7 +1,7 @@
-"""What this instance has learned of domains' traps, in memory, and what follows for URLs that it has claimed.
+"""Trap states of domains in this instance's memory, and what follows for URLs that it has claimed.
 
-The rules decide; this keeps their states. Where one is lost, by a new owner, a restart or for want of room, it is
-learned anew: that costs fetches of suspects, and no page.
+The rules decide; this keeps their states. A state that is lost by a new owner, a restart or lack of room is learned
+again: that costs fetches of suspects, but no page.
 """
 
 from collections import OrderedDict
@@ -14,28 +14,28 @@ from crawler.settings import TrapSettings
 DOMAINS_MAX = 20_000  # of each kind: at most 1 KB each in msgpack, a few in Python
 
 
-def defer_reason(rule: str) -> str:
-    """Under which a rule's URLs are parked."""
+def deferral_reason(rule: str) -> str:
+    """The reason that a rule's URLs are deferred with."""
     return f"trap:{rule}"
 
 
 class TrapMemory:
-    """The states of domains. Those with suspects have room of their own: the many others don't push them out."""
+    """The states of domains. Those with suspects have their own room, so that the many others don't evict them."""
 
     def __init__(self, limits: TrapSettings, domains_max: int = DOMAINS_MAX) -> None:
         self._rules = TrapRules(limits)
         self._domains_max = domains_max
-        self._plain: OrderedDict[str, TrapState] = OrderedDict()  # used longest ago first
+        self._plain: OrderedDict[str, TrapState] = OrderedDict()  # least recently used first
         self._suspect: OrderedDict[str, TrapState] = OrderedDict()
-        self._released: set[tuple[str, str]] = set()  # queue and reason; few, for each is an operator's doing
+        self._released: set[tuple[str, str]] = set()  # queue and reason; few, because operators release them
 
     def state_of(self, domain: str) -> TrapState:
         return self._suspect.get(domain) or self._plain.get(domain, NOTHING_LEARNED)
 
     def learn(self, claim: Claim, links: Sequence[str], digest: str) -> TrapState:
-        """Take in a page of a claim, once, before its links are judged; what is known of its domain now.
+        """Learn from a claim's page, once, before its links are judged; the new state of its domain.
 
-        `digest`: of a body of status 200, "" for others. `links` has the target of a redirect.
+        `digest`: of a body of status 200, "" for others. `links` includes the target of a redirect.
         """
         state = self._rules.learn(self.state_of(claim.domain), claim.url, links=links, digest=digest)
         states = self._suspect if state.counts or state.tokens.slot else self._plain
@@ -47,17 +47,17 @@ class TrapMemory:
             states.popitem(last=False)
         return state
 
-    def parks(self, claim: Claim) -> str:
-        """Why a URL that waited in its queue is to be parked by what was learned since; "" when it is not.
+    def reason_to_defer(self, claim: Claim) -> str:
+        """The reason to defer a claimed URL by what was learned since it was queued; "" for none.
 
-        Seeds are never judged, nor what they redirect to.
+        Seeds and their redirect targets are never deferred.
         """
         if claim.seed:
             return ""
         verdict = self._rules.judge(self.state_of(claim.domain), claim.url)
-        reason = defer_reason(verdict.rule) if verdict.action is Action.DEFER else ""
+        reason = deferral_reason(verdict.rule) if verdict.action is Action.DEFER else ""
         return "" if (claim.queue, reason) in self._released else reason
 
     def release(self, queue: str, reason: str) -> None:
-        """An operator wants the URLs of a queue fetched that this reason would park; where they lead is judged."""
+        """An operator released the URLs of a queue that have this reason: fetch them, but still judge their links."""
         self._released.add((queue, reason))

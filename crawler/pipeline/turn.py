@@ -1,7 +1,7 @@
 """One turn of a queue: a worker has a claim. How the turn ends is a value, and only `TurnRunner` applies it.
 
-A stage that forgets how its turn ends is a type error, and a turn can't end twice: what is claimed is neither lost nor
-worked on twice in one process.
+A stage without a return value is a type error, and a turn can't end twice: so a claim is neither lost nor processed
+twice in one process.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from crawler.model import Claim
 from crawler.pipeline.internal_errors import InternalErrors
 from crawler.pipeline.outcome import Failed, Outcome
 from crawler.pipeline.schedule import QueueSlot, Scheduler
-from crawler.rules.poison_urls import fate_of
+from crawler.rules.poison_urls import crash_action_of
 from crawler.runtime.clock import ENGINE_PAUSE_S
 from crawler.runtime.counters import OpenClaims
 
@@ -26,8 +26,8 @@ log = logging.getLogger(__name__)
 
 
 class Requeue(msgspec.Struct, frozen=True, kw_only=True):
-    """The claim goes back to the head of its queue here, or to its tail. `wait_ms`: how long the queue waits, as
-    `Scheduler.finished` takes it; no longer counted once the request is over. `pause_s`: how long the worker rests.
+    """The claim goes back to the head of its queue here, or to its tail. `wait_ms`: how long the queue waits, as in
+    `Scheduler.finished`; ignored once the request is over. `pause_s`: how long the worker pauses.
     """
 
     wait_ms: int = 0
@@ -37,19 +37,19 @@ class Requeue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AwaitAddress(msgspec.Struct, frozen=True):
-    """The claim waits for room at its server's address, which calls `Scheduler.unpark`."""
+    """The claim waits for room at its server's address, until `Scheduler.wake_one`."""
 
     address: str
 
 
 class AwaitName(msgspec.Struct, frozen=True):
-    """The claim waits for a look-up. Its queue stands still until `answered` gets what is to be called then."""
+    """The claim waits for a look-up, and its queue stands still. `answered` takes the callback that requeues it."""
 
     answered: Callable[[Callable[[], None]], None]
 
 
 class ReturnToEngine(msgspec.Struct, frozen=True):
-    """An operator stopped the domain: the claim goes back."""
+    """An operator stopped the domain: the claim goes back to the engine."""
 
 
 class LeaseLost(msgspec.Struct, frozen=True):
@@ -57,7 +57,7 @@ class LeaseLost(msgspec.Struct, frozen=True):
 
 
 class QueueGivenUp(msgspec.Struct, frozen=True):
-    """Neither this claim nor those that wait in its queue are fetched. `outcome_of` says how each of them ends."""
+    """Neither this claim nor those that wait in its queue are fetched. `outcome_of` gives the end of each."""
 
     outcome_of: Callable[[Claim], Failed]
 
@@ -74,14 +74,14 @@ TurnEnd = Requeue | AwaitAddress | AwaitName | ReturnToEngine | LeaseLost | Queu
 class Turn:
     """A claim and the queue slot in which it is worked on."""
 
-    __slots__ = ("_scheduler", "claim", "fate", "is_request_over", "mark", "slot")
+    __slots__ = ("_scheduler", "claim", "crash_action", "is_request_over", "mark", "slot")
 
     def __init__(self, scheduler: Scheduler, slot: QueueSlot, claim: Claim, mark: InflightMark) -> None:
         self._scheduler = scheduler
-        self.mark = mark  # says that the claim's content is worked on
+        self.mark = mark  # in the in-flight log, for the claim's content
         self.slot = slot
         self.claim = claim
-        self.fate = fate_of(claim.deaths, claim.deliveries)
+        self.crash_action = crash_action_of(claim.deaths, claim.deliveries)
         self.is_request_over = False
 
     def request_over(self, *, wait_ms: int, started: bool = True) -> None:
@@ -93,7 +93,7 @@ class Turn:
 
 
 class TurnRunner:
-    """Runs turns and applies their ends. Nobody else ends turns or puts claims back."""
+    """Runs turns and applies their ends. Nothing else ends turns or requeues claims."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class TurnRunner:
         return_claim: Callable[[Claim], Awaitable[None]],
         delay_ms: int,
     ) -> None:
-        """`return_claim` gives a claim back to the engine; `delay_ms` is that of a queue whose own is not known."""
+        """`return_claim` returns a claim to the engine; `delay_ms`: the delay of a queue whose own is not known."""
         self._scheduler = scheduler
         self._held = held
         self._open_claims = open_claims
@@ -116,26 +116,26 @@ class TurnRunner:
         self._delay_ms = delay_ms
 
     async def run(self, turn: Turn, work: Callable[[Turn], Awaitable[TurnEnd]]) -> None:
-        """A turn from its begin to its end."""
+        """Run a turn and apply its end."""
         try:
             end = await work(turn)
         except EngineError as error:
             log.warning("fetch.engine_error", extra={"error": str(error)})
             end = Requeue(pause_s=ENGINE_PAUSE_S)
-        except Exception as error:  # noqa: BLE001 - what one URL's content makes fail is that URL's failure
+        except Exception as error:  # noqa: BLE001 - an error caused by one URL's content is that URL's failure
             end = self._failed(turn, error)
         await self._apply(turn, end)
 
     def _failed(self, turn: Turn, error: Exception) -> Deliver:
-        """How a turn ends in which an unexpected error was raised. Raises it if it is not the content's."""
+        """How a turn with an unexpected error ends. Raises the error if the content can't be its cause."""
         slot, claim = turn.slot, turn.claim
-        wait_ms = max(slot.delay_ms, slot.pace.delay_ms, self._delay_ms)
+        wait_ms = max(slot.delay_ms, slot.adaptive_delay.delay_ms, self._delay_ms)
         fence = self._held.fence_of(claim.partition)
         next_ms = fence.now_ms + wait_ms if fence is not None else 0
         settled = Settlement(next_fetch_ms=next_ms, delay_ms=slot.delay_ms)
         failed = self._internal_errors.failed(claim, error, settled)
         if not turn.is_request_over:
-            turn.request_over(wait_ms=wait_ms)  # a request may have been made
+            turn.request_over(wait_ms=wait_ms)  # a request may have been sent
         return Deliver(failed)
 
     async def _apply(self, turn: Turn, end: TurnEnd) -> None:
@@ -143,7 +143,7 @@ class TurnRunner:
         match end:
             case Requeue():
                 self._close(turn, wait_ms=end.wait_ms, started=end.started)
-                scheduler.put_back(claim, last=end.at_tail)
+                scheduler.requeue(claim, at_tail=end.at_tail)
                 if end.pause_s:
                     await asyncio.sleep(end.pause_s)
             case AwaitAddress():
@@ -173,4 +173,4 @@ class TurnRunner:
 
     def _name_answered(self, turn: Turn) -> None:
         self._close(turn)
-        self._scheduler.put_back(turn.claim)
+        self._scheduler.requeue(turn.claim)

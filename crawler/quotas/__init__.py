@@ -1,1 +1,1 @@
-"""How many URLs a crawl takes in and fetches."""
+"""Quotas: how many URLs a crawl admits and fetches."""

@@ -1,6 +1,6 @@
-"""The whole crawl's budget of URLs: how many this instance may let in, and take up again.
+"""The crawl's quota of URLs: how many this instance may admit, and release from the deferred ones.
 
-No script sees more than one partition, so each instance has its share of the room until all is counted again
+No script sees more than one partition, so each instance has a share of the room until the next count
 (docs/internals/decisions/quotas.md).
 """
 
@@ -14,48 +14,48 @@ log = logging.getLogger(__name__)
 
 
 class QuotaAdmission:
-    """`budget`: 0 is no limit. `parked`: URLs that wait for room; what is new goes behind them."""
+    """`budget`: 0 for no limit. `deferred`: URLs that wait for room; new ones go behind them."""
 
     def __init__(self, budget: int, share: DeferredShare) -> None:
         self.budget = budget
         self.deferred = 0
-        self.asked = 0  # let in since the engine was last asked
-        self._taken_in = 0
-        self._room = 0  # less what was let in and may not be there yet
+        self.admitted = 0  # since the last count
+        self._total = 0
+        self._room = 0  # without what was admitted and may not be counted yet
         self._share = share
-        self._is_stuck = False  # what there is room for lies in files that can't be read
-        self._unreadable: set[str] = set()  # queues that were named
+        self._is_stuck = False  # the URLs there is room for are in files that can't be read
+        self._unreadable: set[str] = set()  # queues that were logged
 
     @property
     def room(self) -> int:
-        """By the last sum."""
-        return self.budget - self._taken_in if self.budget else sys.maxsize
+        """As of the last count."""
+        return self.budget - self._total if self.budget else sys.maxsize
 
-    def counted(self, *, taken_in: int, deferred: int, asked: int) -> None:
-        """The crawl's sums; `asked`: as it was when they were asked for."""
-        self.asked -= asked
-        self._taken_in, self.deferred = taken_in, deferred
-        self._room = self.room - asked
+    def update(self, *, total: int, deferred: int, admitted: int) -> None:
+        """Take over the crawl's totals; `admitted`: its value when they were requested."""
+        self.admitted -= admitted
+        self._total, self.deferred = total, deferred
+        self._room = self.room - admitted
 
-    def lets_in(self, sharers: int) -> bool:
-        """May one more be let in, by one of so many instances? Where URLs are parked it comes behind them."""
+    def admits(self, sharers: int) -> bool:
+        """May one of `sharers` instances admit one more URL? Never while others are deferred: they go first."""
         if not self.budget:
             return True
-        if self.deferred or self.asked >= self._room // max(1, sharers):
+        if self.deferred or self.admitted >= self._room // max(1, sharers):
             return False
-        self.asked += 1
+        self.admitted += 1
         return True
 
     async def has_more(self) -> bool:
-        """Is there room for what is parked, so that somebody will release it? Raises EngineError."""
+        """Is there room for deferred URLs, so that an instance will release them? Raises EngineError."""
         return self.deferred > 0 and self.room > 0 and not self._is_stuck and await self._share.waiting() > 0
 
-    async def take_up(self, mine: Collection[int]) -> Collection[int]:
-        """Release what there is room for in these partitions; in which of them something was. Raises EngineError."""
+    async def release_deferred(self, mine: Collection[int]) -> Collection[int]:
+        """Release what there is room for in these partitions; the partitions that got some. Raises EngineError."""
         if not self.deferred or self._room <= 0:
             return ()
         released = await self._share.release(self._room, mine)
-        for queue, error in released.unreadable.items():  # what is left stays parked, and is asked for again
+        for queue, error in released.unreadable.items():  # the rest stays deferred, and is tried again
             if queue not in self._unreadable:
                 log.warning("budget.unreadable", extra={"queue": queue, "error": error})
         self._unreadable = set(released.unreadable)

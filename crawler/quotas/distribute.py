@@ -1,7 +1,7 @@
-"""What a crawl's budget of URLs has parked, when there is room for some of it: shared out evenly.
+"""Distributes the room in a crawl's quota of URLs over the deferred rows.
 
-Must not know how much room there is. Whoever owns partitions releases theirs: all who see the same rows come to the
-same shares, so together they release no more than there is room for.
+Each owner releases the shares of its partitions. All instances compute the same shares from the same rows, so together
+they release no more than there is room for.
 """
 
 from collections import Counter
@@ -16,9 +16,9 @@ PARTITIONS_MAX = 128  # a pipeline
 
 
 class Released(msgspec.Struct, frozen=True):
-    """Partition -> how many URLs; and queues of which some could not be: their file could not be read, and why.
+    """Released URLs by partition, and the queues whose file could not be read, with the error.
 
-    Of a partition with such a queue, some more may have been.
+    The count of a partition with such a queue may be too low.
     """
 
     urls: Counter[int] = msgspec.field(default_factory=Counter)
@@ -26,25 +26,25 @@ class Released(msgspec.Struct, frozen=True):
 
 
 class DeferredShare:
-    """Reads all rows, by partitions in their order; a row's place among them decides on its share."""
+    """Reads all rows in the order of partitions; a row's place among them determines its share."""
 
     def __init__(self, deferred_urls: DeferredUrls, partitions: int) -> None:
         self._deferred_urls = deferred_urls
         self._partitions = partitions
 
     async def waiting(self) -> int:
-        """How much may be released, where there is room: nothing of queues that are blocked. Raises EngineError."""
+        """How many URLs may be released; none of blocked queues. Raises EngineError."""
         return sum([one.urls async for one in self._rows()])
 
     async def release(self, room: int, mine: Collection[int]) -> Released:
-        """Put the shares of these partitions into their queues. Raises EngineError.
+        """Release the shares of these partitions into their queues. Raises EngineError.
 
-        Their owner is the one who asks, so no hint wakes it.
+        The caller owns them, so no hint is sent.
         """
         total, before, released = await self.waiting(), 0, Released()
         room = min(room, total)
         async for one in self._rows():
-            upto = min(before + one.urls, total)  # whatever has come since
+            upto = min(before + one.urls, total)  # rows may have grown since
             share, before = (room * upto // total - room * before // total) if total else 0, upto
             if share > 0 and one.partition in mine:
                 await self._release(one, share, released)
@@ -53,7 +53,7 @@ class DeferredShare:
     async def _release(self, one: DeferredRow, n: int, released: Released) -> None:
         try:
             released.urls[one.partition] += await self._deferred_urls.release(one.partition, one.queue, one.reason, n)
-        except ArchiveError as error:  # what is left stays parked
+        except ArchiveError as error:  # the rest stays deferred
             released.urls[one.partition] += 0
             released.unreadable[one.queue] = str(error)
 

@@ -1,51 +1,56 @@
-"""Budgets that were raised: queues that a smaller one stopped are started, URLs that it parked are released.
+"""Raised quotas: restarts queues that a smaller quota stopped, and releases the URLs that it deferred.
 
-Must not know who raised them. Needs no lease; each call may be repeated, and does nothing where no budget has room.
+Runs when an instance starts and for each partition that it acquires. Needs no lease. Each call may be repeated, and
+does nothing where no quota has room.
 """
 
+import asyncio
+import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from crawler.errors import ArchiveError
-from crawler.frontier.budgets import FetchQuota
+from crawler.errors import ArchiveError, EngineError
 from crawler.frontier.codec import unpack_queue
 from crawler.frontier.deferred import BLOCKED, DEPTH, HOSTS, ChangeKind, DeferredRow, DeferredUrls, QueueChange
 from crawler.frontier.frontier import Frontier
+from crawler.frontier.messages import FetchQuota
 from crawler.frontier.pending import PendingUrls
-from crawler.rules.domains import label_of
+from crawler.membership.held_partitions import HeldPartitions
+from crawler.rules.identity import label_of
 from crawler.rules.quota_limits import grown, is_left, is_within, room_of
 from crawler.rules.urls import host_of
+from crawler.runtime.clock import monotonic_ms
+from crawler.settings import BudgetSettings
 
 log = logging.getLogger(__name__)
-
 PARTITIONS_MAX = 128  # a pipeline
-LOOK_MAX = 64  # records a call
+RECORDS_MAX = 64  # a call
 URLS = "urls"
 
 
 class RaisedQuotas:
-    """The budgets of one instance, against what stands in the engine. Raises EngineError."""
+    """Compares the quotas of one instance with the engine's records. Raises EngineError."""
 
     def __init__(self, frontier: Frontier, deferred_urls: DeferredUrls, budget: FetchQuota) -> None:
         self._frontier = frontier
         self._deferred_urls = deferred_urls
         self._budget = budget
 
-    async def look(self, partitions: Sequence[int]) -> int:
-        """Start and release what the budgets allow in these partitions; how many URLs are pending again."""
+    async def release(self, partitions: Sequence[int]) -> int:
+        """Start and release what the quotas allow in these partitions; how many URLs are pending again."""
         urls = 0
         for i in range(0, len(partitions), PARTITIONS_MAX):
             some = partitions[i : i + PARTITIONS_MAX]
             for partition, stops, deferred in await self._deferred_urls.survey(some):
                 free = [p for p in deferred if stops.get(p.queue) != BLOCKED]
-                urls += await self._started(partition, stops)
-                urls += await self._released(partition, {p.queue: p.urls for p in free if p.reason == URLS})
-                urls += await self._nearer([p for p in free if p.kind == DEPTH])
-                urls += await self._admitted(partition, {p.queue: p for p in free if p.reason == HOSTS})
+                urls += await self._start_queues(partition, stops)
+                urls += await self._release_by_urls(partition, {p.queue: p.urls for p in free if p.reason == URLS})
+                urls += await self._release_by_depth([p for p in free if p.kind == DEPTH])
+                urls += await self._release_by_hosts(partition, {p.queue: p for p in free if p.reason == HOSTS})
         return urls
 
-    async def _started(self, partition: int, stops: dict[str, str]) -> int:
+    async def _start_queues(self, partition: int, stops: dict[str, str]) -> int:
         names = [queue for queue, reason in stops.items() if reason in ("pages", "bytes")]
         overrides = []
         for queue, known in (await self._records(partition, names)).items():
@@ -58,26 +63,26 @@ class RaisedQuotas:
             return is_left(known.get("bytes", 0), self._budget.bytes)
         return is_left(sum(known.get(f"s{status}", 0) for status in range(1, 6)), self._budget.pages)
 
-    async def _released(self, partition: int, rows: dict[str, int]) -> int:
-        """Of `rows`, queue -> URLs beyond a budget of URLs, what it takes in now."""
+    async def _release_by_urls(self, partition: int, rows: dict[str, int]) -> int:
+        """Release what the quota of URLs admits now. `rows`: queue -> URLs beyond it."""
         add_quota, released = self._frontier.add_quota, 0
         for queue, known in (await self._records(partition, list(rows))).items():
             budget = grown(add_quota.urls, add_quota.urls_per_linking_domain, known.get("links", ""))
             n = room_of(met=known.get("urls", 0), deferred=rows[queue], budget=budget)
             try:
-                # The engine releases by itself meanwhile, where budgets grow with links.
+                # Where quotas grow with links, the engine releases some by itself meanwhile.
                 released += await self._deferred_urls.release(partition, queue, URLS, n, upto=budget or -1)
-            except ArchiveError as error:  # what is left stays parked
+            except ArchiveError as error:  # the rest stays deferred
                 log.warning("budget.unreadable", extra={"queue": queue, "error": str(error)})
         return released
 
-    async def _nearer(self, deferred: Sequence[DeferredRow]) -> int:
-        """What is not too deep any more."""
+    async def _release_by_depth(self, deferred: Sequence[DeferredRow]) -> int:
+        """Release what is not too deep any more."""
         near = [p for p in deferred if is_within(p.depth, self._budget.depth)]
         return sum([await self._deferred_urls.release(p.partition, p.queue, p.reason, p.urls) for p in near])
 
-    async def _admitted(self, partition: int, rows: dict[str, DeferredRow]) -> int:
-        """Of URLs of hosts that their domain had not taken in, those of as many hosts as it takes in now."""
+    async def _release_by_hosts(self, partition: int, rows: dict[str, DeferredRow]) -> int:
+        """Release URLs of hosts beyond a domain's quota of hosts, for as many hosts as it admits now."""
         add_quota = self._frontier.add_quota
         known = await self._records(partition, list(rows))
         domains = {queue: record.get("domain", queue) for queue, record in known.items()}
@@ -88,21 +93,21 @@ class RaisedQuotas:
             if not add_quota.hosts:
                 admitted += await self._deferred_urls.release(partition, queue, HOSTS, rows[queue].urls)
             elif taken < add_quota.hosts:
-                admitted += await self._of_more_hosts(partition, queue, domain, taken)
+                admitted += await self._release_row(partition, queue, domain, taken)
         return admitted
 
-    async def _of_more_hosts(self, partition: int, queue: str, domain: str, taken: int) -> int:
-        """The row is read as a whole, for it knows nothing of hosts; those of its best URLs are taken in first.
+    async def _release_row(self, partition: int, queue: str, domain: str, taken: int) -> int:
+        """Scan the whole row, which is not sorted by host; the hosts of its best URLs are admitted first.
 
-        And once more when some have left it, for its blocks move up then.
+        Scan again after some have left it, because its blocks move up then.
         """
         admitted, more = 0, set[str]()
-        while some := await self._once_through(partition, queue, domain, taken, more):
+        while some := await self._scan_row(partition, queue, domain, taken, more):
             admitted += some
         return admitted
 
-    async def _once_through(self, partition: int, queue: str, domain: str, taken: int, more: set[str]) -> int:
-        """`taken`: how many hosts the domain had when the row was first read; `more`: those that it takes in now."""
+    async def _scan_row(self, partition: int, queue: str, domain: str, taken: int, more: set[str]) -> int:
+        """`taken`: hosts of the domain when the row was first read; `more`: those that it admits now."""
         hosts_max, admitted = self._frontier.add_quota.hosts, 0
         pending = PendingUrls(self._frontier.engine, self._frontier.keys)
         async for some in pending.row(partition, queue, HOSTS):
@@ -121,8 +126,56 @@ class RaisedQuotas:
 
     async def _records(self, partition: int, queues: Sequence[str]) -> dict[str, dict[str, Any]]:
         f, found = self._frontier, dict[str, dict[str, Any]]()
-        for i in range(0, len(queues), LOOK_MAX):
-            some = queues[i : i + LOOK_MAX]
+        for i in range(0, len(queues), RECORDS_MAX):
+            some = queues[i : i + RECORDS_MAX]
             raw = await f.engine.run("read_queues", (f.keys.meta(partition),), "queues", *some)
             found.update((queue, unpack_queue(record)) for queue, record in zip(some, raw, strict=True))
         return found
+
+
+EVERY_S = 1.0
+GROWN_EVERY_MS = 10_000  # where quotas grow while the crawl runs
+
+
+class RaisedQuotasWatcher:
+    """Applies raised quotas next to the pipeline; a crawl that had finished continues with what `prepare` releases."""
+
+    def __init__(
+        self,
+        frontier: Frontier,
+        deferred_urls: DeferredUrls,
+        held: HeldPartitions,
+        settings: BudgetSettings,
+        *,
+        wake: Callable[[int], None],
+    ) -> None:
+        """`wake`: called with a partition whose queues may be claimed now."""
+        self._raised = RaisedQuotas(
+            frontier, deferred_urls, FetchQuota(pages=settings.pages, bytes=settings.bytes, depth=settings.depth)
+        )
+        self._held = held
+        self._wake = wake
+        self._seen: dict[int, int] = {}  # partition -> the epoch under which it was checked
+        self._grows = settings.urls_per_linking_domain > 0
+        self._all_at_ms = 0
+
+    async def prepare(self, partitions: int) -> None:
+        """Check the whole crawl before it can be judged finished. Raises EngineError."""
+        await self._raised.release(range(partitions))
+
+    async def run(self) -> None:
+        """Check each acquired partition: its last owner may have had smaller quotas.
+
+        Where quotas grow with links, check all held partitions: the engine releases by itself what they admit, but not
+        from the middle of a block that is in a file.
+        """
+        while True:
+            await asyncio.sleep(EVERY_S)
+            fresh = {p: h.epoch for p, h in self._held.items() if self._seen.get(p) != h.epoch}
+            if self._grows and monotonic_ms() - self._all_at_ms >= GROWN_EVERY_MS:
+                self._all_at_ms, fresh = monotonic_ms(), {p: h.epoch for p, h in self._held.items()}
+            with contextlib.suppress(EngineError):
+                if await self._raised.release(list(fresh)):
+                    for partition in fresh:  # an owner gets no hint of its own releases
+                        self._wake(partition)
+                self._seen.update(fresh)

@@ -1,6 +1,6 @@
-"""What of the whole crawl's budgets and limits is used up: asked of the engine twice a second, by every instance.
+"""Usage of the crawl's quotas and limits: every instance sums it up twice a second.
 
-No script sees more than one partition, so all instances together may pass a budget by what is under way
+No script sees more than one partition, so all instances together may exceed a quota by what is in flight
 (docs/internals/decisions/quotas.md).
 """
 
@@ -10,8 +10,8 @@ import logging
 from collections.abc import Callable
 
 from crawler.errors import EngineError
-from crawler.frontier.budgets import QuotaReached
 from crawler.frontier.crawl_record import Crawls
+from crawler.frontier.messages import QuotaReached
 from crawler.frontier.stats import Stats, Totals
 from crawler.membership.held_partitions import HeldPartitions
 from crawler.quotas.admit import QuotaAdmission
@@ -21,13 +21,13 @@ from crawler.settings import Settings
 log = logging.getLogger(__name__)
 
 COUNT_EVERY_S = 0.5
-GLANCE_S = 0.05
+POLL_S = 0.05
 
 
 class QuotaUsage:
-    """Keeps what `counters` knows of other instances, and says when the crawl's limits are reached.
+    """Updates what `counters` knows of other instances, and notices when the crawl's limits are reached.
 
-    `limit`: "" until one is reached, "pages" for that of a run, "budget" for what outlasts it and stands in the engine.
+    `limit`: "" until one is reached, "pages" for that of a run, "budget" for one that is stored in the engine.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class QuotaUsage:
         *,
         wake: Callable[[int], None],
     ) -> None:
-        """`wake`: queues of this partition may be claimed from now."""
+        """`wake`: called with a partition whose queues may be claimed now."""
         self._stats = stats
         self._crawls = crawls
         self._urls = admission
@@ -50,69 +50,69 @@ class QuotaUsage:
         self._wake = wake
         self._budget = settings.budget
         self._pages_max = settings.crawl.pages_max
-        self._is_needed = any((self._pages_max, self._urls.budget, *self._spendable.values()))
+        self._is_needed = any((self._pages_max, self._urls.budget, *self._crawl_budgets.values()))
         self.limit = ""
         counters.pages_max = min(filter(None, (self._pages_max, self._budget.crawl_pages)), default=0)
         counters.bytes_max = self._budget.crawl_bytes
 
     @property
-    def _spendable(self) -> dict[str, int]:
+    def _crawl_budgets(self) -> dict[str, int]:
         return {"crawl:pages": self._budget.crawl_pages, "crawl:bytes": self._budget.crawl_bytes}
 
-    async def begin(self) -> None:
-        """Before anything is claimed; a budget that was raised is not used up any more. Raises EngineError."""
+    async def prepare(self) -> None:
+        """Count before anything is claimed; a raised quota is no longer used up. Raises EngineError."""
         await self.count()
         self._is_needed = self._is_needed or self._urls.deferred > 0
         if self.limit != "budget":
             await self._crawls.note_quota_reached(None)
 
     async def run(self) -> None:
-        """Follow what others do, for as long as the instance lives."""
+        """Count and release until cancelled."""
         while self._is_needed:
             await self._pause()
             with contextlib.suppress(EngineError):
                 await self.count()
-                await self._take_up()
+                await self._release_deferred()
         await asyncio.Event().wait()
 
     async def _pause(self) -> None:
-        """Shorter where a limit seems to be reached."""
-        for _ in range(int(COUNT_EVERY_S / GLANCE_S)):
-            await asyncio.sleep(GLANCE_S)
+        """Wait until the next count; less when a limit seems to be reached."""
+        for _ in range(int(COUNT_EVERY_S / POLL_S)):
+            await asyncio.sleep(POLL_S)
             if self._counters.is_limit_near and not self.limit:
                 return
 
     async def count(self) -> None:
-        """Ask for the crawl's totals. Raises EngineError.
+        """Read the crawl's totals. Raises EngineError.
 
-        No ack of ours is under way meanwhile: it would be taken for another's.
+        None of our acks may be in flight meanwhile: it would be counted as another instance's.
         """
         async with self._counters.acking:
-            asked = self._urls.asked
+            admitted = self._urls.admitted
             totals = await self._stats.totals()
             self._counters.committed_before = totals.fetched - self._counters.committed
             self._counters.bytes_before = totals.bytes - self._counters.bytes
-        self._urls.counted(taken_in=totals.taken_in, deferred=totals.beyond, asked=asked)
+        self._urls.update(total=totals.taken_in, deferred=totals.beyond, admitted=admitted)
         if not self.limit:
             self.limit = await self._reached(totals)
 
     async def _reached(self, totals: Totals) -> str:
         used = {"crawl:pages": totals.fetched, "crawl:bytes": totals.bytes}
-        for reason, budget in self._spendable.items():
+        for reason, budget in self._crawl_budgets.items():
             if 0 < budget <= used[reason]:
                 await self._crawls.note_quota_reached(QuotaReached(reason=reason, budget=budget))
                 return "budget"
         return "pages" if 0 < self._pages_max <= totals.fetched else ""
 
     async def has_more(self) -> bool:
-        """Is there room for URLs that are parked, so that somebody will release them? Raises EngineError."""
+        """Is there room for deferred URLs, so that an instance will release them? Raises EngineError."""
         if not self._is_needed:
             return False
         await self.count()
         return await self._urls.has_more()
 
-    async def _take_up(self) -> None:
+    async def _release_deferred(self) -> None:
         if self.limit:
             return
-        for partition in await self._urls.take_up(self._held):
+        for partition in await self._urls.release_deferred(self._held):
             self._wake(partition)

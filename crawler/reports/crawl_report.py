@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from itertools import compress
 
-from crawler.frontier.budgets import QuotaReached
+from crawler.frontier.messages import QuotaReached
 from crawler.frontier.stats import DomainStats, Totals
 from crawler.settings import OrderSettings
 from crawler.terminal.tables import NOTHING, facts, or_nothing, table

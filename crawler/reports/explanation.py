@@ -5,9 +5,9 @@ from typing import Any
 
 import msgspec
 
-from crawler.frontier.budgets import QuotaReached
 from crawler.frontier.deferred import kind_of
 from crawler.frontier.lookup import UrlLocation
+from crawler.frontier.messages import QuotaReached
 from crawler.model import CommitEntry
 from crawler.reports.crawl_report import DEFERRED, boost_text, stop_text
 from crawler.rules.printable import one_line

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from crawler.archive.history_lines import Attempt, Became, status_of
+from crawler.archive.history import Attempt, Became, status_of
 from crawler.terminal.tables import NOTHING, table
 from crawler.terminal.wording import duration, failure_text, moment
 

@@ -1,1 +1,1 @@
-"""Whether a URL may be fetched: robots.txt, fetched, cached and asked before each request."""
+"""Whether a URL may be fetched: robots.txt is fetched, cached, and checked before each request."""

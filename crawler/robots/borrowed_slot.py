@@ -1,6 +1,6 @@
 """Request slots borrowed on queues of other owners: for a robots.txt that redirects to another domain, for sitemaps.
 
-A borrower leaves a mark that the owner sees; it never writes the partition's clock, which is the owner's.
+A borrower leaves a mark that the owner sees. Only the owner writes the partition's clock.
 """
 
 import asyncio
@@ -16,12 +16,12 @@ from crawler.frontier.frontier import Frontier
 from crawler.frontier.keys import Keys
 from crawler.runtime.clock import monotonic_ms
 
-POLL_MS_MAX = 1_000  # an owner leaves a queue for 2.5 s to whoever has waited for it
+POLL_MS_MAX = 1_000  # an owner reserves a queue for 2.5 s for the waiter
 
 
 class SlotRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Arguments of lua/borrow_slot.lua. `waiter`: an id of this request; `now_ms`: a lower bound of the owner's time
-    while `epoch` lasts; `mark`: another waiter's, seen for `seen_ms`.
+    """Arguments of lua/borrow_slot.lua. `waiter`: id of this request; `now_ms`: a lower bound of the owner's time while
+    `epoch` lasts; `mark`: that of another waiter, seen for `seen_ms`.
     """
 
     waiter: str
@@ -32,7 +32,7 @@ class SlotRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SlotReply(NamedTuple):
-    """Wait in ms (0 when granted); the partition's clock in ms and its epoch; the mark of a waiter who has the slot."""
+    """Wait in ms (0 when granted); the partition's clock in ms and its epoch; the mark of the waiter with the slot."""
 
     wait_ms: int
     clock_ms: int
@@ -49,21 +49,21 @@ class SlotQueue:
         self._default_delay_ms = default_delay_ms
 
     async def borrow(self, partition: int, queue: str, asked: SlotRequest) -> SlotReply:
-        """Ask for one request on a queue that others own. A repeated call is granted again; `release` ends it."""
+        """Request one slot on a queue that others own. A repeated call is granted again; `release` ends it."""
         a = asked
         args = (queue, a.now_ms, a.epoch, self._default_delay_ms, a.waiter, a.mark, a.seen_ms)
         reply = await self._engine.run("borrow_slot", (self._keys.meta(partition),), *args)
         return SlotReply(int(reply[0]), int(reply[1]), int(reply[2]), reply[3].decode())
 
     async def release(self, partition: int, queue: str, waiter: str) -> None:
-        """The request that `borrow` granted has ended. Raises EngineError; the mark ends by itself then."""
+        """The request that `borrow` granted has ended. Raises EngineError; the mark then expires by itself."""
         await self._engine.run("return_slot", (self._keys.meta(partition),), queue, waiter)
 
 
 class BorrowedSlot:
-    """One request on a queue that others own: asked for until it is granted, ended when it was made.
+    """One request on a queue that others own: polled until granted, ended when the request is over.
 
-    What an answer says of the owner's clock was true before it came, and goes on as long as the owner is the same.
+    Each reply carries the owner's clock, a lower bound from then on for as long as the owner is the same.
     """
 
     def __init__(self, slot_queue: SlotQueue, partition: int, queue: str, waiter: str) -> None:
@@ -72,7 +72,7 @@ class BorrowedSlot:
         self._waiter = waiter
         self._began_ms = monotonic_ms()
         self._epoch = -1
-        self._clock_ms = 0  # lower bound of the owner's time when this began
+        self._clock_ms = 0  # lower bound of the owner's time when this slot was created
         self._mark = ""
         self._since_ms = 0  # when that mark was first seen
 
@@ -93,13 +93,13 @@ class BorrowedSlot:
         return min(reply.wait_ms, POLL_MS_MAX)
 
     async def end(self) -> None:
-        """The request was made, or never will be."""
-        with contextlib.suppress(EngineError):  # the mark ends by itself
+        """The request is over, or will never be sent."""
+        with contextlib.suppress(EngineError):  # the mark expires by itself
             await self._slot_queue.release(*self._place, self._waiter)
 
 
 class SlotBorrower:
-    """Asks the engine for requests on the queues of URLs, whoever owns them."""
+    """Borrows slots on the queues of URLs, whichever session owns them."""
 
     def __init__(self, frontier: Frontier, place: Callable[[str], tuple[str, str, int]]) -> None:
         """`place`: (domain, queue, partition) of a URL."""
@@ -114,14 +114,14 @@ class SlotBorrower:
         return queue, partition
 
     def slot(self, url: str) -> BorrowedSlot:
-        """A slot on the queue of `url`, to be asked for."""
+        """A slot on the queue of `url`, not requested yet."""
         self._serial += 1
         queue, partition = self.place(url)
         return BorrowedSlot(self._slot_queue, partition, queue, f"{self._session}-{self._serial}")
 
     @contextlib.asynccontextmanager
-    async def waited_slot(self, url: str, *, patience_ms: int) -> AsyncIterator[bool]:
-        """A slot for as long as the request in it lasts; False when none was granted in time."""
+    async def borrow(self, url: str, *, patience_ms: int) -> AsyncIterator[bool]:
+        """Hold a slot while in this context; yields False when none was granted in time."""
         slot, began_ms = self.slot(url), monotonic_ms()
         wait_ms = await slot.ask()
         while wait_ms and monotonic_ms() - began_ms < patience_ms:

@@ -1,4 +1,4 @@
-"""robots.txt of origins: what is known of them here, and what was shared through the frontier.
+"""Cached robots.txt of origins: read here, or shared through the frontier.
 
 An origin whose robots.txt can't be read is not crawled: its URLs are retried until the retry rules give them up.
 """
@@ -17,8 +17,8 @@ from crawler.settings import Settings
 
 ALLOW_ALL = RobotsRules()
 CACHED_ORIGINS_MAX = 50_000
-CACHED_BYTES_MAX = 64 * 1024 * 1024  # of rules, roughly; those that origins share count for each of them
-LONG_BYTES = 32 * 1024  # takes up to 15 ms to read; 500 KB take up to 0.25 s
+CACHED_BYTES_MAX = 64 * 1024 * 1024  # of rules, estimated; rules that origins share count for each of them
+LONG_BYTES = 32 * 1024  # takes up to 15 ms to parse; 500 KB take up to 0.25 s
 
 
 class SharedRobots(NamedTuple):
@@ -28,12 +28,12 @@ class SharedRobots(NamedTuple):
     rules: RobotsRules
 
     def pack(self) -> bytes:
-        """As it is stored in the engine, which reads the time at its beginning; no rules are stored as b""."""
+        """The stored form. The engine's scripts read the time at its beginning; no rules are stored as b""."""
         return b"%d %b" % (self.read_at, b"" if self.rules == ALLOW_ALL else self.rules.our_group())
 
     @classmethod
     def unpack(cls, blob: bytes) -> "SharedRobots | None":
-        """None for what this release did not write: robots.txt is then read again."""
+        """None for an unknown format: robots.txt is then read again."""
         read_at, _, group = blob.partition(b" ")
         try:
             return cls(int(read_at), RobotsRules.stored(group))
@@ -42,7 +42,7 @@ class SharedRobots(NamedTuple):
 
 
 class RobotsEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """What holds for an origin until `expires_ms` (monotonic) or `expires_at` (wall), whichever comes first."""
+    """Valid for an origin until `expires_ms` (monotonic) or `expires_at` (wall), whichever comes first."""
 
     rules: RobotsRules | None  # None: could not be read, nothing is allowed
     failure: FailureKind | None = None
@@ -61,7 +61,7 @@ class RobotsEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RobotsCache:
-    """Entries by origin; those of files that robots.txt redirect to by URL, when they are no origin's robots.txt."""
+    """Entries by origin. A redirect target that is not itself an origin's robots.txt is kept by URL."""
 
     def __init__(self, frontier: Frontier, settings: Settings) -> None:
         self._frontier = frontier
@@ -71,7 +71,7 @@ class RobotsCache:
         self._long = asyncio.Lock()  # one at a time: others wait, and the event loop keeps half of its core at least
 
     def known(self, origin: str) -> RobotsEntry | None:
-        """The entry of an origin if it is still good."""
+        """The entry of an origin if it is still valid."""
         entry = self._entries.get(origin)
         if entry is None:
             return None
@@ -84,7 +84,7 @@ class RobotsCache:
         self._bytes -= self._entries.pop(origin).memory_bytes
 
     async def shared(self, partition: int, origin: str) -> RobotsEntry | None:
-        """What another session has read and shared; then it is known here too."""
+        """The entry that another session shared; it is cached here from then on."""
         blob = await self._frontier.robots(partition, origin)
         if blob is None:
             return None
@@ -104,7 +104,7 @@ class RobotsCache:
         return self.keep(origin, self._entry(stored.rules, ttl_s=self._settings.robots.ttl_s - age_s))
 
     def keep(self, origin: str, entry: RobotsEntry) -> RobotsEntry:
-        """What was read elsewhere speaks for this place too."""
+        """Cache an entry for this place too; it may have been read elsewhere."""
         if origin in self._entries:
             self._forget(origin)
         self._entries[origin] = entry
@@ -123,17 +123,17 @@ class RobotsCache:
         return self._share(origin, ALLOW_ALL)
 
     def unreachable(self, origin: str, detail: str) -> tuple[RobotsEntry, bytes]:
-        """It can't be read now; there is nothing to share."""
+        """It can't be read now; nothing is shared."""
         return self._unreachable(origin, FailureKind.ROBOTS_UNREACHABLE, detail), b""
 
     async def judge(self, origin: str, result: FetchResult) -> tuple[RobotsEntry, bytes]:
-        """What an answer means for an origin: the entry, and the blob to share (b"": none)."""
+        """What a response means for an origin: the entry, and the blob to share (b"": none)."""
         if result.response is None:
             failure = result.failure
             kind = failure.kind if failure else FailureKind.ROBOTS_UNREACHABLE
             detail = f"{failure.kind}: {failure.detail}" if failure else ""
             if failure and kind is FailureKind.ADDRESS_REFUSED:
-                detail = failure.detail  # which says all by itself
+                detail = failure.detail  # complete by itself
             return self._unreachable(origin, kind, detail), b""
         policy, detail = policy_of(result.response)
         if policy == "disallow_all":

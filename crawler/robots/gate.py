@@ -1,4 +1,4 @@
-"""May this URL be fetched, and how far apart: robots.txt of its origin, and the delay that its queue keeps."""
+"""The robots gate: whether a URL may be fetched, and with which delay between requests of its queue."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class RobotsGate:
-    """Knows, reads and shares robots.txt; stores the delays of queues."""
+    """Reads, caches and shares robots.txt; stores the delays of queues."""
 
     def __init__(
         self,
@@ -42,8 +42,10 @@ class RobotsGate:
         self._delay_max_ms = int(settings.delay_max_s * 1000)
 
     async def known(self, claim: Claim, *, is_delay_known: bool) -> RobotsEntry | None:
-        """What some session has read for the claim's origin, if it is still valid. `is_delay_known`: that of its queue,
-        which is stored with the first robots.txt of a queue. Raises EngineError.
+        """The valid entry of the claim's origin, read here or by another session. Raises EngineError.
+
+        `is_delay_known`: is the queue's delay known? It is stored with the queue's first robots.txt; without it, there
+        is nothing to look up.
         """
         origin = origin_of(claim.url)
         found = self._cache.known(origin)
@@ -52,19 +54,20 @@ class RobotsGate:
         return found
 
     def allows(self, url: str) -> bool:
-        """May this URL be fetched by what is known here?"""
+        """Does the cached robots.txt allow this URL? False when none is cached."""
         entry = self._cache.known(origin_of(url))
         return entry is not None and entry.rules is not None and entry.rules.allows(url)
 
     async def read(self, claim: Claim, before_send: Callable[[], None], *, working: Working) -> RobotsResult:
-        """Spend a turn of the claim's queue on robots.txt of its origin. Raises EngineError, and what `before_send`
+        """Use a turn of the claim's queue to read robots.txt of its origin. Raises EngineError, and what `before_send`
         raises just before a request.
         """
-        return await self._reader.turn(claim, origin_of(claim.url), before_send, working=working)
+        return await self._reader.read(claim, origin_of(claim.url), before_send, working=working)
 
-    async def share(self, claim: Claim, reading: RobotsResult, *, wait_ms: int, delay_ms: int) -> bool:
-        """Book the request on its queue's clock, and let the others have what it brought: False when the engine did not
-        take it. `delay_ms`: -1 when it is not known yet.
+    async def share(self, claim: Claim, result: RobotsResult, *, wait_ms: int, delay_ms: int) -> bool:
+        """Move the queue's clock after the request, and share its result; False when the engine did not answer.
+
+        `delay_ms`: -1 when it is not known yet.
         """
         fence = self._held.fence_of(claim.partition)
         if fence is None or not self._held.holds(claim):
@@ -72,16 +75,16 @@ class RobotsGate:
         origin = origin_of(claim.url)
         settlement = Settlement(next_fetch_ms=fence.now_ms + wait_ms, delay_ms=delay_ms)
         try:
-            shared = origin if reading.blob else ""
-            await self._frontier.book_request(fence, claim.queue, settlement, origin=shared, robots=reading.blob)
+            shared = origin if result.blob else ""
+            await self._frontier.book_request(fence, claim.queue, settlement, origin=shared, robots=result.blob)
         except EngineError as error:
             log.warning("robots.not_shared", extra={"origin": origin, "error": str(error)})
             return False
         return True
 
     def delay_of(self, claim: Claim, entry: RobotsEntry | None) -> int:
-        """The delay that a claim's queue keeps under this entry, ms: the longest of what the settings say for all, what
-        they say for this queue, and what robots.txt asks for. An operator's word is the last.
+        """The delay of a claim's queue under this entry, ms: the maximum of the general setting, the site's setting and
+        the Crawl-delay. An operator's override replaces all three.
         """
         ordered_ms = self._overrides().delays_ms.get(claim.domain)
         if ordered_ms is not None:
@@ -93,7 +96,7 @@ class RobotsGate:
         )
 
     async def store_delay(self, claim: Claim, delay_ms: int, *, wait_ms: int) -> None:
-        """Store a queue's delay, so that a new owner can keep it; it waits `wait_ms` from now. Raises EngineError."""
+        """Store a queue's delay for its next owner; the queue waits `wait_ms` from now. Raises EngineError."""
         fence = self._held.fence_of(claim.partition)
         if fence is not None:
             next_ms = fence.now_ms + wait_ms if wait_ms else 0

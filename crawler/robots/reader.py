@@ -1,7 +1,7 @@
-"""Reads robots.txt of origins, one request a turn, wherever redirects lead.
+"""Reads robots.txt of origins, one request per turn, and follows redirects.
 
-A request on the claim's own queue is made in its turn. One on another queue needs a borrowed slot: no worker waits, the
-claim comes back to ask again. What is known already of the place where a redirect leads needs no request at all.
+A request on the claim's own queue is sent in its turn. One on another queue needs a borrowed slot: no worker waits, the
+claim is requeued and tries again. A redirect target that is already known needs no request.
 """
 
 from collections import OrderedDict
@@ -21,40 +21,40 @@ from crawler.settings import RobotsSettings
 from crawler.web.connection import IDLE
 from crawler.web.fetcher import Fetcher
 
-PATIENCE_MS = 600_000  # for a turn on another queue
-ABANDONED_MS = 2 * PATIENCE_MS  # nobody has taken a turn for so long: its lease was lost meanwhile
+PATIENCE_MS = 600_000  # to wait for a slot on another queue
+ABANDONED_MS = 2 * PATIENCE_MS  # without a turn for this long: the lease was lost meanwhile
 FETCHES_MAX = 50_000
 
-Working = AbstractContextManager[None]  # entered while bytes that came are read
+Working = AbstractContextManager[None]  # entered while received bytes are processed
 
 
 class RobotsFetch(msgspec.Struct):
-    """How far the reading of an origin's robots.txt has come. `is_under_way`: some worker has its turn now;
-    `met_stale`: the last request met a connection that its server had given up.
+    """The state of reading an origin's robots.txt. `is_under_way`: a worker has its turn now. `was_stale`: the last
+    request met a connection that its server had closed.
     """
 
     url: str
     hops: int = 0
-    turn: BorrowedSlot | None = None
-    since_ms: int = msgspec.field(default_factory=monotonic_ms)  # when it came to where it is
+    slot: BorrowedSlot | None = None
+    since_ms: int = msgspec.field(default_factory=monotonic_ms)  # when it reached this URL
     is_under_way: bool = False
-    met_stale: bool = False
+    was_stale: bool = False
 
 
 class RobotsResult(NamedTuple):
-    """What a turn has brought: an entry and the blob to share (b"": none), or None and how long to wait (ms) before the
-    next turn. `is_asked`: a request was made on the claim's own queue, which took `fetch_ms`.
+    """The result of a turn: an entry and the blob to share (b"": none), or None and how long to wait (ms) before the
+    next turn. `is_requested`: a request was sent on the claim's own queue, and took `fetch_ms`.
     """
 
     entry: RobotsEntry | None
     blob: bytes = b""
     wait_ms: int = 0
-    is_asked: bool = False
+    is_requested: bool = False
     fetch_ms: int = 0
 
 
 class RobotsReader:
-    """Reads what the cache does not know."""
+    """Reads what is not in the cache."""
 
     def __init__(
         self,
@@ -72,10 +72,10 @@ class RobotsReader:
         self._patience_ms = patience_ms
         self._fetches: OrderedDict[str, RobotsFetch] = OrderedDict()
 
-    async def turn(
+    async def read(
         self, claim: Claim, origin: str, before_send: Callable[[], None] | None = None, *, working: Working = IDLE
     ) -> RobotsResult:
-        """Spend a turn of the claim's queue on it. What `before_send` raises just before a request passes through.
+        """Use one turn of the claim's queue for it. What `before_send` raises just before a request passes through.
 
         Raises EngineError.
         """
@@ -87,16 +87,16 @@ class RobotsReader:
             is_own = self._slot_borrower.place(robots_fetch.url)[0] == claim.queue
             known = None if is_own and not robots_fetch.hops else await self._known_at(robots_fetch.url)
             if known is not None:
-                reading = RobotsResult(self._cache.keep(origin, known), self._cache.blob_of(known))
+                result = RobotsResult(self._cache.keep(origin, known), self._cache.blob_of(known))
             elif is_own:
-                reading = await self._request(robots_fetch, origin, before_send, working)
+                result = await self._request(robots_fetch, origin, before_send, working)
             else:
-                reading = await self._in_borrowed_slot(robots_fetch, origin, before_send, working)
+                result = await self._in_borrowed_slot(robots_fetch, origin, before_send, working)
         finally:
             robots_fetch.is_under_way = False
-        if reading.entry is not None:
+        if result.entry is not None:
             self._fetches.pop(origin, None)
-        return reading
+        return result
 
     def _fetch_of(self, origin: str) -> RobotsFetch:
         robots_fetch = self._fetches.get(origin)
@@ -109,18 +109,18 @@ class RobotsReader:
     async def _in_borrowed_slot(
         self, robots_fetch: RobotsFetch, origin: str, before_send: Callable[[], None] | None, working: Working
     ) -> RobotsResult:
-        turn = robots_fetch.turn = robots_fetch.turn or self._slot_borrower.slot(robots_fetch.url)
-        wait_ms = await turn.ask()
+        slot = robots_fetch.slot = robots_fetch.slot or self._slot_borrower.slot(robots_fetch.url)
+        wait_ms = await slot.ask()
         if wait_ms and monotonic_ms() - robots_fetch.since_ms > self._patience_ms:
-            return RobotsResult(*self._cache.unreachable(origin, f"no turn at {robots_fetch.url}"))
+            return RobotsResult(*self._cache.unreachable(origin, f"no request slot for {robots_fetch.url}"))
         if wait_ms:
             return RobotsResult(None, wait_ms=wait_ms)
         try:
-            reading = await self._request(robots_fetch, origin, before_send, working)
+            result = await self._request(robots_fetch, origin, before_send, working)
         finally:
-            robots_fetch.turn = None
-            await turn.end()
-        return reading._replace(is_asked=False, fetch_ms=0)
+            robots_fetch.slot = None
+            await slot.end()
+        return result._replace(is_requested=False, fetch_ms=0)
 
     async def _known_at(self, url: str) -> RobotsEntry | None:
         place = _place_of(url)
@@ -135,24 +135,24 @@ class RobotsReader:
         url = robots_fetch.url
         limit = self._settings.body_bytes_max
         result = await self._fetcher.fetch(url, body_bytes_max=limit, before_send=before_send, working=working)
-        if result.stale_connection and not robots_fetch.met_stale:
-            robots_fetch.met_stale = True
-            return RobotsResult(None, is_asked=True, fetch_ms=result.fetch_ms)
-        robots_fetch.met_stale = False
+        if result.stale_connection and not robots_fetch.was_stale:
+            robots_fetch.was_stale = True
+            return RobotsResult(None, is_requested=True, fetch_ms=result.fetch_ms)
+        robots_fetch.was_stale = False
         target = _redirected(result)
         if target is None:
             entry, blob = await self._cache.judge(origin, result)
             if robots_fetch.hops and entry.rules is not None:
                 self._cache.keep(_place_of(url), entry)
-            return RobotsResult(entry, blob, is_asked=True, fetch_ms=result.fetch_ms)
+            return RobotsResult(entry, blob, is_requested=True, fetch_ms=result.fetch_ms)
         robots_fetch.url, robots_fetch.hops, robots_fetch.since_ms = target, robots_fetch.hops + 1, monotonic_ms()
         if robots_fetch.hops > self._settings.redirects_max:
-            return RobotsResult(*self._cache.allow_all(origin), is_asked=True, fetch_ms=result.fetch_ms)
-        return RobotsResult(None, is_asked=True, fetch_ms=result.fetch_ms)
+            return RobotsResult(*self._cache.allow_all(origin), is_requested=True, fetch_ms=result.fetch_ms)
+        return RobotsResult(None, is_requested=True, fetch_ms=result.fetch_ms)
 
 
 def _place_of(url: str) -> str:
-    """What entries of this URL are kept under: its origin, if it is that one's robots.txt."""
+    """The cache key of a URL: its origin if it is the origin's robots.txt, else the URL."""
     origin = origin_of(url)
     return origin if url == f"{origin}/robots.txt" else url
 

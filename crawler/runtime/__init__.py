@@ -1,1 +1,1 @@
-"""What every part of a running instance uses: clock, counters, helper processes, crash points, log files."""
+"""The base of a running instance: clock, counters, helper processes, crash points, log files."""

@@ -1,4 +1,4 @@
-"""What the stages of one running instance share: counts, the claims that are open, the stop flag."""
+"""What the stages of one instance share: counts, open claims, the stop flag."""
 
 import asyncio
 from collections.abc import Collection
@@ -11,7 +11,7 @@ from crawler.model import Claim
 
 
 class OpenClaims:
-    """The claims of one instance that are neither acked nor returned. A claim that ends twice is an error of ours."""
+    """The claims of one instance that are neither acked nor returned. To end a claim twice is a bug."""
 
     def __init__(self, claims_max: int) -> None:
         self._claims_max = claims_max
@@ -19,14 +19,14 @@ class OpenClaims:
         self.total = 0
 
     def opened(self, claims: Collection[Claim]) -> None:
-        """The engine has handed these out."""
+        """The engine has delivered these."""
         for claim in claims:
             tokens = self._tokens.setdefault(claim.partition, set())
             self.total += claim.token not in tokens
             tokens.add(claim.token)
 
     def ended(self, claim: Claim) -> None:
-        """Nothing more is done for this claim here."""
+        """The work on this claim is over here."""
         tokens = self._tokens.get(claim.partition, set())
         if claim.token not in tokens:
             raise InvariantError(f"a claim has ended twice: {claim.url}")
@@ -41,45 +41,45 @@ class OpenClaims:
 
     @property
     def room(self) -> int:
-        """How many more may be opened."""
+        """How many more claims may be opened."""
         return self._claims_max - self.total
 
     @property
     def is_scarce(self) -> bool:
-        """Is there so little room that nothing should be kept for later while other queues are due?"""
+        """Is more than half of the room taken? Then nothing is claimed ahead of its time."""
         return 2 * self.total > self._claims_max
 
 
 class Counters(msgspec.Struct):
-    """Counts of one instance, and what its stages must know of each other."""
+    """Counts of one instance, and what its stages need to know of each other."""
 
     open_claims: OpenClaims
     pages_max: int = 0
     committed: int = 0
-    committed_before: int = 0  # by the whole crawl when last asked, without our own since then
+    committed_before: int = 0  # by the whole crawl at the last count, without our own
     bytes_max: int = 0
     bytes: int = 0  # of bodies that this instance committed
     bytes_before: int = 0
     errors: int = 0
-    fenced: int = 0  # results that came too late: the lease was somebody else's by then
-    late: int = 0  # requests open when the lease was lost: nothing can fence a web server
+    fenced: int = 0  # results that came too late: another session had the lease by then
+    late: int = 0  # requests that were open when the lease was lost: nothing can fence a web server
     is_stopping: bool = False
     is_engine_full: bool = False  # no more claims until there is room for the links of those in flight
-    overrides: Overrides = msgspec.field(default_factory=Overrides)  # of an operator, as they were read last
-    # While it is held, `committed` is what the engine has.
+    overrides: Overrides = msgspec.field(default_factory=Overrides)  # by an operator, as last read
+    # While this lock is held, `committed` equals the engine's count.
     acking: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
 
     @property
     def waits_for(self) -> str:
-        """Why no more URLs are claimed although some may be due: as in `Member`."""
+        """Why no URLs are claimed although some may be due; same values as `Member.waits_for`."""
         return "memory" if self.is_engine_full else "paused" if self.overrides.is_paused else ""
 
     def description(self) -> dict[str, int | str]:
-        """For the member list: fields of `Member` by name."""
+        """Fields of `Member` by name."""
         return {"fenced": self.fenced, "late": self.late, "waits_for": self.waits_for}
 
     def pages_left(self) -> int | None:
-        """How many more pages may be claimed under the limits; None without one."""
+        """How many more pages may be claimed under the limits; None without a limit."""
         if self.is_out_of_bytes:
             return 0
         if not self.pages_max:
@@ -88,7 +88,7 @@ class Counters(msgspec.Struct):
 
     @property
     def is_limit_near(self) -> bool:
-        """Is a limit reached, as far as this instance knows? The engine knows better, and says so when it is asked."""
+        """Is a limit reached as far as this instance knows? Only the engine's totals decide."""
         return self.is_out_of_bytes or (self.pages_left() == 0 and not self.open_claims.total)
 
     @property

@@ -1,9 +1,8 @@
-"""Named points of the pipeline at which a test may end, stop or delay the process. Nothing in normal life.
+"""Named points of the pipeline at which a test can end, stop or delay the process. No effect in production.
 
-SHARDCRAWL_CRASH_POINT=POINT[@TEXT][#N]=ACTION, read once at the start. The action is done when POINT is reached for the
-Nth time (the first) with TEXT in its detail (a URL, where there is one): `kill` (SIGKILL), `stop` (SIGSTOP),
-`exit:CODE`, `sleep:SECONDS` (the whole process, as a pause would). With `*` behind the action it is done each time
-from then on.
+SHARDCRAWL_CRASH_POINT=POINT[@TEXT][#N]=ACTION, read once at the start. The action runs when POINT is reached for the
+Nth time (default: the first) with TEXT in its detail (a URL, where there is one): `kill` (SIGKILL), `stop` (SIGSTOP),
+`exit:CODE`, `sleep:SECONDS` (blocks the whole process). With `*` after the action it runs each time from then on.
 """
 
 import os
@@ -14,24 +13,24 @@ from collections.abc import Callable
 VARIABLE = "SHARDCRAWL_CRASH_POINT"
 
 POINTS = (
-    "lease.acquired",  # the engine has it, this session does not know yet
-    "claim.taken",  # claims are in hand, nothing was started
-    "robots.answered",  # robots.txt was read, not shared
-    "fetch.checked",  # the deadline was checked, the request is not written
+    "lease.acquired",  # the engine has the lease, this session does not know yet
+    "claim.taken",  # claims are in memory, nothing is started
+    "robots.answered",  # robots.txt is read, not shared
+    "fetch.checked",  # the deadline is checked, the request is not written
     "fetch.answered",  # the response is here, not parsed
     "page.parsed",
-    "page.handled",  # its handler has ended, nothing of it is on disk
+    "page.handled",  # its handler has ended, nothing is on disk
     "archive.written",  # the record is in memory, not synced
     "archive.synced",
-    "route.added",  # the children stand in other partitions, the parent is not acked
+    "route.added",  # the links are in other partitions, the page is not acked
     "ack.answered",  # committed, not indexed
     "end.answered",  # a retry, dead letter or refusal is written
     "index.synced",  # indexed, the engine's log is not drained
     "drain.answered",
-    "spill.written",  # blocks of queues are in a file, the engine was not told
+    "spill.written",  # blocks of queues are in a file, the engine does not know
     "spill.told",
     "unspill.answered",
-    "handover.dropped",  # given up in memory, not yet released
+    "handover.dropped",  # dropped in memory, not yet released
     "release.answered",
 )
 

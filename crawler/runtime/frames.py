@@ -1,7 +1,7 @@
-"""What an instance and its worker processes say to each other: bytes with their length before them.
+"""The protocol between an instance and its worker processes: length-prefixed frames over pipes.
 
-A worker says that it is ready, then reads requests from its standard input and writes an answer to each to its standard
-output, until its input ends. Imports next to nothing: the start of a worker is CPU time of the crawl.
+A worker writes a ready line, then reads requests from stdin and writes one answer for each to stdout, until stdin ends.
+Kept apart from `worker_process`, which imports asyncio: the start of a worker is CPU time of the crawl.
 """
 
 import struct
@@ -13,12 +13,12 @@ READY = b"ready\n"
 
 
 def framed(data: bytes) -> bytes:
-    """`data` behind its length."""
+    """`data` with its length before it."""
     return HEAD.pack(len(data)) + data
 
 
-def answer_all(answer: Callable[[bytes], bytes], stdin: BinaryIO, stdout: BinaryIO) -> None:
-    """Say that the worker is ready, and answer until the input ends."""
+def serve(answer: Callable[[bytes], bytes], stdin: BinaryIO, stdout: BinaryIO) -> None:
+    """Report that the worker is ready, then answer requests until stdin ends."""
     stdout.write(READY)
     stdout.flush()
     while len(head := stdin.read(HEAD.size)) == HEAD.size:

@@ -1,6 +1,6 @@
-"""Where log events go: JSON lines into a file of the crawl folder, and, when asked for, readable lines to a stream.
+"""Where log events go: JSON lines to a file of the crawl folder, and optionally readable lines to a stream.
 
-Events are constant dotted names plus fields (`extra`). Knows nothing of what they mean.
+Events are constant dotted names plus fields (`extra`).
 """
 
 import json
@@ -18,7 +18,7 @@ _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "task
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, Any]:
-    """What the caller gave as `extra`."""
+    """The fields that the caller passed as `extra`."""
     return {name: value for name, value in vars(record).items() if name not in _OWN}
 
 
@@ -49,16 +49,16 @@ class Readable(logging.Formatter):
 
 
 class _PrivateFile(logging.FileHandler):
-    """In a crawl folder: for its owner alone, as all there is."""
+    """Readable by the owner only, like every file of a crawl folder."""
 
     def _open(self) -> TextIOWrapper:
         return TextIOWrapper(open(self.baseFilename, "ab", opener=open_private), encoding=self.encoding)
 
 
 def start_logging(level: str, *, file: Path | None = None, stream: IO[str] | None = None, node: str = "") -> None:
-    """Replace the handlers of the root logger. The file is made with its first event; its lines name the node.
+    """Replace the handlers of the root logger. The file is created with the first event; its lines name the node.
 
-    A log that can't be written never stops a crawl: the events are lost, the crawl goes on.
+    A log that can't be written never stops a crawl: its events are lost.
     """
     logging.raiseExceptions = False
     root = logging.getLogger()

@@ -1,9 +1,9 @@
 """Ends the process when its event loop stalls on one step, so that the crawl loses one page and not its leases.
 
-The event loop sets a timer again and again that counts the CPU time of the process. When it runs out, the loop has not
-turned for that long, although the process was computing: a signal handler in C, which needs neither the loop nor the
-interpreter's lock, writes the stacks of all threads to a file and lets the signal end the process. A process that is
-stopped, starved or swapped out uses no CPU time and is left alone. The in-flight log says whose content was worked on.
+The event loop keeps resetting a timer that counts the CPU time of the process. When the timer runs out, the loop has
+not run for that long although the process was computing. A signal handler in C, which needs neither the loop nor the
+interpreter's lock, then writes the stacks of all threads to a file, and the signal ends the process. A process that is
+stopped, starved or swapped out uses no CPU time and is left alone. The in-flight log tells whose content was processed.
 """
 
 import asyncio
@@ -17,16 +17,16 @@ from typing import IO, Self
 from crawler.archive.crawl_folder import open_private
 from crawler.archive.inflight_log import loop_line
 
-SIGNAL = signal.SIGPROF  # what the timer of CPU time sends; its default is to end the process
+SIGNAL = signal.SIGPROF  # sent by the CPU timer; its default action ends the process
 SETS_PER_LIMIT = 5
 SET_EVERY_S_MAX = 1.0
 
 
 class StallWatchdog:
-    """While it is entered, a step of the event loop may take `limit_s` seconds of CPU time. One at a time a process."""
+    """While entered, a step of the event loop may take `limit_s` seconds of CPU time. One per process at a time."""
 
     def __init__(self, path: Path, limit_s: float) -> None:
-        """`path`: where the stacks go. 0: no limit."""
+        """`path`: file for the stacks. `limit_s` 0: no limit."""
         self._path = path
         self._limit_s = limit_s
         self._every_s = min(SET_EVERY_S_MAX, limit_s / SETS_PER_LIMIT)

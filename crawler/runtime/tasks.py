@@ -1,4 +1,4 @@
-"""Background work: loops that never end by themselves, errors of task groups, calls repeated until answered."""
+"""Background work: endless loops, errors of task groups, calls repeated until they are answered."""
 
 import asyncio
 import logging
@@ -15,7 +15,7 @@ Loop = Callable[[], Coroutine[Any, Any, None]]  # runs until it is cancelled
 
 
 class StopSignal:
-    """Why and when an instance is to stop: the first reason counts. `drain_timeout_s`: for what is in flight then."""
+    """Tells an instance to stop; the first reason counts. `drain_timeout_s`: limit for what is in flight then."""
 
     def __init__(self, *, drain_timeout_s: float) -> None:
         self.drain_timeout_s = drain_timeout_s
@@ -33,13 +33,13 @@ class StopSignal:
 
 
 async def endless(name: str, loop: Loop) -> None:
-    """Run a loop that must not end by itself: else a crawl with pages left would pass for one that is finished."""
+    """Run a loop that must not end by itself: otherwise a crawl with pages left could look finished."""
     await loop()
-    raise InvariantError(f"the loop '{name}' has ended, and nobody asked for that")
+    raise InvariantError(f"the loop '{name}' ended unexpectedly")
 
 
 def first_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The error of a task group that says most: one of ours, which has an exit code, before any other."""
+    """The most telling error of a task group: one of ours, which has an exit code, before any other."""
     errors = list[BaseException]()
     for error in group.exceptions:
         errors.append(first_error(error) if isinstance(error, BaseExceptionGroup) else error)
@@ -47,7 +47,7 @@ def first_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
 
 
 async def retry_until_answered(call: Callable[[], Awaitable[Answer]], *, event: str) -> Answer:
-    """Repeat an idempotent call until the engine answers. `event` is for the log."""
+    """Repeat an idempotent call until the engine answers; `event` is logged for each failure."""
     while True:
         try:
             return await call()
@@ -57,7 +57,7 @@ async def retry_until_answered(call: Callable[[], Awaitable[Answer]], *, event: 
 
 
 async def retry_until_stopped(call: Callable[[], Awaitable[None]], stop: StopSignal, *, event: str) -> None:
-    """The same, and give up when the instance is to stop."""
+    """As `retry_until_answered`, but give up once `stop` is set."""
 
     async def unless_stopped() -> None:
         if not stop.is_set:

@@ -1,4 +1,4 @@
-"""A helper process that answers requests one by one, and is killed when one takes too long. Knows bytes only."""
+"""A helper process that answers requests one by one, and is killed when one takes too long."""
 
 import asyncio
 import contextlib
@@ -7,25 +7,26 @@ from collections.abc import Callable
 
 from crawler.runtime.frames import HEAD, READY, framed
 
-START_TIMEOUT_S = 60.0  # it loads users' code, which may never come to its end
+START_TIMEOUT_S = 60.0  # it loads the user's code, which may hang
 
 
 class WorkerDiedError(Exception):
-    """It gave no answer: killed for the time it took, by the kernel, or by what it did itself."""
+    """The process gave no answer: it took too long, was killed by the kernel, or crashed."""
 
 
 class WorkerProcess:
-    """Started when it is needed, and again after it died. One request at a time: others wait for their turn."""
+    """Started on first use, and again after it died. One request at a time; others wait."""
 
     def __init__(self, *command: str) -> None:
-        """`command`: what comes behind the Python interpreter."""
+        """`command`: arguments of the Python interpreter."""
         self._command = command
         self._process: asyncio.subprocess.Process | None = None
         self._lock = asyncio.Lock()
 
     async def ask(self, request: Callable[[], bytes], timeout_s: float) -> bytes:
-        """Its answer. Raises WorkerDiedError. The start of the process does not count against the time. The request is
-        made when it is its turn: those that wait hold no copy of their page.
+        """Its answer. Raises WorkerDiedError. The start of the process does not count towards the timeout.
+
+        The request is encoded only when it is sent: those that wait hold no copy of their page.
         """
         async with self._lock:
             try:
@@ -36,7 +37,7 @@ class WorkerProcess:
                 await self.close()
                 raise WorkerDiedError(type(error).__name__) from None
             except asyncio.CancelledError:
-                await self.close()  # half an answer may stand in the pipe
+                await self.close()  # half an answer may be in the pipe
                 raise
 
     async def _running(self) -> asyncio.subprocess.Process:

@@ -109,7 +109,7 @@ class SitemapReader:
         return Sitemap()
 
     async def _polite(self, url: str) -> FetchResult:
-        async with self._slot_borrower.waited_slot(url, patience_ms=PATIENCE_MS) as granted:
+        async with self._slot_borrower.borrow(url, patience_ms=PATIENCE_MS) as granted:
             if not granted:
                 raise NothingFetchedError(f"no turn at {host_of(url)} within 30 s: its domain is busy, try again")
             return await self._fetcher.fetch(url, body_bytes_max=BODY_BYTES_MAX)

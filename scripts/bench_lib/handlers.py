@@ -19,14 +19,15 @@ from typing import Any
 import uvloop
 
 from crawler import Crawler
-from crawler.app.build import spend_less_on_memory
+from crawler.app.build import tune_process
 from crawler.archive.crawl_folder import open_or_create
 from crawler.archive.inflight_log import InflightMark
 from crawler.archive.items import ItemWriter
 from crawler.content.html import parse_with_tree
 from crawler.content.parse_cost import Cost, cost_of
 from crawler.model import Claim, Response
-from crawler.pipeline.handler_runtime import HandlerRuntime
+from crawler.pipeline.handle import HandlerRuntime
+from crawler.rules.urls import JoinCache
 from crawler.settings import Settings
 from scripts.bench_lib import arguments
 from scripts.bench_lib.peers.handlers_app import async_app, plain_app
@@ -44,7 +45,7 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--pages", type=arguments.positive_int, default=1500, help="number of bodies")
     parser.add_argument("--rounds", type=arguments.positive_int, default=8, help="the quickest one counts")
     options = parser.parse_args(words)
-    spend_less_on_memory()
+    tune_process()
     found = list(islice(bodies(Path("/usr/share/doc")), options.pages))
     if not found:
         print("bench: no HTML under /usr/share/doc; as root: apt install python3-doc", file=sys.stderr)
@@ -81,13 +82,14 @@ async def handle_all(found: Sequence[bytes], app: Crawler | None, writer: ItemWr
 
 async def handle_some(runtime: HandlerRuntime, left: Iterator[bytes], writer: ItemWriter) -> None:
     mark = InflightMark(mmap.mmap(-1, mmap.PAGESIZE), 0)
+    joins = JoinCache()
     for body in left:
         response = Response(
             url=URL, status=200, reason="OK", http_version="1.1", headers=((b"Content-Type", b"text/html"),),
             raw_body=body, body=body, request_head=b"", remote_ip="", started_at=0.0, fetch_ms=1,
         )  # fmt: skip
         page, tree = parse_with_tree(
-            URL, "text/html", "", body, links_max=5000, obey_nofollow=True, bytes_max=8192, agent="bench"
+            URL, "text/html", "", body, links_max=5000, obey_nofollow=True, bytes_max=8192, agent="bench", joins=joins
         )
         _, handled = await runtime.handling.handle(CLAIM, response, page, tree, mark, guarded=False)
         del tree

@@ -12,11 +12,11 @@ import random
 import time
 from collections.abc import Iterator, Sequence
 
-from crawler.app.build import spend_less_on_memory
+from crawler.app.build import tune_process
 from crawler.engine.client import Engine
 from crawler.frontier.messages import ClaimReply
 from crawler.model import Candidate, Claim
-from crawler.rules.fingerprint import partition_of
+from crawler.rules.identity import partition_of
 from scripts.bench_lib import arguments
 from scripts.bench_lib.frontier_session import FrontierSession, candidate, claims_in, embedded_engine
 
@@ -119,7 +119,7 @@ def main(words: Sequence[str]) -> int:
     options = parser.parse_args(words)
     if options.urls < options.domains:
         parser.error(f"--urls {options.urls}: use at least --domains {options.domains}")
-    spend_less_on_memory()  # as each instance does at its start
+    tune_process()  # as each instance does at its start
     with embedded_engine() as url:
         asyncio.run(run(url, options.urls // options.domains, options.domains, options.together, options.links))
     return 0

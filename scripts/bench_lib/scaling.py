@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from crawler.app.build import spend_less_on_memory
+from crawler.app.build import tune_process
 from crawler.app.crawl import OpenCrawl
 from crawler.app.open_crawl import open_crawl
 from crawler.engine.client import Engine
@@ -35,7 +35,7 @@ from crawler.engine.embedded import EmbeddedEngine
 from crawler.errors import EngineDown
 from crawler.frontier.frontier import Frontier
 from crawler.model import Candidate
-from crawler.rules.fingerprint import partition_of
+from crawler.rules.identity import partition_of
 from crawler.settings import load
 from scripts.bench_lib import arguments, plots
 from scripts.bench_lib.frontier_session import candidate, embedded_engine
@@ -321,7 +321,7 @@ async def _rewrite_aof(engine: Engine) -> None:
 
 async def frontier_alone(urls: int, domains: int, claimed: int) -> dict[str, float]:
     """Microseconds of CPU a URL: all are added; some of them are claimed and committed."""
-    spend_less_on_memory()
+    tune_process()
     with embedded_engine() as url:
         lives = Lives(url, TOGETHER)
         session = lives.session

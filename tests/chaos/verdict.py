@@ -8,7 +8,7 @@ from pathlib import Path
 
 import redis
 
-from crawler.rules.fingerprint import partition_of
+from crawler.rules.identity import partition_of
 from tests.chaos import judging
 from tests.chaos.fleet import Incident
 from tests.chaos.judging import Takeover
@@ -16,7 +16,7 @@ from tests.chaos.lease_watch import LeaseWatch
 from tests.chaos.rounds import RoundLog
 from tests.support.serving import GeneratedSite, Request
 
-REFUSALS = ("partition.fenced", "ack.refused", "heartbeat.lapse")
+REFUSALS = ("partition.fenced", "ack.refused", "heartbeat.lease_loss")
 SHOWN = 5
 
 

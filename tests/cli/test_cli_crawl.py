@@ -136,7 +136,7 @@ def test_explain_names_the_scope_rule_and_fetches_robots_when_asked(
     finished: tuple[str, ...], programs: Nursery, tmp_path: Path
 ) -> None:
     ran = crawler(programs, "explain", "HTTP://Elsewhere.TEST:80/a#b", *finished)
-    assert "out of scope (domain elsewhere.test is of no seed)" in ran.out
+    assert "out of scope (no seed is in domain elsewhere.test)" in ran.out
     assert "http://elsewhere.test/a (canonical form of HTTP://Elsewhere.TEST:80/a#b)" in ran.out
     with small() as other:
         folder = str(tmp_path / "c")

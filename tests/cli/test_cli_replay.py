@@ -137,7 +137,7 @@ print(json.dumps({
         (["replay", "serve", "a.warc.gz", "--example"], "name WARC files or crawl folders to serve"),
         (["replay", "serve", "absent.warc.gz"], "absent.warc.gz: there is no such file"),
         (["replay", "serve", "."], ".: there is no WARC file in it"),
-        (["replay", "serve", "text.txt"], "text.txt: this is no WARC record"),
+        (["replay", "serve", "text.txt"], "text.txt: this is not a WARC record"),
         (["replay", "run", "--example"], "name a command: crawler replay run FILE -- crawler"),
         (["replay", "run", "a.warc.gz", "--port", "80", "--", "true"], "--port goes before the files"),
         (["replay", "run", "--example", "--", "no-such-command"], "no-such-command: No such file"),

@@ -17,7 +17,7 @@ from crawler.frontier.keys import Keys
 from crawler.frontier.members import Member, Members
 from crawler.frontier.script_library import library
 from crawler.reports.ring_text import members_text
-from crawler.rules.fingerprint import partition_of
+from crawler.rules.identity import partition_of
 from crawler.settings import Settings, load
 from tests.support.engine import Engine
 

@@ -75,7 +75,7 @@ async def crawl(
     meanwhile: Callable[[list[Instance]], Any] | None = None,
     start_after: Sequence[int] | None = None,
 ) -> Crawled:
-    """Seed and crawl until finished; `meanwhile(instances)` is awaited beside it.
+    """Seed and crawl until finished; `meanwhile(instances)` runs at the same time.
 
     `start_after`: for each instance, how many pages must be committed before it starts.
     """
@@ -86,13 +86,13 @@ async def crawl(
         for n in range(instances):
             opened = first if n == 0 else await stack.enter_async_context(open_crawl(settings, create=True))
             done.instances.append(await _opened(stack, await opened.reloaded(), f"node-{n}"))
-        beside = asyncio.ensure_future(meanwhile(done.instances)) if meanwhile else None
+        background = asyncio.ensure_future(meanwhile(done.instances)) if meanwhile else None
         after = start_after or [0] * instances
         ended = await asyncio.gather(
             *(_run(i, done, n) for i, n in zip(done.instances, after, strict=True)), return_exceptions=True
         )
-        if beside is not None:
-            await beside
+        if background is not None:
+            await background
         done.errors = [e for e in ended if isinstance(e, BaseException)]
     done.entries = entries_of(Path(settings.archive.dir))
     return done

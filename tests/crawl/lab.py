@@ -1,4 +1,4 @@
-"""Real crawler processes against a generated web: names, settings, and what the web server's log says of them."""
+"""Real crawler processes against a generated web: names, settings, and checks of the web server's log."""
 
 import contextlib
 import subprocess

@@ -46,7 +46,7 @@ class Lab:
         return Counter((r.host.partition(":")[0], r.target) for r in pages)
 
     def kept(self) -> dict[bytes, Any]:
-        """All that the engine has of the crawl, but for who is at work on it."""
+        """Everything that the engine has of the crawl, except for its members."""
         with contextlib.closing(self.engine.client()) as client:
             return {k: v for k, v in dump(client, "{main*").items() if b":members" not in k and b":nodes" not in k}
 
@@ -144,7 +144,7 @@ async def end_on_two(lab: WebLab) -> None:
     await run_on_two(lab, [])
     entries = [entry for name in ("c0", "c1") for entry in entries_of(lab.home / name)]
     assert {e.url: e.status for e in entries} == lab.expected
-    commits = {(e.url, e.session, e.fetched_at) for e in entries}  # a dead owner's may stand in two folders
+    commits = {(e.url, e.session, e.fetched_at) for e in entries}  # those of a dead owner may be in two folders
     assert [url for url, n in Counter(url for url, *_ in commits).items() if n > 1] == []
 
 

@@ -39,7 +39,7 @@ async def test_a_page_that_was_given_up_needs_crashes_on_record(
     def given_up(self: Turn, *arguments: Any) -> None:
         init(self, *arguments)
         if self.claim.url.endswith(INNOCENT):
-            self.fate = CrashAction.GIVEN_UP
+            self.crash_action = CrashAction.GIVEN_UP
 
     monkeypatch.setattr(Turn, "__init__", given_up)
     web = {(HOST, INNOCENT): page("/"), (HOST, "/"): page(INNOCENT)}

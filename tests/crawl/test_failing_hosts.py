@@ -21,7 +21,7 @@ PAGES = 40
 
 
 @pytest.mark.slow
-async def test_each_way_to_fail_gets_the_attempts_and_the_pauses_of_its_row(tmp_path: Path) -> None:
+async def test_each_kind_of_failure_gets_its_attempts_and_pauses(tmp_path: Path) -> None:
     found = await courses(tmp_path / "c")
     for way, course in found.items():
         assert len(set(course.kinds)) <= 1, way
@@ -83,7 +83,7 @@ def settings_for(folder: Path, **own: Any) -> Any:
 
 
 @pytest.mark.parametrize("at_once", [1, 8])
-async def test_a_host_that_goes_down_is_probed_by_one_url_and_loses_none(tmp_path: Path, at_once: int) -> None:
+async def test_a_host_that_is_down_is_probed_by_one_url(tmp_path: Path, at_once: int) -> None:
     kinds: Counter[str] = Counter()
     in_memory: list[int] = []
     back_at = 0.0
@@ -115,7 +115,7 @@ async def test_a_host_that_goes_down_is_probed_by_one_url_and_loses_none(tmp_pat
     assert later[-1] - later[0] < 3, "one answer did not bring the queue back"
 
 
-async def test_the_urls_of_a_host_that_stays_silent_are_given_up_together_and_the_crawl_ends(tmp_path: Path) -> None:
+async def test_urls_of_a_silent_host_are_given_up_and_the_crawl_ends(tmp_path: Path) -> None:
     ends: list[Failed] = []
 
     async with Site() as site:

@@ -26,7 +26,7 @@ def site(host: str, pages: int, fetch_s: float) -> dict[tuple[str, str], Resourc
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("sites", "pages", "fetch_s", "turned_max_s"), [(60, 6, 0.05, 0.3), (400, 3, 0.02, 3.0)])
-async def test_queues_are_served_in_the_order_in_which_they_became_due_and_a_huge_site_starves_nobody(
+async def test_queues_are_served_in_due_order_and_no_site_starves_others(
     tmp_path: Path, sites: int, pages: int, fetch_s: float, turned_max_s: float
 ) -> None:
     """Small sites and a huge one on 6 slots, a fraction of what the delays would allow.

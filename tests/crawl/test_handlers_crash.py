@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from crawler.archive.crawl_folder import open_existing
-from crawler.archive.item_reader import ItemReader
+from crawler.archive.items import ItemReader
 from crawler.runtime.crash_points import VARIABLE
 from tests.cli.scale_lab import NODES, clean_nursery, crawl, pid_of, status, wait_for_requests, web_for
 from tests.crawl.lab import QUICK, name_server
@@ -82,7 +82,7 @@ def test_killed_at_any_point_and_resumed_each_item_is_there_once(tmp_path: Path,
 
 
 @pytest.mark.slow
-def test_instances_of_one_command_are_killed_and_started_again_and_each_item_is_there_once(tmp_path: Path) -> None:
+def test_killed_and_restarted_instances_write_each_item_once(tmp_path: Path) -> None:
     """Their partitions go to others and back: labels and priorities travel with the URLs."""
     folder, app = tmp_path / "c", tmp_path / "shop.py"
     app.write_text(APP)

@@ -16,7 +16,7 @@ EVERY_PAGE = """
 """
 
 
-async def test_the_items_of_a_known_web_are_those_of_its_pages_each_once(tmp_path: Path) -> None:
+async def test_each_page_of_a_known_web_gives_its_items_once(tmp_path: Path) -> None:
     with serve_web(seed=3, domains=4, pages=5) as site:
         async with lab_names() as dns:
             made = lab(tmp_path, EVERY_PAGE, scope__mode="any", crawl__partitions=64, dns__nameservers=[dns])
@@ -150,7 +150,7 @@ async def test_without_an_archive_there_are_items_all_the_same(tmp_path: Path) -
     assert [path.name.endswith(".items.gz") for path in (made.folder / "items").iterdir()] == [True]
 
 
-async def test_an_invalid_item_is_left_out_and_counted_and_its_page_is_committed(tmp_path: Path) -> None:
+async def test_an_invalid_item_is_counted_and_its_page_is_committed(tmp_path: Path) -> None:
     made = lab(
         tmp_path,
         """
@@ -175,7 +175,7 @@ async def test_an_invalid_item_is_left_out_and_counted_and_its_page_is_committed
     assert (totals.items, totals.items_invalid) == (4, 2)
 
 
-async def test_a_handler_that_fails_is_a_failed_attempt_of_its_page_and_of_nothing_else(tmp_path: Path) -> None:
+async def test_a_failing_handler_is_a_failed_attempt_of_its_page_only(tmp_path: Path) -> None:
     names = ["/raises", "/flaky", "/exits", "/late", "/endless", "/fine"]
     web = {(HOST, name): page(title=name) for name in names} | {(HOST, "/"): page(*names)}
     made = lab(

@@ -44,9 +44,7 @@ async def test_claiming_stops_above_the_memory_mark_and_goes_on_below_it(tmp_pat
     assert done.statuses == expected
 
 
-async def test_links_that_a_full_engine_refuses_wait_and_their_page_is_acked_after_them(
-    tmp_path: Path, engine: Engine
-) -> None:
+async def test_a_page_is_acked_only_after_a_full_engine_takes_its_links(tmp_path: Path, engine: Engine) -> None:
     client = engine.client()
 
     async def fill_up(instances: list[Instance]) -> None:

@@ -1,4 +1,4 @@
-"""The history that a crawl leaves beside what others know of it: the web server's log, the index, the dead letters."""
+"""The history of a crawl agrees with the web server's log, the index and the dead letters."""
 
 import asyncio
 from collections import Counter
@@ -6,8 +6,7 @@ from pathlib import Path
 
 from crawler.app.instance import Instance
 from crawler.archive.crawl_folder import open_existing
-from crawler.archive.history import segments
-from crawler.archive.history_lines import Attempt, status_of, to_attempt
+from crawler.archive.history import Attempt, segments, status_of, to_attempt
 from tests.crawl.harness import crawl, lab_names, settings_of
 from tests.support.serving import serve_web
 
@@ -42,7 +41,7 @@ async def test_three_instances_note_each_request_once_and_each_result_with_its_e
     assert {a.session for a in found} <= {instance.heartbeat.member.session for instance in done.instances}
 
 
-async def test_a_request_that_is_cut_off_by_the_end_of_a_session_is_noted_as_lost(tmp_path: Path) -> None:
+async def test_a_request_cut_off_by_the_sessions_end_is_noted_as_lost(tmp_path: Path) -> None:
     slow = {"slow_s": 3.0}
     with serve_web(seed=2, domains=2, pages=6, **slow) as site:
 

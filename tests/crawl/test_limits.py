@@ -26,7 +26,7 @@ async def test_a_page_limit_is_the_crawls_and_the_rest_waits(tmp_path: Path) -> 
     assert done.twice == []
 
 
-async def test_a_page_limit_is_met_although_pages_are_committed_while_all_are_counted(
+async def test_a_page_limit_is_met_although_pages_are_committed_during_the_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was committed between the two looks, at our own count and at the crawl's, must not be taken for others'."""

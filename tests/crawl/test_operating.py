@@ -31,7 +31,7 @@ def web_of(pages: int = PAGES, answer_s: float = 0.0) -> dict[tuple[str, str], R
 
 
 class Lab(Desk):
-    """A crawl by two instances, and commands beside it."""
+    """A crawl by two instances, and operator commands while it runs."""
 
     async def order(self, *words: str) -> str:
         """A command, while the crawl goes on; what it printed."""
@@ -81,7 +81,7 @@ def lab(tmp_path: Path, engine: Engine, capsys: pytest.CaptureFixture[str]) -> I
         yield Lab(tmp_path, engine, site, capsys)
 
 
-async def test_a_crawl_that_is_paused_starts_no_request_and_does_not_end_until_it_goes_on(lab: Lab) -> None:
+async def test_a_paused_crawl_starts_no_request_and_does_not_end(lab: Lab) -> None:
     quiet: list[int] = []
 
     async def meanwhile(_: object) -> None:
@@ -116,7 +116,7 @@ async def test_a_domain_that_is_paused_waits_while_others_go_on(lab: Lab) -> Non
     assert len(done.entries) == len(DOMAINS) * (PAGES + 1)
 
 
-async def test_a_blocked_domain_does_not_keep_the_crawl_from_ending_and_is_taken_up_again(lab: Lab) -> None:
+async def test_a_crawl_ends_despite_a_blocked_domain_that_can_be_unblocked(lab: Lab) -> None:
     ordered: list[float] = []
 
     async def meanwhile(_: object) -> None:

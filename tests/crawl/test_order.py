@@ -63,9 +63,7 @@ async def order_of(tmp_path: Path, dns: str, **options: Any) -> list[str]:
     return found
 
 
-async def test_breadth_asks_level_by_level_and_within_a_level_for_what_was_found_first(
-    tmp_path: Path, dns: str
-) -> None:
+async def test_breadth_order_goes_by_depth_then_by_time_found(tmp_path: Path, dns: str) -> None:
     found = await order_of(tmp_path, dns)
     assert found[0] == "/"
     assert set(found[1:4]) == {"/list", "/plain", "/many"}

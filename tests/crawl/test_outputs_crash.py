@@ -34,9 +34,7 @@ def expected(site: GeneratedSite) -> Counter[str]:
     return Counter(fine)
 
 
-def test_a_crawl_killed_as_a_whole_again_and_again_gives_each_item_once(
-    tmp_path: Path, postgres: PostgresServer
-) -> None:
+def test_a_crawl_killed_repeatedly_writes_each_item_once(tmp_path: Path, postgres: PostgresServer) -> None:
     """One process: the kill takes the instance and the writer of outputs at the same moment."""
     folder, app, lines = tmp_path / "c", tmp_path / "shop.py", tmp_path / "items.jsonl"
     app.write_text(APP)
@@ -45,7 +43,7 @@ def test_a_crawl_killed_as_a_whole_again_and_again_gives_each_item_once(
         command = ("crawl", *site.web.seeds, "--dir", str(folder), "--app", str(app), "--scope", "any", "--delay", "0")
         command += ("-o", str(lines), "-o", postgres.url(database), "-q")
         with nursery(QUICK | {"CRAWLER_DNS_NAMESERVERS": dns}) as programs:
-            for requests in (25, 75):  # at a third kill a slow page may be given up, as the killer of its processes
+            for requests in (25, 75):  # after a third kill a slow page may be given up as a poison URL
                 program = programs.crawler(*command)
                 wait_until(lambda n=requests: len(site.requests()) >= n)  # type: ignore[misc]
                 program.kill()
@@ -55,9 +53,7 @@ def test_a_crawl_killed_as_a_whole_again_and_again_gives_each_item_once(
 
 
 @pytest.mark.slow
-def test_instances_killed_and_a_database_stopped_in_the_middle_give_each_item_once(
-    tmp_path: Path, postgres: PostgresServer
-) -> None:
+def test_killed_instances_and_a_stopped_database_give_each_item_once(tmp_path: Path, postgres: PostgresServer) -> None:
     folder, app, lines = tmp_path / "c", tmp_path / "shop.py", tmp_path / "items.jsonl"
     app.write_text(APP)
     database = postgres.new_database()

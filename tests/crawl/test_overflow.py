@@ -1,4 +1,4 @@
-"""A frontier far larger than the memory it may use: what has no room lies in files, whoever dies meanwhile."""
+"""A frontier far larger than its memory: the rest is in files, also when instances die."""
 
 import time
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ def spilled_share(view: EngineView) -> float:
 
 
 @pytest.mark.slow
-def test_a_frontier_ten_times_its_memory_is_crawled_to_the_end_whoever_dies(lab: OverflowLab) -> None:
+def test_a_frontier_ten_times_its_memory_is_crawled_despite_crashes(lab: OverflowLab) -> None:
     """One owner dies with a file that nobody was told of, one having told, one with blocks just back, one somewhere."""
     idle = lab.idle_bytes()
     budget = idle + FRONTIER_BYTES // TENFOLD
@@ -53,7 +53,7 @@ def test_a_frontier_ten_times_its_memory_is_crawled_to_the_end_whoever_dies(lab:
         last = lab.start(budget)
         wait_until(lambda: used.append(lab.used_bytes()) or view.is_done(), "the end", every_s=0.2)
         assert view.totals("spilled") == [0]
-    assert max(used) < idle + 2 * FRONTIER_BYTES // TENFOLD  # beside the queue stand claims, and commits to be indexed
+    assert max(used) < idle + 2 * FRONTIER_BYTES // TENFOLD  # the queue, claims, and commits to be indexed
     last.terminate()
     last.wait(30)
     assert lab.statuses() == lab.expected()

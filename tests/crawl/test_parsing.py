@@ -47,7 +47,7 @@ async def longest_wait() -> AsyncIterator[list[float]]:
         beating.cancel()
 
 
-async def test_a_page_nested_too_deeply_is_killed_while_the_loop_runs_on(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_parsing_a_deeply_nested_page_is_killed_while_the_loop_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     parser = PageParser(Settings())
     async with longest_wait() as longest:
         with monkeypatch.context() as patch:
@@ -60,7 +60,7 @@ async def test_a_page_nested_too_deeply_is_killed_while_the_loop_runs_on(monkeyp
     await parser.close()
 
 
-async def test_a_long_page_is_parsed_in_this_process_while_the_loop_runs_on(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_long_page_is_parsed_in_a_thread_while_the_loop_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("crawler.pipeline.parse.SLOW_MS", 50)
     parser = PageParser(Settings())
     body = b"<title>deep</title><a href='/x'>x</a>" + b"<div>" * 45_000  # 1.6 s on the reference machine
@@ -79,7 +79,7 @@ async def test_a_long_page_is_parsed_in_this_process_while_the_loop_runs_on(monk
     assert (await parser.parse(response(body))).title == "apart"
 
 
-async def test_a_site_that_got_a_dear_page_past_the_estimate_is_parsed_apart_from_then_on(
+async def test_a_site_with_an_underestimated_page_is_parsed_in_the_worker(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("crawler.pipeline.parse.SLOW_MS", -1)
@@ -98,7 +98,7 @@ async def test_a_site_that_got_a_dear_page_past_the_estimate_is_parsed_apart_fro
 
 
 @pytest.mark.parametrize("guarded", [False, True])
-async def test_a_refresh_header_reaches_the_parser_in_this_process_and_in_the_other(guarded: bool) -> None:
+async def test_a_refresh_header_reaches_both_parsers(guarded: bool) -> None:
     parser = PageParser(Settings())
     refreshing = msgspec.structs.replace(
         response(b"<a href=/x>"), headers=((b"Content-Type", b"text/html"), (b"Refresh", b"0; url=/next"))

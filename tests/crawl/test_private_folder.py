@@ -75,7 +75,7 @@ def test_files_of_spilled_urls_are_for_their_owner_alone(tmp_path: Path) -> None
 
 
 def test_a_folder_of_others_rights_is_used_as_it_is(tmp_path: Path) -> None:
-    """Whoever shares a folder with a group has a reason: it keeps its mode."""
+    """A folder that is shared with a group keeps its mode."""
     from crawler.archive.crawl_folder import open_or_create
 
     open_or_create(tmp_path / "c")

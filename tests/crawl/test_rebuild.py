@@ -1,4 +1,4 @@
-"""A crawl whose engine lost everything, made anew from its folder: it ends with the exact set, each page once."""
+"""A crawl whose engine lost everything, rebuilt from its folder: it ends with the exact set, each page once."""
 
 import asyncio
 import contextlib
@@ -14,7 +14,7 @@ from crawler.frontier.frontier import Frontier
 from crawler.frontier.members import Member
 from crawler.frontier.pending import PendingUrls
 from crawler.frontier.restore import Restoring
-from crawler.membership.joining import check_nobody_works
+from crawler.membership.nodes import check_no_instance_runs
 from tests.crawl.harness import crawl, lab_names
 from tests.crawl.rebuild_lab import (
     WebLab,
@@ -38,7 +38,7 @@ async def lab(tmp_path: Path, engine: Engine) -> AsyncIterator[WebLab]:
             yield WebLab(site, dns, engine, tmp_path)
 
 
-async def test_a_wiped_engine_gets_back_what_was_done_and_all_that_was_to_be_done(lab: WebLab) -> None:
+async def test_a_rebuild_restores_committed_and_pending_urls(lab: WebLab) -> None:
     some = await lab.crawl_some(150)
     before, asked = await totals(lab.settings()), lab.asked()
     lab.engine.flush()
@@ -55,7 +55,7 @@ async def test_a_wiped_engine_gets_back_what_was_done_and_all_that_was_to_be_don
     assert len(done.entries) == len(lab.expected)
 
 
-async def test_a_scope_that_changes_after_a_rebuild_is_told_from_the_one_that_pages_were_judged_by(lab: WebLab) -> None:
+async def test_a_scope_changed_after_a_rebuild_has_its_own_version(lab: WebLab) -> None:
     async with opened_anew(lab) as found:
         for n in range(5):
             await found.crawls.add_roots([f"domain:other{n}.test"])
@@ -144,7 +144,7 @@ async def state(lab: WebLab) -> tuple[Any, ...]:
         return seen, pending, counted
 
 
-async def test_scope_partitions_and_roots_are_those_of_the_crawl_whatever_the_settings_say_now(lab: WebLab) -> None:
+async def test_stored_scope_partitions_and_roots_override_current_settings(lab: WebLab) -> None:
     seeds = [lab.site.url("d0.test"), lab.site.url("d1.test")]
     strict = {"scope__mode": "host", "scope__depth_max": 1, "scope__exclude": ["slow"], "crawl__partitions": 32}
     whole = await crawl(lab.settings(**strict), seeds)
@@ -160,7 +160,7 @@ async def test_scope_partitions_and_roots_are_those_of_the_crawl_whatever_the_se
     assert again.statuses == whole.statuses
 
 
-async def test_seeds_that_were_never_fetched_come_back_with_their_depth_and_place_in_line(lab: WebLab) -> None:
+async def test_unfetched_seeds_keep_their_depth_and_score_after_a_rebuild(lab: WebLab) -> None:
     async with opened_anew(lab) as found:
         await make_seeder(found, depth=4, priority=9.5).add_all([given(lab.site.url("d2.test", "/p/1.html"))])
     await lab.crawl_some(20)
@@ -203,16 +203,16 @@ async def test_instances_at_work_are_not_rebuilt_under(lab: WebLab) -> None:
 
     async with opened_anew(lab) as found:
         await found.members.join(beating)
-        await check_nobody_works(found.members, lambda _: True, settings)
-        await check_nobody_works(found.members, lambda _: False, settings)
+        await check_no_instance_runs(found.members, lambda _: True, settings)
+        await check_no_instance_runs(found.members, lambda _: False, settings)
         alive = asyncio.create_task(beat(found.members))
         with pytest.raises(ConflictError, match="n-0 at work"):
-            await check_nobody_works(found.members, lambda _: False, settings)
+            await check_no_instance_runs(found.members, lambda _: False, settings)
         alive.cancel()
         await asyncio.gather(alive, return_exceptions=True)
 
 
-async def test_a_crawl_begun_anew_in_the_empty_engine_gives_way_only_while_it_is_empty(lab: WebLab) -> None:
+async def test_a_rebuild_replaces_a_recreated_crawl_only_while_it_is_empty(lab: WebLab) -> None:
     await lab.crawl_some(20)
     async with opened(lab.settings()) as found:
         before = found.record
@@ -259,7 +259,7 @@ async def test_an_older_backup_gets_what_it_lacks_and_nothing_is_fetched_again(l
     assert [e.url for e in some.entries if (lab.asked() - asked)[page_of(e.url)]] == []
 
 
-async def test_a_budget_of_the_whole_crawl_is_not_passed_by_what_a_rebuild_finds(lab: WebLab) -> None:
+async def test_a_rebuild_does_not_exceed_the_crawls_quota(lab: WebLab) -> None:
     most = 60
     settings = lab.settings(budget__crawl_urls=most)
     some = await crawl(settings, lab.site.web.seeds)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.archive.item_reader import ItemReader
+from crawler.archive.items import ItemReader
 from crawler.errors import ArchiveError
 from crawler.settings import Settings
 from tests.crawl.harness import crawl, lab_names
@@ -82,7 +82,7 @@ def cut(path: Path) -> None:
 
 @pytest.mark.parametrize("follow", ["handlers", "links"])
 @pytest.mark.parametrize("hurt", [remove, damage, cut])
-async def test_without_what_a_handler_led_to_nothing_is_rebuilt_until_its_pages_are_fetched_again(
+async def test_urls_followed_by_handlers_need_items_or_a_refetch_to_rebuild(
     tmp_path: Path, engine: Engine, hurt: Callable[[Path], None], follow: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "shop.py").write_text(APP)

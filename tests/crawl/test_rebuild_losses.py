@@ -76,7 +76,7 @@ async def test_where_archived_pages_led_is_kept_although_their_commits_were_lost
     assert depths == [0, 1, 2, 3]
 
 
-async def test_what_an_uncommitted_fetch_of_a_committed_page_led_to_is_kept_too(tmp_path: Path, engine: Engine) -> None:
+async def test_links_of_an_uncommitted_second_fetch_are_kept_too(tmp_path: Path, engine: Engine) -> None:
     """A page is archived twice when a crash came before its ack; what the first fetch led to was added by then."""
     async with served(engine, tmp_path, {(A, "/"): page("/1"), (A, "/1"): page("/2")}) as lab:
         settings = lab.settings()
@@ -145,7 +145,7 @@ async def test_a_damaged_record_is_named_and_only_its_page_is_fetched_again(lab:
     assert [e.url for e in some.entries if later[page_of(e.url)]] == [hurt.url]
 
 
-async def test_a_lost_part_of_the_index_ends_the_rebuild_or_its_pages_are_fetched_again(lab: WebLab) -> None:
+async def test_a_lost_index_part_ends_the_rebuild_or_causes_refetches(lab: WebLab) -> None:
     await lab.crawl_some(120)
     (segment,) = folder_of(lab.settings()).index.iterdir()
     lines = segment.read_bytes().splitlines(keepends=True)
@@ -187,7 +187,7 @@ async def test_where_a_seed_redirected_to_is_in_scope_again(lab: WebLab, depth: 
     assert (await crawl(lab.settings(**options), [])).statuses == whole
 
 
-async def test_a_folder_without_its_journal_is_rebuilt_when_its_seeds_are_given_again(lab: WebLab) -> None:
+async def test_a_folder_without_a_seed_journal_is_rebuilt_from_given_seeds(lab: WebLab) -> None:
     await lab.crawl_some(100)
     folder = folder_of(lab.settings())
     for journal in folder.journal.iterdir():
@@ -198,7 +198,7 @@ async def test_a_folder_without_its_journal_is_rebuilt_when_its_seeds_are_given_
 
 
 @pytest.mark.parametrize("note", ["", "{", '{"name":"main","begun_at":1.0}'], ids=["none", "damaged", "no record"])
-async def test_without_the_hash_key_nothing_is_rebuilt_or_crawled_anew(lab: WebLab, note: str) -> None:
+async def test_without_the_hash_key_nothing_is_rebuilt_or_crawled_again(lab: WebLab, note: str) -> None:
     """What was seen could not be told by the index: every page would be fetched again into the same archive."""
     await lab.crawl_some(30)
     folder = folder_of(lab.settings())
@@ -279,7 +279,7 @@ async def test_seeds_that_wait_keep_their_depth_and_their_priority(tmp_path: Pat
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-async def test_a_commit_that_another_machine_indexed_is_not_lost_and_its_links_neither(
+async def test_commits_indexed_on_another_machine_keep_their_links(
     tmp_path: Path, engine: Engine, order: tuple[int, int]
 ) -> None:
     """One machine archived page 1 and died, the next owner of its partition put the commit into its own index. By now

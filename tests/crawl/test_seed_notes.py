@@ -1,4 +1,4 @@
-"""Seeds stand in the folder's journal before the engine has them, once, however often they are given."""
+"""Seeds are in the folder's journal before the engine has them, once, however often they are given."""
 
 import asyncio
 from pathlib import Path
@@ -31,9 +31,7 @@ def noted(crawl: OpenCrawl) -> list[SeedLine]:
     return list(SeedJournal(crawl.folder, "main", crawl.record.first_begun_at).read())
 
 
-async def test_seeds_and_the_roots_that_they_open_are_noted_with_what_was_said_of_them(
-    tmp_path: Path, engine: Engine
-) -> None:
+async def test_seeds_are_noted_with_their_roots_and_options(tmp_path: Path, engine: Engine) -> None:
     assert await seed(tmp_path, engine, A, B) == [*ROOTS, SeedLine(url=A, number=1), SeedLine(url=B, number=2)]
     more = await seed(tmp_path, engine, f"{A}deep", depth=3, priority=7.5)
     assert more[4:] == [SeedLine(url=f"{A}deep", depth=3, priority=7.5, number=3)]
@@ -57,7 +55,7 @@ async def test_what_is_out_of_scope_is_not_noted(tmp_path: Path, engine: Engine)
         assert noted(crawl) == [*ROOTS, SeedLine(url=A, number=1)]
 
 
-async def test_a_seed_is_noted_even_when_the_engine_fails_before_it_has_it(
+async def test_a_seed_is_noted_before_the_engine_has_it(
     tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def down(*_: object) -> None:
@@ -80,9 +78,7 @@ async def test_a_stream_of_seeds_ends_when_the_engine_loses_the_crawl(tmp_path: 
         assert B not in [line.url for line in noted(crawl)]
 
 
-async def test_a_folder_that_only_seeds_serves_other_crawls_and_says_when_the_engine_lost_one(
-    tmp_path: Path, engine: Engine
-) -> None:
+async def test_a_seeding_folder_serves_other_crawls_and_notices_a_lost_one(tmp_path: Path, engine: Engine) -> None:
     await seed(tmp_path, engine, A)
     other = settings_of(tmp_path, frontier__redis=engine.url, crawl__name="news")
     async with open_crawl(other, create=True) as crawl:

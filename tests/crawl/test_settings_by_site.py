@@ -1,4 +1,4 @@
-"""Crawls with [[sites]]: what the web server's log says of each key."""
+"""Crawls with [[sites]]: the effect of each key in the web server's log."""
 
 import gzip
 import logging
@@ -85,7 +85,7 @@ async def test_secrets_are_archived_when_that_is_asked_for(tmp_path: Path, dns: 
     assert b"Cookie: session=in the file\r\n" in archived
 
 
-async def test_a_site_that_wants_its_cookie_back_gets_it_beside_those_of_the_file(tmp_path: Path, dns: str) -> None:
+async def test_a_cookie_wall_gets_its_cookie_with_those_of_the_file(tmp_path: Path, dns: str) -> None:
     wall = Resource(status=302, headers={"Location": "/", "Set-Cookie": "wall=1; Path=/"})
     with serve_resources({(A, "/"): wall}) as site:
         await crawled(tmp_path, dns, site, A, sites=[{"match": f"http://{A}", "cookies": {"own": "2"}}])
@@ -97,9 +97,7 @@ def gaps(requests: list[Request]) -> list[float]:
     return [after.start - before.end for before, after in pairwise(requests)]
 
 
-async def test_the_delay_of_a_site_holds_between_all_its_requests_and_for_no_other_site(
-    tmp_path: Path, dns: str
-) -> None:
+async def test_a_sites_delay_applies_to_all_its_requests_only(tmp_path: Path, dns: str) -> None:
     """`c.test` asks for more by its Crawl-delay: the longer one holds. `www.a.test` is in the queue of its domain."""
     names = [f"/{n}" for n in range(4)]
     web = {(host, name): page() for host in (A, B, C) for name in names}
@@ -119,7 +117,7 @@ async def test_the_delay_of_a_site_holds_between_all_its_requests_and_for_no_oth
     assert sum(others) / len(others) < 0.2
 
 
-async def test_a_new_owner_keeps_the_delay_that_a_file_has_given_a_queue(tmp_path: Path, dns: str) -> None:
+async def test_a_new_owner_keeps_the_crawl_delay_of_a_queue(tmp_path: Path, dns: str) -> None:
     with serve_resources({(A, "/"): page("/1"), (A, "/1"): page()}) as site:
         await crawled(tmp_path, dns, site, A, sites=[{"match": A, "delay_s": 0.3}])
         settings = settings_of(tmp_path / "c")
@@ -129,7 +127,7 @@ async def test_a_new_owner_keeps_the_delay_that_a_file_has_given_a_queue(tmp_pat
 
 
 @pytest.mark.parametrize(("concurrency", "expected"), [(None, 1), (3, 3)])
-async def test_a_site_gets_as_many_requests_at_a_time_as_its_table_says(
+async def test_a_site_gets_the_concurrency_of_its_table(
     tmp_path: Path, dns: str, concurrency: int | None, expected: int
 ) -> None:
     names = [f"/{n}" for n in range(12)]
@@ -165,9 +163,7 @@ async def test_a_limit_of_depth_stands_in_place_of_that_of_the_crawl(
     assert asked == expected
 
 
-async def test_a_shorter_path_lowers_the_depth_of_a_waiting_url_that_has_a_limit_of_its_own(
-    tmp_path: Path, dns: str
-) -> None:
+async def test_a_shorter_path_lowers_the_depth_of_a_waiting_url(tmp_path: Path, dns: str) -> None:
     """/x is found by /2 first, 3 links from the seed, and then by /late, 2 links from it: so /y is within its limit."""
     web = {
         (A, "/"): page("/1", "/late"), (A, "/1"): page("/2"), (A, "/2"): page("/x"), (A, "/late"): page("/x"),
@@ -184,7 +180,7 @@ async def test_a_shorter_path_lowers_the_depth_of_a_waiting_url_that_has_a_limit
     assert order == ["/", "/1", "/2", "/late", "/x", "/y"]
 
 
-async def test_a_priority_of_a_site_decides_what_leaves_first_in_the_usual_order(tmp_path: Path, dns: str) -> None:
+async def test_a_sites_priority_decides_the_usual_order(tmp_path: Path, dns: str) -> None:
     names = ["/last/1", "/plain/1", "/first/1", "/last/2", "/first/2", "/plain/2"]
     sites = [{"match": "*/first/*", "priority": 2.0}, {"match": "*/last/*", "priority": -2.0}]
     with serve_resources({(A, name): page() for name in names} | {(A, "/"): page(*names)}) as site:
@@ -193,7 +189,7 @@ async def test_a_priority_of_a_site_decides_what_leaves_first_in_the_usual_order
     assert order == ["first"] * 2 + ["plain"] * 2 + ["last"] * 2
 
 
-async def test_pages_go_to_the_handler_of_their_label_unless_a_link_gave_another(tmp_path: Path, dns: str) -> None:
+async def test_pages_go_to_the_handler_of_their_label(tmp_path: Path, dns: str) -> None:
     app = """
         @app.page(label="product")
         async def product(page):

@@ -1,4 +1,4 @@
-"""Hosts that share one address share its limit, and hold up nobody who has another one."""
+"""Hosts that share one address share its limit, and do not delay hosts at other addresses."""
 
 import time
 from collections.abc import Mapping
@@ -56,10 +56,8 @@ async def test_requests_to_one_address_stay_under_its_limit(tmp_path: Path) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize("instances", [1, 2])
-async def test_two_hundred_domains_on_one_address_are_crawled_at_its_pace_and_hold_up_no_other(
-    tmp_path: Path, instances: int
-) -> None:
-    """They are four times as many as the address can serve at their delay, and more than an instance has in hand."""
+async def test_domains_on_one_address_are_limited_without_delaying_others(tmp_path: Path, instances: int) -> None:
+    """They are four times as many as the address can serve at their delay, and more than an instance claims."""
     crowd, others = [f"c{n}.test" for n in range(200)], [f"o{n}.example" for n in range(8)]
     with (
         serve_resources(chains(crowd, 3)) as shared,

@@ -1,4 +1,4 @@
-"""What the crawl's stored scope says holds for whoever goes on with it, whatever is set there."""
+"""The stored scope of a crawl applies to every instance that resumes it, whatever its settings."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Whole crawls of the trap sites: each ends by itself, with all real pages, within few requests; the rest is parked."""
+"""Whole crawls of the trap sites: each ends by itself with all real pages, in few requests; the rest is deferred."""
 
 import asyncio
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from crawler.frontier.bulk_lookup import BulkLookup
 from crawler.frontier.codec import pairs_of
 from crawler.frontier.dead_letters import DeadLetters
 from crawler.frontier.deferred import DeferredUrls
-from crawler.frontier.takeovers import Takeovers
+from crawler.frontier.leases import Takeovers
 from tests.crawl.harness import crawl, lab_names, settings_of
 from tests.support.serving import Site, serve_traps
 from tests.support.trap_sites import NAMES, trap_site
@@ -52,9 +52,7 @@ async def violations(opened: OpenCrawl) -> str:
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_a_crawl_of_a_trap_ends_by_itself_with_all_real_pages_and_the_rest_parked(
-    name: str, web: Site, tmp_path: Path
-) -> None:
+async def test_a_crawl_of_a_trap_ends_with_all_real_pages(name: str, web: Site, tmp_path: Path) -> None:
     site = trap_site(name, web.port)
     async with lab_names() as dns:
         settings = settings_of(
@@ -68,21 +66,19 @@ async def test_a_crawl_of_a_trap_ends_by_itself_with_all_real_pages_and_the_rest
     assert [i.stopped_because for i in done.instances] == ["finished"]
     assert done.twice == []
     assert site.real - {site.forget(e.url) for e in done.entries if e.status == 200} == set()
-    expected = set() if name == "jsessionid" else {f"trap:{name}"}  # those have one identity, and no end to park
+    expected = set() if name == "jsessionid" else {f"trap:{name}"}  # those have one identity, so none is deferred
     assert {p.reason for p in deferred} == expected
     assert wrong == ""
     asked = [r for r in web.requests() if r.host.partition(":")[0].endswith(site.host) and not r.is_robots]
     assert len(asked) <= FETCHED_MAX[name]
 
 
-async def test_what_is_released_while_the_crawl_runs_is_fetched_and_the_crawl_ends_all_the_same(
-    web: Site, tmp_path: Path
-) -> None:
+async def test_urls_released_during_the_crawl_are_fetched_and_it_ends(web: Site, tmp_path: Path) -> None:
     site, reason = trap_site("repeats", web.port), "trap:repeats"
     released: list[str] = []
 
     async def release(instances: list[Instance]) -> None:
-        """The best of what is parked, as soon as there is some."""
+        """The best deferred URL, as soon as there is one."""
         frontier, router = instances[0].claimer._frontier, instances[0].committer._route.router
         partition, deferred_urls = router.placement.of(site.seed)[2], DeferredUrls(frontier, router.record.partitions)
         while sum(p.urls for p in await deferred_urls.deferred()) < 20:

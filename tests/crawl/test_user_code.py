@@ -194,7 +194,7 @@ async def handler(page):
     assert [letter.detail[:20] for letter in letters.values()] == ["not done after 0.2 s"]
 
 
-async def test_a_stop_is_not_held_up_by_users_code_that_lives_through_it(tmp_path: Path) -> None:
+async def test_user_code_that_ignores_cancellation_does_not_delay_a_stop(tmp_path: Path) -> None:
     code = """
 @app.on_fetch
 async def bad(page):

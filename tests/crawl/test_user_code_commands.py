@@ -149,7 +149,7 @@ def dies(page):
 """
 
 
-def test_a_hook_that_ends_the_process_costs_the_page_that_it_was_called_with(tmp_path: Path) -> None:
+def test_a_hook_that_ends_the_process_costs_its_page(tmp_path: Path) -> None:
     app = tmp_path / "shop.py"
     app.write_text(READS_AND_DIES)
     names = ["/dies", *(f"/{n}" for n in range(20))]

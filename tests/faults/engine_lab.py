@@ -1,4 +1,4 @@
-"""What the tests of engine faults share: an engine with a disk of its own, a crawl beside it, and what must hold after.
+"""What the tests of engine faults share: an engine with a disk of its own, a crawl, and the checks after it.
 
 The engine here is the test's, killed and started again at will; the crawl runs in this process, its web in another.
 """
@@ -139,8 +139,10 @@ class Lab:
         **options: Any,
     ) -> Crawled:
         """Crawl to the end while `meanwhile` goes on; what must hold after any fault is checked."""
-        beside = partial(stopping_on_error, meanwhile) if meanwhile else None
-        done = await crawl(self.settings(url, **options), self.site.web.seeds, instances=instances, meanwhile=beside)
+        background = partial(stopping_on_error, meanwhile) if meanwhile else None
+        done = await crawl(
+            self.settings(url, **options), self.site.web.seeds, instances=instances, meanwhile=background
+        )
         self.check(done, delay_s=options.get("politeness__delay_s", DELAY_S))
         return done
 
@@ -233,7 +235,7 @@ def spy_on_acquires(patch: pytest.MonkeyPatch) -> list[tuple[int, str, int]]:
 
 
 async def committed(instances: list[Instance], n: int, timeout_s: float = 60.0) -> None:
-    """Wait until so many pages are committed."""
+    """Wait until this many pages are committed."""
     deadline = time.monotonic() + timeout_s
     while sum(i.counters.committed for i in instances) < n:
         assert time.monotonic() < deadline, f"{[i.counters.committed for i in instances]} pages committed, wanted {n}"

@@ -43,7 +43,7 @@ class LittleWeb(Site):
     """dN.test, each with a home page, `pages` others, a redirect, a page that always fails and a forbidden one.
 
     Every home leads to the home of the next domain, every page to a page of another one: whatever is lost shows.
-    Nothing leads to /late, which is for who wants more work when all is done.
+    Nothing links to /late, which is for tests that add work at the end.
     """
 
     def __init__(self, site: Site, domains: int, pages: int) -> None:
@@ -145,7 +145,7 @@ def is_stopped(program: Program) -> bool:
 
 
 class EngineView:
-    """Leases and counters as they stand in the engine: plain reads, no code of the crawler."""
+    """Leases and counters in the engine: plain reads, without code of the crawler."""
 
     def __init__(self, client: "redis.Redis[bytes]", crawl: str = "main", partitions: int = PARTITIONS) -> None:
         self._client, self._crawl, self.partitions = client, crawl, partitions
@@ -173,7 +173,7 @@ class EngineView:
         return {member["node"]: member for member in said}
 
     def state_of(self, node: str) -> str:
-        """What a node's session says of itself; '' when it is not on the list."""
+        """The declared state of a node's session; '' when it is not on the list."""
         said: str = self.members().get(node, {}).get("state", "")
         return said
 
@@ -195,11 +195,11 @@ class EngineView:
     def dead(self) -> dict[str, str]:
         """Dead letters: URL -> reason."""
         stored = [v for p in range(self.partitions) for v in self._client.hvals(self._key(p, "dead"))]
-        letters = [json.loads(v.splitlines()[0]) for v in stored]  # their attempts stand in a second line
+        letters = [json.loads(v.splitlines()[0]) for v in stored]  # their attempts are in a second line
         return {letter[0]: letter[4] for letter in letters}
 
     def log(self) -> dict[str, CommitEntry]:
-        """What is committed and stands in the engine's log, by URL."""
+        """Commits in the engine's log, by URL."""
         found = {}
         for partition in range(self.partitions):
             for value in self._client.hvals(self._key(partition, "l")):

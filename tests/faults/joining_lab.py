@@ -16,14 +16,12 @@ from dataclasses import dataclass, field
 
 from crawler.engine.client import Engine
 from crawler.frontier.keys import Keys
-from crawler.frontier.leases import Leases
-from crawler.frontier.members import Member, Members
-from crawler.frontier.pins import Pins
+from crawler.frontier.leases import Leases, Takeovers
+from crawler.frontier.members import Member, Members, Pins
 from crawler.frontier.script_library import library
-from crawler.frontier.takeovers import Takeovers
 from crawler.membership.heartbeat import Heartbeat, SessionLiveness
 from crawler.membership.held_partitions import HeldPartitions
-from crawler.membership.joining import join
+from crawler.membership.nodes import join
 from crawler.membership.ownership import Ownership
 from crawler.membership.peers import Peers
 from crawler.rules.ring import build
@@ -37,7 +35,7 @@ POLL_S = 1.0
 
 @dataclass
 class Ledger:
-    """Who has each partition, by what the instances were told; how often each moved, how long it was nobody's."""
+    """The owner of each partition as instances learn it; how often partitions moved, how long one had no owner."""
 
     partitions: int
     owner: dict[int, str] = field(default_factory=dict)
@@ -95,7 +93,7 @@ class VirtualInstance:
             settings,
             partitions=ledger.partitions,
             is_lock_free=lambda _: False,
-            on_death=self._mourn,
+            on_death=self._count_death,
         )
         self.held = HeldPartitions(member.session)
         self.ownership = Ownership(
@@ -104,7 +102,7 @@ class VirtualInstance:
         )  # fmt: skip
         self.liveness = SessionLiveness(settings)
         self.heartbeat = Heartbeat(
-            members, member, settings, liveness=self.liveness, on_lease_loss=self.lapse,
+            members, member, settings, liveness=self.liveness, on_lease_loss=self.lose_leases,
             describe=self._describe, time_scale=lambda: self.peers.time_scale,
         )  # fmt: skip
         self.deaths = 0
@@ -112,12 +110,12 @@ class VirtualInstance:
     def _describe(self) -> dict[str, object]:
         return {"partitions": len(self.held), "in_flight": 0, "ring": self.peers.digest}
 
-    def lapse(self) -> None:
+    def lose_leases(self) -> None:
         for partition in self.held:
             self._ledger.gave_up(partition, self._member.session)
         self.held.lose_all()
 
-    async def _mourn(self, member: Member) -> None:
+    async def _count_death(self, member: Member) -> None:
         self.deaths += 1
 
     async def join(self) -> None:
@@ -137,7 +135,7 @@ class Result:
     moved: int  # times that a partition got an owner
     needed: int  # partitions that the ring moves
     unowned_s: float  # the longest time that a partition was nobody's
-    silence_s: float  # after which a session counts as dead, stretched as it was
+    silence_s: float  # after which a session counts as dead, with the time scale of then
     lease_losses: int
     deaths: int
     cpu_s: float
@@ -146,7 +144,7 @@ class Result:
         return (
             f"settled after {self.settled_s:.1f} s; {self.moved:,} partitions moved, {self.needed:,} had to; "
             f"none was nobody's for longer than {self.unowned_s:.1f} s (the silence is {self.silence_s:.0f} s); "
-            f"{self.deaths} taken for dead, {self.lease_losses} lapses; {self.cpu_s:.0f} s of CPU"
+            f"{self.deaths} taken for dead, {self.lease_losses} lease losses; {self.cpu_s:.0f} s of CPU"
         )
 
 
@@ -168,7 +166,7 @@ class Crowd:
         self.instances += new
 
     async def until_settled(self, timeout_s: float) -> None:
-        """Until every partition is with whom the ring over all says."""
+        """Wait until the ring over all nodes is what every partition's owner follows."""
         nodes = dict.fromkeys((one.node for one in self.instances), 1)
         ring = build(nodes, partitions=self.ledger.partitions)
         goal = {partition: f"s-{node}" for partition, node in enumerate(ring.owners)}

@@ -49,9 +49,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.processes
-def test_a_full_disk_ends_the_crawl_in_one_line_and_with_room_the_same_command_finishes_it(
-    small_disk: Path, engine: Engine
-) -> None:
+def test_a_crawl_stopped_by_a_full_disk_finishes_once_there_is_room(small_disk: Path, engine: Engine) -> None:
     pages = {(HOST, f"/{n}"): Resource(body=os.urandom(PAGE_BYTES // 2).hex()) for n in range(PAGES)}
     pages[HOST, "/"] = Resource(body="".join(f'<a href="/{n}">x</a>' for n in range(PAGES)))
     folder = small_disk / "c"
@@ -94,7 +92,7 @@ def assert_all_committed_is_on_disk(view: EngineView, folder: Path) -> int:
         (".cdxj", 4, errno.ENOSPC),
     ],
 )
-async def test_a_write_that_fails_is_no_ack_and_the_crawl_ends_exact_later(
+async def test_a_failed_write_prevents_the_ack_and_the_crawl_ends_exact(
     tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch, suffix: str, turn: int, code: int
 ) -> None:
     """The n-th write to the archive or the index reaches the disk by half and then fails."""

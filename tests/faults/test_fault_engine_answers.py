@@ -1,4 +1,4 @@
-"""The engine answers, but not as wished: its scripts are gone, it is full, read-only, or busy with another script."""
+"""The engine answers with errors: its scripts are gone, it is full, read-only, or busy with another script."""
 
 import asyncio
 import contextlib
@@ -22,9 +22,7 @@ FLUSH_EVERY_S = 0.02
 HELD_FULL_S = 3.0
 
 
-async def test_scripts_flushed_all_the_time_are_loaded_again_and_every_effect_happens_once(
-    tmp_path: Path, engine: Engine
-) -> None:
+async def test_flushed_scripts_are_reloaded_and_every_effect_happens_once(tmp_path: Path, engine: Engine) -> None:
     with contextlib.closing(engine.client()) as client:
 
         async def flush(instances: list[Instance]) -> None:
@@ -69,9 +67,7 @@ async def test_scripts_that_vanish_in_the_middle_of_a_pipeline_run_once(
 
 
 @pytest.mark.slow
-async def test_out_of_memory_only_adds_wait_and_everything_goes_on_when_there_is_room(
-    tmp_path: Path, engine: Engine
-) -> None:
+async def test_a_full_engine_rejects_only_adds_and_the_crawl_resumes_later(tmp_path: Path, engine: Engine) -> None:
     """At the limit itself, of which claiming keeps away: heartbeats go on, adds wait, nothing is lost."""
     seen: dict[str, Any] = {}
     with contextlib.closing(engine.client()) as client:
@@ -97,9 +93,7 @@ async def test_out_of_memory_only_adds_wait_and_everything_goes_on_when_there_is
     assert [i.heartbeat._liveness.lease_losses for i in done.instances] == [0, 0]
 
 
-async def test_a_crawl_that_is_stopped_while_its_engine_is_full_gives_back_its_claims_and_releases(
-    tmp_path: Path, engine: Engine
-) -> None:
+async def test_a_crawl_stopped_with_a_full_engine_returns_claims_and_leases(tmp_path: Path, engine: Engine) -> None:
     with contextlib.closing(engine.client()) as client:
 
         async def fill_up_and_stop(instances: list[Instance]) -> None:

@@ -8,7 +8,7 @@ import pytest
 from redis.crc import key_slot
 
 from crawler.app.instance import Instance
-from crawler.rules.fingerprint import partition_of
+from crawler.rules.identity import partition_of
 from tests.faults.engine_lab import PARTITIONS, committed, counted, is_crawling, lab
 from tests.support.engine import Cluster, running_cluster, wait_for
 
@@ -28,7 +28,7 @@ async def test_two_instances_crawl_the_exact_set_on_a_cluster_of_three_primaries
         here.check_counts(await counted(cluster.url), done)
 
 
-async def test_slots_move_under_a_crawl_key_by_key_and_as_a_whole_and_every_effect_happens_once(tmp_path: Path) -> None:
+async def test_each_effect_happens_once_while_cluster_slots_move(tmp_path: Path) -> None:
     """Those of all partitions that have work, and that of the member list, once in each way."""
     with running_cluster() as cluster:
         movers, moved = Movers(cluster), 0

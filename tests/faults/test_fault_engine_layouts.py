@@ -1,4 +1,4 @@
-"""Two releases of the program on one crawl: the one that speaks another layout says so and touches nothing."""
+"""Two releases of the program on one crawl: the one with another layout reports that and changes nothing."""
 
 import contextlib
 import json
@@ -19,9 +19,7 @@ COMMANDS = (["crawl", "http://a.test/", "--quiet"], ["run"], ["seed", "http://a.
 
 
 @pytest.mark.parametrize("other", [LAYOUT - 1, LAYOUT + 1], ids=["older", "newer"])
-def test_every_command_refuses_a_crawl_of_another_layout_in_one_line_and_leaves_it_as_it_is(
-    tmp_path: Path, engine: Engine, other: int
-) -> None:
+def test_every_command_refuses_a_crawl_of_another_layout(tmp_path: Path, engine: Engine, other: int) -> None:
     with contextlib.closing(engine.client()) as client, nursery(QUICK) as programs:
         first = programs.crawler("seed", "http://b.test/", "--redis", engine.url, "--dir", str(tmp_path / "first"))
         assert first.wait(20) == 0, first.err
@@ -35,5 +33,5 @@ def test_every_command_refuses_a_crawl_of_another_layout_in_one_line_and_leaves_
         for command, program in zip(COMMANDS, started, strict=True):
             assert program.wait(20) == CONFLICT, (command, program.err)
             assert program.err.count("\n") == 0, program.err
-            assert f"layout {other}, this program speaks {LAYOUT}" in program.err
+            assert f"layout {other}, this release needs layout {LAYOUT}" in program.err
         assert dump(client, "*") == before

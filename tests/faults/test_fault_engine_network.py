@@ -20,9 +20,7 @@ LATE_S = 0.25  # from the check of the deadline to the line in the web server's 
 
 
 @pytest.mark.slow
-async def test_any_reply_may_be_lost_after_its_script_ran_and_every_effect_happens_once(
-    tmp_path: Path, engine: Engine
-) -> None:
+async def test_every_effect_happens_once_when_any_reply_is_lost(tmp_path: Path, engine: Engine) -> None:
     """The n-th reply from now is lost, with its connection, for n from 1 to 40."""
     with tcp_proxy(engine.url) as proxy:
 
@@ -44,7 +42,7 @@ async def test_any_reply_may_be_lost_after_its_script_ran_and_every_effect_happe
 
 
 @pytest.mark.slow
-async def test_heartbeats_answered_late_stop_their_owner_in_time_and_others_take_over_only_when_silence_is_real(
+async def test_late_heartbeats_stop_their_owner_and_only_silence_causes_takeover(
     tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """First single answers come late, but in time: nothing happens. Then all come too late: the owner stops although
@@ -91,10 +89,8 @@ async def test_heartbeats_answered_late_stop_their_owner_in_time_and_others_take
 
 
 @pytest.mark.slow
-async def test_a_stop_ends_soon_although_the_engine_says_nothing_and_the_same_crawl_goes_on_later(
-    tmp_path: Path, engine: Engine
-) -> None:
-    """What is in hand is of many partitions: to give it back must not take a time-out for each of them."""
+async def test_a_stop_ends_soon_without_an_engine_and_the_crawl_resumes(tmp_path: Path, engine: Engine) -> None:
+    """The claims are of many partitions: to return them must not take a timeout for each."""
     stopped_at = 0.0
     with tcp_proxy(engine.url) as proxy:
 

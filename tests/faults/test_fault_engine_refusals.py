@@ -39,7 +39,7 @@ def says(engine: DurableEngine, word: str, *command: str) -> bool:
 
 
 @pytest.mark.slow
-async def test_an_engine_that_loads_its_file_for_longer_than_the_deadline_is_waited_for(tmp_path: Path) -> None:
+async def test_an_engine_that_loads_for_longer_than_the_deadline_is_awaited(tmp_path: Path) -> None:
     """Delayed by the engine's own setting for each command of its file, it answers LOADING meanwhile."""
     loaded_s = 0.0
     with durable_engine() as engine, contextlib.closing(engine.client()) as client:
@@ -67,7 +67,7 @@ async def test_an_engine_that_loads_its_file_for_longer_than_the_deadline_is_wai
 
 
 @pytest.mark.slow
-async def test_an_engine_busy_with_somebodys_script_is_waited_for_and_the_script_is_left_alone(tmp_path: Path) -> None:
+async def test_an_engine_busy_with_a_foreign_script_is_waited_for(tmp_path: Path) -> None:
     with durable_engine("--busy-reply-threshold", "50") as engine:
 
         async def spin(instances: list[Instance]) -> None:
@@ -84,7 +84,7 @@ async def test_an_engine_busy_with_somebodys_script_is_waited_for_and_the_script
 
 
 @pytest.mark.slow
-async def test_a_primary_that_becomes_a_replica_is_waited_for_and_its_successor_is_gone_on_with(tmp_path: Path) -> None:
+async def test_a_crawl_follows_a_failover_to_the_new_primary(tmp_path: Path) -> None:
     """A hand-over that loses nothing; the address that all know leads to the new primary two seconds later."""
     ports = free_ports(2)
     with contextlib.ExitStack() as stack:
@@ -129,9 +129,7 @@ def small_disk() -> Iterator[Path]:
 
 
 @pytest.mark.slow
-async def test_an_engine_whose_disk_is_full_takes_nothing_and_goes_on_when_there_is_space(
-    tmp_path: Path, small_disk: Path
-) -> None:
+async def test_an_engine_with_a_full_disk_resumes_once_there_is_space(tmp_path: Path, small_disk: Path) -> None:
     """It refuses every write, heartbeats too (MISCONF). Its file is whole afterwards: it is killed to see that."""
     engine, ballast = DurableEngine(small_disk), small_disk / "ballast"
     engine.start()

@@ -19,11 +19,11 @@ from tests.faults.engine_lab import (
     spy_on_acquires,
 )
 
-UP_S = 0.8  # between two kills: time to acquire everything anew and to work a little
+UP_S = 0.8  # between two kills: time to acquire everything again and to work a little
 
 
 @pytest.mark.slow
-async def test_an_engine_killed_again_and_again_costs_no_url_and_repeats_no_epoch(
+async def test_repeated_engine_kills_lose_no_url_and_repeat_no_epoch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     won = spy_on_acquires(monkeypatch)
@@ -48,7 +48,7 @@ async def test_an_engine_killed_again_and_again_costs_no_url_and_repeats_no_epoc
 
 
 @pytest.mark.slow
-async def test_the_last_writes_of_an_engine_may_be_lost_and_nothing_is_forgotten(
+async def test_nothing_is_forgotten_when_an_engine_loses_its_last_writes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Killed and cut shorter again and again, by nothing, within a command, and by a large part of the crawl.

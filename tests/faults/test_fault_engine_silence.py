@@ -46,10 +46,8 @@ class Patient:
         return sum(start < request.start < end for request in self.site.requests())
 
 
-def test_cut_off_from_the_engine_in_any_way_nothing_is_asked_past_the_deadline_and_the_crawl_goes_on_by_itself(
-    tmp_path: Path, engine: Engine
-) -> None:
-    """Three crawls at once, each cut off in its way; each has work in hand for longer than it may go on."""
+def test_a_crawl_cut_off_from_the_engine_stops_requests_and_resumes(tmp_path: Path, engine: Engine) -> None:
+    """Three crawls at once, each cut off in its own way, and each with more claims than it may still fetch."""
     with contextlib.ExitStack() as stack:
         environment = QUICK | {f"CRAWLER_{key.replace('__', '_').upper()}": str(value) for key, value in HASTY.items()}
         environment |= {"CRAWLER_DNS_NAMESERVERS": stack.enter_context(name_server())}

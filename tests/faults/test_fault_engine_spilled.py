@@ -71,7 +71,7 @@ async def test_an_engine_killed_again_and_again_finds_its_files(tmp_path: Path, 
     assert min(moved.values()) > 20, moved
 
 
-async def test_an_engine_that_forgets_its_last_writes_finds_the_files_that_they_had_emptied(
+async def test_an_engine_that_lost_writes_still_finds_its_spill_files(
     tmp_path: Path, moved: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Files go soon after nobody names them, and still later than any write that is forgotten was made."""

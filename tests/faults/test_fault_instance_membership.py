@@ -53,7 +53,7 @@ def test_a_node_that_flaps_moves_no_lease_of_those_that_are_well(tmp_path: Path,
                 ill = run_instance(programs, tmp_path, 2, *place)
                 wait_until(lambda: view.state_of("node-2") == "quarantined", "the third to be on the list")
                 assert ill.kill() == KILLED
-                wait_until(lambda: not view.state_of("node-2"), "the third to be struck off")
+                wait_until(lambda: not view.state_of("node-2"), "the third to be removed")
             assert view.leases() == leases
             ill = run_instance(programs, tmp_path, 2, *place)
             joined_s = wait_until(lambda: view.state_of("node-2") == "quarantined", "the third to be on the list")
@@ -64,7 +64,7 @@ def test_a_node_that_flaps_moves_no_lease_of_those_that_are_well(tmp_path: Path,
             assert [program.wait(40) for program in (*well, ill)] == [STOPPED] * 3
         requests = web.requests()
     assert waited_s + joined_s >= HELD_S - 1.0
-    assert [line["seconds"] for line in events(tmp_path, 2) if line["event"] == "member.held_out"] == [HELD_S] * 5
+    assert [line["seconds"] for line in events(tmp_path, 2) if line["event"] == "member.quarantined"] == [HELD_S] * 5
     assert_exact(web, [entry for n in range(3) for entry in entries_of(tmp_path / f"c{n}")])
     assert asked_twice(requests) == set()
     assert_polite(requests, DELAY_S)

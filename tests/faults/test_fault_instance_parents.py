@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.rules.fingerprint import partition_of
+from crawler.rules.identity import partition_of
 from crawler.runtime.crash_points import VARIABLE
 from tests.crawl.lab import name_server
 from tests.faults.instance_lab import (
@@ -25,9 +25,7 @@ DELAY_S = 0.05
 KILLED = -9
 
 
-def test_children_that_were_added_before_the_crash_come_once_and_their_parent_again(
-    tmp_path: Path, engine: Engine
-) -> None:
+def test_links_added_before_a_crash_come_once_and_their_page_again(tmp_path: Path, engine: Engine) -> None:
     home = tmp_path / "c"
     with name_server() as dns, little_web(domains=4) as web, engine.client() as client:
         view = EngineView(client)

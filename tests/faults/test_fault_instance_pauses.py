@@ -145,15 +145,13 @@ def slept(pauses: dict[str, Future[Pause]]) -> Pause:
 
 
 @pytest.mark.slow
-def test_an_instance_stopped_for_thirty_seconds_commits_nothing_late_says_so_and_rejoins(
-    web: LittleWeb, stopped: Pause
-) -> None:
+def test_an_instance_paused_for_thirty_seconds_commits_nothing_late_and_rejoins(web: LittleWeb, stopped: Pause) -> None:
     """It was stopped between adding the children of pages and acking the pages, and sends these acks when it wakes."""
     assert stopped.takeover_s < TAKEOVER_S
     assert stopped.log_of(0, "ack.refused"), "no late ack was sent: this test tests nothing"
     assert {line["answer"] for line in stopped.log_of(0, "ack.refused")} <= {"FENCED", None}
     assert stopped.totals_after == stopped.totals_before
-    assert stopped.log_of(0, "heartbeat.lapse")
+    assert stopped.log_of(0, "heartbeat.lease_loss")
     assert stopped.requests is not None
     later = [r for r in stopped.requests if r.target == "/late"]
     assert {r.agent for r in later} == {"test stopped 0", "test stopped 1"}
@@ -170,11 +168,11 @@ def test_an_instance_that_slept_takes_over_nothing_when_it_wakes(stopped: Pause)
     assert of_the_other
     assert {p: stopped.leases_after[p] for p in of_the_other} == of_the_other
     assert stopped.log_of(0, "member.dead") == []
-    assert stopped.log_of(1, "heartbeat.lapse") == stopped.log_of(1, "partition.fenced") == []
+    assert stopped.log_of(1, "heartbeat.lease_loss") == stopped.log_of(1, "partition.fenced") == []
     assert {line["member"] for line in stopped.log_of(1, "member.dead")} == {"node-0"}
 
 
-def test_a_pause_between_the_last_check_and_the_request_costs_one_late_request(web: LittleWeb, slept: Pause) -> None:
+def test_a_pause_after_the_last_check_costs_one_late_request(web: LittleWeb, slept: Pause) -> None:
     """No engine can fence a web server; but only what had passed the check goes out, one request for each slot."""
     assert slept.requests is not None
     assert slept.entries is not None

@@ -35,7 +35,7 @@ STOPPED, TAKEN = 10, 4
 
 
 @pytest.mark.slow
-def test_scaling_from_one_to_four_to_two_in_mid_crawl_asks_for_nothing_twice(tmp_path: Path, engine: Engine) -> None:
+def test_scaling_from_one_to_four_to_two_fetches_nothing_twice(tmp_path: Path, engine: Engine) -> None:
     """SIGTERM: what is in flight ends and is acked, the rest is given back, the leases are released."""
     place = ("--redis", engine.url, "--delay", str(DELAY_S))
     agents = [f"test node-{n}" for n in range(4)]
@@ -73,7 +73,7 @@ def test_scaling_from_one_to_four_to_two_in_mid_crawl_asks_for_nothing_twice(tmp
 
 @pytest.mark.slow
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["on this machine", "on another one"])
-def test_a_node_name_that_is_alive_is_refused_and_its_holder_goes_on_unharmed(
+def test_a_node_name_in_use_is_refused_without_harm_to_its_holder(
     tmp_path: Path, engine: Engine, elsewhere: bool
 ) -> None:
     if elsewhere and not may_be_elsewhere():

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from crawler.archive.crawl_folder import open_existing
-from crawler.archive.item_reader import ItemReader
+from crawler.archive.items import ItemReader
 from tests.crawl.harness import crawl, lab_names, settings_of
 from tests.faults.instance_lab import assert_exact, little_web
 from tests.faults.torn_writes import crawl_until_it_fails, tear_write
@@ -35,7 +35,7 @@ def yielded(folder: Path) -> Counter[tuple[str, int]]:
 
 @pytest.mark.parametrize("warc", [True, False])
 @pytest.mark.parametrize(("turn", "code"), [(1, errno.ENOSPC), (4, errno.EIO)])
-async def test_a_write_of_items_that_fails_is_no_ack_and_each_item_is_there_once_in_the_end(
+async def test_a_failed_item_write_prevents_the_ack_and_each_item_appears_once(
     tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch, turn: int, code: int, warc: bool
 ) -> None:
     """The n-th write reaches the disk by half and then fails."""

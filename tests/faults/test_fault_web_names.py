@@ -29,7 +29,7 @@ ROUNDS = 2  # a second try for the machine's sake; starved domains would lose bo
 
 
 class Recursive(DnsServer):
-    """As resolvers do that ask others: once they have an answer, whoever asks again or still waits gets it."""
+    """A recursive resolver: once it has an answer, later and waiting queries get it."""
 
     def __init__(self, table: Table) -> None:
         super().__init__(table)
@@ -52,7 +52,7 @@ def _loopback_is_public(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("_loopback_is_public")
-async def test_sick_names_cost_the_other_domains_at_most_a_tenth_of_their_rate(tmp_path: Path) -> None:
+async def test_failing_names_cost_other_domains_a_tenth_of_their_rate(tmp_path: Path) -> None:
     for n in range(ROUNDS):
         usual, _ = await rate(tmp_path / f"healthy{n}", {})
         kept, done = await rate(tmp_path / f"sick{n}", SICK)

@@ -1,4 +1,4 @@
-"""An engine that is wiped: noticed, said loudly, never crawled on; what the folder holds makes the crawl anew."""
+"""A wiped engine is noticed and reported, and the crawl stops; it can be rebuilt from its folder."""
 
 import asyncio
 import contextlib
@@ -106,9 +106,7 @@ def assert_audited(programs: Nursery, folder: Path, *options: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.processes
-def test_an_embedded_engine_that_is_emptied_under_a_crawl_stops_it_and_a_rebuild_brings_it_back(
-    programs: Nursery, tmp_path: Path
-) -> None:
+def test_a_flushed_embedded_engine_stops_the_crawl_and_rebuild_restores_it(programs: Nursery, tmp_path: Path) -> None:
     """Once emptied while it runs, once gone between two runs with all its files."""
     folder = tmp_path / "c"
     with serve_web(seed=5, domains=5, pages=5) as site:

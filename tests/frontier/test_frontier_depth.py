@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from crawler.audit.judge_frontier import disagreements
-from crawler.frontier.budgets import FetchQuota
 from crawler.frontier.bulk_lookup import BulkLookup, Tally
 from crawler.frontier.deferred import DeferredUrls
 from crawler.frontier.frontier import Settlement
 from crawler.frontier.lookup import UrlLookup
-from crawler.frontier.purging import Purge
+from crawler.frontier.messages import FetchQuota
+from crawler.frontier.operator import Purge
 from crawler.model import Candidate
 from crawler.quotas.raise_limits import RaisedQuotas
 from tests.frontier.door import FINGERPRINTS, Door, found
@@ -43,13 +43,13 @@ async def tally(door: Door) -> Tally:
 async def test_a_raised_budget_releases_what_it_allows_and_as_it_was(door: Door, deferred_urls: DeferredUrls) -> None:
     await door.add(found("near"), *(deep(n, 3 + n % 2, score=float(n), seed_number=7) for n in range(MANY)))
     assert await parks(deferred_urls) == {"depth:3": MANY // 2, "depth:4": MANY // 2}
-    assert await RaisedQuotas(door.frontier, deferred_urls, FetchQuota(depth=2)).look([0]) == 0
-    assert await RaisedQuotas(door.frontier, deferred_urls, FetchQuota(depth=3)).look([0]) == MANY // 2
-    assert await RaisedQuotas(door.frontier, deferred_urls, FetchQuota(depth=3)).look([0]) == 0
+    assert await RaisedQuotas(door.frontier, deferred_urls, FetchQuota(depth=2)).release([0]) == 0
+    assert await RaisedQuotas(door.frontier, deferred_urls, FetchQuota(depth=3)).release([0]) == MANY // 2
+    assert await RaisedQuotas(door.frontier, deferred_urls, FetchQuota(depth=3)).release([0]) == 0
     assert await parks(deferred_urls) == {"depth:4": MANY // 2}
     best = (await door.claim(urls_max=1))[0]
     assert (best.url, best.depth, best.score, best.seed_number) == ("http://a.test/298", 3, 298.0, 7)
-    assert await RaisedQuotas(door.frontier, deferred_urls, FetchQuota()).look([0]) == MANY // 2
+    assert await RaisedQuotas(door.frontier, deferred_urls, FetchQuota()).release([0]) == MANY // 2
     assert (await parks(deferred_urls), (await tally(door)).parks) == ({}, 0)
     with door.node as node:
         assert node.keys(door.keys.of(0, "*|*")) == []

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from crawler.audit.judge_frontier import disagreements
-from crawler.frontier.budgets import AddQuota, FetchQuota
 from crawler.frontier.bulk_lookup import BulkLookup, Tally
 from crawler.frontier.deferred import BLOCKED, ChangeKind, DeferredUrls, QueueChange
 from crawler.frontier.frontier import Settlement
+from crawler.frontier.messages import AddQuota, FetchQuota
 from crawler.model import Candidate
 from crawler.quotas.raise_limits import RaisedQuotas
 from tests.frontier.door import Door, fingerprint, found
@@ -34,7 +34,7 @@ async def deferred(deferred_urls: DeferredUrls) -> int:
 
 async def raised(door: Door, deferred_urls: DeferredUrls, hosts: int) -> int:
     door.frontier.add_quota = AddQuota(hosts=hosts)
-    return await RaisedQuotas(door.frontier, deferred_urls, FetchQuota()).look([0])
+    return await RaisedQuotas(door.frontier, deferred_urls, FetchQuota()).release([0])
 
 
 async def tally(door: Door) -> Tally:

@@ -5,10 +5,10 @@ import random
 import pytest
 
 from crawler.audit.judge_frontier import disagreements
-from crawler.frontier.budgets import AddQuota, FetchQuota
 from crawler.frontier.bulk_lookup import BulkLookup
 from crawler.frontier.deferred import DeferredUrls
 from crawler.frontier.frontier import Settlement
+from crawler.frontier.messages import AddQuota, FetchQuota
 from crawler.quotas.raise_limits import RaisedQuotas
 from crawler.rules.quota_limits import LINK_PLACES
 from tests.frontier.door import Door, found
@@ -53,9 +53,9 @@ async def test_the_best_are_released_and_no_more_than_a_call_may(door: Door) -> 
     await door.ack(claim)
     assert await taken_in(door) == (401, 600), "the rest follows when one of them is done"
     deferred_urls = DeferredUrls(door.frontier, 1)
-    assert await RaisedQuotas(door.frontier, deferred_urls, FetchQuota()).look([0]) == 0
+    assert await RaisedQuotas(door.frontier, deferred_urls, FetchQuota()).release([0]) == 0
     door.frontier.add_quota = AddQuota(urls=2, urls_per_linking_domain=500)
-    assert await RaisedQuotas(door.frontier, deferred_urls, FetchQuota()).look([0]) == 101
+    assert await RaisedQuotas(door.frontier, deferred_urls, FetchQuota()).release([0]) == 101
     assert await taken_in(door) == (502, 499)
 
 

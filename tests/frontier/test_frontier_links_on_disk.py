@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from crawler.frontier.budgets import AddQuota
 from crawler.frontier.bulk_lookup import BulkLookup
 from crawler.frontier.deferred import DeferredUrls
-from crawler.quotas import budgets
-from crawler.quotas.budgets import QuotaLimits
+from crawler.frontier.messages import AddQuota
+from crawler.quotas import raise_limits
+from crawler.quotas.raise_limits import RaisedQuotasWatcher
 from crawler.settings import BudgetSettings
 from tests.frontier.door import Door, found
 from tests.frontier.test_frontier_spilling import Spill
@@ -38,9 +38,9 @@ async def test_an_owner_releases_the_part_of_a_block_that_the_engine_can_not(
     await door.add(*(found(f"first{n}") for n in range(3)))
     await defer(door)
     await row.all_but_one()
-    monkeypatch.setattr(budgets, "EVERY_S", 0.01)
-    monkeypatch.setattr(budgets, "GROWN_EVERY_MS", 20)
-    owner = QuotaLimits(
+    monkeypatch.setattr(raise_limits, "EVERY_S", 0.01)
+    monkeypatch.setattr(raise_limits, "GROWN_EVERY_MS", 20)
+    owner = RaisedQuotasWatcher(
         door.frontier, DeferredUrls(door.frontier, 1, row.files), held_with(0),
         BudgetSettings(urls=3, urls_per_linking_domain=EACH), wake=hints.append,
     )  # fmt: skip

@@ -2,10 +2,10 @@
 
 import pytest
 
-from crawler.frontier.budgets import AddQuota, FetchQuota
 from crawler.frontier.bulk_lookup import BulkLookup
 from crawler.frontier.deferred import BLOCKED, ChangeKind, DeferredUrls, QueueChange
 from crawler.frontier.frontier import Settlement
+from crawler.frontier.messages import AddQuota, FetchQuota
 from crawler.quotas.raise_limits import RaisedQuotas
 from tests.frontier.door import Door, found
 
@@ -18,7 +18,7 @@ def deferred_urls(door: Door) -> DeferredUrls:
 
 
 async def raised(door: Door, deferred_urls: DeferredUrls, *, pages: int = 0, size: int = 0) -> int:
-    return await RaisedQuotas(door.frontier, deferred_urls, FetchQuota(pages=pages, bytes=size)).look([0])
+    return await RaisedQuotas(door.frontier, deferred_urls, FetchQuota(pages=pages, bytes=size)).release([0])
 
 
 async def waiting(door: Door) -> tuple[int, int]:

@@ -7,13 +7,12 @@ import pytest
 
 from crawler.audit.judge_frontier import disagreements
 from crawler.errors import ArchiveError
-from crawler.frontier.budgets import AddQuota, FetchQuota
 from crawler.frontier.bulk_lookup import BulkLookup
 from crawler.frontier.deferred import BLOCKED, ChangeKind, DeferredUrls, QueueChange
 from crawler.frontier.lookup import UrlLookup
-from crawler.frontier.operator import OperatorCommands
+from crawler.frontier.messages import AddQuota, FetchQuota
+from crawler.frontier.operator import OperatorCommands, Purge
 from crawler.frontier.pending import PendingUrls
-from crawler.frontier.purging import Purge
 from crawler.frontier.stats import Stats
 from crawler.quotas.raise_limits import RaisedQuotas
 from tests.frontier.door import FINGERPRINTS, Door, found, url_of
@@ -161,10 +160,10 @@ async def test_a_larger_budget_takes_in_exactly_what_it_has_room_for(
     await defer(door)
     await row.all_but_one()
     door.frontier.add_quota = AddQuota(urls=700)
-    assert await RaisedQuotas(door.frontier, DeferredUrls(door.frontier, 1), FetchQuota()).look([0]) == 0
+    assert await RaisedQuotas(door.frontier, DeferredUrls(door.frontier, 1), FetchQuota()).release([0]) == 0
     assert [r.getMessage() for r in caplog.records] == ["budget.unreadable"]
     before = (await BulkLookup(door.engine, door.keys, 1).tally(0, 0)).parks
-    raised = await RaisedQuotas(door.frontier, DeferredUrls(door.frontier, 1, row.files), FetchQuota()).look([0])
+    raised = await RaisedQuotas(door.frontier, DeferredUrls(door.frontier, 1, row.files), FetchQuota()).release([0])
     assert raised == before - (MANY - 697)
     await check_counts(door, row, pending=700, deferred=MANY - 697)
 

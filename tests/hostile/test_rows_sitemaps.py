@@ -23,7 +23,7 @@ class Granted:
     """The reserver of a web on which each turn is granted at once."""
 
     @contextlib.asynccontextmanager
-    async def waited_slot(self, url: str, *, patience_ms: int) -> AsyncIterator[bool]:
+    async def borrow(self, url: str, *, patience_ms: int) -> AsyncIterator[bool]:
         yield True
 
 

@@ -28,7 +28,7 @@ class Disk:
         self.synced = len(self.lines)
 
 
-class Engine:
+class FakeEngine:
     """An engine's log, and whether what it answered is with the kernel."""
 
     def __init__(self) -> None:
@@ -45,8 +45,8 @@ class Engine:
         self.cleared += [e for _, entries in fenced for e in entries]
 
 
-def stage() -> tuple[ArchiveStage, Disk, Engine]:
-    disk, engine = Disk(), Engine()
+def stage() -> tuple[ArchiveStage, Disk, FakeEngine]:
+    disk, engine = Disk(), FakeEngine()
     held: Any = SimpleNamespace(fence_of=lambda partition: SimpleNamespace(partition=partition))
     nothing: Any = None
     archive = ArchiveStage(
@@ -56,7 +56,7 @@ def stage() -> tuple[ArchiveStage, Disk, Engine]:
 
 
 async def test_a_commit_that_a_killed_engine_could_forget_gets_no_line_yet() -> None:
-    """It would be made again, and two commits of one page would stand in the index."""
+    """The page would be fetched again, and the index would have two commits of it."""
     archive, disk, engine = stage()
     engine.written = False
     archive.committed(0, entry(1))
@@ -70,7 +70,7 @@ async def test_a_commit_that_a_killed_engine_could_forget_gets_no_line_yet() -> 
     assert not archive.wants_drain
 
 
-async def test_a_line_is_written_once_however_often_its_log_entry_could_not_be_cleared() -> None:
+async def test_an_index_line_is_written_once_despite_failed_drains() -> None:
     archive, disk, engine = stage()
     engine.down = True
     for n in range(3):
@@ -82,7 +82,7 @@ async def test_a_line_is_written_once_however_often_its_log_entry_could_not_be_c
     assert engine.cleared == disk.lines
 
 
-async def test_what_was_committed_while_the_index_was_written_comes_with_the_next_drain() -> None:
+async def test_commits_during_an_index_write_come_with_the_next_drain() -> None:
     archive, disk, engine = stage()
     archive.committed(0, entry(1))
     plain = engine.is_written

@@ -1,4 +1,4 @@
-"""What a heartbeat entitles to: silence stops requests, and a reply that came too late is a lapse."""
+"""Heartbeats: silence stops requests, and a reply that comes too late loses the leases."""
 
 import pytest
 
@@ -14,7 +14,7 @@ class FakeMembers:
     def __init__(self, clock: "Clock") -> None:
         self.clock, self.delay_ms, self.down, self.answer = clock, 0, False, BeatAnswer.COMMITTED
         self.beats: list[int] = []
-        self.said: list[tuple[str, int]] = []
+        self.states: list[tuple[str, int]] = []
         self.joins = self.steady = 0
         self.returns = 1
         self.taken = False
@@ -24,7 +24,7 @@ class FakeMembers:
         if self.down:
             raise EngineDown("no answer")
         self.beats.append(member.counter)
-        self.said.append((member.state, member.time_scale))
+        self.states.append((member.state, member.time_scale))
         return self.answer
 
     async def join(self, member: Member) -> int:
@@ -96,7 +96,7 @@ async def test_the_time_counts_from_sending_not_from_the_answer() -> None:
     assert not beat._liveness.may_start()
 
 
-async def test_a_beat_answered_after_the_deadline_is_a_lapse() -> None:
+async def test_a_beat_answered_after_the_deadline_loses_the_leases() -> None:
     beat, members, _, lease_losses = joined()
     await beat.beat()
     members.delay_ms = 6_000
@@ -107,7 +107,7 @@ async def test_a_beat_answered_after_the_deadline_is_a_lapse() -> None:
     assert beat._liveness.may_start()
 
 
-async def test_a_pause_longer_than_the_deadline_is_a_lapse() -> None:
+async def test_a_pause_longer_than_the_deadline_loses_the_leases() -> None:
     beat, _, clock, lease_losses = joined()
     await beat.beat()
     clock.now_ms += 30_000
@@ -115,7 +115,7 @@ async def test_a_pause_longer_than_the_deadline_is_a_lapse() -> None:
     assert len(lease_losses) == 1
 
 
-async def test_a_session_that_was_struck_off_joins_again_and_has_lapsed() -> None:
+async def test_a_removed_session_joins_again_without_leases() -> None:
     beat, members, _, lease_losses = joined()
     await beat.beat()
     members.answer = BeatAnswer.GONE
@@ -134,17 +134,17 @@ async def test_the_counter_is_absolute_and_grows_even_when_nobody_answers() -> N
     assert members.beats == [1, 3]
 
 
-async def test_a_node_that_came_back_too_often_is_held_out_for_a_growing_time() -> None:
+async def test_a_node_that_returns_too_often_is_quarantined_for_longer() -> None:
     for returns, hold_ms in ((3, 0), (4, 5_000), (5, 10_000), (40, 300_000)):
         beat, members, clock, _ = joined(returns)
         await beat.beat()
-        assert members.said[-1][0] == ("quarantined" if hold_ms else "alive"), returns
+        assert members.states[-1][0] == ("quarantined" if hold_ms else "alive"), returns
         clock.now_ms += hold_ms - 1
         await beat.beat()
-        assert members.said[-1][0] == ("quarantined" if hold_ms else "alive")
+        assert members.states[-1][0] == ("quarantined" if hold_ms else "alive")
         clock.now_ms += 1
         await beat.beat()
-        assert members.said[-1][0] == "alive"
+        assert members.states[-1][0] == "alive"
 
 
 async def test_a_steady_life_ends_the_count_of_returns_once() -> None:
@@ -158,16 +158,16 @@ async def test_a_steady_life_ends_the_count_of_returns_once() -> None:
     assert members.steady == 1
 
 
-async def test_one_that_was_struck_off_is_counted_as_coming_back() -> None:
+async def test_a_removed_session_counts_as_returning() -> None:
     beat, members, _, _ = joined()
     members.answer, members.returns = BeatAnswer.GONE, 4
     await beat.beat()
     members.answer = BeatAnswer.COMMITTED
     await beat.beat()
-    assert members.said[-1][0] == "quarantined"
+    assert members.states[-1][0] == "quarantined"
 
 
-async def test_longer_times_hold_once_they_are_answered_shorter_ones_once_they_are_sent() -> None:
+async def test_longer_times_apply_when_answered_and_shorter_ones_when_sent() -> None:
     """Others judge us by what they read: the longer time before they can have read it would be ours alone."""
     beat, members, clock, _ = joined()
     time_scale = 3
@@ -200,7 +200,7 @@ async def test_an_evicted_session_starts_nothing_and_beats_no_more() -> None:
     assert lease_losses == []
 
 
-async def test_a_leaver_that_is_struck_off_does_not_join_again() -> None:
+async def test_a_leaving_session_that_is_removed_does_not_rejoin() -> None:
     beat, members, _, lease_losses = joined()
     await beat.leaving()
     members.answer = BeatAnswer.GONE
@@ -216,14 +216,14 @@ async def test_a_session_does_not_join_again_when_its_crawl_is_gone() -> None:
     async def gone() -> None:
         raise ConflictError("the engine lost the crawl")
 
-    beat._still = gone
+    beat._check_crawl = gone
     members.answer = BeatAnswer.GONE
     with pytest.raises(ConflictError):
         await beat.beat()
     assert (members.joins, lease_losses) == (0, [])
 
 
-async def test_a_session_that_was_struck_off_waits_for_its_name_as_long_as_a_dead_one_may_have_it() -> None:
+async def test_a_removed_session_waits_while_a_dead_one_has_its_name() -> None:
     """An engine that fell back has a former session of the node on its list again; the others strike it off."""
     beat, members, clock, lease_losses = joined()
     members.answer, members.taken = BeatAnswer.GONE, True

@@ -1,4 +1,4 @@
-"""An engine that fell back has leases in the name of those who had released them."""
+"""An engine that fell back has leases in the names of sessions that had released them."""
 
 import contextlib
 
@@ -12,7 +12,7 @@ from tests.support.engine import Engine
 PARTITIONS = 16
 
 
-async def test_a_lease_that_was_released_and_came_back_with_the_engines_past_is_released_again(engine: Engine) -> None:
+async def test_a_lease_restored_by_a_rollback_is_released_again(engine: Engine) -> None:
     """`a` had all and gave half to `b`; the engine forgets it. The ring gives `a` no reason to look at that half, and
     for `b` it is that of a living session.
     """
@@ -36,8 +36,8 @@ async def test_a_lease_that_was_released_and_came_back_with_the_engines_past_is_
             await steps(a, b)
             for partition, meta in before.items():
                 client.hset(keys.meta(partition), mapping=meta)
-        a.lapse()  # what both do when they hear of the restart
-        b.lapse()
+        a.lose_leases()  # as both do when they notice the restart
+        b.lose_leases()
         await steps(a, b)
         assert sorted([*a.held, *b.held]) == list(range(PARTITIONS))
     finally:

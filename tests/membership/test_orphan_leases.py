@@ -1,17 +1,16 @@
-"""A lease that carries the name of a session which does not hold it, and which the ring gives to somebody else."""
+"""A lease in the name of a session that does not hold it, while the ring assigns it to another node."""
 
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from crawler.engine.client import Engine
 from crawler.errors import EngineDown
 from crawler.frontier.keys import Keys
-from crawler.frontier.leases import Leases
+from crawler.frontier.leases import Leases, Takeovers
 from crawler.frontier.members import Member
 from crawler.frontier.script_library import library
-from crawler.frontier.takeovers import Takeovers
 from crawler.membership.held_partitions import HeldPartitions
 from crawler.membership.ownership import Ownership
 from crawler.rules.liveness import Liveness
@@ -23,14 +22,14 @@ from tests.support.engine import Engine as Server
 ME, OTHER = "node-me", "node-other"
 
 
-class Neighbourhood:
-    """Everybody is alive; the ring is what the test says."""
+class FakePeers:
+    """All sessions are alive; the test sets the ring."""
 
     def __init__(self, owners: tuple[str, ...]) -> None:
         self.ring = Ring(owners)
         self.time_scale = 1
 
-    async def look(self) -> None:
+    async def refresh(self) -> None:
         """Nothing new."""
 
     def state_of(self, session: str) -> Liveness:
@@ -40,8 +39,8 @@ class Neighbourhood:
         return -1
 
 
-class Idle:
-    """A pipeline that does nothing but note which logs it is told to index."""
+class IdlePipeline:
+    """A pipeline that only records the logs it has to index."""
 
     def __init__(self) -> None:
         self.logs: list[int] = []
@@ -58,19 +57,18 @@ class Idle:
 
 @pytest.fixture
 async def owned(engine: Server) -> AsyncIterator[tuple[Any, ...]]:
-    """(ownership of partition 0, its neighbourhood, the leases of the crawl)"""
+    """(ownership of partition 0, its peers, the leases of the crawl)"""
     opened = Engine(engine.url, library())
     await opened.connect()
-    keys, neighbourhood = Keys("t"), Neighbourhood((ME,))
+    keys, peers = Keys("t"), cast("Any", FakePeers((ME,)))
     leases, me = Leases(opened, keys, hash_key=HASH_KEY), Member(session="s-me", node=ME, counter=0)
-    peers: Any = neighbourhood
     held = HeldPartitions(me.session)
     ownership = Ownership(
-        leases, peers, held, me, MembershipSettings(), listener=Idle(), takeovers=Takeovers(opened, keys)
+        leases, peers, held, me, MembershipSettings(), listener=IdlePipeline(), takeovers=Takeovers(opened, keys)
     )
     await ownership.step()
     assert list(ownership._held) == [0]
-    yield ownership, neighbourhood, leases
+    yield ownership, peers, leases
     await opened.close()
 
 
@@ -84,25 +82,25 @@ async def settled(ownership: Ownership) -> None:
         await ownership.step()
 
 
-async def test_a_lease_dropped_by_a_lapse_goes_to_whom_the_ring_gives_it_meanwhile(owned: Any) -> None:
+async def test_a_lost_lease_goes_to_the_owner_that_the_ring_names(owned: Any) -> None:
     """Found by chaos: paused over a join and a restart of the engine. The joiner waited for us, we for nobody."""
-    ownership, neighbourhood, leases = owned
+    ownership, peers, leases = owned
     ownership._held.lose_all()
-    neighbourhood.ring = Ring((OTHER,))
+    peers.ring = Ring((OTHER,))
     await settled(ownership)
     assert await holder(leases) == ""
     assert list(ownership._held) == []
 
 
-async def test_a_release_without_an_answer_is_made_good(owned: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    ownership, neighbourhood, leases = owned
+async def test_an_unanswered_release_is_repeated(owned: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    ownership, peers, leases = owned
 
     async def cut(*_: object) -> None:
         raise EngineDown("no answer")
 
     with monkeypatch.context() as patch:
         patch.setattr(Leases, "release", cut)
-        neighbourhood.ring = Ring((OTHER,))
+        peers.ring = Ring((OTHER,))
         with pytest.raises(EngineDown):
             await ownership.step()
     assert await holder(leases) == "s-me"
@@ -110,10 +108,10 @@ async def test_a_release_without_an_answer_is_made_good(owned: Any, monkeypatch:
     assert await holder(leases) == ""
 
 
-async def test_an_acquire_without_an_answer_is_not_forgotten_when_the_ring_moves_on(
+async def test_an_unanswered_acquire_is_remembered_when_the_ring_changes(
     owned: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ownership, neighbourhood, leases = owned
+    ownership, peers, leases = owned
     acquire = Leases.acquire
 
     async def lost(self: Leases, *arguments: Any) -> None:
@@ -125,24 +123,22 @@ async def test_an_acquire_without_an_answer_is_not_forgotten_when_the_ring_moves
         patch.setattr(Leases, "acquire", lost)
         with pytest.raises(EngineDown):
             await ownership.step()
-    neighbourhood.ring = Ring((OTHER,))
+    peers.ring = Ring((OTHER,))
     await settled(ownership)
     assert await holder(leases) == ""
 
 
 async def test_a_lease_that_somebody_alive_has_taken_is_left_alone(owned: Any) -> None:
-    ownership, neighbourhood, leases = owned
+    ownership, peers, leases = owned
     ownership._held.lose_all()
-    neighbourhood.ring = Ring((OTHER,))
+    peers.ring = Ring((OTHER,))
     (lease,) = await leases.read([0])
     await leases.acquire("s-other", OTHER, [(lease, 0)])
     await settled(ownership)
     assert await holder(leases) == "s-other"
 
 
-async def test_an_epoch_that_was_asked_for_is_not_had_again_when_its_reply_and_the_engines_memory_are_lost(
-    owned: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_epoch_is_never_granted_twice_after_a_rollback(owned: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Found by the simulation: two tenures of one session with the same epoch, which no fence can tell apart."""
     ownership, _, leases = owned
     ownership._held.lose_all()
@@ -166,7 +162,7 @@ async def test_an_epoch_that_was_asked_for_is_not_had_again_when_its_reply_and_t
     assert again.epoch > lost.epoch
 
 
-async def test_a_log_that_was_left_is_indexed_when_a_lease_taken_to_be_released_is_wanted_after_all(
+async def test_a_leftover_log_is_indexed_when_a_lease_is_wanted_again(
     engine: Server,
 ) -> None:
     """Found by the simulation: acquired while the ring gave it to a leaver, whose share came back before the release.
@@ -175,9 +171,8 @@ async def test_a_log_that_was_left_is_indexed_when_a_lease_taken_to_be_released_
     """
     opened = Engine(engine.url, library())
     await opened.connect()
-    keys, neighbourhood, work = Keys("t"), Neighbourhood((ME,)), Idle()
+    keys, peers, work = Keys("t"), cast("Any", FakePeers((ME,))), IdlePipeline()
     leases, me = Leases(opened, keys, hash_key=HASH_KEY), Member(session="s-me", node=ME, counter=0)
-    peers: Any = neighbourhood
     held = HeldPartitions(me.session)
     ownership = Ownership(
         leases, peers, held, me, MembershipSettings(), listener=work, takeovers=Takeovers(opened, keys)
@@ -187,9 +182,9 @@ async def test_a_log_that_was_left_is_indexed_when_a_lease_taken_to_be_released_
         await ownership.step()
         await opened.command("HSET", keys.of(0, "l"), "1:1", "1.s-me-1.1 1 {}")
         ownership._held.lose_all()
-        neighbourhood.ring = Ring((OTHER,))
+        peers.ring = Ring((OTHER,))
         await ownership.step()
-        neighbourhood.ring = Ring((ME,))
+        peers.ring = Ring((ME,))
         await settled(ownership)
     finally:
         await opened.close()

@@ -1,4 +1,4 @@
-"""So many requests to an address at a time; a few claims in line; all others get a time to come again."""
+"""Requests to an address are limited; a few claims wait in memory, all others get a time to come again."""
 
 import asyncio
 
@@ -22,7 +22,7 @@ def scheduler() -> Scheduler:
 
 
 async def arrive(scheduler: Scheduler, addresses: AddressLimiter, queues: int, *, first: int = 0) -> list[bool]:
-    """A claim of each of so many queues in turn: which of them may go now."""
+    """Take a claim of each of `queues` queues: which of them may go now."""
     for n in range(first, first + queues):
         scheduler.put(batch(n, queue=f"q{n}.test", delay_ms=1000))
     return [await enter(scheduler, addresses) for _ in range(queues)]
@@ -42,7 +42,7 @@ async def enter(scheduler: Scheduler, addresses: AddressLimiter) -> bool:
     return False
 
 
-async def test_no_more_than_the_limit_go_at_a_time_and_who_waits_in_line_goes_next(scheduler: Scheduler) -> None:
+async def test_requests_to_an_address_are_limited_and_waiting_claims_go_next(scheduler: Scheduler) -> None:
     addresses = AddressLimiter(scheduler, limit=LIMIT)
     assert await arrive(scheduler, addresses, LIMIT + 3) == [True, True, False, False, False]
     for n in range(LIMIT, LIMIT + 3):
@@ -52,7 +52,7 @@ async def test_no_more_than_the_limit_go_at_a_time_and_who_waits_in_line_goes_ne
         assert addresses.enter(ADDRESS) is None
 
 
-async def test_who_finds_the_line_full_is_told_when_to_come_again_one_after_the_other(scheduler: Scheduler) -> None:
+async def test_claims_at_a_full_address_get_successive_times(scheduler: Scheduler) -> None:
     addresses, late = AddressLimiter(scheduler, limit=LIMIT), 20
     assert sum(await arrive(scheduler, addresses, LIMIT + LINE + late)) == LIMIT
     assert scheduler.waiting_at(ADDRESS) == LINE
@@ -61,7 +61,7 @@ async def test_who_finds_the_line_full_is_told_when_to_come_again_one_after_the_
     assert waits == sorted(waits)
     assert waits[0] == pytest.approx((LINE + 1) * each_ms, abs=30)
     assert waits[-1] - waits[0] == pytest.approx((late - 1) * each_ms, abs=30)
-    assert scheduler.waiting == LINE + late, "their claims are at hand for whoever returns them"
+    assert scheduler.waiting == LINE + late, "their claims are in memory, so that they can be returned"
 
 
 async def test_times_are_given_by_how_long_requests_to_the_address_take(scheduler: Scheduler) -> None:
@@ -82,7 +82,7 @@ async def test_an_address_is_forgotten_when_nothing_is_open_or_promised(schedule
     assert not addresses._known
 
 
-async def test_a_share_follows_how_many_take_part_and_who_waits_goes_when_it_grows(scheduler: Scheduler) -> None:
+async def test_an_address_share_follows_the_number_of_instances(scheduler: Scheduler) -> None:
     members = 1
     addresses = AddressLimiter(scheduler, limit=4, sharers=lambda: members)
     assert await arrive(scheduler, addresses, 6) == [True] * 4 + [False] * 2

@@ -55,6 +55,6 @@ async def test_the_loop_has_a_turn_between_large_records() -> None:
     assert seen == sorted(set(seen))
 
 
-async def test_small_pages_are_written_some_at_a_stretch() -> None:
+async def test_small_pages_are_written_in_batches() -> None:
     seen = await turns_between_records(1000, 2 * RECORDS_BEFORE_YIELD + 1)
     assert [seen.count(turn) for turn in sorted(set(seen))] == [RECORDS_BEFORE_YIELD, RECORDS_BEFORE_YIELD, 1]

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from crawler.archive.history_lines import Attempt, Became, status_of
+from crawler.archive.history import Attempt, Became, status_of
 from crawler.frontier.frontier import Fence, Settlement
 from crawler.model import AckOutcome, FailureKind, ParsedPage, RefusalReason, Response
 from crawler.pipeline.ack import AckStage
-from crawler.pipeline.attempt_notes import History
+from crawler.pipeline.attempt_notes import AttemptNotes
 from crawler.pipeline.outcome import Committable, Failed, Outcome, Refused
 from tests.pipeline.test_schedule import claim
 
@@ -36,8 +36,8 @@ def failed(retry_in_ms: int) -> Failed:
 def noted(outcome: Outcome, *, is_lost: bool = False) -> Attempt:
     notes: list[Attempt] = []
     writer: Any = SimpleNamespace(add=notes.append)
-    history = History(writer, node="host-0", session="aa11")
-    (history.lost if is_lost else history.took)(outcome)
+    history = AttemptNotes(writer, node="host-0", session="aa11")
+    (history.lost if is_lost else history.accepted)(outcome)
     (one,) = notes
     assert (one.url, one.fp, one.domain, one.epoch) == (CLAIM.url, CLAIM.fingerprint, CLAIM.domain, CLAIM.epoch)
     assert (one.node, one.session, one.claimed) == ("host-0", "aa11", 100.0)
@@ -54,7 +54,7 @@ def noted(outcome: Outcome, *, is_lost: bool = False) -> Attempt:
         (Refused(claim=CLAIM, reason=RefusalReason.ROBOTS), Became.REFUSED, 1, "refused", {}),
     ],
 )
-def test_each_outcome_that_the_engine_took_is_a_record_of_its_own_kind(
+def test_each_accepted_outcome_is_recorded_as_its_kind(
     outcome: Outcome, became: Became, number: int, status: str, times: dict[str, float]
 ) -> None:
     one = noted(outcome)
@@ -65,7 +65,7 @@ def test_each_outcome_that_the_engine_took_is_a_record_of_its_own_kind(
     assert times.items() <= lost.times.items()
 
 
-def test_results_and_failures_are_told() -> None:
+def test_results_and_failures_are_recorded() -> None:
     assert noted(committable()).http_status == 404
     assert (noted(failed(0)).kind, noted(failed(0)).detail) == ("connect", "refused")
     assert noted(Refused(claim=CLAIM, reason=RefusalReason.ROBOTS)).kind == "robots"
@@ -74,7 +74,7 @@ def test_results_and_failures_are_told() -> None:
 @pytest.mark.parametrize(
     ("outcome", "attempts"), [(failed(-1), 2), (Failed.finally_(CLAIM, FailureKind.POISON_URL, ""), 1)]
 )
-def test_a_letter_counts_an_attempt_only_if_one_was_made(outcome: Failed, attempts: int) -> None:
+def test_a_dead_letter_counts_only_real_attempts(outcome: Failed, attempts: int) -> None:
     letters: list[Any] = []
 
     def dead_letter(fence: Fence, claim: Any, settled: Settlement, letter: Any, *, is_attempt: bool) -> None:
@@ -87,7 +87,7 @@ def test_a_letter_counts_an_attempt_only_if_one_was_made(outcome: Failed, attemp
     assert (letter.attempts, letter.failed_at, is_attempt) == (attempts, outcome.failed_at, attempts == 2)
 
 
-async def test_the_end_of_a_claim_whose_first_answer_was_lost_is_told_as_ours() -> None:
+async def test_the_repeated_end_of_a_claim_counts_as_ours() -> None:
     """Sent again, it finds the claim gone: by our own first call, as far as anybody can know. One that is gone at the
     first call was somebody else's; one whose lease went meanwhile is told, too.
     """

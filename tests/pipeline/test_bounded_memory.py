@@ -58,12 +58,12 @@ def test_cookies_of_tries_that_never_came_are_forgotten(monkeypatch: pytest.Monk
     walls = CookieWalls()
     claims: list[Any] = [SimpleNamespace(fingerprint=str(n), url="http://a.test/") for n in range(5)]
     for claim in claims:
-        assert walls.begins(claim, response("http://a.test/", set_cookie="k=v"), "http://a.test/", lambda url: False)
+        assert walls.starts(claim, response("http://a.test/", set_cookie="k=v"), "http://a.test/", lambda url: False)
     steps = [walls.take(claim) for claim in claims]
     assert [step and step.cookies for step in steps] == [None, None, *[{"k": "v"}] * 3]
 
 
-def test_times_that_count_no_more_are_forgotten_where_more_is_due_than_can_be_served() -> None:
+def test_outdated_due_times_are_dropped_when_more_is_due_than_served() -> None:
     """The claimer never comes to them then: some partition has been due for longer."""
     due = DuePartitions(OpenClaims(1000))
     for now_ms in range(10_000, 30_000):

@@ -1,4 +1,4 @@
-"""Who leaves waits for the claims that are on their way: they must be fetched or given back, not cut off."""
+"""A leaving instance waits for the claims of its last call: they must be fetched or returned."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -46,7 +46,7 @@ async def leaving() -> AsyncIterator[tuple[SlowFrontier, Scheduler, Claimer]]:
         await asyncio.gather(running, return_exceptions=True)
 
 
-async def test_settling_waits_until_the_claims_of_the_last_call_are_in_hand() -> None:
+async def test_settling_waits_for_the_claims_of_the_last_call() -> None:
     async with leaving() as (frontier, scheduler, claimer):
         settled = asyncio.create_task(claimer.settle())
         await asyncio.sleep(0.05)

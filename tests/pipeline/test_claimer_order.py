@@ -19,8 +19,8 @@ from tests.pipeline.turn_lab import claimer_with, held_with
 NOW_MS = 100_000  # of every partition
 
 
-class Overdue:
-    """Partitions that give one URL at each call, and have a further queue that is due for so long (ms)."""
+class OverdueFrontier:
+    """Partitions that give one URL per call, and have another queue that has been due for `overdue_ms`."""
 
     session = "s"
 
@@ -43,12 +43,12 @@ class Overdue:
 
 
 def fill(counters: Counters, claims: int) -> None:
-    """So many more claims are open."""
+    """Open this many more claims."""
     first = counters.open_claims.total
     counters.open_claims.opened([claim(n, "other.test") for n in range(first + 1000, first + 1000 + claims)])
 
 
-async def rounds(frontier: Overdue, counters: Counters, *, n: int) -> tuple[Claimer, DuePartitions]:
+async def rounds(frontier: OverdueFrontier, counters: Counters, *, n: int) -> tuple[Claimer, DuePartitions]:
     held = held_with(*frontier.overdue_ms, clock_ms=NOW_MS)
     any_frontier: Any = frontier
     claimer, due = claimer_with(any_frontier, held, counters)
@@ -63,24 +63,22 @@ async def test_the_partition_whose_queue_has_been_due_for_longest_is_asked_first
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(claimer_module, "PARTITIONS_PER_ROUND", 2)
-    frontier = Overdue({1: 10, 2: 5_000, 3: 90, 4: 700})
+    frontier = OverdueFrontier({1: 10, 2: 5_000, 3: 90, 4: 700})
     await rounds(frontier, Counters(OpenClaims(1000)), n=4)
     assert sorted(p for asked in frontier.asked[:2] for p in asked) == [1, 2, 3, 4]
     assert frontier.asked[2:] == [[2, 4], [2, 4]], "as long as theirs are the oldest"
 
 
 @pytest.mark.parametrize(("in_memory", "ahead_ms", "lead_ms"), [(0, 2000, LEAD_MS), (900, 0, 0)])
-async def test_urls_are_claimed_ahead_only_while_there_is_room_for_those_that_are_due(
-    in_memory: int, ahead_ms: int, lead_ms: int
-) -> None:
-    frontier, counters = Overdue({1: 0}), Counters(OpenClaims(1000))
+async def test_urls_are_claimed_ahead_only_while_there_is_room(in_memory: int, ahead_ms: int, lead_ms: int) -> None:
+    frontier, counters = OverdueFrontier({1: 0}), Counters(OpenClaims(1000))
     fill(counters, in_memory)
     await rounds(frontier, counters, n=1)
     assert [(request.ahead_ms, request.lead_ms) for request in frontier.requests] == [(ahead_ms, lead_ms)]
 
 
-async def test_a_queue_is_claimed_before_it_is_due_unless_there_is_little_room() -> None:
-    frontier, counters = Overdue({1: -1_000}), Counters(OpenClaims(1000))
+async def test_a_queue_is_claimed_early_unless_there_is_little_room() -> None:
+    frontier, counters = OverdueFrontier({1: -1_000}), Counters(OpenClaims(1000))
     began_ms = monotonic_ms()
     claimer, due = await rounds(frontier, counters, n=1)
     due.queue_due(1, began_ms + LEAD_MS)
@@ -92,8 +90,8 @@ async def test_a_queue_is_claimed_before_it_is_due_unless_there_is_little_room()
     assert len(frontier.requests) == 2, "not when there is so little room"
 
 
-async def test_where_there_is_little_room_few_partitions_are_asked_for_more_than_one_url_each() -> None:
-    frontier, counters = Overdue(dict.fromkeys(range(6), 0)), Counters(OpenClaims(1000))
+async def test_with_little_room_few_partitions_give_several_urls_each() -> None:
+    frontier, counters = OverdueFrontier(dict.fromkeys(range(6), 0)), Counters(OpenClaims(1000))
     fill(counters, 1000 - 2 * URLS_PER_CALL)
     await rounds(frontier, counters, n=1)
     assert [request.urls_max for request in frontier.requests] == [URLS_PER_CALL] * 2

@@ -29,8 +29,8 @@ class EmptyFrontier:
         return []
 
 
-async def test_a_queue_that_becomes_due_while_the_claimer_sleeps_is_not_left_to_the_next_sweep() -> None:
-    """The last ack of a queue says when it is due again: a moment from now, when nothing else is to be waited for."""
+async def test_a_queue_due_while_the_claimer_sleeps_wakes_it() -> None:
+    """The last ack of a queue gives the time when it is due again, a moment from now."""
     frontier: Any = EmptyFrontier()
     held = held_with(1)
     claimer, due = claimer_with(frontier, held, Counters(OpenClaims(1000)))
@@ -75,13 +75,13 @@ async def swept(frontier: Any) -> tuple[Claimer, DuePartitions]:
     return claimer, due
 
 
-async def test_a_lost_hint_costs_one_sweep_although_the_partition_is_due_in_a_minute() -> None:
+async def test_a_lost_hint_costs_one_sweep() -> None:
     frontier = Unheard()
     await swept(frontier)
     assert len(frontier.claims_ms) == 2
 
 
-async def test_what_a_sweep_finds_is_claimed_when_it_is_due_and_not_before() -> None:
+async def test_queues_found_by_a_sweep_are_claimed_when_they_are_due() -> None:
     frontier = Unheard()
     frontier.due_ms = NOW_MS + 5000
     claimer, due = await swept(frontier)

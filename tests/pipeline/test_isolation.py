@@ -13,7 +13,7 @@ async def enter(gate: Isolation, log: list[str], name: str, *, alone: bool = Fal
     gate.leave()
 
 
-async def test_one_that_is_alone_overlaps_nobody_and_holds_up_those_who_come_later() -> None:
+async def test_an_exclusive_turn_overlaps_no_other_and_blocks_later_ones() -> None:
     gate, log = Isolation(), []
     await asyncio.gather(
         enter(gate, log, "a"), enter(gate, log, "b"), enter(gate, log, "X", alone=True), enter(gate, log, "c")
@@ -21,14 +21,14 @@ async def test_one_that_is_alone_overlaps_nobody_and_holds_up_those_who_come_lat
     assert log == ["+a", "+b", "-a", "-b", "+X", "-X", "+c", "-c"]
 
 
-async def test_two_that_want_to_be_alone_follow_each_other() -> None:
+async def test_two_exclusive_turns_follow_each_other() -> None:
     gate, log = Isolation(), []
     await asyncio.gather(*(enter(gate, log, name, alone=True) for name in "XYZ"))
     assert sorted(log[::2]) == ["+X", "+Y", "+Z"]
     assert [entry[1:] for entry in log[::2]] == [entry[1:] for entry in log[1::2]]
 
 
-async def test_one_that_gives_up_waiting_to_be_alone_lets_the_others_in() -> None:
+async def test_a_cancelled_exclusive_turn_lets_the_others_in() -> None:
     gate, log = Isolation(), []
     long = asyncio.create_task(enter(gate, log, "a"))
     await asyncio.sleep(0)

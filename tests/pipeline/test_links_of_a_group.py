@@ -29,7 +29,7 @@ RECORD = CrawlRecord(
 )
 
 
-class Adds:
+class FakeFrontier:
     """Takes what is added."""
 
     def __init__(self) -> None:
@@ -41,12 +41,12 @@ class Adds:
 
 
 @pytest.fixture
-def adds() -> Adds:
-    return Adds()
+def adds() -> FakeFrontier:
+    return FakeFrontier()
 
 
 @pytest.fixture
-def stage(adds: Adds) -> RouteStage:
+def stage(adds: FakeFrontier) -> RouteStage:
     router = Router(RECORD, ScopeRules.of(RECORD.scope, frozenset()), RecentUrls(100))
     unused: Any = SimpleNamespace()
     held: Any = SimpleNamespace(is_open=lambda _: False)
@@ -74,9 +74,7 @@ async def test_a_link_goes_with_the_ack_of_every_page_that_has_it(stage: RouteSt
     assert [c.url for c in own[1]] == list(links)
 
 
-async def test_a_link_to_another_partition_is_added_once_for_a_group_on_its_shortest_path(
-    stage: RouteStage, adds: Adds
-) -> None:
+async def test_a_group_adds_a_foreign_link_once_with_its_smallest_depth(stage: RouteStage, adds: FakeFrontier) -> None:
     link = "http://b.test/"
     await stage.route([page(stage, f"http://a.test/{depth}", link, depth=depth) for depth in (2, 2, 1)])
     assert adds.urls == [(link, 3), (link, 2)]

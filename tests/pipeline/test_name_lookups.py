@@ -6,7 +6,7 @@ import pytest
 
 from crawler.errors import UsageError
 from crawler.model import Claim
-from crawler.pipeline.name_lookups import NameLookups
+from crawler.pipeline.address_limit import NameLookups
 from crawler.pipeline.schedule import Scheduler
 from crawler.pipeline.turn import AwaitAddress, Turn, TurnEnd
 from crawler.runtime.counters import OpenClaims
@@ -14,7 +14,7 @@ from tests.pipeline.test_schedule import batch
 from tests.pipeline.turn_lab import runner_of, turn_of
 
 
-class Fetcher:
+class FakeFetcher:
     """Looks up what it is told to when it is told to; remembers an answer only if told so."""
 
     def __init__(self, *, remembers: bool = True) -> None:
@@ -55,10 +55,8 @@ def scheduler() -> Scheduler:
 
 
 @pytest.mark.parametrize("remembers", [True, False], ids=["a lasting answer", "an answer of no time to live"])
-async def test_a_claim_is_back_at_the_head_of_its_lane_when_its_name_is_known(
-    scheduler: Scheduler, remembers: bool
-) -> None:
-    fetcher = Fetcher(remembers=remembers)
+async def test_a_claim_returns_to_its_queues_head_after_the_look_up(scheduler: Scheduler, remembers: bool) -> None:
+    fetcher = FakeFetcher(remembers=remembers)
     names = NameLookups(fetcher)  # type: ignore[arg-type]
     first, address = await turn(scheduler, names)
     assert address is None
@@ -73,7 +71,7 @@ async def test_a_claim_is_back_at_the_head_of_its_lane_when_its_name_is_known(
 
 
 async def test_an_error_of_ours_is_met_in_the_turn(scheduler: Scheduler) -> None:
-    fetcher = Fetcher()
+    fetcher = FakeFetcher()
     names = NameLookups(fetcher)  # type: ignore[arg-type]
     fetcher.known_address_of = lambda url: None  # type: ignore[method-assign]
     await turn(scheduler, names)
@@ -83,7 +81,7 @@ async def test_an_error_of_ours_is_met_in_the_turn(scheduler: Scheduler) -> None
 
 
 async def test_closing_waits_for_no_name_and_returns_what_waited(scheduler: Scheduler) -> None:
-    fetcher = Fetcher()
+    fetcher = FakeFetcher()
     names = NameLookups(fetcher)  # type: ignore[arg-type]
     claim, _ = await turn(scheduler, names)
     assert await names.close() == [claim]

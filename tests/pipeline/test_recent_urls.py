@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from crawler.pipeline.recent_urls import RecentUrls
 
 
-def test_a_url_found_again_deeper_is_known_and_on_a_shorter_path_is_not() -> None:
+def test_a_recent_url_is_known_at_its_depth_or_deeper_only() -> None:
     recent = RecentUrls(100)
     recent.add("u", 3)
     assert recent.knows("u", 3)

@@ -11,7 +11,7 @@ from crawler.errors import EngineDown, EngineError
 from crawler.frontier.frontier import Fence, Settlement
 from crawler.model import AckOutcome, Claim
 from crawler.pipeline import rebalance as work_module
-from crawler.pipeline.rebalance import PartitionRebalance, UntoldQueues
+from crawler.pipeline.rebalance import PartitionRebalance, UnsavedClocks
 from crawler.pipeline.schedule import Scheduler
 from crawler.runtime.clock import monotonic_ms
 from crawler.runtime.counters import OpenClaims
@@ -21,7 +21,7 @@ from tests.pipeline.turn_lab import claims_open, held_with
 CLOCK_MS = 500_000  # the partition's
 
 
-class Engine:
+class FakeFrontier:
     """Takes claims back, but for the first calls."""
 
     def __init__(self, *, fails: int = 0) -> None:
@@ -39,7 +39,7 @@ class Engine:
         return [AckOutcome.COMMITTED for _ in calls]
 
 
-class Scheduled(dict[int, int]):
+class FakeDuePartitions(dict[int, int]):
     """Stands for the due partitions: partition -> when it is to be asked (monotonic ms)."""
 
     def schedule(self, partition: int, at_ms: int = 0) -> None:
@@ -49,14 +49,18 @@ class Scheduled(dict[int, int]):
 def work_of(engine: Any, scheduler: Scheduler, due: Any) -> PartitionRebalance:
     """Of a session that holds partition 1."""
     open_claims, unused = claims_open([claim(n) for n in range(10)]), SimpleNamespace()
-    untold = UntoldQueues(scheduler)
-    held = held_with(1, clock_ms=CLOCK_MS, dependents=(scheduler, untold))
+    unsaved = UnsavedClocks(scheduler)
+    held = held_with(1, clock_ms=CLOCK_MS, dependents=(scheduler, unsaved))
     scheduler._open_claims = open_claims
-    return PartitionRebalance(engine, held, scheduler, due, open_claims, untold, unused, unused)  # type: ignore[arg-type]
+    return PartitionRebalance(engine, held, scheduler, due, open_claims, unsaved, unused, unused)  # type: ignore[arg-type]
 
 
-async def test_the_queue_of_a_claim_that_goes_back_is_due_when_it_would_have_been_here() -> None:
-    engine, scheduled, scheduler = Engine(), Scheduled(), Scheduler(OpenClaims(1000), concurrency_per_queue=1)
+async def test_a_returned_claims_queue_keeps_its_due_time() -> None:
+    engine, scheduled, scheduler = (
+        FakeFrontier(),
+        FakeDuePartitions(),
+        Scheduler(OpenClaims(1000), concurrency_per_queue=1),
+    )
     scheduler.put(batch(1, 2, delay_ms=20_000))
     slot, _ = await scheduler.take()
     scheduler.finished(slot, wait_ms=20_000)
@@ -68,21 +72,23 @@ async def test_the_queue_of_a_claim_that_goes_back_is_due_when_it_would_have_bee
     assert scheduled[1] - monotonic_ms() == pytest.approx(20_000, abs=500), "else nobody looks for it"
 
 
-async def test_a_claim_of_a_queue_that_need_not_wait_leaves_its_clock_alone() -> None:
-    engine, scheduled = Engine(), Scheduled()
+async def test_a_returned_claim_leaves_the_clock_of_a_due_queue_alone() -> None:
+    engine, scheduled = FakeFrontier(), FakeDuePartitions()
     await work_of(engine, Scheduler(OpenClaims(1000), concurrency_per_queue=1), scheduled).return_claims([claim(1)])
     assert engine.given == [(claim(1).url, 0)]
 
 
-async def test_what_the_engine_did_not_take_is_offered_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_returns_that_the_engine_refused_are_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else it would come back only after the visibility timeout, minutes later."""
     monkeypatch.setattr(work_module, "ENGINE_PAUSE_S", 0.001)
-    engine = Engine(fails=1)
-    await work_of(engine, Scheduler(OpenClaims(1000), concurrency_per_queue=1), Scheduled()).return_claims([claim(1)])
+    engine = FakeFrontier(fails=1)
+    await work_of(engine, Scheduler(OpenClaims(1000), concurrency_per_queue=1), FakeDuePartitions()).return_claims(
+        [claim(1)]
+    )
     assert len(engine.given) == 1
 
 
-class Forgetful(Engine):
+class ForgetfulFrontier(FakeFrontier):
     """Has fallen back: what it is told of queues is noted."""
 
     def __init__(self, *, fails: int = 0) -> None:
@@ -100,7 +106,7 @@ class Forgetful(Engine):
         return [AckOutcome.COMMITTED for _ in calls]
 
 
-async def lost_work(engine: Forgetful) -> PartitionRebalance:
+async def lost_work(engine: ForgetfulFrontier) -> PartitionRebalance:
     """Partition 1 was lost a moment after a request to a.test, which is due again in 20 s."""
     scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
     scheduler.put(batch(1, 2, delay_ms=20_000))
@@ -111,9 +117,9 @@ async def lost_work(engine: Forgetful) -> PartitionRebalance:
     return work
 
 
-async def test_before_a_lease_that_came_back_is_given_away_its_next_owner_can_know_what_we_know() -> None:
+async def test_queue_clocks_are_saved_before_a_restored_lease_is_released() -> None:
     """The engine may have fallen back behind the request and the robots.txt that asked for the delay."""
-    engine = Forgetful()
+    engine = ForgetfulFrontier()
     work = await lost_work(engine)
     await work.give_back(1)
     ((queue, wait_ms, delay_ms),) = engine.told
@@ -123,8 +129,8 @@ async def test_before_a_lease_that_came_back_is_given_away_its_next_owner_can_kn
     assert len(engine.told) == 1, "told once"
 
 
-async def test_a_partition_of_which_the_engine_could_not_be_told_is_not_given_away() -> None:
-    engine = Forgetful(fails=1)
+async def test_a_partition_is_kept_while_its_clocks_can_not_be_saved() -> None:
+    engine = ForgetfulFrontier(fails=1)
     work = await lost_work(engine)
     with pytest.raises(EngineDown):
         await work.give_back(1)
@@ -132,8 +138,8 @@ async def test_a_partition_of_which_the_engine_could_not_be_told_is_not_given_aw
     assert len(engine.told) == 1
 
 
-async def test_what_is_acquired_again_is_told_at_once() -> None:
-    engine = Forgetful()
+async def test_queue_clocks_are_saved_when_a_partition_is_acquired_again() -> None:
+    engine = ForgetfulFrontier()
     work = await lost_work(engine)
     running = asyncio.create_task(work.run())
     work.acquired(1, log_entries=0, pending=0)

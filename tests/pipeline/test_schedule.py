@@ -1,4 +1,4 @@
-"""The workbench hands out each claim when its queue's time has come, and no sooner."""
+"""The scheduler hands out each claim when its queue is due, and no sooner."""
 
 import asyncio
 import time
@@ -9,8 +9,8 @@ import pytest
 from crawler.frontier.messages import QueueBatch
 from crawler.model import Claim
 from crawler.pipeline.schedule import KEPT_PLAIN_MS, Scheduler
-from crawler.rules.adaptive import AdaptiveDelay
 from crawler.rules.host_health import GOOD, HostHealth
+from crawler.rules.politeness import AdaptiveDelay
 from crawler.runtime.clock import monotonic_ms
 from crawler.runtime.counters import OpenClaims
 
@@ -85,7 +85,7 @@ async def test_a_worker_that_gives_up_waiting_leaves_its_turn_to_another() -> No
     assert impatient.cancelled() or impatient.done()
 
 
-async def test_what_is_taken_back_is_not_handed_out() -> None:
+async def test_removed_claims_are_not_handed_to_workers() -> None:
     scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
     scheduler.put(batch(1, 2))
     scheduler.put(batch(3, queue="b.test", partition=2))
@@ -96,7 +96,7 @@ async def test_what_is_taken_back_is_not_handed_out() -> None:
     assert scheduler.waiting == 0
 
 
-async def test_a_parked_claim_comes_back_when_its_address_has_room() -> None:
+async def test_a_claim_that_waits_for_an_address_is_requeued() -> None:
     scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
     scheduler.wait_at("192.0.2.1", claim(1))
     scheduler.wake_one("192.0.2.2")
@@ -117,7 +117,7 @@ async def test_claims_whose_turn_is_far_off_are_stale() -> None:
     assert scheduler.slot_of("a.test") is slot, "a queue that must wait is remembered"
 
 
-async def test_what_a_lane_knows_outlives_the_moment_in_which_its_only_claim_is_on_its_way_back() -> None:
+async def test_a_slot_is_kept_while_its_only_claim_is_away() -> None:
     """A turn went to robots.txt, whose delay is being stored: nobody has the claim."""
     scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
     scheduler.put(batch(1))
@@ -126,7 +126,7 @@ async def test_what_a_lane_knows_outlives_the_moment_in_which_its_only_claim_is_
     slot.delay_ms = 0
     await asyncio.sleep(0.005)
     scheduler.forget_idle()
-    scheduler.put_back(taken)
+    scheduler.requeue(taken)
     assert (await scheduler.take())[0].delay_ms == 0
 
 
@@ -139,27 +139,27 @@ async def test_claims_of_a_queue_that_is_set_aside_are_stale_at_once() -> None:
     scheduler.put(batch(1, 2))
     scheduler.put(batch(3, queue="b.test"))
     slot, _ = await scheduler.take()
-    slot.standing = aside(5_000)
+    slot.health = aside(5_000)
     scheduler.finished(slot, wait_ms=5_000)
     assert [c.fingerprint for c in scheduler.take_stale(wait_max_ms=30_000, age_max_ms=60_000)] == ["2"]
 
 
 async def test_a_queue_that_is_set_aside_has_one_request_at_a_time() -> None:
     scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=3)
-    scheduler.slot_of("a.test").standing = aside(-1)
+    scheduler.slot_of("a.test").health = aside(-1)
     scheduler.put(batch(1, 2, 3))
     slot, _ = await scheduler.take()
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.02):
             await scheduler.take()
-    slot.standing = GOOD
+    slot.health = GOOD
     scheduler.finished(slot, wait_ms=0)
     _, second = await scheduler.take()
     _, third = await scheduler.take()
     assert (second.fingerprint, third.fingerprint) == ("2", "3")
 
 
-async def test_what_waits_behind_an_abandoned_turn_is_handed_over_and_the_next_need_not_wait() -> None:
+async def test_an_abandoned_slot_returns_its_claims_and_does_not_wait() -> None:
     scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
     scheduler.put(batch(1, 2, 3, delay_ms=60_000))
     slot, _ = await scheduler.take()
@@ -170,18 +170,18 @@ async def test_what_waits_behind_an_abandoned_turn_is_handed_over_and_the_next_n
     assert taken.fingerprint == "4"
 
 
-async def test_what_was_learned_of_a_failing_or_slow_host_outlives_its_claims_and_nothing_else_does() -> None:
+async def test_only_slots_of_failing_or_slow_hosts_outlive_their_claims() -> None:
     scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
     scheduler.slot_of("fine.test")
-    scheduler.slot_of("failing.test").standing = HostHealth(failures=1, since_ms=1)
-    scheduler.slot_of("slow.test").pace = AdaptiveDelay(delay_ms=2000, latency_ms=80.0)
+    scheduler.slot_of("failing.test").health = HostHealth(failures=1, since_ms=1)
+    scheduler.slot_of("slow.test").adaptive_delay = AdaptiveDelay(delay_ms=2000, latency_ms=80.0)
     for queue in ("fine.test", "failing.test", "slow.test"):
         scheduler.slot_of(queue).next_ms = monotonic_ms() - KEPT_PLAIN_MS
     scheduler.forget_idle()
     assert set(scheduler._slots) == {"failing.test", "slow.test"}
 
 
-async def test_a_turn_that_comes_to_no_request_costs_its_lane_nothing() -> None:
+async def test_a_turn_without_a_request_does_not_delay_its_queue() -> None:
     """A name that must be looked up, an address without room: each would cost a delay, and be due again after that."""
     scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
     scheduler.put(batch(1, 2, delay_ms=60_000))
@@ -189,19 +189,19 @@ async def test_a_turn_that_comes_to_no_request_costs_its_lane_nothing() -> None:
         slot, taken = await asyncio.wait_for(scheduler.take(), 1)
         assert taken.fingerprint == "1"
         scheduler.finished(slot, wait_ms=0, started=False)
-        scheduler.put_back(taken)
+        scheduler.requeue(taken)
     slot, _ = await scheduler.take()
     scheduler.finished(slot, wait_ms=60_000)
     assert scheduler.wait_of("a.test") > 59_000
 
 
-async def test_beside_a_request_that_runs_a_turn_without_one_leaves_the_delay_as_it_is() -> None:
+async def test_a_turn_without_a_request_keeps_a_running_requests_delay() -> None:
     scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=2)
     scheduler.put(batch(1, 2, delay_ms=30))
     slot, _ = await scheduler.take()
     _, second = await asyncio.wait_for(scheduler.take(), 1)
     scheduler.finished(slot, wait_ms=0, started=False)
-    scheduler.put_back(second)
+    scheduler.requeue(second)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.02):
             await scheduler.take()
@@ -219,7 +219,7 @@ async def test_queues_leave_in_the_order_in_which_they_became_due() -> None:
     assert [(await scheduler.take())[1].queue for _ in range(3)] == ["b.test", "a.test", "c.test"]
 
 
-async def test_workers_that_wait_get_each_queue_at_its_time_though_nothing_else_happens() -> None:
+async def test_waiting_workers_get_each_queue_when_it_is_due() -> None:
     """The timer rings for the first queue; the next one, due a moment later, must not wait for a request to end."""
     scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
     for n, wait_ms in enumerate((30, 60, 90)):
@@ -232,23 +232,23 @@ async def test_workers_that_wait_get_each_queue_at_its_time_though_nothing_else_
     assert time.monotonic() - began < 0.5
 
 
-async def test_a_shorter_delay_hands_out_what_waits_and_a_longer_one_changes_nothing_here() -> None:
+async def test_a_shorter_delay_applies_at_once_and_a_longer_one_does_not() -> None:
     scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
     scheduler.put(batch(1, 2, delay_ms=60_000))
     slot, _ = await scheduler.take()
     scheduler.finished(slot, wait_ms=60_000)
     waiter = asyncio.create_task(scheduler.take())
     await asyncio.sleep(0)
-    scheduler.quicken(slot, 90_000)
+    scheduler.shorten_delay(slot, 90_000)
     assert slot.delay_ms == 60_000
-    scheduler.quicken(slot, 10)
+    scheduler.shorten_delay(slot, 10)
     _, taken = await asyncio.wait_for(waiter, 5)
     assert (taken.url, slot.delay_ms) == ("http://a.test/2", 10)
     scheduler.finished(slot, wait_ms=0)
     assert scheduler.wait_of("a.test") <= 11
 
 
-async def test_a_shorter_delay_that_comes_with_claims_holds_for_what_was_waited_for_before() -> None:
+async def test_a_shorter_delay_in_a_batch_shortens_the_current_wait() -> None:
     scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
     scheduler.put(batch(1, delay_ms=60_000))
     slot, _ = await scheduler.take()
@@ -257,7 +257,7 @@ async def test_a_shorter_delay_that_comes_with_claims_holds_for_what_was_waited_
     assert scheduler.wait_of("a.test") <= 11
 
 
-async def test_what_was_claimed_before_its_time_waits_for_that() -> None:
+async def test_an_early_claim_waits_until_its_queue_is_due() -> None:
     scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
     start_ms = monotonic_ms() + 60
     scheduler.put(batch(1, 2, delay_ms=60_000), start_ms=start_ms)

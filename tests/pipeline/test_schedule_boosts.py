@@ -1,4 +1,4 @@
-"""Boosts at the workbench: of the queues that are due, a worker gets one with the highest boost, and none sooner."""
+"""Boosts in the scheduler: of the queues that are due, a worker gets one with the highest boost."""
 
 import asyncio
 import time
@@ -30,10 +30,10 @@ async def fetched(scheduler: Scheduler, n: int) -> list[str]:
     return queues
 
 
-async def test_from_the_order_on_the_one_worker_fetches_the_boosted_domain_first_and_the_others_as_before() -> None:
+async def test_a_boosted_domain_goes_first_and_the_others_as_before() -> None:
     scheduler = full_bench()
     assert await fetched(scheduler, 2) == ["q0.test", "q1.test"]
-    scheduler.boost({"q15.test": 1, "q9.test": 5, "q4.test": -1})
+    scheduler.set_boosts({"q15.test": 1, "q9.test": 5, "q4.test": -1})
     assert await fetched(scheduler, 6) == ["q9.test"] * 3 + ["q15.test"] * 3
     others = [f"q{n}.test" for n in range(QUEUES) if n not in (4, 9, 15)]
     left = await fetched(scheduler, 3 * QUEUES - 8)
@@ -42,17 +42,17 @@ async def test_from_the_order_on_the_one_worker_fetches_the_boosted_domain_first
     assert scheduler.waiting == 0
 
 
-async def test_claims_that_come_after_the_order_have_the_boost_of_their_domain_whatever_their_host() -> None:
+async def test_later_claims_have_the_boost_of_their_domain() -> None:
     scheduler = full_bench()
-    scheduler.boost({"b.test": 2})
+    scheduler.set_boosts({"b.test": 2})
     scheduler.put(batch(1, queue="x.b.test"))
     scheduler.put(batch(1, queue="y.b.test"))
     assert await fetched(scheduler, 3) == ["x.b.test", "y.b.test", "q0.test"]
 
 
-async def test_a_boosted_queue_that_is_not_due_is_not_taken_and_holds_nobody_up() -> None:
+async def test_a_boosted_queue_that_is_not_due_delays_no_other() -> None:
     scheduler = full_bench(delay_ms=60)
-    scheduler.boost({"q7.test": 9})
+    scheduler.set_boosts({"q7.test": 9})
     slot, _ = await scheduler.take()
     began = time.monotonic()
     scheduler.finished(slot, wait_ms=60)
@@ -65,7 +65,7 @@ async def test_a_boosted_queue_that_is_not_due_is_not_taken_and_holds_nobody_up(
 async def test_a_worker_that_waits_gets_whichever_queue_is_due_first() -> None:
     """The timer looks at the queues of every boost."""
     scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
-    scheduler.boost({"high.test": 5, "low.test": -5})
+    scheduler.set_boosts({"high.test": 5, "low.test": -5})
     for queue, wait_ms in (("high.test", 5_000), ("none.test", 5_000), ("low.test", 30)):
         scheduler.put(batch(1, 2, queue=queue))
         slot, _ = await scheduler.take()
@@ -75,10 +75,10 @@ async def test_a_worker_that_waits_gets_whichever_queue_is_due_first() -> None:
 
 
 @pytest.mark.parametrize("last", [{}, {"q3.test": -2}, {"q3.test": 2}])
-async def test_a_boost_that_is_changed_again_and_again_hands_out_each_claim_once(last: dict[str, int]) -> None:
+async def test_repeated_boost_changes_deliver_each_claim_once(last: dict[str, int]) -> None:
     scheduler = full_bench()
     for boosts in ({"q3.test": 2}, {}, {"q3.test": -2}, {"q3.test": 2}, last):
-        scheduler.boost(boosts)
+        scheduler.set_boosts(boosts)
     place = {0: 3, -2: QUEUES - 1, 2: 0}[last.get("q3.test", 0)]
     slots = [(await asyncio.wait_for(scheduler.take(), 1))[1].queue for _ in range(QUEUES)]
     assert slots.index("q3.test") == place
@@ -92,7 +92,7 @@ async def test_a_boost_wakes_no_worker_for_a_queue_that_is_not_due() -> None:
     scheduler.finished(slot, wait_ms=60_000)
     waiter = asyncio.create_task(scheduler.take())
     await asyncio.sleep(0)
-    scheduler.boost({"a.test": 9})
+    scheduler.set_boosts({"a.test": 9})
     await asyncio.sleep(0.02)
     assert not waiter.done()
     waiter.cancel()
@@ -102,7 +102,7 @@ async def test_room_at_an_address_goes_to_the_boosted_domain_first() -> None:
     scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
     for queue in ("a.test", "b.test", "c.test"):
         scheduler.wait_at("192.0.2.1", claim(1, queue))
-    scheduler.boost({"c.test": 1})
+    scheduler.set_boosts({"c.test": 1})
     got = []
     for _ in range(3):
         scheduler.wake_one("192.0.2.1")

@@ -1,4 +1,4 @@
-"""The duty that keeps the engine within its memory: what it moves, what it says, and which files it removes."""
+"""The spiller keeps the engine within its memory: what it moves, what it logs, and which files it removes."""
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -21,8 +21,8 @@ BUDGET = 10_000
 QUEUE = "a.test"
 
 
-class Owner:
-    """Holds partition 0 as the door's session does; nothing else of ownership."""
+class FakeHeld:
+    """Holds partition 0 with the fence of the test's frontier."""
 
     def __init__(self, door: Door) -> None:
         self._door = door
@@ -38,8 +38,8 @@ class Owner:
         return self._door.fence if partition in self.held else None
 
 
-class Due:
-    """Notes what it is told."""
+class FakeDuePartitions:
+    """Records which partitions are scheduled."""
 
     def __init__(self) -> None:
         self.scheduled: list[int] = []
@@ -52,19 +52,19 @@ class Due:
 
 
 class Lab:
-    """A spiller over a real engine, whose memory and whose time are what the test says."""
+    """A spiller over a real engine; the test sets its memory and its time."""
 
     def __init__(self, door: Door, folder: Path) -> None:
-        self.door, self.owner, self.claimer = door, Owner(door), Due()
+        self.door, self.owner, self.claimer = door, FakeHeld(door), FakeDuePartitions()
         self.counters = Counters(OpenClaims(8))
         self.used: list[int] = [0]
         self.now_ms = 0
         self.files = SpillFiles(folder, door.session)
         self.calls = Spilling(door.engine, door.keys, default_delay_ms=DELAY_MS)
         door.engine.memory = self._memory  # type: ignore[method-assign]
-        self.spiller = self.anew()
+        self.spiller = self.new_spiller()
 
-    def anew(self) -> Spiller:
+    def new_spiller(self) -> Spiller:
         owner: Any = self.owner
         claimer: Any = self.claimer
         settings = load(environment={}, options={"frontier.memory": BUDGET})
@@ -128,7 +128,7 @@ async def test_claims_wait_while_the_budget_is_exceeded(lab: Lab) -> None:
     assert not lab.counters.is_engine_full
 
 
-async def test_what_is_short_comes_back_and_is_claimed(lab: Lab) -> None:
+async def test_requested_blocks_are_unspilled_and_claimed(lab: Lab) -> None:
     await lab.fill(1000)
     await lab.look(9_500)
     before = await lab.spilled()
@@ -136,12 +136,12 @@ async def test_what_is_short_comes_back_and_is_claimed(lab: Lab) -> None:
         for key in await lab.door.engine.command("KEYS", lab.door.keys.of(0, f"{name}:*")):
             await lab.door.engine.command("DEL", key)
     await lab.door.claim()  # finds nothing
-    await lab.spiller._bring_back([(0, QUEUE), (1, "not.ours")])
+    await lab.spiller._unspill([(0, QUEUE), (1, "not.ours")])
     assert lab.claimer.scheduled == [0]
     assert before - await lab.spilled() == 128
 
 
-async def test_a_file_that_is_not_there_is_said_once_and_nothing_is_lost(
+async def test_a_missing_spill_file_is_logged_once_and_nothing_is_lost(
     lab: Lab, caplog: pytest.LogCaptureFixture
 ) -> None:
     await lab.fill(1000)
@@ -162,7 +162,7 @@ async def names(lab: Lab) -> list[str]:
     return [name.decode() for name in raw]
 
 
-async def test_a_file_goes_when_no_block_has_been_in_it_for_long(lab: Lab) -> None:
+async def test_a_file_without_blocks_is_removed_after_a_while(lab: Lab) -> None:
     await lab.fill(1000)
     await lab.look(9_500)
     assert len(lab.files.names(0)) == 1
@@ -176,7 +176,7 @@ async def test_a_file_goes_when_no_block_has_been_in_it_for_long(lab: Lab) -> No
     assert lab.files.names(0) == []
 
 
-async def test_a_file_that_nobody_was_told_of_goes_too(lab: Lab) -> None:
+async def test_a_file_unknown_to_the_engine_is_removed_too(lab: Lab) -> None:
     SpillFiles(lab.files.root, "dead").write(0, 1, [b"x"])
     SpillFiles(lab.files.root, "dead").write(1, 1, [b"not ours"])
     await lab.look(0, after_ms=60_000)
@@ -185,8 +185,8 @@ async def test_a_file_that_nobody_was_told_of_goes_too(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("what", ["the engine restarts", "another lease", "another process"])
-async def test_the_wait_begins_anew_when(lab: Lab, what: str) -> None:
-    """Who looks first at the partition as it is now can't know when the file was last named."""
+async def test_the_wait_to_remove_a_file_restarts_when(lab: Lab, what: str) -> None:
+    """The first check of a partition can't know when the engine last named the file."""
     SpillFiles(lab.files.root, "dead").write(0, 1, [b"x"])
     await lab.look(0, after_ms=60_000)
     if what == "the engine restarts":
@@ -194,7 +194,7 @@ async def test_the_wait_begins_anew_when(lab: Lab, what: str) -> None:
     elif what == "another lease":
         await lab.door.acquire()
     else:
-        lab.spiller = lab.anew()
+        lab.spiller = lab.new_spiller()
     await lab.look(0, after_ms=KEEP_MS)
     assert lab.files.names(0) == ["1-dead-1"]
     await lab.look(0, after_ms=KEEP_MS)

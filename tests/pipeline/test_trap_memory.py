@@ -70,25 +70,25 @@ ORDERS = [
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_a_suspect_goes_behind_all_others_and_the_furthest_first_in_every_order(order: dict[str, Any]) -> None:
+def test_a_suspect_goes_last_in_every_order(order: dict[str, Any]) -> None:
     plain, near, far = found(TrapMemory(LIMITS), ["http://a.test/x", deep(11), deep(14)], **order)
     assert plain.score - 300 > far.score > near.score
     assert {plain.deferred, near.deferred, far.deferred} == {""}
 
 
-def test_what_is_proven_endless_is_parked_by_its_rule_in_its_part_of_the_site() -> None:
+def test_urls_of_a_proven_trap_are_deferred_by_its_rule() -> None:
     trap, elsewhere = found(proven(), [deep(30), deep(30).replace("dive", "manual")])
     assert (trap.deferred, elsewhere.deferred) == ("trap:path", "")
 
 
-def test_links_to_another_domain_are_judged_by_their_looks_alone() -> None:
+def test_links_to_another_domain_are_judged_by_their_url_alone() -> None:
     memory = proven("b.test")
     plain, suspect = found(memory, ["http://b.test/", deep(30, "b.test")])
     assert suspect.deferred == ""
     assert suspect.score < plain.score - 300
 
 
-def test_a_redirect_is_judged_like_a_link_but_not_that_of_a_seed() -> None:
+def test_redirects_are_judged_like_links_except_those_of_seeds() -> None:
     memory = proven()
     routed, state = router(), memory.state_of("a.test")
     targets = [
@@ -97,18 +97,18 @@ def test_a_redirect_is_judged_like_a_link_but_not_that_of_a_seed() -> None:
     assert [target and target.deferred for target in targets] == ["trap:path", ""]
 
 
-def test_a_claim_that_waited_while_its_trap_was_proven_is_parked_but_no_seed() -> None:
+def test_a_waiting_claim_of_a_proven_trap_is_deferred_unless_a_seed() -> None:
     memory = proven()
-    assert memory.parks(claim(deep(30))) == "trap:path"
-    assert memory.parks(claim(deep(30), seed=True)) == memory.parks(claim("http://a.test/x")) == ""
-    assert memory.parks(claim(deep(30, "b.test"))) == ""
+    assert memory.reason_to_defer(claim(deep(30))) == "trap:path"
+    assert memory.reason_to_defer(claim(deep(30), seed=True)) == memory.reason_to_defer(claim("http://a.test/x")) == ""
+    assert memory.reason_to_defer(claim(deep(30, "b.test"))) == ""
 
 
-def test_what_people_released_is_fetched_in_its_queue_only() -> None:
+def test_released_urls_are_fetched_in_their_queue_only() -> None:
     memory, waiting = proven(), claim(deep(30))
     memory.release("a.test", "trap:path")
-    assert memory.parks(waiting) == ""
-    assert memory.parks(replace(waiting, queue="www.a.test")) == "trap:path"
+    assert memory.reason_to_defer(waiting) == ""
+    assert memory.reason_to_defer(replace(waiting, queue="www.a.test")) == "trap:path"
 
 
 def test_many_domains_without_suspects_do_not_push_out_one_that_has_some() -> None:
@@ -117,11 +117,11 @@ def test_many_domains_without_suspects_do_not_push_out_one_that_has_some() -> No
         memory.learn(claim(deep(levels)), [deep(levels + 1)], "")
         for n in range(4):
             memory.learn(claim(f"http://{levels}-{n}.test/"), [], f"sha1:{n}")
-    assert memory.parks(claim(deep(30))) == "trap:path"
+    assert memory.reason_to_defer(claim(deep(30))) == "trap:path"
     assert [bool(memory.state_of(f"{PROVEN - 1}-{n}.test").digests) for n in range(4)] == [False, True, True, True]
 
 
-def test_of_too_many_domains_with_suspects_the_one_used_longest_ago_is_forgotten() -> None:
+def test_the_least_recently_used_domain_with_suspects_is_evicted() -> None:
     memory = TrapMemory(LIMITS, domains_max=2)
     for domain in ("a.test", "b.test", "a.test", "c.test"):
         memory.learn(claim(deep(12, domain)), [], "")

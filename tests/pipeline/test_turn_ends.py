@@ -27,8 +27,8 @@ ENDS = {
 }
 
 
-class Places:
-    """Where claims went."""
+class TurnHarness:
+    """Runs one turn, and records where its claims go."""
 
     def __init__(self) -> None:
         self.open_claims = claims_open(batch(1).claims)
@@ -59,45 +59,45 @@ class Places:
 
 @pytest.mark.parametrize("is_over", [True, False], ids=["after the request", "before it"])
 @pytest.mark.parametrize("name", ENDS)
-async def test_an_end_frees_the_slot_once_and_leaves_the_claim_in_one_place(name: str, is_over: bool) -> None:
+async def test_each_end_frees_the_slot_once_and_keeps_one_claim(name: str, is_over: bool) -> None:
     end, place = ENDS[name]
-    places = Places()
+    harness = TurnHarness()
 
     async def work(turn: Turn) -> TurnEnd:
         if is_over:
             turn.request_over(wait_ms=0)
         return end
 
-    await places.run(work)
-    assert places.scheduler.active == 0
-    assert places.count() == {place: 1}
+    await harness.run(work)
+    assert harness.scheduler.active == 0
+    assert harness.count() == {place: 1}
 
 
 async def test_a_queue_that_is_given_up_ends_its_waiting_claims_too() -> None:
-    places = Places()
-    places.scheduler.put(batch(2, 3))
+    harness = TurnHarness()
+    harness.scheduler.put(batch(2, 3))
 
     async def work(turn: Turn) -> TurnEnd:
         return turns.QueueGivenUp(lambda claim: Failed.finally_(claim, FailureKind.HOST_DEAD, ""))
 
-    await places.run(work)
-    assert [outcome.claim.fingerprint for outcome in places.delivered] == ["1", "2", "3"]
-    assert (places.scheduler.active, places.scheduler.waiting) == (0, 0)
+    await harness.run(work)
+    assert [outcome.claim.fingerprint for outcome in harness.delivered] == ["1", "2", "3"]
+    assert (harness.scheduler.active, harness.scheduler.waiting) == (0, 0)
 
 
-async def test_an_engine_that_fails_after_the_request_does_not_free_the_slot_twice(
+async def test_an_engine_error_after_the_request_frees_the_slot_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(turns, "ENGINE_PAUSE_S", 0)
-    places = Places()
+    harness = TurnHarness()
 
     async def work(turn: Turn) -> TurnEnd:
         turn.request_over(wait_ms=0)
         raise EngineDown("no answer")
 
-    await places.run(work)
-    assert places.scheduler.active == 0
-    assert places.count() == {"here": 1}
+    await harness.run(work)
+    assert harness.scheduler.active == 0
+    assert harness.count() == {"here": 1}
 
 
 async def test_a_request_that_is_over_twice_is_an_error_of_ours() -> None:
@@ -109,21 +109,21 @@ async def test_a_request_that_is_over_twice_is_an_error_of_ours() -> None:
         turn.request_over(wait_ms=0)
 
 
-async def test_a_claim_whose_name_is_looked_up_comes_back_when_it_is_answered() -> None:
-    places, answers = Places(), list[Callable[[], None]]()
+async def test_a_claim_is_requeued_when_its_name_is_looked_up() -> None:
+    harness, answers = TurnHarness(), list[Callable[[], None]]()
 
     async def work(turn: Turn) -> TurnEnd:
         return turns.AwaitName(answers.append)
 
-    await places.run(work)
-    assert (places.scheduler.active, places.scheduler.waiting) == (1, 0), "the queue stands still meanwhile"
+    await harness.run(work)
+    assert (harness.scheduler.active, harness.scheduler.waiting) == (1, 0), "the queue stands still meanwhile"
     answers[0]()
-    assert (places.scheduler.active, places.scheduler.waiting) == (0, 1)
-    await asyncio.wait_for(places.scheduler.take(), 1)
+    assert (harness.scheduler.active, harness.scheduler.waiting) == (0, 1)
+    await asyncio.wait_for(harness.scheduler.take(), 1)
 
 
 def test_only_the_turn_runner_ends_turns_and_puts_claims_back() -> None:
     folder = Path(turns.__file__).parent
-    call = re.compile(r"scheduler\.(finished|put_back|wait_at|abandon)\(")
+    call = re.compile(r"scheduler\.(finished|requeue|wait_at|abandon)\(")
     callers = {path.name for path in folder.glob("*.py") if call.search(path.read_text())}
     assert callers == {"turn.py"}

@@ -42,26 +42,26 @@ def stage_of(
     settings: Settings,
     scheduler: Scheduler,
     counters: Counters,
-    turn_away: Callable[[Claim], Awaitable[None]] = never,
+    return_stopped: Callable[[Claim], Awaitable[None]] = never,
     **parts: Any,
 ) -> FetchStage:
-    """With one batch of claims in hand."""
-    places = {"return_claim": turn_away, "open_claims": counters.open_claims}
-    return stage_with(scheduler, settings, places, counters=counters, **parts)
+    """A fetch stage with these parts."""
+    callbacks = {"return_claim": return_stopped, "open_claims": counters.open_claims}
+    return stage_with(scheduler, settings, callbacks, counters=counters, **parts)
 
 
-def handed_out(claims: QueueBatch) -> tuple[Scheduler, Counters]:
-    """A workbench that has these claims, and the counters that know them."""
+def scheduled(claims: QueueBatch) -> tuple[Scheduler, Counters]:
+    """A scheduler with these claims, and counters that know them."""
     open_claims = claims_open(claims.claims)
     scheduler = Scheduler(open_claims, concurrency_per_queue=1)
     scheduler.put(claims)
     return scheduler, Counters(open_claims)
 
 
-async def test_a_claim_that_goes_from_worker_to_worker_while_the_heartbeat_is_late_ends_none_of_them() -> None:
+async def test_a_claim_requeued_while_the_heartbeat_is_late_ends_no_worker() -> None:
     """Each worker puts the claim back and rests; the next one takes it. When they have rested, its lease is gone."""
     settings: Settings = load(environment={}, options={"fetch.concurrency": 3})
-    (scheduler, counters), held_until = handed_out(batch(1)), time.monotonic() + 0.1
+    (scheduler, counters), held_until = scheduled(batch(1)), time.monotonic() + 0.1
     late: Any = SimpleNamespace(may_start=lambda: False, must_abort=lambda: False)
     held: Any = SimpleNamespace(holds=lambda _: time.monotonic() < held_until)
     async with working(stage_of(settings, scheduler, counters, held=held, liveness=late)):
@@ -70,10 +70,10 @@ async def test_a_claim_that_goes_from_worker_to_worker_while_the_heartbeat_is_la
 
 
 @pytest.mark.parametrize("is_sent", [True, False])
-async def test_a_request_that_is_cut_off_is_late_only_if_it_was_sent(is_sent: bool) -> None:
+async def test_a_cut_off_request_is_late_only_if_it_was_sent(is_sent: bool) -> None:
     """One that still connects when it must stop has met no new owner's request."""
     settings: Settings = load(environment={}, options={"robots.obey": False, "fetch.concurrency": 1})
-    (scheduler, counters), begun = handed_out(batch(1)), asyncio.Event()
+    (scheduler, counters), begun = scheduled(batch(1)), asyncio.Event()
 
     async def fetch(url: str, *, cookies: Any, before_send: Callable[[], None], working: Any) -> None:
         if is_sent:
@@ -96,10 +96,10 @@ async def test_a_request_that_is_cut_off_is_late_only_if_it_was_sent(is_sent: bo
     assert noted == ["http://a.test/1"]
 
 
-async def test_a_page_is_not_asked_for_when_its_lease_ended_while_the_request_was_prepared() -> None:
+async def test_no_page_is_requested_when_its_lease_ended_during_preparation() -> None:
     """The delay was being stored, a name looked up, a connection opened: meanwhile its partition went elsewhere."""
     settings: Settings = load(environment={}, options={"robots.obey": False, "fetch.concurrency": 1})
-    (scheduler, counters), is_held, sent = handed_out(batch(1)), [True], list[str]()
+    (scheduler, counters), is_held, sent = scheduled(batch(1)), [True], list[str]()
 
     async def fetch(url: str, *, cookies: Any, before_send: Callable[[], None], working: Any) -> None:
         is_held[0] = False
@@ -115,14 +115,14 @@ async def test_a_page_is_not_asked_for_when_its_lease_ended_while_the_request_wa
 
 
 @pytest.mark.parametrize("overrides", [Overrides(blocked=frozenset({"a.test"})), Overrides(paused=frozenset({"*"}))])
-async def test_a_claim_of_a_stopped_domain_is_turned_away_and_nothing_is_asked(overrides: Overrides) -> None:
+async def test_a_claim_of_a_stopped_domain_is_returned_without_a_request(overrides: Overrides) -> None:
     settings: Settings = load(environment={}, options={"fetch.concurrency": 2})
-    (scheduler, counters), away = handed_out(batch(1, 2)), list[str]()
+    (scheduler, counters), away = scheduled(batch(1, 2)), list[str]()
     counters.overrides = overrides
 
-    async def turn_away(claim: Claim) -> None:
+    async def return_stopped(claim: Claim) -> None:
         away.append(claim.fingerprint)
 
-    async with working(stage_of(settings, scheduler, counters, turn_away, held=held_with(1), liveness=AWAKE)):
+    async with working(stage_of(settings, scheduler, counters, return_stopped, held=held_with(1), liveness=AWAKE)):
         await asyncio.sleep(0.1)
     assert (away, scheduler.active) == (["1", "2"], 0)

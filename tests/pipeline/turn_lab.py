@@ -23,7 +23,7 @@ from crawler.settings import Settings
 
 
 def mark() -> InflightMark:
-    """One that nobody reads."""
+    """A mark in a log that is not read."""
     return InflightMark(mmap.mmap(-1, mmap.PAGESIZE), 0)
 
 
@@ -31,12 +31,12 @@ def turn_of(scheduler: Scheduler, slot: QueueSlot, claim: Claim) -> Turn:
     return Turn(scheduler, slot, claim, mark())
 
 
-def runner_of(scheduler: Scheduler, **places: Any) -> TurnRunner:
-    """Fails where a turn ends in another way than with the places given."""
-    open_claims = places.pop("open_claims", OpenClaims(1000))
-    nobody: Any = SimpleNamespace(fence_of=lambda _: None, failed=_raised)
+def runner_of(scheduler: Scheduler, **callbacks: Any) -> TurnRunner:
+    """Fails when a turn ends without one of the given callbacks."""
+    open_claims = callbacks.pop("open_claims", OpenClaims(1000))
+    unused: Any = SimpleNamespace(fence_of=lambda _: None, failed=_raised)
     return TurnRunner(
-        scheduler, nobody, open_claims, nobody, **{"deliver": _never, "return_claim": _never, "delay_ms": 0} | places
+        scheduler, unused, open_claims, unused, **{"deliver": _never, "return_claim": _never, "delay_ms": 0} | callbacks
     )
 
 
@@ -52,7 +52,7 @@ def held_with(*partitions: int, clock_ms: int = 0, dependents: Sequence[Dependen
 def claimer_with(
     frontier: Any, held: HeldPartitions, counters: Counters, *, scheduler: Scheduler | None = None
 ) -> tuple[Claimer, DuePartitions]:
-    """A claimer over this frontier, and the partitions that it looks at."""
+    """A claimer over this frontier, and its due partitions."""
     due = DuePartitions(counters.open_claims)
     scheduler = scheduler or Scheduler(counters.open_claims, concurrency_per_queue=1)
     claimer = Claimer(
@@ -62,24 +62,22 @@ def claimer_with(
 
 
 def claims_open(claims: Collection[Claim], *, claims_max: int = 1000) -> OpenClaims:
-    """These have been handed out."""
+    """Open claims with these."""
     open_claims = OpenClaims(claims_max)
     open_claims.opened(claims)
     return open_claims
 
 
-def stage_with(scheduler: Scheduler, settings: Settings, places: Mapping[str, Any], **parts: Any) -> FetchStage:
-    """A fetch stage; what is not among the parts is nobody, who fails when asked for anything. `places`: where turns
-    end, as `runner_of` takes them.
-    """
-    nobody: Any = SimpleNamespace()
+def stage_with(scheduler: Scheduler, settings: Settings, callbacks: Mapping[str, Any], **parts: Any) -> FetchStage:
+    """A fetch stage; any use of a part that is not given fails. `callbacks`: as for `runner_of`."""
+    unused: Any = SimpleNamespace()
     known = {
-        "held": nobody, "liveness": nobody, "counters": nobody, "notes": nobody, "fetcher": nobody, "gate": nobody,
-        "parser": nobody, "handling": nobody, "policy": ResponsePolicy(settings),
+        "held": unused, "liveness": unused, "counters": unused, "notes": unused, "fetcher": unused, "gate": unused,
+        "parser": unused, "handling": unused, "policy": ResponsePolicy(settings),
         "addresses": AddressLimiter(scheduler, limit=settings.politeness.concurrency_per_address),
         "inflight_log": SimpleNamespace(mark=mark), "traps": TrapMemory(settings.traps),
     } | parts  # fmt: skip
-    return FetchStage(runner_of(scheduler, **places), scheduler, settings=settings, **known)
+    return FetchStage(runner_of(scheduler, **callbacks), scheduler, settings=settings, **known)
 
 
 def content_steps() -> ContentSteps:

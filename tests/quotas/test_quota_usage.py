@@ -1,4 +1,4 @@
-"""What an instance makes of the crawl's totals: how much it may still let in and claim, and when a limit is reached."""
+"""Quotas of the whole crawl: how much an instance may still admit and claim, and when a limit is reached."""
 
 import asyncio
 from collections.abc import Callable
@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from crawler.errors import ArchiveError
-from crawler.frontier.budgets import QuotaReached
 from crawler.frontier.deferred import DeferredRow
+from crawler.frontier.messages import QuotaReached
 from crawler.frontier.stats import Totals
 from crawler.quotas.admit import QuotaAdmission
 from crawler.quotas.distribute import DeferredShare
@@ -19,8 +19,8 @@ from crawler.settings import load
 from tests.pipeline.turn_lab import held_with
 
 
-class Engine:
-    """The crawl's totals as a test sets them, its flag, and what is parked for want of room."""
+class FakeEngine:
+    """The crawl's totals as a test sets them, its flag, and the URLs deferred for lack of room."""
 
     def __init__(self) -> None:
         self.now = Totals()
@@ -47,65 +47,67 @@ class Engine:
         return [(0, {}, found)] if self.deferred and 0 in partitions else []
 
 
-def spending(engine: Engine, *, sharers: int = 1, **options: int) -> tuple[QuotaUsage, Counters, Callable[[], bool]]:
-    """What follows the crawl's use of its budgets, what it tells the stages, and whether one more URL is let in."""
+def usage_of(
+    engine: FakeEngine, *, sharers: int = 1, **options: int
+) -> tuple[QuotaUsage, Counters, Callable[[], bool]]:
+    """The usage of quotas, the counters it updates, and whether one more URL is admitted."""
     settings = load(environment={}, options={k.replace("__", "."): v for k, v in options.items()})
     counters, held = Counters(OpenClaims(1000)), held_with(0)
     deferred_urls: Any = engine
     admission = QuotaAdmission(settings.budget.crawl_urls, DeferredShare(deferred_urls, 4))
-    spends = QuotaUsage(deferred_urls, deferred_urls, admission, held, counters, settings, wake=engine.hinted.append)
-    return spends, counters, lambda: admission.lets_in(sharers)
+    usage = QuotaUsage(deferred_urls, deferred_urls, admission, held, counters, settings, wake=engine.hinted.append)
+    return usage, counters, lambda: admission.admits(sharers)
 
 
-async def test_between_two_sums_each_instance_lets_in_its_share_of_the_room() -> None:
-    engine = Engine()
-    spends, _, admits_urls = spending(engine, sharers=2, budget__crawl_urls=100)
+async def test_each_instance_admits_its_share_between_two_counts() -> None:
+    engine = FakeEngine()
+    usage, _, admits_urls = usage_of(engine, sharers=2, budget__crawl_urls=100)
     engine.now = Totals(taken_in=80)
-    await spends.begin()
+    await usage.prepare()
     assert [admits_urls() for _ in range(11)] == [True] * 10 + [False]
-    await spends.count()
+    await usage.count()
     assert [admits_urls() for _ in range(6)] == [True] * 5 + [False], "what was let in may not be there yet"
     engine.now = Totals(taken_in=98)
-    await spends.count()
-    await spends.count()
+    await usage.count()
+    await usage.count()
     assert [admits_urls() for _ in range(2)] == [True, False]
 
 
-async def test_new_urls_go_behind_those_that_are_parked_for_want_of_room() -> None:
-    engine = Engine()
-    spends, _, admits_urls = spending(engine, budget__crawl_urls=100)
+async def test_new_urls_go_behind_deferred_ones() -> None:
+    engine = FakeEngine()
+    usage, _, admits_urls = usage_of(engine, budget__crawl_urls=100)
     engine.now, engine.deferred = Totals(taken_in=80, beyond=3), 3
-    await spends.begin()
+    await usage.prepare()
     assert not admits_urls()
-    assert await spends.has_more()
+    assert await usage.has_more()
     engine.now = Totals(taken_in=100, beyond=3)
-    assert not await spends.has_more(), "there is no room"
+    assert not await usage.has_more(), "there is no room"
     engine.now, engine.deferred = Totals(taken_in=80, beyond=3), 0
-    assert not await spends.has_more(), "they are blocked: nobody will release them"
+    assert not await usage.has_more(), "they are blocked: nobody will release them"
 
 
-async def test_what_there_is_room_for_is_released_and_claimed_at_once() -> None:
+async def test_deferred_urls_with_room_are_released_and_claimed_at_once() -> None:
     """No hint tells an owner what it released itself: it would look again when the partition is due, a minute later."""
-    engine = Engine()
-    spends, *_ = spending(engine, budget__crawl_urls=100)
+    engine = FakeEngine()
+    usage, *_ = usage_of(engine, budget__crawl_urls=100)
     engine.now, engine.deferred = Totals(taken_in=80, beyond=30), 30
-    await spends.begin()
-    running = asyncio.create_task(spends.run())
+    await usage.prepare()
+    running = asyncio.create_task(usage.run())
     while not engine.hinted:
         await asyncio.sleep(0.01)
     running.cancel()
     assert (engine.deferred, engine.now.taken_in, engine.hinted) == (10, 100, [0])
 
 
-async def test_what_lies_in_a_file_that_can_not_be_read_stays_parked_and_holds_up_no_end(
+async def test_urls_in_an_unreadable_file_stay_deferred_and_the_crawl_ends(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    engine = Engine()
-    spends, *_ = spending(engine, budget__crawl_urls=100)
+    engine = FakeEngine()
+    usage, *_ = usage_of(engine, budget__crawl_urls=100)
     engine.now, engine.deferred, engine.is_readable = Totals(taken_in=80, beyond=30), 30, False
-    await spends.begin()
-    running = asyncio.create_task(spends.run())
-    while await spends.has_more():
+    await usage.prepare()
+    running = asyncio.create_task(usage.run())
+    while await usage.has_more():
         await asyncio.sleep(0.01)
     assert not running.done()
     assert [(r.getMessage(), r.__dict__["queue"]) for r in caplog.records] == [("budget.unreadable", "a.test")]
@@ -117,19 +119,19 @@ async def test_what_lies_in_a_file_that_can_not_be_read_stays_parked_and_holds_u
     assert (engine.deferred, engine.now.taken_in) == (10, 100)
 
 
-async def test_the_engines_sum_decides_that_a_budget_is_used_up_and_not_what_was_acked_once() -> None:
+async def test_the_engines_total_decides_whether_a_quota_is_reached() -> None:
     """An engine that fell back has fewer pages than this instance was told that it had committed."""
-    engine = Engine()
-    spends, counters, _ = spending(engine, budget__crawl_pages=10)
-    await spends.begin()
+    engine = FakeEngine()
+    usage, counters, _ = usage_of(engine, budget__crawl_pages=10)
+    await usage.prepare()
     counters.committed = 10
     assert (counters.pages_left(), counters.is_limit_near) == (0, True)
     engine.now = Totals(fetched=7)
-    await spends.count()
-    assert (spends.limit, counters.pages_left()) == ("", 3)
+    await usage.count()
+    assert (usage.limit, counters.pages_left()) == ("", 3)
     engine.now, counters.committed = Totals(fetched=10), 13
-    await spends.count()
-    assert (spends.limit, engine.quota_reached) == ("budget", QuotaReached(reason="crawl:pages", budget=10))
+    await usage.count()
+    assert (usage.limit, engine.quota_reached) == ("budget", QuotaReached(reason="crawl:pages", budget=10))
 
 
 @pytest.mark.parametrize(
@@ -143,17 +145,17 @@ async def test_the_engines_sum_decides_that_a_budget_is_used_up_and_not_what_was
     ],
 )
 async def test_whichever_is_reached_first_ends_the_crawl(options: dict[str, int], limit: str) -> None:
-    engine = Engine()
-    spends, counters, _ = spending(engine, **options)
+    engine = FakeEngine()
+    usage, counters, _ = usage_of(engine, **options)
     engine.now = Totals(fetched=5, bytes=1000)
-    await spends.begin()
-    assert (spends.limit, engine.quota_reached is not None) == (limit, limit == "budget")
+    await usage.prepare()
+    assert (usage.limit, engine.quota_reached is not None) == (limit, limit == "budget")
     assert (counters.pages_left() == 0) == bool(limit)
 
 
 async def test_a_larger_budget_takes_the_flag_away() -> None:
-    engine = Engine()
+    engine = FakeEngine()
     engine.now, engine.quota_reached = Totals(fetched=5), QuotaReached(reason="crawl:pages", budget=5)
-    spends, *_ = spending(engine, budget__crawl_pages=6)
-    await spends.begin()
+    usage, *_ = usage_of(engine, budget__crawl_pages=6)
+    await usage.prepare()
     assert engine.quota_reached is None

@@ -80,8 +80,8 @@ WITHOUT_RULES: dict[str, tuple[Step, ...]] = {
 }  # fmt: skip
 
 
-class Turns:
-    """The reserver of a web on which each turn is granted; the claim's queue is its own host's."""
+class GrantingBorrower:
+    """A slot borrower that grants each slot at once; the claim's queue is its own host's."""
 
     def __init__(self, own: str) -> None:
         self._own = own
@@ -103,11 +103,11 @@ async def read(
     shared: Any = SimpleNamespace(robots=_nothing_shared)
     settings = Settings(robots=RobotsSettings())
     cache = RobotsCache(shared, settings)
-    turns: Any = Turns(server.url if own is None else own)
+    borrower: Any = GrantingBorrower(server.url if own is None else own)
     async with fetching(total_timeout_s=patience_s, idle_timeout_s=patience_s / 2) as fetcher:
-        reader = RobotsReader(cache, fetcher, turns, settings.robots)
+        reader = RobotsReader(cache, fetcher, borrower, settings.robots)
         for _ in range(10):
-            reading = await reader.turn(CLAIM, server.url[:-1])
+            reading = await reader.read(CLAIM, server.url[:-1])
             if reading.entry is not None:
                 return reading.entry, reading.blob, cache
     raise AssertionError("no end to it")
@@ -144,7 +144,7 @@ async def test_the_last_hop_of_redirects_counts_whoever_asks(how: str, slot: boo
 
 
 @pytest.mark.parametrize("how", WHOLE)
-async def test_a_whole_one_is_obeyed_also_when_it_is_longer_than_is_read(how: str) -> None:
+async def test_a_complete_robots_txt_is_obeyed_even_beyond_the_size_limit(how: str) -> None:
     async with HostileServer(by_path={"/robots.txt": WHOLE[how]}) as server:
         entry, blob, _ = await read(server, patience_s=10)
         assert entry.rules is not None

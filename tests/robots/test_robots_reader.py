@@ -40,7 +40,7 @@ class Lab:
         self.reader = RobotsReader(self.cache, deps, deps, settings.robots, patience_ms=patience_ms)
 
     async def read(self, before_send: Callable[[], None] | None = None) -> RobotsResult:
-        return await self.reader.turn(CLAIM, "http://a.test", before_send)
+        return await self.reader.read(CLAIM, "http://a.test", before_send)
 
     async def _robots(self, partition: int, origin: str) -> bytes | None:
         return self.shared.get(origin)
@@ -67,7 +67,7 @@ class Lab:
         )  # fmt: skip
         return FetchResult(url=url, response=response, fetch_ms=7)
 
-    # The reserver, and the only turn it has
+    # The slot borrower and its only slot
 
     def place(self, url: str) -> tuple[str, int]:
         return host_of(url).removeprefix("www."), 1
@@ -86,31 +86,31 @@ class Lab:
 async def test_a_redirect_within_the_queue_takes_a_second_turn_of_it() -> None:
     lab = Lab()
     lab.web = {"http://a.test/robots.txt": "http://www.a.test/robots.txt", "http://www.a.test/robots.txt": RULES}
-    assert await lab.read() == RobotsResult(None, is_asked=True, fetch_ms=7)
+    assert await lab.read() == RobotsResult(None, is_requested=True, fetch_ms=7)
     reading = await lab.read()
     assert reading.entry is not None
-    assert (reading.entry.crawl_delay_s, reading.is_asked) == (3, True)
+    assert (reading.entry.crawl_delay_s, reading.is_requested) == (3, True)
     assert lab.seen == ["GET http://a.test/robots.txt", "GET http://www.a.test/robots.txt"]
     assert lab.cache.known("http://a.test") is lab.cache.known("http://www.a.test") is reading.entry
 
 
-async def test_elsewhere_it_waits_for_a_borrowers_turn_that_ends_with_the_request() -> None:
+async def test_a_redirect_to_another_queue_waits_for_a_borrowed_slot() -> None:
     lab = Lab()
     lab.web = {"http://a.test/robots.txt": "http://b.test/r", "http://b.test/r": RULES}
     lab.waits = [700, 30, 0]
     await lab.read()
     assert [(r := await lab.read()).wait_ms for _ in range(2)] == [700, 30]
-    assert (r.entry, r.is_asked) == (None, False)
+    assert (r.entry, r.is_requested) == (None, False)
     reading = await lab.read()
     assert reading.entry is not None
     assert reading.entry.rules is not None
-    assert not reading.is_asked, "not on the claim's queue"
+    assert not reading.is_requested, "not on the claim's queue"
     assert not reading.entry.rules.allows("http://a.test/no")
     assert lab.seen[1:] == ["borrower of b.test", "GET http://b.test/r", "end"]
 
 
 @pytest.mark.parametrize("how", ["known", "shared", "read for another"])
-async def test_what_is_known_of_the_place_where_a_redirect_leads_is_not_asked_for(how: str) -> None:
+async def test_a_known_redirect_target_is_not_requested_again(how: str) -> None:
     lab = Lab()
     lab.web = {"http://a.test/robots.txt": "http://b.test/robots.txt", "http://b.test/robots.txt": RULES}
     other = Lab()
@@ -126,12 +126,12 @@ async def test_what_is_known_of_the_place_where_a_redirect_leads_is_not_asked_fo
         lab.web["http://c.test/robots.txt"] = "http://b.test/robots.txt"
         lab.waits = [0, 0]
         for _ in range(2):
-            await lab.reader.turn(CLAIM, "http://c.test")
+            await lab.reader.read(CLAIM, "http://c.test")
         lab.seen.clear()
     await lab.read()
     reading = await lab.read()
     assert reading.entry is not None
-    assert (reading.entry.crawl_delay_s, reading.is_asked) == (3, False)
+    assert (reading.entry.crawl_delay_s, reading.is_requested) == (3, False)
     assert lab.seen[-1:] == ["GET http://a.test/robots.txt"]
     third = Lab()
     third.shared["http://a.test"] = reading.blob
@@ -141,14 +141,14 @@ async def test_what_is_known_of_the_place_where_a_redirect_leads_is_not_asked_fo
     assert (entry.crawl_delay_s, entry.rules.allows("http://a.test/no")) == (3, False)
 
 
-async def test_without_a_turn_for_too_long_it_is_unreachable() -> None:
+async def test_robots_txt_is_unreachable_without_a_slot_for_too_long() -> None:
     lab = Lab(patience_ms=-1)
     lab.web = {"http://a.test/robots.txt": "http://b.test/r"}
     lab.waits = [1000]
     await lab.read()
     reading = await lab.read()
     assert reading.entry is not None
-    assert (reading.entry.rules, reading.entry.detail) == (None, "no turn at http://b.test/r")
+    assert (reading.entry.rules, reading.entry.detail) == (None, "no request slot for http://b.test/r")
 
 
 async def test_after_too_many_redirects_everything_is_allowed() -> None:
@@ -182,7 +182,7 @@ async def test_of_two_claims_of_an_origin_one_reads_and_the_other_waits() -> Non
 
     def meanwhile() -> None:
         with pytest.raises(StopIteration) as stop:  # it does not even have to wait for the loop
-            lab.reader.turn(CLAIM, "http://a.test").send(None)
+            lab.reader.read(CLAIM, "http://a.test").send(None)
         others.append(stop.value.value)
 
     assert (await lab.read(meanwhile)).entry is not None
@@ -201,7 +201,7 @@ async def test_a_stale_connection_costs_one_more_turn_and_no_attempt(slot: bool)
     lab.stale = {url: 1}
     readings = [await lab.read() for _ in range(3 if slot else 2)]
     assert [r.entry for r in readings[:-1]] == [None] * (len(readings) - 1)
-    assert readings[-2].is_asked is not slot, "the request counts on the queue that it was made on"
+    assert readings[-2].is_requested is not slot, "the request counts on the queue that it was made on"
     assert readings[-1].entry is not None
     assert readings[-1].entry.rules is not None
     assert lab.seen.count(f"GET {url}") == 2
@@ -255,7 +255,7 @@ async def test_the_event_loop_does_not_wait_for_long_files(monkeypatch: pytest.M
     assert rules == same
 
 
-async def test_what_is_shared_of_a_hostile_file_is_read_back_to_the_same_rules() -> None:
+async def test_shared_rules_of_a_hostile_robots_txt_survive_the_round_trip() -> None:
     lab = Lab()
     lab.web["http://a.test/robots.txt"] = b"# our group only\nUser-agent: *\nDisallow: /a #" + b"9" * 5000
     reading = await lab.read()

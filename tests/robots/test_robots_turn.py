@@ -31,16 +31,16 @@ CLAIM = Claim(
     depth=0, redirects=0, attempts=0, deliveries=0, seed=False,
 )  # fmt: skip
 
-AFTERMATH = ResponsePolicy(Settings())
+POLICY = ResponsePolicy(Settings())
 
 
 def turns_of(frontier: Any, held: Any, cache: Any, reader: Any, *, delay_s: float = 1.0) -> RobotsTurns:
     gate = RobotsGate(frontier, held, cache, reader, PolitenessSettings(delay_s=delay_s), overrides=Overrides)
-    return RobotsTurns(gate, AFTERMATH, before_send=lambda *_: None)
+    return RobotsTurns(gate, POLICY, before_send=lambda *_: None)
 
 
 async def run(scheduler: Scheduler, slot: QueueSlot, claim: Claim, step: Callable[[Turn], Awaitable[Any]]) -> None:
-    """A turn that takes this step; it ends only if the step says how."""
+    """Run a turn with this step; the turn ends only if the step returns an end."""
     turn = turn_of(scheduler, slot, claim)
     if isinstance(end := await step(turn), Requeue):
 
@@ -57,7 +57,7 @@ class RedirectedRobots:
         self._error = error
         self._sent = sent
 
-    async def turn(self, claim: Claim, origin: str, before_send: Callable[[], None], *, working: Any) -> Any:
+    async def read(self, claim: Claim, origin: str, before_send: Callable[[], None], *, working: Any) -> Any:
         if self._sent:
             before_send()
         raise self._error
@@ -81,27 +81,27 @@ async def test_robots_asked_for_in_vain_make_their_queue_wait(error: Exception, 
 
 
 @pytest.mark.parametrize(
-    ("lane_ms", "crawl_delay_s", "waits"), [(-1, 5, True), (2000, 5, True), (-1, None, False), (5000, 2, False)]
+    ("slot_ms", "crawl_delay_s", "waits"), [(-1, 5, True), (2000, 5, True), (-1, None, False), (5000, 2, False)]
 )
 async def test_a_delay_longer_than_the_turns_own_takes_another_turn(
-    lane_ms: int, crawl_delay_s: float | None, waits: bool
+    slot_ms: int, crawl_delay_s: float | None, waits: bool
 ) -> None:
     """Its robots.txt was read by a borrower, whose request the turn was not waited for by that delay."""
     paced = []
 
-    class Door:
+    class FakeFrontier:
         async def book_request(self, fence: Fence, queue: str, settled: Settlement) -> None:
             paced.append(
                 (queue, settled.next_fetch_ms - fence.now_ms if settled.next_fetch_ms else 0, settled.delay_ms)
             )
 
     scheduler: Scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
-    scheduler.put(QueueBatch(queue="a.test", delay_ms=lane_ms, claims=(CLAIM,)))
+    scheduler.put(QueueBatch(queue="a.test", delay_ms=slot_ms, claims=(CLAIM,)))
     slot, claim = await scheduler.take()
-    door: Any = Door()
+    frontier: Any = FakeFrontier()
     unused: Any = SimpleNamespace()
     entry = SimpleNamespace(crawl_delay_s=crawl_delay_s)
-    turns = turns_of(door, held_with(1, clock_ms=50_000), unused, unused)
+    turns = turns_of(frontier, held_with(1, clock_ms=50_000), unused, unused)
     began_ms = monotonic_ms()
     await run(scheduler, slot, claim, lambda turn: turns.learn_delay(turn, entry))  # type: ignore[arg-type]
     delay_ms = max(1000, int((crawl_delay_s or 0) * 1000))
@@ -112,7 +112,7 @@ async def test_a_delay_longer_than_the_turns_own_takes_another_turn(
     assert slot.next_ms - began_ms > delay_ms
 
 
-async def test_the_engine_is_asked_for_a_robots_txt_only_where_a_queue_has_read_one() -> None:
+async def test_shared_robots_txt_is_read_only_for_queues_with_a_delay() -> None:
     """Its delay was stored with the first: a queue without has none, and its first contact costs a call less."""
     asked: list[str] = []
 
@@ -141,12 +141,12 @@ async def test_an_operators_delay_stands_for_what_robots_txt_and_settings_say() 
 
 
 async def test_a_robots_txt_that_cant_be_read_says_nothing_of_the_delay() -> None:
-    """Stored as none, it would let borrowers ask beside our next attempt, which may learn of one."""
+    """A delay stored as none would let borrowers send requests next to our next attempt, which may learn of a delay."""
     paced = []
 
-    class Door:
-        async def turn(self, *_: Any, working: Any) -> RobotsResult:
-            return RobotsResult(RobotsEntry(rules=None, expires_ms=0, expires_at=0), is_asked=True)
+    class FakeFrontier:
+        async def read(self, *_: Any, working: Any) -> RobotsResult:
+            return RobotsResult(RobotsEntry(rules=None, expires_ms=0, expires_at=0), is_requested=True)
 
         async def book_request(
             self, fence: Fence, queue: str, settled: Settlement, *, origin: str, robots: bytes
@@ -156,9 +156,9 @@ async def test_a_robots_txt_that_cant_be_read_says_nothing_of_the_delay() -> Non
     scheduler: Scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
     scheduler.put(QueueBatch(queue="a.test", delay_ms=-1, claims=(CLAIM,)))
     slot, claim = await scheduler.take()
-    door: Any = Door()
+    frontier: Any = FakeFrontier()
     unused: Any = SimpleNamespace()
-    turns = turns_of(door, held_with(1), unused, door, delay_s=0)
+    turns = turns_of(frontier, held_with(1), unused, frontier, delay_s=0)
     entry = await turns.read(turn_of(scheduler, slot, claim))
     assert isinstance(entry, RobotsEntry)
     assert (paced, slot.delay_ms) == ([(-1, "")], -1)

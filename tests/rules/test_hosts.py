@@ -37,7 +37,7 @@ def down(n: int, *, at_ms: int = 0) -> HostHealth:
 
 def test_the_queue_waits_longer_with_each_failure_and_is_set_aside_at_the_limit() -> None:
     states = [down(n, at_ms=1000) for n in range(7)]
-    assert [s.is_aside for s in states] == [False, False, False, True, True, True, True]
+    assert [s.is_set_aside for s in states] == [False, False, False, True, True, True, True]
     assert [RULES.backoff_ms(s, CONNECT) // 1000 for s in states] == [0, 5, 20, 60, 120, 200, 200]
     assert [s.probe_ms for s in states[3:]] == [61_000, 181_000, 381_000, 581_000]
     assert {s.since_ms for s in states[1:]} == {1000}
@@ -46,8 +46,8 @@ def test_the_queue_waits_longer_with_each_failure_and_is_set_aside_at_the_limit(
 def test_set_aside_it_gives_one_url_each_time_a_probe_is_due_and_none_before() -> None:
     aside = down(3)
     turns = {0: HostAction.WAIT, 59_999: HostAction.WAIT, 60_000: HostAction.PROBE, 10**9: HostAction.PROBE}
-    assert {now: RULES.turn_of(aside, now_ms=now) for now in turns} == turns
-    assert RULES.turn_of(down(2), now_ms=0) is HostAction.FETCH
+    assert {now: RULES.action_for(aside, now_ms=now) for now in turns} == turns
+    assert RULES.action_for(down(2), now_ms=0) is HostAction.FETCH
 
 
 def test_after_too_long_a_silence_its_urls_are_given_up_but_for_one_to_probe_it() -> None:
@@ -58,7 +58,7 @@ def test_after_too_long_a_silence_its_urls_are_given_up_but_for_one_to_probe_it(
         699_999: HostAction.GIVE_UP,
         700_000: HostAction.PROBE,
     }
-    assert {now: RULES.turn_of(aside, now_ms=now) for now in turns} == turns
+    assert {now: RULES.action_for(aside, now_ms=now) for now in turns} == turns
 
 
 def test_requests_that_were_under_way_when_it_was_set_aside_do_not_count() -> None:
@@ -104,11 +104,11 @@ def test_it_is_set_aside_exactly_while_the_last_so_many_requests_all_spoke_again
         elif kind not in SILENT:
             in_a_row = since_ms = 0
         assert (standing.failures, standing.since_ms) == (in_a_row, since_ms)
-        assert standing.is_aside == (in_a_row >= own.hosts.failures)
+        assert standing.is_set_aside == (in_a_row >= own.hosts.failures)
         probe_ms = standing.probe_ms
-        if standing.is_aside and kind in AGAINST:
+        if standing.is_set_aside and kind in AGAINST:
             assert now_ms < standing.probe_ms <= now_ms + own.hosts.probe_max_s * 1000
-            assert own.turn_of(standing, now_ms=standing.probe_ms) is HostAction.PROBE
+            assert own.action_for(standing, now_ms=standing.probe_ms) is HostAction.PROBE
 
 
 @given(rules, st.integers(1, 40))

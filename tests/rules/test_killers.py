@@ -2,7 +2,7 @@
 
 import pytest
 
-from crawler.rules.poison_urls import CrashAction, fate_of
+from crawler.rules.poison_urls import CrashAction, crash_action_of
 
 
 @pytest.mark.parametrize(
@@ -21,4 +21,4 @@ from crawler.rules.poison_urls import CrashAction, fate_of
 def test_a_url_is_judged_by_noted_deaths_and_never_given_up_for_vanished_deliveries(
     deaths: int, deliveries: int, fate: CrashAction
 ) -> None:
-    assert fate_of(deaths, deliveries) is fate
+    assert crash_action_of(deaths, deliveries) is fate

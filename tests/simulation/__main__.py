@@ -44,7 +44,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--digest", action="store_true", help="print only a hash of all engine calls and requests, by seed"
     )
-    parser.add_argument("--mutants", type=int, help="leave out one rule after the other, so many seeds each")
+    parser.add_argument("--mutants", type=int, help="leave out one rule after the other, for this many seeds each")
     return parser.parse_args(arguments)
 
 

@@ -1,4 +1,4 @@
-"""Somebody who counts partitions again while they are crawled, command by command, as `crawler audit` does."""
+"""An auditor that recounts partitions while they are crawled, command by command, as `crawler audit` does."""
 
 import asyncio
 import random

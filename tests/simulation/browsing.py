@@ -1,6 +1,6 @@
 """The fetcher that simulated instances are given, and the requests that judge them.
 
-Answers take virtual time; a request that was sent counts whatever becomes of who sent it.
+Answers take virtual time; a request that was sent counts whatever happens to its sender.
 """
 
 import asyncio

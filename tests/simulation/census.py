@@ -12,7 +12,7 @@ import msgspec
 
 from crawler.archive.crawl_folder import open_existing
 from crawler.archive.index_reader import read_entries
-from crawler.archive.item_reader import ItemFiles
+from crawler.archive.items import ItemFiles
 from crawler.errors import ArchiveError
 from crawler.frontier.codec import parts_of, unpack_letter
 from crawler.frontier.keys import Keys
@@ -136,7 +136,7 @@ class Census:
         if seen != added - released or int(meta[2] or 0) != seen:
             yield f"partition {p}: {added} added, {released} released, {seen} seen, {meta[2]} counted as seen"
         if int(meta[4] or 0) - released != len(deferred):
-            yield f"partition {p}: {meta[4]} parked, {released} released, {len(deferred)} are"
+            yield f"partition {p}: {meta[4]} deferred, {released} released, {len(deferred)} are"
 
 
 def exported(folders: Sequence[Path]) -> tuple[dict[tuple[str, int], CommitEntry], list[str]]:

@@ -16,7 +16,7 @@ EPOCH_NS = 1_750_000_000 * NS  # wall time at the beginning of the simulation
 
 
 class VirtualTime:
-    """Stands in for the module `time`: what it does not know is an error, so that no real clock slips in."""
+    """Replaces the module `time`; any other use of it is an error, so that no real clock is read."""
 
     CLOCK_BOOTTIME = 7
     strftime, gmtime = staticmethod(time.strftime), staticmethod(time.gmtime)

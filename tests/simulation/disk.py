@@ -1,6 +1,6 @@
 """The disks of the simulated machines: real files, written by the real writers, with a memory of what was synced.
 
-Stands in for the module `os` in `appender`, `index` and `history` of `crawler.archive`. A kill of a process leaves what
+Replaces the module `os` in `appender`, `index` and `history` of `crawler.archive`. A kill of a process leaves what
 it has written; a power cut leaves what it has synced, and a random part of the rest.
 """
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from tests.simulation.loop import NS, Process, VirtualLoop
 
-BEFORE_NS = 8 * NS  # a beat that got lost makes its session lapse so much later, at most
+BEFORE_NS = 8 * NS  # a lost beat makes its session lose its leases at most this much later
 
 
 @dataclass(slots=True)

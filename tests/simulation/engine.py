@@ -75,7 +75,7 @@ class Server:
         self.is_stopped = self.is_up
 
     def go_on(self) -> None:
-        """What has arrived meanwhile is done now, also for those who have given up waiting."""
+        """Run what has arrived meanwhile, also for callers that have given up waiting."""
         self.is_stopped = False
         waiting, self._waiting = self._waiting, []
         for job in waiting:
@@ -88,15 +88,17 @@ class Server:
     # --- the way there and back ---
 
     def carry(self, job: Job) -> None:
-        fate = self.weather.fate(job.process, [c.name if isinstance(c, Call) else c[0] for c in job.calls])
+        delivery = self.weather.request_delivery(
+            job.process, [c.name if isinstance(c, Call) else c[0] for c in job.calls]
+        )
         self.on_sent(job)
-        if fate.request_lost:
-            self._fail(job, fate.silent)
+        if delivery.request_lost:
+            self._fail(job, delivery.silent)
             return
-        job.reply_lost = fate.reply_lost
+        job.reply_lost = delivery.reply_lost
         if self.weather.hold(job.process, lambda: self._arrive(job)):
             return
-        self.loop.after(fate.request_s, self._arrive, job)
+        self.loop.after(delivery.request_s, self._arrive, job)
 
     def _arrive(self, job: Job) -> None:
         if not self.is_up or job.generation != self.generation:
@@ -133,11 +135,11 @@ class Server:
             self._reply(job)
 
     def _reply(self, job: Job) -> None:
-        fate = self.weather.fate_of_reply(job.process, job.calls)
+        delivery = self.weather.reply_delivery(job.process, job.calls)
         if job.reply_lost or self.weather.is_deaf(job.process):
-            self._fail(job, fate.silent)
+            self._fail(job, delivery.silent)
         else:
-            self.loop.after(fate.reply_s, _answer, job)
+            self.loop.after(delivery.reply_s, _answer, job)
 
     def _fail(self, job: Job, silent: bool) -> None:
         if not silent:

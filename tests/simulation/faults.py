@@ -56,7 +56,7 @@ class Faults:
         return self._judge.disturbances
 
     def strike(self, kind: str) -> None:
-        """Let this fault happen now, to somebody drawn from those who are up."""
+        """Inject this fault now, into a random running instance."""
         if not self.is_over and self._fleet.up:
             getattr(self, "_" + kind.replace(" ", "_"))()
 
@@ -133,8 +133,8 @@ class Faults:
         seconds = self._seconds(3.0, 20.0)
         self._ambushes.on_request(lambda life: self._pause(life, seconds))
 
-    def _pause_until_struck(self) -> None:
-        """Somebody sleeps until he is about to be struck off, and wakes in that moment."""
+    def _pause_until_removed(self) -> None:
+        """Pause an instance until it is about to be removed from the member list, and resume it at that moment."""
         life = self._someone()
         if not life.is_paused:
             self._pause(life, 30.0)

@@ -1,4 +1,4 @@
-"""Watches a run from outside and says what was broken: each call at the moment the engine executes it, each request at
+"""Watches a run from outside and reports what was broken: each call when the engine executes it, each request at
 the moment it is sent. Believes the engine's answers and its own notes, never what instances say of themselves.
 """
 
@@ -13,7 +13,7 @@ import msgspec
 from crawler.engine.client import Call
 from crawler.frontier.keys import Keys
 from crawler.frontier.script_library import NAMES, script
-from crawler.rules.fingerprint import partition_of
+from crawler.rules.identity import partition_of
 from tests.simulation.browsing import Request
 from tests.simulation.disturbance import Disturbances
 from tests.simulation.loop import NS, Process, VirtualLoop
@@ -46,7 +46,7 @@ class Tenure:
     session: str = ""
     epoch: int = 0
     since_ns: int = 0
-    restored: bool = False  # by an engine that fell back: whoever had it since does not know yet
+    restored: bool = False  # by an engine that fell back: the owner since then does not know yet
 
 
 @dataclass(slots=True)
@@ -222,7 +222,7 @@ class Judge:
             self.blame("I6", f"{request.process.name} asked for {request.url}, which robots.txt forbids")
 
     def _repeated(self, request: Request) -> None:
-        """A page that was answered well may be asked for again only if something befell the one who had it."""
+        """A page with a good answer may be fetched again only if its instance was disturbed."""
         page, before = self.web.urls[request.url], self._asked.get(request.url)
         self._asked[request.url] = request
         had = page.took  # answers so far, this one not included
@@ -238,7 +238,7 @@ class Judge:
                 f"{before.at_ns / NS:.3f} s undisturbed",
             )
 
-    # --- who must own what, and when ---
+    # --- which session must own what, and when ---
 
     def owned_by(self, session: str) -> list[int]:
         return [p for p, tenure in self.tenures.items() if tenure.session == session]
@@ -252,7 +252,9 @@ class Judge:
 
     def check_handed_over(self, partitions: list[int], left_ns: int, due_s: float, who: str) -> None:
         """Called when a leaver has ended, at `due_s` or later: were its partitions somebody else's by `due_s`?"""
-        before_ns = left_ns - round(TAKEOVER_S * NS)  # who died shortly before may be given what the leaver had
+        before_ns = left_ns - round(
+            TAKEOVER_S * NS
+        )  # a session that died shortly before may be assigned the leaver's share
         settled = self.disturbances.is_settled(left_ns + 1, self.loop.now_ns)
         if not (settled and self.disturbances.is_calm(before_ns, self.loop.now_ns) and self.is_witnessed(left_ns)):
             return

@@ -95,7 +95,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         """Cancelled timers are passed over when their time comes."""
 
     def after(self, delay_s: float, callback: Callable[..., Any], *args: Any) -> None:
-        """Let something happen in the world, whoever asked for it."""
+        """Schedule an event of the world, independent of any process."""
         self.call_later(delay_s, callback, *args, context=WORLD)
 
     # --- tasks and futures ---
@@ -119,13 +119,13 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         return self.create_task(work, name=process.name, context=process.context)
 
     def run_in_executor(self, executor, func, *args):  # type: ignore[no-untyped-def, override]
-        """The call is done now and answered later; whoever is killed meanwhile does not see the end of it."""
+        """The call runs now and is answered later; a process that is killed meanwhile never sees the answer."""
         future, thread = self.create_future(), Thread()
         self.thread = thread
         result, error = None, None
         try:
             result = func(*args)
-        except Exception as raised:  # noqa: BLE001 - handed to whoever waits
+        except Exception as raised:  # noqa: BLE001 - passed to the waiter
             error = raised
         finally:
             self.thread = None

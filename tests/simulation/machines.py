@@ -233,7 +233,7 @@ class _NoResolver:
         """Nothing is open."""
 
 
-async def _parse_apart(parser: PageParser, response: Response, x_robots: str) -> ParsedPage:
+async def _parse_in_loop(parser: PageParser, response: Response, x_robots: str) -> ParsedPage:
     """What the worker process does, without one."""
     await asyncio.sleep(0.03)
     return parse_page(
@@ -242,7 +242,7 @@ async def _parse_apart(parser: PageParser, response: Response, x_robots: str) ->
     )  # fmt: skip
 
 
-async def _handle_apart(
+async def _handle_in_loop(
     stage: HandlerStage, made: Crawler, handler: Handler, claim: Claim, response: Response, parsed: ParsedPage
 ) -> Handled:
     """The same for handlers."""
@@ -270,9 +270,9 @@ def simulated_doors(server: Server, internet: Internet) -> Iterator[None]:
         (build, "host_id", host_id),
         (nodes, "host_id", host_id),
         (build, "load_app", lambda target: HANDLERS),
-        (build, "spend_less_on_memory", lambda: None),
-        (PageParser, "_in_worker", _parse_apart),
-        (HandlerStage, "_apart", _handle_apart),
+        (build, "tune_process", lambda: None),
+        (PageParser, "_in_worker", _parse_in_loop),
+        (HandlerStage, "_in_worker", _handle_in_loop),
     ]
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in deps]
     for owner, name, door in deps:

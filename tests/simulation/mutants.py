@@ -44,7 +44,7 @@ def _patched(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _scripts_without(wanted: str, instead: str) -> Iterator[None]:
-    """The Lua scripts with something else in the place of what must stand in some of them."""
+    """Replace a text in the Lua scripts; at least one must contain it."""
     before = script_library._read
     names = (*script_library.SHARED, *script_library.NAMES)
     assert any(wanted in before(name) for name in names), f"the scripts have changed: {wanted}"
@@ -63,7 +63,7 @@ def no_hold() -> contextlib.AbstractContextManager[None]:
 
 def no_fence() -> contextlib.AbstractContextManager[None]:
     """Writes pass whatever lease they name."""
-    return _scripts_without("lease.session ~= session or lease.epoch ~= epoch", "false")
+    return _scripts_without("lease.session ~= session or lease.epoch ~= args[2]", "false")
 
 
 def no_token() -> contextlib.AbstractContextManager[None]:
@@ -96,9 +96,9 @@ def drain_before_index() -> contextlib.AbstractContextManager[None]:
     return _patched(ArchiveStage, "_write_index", unwritten)
 
 
-def no_lapse() -> contextlib.AbstractContextManager[None]:
+def no_lease_loss() -> contextlib.AbstractContextManager[None]:
     """A beat that was answered too late is as good as any."""
-    return _patched(Heartbeat, "_lapse", lambda self, *, struck_off: None)
+    return _patched(Heartbeat, "_lose_all_leases", lambda self, *, removed: None)
 
 
 def no_self_stop() -> contextlib.AbstractContextManager[None]:
@@ -187,7 +187,7 @@ def files_go_at_once() -> contextlib.AbstractContextManager[None]:
 
 
 def ends_with_room() -> contextlib.AbstractContextManager[None]:
-    """Nobody asks at the end whether there is room for what is parked."""
+    """At the end, room for deferred URLs is not checked."""
 
     async def has_more(self: QuotaUsage) -> bool:
         return False
@@ -196,17 +196,17 @@ def ends_with_room() -> contextlib.AbstractContextManager[None]:
 
 
 def moves_not_marked() -> contextlib.AbstractContextManager[None]:
-    """Who counts a partition does not learn that URLs went back into their queues, or into files, meanwhile."""
+    """A count of a partition misses that URLs moved back to their queues, or to files, meanwhile."""
     return _scripts_without("count(total, 'moves', 1)", "")
 
 
 def nothing_is_raised() -> contextlib.AbstractContextManager[None]:
-    """Whoever begins with larger budgets of domains leaves parked what smaller ones did."""
+    """An instance with larger quotas of domains does not release what smaller ones deferred."""
 
-    async def look(self: RaisedQuotas, partitions: Any) -> int:
+    async def release(self: RaisedQuotas, partitions: Any) -> int:
         return 0
 
-    return _patched(RaisedQuotas, "look", look)
+    return _patched(RaisedQuotas, "release", release)
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +232,7 @@ MUTANTS = {
         Mutant(ack_before_sync, "", "", "archive"),
         Mutant(items_not_synced, "", "", "archive"),
         Mutant(drain_before_index, "", "", "I3"),
-        Mutant(no_lapse, "graph", "pauses", "owner"),
+        Mutant(no_lease_loss, "graph", "pauses", "owner"),
         Mutant(no_self_stop, "graph", "pauses", "owner"),
         Mutant(one_pass, "chain", "nothing", "I12"),
         Mutant(anchor_at_send, "graph", "kills", "I5"),

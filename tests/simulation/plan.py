@@ -9,10 +9,10 @@ from crawler.settings import Settings, load
 from tests.simulation.weather import CALM, Climate
 from tests.simulation.web import Web, chain_web, graph_web
 
-# How often each fault is drawn; what they do stands in faults.py.
+# How often each fault is drawn; faults.py defines what they do.
 WEIGHTS = {
     "kill": 14, "kill at a call": 14, "power cut": 3, "blackout": 2, "flap": 3,
-    "pause": 8, "pause at a call": 6, "pause before a request": 4, "pause until struck": 4, "wall clock jump": 3,
+    "pause": 8, "pause at a call": 6, "pause before a request": 4, "pause until removed": 4, "wall clock jump": 3,
     "leave": 4, "leave at a call": 4, "join": 6,
     "engine restart": 6, "engine stop": 4, "engine rollback": 4,
     "cut": 7, "slow beats": 3, "reply lost at a call": 6, "disk full": 3,
@@ -23,7 +23,7 @@ PAUSES = {
     "pause": 3,
     "pause at a call": 2,
     "pause before a request": 1,
-    "pause until struck": 2,
+    "pause until removed": 2,
     "cut": 2,
     "slow beats": 1,
 }
@@ -50,7 +50,7 @@ class Plan:
     disk_s: float
     overflows: bool  # queues lie in files
     budgets: Mapping[str, int]  # what instances begin with
-    raised_at_s: float  # who begins later has none
+    raised_at_s: float  # instances that start later have none
 
     @property
     def is_planned(self) -> bool:
@@ -65,7 +65,7 @@ def rng_of(seed: int, what: str) -> random.Random:
 
 OVERFLOWING = 0.3  # share of runs whose queues lie in files
 REDIRECTED = 0.2  # share of sites whose robots.txt is that of another site
-BUDGETED = 0.25  # share of runs in which URLs are parked by budgets
+BUDGETED = 0.25  # share of runs in which quotas defer URLs
 BUDGETS: tuple[dict[str, int], ...] = (
     {"urls": 3},
     {"urls": 2, "urls_per_linking_domain": 1},

@@ -1,4 +1,4 @@
-"""One run: a seed becomes a plan, the plan a crawl with faults, and the judge says what was broken."""
+"""One run: a seed becomes a plan, the plan a crawl with faults, and the judge reports what was broken."""
 
 import asyncio
 import contextlib
@@ -116,7 +116,7 @@ class Simulation:
         if life in self._unbudgeted:
             self._unbudgeted_ns = self.loop.now_ns
         if event == "finished" and not self._is_outspent(life) and (left := self.census.pending()):
-            self.judge.blame("I12", f"{life.name} says that the crawl is finished; {left} URLs are pending")
+            self.judge.blame("I12", f"{life.name} reports that the crawl is finished; {left} URLs are pending")
         elif event == "failed":
             when = "starting" if life.joined_ns < 0 else "running"
             self.judge.stats[f"ended while {when} by {life.ended.partition(':')[0]}"] += 1
@@ -128,14 +128,14 @@ class Simulation:
             self._watch_leaver(life)
 
     def _is_outspent(self, life: Life) -> bool:
-        """Is there, or was there a moment ago, somebody without its budgets, who took up what was parked at the end?"""
+        """Is there, or was there a moment ago, an instance without its quotas, which released what was deferred?"""
         if life in self._unbudgeted:
             return False
         was_there = self._unbudgeted_ns > 0 and self.loop.now_ns - self._unbudgeted_ns < LEAVE_S * NS
         return was_there or any(other in self._unbudgeted for other in self.fleet.up)
 
     def _watch_leaver(self, life: Life) -> None:
-        """Its partitions must be somebody else's soon after its last request was answered."""
+        """Its partitions must have other owners soon after its last request was answered."""
         left_ns, partitions = self._leaving.pop(life)
         last_ns = max(left_ns, self.fleet.internet.answered_ns.get(life, 0))
         due_s = last_ns / NS + LEAVE_S
@@ -174,14 +174,14 @@ class Simulation:
         self._heal()
         if not await self._ends():
             return
-        self.judge.stats["parked at the end"] += self.census.deferred()
-        if self.census.deferred():  # by instances with budgets; whoever comes now takes that up
+        self.judge.stats["deferred at the end"] += self.census.deferred()
+        if self.census.deferred():  # by instances with quotas; instances that start now release them
             self._raise()
             self.fleet.start(self.fleet.nodes[0])
             if not await self._ends():
                 return
             if left := self.census.deferred():
-                self.judge.blame("I12", f"finished without budgets, and {left} URLs are parked")
+                self.judge.blame("I12", f"finished without quotas, and {left} URLs are deferred")
         self._close()
 
     async def _ends(self) -> bool:
@@ -198,7 +198,7 @@ class Simulation:
         return True
 
     def _raise(self) -> None:
-        self.trace("--- who starts now has no budgets")
+        self.trace("--- instances that start now have no quotas")
         self.fleet.settings = self._without_budgets
 
     async def _seed(self) -> None:
@@ -224,7 +224,7 @@ class Simulation:
             self.fleet.start(self.fleet.nodes[0])
 
     def _stuck(self) -> str:
-        """Who has the partitions in which something is left."""
+        """The owners of partitions in which something is left."""
         names = {session: life.name for session, life in self.fleet.sessions.items()}
         left = self.census.left()
         return ", ".join(f"partition {p}: {n} left, leased to {names.get(s, 'nobody')}" for p, (n, s) in left.items())
@@ -239,7 +239,7 @@ class Simulation:
         for fault in self.census.faults():
             judge.blame("I3", fault)
         letters = self.census.dead_letters()
-        truth = self.plan.web.truth(frozenset(filter(self._is_killer, letters)))
+        truth = self.plan.web.truth(frozenset(filter(self._is_poison_url, letters)))
         committed = {e.url: e.status for e in judge.endings.values() if e.how == "committed"}
         self._compare("committed", committed, truth.committed)
         self._compare("dead", dict.fromkeys(letters, 0), dict.fromkeys(truth.dead, 0))
@@ -255,8 +255,8 @@ class Simulation:
         if self.plan.is_planned and judge.stats["duplicates"]:
             judge.blame("duplicate", f"{judge.stats['duplicates']} although nothing happened but joins and leaves")
 
-    def _is_killer(self, url: str) -> bool:
-        """The rule against pages that end processes may take one for a killer that had bad luck three times."""
+    def _is_poison_url(self, url: str) -> bool:
+        """The rule against poison URLs may hit an innocent page that was in progress at three crashes."""
         return self.judge.deaths[url] >= GIVEN_UP_AT
 
     def _compare(self, what: str, found: dict[str, int], wanted: dict[str, int]) -> None:

@@ -1,4 +1,4 @@
-"""The network between instances and the engine: how long messages take, which ones get lost, who is cut off.
+"""The network between instances and the engine: latency, lost messages, processes that are cut off.
 
 Draws from a generator of its own, in the order of the messages: the same seed gives the same weather.
 """
@@ -28,14 +28,14 @@ CALM = Climate()
 
 
 @dataclass(frozen=True, slots=True)
-class Fate:
-    """What becomes of one request, or of one reply."""
+class Delivery:
+    """How one request or one reply is delivered."""
 
     request_s: float = 0.0
     reply_s: float = 0.0
     request_lost: bool = False
     reply_lost: bool = False
-    silent: bool = False  # lost without a word: only the caller's time-out ends it
+    silent: bool = False  # lost without an error: only the caller's timeout ends it
 
 
 @dataclass(slots=True)
@@ -48,13 +48,13 @@ class Cut:
 
 
 class Weather:
-    """Fates by chance, cuts by order."""
+    """Random deliveries, and cuts on command."""
 
     def __init__(self, rng: random.Random, climate: Climate) -> None:
         self._rng = rng
         self.climate = climate
         self.cuts: dict[Process, Cut] = {}
-        self.slow_beats: dict[Process, float] = {}  # replies to heartbeats take up to so long
+        self.slow_beats: dict[Process, float] = {}  # the longest delay of replies to heartbeats
         self.on_mishap: Callable[[str, Process], None] = lambda *_: None
 
     def latency_s(self) -> float:
@@ -64,32 +64,32 @@ class Weather:
         """Has the engine's disk caught up? Now and then an fsync is under way."""
         return self._rng.random() < 0.9
 
-    def fate(self, process: Process, names: Sequence[str]) -> Fate:
+    def request_delivery(self, process: Process, names: Sequence[str]) -> Delivery:
         """Of a request."""
         c, rng, luck = self.climate, self._rng, self._rng.random()
         if luck < c.lost_requests:
             self.on_mishap("request lost", process)
-            return Fate(request_lost=True, silent=rng.random() < 0.5)
+            return Delivery(request_lost=True, silent=rng.random() < 0.5)
         luck -= c.lost_requests
         if luck < c.lost_replies:
             self.on_mishap("reply lost", process)
-            return Fate(request_s=self.latency_s(), reply_lost=True)
+            return Delivery(request_s=self.latency_s(), reply_lost=True)
         luck -= c.lost_replies
         if luck < c.late_requests:
             self.on_mishap("request late", process)
-            return Fate(request_s=c.late_max_s * rng.random())
-        return Fate(request_s=self.latency_s())
+            return Delivery(request_s=c.late_max_s * rng.random())
+        return Delivery(request_s=self.latency_s())
 
-    def fate_of_reply(self, process: Process, calls: Sequence[Any]) -> Fate:
+    def reply_delivery(self, process: Process, calls: Sequence[Any]) -> Delivery:
         slow = self.slow_beats.get(process, 0.0)
         if slow and any(getattr(call, "name", "") == "heartbeat" for call in calls):
             self.on_mishap("beat answered late", process)
-            return Fate(reply_s=slow * self._rng.random())
+            return Delivery(reply_s=slow * self._rng.random())
         late = self.climate.late_replies > self._rng.random()
         if late:
             self.on_mishap("reply late", process)
         spread_s = self.climate.late_max_s if late else 0.001
-        return Fate(reply_s=0.0001 + spread_s * self._rng.random(), silent=self._rng.random() < 0.5)
+        return Delivery(reply_s=0.0001 + spread_s * self._rng.random(), silent=self._rng.random() < 0.5)
 
     def part_of(self, left: int) -> int:
         """How many calls of a pipeline are carried out at one moment."""

@@ -26,7 +26,7 @@ class Wire:
         self._reader = hiredis.Reader()
 
     def ask(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """Replies in order; an error of the engine stands in the place of its reply."""
+        """Replies in order; an error of the engine takes the place of its reply."""
         self._socket.sendall(b"".join(map(hiredis.pack_command, commands)))
         return [self._reply() for _ in commands]
 

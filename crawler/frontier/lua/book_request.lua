@@ -1,11 +1,11 @@
 #!lua flags=allow-oom
--- pace: a request outside of any claim (robots.txt) was made for a queue: store what it learned and move the clock.
--- Needs the fence. y:<bucket>: hashes origin -> robots.txt as sessions share it, which begins with the wall time (s)
--- when it was read. With each that comes, some that came before are looked at and go when they are too old.
+-- book_request: book a request that was made without a claim (for robots.txt): move the queue's clock, store the robots.txt.
+-- Needs the fence. y:<bucket>: hashes origin -> robots.txt in the form that sessions share; it begins with the wall time (s)
+-- when it was read. Each new one checks a few older ones, which are deleted when they are too old.
 -- KEYS  meta
--- ARGV  session, epoch, now (ms), queue, next fetch (ms), delay (ms), origin, robots blob
+-- ARGV  session, epoch, now (ms), queue, next fetch (ms), delay (ms), origin ('' for none), robots blob
 -- returns {'FENCED'} | {'COMMITTED'}
-local ROBOTS_S = 86400 -- nobody may rely on a robots.txt for longer (RFC 9309 2.4)
+local ROBOTS_S = 86400 -- how long a robots.txt may be used (RFC 9309 2.4)
 local function read_at(blob) return tonumber(string.match(blob, '^%d+')) or 0 end
 
 if not fence(ARGV) then return {'FENCED'} end

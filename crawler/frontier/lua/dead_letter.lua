@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- dead: give a URL up; the letter is kept and counted. Needs the fence and the delivery's token.
+-- dead_letter: give a URL up; it is kept and counted as a dead letter. Needs the fence and the delivery's token.
 -- KEYS  meta
--- ARGV  session, epoch, now (ms), msgpack {fingerprint, token, queue, next fetch (ms), delay (ms), letter, failure kind, run,
---       this attempt (JSON) or '' for none, seed}
+-- ARGV  session, epoch, now (ms), msgpack {fingerprint, token, queue, next fetch (ms), delay (ms), dead letter, failure kind,
+--       run, this attempt (JSON) or '' for none, seed}
 -- returns {'FENCED'} | {'GONE'} | {'COMMITTED'}
 if not fence(ARGV) then return {'FENCED'} end
 local a = cmsgpack.unpack(ARGV[FenceArgs.size + 1])

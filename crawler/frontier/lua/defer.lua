@@ -1,10 +1,10 @@
 #!lua flags=allow-oom
--- defer: a claimed URL is kept and not fetched, for a reason found since it was queued. What is known of it stays as it is, for
--- its release. What an operator has released for that reason is not deferred again, but put back. Needs the fence and the
--- delivery's token.
+-- defer: keep a claimed URL without fetching it, for a reason found after it was queued. Score and member are kept for its
+-- release. If an operator has released the queue's URLs for this reason, the URL is put back instead. Needs the fence and
+-- the delivery's token.
 -- KEYS  meta
 -- ARGV  session, epoch, now (ms), msgpack {token, reason}
--- returns {'FENCED'} | {'GONE'} | {'COMMITTED'} | {'RELEASED'}: it is in its queue again
+-- returns {'FENCED'} | {'GONE'} | {'COMMITTED'} | {'RELEASED'}: it was put back into its queue
 if not fence(ARGV) then return {'FENCED'} end
 local a = cmsgpack.unpack(ARGV[FenceArgs.size + 1])
 local token, reason = a[DeferArgs.token], a[DeferArgs.reason]

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- refuse: a claimed URL that must not be fetched (robots, scope ...); counted by reason. Needs fence and token.
+-- refuse: end a claimed URL that must not be fetched (robots, scope ...); counted by reason. Needs the fence and the token.
 -- KEYS  meta
 -- ARGV  session, epoch, now (ms), msgpack {fingerprint, token, queue, reason, run, seed}
 -- returns {'FENCED'} | {'GONE'} | {'COMMITTED'}

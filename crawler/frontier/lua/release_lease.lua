@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- release: the owner lets go of the partition. Needs the fence. The epoch stays, so that the next one is higher.
+-- release_lease: give up the lease of a partition. Needs the fence. The epoch stays, so that the next one is higher.
 -- KEYS  meta
 -- ARGV  session, epoch, now (ms)
 -- returns {'FENCED'} | {'COMMITTED'}

@@ -1,9 +1,9 @@
 #!lua
--- revive: URLs that were given up are added anew, as if they had never been seen; their letters go. Needs no fence: people
--- do it, at any time. Idempotent: without a letter nothing happens. Refused when out of memory.
+-- requeue_dead: add URLs that were given up again, as if they had never been seen, and delete their dead letters. Without a
+-- fence: an operator may do it at any time. Idempotent: URLs without a dead letter are skipped. Refused when out of memory.
 -- KEYS  meta
--- ARGV  as of add
--- returns {how many, how many sleeping queues woke}
+-- ARGV  as for add
+-- returns {number of URLs, number of sleeping queues that woke}
 local run, items = ARGV[AddArgs.run], {}
 local seen, given, n = seen_set(run), list_of(ARGV[AddArgs.urls]), 0
 for at = 0, #given - 1, UrlItem.size do
@@ -18,15 +18,15 @@ if n == 0 then return {0, 0} end
 count(total, 'seen' .. run, -n)
 local default_delay, no_quota = tonumber(ARGV[AddArgs.default_delay_ms]), {0, 0, 0}
 add_items(items, 1, run, default_delay, ARGV[AddArgs.is_limited] == '1', no_quota)
-enter_all(default_delay, no_quota) -- whoever asks for it wants it, budget or not
+enter_all(default_delay, no_quota) -- the operator's command overrides quotas
 for at = 0, #items - 1, UrlItem.size do
   local r, seed = record_of(items[at + UrlItem.queue]), items[at + UrlItem.seed]
   count_in(r, 'dead', -1)
-  add_to(r, URLS, -1) -- it was counted when it was first met
+  add_to(r, URLS, -1) -- it was counted when it was first added
   count_seed(seed, ADDED, -1)
   count_seed(seed, DEAD, -1)
 end
--- done stays as it is, for it only grows: revived tells how many were done and are pending, or done, once more.
+-- done only grows, so it stays; revived counts the URLs that were done once and are pending or done again.
 count(total, 'dead', -n)
 count(total, 'revived', n)
 local woken = close_queues()

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- retry: a failed fetch, due again later. Needs the fence and the delivery's token.
+-- retry: record a failed attempt of a URL that is due again later. Needs the fence and the delivery's token.
 -- KEYS  meta
 -- ARGV  session, epoch, now (ms), msgpack {fingerprint, token, queue, next fetch (ms), delay (ms), due (ms), failure kind,
 --       this attempt (JSON)}

@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- give_back: unfetched claims return to their queues, no delivery counted. Needs the fence and each token.
+-- return_claims: put unfetched claims back into their queues, without counting a delivery. Needs the fence and each token.
 -- KEYS  meta
 -- ARGV  session, epoch, now (ms), msgpack list of {token, next fetch (ms) or 0}
--- returns {'FENCED'} | {'COMMITTED', how many}
+-- returns {'FENCED'} | {'COMMITTED', number of returned claims}
 if not fence(ARGV) then return {'FENCED'} end
 local given = 0
 for _, one in ipairs(cmsgpack.unpack(ARGV[FenceArgs.size + 1])) do

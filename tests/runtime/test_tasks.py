@@ -1,4 +1,4 @@
-"""What an instance must know before it claims anything: it waits for an engine that is away for a moment."""
+"""Calls at the start of an instance are repeated while the engine does not answer."""
 
 import asyncio
 
@@ -6,7 +6,7 @@ from crawler.errors import EngineDown
 from crawler.runtime.tasks import StopSignal, retry_until_stopped
 
 
-async def test_an_engine_that_is_away_when_an_instance_begins_is_waited_for() -> None:
+async def test_a_starting_instance_waits_for_the_engine() -> None:
     left = [EngineDown("cut off"), EngineDown("cut off")]
 
     async def step() -> None:
@@ -17,11 +17,11 @@ async def test_an_engine_that_is_away_when_an_instance_begins_is_waited_for() ->
     assert left == []
 
 
-async def test_who_is_stopped_meanwhile_waits_no_longer() -> None:
+async def test_a_stopped_instance_does_not_wait_for_the_engine() -> None:
     stop = StopSignal(drain_timeout_s=1)
 
     async def step() -> None:
         stop.set("signal")
-        raise EngineDown("gone for good")
+        raise EngineDown("gone")
 
     await asyncio.wait_for(retry_until_stopped(step, stop, event="begin.engine_error"), 30)

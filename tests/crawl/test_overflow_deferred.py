@@ -1,4 +1,4 @@
-"""Parked URLs far larger than the memory that the engine may use: they lie in files, and come back when released."""
+"""Deferred URLs far beyond the engine's memory: they are in files, and come back when released."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,7 +28,7 @@ def parked_on_disk(view: EngineView) -> tuple[int, int]:
     return deferred - released, spilled
 
 
-def test_parked_urls_of_ten_times_the_memory_hold_up_nothing_and_come_back_with_a_larger_budget(
+def test_deferred_urls_beyond_memory_come_back_with_a_larger_budget(
     lab: OverflowLab,
 ) -> None:
     """One owner dies with a file that nobody was told of, one having told, one amid what a larger budget released."""

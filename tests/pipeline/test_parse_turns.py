@@ -1,12 +1,12 @@
-"""What computes has a few turns in each pass of the loop."""
+"""What computes runs a few at a time in each pass of the event loop."""
 
 import asyncio
 
-from crawler.pipeline.compute_limit import ComputeLimiter
+from crawler.pipeline.parse import ComputeLimiter
 
 
-async def passes_of(turns: ComputeLimiter, count: int, cancelled: frozenset[int] = frozenset()) -> dict[int, int]:
-    """In which pass of the loop each of so many, who come at once, has its turn."""
+async def passes_of(limiter: ComputeLimiter, count: int, cancelled: frozenset[int] = frozenset()) -> dict[int, int]:
+    """In which pass of the loop each of `count` simultaneous callers has its turn."""
     now, seen = 0, dict[int, int]()
 
     async def passing() -> None:
@@ -16,7 +16,7 @@ async def passes_of(turns: ComputeLimiter, count: int, cancelled: frozenset[int]
             now += 1
 
     async def computing(number: int) -> None:
-        await turns.turn()
+        await limiter.wait_turn()
         seen[number] = now
 
     clock = asyncio.create_task(passing())
@@ -29,24 +29,24 @@ async def passes_of(turns: ComputeLimiter, count: int, cancelled: frozenset[int]
     return seen
 
 
-async def test_no_more_than_a_few_compute_between_two_looks_at_the_sockets() -> None:
+async def test_only_a_few_compute_in_each_pass_of_the_loop() -> None:
     seen = await passes_of(ComputeLimiter(pages_before_yield=3), 20)
     assert list(seen) == sorted(seen), "first come, first served"
     for start in set(seen.values()):
         assert list(seen.values()).count(start) <= 3
-    assert max(seen.values()) - min(seen.values()) < 20, "a pass has all the turns that there are"
+    assert max(seen.values()) - min(seen.values()) < 20, "a pass uses all its turns"
 
 
-async def test_those_who_give_up_take_no_turn_and_hold_nobody_up() -> None:
+async def test_cancelled_callers_take_no_turn() -> None:
     seen = await passes_of(ComputeLimiter(pages_before_yield=2), 10, cancelled=frozenset({3, 4, 9}))
     assert set(seen) == {0, 1, 2, 5, 6, 7, 8}
 
 
-async def test_one_after_the_other_nobody_waits() -> None:
-    turns, loop = ComputeLimiter(pages_before_yield=1), asyncio.get_running_loop()
+async def test_sequential_callers_do_not_wait() -> None:
+    limiter, loop = ComputeLimiter(pages_before_yield=1), asyncio.get_running_loop()
     for _ in range(5):
         began = loop.time()
-        await turns.turn()
+        await limiter.wait_turn()
         await asyncio.sleep(0.001)
         assert loop.time() - began < 0.5
-    assert await passes_of(turns, 1) == {0: 0}
+    assert await passes_of(limiter, 1) == {0: 0}

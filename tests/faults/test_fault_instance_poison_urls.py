@@ -32,20 +32,20 @@ def crawl(programs: Nursery, web: LittleWeb, folder: Path, url: str, *options: s
 @pytest.mark.parametrize(
     ("action", "code"), [("fetch.answered@{}=kill", KILLED), ("page.parsed@{}=exit:33", EXITED)], ids=["kill", "exit"]
 )
-def test_a_page_that_ends_the_process_is_given_up_after_three_deaths_and_its_neighbours_are_fetched(
+def test_a_poison_url_is_given_up_after_three_crashes_others_are_fetched(
     tmp_path: Path, engine: Engine, action: str, code: int
 ) -> None:
     """Every process that gets this page ends, together with all that it has under way, until nobody gets it again."""
     folder = tmp_path / "c"
     with name_server() as dns, little_web(domains=5, delay_s=0.1) as web, engine.client() as client:
-        killer = web.url("d1.test", "/p1")
-        with nursery(SETTINGS | {"CRAWLER_DNS_NAMESERVERS": dns, VARIABLE: action.format(killer)}) as programs:
+        poison_url = web.url("d1.test", "/p1")
+        with nursery(SETTINGS | {"CRAWLER_DNS_NAMESERVERS": dns, VARIABLE: action.format(poison_url)}) as programs:
             codes = [crawl(programs, web, folder, web.seed, "--redis", engine.url).wait(60) for _ in range(4)]
         dead, requests = EngineView(client).dead(), web.requests()
     assert codes == [code, code, code, 0]
     assert fetched(requests)["http://d1.test/p1"] == 3
-    assert {url: reason for url, reason in dead.items() if not url.endswith("/broken")} == {killer: "poison_url"}
-    assert_exported_once(web, folder, without={killer})
+    assert {url: reason for url, reason in dead.items() if not url.endswith("/broken")} == {poison_url: "poison_url"}
+    assert_exported_once(web, folder, without={poison_url})
     assert_polite(requests, DELAY_S)
 
 

@@ -1,4 +1,4 @@
-"""What of a user's program runs beside the pages' own path: handlers in other processes, and hooks."""
+"""Parts of a user's program outside of the pipeline: handlers in other processes, and hooks."""
 
 from collections import Counter
 from pathlib import Path
@@ -53,13 +53,13 @@ async def test_handlers_in_processes_may_hang_and_die_and_the_crawl_goes_on(tmp_
     assert (items["/fine"]["label"], items["/fine"]["depth"]) == ("", 1)
     details = {url.removeprefix(site_url): letter.detail for url, letter in (await made.letters()).items()}
     assert details.pop("/raises").startswith("ValueError: /raises (shop.py:")
-    assert "process was ended" in details.pop("/dies")
-    assert "process was ended" in details.pop("/hangs")
+    assert "process died" in details.pop("/dies")
+    assert "process died" in details.pop("/hangs")
     assert details == {}
     assert (await made.totals()).items_invalid == 2
 
 
-async def test_a_page_that_is_dear_to_parse_goes_to_its_handler_in_another_process(tmp_path: Path) -> None:
+async def test_an_expensive_page_is_handled_in_another_process(tmp_path: Path) -> None:
     app = """
         import os
         here, refused = os.getpid(), []
@@ -76,15 +76,15 @@ async def test_a_page_that_is_dear_to_parse_goes_to_its_handler_in_another_proce
                 except RuntimeError:
                     refused.append((page.title, name))
         """
-    dear = "<title>dear</title>" + "<i></i>" * 700_000
+    expensive = "<title>expensive</title>" + "<i></i>" * 700_000
     made = lab(tmp_path, app)
-    with serve_resources({(HOST, "/"): page("/dear"), (HOST, "/dear"): Resource(body=dear)}) as site:
+    with serve_resources({(HOST, "/"): page("/expensive"), (HOST, "/expensive"): Resource(body=expensive)}) as site:
         await made.crawl(site.url(HOST))
     found = {item["title"]: item for item in made.items}
     assert found["A page"]["pid"] == made.told("here")
-    assert found["dear"]["pid"] != made.told("here")
-    assert found["dear"]["elements"] == 700_000
-    assert made.told("refused") == [("dear", "html"), ("dear", "text")]
+    assert found["expensive"]["pid"] != made.told("here")
+    assert found["expensive"]["elements"] == 700_000
+    assert made.told("refused") == [("expensive", "html"), ("expensive", "text")]
 
 
 async def test_hooks_hear_what_happens_and_their_failures_change_nothing(tmp_path: Path) -> None:
