@@ -6,14 +6,12 @@ from pathlib import Path
 import pytest
 
 from crawler.testing import Resource, serve
-from scripts.docs_lib import reference
 from tests.support.pages import Block, Reader, blocks_of, commands_of, fits
 from tests.support.processes import Nursery, nursery
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 
-DOCS = Path(__file__).parents[1] / "docs"
-GUIDE = DOCS / "guide"
+GUIDE = Path(__file__).parents[1] / "docs" / "guide"
 PAGES = ("first-crawl.md", "from-scrapy.md", "testing-handlers.md", "handlers.md")
 NOT_RUN_MAX = 3  # in all pages together
 SHOP = '<h1>Tea</h1><a class="product" href="/product/1">1</a><a class="next" href="/product/2">2</a>'
@@ -39,10 +37,6 @@ def test_each_block_of_a_page_does_what_the_page_says(name: str, programs: Nurse
                 reader.follow(block, usual_name="shop.py" if name == "handlers.md" else "")
         finally:
             reader.close()
-
-
-def test_the_reference_says_what_the_program_says() -> None:
-    assert (DOCS / "reference.md").read_text("utf-8") == reference.make(), "run scripts/make-reference"
 
 
 def test_the_spider_of_the_other_program_is_python() -> None:

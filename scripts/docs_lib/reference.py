@@ -6,7 +6,7 @@ import inspect
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +29,49 @@ For what belongs together see [commands](guide/commands.md), [handlers](guide/ha
 - [Tests](#tests)
 - [Exit codes](#exit-codes)
 """
-SETTINGS_INTRO = """Each has a key in a TOML file (`--config FILE`, or the file that `CRAWLER_CONFIG` names), a
-variable in the environment (`fetch.concurrency` is `CRAWLER_FETCH_CONCURRENCY`; lists are separated by commas), and can
-be set by `--set fetch.concurrency=32`. Options win over the environment, that over the file. Times end in `_s` and are
-seconds, sizes are bytes.
+SETTINGS_INTRO = """These are the settings that users change. The others are in
+[config/crawler.toml](../config/crawler.toml), each with a comment; so are `[retry.KIND]` and `[[sites]]`.
+
+A setting is a key of a TOML file (`--config FILE`, or the file that `CRAWLER_CONFIG` names), a variable of the
+environment (`CRAWLER_FETCH_CONCURRENCY`; lists are separated by commas), and an option (`--set fetch.concurrency=32`).
+Options win over the environment, and the environment wins over the file. Times end in `_s` and are seconds. Sizes are
+bytes.
 """
+DOCUMENTED = {  # the keys of each section that a user would set
+    "crawl": ("name", "partitions", "pages_max", "time_max_s"),
+    "scope": ("mode", "include", "exclude", "depth_max", "nofollow", "follow"),
+    "politeness": (
+        "delay_s",
+        "delay_max_s",
+        "adaptive",
+        "concurrency_per_queue",
+        "concurrency_per_address",
+        "address_limit_of",
+    ),
+    "fetch": (
+        "concurrency",
+        "user_agent",
+        "contact",
+        "connect_timeout_s",
+        "total_timeout_s",
+        "body_bytes_max",
+        "allow_private",
+        "insecure_tls",
+        "accept_language",
+    ),
+    "robots": ("obey", "agent"),
+    "dns": ("nameservers",),
+    "retry": ("attempts", "backoff_s", "backoff_factor", "backoff_max_s"),
+    "hosts": ("failures", "give_up_s"),
+    "frontier": ("redis", "queue_by", "order", "half_life_s", "rules", "memory", "spill_folder"),
+    "budget": ("urls", "pages", "bytes", "depth", "hosts", "crawl_urls", "crawl_pages", "crawl_bytes"),
+    "traps": ("off",),
+    "membership": ("node", "weight", "drain_timeout_s"),
+    "archive": ("dir", "warc", "compression_level", "request_records"),
+    "handlers": ("app", "threads", "processes"),
+    "history": ("bytes_max",),
+    "log": ("level", "file"),
+}
 _SECTION = re.compile(r"\[+([\w.]+)\]+\s*(?:# (.*))?$")
 _KEY = re.compile(r"(\w+) = (.*?)\s*# (.*)$")
 
@@ -57,7 +95,7 @@ def make() -> str:
 
 
 def settings_sections(text: str) -> Iterator[str]:
-    """A table for each section, with the comments of the file of defaults."""
+    """A table for each section that has documented keys, with the comments of the file of defaults."""
     name, said, rows = "", "", list[str]()
     for line in [*text.splitlines(), "[end]"]:
         section, key = _SECTION.match(line), _KEY.match(line)
@@ -66,7 +104,7 @@ def settings_sections(text: str) -> Iterator[str]:
                 about = f"{said[0].upper()}{said[1:]}.\n\n" if said else ""
                 yield f"### [{name}]\n\n{about}| key | default | |\n|---|---|---|\n" + "\n".join(rows)
             name, said, rows = section[1], section[2] or "", []
-        elif key:
+        elif key and key[1] in DOCUMENTED.get(name, ()):
             rows.append(f"| `{key[1]}` | `{cell(key[2])}` | {cell(prose(key[3]))} |")
 
 
@@ -77,14 +115,15 @@ def commands() -> Iterator[str]:
     common = [row for row in counted if counted[row] > len(rows) / 2]
     yield "Most commands have these options:\n\n| | |\n|---|---|\n" + "\n".join(common)
     for name, one in parser()[1].items():
-        own = "\n".join(row for row in rows[name] if row not in common)
+        own = "\n".join(row for row in option_rows(one, common) if row not in common)
         with_common = sum(row in common for row in rows[name])
-        also = "" if with_common == len(common) else ", but for some" if with_common else ", but for all of them"
+        shared = "all" if with_common == len(common) else "some" if with_common else "none"
         about = prose(" ".join((one.description or "").split()))
-        yield f"### crawler {name}\n\n{about}\n\n| besides those above{also} | |\n|---|---|\n{own}"
+        yield f"### crawler {name}\n\n{about}\n\n| besides {shared} of the common options | |\n|---|---|\n{own}"
 
 
-def option_rows(one: argparse.ArgumentParser) -> Iterator[str]:
+def option_rows(one: argparse.ArgumentParser, left_out: Container[str] = ()) -> Iterator[str]:
+    """A row for each option and action; `left_out`: rows that actions do not repeat."""
     formatter = one._get_formatter()
     for action in one._actions:
         if isinstance(action, argparse._HelpAction) or action.help == argparse.SUPPRESS:
@@ -92,12 +131,14 @@ def option_rows(one: argparse.ArgumentParser) -> Iterator[str]:
         if isinstance(action, argparse._SubParsersAction):
             for choice, inner in action.choices.items():
                 yield f"| `{choice}` | {cell(prose(' '.join((inner.description or '').split())))} |"
-                yield from (row.replace("| `", f"| `{choice} ", 1) for row in option_rows(inner))
+                own = (row for row in option_rows(inner, left_out) if row not in left_out)
+                yield from (row.replace("| `", f"| `{choice} ", 1) for row in own)
             continue
         value = "" if action.nargs == 0 else shown_value(action)
         names = ", ".join(action.option_strings) or value
         said = " ".join(formatter._expand_help(action).split()) if action.help else ""
-        yield f"| `{cell(names)}{f' {value}' if action.option_strings and value else ''}` | {cell(prose(said))} |"
+        shown = f"{names} {value}" if action.option_strings and value else names
+        yield f"| `{cell(shown)}` | {cell(prose(said))} |"
 
 
 def shown_value(action: argparse.Action) -> str:
