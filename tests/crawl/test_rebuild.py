@@ -206,7 +206,7 @@ async def test_instances_at_work_are_not_rebuilt_under(lab: WebLab) -> None:
         await check_no_instance_runs(found.members, lambda _: True, settings)
         await check_no_instance_runs(found.members, lambda _: False, settings)
         alive = asyncio.create_task(beat(found.members))
-        with pytest.raises(ConflictError, match="n-0 at work"):
+        with pytest.raises(ConflictError, match="running on this crawl: n-0"):
             await check_no_instance_runs(found.members, lambda _: False, settings)
         alive.cancel()
         await asyncio.gather(alive, return_exceptions=True)
