@@ -1,4 +1,4 @@
-"""The house itself: sizes, documents that name what exists, and the scripts that start it on an empty machine."""
+"""The project: documents that name what exists, and the scripts that start it on an empty machine."""
 
 import os
 import re
@@ -17,7 +17,6 @@ from crawler.cli.main import INTERRUPTED
 from crawler.frontier import script_library
 
 ROOT = Path(__file__).parent.parent
-LINES_MAX = 500
 README_LINES_MAX = 150
 SCRIPTS = (
     "crawl",
@@ -38,10 +37,26 @@ def sources(*suffixes: str) -> list[Path]:
     return [path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in suffixes]
 
 
-def test_no_source_file_is_longer_than_one_can_hold_in_mind() -> None:
-    lengths = {path.relative_to(ROOT): path.read_text("utf-8").count("\n") for path in sources(".py", ".lua", ".sh")}
-    assert len(lengths) > 20
-    assert {path: lines for path, lines in lengths.items() if lines >= LINES_MAX} == {}
+# Files that start tasks outside of a task group, and who awaits them.
+STARTS_TASKS = {
+    "cli/crawl_options.py": "`beside` gathers them",
+    "engine/gathering.py": "callers await the results of the calls that it sends",
+    "handlers/ending.py": "waits for a moment, then leaves user code behind",
+    "pipeline/name_lookups.py": "its callback puts the claim back",
+    "supervisor/child.py": "gathered when the process has ended",
+    "supervisor/supervisor.py": "its callback stops all when one failed",
+    "web/resolver.py": "those who asked await it",
+}
+
+
+def test_background_tasks_are_in_task_groups_or_awaited() -> None:
+    """A task that nobody awaits fails unseen."""
+    found = {
+        str(path.relative_to(ROOT / "crawler"))
+        for path in (ROOT / "crawler").rglob("*.py")
+        if re.search(r"(?<!group\.)\b(?:create_task|ensure_future)\(", path.read_text("utf-8"))
+    }
+    assert found == set(STARTS_TASKS)
 
 
 def test_every_dependency_has_a_lower_bound_but_the_list_of_suffixes_which_is_pinned() -> None:

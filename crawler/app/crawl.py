@@ -18,7 +18,6 @@ from crawler.archive.crawl_folder import CrawlFolder
 from crawler.archive.session_lock import SessionLock
 from crawler.archive.spill_files import SpillFiles
 from crawler.engine.client import Engine, EngineInfo
-from crawler.frontier.budgets import AddQuota
 from crawler.frontier.bulk_lookup import BulkLookup
 from crawler.frontier.crawl_record import CrawlRecord, Crawls
 from crawler.frontier.dead_letters import DeadLetters
@@ -27,6 +26,7 @@ from crawler.frontier.keys import Keys
 from crawler.frontier.leases import Leases
 from crawler.frontier.lookup import UrlLookup
 from crawler.frontier.members import Member, Members
+from crawler.frontier.messages import AddQuota
 from crawler.frontier.operator import OperatorCommands
 from crawler.frontier.placement import Placement
 from crawler.frontier.script_library import library

@@ -7,16 +7,15 @@ from typing import NamedTuple
 
 import msgspec
 
-from crawler.content.html import redirect_target
+from crawler.content.html import extract_text, redirect_target
 from crawler.content.sniff import is_html
-from crawler.content.text import extract_text
 from crawler.model import REDIRECTS, Failure, FailureKind
 from crawler.pipeline.parse import PageParser, ParseKilledError
 from crawler.reports.page_view import PageView
-from crawler.reports.wording import failure_text
 from crawler.rules.robots_txt import RobotsRules, RobotsVerdict, policy_of
 from crawler.rules.urls import origin_of
 from crawler.settings import Settings
+from crawler.terminal.wording import failure_text
 from crawler.version import program_version
 from crawler.web.fetcher import Fetcher
 from crawler.web.resolver import CachingResolver

@@ -1,11 +1,9 @@
-"""A file that only grows: bytes are added in memory by one thread and made durable by another.
+"""An append-only file: one thread adds bytes in memory, another makes them durable.
 
-Every kind of file of the archive is written through it, so the rules of durability stand here once. Must
-not know what the bytes mean.
+All files of the archive are written through it, so the rules of durability are in one place.
 
-A failed fsync is never tried again on the same file: the kernel may already have dropped the dirty pages
-and would report success (the "fsyncgate" of PostgreSQL, 2018). The file is cut back to what is known to be
-durable and left.
+A failed fsync is never repeated on the same file: the kernel may already have dropped the dirty pages and would report
+success (the "fsyncgate" of PostgreSQL, 2018). The file is truncated to its durable part and no longer used.
 """
 
 import contextlib
@@ -23,8 +21,7 @@ OPEN_SUFFIX = ".open"
 class Appender:
     """One new file. `add` never touches the disk; `sync` may run in another thread at the same time.
 
-    The file is called `final` + ".open" until `finish`. `size` counts all bytes added, `durable` those on
-    disk.
+    The file is named `final` + ".open" until `finish`. `size` counts all added bytes, `durable` those on disk.
     """
 
     def __init__(self, final: Path) -> None:
@@ -47,7 +44,7 @@ class Appender:
         return offset
 
     def sync(self) -> None:
-        """Make durable what was added before this call. After an ArchiveError the file takes no more syncs."""
+        """Make durable what was added before this call. After an ArchiveError it always fails."""
         with self._writing:
             if self.failed:
                 raise ArchiveError(f"{self.path} failed before and can't be written any more")
@@ -65,8 +62,7 @@ class Appender:
     def finish(self) -> Path:
         """Sync, close, and give the file its final name. A file that failed keeps its durable part.
 
-        A file in which nothing is durable goes away. After an ArchiveError a second call saves what can be
-        saved.
+        A file without a durable part is deleted. After an ArchiveError a second call saves what can be saved.
         """
         if not self.failed:
             self.sync()
@@ -86,7 +82,7 @@ class Appender:
         return self.final
 
     def close(self) -> None:
-        """Close without a new name: what is left is for recovery. May be called twice."""
+        """Close without renaming: recovery handles the file. May be called twice."""
         with self._writing:
             self._close()
 
@@ -98,7 +94,7 @@ class Appender:
     def _write(self, data: bytes) -> None:
         if self._descriptor < 0:
             self._descriptor = open_private(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-            sync_directory(self.path.parent)  # the name must survive a power cut as well as the bytes
+            sync_directory(self.path.parent)  # the name must survive a power cut, too
         view = memoryview(data)
         while view:
             view = view[os.write(self._descriptor, view) :]
@@ -106,7 +102,7 @@ class Appender:
         self.durable += len(data)
 
     def _cut(self) -> None:
-        """Back to the last durable record; if even that fails, recovery does it later."""
+        """Truncate to the last durable record; if that fails, recovery does it later."""
         if self._descriptor >= 0:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._descriptor, self.durable)
@@ -114,7 +110,7 @@ class Appender:
 
 
 def finish_all(files: Iterable[Appender]) -> None:
-    """Finish each of these, whatever becomes of the others. Raises the first ArchiveError."""
+    """Finish all files, even if some fail. Raises the first ArchiveError."""
     failure: ArchiveError | None = None
     for file in files:
         try:

@@ -1,7 +1,7 @@
-"""Which crawl a folder belongs to: its name, when it began, and its record, as the engine has it.
+"""Binds a folder to one crawl: its name, when it began, and its record in the engine.
 
-A folder holds the archive of one crawl. An engine that was wiped, or another engine, would start the same name anew
-and silently crawl everything again into the same archive: that is said instead. Must not know what a record says.
+A folder holds the archive of one crawl. An engine that was wiped, or another engine, would start a crawl of the same
+name again and silently fetch everything into the same archive a second time. This module refuses that.
 """
 
 import os
@@ -18,8 +18,10 @@ FILE = "bound.json"
 
 
 class Bound(msgspec.Struct, frozen=True, kw_only=True):
-    """What bound.json says. Wall clock, s, by the engine's record: `begun_at` is the crawl's begin in this engine;
-    `origin` its first begin, before it was ever rebuilt (0: older releases did not write it).
+    """The content of bound.json. Times are wall clock, s, from the engine's record.
+
+    `begun_at` is when the crawl began in this engine; `origin` is when it first began, before any rebuild (0: older
+    releases did not write it).
     """
 
     name: str
@@ -37,7 +39,7 @@ class Bound(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def bound_to(folder: CrawlFolder) -> Bound | None:
-    """What the folder is bound to; None when it is new, or its note can't be read."""
+    """The crawl that the folder is bound to; None when it is new, or bound.json is damaged."""
     path = folder.root / FILE
     try:
         return msgspec.json.decode(path.read_bytes(), type=Bound)
@@ -50,17 +52,17 @@ def bound_to(folder: CrawlFolder) -> Bound | None:
 
 
 def holds_results(folder: CrawlFolder) -> bool:
-    """Is there anything in the folder that another crawl must not mix with?"""
+    """Are there results in the folder?"""
     return any(any(where.glob("*")) for where in (folder.index, folder.warc))
 
 
 def holds_seeds(folder: CrawlFolder, bound: Bound) -> bool:
-    """Were seeds given to this crawl through the folder?"""
+    """Are there seeds of this crawl in the folder's journal?"""
     return SeedJournal(folder, bound.name, bound.first_begun_at).has_lines
 
 
 def check_name(folder: CrawlFolder, name: str) -> None:
-    """Refuse another crawl's folder before anything is made in the engine. Raises ConflictError."""
+    """Refuse another crawl's folder before anything is created in the engine. Raises ConflictError."""
     bound = bound_to(folder)
     if bound is not None and bound.name != name and holds_results(folder):
         raise ConflictError(
@@ -69,16 +71,16 @@ def check_name(folder: CrawlFolder, name: str) -> None:
 
 
 def check_known(folder: CrawlFolder, name: str, now: Bound | None) -> None:
-    """Refuse to go on in an engine that does not have the crawl of this folder. `now`: what it has, None for nothing.
+    """Refuse to continue in an engine that does not have the crawl of this folder. `now`: the engine's crawl, or None.
 
-    A folder without results may change hands; one through which a crawl was seeded goes on with another name only.
+    A folder without results may be bound to another crawl; if the folder has seeds, only to one with another name.
     Raises ConflictError.
     """
     check_name(folder, name)
     bound = bound_to(folder)
     if bound is None and now is None and holds_results(folder):
         raise ConflictError(
-            f"{folder.root} holds results, but its {FILE} is missing or damaged: put it back from a copy, or use "
+            f"{folder.root} holds results, but its {FILE} is missing or damaged: restore it from a copy, or use "
             "another --dir"
         )
     if bound is None or bound.name != name or not (holds_results(folder) or holds_seeds(folder, bound)):
@@ -97,12 +99,12 @@ def _unknown(folder: CrawlFolder, bound: Bound, now: Bound | None) -> str:
     has = f"does not have the crawl {bound.name!r}" if now is None else f"has another crawl {bound.name!r} than that"
     return (
         f"the engine {has} whose {what} in {folder.root} (wiped, or another engine?): "
-        "'crawler rebuild' makes it anew from them; or name its engine, or use another --dir"
+        "'crawler rebuild' restores it from them; or name its engine, or use another --dir"
     )
 
 
 def bind(folder: CrawlFolder, bound: Bound) -> None:
-    """Note whose folder it is, and what the crawl's record says. Raises ArchiveError."""
+    """Store which crawl the folder belongs to, with the crawl's record. Raises ArchiveError."""
     if bound_to(folder) == bound:
         return
     path = folder.root / FILE

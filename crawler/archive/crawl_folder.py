@@ -1,7 +1,7 @@
-"""The crawl folder: where each kind of file lives, whose folder it is, and who is at work in it.
+"""The crawl folder: paths of all kinds of files, creation, permissions and locks.
 
-Knows names and locks; must not know what the files hold. Pages may have been fetched with a login, and `bound.json` has
-the crawl's key: so whatever is made in a crawl folder is made by `open_private` and `make_private`, for its owner only.
+Pages may have been fetched with a login, and `bound.json` has the crawl's key. So all files and folders in it are
+created with `open_private` and `make_private`, for their owner only.
 """
 
 import contextlib
@@ -25,11 +25,11 @@ OUTPUTS = "outputs"
 PRIVATE_FILE, PRIVATE_FOLDER = 0o600, 0o700
 EXCLUSIVE_TIMEOUT_S = 10.0
 EXCLUSIVE_POLL_S = 0.02
-_ALLOWED_IN_EMPTY = frozenset({"lost+found"})  # a freshly made file system is an empty folder too
+_ALLOWED_IN_EMPTY = frozenset({"lost+found"})  # the root of a new file system counts as empty
 
 
 class Description(msgspec.Struct, frozen=True, kw_only=True):
-    """What crawl.json says."""
+    """The content of crawl.json."""
 
     crawl: str
     layout: int
@@ -37,7 +37,7 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Holder(msgspec.Struct, frozen=True, kw_only=True):
-    """What a session's lock file says about who holds it; for people, never for decisions."""
+    """The content of a session's lock file; for people, never for decisions."""
 
     pid: int
     node: str
@@ -45,19 +45,19 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def archive_error(action: str, path: Path, error: OSError) -> ArchiveError:
-    """One line that names the file and the reason; says what to do where that is known."""
+    """An error of one line with the file and the reason, and with what to do if that is known."""
     reason = error.strerror or type(error).__name__
     hint = "; free some space and start again" if error.errno in (28, 122) else ""
     return ArchiveError(f"can't {action} {path}: {reason}{hint}")
 
 
 def open_private(path: str | os.PathLike[str], flags: int) -> int:
-    """As os.open; what it makes, its owner alone may read and write. For `open(..., opener=open_private)`, too."""
+    """Like os.open, but only the owner may read and write a new file. Also for `open(..., opener=open_private)`."""
     return os.open(path, flags | os.O_CLOEXEC, PRIVATE_FILE)
 
 
 def make_private(path: Path, *, parents: bool = False) -> None:
-    """Make a folder for its owner alone, unless there is one. Raises OSError."""
+    """Create a folder that only its owner may use, unless it exists. Raises OSError."""
     path.mkdir(mode=PRIVATE_FOLDER, parents=parents, exist_ok=True)
 
 
@@ -76,7 +76,7 @@ def sync_directory(path: Path) -> None:
 
 
 class CrawlFolder:
-    """Paths of one crawl folder. Makes nothing by itself: see `open_or_create` and `open_existing`."""
+    """Paths of one crawl folder. Creates nothing: see `open_or_create` and `open_existing`."""
 
     def __init__(self, root: Path, description: Description) -> None:
         self.root = root
@@ -90,8 +90,8 @@ class CrawlFolder:
         self.sessions = root / "sessions"
         self.engine = root / "engine"
         self.log = root / "log"
-        self.spill = root / "spill"  # made when the first URLs are moved there
-        self.outputs = root / OUTPUTS  # made with the first cursor in it
+        self.spill = root / "spill"  # created with the first spilled URLs
+        self.outputs = root / OUTPUTS  # created with the first cursor
         self.tmp = root / "tmp"
 
     def __repr__(self) -> str:
@@ -99,14 +99,14 @@ class CrawlFolder:
 
     @property
     def is_unused(self) -> bool:
-        """Was no seed noted here, and nothing fetched?"""
+        """Does it have no seeds and no results?"""
         return not any(
             any(place.glob("*")) for place in (self.journal, self.warc, self.index, self.items, self.history)
         )
 
     @contextlib.contextmanager
     def exclusive(self, name: str, timeout_s: float = EXCLUSIVE_TIMEOUT_S) -> Iterator[None]:
-        """Hold the named lock of this folder; blocks, so call it in a thread. ConflictError after the time-out."""
+        """Hold the named lock of this folder; blocks, so call it in a thread. ConflictError after the timeout."""
         path = self.tmp / f"{name}.lock"
         try:
             descriptor = open_private(path, os.O_RDWR | os.O_CREAT)
@@ -116,12 +116,12 @@ class CrawlFolder:
             _wait_for_lock(descriptor, path, timeout_s)
             yield
         finally:
-            os.close(descriptor)  # and with it the lock
+            os.close(descriptor)  # releases the lock
 
 
 @contextlib.contextmanager
 def alone_in(folder: CrawlFolder, pid: int) -> Iterator[None]:
-    """Be the only `crawler crawl` of this folder, until it ends or dies. `pid`: whom people may stop.
+    """Be the only `crawler crawl` of this folder, until it ends or dies. `pid`: of the process that people may stop.
 
     Raises ConflictError, ArchiveError.
     """
@@ -143,19 +143,19 @@ def alone_in(folder: CrawlFolder, pid: int) -> Iterator[None]:
         os.write(descriptor, b"%d\n" % pid)
         yield
     finally:
-        os.close(descriptor)  # and with it the lock
+        os.close(descriptor)  # releases the lock
 
 
 def is_there(path: str | os.PathLike[str]) -> bool:
-    """Is there anything of that name?"""
+    """Does the path exist?"""
     try:
         return Path(path).exists()
-    except OSError:  # said by whoever opens it
+    except OSError:  # reported when it is opened
         return False
 
 
 def is_crawl_folder(path: str | os.PathLike[str]) -> bool:
-    """Is there one? Says nothing of whether it can be used."""
+    """Is there a crawl folder, usable or not?"""
     return is_there(Path(path) / DESCRIPTION)
 
 
@@ -174,10 +174,10 @@ def _wait_for_lock(descriptor: int, path: Path, timeout_s: float) -> None:
 
 
 def open_or_create(path: str | os.PathLike[str], clock: Callable[[], float] = time.time) -> CrawlFolder:
-    """Open the crawl folder at `path` for writing, making it when there is none.
+    """Open the crawl folder at `path` for writing; create it when there is none.
 
-    Raises UsageError when the path holds something else, ConflictError for another layout, ArchiveError when
-    it can't be written.
+    Raises UsageError when there is something else, ConflictError for another layout, ArchiveError when it can't be
+    written.
     """
     root = Path(path)
     _check_name(root)
@@ -189,7 +189,7 @@ def open_or_create(path: str | os.PathLike[str], clock: Callable[[], float] = ti
         raise archive_error("make the crawl folder", root, error) from None
     foreign = _foreign_names(root)
     if not (root / DESCRIPTION).exists():
-        # The description is the first thing that is made: with it absent, all other names are somebody else's.
+        # The description is created first: without it, all other files are foreign.
         if foreign:
             raise UsageError(f"{root} is not a crawl folder, and not empty; name an empty or a new folder")
         _describe(root, Description(crawl=secrets.token_hex(8), layout=LAYOUT, created_at=clock()))
@@ -200,9 +200,9 @@ def open_or_create(path: str | os.PathLike[str], clock: Callable[[], float] = ti
 
 @contextlib.contextmanager
 def open_or_borrow(path: str | os.PathLike[str]) -> Iterator[CrawlFolder]:
-    """Open the crawl folder at `path`; where there is nothing, one that is gone afterwards.
+    """Open the crawl folder at `path`, or a temporary one when there is none.
 
-    For who only asks an engine elsewhere. Raises as `open_or_create` does.
+    For commands that only query an engine elsewhere. Raises like `open_or_create`.
     """
     if Path(path).exists():
         yield open_or_create(path)
@@ -213,13 +213,13 @@ def open_or_borrow(path: str | os.PathLike[str]) -> Iterator[CrawlFolder]:
 
 @contextlib.contextmanager
 def open_temporary() -> Iterator[CrawlFolder]:
-    """A folder that is gone afterwards. Raises as `open_or_create` does."""
+    """A temporary crawl folder. Raises like `open_or_create`."""
     with tempfile.TemporaryDirectory(prefix="crawler-") as place:
         yield open_or_create(place)
 
 
 def _check_name(root: Path) -> None:
-    """The engine and the files of the crawl say where it is: as text. Raises UsageError."""
+    """The engine and the crawl's files store the path as text, so it must be UTF-8. Raises UsageError."""
     try:
         str(root.absolute()).encode()
         root.exists()
@@ -232,7 +232,7 @@ def _check_name(root: Path) -> None:
 
 
 def open_existing(path: str | os.PathLike[str]) -> CrawlFolder:
-    """Open a crawl folder for reading; makes and writes nothing. Raises UsageError, ConflictError, ArchiveError."""
+    """Open a crawl folder for reading; writes nothing. Raises UsageError, ConflictError, ArchiveError."""
     root = Path(path)
     _check_name(root)
     file = root / DESCRIPTION
@@ -249,7 +249,7 @@ def open_existing(path: str | os.PathLike[str]) -> CrawlFolder:
     if description.layout != LAYOUT:
         whose = "a newer" if description.layout > LAYOUT else "an older"
         raise ConflictError(
-            f"{root} was made by {whose} release of the program (folder layout {description.layout}, this one "
+            f"{root} was created by {whose} release of the program (folder layout {description.layout}, this one "
             f"needs {LAYOUT}); use that release or another folder"
         )
     return CrawlFolder(root, description)
@@ -264,7 +264,7 @@ def _foreign_names(root: Path) -> list[str]:
 
 
 def _describe(root: Path, description: Description) -> None:
-    """Write crawl.json whole or not at all; of two that try at once the first one wins."""
+    """Write crawl.json atomically; of two concurrent calls the first one wins."""
     draft = root / f".{DESCRIPTION}.{description.crawl}"
     try:
         with open(draft, "xb", opener=open_private) as file:
@@ -282,7 +282,7 @@ def _describe(root: Path, description: Description) -> None:
 
 
 def _make_writable(folder: CrawlFolder) -> None:
-    """Make what is missing and prove that bytes reach the disk, before anything is crawled."""
+    """Create missing subfolders and test that bytes reach the disk, before anything is crawled."""
     try:
         for name in SUBFOLDERS:
             make_private(folder.root / name)

@@ -1,7 +1,7 @@
-"""Walks a whole crawl folder without trusting any of it: every response record, every line of the index.
+"""Reads a whole crawl folder without trusting any of it: every response record, every line of the index.
 
-For those who judge a crawl or make a lost part of it anew. Nothing is skipped in silence: what can't be read is
-reported beside what can. Works while sessions are writing. Must not know what records and lines are good for.
+For audits and rebuilds. Nothing is skipped silently: unreadable parts are reported in between. Works while sessions are
+writing.
 """
 
 import contextlib
@@ -21,13 +21,13 @@ from crawler.archive.warc_reader import Buffer, StoredResponse, next_member, sto
 from crawler.errors import ArchiveError
 from crawler.model import CommitEntry, WarcLocation
 
-RECORD_BYTES_MAX = 1 << 30  # inflated; a damaged length must not eat the memory
+RECORD_BYTES_MAX = 1 << 30  # decompressed; a damaged length must not use up the memory
 _GZIP = 31
 _WINDOW_BYTES = 1 << 20
 
 
 class Flaw(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of the folder that can't be read. `is_tail`: the end of a file that is, or was, being written."""
+    """An unreadable part of the folder. `is_tail`: the end of a file that is, or was, being written."""
 
     file: str  # relative to the crawl folder
     reason: str
@@ -35,21 +35,21 @@ class Flaw(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ArchivedResponse(msgspec.Struct, frozen=True, kw_only=True):
-    """A whole response record and where it lies."""
+    """A response record and its location."""
 
     location: WarcLocation
     stored: StoredResponse
 
 
 class IndexLine(msgspec.Struct, frozen=True, kw_only=True):
-    """A commit as one line of one segment has it; the same commit may stand in several."""
+    """A commit in one line of a segment; the same commit may be in several."""
 
     segment: str
     entry: CommitEntry
 
 
 def warc_names(folder: CrawlFolder) -> list[str]:
-    """Final names of all WARC files, written or being written, in order of their time."""
+    """Final names of all WARC files, complete or being written, in order of time."""
     try:
         names = [path.name for path in folder.warc.iterdir()]
     except OSError:
@@ -59,7 +59,7 @@ def warc_names(folder: CrawlFolder) -> list[str]:
 
 
 def walk_responses(folder: CrawlFolder) -> Iterator[ArchivedResponse | Flaw]:
-    """All response records of all WARC files in their order, and what could not be read. Memory: one record."""
+    """All response records of all WARC files in order, and the unreadable parts. Memory: one record."""
     for name in warc_names(folder):
         yield from _walk_warc(folder, name)
 
@@ -84,7 +84,7 @@ def _walk_warc(folder: CrawlFolder, name: str) -> Iterator[ArchivedResponse | Fl
 
 
 def _opened(path: Path) -> tuple[IO[bytes], bool]:
-    """The file under its final name or while it is open; looked for twice, for it may be renamed in between."""
+    """The file under its final name or its open one; tried twice, because it may be renamed in between."""
     for candidate in (path, path.with_name(path.name + OPEN_SUFFIX)):
         with contextlib.suppress(FileNotFoundError):
             return candidate.open("rb"), candidate != path
@@ -98,7 +98,7 @@ def _records(data: memoryview, name: str, shown: str, *, is_open: bool) -> Itera
         if found is None:
             following = next_member(data, start + 1)
             if following is None:
-                cut = f"its last {len(data) - start:,} bytes are no whole record"
+                cut = f"its last {len(data) - start:,} bytes are not a whole record"
                 yield Flaw(file=shown, reason=cut, is_tail=is_open)
                 return
             yield Flaw(file=shown, reason=f"damaged from byte {start:,} to {following:,}")
@@ -117,7 +117,7 @@ def _records(data: memoryview, name: str, shown: str, *, is_open: bool) -> Itera
 
 
 def _member(data: memoryview, start: int) -> tuple[bytes, int] | None:
-    """The inflated gzip member at `start` and its end; None when it is not whole (its CRC is checked)."""
+    """The decompressed gzip member at `start` and its end; None when it is not whole (its CRC is checked)."""
     inflater = isal_zlib.decompressobj(wbits=_GZIP)
     pieces: list[Buffer] = []
     position, room = start, RECORD_BYTES_MAX
@@ -135,11 +135,11 @@ def _member(data: memoryview, start: int) -> tuple[bytes, int] | None:
 
 
 def walk_lines(folder: CrawlFolder) -> Iterator[IndexLine | Flaw]:
-    """Every line of every index segment as it stands there, unsorted, repeats included; and what could not be read."""
+    """Every line of every index segment, unsorted and with repeats, and the unreadable parts."""
     names = segment_names(folder)
     for missing in index_writer.serials_missing(names):
         yield Flaw(file=f"{folder.index.name}/{missing}", reason="not found")
-    for final in sorted({name.removesuffix(OPEN_SUFFIX) for name in names}):  # both, while one is being sorted
+    for final in sorted({name.removesuffix(OPEN_SUFFIX) for name in names}):  # both exist while one is being sorted
         yield from _walk_segment(folder, final)
 
 

@@ -1,29 +1,112 @@
-"""Writes the history of one session: what became of each attempt, as JSON lines in segments `SESSION-SERIAL.jsonl`.
+"""The history of attempts: each attempt and its result, as JSON lines in segments `SESSION-SERIAL.jsonl`.
 
-The folder's history is bounded: the oldest segments go when a new one is begun. Nothing is synced, for nothing depends
-on it: a kill costs the lines of the last moment, a power cut perhaps some more. Must not know what a line says.
+It is for people; the crawler decides nothing by it. It is bounded: the oldest segments are deleted when a new one is
+started. Nothing is synced: a kill loses the lines of the last moment, a power cut perhaps a few more. Reading works
+while sessions write; incomplete lines are skipped.
 """
 
 import contextlib
+import enum
+import heapq
+import mmap
 import os
 import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 
+import msgspec
+
 from crawler.archive.crawl_folder import CrawlFolder, archive_error, open_private
-from crawler.archive.history_lines import Attempt, to_line
 from crawler.archive.session_lock import Life, life_of, sessions
 from crawler.errors import ArchiveError
 
 SUFFIX = ".jsonl"
-SEGMENTS = 64  # of the bound: so much of the history goes at a time
-WAITING_BYTES_MAX = 8_000_000  # while the disk hangs; what comes then is dropped
+SEGMENTS = 64  # in the whole history: the share that is deleted at a time
+WAITING_BYTES_MAX = 8_000_000  # while the disk hangs; further lines are dropped
+
+
+class Became(enum.StrEnum):
+    """The result of an attempt. LOST: it does not count, because its lease was lost or its request was cut off."""
+
+    COMMITTED = "committed"
+    RETRY = "retry"
+    DEAD = "dead"
+    REFUSED = "refused"
+    LOST = "lost"
+
+
+TIMES = ("queued", "claimed", "started", "finished", "failed", "refused", "lost")
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """One attempt, and the session that made it. Wall times in s; 0 for what did not happen or was not recorded.
+
+    `attempt` counts earlier failed ones and this one; a URL that ended without a request adds none. `kind` is that of
+    the failure, or the reason of a refusal.
+    """
+
+    url: str
+    fp: str
+    domain: str
+    attempt: int
+    became: Became
+    node: str
+    session: str
+    epoch: int
+    queued: float = 0.0
+    claimed: float = 0.0
+    started: float = 0.0
+    finished: float = 0.0
+    failed: float = 0.0
+    refused: float = 0.0
+    lost: float = 0.0
+    http_status: int = 0
+    kind: str = ""
+    detail: str = ""
+
+    @property
+    def times(self) -> dict[str, float]:
+        """The known times, in the order of `TIMES`."""
+        return {name: at for name in TIMES if (at := getattr(self, name))}
+
+    @property
+    def last_at(self) -> float:
+        return max(self.times.values(), default=0.0)
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Attempt).decode
+
+
+def status_of(times: Mapping[str, float]) -> str:
+    """How far an attempt came, by its times: the last of `TIMES` that is set, or "unknown"."""
+    return next((name for name in reversed(TIMES) if times.get(name)), "unknown")
+
+
+def to_line(attempt: Attempt) -> bytes:
+    """The attempt as one line, with its line feed."""
+    return _encode(attempt) + b"\n"
+
+
+def to_attempt(line: bytes) -> Attempt | None:
+    """The attempt of a line; None when the line is torn or damaged."""
+    try:
+        return _decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def needle_of(field: str, value: str) -> bytes:
+    """Bytes that occur in every line with this value of `url`, `fp` or `domain`, and in no other."""
+    return b'"%b":%b' % (field.encode(), _encode(value))
 
 
 class HistoryWriter:
     """The segments of one session. `add` is memory only; `write` and `close` may run in another thread.
 
-    `bytes_max`: of all segments in the folder, whoever wrote them; 0: no history. A segment is never longer than a 64th
-    of it, and one in which a write failed is not written to again: it may end in a torn line.
+    `bytes_max`: of all segments in the folder, of all sessions; 0: no history. A segment is never longer than a 64th of
+    it. After a failed write a new segment is started, because the old one may end in an incomplete line.
     """
 
     def __init__(self, folder: CrawlFolder, session: str, *, bytes_max: int) -> None:
@@ -40,7 +123,7 @@ class HistoryWriter:
         self._descriptor = -1
 
     def add(self, attempt: Attempt) -> None:
-        """Take a line in; it reaches the disk with the next `write`."""
+        """Add a line; it reaches the disk with the next `write`."""
         if not self._bytes_max or self._waiting_bytes > WAITING_BYTES_MAX:
             return
         line = to_line(attempt)
@@ -49,7 +132,7 @@ class HistoryWriter:
             self._waiting_bytes += len(line)
 
     def write(self) -> None:
-        """Write what was added. Raises ArchiveError; those lines are gone then, and the next ones may be written."""
+        """Write what was added. Raises ArchiveError: then these lines are lost, but later ones may be written."""
         with self._writing:
             with self._adding:
                 lines, self._lines, self._waiting_bytes = self._lines, [], 0
@@ -62,7 +145,7 @@ class HistoryWriter:
                 raise archive_error("write to", self._folder.history, error) from None
 
     def close(self) -> None:
-        """Write the rest, as far as the disk takes it: nothing depends on it. May be called twice."""
+        """Write the rest, and ignore errors. May be called twice."""
         with contextlib.suppress(ArchiveError):
             self.write()
         with self._writing:
@@ -96,10 +179,10 @@ class HistoryWriter:
 
 
 def make_room(folder: CrawlFolder, session: str, *, bytes_max: int, segment_bytes: int) -> None:
-    """Remove the oldest segments before this session begins a new one: all living sessions may then fill theirs, and
-    the folder's history stays within the bound.
+    """Delete the oldest segments before this session starts a new one.
 
-    The last segment of another living session stays: it is being written to. Raises OSError.
+    So the folder's history stays within the bound when all living sessions fill their segments. The last segment of
+    another living session stays: it is being written. Raises OSError.
     """
     others = {one for one in sessions(folder) if one != session and life_of(folder, one) is Life.ALIVE}
     last = {session_of(path): path for path in segments(folder)}
@@ -114,7 +197,7 @@ def make_room(folder: CrawlFolder, session: str, *, bytes_max: int, segment_byte
 
 
 def segments(folder: CrawlFolder) -> list[Path]:
-    """All segments, those of one session in a row and in their order."""
+    """All segments, sorted by session and serial."""
     return sorted(folder.history.glob(f"*{SUFFIX}"))
 
 
@@ -124,7 +207,7 @@ def session_of(path: Path) -> str:
 
 
 def _stat_of(path: Path) -> tuple[float, int] | None:
-    """(time of the last write, bytes); None when it has gone."""
+    """(time of the last write, bytes); None when it was deleted."""
     try:
         found = path.stat()
     except FileNotFoundError:
@@ -136,3 +219,58 @@ def _write_all(descriptor: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
+
+
+def attempts(folders: Sequence[CrawlFolder], *, url: str = "", domain: str = "") -> Iterator[Attempt]:
+    """Attempts at a canonical URL, or at all URLs of a domain, by time; those of one moment in any order.
+
+    Memory: a line of each session.
+    """
+    field, value = ("url", url) if url else ("domain", domain)
+    needle = needle_of(field, value)
+    found = (
+        _of_session(list(mine), needle) for folder in folders for _, mine in groupby(segments(folder), key=session_of)
+    )
+    for attempt in heapq.merge(*found, key=lambda attempt: attempt.last_at):
+        if getattr(attempt, field) == value:
+            yield attempt
+
+
+def kept_since(folders: Iterable[CrawlFolder]) -> float:
+    """When the oldest attempt in the history ended (wall clock, s); 0 when there is none."""
+    begins = (_first(path) for folder in folders for path in segments(folder))
+    return min((attempt.last_at for attempt in begins if attempt), default=0.0)
+
+
+def _of_session(paths: Sequence[Path], needle: bytes) -> Iterator[Attempt]:
+    for path in paths:
+        for line in _lines_with(path, needle):
+            attempt = to_attempt(line)
+            if attempt is not None:
+                yield attempt
+
+
+def _lines_with(path: Path, needle: bytes) -> Iterator[bytes]:
+    with _mapped(path) as data:
+        at = data.find(needle)
+        while at >= 0:
+            begin, end = data.rfind(b"\n", 0, at) + 1, data.find(b"\n", at)
+            if end < 0:
+                return  # incomplete
+            yield bytes(data[begin:end])
+            at = data.find(needle, end)
+
+
+def _mapped(path: Path) -> "mmap.mmap | contextlib.nullcontext[bytes]":
+    """The bytes of a segment; empty when it was deleted or is still empty."""
+    try:
+        with path.open("rb") as file:
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except (FileNotFoundError, ValueError):  # an empty file can't be mapped
+        return contextlib.nullcontext(b"")
+
+
+def _first(path: Path) -> Attempt | None:
+    with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
+        return to_attempt(file.readline())
+    return None

@@ -1,9 +1,12 @@
-"""Reads the index of a crawl folder as one: all segments merged, each (fingerprint, visit) once.
+"""Reads the index of a crawl folder: all segments merged, each (fingerprint, visit) once; or only what is new.
 
-Of several lines of one key the smallest in byte order counts: the earliest fetch, and among fetches of the
-same second the same line for every reader, in whatever segments it lies. Works while sessions are writing.
-What can't be reached is reported by name, never passed over in silence. Must not know what is done with the
-entries.
+Of several lines with one key the smallest in byte order counts: the earliest fetch, and among fetches of the same
+second the same line for every reader. Works while sessions are writing. Missing files are reported, never skipped
+silently.
+
+`new_chunks` follows the index. An open segment is read in order of arrival, up to its last complete line. When it is
+sealed it is sorted, so that a place in it means nothing any more: it is read again from the start, and the caller knows
+which entries it has had.
 """
 
 import contextlib
@@ -12,8 +15,8 @@ import mmap
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby, islice
 from pathlib import Path
 from typing import IO
 
@@ -21,15 +24,16 @@ import msgspec
 
 from crawler.archive import cdxj, index_writer
 from crawler.archive.appender import OPEN_SUFFIX
-from crawler.archive.crawl_folder import CrawlFolder
-from crawler.archive.surt import surt
+from crawler.archive.cdxj import surt, to_entry
+from crawler.archive.crawl_folder import CrawlFolder, archive_error
 from crawler.model import CommitEntry
 
 MERGE_WIDTH = 256  # segments merged at a time: well below the usual limit of 1024 open files
+CHUNK_LINES = 500
 
 
 class MissingFile(msgspec.Struct, frozen=True):
-    """A file that should be there, can't be read, or is damaged; `entries` of the index needed it (0: unknown)."""
+    """A file that is missing, unreadable or damaged; `entries` of the index need it (0: unknown)."""
 
     file: str  # relative to the crawl folder
     reason: str
@@ -47,7 +51,7 @@ class IndexReader:
 
     @property
     def missing(self) -> list[MissingFile]:
-        """Everything that could not be reached so far."""
+        """All files that could not be read so far."""
         archives = [
             MissingFile(f"{self.folder.warc.name}/{name}", "not found", count)
             for name, count in sorted(self._archives_missing.items())
@@ -56,7 +60,7 @@ class IndexReader:
 
     @property
     def segments_missing(self) -> list[MissingFile]:
-        """Of the index itself."""
+        """Those of the index itself."""
         return list(self._segments_missing)
 
     def entries(self) -> Iterator[CommitEntry]:
@@ -69,7 +73,7 @@ class IndexReader:
             yield from self._first_of_each(lines)
 
     def _merged(self, sealed: list[str], names: list[str], stack: contextlib.ExitStack) -> Iterator[bytes]:
-        """All lines in byte order. More segments than may be open at once are first merged to fewer."""
+        """All lines in byte order. If there are more segments than may be open at once, some are merged first."""
         opened = [n for n in names if n.endswith(OPEN_SUFFIX)]
         sources: list[Iterable[bytes]] = [self._sorted_copy(n, stack) for n in opened]
         while len(sealed) > MERGE_WIDTH:
@@ -120,7 +124,7 @@ class IndexReader:
             self._report(name, error.strerror or "can't be read to its end")
 
     def _sorted_copy(self, name: str, stack: contextlib.ExitStack) -> Iterable[bytes]:
-        """An open segment in order; its final file when it was sealed meanwhile."""
+        """An open segment, sorted; its final file if it was sealed meanwhile."""
         try:
             return self._temporary(index_writer.sorted_lines(self.folder.index / name), stack)
         except FileNotFoundError:
@@ -130,7 +134,7 @@ class IndexReader:
             return ()
 
     def _temporary(self, lines: Iterable[bytes], stack: contextlib.ExitStack) -> IO[bytes]:
-        where = self.folder.tmp if os.access(self.folder.tmp, os.W_OK) else None  # others may read the folder too
+        where = self.folder.tmp if os.access(self.folder.tmp, os.W_OK) else None  # the folder may be read-only
         file = stack.enter_context(tempfile.TemporaryFile("w+b", dir=where))  # noqa: SIM115 (the stack closes it)
         file.writelines(lines)
         file.seek(0)
@@ -165,15 +169,15 @@ def find_url(folder: CrawlFolder, url: str) -> list[CommitEntry]:
 
 
 def archive_path(folder: CrawlFolder, name: str) -> Path | None:
-    """Where the WARC file of this final name lies now: under it, or still open; None when it can't be found."""
+    """The path of the WARC file with this final name, which may still be open; None when it can't be found."""
     for candidate in (folder.warc / name, folder.warc / (name + OPEN_SUFFIX), folder.warc / name):
-        if candidate.exists():  # looked for twice: it may be renamed between two looks
+        if candidate.exists():  # tried twice, because it may be renamed in between
             return candidate
     return None
 
 
 def segment_names(folder: CrawlFolder) -> list[str]:
-    """File names of all segments, open and sorted. Listed until two listings agree: one is being renamed."""
+    """File names of all segments, open and sealed. Lists until two listings agree, because one may be renamed."""
     before: list[str] = []
     while True:
         names = sorted(p.name for p in folder.index.iterdir() if index_writer.SUFFIX in p.suffixes[-2:])
@@ -183,7 +187,7 @@ def segment_names(folder: CrawlFolder) -> list[str]:
 
 
 def sessions_of(folder: CrawlFolder) -> frozenset[str]:
-    """The sessions that wrote an index into this folder, and so their records too."""
+    """The sessions that wrote an index, and so their records, into this folder."""
     stems = (name.removesuffix(OPEN_SUFFIX).removesuffix(index_writer.SUFFIX) for name in segment_names(folder))
     return frozenset(stem.rpartition("-")[0] for stem in stems)
 
@@ -199,7 +203,7 @@ def _lines_with(path: Path, prefix: bytes) -> Sequence[bytes]:
             return []
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             low, high = 0, len(data)
-            while low < high:  # always at the beginning of a line
+            while low < high:  # both at the start of a line
                 middle = data.rfind(b"\n", low, (low + high) // 2) + 1 or low
                 end = data.find(b"\n", middle) + 1 or len(data)
                 if data[middle : min(end, middle + len(prefix))] < prefix:
@@ -211,3 +215,52 @@ def _lines_with(path: Path, prefix: bytes) -> Sequence[bytes]:
             while (line := data.readline()).startswith(prefix):
                 found.append(line)
             return found
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a segment has been read: bytes of its open or its sealed file. `is_done`: read completely."""
+
+    offset: int = 0
+    is_sealed: bool = False
+    is_done: bool = False
+
+
+class Chunk(msgspec.Struct, frozen=True, kw_only=True):
+    """Entries of one segment, by its final name, and the place after them."""
+
+    segment: str
+    entries: list[CommitEntry]
+    place: Place
+    damaged: int = 0  # lines
+
+
+def new_chunks(folder: CrawlFolder, places: Mapping[str, Place]) -> Iterator[Chunk]:
+    """The entries after these places, in chunks, one segment after the other. Raises ArchiveError.
+
+    Damaged lines are left out and counted: exports and audits report them.
+    """
+    names = segment_names(folder)
+    sealed = {name for name in names if not name.endswith(OPEN_SUFFIX)}
+    for name in sorted(sealed | {name.removesuffix(OPEN_SUFFIX) for name in names}):
+        place = places.get(name, Place())
+        if not place.is_done:
+            yield from _chunks_of(folder, name, place, is_sealed=name in sealed)
+
+
+def _chunks_of(folder: CrawlFolder, name: str, place: Place, *, is_sealed: bool) -> Iterator[Chunk]:
+    path = folder.index / (name if is_sealed else name + OPEN_SUFFIX)
+    offset = place.offset if place.is_sealed is is_sealed else 0
+    try:
+        with path.open("rb") as file:
+            file.seek(offset)
+            while lines := [line for line in islice(file, CHUNK_LINES) if line.endswith(b"\n")]:
+                offset += sum(map(len, lines))
+                entries = [entry for entry in map(to_entry, lines) if entry is not None]
+                place = Place(offset=offset, is_sealed=is_sealed)
+                yield Chunk(segment=name, entries=entries, place=place, damaged=len(lines) - len(entries))
+    except FileNotFoundError:
+        return  # sealed meanwhile: the next call finds it
+    except OSError as error:
+        raise archive_error("read", path, error) from None
+    if is_sealed:
+        yield Chunk(segment=name, entries=[], place=Place(offset=offset, is_sealed=True, is_done=True))

@@ -1,8 +1,7 @@
-"""Writes the index of one session: CDXJ segments, append-only while open, sorted when closed.
+"""Writes the index of one session: CDXJ segments, append-only while open, sorted when sealed.
 
-Knows segments and durability; the line format is that of `cdxj`. Lines are sorted by bytes
-(LC_ALL=C), as every CDX tool expects. While open a segment is in order of arrival, under the name
-`<session>-<serial>.cdxj.open`.
+Lines (see `cdxj`) are sorted by bytes (LC_ALL=C), as every CDX tool expects. An open segment is in order of arrival and
+has the name `<session>-<serial>.cdxj.open`.
 """
 
 import os
@@ -17,9 +16,9 @@ from crawler.archive.crawl_folder import CrawlFolder, archive_error, open_privat
 from crawler.model import CommitEntry
 
 SUFFIX = ".cdxj"
-DROPPED = "refetched.cdxj"  # lines that a rebuild took out of the index, beside the logs
-# Sorting holds the interpreter, and all lines in memory: 0.02 s and 10 MB for so many. With 50,000 the allocator kept
-# what their 30 MB had taken, once for each thread that sorted.
+DROPPED = "refetched.cdxj"  # lines that a rebuild removed from the index; in the folder of logs
+# Sorting holds the interpreter lock, and all lines in memory: 0.02 s and 10 MB for this number. With 50,000 the
+# allocator kept the 30 MB that they had taken, once for each thread that sorted.
 SEGMENT_LINES = 16_384
 
 
@@ -37,7 +36,7 @@ class IndexWriter:
         self._lock = threading.Lock()
 
     def add(self, entry: CommitEntry) -> None:
-        """Append one committed entry. Nothing is durable before `sync` returned."""
+        """Append one committed entry. It is durable when `sync` has returned."""
         line = to_line(entry)
         with self._lock:
             if self._current is None:
@@ -49,7 +48,7 @@ class IndexWriter:
             self._current.add(line)
 
     def sync(self) -> None:
-        """Make durable all that was added before, and sort the segments that are full. Raises ArchiveError."""
+        """Make durable all that was added before, and seal full segments. Raises ArchiveError."""
         with self._lock:
             full, current = list(self._full), self._current
         for segment in full:
@@ -60,7 +59,7 @@ class IndexWriter:
             current.sync()
 
     def close(self) -> None:
-        """Sync and sort all segments. Raises ArchiveError; what could not be sorted stays readable."""
+        """Sync and seal all segments. Raises ArchiveError; segments that could not be sealed stay readable."""
         with self._lock:
             segments = [*self._full, *([self._current] if self._current else [])]
             self._current, self._full = None, []
@@ -83,7 +82,7 @@ class IndexWriter:
 def seal(folder: CrawlFolder, path: Path) -> int:
     """Sort an open segment into its final file, then remove it; returns the number of lines.
 
-    A torn last line is dropped. May be repeated after a crash at any point: the final file appears whole.
+    An incomplete last line is dropped. May be repeated after a crash at any point: the final file appears atomically.
     Raises ArchiveError.
     """
     try:
@@ -96,9 +95,9 @@ def seal(folder: CrawlFolder, path: Path) -> int:
 
 
 def drop_lines(folder: CrawlFolder, is_dropped: Callable[[CommitEntry], bool]) -> None:
-    """Take lines out of all sealed segments. They are kept in `log/refetched.cdxj`, first.
+    """Remove lines from all sealed segments, after writing them to `log/refetched.cdxj`.
 
-    May be repeated after a crash at any point: each segment is the old or the new one. Raises ArchiveError.
+    May be repeated after a crash at any point: each segment is replaced atomically. Raises ArchiveError.
     """
     for path in sorted(folder.index.glob(f"*{SUFFIX}")):
         left: list[bytes] = []
@@ -117,7 +116,7 @@ def drop_lines(folder: CrawlFolder, is_dropped: Callable[[CommitEntry], bool]) -
 
 
 def _put(folder: CrawlFolder, path: Path, lines: Sequence[bytes]) -> None:
-    """Make a segment of these lines, in place of the one that is there: at any moment it is whole. Raises OSError."""
+    """Write a segment with these lines, atomically replacing an existing one. Raises OSError."""
     draft = folder.tmp / path.name
     try:
         with open(draft, "wb", opener=open_private) as file:
@@ -136,7 +135,7 @@ def _write(file: IO[bytes], lines: Sequence[bytes]) -> None:
 
 
 def sorted_lines(path: Path) -> list[bytes]:
-    """All whole lines of a segment in byte order, each with its line feed. Raises OSError."""
+    """All complete lines of a segment in byte order, each with its line feed. Raises OSError."""
     with path.open("rb") as file:
         lines = [line for line in file if line.endswith(b"\n") and is_whole(line[:-1])]
     lines.sort()
@@ -144,7 +143,7 @@ def sorted_lines(path: Path) -> list[bytes]:
 
 
 def serials_missing(names: list[str]) -> list[str]:
-    """Segments that must have been there: a session numbers its own without gaps."""
+    """Segments that are missing: a session numbers its segments without gaps."""
     highest: dict[str, int] = {}
     present = set()
     for name in names:

@@ -1,8 +1,8 @@
-"""Whose content a session was working on when its process died, for whoever comes after.
+"""The in-flight log: which URLs' content a session was working on when its process died.
 
-A small file beside the session's lock, mapped into memory: writing costs no system call, and the kernel keeps what
-was written when the process is killed. Only what runs is marked, never what waits: a URL whose answer is awaited can't
-have ended the process. (A power cut may lose the file; that is not the fault of any URL in it.)
+A small file next to the session's lock, mapped into memory: writing needs no system call, and the kernel keeps what was
+written when the process is killed. Only URLs that are being processed are marked: one whose response is awaited can't
+have ended the process. (A power cut may lose the file, but then no URL in it was the cause.)
 """
 
 import contextlib
@@ -23,30 +23,30 @@ from crawler.errors import ArchiveError
 SUFFIX = ".started"
 STALL_SUFFIX = ".stall"
 _SLOT_BYTES = 256
-# 1 while the event loop works on it, beside the loop (an `Aside`), bytes of the URL, partition, fingerprint (signed).
+# 1 while the event loop works on it, work outside the loop (an `Aside`), bytes of the URL, partition, fingerprint.
 _SLOT = struct.Struct("<BBHiq")
-_LOOP_LINE = "Event loop "  # before the stacks: which thread it is
-_CURRENT_LINE = "Current thread "  # of faulthandler: which one was running
+_LOOP_LINE = "Event loop "  # before the stacks: the loop's thread
+_CURRENT_LINE = "Current thread "  # of faulthandler: the thread that was running
 SHOWN_BYTES_MAX = _SLOT_BYTES - _SLOT.size  # of a URL
 
 T = TypeVar("T")
 
 
 def beginning_of(url: str) -> bytes:
-    """As much of a URL as the log keeps."""
+    """The part of a URL that the log stores."""
     return url.encode("utf-8", "replace")[:SHOWN_BYTES_MAX]
 
 
 class Aside(enum.IntEnum):
-    """What is done with a page beside the event loop's own steps."""
+    """How a page is processed outside the event loop's own steps."""
 
     NOTHING = 0
     THREAD = 1  # a thread works on its content
-    HANDLER = 2  # an asynchronous handler has it, which waits, or has begun threads of its own
+    HANDLER = 2  # an asynchronous handler has it, and waits or has started its own threads
 
 
 class InflightMark:
-    """One slot of the log: says whose content is worked on, and when. Not reentrant."""
+    """One slot of the log: a URL, and whether its content is being processed. Not reentrant."""
 
     __slots__ = ("_at", "_map")
 
@@ -55,13 +55,13 @@ class InflightMark:
         self._at = at
 
     def set(self, partition: int, fingerprint: str, url: str) -> None:
-        """From now on it speaks of this URL, which is not worked on yet."""
+        """Use the slot for this URL, which is not being processed yet."""
         shown, at = beginning_of(url), self._at
         _SLOT.pack_into(self._map, at, 0, 0, len(shown), partition, int(fingerprint))
         self._map[at + _SLOT.size : at + _SLOT.size + len(shown)] = shown
 
     def __enter__(self) -> None:
-        """The event loop works on the content until `__exit__`: for a stretch without `await`."""
+        """The event loop works on the content until `__exit__`: for a section without `await`."""
         self._map[self._at] = 1
 
     def __exit__(self, *_: object) -> None:
@@ -69,7 +69,7 @@ class InflightMark:
 
     @contextlib.contextmanager
     def aside(self, how: Aside) -> Iterator[None]:
-        """The content is worked on in this way, while the event loop goes on."""
+        """The content is processed in this way, while the event loop continues."""
         self._map[self._at + 1] = how
         try:
             yield
@@ -77,12 +77,12 @@ class InflightMark:
             self._map[self._at + 1] = Aside.NOTHING
 
     def during(self, work: Coroutine[Any, Any, T]) -> "_Marked[T]":
-        """Await it: it is marked while it runs, and not while it waits."""
+        """An awaitable for `work` that sets the mark while it runs, and not while it waits."""
         return _Marked(work, self)
 
 
 class _Marked(Coroutine[Any, Any, T]):
-    """Passes everything on to a coroutine, step by step."""
+    """Passes every step on to a coroutine."""
 
     __slots__ = ("_mark", "_work")
 
@@ -113,7 +113,7 @@ class _Marked(Coroutine[Any, Any, T]):
 
 
 class InflightLog:
-    """The record of one session. `slots`: how many marks there may be."""
+    """The log of one session. `slots`: the maximum number of marks."""
 
     def __init__(self, folder: CrawlFolder, session: str, *, slots: int) -> None:
         """Raises ArchiveError when the disk fails."""
@@ -123,7 +123,7 @@ class InflightLog:
         try:
             descriptor = open_private(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
             try:
-                os.posix_fallocate(descriptor, 0, size)  # a full disk shows now, not as a signal later
+                os.posix_fallocate(descriptor, 0, size)  # a full disk fails here, not with a signal later
                 self._map = mmap.mmap(descriptor, size)
             finally:
                 os.close(descriptor)
@@ -132,23 +132,23 @@ class InflightLog:
         self._free = iter(range(0, size, _SLOT_BYTES))
 
     def mark(self) -> InflightMark:
-        """One more, for as long as the session lives."""
+        """A new mark, for as long as the session lives."""
         return InflightMark(self._map, next(self._free))
 
     def close(self) -> None:
-        """The session ends in good order: nobody needs to know."""
+        """Delete the log: the session ended normally."""
         self._map.close()
         self._path.unlink(missing_ok=True)
         self.stall_path.unlink(missing_ok=True)
 
 
 def stacks_path(folder: CrawlFolder, session: str) -> Path:
-    """Where the stacks of a session's threads are written when its event loop stalls."""
+    """The file for the stacks of a session's threads when its event loop stalls."""
     return folder.sessions / f"{session}{STALL_SUFFIX}"
 
 
 class Suspect(msgspec.Struct, frozen=True):
-    """A URL whose content was worked on when the process died."""
+    """A URL whose content was being processed when the process died."""
 
     partition: int
     fingerprint: str
@@ -167,19 +167,19 @@ class DeadSession(msgspec.Struct, frozen=True):
 
     @property
     def blamed(self) -> tuple[Suspect, ...]:
-        """Whose content may have ended the process: what ran, if anything did."""
+        """The suspects that may have ended the process: those that ran, if any did."""
         if not self.stacks:
             running = [one for one in self.suspects if one.in_loop or one.aside is Aside.THREAD]
             return tuple(running or self.suspects)
         if self._ran_in_loop():
             return tuple(one for one in self.suspects if one.in_loop)
-        # The loop may have been in the middle of a step: it waited for the interpreter's lock.
+        # The loop may have been in the middle of a step, waiting for the interpreter lock.
         aside = [one for one in self.suspects if one.aside]
         return tuple([one for one in aside if one.aside is Aside.THREAD] or aside)
 
     @property
     def is_certain(self) -> bool:
-        """Is it certain that the one that is blamed would stall the next process, too?"""
+        """Is there one suspect that would certainly stall the next process, too?"""
         return bool(self.stacks) and len(self.blamed) == 1
 
     def _ran_in_loop(self) -> bool:
@@ -189,7 +189,7 @@ class DeadSession(msgspec.Struct, frozen=True):
         return _thread_in(loop) == _thread_in(current)
 
     def forget(self) -> None:
-        """What it says has been noted."""
+        """Delete the files, after the crash was recorded."""
         self.path.with_suffix(STALL_SUFFIX).unlink(missing_ok=True)
         self.path.unlink(missing_ok=True)
 
@@ -203,12 +203,12 @@ def dead_sessions(sessions: Path) -> Iterator[DeadSession]:
             stall = path.with_suffix(STALL_SUFFIX)
             stacks = stall.read_text("utf-8", "replace") if stall.exists() else ""
             if _CURRENT_LINE not in stacks:
-                stacks = ""  # the file is there from the beginning
+                stacks = ""  # the file exists from the start
             yield DeadSession(path.stem, tuple(_suspects(path.read_bytes())), stacks, path)
 
 
 def loop_line(thread: int) -> str:
-    """What the file of the stacks begins with: the number of the event loop's thread."""
+    """The first line of the file with the stacks: the number of the event loop's thread."""
     return f"{_LOOP_LINE}{thread:#018x}\n"
 
 

@@ -1,20 +1,28 @@
-"""Writes what handlers yielded: one gzip member of JSON lines for each page, new files per session, never reopened.
+"""Items that handlers yielded: one gzip member of JSON lines for each page, new files per session, never reopened.
 
-Items are objects, a line each; behind them a page may have lines that are arrays: where its handler led to, for a
-rebuild. Knows names, rotation and durability; what stands in an item is the handler's matter.
+Items are objects, one a line. After them a page may have lines that are arrays: the links that its handler followed,
+for a rebuild. The index says which pages count and where their items are, so items of other pages are never read.
+Reading works while sessions are writing.
 """
 
+import os
 import threading
-from collections.abc import Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Self
 
 from isal import isal_zlib
 
-from crawler.archive.appender import Appender, finish_all
+from crawler.archive.appender import OPEN_SUFFIX, Appender, finish_all
 from crawler.archive.crawl_folder import CrawlFolder
-from crawler.model import ItemsLocation
+from crawler.archive.index_reader import IndexReader, MissingFile
+from crawler.errors import ArchiveError
+from crawler.model import CommitEntry, ItemsLocation
 
 SUFFIX = ".items.gz"
 FILE_BYTES_MAX = 1_000_000_000
+OPEN_MAX = 32  # files read at a time: the index is in the order of URLs, which jumps between files of all sessions
 _GZIP = 31  # window bits that ask for a gzip member
 
 
@@ -39,7 +47,7 @@ class ItemWriter:
         self._lock = threading.Lock()
 
     def add(self, items: Sequence[bytes], followed: Sequence[bytes] = ()) -> ItemsLocation:
-        """Append what one page gave, each a JSON text without line feeds. Nothing is durable before `sync` returned."""
+        """Append the lines of one page, each a JSON text without line feeds. Durable when `sync` has returned."""
         text = b"".join([b"%b\n" % line for line in (*items, *followed)])
         frame: bytes = isal_zlib.compress(text, self._level, _GZIP)
         with self._lock:
@@ -72,3 +80,107 @@ class ItemWriter:
             self._current = Appender(self._folder.items / f"{self._session}-{self._serial:05d}{SUFFIX}")
             self._serial += 1
         return self._current
+
+
+class ItemFiles:
+    """The item files of a folder, read at locations from the index. Close it after use."""
+
+    def __init__(self, folder: CrawlFolder) -> None:
+        self._folder = folder
+        self._open: OrderedDict[str, int] = OrderedDict()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        while self._open:
+            os.close(self._open.popitem()[1])
+
+    def items(self, where: ItemsLocation) -> list[bytes]:
+        """The items of one page, each as JSON text of an object. Raises ArchiveError when they can't be read."""
+        return self._lines(where)[: where.count]
+
+    def followed(self, where: ItemsLocation) -> list[bytes]:
+        """The links that the page's handler followed, each as a JSON array. Raises ArchiveError."""
+        return self._lines(where)[where.count :]
+
+    def _lines(self, where: ItemsLocation) -> list[bytes]:
+        try:
+            frame = os.pread(self._descriptor(where.file), where.length, where.offset)
+            text: bytes = isal_zlib.decompress(frame, _GZIP)
+        except FileNotFoundError:
+            raise ArchiveError(f"{self.path(where.file)}: not found") from None
+        except OSError as error:
+            raise ArchiveError(f"{self.path(where.file)}: {error.strerror}") from None
+        except isal_zlib.error:  # type: ignore[misc]  # its stub declares an instance
+            raise ArchiveError(f"{self.path(where.file)}: damaged at byte {where.offset:,}") from None
+        lines = text.split(b"\n")[:-1]
+        if len(lines) < where.count:
+            raise ArchiveError(f"{self.path(where.file)}: damaged at byte {where.offset:,}")
+        return lines
+
+    def path(self, name: str) -> str:
+        """The path for messages, relative to the crawl folder."""
+        return f"{self._folder.items.name}/{name}"
+
+    def _descriptor(self, name: str) -> int:
+        if name in self._open:
+            self._open.move_to_end(name)
+            return self._open[name]
+        descriptor = _opened(self._folder.items / name)
+        self._open[name] = descriptor
+        if len(self._open) > OPEN_MAX:
+            os.close(self._open.popitem(last=False)[1])
+        return descriptor
+
+
+def _opened(path: Path) -> int:
+    """Opens the file under its final name or its open one; tried twice, because it may be renamed in between."""
+    for candidate in (path, path.with_name(path.name + OPEN_SUFFIX)):
+        try:
+            return os.open(candidate, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue
+    return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+
+class ItemReader:
+    """One pass over all items. `missing` is complete once `items` is exhausted."""
+
+    def __init__(self, folder: CrawlFolder) -> None:
+        self._folder = folder
+        self._index = IndexReader(folder)
+        self._unreadable: Counter[str] = Counter()
+        self.pages = 0  # that have items
+
+    @property
+    def missing(self) -> list[MissingFile]:
+        """Files that could not be read so far; `entries` counts pages. WARC files are not checked."""
+        lost = [MissingFile(file, "items not readable", n) for file, n in sorted(self._unreadable.items())]
+        return [*self._index.segments_missing, *lost]
+
+    def items(self) -> Iterator[tuple[CommitEntry, int, bytes]]:
+        """(page, number of the item on it from 0, JSON text), in the order of the index. Memory: one page's items.
+
+        (fingerprint, visit, number) is a stable key.
+        """
+        with ItemFiles(self._folder) as files:
+            for entry in self._index.entries():
+                if entry.items is None or not entry.items.count:
+                    continue
+                try:
+                    found = files.items(entry.items)
+                except ArchiveError:
+                    self._unreadable[files.path(entry.items.file)] += 1
+                    continue
+                self.pages += 1
+                for number, item in enumerate(found):
+                    yield entry, number, item
+
+
+def items_of(folder: CrawlFolder) -> Iterator[tuple[CommitEntry, int, bytes]]:
+    """All items of all committed pages, each once."""
+    return ItemReader(folder).items()

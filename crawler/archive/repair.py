@@ -1,8 +1,4 @@
-"""Brings files that a dead session left open into order: whole records stay, a torn tail goes, the name is
-final.
-
-Knows which files are left open and what a whole one is. Whether a session is dead it is told.
-"""
+"""Repairs files that a dead session left open: whole records stay, a torn tail is cut, the file gets its final name."""
 
 import mmap
 import os
@@ -17,12 +13,12 @@ from crawler.archive.crawl_folder import CrawlFolder, archive_error, sync_direct
 from crawler.archive.warc_reader import members, next_member
 
 LOCK = "recover"
-WORK_FACTOR, WORK_BYTES_MIN = 16, 64 * 1024 * 1024  # of what may be looked at for whole members after damage
-LOCK_TIMEOUT_S = 600.0  # a gigabyte of records is read again in some seconds; others may have more to do
+WORK_FACTOR, WORK_BYTES_MIN = 16, 64 * 1024 * 1024  # limits of the search for whole members after damage
+LOCK_TIMEOUT_S = 600.0  # a gigabyte of records takes a few seconds; another instance may have more to repair
 
 
 class Recovered(msgspec.Struct, frozen=True, kw_only=True):
-    """One file brought into order. `file` is relative to the crawl folder, "" when nothing was left of it."""
+    """One repaired file. `file` is relative to the crawl folder, "" when nothing was left of it."""
 
     file: str
     kept: int  # records (all types) or index lines
@@ -31,10 +27,10 @@ class Recovered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def recover_open_files(folder: CrawlFolder, is_dead: Callable[[str], bool]) -> list[Recovered]:
-    """Recover what sessions that are dead left open. Blocks on the disk: call it in a thread.
+    """Repair the files that dead sessions left open. Blocks on the disk: call it in a thread.
 
-    `is_dead` says of a session whether nobody writes to its files any more (`sessions.is_abandoned`). Safe to
-    repeat, and safe when several instances try. Raises ArchiveError.
+    `is_dead` tells whether nobody writes to a session's files any more (`session_lock.is_abandoned`). Safe to repeat,
+    also by several instances at once. Raises ArchiveError.
     """
     with folder.exclusive(LOCK, LOCK_TIMEOUT_S):
         found = [_recover_members(path) for path in _open_files(folder.warc, warc_writer.SUFFIX, is_dead)]
@@ -64,7 +60,7 @@ def _recover_index(folder: CrawlFolder, path: Path) -> Recovered:
 
 
 def _recover_members(path: Path) -> Recovered:
-    """A file of gzip members: of records, or of items."""
+    """Repair a file of gzip members: records or items."""
     final = path.with_name(path.name.removesuffix(OPEN_SUFFIX))
     try:
         size = path.stat().st_size
@@ -83,7 +79,7 @@ def _recover_members(path: Path) -> Recovered:
 
 
 def _scan(path: Path, size: int) -> tuple[int, int, bool]:
-    """(whole records, end of what stays, damaged in the middle)."""
+    """(number of whole records, end of the part to keep, is it damaged in the middle)."""
     if size == 0:
         return 0, 0, False
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
@@ -99,9 +95,9 @@ def _scan(path: Path, size: int) -> tuple[int, int, bool]:
 
 
 def whole_member_after(data: memoryview, start: int) -> bool:
-    """Whether a whole member lies somewhere after `start`: the damage is no torn tail then, but in the middle.
+    """Whether there is a whole member after `start`: then the damage is in the middle, not a torn tail.
 
-    When too much was looked at, the answer is yes, by which nothing is cut off.
+    True when the search reaches its limit, so that nothing is cut.
     """
     return next_member(data, start, work_max=WORK_FACTOR * len(data) + WORK_BYTES_MIN) is not None
 

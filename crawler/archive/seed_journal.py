@@ -1,8 +1,7 @@
-"""The journal of seeds: what people gave a crawl through this folder, on disk before the engine has it.
+"""The journal of seeds: the seeds that a crawl got through this folder, on disk before they are in the engine.
 
-No page leads to a seed, so an engine that loses its data takes the seeds with it. One file of JSON lines for each
-crawl, appended to by any number of processes at once: a folder that only seeds may serve several crawls. Must not know
-what is in scope, or new.
+No page links to a seed, so they would be lost with the engine's data. There is one file of JSON lines for each crawl,
+which any number of processes may append to: a folder that is only used for seeding may serve several crawls.
 """
 
 import contextlib
@@ -18,9 +17,9 @@ SUFFIX = ".jsonl"
 
 
 class SeedLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One line: a seed (canonical URL), or a root that the scope got. `run`: the crawl's run that it was given to.
+    """One line: a seed (canonical URL), or a new root of the scope. `run`: the run of the crawl that it belongs to.
 
-    `priority` as it was given, `sitemap_priority` and `changed_at` (wall clock, s) as a sitemap said.
+    `priority` is the one given with it; `sitemap_priority` and `changed_at` (wall clock, s) are from a sitemap.
     """
 
     url: str = ""
@@ -30,7 +29,7 @@ class SeedLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     changed_at: float | None = None
     root: str = ""
     run: int = 0
-    number: int = 0  # of the seed, by which its descendants are counted
+    number: int = 0  # of the seed, for the counts of its descendants
 
 
 _encode = msgspec.json.Encoder().encode
@@ -59,18 +58,18 @@ class SeedJournal:
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
                 _append(descriptor, data)
             finally:
-                os.close(descriptor)  # and with it the lock
+                os.close(descriptor)  # releases the lock
             if is_new:
                 sync_directory(self.path.parent)
         except OSError as error:
             raise archive_error("write", self.path, error) from None
 
     def read(self) -> Iterator[SeedLine]:
-        """All whole lines in order; repeats are possible. Raises ArchiveError."""
+        """All complete lines in order; repeats are possible. Raises ArchiveError."""
         try:
             with self.path.open("rb") as file:
                 for line in file:
-                    if line.endswith(b"\n"):  # or else it was torn by a crash: its seed was never added
+                    if line.endswith(b"\n"):  # else a crash cut it off: its seed was never added
                         with contextlib.suppress(msgspec.MsgspecError):
                             yield _decode(line)
         except FileNotFoundError:
@@ -80,7 +79,7 @@ class SeedJournal:
 
 
 def _append(descriptor: int, data: bytes) -> None:
-    """After the last whole line: what a crash left of a torn one is cut off. All of `data`, or nothing of it."""
+    """Append all of `data` or nothing, after the last complete line; the rest of an incomplete one is cut off."""
     end = _end_of_lines(descriptor)
     try:
         os.ftruncate(descriptor, end)
@@ -95,7 +94,7 @@ def _append(descriptor: int, data: bytes) -> None:
 
 
 def _end_of_lines(descriptor: int) -> int:
-    """Behind the last line feed."""
+    """The position after the last line feed."""
     end = os.fstat(descriptor).st_size
     while end > 0:
         start = max(0, end - 65_536)

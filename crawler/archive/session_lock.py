@@ -1,8 +1,7 @@
-"""Proof of life of the sessions on this machine: each holds a file lock for as long as it lives.
+"""Locks of the sessions on this machine: each session holds a file lock as long as it lives.
 
-The kernel frees the lock when the process ends, however it ends, so a free lock proves death. A process id
-would prove nothing: it is reused, and means something else in another container. Must not know what a
-session does.
+The kernel frees the lock when the process ends, however it ends, so a free lock proves death. A process id proves
+nothing: it is reused, and means something else in another container.
 
 The lock belongs to the open file, which a *forked* child shares: start helpers by exec, not by plain fork.
 """
@@ -21,15 +20,15 @@ from crawler.errors import ConflictError
 
 
 class Life(enum.Enum):
-    """What a session's lock file tells."""
+    """State of a session by its lock file."""
 
     ALIVE = "alive"
     DEAD = "dead"
-    UNKNOWN = "unknown"  # no lock file here: ended in good order, or lives on another machine
+    UNKNOWN = "unknown"  # no lock file here: it ended normally, or is on another machine
 
 
 class SessionLock:
-    """The lock of a living session; `close` when it ends in good order."""
+    """The lock of a living session; `close` it when the session ends normally."""
 
     def __init__(
         self,
@@ -51,7 +50,7 @@ class SessionLock:
         except OSError as error:
             raise archive_error("write", draft, error) from None
         try:
-            # Locked before it gets its name: nobody ever sees a living session's file without its lock.
+            # Locked before it gets its name: a living session's file is never seen without its lock.
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.write(self._descriptor, msgspec.json.encode(holder))
             self.path.hardlink_to(draft)
@@ -64,7 +63,7 @@ class SessionLock:
             draft.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Take the session's file away: it ended in good order. May be called twice."""
+        """Delete the session's file: it ended normally. May be called twice."""
         if self._descriptor >= 0:
             self.path.unlink(missing_ok=True)
             os.close(self._descriptor)
@@ -72,12 +71,12 @@ class SessionLock:
 
 
 def life_of(folder: CrawlFolder, session: str) -> Life:
-    """Look whether a session lives, without disturbing it or others who look."""
+    """Whether a session lives. Does not disturb it, nor other callers."""
     return life_at(_path(folder, session))
 
 
 def life_at(path: Path) -> Life:
-    """The same by the lock file's path, which may lie in another crawl's folder on this machine."""
+    """Like `life_of`, by the lock file's path, which may be in another crawl's folder on this machine."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -85,7 +84,7 @@ def life_at(path: Path) -> Life:
     except OSError as error:
         raise archive_error("read", path, error) from None
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: two who look at once see the same
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: concurrent callers see the same
     except BlockingIOError:
         return Life.ALIVE
     finally:
@@ -94,18 +93,18 @@ def life_at(path: Path) -> Life:
 
 
 def is_abandoned(folder: CrawlFolder, session: str) -> bool:
-    """Whether files that this session left open *in this folder* have nobody who writes to them any more."""
+    """Whether nobody writes any more to files that this session left open *in this folder*."""
     return life_of(folder, session) is not Life.ALIVE
 
 
 def sessions(folder: CrawlFolder) -> dict[str, Holder]:
-    """Sessions that have a lock file here, alive or dead, with what they said of themselves."""
+    """Sessions that have a lock file here, alive or dead, with its content."""
     found = {}
     for path in sorted(folder.sessions.glob("*.lock")):
         try:
             found[path.stem] = msgspec.json.decode(path.read_bytes(), type=Holder)
         except (OSError, msgspec.MsgspecError):
-            continue  # went away while we looked
+            continue  # deleted meanwhile
     return found
 
 

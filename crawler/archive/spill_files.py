@@ -1,9 +1,8 @@
-"""Files of spilled URLs: blocks that a partition's owner took out of the engine's memory.
+"""Files of spilled URLs: blocks that a partition's owner moved out of the engine's memory.
 
     FOLDER/PARTITION/EPOCH-SESSION-SERIAL    frames: length, CRC-32 of the payload (both u32, little-endian), payload
 
-A file is written once and never changed; which of its blocks count is known to the engine alone. Must not know what is
-in a block.
+A file is written once and never changed; only the engine knows which of its blocks are valid.
 """
 
 import contextlib
@@ -17,13 +16,13 @@ from crawler.archive.crawl_folder import archive_error, make_private, sync_direc
 from crawler.errors import ArchiveError
 
 FRAME = struct.Struct("<II")
-_CRC_SEED = 0x5EED  # zeros, which a power cut may leave, are no valid frame
+_CRC_SEED = 0x5EED  # so that zeros, which a power cut may leave, are not a valid frame
 
 Place = tuple[str, int, int]  # file, offset, length of the frame in bytes
 
 
 class SpillFiles:
-    """One crawl's files, written by one session, read by all. All methods block."""
+    """The spill files of one crawl: one session writes, all read. All methods block."""
 
     def __init__(self, root: Path, session: str) -> None:
         self.root = root
@@ -31,7 +30,7 @@ class SpillFiles:
         self._serial = 0
 
     def write(self, partition: int, epoch: int, payloads: Sequence[bytes]) -> list[Place]:
-        """A new file with these payloads, on disk when this returns: where each lies. Raises ArchiveError."""
+        """Write a new file with these payloads, durable when this returns; the place of each. Raises ArchiveError."""
         folder = self.root / str(partition)
         _make(folder)
         self._serial += 1
@@ -48,7 +47,7 @@ class SpillFiles:
         return places
 
     def read(self, partition: int, places: Sequence[Place]) -> list[bytes]:
-        """The payloads at these places. Raises ArchiveError for what is not there or damaged."""
+        """The payloads at these places. Raises ArchiveError for missing or damaged ones."""
         return [self._read(self.root / str(partition) / name, offset, length) for name, offset, length in places]
 
     def _read(self, path: Path, offset: int, length: int) -> bytes:
@@ -64,7 +63,7 @@ class SpillFiles:
         return payload
 
     def partitions(self) -> list[int]:
-        """Which have files here."""
+        """The partitions that have files here."""
         try:
             return sorted(int(path.name) for path in self.root.iterdir() if path.name.isdigit())
         except FileNotFoundError:
@@ -73,7 +72,7 @@ class SpillFiles:
             raise archive_error("read the folder", self.root, error) from None
 
     def names(self, partition: int) -> list[str]:
-        """Names of a partition's files; those that were never finished end in .open."""
+        """Names of a partition's files; unfinished ones end in .open."""
         folder = self.root / str(partition)
         try:
             return sorted(path.name for path in folder.iterdir())
@@ -83,7 +82,7 @@ class SpillFiles:
             raise archive_error("read the folder", folder, error) from None
 
     def remove(self, partition: int, names: Sequence[str]) -> None:
-        """Take files away that no stub names any more."""
+        """Delete files that no stub names any more."""
         folder = self.root / str(partition)
         with contextlib.suppress(OSError):  # tried again later
             for name in names:
@@ -92,7 +91,7 @@ class SpillFiles:
 
 
 def _make(folder: Path) -> None:
-    """With its parents; their names must survive a power cut as well as the files."""
+    """Create the folder and its parents, durably: their names must survive a power cut, too."""
     try:
         missing = [path for path in (folder, *folder.parents) if not path.exists()]
         for path in reversed(missing):

@@ -1,4 +1,4 @@
-"""Wall times as the archive's formats write them; always UTC. Must not know a clock: times are arguments."""
+"""Wall times in the formats of WARC, CDX and file names; always UTC."""
 
 import time
 from functools import lru_cache
@@ -21,7 +21,7 @@ def iso_ms(at: float) -> str:
 
 
 def digits14(at: float) -> str:
-    """The time stamp of CDX lines: 20240501120000."""
+    """The timestamp of CDX lines: 20240501120000."""
     return _digits_second(int(at))
 
 

@@ -1,4 +1,4 @@
-"""Reads records of the archive back: the HTTP exchange as it was stored, and the gzip members that records lie in."""
+"""Reads WARC records: the stored HTTP exchange, and the gzip members that contain records."""
 
 import os
 from collections.abc import Iterator
@@ -27,8 +27,8 @@ class StoredResponse(msgspec.Struct, frozen=True, kw_only=True):
     status_line: str
     headers: tuple[tuple[str, str], ...]
     payload: bytes
-    digest: str = ""  # of the payload, as the record names it
-    truncated: str = ""  # in the words of WARC-Truncated
+    digest: str = ""  # of the payload, from the record
+    truncated: str = ""  # the value of WARC-Truncated
 
     def header(self, name: str) -> str:
         """First value of a header by its lower-case name; '' when absent."""
@@ -57,7 +57,7 @@ def read_record(folder: CrawlFolder, location: WarcLocation) -> StoredResponse:
 
 
 def stored_response(record: bytes, where: str) -> StoredResponse | None:
-    """An inflated record; None when it is of another type. Raises ArchiveError naming `where` when it is torn."""
+    """The response in a decompressed record; None when it is of another type. ArchiveError when it is damaged."""
     head, _, block = record.partition(b"\r\n\r\n")
     fields = dict(_headers(head))
     if not head.startswith(b"WARC/1.1\r\n") or not is_length(fields.get("Content-Length", "")):
@@ -66,7 +66,7 @@ def stored_response(record: bytes, where: str) -> StoredResponse | None:
         return None
     length = int(fields["Content-Length"])
     if len(block) != length + 4:
-        raise ArchiveError(f"the record in {where} has not the length that it names")
+        raise ArchiveError(f"the record in {where} does not have its declared length")
     http, _, payload = block[:length].partition(b"\r\n\r\n")
     return StoredResponse(
         uri=fields.get("WARC-Target-URI", ""),
@@ -79,7 +79,7 @@ def stored_response(record: bytes, where: str) -> StoredResponse | None:
 
 
 def is_length(text: str) -> bool:
-    """Whether a header's value is a length that `int` reads: it raises for thousands of digits."""
+    """Whether a header's value is a length that `int` accepts: it raises for thousands of digits."""
     return text.isascii() and text.isdigit() and len(text) <= LENGTH_DIGITS_MAX
 
 
@@ -89,7 +89,7 @@ def _headers(head: bytes) -> list[tuple[str, str]]:
 
 
 def members(data: memoryview) -> Iterator[tuple[int, int]]:
-    """(start, end) of the whole gzip members from the beginning up to the first that is not."""
+    """(start, end) of the gzip members from the beginning up to the first that is not whole."""
     start = 0
     while start < len(data):
         end, _ = _member_end(data, start)
@@ -100,10 +100,10 @@ def members(data: memoryview) -> Iterator[tuple[int, int]]:
 
 
 def next_member(data: memoryview, start: int, *, work_max: int | None = None) -> int | None:
-    """Where the next whole gzip member begins, from `start` on; None when there is none.
+    """The start of the next whole gzip member at or after `start`; None when there is none.
 
-    A body may be full of what looks like the beginning of a member. After `work_max` bytes were looked at, the one that
-    was looked at last is taken for whole.
+    A body may be full of bytes that look like the start of a member. After `work_max` bytes were read, the last
+    candidate is returned without being read to its end.
     """
     position, looked_at = start, 0
     while position < len(data):
@@ -120,7 +120,7 @@ def next_member(data: memoryview, start: int, *, work_max: int | None = None) ->
 
 
 def _member_end(data: memoryview, start: int) -> tuple[int | None, int]:
-    """End of the member at `start`, None when it is torn or damaged (its CRC is checked); and the bytes looked at."""
+    """End of the member at `start`, None when it is torn or damaged (its CRC is checked); and the bytes read."""
     inflater = isal_zlib.decompressobj(wbits=_GZIP)
     position = start
     while position < len(data):

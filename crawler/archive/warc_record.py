@@ -1,16 +1,14 @@
-"""WARC 1.1 records as bytes: what stands in them and how a hostile exchange is kept from bending them.
+"""Builds WARC 1.1 records (ISO 28500:2017) as bytes, safely for exchanges with hostile sites. Pure."""
 
-Knows the format (ISO 28500:2017) and model.Response; must not know files, compression or clocks.
-"""
-
+import hashlib
 import itertools
 import re
+import struct
 import uuid
 from collections.abc import Iterator
 from urllib.parse import quote
 
 from crawler.archive.stamps import iso_ms
-from crawler.content.digest import payload_digest
 from crawler.model import Response
 
 # The names that Nutch, StormCrawler and Common Crawl give to headers which no longer describe the stored body.
@@ -23,7 +21,7 @@ _RESERVED = ";/?:@&=+$,#[]!'()*~%"
 
 
 def record_ids() -> Iterator[str]:
-    """Record ids without end: one random UUID whose last 48 bits count on (drawing each anew costs tenfold)."""
+    """Endless record ids: one random UUID whose last 48 bits count up (a new UUID for each costs ten times more)."""
     random = uuid.uuid4()
     first = str(random)[:24]
     for number in itertools.count(random.node):
@@ -31,7 +29,7 @@ def record_ids() -> Iterator[str]:
 
 
 def warcinfo(identity: str, *, filename: str, at: float, software: str, fields: dict[str, str]) -> bytes:
-    """The record that opens every file."""
+    """The first record of every file."""
     described = {"software": software, "format": "WARC File Format 1.1", **fields}
     described["conformsTo"] = "http://iipc.github.io/warc-specifications/specifications/warc-format/warc-1.1/"
     block = "".join(f"{k}: {_one_line(v)}\r\n" for k, v in described.items()).encode()
@@ -45,7 +43,7 @@ def warcinfo(identity: str, *, filename: str, at: float, software: str, fields: 
 
 
 def response_record(response: Response, identity: str) -> tuple[bytes, str]:
-    """The exchange's answer, and the digest of its payload ("sha1:BASE32", of the content-coded body)."""
+    """The record of the response, and the digest of its payload ("sha1:BASE32", of the content-coded body)."""
     body = response.raw_body
     http = _http_head(response)
     payload = payload_digest(body)
@@ -59,7 +57,7 @@ def response_record(response: Response, identity: str) -> tuple[bytes, str]:
 
 
 def request_record(response: Response, identity: str, concurrent_to: str) -> bytes:
-    """What was sent to get that answer."""
+    """The record of the request for that response."""
     block = response.request_head
     head = (
         f"WARC/1.1\r\nWARC-Type: request\r\nWARC-Record-ID: {identity}\r\n{_common(response)}"
@@ -88,8 +86,8 @@ def safe_uri(url: str) -> str:
 def _http_head(response: Response) -> bytes:
     """Status line and headers as received, except those that contradict the stored body.
 
-    Transfer coding was removed and a cut body is shorter than announced: a replay that believed the original
-    headers would fail, so these are kept under other names and Content-Length says what is there.
+    Transfer coding was removed, and a truncated body is shorter than announced: a replay that trusted the original
+    headers would fail. So these get other names, and Content-Length is that of the stored body.
     """
     names = [name.lower() for name, _ in response.headers]
     lines = [f"HTTP/{response.http_version} {response.status} {response.reason}".encode("latin-1", "replace")]
@@ -112,3 +110,28 @@ def _truncation(reason: str) -> str:
 
 def _one_line(text: str) -> str:
     return " ".join(text.split())
+
+
+_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
+_PAIRS = [a + b for a, b in itertools.product(_LETTERS, repeat=2)]  # by ten bits
+_FIVE_BYTES = struct.Struct(">BI").iter_unpack
+
+
+def payload_digest(payload: bytes, *, after: bytes = b"") -> str:
+    """SHA-1 in base 32 after "sha1:", the form that pywb and OutbackCDX compare (a name, not for security).
+
+    `after`: bytes before the payload, passed separately to avoid a copy.
+    """
+    digest = hashlib.sha1(after, usedforsecurity=False)
+    digest.update(payload)
+    return "sha1:" + _base32(digest.digest())
+
+
+def _base32(digest: bytes) -> str:
+    """Base 32 of a multiple of five bytes; three times as fast as the standard library, for three digests a page."""
+    return "".join(
+        [
+            _PAIRS[high << 2 | low >> 30] + _PAIRS[low >> 20 & 1023] + _PAIRS[low >> 10 & 1023] + _PAIRS[low & 1023]
+            for high, low in _FIVE_BYTES(digest)
+        ]
+    )

@@ -1,7 +1,7 @@
-"""WARC files of any make, read by URL: where each response lies is found out once, the rest stays on disk.
+"""Reads WARC files of any tool by URL, for replays: responses are located once, and read when they are requested.
 
-For those who serve an archive again. The newest response of a URL counts; revisit records get the body that they refer
-to. What is damaged is reported beside what can be read. Must not know how the responses are served.
+The newest response of a URL counts; revisit records get the body that they refer to. Damage is reported, and the rest
+can be read.
 """
 
 import contextlib
@@ -23,12 +23,12 @@ from crawler.rules.urls import canonicalize, host_of
 
 SUFFIXES = (".warc", ".warc.gz")
 _CHUNK_BYTES = 65_536
-_WHOLE = "non-chunked gzip"  # in the reader's words: no record can be found in it by its offset
+_WHOLE = "non-chunked gzip"  # in an error of warcio: records can't be found by their offset
 _END_OF_HEAD = re.compile(rb"\r?\n\r?\n")
 FINAL_STATUS_MIN = 200
 _NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _STATUS_LINE = re.compile(rb"HTTP/\d(?:\.\d)? (\d{3}) ?(.*)")
-# RFC 9110 7.6.1 and 9112: these are of the connection that was, and of the length that the body had on it.
+# RFC 9110 7.6.1 and 9112: headers of the original connection, and of the body's length on it.
 _OF_THE_CONNECTION = frozenset(
     (
         b"connection", b"content-length", b"keep-alive", b"proxy-authenticate", b"proxy-connection", b"te", b"trailer",
@@ -38,7 +38,7 @@ _OF_THE_CONNECTION = frozenset(
 
 
 class RecordedResponse(msgspec.Struct, frozen=True, kw_only=True):
-    """A response as it was recorded. `headers` without those of its connection; `body` still content-coded."""
+    """A recorded response. `headers` without those of its connection; `body` still content-coded."""
 
     status: int
     reason: str
@@ -47,13 +47,13 @@ class RecordedResponse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Place(msgspec.Struct, frozen=True):
-    date: str  # ISO 8601: the order of text is that of time
+    date: str  # ISO 8601: sorts by time
     file: int
     offset: int
 
 
 class RecordedWeb:
-    """Responses by canonical URL. Memory: some 500 bytes for each. `flaws`: what could not be read, a line each."""
+    """Responses by canonical URL. Memory: about 500 bytes for each. `flaws`: unreadable parts, one line each."""
 
     def __init__(self, paths: Sequence[str | os.PathLike[str]]) -> None:
         """`paths`: WARC files, folders of them, crawl folders. Raises UsageError when there is no response in them."""
@@ -77,14 +77,14 @@ class RecordedWeb:
         return next(iter(self._responses))
 
     def read(self, url: str) -> RecordedResponse | None:
-        """What was recorded last; None for a URL that was not. Raises ArchiveError."""
+        """The response that was recorded last; None without one. Raises ArchiveError."""
         place, again = self._responses.get(url), self._revisits.get(url)
         if again is not None and (place is None or again.date >= place.date):
             return self._revisited(url, again)
         return _parsed(self._block(place)[1], url) if place else None
 
     def _revisited(self, url: str, place: _Place) -> RecordedResponse:
-        """Status and headers of the revisit, where it has any, with the body that it found unchanged."""
+        """Status and headers of the revisit, if it has them, with the body that it refers to."""
         fields, block = self._block(place)
         referred = _canonical(fields.get("warc-refers-to-target-uri", "")) or url
         origin = self._by_digest.get(fields.get("warc-payload-digest", "")) or self._responses.get(referred)
@@ -103,13 +103,13 @@ class RecordedWeb:
                 file.seek(place.offset)
                 record = next(iter(WARCIterator(file, no_record_parse=True)))
                 return _fields(record), b"".join(_chunks(record))
-        except Exception as error:  # noqa: BLE001 - the reader raises what it likes at a file that has changed
+        except Exception as error:  # noqa: BLE001 - warcio raises many kinds of errors for a damaged file
             raise ArchiveError(f"{path} at byte {place.offset:,}: {_reason(error)}") from None
 
     # --- the index ---
 
     def _index(self, number: int, path: Path) -> None:
-        complaints = io.StringIO()  # the reader writes some to stderr
+        complaints = io.StringIO()  # warcio writes to stderr
         try:
             with path.open("rb") as file, contextlib.redirect_stderr(complaints):
                 records = WARCIterator(file, no_record_parse=True)
@@ -163,7 +163,7 @@ def _chunks(record: Any) -> Iterator[bytes]:
 
 
 def _canonical(uri: str) -> str:
-    """Empty for what is no URL of the web. Some writers put theirs into angle brackets."""
+    """Empty for anything but a URL of the web. Some tools write URLs in angle brackets."""
     try:
         return canonicalize(uri.strip("<>")) if uri else ""
     except InvalidUrl:
@@ -175,10 +175,10 @@ def _parsed(block: bytes, url: str) -> RecordedResponse:
     lines = head.splitlines()
     found = _STATUS_LINE.match(lines.pop(0)) if lines else None
     if found is None:
-        raise ArchiveError(f"{url}: its record is of no HTTP response")
+        raise ArchiveError(f"{url}: its record is not an HTTP response")
     status, headers = int(found[1]), _headers_in(lines)
     if status < FINAL_STATUS_MIN:
-        raise ArchiveError(f"{url}: its record is of an interim response ({status})")
+        raise ArchiveError(f"{url}: its record is an interim response ({status})")
     if any(name.lower() == b"transfer-encoding" and b"chunked" in value.lower() for name, value in headers):
         body = _without_chunks(body, url)
     return RecordedResponse(
@@ -190,7 +190,7 @@ def _parsed(block: bytes, url: str) -> RecordedResponse:
 
 
 def _headers_in(lines: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
-    """By names that are such (RFC 9110 5.1), without blanks before the colon; folded lines belong to the one before."""
+    """Headers with valid names (RFC 9110 5.1), without blanks before the colon; folded lines are joined."""
     headers: list[tuple[bytes, bytes]] = []
     folded: list[bytes] = []
     for line in lines:
@@ -214,8 +214,8 @@ def _unfold(headers: list[tuple[bytes, bytes]], folded: list[bytes]) -> None:
 def _without_chunks(body: bytes, url: str) -> bytes:
     try:
         read: bytes = ChunkedDataReader(io.BytesIO(body)).read()
-    except Exception as error:  # noqa: BLE001 - the reader raises what it likes
-        raise ArchiveError(f"{url}: its chunks can't be put together: {_reason(error)}") from None
+    except Exception as error:  # noqa: BLE001 - warcio raises many kinds of errors
+        raise ArchiveError(f"{url}: its chunked body can't be decoded: {_reason(error)}") from None
     return read
 
 
@@ -225,10 +225,10 @@ def _parted(block: bytes) -> tuple[bytes, bytes, bytes]:
 
 
 def _reason(error: Exception) -> str:
-    """One line, without the reader's banner."""
+    """An error of warcio in one line, without its banner."""
     said = " ".join(str(error).split())
     if isinstance(error, StopIteration):
         return "there is no record"
     if "Invalid WARC record" in said:
-        return "this is no WARC record; what is before it can be read"
+        return "this is not a WARC record; what is before it can be read"
     return said[:200] or type(error).__name__

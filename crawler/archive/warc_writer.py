@@ -1,6 +1,6 @@
-"""Writes what was fetched into WARC files: one gzip member per record, new files per session, never reopened.
+"""Writes exchanges into WARC files: one gzip member per record, new files per session, never reopened.
 
-Knows names, rotation and durability; `warc_record` makes the records.
+`warc_record` builds the records.
 """
 
 import threading
@@ -19,15 +19,15 @@ from crawler.settings import ArchiveSettings
 
 SUFFIX = ".warc.gz"
 _GZIP = 31  # window bits that ask for a gzip member
-# A request is some 300 bytes: ISA-L's levels above 0 spend 7 us on clearing tables before they win anything.
+# A request has about 300 bytes: ISA-L's levels above 0 first take 7 us to clear tables.
 _REQUEST_LEVEL = 0
 
 
 class WarcWriter:
     """The archive of one session.
 
-    `add` is memory only and belongs to one thread; `sync` may run in another meanwhile. After an ArchiveError
-    nothing more is taken; `close` keeps what is durable.
+    `add` only writes to memory, and belongs to one thread; `sync` may run in another meanwhile. After an ArchiveError
+    nothing more is accepted; `close` keeps what is durable.
     """
 
     def __init__(
@@ -54,9 +54,9 @@ class WarcWriter:
         self._failed = False
 
     def add(self, response: Response) -> tuple[WarcLocation, str]:
-        """Append the exchange; returns where the response record will lie and its payload digest.
+        """Append the exchange; returns the location of the response record and its payload digest.
 
-        Nothing is durable before `sync` returned. Raises ArchiveError when an earlier sync failed.
+        It is durable when `sync` has returned. Raises ArchiveError when an earlier sync failed.
         """
         identity = next(self._ids)
         record, digest = warc_record.response_record(response, identity)

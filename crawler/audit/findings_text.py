@@ -5,9 +5,9 @@ from dataclasses import asdict
 from typing import Any
 
 from crawler.audit.findings import Finding, Report
-from crawler.reports.tables import facts, shortened
-from crawler.reports.wording import counted, number
 from crawler.rules.printable import one_line
+from crawler.terminal.tables import facts, shortened
+from crawler.terminal.wording import counted, number
 
 SHOWN_MAX = 10  # examples of a violation; --json has more
 INFORMED_MAX = 3  # examples of anything else

@@ -8,12 +8,11 @@ from collections.abc import Callable, Sequence
 
 from crawler.archive.crawl_folder import CrawlFolder
 from crawler.archive.folder_scan import ArchivedResponse, Flaw, IndexLine, walk_lines, walk_responses, warc_names
-from crawler.archive.item_reader import ItemFiles
-from crawler.archive.warc_record import safe_uri
+from crawler.archive.items import ItemFiles
+from crawler.archive.warc_record import payload_digest, safe_uri
 from crawler.audit.findings import Report
 from crawler.audit.judge_links import LinkReader
 from crawler.audit.ledger import Commit, Ledger, page_of
-from crawler.content.digest import payload_digest
 from crawler.errors import ArchiveError
 from crawler.model import CommitEntry
 from crawler.pipeline.parse import ParseKilledError

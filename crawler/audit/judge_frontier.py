@@ -11,7 +11,7 @@ from crawler.audit.ledger import Ledger, Link
 from crawler.audit.origins import origins_of
 from crawler.frontier.bulk_lookup import BulkLookup, Tally, UrlState
 from crawler.model import CommitEntry
-from crawler.rules.fingerprint import Fingerprints
+from crawler.rules.identity import Fingerprints
 from crawler.rules.urls import origin_of
 
 LOOKS_MAX = 5  # at a partition whose counters move meanwhile

@@ -16,7 +16,7 @@ from crawler.model import Candidate, Claim
 from crawler.pipeline.recent_urls import RecentUrls
 from crawler.pipeline.router import Router
 from crawler.recovery.reparse import Rereader
-from crawler.rules.domains import registrable_domain
+from crawler.rules.identity import registrable_domain
 from crawler.rules.scope import ScopeRules
 from crawler.rules.urls import authority_of, host_of
 from crawler.settings import ScopeSettings, Settings, SiteSettings

@@ -12,10 +12,10 @@ from crawler.audit.origins import OriginRobots, origins_of
 from crawler.frontier.bulk_lookup import BulkLookup
 from crawler.frontier.overrides import Overrides
 from crawler.pipeline.router import Router
-from crawler.reports.wording import counted
-from crawler.rules.domains import registrable_domain
+from crawler.rules.identity import registrable_domain
 from crawler.rules.politeness import delay_ms
 from crawler.settings import Settings
+from crawler.terminal.wording import counted
 
 BATCH = 500
 COARSE_S = 1.0  # times in whole seconds; finer ones blur a pair by less than is worth telling

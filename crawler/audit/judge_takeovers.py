@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from crawler.audit.findings import Report
-from crawler.frontier.takeovers import Takeover
-from crawler.reports.wording import counted, duration
+from crawler.frontier.leases import Takeover
+from crawler.terminal.wording import counted, duration
 
 
 def judge_takeovers(takeovers: Sequence[Takeover], report: Report) -> None:

@@ -27,8 +27,8 @@ from crawler.audit.same_pages import judge_same_pages
 from crawler.errors import UsageError
 from crawler.frontier.bulk_lookup import BulkLookup
 from crawler.frontier.dead_letters import DeadLetters
+from crawler.frontier.leases import Takeovers
 from crawler.frontier.overrides import OverrideStore
-from crawler.frontier.takeovers import Takeovers
 from crawler.settings import Settings
 
 

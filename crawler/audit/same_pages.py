@@ -6,10 +6,10 @@ trap rules see (soft_404).
 
 import itertools
 
+from crawler.archive.warc_record import payload_digest
 from crawler.audit.findings import Report
 from crawler.audit.ledger import Ledger
-from crawler.content.digest import payload_digest
-from crawler.rules.domains import registrable_domain
+from crawler.rules.identity import registrable_domain
 from crawler.rules.urls import host_of
 
 DOMAINS_MIN = 20  # software's own first page is on some sites of any large crawl

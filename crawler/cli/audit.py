@@ -80,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the report; raises AuditFailed when something is violated."""
     from crawler.audit.findings_text import report_json, report_text, violations_text
     from crawler.cli.event_loop import run_async
-    from crawler.reports.printing import out, out_json
+    from crawler.terminal.printing import out, out_json
 
     folders = arguments.dir or []
     arguments.dir = folders[0] if folders else None
@@ -128,7 +128,7 @@ def _compare(folders: "Sequence[CrawlFolder]", target: "Target", report: "Report
     import msgspec
 
     from crawler.outputs.output_audit import compare
-    from crawler.reports.wording import counted
+    from crawler.terminal.wording import counted
 
     found = compare(folders, target, items=items)
     if not found.missing and not found.extra:
@@ -147,7 +147,7 @@ async def _subject(crawl: "OpenCrawl", others: Sequence[str], logs: "WebLogs") -
     from crawler.archive.crawl_folder import open_existing
     from crawler.audit.judge_links import CrawlRules
     from crawler.audit.run_audit import Subject
-    from crawler.frontier.takeovers import Takeovers
+    from crawler.frontier.leases import Takeovers
 
     return Subject(
         settings=msgspec.structs.replace(crawl.settings, scope=crawl.record.scope),
@@ -199,6 +199,6 @@ def _is_json(file: Path) -> bool:
 
 def _pulse(records: int) -> None:
     """How far it is, on a terminal; 0 takes the line away."""
-    from crawler.reports.printing import redraw
+    from crawler.terminal.printing import redraw
 
     redraw(f"{records:,} records read" if records else "")

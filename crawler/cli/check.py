@@ -41,8 +41,8 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print what is wrong, or what there is; 2 when something is wrong."""
-    from crawler.reports.printing import warn
     from crawler.seeding.url_input import url_of
+    from crawler.terminal.printing import warn
 
     files = [one for one in arguments.targets if one.endswith(".toml")]
     urls = [url_of(one) for one in arguments.targets if "://" in one]
@@ -84,9 +84,9 @@ def _checked(arguments: argparse.Namespace) -> "tuple[Settings | None, Crawler |
 
 
 def _say(settings: "Settings", app: "Crawler | None", file: "Path | None", urls: list[str]) -> None:
-    from crawler.reports.printing import out
     from crawler.reports.site_settings import as_text, https_only, sources_of
-    from crawler.reports.wording import counted
+    from crawler.terminal.printing import out
+    from crawler.terminal.wording import counted
 
     if file is not None and not urls:
         of_sites = f", {counted(len(settings.sites), 'table')} [[sites]]" if settings.sites else ""

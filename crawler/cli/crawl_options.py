@@ -206,8 +206,8 @@ async def run_instance(
     """
     from crawler.app.build import open_instance
     from crawler.archive.inflight_log import stacks_path
-    from crawler.reports.wording import counted
     from crawler.runtime.stall_watchdog import StallWatchdog
+    from crawler.terminal.wording import counted
 
     async with open_instance(crawl, node=node, until_finished=until_finished) as instance:
         on_start(instance.stop)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from crawler.app.crawl import OpenCrawl, choose_node, make_seeder
+from crawler.app.crawl_summary import failed_seeds, failure_of_all, summary
 from crawler.app.open_crawl import abandon, open_crawl
 from crawler.archive.crawl_folder import alone_in, is_crawl_folder
 from crawler.cli.crawl_options import (
@@ -23,7 +24,6 @@ from crawler.cli.crawl_options import (
     run_instance,
     to_start_over,
 )
-from crawler.cli.options import program
 from crawler.cli.outputs import Ended, kept_up_to_date, raise_first
 from crawler.cli.signals import STOPPING, StopSignals
 from crawler.cli.watching import Watcher
@@ -31,14 +31,13 @@ from crawler.errors import ConflictError, Stopped, UsageError
 from crawler.frontier.crawl_record import merged_scope
 from crawler.membership.nodes import living_holder
 from crawler.redaction import redact
-from crawler.reports import printing
-from crawler.reports.crawl_summary import failed_seeds, failure_of_all, summary
 from crawler.reports.live_view import Quiet, View, view_for
-from crawler.reports.wording import counted
 from crawler.rules.urls import canonicalize, host_of
 from crawler.seeding.seeder import GivenUrl, Seeder, SeedReport
 from crawler.seeding.url_input import NO_SEED, check_any, complaints, read_given
 from crawler.settings import Settings
+from crawler.terminal import printing
+from crawler.terminal.wording import counted, program
 from crawler.web.address_guard import is_address, is_public
 
 if TYPE_CHECKING:

@@ -119,7 +119,7 @@ async def _wanted(
 
 async def _list(found: "AsyncIterator[list[StoredLetter]]", *, limit: int | None, as_json: bool) -> None:
     from crawler.reports.dead_letters_view import letter_json, letters_table
-    from crawler.reports.printing import out, out_json
+    from crawler.terminal.printing import out, out_json
 
     reasons: Counter[str] = Counter()
     newest: list[tuple[float, str, Any]] = []
@@ -137,7 +137,7 @@ async def _list(found: "AsyncIterator[list[StoredLetter]]", *, limit: int | None
 
 async def _show(crawl: "OpenCrawl", letters: "DeadLetters", url: str, *, as_json: bool) -> None:
     from crawler.reports.dead_letters_view import letter_json, letter_text
-    from crawler.reports.printing import out, out_json
+    from crawler.terminal.printing import out, out_json
 
     found = await _of_urls(crawl, letters, [url])
     letter = found[0].letter
@@ -161,8 +161,8 @@ async def _of_urls(crawl: "OpenCrawl", letters: "DeadLetters", urls: Sequence[st
 
 async def _change(crawl: "OpenCrawl", letters: "DeadLetters", arguments: argparse.Namespace) -> None:
     from crawler.model import RefusalReason
-    from crawler.reports.printing import out, out_json
-    from crawler.reports.wording import counted
+    from crawler.terminal.printing import out, out_json
+    from crawler.terminal.wording import counted
 
     is_retry, done = arguments.action == "retry", 0
     async for some in _chosen(crawl, letters, arguments):

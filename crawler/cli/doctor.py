@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     from crawler.cli.event_loop import run_async
     from crawler.reports.doctor_checks import Level, report
-    from crawler.reports.printing import out, out_json
+    from crawler.terminal.printing import out, out_json
 
     checks = run_async(_checks(settings_of(arguments, KEYS, in_folder=True)))
     if arguments.json:

@@ -1,7 +1,6 @@
 """`crawler explain`: why a URL is, is not or will be crawled."""
 
 import argparse
-import time
 from typing import TYPE_CHECKING, Any
 
 from crawler.cli.crawl_options import KEYS, add_fetching
@@ -10,7 +9,7 @@ from crawler.cli.options import add_common, settings_of
 if TYPE_CHECKING:
     from crawler.app.crawl import OpenCrawl
     from crawler.model import CommitEntry
-    from crawler.reports.explanation import Facts, RobotsFact
+    from crawler.reports.explanation import Facts
     from crawler.settings import Settings
 
 EPILOG = """\
@@ -51,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
 async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
     from crawler.app.open_crawl import open_crawl
     from crawler.reports.explanation import as_json, explanation
-    from crawler.reports.printing import out, out_json
+    from crawler.terminal.printing import out, out_json
 
     async with open_crawl(settings, create=False) as crawl:
         facts = await _facts(crawl, arguments.url.strip(), arguments.canonical, fetch_robots=arguments.fetch_robots)
@@ -64,8 +63,9 @@ async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
 
 async def _facts(crawl: "OpenCrawl", given: str, url: str, *, fetch_robots: bool) -> "Facts":
     from crawler.app.crawl import make_router
+    from crawler.app.polite_client import robots_fact
+    from crawler.app.ring_view import ring_of, weights_of
     from crawler.reports.explanation import Facts
-    from crawler.reports.ring_members import ring_of, weights_of
     from crawler.rules.traps import NOTHING_LEARNED, PASSED, TrapRules
 
     router = make_router(crawl)
@@ -87,7 +87,7 @@ async def _facts(crawl: "OpenCrawl", given: str, url: str, *, fetch_robots: bool
         quota_reached=await crawl.crawls.quota_reached(),
         boost=overrides.boosts.get(candidate.domain, 0),
         scope=router.verdict(url, depth, redirects),
-        robots=await _robots(crawl, url, candidate.partition, fetch=fetch_robots),
+        robots=await robots_fact(crawl, url, candidate.partition, fetch=fetch_robots),
         where=where,
         traps=PASSED if is_seed else TrapRules(crawl.settings.traps).judge(NOTHING_LEARNED, url),
         commits=_commits(crawl, url, where.entry),
@@ -103,45 +103,3 @@ def _commits(crawl: "OpenCrawl", url: str, entry: "CommitEntry | None") -> "list
     if entry is not None and not any(e.visit == entry.visit for e in found):
         found.append(entry)
     return found
-
-
-async def _robots(crawl: "OpenCrawl", url: str, partition: int, *, fetch: bool) -> "RobotsFact":
-
-    from crawler.reports.explanation import RobotsFact
-    from crawler.robots.cache import SharedRobots
-    from crawler.rules.urls import origin_of
-
-    settings, origin = crawl.settings.robots, origin_of(url)
-    if not settings.obey:
-        return RobotsFact(note="ignored by the settings")
-    blob = await crawl.frontier.robots(partition, origin)
-    stored = SharedRobots.unpack(blob) if blob is not None else None
-    if stored is not None:
-        stale = time.time() - stored.read_at >= settings.ttl_s
-        note = "it will be read again before the next fetch" if stale else ""
-        return RobotsFact(verdict=stored.rules.verdict(url), read_at=stored.read_at, note=note)
-    if fetch:
-        return await _fetched_robots(crawl, url, origin)
-    return RobotsFact(note="not read yet: it will be before the first fetch (--fetch-robots asks now)")
-
-
-async def _fetched_robots(crawl: "OpenCrawl", url: str, origin: str) -> "RobotsFact":
-    """Ask the site on the clock of its queue; nothing is stored: the owner reads for itself."""
-    import asyncio
-
-    from crawler.reports.explanation import RobotsFact
-    from crawler.robots.cache import RobotsCache
-    from crawler.robots.reader import RobotsReader
-    from crawler.seeding.sitemap_seeds import NO_CLAIM, PATIENCE_MS, polite_fetcher
-
-    async with polite_fetcher(crawl) as (fetcher, slot_borrower):
-        cache = RobotsCache(crawl.frontier, crawl.settings)
-        reader = RobotsReader(cache, fetcher, slot_borrower, crawl.settings.robots, patience_ms=PATIENCE_MS)
-        reading = await reader.read(NO_CLAIM, origin)
-        while reading.entry is None:
-            await asyncio.sleep(reading.wait_ms / 1000)
-            reading = await reader.read(NO_CLAIM, origin)
-        entry = reading.entry
-    if entry.rules is None:
-        return RobotsFact(note=f"can't be read ({entry.detail}): nothing is fetched there until it can")
-    return RobotsFact(verdict=entry.rules.verdict(url), read_at=time.time())

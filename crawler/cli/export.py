@@ -72,7 +72,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 
 def moment_type(text: str) -> float:
     """For argparse: a time ago or a date, as wall time in seconds."""
-    from crawler.reports.wording import parse_duration
+    from crawler.terminal.wording import parse_duration
 
     try:
         found = datetime.fromisoformat(text)
@@ -129,7 +129,7 @@ def run(arguments: argparse.Namespace) -> int:
     from crawler.archive.crawl_folder import open_existing
     from crawler.outputs.opening import targets_of
     from crawler.outputs.records import ITEMS, PAGES, Items, Pages
-    from crawler.reports.printing import say
+    from crawler.terminal.printing import say
 
     table = (ITEMS if arguments.items else PAGES).name
     targets = targets_of(arguments.output or [STDOUT], csv_safe=arguments.csv_safe, table=table)
@@ -167,8 +167,8 @@ def export_all(
     from crawler.outputs.export import export
     from crawler.outputs.file_sinks import NAME_SHOWN
     from crawler.outputs.target import TargetKind
-    from crawler.reports.printing import say
-    from crawler.reports.wording import counted
+    from crawler.terminal.printing import say
+    from crawler.terminal.wording import counted
 
     summary = export(folder, targets, source, since=since)
     places = [target.shown for target in targets if target.kind is not TargetKind.STREAM]
@@ -181,7 +181,7 @@ def export_all(
 
 
 def _say_missing(missing: "Sequence[MissingFile]") -> None:
-    from crawler.reports.printing import warn
+    from crawler.terminal.printing import warn
 
     if not missing:
         return

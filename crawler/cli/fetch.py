@@ -43,8 +43,8 @@ def run(arguments: argparse.Namespace) -> int:
     from crawler.app.page_client import PageClient
     from crawler.cli.event_loop import run_async
     from crawler.reports.page_view import as_json, as_text
-    from crawler.reports.printing import out, out_json
     from crawler.seeding.url_input import url_of
+    from crawler.terminal.printing import out, out_json
 
     url = url_of(arguments.url)
     visit = run_async(PageClient(settings_of(arguments, KEYS)).visit(url, follow=arguments.follow))

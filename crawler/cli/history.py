@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from crawler.archive.crawl_folder import CrawlFolder
-    from crawler.archive.history_lines import Attempt
+    from crawler.archive.history import Attempt
 
 SHOWN = 100
 
@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print it. Raises UsageError, InvalidUrl."""
     from crawler.archive.crawl_folder import open_existing
     from crawler.cli.event_loop import raise_file_limit
-    from crawler.rules.domains import registrable_domain
+    from crawler.rules.identity import registrable_domain
     from crawler.rules.urls import host_of
     from crawler.seeding.url_input import url_of, url_of_site
 
@@ -72,10 +72,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _print(folders: "Sequence[CrawlFolder]", url: str, domain: str, *, limit: int | None, as_json: bool) -> None:
-    from crawler.archive.history_reader import attempts, kept_since
+    from crawler.archive.history import attempts, kept_since
     from crawler.reports.history_view import attempt_json, history_table
-    from crawler.reports.printing import out, out_json
-    from crawler.reports.wording import counted, moment
+    from crawler.terminal.printing import out, out_json
+    from crawler.terminal.wording import counted, moment
 
     found = attempts(folders, url=url, domain=domain)
     if as_json:

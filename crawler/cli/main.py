@@ -87,7 +87,7 @@ def main(argv: Sequence[str] | None = None, *, is_program: bool = False) -> int:
             _check_text(argument)
         return _run(arguments, is_program=is_program)
     except CrawlerError as error:
-        from crawler.reports.printing import warn
+        from crawler.terminal.printing import warn
 
         warn(str(error))
         return error.exit_code
@@ -158,15 +158,12 @@ def program() -> NoReturn:
 
 
 def _run(arguments: Sequence[str], *, is_program: bool) -> int:
-    from crawler.cli.replay import command_as_it_is
-    from crawler.cli.ring import plan_as_one_word
-
     top, commands = parser(arguments[0] if arguments else "")
     if arguments and not arguments[0].startswith("-") and arguments[0] not in commands:
         top.error(_unknown_command(arguments[0], list(parser()[1])))
-    known, rest = top.parse_known_args(plan_as_one_word(command_as_it_is(arguments)))
+    known, rest = top.parse_known_args(arguments)
     if known.version:
-        from crawler.reports.printing import out
+        from crawler.terminal.printing import out
         from crawler.version import program_version
 
         out(f"crawler {program_version()}")
@@ -182,7 +179,8 @@ def _run(arguments: Sequence[str], *, is_program: bool) -> int:
         known.urls += strays
         rest = [one for one in rest if one not in strays]
     if rest:
-        commands[known.command].error(_complaint(rest, commands[known.command]))
+        command = getattr(known, "parser", commands[known.command])
+        command.error(_complaint(rest, command))
     known.is_program = is_program
     code = int(known.run(known))
     sys.stdout.flush()
@@ -216,8 +214,8 @@ def _report_bug(error: Exception, *, verbose: bool) -> int:
     import tempfile
     import traceback
 
-    from crawler.reports.printing import err, warn
     from crawler.rules.printable import printable
+    from crawler.terminal.printing import err, warn
 
     trace = printable(redact("".join(traceback.format_exception(error))))
     where = ""

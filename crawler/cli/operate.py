@@ -89,7 +89,7 @@ def _runner(
 
 def _check(arguments: argparse.Namespace) -> None:
     """Reads what was given; done before an engine is started. Raises UsageError."""
-    from crawler.rules.domains import registrable_domain
+    from crawler.rules.identity import registrable_domain
     from crawler.rules.urls import host_of
     from crawler.seeding.url_input import url_of_site
 
@@ -107,7 +107,7 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 def _delay_ms(text: str) -> int | None:
-    from crawler.reports.wording import parse_duration
+    from crawler.terminal.wording import parse_duration
 
     if text == "auto":
         return None
@@ -137,7 +137,7 @@ async def _run(
     settings: "Settings",
 ) -> int:
     from crawler.app.open_crawl import open_crawl
-    from crawler.reports.printing import out, out_json, warn
+    from crawler.terminal.printing import out, out_json, warn
 
     async with open_crawl(settings, create=False) as crawl:
         if arguments.domain and not await _is_met(crawl, arguments.domain):
@@ -203,7 +203,7 @@ async def _unblock(crawl: "OpenCrawl", arguments: argparse.Namespace) -> tuple[s
 
 
 async def _delay(crawl: "OpenCrawl", arguments: argparse.Namespace) -> tuple[str, dict[str, Any]]:
-    from crawler.reports.wording import duration
+    from crawler.terminal.wording import duration
 
     await crawl.operator.delay(arguments.domain, arguments.delay)
     if arguments.delay is None:
@@ -226,7 +226,7 @@ async def _boost(crawl: "OpenCrawl", arguments: argparse.Namespace) -> tuple[str
 
 
 async def _boosts(crawl: "OpenCrawl") -> tuple[str, dict[str, Any]]:
-    from crawler.reports.tables import table
+    from crawler.terminal.tables import table
 
     found = sorted((await crawl.operator.overrides()).boosts.items(), key=lambda one: (-one[1], one[0]))
     text = table(("domain", "boost"), [(domain, str(n)) for domain, n in found]) if found else "no domain has a boost"
@@ -252,7 +252,7 @@ def _now(is_new: bool) -> str:
 
 
 def _urls(n: int) -> str:
-    from crawler.reports.wording import counted
+    from crawler.terminal.wording import counted
 
     return counted(n, "URL")
 

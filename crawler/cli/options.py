@@ -3,8 +3,6 @@
 import argparse
 import json
 import os
-import shlex
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -92,19 +90,9 @@ def limit_type(text: str) -> float:
     return seconds
 
 
-def program() -> str:
-    """How people can call us: by name, or by path where their PATH has no such name, as after ./scripts/crawl."""
-    import shutil
-
-    called = Path(sys.argv[0]).absolute()
-    if called.name != "crawler" or shutil.which("crawler") or not called.exists():
-        return "crawler"
-    return shlex.quote(str(called))
-
-
 def duration_type(text: str) -> float:
     """For argparse: a time in seconds, or with units."""
-    from crawler.reports.wording import parse_duration
+    from crawler.terminal.wording import parse_duration
 
     try:
         return parse_duration(text)

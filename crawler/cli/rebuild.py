@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from crawler.cli.crawl_options import log_to_folder
 from crawler.cli.options import add_common, settings_of
-from crawler.reports.printing import out, redraw, warn
-from crawler.reports.wording import counted
 from crawler.seeding.url_input import add_urls, complaints, read_given, sources_of
+from crawler.terminal.printing import out, redraw, warn
+from crawler.terminal.wording import counted
 
 if TYPE_CHECKING:
     from crawler.app.crawl import Entrance, OpenCrawl

@@ -16,17 +16,18 @@ if TYPE_CHECKING:
 
 EPILOG = """\
 examples:
-  crawler replay crawl-data                    serve what a crawl has archived, until Ctrl-C
-  crawler replay shop.warc.gz --run -- crawler crawl https://shop.example/ --app shop.py --dir again
-                                               run one command with it; its exit code is ours
-  crawler replay --example --run -- crawler fetch http://quotes.test/
+  crawler replay serve crawl-data              serve what a crawl has archived, until Ctrl-C
+  crawler replay run shop.warc.gz -- crawler crawl https://shop.example/ --app shop.py --dir again
+                                               run one command in it; its exit code is ours
+  crawler replay run --example -- crawler fetch http://quotes.test/
 
-A command that is run this way, or with the settings that are shown, asks for nothing
-beyond this machine. What is not in the archive is 404 with the header X-Crawler-Replay,
-a host that is not in it does not exist. Crawls of this program archive no robots.txt.
+A command that is run this way, or with the settings that are shown, requests nothing beyond
+this machine. What is not in the archive is 404 with the header X-Crawler-Replay, a host that
+is not in it does not exist. Crawls of this program archive no robots.txt.
 
-exit codes: 0 ended by Ctrl-C, 2 no archive, or nothing in it; with --run that of the command
+exit codes: 0 ended by Ctrl-C, 2 no archive, or nothing in it; `run`: that of the command
 """
+FILES = "WARC files, plain or gzipped by record, or crawl folders"
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SIGNALLED = 128  # plus its number: the exit code of what a signal ended, as shells count
 
@@ -39,49 +40,64 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "loopback only. The newest response of each URL is given, as it was recorded.",
         epilog=EPILOG,
     )
-    p.add_argument("paths", nargs="*", metavar="FILE", help="WARC files, plain or gzipped by record, or crawl folders")
-    p.add_argument("--example", action="store_true", help="serve a small made-up web instead: http://quotes.test/")
-    p.add_argument(
-        "--port", type=whole_type, default=0, metavar="N", help="of the web server (default: any that is free)"
-    )
-    p.add_argument(
-        "--run", dest="to_run", nargs=argparse.REMAINDER, metavar="-- COMMAND",
-        help="run this command with the settings that lead it here, and end with it; the last option",
+    p.set_defaults(run=_without_action)
+    actions = p.add_subparsers(metavar="ACTION", title="actions")
+    text = "serve until Ctrl-C, and print the settings that lead there"
+    one = actions.add_parser("serve", help=text, description=f"{text.capitalize()}.", epilog=EPILOG)
+    one.add_argument("paths", nargs="*", metavar="FILE", help=FILES)
+    _add_options(one)
+    one.set_defaults(run=run, parser=one)
+    text = "run a command in that web, and end with its exit code"
+    one = actions.add_parser(
+        "run", usage="crawler replay run [--example] [--port N] [FILE ...] -- COMMAND", help=text,
+        description=f"{text.capitalize()}.", epilog=EPILOG,
     )  # fmt: skip
-    p.set_defaults(run=run)
+    one.add_argument("words", nargs=argparse.REMAINDER, metavar="FILE ... -- COMMAND", help=f"{FILES}; the command")
+    _add_options(one)
+    one.set_defaults(run=run, paths=None, parser=one)
 
 
-def command_as_it_is(arguments: Sequence[str]) -> list[str]:
-    """Without the "--" after --run: argparse takes none there, and people write it to part one command from another."""
-    given = list(arguments)
-    if given[:1] == ["replay"] and "--run" in given:
-        at = given.index("--run") + 1
-        if given[at : at + 1] == ["--"]:
-            del given[at]
-    return given
+def _add_options(p: argparse.ArgumentParser) -> None:
+    p.add_argument("--example", action="store_true", help="serve a small made-up web instead: http://quotes.test/")
+    p.add_argument("--port", type=whole_type, default=0, metavar="N", help="of the web server (default: a free one)")
+
+
+def _without_action(_: argparse.Namespace) -> int:
+    raise UsageError("use 'crawler replay serve' or 'crawler replay run' (see 'crawler replay --help')")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve; see EPILOG for the exit codes. Raises UsageError."""
     from crawler.cli.event_loop import raise_file_limit, run_async
 
-    command = arguments.to_run
-    if command == []:
-        raise UsageError("--run needs a command, like --run -- crawler crawl https://shop.example/")
+    paths, command = arguments.paths, None
+    if paths is None:
+        paths, command = _split(arguments.words)
     if not 0 <= arguments.port < 65536:
         raise UsageError(f"--port {arguments.port}: expected a number below 65536")
-    if bool(arguments.paths) == arguments.example:
+    if bool(paths) == arguments.example:
         raise UsageError("name WARC files or crawl folders to serve, or give --example (see 'crawler replay --help')")
     raise_file_limit()
-    source, what, first = _example() if arguments.example else _recorded(arguments.paths)
+    source, what, first = _example() if arguments.example else _recorded(paths)
     return run_async(_serve(source, arguments.port, command, what, first))
+
+
+def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The files before "--", the command after it. Raises UsageError."""
+    at = list(words).index("--") if "--" in words else len(words)
+    files, command = list(words[:at]), list(words[at + 1 :])
+    if options := [word for word in files if word.startswith("-")]:
+        raise UsageError(f"{options[0]} goes before the files: crawler replay run {options[0]} ... -- COMMAND")
+    if not command:
+        raise UsageError("name a command: crawler replay run FILE -- crawler crawl https://shop.example/")
+    return files, command
 
 
 def _recorded(paths: Sequence[str]) -> "tuple[WebSource, str, str]":
     """What to serve, in words, and a URL to begin with; warns of what can't be read."""
     from crawler.archive.warc_web import RecordedWeb
-    from crawler.reports.printing import warn
-    from crawler.reports.wording import counted
+    from crawler.terminal.printing import warn
+    from crawler.terminal.wording import counted
     from crawler.testing.replaying import Replayed
 
     recorded = RecordedWeb(paths)
@@ -103,7 +119,7 @@ def _example() -> "tuple[WebSource, str, str]":
 async def _serve(source: "WebSource", port: int, command: list[str] | None, what: str, first: str) -> int:
     import asyncio
 
-    from crawler.reports.printing import out
+    from crawler.terminal.printing import out
     from crawler.testing.web_server import WebServer, environment_of
 
     async with WebServer(source, port=port, asked_max=0) as server:
@@ -135,7 +151,7 @@ async def _run_with(command: list[str], environment: Mapping[str, str]) -> int:
     try:
         process = await asyncio.create_subprocess_exec(*command, env=os.environ | environment)
     except OSError as error:
-        raise UsageError(f"--run {command[0]}: {error.strerror}") from None
+        raise UsageError(f"{command[0]}: {error.strerror}") from None
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGINT, lambda: None)  # a terminal sends it to both
     loop.add_signal_handler(signal.SIGTERM, process.terminate)

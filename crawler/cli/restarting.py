@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable
 
 from crawler.errors import Killed, Stopped
-from crawler.reports.printing import warn
 from crawler.supervisor.child import Deaths
+from crawler.terminal.printing import warn
 
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # A stalled event loop (runtime/stall_watchdog.py), or a library in C that a page broke. Whoever sends SIGKILL means to

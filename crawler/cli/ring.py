@@ -1,10 +1,7 @@
-"""`crawler ring`: who takes part and has which share, whose a URL is, what a change would move, pins, eviction.
-
-One file for each: ring_members, ring_place, ring_plan, ring_pins, ring_evict. This one finds out which is meant.
-"""
+"""`crawler ring`: members and shares, the owner of a URL, what a change of nodes would move, pins, eviction."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from crawler.cli.options import add_common, settings_of
@@ -12,35 +9,33 @@ from crawler.errors import UsageError
 
 if TYPE_CHECKING:
     from crawler.app.crawl import OpenCrawl
-    from crawler.settings import Settings
 
-# What may stand in the place of a URL, and what has to follow it.
-ACTIONS = {"pins": (), "pin": ("DOMAIN", "NODE"), "unpin": ("DOMAIN",), "evict": ("NODE",)}
-PLAN = "--plan"
+Answer = tuple[dict[str, Any], str]  # for programs and for people
+Call = Callable[["OpenCrawl", argparse.Namespace], Awaitable[Answer]]
 
 EPILOG = """\
 examples:
-  crawler ring                             members, their state and share
-  crawler ring https://docs.example/a      domain, partition, owner, epoch
-  crawler ring --plan +2                   what two more nodes would move
-  crawler ring --plan -web-3 +big-0:4      one node less, another with four times the share
-  crawler ring pin shop.example big-0      give a domain to a node; `unpin DOMAIN` takes it back
-  crawler ring pins                        all pins, and whether they are heard
-  crawler ring evict web-3                 take an instance off the crawl, now
+  crawler ring                                   members, their state and share
+  crawler ring show https://docs.example/a       domain, partition, owner, epoch
+  crawler ring plan --add 2                      what two more nodes would move
+  crawler ring plan --remove web-3 --add big-0:4
+                                                 one node less, another with four times the share
+  crawler ring pin shop.example big-0            give a domain to a node; `unpin DOMAIN` ends it
+  crawler ring pins                              all pins, and whether they are heard
+  crawler ring evict web-3                       take an instance off the crawl, now
 
-A member's state is judged by its heartbeat, read twice: "silent" has not beaten in between,
-"dead" is proven by its free lock file on this machine. "quarantined" came back so often lately
-that it has to wait. "disagrees" follows another ring than most: its settings, or its release,
-differ from theirs. The ring suggests shares; what is held are leases, which follow the ring.
+A member's state is judged by its heartbeat, read twice: a "silent" member sent none in
+between, a "dead" one left its lock file free on this machine. A "quarantined" one came back
+so often lately that it has to wait. One that "disagrees" follows another ring than most: its
+settings or its release differ. The ring suggests shares; instances hold leases, which follow
+the ring.
 
-What is owned are partitions. A pinned domain takes its whole partition along, some 1/1024 of
-all domains, so two domains of one partition can't be pinned to different nodes. While the
-node of a pin does not take part, the ring decides.
+Instances own partitions. A pinned domain takes its whole partition along, some 1/1024 of all
+domains, so two domains of one partition can't be pinned to different nodes. While the node of
+a pin does not take part, the ring decides.
 
-An evicted instance lets go at once and exits with 10. If it hangs, nothing it writes counts
-once it was silent for membership.dead_s; others take over then. Started again, it may join.
-
-A host that is named like an action is asked for as a URL: crawler ring http://pin/
+An evicted instance lets go at once and exits with 10. If it hangs, nothing that it writes
+counts after a silence of membership.dead_s; others take over then. Started again, it may join.
 
 exit codes: 0 done, 2 no such crawl, bad URL, node or plan, 3 engine,
 4 another domain of the partition is pinned to another node, or an evicted node's
@@ -51,69 +46,61 @@ partitions stay in its name
 def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     p = commands.add_parser(
         "ring",
-        usage="crawler ring [URL | --plan CHANGE ... | pin DOMAIN NODE | unpin DOMAIN | pins | evict NODE]\n"
-        "                    [options]",
         help="members, their state and share; the owner of a URL; pins; what a change would move",
-        description="Who takes part in a crawl and who has which share; with a URL, whose it is.",
+        description="Who takes part in a crawl and has which share. Without an action: show.",
         epilog=EPILOG,
     )
-    p.add_argument("urls", nargs="*", metavar="URL", help="a URL or domain: where it belongs")
-    p.add_argument(
-        PLAN,
-        action="append",
-        default=[],
-        metavar="CHANGE",
-        help="what would move: +2 or -1 nodes, -NODE, +NODE:WEIGHT (a new node, or a new weight); several at once",
-    )
+    _add_options(p)
+    p.set_defaults(run=run, answer=_show, url=None)
+    actions = p.add_subparsers(metavar="ACTION", title="actions")
+
+    def add(name: str, answer: Call, text: str) -> argparse.ArgumentParser:
+        one: argparse.ArgumentParser = actions.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+        _add_options(one)
+        for option in one._actions[1:]:  # noqa: SLF001 - argparse has no list of its options
+            option.default = argparse.SUPPRESS  # options before the name of the action count as well
+        one.set_defaults(answer=answer, parser=one)
+        return one
+
+    one = add("show", _show, "members, their state and share; with a URL: where it belongs")
+    one.add_argument("url", nargs="?", metavar="URL", help="a URL or domain")
+    one = add("plan", _plan, "what a change of nodes would move; changes nothing")
+    one.add_argument(
+        "--add", dest="changes", action="append", type=lambda text: f"+{text}", metavar="N|NODE[:WEIGHT]",
+        help="N more nodes, one more node of that name, or a new weight of a node; repeatable",
+    )  # fmt: skip
+    one.add_argument(
+        "--remove", dest="changes", action="append", type=lambda text: f"-{text}", metavar="N|NODE",
+        help="N nodes less, those with the highest numbers, or that node; repeatable",
+    )  # fmt: skip
+    one = add("pin", _pin, "give a domain to a node")
+    one.add_argument("domain", metavar="DOMAIN")
+    one.add_argument("node", metavar="NODE")
+    one = add("unpin", _unpin, "end a domain's pin")
+    one.add_argument("domain", metavar="DOMAIN")
+    add("pins", _pins, "all pins, and whether they are heard")
+    one = add("evict", _evict, "take an instance off the crawl, now")
+    one.add_argument("node", metavar="NODE")
+
+
+def _add_options(p: argparse.ArgumentParser) -> None:
     p.add_argument("--json", action="store_true", help="as one JSON object")
     add_common(p)
-    p.set_defaults(run=run, takes_urls=True)
-
-
-def plan_as_one_word(arguments: Sequence[str]) -> list[str]:
-    """`--plan +2 -web-3` as `--plan=+2 -web-3`: a node's name behind a minus is no option."""
-    if PLAN not in arguments or arguments[0] != "ring":
-        return list(arguments)
-    begin = arguments.index(PLAN)
-    end = begin + 1
-    while end < len(arguments) and arguments[end][:1] in ("+", "-") and not _is_option(arguments[end]):
-        end += 1
-    if end == begin + 1:
-        return list(arguments)
-    return [*arguments[:begin], f"{PLAN}={' '.join(arguments[begin + 1 : end])}", *arguments[end:]]
-
-
-def _is_option(word: str) -> bool:
-    return word.startswith("--") or word in ("-v", "-h")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do what the words mean. Raises UsageError for words that mean nothing."""
+    """Open the crawl and print the answer. Raises UsageError."""
     from crawler.cli.event_loop import run_async
 
-    _check_words(arguments.urls, planned=bool(arguments.plan))
-    return run_async(_run(arguments, settings_of(arguments)))
+    return run_async(_run(arguments))
 
 
-def _check_words(words: Sequence[str], *, planned: bool) -> None:
-    if planned and words:
-        raise UsageError(f"{PLAN} goes alone: {words[0]!r} is not a change (+2, -1, -NODE, +NODE:WEIGHT)")
-    if words and words[0] in ACTIONS:
-        wanted = ACTIONS[words[0]]
-        if len(words) - 1 != len(wanted):
-            usage = " ".join(("crawler ring", words[0], *wanted))
-            host = f"; a host of that name: crawler ring http://{words[0]}/" if len(words) == 1 else ""
-            raise UsageError(f"write '{usage}'{host}")
-    elif len(words) > 1:
-        raise UsageError(f"one URL at a time, not {words[1]!r} as well")
-
-
-async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
+async def _run(arguments: argparse.Namespace) -> int:
     from crawler.app.open_crawl import open_crawl
-    from crawler.reports.printing import out, out_json
+    from crawler.terminal.printing import out, out_json
 
-    async with open_crawl(settings, create=False) as crawl:
-        found, text = await _answer(crawl, arguments.urls, " ".join(arguments.plan).split())
+    async with open_crawl(settings_of(arguments), create=False) as crawl:
+        found, text = await arguments.answer(crawl, arguments)
     if arguments.json:
         out_json(found)
     else:
@@ -121,28 +108,54 @@ async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
     return 0
 
 
-async def _answer(crawl: "OpenCrawl", words: Sequence[str], plan: Sequence[str]) -> tuple[dict[str, Any], str]:
-    """What was found, for programs and for people."""
-    from crawler.cli import ring_evict, ring_pins
-    from crawler.reports import ring_members, ring_place, ring_plan
+async def _show(crawl: "OpenCrawl", arguments: argparse.Namespace) -> Answer:
+    from crawler.app.ring_view import members, place
+    from crawler.reports.ring_text import members_text, place_text
 
-    if plan:
-        found = await ring_plan.planned(crawl, plan)
-        return found, ring_plan.plan_text(found)
-    if not words:
-        found = await ring_members.members(crawl)
-        return found, ring_members.members_text(found)
-    if words[0] == "pins":
-        found = await ring_pins.pins(crawl)
-        return found, ring_pins.pins_text(found)
-    if words[0] == "pin":
-        found = await ring_pins.pin(crawl, words[1], words[2])
-        return found, ring_pins.pin_text(found)
-    if words[0] == "unpin":
-        found = await ring_pins.unpin(crawl, words[1])
-        return found, ring_pins.unpin_text(found)
-    if words[0] == "evict":
-        found = await ring_evict.evict(crawl, words[1])
-        return found, ring_evict.evict_text(found)
-    found = await ring_place.place(crawl, words[0])
-    return found, ring_place.place_text(found)
+    if arguments.url is None:
+        found = await members(crawl)
+        return found, members_text(found)
+    found = await place(crawl, arguments.url)
+    return found, place_text(found)
+
+
+async def _plan(crawl: "OpenCrawl", arguments: argparse.Namespace) -> Answer:
+    from crawler.app.ring_view import planned
+    from crawler.reports.ring_text import plan_text
+
+    if not getattr(arguments, "changes", None):
+        raise UsageError("a plan needs a change: --add 2, --add NODE:WEIGHT, --remove 1 or --remove NODE")
+    found = await planned(crawl, arguments.changes)
+    return found, plan_text(found)
+
+
+async def _pin(crawl: "OpenCrawl", arguments: argparse.Namespace) -> Answer:
+    from crawler.app.ring_admin import pin
+    from crawler.reports.ring_text import pin_text
+
+    found = await pin(crawl, arguments.domain, arguments.node)
+    return found, pin_text(found)
+
+
+async def _unpin(crawl: "OpenCrawl", arguments: argparse.Namespace) -> Answer:
+    from crawler.app.ring_admin import unpin
+    from crawler.reports.ring_text import unpin_text
+
+    found = await unpin(crawl, arguments.domain)
+    return found, unpin_text(found)
+
+
+async def _pins(crawl: "OpenCrawl", _: argparse.Namespace) -> Answer:
+    from crawler.app.ring_admin import pins
+    from crawler.reports.ring_text import pins_text
+
+    found = await pins(crawl)
+    return found, pins_text(found)
+
+
+async def _evict(crawl: "OpenCrawl", arguments: argparse.Namespace) -> Answer:
+    from crawler.app.ring_admin import evict
+    from crawler.reports.ring_text import evict_text
+
+    found = await evict(crawl, arguments.node)
+    return found, evict_text(found)

@@ -21,7 +21,7 @@ from crawler.cli.crawl_options import (
 from crawler.cli.export import add_output, checked_targets
 from crawler.cli.options import add_common, settings_of
 from crawler.errors import Stopped
-from crawler.reports import printing
+from crawler.terminal import printing
 
 if TYPE_CHECKING:
     from crawler.app.crawl import OpenCrawl
@@ -125,7 +125,7 @@ async def _run_in(
     name, settings = crawl.settings.crawl.name, crawl.settings
     if is_supervised(arguments):
         from crawler.cli.supervising import supervise
-        from crawler.reports.wording import counted
+        from crawler.terminal.wording import counted
 
         log_to_folder(settings, crawl.folder.log, "run", verbose=arguments.verbose)
         instances = counted(arguments.instances, "instance")

@@ -66,8 +66,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
     from crawler.app.open_crawl import open_crawl
-    from crawler.reports.printing import out, out_json
     from crawler.supervisor.scale_requests import look
+    from crawler.terminal.printing import out, out_json
 
     async with open_crawl(settings, create=False) as crawl:
         seen = await look(crawl.supervisors)
@@ -85,8 +85,8 @@ async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
 async def _scaled(
     crawl: "OpenCrawl", arguments: argparse.Namespace, seen: "list[SupervisorStatus]"
 ) -> "SupervisorStatus":
-    from crawler.reports.printing import say
     from crawler.supervisor.scale_requests import picked, scale
+    from crawler.terminal.printing import say
 
     one = picked(seen, host=arguments.host or "", folder=arguments.dir or "")
     timeout_s = arguments.timeout or crawl.settings.membership.drain_timeout_s + LEAVE_S
@@ -105,7 +105,7 @@ def _as_json(one: "SupervisorStatus") -> dict[str, Any]:
 
 
 def _text(one: "SupervisorStatus") -> str:
-    from crawler.reports.tables import table
+    from crawler.terminal.tables import table
 
     record = one.record
     head = f"{one.name}: {_state_text(one)}, {record.folder}"
@@ -117,7 +117,7 @@ def _text(one: "SupervisorStatus") -> str:
 
 
 def _state_text(one: "SupervisorStatus") -> str:
-    from crawler.reports.wording import duration
+    from crawler.terminal.wording import duration
 
     if one.state == "gone":
         return "gone; it was killed, its instances have ended or are about to"
@@ -130,8 +130,8 @@ def _state_text(one: "SupervisorStatus") -> str:
 
 
 def _row(child: "SupervisorChild") -> tuple[str, ...]:
-    from crawler.reports.tables import NOTHING, or_nothing, shortened
-    from crawler.reports.wording import duration
+    from crawler.terminal.tables import NOTHING, or_nothing, shortened
+    from crawler.terminal.wording import duration
 
     state = f"{child.state} in {duration(child.due_s)}" if child.due_s else child.state
     return (

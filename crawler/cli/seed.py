@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from crawler.cli.crawl_options import KEYS, add_fetching, add_order, check_order
 from crawler.cli.options import add_common, settings_of, whole_type
 from crawler.errors import UsageError
-from crawler.reports.printing import out, out_json, warn
 from crawler.seeding.url_input import NO_SEED, add_urls, check_any, complaints, read_given, sources_of
+from crawler.terminal.printing import out, out_json, warn
 
 if TYPE_CHECKING:
     from crawler.app.crawl import OpenCrawl
@@ -101,9 +101,10 @@ async def _run(arguments: argparse.Namespace, settings: "Settings", plain: list[
 
 async def _add_sitemap(crawl: "OpenCrawl", seeder: Any, url: str) -> int:
     """Add a sitemap's URLs; how many of other hosts were left out."""
+    from crawler.app.polite_client import polite_fetcher
     from crawler.rules.priority import Signals
     from crawler.seeding.seeder import GivenUrl
-    from crawler.seeding.sitemap_seeds import SitemapReader, polite_fetcher
+    from crawler.seeding.sitemap_seeds import SitemapReader
 
     async with polite_fetcher(crawl) as (fetcher, slot_borrower):
         reader = SitemapReader(fetcher, slot_borrower)
@@ -151,6 +152,7 @@ async def on_the_list(crawl: "OpenCrawl") -> AsyncIterator[None]:
     from crawler.app.crawl import member_of
     from crawler.errors import EngineError
     from crawler.membership.heartbeat import Heartbeat, SessionLiveness
+    from crawler.runtime.tasks import first_error
 
     member = member_of(crawl, f"seed-{crawl.session}", state="seeding")
     await crawl.members.join(member)
@@ -163,11 +165,13 @@ async def on_the_list(crawl: "OpenCrawl") -> AsyncIterator[None]:
     heartbeat = Heartbeat(
         crawl.members, member, settings, liveness=liveness, on_lease_loss=lambda: None, check_crawl=still
     )
-    beating = asyncio.create_task(heartbeat.run())
     try:
-        yield
+        async with asyncio.TaskGroup() as group:
+            beating = group.create_task(heartbeat.run(), name="heartbeat")
+            yield
+            beating.cancel()
+    except BaseExceptionGroup as errors:
+        raise first_error(errors) from None
     finally:
-        beating.cancel()
-        await asyncio.gather(beating, return_exceptions=True)
         with contextlib.suppress(EngineError):
             await crawl.members.leave(member)

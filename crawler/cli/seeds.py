@@ -55,7 +55,7 @@ async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
     from msgspec.structs import asdict
 
     from crawler.app.open_crawl import open_crawl
-    from crawler.reports.printing import out, out_json
+    from crawler.terminal.printing import out, out_json
 
     shown: list[SeedCounts] = []
     limit = arguments.limit if arguments.json or arguments.limit else SHOWN
@@ -78,8 +78,8 @@ async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
 
 
 def _text(shown: "list[SeedCounts]", *, total: int, finished: int) -> str:
-    from crawler.reports.tables import table
-    from crawler.reports.wording import counted
+    from crawler.terminal.tables import table
+    from crawler.terminal.wording import counted
 
     parts = [f"{counted(total, 'seed')}, {finished:,} finished"]
     if shown:

@@ -69,7 +69,7 @@ def run_line(code: str, names: dict[str, Any]) -> int:
     """Run it as a prompt would, and print what it gives. Raises UsageError for what is no Python."""
     import traceback
 
-    from crawler.reports.printing import err
+    from crawler.terminal.printing import err
 
     compiled = _compiled(code)
     try:
@@ -117,7 +117,7 @@ def _interact() -> Callable[[str, dict[str, Any]], None]:
     except ImportError:
         return _plain
 
-    from crawler.reports.printing import out
+    from crawler.terminal.printing import out
 
     def ipython(banner: str, names: dict[str, Any]) -> None:
         out(banner)

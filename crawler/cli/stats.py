@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
     from crawler.app.open_crawl import open_crawl
-    from crawler.reports.printing import out
+    from crawler.terminal.printing import out
 
     async with open_crawl(settings, create=False) as crawl:
         if arguments.domain:

@@ -12,10 +12,10 @@ from crawler.cli.options import OPTIONS_VARIABLE, handed_to_children
 from crawler.cli.signals import STOPPING
 from crawler.frontier.supervisors import SupervisorRecord
 from crawler.membership.nodes import host_id
-from crawler.reports import printing
 from crawler.reports.live_view import Quiet
 from crawler.supervisor.control import SupervisorControl
 from crawler.supervisor.supervisor import Supervisor
+from crawler.terminal import printing
 
 if TYPE_CHECKING:
     from crawler.app.crawl import OpenCrawl

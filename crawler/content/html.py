@@ -1,28 +1,33 @@
-"""One response body -> what the crawl needs of it: links, title, canonical link, robots directives.
+"""Parses an HTML body: links, title, canonical link and robots directives; also its visible text, for exports.
 
-A pure function of plain values, so that a page that looks expensive can be parsed in another process. Knows nothing of
-scope or the frontier. What is followed:
+Parsing is a pure function of plain values, so that an expensive page can be parsed in another process. What is
+followed:
 
     a, area [href]                        yes, unless rel=nofollow (when obeyed)
-    link [rel: next, prev, alternate]     yes; canonical is a hint, kept apart; other rels no
+    link [rel: next, prev, alternate]     yes; canonical is a hint, reported separately; other rels no
     iframe, frame [src]                   yes
     meta http-equiv=refresh               yes, as a link; a Refresh header likewise, by the URL of the page
-    base [href]                           the first valid http(s) one, wherever it stands
+    base [href]                           the first valid http(s) one, anywhere in the document
     noscript                              its content is markup like any other
     form, img, srcset, script, object, embed, template, svg xlink:href     never
 """
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from crawler.content.charset import decode, detect_charset
-from crawler.content.sniff import is_html
+from crawler.content.sniff import decode, detect_charset, is_html
 from crawler.errors import InvalidUrl
 from crawler.model import ParsedPage
-from crawler.rules.urls import BYTES_MAX, canonicalize, join, join_all
+from crawler.rules.urls import BYTES_MAX, JoinCache, canonicalize, join, join_all
 
 TITLE_CHARS_MAX = 300
 
 _NO_EVENTS = 1  # LexborDocumentOptions.WO_EVENTS: no side effects while the tree is built
+_UNSEEN = ["script", "style", "noscript", "template", "head", "iframe", "object", "svg", "textarea", "select"]
+_BLOCKS = (
+    "address,article,aside,blockquote,br,dd,details,div,dl,dt,figcaption,figure,footer,form,h1,h2,h3,h4,h5,h6,header,"
+    "hr,li,main,nav,ol,p,pre,section,summary,table,td,th,tr,ul"
+)
+_BREAK = "\x1e"  # a control character that pages don't need, and that otherwise counts as a blank
 _ELEMENTS = "[href]{},iframe[src],frame[src],meta[content],title"
 _FOLLOWING_ALL = _ELEMENTS.format("")
 _OBEYING_NOFOLLOW = _ELEMENTS.format(':not([rel~="nofollow" i])')
@@ -57,11 +62,12 @@ def parse_page(
     bytes_max: int,
     agent: str,
     refresh: str = "",
+    joins: JoinCache | None = None,
 ) -> ParsedPage:
     """Parse one body; see `parse_with_tree`."""
     return parse_with_tree(
-        url, content_type, x_robots_tag, body,
-        links_max=links_max, obey_nofollow=obey_nofollow, bytes_max=bytes_max, agent=agent, refresh=refresh,
+        url, content_type, x_robots_tag, body, links_max=links_max, obey_nofollow=obey_nofollow, bytes_max=bytes_max,
+        agent=agent, refresh=refresh, joins=joins,
     )[0]  # fmt: skip
 
 
@@ -76,12 +82,13 @@ def parse_with_tree(
     bytes_max: int,
     agent: str,
     refresh: str = "",
+    joins: JoinCache | None = None,
 ) -> tuple[ParsedPage, LexborHTMLParser | None]:
-    """Parse one body: what was found, and the tree that it was found in, if it is HTML.
+    """Parse one body: what was found, and the tree if it is HTML.
 
-    `url` is canonical; the headers come as they were sent ("" when absent, several lines of X-Robots-Tag joined by
-    newlines); `bytes_max` bounds each link, `links_max` their number; `agent` is our product token, to whom directives
-    may be addressed. A Refresh header is one more link. Never raises on what a host sent.
+    `url` is canonical. The headers are as received ("" when absent, several lines of X-Robots-Tag joined by newlines).
+    `bytes_max` bounds each link, `links_max` their number. `agent` is our product token, which directives may name.
+    `joins` is shared by the calls of one crawl. A Refresh header is one more link. Never raises on what a host sent.
     """
     noindex, nofollow = robots_header(x_robots_tag, agent)
     refreshed = refresh_target(url, refresh, bytes_max=bytes_max) if refresh else None
@@ -101,7 +108,7 @@ def parse_with_tree(
     dropped = 0
     if not (nofollow and obey_nofollow):
         hrefs = [*found.hrefs, refreshed] if refreshed else found.hrefs
-        joined, dropped = _capped(base, hrefs, links_max, bytes_max)
+        joined, dropped = _capped(base, hrefs, links_max, bytes_max, joins)
     page = ParsedPage(
         title=found.title or "",
         links=tuple(joined),
@@ -115,7 +122,7 @@ def parse_with_tree(
 
 
 def robots_header(value: str, agent: str) -> tuple[bool, bool]:
-    """(noindex, nofollow) of X-Robots-Tag lines. An agent's name before a colon addresses what follows to it."""
+    """(noindex, nofollow) of X-Robots-Tag lines. Directives after an agent's name and a colon are for that agent."""
     if not value:
         return False, False
     noindex = nofollow = False
@@ -135,9 +142,9 @@ def robots_header(value: str, agent: str) -> tuple[bool, bool]:
 
 
 def redirect_target(url: str, location: str) -> str | None:
-    """Where a Location header (latin-1, as received) leads from the canonical `url`; None when to nowhere.
+    """Target of a Location header (latin-1, as received) at the canonical `url`; None when it has none.
 
-    Bytes beyond ASCII are escaped as they are, which is what UTF-8 ones mean and what browsers do with others.
+    Bytes beyond ASCII are escaped unchanged: right for UTF-8, and what browsers do with other encodings.
     """
     if not location.strip():
         return None
@@ -146,13 +153,13 @@ def redirect_target(url: str, location: str) -> str | None:
 
 
 def refresh_target(url: str, value: str, *, bytes_max: int = 8192) -> str | None:
-    """Where a Refresh header (or meta) leads; None when it only reloads."""
+    """Target of a Refresh header; None when it only reloads."""
     href = _refresh_href(value)
     return join(url, href, bytes_max=bytes_max) if href else None
 
 
 class _Found:
-    """The elements that matter, sorted by what they are, each list in document order."""
+    """The relevant elements by kind, each list in document order."""
 
     def __init__(self, nodes: list[LexborNode], agent: str) -> None:
         self.hrefs: list[str] = []
@@ -167,7 +174,7 @@ class _Found:
             if tag in _ANCHORS:
                 try:
                     hrefs.append(node.attrs["href"] or "")
-                except KeyError:  # the selector takes svg's xlink:href for one
+                except KeyError:  # the selector also matches svg's xlink:href
                     continue
             elif tag == _META:
                 self._meta(node, agents)
@@ -177,7 +184,7 @@ class _Found:
                 self.bases.append(node.attrs.sget("href") or "")
             elif tag in _FRAMES:
                 hrefs.append(node.attrs.sget("src") or "about:blank")
-            elif tag == _TITLE and self.title is None:  # the first: others are those of pictures
+            elif tag == _TITLE and self.title is None:  # the first: others belong to SVG pictures
                 self.title = " ".join(node.text()[: 8 * TITLE_CHARS_MAX].split())[:TITLE_CHARS_MAX]
 
     def _link(self, node: LexborNode) -> None:
@@ -206,7 +213,7 @@ def _directives(text: str) -> tuple[bool, bool]:
 
 
 def _refresh_href(content: str) -> str:
-    """The shared declarative refresh steps of the HTML standard; "" when there is no URL."""
+    """The URL by the "shared declarative refresh steps" of the HTML standard; "" when there is none."""
     text = content.lstrip(_BLANKS)
     after = text.lstrip("0123456789.")
     if len(after) == len(text) or not after or after[0] not in ";,\t\n\f\r ":
@@ -221,19 +228,21 @@ def _refresh_href(content: str) -> str:
     return rest.strip()
 
 
-def _capped(base: str, hrefs: list[str], links_max: int, bytes_max: int) -> tuple[list[str], int]:
-    """At most `links_max` links, and how many were left out; references far beyond the cap are not even joined."""
+def _capped(
+    base: str, hrefs: list[str], links_max: int, bytes_max: int, joins: JoinCache | None
+) -> tuple[list[str], int]:
+    """At most `links_max` links, and the number of dropped ones. References far beyond the limit are not joined."""
     left_out = 0
     if len(hrefs) > 2 * links_max:
         distinct = list(dict.fromkeys([href.partition("#")[0] for href in hrefs]))
         hrefs = distinct[: 2 * links_max]
         left_out = len(distinct) - len(hrefs)
-    links, _ = join_all(base, hrefs, bytes_max=bytes_max)
+    links, _ = join_all(base, hrefs, bytes_max=bytes_max, cache=joins)
     return links[:links_max], max(0, len(links) - links_max) + left_out
 
 
 def _first_valid(base: str, hrefs: list[str], bytes_max: int) -> str:
-    """First of the references that can be crawled, or else `base`."""
+    """The first reference that can be crawled, else `base`."""
     for href in hrefs[:16]:
         try:
             url = join(base, href, bytes_max=bytes_max) if base else canonicalize(href, bytes_max=bytes_max)
@@ -242,3 +251,24 @@ def _first_valid(base: str, hrefs: list[str], bytes_max: int) -> str:
         if url:
             return url
     return base
+
+
+def extract_text(body: bytes, charset: str) -> str:
+    """Visible text of an HTML body: one line for each block, blanks collapsed, no empty lines."""
+    tree = LexborHTMLParser(decode(body, charset), options=_NO_EVENTS)
+    tree.strip_tags(_UNSEEN)
+    root = tree.body
+    if root is None:
+        return ""
+    for node in root.css(_BLOCKS):
+        node.insert_before(_BREAK)
+        node.insert_after(_BREAK)
+    lines = (" ".join(line.split()) for line in root.text().split(_BREAK))
+    return "\n".join(line for line in lines if line)
+
+
+def main_text(body: bytes, charset: str) -> str:
+    """The main text of an HTML body without menus, sidebars and footers, by trafilatura; "" where it finds none."""
+    from trafilatura import extract  # an optional dependency, slow to import
+
+    return extract(decode(body, charset), include_comments=False) or ""

@@ -1,23 +1,22 @@
-"""What will parsing a body cost? A cheap estimate, made before the parser that nothing can stop once it runs.
+"""Estimates the cost of parsing a body, before the parser starts, which can't be interrupted.
 
-The HTML algorithm costs more than its input in three shapes, measured with lexbor 2 on the reference machine:
-depth (9,500 open elements: up to 0.28 s, 50,000: 2 s, quadratic), attributes of one tag (10,000: 0.2 s, quadratic),
-and unclosed formatting elements that every later paragraph opens anew (460 of them before 460 paragraphs: 0.3 s,
-4,000 before 4,000: 45 s). Depth is bounded whatever the content; the other two are found as generators and fuzzers
-make them, not when a page is written against this very file: the deadline of whoever waits for the parse stays
-necessary.
+The HTML algorithm takes more than linear time on three kinds of input, measured with lexbor 2 on the reference
+machine: depth (9,500 open elements: up to 0.28 s, 50,000: 2 s, quadratic), attributes of one tag (10,000: 0.2 s,
+quadratic), and unclosed formatting elements that every later paragraph reopens (460 of them before 460 paragraphs:
+0.3 s, 4,000 before 4,000: 45 s). Depth is bounded for any content. The other two are detected in what generators and
+fuzzers produce, not in a page written to evade this file, so the caller still needs a deadline.
 """
 
 import enum
 import re
 
-OPENS_MAX = 9_500  # nothing can be nested deeper than it has opening tags
-DEEP_MAX = 50_000  # the longest pages of documentation have that many, nested no deeper than others
-TAG_BYTES_MAX = 16 * 1024  # some 4,000 attributes
+OPENS_MAX = 9_500  # opening tags: an upper bound of the depth
+DEEP_MAX = 50_000  # the longest pages of documentation have this many, without being deep
+TAG_BYTES_MAX = 16 * 1024  # about 4,000 attributes
 REOPENED_MAX = 150_000  # unclosed formatting elements times tags
-BYTES_MAX = 4 * 1024 * 1024  # plain size: at 120 MB/s this alone takes 40 ms, its links take more
+BYTES_MAX = 4 * 1024 * 1024  # at 120 MB/s this size alone takes 40 ms, and its links more
 
-_FEW_TAGS = 300  # below, no shape is dear
+_FEW_TAGS = 300  # fewer are never expensive
 _NO_MARKUP = bytes(set(range(256)) - set(b"</"))
 _FORMATTING = rb"(?:a|b|big|code|em|font|i|nobr|s|small|strike|strong|tt|u)"
 _OPENED = re.compile(rb"<" + _FORMATTING + rb"[\s/]", re.IGNORECASE)
@@ -25,11 +24,11 @@ _CLOSED = re.compile(rb"</" + _FORMATTING + rb"[\s>]", re.IGNORECASE)
 
 
 class Cost(enum.Enum):
-    """Of parsing one body."""
+    """Cost of parsing one body."""
 
-    CHEAP = enum.auto()  # 0.3 s at most, a millisecond for nearly all
-    LONG = enum.auto()  # 2 s at most, in the parser itself, which lets other threads run meanwhile
-    EXPENSIVE = enum.auto()  # perhaps without end
+    CHEAP = enum.auto()  # at most 0.3 s, a millisecond for nearly all
+    LONG = enum.auto()  # at most 2 s, inside the parser, which lets other threads run
+    EXPENSIVE = enum.auto()  # perhaps hours
 
 
 def cost_of(body: bytes) -> Cost:
@@ -42,7 +41,7 @@ def cost_of(body: bytes) -> Cost:
     tags = markup.count(b"<")
     if tags <= _FEW_TAGS:
         return Cost.CHEAP
-    # Pages that close what they open have a slash for every other tag, besides those of their URLs.
+    # Pages that close their tags have a slash for every other tag, besides those of their URLs.
     if (len(markup) - tags) * 3 < tags and _formatting_left_open(body) * tags > REOPENED_MAX:
         return Cost.EXPENSIVE
     opens = tags if tags <= OPENS_MAX else tags - body.count(b"</")
@@ -52,7 +51,7 @@ def cost_of(body: bytes) -> Cost:
 
 
 def _has_long_tag(body: bytes) -> bool:
-    """Looks at windows without any `<`: text and scripts have their `>` before them, a long tag has not."""
+    """Looks for windows without any `<`: before text and scripts the last tag is closed, in a long tag it is not."""
     half = TAG_BYTES_MAX // 2
     is_open = False  # the last `<` before the window has no `>` yet
     for start in range(0, len(body) - half + 1, half):
@@ -67,7 +66,7 @@ def _has_long_tag(body: bytes) -> bool:
 
 
 def _is_one_value(body: bytes, start: int, size: int) -> bool:
-    """A window full of one attribute's value, an image in base64 most often, has hardly any blanks."""
+    """A window inside one attribute's value, most often an image in base64, has hardly any blanks."""
     window = body[start : start + size]
     return sum(map(window.count, (b" ", b"\n", b"\t", b"\f", b"\r", b"/"))) < size // 40
 

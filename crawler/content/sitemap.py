@@ -1,7 +1,7 @@
-"""Sitemaps: XML, indexes of them, plain lists, RSS and Atom, compressed or not, whole or torn.
+"""Reads sitemaps: XML, sitemap indexes, plain lists, RSS and Atom, compressed or not, complete or cut off. Pure.
 
-Read with patterns, not with an XML parser: there is then no DTD, no entity and no network to be abused, and what
-stands before the place where a file was cut is kept. Knows nothing of fetching or scope.
+It uses patterns, not an XML parser: then no DTD, entity or network access can be abused, and the part before the cut of
+an incomplete file is used.
 """
 
 import html
@@ -16,20 +16,20 @@ from itertools import islice
 
 import msgspec
 
-from crawler.content.charset import decode, detect_charset
+from crawler.content.sniff import decode, detect_charset
 from crawler.errors import InvalidUrl
 from crawler.rules.urls import canonicalize, join
 
 URLS_MAX = 50_000  # the protocol's own bound
 INFLATED_BYTES_MAX = 50 * 1024 * 1024
-WEB_BEGAN_AT = 631_152_000.0  # 1990: earlier dates are the zeros of somebody's database
+WEB_BEGAN_AT = 631_152_000.0  # 1990: earlier dates are zeros in somebody's database
 
-ENTRIES_MAX = 10 * URLS_MAX  # looked at, repeats and nonsense among them
-VALUE_CHARS_MAX = 8192  # as long as a URL may be; longer ones are left out
+ENTRIES_MAX = 10 * URLS_MAX  # that are read, with repeated and invalid ones
+VALUE_CHARS_MAX = 8192  # the maximum length of a URL; longer values are ignored
 _PIECE_BYTES = 64 * 1024
-_HEAD_CHARS = 4096  # where it stands what a file is
+_HEAD_CHARS = 4096  # the root element, which names the type, is in here
 
-# Linear: a name can't reach over the next "<", so the text is passed over once.
+# Linear: a name can't reach over the next "<", so the text is scanned once.
 _TAG = re.compile(
     r"<(?:[A-Za-z_][\w.-]*:)?(url|sitemap|item|entry|loc|lastmod|priority|link|pubDate|updated)(?=[\s>])", re.IGNORECASE
 )
@@ -42,7 +42,7 @@ _CDATA = "<![CDATA["
 
 
 class SitemapUrl(msgspec.Struct, frozen=True, kw_only=True):
-    """`lastmod` is as written ("" when absent); `priority` is within 0 and 1, or None."""
+    """`lastmod` is as written ("" when absent); `priority` is from 0 to 1, or None."""
 
     loc: str
     lastmod: str = ""
@@ -50,19 +50,19 @@ class SitemapUrl(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def changed_at(self) -> float | None:
-        """`lastmod` in seconds since the epoch; None when it is no date that we can read."""
+        """`lastmod` in seconds since the epoch; None when it is not a valid date."""
         return _date(self.lastmod)
 
 
 class Sitemap(msgspec.Struct, frozen=True, kw_only=True):
-    """Canonical URLs, distinct, in order; of pages in `urls`, of further sitemaps in `sitemaps`."""
+    """Canonical URLs, distinct, in order: of pages in `urls`, of further sitemaps in `sitemaps`."""
 
     urls: tuple[SitemapUrl, ...] = ()
     sitemaps: tuple[str, ...] = ()
 
 
 def parse_sitemap(body: bytes, url: str) -> Sitemap:
-    """Read what was served at the canonical `url`. Never raises; what can't be read is left out."""
+    """Read what was served at the canonical `url`. Never raises; unreadable entries are left out."""
     body = _inflated(body)
     text = decode(body, detect_charset(body, ""))
     if "<" not in text[:1024]:
@@ -75,8 +75,8 @@ def parse_sitemap(body: bytes, url: str) -> Sitemap:
 
 
 def _inflated(body: bytes) -> bytes:
-    """The body without gzip, to the bound; of a torn stream what was whole."""
-    for _ in range(2):  # some servers compress what is compressed
+    """The decompressed body, up to the limit; of an incomplete stream the part that can be decompressed."""
+    for _ in range(2):  # some servers compress twice
         if body[:2] != b"\x1f\x8b":
             break
         body = _inflated_once(body)
@@ -84,7 +84,7 @@ def _inflated(body: bytes) -> bytes:
 
 
 def _inflated_once(body: bytes) -> bytes:
-    """Of the first member alone, in pieces: an error costs the last one, not all."""
+    """The first gzip member only, in pieces: an error costs the last piece, not everything."""
     decoder = zlib.decompressobj(wbits=31)
     out: list[bytes] = []
     room = INFLATED_BYTES_MAX
@@ -133,7 +133,7 @@ def _plain(text: str) -> Iterator[SitemapUrl]:
 
 
 def _lines(text: str) -> Iterator[str]:
-    """Stripped, one by one: a list of all takes far more memory than the text."""
+    """Stripped lines, one by one: a list of all takes far more memory than the text."""
     start = 0
     while start < len(text):
         end = text.find("\n", start)
@@ -143,7 +143,7 @@ def _lines(text: str) -> Iterator[str]:
 
 
 def _entries(text: str, base: str) -> Iterator[SitemapUrl]:
-    """One for each <url> or <sitemap>, with what follows it up to the next one."""
+    """One for each <url> or <sitemap>, with the values up to the next one."""
     for values in islice(_blocks(text), ENTRIES_MAX):
         loc = join(base, values["loc"]) if values.get("loc") else None
         if loc:
@@ -159,7 +159,7 @@ def _feed_entries(text: str, base: str) -> Iterator[SitemapUrl]:
 
 
 def _blocks(text: str) -> Iterator[dict[str, str]]:
-    """First values by their names in lower case, of each entry; "href" is that of an Atom link."""
+    """For each entry the first values by lower-case name; "href" is that of an Atom link."""
     values: dict[str, str] | None = None
     for match in _TAG.finditer(text):
         name = match[1].lower()
@@ -174,7 +174,7 @@ def _blocks(text: str) -> Iterator[dict[str, str]]:
 
 
 def _take(values: dict[str, str], name: str, text: str, start: int) -> None:
-    """Note the value of the element whose name ends at `start`, and what its attributes say. Looks to the next tag."""
+    """Store the value of the element whose name ends at `start`, and its attributes. Reads up to the next tag."""
     following = _found(text, "<", start)
     end = text.find(">", start, following)
     attributes = text[start : following if end < 0 else end][:VALUE_CHARS_MAX]
@@ -196,7 +196,7 @@ def _found(text: str, what: str, start: int) -> int:
 
 
 def _unescaped(value: str) -> str:
-    """Empty for references to characters of thousands of digits, which can't be read."""
+    """Empty for character references of thousands of digits, which raise an error."""
     try:
         return html.unescape(value)
     except ValueError:
@@ -204,11 +204,11 @@ def _unescaped(value: str) -> str:
 
 
 _DATE_CHARS_MAX = 64  # RSS has the longest, with 31
-_REDUCED = re.compile(r"\d{4}(-\d\d)?")  # W3C-DTF goes down to the year, fromisoformat to the day
+_REDUCED = re.compile(r"\d{4}(-\d\d)?")  # W3C-DTF allows a year or a month alone, fromisoformat does not
 
 
 def _date(text: str) -> float | None:
-    """W3C-DTF as sitemaps and Atom have it, or the dates of RSS; without a zone it is UTC."""
+    """A date in W3C-DTF, as in sitemaps and Atom, or in the format of RSS; UTC without a time zone."""
     text = text.strip()
     if len(text) > _DATE_CHARS_MAX:
         return None

@@ -1,8 +1,8 @@
-"""The connection to the engine: one server, Sentinel or Cluster, behind one face.
+"""The connection to the engine: one server, Sentinel or Cluster, with one interface.
 
-Which client it takes is topology.py's matter. The library's own repeats are off: a reply can be lost after a
-script ran, and only the caller knows whether a repeat is safe. That the engine does not know a script (it is new, or
-FUNCTION FLUSH was said) is healed here, also inside pipelines: it has not run then.
+topology.py chooses the client. The library's own retries are off: a reply can be lost after a script ran, and only the
+caller knows whether a repeat is safe. If the engine does not know a script (it is new, or after FUNCTION FLUSH), the
+library is loaded and the call repeated, also inside pipelines: the script has not run then.
 """
 
 import asyncio
@@ -20,9 +20,9 @@ from crawler.errors import EngineDown, EngineError, EngineFull, EngineUnfit
 
 REDIS_MIN = (7, 0)
 VALKEY_MIN = (7, 2)
-LIBRARY_ERRORS = (rex.RedisError, rex.RedisClusterException, OSError)  # the second is no RedisError
+LIBRARY_ERRORS = (rex.RedisError, rex.RedisClusterException, OSError)  # the second is not a RedisError
 PIPELINE_MAX = 512  # calls sent before replies are read: bounds the engine's output buffer
-LOADS_MAX = 5  # of the library, one after the other, by a pipeline that finds it gone each time
+LOADS_MAX = 5  # times that one pipeline loads the library, if it is gone each time
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -34,8 +34,9 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class Library(msgspec.Struct, frozen=True):
-    """Scripts that the engine keeps as functions. `name` is made from the text, so that programs of different releases
-    may share an engine.
+    """Scripts that the engine stores as functions.
+
+    `name` is derived from the text, so that different releases may share an engine.
     """
 
     name: str
@@ -47,7 +48,7 @@ class Library(msgspec.Struct, frozen=True):
 
 
 class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What the engine says of itself; `version` like (9, 1, 2); `product` is redis or valkey."""
+    """Facts about the engine; `version` like (9, 1, 2); `product` is redis or valkey."""
 
     product: str
     version: tuple[int, ...]
@@ -62,9 +63,9 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Memory(NamedTuple):
-    """What the engine uses (in a cluster: all primaries), and which share of its maxmemory that is; 0 without one.
+    """Memory that the engine uses (in a cluster: all primaries), and its share of maxmemory; 0 without a limit.
 
-    Of a cluster the share is that of the fullest primary.
+    In a cluster the share is that of the fullest primary.
     """
 
     used_bytes: int
@@ -72,7 +73,7 @@ class Memory(NamedTuple):
 
 
 def translate(error: Exception) -> EngineError:
-    """A redis-py error in our words: one line that says what to do."""
+    """A redis-py error as one of ours, with one line on what to do."""
     text = str(error).strip() or type(error).__name__
     if isinstance(error, rex.OutOfMemoryError) or text.startswith("OOM"):
         return EngineFull("the engine is out of memory: raise maxmemory or wait until it drains")
@@ -93,7 +94,7 @@ def translate(error: Exception) -> EngineError:
 
 
 class RestartSignal:
-    """Tells who listens that the engine was restarted or replaced, before any other call reaches it."""
+    """Tells listeners that the engine was restarted or replaced, before any other call reaches it."""
 
     def __init__(self) -> None:
         self._listeners: list[Callable[[], None]] = []
@@ -149,7 +150,7 @@ class Engine:
             raise rex.ConnectionError("it was restarted")
 
     async def info(self) -> EngineInfo:
-        """Ask the engine (in a cluster: all primaries; the run id is made of theirs)."""
+        """Facts from the engine (in a cluster from all primaries; the run id is made of theirs)."""
         async with self._asking():
             if self.is_cluster:
                 raw = await self._client.execute_command("INFO", target_nodes=RedisCluster.PRIMARIES)
@@ -172,7 +173,7 @@ class Engine:
         )
 
     async def _config(self) -> tuple[str, int]:
-        """Eviction policy and intset bound; managed engines may forbid CONFIG: then trust the defaults."""
+        """Eviction policy and intset limit; managed engines may forbid CONFIG: then assume the defaults."""
         async with self._asking():
             try:
                 found = await self._client.config_get("maxmemory-policy", "set-max-intset-entries")
@@ -183,7 +184,7 @@ class Engine:
 
     @contextlib.asynccontextmanager
     async def _asking(self) -> AsyncIterator[None]:
-        """Around what the library does: an end in time, also while it connects, and errors in our words."""
+        """Wraps calls of the library: a timeout, also while it connects, and our own errors."""
         try:
             async with asyncio.timeout(self._timeout_s), self._turns:
                 yield
@@ -195,7 +196,7 @@ class Engine:
             raise _closed_below(error) from None
 
     async def memory(self) -> Memory:
-        """How much of its memory is used."""
+        """How much memory the engine uses."""
         async with self._asking():
             if self.is_cluster:
                 raw = await self._client.execute_command("INFO", "memory", target_nodes=RedisCluster.PRIMARIES)
@@ -206,10 +207,10 @@ class Engine:
         return Memory(sum(int(n["used_memory"]) for n in nodes), max(shares, default=0.0))
 
     async def is_written(self) -> bool:
-        """Has the kernel all that the engine has answered so far? Then a kill of the engine can't take it back.
+        """Has the kernel received all writes that the engine acknowledged? Then a kill of the engine can't lose them.
 
-        While an fsync of its append-only file runs, the engine answers and keeps what it should write in memory, for
-        up to two seconds. When this says that none runs, what was kept is written before the answer is sent.
+        While an fsync of its append-only file runs, the engine replies and buffers writes in memory, for up to two
+        seconds. When it reports that none runs, the buffer is written before that reply is sent.
         """
         if self.is_cluster:
             return True
@@ -244,7 +245,7 @@ class Engine:
         return replies
 
     async def run_all(self, calls: Sequence[Call]) -> list[Any]:
-        """The same, for callers to whom one failed call is a failure of the whole: raises its EngineError."""
+        """Like `run_many`, but raises the EngineError of the first failed call."""
         replies = await self.run_many(calls)
         for reply in replies:
             if isinstance(reply, EngineError):
@@ -264,15 +265,15 @@ class Engine:
         return [translate(r) if isinstance(r, Exception) else r for r in replies]
 
     def _keys_of(self, call: Call) -> tuple[Any, ...]:
-        """In a cluster with a key that never exists: while the slot moves key by key, the script is refused (TRYAGAIN).
+        """In a cluster with an extra key that never exists, so that the script is refused while its slot migrates.
 
-        Without it, it would run and find some of its keys elsewhere: those that it makes from its first one.
+        Without it the script would run, and miss those keys, derived from the first one, that have moved already.
         """
         keys = (*call.keys, f"{call.keys[0]}~") if self.is_cluster else call.keys
         return len(keys), *keys
 
     async def commands(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """Plain commands in pipelines, for reading; raises the first error."""
+        """Plain commands in pipelines; raises the first error."""
         replies: list[Any] = []
         for start in range(0, len(commands), PIPELINE_MAX):
             replies.extend(await self._pipeline(commands[start : start + PIPELINE_MAX]))
@@ -292,7 +293,7 @@ class Engine:
             return await replies_of(self._client, commands)
 
     async def subscribe(self, channel: str) -> AsyncIterator[bytes]:
-        """Messages of a channel, for ever; raises EngineDown when the connection breaks."""
+        """Messages of a channel, without end; raises EngineDown when the connection breaks."""
         client = node_client(self._client) if self.is_cluster else self._client
         try:
             async with client.pubsub(ignore_subscribe_messages=True) as pubsub:
@@ -311,13 +312,13 @@ class Engine:
 
 
 def _closed_below(error: RuntimeError) -> Exception:
-    """What uvloop says when a connection was cut just before something is written to it; other errors as they are."""
+    """Translates uvloop's error for a write to a connection that was just closed; returns other errors unchanged."""
     closed = "the handler is closed" in str(error)
     return EngineDown("no answer from the engine: the connection was closed") if closed else error
 
 
 def _is_unknown(reply: Any) -> bool:
-    """Has the engine lost the script, or never had it?"""
+    """Does the engine not have the script?"""
     return isinstance(reply, rex.ResponseError) and str(reply) == "Function not found"
 
 
@@ -346,3 +347,51 @@ def _check_fit(info: EngineInfo) -> None:
         )
     if info.role not in ("master", "primary"):
         raise EngineUnfit("the engine is a read-only replica: connect to its primary")
+
+
+class Gathering:
+    """Combines single calls of many tasks into pipelines: calls made while one is under way go into the next.
+
+    A pipeline of one call costs the client as much as one of ten.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._waiting: list[tuple[Call, asyncio.Future[Any]]] = []
+        self._sender: asyncio.Task[None] | None = None
+
+    async def run(self, call: Call) -> Any:
+        """The reply to one call; raises EngineError. If its task is cancelled, the call may still be made."""
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting.append((call, answer))
+        if self._sender is None:
+            self._sender = asyncio.create_task(self._send(), name="gathered calls")
+        return await answer
+
+    async def _send(self) -> None:
+        asked: list[tuple[Call, asyncio.Future[Any]]] = []
+        try:
+            while self._waiting:
+                asked, self._waiting = self._waiting, []
+                for (_, answer), reply in zip(asked, await self._replies([call for call, _ in asked]), strict=True):
+                    _settle(answer, reply)
+        finally:
+            self._sender = None
+            for _, answer in (*asked, *self._waiting):  # those without a result: this task was cancelled
+                answer.cancel()
+            self._waiting = []
+
+    async def _replies(self, calls: Sequence[Call]) -> Sequence[Any]:
+        try:
+            return await self._engine.run_many(calls)
+        except Exception as error:  # noqa: BLE001 - the callers get it
+            return [error] * len(calls)
+
+
+def _settle(answer: asyncio.Future[Any], reply: Any) -> None:
+    if answer.done():  # its task was cancelled
+        return
+    if isinstance(reply, Exception):
+        answer.set_exception(reply)
+    else:
+        answer.set_result(reply)

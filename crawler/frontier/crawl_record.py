@@ -1,4 +1,4 @@
-"""What all instances of a crawl must agree on, stored with it: layout, partitions, scope, order. And its totals."""
+"""The record of a crawl, which all instances must agree on: layout, partitions, scope, order. And its counters."""
 
 import secrets
 import time
@@ -8,18 +8,18 @@ import msgspec
 
 from crawler.engine.client import Engine
 from crawler.errors import ConflictError, UsageError
-from crawler.frontier.budgets import QuotaReached
 from crawler.frontier.codec import pairs_of
 from crawler.frontier.keys import LAYOUT, Keys
-from crawler.rules.fingerprint import HASH_KEY_BYTES, Fingerprints
+from crawler.frontier.messages import QuotaReached
+from crawler.rules.identity import HASH_KEY_BYTES, Fingerprints
 from crawler.settings import OrderSettings, ScopeSettings, Settings
 
 
 class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Stored once per crawl. `version` is that of `Crawls.version`, set by `shared`; `begun_at` is wall clock, s.
 
-    `begun_at` tells a crawl from every other; one that was rebuilt has a new one, and keeps its first in `origin`.
-    `hash_key` is secret (see rules/fingerprint.py), and one that was rebuilt keeps it.
+    `begun_at` identifies a crawl. A rebuilt crawl has a new one, and keeps its first one in `origin`. `hash_key` is
+    secret (see rules/identity.py); a rebuilt crawl keeps it.
     """
 
     layout: int
@@ -42,12 +42,12 @@ class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
         return Fingerprints(self.hash_key, self.run)
 
     def __repr__(self) -> str:
-        """Without the key: this may get into a log, or a traceback."""
+        """Without the key, because this may be logged."""
         return f"CrawlRecord(begun_at={self.begun_at})"
 
 
 class PartitionCount(msgspec.Struct, frozen=True, kw_only=True):
-    """A partition's progress: URLs that became pending, that stopped being so, and entries not yet indexed."""
+    """A partition's progress: URLs that became pending, URLs that ended, and entries not yet indexed."""
 
     added: int
     done: int
@@ -58,9 +58,9 @@ _encode = msgspec.json.Encoder().encode
 
 
 class ScopeHistory(msgspec.Struct, frozen=True, kw_only=True):
-    """What the scope was: the version that each root came with, and rules that held up to a version, oldest first.
+    """Former scopes: the version in which each root was added, and rules that were valid up to a version, oldest first.
 
-    A root without a version has been there from the beginning.
+    A root without a version has been there since the start.
     """
 
     roots: Mapping[str, int]
@@ -93,32 +93,32 @@ class Crawls:
         self._keys = keys
 
     async def load(self) -> CrawlRecord | None:
-        """The stored crawl, or None. Raises ConflictError for another layout; nothing is touched then."""
+        """The stored crawl, or None. Raises ConflictError for another layout; then nothing is changed."""
         raw = await self._engine.command("HGET", self._keys.crawl, "record")
         if raw is None:
             return None
         layout = msgspec.json.decode(raw).get("layout")
         if layout != LAYOUT:
             raise ConflictError(
-                f"crawl {self._keys.crawl_name!r} has layout {layout}, this program speaks {LAYOUT}: "
-                "use the release that made it, or another --name"
+                f"crawl {self._keys.crawl_name!r} has layout {layout}, this release needs layout {LAYOUT}: "
+                "use the release that created it, or another --name"
             )
         return msgspec.json.decode(raw, type=CrawlRecord)
 
     async def create_or_load(self, settings: Settings, *, origin: float = 0.0, hash_key: bytes = b"") -> CrawlRecord:
-        """The stored crawl; made from the settings when there is none. The number of partitions never changes.
+        """The stored crawl, created from the settings when there is none. The number of partitions never changes.
 
-        `hash_key`: that of a crawl that is rebuilt; a new one when it is left out.
+        `hash_key`: that of a crawl to rebuild; a new one by default.
         """
         record = _encode(_record_of(settings, origin, hash_key))
         await self._engine.command("HSETNX", self._keys.crawl, "record", record)
         stored = await self.load()
         if stored is None:
-            raise ConflictError("the crawl's record vanished from the engine while it was being made: try again")
+            raise ConflictError("the crawl's record vanished from the engine while it was created: try again")
         return stored
 
     async def start_over(self, settings: Settings, *, origin: float, hash_key: bytes) -> None:
-        """Put a new crawl in the place of one to which nothing was added yet."""
+        """Replace a crawl to which nothing was added yet."""
         record = _encode(_record_of(settings, origin, hash_key))
         await self._engine.command("HSET", self._keys.crawl, "record", record)
 
@@ -134,13 +134,13 @@ class Crawls:
         return int(await self._engine.command("HINCRBY", self._keys.crawl, "version", 1))
 
     async def still(self, record: CrawlRecord) -> int:
-        """The version of the scope, as `versions` tells it."""
+        """The version of the scope; raises like `versions`."""
         return (await self.versions(record))[0]
 
     async def versions(self, record: CrawlRecord) -> tuple[int, int]:
-        """Those of the scope and of an operator's orders, if the engine still has the crawl that this record is of.
+        """The versions of the scope and of the overrides, if the engine still has the crawl of this record.
 
-        Raises ConflictError when it was wiped or begun anew: an empty engine looks like a finished crawl.
+        Raises ConflictError when it was wiped or recreated: an empty engine looks like a finished crawl.
         """
         version, overrides, raw = await self._engine.command("HMGET", self._keys.crawl, "version", "orders", "record")
         if raw is None or msgspec.json.decode(raw).get("begun_at") != record.begun_at:
@@ -149,8 +149,8 @@ class Crawls:
 
     def _lost(self) -> ConflictError:
         return ConflictError(
-            f"the engine lost the crawl {self._keys.crawl_name!r} while it ran (wiped, or begun anew): nothing "
-            "more is crawled; 'crawler rebuild' makes it anew from the archive"
+            f"the engine lost the crawl {self._keys.crawl_name!r} while it ran (it was wiped or recreated): nothing "
+            "more is crawled; 'crawler rebuild' restores it from the archive"
         )
 
     async def version(self) -> int:
@@ -158,13 +158,13 @@ class Crawls:
         return int(await self._engine.command("HGET", self._keys.crawl, "version") or 0)
 
     async def count_from(self, version: int) -> None:
-        """Have the next change get a higher version than this one, which some page's commit names."""
+        """Make sure that the next change gets a higher version than this one, which a committed page has."""
         behind = version - await self.version()
         if behind > 0:
             await self._engine.command("HINCRBY", self._keys.crawl, "version", behind)
 
     async def add_roots(self, roots: Iterable[str]) -> int:
-        """Let URLs under these roots in ("domain:example.com"); how many are new."""
+        """Add roots ("domain:example.com") to the scope; how many are new."""
         wanted = sorted(set(roots))
         fresh = int(await self._engine.command("SADD", self._keys.scope, *wanted)) if wanted else 0
         if fresh:
@@ -177,7 +177,7 @@ class Crawls:
         return frozenset(root.decode() for root in await self._engine.command("SMEMBERS", self._keys.scope))
 
     async def history(self) -> ScopeHistory:
-        """How the scope came to be what it is."""
+        """All changes of the scope."""
         raw = await self._engine.command("HGETALL", self._keys.history)
         roots: dict[str, int] = {}
         rules: list[tuple[int, ScopeSettings]] = []
@@ -190,7 +190,7 @@ class Crawls:
         return ScopeHistory(roots=roots, rules=tuple(sorted(rules, key=lambda rule: rule[0])))
 
     async def shared(self) -> tuple[CrawlRecord, frozenset[str]]:
-        """Record and roots as they are now; the version is read before what it speaks of.
+        """Record and roots as they are now; the version is read first, so it is never too new.
 
         Raises ConflictError when the engine has lost the crawl.
         """
@@ -201,19 +201,19 @@ class Crawls:
         return msgspec.structs.replace(record, version=version), roots
 
     async def quota_reached(self) -> QuotaReached | None:
-        """The budget of the whole crawl that is used up, or None."""
+        """The quota of the whole crawl that is used up, or None."""
         raw = await self._engine.command("HGET", self._keys.crawl, "spent")
         return msgspec.json.decode(raw, type=QuotaReached) if raw else None
 
     async def note_quota_reached(self, quota_reached: QuotaReached | None) -> None:
-        """None: there is more of it."""
+        """Store the used-up quota; None deletes it."""
         if quota_reached is None:
             await self._engine.command("HDEL", self._keys.crawl, "spent")
         else:
             await self._engine.command("HSET", self._keys.crawl, "spent", _encode(quota_reached))
 
     async def counts(self, partitions: int) -> list[PartitionCount]:
-        """Added, done and undrained of every partition; not a snapshot (see rules/finish.py)."""
+        """The counts of every partition; not a snapshot (see rules/finish.py)."""
         metas = await self._engine.commands([("HMGET", self._keys.meta(p), "added", "done") for p in range(partitions)])
         used = [p for p, meta in enumerate(metas) if meta[0]]
         logs = dict(
@@ -226,7 +226,7 @@ class Crawls:
 
 
 def merged_scope(stored: ScopeSettings, options: Mapping[str, object]) -> ScopeSettings:
-    """The stored scope with what the person named on the command line."""
+    """The stored scope with the options of the command line."""
     try:
         return msgspec.structs.replace(stored, **options)
     except TypeError as error:

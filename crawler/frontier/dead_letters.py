@@ -1,7 +1,6 @@
-"""Dead letters as people handle them: read as a stream, put back into their queues, thrown away.
+"""Dead letters for operators: read as a stream, put back into their queues, discarded.
 
-Must not know why a URL was given up. Nothing here needs a lease: letters are nobody's work, and each call is atomic and
-may be repeated at any time, also while the crawl runs.
+Nothing here needs a lease: each call is atomic and may be repeated at any time, also while the crawl runs.
 """
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -12,12 +11,12 @@ from crawler.engine.client import Call, Engine
 from crawler.frontier.codec import DeadLetter, item_of_letter, pack, pairs_of, unpack_letter
 from crawler.frontier.frontier import Frontier
 
-SCAN_COUNT = 500  # letters a call: some 150 kB
-CHANGE_MAX = 64  # letters a call: a millisecond of the engine, if each is of another queue
+SCAN_COUNT = 500  # dead letters a call: about 150 kB
+CHANGE_MAX = 64  # dead letters a call: a millisecond of the engine if each is of another queue
 
 
 class StoredLetter(msgspec.Struct, frozen=True, kw_only=True):
-    """A dead letter and where it lies."""
+    """A dead letter and where it is stored."""
 
     partition: int
     fingerprint: str
@@ -32,12 +31,12 @@ class DeadLetters:
         self._partitions = partitions
 
     async def find(self, partition: int, fingerprint: str) -> StoredLetter | None:
-        """The letter of one URL. Raises EngineError, as all here do."""
+        """The dead letter of one URL. Raises EngineError, as all methods do."""
         stored = await self._engine.command("HGET", self._key(partition), fingerprint)
         return None if stored is None else _stored(partition, fingerprint.encode(), stored)
 
     async def find_all(self, wanted: Mapping[int, Sequence[str]]) -> list[StoredLetter]:
-        """The letters of many URLs, given as fingerprints by partition; those that have none are left out."""
+        """The dead letters of many URLs, given as fingerprints by partition; URLs without one are left out."""
         asked = [
             (partition, mine[start : start + SCAN_COUNT])
             for partition, mine in wanted.items()
@@ -52,9 +51,9 @@ class DeadLetters:
         ]
 
     async def read(self, partition: int = -1) -> AsyncIterator[list[StoredLetter]]:
-        """All letters of one partition, or of all one after the other, some at a time, in no order.
+        """All dead letters of one partition, or of all partitions, some at a time, in no order.
 
-        What is written meanwhile may be missed, and may come twice.
+        One that is written meanwhile may be missed or come twice.
         """
         for one in range(self._partitions) if partition < 0 else (partition,):
             cursor = -1
@@ -64,9 +63,9 @@ class DeadLetters:
                 yield [_stored(one, fp, stored) for fp, stored in pairs_of(reply[1])]
 
     async def requeue(self, letters: Iterable[StoredLetter]) -> int:
-        """Put URLs back into their queues, their attempts forgotten; how many still had their letter.
+        """Put URLs back into their queues and reset their attempts; how many still were dead letters.
 
-        EngineFull when there is no room for them: those are as they were.
+        EngineFull when the engine is out of memory: the rest is unchanged.
         """
         f, calls = self._frontier, []
         for partition, some in _by_call(letters):
@@ -76,7 +75,7 @@ class DeadLetters:
         return sum(int(reply[0]) for reply in await self._engine.run_all(calls))
 
     async def discard(self, letters: Iterable[StoredLetter], reason: str) -> int:
-        """Throw letters away; their URLs stay seen, refused for that reason. How many were still there."""
+        """Delete dead letters; their URLs stay seen, refused for this reason. How many still existed."""
         calls = []
         for partition, some in _by_call(letters):
             items = [(one.fingerprint, one.letter.queue, one.letter.seed_number) for one in some]

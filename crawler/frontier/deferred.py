@@ -1,4 +1,4 @@
-"""What is parked and what is stopped, and how people and budgets change that. Knows no rule by which it came about.
+"""Deferred URLs and stopped queues: reads and changes for operators and quotas.
 
 Every call is atomic and may be repeated at any time, also while the crawl runs; none needs a lease.
 """
@@ -14,18 +14,18 @@ from crawler.frontier.frontier import Frontier
 from crawler.frontier.spill import BlockFiles, NoFiles, Spilling
 
 RELEASE_MAX = 256  # URLs a call: about a millisecond of the engine
-ORDERS_MAX = 64  # a call
+CHANGES_MAX = 64  # a call
 ADMIT_MAX = 128
 HOSTS_MAX = 256
-PAUSED = "paused"  # a stop that parks nothing: the URLs stay pending
+PAUSED = "paused"  # a stop that defers nothing: the URLs stay pending
 BLOCKED = "blocked"
 DEPTH = "depth"
 HOSTS = "hosts"
-CRAWL_URLS = "crawl:urls"  # meta counts those of a partition; see lua/_deferred.lua
+CRAWL_URLS = "crawl:urls"  # counted in meta, too; see lua/_deferred.lua
 
 
 class ChangeKind(StrEnum):
-    """What happens to a queue."""
+    """What to do with a queue."""
 
     STOP = "stop"
     START = "start"
@@ -35,11 +35,13 @@ class ChangeKind(StrEnum):
 
 
 class QueueChange(msgspec.Struct, frozen=True):
-    """STOP a queue for a reason; START it if it is stopped for that; RELEASE the n best URLs that are parked for it,
-    until `upto` URLs of the queue are taken in (-1: whatever that makes).
+    """One change of a queue.
 
-    DELAY: n ms between requests, -1 for what robots.txt will say; the reason is "". `due_ms`: only its owner knows.
-    BOOST: of those that are due, the ones with a higher n go first; from -9 to 9, 0 for none; the reason is "".
+    STOP it for a reason; START it if it is stopped for the reason; RELEASE the n best URLs that are deferred for the
+    reason, until `upto` URLs of the queue are admitted (-1: no limit).
+    DELAY: n ms between requests, -1 to follow robots.txt; the reason is "". `due_ms`: latest start of its next request,
+    if the caller owns the partition.
+    BOOST: due queues with a higher n go first; from -9 to 9, 0 for none; the reason is "".
     """
 
     queue: str
@@ -51,19 +53,19 @@ class QueueChange(msgspec.Struct, frozen=True):
 
     @property
     def values(self) -> tuple[str, str, str, int, int]:
-        """As `steer` takes it."""
+        """The values for lua/change_queues.lua."""
         if self.what is ChangeKind.RELEASE:
             return self.queue, self.what.value, self.reason, min(self.n, RELEASE_MAX), self.upto
         return self.queue, self.what.value, self.reason, self.n, self.due_ms
 
 
 def kind_of(reason: str) -> str:
-    """The reason for which rows of many names are parked: what is too deep has a row for each depth."""
+    """The reason of a row without its depth: URLs that are too deep have a row for each depth."""
     return DEPTH if reason.startswith(f"{DEPTH}:") else reason
 
 
 class DeferredRow(msgspec.Struct, frozen=True, kw_only=True):
-    """URLs of a queue that are parked for one reason."""
+    """URLs of a queue that are deferred for one reason."""
 
     partition: int
     queue: str
@@ -77,12 +79,12 @@ class DeferredRow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def depth(self) -> int:
-        """Of those that are too deep: how far from a seed they are."""
+        """Their depth, if they are too deep."""
         return int(self.reason.removeprefix(f"{DEPTH}:"))
 
 
 class DeferredUrls:
-    """The parked URLs of one crawl."""
+    """The deferred URLs of one crawl."""
 
     def __init__(self, frontier: Frontier, partitions: int, files: BlockFiles | None = None) -> None:
         self._frontier = frontier
@@ -90,21 +92,21 @@ class DeferredUrls:
         self._files = files or NoFiles()
         self._spilling = Spilling(frontier.engine, frontier.keys, default_delay_ms=frontier.default_delay_ms)
 
-    async def change_queues(self, partition: int, overrides: Sequence[QueueChange]) -> list[int]:
-        """Carry out orders on queues of one partition; how many URLs each was about. Raises EngineError."""
+    async def change_queues(self, partition: int, changes: Sequence[QueueChange]) -> list[int]:
+        """Change queues of one partition; how many URLs each change affected. Raises EngineError."""
         f, found = self._frontier, []
-        for start in range(0, len(overrides), ORDERS_MAX):
-            items = [order.values for order in overrides[start : start + ORDERS_MAX]]
+        for start in range(0, len(changes), CHANGES_MAX):
+            items = [change.values for change in changes[start : start + CHANGES_MAX]]
             args = (f.default_delay_ms, f.keys.hints, f.session, pack(items))
             _, *counts = await f.engine.run("change_queues", (f.keys.meta(partition),), *args)
             found += [int(n) for n in counts]
         return found
 
     async def release(self, partition: int, queue: str, reason: str, n: int, *, upto: int = -1) -> int:
-        """Put up to n parked URLs back into their queue; how many. `upto`: see Order. Raises EngineError.
+        """Release up to n deferred URLs into their queue; how many. `upto`: see QueueChange. Raises EngineError.
 
-        Blocks that are in files are released as they are. Only of the last one, of which a part is wanted, must the
-        file be at hand: ArchiveError, with all before it released.
+        Blocks in files are released without being read. Only a block that is released in part has to be read:
+        ArchiveError if that fails, after all blocks before it were released.
         """
         released = 0
         while released < n:
@@ -119,11 +121,11 @@ class DeferredUrls:
         return released
 
     async def hosts(self, partition: int, domains: Sequence[str]) -> list[int]:
-        """How many hosts of each domain a budget of hosts took in. Raises EngineError."""
+        """How many hosts of each domain a quota of hosts admitted. Raises EngineError."""
         return [int(n or 0) for n in await self._look(partition, domains)]
 
     async def hosts_taken(self, partition: int, domain: str, labels: Sequence[str]) -> set[str]:
-        """Those of these hosts of a domain, by label ("@": itself), that a budget took in. Raises EngineError."""
+        """Which of these hosts of a domain, by label ("@": itself), a quota admitted. Raises EngineError."""
         answers = await self._look(partition, [f"{domain} {label}" for label in labels])
         return {label for label, answer in zip(labels, answers, strict=True) if answer}
 
@@ -136,7 +138,7 @@ class DeferredUrls:
     async def admit(
         self, partition: int, queue: str, domain: str, hosts_max: int, urls: Sequence[tuple[str, str, str]]
     ) -> int:
-        """Put these parked (block, member, host) into their queue whose hosts their domain takes in; how many.
+        """Release those deferred (block, member, host) whose hosts the quota of their domain admits; how many.
 
         Raises EngineError.
         """
@@ -148,18 +150,18 @@ class DeferredUrls:
         return admitted
 
     async def deferred(self) -> list[DeferredRow]:
-        """All that is parked, by queue and reason. Raises EngineError."""
+        """All deferred URLs, by queue and reason. Raises EngineError."""
         raw = await self._frontier.engine.commands(
             [("HGETALL", self._key(p, "parks")) for p in range(self._partitions)]
         )
         return [one for partition, flat in enumerate(raw) for one in _deferred(partition, flat)]
 
     async def of_partition(self, partition: int) -> list[DeferredRow]:
-        """What is parked in one partition. Raises EngineError."""
+        """The deferred URLs of one partition. Raises EngineError."""
         return _deferred(partition, await self._frontier.engine.command("HGETALL", self._key(partition, "parks")))
 
     async def of_queue(self, partition: int, queue: str) -> list[DeferredRow]:
-        """What is parked of one queue. Raises EngineError."""
+        """The deferred URLs of one queue. Raises EngineError."""
         cursor, key, found = -1, self._key(partition, "parks"), list[DeferredRow]()
         while cursor:
             reply = await self._frontier.engine.command(
@@ -170,7 +172,7 @@ class DeferredUrls:
         return found
 
     async def survey(self, partitions: Sequence[int]) -> list[tuple[int, dict[str, str], list[DeferredRow]]]:
-        """(partition, its stopped queues, what is parked) of each partition with any. Raises EngineError."""
+        """(partition, stopped queues, deferred URLs) of each partition that has any. Raises EngineError."""
         raw = await self._frontier.engine.commands(
             [("HGETALL", self._key(p, name)) for p in partitions for name in ("stops", "parks")]
         )
@@ -195,5 +197,5 @@ def _stops(raw: Any) -> dict[str, str]:
 
 
 def _literally(name: str) -> str:
-    """A pattern of this name only: an IPv6 address has brackets."""
+    """A pattern that matches only this name: an IPv6 address has brackets."""
     return "".join(f"\\{c}" if c in "*?[]\\" else c for c in name)

@@ -9,10 +9,8 @@ from typing import Any
 
 import msgspec
 
-from crawler.engine.client import Call, Engine
-from crawler.engine.gathering import Gathering
+from crawler.engine.client import Call, Engine, Gathering
 from crawler.errors import EngineError
-from crawler.frontier.budgets import AddQuota, FetchQuota
 from crawler.frontier.codec import (
     DeadLetter,
     FailedAttempt,
@@ -26,16 +24,32 @@ from crawler.frontier.codec import (
 from crawler.frontier.keys import Keys
 from crawler.frontier.messages import (
     AckReply,
+    AddQuota,
     AddReply,
     ClaimReply,
+    FetchQuota,
     ack_replies,
     claim_reply,
     joined,
     outcome_of,
     with_depths,
 )
+from crawler.frontier.script_args import (
+    AckArgs,
+    AckItem,
+    AddArgs,
+    AddQuotaArgs,
+    BookArgs,
+    ClaimArgs,
+    DeadLetterArgs,
+    DeferArgs,
+    FenceArgs,
+    RefuseArgs,
+    RetryArgs,
+    ReturnItem,
+)
 from crawler.model import AckOutcome, Candidate, Claim, CommitEntry
-from crawler.rules.fingerprint import Fingerprints
+from crawler.rules.identity import Fingerprints
 
 ADD_ITEMS_MAX = 128  # per call: one to four ms of the engine, by how many queues they are for
 ACK_MAX = 32  # commits per call
@@ -136,12 +150,12 @@ class Frontier:
 
     def _add_quota(self) -> bytes:
         i = self.add_quota
-        return pack((i.urls, i.hosts, i.urls_per_linking_domain))
+        return pack(AddQuotaArgs(i.urls, i.hosts, i.urls_per_linking_domain))
 
     def _call_add(self, partition: int, items: list[Any]) -> Call:
-        args = (
-            self.run, self.default_delay_ms, pack(items), self.keys.hints, self.session, int(self.is_limited),
-            self._add_quota(), self._hash_key,
+        args = AddArgs(
+            run=self.run, default_delay_ms=self.default_delay_ms, urls=pack(items), hints=self.keys.hints,
+            session=self.session, is_limited=int(self.is_limited), quota=self._add_quota(), hash_key=self._hash_key,
         )  # fmt: skip
         return Call("add", (self.keys.meta(partition),), args)
 
@@ -152,9 +166,11 @@ class Frontier:
                 "claim",
                 fence,
                 pack(
-                    (
-                        r.request_id, self.engine.run_id, r.urls_max, r.per_queue_max, r.ahead_ms, r.visibility_ms,
-                        r.default_delay_ms, r.out_max, r.budget.pages, r.budget.bytes, r.lead_ms,
+                    ClaimArgs(
+                        request_id=r.request_id, engine_run=self.engine.run_id, urls_max=r.urls_max,
+                        per_queue_max=r.per_queue_max, ahead_ms=r.ahead_ms, visibility_ms=r.visibility_ms,
+                        default_delay_ms=r.default_delay_ms, out_max=r.out_max, pages_max=r.budget.pages,
+                        bytes_max=r.budget.bytes, lead_ms=r.lead_ms,
                     )
                 ),
             )
@@ -188,8 +204,12 @@ class Frontier:
         calls, asked = [], []
         for fence, numbers in groups.items():
             for some in _bounded(acks, numbers):
-                common = (self.run, self.default_delay_ms, int(self.is_limited), self._add_quota())
-                calls.append(self._fenced("ack", fence, *common, *(self.pack_ack(acks[i]) for i in some)))
+                args = AckArgs(
+                    session=fence.session, epoch=fence.epoch, now_ms=fence.now_ms, run=self.run,
+                    default_delay_ms=self.default_delay_ms, is_limited=int(self.is_limited), quota=self._add_quota(),
+                )  # fmt: skip
+                items = (self.pack_ack(acks[i]) for i in some)
+                calls.append(Call("ack", (self.keys.meta(fence.partition),), (*args, *items)))
                 asked.append(some)
         replies: dict[int, AckReply | EngineError] = {}
         for some, raw in zip(asked, await self.engine.run_many(calls), strict=True):
@@ -201,47 +221,55 @@ class Frontier:
         c, e, s = a.claim, a.entry, a.settlement
         counts = [value for reason, n in a.refused.items() for value in (f"refused:{reason}", n)]
         counts += [value for named in a.counts.items() for value in named] if a.counts else ()
-        return pack(
-            (
-                c.fingerprint, c.token, f"{c.fingerprint}:{c.visit}", c.queue, s.next_fetch_ms, s.delay_ms,
-                f"s{e.status // 100}", e.body_bytes, e.fetch_ms, pack_entry(e), c.seed_number, len(counts),
-                *counts, *(self._values(a.items) if a.items else ()),
-            )
+        item = AckItem(
+            fingerprint=c.fingerprint, token=c.token, log_key=f"{c.fingerprint}:{c.visit}", queue=c.queue,
+            next_fetch_ms=s.next_fetch_ms, delay_ms=s.delay_ms, status_class=f"s{e.status // 100}", bytes=e.body_bytes,
+            fetch_ms=e.fetch_ms, entry=pack_entry(e), seed=c.seed_number, counts_size=len(counts),
         )  # fmt: skip
+        return pack((*item, *counts, *(self._values(a.items) if a.items else ())))
 
     def retry(
         self, fence: Fence, claim: Claim, s: Settlement, *, due_ms: int, kind: str, at_s: float = 0.0, detail: str = ""
     ) -> Call:
         """For `end`: an attempt that failed at a wall time, due again at `due_ms` on the partition clock."""
-        args = (claim.fingerprint, claim.token, claim.queue, s.next_fetch_ms, s.delay_ms, due_ms, kind)
-        return self._fenced("retry", fence, pack((*args, pack_failure(FailedAttempt(at_s, kind, detail)))))
+        args = RetryArgs(
+            fingerprint=claim.fingerprint, token=claim.token, queue=claim.queue, next_fetch_ms=s.next_fetch_ms,
+            delay_ms=s.delay_ms, due_ms=due_ms, kind=kind, attempt=pack_failure(FailedAttempt(at_s, kind, detail)),
+        )  # fmt: skip
+        return self._fenced("retry", fence, pack(args))
 
     def dead_letter(
         self, fence: Fence, claim: Claim, s: Settlement, letter: DeadLetter, *, is_attempt: bool = True
     ) -> Call:
         """For `end`: give a URL up; the letter is kept, with all failed attempts. Was the last one just now?"""
         attempt = pack_failure(FailedAttempt(letter.failed_at, letter.reason, letter.detail)) if is_attempt else ""
-        args = (claim.fingerprint, claim.token, claim.queue, s.next_fetch_ms, s.delay_ms, pack_letter(letter))
-        more = (letter.reason, str(self.run), attempt, claim.seed_number)
-        return self._fenced("dead_letter", fence, pack((*args, *more)))
+        args = DeadLetterArgs(
+            fingerprint=claim.fingerprint, token=claim.token, queue=claim.queue, next_fetch_ms=s.next_fetch_ms,
+            delay_ms=s.delay_ms, letter=pack_letter(letter), kind=letter.reason, run=str(self.run), attempt=attempt,
+            seed=claim.seed_number,
+        )  # fmt: skip
+        return self._fenced("dead_letter", fence, pack(args))
 
     def refuse(self, fence: Fence, claim: Claim, reason: str) -> Call:
         """For `end`: a claimed URL that must not be fetched; counted by reason."""
-        args = (claim.fingerprint, claim.token, claim.queue, reason, str(self.run), claim.seed_number)
+        args = RefuseArgs(
+            fingerprint=claim.fingerprint, token=claim.token, queue=claim.queue, reason=reason, run=str(self.run),
+            seed=claim.seed_number,
+        )  # fmt: skip
         return self._fenced("refuse", fence, pack(args))
 
     def defer(self, fence: Fence, claim: Claim, reason: str) -> Call:
         """For `end`: a claimed URL is kept, and not fetched until it is released."""
-        return self._fenced("defer", fence, pack((claim.token, reason)))
+        return self._fenced("defer", fence, pack(DeferArgs(claim.token, reason)))
 
     async def end(self, calls: Sequence[Call]) -> list[AckOutcome | EngineError]:
-        """Send endings that `retry`, `dead`, `refuse` and `park` made."""
+        """Send the ends of claims that `retry`, `dead_letter`, `refuse` and `defer` made."""
         replies = await self.engine.run_many(calls)
         return [raw if isinstance(raw, EngineError) else outcome_of(raw) for raw in replies]
 
     def return_claims(self, fence: Fence, claims: Iterable[tuple[Claim, int]]) -> Call:
         """For `end`: return unfetched claims; the number is the next fetch (ms) of a started one, or 0."""
-        return self._fenced("return_claims", fence, pack([(c.token, at) for c, at in claims]))
+        return self._fenced("return_claims", fence, pack([ReturnItem(c.token, at) for c, at in claims]))
 
     async def extend_claims(self, claims: Mapping[int, tuple[Fence, Sequence[Claim]]], *, visibility_ms: int) -> None:
         """Claims that are still worked on stay invisible for longer. What a lost lease refuses is left to expire."""
@@ -282,7 +310,11 @@ class Frontier:
 
     def pace_call(self, fence: Fence, queue: str, s: Settlement, *, origin: str = "", robots: bytes = b"") -> Call:
         """The same, for `end`."""
-        return self._fenced("book_request", fence, queue, s.next_fetch_ms, s.delay_ms, origin, robots)
+        args = BookArgs(
+            session=fence.session, epoch=fence.epoch, now_ms=fence.now_ms, queue=queue, next_fetch_ms=s.next_fetch_ms,
+            delay_ms=s.delay_ms, origin=origin, robots=robots,
+        )  # fmt: skip
+        return Call("book_request", (self.keys.meta(fence.partition),), args)
 
     async def robots(self, partition: int, origin: str) -> bytes | None:
         """The robots blob that some owner shared for an origin."""
@@ -300,7 +332,8 @@ class Frontier:
         return [(p, int(float(first[1]))) for p, first in zip(partitions, firsts, strict=True) if first]
 
     def _fenced(self, name: str, fence: Fence, *args: Any) -> Call:
-        return Call(name, (self.keys.meta(fence.partition),), (fence.session, fence.epoch, fence.now_ms, *args))
+        first = FenceArgs(fence.session, fence.epoch, fence.now_ms)
+        return Call(name, (self.keys.meta(fence.partition),), (*first, *args))
 
 
 def _bounded(acks: Sequence[Ack], numbers: Sequence[int]) -> Iterator[list[int]]:

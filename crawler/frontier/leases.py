@@ -1,4 +1,4 @@
-"""Leases: who owns a partition. Acquire by compare-and-set, release; never a clock, never a time-to-live."""
+"""Leases of partitions: acquired by compare-and-set and released, without clock or expiry. Also a log of takeovers."""
 
 from collections.abc import Iterable, Sequence
 
@@ -11,7 +11,7 @@ from crawler.frontier.keys import Keys
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """A partition's lease as read: session '' means free (released or never taken)."""
+    """A partition's lease as read; session '' means free (released or never acquired)."""
 
     partition: int
     session: str
@@ -20,9 +20,7 @@ class Lease(msgspec.Struct, frozen=True):
 
 
 class Acquired(msgspec.Struct, frozen=True, kw_only=True):
-    """A lease won: its epoch, the partition's stored clock (ms), how many log entries wait to be indexed and how many
-    URLs are pending.
-    """
+    """An acquired lease: its epoch, the partition's stored clock (ms), and its numbers of log entries and URLs."""
 
     partition: int
     epoch: int
@@ -40,7 +38,7 @@ class Leases:
         self._hash_key = hash_key.hex()
 
     async def read(self, partitions: Iterable[int]) -> list[Lease]:
-        """The leases as they stand."""
+        """The current leases."""
         wanted = list(partitions)
         raw = await self._engine.commands([("HMGET", self._keys.meta(p), "session", "node", "epoch") for p in wanted])
         return [
@@ -51,9 +49,9 @@ class Leases:
     async def acquire(
         self, session: str, node: str, wanted: Sequence[tuple[Lease, int]]
     ) -> list[Acquired | Lease | EngineError]:
-        """Take partitions whose lease is still the one seen; each comes with the floor of its new epoch.
+        """Acquire partitions whose lease is still the one seen; each comes with the floor of its new epoch.
 
-        In the place of a lease that changed meanwhile stands what it is now.
+        For a lease that changed meanwhile the result is the current one.
         """
         calls = [
             Call(
@@ -83,7 +81,47 @@ class Leases:
         return results
 
     async def release(self, fences: Sequence[Fence]) -> None:
-        """Let go; a lease that is no longer ours is left alone. The caller has dropped the partitions before."""
+        """Release leases; one that is no longer ours stays. The caller has dropped the partitions before."""
         await self._engine.run_many(
             [Call("release_lease", (self._keys.meta(f.partition),), (f.session, f.epoch, f.now_ms)) for f in fences]
         )
+
+
+KEPT_MAX = 1000
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Takeover(msgspec.Struct, frozen=True, kw_only=True):
+    """A session took over partitions of a dead one; kept for people and audits.
+
+    `silent_ms`: since the last heartbeat of the dead session, on the clock of the new owner; -1 when it never saw one.
+    `at`: wall clock, s.
+    """
+
+    node: str
+    session: str
+    by_node: str
+    by_session: str
+    partitions: int
+    silent_ms: int
+    at: float
+
+
+_decoder = msgspec.json.Decoder(Takeover)
+
+
+class Takeovers:
+    """The last takeovers of one crawl."""
+
+    def __init__(self, engine: Engine, keys: Keys) -> None:
+        self._engine = engine
+        self._key = keys.takeovers
+
+    async def note(self, takeover: Takeover) -> None:
+        """Add one and drop the oldest. Raises EngineError; a lost entry is only missing in the statistics."""
+        await self._engine.commands([("RPUSH", self._key, _encode(takeover)), ("LTRIM", self._key, -KEPT_MAX, -1)])
+
+    async def read(self) -> list[Takeover]:
+        """All entries, oldest first."""
+        return [_decoder.decode(blob) for blob in await self._engine.command("LRANGE", self._key, 0, -1)]

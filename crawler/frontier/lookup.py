@@ -1,6 +1,6 @@
-"""Read-only queries for people: where a URL is, how far a crawl has come, why the first URLs were given up.
+"""Read-only queries for people: where a URL is, the progress of a crawl, some dead letters.
 
-The work is bounded by the number of partitions, by what is shown, or by the queue of the one URL asked for.
+The work is bounded by the number of partitions, by what is shown, or by the queue of the one URL.
 """
 
 from functools import partial
@@ -27,10 +27,10 @@ _PROGRESS = ("added", "done", "bytes", "retries", "dead", "s1", "s2", "s3", "s4"
 
 
 class UrlLocation(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything a partition knows of one URL. Times in ms on the partition's clock; None for what is not there."""
+    """Everything a partition knows about one URL. Times in ms on the partition's clock; None for missing values."""
 
     seen: bool
-    record: PendingUrl | None  # pending: queued, claimed or due again later
+    record: PendingUrl | None  # if pending: queued, claimed or waiting for a retry
     claim_deadline_ms: int | None
     retry_at_ms: int | None
     place: int | None  # in its queue, 0 is the front
@@ -44,11 +44,11 @@ class UrlLocation(msgspec.Struct, frozen=True, kw_only=True):
     delay_ms: int | None
     claims_out: int
     stop: str = ""  # why nothing of its queue is handed out
-    deferred: str = ""  # why it is parked, if it is
+    deferred: str = ""  # why it is deferred, if it is
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """Sums over all partitions. `redirected` and `failed` are responses of 3xx, and of 4xx and 5xx."""
+    """Sums over all partitions. `redirected` counts responses of 3xx, `failed` those of 4xx and 5xx."""
 
     added: int = 0
     done: int = 0
@@ -65,7 +65,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UrlLookup:
-    """Questions about one crawl."""
+    """Queries of one crawl."""
 
     def __init__(self, engine: Engine, keys: Keys, partitions: int, files: BlockFiles | None = None) -> None:
         self._engine = engine
@@ -76,7 +76,7 @@ class UrlLookup:
         self._looks = 0
 
     async def locate(self, candidate: Candidate, *, run: int = 0, visit: int = 1) -> UrlLocation:
-        """Everything about one URL. Its queue is read block by block: what moves meanwhile may be missed."""
+        """Everything about one URL. Its queue is read block by block, so a URL that moves meanwhile may be missed."""
         c, pending = candidate, self._pending
         raw = await self._engine.run("locate", (self._keys.meta(c.partition),), run, c.fingerprint, visit, c.queue)
         place = await pending.place(c.partition, c.queue, c.url, now_s=c.found_at)
@@ -94,7 +94,7 @@ class UrlLookup:
         return _location(raw, found.url, deadline=deadline, retry_at=retried)
 
     async def _deferred(self, c: Candidate) -> str:
-        """The reason for which a URL is parked in a row of its own, or ""."""
+        """The reason of the row that a deferred URL is in, or ""."""
         key = self._keys.of(c.partition, "parks")
         for row in await self._engine.command("HKEYS", key):
             queue, _, reason = row.decode().partition("|")
@@ -103,7 +103,7 @@ class UrlLookup:
         return ""
 
     async def progress(self) -> Progress:
-        """One pass over the counters of the partitions in use; every tenth time over all of them."""
+        """One pass over the counters of the partitions in use; every tenth time over all partitions."""
         partitions = self._used if self._looks % FULL_LOOK_EVERY else list(range(self._partitions))
         self._looks += 1
         sums = [0] * len(_PROGRESS)

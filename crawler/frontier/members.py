@@ -1,6 +1,11 @@
-"""The member list: sessions and their heartbeat counters. Who is alive is judged in rules/liveness.py."""
+"""The member list of a crawl, with heartbeat counters, and the pins of domains to nodes.
+
+rules/liveness.py decides which sessions are alive, rules/ring.py what a pin does to the ring. A pinned domain takes its
+whole partition along, because partitions are leased. So a partition can be pinned to one node only.
+"""
 
 import enum
+from collections.abc import Mapping
 
 import msgspec
 
@@ -8,41 +13,42 @@ from crawler.engine.client import Engine
 from crawler.errors import ConflictError
 from crawler.frontier.codec import pairs_of
 from crawler.frontier.keys import Keys
+from crawler.rules.identity import partition_of
 
 _encode = msgspec.json.Encoder().encode
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
-    """One session as it describes itself. `counter` is absolute; `lock` (a file) is judged on the same host only."""
+    """One session as it describes itself. `counter` is absolute; `lock` (a file) is tested on the same host only."""
 
     session: str
     node: str
     counter: int
     weight: int = 1
-    state: str = "joining"  # a word of rules.membership.Declared
+    state: str = "joining"  # a value of rules.liveness.DeclaredState
     time_scale: int = 1  # its times are those of the settings times this
-    host: str = ""  # machine and boot, to know whether `lock` can be tried
+    host: str = ""  # machine and boot, to know whether `lock` can be tested
     lock: str = ""
     pid: int = 0
     started_at: float = 0.0
     partitions: int = 0
     in_flight: int = 0
-    lease_losses: int = 0  # silences after which every lease was acquired anew
-    fenced: int = 0  # results and endings that were refused: the lease was somebody else's by then
-    late: int = 0  # requests that were open when the lease was gone: they may have overlapped with the new owner's
-    waits_for: str = ""  # why it claims no more URLs: "memory" (the engine's is full), "paused" (paused)
-    ring: str = ""  # digest of the ring it follows: two that differ for long do not agree on the settings
+    lease_losses: int = 0  # how often it lost all its leases after a silence
+    fenced: int = 0  # results that were refused because another session had the lease
+    late: int = 0  # requests that were open when the lease was lost: they may have overlapped with the new owner's
+    waits_for: str = ""  # why it claims no URLs: "memory" (the engine's is full) or "paused"
+    ring: str = ""  # digest of its ring: two that differ for long have different settings
 
 
 _decoder = msgspec.json.Decoder(Member)
 
 
 class BeatAnswer(enum.StrEnum):
-    """What the engine says to a heartbeat; shared with lua/heartbeat.lua."""
+    """The reply to a heartbeat; shared with lua/heartbeat.lua."""
 
     COMMITTED = "COMMITTED"
-    GONE = "GONE"  # struck off: join anew
-    EVICTED = "EVICTED"  # an operator took this session off the crawl
+    GONE = "GONE"  # removed from the list: join again
+    EVICTED = "EVICTED"  # an operator evicted this session
 
 
 class NameTakenError(ConflictError):
@@ -50,12 +56,12 @@ class NameTakenError(ConflictError):
 
 
 class Members:
-    """Join, beat, leave, read: crawl-wide, in one slot."""
+    """Join, heartbeat, leave, read: crawl-wide keys, in one slot."""
 
     def __init__(self, engine: Engine, keys: Keys) -> None:
         self._engine = engine
         self._keys = keys
-        self._known: dict[bytes, tuple[bytes, Member]] = {}  # as read last: most have not changed since
+        self._known: dict[bytes, tuple[bytes, Member]] = {}  # as last read: most have not changed since
 
     async def read(self) -> dict[str, Member]:
         """All sessions on the list, by session."""
@@ -75,8 +81,8 @@ class Members:
     async def join(self, member: Member, *, instead_of: str = "") -> int:
         """Enter the list under the node's name; `instead_of` is the (dead) session that had it.
 
-        How often the node has joined since its last steady life. Raises NameTakenError when another session has
-        the name, ConflictError when this one was evicted.
+        Returns how often the node has joined since it last ran steadily. Raises NameTakenError when another session
+        has the name, ConflictError when this one was evicted.
         """
         k = self._keys
         keys = (k.members, k.nodes, k.returns, k.evicted)
@@ -97,26 +103,68 @@ class Members:
         return BeatAnswer(reply[0].decode())
 
     async def is_steady(self, node: str) -> None:
-        """The node has lived long enough: its next returns are counted afresh."""
+        """Reset the node's count of joins: it has lived long enough."""
         await self._engine.command("HDEL", self._keys.returns, node)
 
     async def evict(self, member: Member) -> None:
-        """Refuse all further beats of a session: it lets go by itself, or is taken over when it has been silent."""
+        """Refuse further heartbeats of a session: it releases its leases, or is taken over once it is silent."""
         await self._engine.command("HSET", self._keys.evicted, member.session, member.node)
 
     async def is_evicted(self, session: str) -> bool:
-        """Was it evicted, and has not left by itself since?"""
+        """Was it evicted, and has it not left by itself since?"""
         return bool(await self._engine.command("HEXISTS", self._keys.evicted, session))
 
     async def leave(self, member: Member) -> None:
-        """Strike the own session off."""
+        """Remove one's own session from the list."""
         await self._engine.run("leave", self._leaving_keys, member.session, member.node, "")
 
     async def strike(self, member: Member) -> bool:
-        """Strike a dead session off if it has not beaten since it was read."""
+        """Remove a dead session from the list, if it has sent no heartbeat since it was read."""
         reply = await self._engine.run("leave", self._leaving_keys, member.session, member.node, _encode(member))
         return bool(reply[0] == b"COMMITTED")
 
     @property
     def _leaving_keys(self) -> tuple[str, ...]:
         return self._keys.members, self._keys.nodes, self._keys.evicted, self._keys.returns
+
+
+class Pins:
+    """The pins of one crawl: one crawl-wide hash, domain -> node."""
+
+    def __init__(self, engine: Engine, keys: Keys) -> None:
+        self._engine = engine
+        self._keys = keys
+
+    async def read(self) -> dict[str, str]:
+        """All pins: domain -> node."""
+        raw = await self._engine.command("HGETALL", self._keys.pins)
+        return {domain.decode(): node.decode() for domain, node in pairs_of(raw)}
+
+    async def pin(self, domain: str, node: str, *, partitions: int) -> None:
+        """Pin a domain to a node, whether or not that node takes part now; an earlier pin of the domain is replaced.
+
+        Raises ConflictError when another domain of the same partition is pinned to another node.
+        """
+        partition = partition_of(domain, partitions)
+        for other, its_node in sorted((await self.read()).items()):
+            if other != domain and its_node != node and partition_of(other, partitions) == partition:
+                raise ConflictError(
+                    f"{domain} shares partition {partition} with {other}, which is pinned to {its_node}: "
+                    f"pin both to one node, or unpin {other} first"
+                )
+        await self._engine.command("HSET", self._keys.pins, domain, node)
+
+    async def unpin(self, domain: str) -> bool:
+        """Remove a domain's pin; False when it had none."""
+        return bool(await self._engine.command("HDEL", self._keys.pins, domain))
+
+
+def by_partition(pins: Mapping[str, str], partitions: int) -> dict[int, str]:
+    """Pins in the form for the ring: partition -> node.
+
+    Two people may pin two domains of one partition at the same moment: then the first one by name counts, everywhere.
+    """
+    nodes: dict[int, str] = {}
+    for domain in sorted(pins):
+        nodes.setdefault(partition_of(domain, partitions), pins[domain])
+    return nodes

@@ -1,4 +1,4 @@
-"""What the partition scripts answer, as the callers of the frontier read it."""
+"""Quotas that the partition scripts take, and their replies in the form for callers of the frontier."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,15 +7,16 @@ import msgspec
 from msgspec.structs import replace
 
 from crawler.errors import EngineError
-from crawler.frontier.codec import DEPTH_MAX, order_of, pairs_of, parts_of
-from crawler.frontier.stamps import label_of, read_stamp
+from crawler.frontier.codec import DEPTH_MAX, label_of, order_of, pairs_of, parts_of, read_stamp
 from crawler.model import AckOutcome, AddOutcome, Claim
-from crawler.rules.fingerprint import Fingerprints
+from crawler.rules.identity import Fingerprints
 
 
 class QueueBatch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Claims of one queue, best first; `delay_ms` is -1 while no robots.txt was read for it, `start_ms` is when its
-    next request may start (on the partition clock), 0 for now.
+    """Claims of one queue, best first.
+
+    `delay_ms` is -1 until its robots.txt was read. `start_ms` is when its next request may start (on the partition
+    clock), 0 for now.
     """
 
     queue: str
@@ -39,7 +40,7 @@ class ClaimReply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AckReply(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """`woken`: sleeping queues of the partition that the out-links of the whole call woke."""
+    """`woken`: number of sleeping queues of the partition that the out-links of the whole call woke."""
 
     outcome: AckOutcome
     sequence: int = 0
@@ -47,19 +48,19 @@ class AckReply(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class AddReply(msgspec.Struct, frozen=True, kw_only=True):
-    """Outcomes in the order of the candidates; `woken` sleeping queues."""
+    """Outcomes in the order of the candidates; `woken`: number of sleeping queues that woke."""
 
     outcomes: tuple[AddOutcome, ...]
     woken: int
 
 
 def outcome_of(raw: Sequence[Any]) -> AckOutcome:
-    """The first word of an answer."""
+    """The first word of a reply."""
     return AckOutcome(raw[0].decode())
 
 
 def joined(earlier: AddReply | EngineError | None, raw: Any) -> AddReply | EngineError:
-    """Replies of two calls for the same partition, one after the other."""
+    """The replies of two successive calls for the same partition as one."""
     if isinstance(earlier, EngineError):
         return earlier
     if isinstance(raw, EngineError):
@@ -71,7 +72,7 @@ def joined(earlier: AddReply | EngineError | None, raw: Any) -> AddReply | Engin
 
 
 def ack_replies(raw: Any, n: int) -> list[AckReply | EngineError]:
-    """What one call with n commits answered, in their order."""
+    """The reply to a call with n commits, in their order."""
     if isinstance(raw, EngineError):
         return [raw] * n
     if raw[0] != b"OK":
@@ -90,7 +91,7 @@ def _ack_reply(answer: bytes, woken: int) -> AckReply:
 
 
 def claim_reply(lease: tuple[int, int], raw: Sequence[Any], fingerprints: Fingerprints, at_s: float) -> ClaimReply:
-    """The claims of one partition; `lease` is (partition, epoch), `at_s` the wall time that they get."""
+    """The claims of one partition; `lease` is (partition, epoch), `at_s` their wall time."""
     status = raw[0].decode()
     if status != "OK":
         return ClaimReply(status=status)
@@ -119,7 +120,7 @@ def _claim(
     flat: Sequence[bytes],
     at: int,
 ) -> Claim:
-    """From token, score, member and origin, which begin at `at`: what `pending_url` would say, and cheaper."""
+    """A claim from token, score, member and origin, which start at `at`; cheaper than `pending_url`."""
     score = int(flat[at + 1])
     url, stamp = parts_of(flat[at + 2].decode(), queue, flat[at + 3].decode())
     queued_at, seed_number = read_stamp(stamp, at_s)
@@ -134,9 +135,38 @@ def _claim(
 
 
 def with_depths(reply: ClaimReply, depths: Mapping[str, int]) -> ClaimReply:
-    """The same with other depths, by fingerprint."""
+    """The reply with other depths, by fingerprint."""
     batches = tuple(
         replace(batch, claims=tuple(replace(c, depth=depths.get(c.fingerprint, c.depth)) for c in batch.claims))
         for batch in reply.batches
     )
     return replace(reply, batches=batches)
+
+
+class FetchQuota(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits on what is fetched of a queue; 0 is no limit. URLs beyond them are deferred."""
+
+    pages: int = 0
+    bytes: int = 0
+    depth: int = 0
+
+
+class AddQuota(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits on what is admitted when URLs are added; 0 is no limit. URLs beyond them are deferred.
+
+    `urls` of a queue, and `urls_per_linking_domain` more for each other domain that links to it; `hosts` of a domain.
+    """
+
+    urls: int = 0
+    hosts: int = 0
+    urls_per_linking_domain: int = 0
+
+
+class QuotaReached(msgspec.Struct, frozen=True, kw_only=True):
+    """A used-up quota of the whole crawl: no URL is handed out while this is stored in the engine.
+
+    Instances follow it among themselves, because a script sees only one partition.
+    """
+
+    reason: str  # as of deferred URLs: "crawl:pages", "crawl:bytes"
+    budget: int

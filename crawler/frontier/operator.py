@@ -1,26 +1,29 @@
-"""An operator's hand on a crawl: orders are written down for the instances, and carried out in the engine.
+"""Operator commands on a crawl: overrides are stored for the instances, and applied to the queues in the engine.
 
-Works whether or not instances run. Every call may be repeated; all raise EngineError, `purge` and `release` also
+They work whether or not instances run. Every call may be repeated; all raise EngineError, `purge` and `release` also
 ArchiveError.
 """
 
 import sys
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from crawler.frontier.codec import as_queued, listed, pack, pairs_of, parts_of, seed_number_of
 from crawler.frontier.deferred import BLOCKED, PAUSED, ChangeKind, DeferredRow, DeferredUrls, QueueChange
 from crawler.frontier.frontier import Frontier
 from crawler.frontier.overrides import OverrideKind, Overrides, OverrideStore
 from crawler.frontier.pending import PendingUrls
-from crawler.frontier.purging import Purge
-from crawler.frontier.spill import BlockFiles
-from crawler.rules.domains import registrable_domain
-from crawler.rules.fingerprint import partition_of
+from crawler.frontier.spill import BlockFiles, NoFiles, Spilling
+from crawler.model import RefusalReason
+from crawler.rules.identity import partition_of, registrable_domain
 
-BY_OPERATOR = (PAUSED, BLOCKED)  # reasons of stops that an order starts again; budgets have others
+BY_OPERATOR = (PAUSED, BLOCKED)  # reasons of stops that an operator may end; quotas have others
+PURGE_MAX = 128  # URLs a call: a block
+QUEUE = ""  # in place of a row's reason: the queue's own blocks
+RETRIES = "*"
 
 
 class OperatorCommands:
-    """Changes queues of one crawl as its orders say. `queue_by`: what a queue is of, "domain" or "host"."""
+    """Stores overrides of one crawl and changes its queues. `queue_by`: "domain" or "host"."""
 
     def __init__(self, frontier: Frontier, partitions: int, *, queue_by: str, files: BlockFiles | None = None) -> None:
         self._frontier = frontier
@@ -35,9 +38,9 @@ class OperatorCommands:
         return partition_of(domain, self._partitions)
 
     async def carry_out(self, domain: str, queues: Collection[str] = ()) -> int:
-        """Stop or start queues of a domain (all that are known, when none are named); how many URLs they hold.
+        """Stop or start queues of a domain (all known ones, when none are named); how many URLs they have.
 
-        The orders are read once more at the end: of two who carry them out at a time, the last one sees the last order.
+        The overrides are read again at the end: of two concurrent calls, the last one sees the last override.
         """
         overrides = await self.book.read()
         partition = self.partition_of(domain)
@@ -51,7 +54,7 @@ class OperatorCommands:
                 return urls
 
     async def delay(self, domain: str, delay_ms: int | None) -> None:
-        """A delay for a domain from now on; None: as robots.txt and the settings say."""
+        """Set a domain's delay from now on; None: the one from robots.txt and the settings."""
         if delay_ms is None:
             await self.book.cancel(OverrideKind.DELAY, domain)
         else:
@@ -62,15 +65,15 @@ class OperatorCommands:
         await self.set_delay(partition, dict.fromkeys(await self.queues_of(domain), -1), delay_ms)
 
     async def set_delay(self, partition: int, due_ms: Mapping[str, int], delay_ms: int | None) -> None:
-        """What `delay` ordered, for these queues of the domain. `due_ms`: see Order."""
+        """Apply a delay to these queues of a domain. `due_ms`: see QueueChange."""
         n = -1 if delay_ms is None else delay_ms
-        overrides = [QueueChange(queue, ChangeKind.DELAY, "", n, at_ms) for queue, at_ms in due_ms.items()]
-        await self.deferred_urls.change_queues(partition, overrides)
+        changes = [QueueChange(queue, ChangeKind.DELAY, "", n, at_ms) for queue, at_ms in due_ms.items()]
+        await self.deferred_urls.change_queues(partition, changes)
 
     async def boost(self, domain: str, n: int) -> None:
-        """From now on its due queues go before those of a lower boost; n from -9 to 9, 0 is that of all others.
+        """Set a domain's boost: its due queues go before those with a lower one; n from -9 to 9, 0 is the default.
 
-        The orders are read once more at the end, as by `carry_out`.
+        The overrides are read again at the end, as by `carry_out`.
         """
         if n:
             await self.book.give(OverrideKind.BOOST, domain, n)
@@ -81,7 +84,7 @@ class OperatorCommands:
             held = overrides.boosts.get(domain, 0)
             await self.deferred_urls.change_queues(
                 partition, [QueueChange(domain, ChangeKind.BOOST, "", held)]
-            )  # what is met from now on follows
+            )  # new hosts of the domain follow it
             known = await self.queues_of(domain)
             await self.deferred_urls.change_queues(
                 partition, [QueueChange(queue, ChangeKind.BOOST, "", held) for queue in known]
@@ -91,14 +94,14 @@ class OperatorCommands:
                 return
 
     async def purge(self, domain: str) -> int:
-        """Throw away what waits or is parked of a domain; how many URLs. Those that are claimed are not touched."""
+        """Drop all waiting and deferred URLs of a domain, but not claimed ones; how many."""
         purge, partition = Purge(self._frontier, self.deferred_urls, self._files), self.partition_of(domain)
         return sum([await purge.purge(partition, queue) for queue in await self.queues_of(domain)])
 
     async def release(self, domain: str = "", reason: str = "", urls_max: int = 0) -> int:
-        """Put parked URLs back into their queues, of one domain and reason or of all; how many, 0 for no limit.
+        """Release at most `urls_max` (0: all) deferred URLs, of one domain and reason or of all; how many.
 
-        Queues that a budget stopped are started. What is blocked or paused stays so.
+        Queues that a quota stopped are started. Blocked and paused ones stay so.
         """
         partitions = [self.partition_of(domain)] if domain else range(self._partitions)
         left = urls_max or sys.maxsize
@@ -126,7 +129,7 @@ class OperatorCommands:
         return queue if self._by_domain else registrable_domain(queue)
 
     async def queues_of(self, domain: str) -> list[str]:
-        """The domain's queue; of hosts those that have URLs or are stopped. Others are met when they get a claim."""
+        """The queues of a domain; with queues by host those that have URLs or are stopped."""
         if self._by_domain:
             return [domain]
         partition = self.partition_of(domain)
@@ -136,12 +139,12 @@ class OperatorCommands:
         return sorted({queue for queue in names if self._domain_of(queue) == domain} | {domain})
 
     async def overrides(self) -> Overrides:
-        """As they are now."""
+        """The current overrides."""
         return await self.book.read()
 
 
 def _steps(queues: Iterable[str], stops: dict[str, str], wanted: str) -> list[QueueChange]:
-    """What makes these queues be as is wanted. A queue whose budget is used up stays as it is when it is paused."""
+    """The changes that give queues the wanted stop. A pause does not change a queue whose quota is used up."""
     steps = []
     for queue in queues:
         has = stops.get(queue, "")
@@ -150,3 +153,57 @@ def _steps(queues: Iterable[str], stops: dict[str, str], wanted: str) -> list[Qu
         elif not wanted and has in BY_OPERATOR:
             steps.append(QueueChange(queue, ChangeKind.START, has))
     return steps
+
+
+class Purge:
+    """Drops the waiting or deferred URLs of a queue, in bounded calls.
+
+    It reads and drops the best block of the queue until there is none; a block in a file is brought back first. Needs
+    no lease, and may run while others claim. Raises EngineError, and ArchiveError without files.
+    """
+
+    def __init__(self, frontier: Frontier, deferred_urls: DeferredUrls, files: BlockFiles | None = None) -> None:
+        self._frontier = frontier
+        self._deferred_urls = deferred_urls
+        self._files = files or NoFiles()
+        self._spilling = Spilling(frontier.engine, frontier.keys, default_delay_ms=frontier.default_delay_ms)
+
+    async def purge(self, partition: int, queue: str) -> int:
+        """Drop all URLs of a queue except claimed ones: they count as refused, and stay seen. How many."""
+        rows = {one.reason for one in await self._deferred_urls.of_queue(partition, queue)}
+        dropped = await self._retries(partition, queue)
+        for reason in (QUEUE, *sorted(rows)):
+            dropped += await self._row(partition, queue, reason)
+        return dropped
+
+    async def _row(self, partition: int, queue: str, reason: str) -> int:
+        f, dropped = self._frontier, 0
+        row = f"{queue}|{reason}" if reason else queue
+        head = f.keys.of(partition, f"q:{row}")
+        while True:
+            members = await f.engine.command("ZRANGE", head, 0, PURGE_MAX - 1)
+            if not members:
+                if await self._spilling.bring_back_next(partition, row, self._files):
+                    continue
+                return dropped
+            raw = await f.engine.command("HGETALL", f.keys.of(partition, f"g:{queue}"))
+            origins = {letter.decode(): origin.decode() for letter, origin in pairs_of(raw) if len(letter) == 1}
+            items = []
+            for text in (member.decode() for member in members):
+                member, _ = as_queued(row, text, 0)
+                url, stamp = parts_of(member, queue, listed(member, origins))
+                items.append((f.fingerprints.of(url), text, seed_number_of(stamp)))
+            dropped += await self._call(partition, queue, reason, items)
+
+    async def _retries(self, partition: int, queue: str) -> int:
+        f, items = self._frontier, list[tuple[str, str, int]]()
+        async for some in PendingUrls(f.engine, f.keys).deliveries(partition):
+            mine = (d for d in some if d.url.queue == queue)
+            items += [(f.fingerprints.of(d.url.url), d.name, d.url.seed_number) for d in mine]
+        starts = range(0, len(items), PURGE_MAX)
+        return sum([await self._call(partition, queue, RETRIES, items[i : i + PURGE_MAX]) for i in starts])
+
+    async def _call(self, partition: int, queue: str, reason: str, items: Sequence[tuple[str, str, int]]) -> int:
+        f = self._frontier
+        args = (f.run, RefusalReason.PURGED.value, queue, reason, pack(items))
+        return int(await f.engine.run("purge", (f.keys.meta(partition),), *args))

@@ -1,6 +1,6 @@
-"""An operator's standing orders: what is paused or blocked, and domains with a delay or a boost of their own.
+"""An operator's overrides: what is paused or blocked, and domains with their own delay or boost.
 
-They stand in the engine, so they outlast instances. Must not know queues, nor who carries the orders out.
+They are stored in the engine, so they survive instances.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ EVERYWHERE = "*"  # in place of a domain
 
 
 class OverrideKind(StrEnum):
-    """What may be ordered; LEAST is a note for audits: the shortest delay that ever held for a domain (ms)."""
+    """Kinds of overrides. LEAST is a note for audits: the shortest delay that a domain ever had (ms)."""
 
     PAUSED = PAUSED
     BLOCKED = BLOCKED
@@ -27,7 +27,7 @@ class OverrideKind(StrEnum):
 
 
 class Overrides(msgspec.Struct, frozen=True, kw_only=True):
-    """All orders at one time; delays in ms, boosts from -9 to 9. `version` grows with each change."""
+    """All overrides at one time; delays in ms, boosts from -9 to 9. `version` grows with each change."""
 
     version: int = 0
     paused: frozenset[str] = frozenset()
@@ -38,29 +38,29 @@ class Overrides(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_paused(self) -> bool:
-        """Is the whole crawl?"""
+        """Is the whole crawl paused?"""
         return EVERYWHERE in self.paused
 
     def stop_of(self, domain: str) -> str:
-        """Why nothing of a domain is to be fetched: the reason by which its queues are stopped, or ""."""
+        """The reason for which the queues of a domain are stopped, or ""."""
         if domain in self.blocked:
             return BLOCKED
         return PAUSED if domain in self.paused else ""
 
     def holds_back(self, domain: str) -> bool:
-        """Is no request of this domain to start?"""
+        """Must no request to this domain start?"""
         return self.is_paused or bool(self.stop_of(domain))
 
 
 class OverrideStore:
-    """The orders of one crawl. Each call is safe to repeat; all raise EngineError."""
+    """The overrides of one crawl. Each call is safe to repeat; all raise EngineError."""
 
     def __init__(self, engine: Engine, keys: Keys) -> None:
         self._engine = engine
         self._keys = keys
 
     async def read(self) -> Overrides:
-        """All orders; the version is read before what it speaks of."""
+        """All overrides; the version is read first, so it is never too new."""
         version, raw = await self._engine.commands(
             [("HGET", self._keys.crawl, "orders"), ("HGETALL", self._keys.overrides)]
         )
@@ -78,7 +78,7 @@ class OverrideStore:
         )
 
     async def give(self, kind: OverrideKind, domain: str, value: int = 1) -> bool:
-        """An order from now on; False when the same stood already. Instances read it within a second."""
+        """Set an override; False when it had this value already. Instances read it within a second."""
         before, *_ = await self._engine.commands(
             [
                 ("HGET", self._keys.overrides, _name(kind, domain)),
@@ -89,7 +89,7 @@ class OverrideStore:
         return before is None or int(before) != value
 
     async def cancel(self, kind: OverrideKind, domain: str) -> bool:
-        """Take an order back; False when there was none."""
+        """Remove an override; False when there was none."""
         gone, _ = await self._engine.commands(
             [("HDEL", self._keys.overrides, _name(kind, domain)), ("HINCRBY", self._keys.crawl, "orders", 1)]
         )

@@ -1,9 +1,9 @@
-"""Pending URLs read out of the queues, partition by partition: for audits, rebuilds, questions of people. Reads only.
+"""Reads pending URLs from the queues, partition by partition: for audits, rebuilds and look-ups. Reads only.
 
-Those that lie in files are read from there: this is the one place where both kinds of blocks look alike.
+URLs in spill files are read from there: callers see no difference.
 
-There is no index of pending URLs by fingerprint: that would cost more memory than the URLs. This reads a partition as a
-whole, in pipelines of bounded calls, and while the crawl goes on it sees no single moment.
+There is no index of pending URLs by fingerprint: it would take more memory than the URLs. So this reads whole
+partitions, in pipelines of bounded calls. While the crawl runs the result is not a snapshot.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from crawler.engine.client import Engine
 from crawler.frontier.codec import PendingUrl, as_queued, listed, pairs_of, pending_url, unpack_queue
 from crawler.frontier.keys import Keys
 from crawler.frontier.spill import BlockFiles, NoFiles, Stub, Urls, urls_of
-from crawler.rules.fingerprint import Fingerprints
+from crawler.rules.identity import Fingerprints
 from crawler.rules.urls import origin_of
 
 DELIVERED = "*"  # in place of a block: claimed, or to be retried
@@ -27,9 +27,9 @@ RECORDS_MAX = 1000
 
 
 class Found(msgspec.Struct, frozen=True):
-    """A pending URL and where it stands: the block of its queue and its member there, or DELIVERED and its token.
+    """A pending URL and its place: the block of its queue and its member there, or DELIVERED and its token.
 
-    The block is HEAD, or as the queue's index names it.
+    The block is HEAD, or its name in the queue's index.
     """
 
     url: PendingUrl
@@ -38,7 +38,7 @@ class Found(msgspec.Struct, frozen=True):
 
 
 class PendingUrls:
-    """Reads one crawl's queues. Where URLs lie in files and no folder of them is at hand: ArchiveError."""
+    """Reads one crawl's queues. Raises ArchiveError when URLs are in files and no `files` are given."""
 
     def __init__(self, engine: Engine, keys: Keys, files: BlockFiles | None = None) -> None:
         self._engine = engine
@@ -46,7 +46,7 @@ class PendingUrls:
         self._files = files or NoFiles()
 
     async def read(self, partition: int) -> AsyncIterator[list[Found]]:
-        """All pending URLs of a partition, some at a time; what moves meanwhile may come twice."""
+        """All pending URLs of a partition, some at a time; one that moves meanwhile may come twice."""
         async for some in self.deliveries(partition):
             yield some
         queues = await self._queues(partition)
@@ -57,7 +57,7 @@ class PendingUrls:
             yield some
 
     async def deferred(self, partition: int) -> AsyncIterator[list[Found]]:
-        """All parked URLs of a partition, in rows of their own and in queues that are stopped."""
+        """All deferred URLs of a partition, in rows and in stopped queues."""
         names = [n.decode() for n in await self._engine.command("HKEYS", self._keys.of(partition, "parks"))]
         queues = {name.partition("|")[0] for name in names}
         rows = sorted({*names, *queues} - {*await self._queues(partition)})
@@ -66,11 +66,11 @@ class PendingUrls:
                 yield some
 
     async def fingerprints(self, fingerprints: Fingerprints, partition: int) -> set[str]:
-        """Of all pending URLs of a partition."""
+        """The fingerprints of all pending URLs of a partition."""
         return {fingerprints.of(found.url.url) async for some in self.read(partition) for found in some}
 
     async def count(self, partition: int) -> int:
-        """How many there are, by the sizes of all blocks."""
+        """The number of pending URLs, by the sizes of all blocks."""
         queues = await self._queues(partition)
         named = zip(queues, await self._blocks(partition, queues), strict=True)
         blocks = [(queue, block) for queue, some in named for block in some]
@@ -83,8 +83,9 @@ class PendingUrls:
     async def place(
         self, partition: int, queue: str, url: str, reason: str = "", *, now_s: float
     ) -> tuple[int, PendingUrl] | None:
-        """(place in its queue from the front, what stands there) of a queued URL, or of one that is parked for a
-        reason; its domain is not looked up.
+        """(place from the front of its queue, URL) of a queued URL, or of one that is deferred for a reason.
+
+        Its domain is not looked up.
         """
         path = url[len(origin_of(url)) :]
         (origins,) = await self._origins(partition, [queue])
@@ -103,7 +104,7 @@ class PendingUrls:
         return None
 
     async def delivered(self, partition: int, url: str) -> Found | None:
-        """A URL that is claimed or is to be retried."""
+        """A URL that is claimed or waits for a retry."""
         async for some in self.deliveries(partition):
             for found in some:
                 if found.url.url == url:
@@ -111,7 +112,7 @@ class PendingUrls:
         return None
 
     async def row(self, partition: int, queue: str, reason: str) -> AsyncIterator[list[Found]]:
-        """The URLs of a queue that are parked for a reason, block by block, the best first."""
+        """The URLs of a queue that are deferred for a reason, block by block, the best first."""
         async for some in self._queued(partition, [f"{queue}|{reason}"]):
             yield some
 
@@ -120,7 +121,7 @@ class PendingUrls:
         return set(await self._queues(partition))
 
     async def deliveries(self, partition: int) -> AsyncIterator[list[Found]]:
-        """All URLs that are claimed or are to be retried."""
+        """All URLs that are claimed or wait for a retry."""
         key, cursor = self._keys.of(partition, "u"), 0
         origins: dict[str, dict[str, str]] = {}
         while True:
@@ -140,9 +141,9 @@ class PendingUrls:
     # --- the partition's keys ---
 
     async def _queues(self, partition: int) -> list[str]:
-        """Queues with pending URLs: they are ready, paused, or asleep because of claims out or of blocks in files.
+        """Queues with pending URLs: ready, paused, or asleep because of claims out or blocks in files.
 
-        Of those with a boost, all.
+        All queues with a boost are among them.
         """
         of = self._keys.of
         asked = [("ZRANGE", of(partition, name), 0, -1) for name in ("ready", "short", "boosts")]
@@ -154,7 +155,7 @@ class PendingUrls:
         return sorted(queue for queue in names if stopped.get(queue, b"paused") == b"paused")
 
     async def _queued(self, partition: int, rows: Sequence[str]) -> AsyncIterator[list[Found]]:
-        """URLs in the blocks of queues, and of rows QUEUE|REASON."""
+        """The URLs in the blocks of queues and of rows QUEUE|REASON."""
         queues = [row.partition("|")[0] for row in rows]
         origins = await self._origins(partition, queues)
         records = await self._run([("GET", self._keys.of(partition, f"w:{queue}")) for queue in queues])

@@ -3,15 +3,14 @@
 from functools import lru_cache
 
 from crawler.frontier.crawl_record import CrawlRecord
-from crawler.rules.domains import registrable_domain
-from crawler.rules.fingerprint import partition_of
+from crawler.rules.identity import partition_of, registrable_domain
 from crawler.rules.urls import authority_of, host_of
 
-PLACES_MAX = 50_000  # hosts whose place is remembered; about 400 bytes each
+PLACES_MAX = 50_000  # hosts whose place is cached; about 400 bytes each
 
 
 class Placement:
-    """Of one crawl: the number of its partitions and what its queues are for never change."""
+    """The placement of one crawl: its number of partitions and `queue_by` never change."""
 
     def __init__(self, record: CrawlRecord) -> None:
         self._partitions = record.partitions

@@ -1,7 +1,4 @@
-"""What the rebuild of a lost crawl does to the frontier: commits known from disk become done, queues keep their delay.
-
-Must not know where the commits are known from.
-"""
+"""The calls of a rebuild: URLs whose commits are on disk become done; queues keep their delay."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -14,13 +11,13 @@ from crawler.frontier.codec import PendingUrl, pack
 from crawler.frontier.keys import Keys
 from crawler.frontier.pending import Found, PendingUrls
 from crawler.frontier.spill import ID_LENGTH, BlockFiles, NoFiles, Spilling, Stub, urls_of
-from crawler.rules.fingerprint import Fingerprints
+from crawler.rules.identity import Fingerprints
 
 RESTORE_MAX = 256  # URLs per call: below a millisecond of the engine
 
 
 class DoneUrl(msgspec.Struct, frozen=True, kw_only=True):
-    """A committed URL, and what its commit counts."""
+    """A committed URL, and what its commit adds to the counters."""
 
     fingerprint: str
     partition: int
@@ -46,10 +43,10 @@ class Restoring:
         self._fingerprints = Fingerprints(hash_key, run)
         self._files = files or NoFiles()
         self._pending = PendingUrls(engine, keys, files)
-        self._spilling = Spilling(engine, keys, default_delay_ms=0)  # nobody works: claims look at the delay again
+        self._spilling = Spilling(engine, keys, default_delay_ms=0)  # no session works; claims check the delay again
 
     async def restore(self, urls: Iterable[DoneUrl]) -> int:
-        """Make those of these URLs seen and done that the engine did not know; how many. Raises EngineError."""
+        """Mark URLs that the engine does not know as seen and done; how many. Raises EngineError."""
         by_partition: dict[int, list[Any]] = {}
         for u in urls:
             item = (u.fingerprint, u.queue, u.domain, *_counted(u))
@@ -58,7 +55,7 @@ class Restoring:
         return sum(answer.count(b"1") for answer in digits)
 
     async def withdraw(self, found: Iterable[tuple[Found, DoneUrl]]) -> int:
-        """Make pending URLs done, wherever they stand; how many were still there. Raises EngineError."""
+        """Mark pending URLs as done, wherever they are; how many were still there. Raises EngineError."""
         by_partition: dict[int, list[Any]] = {}
         asked = list(found)
         await self._bring_back({(u.partition, u.queue, f.block) for f, u in asked})
@@ -69,7 +66,7 @@ class Restoring:
         return sum(await self._run_all("withdraw", by_partition))
 
     async def _bring_back(self, blocks: Iterable[tuple[int, str, str]]) -> None:
-        """Those of the (partition, queue, block) that lie in files are in memory again."""
+        """Bring those (partition, queue, block) back to memory that are in files."""
         stubs = [(p, queue, stub) for p, queue, block in sorted(blocks) if (stub := Stub.of(block))]
         for p, queue, stub in stubs:
             (packed,) = await asyncio.to_thread(self._files.read, p, [stub.place])
@@ -84,7 +81,7 @@ class Restoring:
         return await self._engine.run_all(calls)
 
     async def pending(self, wanted: Mapping[int, Sequence[str]]) -> dict[str, PendingUrl]:
-        """Those fingerprints, given by partition, that are pending now: each partition is read as a whole."""
+        """The URLs of those fingerprints, given by partition, that are pending now. Reads whole partitions."""
         found: dict[str, PendingUrl] = {}
         for partition, fingerprints in wanted.items():
             asked = set(fingerprints)
@@ -93,18 +90,18 @@ class Restoring:
         return found
 
     async def all_pending(self, partition: int) -> AsyncIterator[list[tuple[str, Found]]]:
-        """(fingerprint, where it stands) of all pending URLs of a partition, some at a time."""
+        """(fingerprint, URL with its place) of all pending URLs of a partition, some at a time."""
         async for some in self._pending.read(partition):
             yield [(self._fingerprints.of(found.url.url), found) for found in some]
 
     async def hold(self, partitions: int) -> None:
-        """Nobody knows when the lost crawl made its last requests: the first ones wait for their queue's delay.
+        """Set a politeness hold, as after a takeover: the first requests wait for the delay of their queue.
 
-        As after a takeover; a partition that has a hold keeps it.
+        Nobody knows when the lost crawl made its last requests. A partition that has a hold keeps it.
         """
         await self._engine.commands([("HSETNX", self._keys.meta(p), "hold", 0) for p in range(partitions)])
 
 
 def _counted(url: DoneUrl) -> tuple[int, ...]:
-    """What the scripts count of it."""
+    """The values that the scripts count."""
     return url.status // 100, url.body_bytes, url.fetch_ms, url.seed_number, url.items

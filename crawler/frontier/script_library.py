@@ -14,6 +14,7 @@ from importlib.resources import files
 import msgspec
 
 from crawler.engine.client import Library
+from crawler.frontier.script_args import with_positions
 
 NAMES = (
     "ack", "acquire", "add", "admit_hosts", "book_request", "borrow_slot", "change_queues", "claim", "dead_letter",
@@ -40,7 +41,8 @@ class Script(msgspec.Struct, frozen=True):
 
 
 def _read(name: str) -> str:
-    return (files("crawler.frontier") / "lua" / f"{name}.lua").read_text(encoding="utf-8")
+    source = (files("crawler.frontier") / "lua" / f"{name}.lua").read_text(encoding="utf-8")
+    return with_positions(source)
 
 
 def _code_only(source: str) -> str:

@@ -1,6 +1,6 @@
-"""The seeds of a crawl by number, and what became of all that descends from each.
+"""The seeds of a crawl by number, with counts of the URLs that descend from each.
 
-A URL carries the number of the seed that it was first found from. Must not know how seeds are given.
+A URL has the number of the seed from which it was first found.
 """
 
 from collections import defaultdict
@@ -17,7 +17,7 @@ HASHES_AT_ONCE = 64
 
 
 class SeedCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """URLs that descend from a seed, itself among them. `waiting`: pending or parked."""
+    """Counts of the URLs that descend from a seed, including itself. `waiting`: pending or deferred."""
 
     number: int
     url: str
@@ -39,7 +39,7 @@ class Seeds:
         self._partitions = partitions
 
     async def number(self, urls: Sequence[str]) -> list[int]:
-        """Give numbers to new seeds, in their order. One that is never added shows no counts."""
+        """Give numbers to new seeds, in their order. A seed that is never added has no counts."""
         if not urls:
             return []
         last = int(await self._engine.command("HINCRBY", self._keys.crawl, "seeds", len(urls)))
@@ -48,7 +48,7 @@ class Seeds:
         return numbers
 
     async def restore(self, seeds: dict[int, str]) -> None:
-        """Have these seeds under these numbers."""
+        """Store seeds under given numbers."""
         commands = [("HSET", self._hash(number // PER_HASH), number, url) for number, url in seeds.items()]
         await self._engine.commands(commands)
         behind = max(seeds, default=0) - int(await self._engine.command("HGET", self._keys.crawl, "seeds") or 0)
@@ -81,7 +81,7 @@ class Seeds:
                 continue
             names = [self._keys.of(partition, f"e:{n}") for n in ("split", *range(int(compact_stores or 1)))]
             rows = await self._engine.commands([("HGETALL", name) for name in names])
-            known = {number: packed for row in rows for number, packed in pairs_of(row)}  # one that moved comes once
+            known = {number: packed for row in rows for number, packed in pairs_of(row)}  # one that moved counts once
             for number, packed in known.items():
                 for i, n in enumerate(msgspec.msgpack.decode(packed)):
                     sums[int(number)][i] += n

@@ -1,7 +1,6 @@
-"""Blocks of queues that lie in files: what the engine knows of them, and the calls that move blocks there and back.
+"""Blocks of queues in files: their format, and the calls that move blocks out of the engine's memory and back.
 
-A row of parked URLs is a queue here, by the name QUEUE|REASON. Must not know where files are: it hands bytes over. What
-they say is said here.
+A row of deferred URLs is a queue here, with the name QUEUE|REASON. The files themselves are behind `BlockFiles`.
 """
 
 import asyncio
@@ -16,7 +15,7 @@ from crawler.frontier.codec import pack, pairs_of
 from crawler.frontier.frontier import Fence
 from crawler.frontier.keys import Keys
 
-LONGEST_MAX = 4  # queues of a partition that are looked at in one round
+LONGEST_MAX = 4  # queues of a partition that are considered in one round
 INDEX_PAGE = 1000  # blocks
 ID_LENGTH = 9  # as in lua/_block.lua
 
@@ -26,31 +25,31 @@ _decode = msgspec.msgpack.Decoder(tuple[str, list[str]]).decode
 
 
 class BlockFiles(Protocol):
-    """Where blocks lie. Its methods block: they are called in threads."""
+    """Where blocks are stored. Its methods block, so they are called in threads."""
 
     def read(self, partition: int, places: Sequence[Place]) -> list[bytes]:
         """What was written there. Raises ArchiveError."""
 
 
 def is_row(queue: str) -> bool:
-    """Is this the name of a row of parked URLs?"""
+    """Is this the name of a row of deferred URLs?"""
     return "|" in queue
 
 
 class NoFiles:
-    """For who has no folder of spilled URLs at hand."""
+    """For callers without a folder of spilled URLs."""
 
     def read(self, partition: int, places: Sequence[Place]) -> list[bytes]:
         """Raises ArchiveError when there is anything to read."""
         if places:
             raise ArchiveError(
-                f"URLs of partition {partition} wait in files: set frontier.spill_folder to the folder that they are in"
+                f"URLs of partition {partition} are in spill files: set frontier.spill_folder to their folder"
             )
         return []
 
 
 class Stub(msgspec.Struct, frozen=True):
-    """A block that is in a file, as the queue's index names it."""
+    """A block that is in a file, by its name in the queue's index."""
 
     name: str
     place: Place
@@ -66,7 +65,7 @@ class Stub(msgspec.Struct, frozen=True):
 
 
 class Block(msgspec.Struct, frozen=True, kw_only=True):
-    """A block in memory, as it was read."""
+    """A block that was read from memory."""
 
     partition: int
     queue: str
@@ -74,12 +73,12 @@ class Block(msgspec.Struct, frozen=True, kw_only=True):
     urls: Urls
 
     def packed(self) -> bytes:
-        """For a file."""
+        """The bytes for a file."""
         return pack((self.queue, _flat(self.urls)))
 
 
 def urls_of(packed: bytes) -> Urls:
-    """The URLs of a block that was packed. Raises ArchiveError."""
+    """The URLs of a packed block. Raises ArchiveError."""
     try:
         _, flat = _decode(packed)
         return [(member, int(score)) for member, score in zip(flat[::2], flat[1::2], strict=True)]
@@ -92,7 +91,7 @@ def _flat(urls: Urls) -> list[str]:
 
 
 class Spilling:
-    """The calls on one crawl. All raise EngineError."""
+    """Spills blocks of one crawl and brings them back. All methods raise EngineError."""
 
     def __init__(self, engine: Engine, keys: Keys, *, default_delay_ms: int) -> None:
         self._engine = engine
@@ -100,9 +99,9 @@ class Spilling:
         self._default_delay_ms = default_delay_ms
 
     async def longest(self, partitions: Iterable[int]) -> list[tuple[int, int, str]]:
-        """(blocks in memory behind the first, partition, queue) of queues with more than one of them, most first.
+        """(blocks in memory after the head, partition, queue) of queues with more than one of them, longest first.
 
-        Rows of parked URLs stand before all others: nobody waits for those.
+        Rows of deferred URLs come before all others: nobody waits for them.
         """
         asked = [(p, name) for name in ("long:parked", "long") for p in partitions]
         commands = [("ZREVRANGE", self._keys.of(*one), 0, LONGEST_MAX - 1, "WITHSCORES") for one in asked]
@@ -115,9 +114,9 @@ class Spilling:
         return sorted((one for one in found if one[0] > 1), key=lambda one: (is_row(one[2]), *one), reverse=True)
 
     async def worst(self, partition: int, queue: str, most: int) -> list[Block]:
-        """The worst blocks of a queue that are in memory, `most` of them at most; of a row, all but the worst.
+        """At most `most` of the worst blocks of a queue that are in memory; of a row not the very worst.
 
-        What is parked next goes there, as a rule: it is to fill that block, not to begin another one after each file.
+        The URLs that are deferred next usually go there: they should fill that block, not start a new one each time.
         """
         key, start, ids = self._keys.of(partition, f"t:{queue}"), 0, list[str]()
         kept = int(is_row(queue))
@@ -138,7 +137,7 @@ class Spilling:
         ]
 
     async def spill(self, fence: Fence, written: Sequence[tuple[Block, Place]]) -> int:
-        """These blocks of a partition lie in files: take them out of memory, unless they changed. How many did."""
+        """Remove blocks from memory that were written to files, unless they changed; how many were removed."""
         calls = []
         for block, place in written:
             args = (block.queue, block.id, *place, _flat(block.urls))
@@ -150,12 +149,12 @@ class Spilling:
         return sum(reply[0] == b"COMMITTED" for reply in await self._engine.run_all(calls))
 
     async def next_stubs(self, queues: Sequence[tuple[int, str]]) -> list[Stub | None]:
-        """The next block of each (partition, queue), if that is in a file."""
+        """The next block of each (partition, queue), if it is in a file."""
         rows = await self._engine.commands([("ZREVRANGE", self._keys.of(p, f"t:{queue}"), 0, 0) for p, queue in queues])
         return [Stub.of(row[0].decode()) if row else None for row in rows]
 
     async def unspill(self, back: Sequence[tuple[int, str, Stub, Urls]]) -> list[bool]:
-        """Bring blocks back, given as (partition, queue, stub, URLs): whether the next one should follow, too."""
+        """Bring blocks back, given as (partition, queue, stub, URLs); whether the next one of each should follow."""
         calls = [
             Call("unspill", (self._keys.meta(p),), (queue, stub.name, self._default_delay_ms, pack(_flat(urls))))
             for p, queue, stub, urls in back
@@ -163,7 +162,7 @@ class Spilling:
         return [bool(reply[1]) for reply in await self._engine.run_all(calls)]
 
     async def bring_back_next(self, partition: int, queue: str, files: BlockFiles) -> bool:
-        """Bring a queue's next block back, if that is in a file; False when there is none. Raises ArchiveError, too."""
+        """Bring a queue's next block back if it is in a file, else return False. Raises ArchiveError, too."""
         (stub,) = await self.next_stubs([(partition, queue)])
         if stub is None:
             return False
@@ -172,5 +171,5 @@ class Spilling:
         return True
 
     async def files(self, partition: int) -> set[str]:
-        """Files that some stub of the partition names."""
+        """The files that stubs of the partition name."""
         return {name.decode() for name in await self._engine.command("HKEYS", self._keys.of(partition, "files"))}

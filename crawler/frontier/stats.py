@@ -1,4 +1,4 @@
-"""Statistics as the scripts count them: totals and per domain. Work is bounded by what is shown."""
+"""Statistics from the counters of the scripts: totals and per domain. Work is bounded by what is shown."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -14,7 +14,7 @@ TOTAL_FIELDS = (
     "added", "done", "spilled", "spilled_parked", "bytes", "retries", "dead", "expired", "parked", "released", "beyond",
     "revived", "s1", "s2", "s3", "s4", "s5", "items", "items_invalid",
 )  # fmt: skip
-_TEXTS = frozenset({"borrower", "waiter", "domain", "stop"})  # what a queue's record holds beside numbers
+_TEXTS = frozenset({"borrower", "waiter", "domain", "stop"})  # values of a queue's record that are not numbers
 
 
 class Totals(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,18 +22,18 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
 
     added: int = 0
     done: int = 0
-    spilled: int = 0  # of those that are pending: they lie in files
+    spilled: int = 0  # pending ones that are in files
     fetched: int = 0
     bytes: int = 0
     retries: int = 0
     dead: int = 0
     expired: int = 0
     deferred: int = 0  # now
-    spilled_deferred: int = 0  # of those
-    beyond: int = 0  # of those: beyond the crawl's budget of URLs
-    taken_in: int = 0  # URLs that were met and are not parked
+    spilled_deferred: int = 0  # deferred ones that are in files
+    beyond: int = 0  # deferred by the crawl's quota of URLs
+    taken_in: int = 0  # URLs that were found and are not deferred
     items: int = 0
-    items_invalid: int = 0  # left out: what their handlers yielded was none
+    items_invalid: int = 0  # left out: the handler yielded an invalid item
     status: Mapping[str, int] = msgspec.field(default_factory=dict)
     errors: Mapping[str, int] = msgspec.field(default_factory=dict)
     refused: Mapping[str, int] = msgspec.field(default_factory=dict)
@@ -46,7 +46,7 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
 class DomainStats(msgspec.Struct, frozen=True, kw_only=True):
     """One domain. Times in ms on its partition's clock; delay -1 until a robots.txt was read.
 
-    `stop`: why nothing of it is handed out, "" when it is. What is parked is not `queued`.
+    `stop`: why none of its URLs is handed out, else "". Deferred URLs are not `queued`.
     """
 
     domain: str
@@ -76,7 +76,7 @@ class DomainStats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stats:
-    """Reads what the scripts counted."""
+    """Reads the counters of the scripts."""
 
     def __init__(self, engine: Engine, keys: Keys, partitions: int) -> None:
         self._engine = engine
@@ -110,11 +110,11 @@ class Stats:
         return [(domain, partition) for _, domain, partition in sorted(found)[:limit]]
 
     async def domain_count(self) -> int:
-        """How many domains the crawl has met."""
+        """How many domains the crawl has found."""
         return sum(await self.domain_counts(range(self._partitions)))
 
     async def domain_counts(self, partitions: Iterable[int]) -> list[int]:
-        """How many domains were met, for each of the given partitions."""
+        """How many domains were found, for each of the given partitions."""
         found = await self._engine.commands([("HGET", self._keys.meta(p), "queues") for p in partitions])
         return [int(count or 0) for count in found]
 
@@ -144,7 +144,7 @@ def _counters(flat: object) -> dict[str, int]:
 
 
 def _by(sums: Mapping[str, int], prefix: str) -> dict[str, int]:
-    """Fields under a prefix; 's' means the status classes s1..s5 only."""
+    """Fields with a prefix; 's' means the status classes s1 to s5 only."""
     if prefix == "s":
         return {name[1]: n for name, n in sums.items() if len(name) == 2 and name[0] == "s" and n}
     return {name.removeprefix(prefix): n for name, n in sums.items() if name.startswith(prefix) and n}

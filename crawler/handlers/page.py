@@ -10,9 +10,8 @@ from typing import Any
 import msgspec
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from crawler.content.charset import decode, detect_charset
-from crawler.content.sniff import is_html
-from crawler.content.text import extract_text
+from crawler.content.html import extract_text
+from crawler.content.sniff import decode, detect_charset, is_html
 from crawler.errors import InvalidUrl
 from crawler.handlers.failing import storable
 from crawler.model import ParsedPage, Response

@@ -7,8 +7,7 @@ length of the list, because every session reads all of it.
 import logging
 from collections.abc import Awaitable, Callable
 
-from crawler.frontier.members import Member, Members
-from crawler.frontier.pins import Pins, by_partition
+from crawler.frontier.members import Member, Members, Pins, by_partition
 from crawler.rules.liveness import HeartbeatReading, Liveness, Observer, Times, declared, takers, time_scale_of
 from crawler.rules.ring import Ring, build
 from crawler.runtime.clock import monotonic_ms

@@ -10,11 +10,11 @@ import msgspec
 
 from crawler.archive.crawl_folder import CrawlFolder
 from crawler.archive.warc_reader import read_record
-from crawler.content.charset import decode as decode_charset
-from crawler.content.charset import detect_charset
-from crawler.content.html import parse_page
-from crawler.content.text import extract_text, main_text
+from crawler.content.html import extract_text, main_text, parse_page
+from crawler.content.sniff import decode as decode_charset
+from crawler.content.sniff import detect_charset
 from crawler.model import CommitEntry
+from crawler.rules.urls import JoinCache
 
 _HTML = frozenset({"text/html", "application/xhtml+xml", ""})
 _LINKS_MAX = 100_000
@@ -29,7 +29,13 @@ class PageContent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def page_content(
-    folder: CrawlFolder, entry: CommitEntry, decode: Callable[[bytes, str], bytes], *, text: str, links: bool
+    folder: CrawlFolder,
+    entry: CommitEntry,
+    decode: Callable[[bytes, str], bytes],
+    *,
+    text: str,
+    links: bool,
+    joins: JoinCache,
 ) -> PageContent:
     """The page's text ("visible", "main" or "": none) and links. Raises ArchiveError when its record can't be read."""
     if entry.warc is None or not (entry.content_type in _HTML or entry.content_type.startswith("text/")):
@@ -52,6 +58,7 @@ def page_content(
             bytes_max=_URL_BYTES_MAX,
             agent="",
             refresh=record.header("refresh"),
+            joins=joins,
         ).links
     extract = {"visible": extract_text, "main": main_text}.get(text)
     return PageContent(text=extract(body, charset) if extract else "", links=found)

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from crawler.archive.crawl_folder import archive_error, make_private, open_private
-from crawler.archive.tail import Chunk, Place
+from crawler.archive.index_reader import Chunk, Place
 from crawler.errors import ArchiveError, UsageError
 from crawler.model import CommitEntry
 from crawler.outputs.sink import Mark, Wanted

@@ -12,8 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import IO
 
 from crawler.archive.crawl_folder import CrawlFolder, archive_error
-from crawler.archive.index_reader import MissingFile
-from crawler.archive.tail import new_chunks
+from crawler.archive.index_reader import MissingFile, new_chunks
 from crawler.errors import ArchiveError, ConflictError, CrawlerError, OutputError, UsageError
 from crawler.outputs.cursor import Cursor, cursor_path
 from crawler.outputs.export import difference, export

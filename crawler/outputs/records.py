@@ -2,19 +2,23 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Protocol
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from crawler.archive.crawl_folder import CrawlFolder
 from crawler.archive.index_reader import IndexReader, MissingFile
-from crawler.archive.item_reader import ItemFiles
+from crawler.archive.items import ItemFiles
 from crawler.archive.stamps import iso_ms
 from crawler.errors import ArchiveError
 from crawler.model import CommitEntry
 from crawler.outputs.columns import ColumnType
 from crawler.outputs.sink import Key, Record, Row
 from crawler.rules.nesting import DEPTH_MAX, is_nested_too_deep
+
+if TYPE_CHECKING:
+    from crawler.rules.urls import JoinCache
 
 PAGE_COLUMNS = {
     "url": ColumnType.TEXT,
@@ -99,12 +103,20 @@ class Pages:
     def count_of(self, entry: CommitEntry) -> int:  # noqa: ARG002
         return 1
 
+    @cached_property
+    def _joins(self) -> "JoinCache":
+        from crawler.rules.urls import JoinCache
+
+        return JoinCache()
+
     def _content(self, entry: CommitEntry) -> Record:
         """The columns that need the archive; null when its record can't be read."""
         from crawler.outputs.content import page_content  # brings the HTML parser: only when asked for
 
         try:
-            content = page_content(self._folder, entry, self._decode, text=self._text, links=self._links)
+            content = page_content(
+                self._folder, entry, self._decode, text=self._text, links=self._links, joins=self._joins
+            )
         except ArchiveError:
             self._unreadable[f"{self._folder.warc.name}/{entry.warc.file if entry.warc else ''}"] += 1
             content = None

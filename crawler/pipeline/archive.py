@@ -12,8 +12,8 @@ import msgspec
 
 from crawler.archive.index_writer import IndexWriter
 from crawler.archive.items import ItemWriter
+from crawler.archive.warc_record import payload_digest
 from crawler.archive.warc_writer import WarcWriter
-from crawler.content.digest import payload_digest
 from crawler.errors import EngineError
 from crawler.frontier.frontier import Frontier
 from crawler.handlers.page import Followed

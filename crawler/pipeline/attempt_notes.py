@@ -4,8 +4,7 @@ import asyncio
 import logging
 from typing import Any
 
-from crawler.archive.history import HistoryWriter
-from crawler.archive.history_lines import Attempt, Became
+from crawler.archive.history import Attempt, Became, HistoryWriter
 from crawler.errors import ArchiveError
 from crawler.model import Claim
 from crawler.pipeline.outcome import Committable, Failed, Outcome, Refused

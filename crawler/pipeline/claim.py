@@ -9,10 +9,9 @@ from collections.abc import Callable, Sequence
 
 from crawler.engine.client import Engine
 from crawler.errors import EngineError
-from crawler.frontier.budgets import FetchQuota
 from crawler.frontier.frontier import ClaimRequest, Fence, Frontier
 from crawler.frontier.keys import Keys
-from crawler.frontier.messages import ClaimReply
+from crawler.frontier.messages import ClaimReply, FetchQuota
 from crawler.membership.held_partitions import HeldPartitions
 from crawler.pipeline.due_partitions import DuePartitions
 from crawler.pipeline.schedule import Scheduler

@@ -18,7 +18,7 @@ from crawler.content.html import parse_with_tree
 from crawler.content.parse_cost import Cost, cost_of
 from crawler.content.sniff import is_html
 from crawler.model import ParsedPage, Response
-from crawler.rules.urls import origin_of
+from crawler.rules.urls import JoinCache, origin_of
 from crawler.runtime.clock import cpu_ms
 from crawler.runtime.worker_process import WorkerDiedError, WorkerProcess
 from crawler.settings import Settings
@@ -85,6 +85,7 @@ class PageParser:
         self._bytes_max = settings.scope.url_bytes_max
         self._nofollow = settings.scope.nofollow
         self._agent = settings.robots.agent
+        self._joins = JoinCache()
         self._worker = WorkerProcess("-m", "crawler.pipeline.parse_worker")
         self._compute_limiter = ComputeLimiter()
         self._long = asyncio.Lock()  # one at a time: the loop keeps at least half of its core
@@ -130,6 +131,7 @@ class PageParser:
             bytes_max=self._bytes_max,
             agent=self._agent,
             refresh=response.header("refresh"),
+            joins=self._joins,
         )
         if cpu_ms() - began_ms > SLOW_MS and len(self._slow_origins) < SLOW_ORIGINS_MAX:
             self._slow_origins.add(origin_of(response.url))

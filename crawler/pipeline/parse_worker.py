@@ -6,11 +6,13 @@ The kernel limits its CPU time per page and its memory; the instance kills it wh
 import resource
 import signal
 import sys
+from functools import partial
 
 import msgspec
 
 from crawler.content.html import parse_page
 from crawler.process_tuning import keep_freed_memory
+from crawler.rules.urls import JoinCache
 from crawler.runtime.frames import serve
 
 MEMORY_BYTES = 2 * 1024**3
@@ -22,10 +24,10 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the instance handles Ctrl-C, and closes our stdin
     keep_freed_memory()
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    serve(answer, sys.stdin.buffer, sys.stdout.buffer)
+    serve(partial(answer, JoinCache()), sys.stdin.buffer, sys.stdout.buffer)
 
 
-def answer(request: bytes) -> bytes:
+def answer(joins: JoinCache, request: bytes) -> bytes:
     """The parsed page for a request."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime) + CPU_S, resource.RLIM_INFINITY))
@@ -40,6 +42,7 @@ def answer(request: bytes) -> bytes:
         bytes_max=bytes_max,
         agent=agent,
         refresh=refresh,
+        joins=joins,
     )
     return msgspec.msgpack.encode(page)
 

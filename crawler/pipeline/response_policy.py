@@ -10,9 +10,8 @@ from crawler.model import Claim, FailureKind, FetchResult, Response
 from crawler.pipeline.outcome import Failed
 from crawler.pipeline.schedule import QueueSlot
 from crawler.robots.reader import RobotsResult
-from crawler.rules.adaptive import adapt
 from crawler.rules.host_health import AGAINST, GOOD, HostAction, HostHealthRules
-from crawler.rules.politeness import wait_ms
+from crawler.rules.politeness import adapt, wait_ms
 from crawler.rules.retry import decide, failure_of, jitter_of
 from crawler.runtime.clock import monotonic_ms
 from crawler.settings import Settings

@@ -14,10 +14,9 @@ import msgspec
 
 from crawler.frontier.messages import QueueBatch
 from crawler.model import Claim
-from crawler.rules.adaptive import UNMEASURED, AdaptiveDelay
-from crawler.rules.domains import registrable_domain
 from crawler.rules.host_health import GOOD, HostHealth
-from crawler.rules.politeness import TICK_MS
+from crawler.rules.identity import registrable_domain
+from crawler.rules.politeness import TICK_MS, UNMEASURED, AdaptiveDelay
 from crawler.runtime.clock import monotonic_ms
 from crawler.runtime.counters import OpenClaims
 

@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from crawler.errors import ArchiveError, EngineError
-from crawler.frontier.budgets import FetchQuota
 from crawler.frontier.codec import unpack_queue
 from crawler.frontier.deferred import BLOCKED, DEPTH, HOSTS, ChangeKind, DeferredRow, DeferredUrls, QueueChange
 from crawler.frontier.frontier import Frontier
+from crawler.frontier.messages import FetchQuota
 from crawler.frontier.pending import PendingUrls
 from crawler.membership.held_partitions import HeldPartitions
-from crawler.rules.domains import label_of
+from crawler.rules.identity import label_of
 from crawler.rules.quota_limits import grown, is_left, is_within, room_of
 from crawler.rules.urls import host_of
 from crawler.runtime.clock import monotonic_ms

@@ -10,8 +10,8 @@ import logging
 from collections.abc import Callable
 
 from crawler.errors import EngineError
-from crawler.frontier.budgets import QuotaReached
 from crawler.frontier.crawl_record import Crawls
+from crawler.frontier.messages import QuotaReached
 from crawler.frontier.stats import Stats, Totals
 from crawler.membership.held_partitions import HeldPartitions
 from crawler.quotas.admit import QuotaAdmission

@@ -25,7 +25,7 @@ from crawler.archive.crawl_binding import bind
 from crawler.archive.crawl_folder import CrawlFolder
 from crawler.archive.index_reader import IndexReader, sessions_of
 from crawler.archive.index_writer import drop_lines
-from crawler.archive.item_reader import ItemFiles
+from crawler.archive.items import ItemFiles
 from crawler.archive.repair import recover_open_files
 from crawler.archive.seed_journal import SeedJournal, SeedLine
 from crawler.archive.session_lock import is_abandoned

@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from itertools import compress
 
-from crawler.frontier.budgets import QuotaReached
+from crawler.frontier.messages import QuotaReached
 from crawler.frontier.stats import DomainStats, Totals
-from crawler.reports.tables import NOTHING, facts, or_nothing, table
-from crawler.reports.wording import counted, duration, number, size
 from crawler.settings import OrderSettings
+from crawler.terminal.tables import NOTHING, facts, or_nothing, table
+from crawler.terminal.wording import counted, duration, number, size
 
 DOMAIN_HEADERS = ("domain", "pages", "2xx", "3xx", "4xx", "5xx", "size", "retries", "dead", "robots", "queued")
 COLUMNS_ALWAYS = 2

@@ -8,8 +8,8 @@ import msgspec
 
 from crawler.frontier.codec import DeadLetter
 from crawler.reports.crawl_report import named
-from crawler.reports.tables import facts, table
-from crawler.reports.wording import counted, moment, number
+from crawler.terminal.tables import facts, table
+from crawler.terminal.wording import counted, moment, number
 
 
 def letters_table(letters: Sequence[DeadLetter], reasons: Mapping[str, int]) -> str:

@@ -17,9 +17,9 @@ import msgspec
 from crawler.archive.crawl_folder import DESCRIPTION, is_open_to_others
 from crawler.engine.client import REDIS_MIN, VALKEY_MIN, Engine, EngineInfo
 from crawler.errors import CrawlerError
-from crawler.reports.tables import table
-from crawler.reports.wording import duration, number, size
 from crawler.settings import Settings
+from crawler.terminal.tables import table
+from crawler.terminal.wording import duration, number, size
 from crawler.web.resolver import CachingResolver
 
 INTSET_MIN = 512

@@ -5,17 +5,17 @@ from typing import Any
 
 import msgspec
 
-from crawler.frontier.budgets import QuotaReached
 from crawler.frontier.deferred import kind_of
 from crawler.frontier.lookup import UrlLocation
+from crawler.frontier.messages import QuotaReached
 from crawler.model import CommitEntry
 from crawler.reports.crawl_report import DEFERRED, boost_text, stop_text
-from crawler.reports.tables import facts
-from crawler.reports.wording import counted, duration, failure_text, moment
 from crawler.rules.printable import one_line
 from crawler.rules.robots_txt import RobotsVerdict
 from crawler.rules.scope import ScopeVerdict
 from crawler.rules.traps import PASSED, Verdict
+from crawler.terminal.tables import facts
+from crawler.terminal.wording import counted, duration, failure_text, moment
 
 WAIT_SHOWN_MS = 50
 

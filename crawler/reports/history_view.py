@@ -5,9 +5,9 @@ from typing import Any
 
 import msgspec
 
-from crawler.archive.history_lines import Attempt, Became, status_of
-from crawler.reports.tables import NOTHING, table
-from crawler.reports.wording import duration, failure_text, moment
+from crawler.archive.history import Attempt, Became, status_of
+from crawler.terminal.tables import NOTHING, table
+from crawler.terminal.wording import duration, failure_text, moment
 
 HEADERS = ("at", "try", "status", "result", "in queue", "in hand", "took", "by", "epoch")
 

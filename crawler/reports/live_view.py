@@ -13,9 +13,9 @@ import msgspec
 from crawler.frontier.lookup import Progress
 from crawler.frontier.stats import DomainStats
 from crawler.reports.crawl_report import next_text, waits_text
-from crawler.reports.printing import say
-from crawler.reports.wording import counted, duration, number, rate, size
 from crawler.rules.printable import one_line
+from crawler.terminal.printing import say
+from crawler.terminal.wording import counted, duration, number, rate, size
 
 if TYPE_CHECKING:
     from rich.console import Group

@@ -6,10 +6,10 @@ from typing import Any
 import msgspec
 
 from crawler.model import FetchResult, ParsedPage, Response
-from crawler.reports.tables import facts
-from crawler.reports.wording import counted, failure_text, size
 from crawler.rules.printable import one_line
 from crawler.rules.robots_txt import RobotsVerdict
+from crawler.terminal.tables import facts
+from crawler.terminal.wording import counted, failure_text, size
 
 LINKS_SHOWN = 10
 TEXT_LINES_SHOWN = 12

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from crawler.handlers.crawler import Crawler, Handler
-from crawler.reports.tables import NOTHING, table
-from crawler.rules.domains import registrable_domain
+from crawler.rules.identity import registrable_domain
 from crawler.rules.site_rules import SiteRules, SiteTable, first_with, is_secret_header
 from crawler.rules.urls import host_of
 from crawler.settings import Settings
+from crawler.terminal.tables import NOTHING, table
 
 KEYS = ("delay_s", "concurrency", "headers", "cookies", "auth", "label", "depth_max", "priority")
 HIDDEN = "(not shown)"

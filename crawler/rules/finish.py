@@ -1,8 +1,8 @@
-"""Is the crawl finished? Pure.
+"""Decides whether the crawl is finished. Pure.
 
-Partitions can't be read in one snapshot: a URL may travel between two reads. Both counters of a partition only grow,
-and a child is added before its parent is done; so when two successive passes find nothing pending and the same
-`added`, nothing was on its way in between.
+Partitions can't be read in one snapshot: a URL may move between two reads. Both counters of a partition only grow, and
+a child is added before its parent is done. So when two successive passes find nothing pending and the same `added`,
+no URL was on its way in between.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ import msgspec
 
 
 class Pass(msgspec.Struct, frozen=True):
-    """One reading of all partitions, one by one: (added, done, log entries) of each, under one engine run id."""
+    """One pass over all partitions: (added, done, log entries) of each, read under one engine run id."""
 
     engine_run_id: str
     counts: tuple[tuple[int, int, int], ...]

@@ -1,8 +1,8 @@
-"""Whether a queue's host answers: a state of three numbers, and what follows from it. Pure.
+"""Whether a queue's host answers: a state of three numbers, and what may be done with the queue. Pure.
 
-After some failures in a row that speak against the host, its queue is set aside as a whole: one URL probes it at
-growing intervals, and the others wait without losing attempts. Any answer brings it back at once. After too long a
-silence its URLs may be given up; it is still probed. Times are ms on whatever clock the caller keeps the state by.
+After several failures in a row that point to the host, its whole queue is set aside: one URL probes it at growing
+intervals, and the others wait without losing attempts. Any answer ends this at once. After too long a silence its URLs
+may be given up; it is still probed. Times are ms on the clock that the caller uses for the state.
 """
 
 from enum import Enum
@@ -13,8 +13,7 @@ from crawler.model import FailureKind
 from crawler.rules.retry import Policy, policy_of
 from crawler.settings import HostsSettings, RetrySettings
 
-# No answer at all, or "not now" for whatever is asked. A 404, or a 500 for one page, says nothing of the host but that
-# it lives.
+# The host does not answer, or refuses every request for now. A 404, or a 500 for one page, only shows that it is up.
 AGAINST = frozenset(
     {
         FailureKind.DNS_NOT_FOUND,
@@ -27,14 +26,12 @@ AGAINST = frozenset(
         FailureKind.ROBOTS_UNREACHABLE,
     }
 )
-# Known without asking anybody.
+# Known without a request to the host.
 SILENT = frozenset({FailureKind.ADDRESS_REFUSED})
 
 
 class HostHealth(msgspec.Struct, frozen=True, array_like=True):
-    """What is kept for a queue: failures in a row, when the first of them was, and when the next probe is due (0: the
-    queue is not set aside).
-    """
+    """State of a queue: failures in a row, time of the first of them, time of the next probe (0: not set aside)."""
 
     failures: int = 0
     since_ms: int = 0
@@ -49,16 +46,16 @@ GOOD = HostHealth()
 
 
 class HostAction(Enum):
-    """What a queue's turn may be used for."""
+    """What may be done with a queue's next URL."""
 
     FETCH = "fetch"
-    PROBE = "probe"  # one URL, and nothing else before its end
+    PROBE = "probe"  # fetch one URL, and no other until it has ended
     WAIT = "wait"
-    GIVE_UP = "give_up"  # end the URL without asking
+    GIVE_UP = "give_up"  # end the URL without a request
 
 
 class HostHealthRules(msgspec.Struct, frozen=True):
-    """The settings that these rules go by."""
+    """The rules under given settings."""
 
     retry: RetrySettings
     hosts: HostsSettings
@@ -90,7 +87,7 @@ class HostHealthRules(msgspec.Struct, frozen=True):
         if kind is None or kind not in AGAINST:
             return GOOD
         if now_ms < health.probe_ms:
-            return health  # no probe, but a request that was under way when the queue was set aside
+            return health  # not a probe: the request was open when the queue was set aside
         since_ms = health.since_ms if health.failures else now_ms
         counted = HostHealth(health.failures + 1, since_ms)
         if counted.failures < self.hosts.failures:
@@ -99,7 +96,7 @@ class HostHealthRules(msgspec.Struct, frozen=True):
         return HostHealth(counted.failures, since_ms, now_ms + wait_ms)
 
     def backoff_ms(self, health: HostHealth, kind: FailureKind, *, jitter: float = 0.0) -> int:
-        """How long the whole queue waits after its last failure, which was of this kind; grows with each in a row."""
+        """How long the whole queue waits after its last failure, of this kind; grows with each failure in a row."""
         if not health.failures:
             return 0
         beyond = health.failures - self.hosts.failures

@@ -1,11 +1,10 @@
-"""Who is alive, judged by observed silence alone. Pure: readings and monotonic times in, states out.
+"""Which sessions are alive, judged by observed silence alone. Pure: readings and monotonic times in, states out.
 
-A session declares its own state (`DeclaredState`); others judge it by that and by its heartbeat counter, unchanged
-for `suspect_ms` of the observer's own time or for `dead_ms` (`_STATES`). An observer that was itself paused or cut off
-learns nothing from the gap: when two successful reads lie further apart than `gap_ms`, every window starts afresh.
+A session declares its own state (`DeclaredState`). Others judge it by that and by how long its heartbeat counter has
+not changed on the observer's own clock: `suspect_ms` or `dead_ms` (`_STATES`). An observer that was itself paused or
+cut off learns nothing from the gap: when two successful reads are more than `gap_ms` apart, all windows restart.
 
-All times stretch together with the number of members: a session says by how much its own are stretched, and it is
-judged by what it said.
+All times grow with the number of members: a session declares its own time scale and is judged by it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,11 +15,11 @@ from msgspec.structs import replace
 
 
 class DeclaredState(StrEnum):
-    """What a session says of itself; the words of `Member.state`."""
+    """What a session declares about itself; the values of `Member.state`."""
 
     JOINING = "joining"  # on the list, not on the ring yet
     ALIVE = "alive"
-    QUARANTINED = "quarantined"  # came back so often lately that it has to wait before it takes a share
+    QUARANTINED = "quarantined"  # rejoined so often lately that it has to wait before it takes a share
     LEAVING = "leaving"
     SEEDING = "seeding"  # a seed stream: takes no partitions
 
@@ -38,7 +37,7 @@ class Liveness(StrEnum):
 
 HEARD, SUSPICIOUS, DEADLY = range(3)  # how long a session's counter has not changed: columns of the table
 
-# What a session is, by what it says and how long it has been silent. SUSPECT is shown, nothing moves.
+# The state of a session by what it declares and how long it has been silent. SUSPECT is shown; nothing moves.
 _STATES: Mapping[DeclaredState, tuple[Liveness, Liveness, Liveness]] = {
     #                     heard           suspicious      deadly
     DeclaredState.JOINING: (Liveness.JOINING, Liveness.SUSPECT, Liveness.DEAD),
@@ -48,7 +47,7 @@ _STATES: Mapping[DeclaredState, tuple[Liveness, Liveness, Liveness]] = {
     DeclaredState.SEEDING: (Liveness.ALIVE, Liveness.SUSPECT, Liveness.DEAD),
 }
 
-# What a session may say next. Joining anew is what one does that was struck off while it was silent.
+# What a session may declare next. A session that was removed from the list while it was silent joins again.
 _STEPS: Mapping[DeclaredState, frozenset[DeclaredState]] = {
     DeclaredState.JOINING: frozenset(
         {DeclaredState.JOINING, DeclaredState.ALIVE, DeclaredState.QUARANTINED, DeclaredState.LEAVING}
@@ -64,23 +63,23 @@ _BY_WORD = {word.value: word for word in DeclaredState}
 
 
 def declared(word: str) -> DeclaredState:
-    """What a session says; a word of a newer release is taken for one that joins: it takes no share."""
+    """The declared state of a stored word. One that only newer releases know counts as JOINING: it takes no share."""
     return _BY_WORD.get(word, DeclaredState.JOINING)
 
 
 class IllegalStepError(ValueError):
-    """A session may not say this after what it said before."""
+    """A session may not declare this after what it declared before."""
 
 
 def step(now: DeclaredState, then: DeclaredState) -> DeclaredState:
-    """`then`, if a session that says `now` may say it next. Raises IllegalStepError."""
+    """`then`, if a session that declares `now` may declare it next. Raises IllegalStepError."""
     if then not in _STEPS[now]:
         raise IllegalStepError(f"{now} -> {then}")
     return then
 
 
 class Observation(msgspec.Struct, frozen=True):
-    """The last counter seen of a session, and since when (observer's ms) it has not changed."""
+    """The last counter seen of a session, and since when (ms of the observer) it has not changed."""
 
     counter: int
     since_ms: int
@@ -100,7 +99,7 @@ class HeartbeatReading(msgspec.Struct, frozen=True):
 
 
 class Times(msgspec.Struct, frozen=True, kw_only=True):
-    """The thresholds, in ms, before they are stretched."""
+    """The thresholds, in ms, at time scale 1."""
 
     suspect_ms: int
     dead_ms: int
@@ -121,7 +120,7 @@ class Observer(msgspec.Struct, frozen=True):
     read_at_ms: int = -1
 
     def read(self, readings: Iterable[HeartbeatReading], now_ms: int, time_scale: int = 1) -> "Observer":
-        """Take in one successful read of the whole member list; `stretch` is that of the observer's own reads."""
+        """The state after one successful read of the whole member list; `time_scale` is the observer's own."""
         afresh = self.read_at_ms >= 0 and now_ms - self.read_at_ms > self.times.gap_ms * time_scale
         seen = {}
         for r in readings:
@@ -132,7 +131,7 @@ class Observer(msgspec.Struct, frozen=True):
         return replace(self, seen=seen, read_at_ms=now_ms)
 
     def state_of(self, session: str, now_ms: int) -> Liveness:
-        """A session that is not on the list is dead: it left, or it was struck off."""
+        """A session that is not on the list is dead: it left, or it was removed."""
         seen = self.seen.get(session)
         return Liveness.DEAD if seen is None else self._state(seen, now_ms)
 
@@ -142,25 +141,25 @@ class Observer(msgspec.Struct, frozen=True):
         return _STATES[seen.declared][self.times.silence(now_ms - seen.since_ms, seen.time_scale)]
 
     def states(self, now_ms: int) -> dict[str, Liveness]:
-        """Everybody on the list."""
+        """The states of all sessions on the list."""
         return {session: self._state(seen, now_ms) for session, seen in self.seen.items()}
 
 
 def time_scale_of(members: int, members_per_scale: int) -> int:
-    """By how much the times of a session stretch in a list of so many members: reading them costs all of them."""
+    """The time scale for a list with this number of members: everyone reads the whole list, so they read less often."""
     return max(1, -(-members // members_per_scale))
 
 
 def takers(living: Mapping[str, DeclaredState]) -> frozenset[str]:
-    """Which of the living (session -> what it declares) take a share: quarantined ones only when there is no other."""
-    alive = frozenset(s for s, says in living.items() if says is DeclaredState.ALIVE)
-    return alive or frozenset(s for s, says in living.items() if says is DeclaredState.QUARANTINED)
+    """Which of the living (session -> declared state) take a share: quarantined ones only when there are no others."""
+    alive = frozenset(session for session, state in living.items() if state is DeclaredState.ALIVE)
+    return alive or frozenset(session for session, state in living.items() if state is DeclaredState.QUARANTINED)
 
 
 def quarantine_ms(returns: int, *, free: int, hold_ms: int, hold_max_ms: int) -> int:
-    """How long a node stays off the ring that has joined for the `returns`-th time since its last steady life.
+    """How long a node stays off the ring when it joins for the `returns`-th time since it last ran steadily.
 
-    The first `free` joins cost nothing: a crash and the same command again go on at once. Then the hold doubles.
+    The first `free` joins cost nothing: after a crash the same command continues at once. Then the wait doubles.
     """
     beyond = returns - free
     if beyond <= 0:

@@ -1,15 +1,15 @@
-"""URLs that end the process that works on them: noticed, isolated, given up. Pure.
+"""Poison URLs, which crash the process that works on them: suspected, isolated, given up. Pure.
 
-A URL whose content was worked on when its process died is a suspect. After two such deaths it is fetched alone, so that
-others that were worked on are cleared; if the process dies again, it was this one. What only waited is never blamed.
+A URL that was being processed when its process died is a suspect. After two such deaths it is fetched alone, which
+clears the other suspects; if the process dies again, this URL was the cause. URLs that only waited are never blamed.
 """
 
 from enum import Enum
 
 ALONE_AT = 2
 GIVEN_UP_AT = 3
-# Where nobody could read what the dead process worked on (another machine), a URL that was handed out so often and not
-# heard of again is parsed where it can be killed. More would blame URLs that only waited.
+# Nobody may be able to read what the dead process worked on (it ran on another machine). A URL that was handed out
+# this often without a result is then parsed in a process that can be killed. More would blame URLs that only waited.
 GUARDED_AT_DELIVERIES = 3
 
 
@@ -17,13 +17,13 @@ class CrashAction(Enum):
     """How a claim is to be handled."""
 
     NORMAL = "normal"
-    GUARDED = "guarded"  # parsed where it can be killed
+    GUARDED = "guarded"  # parsed in a process that can be killed
     ALONE = "alone"
     GIVEN_UP = "given_up"
 
 
 def crash_action_of(deaths: int, deliveries: int) -> CrashAction:
-    """By the deaths that were noted, and the deliveries whose owner vanished."""
+    """By the recorded deaths, and the deliveries whose owner vanished."""
     if deaths >= GIVEN_UP_AT:
         return CrashAction.GIVEN_UP
     if deaths >= ALONE_AT:

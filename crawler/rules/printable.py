@@ -1,7 +1,7 @@
-"""Text from outside, made fit to be shown: what moves a cursor, hides or reorders text becomes a visible escape.
+"""Makes text from outside safe to print: characters that move the cursor, hide or reorder text become escapes.
 
-A title, a header or an error of a site can hold any character. On a terminal some of them are commands: they change
-colors, rename the window, overwrite lines. Others can't be seen, and let one text look like another.
+A title, a header or an error of a site can contain any character. On a terminal some of them are commands: they change
+colors, rename the window, overwrite lines. Others are invisible, and let one text look like another.
 """
 
 import re
@@ -20,7 +20,7 @@ _NAMED = {"\t": "\\t", "\n": "\\n", "\r": "\\r"}
 
 
 def one_line(text: str) -> str:
-    """The text of one field or message: line feeds and tabs are visible, too."""
+    """The text of one field or message: line feeds and tabs are escaped, too."""
     return _IN_A_LINE.sub(_escape, text)
 
 
@@ -30,7 +30,7 @@ def printable(text: str) -> str:
 
 
 def printable_json(text: str) -> str:
-    """JSON that means the same, and has such characters as escapes only. They can't stand outside of its strings."""
+    """JSON of the same meaning, with such characters as escapes. They can't occur outside of its strings."""
     return _IN_LINES.sub(_escape_json, text)
 
 

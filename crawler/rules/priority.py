@@ -3,11 +3,9 @@
     breadth, priority    score = priority - t / half_life    older first among equals, so nothing waits for ever
     freshness            score = priority + t / half_life    a value of 2 ** priority, halved every half-life
 
-t is in seconds since the crawl began. Highest leaves first. One static score keeps the order of decaying values for
-ever: log2(v * 2 ** -((now - t) / h)) = log2(v) + t / h - now / h, and now / h is the same for all. So the three orders
-share a unit: one step of depth, one doubling of a value, one half-life of waiting.
-
-Knows no engine: what operators change at run time (boosts) and the time are arguments.
+t is in seconds since the crawl began. The highest score leaves first. One static score keeps the order of decaying
+values: log2(v * 2 ** -((now - t) / h)) = log2(v) + t / h - now / h, and now / h is the same for all. So the three
+orders share a unit: one step of depth, one doubling of a value, one half-life of waiting.
 """
 
 from math import exp2, log2
@@ -22,10 +20,10 @@ QUANTISED_MIN, QUANTISED_MAX = -(2**31), 2**31 - 1  # what a signed 32-bit integ
 
 
 class Signals(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a URL, beside itself, when it is found.
+    """What else is known about a URL when it is found.
 
-    `links`: how many distinct links the page has that led to it, 0 for a seed. `sitemap_priority`: 0 to 1, None when no
-    sitemap gave one. `changed_at`: the date that a sitemap or feed gave it, wall clock, s.
+    `links`: number of distinct links on the page that led to it, 0 for a seed. `sitemap_priority`: 0 to 1, None when no
+    sitemap gave one. `changed_at`: the date that a sitemap or feed gave, wall clock, s.
     """
 
     links: int = 0
@@ -58,8 +56,8 @@ class Ordering(msgspec.Struct, frozen=True, kw_only=True):
         given: float | None = None,
         boost: float = 0.0,
     ) -> float:
-        """Score of a canonical URL. A priority that was `given` with a seed stands for all terms; `boost` is that of
-        its domain, and comes on top.
+        """Score of a canonical URL. A priority `given` with a seed replaces all terms; `boost`, that of its domain, is
+        added.
         """
         priority = self.priority(url, depth=depth, found_at=found_at, signals=signals) if given is None else given
         at = found_at
@@ -69,7 +67,7 @@ class Ordering(msgspec.Struct, frozen=True, kw_only=True):
         return priority + boost + (waited if self.settings.order == "freshness" else -waited)
 
     def priority(self, url: str, *, depth: int, found_at: float, signals: Signals = NO_SIGNALS) -> float:
-        """The sum of all terms: depth, rules that match, the page's number of links, what its sitemap says."""
+        """The sum of all terms: depth, matching rules, the page's number of links, the sitemap's priority and date."""
         s = self.settings
         if s.order == "breadth":
             return -float(depth)
@@ -86,9 +84,9 @@ class Ordering(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def quantise(score: float) -> int:
-    """The score as the engine keeps it: a signed 32-bit integer, 4,096 to the unit; beyond +-524,288 units the nearest.
+    """The score as the engine stores it: a signed 32-bit integer, 4,096 to the unit, clamped at +-524,288 units.
 
     A quantum is half_life / 4,096: 21 s at the default half-life of a day. URLs of equal priority that were found less
-    than that apart may leave in either order. Never turns an order around.
+    than that apart may leave in either order. Otherwise the order is kept.
     """
     return round(min(max(score * QUANTA, QUANTISED_MIN), QUANTISED_MAX))

@@ -1,9 +1,11 @@
-"""What to do after a failed attempt: a table by the kind of failure. Pure.
+"""What to do after a failed attempt: a table by the kind of failure, and Retry-After. Pure.
 
-The settings hold the table: how often, after how long, how much longer each time. Chance comes from `jitter_of`, a
-hash, so that the same URL waits the same time on every machine and in every simulation.
+The table is in the settings: how often, after how long, how much longer each time. Jitter comes from a hash
+(`jitter_of`), so that the same URL waits the same time on every machine and in every simulation.
 """
 
+from datetime import UTC
+from email.utils import parsedate_to_datetime
 from hashlib import blake2b
 from typing import TypeVar
 
@@ -24,9 +26,11 @@ PERMANENT = frozenset(
     }
 )
 BUSY_STATUSES = frozenset({429, 503})
-INTERRUPTED = frozenset({"time", "disconnect"})  # "length" is our own limit: more of it would not come next time
+INTERRUPTED = frozenset({"time", "disconnect"})  # "length" is our own limit: a retry would not bring more
 _T = TypeVar("_T")
-JITTER = 0.25  # of a pause: enough to spread what failed together, too little to change its order of magnitude
+JITTER = 0.25  # of a pause: spreads what failed together, and keeps the order of magnitude
+RETRY_AFTER_DIGITS_MAX = 12  # more seconds than any cap
+HTTP_DATE_CHARS_MAX = 64  # the longest form has 33
 
 
 class Policy(msgspec.Struct, frozen=True):
@@ -38,7 +42,7 @@ class Policy(msgspec.Struct, frozen=True):
     max_s: float
 
     def backoff_ms(self, nth: int, jitter: float = 0.0) -> int:
-        """The pause after the nth failure (from 1); `jitter` (0 to 1) takes off up to a quarter of it."""
+        """The pause after the nth failure (from 1); `jitter` (0 to 1) shortens it by up to a quarter."""
         try:
             grown_s = self.backoff_s * self.factor ** (nth - 1)
         except OverflowError:
@@ -54,7 +58,7 @@ class RetryDecision(msgspec.Struct, frozen=True):
 
 
 def policy_of(kind: FailureKind, settings: RetrySettings) -> Policy:
-    """What differs for this kind, over what holds for all."""
+    """The row for this kind: its own values where they are set, else the common ones."""
     own = getattr(settings, kind, None)
     return Policy(
         attempts=1 if kind in PERMANENT else _first(own and own.attempts, settings.attempts),
@@ -76,7 +80,7 @@ def failure_of_status(status: int) -> FailureKind | None:
 
 
 def failure_of(response: Response) -> FailureKind | None:
-    """The failure that a response is. A body that did not come whole is one, and the best there is if it stays so."""
+    """The failure that a response counts as, if any. An incomplete body is one, and is kept if retries fail, too."""
     kind = failure_of_status(response.status)
     if kind is None and (response.truncated in INTERRUPTED or response.decode_error):
         return FailureKind.BODY
@@ -84,7 +88,7 @@ def failure_of(response: Response) -> FailureKind | None:
 
 
 def jitter_of(key: str, nth: int) -> float:
-    """A number from 0 to 1 that looks random and is the same each time."""
+    """A number from 0 to 1: pseudorandom, and the same each time."""
     digest = blake2b(f"{key} {nth}".encode(), digest_size=4, person=b"jitter").digest()
     return int.from_bytes(digest, "big") / 0xFFFFFFFF
 
@@ -92,8 +96,41 @@ def jitter_of(key: str, nth: int) -> float:
 def decide(
     kind: FailureKind, *, attempts: int, settings: RetrySettings, retry_after_ms: int = 0, jitter: float = 0.0
 ) -> RetryDecision:
-    """`attempts` counts this one, and earlier ones of whatever kind. A Retry-After longer than the pause wins."""
+    """`attempts` includes this one and earlier ones of any kind. A Retry-After longer than the pause wins."""
     policy = policy_of(kind, settings)
     if attempts >= policy.attempts:
         return RetryDecision(again=False)
     return RetryDecision(again=True, wait_ms=max(policy.backoff_ms(attempts, jitter), retry_after_ms))
+
+
+def retry_after_ms(value: str | None, *, date: str | None, now_s: float, max_s: float) -> int:
+    """Milliseconds to wait by a Retry-After header (RFC 9110 10.2.3), at most `max_s`; 0 if past, invalid or absent.
+
+    Takes seconds or an HTTP-date. A date is on the server's clock: it is measured from the `date` header of the same
+    response, and from `now_s` (wall clock) only if that header is absent.
+    """
+    text = (value or "").strip()
+    if text.isascii() and text.isdigit():
+        seconds = float(text[:RETRY_AFTER_DIGITS_MAX])
+    else:
+        until_s = _timestamp(text)
+        if until_s is None:
+            return 0
+        seconds = until_s - _sent_at(date, now_s)
+    return int(1000 * min(max(seconds, 0.0), max_s))
+
+
+def _sent_at(date: str | None, now_s: float) -> float:
+    sent_s = _timestamp(date or "")
+    return now_s if sent_s is None else sent_s
+
+
+def _timestamp(text: str) -> float | None:
+    """Seconds since the epoch of an HTTP-date in any of its three forms (RFC 9110 5.6.7)."""
+    if len(text) > HTTP_DATE_CHARS_MAX:
+        return None
+    try:
+        parsed = parsedate_to_datetime(text)
+        return parsed.replace(tzinfo=parsed.tzinfo or UTC).timestamp()
+    except (ValueError, OverflowError, TypeError, IndexError):  # the library's parser raises these for invalid dates
+        return None

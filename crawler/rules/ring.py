@@ -1,13 +1,13 @@
 """The consistent-hash ring: partition -> node, the same wherever it is computed. Pure.
 
-150 virtual nodes a node (times its weight) on uhashring's ring, partitions at even distances between them. Loads are
-bounded: a full node keeps what lies nearest before it, the rest walks on to the next node that is not full. Pinned
-partitions go to their nodes before all others. The ring suggests; the lease decides.
+Each node has 150 virtual nodes (times its weight) on uhashring's ring; partitions are placed at even distances. Loads
+are bounded: a full node keeps the partitions nearest before it, and the rest go to the next node that is not full.
+Pinned partitions go to their nodes first. The ring suggests; the lease decides.
 """
 
 from bisect import bisect
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
@@ -19,13 +19,14 @@ from uhashring import HashRing
 NO_PINS: Mapping[int, str] = MappingProxyType({})
 RINGS_KEPT = 8  # a node that flaps brings the same few rings again; 0.3 MB each at 16,384 partitions
 CIRCLE = 2**64
+NOBODY = ""  # owns everything while no node takes part
 
 
 @dataclass(frozen=True, slots=True)
 class Ring:
     """Owners of all partitions by a member list. `owners[p]` is a node's name; empty without nodes.
 
-    `digest` names the ring in a few letters: two that differ come of different members, weights, pins or settings.
+    `digest` identifies the ring: two that differ come from different members, weights, pins or settings.
     """
 
     owners: tuple[str, ...]
@@ -56,8 +57,8 @@ def build(
 ) -> Ring:
     """The ring over nodes with integer weights (>= 1).
 
-    A partition in `pins` goes to its node, full or not, while that node is on the ring, else where the ring puts it.
-    Pins count against their node's cap before anything else does.
+    A partition in `pins` goes to its node, full or not, while that node is on the ring, and else where the ring puts
+    it. Pinned partitions count against their node's cap first.
     """
     heard = {p: node for p, node in pins.items() if node in weights and p < partitions}
     listed = tuple(sorted(weights.items()))
@@ -88,7 +89,7 @@ def _hash(key: object) -> int:
 def _placed(
     points: Mapping[int, str], caps: Mapping[str, int], partitions: int, pins: Mapping[int, str]
 ) -> tuple[str, ...]:
-    """The owner of each partition: who lies nearest before a point has the first word there."""
+    """The owner of each partition. Of the partitions before a point, the nearest is placed first."""
     places = sorted(points)
     waiting = []
     for partition in range(partitions):
@@ -109,10 +110,26 @@ def _placed(
 
 
 def _caps(weights: Mapping[str, int], partitions: int, load_bound: float) -> dict[str, int]:
-    """Most partitions a node may have: max(floor(bound x fair share), ceil(fair share)) by weight."""
+    """The maximum of partitions of each node: max(floor(bound x fair share), ceil(fair share)) by weight."""
     total = sum(weights.values())
     caps = {}
     for node, weight in weights.items():
         fair = partitions * weight / total
         caps[node] = max(floor(load_bound * fair), ceil(fair))
     return caps
+
+
+def moves(before: Sequence[str], after: Sequence[str], partitions: int) -> dict[int, tuple[str, str]]:
+    """Partition -> (old owner, new owner), for the owners of two rings; either may be empty."""
+    givers = before or (NOBODY,) * partitions
+    getters = after or (NOBODY,) * partitions
+    pairs = enumerate(zip(givers, getters, strict=True))
+    return {partition: (giver, getter) for partition, (giver, getter) in pairs if giver != getter}
+
+
+def share_changed(now: Mapping[str, int], then: Mapping[str, int]) -> float:
+    """The share of all partitions that has to move to give each node its fair share by weight; 1.0 is all of them."""
+    if not now or not then:
+        return float(bool(now) != bool(then))
+    total_now, total_then = sum(now.values()), sum(then.values())
+    return sum(max(0.0, weight / total_then - now.get(node, 0) / total_now) for node, weight in then.items())

@@ -1,11 +1,11 @@
-"""The lines of a robots.txt: which groups they open and what they say to our agent (RFC 9309). Pure."""
+"""The lines of a robots.txt: which groups they open, and the rules for our agent (RFC 9309). Pure."""
 
 import math
 from collections.abc import Iterator
 
 import msgspec
 
-LINE_BYTES_MAX = 8 * 2083 - 1  # as Google reads: what follows on one line is ignored
+LINE_BYTES_MAX = 8 * 2083 - 1  # as Google does: the rest of a longer line is ignored
 DELAY_CHARS_MAX = 32  # a longer number is not a delay
 
 _BOM = b"\xef\xbb\xbf"
@@ -32,7 +32,7 @@ class _Group(msgspec.Struct):
 
 
 class LineReading:
-    """State while reading lines: which groups are open. Rules gather over all groups that name an agent."""
+    """State while reading lines: the open groups. Rules of all groups that name an agent are combined."""
 
     def __init__(self, agent: str) -> None:
         self.agent = agent
@@ -74,7 +74,7 @@ class LineReading:
             self.open.append(group)
 
     def _crawl_delay(self, value: str) -> None:
-        """Goes to the agents named since the last delay: unlike rules it is often written once per agent."""
+        """Applies to the agents named since the last delay: unlike rules, it is often written once for each agent."""
         try:
             delay_s = float(value) if len(value) <= DELAY_CHARS_MAX else math.nan
         except ValueError:
@@ -88,7 +88,7 @@ class LineReading:
 
 
 def lines_of(body: bytes) -> Iterator[tuple[int, bytes]]:
-    """Numbered lines; UTF-16 with its mark is read as such, and whatever part of a UTF-8 mark there is, is cut."""
+    """Numbered lines. UTF-16 with a byte-order mark is decoded; a UTF-8 mark, or a part of one, is removed."""
     if body[:2] in (b"\xff\xfe", b"\xfe\xff"):
         body = body.decode("utf-16", "replace").encode("utf-8", "replace")
     mark = next((n for n in (3, 2, 1) if body.startswith(_BOM[:n])), 0)
@@ -99,9 +99,9 @@ def lines_of(body: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _key_and_value(line: bytes) -> tuple[str, str]:
-    """A line's key in lower case and its value, escaped to printable ASCII; ("", "") for what is neither.
+    """A line's key in lower case and its value, escaped to printable ASCII; ("", "") for any other line.
 
-    Control characters are escaped, too: some of them would end a line where Protego reads it.
+    Control characters are escaped, too: Protego would take some of them for the end of a line.
     """
     text = line.partition(b"#")[0].decode("latin-1")
     if not (text.isascii() and text.isprintable()):
@@ -117,6 +117,6 @@ def _key_and_value(line: bytes) -> tuple[str, str]:
 
 
 def token_of(name: str) -> str:
-    """Product token, lower-cased, of a name with whatever follows it: "Foo/1.2 (x)" -> "foo"."""
+    """Product token, lower-cased, of a name with version and comments: "Foo/1.2 (x)" -> "foo"."""
     words = name.split(maxsplit=1)
     return words[0].partition("/")[0].partition("*")[0].lower() if words else ""

@@ -1,10 +1,10 @@
-"""robots.txt (RFC 9309): may our agent ask for this URL, and which line says so.
+"""robots.txt (RFC 9309): may our agent fetch this URL, and which line decides.
 
-Lines and groups are read here, as the RFC and the large crawlers read them; Protego, which does the matching of
-patterns, is only ever given our own group in plain form. It would trip over what sites really serve: marks at the
-start, unknown lines between User-agent lines, "User-agent: Foo Bar", CR line ends. Knows nothing of fetching.
+Lines and groups are read here, as the RFC and the large crawlers read them. Protego matches the patterns; it only gets
+our own group, in plain form, because it fails on files that sites really serve: byte-order marks, unknown lines
+between User-agent lines, "User-agent: Foo Bar", CR line ends.
 
-`RobotsRules.parse` reads what a site served, `RobotsRules.stored` what `our_group` wrote. The two share no format, so
+`RobotsRules.parse` reads what a site served, `RobotsRules.stored` what `our_group` wrote. The formats differ, so
 nothing that a site serves can pass for a stored group.
 """
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 Policy = Literal["parse", "allow_all", "disallow_all"]
 
-SHARED_BYTES_MAX, SHARED_MAX = 4096, 1024  # robots.txt whose rules are remembered: how long, how many
+SHARED_BYTES_MAX, SHARED_MAX = 4096, 1024  # robots.txt whose rules are cached: maximum size, number
 RULE_BYTES = 700  # of memory for a rule, its pattern and what Protego makes of it
-READ_BYTES_MIN = 500_000  # RFC 9309 2.5 asks for 512,000; a content coding may take a little of what was received
+READ_BYTES_MIN = 500_000  # RFC 9309 2.5 requires 512,000; a content coding may use up a little of what was received
 WILDCARD_RULES_MAX = 5000  # more are simplified: each costs up to 5 us a check against the longest URLs
-# Searching a URL for a pattern's parts takes up to the product of their lengths. Beyond this product (some 20 ms) a URL
-# is checked by simplified rules. A URL of 200 bytes reaches it with 200 KB of wildcard patterns, one of 8 KB with 5 KB.
+# Matching a pattern takes up to the product of its length and the URL's. Beyond this product (about 20 ms) a URL is
+# checked by simplified rules. A URL of 200 bytes reaches it with 200 KB of wildcard patterns, one of 8 KB with 5 KB.
 WILDCARD_WORK_MAX = 40_000_000
 URL_CHARS_MAX = 8192  # of those that are queued
 
@@ -43,18 +43,18 @@ class RobotsVerdict(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True)
 class RobotsRules:
-    """What one robots.txt says to one agent. Build with `parse`."""
+    """The rules of one robots.txt for one agent. Build with `parse`."""
 
     rules: tuple[Rule, ...] = ()
     crawl_delay_s: float | None = None  # as the site wrote it: finite, not negative, not clamped
     sitemaps: tuple[str, ...] = ()
-    flagged: bool = False  # something else than a robots.txt was served: an HTML page, most often
+    flagged: bool = False  # the file was not a robots.txt; most often it was an HTML page
 
     @classmethod
     def parse(cls, body: bytes, agent: str) -> "RobotsRules":
         """Read what a site served. `agent` is a product token; a version is ignored.
 
-        Sites that one program serves have one robots.txt: rules of short ones are remembered, and shared.
+        Sites that run the same software have the same robots.txt: rules of short ones are cached and shared.
         """
         return _parsed_once(body, agent) if len(body) <= SHARED_BYTES_MAX else cls._parsed(body, agent)
 
@@ -68,7 +68,7 @@ class RobotsRules:
             rules=_bounded(reading.ours.rules if reading.ours.named else reading.everyone.rules),
             crawl_delay_s=reading.ours.delay_s if reading.ours.named else reading.everyone.delay_s,
             sitemaps=tuple(dict.fromkeys(reading.sitemaps)),
-            flagged=_is_no_robots_txt(body, reading),
+            flagged=_is_markup(body, reading),
         )
 
     @classmethod
@@ -83,13 +83,13 @@ class RobotsRules:
         return cls(rules=kept.rules, crawl_delay_s=kept.crawl_delay_s, sitemaps=kept.sitemaps, flagged=kept.flagged)
 
     def allows(self, url: str) -> bool:
-        """May this canonical URL be asked for? /robots.txt itself always may."""
+        """May this canonical URL be fetched? /robots.txt itself always may."""
         if self._is_too_long(url):
             return self._simplified.allows(url)
         return not self.rules or self._protego.can_fetch(url or "/", "us")
 
     def prepare(self) -> None:
-        """Make now what the first `allows` would make: in a thread, where there are many rules.
+        """Build what the first `allows` would build; called in a thread when there are many rules.
 
         Not through the cached properties: in Python 3.11 all instances share their lock, and the event loop would wait.
         """
@@ -97,7 +97,7 @@ class RobotsRules:
             return
         kept = vars(self)
         kept["_protego"] = _protego_of(self.rules)
-        self._protego.can_fetch("/", "us")  # makes its index
+        self._protego.can_fetch("/", "us")  # builds its index
         if URL_CHARS_MAX * self._wildcard_bytes > WILDCARD_WORK_MAX:
             kept["_simplified"] = self._made_simple()
             kept["_simplified"].prepare()
@@ -120,12 +120,12 @@ class RobotsRules:
         return RobotsVerdict(allowed=allowed, line_number=rule.line_number, line=_spell(rule))
 
     def our_group(self) -> bytes:
-        """What concerns our agent, for storage; `stored` reads it back to the same rules."""
+        """The rules for our agent, for storage; `stored` reads them back."""
         return _encode_group(_Stored(self.flagged, self.crawl_delay_s, self.rules, self.sitemaps))
 
     @cached_property
     def memory_bytes(self) -> int:
-        """What they take in memory once they have been asked, roughly."""
+        """Approximate memory that the rules take once they have been used."""
         return 500 + sum([RULE_BYTES + 3 * len(rule.pattern) for rule in self.rules])
 
     @cached_property
@@ -145,7 +145,7 @@ class RobotsRules:
 
 
 class _Stored(msgspec.Struct, frozen=True, array_like=True):
-    """What is kept of rules between sessions."""
+    """The stored form of rules."""
 
     flagged: bool
     crawl_delay_s: float | None
@@ -165,7 +165,8 @@ def _parsed_once(body: bytes, agent: str) -> RobotsRules:
 def robots_policy(status: int) -> Policy:
     """What the final status of a robots.txt fetch means (RFC 9309 section 2.3.1).
 
-    429 counts as a server in trouble, not as a missing file. A redirect left over (too many) means unavailable.
+    429 counts as a server in trouble, not as a missing file. A redirect that was not followed (too many) means
+    unavailable.
     """
     if 200 <= status < 300:
         return "parse"
@@ -175,10 +176,10 @@ def robots_policy(status: int) -> Policy:
 
 
 def policy_of(response: Response) -> tuple[Policy, str]:
-    """What the final response of a robots.txt fetch means, and why nothing is allowed.
+    """What the final response of a robots.txt fetch means, and the reason if nothing is allowed.
 
-    What is missing may forbid any page. So a file that did not come whole counts as one that can't be read (RFC 9309
-    2.3.1.4), and is fetched again; only one that is cut at our limit is parsed as far as it came (2.5).
+    The missing part of a file may forbid any page. So an incomplete file counts as unreachable (RFC 9309 2.3.1.4) and
+    is fetched again; only a file that is cut at our limit is parsed as far as it was received (2.5).
     """
     policy = robots_policy(response.status)
     if policy == "disallow_all":
@@ -188,11 +189,11 @@ def policy_of(response: Response) -> tuple[Policy, str]:
 
 
 def _missing_of(response: Response) -> str:
-    """Why the body is not the whole file; "" when it is, or when it is as much of it as is read."""
+    """Why the body is not the whole file; "" when it is, or when it is as much as must be read."""
     if response.decode_error:
         return f"its body can't be decoded: {response.decode_error}"
     if response.truncated == "length":
-        return "" if len(response.body) >= READ_BYTES_MIN else "its body holds next to nothing for its length"
+        return "" if len(response.body) >= READ_BYTES_MIN else "its body was cut at the limit and holds too little"
     if response.truncated:
         return f"its body was cut off by {response.truncated}"
     if response.status == 206:  # no range was asked for
@@ -227,12 +228,12 @@ def _spell(rule: Rule) -> str:
 
 
 def _matches(rule: Rule, url: str) -> bool:
-    """Whether the rule alone reaches the URL, asked of Protego (an Allow by allowing it back)."""
+    """Whether the rule alone matches the URL, by Protego (an Allow rule is tested against `Disallow: /`)."""
     if not rule.allow:
         return not _protego_of((rule,)).can_fetch(url, "us")
     everything = Rule(allow=False, pattern="/", line_number=0)
     return _protego_of((everything, rule)).can_fetch(url, "us")
 
 
-def _is_no_robots_txt(body: bytes, reading: LineReading) -> bool:
+def _is_markup(body: bytes, reading: LineReading) -> bool:
     return not reading.agents_seen and b"<" in body[:512] and body.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"<"

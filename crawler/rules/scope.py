@@ -1,6 +1,6 @@
-"""Which URLs belong to a crawl: the roots its seeds opened, filters, depth and redirect limits.
+"""Which URLs belong to a crawl: roots taken from the seeds, filters, limits on depth and redirects. Pure.
 
-Pure; every verdict names the rule that decided, in words that `crawler explain` prints as they are.
+Each verdict names the rule that decided, in words that `crawler explain` prints unchanged.
 """
 
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ import msgspec
 
 from crawler.errors import UsageError
 from crawler.model import RefusalReason
-from crawler.rules.domains import registrable_domain
+from crawler.rules.identity import registrable_domain
 from crawler.rules.urls import authority_of, host_of
 from crawler.settings import ScopeSettings
 from crawler.settings.expressions import NO_EXPRESSIONS, Expressions
@@ -19,7 +19,7 @@ _AUTHORITIES_MAX = 50_000  # remembered verdicts; about 100 bytes each
 
 
 class ScopeVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """`rule` says what decided; `refusal` is None exactly when the URL is allowed."""
+    """`rule` names what decided; `refusal` is None exactly when the URL is allowed."""
 
     allowed: bool
     refusal: RefusalReason | None = None
@@ -28,7 +28,7 @@ class ScopeVerdict(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScopeRules:
-    """Scope of a crawl. Build with `of`, extend with `with_roots`; both leave what exists as it is.
+    """Scope of a crawl. Build with `of`; `with_roots` returns an extended copy.
 
     Roots are strings: "domain:example.com", "host:example.com:8080", "prefix:https://example.com/docs/", "any:*".
     """
@@ -44,7 +44,7 @@ class ScopeRules:
 
     @classmethod
     def of(cls, settings: ScopeSettings, roots: Iterable[str] = ()) -> "ScopeRules":
-        """Raises UsageError, one line naming the option, for a regular expression that is none."""
+        """Raises UsageError, with the option's name, for an invalid regular expression."""
         rules = cls(
             mode=settings.mode,
             roots=frozenset(),
@@ -56,7 +56,7 @@ class ScopeRules:
         return rules.with_roots(roots)
 
     def with_roots(self, roots: Iterable[str]) -> "ScopeRules":
-        """The same rules over more roots; itself when it has them all."""
+        """The same rules with more roots; itself when it has them all."""
         more = self.roots.union(roots)
         if more == self.roots:
             return self
@@ -64,7 +64,7 @@ class ScopeRules:
         return replace(self, roots=more, _prefixes=prefixes, _by_authority={})
 
     def root_of(self, url: str) -> str:
-        """What the canonical `url`, as a seed, adds to the scope."""
+        """The root that the canonical `url` adds to the scope as a seed."""
         if self.mode == "domain":
             return f"domain:{registrable_domain(host_of(url))}"
         if self.mode == "host":
@@ -75,7 +75,7 @@ class ScopeRules:
         return "any:*"
 
     def allows(self, url: str) -> bool:
-        """Is the canonical `url` within roots and filters? The hot path: depth and redirects are not looked at."""
+        """Is the canonical `url` within roots and filters? The hot path: depth and redirects are not checked."""
         if self.exclude and self.exclude.found_in(url):
             return False
         if self.include and not self.include.found_in(url):
@@ -89,7 +89,7 @@ class ScopeRules:
         if self.include and not self.include.found_in(url):
             return _refused(RefusalReason.SCOPE, "no include matches")
         if not self._in_roots(url):
-            return _refused(RefusalReason.SCOPE, f"{self.root_of(url).replace(':', ' ', 1)} is of no seed")
+            return _refused(RefusalReason.SCOPE, f"no seed is in {self.root_of(url).replace(':', ' ', 1)}")
         limit = self.depth_max if depth_max is None else depth_max
         if 0 <= limit < depth:
             return _refused(RefusalReason.DEPTH, f"depth {depth} > limit {limit}")

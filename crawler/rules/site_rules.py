@@ -1,7 +1,6 @@
 """Settings by site: which of the tables [[sites]] a URL or a queue gets a setting from. Pure.
 
-The first table in the file that fits and has the key decides; each header and each cookie counts as a key of its own.
-Knows which key comes from where; what a value does is its users' matter.
+The first table in the file that matches and has the key decides; each header and each cookie is a key of its own.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,18 +10,18 @@ from typing import Any
 import msgspec
 
 from crawler.errors import UsageError
-from crawler.rules.domains import registrable_domain
+from crawler.rules.identity import registrable_domain
 from crawler.rules.url_patterns import UrlPattern
 from crawler.rules.urls import split
 from crawler.settings import BudgetSettings, FromEnvironment, ScopeSettings, Settings, SiteSettings
 
-_ORIGINS_MAX = 50_000  # whose tables are remembered; about 150 bytes each
+_ORIGINS_MAX = 50_000  # origins whose tables are cached; about 150 bytes each
 _OF_QUEUES = ("delay_s", "concurrency")  # a queue has one clock, whatever its URLs
 _SECRET = ("auth", "cookies")
 
 
 class SiteTable(msgspec.Struct, frozen=True):
-    """One of [[sites]], and which one of them."""
+    """One table of [[sites]] and its number."""
 
     number: int
     pattern: UrlPattern
@@ -34,19 +33,19 @@ class SiteTable(msgspec.Struct, frozen=True):
         return f"sites[{self.number}] {self.pattern.text}"
 
     def sends_secrets_to(self, url: str) -> bool:
-        """Over https only, unless the pattern names another scheme: whoever is on the way could read them."""
+        """Only over https, unless the pattern names another scheme: others on the network could read them."""
         return self.pattern.names_scheme or url.startswith("https:")
 
     @property
     def secrets(self) -> list[str]:
-        """The keys of what it adds to requests and others must not know."""
+        """The keys of the secrets that it adds to requests."""
         site = self.site
         headers = [f"headers.{n}" for n, v in site.headers.items() if is_secret_header(n, v)]
         return ["auth"] * bool(site.auth) + ["cookies"] * bool(site.cookies) + headers
 
 
 class SiteRules:
-    """The tables that say something of certain keys, found by origin; make it with `of`."""
+    """The tables that set certain keys, found by origin. Build with `of`."""
 
     def __init__(self, tables: Sequence[SiteTable]) -> None:
         self._tables = tuple(tables)
@@ -54,7 +53,7 @@ class SiteRules:
 
     @classmethod
     def of(cls, sites: Sequence[SiteSettings], *keys: str) -> "SiteRules | None":
-        """None when nothing is said of any of `keys`: then there is nothing to look up. Raises UsageError."""
+        """None when no table sets any of `keys`. Raises UsageError."""
         tables = [
             SiteTable(number, _pattern(number, site), site)
             for number, site in enumerate(sites)
@@ -67,7 +66,7 @@ class SiteRules:
         return self._tables
 
     def fitting(self, url: str) -> Sequence[SiteTable]:
-        """Those that a canonical URL fits, in their order."""
+        """The tables that a canonical URL matches, in order."""
         slash = url.index("/", 8)
         tables = self._by_origin.get(url[:slash])
         if tables is None:
@@ -78,15 +77,15 @@ class SiteRules:
         return [table for table in tables if table.pattern.fits_target(target)]
 
     def first(self, url: str, key: str) -> Any:
-        """What the first that fits says of `key`; None when none does."""
+        """The value of `key` in the first matching table that sets it; None without one."""
         return _said(self.fitting(url), key)
 
     def tables_of_queue(self, queue: str) -> Sequence[SiteTable]:
-        """Those that a queue fits by its name, which is a domain or a host."""
+        """The tables that a queue matches by its name, which is a domain or a host."""
         return [table for table in self._tables if table.pattern.fits_host(queue)]
 
     def of_queue(self, queue: str, key: str) -> Any:
-        """What the first of them says of `key`; None when none does."""
+        """The value of `key` for a queue, from the first matching table that sets it; None without one."""
         return _said(self.tables_of_queue(queue), key)
 
     def _of_origin(self, url: str, origin: str) -> tuple[SiteTable, ...]:
@@ -103,13 +102,13 @@ def _said(tables: Sequence[SiteTable], key: str) -> Any:
 
 
 def of_queues(sites: Sequence[SiteSettings], key: str) -> Callable[[str], Any]:
-    """What is said of `key` for a queue, by its name; None when nothing is. Remembers queues."""
+    """A cached look-up of `key` for a queue by its name; it returns None where no table sets it."""
     rules = SiteRules.of(sites, key)
     return (lambda _: None) if rules is None else lru_cache(maxsize=_ORIGINS_MAX)(partial(rules.of_queue, key=key))
 
 
 def is_limited(scope: ScopeSettings, budget: BudgetSettings, sites: Sequence[SiteSettings]) -> bool:
-    """Is there any limit of depth, so that a shorter path to a URL matters?"""
+    """Is there any limit on depth, so that a shorter path to a URL matters?"""
     return (
         scope.depth_max >= 0
         or budget.depth > 0
@@ -118,12 +117,12 @@ def is_limited(scope: ScopeSettings, budget: BudgetSettings, sites: Sequence[Sit
 
 
 def first_with(tables: Sequence[SiteTable], key: str) -> SiteTable | None:
-    """The first that says something of `key`."""
+    """The first table that sets `key`."""
     return next((table for table in tables if _says(table.site, key)), None)
 
 
 def complaints(settings: Settings) -> Iterator[str]:
-    """What is wrong with [[sites]], a line each, that the settings alone can't tell: patterns and what they are for."""
+    """Problems of [[sites]] that the settings alone can't show, one line each."""
     for number, site in enumerate(settings.sites):
         try:
             pattern = _pattern(number, site)
@@ -146,7 +145,7 @@ SECRET_HEADERS = frozenset({"authorization", "cookie", "proxy-authorization"})
 
 
 def is_secret_header(name: str, value: str | FromEnvironment) -> bool:
-    """Is it one by its name, or because its value is kept out of the settings?"""
+    """Is it secret by its name, or because its value comes from the environment?"""
     return name.lower() in SECRET_HEADERS or isinstance(value, FromEnvironment)
 
 
@@ -157,10 +156,10 @@ def _queue_complaints(key: str, pattern: UrlPattern, queue_by: str) -> Iterator[
     is_below = queue_by == "domain" and "*" not in named and named.endswith(f".{domain}")
     if not pattern.is_of_hosts:
         match = domain if is_below else hosts
-        yield f"{key} holds for whole queues, whatever the path: give it a table of its own with match = {match!r}"
+        yield f"{key} applies to whole queues, whatever the path: put it in a table of its own with match = {match!r}"
     elif is_below:
         yield (
-            f"{key} holds for whole queues, which are domains: set match = {domain!r}, or frontier.queue_by = 'host' "
+            f"{key} applies to whole queues, which are domains: set match = {domain!r}, or frontier.queue_by = 'host' "
             "for a queue of each host"
         )
 

@@ -1,8 +1,8 @@
-"""What the URL parsers are given and by which of them: a reference is looked at before it is parsed. Pure.
+"""Chooses the parser for a URL reference, and refuses hosts that can't exist in DNS before parsing. Pure.
 
-can_ada parses nearly all. ada_url, which takes three times as long, has newer tables of letters: it parses what has a
-host beyond ASCII. A host that DNS can't have is refused before either, for encoding letters takes the square of their
-number.
+can_ada parses nearly all. ada_url takes three times as long, but has newer Unicode tables: it parses references whose
+host is not ASCII. Hosts that are too long for DNS are refused before, because encoding their letters takes quadratic
+time.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from urllib.parse import unquote
 import can_ada
 
 HOST_CHARS_MAX, LABEL_CHARS_MAX = 253, 63  # RFC 1035 2.3.4; queues, and keys in the engine, are named after hosts
-_SHORT = LABEL_CHARS_MAX + len("http://")  # an address in ASCII up to here has no label that is too long
+_SHORT = LABEL_CHARS_MAX + len("http://")  # an ASCII address up to this length has no label that is too long
 _IGNORED = dict.fromkeys(map(ord, "\t\n\r"))
 _BLANKS = "".join(map(chr, range(0x21)))
 _HTTP = ("http://", "https://")
@@ -27,13 +27,13 @@ def parsed(raw: str) -> str:
 
 
 def parsed_beyond(raw: str) -> str:
-    import ada_url  # for hosts beyond ASCII only: seeds and links of most crawls have none
+    import ada_url  # only for hosts beyond ASCII, which most crawls never see
 
     return str(ada_url.normalize_url(scalar(raw)))
 
 
 def scalar(raw: str) -> str:
-    """The text without lone surrogates, which no parser takes."""
+    """The text with lone surrogates replaced, which no parser accepts."""
     return raw if raw.isascii() else raw.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
@@ -42,11 +42,11 @@ class ForeignSchemeError(ValueError):
 
 
 class NoHostError(ValueError):
-    """A host that DNS can't have."""
+    """A host that can't exist in DNS."""
 
 
 class Joiner:
-    """Resolves references against one canonical base, as the standard says. Raises ValueError."""
+    """Resolves references against one canonical base, by the WHATWG URL standard. Raises ValueError."""
 
     __slots__ = ("_native", "base")
 
@@ -55,7 +55,7 @@ class Joiner:
         self._native = None if _has_coded_label(_authority_of(base)) else can_ada.parse(base)
 
     def plain(self, href: str) -> str:
-        """Without a host beyond ASCII."""
+        """For references without a host beyond ASCII."""
         if self._native is None:
             return self.beyond(href)
         try:
@@ -71,7 +71,7 @@ class Joiner:
 
 
 def is_plain(href: str) -> bool:
-    """A quick sieve: True is certain. Then the parser may have the reference as it is."""
+    """A quick check: True is certain, and then the reference may be parsed unchanged."""
     if not href.isascii():
         return False
     if len(href) <= LABEL_CHARS_MAX:
@@ -79,7 +79,7 @@ def is_plain(href: str) -> bool:
     if not href.isprintable():
         return False
     if href.startswith(_HTTP):
-        authority = href[: href.find("/", 8)]  # at least: it may end before, at ? or #
+        authority = href[: href.find("/", 8)]  # at most this: it may end earlier, at ? or #
         return 8 < len(authority) <= _SHORT and "%" not in authority and "xn--" not in authority.lower()
     if ":" in href and href[0] not in "/.?#":
         return False  # a scheme
@@ -87,7 +87,7 @@ def is_plain(href: str) -> bool:
 
 
 def looked_at(href: str, plain: Callable[[str], str], beyond: Callable[[str], str], base: str = "") -> str:
-    """Parse a reference by what its host looks like. Raises ValueError for a host that DNS can't have."""
+    """Parse a reference with the parser for its host. Raises ValueError for a host that can't exist in DNS."""
     host = _host_in(href, base)
     if not host:
         return plain(href)
@@ -106,7 +106,7 @@ def looked_at(href: str, plain: Callable[[str], str], beyond: Callable[[str], st
 
 
 def _host_in(href: str, base: str) -> str:
-    """Host of a reference as it is written, found as the standard's parser finds it; "" for one that has none."""
+    """Host of a reference as written, found as the standard's parser does; "" when there is none."""
     text = href.translate(_IGNORED).lstrip(_BLANKS)
     scheme, colon, rest = text.partition(":")
     if colon and scheme[:1].isalpha() and scheme.isascii() and all(c.isalnum() or c in "+-." for c in scheme):
@@ -137,7 +137,7 @@ def _has_coded_label(host: str) -> bool:
 
 
 def _check_coded_labels(authority: str) -> None:
-    """Raises ValueError for a label that is in the form of coded letters and encodes none, and for one too long."""
+    """Raises ValueError for an `xn--` label that encodes nothing, and for one that is too long."""
     import ada_url
 
     host = authority.rpartition("@")[2].partition(":")[0]
@@ -145,6 +145,6 @@ def _check_coded_labels(authority: str) -> None:
         if len(label) > LABEL_CHARS_MAX:
             raise NoHostError
         if label.startswith("xn--") and ada_url.idna.decode(label) == label:
-            raise ValueError("a coded label that encodes nothing")
+            raise ValueError("an xn-- label that encodes nothing")
     if len(host) > HOST_CHARS_MAX:
         raise NoHostError

@@ -1,13 +1,13 @@
-"""Patterns of URLs as people write them: HOST/PATH, with * for anything. Pure.
+"""URL patterns as people write them: HOST/PATH, with * for anything. Pure.
 
     shop.example                  every page of this host
     *.example                     this host and all below it
     *.example/product/*           their pages below /product/
     */login                       /login on every host
-    shop.example/find?q=*         with a query; without ?, a pattern does not look at the query
-    https://shop.example:8443/    scheme and port count where they are written
+    shop.example/find?q=*         with a query; a pattern without ? ignores the query
+    https://shop.example:8443/    scheme and port count if they are given
 
-In the host, * stays within a label, unless it is the first one; in the path, it also passes over slashes. Hosts are
+In the host, * stays within a label, unless it is the first one; in the path, it also matches slashes. Hosts are
 compared in lower case, paths exactly.
 """
 
@@ -24,7 +24,7 @@ _LABEL = re.compile(r"[a-z0-9_*-]+", re.IGNORECASE)
 
 
 class UrlPattern(msgspec.Struct, frozen=True):
-    """One of them; make it with `parse`."""
+    """One pattern. Build with `parse`."""
 
     text: str
     _scheme: str
@@ -35,7 +35,7 @@ class UrlPattern(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> "UrlPattern":
-        """Raises UsageError, with what is wrong, for what is no pattern."""
+        """Raises UsageError, with the reason, for an invalid pattern."""
         scheme, rest = _scheme_of(text.strip())
         authority, slash, path = rest.partition("/")
         host, colon, port = authority.partition(":")
@@ -63,16 +63,16 @@ class UrlPattern(msgspec.Struct, frozen=True):
 
     @property
     def is_of_hosts(self) -> bool:
-        """Does it look at the host alone?"""
+        """Does it only look at the host?"""
         is_any_path = self._path.pattern in (".*", "/.*") and not self._has_query
         return is_any_path and not self._scheme and self._port is None
 
     def fits_host(self, host: str) -> bool:
-        """Does a host fit, in lower case and without port? Then some of its URLs may match."""
+        """Does a host (lower case, without port) match? Then some of its URLs may match."""
         return self._host.fullmatch(host) is not None
 
     def fits_origin(self, parts: UrlParts) -> bool:
-        """Do scheme, host and port fit?"""
+        """Do scheme, host and port match?"""
         if self._scheme and self._scheme != parts.scheme:
             return False
         if self._port is not None and self._port != parts.port:
@@ -80,12 +80,12 @@ class UrlPattern(msgspec.Struct, frozen=True):
         return self._host.fullmatch(parts.host) is not None
 
     def fits_target(self, target: str) -> bool:
-        """Do path and query fit?"""
+        """Do path and query match?"""
         compared = target if self._has_query else target.partition("?")[0]
         return self._path.fullmatch(compared) is not None
 
     def matches(self, url: str) -> bool:
-        """Does a canonical URL fit?"""
+        """Does a canonical URL match?"""
         parts = split(url)
         return self.fits_origin(parts) and self.fits_target(parts.target)
 
@@ -106,7 +106,7 @@ def _host_expression(labels: list[str]) -> str:
 
 
 def _glob(text: str, anything: str) -> str:
-    """What stands between two stars is taken where it comes first, for good: no URL makes it go back and try again."""
+    """The text between two stars matches at its first occurrence, in an atomic group: no URL causes backtracking."""
     first, *parts = (re.escape(part) for part in re.split(r"\*+", text))
     if not parts:
         return first

@@ -1,18 +1,16 @@
-"""URLs: one canonical spelling for everything that is hashed, compared, stored or asked for.
+"""URLs: one canonical spelling for everything that is hashed, compared, stored or fetched. Pure.
 
-Knows the WHATWG URL standard (through can_ada, and ada_url for hosts beyond ASCII, whose tables of letters are newer)
-and the normalisers below; nothing of scope or robots.
-
-On top of the standard, in this order, and such that canonicalize(canonicalize(u)) == canonicalize(u):
+Follows the WHATWG URL standard (through can_ada, and ada_url for hosts beyond ASCII, whose Unicode tables are newer).
+On top of it come these normalisations, in this order, and such that canonicalize(canonicalize(u)) == canonicalize(u):
 
 - only http and https; the fragment and credentials are dropped;
-- trailing dots of the host are dropped (they name the same host in DNS);
-- a host longer than 253 characters, or with a label of more than 63, is none in DNS: it is refused before it is parsed,
-  for encoding letters beyond ASCII takes the square of their number; so is an `xn--` label that encodes nothing;
-- percent-encoded octets get upper-case digits, and those that stand for unreserved characters are decoded
-  once (RFC 3986 sections 6.2.2.1 and 6.2.2.2); a URL with a `%` that starts no octet keeps its unreserved
-  ones encoded, for decoding could complete that `%` into a new octet;
-- `^` is encoded in the path, as the standard says since 2024 and can_ada does not yet;
+- trailing dots of the host are dropped (DNS ignores them);
+- a host longer than 253 characters, or with a label of more than 63, can't exist in DNS. It is refused before it is
+  parsed, because encoding letters beyond ASCII takes quadratic time. So is an `xn--` label that encodes nothing;
+- percent-encoded octets get upper-case digits, and those of unreserved characters are decoded once (RFC 3986
+  sections 6.2.2.1 and 6.2.2.2). A URL with a `%` that does not start an octet keeps its unreserved ones encoded:
+  decoding could complete that `%` into a new octet;
+- `^` is encoded in the path, as in the standard since 2024, but not yet in can_ada;
 - an empty query (`?` and nothing after it) is dropped; the order of parameters is never touched.
 """
 
@@ -34,7 +32,7 @@ from crawler.rules.url_parser import (
     scalar,
 )
 
-BYTES_MAX = 8192  # longer ones are dropped: no sane server issues them, and traps grow them
+BYTES_MAX = 8192  # longer ones are dropped: only traps produce them
 
 _HTTP = ("http://", "https://")
 _NEVER = ("javascript:", "mailto:", "tel:", "data:")  # the common ones, dropped before they cost a parse
@@ -43,9 +41,9 @@ _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz012
 _OCTET = re.compile("%[0-9A-Fa-f]{2}")
 _LONE_PERCENT = re.compile("%(?![0-9A-Fa-f]{2})").search
 
-_MEMO_ENTRIES_MAX = 20_000  # joins remembered, over all folders; about 200 bytes each
-_MEMO_HREF_MAX = 300  # longer ones rarely come twice
-_UNUSABLE = ""  # in the memo and in lists of joins: not to be crawled
+_CACHED_JOINS_MAX = 20_000  # over all folders; about 200 bytes each
+_CACHED_HREF_MAX = 300  # longer ones rarely come twice
+_UNUSABLE = ""  # the result of a join that can't be crawled
 
 
 def canonicalize(raw: str, *, bytes_max: int = BYTES_MAX) -> str:
@@ -74,7 +72,7 @@ def canonicalize(raw: str, *, bytes_max: int = BYTES_MAX) -> str:
 
 
 def refuse_credentials(raw: str) -> None:
-    """Raises InvalidUrl for a URL with a user or password in it: of links they are dropped, people mean them.
+    """Raises InvalidUrl for a URL with a user or password: links lose them silently, but a person meant them.
 
     The error's URL has no password.
     """
@@ -83,7 +81,7 @@ def refuse_credentials(raw: str) -> None:
     try:
         url = can_ada.parse(scalar(raw))
     except ValueError:
-        return  # said by whoever makes it canonical
+        return  # `canonicalize` reports it
     if url.username or url.password:
         url.username, url.password = url.username and "...", ""
         raise InvalidUrl(url.href, "has a user or password; give them as auth in [[sites]] of the settings")
@@ -94,39 +92,72 @@ def join(base: str, href: str, *, bytes_max: int = BYTES_MAX) -> str | None:
     return _join(Joiner(base), href, bytes_max)
 
 
-def join_all(base: str, hrefs: Collection[str], *, bytes_max: int = BYTES_MAX) -> tuple[list[str], int]:
+class JoinCache:
+    """Joins already made, by folder: pages of one folder share most of their references.
+
+    It never changes a result, also where threads share it.
+    """
+
+    __slots__ = ("_entries_max", "_folders", "_left")
+
+    def __init__(self, entries_max: int = _CACHED_JOINS_MAX) -> None:
+        self._entries_max = entries_max
+        self._left = entries_max
+        self._folders: dict[tuple[str, int], dict[str, str]] = {}
+
+    def of(self, base: str, bytes_max: int) -> dict[str, str]:
+        """The joins of the folder of `base`: reference without fragment -> canonical URL, or "" if it is unusable."""
+        query = base.find("?")
+        folder = base[: base.rindex("/", 0, query if query >= 0 else len(base)) + 1]
+        joins = self._folders.get((folder, bytes_max))
+        if joins is None:
+            self.count_entry()
+            joins = self._folders[folder, bytes_max] = {}
+        return joins
+
+    def count_entry(self) -> None:
+        """Count a new entry. At the bound all are dropped at once, which costs less than keeping an order."""
+        self._left -= 1
+        if self._left <= 0:
+            self._folders.clear()
+            self._left = self._entries_max
+
+
+def join_all(
+    base: str, hrefs: Collection[str], *, bytes_max: int = BYTES_MAX, cache: JoinCache | None = None
+) -> tuple[list[str], int]:
     """Resolve the references of a document whose base URL is `base` (canonical).
 
     Returns the canonical URLs, distinct, in order of first appearance, and how many distinct references were
-    unusable (other schemes, malformed, too long). Pages of one folder share most of their references, so
-    joins are remembered per folder; the memo never changes a result, also where threads share it.
+    unusable (other schemes, malformed, too long).
     """
-    memo = _memo_of(base, bytes_max)
+    cache = JoinCache() if cache is None else cache
+    known = cache.of(base, bytes_max)
     distinct = dict.fromkeys([h.partition("#")[0] for h in hrefs])
-    joined = list(map(memo.get, distinct))
+    joined = list(map(known.get, distinct))
     if "" in distinct:
         joined[list(distinct).index("")] = base
     if None in joined:
-        if any(h[-1] <= " " for h in distinct if h and h not in memo):  # no such one is ever remembered
+        if any(h[-1] <= " " for h in distinct if h and h not in known):  # such references are never cached
             distinct = dict.fromkeys(map(_without_fragment, hrefs))
         joiner = Joiner(base)
-        joined = [memo[h] if h in memo else _join_new(joiner, h, memo, bytes_max) for h in distinct]
+        joined = [known[h] if h in known else _join_new(joiner, h, known, cache, bytes_max) for h in distinct]
     found = dict.fromkeys(joined)
     dropped = joined.count(_UNUSABLE)
     found.pop(_UNUSABLE, None)
     return list(found), dropped  # type: ignore[arg-type]
 
 
-def _join_new(joiner: Joiner, href: str, memo: dict[str, str], bytes_max: int) -> str:
+def _join_new(joiner: Joiner, href: str, known: dict[str, str], cache: JoinCache, bytes_max: int) -> str:
     url = _UNUSABLE if href.startswith(_NEVER) else _join(joiner, href, bytes_max) or _UNUSABLE
-    if len(href) <= _MEMO_HREF_MAX and _depends_on_folder_only(href):
-        _spend()
-        memo[href] = url
+    if len(href) <= _CACHED_HREF_MAX and _depends_on_folder_only(href):
+        cache.count_entry()
+        known[href] = url
     return url
 
 
 def _without_fragment(href: str) -> str:
-    """Cut the fragment, but keep its `#` after a blank, which as the last character would not count."""
+    """Cut the fragment, but keep its `#` after a blank: parsers strip a blank at the end."""
     bare, mark, _ = href.partition("#")
     return bare + mark if bare and bare[-1] <= " " else bare
 
@@ -189,7 +220,7 @@ def _finish(href: str) -> str | None:
         bare = host.rstrip(".")
         if not bare:
             return None
-        try:  # anew, for "1.." without its dots is an IPv4 address
+        try:  # again, because "1.." without its dots is an IPv4 address
             return canonicalize(href.replace(authority, bare + colon + port, 1))
         except InvalidUrl:
             return None
@@ -204,7 +235,7 @@ def _finish(href: str) -> str | None:
 
 
 def _needs_normalising(href: str) -> bool:
-    """A quick sieve: False is certain. (Substring tests beat any regular expression here.)"""
+    """A quick check: False is certain. (Substring tests are faster than any regular expression here.)"""
     if "%" in href or "@" in href or "#" in href or "^" in href:
         return True
     return "./" in href or ".:" in href or href[-1] == "?"
@@ -223,35 +254,11 @@ def _decode_unreserved(match: re.Match[str]) -> str:
     return character if character in _UNRESERVED else match[0].upper()
 
 
-_memo: dict[tuple[str, int], dict[str, str]] = {}
-_memo_left = _MEMO_ENTRIES_MAX
-
-
-def _memo_of(base: str, bytes_max: int) -> dict[str, str]:
-    """Joins already made in the folder of `base`: reference without fragment -> canonical URL."""
-    query = base.find("?")
-    folder = base[: base.rindex("/", 0, query if query >= 0 else len(base)) + 1]
-    memo = _memo.get((folder, bytes_max))
-    if memo is None:
-        _spend()
-        memo = _memo[folder, bytes_max] = {}
-    return memo
-
-
-def _spend() -> None:
-    """Count an entry; at the bound all are forgotten at once, which costs less than keeping an order."""
-    global _memo_left
-    _memo_left -= 1
-    if _memo_left <= 0:
-        _memo.clear()
-        _memo_left = _MEMO_ENTRIES_MAX
-
-
 def _depends_on_folder_only(href: str) -> bool:
-    """True when the file name and query of the base have no part in the result.
+    """True when the file name and query of the base don't change the result.
 
-    Excluded are "" and "?..." however they are disguised: behind blanks, or behind a scheme without slashes
-    ("http:?a" is relative to an http base).
+    False for "" and "?...", also after blanks or after a scheme without slashes ("http:?a" is relative to an http
+    base).
     """
     if not href or href[0] <= " " or href[-1] <= " " or href[0] == "?":
         return False

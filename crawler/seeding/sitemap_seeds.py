@@ -1,22 +1,19 @@
-"""Reads sitemaps given by hand, on the clock of their host: an index leads to further ones, two levels deep."""
+"""Reads sitemaps that people name, on the clock of their host: an index leads to further ones, two levels deep."""
 
 import contextlib
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
-from crawler.app.crawl import OpenCrawl
 from crawler.content.html import redirect_target
 from crawler.content.sitemap import Sitemap, SitemapUrl, parse_sitemap
 from crawler.errors import InvalidUrl, NothingFetchedError, UsageError
 from crawler.model import REDIRECTS, Claim, FetchResult
-from crawler.reports.wording import failure_text
 from crawler.robots.borrowed_slot import SlotBorrower
 from crawler.rules.urls import host_of
 from crawler.seeding.url_input import url_of
-from crawler.version import program_version
+from crawler.terminal.wording import failure_text
 from crawler.web.fetcher import Fetcher
-from crawler.web.resolver import CachingResolver
 
 DEPTH_MAX = 2  # an index of indexes; the protocol knows one level, sites have two
 SITEMAPS_MAX = 10_000  # of one index, each a request on its host's clock: nearly three hours at one a second
@@ -40,19 +37,8 @@ NO_CLAIM = Claim(
 )  # fmt: skip
 
 
-@contextlib.asynccontextmanager
-async def polite_fetcher(crawl: OpenCrawl) -> AsyncIterator[tuple[Fetcher, SlotBorrower]]:
-    """A door to the web for commands, and turns on the politeness clocks of hosts."""
-    resolver = CachingResolver(crawl.settings.dns, allow_private=crawl.settings.fetch.allow_private)
-    try:
-        async with Fetcher(crawl.settings, resolver=resolver, version=program_version()) as fetcher:
-            yield fetcher, SlotBorrower(crawl.frontier, crawl.placement.of)
-    finally:
-        await resolver.close()
-
-
 class SitemapReader:
-    """Reads with what `polite_fetcher` gave. `foreign` counts URLs of other hosts: no sitemap speaks for those;
+    """`foreign` counts URLs of other hosts: no sitemap speaks for those;
     `left_out` the sitemaps beyond SITEMAPS_MAX.
     """
 

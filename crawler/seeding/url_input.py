@@ -68,8 +68,8 @@ def _with_scheme(text: str) -> str:
 
     http:// for this machine and private addresses, where nearly none has.
     """
-    from crawler.reports.printing import warn
     from crawler.rules.urls import canonicalize
+    from crawler.terminal.printing import warn
 
     if not (match := _WITHOUT_SCHEME.fullmatch(text)) or len(text) > SHOWN_MAX:
         return text
@@ -155,7 +155,7 @@ def _of_host(text: str) -> str:
 
 def _say_hosts(name: str, number: int, texts: Sequence[str]) -> bool:
     """Say what is made of the first host without a scheme, if there is one; whether there was."""
-    from crawler.reports.printing import warn
+    from crawler.terminal.printing import warn
 
     for n, text in enumerate(texts, number + 1):
         if (taken := _of_host(text)) != text:
@@ -169,8 +169,8 @@ async def check_any(plain: Sequence["GivenUrl"], files: Sequence[str], *, bytes_
 
     What flows (a pipe, a terminal) can be read once only: then it is seen later.
     """
-    from crawler.reports.printing import warn
     from crawler.seeding.seeder import SeedReport
+    from crawler.terminal.printing import warn
 
     report = SeedReport()
     if any(report.canonical(one, bytes_max) for one in plain) or any(not _is_plain_file(file) for file in files):

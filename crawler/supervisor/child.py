@@ -240,7 +240,9 @@ class Child:
             await asyncio.wait({listening}, timeout=LAST_WORDS_S)
         finally:
             listening.cancel()
-            await asyncio.gather(listening, return_exceptions=True)
+            (failed,) = await asyncio.gather(listening, return_exceptions=True)
+            if isinstance(failed, Exception):
+                raise failed
         return code
 
     async def _listen(self, descriptor: int) -> None:

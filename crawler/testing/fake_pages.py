@@ -14,7 +14,7 @@ from crawler.handlers.crawler import Crawler, Handler
 from crawler.handlers.item_encoding import InvalidItemError, Packer, pack
 from crawler.handlers.page import FOLLOW_MAX, Followed, Page
 from crawler.model import Response
-from crawler.rules.domains import registrable_domain
+from crawler.rules.identity import registrable_domain
 from crawler.rules.urls import canonicalize, host_of
 
 AGENT = "shardcrawl"

@@ -12,7 +12,7 @@ from crawler.app.crawl import OpenCrawl, make_seeder
 from crawler.app.open_crawl import open_crawl
 from crawler.archive.crawl_folder import CrawlFolder
 from crawler.archive.index_reader import read_entries
-from crawler.archive.item_reader import items_of
+from crawler.archive.items import items_of
 from crawler.errors import UsageError
 from crawler.handlers.crawler import Crawler
 from crawler.seeding.seeder import GivenUrl

@@ -15,7 +15,7 @@ from typing import Self
 
 from crawler.errors import InvalidUrl
 from crawler.model import REDIRECTS, Failure, FailureKind, FetchResult, Response
-from crawler.rules.retry_after import retry_after_ms
+from crawler.rules.retry import retry_after_ms
 from crawler.rules.urls import host_of, split
 from crawler.settings import Settings
 from crawler.web import address_guard

@@ -27,6 +27,7 @@ from crawler.content.html import parse_with_tree
 from crawler.content.parse_cost import Cost, cost_of
 from crawler.model import Claim, Response
 from crawler.pipeline.handle import HandlerRuntime
+from crawler.rules.urls import JoinCache
 from crawler.settings import Settings
 from scripts.bench_lib import arguments
 from scripts.bench_lib.peers.handlers_app import async_app, plain_app
@@ -81,13 +82,14 @@ async def handle_all(found: Sequence[bytes], app: Crawler | None, writer: ItemWr
 
 async def handle_some(runtime: HandlerRuntime, left: Iterator[bytes], writer: ItemWriter) -> None:
     mark = InflightMark(mmap.mmap(-1, mmap.PAGESIZE), 0)
+    joins = JoinCache()
     for body in left:
         response = Response(
             url=URL, status=200, reason="OK", http_version="1.1", headers=((b"Content-Type", b"text/html"),),
             raw_body=body, body=body, request_head=b"", remote_ip="", started_at=0.0, fetch_ms=1,
         )  # fmt: skip
         page, tree = parse_with_tree(
-            URL, "text/html", "", body, links_max=5000, obey_nofollow=True, bytes_max=8192, agent="bench"
+            URL, "text/html", "", body, links_max=5000, obey_nofollow=True, bytes_max=8192, agent="bench", joins=joins
         )
         _, handled = await runtime.handling.handle(CLAIM, response, page, tree, mark, guarded=False)
         del tree

@@ -17,12 +17,11 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from itertools import cycle, islice
 
-from crawler.reports.tables import table
-from crawler.reports.wording import size
 from crawler.rules import ring as ring_module
-from crawler.rules.fingerprint import partition_of
-from crawler.rules.rebalance import moves, share_changed
-from crawler.rules.ring import Ring, build
+from crawler.rules.identity import partition_of
+from crawler.rules.ring import Ring, build, moves, share_changed
+from crawler.terminal.tables import table
+from crawler.terminal.wording import size
 from scripts.bench_lib import arguments
 
 PARTITIONS_MAX = 16384  # what settings allow

@@ -11,9 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawler.archive import history
-from crawler.archive.history import HistoryWriter, segments
-from crawler.archive.history_lines import TIMES, Attempt, Became, status_of, to_attempt, to_line
-from crawler.archive.history_reader import attempts, kept_since
+from crawler.archive.history import (
+    TIMES,
+    Attempt,
+    Became,
+    HistoryWriter,
+    attempts,
+    kept_since,
+    segments,
+    status_of,
+    to_attempt,
+    to_line,
+)
 from crawler.archive.session_lock import SessionLock
 from crawler.errors import ArchiveError
 

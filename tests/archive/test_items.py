@@ -12,8 +12,7 @@ from crawler.archive import cdxj
 from crawler.archive.crawl_folder import CrawlFolder
 from crawler.archive.index_reader import MissingFile
 from crawler.archive.index_writer import IndexWriter
-from crawler.archive.item_reader import ItemFiles, ItemReader, items_of
-from crawler.archive.items import ItemWriter
+from crawler.archive.items import ItemFiles, ItemReader, ItemWriter, items_of
 from crawler.archive.repair import Recovered, recover_open_files
 from crawler.errors import ArchiveError
 from crawler.model import ItemsLocation

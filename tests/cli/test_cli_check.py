@@ -155,7 +155,7 @@ label = "card"
             "sites[0].delay_s = 5.0 is below politeness.delay_s = 90.0",
             "sites[1].auth is not of the form USER:PASSWORD",
             "politeness.delay_s = 90.0 is above politeness.delay_max_s = 60.0",
-            "sites[0].delay_s holds for whole queues, whatever the path: give it a table of its own with match =",
+            "sites[0].delay_s applies to whole queues, whatever the path: put it in a table of its own with match =",
             "sites[1].match: pattern 'a b': expected HOST/PATH",
             "sites[2].cookies.a: the environment has no variable SHOP_GONE",
             "sites[2].label = 'card': no handler has this label (there are: cart)",
@@ -194,7 +194,7 @@ def test_what_can_not_be_read_is_one_line(
     ("text", "said"),
     [
         ("match = 'a.test'\nauth = {env = 'SHOP_GONE'}", "sites[0].auth: the environment has no variable SHOP_GONE"),
-        ("match = 'a.test/x'\ndelay_s = 5", "own.toml: sites[0].delay_s holds for whole queues"),
+        ("match = 'a.test/x'\ndelay_s = 5", "own.toml: sites[0].delay_s applies to whole queues"),
         ("match = 'a.test'\nlabel = 'card'", "sites[0].label = 'card': no handler has this label"),
     ],
 )

@@ -106,7 +106,7 @@ def test_stats_and_ring_are_readable(finished: tuple[str, ...], site: Site, prog
     assert "pages     15 (2xx 13, 3xx 1, 4xx 1)" in ran.out
     assert "delay" in crawler(programs, "stats", HOST, *finished).out
     assert "No instance is running" in crawler(programs, "ring", *finished).out
-    place = json.loads(crawler(programs, "ring", site.url(HOST), "--json", *finished).out)
+    place = json.loads(crawler(programs, "ring", "show", site.url(HOST), "--json", *finished).out)
     assert (place["domain"], place["owner"]) == (HOST, "")
     assert place["epoch"] >= 1
 
@@ -136,7 +136,7 @@ def test_explain_names_the_scope_rule_and_fetches_robots_when_asked(
     finished: tuple[str, ...], programs: Nursery, tmp_path: Path
 ) -> None:
     ran = crawler(programs, "explain", "HTTP://Elsewhere.TEST:80/a#b", *finished)
-    assert "out of scope (domain elsewhere.test is of no seed)" in ran.out
+    assert "out of scope (no seed is in domain elsewhere.test)" in ran.out
     assert "http://elsewhere.test/a (canonical form of HTTP://Elsewhere.TEST:80/a#b)" in ran.out
     with small() as other:
         folder = str(tmp_path / "c")

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from crawler.cli.main import main
-from crawler.cli.options import program
 from crawler.errors import InvalidUrl
 from crawler.seeding import url_input
+from crawler.terminal.wording import program
 from tests.cli.cli_lab import HOST, QUICK, crawler, page, small
 from tests.support.engine import Engine
 from tests.support.processes import Nursery, nursery
@@ -318,7 +318,7 @@ def test_commands_with_an_engine_elsewhere_leave_the_working_folder_alone(
     """Neither made, nor looked at: a crawl-data of another crawl is in no way."""
     redis = ("--redis", engine.url)
     commands = [
-        ("seed", "http://a.test/"), ("seeds",), ("stats",), ("ring",), ("ring", "a.test"), ("explain", "http://a.test/"),
+        ("seed", "http://a.test/"), ("seeds",), ("stats",), ("ring",), ("ring", "show", "a.test"), ("explain", "http://a.test/"),
         ("dead", "list"), ("pause",), ("resume",), ("scale",), ("purge", "a.test"),
     ]  # fmt: skip
     for words in commands:

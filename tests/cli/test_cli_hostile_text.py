@@ -119,7 +119,7 @@ COMMANDS = (
     ("audit",),
     ("audit", "--json"),
     ("ring",),
-    ("ring", "URL"),
+    ("ring", "show", "URL"),
     ("scale",),
     ("doctor",),
     ("check", "URL", "shop.py"),

@@ -1,4 +1,4 @@
-"""All that commands print leaves through reports/printing.py: no text of a site can control the terminal."""
+"""All that commands print leaves through terminal/printing.py: no text of a site can control the terminal."""
 
 import ast
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import crawler
-from crawler.reports import printing
+from crawler.terminal import printing
 
 ROOT = Path(crawler.__file__).parent
 HELPER = ROOT / "reports" / "printing.py"

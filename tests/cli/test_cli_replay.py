@@ -72,7 +72,7 @@ def test_a_command_run_with_a_replay_needs_no_option_and_its_exit_code_is_ours(
         crawl(None, list(pages), web=served, folder=tmp_path / "first")
     (archive,) = (tmp_path / "first" / "warc").iterdir()
     wanted = [*CRAWLER, "crawl", *pages, "--app", str(app), "--dir", "again", "-q"]
-    done = crawler(programs, "replay", str(archive), "--run", "--", *wanted, cwd=tmp_path)
+    done = crawler(programs, "replay", "run", str(archive), "--", *wanted, cwd=tmp_path)
     assert (done.code, done.err) == (0, "")
     items = crawler(programs, "export", "--dir", "again", cwd=tmp_path)
     assert {json.loads(line)["url"] for line in items.out.splitlines()} == {
@@ -80,18 +80,18 @@ def test_a_command_run_with_a_replay_needs_no_option_and_its_exit_code_is_ours(
         *list(pages)[1:],
     }
     fetched = [*CRAWLER, "fetch", "https://shop.example.com/no-such-page"]
-    done = crawler(programs, "replay", str(archive), "--run", "--", *fetched, cwd=tmp_path)
+    done = crawler(programs, "replay", "run", str(archive), "--", *fetched, cwd=tmp_path)
     assert done.code == 0
     assert "X-Crawler-Replay: there is no such URL here" in done.out
     fetched = [*CRAWLER, "fetch", "http://nowhere.example.com/"]
-    done = crawler(programs, "replay", str(archive), "--run", *fetched, cwd=tmp_path)
+    done = crawler(programs, "replay", "run", str(archive), "--", *fetched, cwd=tmp_path)
     assert done.code == 6
     assert "dns_not_found" in done.err
-    assert crawler(programs, "replay", str(archive), "--run", "sh", "-c", "kill -9 $$").code == 128 + signal.SIGKILL
+    assert crawler(programs, "replay", "run", str(archive), "--", "sh", "-c", "kill -9 $$").code == 128 + signal.SIGKILL
 
 
 def test_what_is_shown_leads_a_crawl_in_another_terminal_there(programs: Nursery, tmp_path: Path) -> None:
-    serving = programs.crawler("replay", "--example")
+    serving = programs.crawler("replay", "serve", "--example")
     line = serving.wait_for(r"export (.*)")[1]
     environment = dict(word.split("=", 1) for word in shlex.split(line))
     command = shlex.split(serving.wait_for(r"crawler (crawl .*)")[1])
@@ -132,15 +132,17 @@ print(json.dumps({
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["replay"], "name WARC files or crawl folders to serve"),
-        (["replay", "a.warc.gz", "--example"], "name WARC files or crawl folders to serve"),
-        (["replay", "absent.warc.gz"], "absent.warc.gz: there is no such file"),
-        (["replay", "."], ".: there is no WARC file in it"),
-        (["replay", "text.txt"], "text.txt: this is no WARC record"),
-        (["replay", "--example", "--run"], "--run needs a command"),
-        (["replay", "--example", "--run", "--", "no-such-command"], "--run no-such-command: No such file"),
-        (["replay", "--example", "--port", "99999"], "--port 99999: expected a number below 65536"),
-        (["replay", "--example", "--prt", "1"], "unknown option --prt: did you mean --port?"),
+        (["replay"], "use 'crawler replay serve' or"),
+        (["replay", "serve"], "name WARC files or crawl folders to serve"),
+        (["replay", "serve", "a.warc.gz", "--example"], "name WARC files or crawl folders to serve"),
+        (["replay", "serve", "absent.warc.gz"], "absent.warc.gz: there is no such file"),
+        (["replay", "serve", "."], ".: there is no WARC file in it"),
+        (["replay", "serve", "text.txt"], "text.txt: this is not a WARC record"),
+        (["replay", "run", "--example"], "name a command: crawler replay run FILE -- crawler"),
+        (["replay", "run", "a.warc.gz", "--port", "80", "--", "true"], "--port goes before the files"),
+        (["replay", "run", "--example", "--", "no-such-command"], "no-such-command: No such file"),
+        (["replay", "serve", "--example", "--port", "99999"], "--port 99999: expected a number below 65536"),
+        (["replay", "serve", "--example", "--prt", "1"], "unknown option --prt: did you mean --port?"),
     ],
 )
 def test_bad_input_is_one_line(programs: Nursery, tmp_path: Path, arguments: list[str], said: str) -> None:
@@ -155,7 +157,7 @@ def test_bad_input_is_one_line(programs: Nursery, tmp_path: Path, arguments: lis
 def test_a_port_that_is_taken_is_one_line(programs: Nursery) -> None:
     with serve({"http://a.test/": "x"}) as served:
         port = served.settings["fetch.gateway"].rpartition(":")[2]
-        done = crawler(programs, "replay", "--example", "--port", port)
+        done = crawler(programs, "replay", "serve", "--example", "--port", port)
     assert (done.code, done.err.count("\n")) == (2, 1)
     assert f"can't listen on port {port}" in done.err
 

@@ -10,13 +10,14 @@ import msgspec
 import pytest
 
 from crawler.app.open_crawl import open_crawl
+from crawler.app.ring_view import disagreeing, members
 from crawler.cli.main import main
 from crawler.engine.client import Engine as Door
 from crawler.frontier.keys import Keys
 from crawler.frontier.members import Member, Members
 from crawler.frontier.script_library import library
-from crawler.reports.ring_members import disagreeing, members, members_text
-from crawler.rules.fingerprint import partition_of
+from crawler.reports.ring_text import members_text
+from crawler.rules.identity import partition_of
 from crawler.settings import Settings, load
 from tests.support.engine import Engine
 
@@ -43,7 +44,10 @@ def words(place: list[str], capsys: pytest.CaptureFixture[str]) -> Words:
     """Runs `crawler ring WORDS`: exit code, output, errors."""
 
     def run(*arguments: str) -> tuple[int, str, str]:
-        code = main(["ring", *arguments, *place])
+        try:
+            code = main(["ring", *arguments, *place])
+        except SystemExit as end:
+            code = int(end.code or 0)
         return (code, *capsys.readouterr())
 
     return run
@@ -84,7 +88,7 @@ def member(node: str, **fields: Any) -> Member:
 
 def test_a_plan_counts_what_would_move_and_changes_nothing(engine: Engine, ring: Ring, words: Words) -> None:
     enter(engine, "web-0", "web-1")
-    plan = ring("--plan", "+2", "-web-0")
+    plan = ring("plan", "--add", "2", "--remove", "web-0")
     assert (plan["now"], len(plan["then"])) == ({"web-0": 1, "web-1": 1}, 3)
     assert plan["moved"] == sum(pair["partitions"] for pair in plan["moves"]) >= PARTITIONS / 2
     assert plan["share_changed"] == round(2 / 3, 4)
@@ -94,24 +98,24 @@ def test_a_plan_counts_what_would_move_and_changes_nothing(engine: Engine, ring:
     assert sum(row["then"] for row in rows.values()) == PARTITIONS
     assert plan["pending"] == sum(pair["pending"] for pair in plan["moves"])
     assert 0 < plan["pending"] == plan["domains"] <= 8
-    assert ring("--plan", "+2", "-web-0") == plan
-    text = words("--plan", "+2", "-web-0")[1]
+    assert ring("plan", "--add", "2", "--remove", "web-0") == plan
+    text = words("plan", "--add", "2", "--remove", "web-0")[1]
     assert "now 2 nodes, then 3: -web-0, +" in text
     assert f"{plan['moved']} of {PARTITIONS} partitions would move" in text
 
 
 def test_all_is_moved_by_the_first_to_come_and_the_last_to_go(engine: Engine, ring: Ring, words: Words) -> None:
-    first = ring("--plan", "+web-0")
+    first = ring("plan", "--add", "web-0")
     assert (first["moved"], first["share_changed"], first["pending"]) == (PARTITIONS, 1.0, 8)
-    assert "nobody  web-0" in words("--plan", "+web-0")[1]
+    assert "nobody  web-0" in words("plan", "--add", "web-0")[1]
     enter(engine, "web-0")
-    last = ring("--plan", "-1")
+    last = ring("plan", "--remove", "1")
     assert (last["moved"], last["share_changed"], last["domains"]) == (PARTITIONS, 1.0, 8)
 
 
 def test_a_plan_of_nothing_says_so(engine: Engine, words: Words) -> None:
     enter(engine, "web-0")
-    code, out, _ = words("--plan", "+web-0:5")
+    code, out, _ = words("plan", "--add", "web-0:5")
     assert code == 0
     assert "web-0 weight 1 -> 5" in out
     assert f"0 of {PARTITIONS} partitions would move (0.0 %; the shares change by 0.0 %)" in out
@@ -123,19 +127,19 @@ def test_a_plan_of_nothing_says_so(engine: Engine, words: Words) -> None:
 
 def test_a_pin_is_shown_wherever_it_matters(engine: Engine, ring: Ring, words: Words) -> None:
     enter(engine, "web-0", "web-1")
-    before = ring("d0.test")
+    before = ring("show", "d0.test")
     other = {"web-0": "web-1", "web-1": "web-0"}[before["suggested"]]
     pinned = ring("pin", "http://www.d0.test/a", other)
     assert (pinned["domain"], pinned["partition"], pinned["running"]) == ("d0.test", before["partition"], True)
     assert pinned["domains"] >= 1
-    after = ring("d0.test")
+    after = ring("show", "d0.test")
     assert (after["suggested"], after["pinned"], before["pinned"]) == (other, other, "")
-    assert f"{other} (the partition is pinned to {other})" in words("d0.test")[1]
+    assert f"{other} (the partition is pinned to {other})" in words("show", "d0.test")[1]
     assert ring("pins")["pins"] == [
         {"domain": "d0.test", "node": other, "partition": before["partition"], "owner": "", "state": "moving"}
     ]
     assert ring("unpin", "d0.test")["still_pinned_by"] == []
-    assert ring("d0.test") == before
+    assert ring("show", "d0.test") == before
     assert words("pins")[1].startswith("Nothing is pinned.")
 
 
@@ -145,20 +149,20 @@ def test_a_pin_to_a_node_that_is_not_there_waits(engine: Engine, words: Words) -
     assert code == 0
     assert "later does not take part now; until it does, the ring decides" in out
     assert "its node does not take part" in words("pins")[1]
-    assert "suggested  web-0 (the partition is pinned to later)" in words("d0.test")[1]
+    assert "suggested  web-0 (the partition is pinned to later)" in words("show", "d0.test")[1]
 
 
 def test_a_pin_weighs_in_a_plan(engine: Engine, ring: Ring) -> None:
     enter(engine, "web-0")
     ring("pin", "d0.test", "web-1")
-    plan = ring("--plan", "+web-1", "+other:100")
+    plan = ring("plan", "--add", "web-1", "--add", "other:100")
     assert plan["then"] == {"web-0": 1, "web-1": 1, "other": 100}
     assert {"from": "web-0", "to": "web-1"}.items() <= plan["moves"][-1].items(), "alone with its pinned partition"
 
 
 def test_neighbours_in_a_partition_cant_be_pinned_apart(ring: Ring, words: Words) -> None:
     ring("pin", "d0.test", "web-0")
-    partition = ring("d0.test")["partition"]
+    partition = ring("show", "d0.test")["partition"]
     twin = next(f"t{n}.test" for n in range(10_000) if ring_partition(f"t{n}.test") == partition)
     code, _, err = words("pin", twin, "web-1")
     assert code == 4
@@ -178,13 +182,15 @@ def ring_partition(domain: str) -> int:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (["pin"], "write 'crawler ring pin DOMAIN NODE'; a host of that name: crawler ring http://pin/"),
-        (["pin", "a.test"], "write 'crawler ring pin DOMAIN NODE'"),
-        (["pins", "a.test"], "write 'crawler ring pins'"),
-        (["evict"], "write 'crawler ring evict NODE'; a host of that name: crawler ring http://evict/"),
-        (["a.test", "b.test"], "one URL at a time, not 'b.test' as well"),
-        (["--plan", "+2", "web-0"], "--plan goes alone: 'web-0' is not a change"),
-        (["--plan", "2"], "--plan 2: write +2, -1, -NODE or +NODE:WEIGHT"),
+        (["pin"], "the following arguments are required: DOMAIN, NODE (see 'crawler ring pin --help')"),
+        (["pin", "a.test"], "the following arguments are required: NODE"),
+        (["pins", "a.test"], "unexpected argument 'a.test' (see 'crawler ring pins --help')"),
+        (["evict"], "the following arguments are required: NODE"),
+        (["a.test"], "invalid choice: 'a.test' (choose from 'show', 'plan'"),
+        (["show", "a.test", "b.test"], "unexpected argument 'b.test'"),
+        (["plan"], "a plan needs a change: --add 2"),
+        (["plan", "--add", "2", "web-0"], "unexpected argument 'web-0'"),
+        (["plan", "--add", ""], "--add : write a number, or the name of a node"),
         (["unpin", "d0.test"], "d0.test is not pinned"),
         (["pin", "not a url", "web-0"], "invalid URL"),
         (["evict", "web-9"], "no node 'web-9' takes part (web-0, web-10)"),
@@ -203,7 +209,7 @@ def test_options_may_stand_between_the_words(engine: Engine, place: list[str]) -
 
 
 def test_a_host_may_be_called_like_an_action(ring: Ring) -> None:
-    assert ring("http://pins/")["domain"] == "pins"
+    assert ring("show", "pins")["domain"] == "pins"
 
 
 # --- members ---

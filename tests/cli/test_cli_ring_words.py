@@ -1,11 +1,10 @@
-"""How the words of `crawler ring --plan` are read. Pure: no engine."""
+"""How the changes of `crawler ring plan` are read. Pure: no engine."""
 
 import pytest
 
-from crawler.cli.ring import plan_as_one_word
+from crawler.app.ring_view import changed
 from crawler.errors import UsageError
-from crawler.reports.ring_members import by_number
-from crawler.reports.ring_plan import changed
+from crawler.terminal.wording import by_number
 
 NOW = {"web-1": 1, "web-2": 1, "web-10": 2}
 
@@ -32,35 +31,19 @@ def test_a_plan_is_a_list_of_changes(words: list[str], then: dict[str, int]) -> 
 @pytest.mark.parametrize(
     ("word", "said"),
     [
-        ("-web-3", r"--plan -web-3: no such node \(web-1, web-2, web-10\)"),
-        ("-4", "--plan -4: only 3 take part"),
-        ("+web-1", r"--plan \+web-1: it takes part already; \+web-1:2 gives it more"),
-        ("+big:0", r"\+NODE:WEIGHT with a weight from 1 to 100"),
-        ("+big:101", r"\+NODE:WEIGHT with a weight from 1 to 100"),
-        ("+:3", r"write \+NODE:WEIGHT"),
-        ("big", r"write \+2, -1, -NODE or \+NODE:WEIGHT"),
-        ("-", r"write \+2, -1, -NODE or \+NODE:WEIGHT"),
+        ("-web-3", r"--remove web-3: no such node \(web-1, web-2, web-10\)"),
+        ("-4", "--remove 4: only 3 nodes take part"),
+        ("+web-1", "--add web-1: it takes part already; --add web-1:2 gives it more"),
+        ("+big:0", "NODE:WEIGHT with a weight from 1 to 100"),
+        ("+big:101", "NODE:WEIGHT with a weight from 1 to 100"),
+        ("+:3", "write NODE:WEIGHT"),
+        ("+", "write a number, or the name of a node"),
+        ("-", "write a number, or the name of a node"),
     ],
 )
 def test_what_is_no_change_is_refused_in_one_line(word: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         changed(NOW, [word], [])
-
-
-@pytest.mark.parametrize(
-    ("given", "understood"),
-    [
-        ("ring --plan +2 -1 --json", ["ring", "--plan=+2 -1", "--json"]),
-        ("ring --plan -web-3 -v", ["ring", "--plan=-web-3", "-v"]),
-        ("ring --plan -vm-3 +1", ["ring", "--plan=-vm-3 +1"]),
-        ("ring --plan --json", ["ring", "--plan", "--json"]),
-        ("ring --plan=-web-3", ["ring", "--plan=-web-3"]),
-        ("crawl http://a.test/ --plan -v", ["crawl", "http://a.test/", "--plan", "-v"]),
-        ("", []),
-    ],
-)
-def test_a_node_behind_a_minus_is_no_option(given: str, understood: list[str]) -> None:
-    assert plan_as_one_word(given.split()) == understood
 
 
 def test_nodes_are_in_the_order_of_their_numbers() -> None:

@@ -14,9 +14,9 @@ from crawler.frontier.lookup import Progress
 from crawler.frontier.stats import DomainStats
 from crawler.reports.crawl_report import domain_table, named
 from crawler.reports.live_view import PlainLines, Quiet, Snapshot, Throughput, summary_line, view_for
-from crawler.reports.tables import facts, shortened, table
-from crawler.reports.wording import counted, duration, parse_duration, rate, size
 from crawler.runtime.log_files import start_logging
+from crawler.terminal.tables import facts, shortened, table
+from crawler.terminal.wording import counted, duration, parse_duration, rate, size
 
 
 @pytest.mark.parametrize(

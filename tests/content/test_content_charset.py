@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from crawler.content import charset
-from crawler.content.charset import decode, detect_charset
+from crawler.content import sniff
+from crawler.content.sniff import decode, detect_charset
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_detection_looks_at_a_bounded_sample():
 
 
 def test_every_answer_is_a_codec_that_replaces_what_it_cannot_read():
-    for codec in set(charset._CODECS.values()):
+    for codec in set(sniff._CODECS.values()):
         codecs.lookup(codec)
         assert isinstance(decode(bytes(range(256)), codec), str)
         assert "utf-7" not in codec

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.content.digest import payload_digest
-from crawler.content.text import extract_text, main_text
+from crawler.archive.warc_record import payload_digest
+from crawler.content.html import extract_text, main_text
 
 
 def test_text_is_what_a_reader_sees_block_by_block():

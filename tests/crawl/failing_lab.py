@@ -16,8 +16,8 @@ from pathlib import Path
 
 from crawler.app.instance import Instance
 from crawler.pipeline.outcome import Committable, Failed, Outcome
-from crawler.reports.tables import table
 from crawler.settings import RetrySettings
+from crawler.terminal.tables import table
 from tests.crawl.harness import crawl, settings_of
 from tests.support.dns_server import NXDOMAIN, SERVFAIL, DnsAnswer, DnsServer
 from tests.support.hostile_server import Close, Hold, HostileServer, Repeat, Reset, Step

@@ -9,7 +9,7 @@ from typing import Any
 
 from crawler.app.open_crawl import open_crawl
 from crawler.archive.crawl_folder import open_existing
-from crawler.archive.item_reader import ItemReader
+from crawler.archive.items import ItemReader
 from crawler.frontier.codec import DeadLetter
 from crawler.frontier.dead_letters import DeadLetters
 from crawler.frontier.stats import Totals

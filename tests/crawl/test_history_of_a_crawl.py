@@ -6,8 +6,7 @@ from pathlib import Path
 
 from crawler.app.instance import Instance
 from crawler.archive.crawl_folder import open_existing
-from crawler.archive.history import segments
-from crawler.archive.history_lines import Attempt, status_of, to_attempt
+from crawler.archive.history import Attempt, segments, status_of, to_attempt
 from tests.crawl.harness import crawl, lab_names, settings_of
 from tests.support.serving import serve_web
 

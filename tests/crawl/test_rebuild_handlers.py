@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.archive.item_reader import ItemReader
+from crawler.archive.items import ItemReader
 from crawler.errors import ArchiveError
 from crawler.settings import Settings
 from tests.crawl.harness import crawl, lab_names

@@ -17,7 +17,7 @@ from crawler.frontier.bulk_lookup import BulkLookup
 from crawler.frontier.codec import pairs_of
 from crawler.frontier.dead_letters import DeadLetters
 from crawler.frontier.deferred import DeferredUrls
-from crawler.frontier.takeovers import Takeovers
+from crawler.frontier.leases import Takeovers
 from tests.crawl.harness import crawl, lab_names, settings_of
 from tests.support.serving import Site, serve_traps
 from tests.support.trap_sites import NAMES, trap_site

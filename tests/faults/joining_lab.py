@@ -16,11 +16,9 @@ from dataclasses import dataclass, field
 
 from crawler.engine.client import Engine
 from crawler.frontier.keys import Keys
-from crawler.frontier.leases import Leases
-from crawler.frontier.members import Member, Members
-from crawler.frontier.pins import Pins
+from crawler.frontier.leases import Leases, Takeovers
+from crawler.frontier.members import Member, Members, Pins
 from crawler.frontier.script_library import library
-from crawler.frontier.takeovers import Takeovers
 from crawler.membership.heartbeat import Heartbeat, SessionLiveness
 from crawler.membership.held_partitions import HeldPartitions
 from crawler.membership.nodes import join

@@ -33,5 +33,5 @@ def test_every_command_refuses_a_crawl_of_another_layout(tmp_path: Path, engine:
         for command, program in zip(COMMANDS, started, strict=True):
             assert program.wait(20) == CONFLICT, (command, program.err)
             assert program.err.count("\n") == 0, program.err
-            assert f"layout {other}, this program speaks {LAYOUT}" in program.err
+            assert f"layout {other}, this release needs layout {LAYOUT}" in program.err
         assert dump(client, "*") == before

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from crawler.archive.crawl_folder import open_existing
-from crawler.archive.item_reader import ItemReader
+from crawler.archive.items import ItemReader
 from tests.crawl.harness import crawl, lab_names, settings_of
 from tests.faults.instance_lab import assert_exact, little_web
 from tests.faults.torn_writes import crawl_until_it_fails, tear_write

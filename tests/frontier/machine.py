@@ -11,11 +11,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant
 from msgspec.structs import replace
 
 from crawler.engine.client import Engine
-from crawler.frontier.budgets import AddQuota
 from crawler.frontier.deferred import CRAWL_URLS
 from crawler.frontier.frontier import ClaimRequest, Fence, Frontier, Settlement
 from crawler.frontier.keys import Keys
 from crawler.frontier.leases import Acquired, Lease, Leases
+from crawler.frontier.messages import AddQuota
 from crawler.frontier.spill import Block, Place, Urls
 from crawler.model import Candidate, Claim
 from crawler.robots.borrowed_slot import SlotQueue

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from crawler.frontier.deferred import BLOCKED, PAUSED, ChangeKind, DeferredUrls, QueueChange
-from crawler.frontier.purging import Purge
+from crawler.frontier.operator import Purge
 from tests.frontier.machine import HOSTS, Disk, partitions, sessions
 from tests.frontier.machine_letters import LetterSteps
 from tests.frontier.model_urls import State

@@ -7,12 +7,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from crawler.frontier.budgets import AddQuota
 from crawler.frontier.bulk_lookup import BulkLookup, UrlState
 from crawler.frontier.codec import DeadLetter, item_of, pack
 from crawler.frontier.dead_letters import DeadLetters
 from crawler.frontier.deferred import DeferredUrls
 from crawler.frontier.frontier import Settlement
+from crawler.frontier.messages import AddQuota
 from crawler.frontier.seed_counts import Seeds
 from crawler.model import Candidate, Claim
 from tests.frontier.door import HASH_KEY, Door, found

@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from crawler.audit.judge_frontier import disagreements
-from crawler.frontier.budgets import FetchQuota
 from crawler.frontier.bulk_lookup import BulkLookup, Tally
 from crawler.frontier.deferred import DeferredUrls
 from crawler.frontier.frontier import Settlement
 from crawler.frontier.lookup import UrlLookup
-from crawler.frontier.purging import Purge
+from crawler.frontier.messages import FetchQuota
+from crawler.frontier.operator import Purge
 from crawler.model import Candidate
 from crawler.quotas.raise_limits import RaisedQuotas
 from tests.frontier.door import FINGERPRINTS, Door, found

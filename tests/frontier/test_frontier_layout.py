@@ -21,7 +21,7 @@ async def test_a_crawl_of_another_layout_is_refused_and_left_as_it_is(engine: Ru
         record = await crawls.create_or_load(Settings())
         changed = msgspec.json.encode(msgspec.structs.replace(record, layout=other))
         await door.command("HSET", Keys("main").crawl, "record", changed)
-        with pytest.raises(ConflictError, match=rf"layout {other}, this program speaks {LAYOUT}"):
+        with pytest.raises(ConflictError, match=rf"layout {other}, this release needs layout {LAYOUT}"):
             await crawls.create_or_load(Settings())
         assert await door.command("HGETALL", Keys("main").crawl) == {b"record": changed}
     finally:

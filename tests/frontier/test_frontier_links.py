@@ -5,10 +5,10 @@ import random
 import pytest
 
 from crawler.audit.judge_frontier import disagreements
-from crawler.frontier.budgets import AddQuota, FetchQuota
 from crawler.frontier.bulk_lookup import BulkLookup
 from crawler.frontier.deferred import DeferredUrls
 from crawler.frontier.frontier import Settlement
+from crawler.frontier.messages import AddQuota, FetchQuota
 from crawler.quotas.raise_limits import RaisedQuotas
 from crawler.rules.quota_limits import LINK_PLACES
 from tests.frontier.door import Door, found

@@ -6,13 +6,12 @@ import pytest
 from msgspec.structs import replace
 
 from crawler.audit.judge_frontier import disagreements
-from crawler.frontier.budgets import AddQuota
 from crawler.frontier.bulk_lookup import BulkLookup
 from crawler.frontier.deferred import BLOCKED, PAUSED, ChangeKind, DeferredUrls, QueueChange
 from crawler.frontier.frontier import Settlement
-from crawler.frontier.operator import OperatorCommands
+from crawler.frontier.messages import AddQuota
+from crawler.frontier.operator import OperatorCommands, Purge
 from crawler.frontier.overrides import EVERYWHERE, OverrideKind, OverrideStore
-from crawler.frontier.purging import Purge
 from tests.frontier.door import DELAY_MS, Door, found
 
 QUEUE = "a.test"

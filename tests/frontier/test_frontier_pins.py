@@ -8,9 +8,9 @@ import pytest
 from crawler.engine.client import Engine
 from crawler.errors import ConflictError
 from crawler.frontier.keys import Keys
-from crawler.frontier.pins import Pins, by_partition
+from crawler.frontier.members import Pins, by_partition
 from crawler.frontier.script_library import library
-from crawler.rules.fingerprint import partition_of
+from crawler.rules.identity import partition_of
 
 PARTITIONS = 16
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from crawler.frontier.budgets import AddQuota, FetchQuota
 from crawler.frontier.bulk_lookup import BulkLookup
 from crawler.frontier.deferred import BLOCKED, ChangeKind, DeferredUrls, QueueChange
 from crawler.frontier.frontier import Settlement
+from crawler.frontier.messages import AddQuota, FetchQuota
 from crawler.quotas.raise_limits import RaisedQuotas
 from tests.frontier.door import Door, found
 

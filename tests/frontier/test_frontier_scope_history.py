@@ -30,7 +30,7 @@ async def test_a_crawl_that_the_engine_lost_is_said_to_be_lost_with_what_brings_
     assert (await crawls.shared())[0].begun_at == record.begun_at
     await crawls._engine.command("FLUSHALL")
     for ask in (crawls.shared, lambda: crawls.versions(record)):
-        with pytest.raises(ConflictError, match=r"lost the crawl 't' .* 'crawler rebuild' makes it anew"):
+        with pytest.raises(ConflictError, match=r"lost the crawl 't' .* 'crawler rebuild' restores it"):
             await ask()
 
 

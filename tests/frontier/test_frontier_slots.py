@@ -5,15 +5,15 @@ from typing import Any
 
 from redis.crc import key_slot
 
-from crawler.frontier.budgets import AddQuota, FetchQuota
 from crawler.frontier.bulk_lookup import BulkLookup
 from crawler.frontier.codec import DeadLetter, pending_url
 from crawler.frontier.dead_letters import DeadLetters
 from crawler.frontier.deferred import ChangeKind, DeferredUrls, QueueChange
 from crawler.frontier.frontier import Settlement
 from crawler.frontier.members import Member, Members
+from crawler.frontier.messages import AddQuota, FetchQuota
+from crawler.frontier.operator import Purge
 from crawler.frontier.pending import HEAD, Found
-from crawler.frontier.purging import Purge
 from crawler.frontier.restore import DoneUrl, Restoring
 from crawler.frontier.script_library import NAMES
 from crawler.frontier.spill import Spilling

@@ -9,8 +9,8 @@ from crawler.archive.spill_files import SpillFiles
 from crawler.errors import ArchiveError
 from crawler.frontier.bulk_lookup import BulkLookup
 from crawler.frontier.deferred import DeferredUrls
+from crawler.frontier.operator import Purge
 from crawler.frontier.pending import PendingUrls
-from crawler.frontier.purging import Purge
 from crawler.frontier.restore import DoneUrl, Restoring
 from crawler.frontier.spill import Block, Place, Spilling, Stub, urls_of
 from crawler.model import Candidate

@@ -7,13 +7,12 @@ import pytest
 
 from crawler.audit.judge_frontier import disagreements
 from crawler.errors import ArchiveError
-from crawler.frontier.budgets import AddQuota, FetchQuota
 from crawler.frontier.bulk_lookup import BulkLookup
 from crawler.frontier.deferred import BLOCKED, ChangeKind, DeferredUrls, QueueChange
 from crawler.frontier.lookup import UrlLookup
-from crawler.frontier.operator import OperatorCommands
+from crawler.frontier.messages import AddQuota, FetchQuota
+from crawler.frontier.operator import OperatorCommands, Purge
 from crawler.frontier.pending import PendingUrls
-from crawler.frontier.purging import Purge
 from crawler.frontier.stats import Stats
 from crawler.quotas.raise_limits import RaisedQuotas
 from tests.frontier.door import FINGERPRINTS, Door, found, url_of

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from crawler.engine.client import Call
-from crawler.engine.gathering import Gathering
+from crawler.engine.client import Call, Gathering
 from crawler.errors import EngineDown, EngineError
 
 

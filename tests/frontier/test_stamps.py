@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.frontier.stamps import DIGITS, LABEL, ROUND_S, label_of, make_stamp, read_stamp, seed_number_of
+from crawler.frontier.codec import DIGITS, LABEL, ROUND_S, label_of, make_stamp, read_stamp, seed_number_of
 
 moments = st.integers(1_600_000_000, 4_000_000_000)
 labels = st.from_regex(r"\A[A-Za-z0-9_.-]{0,32}\Z")

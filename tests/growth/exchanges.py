@@ -8,11 +8,10 @@ import brotli
 from crawler.archive.warc_reader import stored_response
 from crawler.archive.warc_web import _parsed as recorded_response
 from crawler.audit.access_log import parse_line
-from crawler.content.charset import detect_charset
 from crawler.content.html import redirect_target, refresh_target, robots_header
-from crawler.content.sniff import is_html, media_type
+from crawler.content.sniff import detect_charset, is_html, media_type
 from crawler.errors import ArchiveError
-from crawler.rules.retry_after import retry_after_ms
+from crawler.rules.retry import retry_after_ms
 from crawler.web.response_head import BadHead
 from tests.growth.reading import (
     BASE,

@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator
 
-from crawler.content.charset import decode, detect_charset
 from crawler.content.parse_cost import cost_of
 from crawler.content.sitemap import SitemapUrl, parse_sitemap
-from crawler.content.sniff import is_html
+from crawler.content.sniff import decode, detect_charset, is_html
 from crawler.outputs.line_formats import _safe
 from crawler.redaction import redact
 from crawler.rules.printable import one_line, printable, printable_json

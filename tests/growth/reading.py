@@ -3,23 +3,21 @@
 from collections.abc import Callable
 from contextlib import suppress
 
-from crawler.archive import cdxj, history_lines
+from crawler.archive import cdxj, history
+from crawler.archive.cdxj import surt
 from crawler.archive.repair import whole_member_after
-from crawler.archive.surt import surt
 from crawler.archive.warc_reader import members
 from crawler.archive.warc_record import request_record, response_record, safe_uri
-from crawler.content.html import parse_page
+from crawler.content.html import extract_text, parse_page
 from crawler.content.parse_cost import Cost, cost_of
-from crawler.content.text import extract_text
 from crawler.errors import InvalidUrl
 from crawler.handlers.page import Headers
 from crawler.model import Claim, CommitEntry, Response
 from crawler.pipeline.cookie_walls import CookieWalls
-from crawler.rules.domains import is_ip, registrable_domain
+from crawler.rules.identity import is_ip, registrable_domain, without_session
 from crawler.rules.priority import Ordering
 from crawler.rules.robots_txt import RobotsRules
 from crawler.rules.scope import ScopeRules
-from crawler.rules.session_ids import without_session
 from crawler.rules.traps import TrapRules, TrapState
 from crawler.rules.traps.calendars import date_of
 from crawler.rules.traps.session_tokens import tokens_of
@@ -174,7 +172,7 @@ def records(data: bytes) -> None:
 def stored_lines(data: bytes) -> None:
     cdxj.to_entry(data)
     cdxj.is_whole(data)
-    history_lines.to_attempt(data)
+    history.to_attempt(data)
     text = data.decode("latin-1")
     entry = CommitEntry(url=canonical("x"), fingerprint="1", visit=1, status=200, fetched_at=1.8e9, title=text)
     line = cdxj.to_line(entry)

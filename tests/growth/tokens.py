@@ -4,7 +4,7 @@ import gzip
 
 import zstandard
 
-from crawler.content.charset import _CODECS
+from crawler.content.sniff import _CODECS
 
 EMPTY_GZIP = gzip.compress(b"", mtime=0)
 EMPTY_ZSTD = zstandard.ZstdCompressor().compress(b"")

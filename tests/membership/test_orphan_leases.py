@@ -8,10 +8,9 @@ import pytest
 from crawler.engine.client import Engine
 from crawler.errors import EngineDown
 from crawler.frontier.keys import Keys
-from crawler.frontier.leases import Leases
+from crawler.frontier.leases import Leases, Takeovers
 from crawler.frontier.members import Member
 from crawler.frontier.script_library import library
-from crawler.frontier.takeovers import Takeovers
 from crawler.membership.held_partitions import HeldPartitions
 from crawler.membership.ownership import Ownership
 from crawler.rules.liveness import Liveness

@@ -15,7 +15,7 @@ from tempfile import mkdtemp
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 
-from crawler.archive import tail
+from crawler.archive import index_reader
 from crawler.outputs import export as exporting
 from crawler.outputs import file_sinks, follow, line_formats, parquet
 from crawler.outputs.export import export
@@ -60,7 +60,7 @@ def _small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(follow, "EVERY_S", 0.001)
     monkeypatch.setattr(follow, "BATCH_ROWS", 3)
     monkeypatch.setattr(exporting, "BATCH_ROWS", 3)
-    monkeypatch.setattr(tail, "CHUNK_LINES", 2)
+    monkeypatch.setattr(index_reader, "CHUNK_LINES", 2)
     monkeypatch.setattr(line_formats, "ROWS", 2)
     monkeypatch.setattr(file_sinks, "PACK_ROWS", 4)
     monkeypatch.setattr(parquet, "GROUP_ROWS", 3)

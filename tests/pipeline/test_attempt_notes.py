@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from crawler.archive.history_lines import Attempt, Became, status_of
+from crawler.archive.history import Attempt, Became, status_of
 from crawler.frontier.frontier import Fence, Settlement
 from crawler.model import AckOutcome, FailureKind, ParsedPage, RefusalReason, Response
 from crawler.pipeline.ack import AckStage

@@ -9,8 +9,8 @@ import pytest
 from crawler.frontier.messages import QueueBatch
 from crawler.model import Claim
 from crawler.pipeline.schedule import KEPT_PLAIN_MS, Scheduler
-from crawler.rules.adaptive import AdaptiveDelay
 from crawler.rules.host_health import GOOD, HostHealth
+from crawler.rules.politeness import AdaptiveDelay
 from crawler.runtime.clock import monotonic_ms
 from crawler.runtime.counters import OpenClaims
 

@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from crawler.errors import ArchiveError
-from crawler.frontier.budgets import QuotaReached
 from crawler.frontier.deferred import DeferredRow
+from crawler.frontier.messages import QuotaReached
 from crawler.frontier.stats import Totals
 from crawler.quotas.admit import QuotaAdmission
 from crawler.quotas.distribute import DeferredShare

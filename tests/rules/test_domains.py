@@ -10,7 +10,7 @@ import pytest
 import tldextract
 from publicsuffixlist import PSLFILE, PublicSuffixList
 
-from crawler.rules.domains import is_ip, registrable_domain
+from crawler.rules.identity import is_ip, registrable_domain
 from crawler.rules.urls import canonicalize, host_of
 
 TABLE = Path(__file__).parents[3] / "shared/conformance/registrable_domain.jsonl"
@@ -109,7 +109,7 @@ def test_only_dotted_quads_and_brackets_are_ip_literals():
 
 
 def test_importing_the_module_does_not_import_publicsuffixlist():
-    code = "import sys, crawler.rules.domains; sys.exit('publicsuffixlist' in sys.modules)"
+    code = "import sys, crawler.rules.identity; sys.exit('publicsuffixlist' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

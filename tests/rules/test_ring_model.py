@@ -4,9 +4,8 @@ import re
 
 import pytest
 
-from crawler.rules.fingerprint import partition_of
-from crawler.rules.rebalance import moves, share_changed
-from crawler.rules.ring import build
+from crawler.rules.identity import partition_of
+from crawler.rules.ring import build, moves, share_changed
 from scripts.bench_lib import ring_model
 
 

@@ -65,7 +65,7 @@ def test_hosts_of_a_private_suffix_are_apart():
         ({"mode": "host"}, SEED, 0, 0, True, "host www.example.co.uk:8443 of a seed"),
         ({"mode": "prefix"}, SEED, 0, 0, True, "prefix https://www.example.co.uk:8443/docs/a/ of a seed"),
         ({"mode": "any"}, "http://z.test/", 0, 0, True, "any URL"),
-        ({}, "http://z.test/", 0, 0, False, "domain z.test is of no seed"),
+        ({}, "http://z.test/", 0, 0, False, "no seed is in domain z.test"),
         ({"exclude": ("/logout",)}, "https://example.co.uk/logout", 0, 0, False, "exclude //logout/"),
         ({"include": ("[.]html$",)}, "https://example.co.uk/a.pdf", 0, 0, False, "no include matches"),
         ({"include": ("[.]html$", "pdf")}, "https://example.co.uk/a.pdf", 0, 0, True, "domain example.co.uk of a seed"),

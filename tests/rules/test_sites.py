@@ -70,8 +70,8 @@ def test_a_limit_of_depth_for_some_urls_is_one_of_the_crawl() -> None:
 
 BAD = [
     ({"match": "/shop/*", "label": "x"}, "sites[0].match: pattern '/shop/*': expected HOST/PATH"),
-    ({"match": "a.test/shop/*", "delay_s": 2}, "sites[0].delay_s holds for whole queues, whatever the path"),
-    ({"match": "https://a.test", "concurrency": 2}, "sites[0].concurrency holds for whole queues"),
+    ({"match": "a.test/shop/*", "delay_s": 2}, "sites[0].delay_s applies to whole queues, whatever the path"),
+    ({"match": "https://a.test", "concurrency": 2}, "sites[0].concurrency applies to whole queues"),
     ({"match": "a.test:8080", "concurrency": 2}, "with match = 'a.test'"),
     ({"match": "www.a.test", "delay_s": 2}, "set match = 'a.test', or frontier.queue_by = 'host'"),
     ({"match": "*.www.a.test", "delay_s": 2}, "set match = 'a.test'"),

@@ -4,7 +4,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crawler.rules.session_ids import without_session
+from crawler.rules.identity import without_session
 from crawler.rules.traps import NOTHING_LEARNED, Action, TrapState
 from crawler.rules.traps.url_shapes import is_plain, suspicions_of_shape
 from crawler.rules.urls import canonicalize

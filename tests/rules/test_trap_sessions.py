@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from crawler.rules.session_ids import without_session
+from crawler.rules.identity import without_session
 from crawler.rules.traps import NOTHING_LEARNED, PASSED, Action
 from tests.rules.traps_lab import HOME, RULES, TOKEN, learned, shop, visits
 

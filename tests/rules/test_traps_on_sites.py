@@ -12,10 +12,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from crawler.content.digest import payload_digest
+from crawler.archive.warc_record import payload_digest
 from crawler.content.html import parse_page
-from crawler.rules.domains import registrable_domain
-from crawler.rules.session_ids import without_session
+from crawler.rules.identity import registrable_domain, without_session
 from crawler.rules.traps import NOTHING_LEARNED, Action, TrapRules, TrapState
 from crawler.rules.urls import canonicalize, host_of
 from crawler.settings import TrapSettings

@@ -4,6 +4,7 @@ import gc
 import json
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from crawler.errors import InvalidUrl
-from crawler.rules import urls
-from crawler.rules.urls import canonicalize, host_of, join, join_all, origin_of, split
+from crawler.rules.urls import JoinCache, canonicalize, host_of, join, join_all, origin_of, split
 
 TABLE = Path(__file__).parents[3] / "shared/conformance/url.jsonl"
 
@@ -204,8 +204,8 @@ def test_canonicalising_twice_changes_nothing(raw):
 @example("q/r?s", "a", "a\n?b")
 @example("q/../r//", "//a#", "..#")
 def test_joining_many_gives_what_joining_each_gives(tail, one, two):
-    """The memo of folders must never show: the same references are joined in two documents of one folder."""
-    urls._memo.clear()
+    """The cache must never change a result: the same references are joined in two documents of one folder."""
+    cache = JoinCache()
     for name in ("x.html?a/b", "y.html", tail.replace("#", "")):
         try:
             base = canonicalize("http://h.test/d/" + name)
@@ -213,7 +213,7 @@ def test_joining_many_gives_what_joining_each_gives(tail, one, two):
             continue
         for hrefs in ([one], [two], [one, two, one], [one]):
             each = [join(base, href) for href in hrefs]
-            found, dropped = join_all(base, hrefs)
+            found, dropped = join_all(base, hrefs, cache=cache)
             assert found == list(dict.fromkeys(url for url in each if url))
             assert dropped <= each.count(None)
             assert (dropped == 0) == (None not in each)
@@ -236,19 +236,18 @@ def test_links_of_a_page_are_joined_deduplicated_and_counted():
     assert dropped == 4
 
 
-def test_the_memo_of_joins_is_bounded(monkeypatch):
-    urls._memo.clear()
-    monkeypatch.setattr(urls, "_memo_left", 500)
-    monkeypatch.setattr(urls, "_MEMO_ENTRIES_MAX", 500)
+def test_the_cache_of_joins_is_bounded():
+    cache = JoinCache(500)
     for n in range(300):
         folder = f"http://a.test/{n}/"
-        assert join_all(folder, ["x", "y", "z"])[0] == [folder + name for name in "xyz"]
-        assert sum(len(m) for m in urls._memo.values()) <= 1500
+        assert join_all(folder, ["x", "y", "z"], cache=cache)[0] == [folder + name for name in "xyz"]
+        assert sum(len(joins) + 1 for joins in cache._folders.values()) <= 500
 
 
-def test_a_length_limit_holds_for_remembered_joins_too():
-    assert join_all("http://a.test/", ["abcdefghij"])[1] == 0
-    assert join_all("http://a.test/", ["abcdefghij"], bytes_max=20) == ([], 1)
+def test_a_length_limit_holds_for_cached_joins_too():
+    cache = JoinCache()
+    assert join_all("http://a.test/", ["abcdefghij"], cache=cache)[1] == 0
+    assert join_all("http://a.test/", ["abcdefghij"], bytes_max=20, cache=cache) == ([], 1)
 
 
 @pytest.mark.parametrize(
@@ -270,32 +269,34 @@ def test_a_canonical_url_is_taken_apart(href, scheme, host, port, target):
     assert parts.origin + parts.target == href
 
 
-def test_two_threads_join_without_meeting_in_the_memo():
-    """Long pages are parsed in a thread, beside pages of the same folder."""
-    urls._memo.clear()
+def test_two_threads_can_share_a_cache_of_joins():
+    """Long pages are parsed in a thread, at the same time as pages of the same folder."""
+    cache = JoinCache()
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
         with ThreadPoolExecutor(2) as threads:
-            found = list(threads.map(_joined_often, ("http://h.test/d/one", "http://h.test/d/two")))
+            bases = ("http://h.test/d/one", "http://h.test/d/two")
+            found = list(threads.map(partial(_joined_often, cache), bases))
     finally:
         sys.setswitchinterval(before)
     assert found == [{("http://h.test/d/one", "http://h.test/d/x")}, {("http://h.test/d/two", "http://h.test/d/x")}]
 
 
-def _joined_often(base: str) -> set[tuple[str, ...]]:
-    return {tuple(join_all(base, ["#a", "x"])[0]) for _ in range(20_000)}
+def _joined_often(cache: JoinCache, base: str) -> set[tuple[str, ...]]:
+    return {tuple(join_all(base, ["#a", "x"], cache=cache)[0]) for _ in range(20_000)}
 
 
 def test_joining_leaves_nothing_for_the_garbage_collector() -> None:
     """It runs seldom in a crawl: a cycle for each page would stay in memory for long."""
     hrefs = ["a", "../b", "//c.test/", "http://d.test/", "http://fa\xdf.de/", "http://xn--fa-hia.de/"]
-    join_all("http://a.test/x/", hrefs)
+    cache = JoinCache()
+    join_all("http://a.test/x/", hrefs, cache=cache)
     gc.collect()
     gc.disable()
     try:
         for number in range(20):
-            join_all(f"http://a{number}.test/{number}/", hrefs)
+            join_all(f"http://a{number}.test/{number}/", hrefs, cache=cache)
         assert gc.collect() == 0
     finally:
         gc.enable()

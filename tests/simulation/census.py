@@ -12,7 +12,7 @@ import msgspec
 
 from crawler.archive.crawl_folder import open_existing
 from crawler.archive.index_reader import read_entries
-from crawler.archive.item_reader import ItemFiles
+from crawler.archive.items import ItemFiles
 from crawler.errors import ArchiveError
 from crawler.frontier.codec import parts_of, unpack_letter
 from crawler.frontier.keys import Keys

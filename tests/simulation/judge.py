@@ -13,13 +13,15 @@ import msgspec
 from crawler.engine.client import Call
 from crawler.frontier.keys import Keys
 from crawler.frontier.script_library import NAMES, script
-from crawler.rules.fingerprint import partition_of
+from crawler.rules.identity import partition_of
 from tests.simulation.browsing import Request
 from tests.simulation.disturbance import Disturbances
 from tests.simulation.loop import NS, Process, VirtualLoop
 from tests.simulation.web import Kind, Web
 
-FENCED = frozenset(name for name in NAMES if "if not fence(ARGV[1], ARGV[2]" in script(name).source)
+FENCED = frozenset(name for name in NAMES if "if not fence(ARGV)" in script(name).source)
+ENDS = {"refuse": "refused", "dead_letter": "dead"}  # script -> what becomes of the URL
+assert {"ack", "claim", *ENDS} <= FENCED
 TAKEOVER_S = 10.0  # I8
 LEAVE_S = 2.0  # I8
 
@@ -102,11 +104,9 @@ class Judge:
             for packed, answer in zip(call.args[7:], reply[2:], strict=True):
                 if answer.startswith(b"COMMITTED "):
                     self._committed(call, msgspec.msgpack.decode(packed))
-        elif status == "COMMITTED" and call.name in ("dead", "refuse"):
+        elif status == "COMMITTED" and call.name in ENDS:
             fp = msgspec.msgpack.decode(call.args[3])[0]
-            self._ended(
-                (fp, 1), Ending(self.loop.now_ns, {"refuse": "refused"}.get(call.name, "dead"), "", call.args[0])
-            )
+            self._ended((fp, 1), Ending(self.loop.now_ns, ENDS[call.name], "", call.args[0]))
 
     def _fence(self, process: Process, call: Call, status: str) -> None:
         partition = Keys.partition_of_meta(call.keys[0])

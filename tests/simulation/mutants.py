@@ -63,7 +63,7 @@ def no_hold() -> contextlib.AbstractContextManager[None]:
 
 def no_fence() -> contextlib.AbstractContextManager[None]:
     """Writes pass whatever lease they name."""
-    return _scripts_without("lease.session ~= session or lease.epoch ~= epoch", "false")
+    return _scripts_without("lease.session ~= session or lease.epoch ~= args[2]", "false")
 
 
 def no_token() -> contextlib.AbstractContextManager[None]:

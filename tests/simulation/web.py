@@ -8,7 +8,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from crawler.rules.fingerprint import partition_of
+from crawler.rules.identity import partition_of
 
 OUTSIDE = "outside.test"  # never in scope
 CRAWL_DELAYS = (None, None, None, 1, 2, 3, 10)

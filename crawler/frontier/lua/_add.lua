@@ -1,15 +1,14 @@
 -- Adding URLs: used by add, and by ack for the out-links of its own partition.
 -- A URL is nine values of a list: fingerprint, queue, domain, score as text, member, origin, depth, reason, seed. With an
 -- origin ('' for most), the member lacks its letter; with a reason ('' for most; see defer_one) the URL is deferred at once;
--- seed (0 for none) is the number of the seed it descends from. Where linking domains are counted there is a tenth: the place
--- of the other domain that links to it (see _admission.lua; -1: none does).
--- What is taken in, 0 for no limit: {URLs of a queue, hosts of a domain (see _admission.lua), further URLs of a queue for each
--- domain that links to it}. What is beyond that is deferred.
--- With a limit or a budget of depth, z<run>:<bucket> holds fingerprint -> depth of all URLs that are pending or deferred: a
--- shorter path may be found later. What was too deep and is not any more goes into its queue.
--- What else is new is gathered, over all commits of an ack, and enters its queues at the end: one call with many members
+-- seed (0 for none) is the number of the seed it descends from. If linking domains are counted, there is a tenth value: the
+-- place of the other domain that links to it (see _admission.lua; -1: none does).
+-- Add quotas, 0 for no limit: {URLs of a queue, hosts of a domain (see _admission.lua), further URLs of a queue for each
+-- domain that links to it}. URLs beyond them are deferred.
+-- With a limit on depth, z<run>:<bucket> stores fingerprint -> depth of all URLs that are pending or deferred: a shorter
+-- path may be found later. A URL that is no longer too deep goes into its queue.
+-- Other new URLs are collected over all commits of an ack and enter their queues at the end: one call with many members
 -- costs a fraction of many calls.
-local ITEM = 9 -- values
 local arrived, arrivals, domain_of -- queue -> {score, member, ...}; names of queues; queue -> domain
 --@each arrived, arrivals, domain_of = {}, {}, {}
 
@@ -18,14 +17,14 @@ local function push(list, a, b)
   list[n + 1], list[n + 2] = a, b
 end
 
--- A host whose domain has a boost, which stands under the domain's own name whether that is a queue or not: the operator's
--- order did not know the host, or not that it would have URLs again.
+-- Give a host the boost of its domain. The boost is stored under the domain's name, which need not be a queue; when the
+-- operator set it, the host was unknown or had no URLs.
 local function follow_boost(r, domain)
   local boost = domain ~= r.queue and meta().boosts and call('ZSCORE', P .. 'boosts', domain)
   if boost and not r[MORE].boost then change_boost(r, tonumber(boost)) end
 end
 
--- n URLs of a queue are new to the crawl.
+-- Count n URLs of a queue that are new to the crawl.
 local function meet(r, domain, n)
   if r[URLS] == 0 then
     count(total, 'queues', 1)
@@ -36,9 +35,9 @@ local function meet(r, domain, n)
   follow_boost(r, domain)
 end
 
-local function enter(r, entries, default_delay_ms, budgets)
+local function enter(r, entries, default_delay_ms, quota)
   local n = #entries / 2
-  local room = budgets[1] > 0 and math.max(0, urls_max_of(r, budgets) - r[URLS]) or n
+  local room = quota[AddQuotaArgs.urls] > 0 and math.max(0, urls_max_of(r, quota) - r[URLS]) or n
   meet(r, domain_of[r.queue], n)
   if room < n then
     local beyond = {}
@@ -48,51 +47,53 @@ local function enter(r, entries, default_delay_ms, budgets)
   if room > 0 then put_pending(r, entries, default_delay_ms) end
 end
 
--- Why a URL is deferred at once; '' for most. hosts_max: 0 when hosts have no budget.
-local function defer_reason(items, i, hosts_max)
-  local reason = items[i + 7]
+-- Why a URL is deferred at once; '' for most. hosts_max: 0 when hosts have no quota.
+local function defer_reason(items, at, hosts_max)
+  local reason = items[at + UrlItem.reason]
   if hosts_max == 0 or reason ~= '' then return reason end
-  local host, is_seed = host_in(items[i + 1], items[i + 4], items[i + 5]), is_given(tonumber(items[i + 3]))
-  return takes_host(items[i + 2], host, hosts_max, is_seed) and '' or HOSTS
+  local host = host_in(items[at + UrlItem.queue], items[at + UrlItem.member], items[at + UrlItem.origin])
+  local is_seed = is_given(tonumber(items[at + UrlItem.score]))
+  return takes_host(items[at + UrlItem.domain], host, hosts_max, is_seed) and '' or HOSTS
 end
 
--- A URL is new to the crawl.
-local function arrive(items, i, hosts_max)
-  local queue, domain, score, member, origin = items[i + 1], items[i + 2], items[i + 3], items[i + 4], items[i + 5]
-  local reason = defer_reason(items, i, hosts_max)
+-- Take in a URL that is new to the crawl.
+local function arrive(items, at, hosts_max)
+  local queue, domain, score = items[at + UrlItem.queue], items[at + UrlItem.domain], items[at + UrlItem.score]
+  local member, origin, reason = items[at + UrlItem.member], items[at + UrlItem.origin], defer_reason(items, at, hosts_max)
   if origin ~= '' then member = listed_member(queue, origin, member) end
   if reason ~= '' then
     meet(record_of(queue), domain, 1)
-    defer_one(queue, reason, score, member, items[i], items[i + 6])
+    defer_one(queue, reason, score, member, items[at + UrlItem.fingerprint], items[at + UrlItem.depth])
   elseif arrived[queue] then
     push(arrived[queue], score, member)
   else
     arrivals[#arrivals + 1], domain_of[queue], arrived[queue] = queue, domain, {score, member}
   end
-  count_seed(items[i + 8], ADDED, 1)
+  count_seed(items[at + UrlItem.seed], ADDED, 1)
 end
 
--- A shorter path to a URL that was met at a depth is found. It keeps its member, which says from which seed it descends.
-local function lift(items, i, depth, default_delay_ms, hosts_max)
-  local fp, queue, score = items[i], items[i + 1], items[i + 3]
+-- A shorter path to a URL known at this depth was found. The URL keeps its member, which has the seed it descends from.
+local function lift(items, at, depth, default_delay_ms, hosts_max)
+  local fp, queue, score = items[at + UrlItem.fingerprint], items[at + UrlItem.queue], items[at + UrlItem.score]
   local member = take_deep(queue, depth, fp)
   if not member then return end
-  local reason = defer_reason(items, i, hosts_max)
-  if reason ~= '' then return defer_one(queue, reason, score, member, fp, items[i + 6]) end
+  local reason = defer_reason(items, at, hosts_max)
+  if reason ~= '' then return defer_one(queue, reason, score, member, fp, items[at + UrlItem.depth]) end
   put_pending(record_of(queue), {score, member}, default_delay_ms)
 end
 
--- Returns a string of one digit for each URL from the first-th value on (1 new, 0 seen, 2 depth lowered).
-local function add_items(items, first, run, default_delay_ms, is_limited, budgets)
-  local seen, hosts_max, is_counting = seen_set(run), budgets[2], budgets[3] > 0
+-- Returns a string with one digit for each URL, from value number `first` on (1 new, 0 seen, 2 depth lowered).
+local function add_items(items, first, run, default_delay_ms, is_limited, quota)
+  local seen, hosts_max = seen_set(run), quota[AddQuotaArgs.hosts]
+  local is_counting = quota[AddQuotaArgs.urls_per_linking_domain] > 0
   local outcome, n, added = {}, 0, 0
-  for i = first, #items, is_counting and ITEM + 1 or ITEM do
-    local fp, depth = items[i], items[i + 6]
+  for at = first - 1, #items - 1, is_counting and UrlItem.size + 1 or UrlItem.size do
+    local fp, depth = items[at + UrlItem.fingerprint], items[at + UrlItem.depth]
     local digit = '0'
-    if is_counting then note_link(items[i + 1], items[i + 9]) end
+    if is_counting then note_link(items[at + UrlItem.queue], items[at + UrlItem.size + 1]) end
     if see(seen, fp) then
       digit, added = '1', added + 1
-      arrive(items, i, hosts_max)
+      arrive(items, at, hosts_max)
       if is_limited then call('HSET', depths_of(seen, fp), fp, depth) end
     else
       local depths = is_limited and depths_of(seen, fp)
@@ -100,7 +101,7 @@ local function add_items(items, first, run, default_delay_ms, is_limited, budget
       if depth < before then
         digit = '2'
         call('HSET', depths, fp, depth)
-        lift(items, i, before, default_delay_ms, hosts_max)
+        lift(items, at, before, default_delay_ms, hosts_max)
       end
     end
     n = n + 1
@@ -113,15 +114,16 @@ local function add_items(items, first, run, default_delay_ms, is_limited, budget
   return table.concat(outcome)
 end
 
--- What has arrived enters its queues.
-local function enter_all(default_delay_ms, budgets)
+-- Put all collected URLs into their queues.
+local function enter_all(default_delay_ms, quota)
   read_queues(arrivals)
-  if budgets[3] > 0 then write_links() end
-  for queue, entries in pairs(arrived) do enter(record_of(queue), entries, default_delay_ms, budgets) end
-  if budgets[3] > 0 then follow_links(budgets, default_delay_ms) end
+  local is_counting = quota[AddQuotaArgs.urls_per_linking_domain] > 0
+  if is_counting then write_links() end
+  for queue, entries in pairs(arrived) do enter(record_of(queue), entries, default_delay_ms, quota) end
+  if is_counting then follow_links(quota, default_delay_ms) end
 end
 
--- The totals, and what follows from them. The last that a script does.
+-- Write the totals, and grow the seen-set if needed. The last step of a script.
 local function write_added(run)
   local seen = write_totals()['seen' .. run]
   if seen then seen_grow(run, seen) end

@@ -1,10 +1,10 @@
--- A queue's URLs, in blocks of sorted sets that stay small enough to be packed: q:QUEUE holds the best ones, further
--- blocks b:QUEUE:ID the others. t:QUEUE lists those by the highest score that each may hold; among equals the one with
--- the highest id is the oldest. A block that is in a file is a stub: only its name is left, 'ID FILE OFFSET LENGTH URLS'.
--- q:QUEUE is there if and only if the queue has URLs that can be handed out: behind it, nothing passes by a stub.
--- long: zset of queues -> how many blocks they have in memory behind the first; long:deferred: the same of rows of deferred
--- URLs (see _deferred.lua), which go to files before them; short: zset of queues whose next block is to be brought back from
--- its file -> since when (ms). meta's spilled and spilled_parked: URLs of queues, and of rows, that are in files.
+-- A queue's URLs, in blocks: sorted sets that are small enough for the engine's packed encoding. q:QUEUE (the head) has the
+-- best URLs, further blocks b:QUEUE:ID the others. t:QUEUE lists these by the highest score that each may hold; among equals
+-- the one with the highest id is the oldest. A block that is in a file is a stub: an entry of t:QUEUE named 'ID FILE OFFSET
+-- LENGTH URLS'. q:QUEUE exists if and only if the queue has URLs that can be handed out: no block overtakes a stub.
+-- long: zset of queues -> number of their blocks in memory after the head; long:parked: the same for rows of deferred URLs
+-- (see _deferred.lua), which are spilled first; short: zset of queues whose next block has to be brought back from its file
+-- -> since when (ms). meta's spilled and spilled_parked: URLs of queues, and of rows, that are in files.
 local BLOCK = 128 -- the engine's zset-max-listpack-entries
 local SHORT = BLOCK / 2 -- with fewer URLs left, the next block should be in memory
 local LAST_ID, ID_LENGTH = 999999999, 9
@@ -17,8 +17,7 @@ local function is_stub(id) return #id > ID_LENGTH end
 local function is_row(queue) return string.find(queue, '|', 1, true) end
 local function long_of(queue) return P .. (is_row(queue) and 'long:parked' or 'long') end
 
--- Rows of two reasons stay in memory, for a URL is looked for in those by another name than that of its block: 'depth:N' and
--- 'hosts'.
+-- Rows with two reasons, 'depth:N' and 'hosts', stay in memory: single URLs are looked up in them.
 local DEPTH, HOSTS = 'depth', 'hosts'
 local function is_deep(reason) return string.sub(reason, 1, 6) == DEPTH .. ':' end
 
@@ -53,8 +52,8 @@ local function new_block(r, highest)
   return block_of(r.queue, id)
 end
 
--- A block is full. What is not better than the worst of the queue goes into a new one behind it; else the worse half
--- of the block does, and the answer is the half that the score belongs to.
+-- Make room for a score whose block is full. If it is not better than the worst of the queue, it gets a new block after it.
+-- Else the worse half of the block moves to a new one. Returns the key of the block that the score belongs to.
 local function make_room(r, key, id, score)
   local worst_id = call('ZRANGE', index_of(r.queue), 0, 0)[1]
   if worst_id == id and tonumber(score) <= tonumber(call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]) then
@@ -76,7 +75,7 @@ local function put_in_order(r, entries)
     local found = call('ZRANGEBYSCORE', index, score, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
     local id, highest = found[1], found[2]
     local key = id and block_of(queue, id) or head_of(queue)
-    if id and is_stub(id) then key = new_block(r, highest) end -- beside it: equal bounds, and the newer one is found
+    if id and is_stub(id) then key = new_block(r, highest) end -- same bound as the stub; the newer one is found first
     local room = BLOCK - call('ZCARD', key)
     if room <= 0 then
       put = put + call('ZADD', make_room(r, key, id, score), score, entries[i + 1])
@@ -95,14 +94,14 @@ local function put_in_order(r, entries)
   return put
 end
 
--- Put URLs into a queue, given as {score, member, score, member, ...} with scores as text. Neighbours that belong into one
--- block go there together.
+-- Put URLs into a queue, given as {score, member, score, member, ...} with scores as text. Neighbours that belong in one
+-- block are added together.
 local function put(r, entries)
   local is_one_block = r[BLOCKS] == 0 and r[N] + #entries / 2 <= BLOCK
   add_to(r, N, is_one_block and call('ZADD', head_of(r.queue), unpack(entries)) or put_in_order(r, entries))
 end
 
--- The next block becomes the head; false when there is none in memory.
+-- Make the next block the head if there is no head; false when the queue has none in memory.
 local function promote(r)
   if r[BLOCKS] == 0 then return r[N] ~= 0 end
   local index, head = index_of(r.queue), head_of(r.queue)
@@ -129,7 +128,7 @@ local function take(r, n)
   return taken
 end
 
--- Note whether the next block is to be brought back from its file; true when it is. Nobody waits for a row's.
+-- Note whether the next block has to be brought back from its file; true when it has. Not for rows, which nobody waits for.
 local function look_ahead(queue, now)
   if is_row(queue) then return false end
   if call('ZCARD', head_of(queue)) < SHORT then

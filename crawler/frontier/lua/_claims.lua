@@ -1,22 +1,22 @@
--- The ends of a claim. x: zset token -> visibility deadline (ms).
+-- How claims end. x: zset token -> visibility deadline (ms).
 
 -- A token begins with the epoch it was handed out under.
 local function is_of_epoch(token, epoch) return string.find(token, epoch .. '.', 1, true) == 1 end
 
--- Is this delivery still the one that counts? Those of earlier leases count as expired, also while they wait to be put
--- back.
+-- Is this delivery still valid? Deliveries of earlier leases count as expired, also while they wait to be put back.
 local function is_claimed(token, epoch)
   return is_of_epoch(token, epoch) and call('ZSCORE', P .. 'x', token) ~= false
 end
 
--- A URL's failed attempts, and one more: JSON values with commas between. a: hash fingerprint -> attempts.
+-- A URL's failed attempts and one more: JSON values separated by commas. a: hash fingerprint -> attempts.
 local function attempts_with(fingerprint, one)
   local earlier = call('HGET', P .. 'a', fingerprint)
   if not earlier or one == '' then return earlier or one end
   return earlier .. ',' .. one
 end
 
--- These URLs are pending no more. k: hash fingerprint -> deaths of processes that were at it; z: see _add.lua.
+-- Delete what is stored for URLs that are no longer pending. k: hash fingerprint -> deaths of processes that worked on it;
+-- z: see _add.lua.
 local function forget(run, fingerprints, is_limited)
   if call('EXISTS', P .. 'k', P .. 'a') > 0 then
     run_many(fingerprints, 'HDEL', P .. 'k')

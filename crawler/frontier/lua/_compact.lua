@@ -1,13 +1,13 @@
--- Stores: very many small values by name, in hashes that stay small enough to be packed: <kind>:<bucket>, and <kind>:split
--- while one splits (see _buckets.lua). Meta's <kind>n and <kind>b count values and buckets.
--- Kinds: h, the records of idle queues; y, robots.txt by origin; n, hosts that a budget took in; e, counts of seeds.
+-- Compact stores: very many small values by name, in hashes small enough for the engine's packed encoding: <kind>:<bucket>,
+-- and <kind>:split while one splits (see _buckets.lua). meta's <kind>n and <kind>b count values and buckets.
+-- Kinds: h, the records of idle queues; y, robots.txt by origin; n, admitted hosts; e, counts of seeds.
 local PER_STORE = 64
-local COMPACT_MOVES = {y = 4} -- values that one value more moves: a robots.txt may have half a megabyte
+local COMPACT_MOVES = {y = 4} -- values moved for each new value: a robots.txt may have half a megabyte
 local COMPACT_MOVES_MAX = 256
 local stores
 --@each stores = {}
 
--- The buckets of a kind, and how many values there are in them.
+-- The buckets of a kind and the number of their values.
 local function compact_of(kind)
   if not stores[kind] then
     local v = call('HMGET', M, kind .. 'n', kind .. 'b', 'split' .. kind)
@@ -55,7 +55,7 @@ local function compact_put(kind, name, value)
   compact_grow(kind, store)
 end
 
--- A random value or some, with their names, of the bucket of a name.
+-- n random values, with their names, from the bucket of a name.
 local function compact_neighbours(kind, name, n)
   local store = compact_of(kind)
   return call('HRANDFIELD', store.prefix .. compact_index(store, name), n, 'WITHVALUES')

@@ -1,21 +1,21 @@
--- URLs that are kept and not handed out. Deferred by a rule or a budget, they lie in blocks of their own, the row
--- QUEUE|reason; and a queue may be stopped as a whole: stop is the reason, in its record and in the hash stops. What is
--- deferred is not pending: to defer a URL counts as done, to release it as added, and meta's deferred and released count both.
--- A queue that is stopped as 'paused' keeps its URLs pending. parks: hash 'QUEUE|reason' -> how many URLs.
--- What is too deep lies in rows of its own, QUEUE|depth:N for each depth, in the order of fingerprints and with the member
--- 'FINGERPRINT SCORE MEMBER': when a shorter path to it is found, its fingerprint is all that is known of it.
+-- Deferred URLs: kept, but not handed out. Those deferred by a rule or a quota have blocks of their own, the row
+-- QUEUE|reason. A queue can also be stopped as a whole: stop is the reason, in its record and in the hash stops.
+-- Deferred URLs are not pending: deferring a URL counts as done, releasing it as added; meta's parked and released count
+-- both. A queue that is stopped as 'paused' keeps its URLs pending. parks: hash 'QUEUE|reason' -> number of URLs.
+-- URLs that are too deep are in rows QUEUE|depth:N, one for each depth, in the order of fingerprints and with the member
+-- 'FINGERPRINT SCORE MEMBER': when a shorter path to one is found, only its fingerprint is known.
 local PAUSED, BEYOND = 'paused', 'crawl:urls'
 
 local function row_name(queue, reason) return queue .. '|' .. reason end
 
--- The record of a row: it has URLs and blocks, and goes with the last URL.
+-- The record of a row: it has URLs and blocks, and is deleted with its last URL.
 local function row_of(queue, reason)
   local row = record_of(row_name(queue, reason))
   row.is_row = true
   return row
 end
 
--- What the crawl's budget of URLs parks is counted by itself, too.
+-- Count deferred URLs; those of the crawl's own quota of URLs also separately.
 local function note_deferred(queue, reason, n)
   count(total, 'done', n)
   count(total, 'parked', n)
@@ -23,19 +23,19 @@ local function note_deferred(queue, reason, n)
   call('HINCRBY', P .. 'parks', row_name(queue, reason), n)
 end
 
--- Entries of a queue into its row: {score, member, ...}, scores as text.
+-- Put entries of a queue into its row: {score, member, ...}, scores as text.
 local function defer(queue, reason, entries)
   put(row_of(queue, reason), entries)
   note_deferred(queue, reason, #entries / 2)
 end
 
--- A URL into its row by itself: the reason DEPTH stands for too deep.
+-- Put one URL into its row; the reason DEPTH means too deep.
 local function defer_one(queue, reason, score, member, fingerprint, depth)
   if reason ~= DEPTH then return defer(queue, reason, {score, member}) end
   defer(queue, DEPTH .. ':' .. depth, {string.sub(fingerprint, -9), fingerprint .. ' ' .. score .. ' ' .. member})
 end
 
--- Score (text) and member, as they belong into its queue, of what lies in a row.
+-- Score (text) and member in the queue, of an entry of a row.
 local function requeued_deferred(reason, score, member)
   if not is_deep(reason) then return text_of(tonumber(score)), member end
   return string.match(member, '^%S+ (%S+) (.*)$')
@@ -49,13 +49,13 @@ local function note_released(queue, reason, n)
   if call('HINCRBY', P .. 'parks', name, -n) == 0 then call('HDEL', P .. 'parks', name) end
 end
 
--- How many of the URLs that are deferred for a reason may be released, for no more than so many of the queue to be taken in.
+-- How many of the URLs deferred for a reason may be released, so that at most taken_in_max URLs of the queue are admitted.
 local function room_beside(r, reason, taken_in_max)
   local deferred = tonumber(call('HGET', P .. 'parks', row_name(r.queue, reason)) or nil) or 0
   return math.min(deferred, taken_in_max - (r[URLS] - deferred))
 end
 
--- Take a URL that is deferred as too deep out of its row: its member; nil when it is not there.
+-- Take a URL that is deferred as too deep out of its row. Returns its member, nil when it is not there.
 local function take_deep(queue, depth, fingerprint)
   local reason = DEPTH .. ':' .. depth
   if call('HEXISTS', P .. 'parks', row_name(queue, reason)) == 0 then return nil end
@@ -80,7 +80,7 @@ local function deferring_stop(r)
   return reason ~= PAUSED and reason or nil
 end
 
--- n pending URLs have come (back) into their queue.
+-- Count n URLs that came (back) into their queue, and wake it.
 local function note_pending(r, n, default_delay_ms)
   local reason = deferring_stop(r)
   if reason then note_deferred(r.queue, reason, n) end
@@ -92,13 +92,13 @@ local function put_pending(r, entries, default_delay_ms)
   note_pending(r, #entries / 2, default_delay_ms)
 end
 
--- Those of claims and retries: they were pending before.
+-- Put URLs of claims and retries back: they were pending before.
 local function put_back(r, entries, default_delay_ms)
   put_pending(r, entries, default_delay_ms)
   count(total, 'moves', 1)
 end
 
--- A row's next block is in a file: it becomes one of the queue there, and nothing has to be read.
+-- Release a row's next block that is in a file: it becomes a block of the queue without being read.
 local function release_block(r, row, n)
   local stub, highest = unpack(call('ZREVRANGE', index_of(row.queue), 0, 0, 'WITHSCORES'))
   local place, urls = string.match(stub or '', '^%d+( .* (%d+))$')
@@ -114,8 +114,8 @@ local function release_block(r, row, n)
   return urls
 end
 
--- At most the n best URLs that are deferred for a reason come into their queue; how many. None when the next ones are a
--- block in a file, and more than n.
+-- Release at most the n best URLs that are deferred for a reason into their queue. Returns how many: none when the next ones
+-- are a block in a file with more than n URLs.
 local function release_best(r, reason, n, default_delay_ms)
   local row, entries = row_of(r.queue, reason), {}
   if row[N] == 0 then return 0 end

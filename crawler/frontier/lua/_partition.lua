@@ -51,10 +51,10 @@ local function number_of(name)
   return tonumber(string.sub(redis.sha1hex(key .. name), 1, 13), 16)
 end
 
--- True when (session, epoch) holds the lease; then the partition clock is carried on to now_ms (never back).
-local function fence(session, epoch, now_ms)
-  local lease = meta()
-  if session == '' or lease.session ~= session or lease.epoch ~= epoch then return false end
+-- True when the caller holds the lease; then the partition clock is carried on to its time (never back).
+local function fence(args)
+  local lease, session, now_ms = meta(), args[FenceArgs.session], tonumber(args[FenceArgs.now_ms])
+  if session == '' or lease.session ~= session or lease.epoch ~= args[FenceArgs.epoch] then return false end
   if now_ms > lease.clock then
     call('HSET', M, 'clock', now_ms)
     lease.clock = now_ms

@@ -1,9 +1,9 @@
--- A pending URL. In its queue it is a member and a score; from its claim to its end, and while a retry waits, it stands
--- in the hash u under the token of its delivery: 'score queue domain member'.
--- member = a letter for the origin and the path: ! https://QUEUE, " http://QUEUE, # https://www.QUEUE, $ http://www.QUEUE,
--- further ones are listed in g:QUEUE, and behind a space stands the whole URL.
--- score = order * 2^21 + (255 - depth) * 2^13 + seed * 2^12 + redirects * 2^8 + attempts * 2^4 + deliveries: highest first,
--- and what is known of the URL beside its order. Whole numbers below 2^53, so doubles keep them.
+-- A pending URL. In its queue it is a member and a score. From its claim to its end, and while it waits for a retry, it is in
+-- the hash u under the token of its delivery: 'score queue domain member'.
+-- member = a letter for the origin, a stamp, and the path: ! https://QUEUE, " http://QUEUE, # https://www.QUEUE,
+-- $ http://www.QUEUE; further origins are listed in g:QUEUE; after a space the stamp and the whole URL follow.
+-- score = order * 2^21 + (255 - depth) * 2^13 + seed * 2^12 + redirects * 2^8 + attempts * 2^4 + deliveries: the highest is
+-- first, and the low bits have what else is known of the URL. Integers below 2^53, so doubles are exact.
 local ATTEMPT, COUNT_MAX = 16, 15
 local ORIGINS_MAX, FIRST_LETTER = 90, 37
 
@@ -17,7 +17,7 @@ local function with_attempt(score)
   return math.floor(score / ATTEMPT) % ATTEMPT < COUNT_MAX and score + ATTEMPT or score
 end
 
-local function is_given(score) return math.floor(score / 4096) % 2 == 1 end -- it is a seed
+local function is_given(score) return math.floor(score / 4096) % 2 == 1 end -- a seed
 
 local function pack_record(score, queue, domain, member)
   return score .. ' ' .. queue .. ' ' .. domain .. ' ' .. member
@@ -28,7 +28,7 @@ local function unpack_record(packed)
   return string.match(packed, '^(%S+) (%S+) (%S+) (.*)$')
 end
 
--- The member of a URL whose origin is none of those that need no list.
+-- The member of a URL whose origin has no fixed letter.
 local function listed_member(queue, origin, path)
   local key = P .. 'g:' .. queue
   local letter = call('HGET', key, origin)
@@ -44,7 +44,7 @@ local function listed_member(queue, origin, path)
   return letter .. path
 end
 
--- The origin of a member that is listed; '' for others, which callers know how to read.
+-- The origin of a member if it is listed; '' for others, whose origin is in the member.
 local function listed_origin(queue, member)
   if string.byte(member) < FIRST_LETTER then return '' end
   return call('HGET', P .. 'g:' .. queue, string.sub(member, 1, 1)) or ''

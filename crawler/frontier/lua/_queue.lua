@@ -1,20 +1,20 @@
--- Queues. w:<queue> is the record of one, msgpack: numbers in the order below, and a map of whatever else there is.
--- next (ms), delay (ms, -1 unknown) and out (claims handed out) are its politeness clock; n URLs are in its blocks (see
--- _block.lua; blocks: how many ids were given to those), others retrying. Counted are urls (ever added), s2 (pages), bytes,
--- fetch_ms and in the map s1, s3 ..., retries, dead, e:<failure>, refused:<reason>. There, too: domain, if that is not its
--- own name; while a borrower has a turn (see reserve), borrower (its mark) and borrower_seen (when the owner first saw that, ms); links:
--- which domains link to it (see _admission.lua); and
--- stop: why none of its URLs is handed out; free:<reason>: it is not deferred again for that (see _deferred.lua, defer.lua); and
--- waiter: the borrower that waits for a turn, or GRANTED from when one was granted until the owner has had its own. While a queue
--- is idle its record lies on a store, with others.
--- ready: zset of queues that have URLs and may be claimed from, by due time (ms on the partition clock). Those with a boost
--- (a whole number but 0, in the map) are in ready:<boost> instead, so that none is looked for among others. boosts: zset of
--- such queues by boost; meta's boosts lists the boosts there are, highest first.
+-- Queues. w:<queue> is the record of a queue, msgpack: the numbers below in this order, then a map of other values.
+-- Politeness clock: next (ms), delay (ms, -1 unknown), out (claims handed out). n: URLs in its blocks (see _block.lua);
+-- blocks: number of block ids given out; retrying: URLs that wait for a retry. Counters: urls (ever added), s2 (pages),
+-- bytes, fetch_ms, and in the map s1, s3 ..., retries, dead, e:<failure>, refused:<reason>.
+-- Also in the map: domain, if it is not the queue's name; borrower and borrower_seen, while a slot is borrowed (see
+-- borrow_slot.lua): its mark, and when the owner first saw it (ms); waiter: the borrower that waits for a slot, or GRANTED
+-- from a grant until the owner has had a turn; links: which domains link to it (see _admission.lua); stop: why none of its
+-- URLs is handed out; free:<reason>: its URLs are not deferred again for this reason (see defer.lua); boost.
+-- The record of an idle queue is in a compact store instead (kind h).
+-- ready: zset of queues that have URLs and may be claimed from, by due time (ms on the partition clock). Queues with a boost
+-- (a nonzero integer) are in ready:<boost> instead, so that the highest is found at once. boosts: zset of these queues by
+-- boost; meta's boosts lists the boosts in use, highest first.
 -- idle: zset of queues that may be idle, by when their clock runs out.
--- A script reads a record once, changes it here, and writes it once, by close_queues.
+-- A script reads a record once, changes it here, and writes it once, in close_queues.
 local NEXT, DELAY, OUT, N, RETRYING, BLOCKS, URLS, S2, BYTES, FETCH_MS, MORE = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
 local WORD_OF = {s2 = S2, bytes = BYTES, fetch_ms = FETCH_MS}
-local IDLE_MS = 60000 -- after its clock has run out an idle queue's record goes to a store
+local IDLE_MS = 60000 -- from the end of its clock until an idle queue's record goes to a store
 local GRANTED = '-'
 local records
 --@each records = {}
@@ -28,11 +28,11 @@ local function record_from(queue, key, packed)
     end
   end
   if not packed then return {queue = queue, key = key, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, {}} end
-  -- is_changed and settled_from are named here so that the table is made with room for them.
+  -- is_changed and settled_from are named here to give the table room for them.
   return {queue = queue, key = key, is_changed = false, settled_from = nil, values_of(packed, 1)}
 end
 
--- Read the records of some queues at once.
+-- Read the records of several queues at once.
 local function read_queues(queues)
   local names, keys, n = {}, {}, 0
   for _, queue in ipairs(queues) do
@@ -83,7 +83,7 @@ local function set_more(r, name, value)
   r[MORE][name], r.is_changed = value, true
 end
 
--- When it is due does not change.
+-- Set a queue's boost; its due time does not change.
 local function change_boost(r, n)
   local due = call('ZSCORE', ready_of(r), r.queue)
   call('ZREM', ready_of(r), r.queue)
@@ -93,23 +93,23 @@ local function change_boost(r, n)
   count(total, 'moves', 1)
 end
 
--- A counter by name.
+-- Add n to a counter by name.
 local function count_in(r, name, n)
   local word = WORD_OF[name]
   if word then add_to(r, word, n) else set_more(r, name, (r[MORE][name] or 0) + n) end
 end
 
--- When a queue may be asked next: its own clock, and the hold that a takeover put on the whole partition.
+-- When the next request of a queue may start: by its own clock, and by the politeness hold of a takeover.
 local function due_of(next_ms, delay_ms, hold_ms)
   if hold_ms and hold_ms + delay_ms > next_ms then return hold_ms + delay_ms end
   return next_ms
 end
 
--- Make a queue that has URLs claimable, if it is asleep. One with claims out stays asleep unless it has no delay.
+-- Make a sleeping queue that has URLs claimable. One with claims out stays asleep unless it has no delay.
 local function wake(r, default_delay_ms) r.wakes = default_delay_ms end
 
--- n claims of a queue have ended (0: a request without one): move its clock, and make it claimable when none is out or
--- it has no delay. While its delay is unknown its due time here is a lower bound; claim looks again.
+-- n claims of a queue have ended (0: a request without a claim): move its clock, and make it claimable when no claim is out
+-- or it has no delay. While its delay is unknown its due time here is a lower bound; claim checks again.
 local function settle(r, n, next_ms, delay_ms)
   if not r.settled_from then r.settled_from = r[DELAY] end
   r[OUT] = r[OUT] - n
@@ -118,12 +118,12 @@ local function settle(r, n, next_ms, delay_ms)
   r.is_changed = true
 end
 
--- Where a changed queue goes: 'due' and its time, 'asleep', or nil when it stays where it is.
+-- Where a changed queue goes: 'due' or 'woken' with its time, 'asleep', or nil when it stays where it is.
 local function place_of(r, hold)
   if r[MORE].stop then return 'asleep' end
   local delay, is_out, settled_from = delay_of(r), r[OUT] ~= 0, r.settled_from
   if settled_from and is_out and delay ~= 0 then
-    return settled_from == 0 and 'asleep' or nil -- it has a delay from now on
+    return settled_from == 0 and 'asleep' or nil -- it had no delay until now
   end
   if r[N] == 0 then return nil end
   if settled_from then return 'due', due_of(r[NEXT], delay or 0, hold) end
@@ -133,7 +133,7 @@ local function place_of(r, hold)
   end
 end
 
--- Nobody has work for it, or is at it.
+-- Does it have no URLs and no open request?
 local function is_idle(r)
   if r[N] ~= 0 or r[OUT] ~= 0 or r[RETRYING] ~= 0 or r[URLS] == 0 then return false end
   return not r[MORE].borrower and (not r[MORE].waiter or r[MORE].waiter == GRANTED)
@@ -155,7 +155,7 @@ local function write_queues()
   for i = 1, n, AT_ONCE do call('MSET', unpack(changed, i, math.min(i + AT_ONCE - 1, n))) end
 end
 
--- A queue's clock has run out long ago: if it is idle still, its record goes to a store.
+-- Move the record of a queue whose clock ran out long ago to a store, if it is still idle.
 local function compact(queue)
   call('ZREM', P .. 'idle', queue)
   local r = record_of(queue)
@@ -166,7 +166,7 @@ local function compact(queue)
   records[queue] = nil
 end
 
--- Write what was changed, and move the queues in `ready`; how many sleeping ones woke.
+-- Write changed records, and move the queues in `ready`. Returns how many sleeping queues woke.
 local function close_queues()
   local moves, idle, n = {}, {}, 0
   local hold = next(records) and meta().hold

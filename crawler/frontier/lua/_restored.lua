@@ -1,4 +1,4 @@
--- What commits that are known from disk count: {queue, class, bytes, fetch_ms, items} each.
+-- Count commits that are read back from disk: {queue, class, bytes, fetch_ms, items} each.
 local function count_done(commits)
   for _, one in ipairs(commits) do
     local r, class = record_of(one.queue), 's' .. one.class

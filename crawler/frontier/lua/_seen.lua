@@ -28,7 +28,7 @@ local function is_seen(seen, fingerprint)
     or (is_moving(seen, index) and call('SISMEMBER', seen.members .. 'split', fingerprint) == 1)
 end
 
--- True when it was not seen before. Each link comes here: so it is written out, as bucket_at and is_moving have it.
+-- Add a fingerprint; true when it was new. Every link passes here, so bucket_at and is_moving are inlined.
 local function see(seen, fingerprint)
   local low = seen.low
   local index = tonumber(string.sub(fingerprint, -9)) % (low * 2)
@@ -45,15 +45,15 @@ local function unsee(seen, fingerprint)
   if is_moving(seen, index) then call('SREM', seen.members .. 'split', fingerprint) end
 end
 
--- Where the depth of a fingerprint lies, or is to lie.
+-- The hash for the depth of a fingerprint.
 local function depths_of(seen, fingerprint)
   local index = seen_index(seen, fingerprint)
   local is_old = is_moving(seen, index) and call('HEXISTS', seen.depths .. 'split', fingerprint) == 1
   return seen.depths .. (is_old and 'split' or index)
 end
 
--- Run's seen-set has `count` members now: split buckets until the load is right again, as far as one call may. The last that
--- a script does.
+-- A run's seen-set has `count` members now: split buckets until their load is right, within the limits of one call. The last
+-- step of a script.
 local function seen_grow(run, count)
   local seen = seen_set(run)
   local function index_of(fingerprint) return seen_index(seen, fingerprint) end

@@ -1,5 +1,5 @@
--- top: zset of the queues with most pages (2xx), for people who look; at most TOP_MAX of them. Meta's top_min is the
--- least of a full one, so that most commits need not look at it.
+-- top: zset of the queues with most pages (2xx), for reports; at most TOP_MAX of them. meta's top_min is its lowest value
+-- when it is full, so that most commits need not read it.
 local TOP_MAX = 128
 
 local function rank_queues(top_min)
@@ -16,8 +16,8 @@ local function rank_queues(top_min)
   call('HSET', M, 'top_min', call('ZRANGE', P .. 'top', 0, 0, 'WITHSCORES')[2])
 end
 
--- What became of the URLs that descend from a seed: a store e, number of the seed -> msgpack {added, done, dead}. Gathered
--- while a script runs, written by it once, at its end. Deferred URLs count as neither done nor dead.
+-- Counts of the URLs that descend from a seed: store e, number of the seed -> msgpack {added, done, dead}. Collected while a
+-- script runs, and written once, at its end. Deferred URLs count as neither done nor dead.
 local ADDED, DONE, DEAD = 1, 2, 3
 local seeds
 --@each seeds = {}

@@ -1,37 +1,34 @@
 #!lua flags=allow-oom
 -- ack: commit fetched URLs of a partition. Needs the fence, and for each URL its delivery's token. Works when out of memory.
 -- KEYS  meta
--- ARGV  session, epoch, now (ms), run, default delay (ms), 1 when the crawl has a limit of depth, msgpack of what is taken in
---       (see _add.lua), then for each URL a msgpack list: fingerprint, token, 'fingerprint:visit', queue, next fetch (ms),
---       delay (ms), status class ('s2'), bytes, fetch (ms), entry, seed, how many values are further counters,
---       those ('refused:REASON', how many, ...), and the values of the out-links of this partition (see _add.lua)
+-- ARGV  AckArgs, then for each URL a msgpack list: an AckItem, its further counters ('refused:REASON', how many, ...), and a
+--       UrlItem for each out-link of this partition (see _add.lua)
 -- returns {'FENCED'} | {'OK', woken queues, then for each URL 'GONE' | 'YOURS sequence' | 'COMMITTED sequence digits'}
-local REFUSED = 13 -- the first value behind those that each URL has
-local function items_of(a) return REFUSED + a[12] end
+local function items_of(one) return AckItem.size + 1 + one[AckItem.counts_size] end
 
-local function book(a, budgets)
-  local r, class, bytes = record_of(a[4]), a[7], a[8]
+local function book(one, quota)
+  local r, class, bytes = record_of(one[AckItem.queue]), one[AckItem.status_class], one[AckItem.bytes]
   local more = r[MORE]
   count(total, class, 1)
   count(total, 'bytes', bytes)
   count_in(r, class, 1)
-  r[BYTES], r[FETCH_MS], r.has_pages = r[BYTES] + bytes, r[FETCH_MS] + a[9], true
-  for i = REFUSED, items_of(a) - 1, 2 do
-    local reason, n = a[i], a[i + 1]
+  r[BYTES], r[FETCH_MS], r.has_pages = r[BYTES] + bytes, r[FETCH_MS] + one[AckItem.fetch_ms], true
+  for i = AckItem.size + 1, items_of(one) - 1, 2 do
+    local reason, n = one[i], one[i + 1]
     total[reason], more[reason] = (total[reason] or 0) + n, (more[reason] or 0) + n
   end
-  count_seed(a[11], DONE, 1)
-  settle(r, 1, a[5], a[6])
-  if budgets[3] > 0 then look_again(a[4]) end
+  count_seed(one[AckItem.seed], DONE, 1)
+  settle(r, 1, one[AckItem.next_fetch_ms], one[AckItem.delay_ms])
+  if quota[AddQuotaArgs.urls_per_linking_domain] > 0 then look_again(one[AckItem.queue]) end
 end
 
 --@call
-if not fence(ARGV[1], ARGV[2], tonumber(ARGV[3])) then return {'FENCED'} end
-local run, default_delay, is_limited, budgets = ARGV[4], tonumber(ARGV[5]), ARGV[6] == '1', cmsgpack.unpack(ARGV[7])
-local commits, tokens, queues, n = {}, {}, {}, #ARGV - 7
+if not fence(ARGV) then return {'FENCED'} end
+local run, default_delay, is_limited = ARGV[AckArgs.run], tonumber(ARGV[AckArgs.default_delay_ms]), ARGV[AckArgs.is_limited] == '1'
+local quota, commits, tokens, queues, n = cmsgpack.unpack(ARGV[AckArgs.quota]), {}, {}, {}, #ARGV - AckArgs.size
 for i = 1, n do
-  local a = list_of(ARGV[i + 7])
-  commits[i], tokens[i], queues[i] = a, a[2], a[4]
+  local one = list_of(ARGV[AckArgs.size + i])
+  commits[i], tokens[i], queues[i] = one, one[AckItem.token], one[AckItem.queue]
 end
 local claimed = call('ZMSCORE', P .. 'x', unpack(tokens))
 read_queues(queues)
@@ -39,15 +36,15 @@ local known = call('HMGET', M, 'sequence', 'top_min')
 local sequence = tonumber(known[1] or nil) or 0
 local answers, log, ended, is_ended, fingerprints = {'OK', 0}, {}, {}, {}, {}
 for i = 1, n do
-  local a, token = commits[i], tokens[i]
-  local key = a[3]
-  if claimed[i] and not is_ended[token] and is_of_epoch(token, ARGV[2]) then
-    local digits = a[items_of(a)] and add_items(a, items_of(a), run, default_delay, is_limited, budgets) or ''
+  local one, token = commits[i], tokens[i]
+  local key = one[AckItem.log_key]
+  if claimed[i] and not is_ended[token] and is_of_epoch(token, ARGV[AckArgs.epoch]) then
+    local digits = one[items_of(one)] and add_items(one, items_of(one), run, default_delay, is_limited, quota) or ''
     sequence = sequence + 1
     local text = text_of(sequence)
-    push(log, key, token .. ' ' .. text .. ' ' .. a[10])
-    ended[#ended + 1], fingerprints[#fingerprints + 1], is_ended[token] = token, a[1], true
-    book(a, budgets)
+    push(log, key, token .. ' ' .. text .. ' ' .. one[AckItem.entry])
+    ended[#ended + 1], fingerprints[#fingerprints + 1], is_ended[token] = token, one[AckItem.fingerprint], true
+    book(one, quota)
     answers[i + 2] = 'COMMITTED ' .. text .. ' ' .. digits
   else
     local entry = call('HGET', P .. 'l', key)
@@ -61,7 +58,7 @@ if #ended > 0 then
   forget(run, fingerprints, is_limited)
   count(total, 'done', #ended)
   count(total, 'sequence', #ended)
-  enter_all(default_delay, budgets)
+  enter_all(default_delay, quota)
   rank_queues(known[2])
   answers[2] = close_queues()
   write_added(run)

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- lease: acquire a partition by compare-and-set on the lease that was seen. The new epoch is above the stored one
--- and above any that this session tried. Claims of earlier epochs count as expired from here on.
+-- acquire: take the lease of a partition by compare-and-set on the lease that was read. The new epoch is above the stored one
+-- and above any that this session tried. Claims of earlier epochs count as expired from now on.
 -- KEYS  meta
 -- ARGV  session, node, session seen, epoch seen, floor of the new epoch, engine run id, the crawl's hash key
 -- returns {'CHANGED', session, node, epoch} | {'ACQUIRED', epoch, clock (ms), log entries, pending URLs}
@@ -11,7 +11,7 @@ epoch = math.max(epoch, tonumber(ARGV[5])) + 1
 call('HSET', M, 'session', ARGV[1], 'node', ARGV[2], 'epoch', epoch, 'engine', ARGV[6])
 keep_hash_key(ARGV[7])
 local open = call('EXISTS', P .. 'x') == 1
--- Taken from an owner that did not release, or that released with claims open: what it fetched last is unknown.
+-- The last owner did not release it, or released it with claims open: when it last fetched something is unknown.
 if holder ~= '' or open or call('EXISTS', P .. 'o') == 1 then call('HSET', M, 'hold', clock) end
 if open then
   call('ZUNIONSTORE', P .. 'o', 2, P .. 'o', P .. 'x')

@@ -1,15 +1,15 @@
 #!lua
--- add: put URLs into a partition. Needs no fence: any session may add. Idempotent. Refused when out of memory.
+-- add: put URLs into a partition. Without a fence: any session may add. Idempotent. Refused when out of memory.
 -- KEYS  meta
 -- ARGV  run, default delay (ms), msgpack list of URLs (see _add.lua), hint channel prefix, session of the adder,
---       1 when the crawl has a limit of depth, msgpack of what is taken in (see _add.lua), the crawl's hash key
--- returns {digits, woken}: per item 1 new, 0 seen, 2 depth lowered; number of sleeping queues that woke
-keep_hash_key(ARGV[8])
-local default_delay, budgets = tonumber(ARGV[2]), cmsgpack.unpack(ARGV[7])
-local digits = add_items(list_of(ARGV[3]), 1, ARGV[1], default_delay, ARGV[6] == '1', budgets)
-enter_all(default_delay, budgets)
+--       1 when the crawl has a limit on depth, msgpack of the add quotas (see _add.lua), the crawl's hash key
+-- returns {digits, woken}: for each URL 1 new, 0 seen, 2 depth lowered; number of sleeping queues that woke
+local run, default_delay, quota = ARGV[AddArgs.run], tonumber(ARGV[AddArgs.default_delay_ms]), cmsgpack.unpack(ARGV[AddArgs.quota])
+keep_hash_key(ARGV[AddArgs.hash_key])
+local digits = add_items(list_of(ARGV[AddArgs.urls]), 1, run, default_delay, ARGV[AddArgs.is_limited] == '1', quota)
+enter_all(default_delay, quota)
 local woken = close_queues()
-write_added(ARGV[1])
+write_added(run)
 write_seeds()
-hint(woken, ARGV[4], ARGV[5])
+hint(woken, ARGV[AddArgs.hints], ARGV[AddArgs.session])
 return {digits, woken}

@@ -1,15 +1,15 @@
 #!lua flags=allow-oom
--- admit: URLs that are deferred for a domain's budget of hosts go into their queue, if it takes their hosts in now. Needs no
+-- admit_hosts: move URLs that a domain's quota of hosts deferred into their queue, if it admits their hosts now. Without a
 -- fence. Idempotent.
 -- KEYS  meta
--- ARGV  default delay (ms), hint channel prefix, session of the caller, msgpack {queue, domain, budget of hosts,
+-- ARGV  default delay (ms), hint channel prefix, session of the caller, msgpack {queue, domain, quota of hosts,
 --       list of {block of the row ('' for the head), member, host}: at most 128}
--- returns {woken queues, how many URLs}
+-- returns {woken queues, number of URLs}
 local a, entries = cmsgpack.unpack(ARGV[4]), {}
 local queue, domain, hosts_max = a[1], a[2], a[3]
 local row = row_of(queue, HOSTS)
 
--- A block may have become the head since it was read.
+-- A block may have become the head since the caller read it.
 local function take_out(key, member)
   local score = call('ZSCORE', key, member)
   if not score or call('ZREM', key, member) == 0 then return false end

@@ -1,13 +1,13 @@
 #!lua flags=allow-oom
--- reserve: ask for one request on a queue's clock without owning its partition (a robots.txt that redirects to
--- another domain, a sitemap given by hand). Granted only when the queue is due and nobody holds claims on it
--- (on a queue without delay, claims are no obstacle). The mark that it leaves keeps the owner and other borrowers off. A
--- borrower who has to wait leaves its waiter: the owner lets one borrower have a turn between two of its own.
+-- borrow_slot: grant one request on a queue's clock to a session that does not own its partition (for a robots.txt that
+-- redirects to another domain, or a sitemap from the command line). Granted when the queue is due and no claim on it is out
+-- (without a delay, claims don't matter). The borrower's mark keeps the owner and other borrowers off. A borrower that has
+-- to wait is noted as waiter: the owner leaves one slot to a borrower between two of its own.
 -- KEYS  meta
--- ARGV  queue, now (ms; a lower bound of the owner's time), epoch under which that holds, default delay (ms), borrower,
+-- ARGV  queue, now (ms; a lower bound of the owner's time), epoch for which that holds, default delay (ms), borrower,
 --       mark seen ('' for none), for how long the caller has seen it (ms)
 -- returns {wait (ms, 0: granted), clock (ms), epoch, mark of another borrower or ''}
--- The clock is not carried on: that is the owner's to do, and a new owner goes on from what is stored.
+-- It does not move the partition's clock: only the owner does, and a new owner continues from the stored one.
 local clock, epoch = meta().clock, meta().epoch
 if epoch == ARGV[3] then clock = math.max(clock, tonumber(ARGV[2])) end
 local r = record_of(ARGV[1])
@@ -15,12 +15,12 @@ local delay, mark = delay_of(r) or tonumber(ARGV[4]), r[MORE].borrower or ''
 local due = due_of(r[NEXT], delay, meta().hold)
 local function answer(wait, other) return {wait, clock, epoch, other or ''} end
 if delay_of(r) == 0 then return answer(math.max(0, due - clock)) end
-if mark == ARGV[5] then return answer(0) end -- granted before; the answer was lost
+if mark == ARGV[5] then return answer(0) end -- granted before; the reply was lost
 local wait, other = 0, nil
 if r[OUT] ~= 0 then
   wait = math.max(delay, 100)
 elseif mark ~= '' then
-  -- The clock that borrowers know may lag: who has seen the mark for a whole delay knows that its request is that long ago.
+  -- The clock that borrowers know may lag. A caller that has seen the mark for a whole delay knows that the request is older.
   local patience = delay + (is_done(mark) and 0 or BORROWED_MS)
   local seen = mark == ARGV[6] and tonumber(ARGV[7]) or 0
   if seen < patience then wait, other = math.min(patience - seen, 1000), mark end

@@ -1,18 +1,19 @@
 #!lua flags=allow-oom
--- steer: an operator's hand, or a budget that was raised: queues are stopped, started, slowed and boosted, deferred URLs
--- released. Needs no fence. Idempotent but for 'release', which may be repeated until nothing is left.
+-- change_queues: stop, start, slow or boost queues and release deferred URLs, for an operator or after a quota was raised.
+-- Without a fence. Idempotent, except for 'release', which may be repeated until nothing is left.
 -- KEYS  meta
--- ARGV  default delay (ms), hint channel prefix, session of the caller, msgpack list of {queue, what, reason, n, due}: 'stop' it for
---       a reason; 'start' it if it is stopped for that reason; 'release' its n best URLs (at most 256 a call) that are
---       deferred for a reason (none when the next ones are a block in a file, and more than n); due: how many URLs of the queue may be taken in then (-1: any number), and -1 is the
---       answer when there are as many;
---       'delay': n ms between its requests from now on (-1: not known, robots.txt tells);
---       due: when its next one may start, at the latest, on the partition's clock (-1: its owner is not the one who asks);
---       'boost': among due queues it is of class n from now on, from -9 to 9 (0: of that of all others)
--- returns {woken queues, then for each how many URLs it was about}
+-- ARGV  default delay (ms), hint channel prefix, session of the caller, msgpack list of {queue, what, reason, n, due}:
+--       'stop': stop the queue for the reason; 'start': start it if it is stopped for the reason;
+--       'release': release its n best URLs (at most 256 a call) that are deferred for the reason (none when the next ones are
+--       a block in a file with more than n URLs); due: how many URLs of the queue may be admitted in all (-1: any number);
+--       the result is -1 when that number is reached;
+--       'delay': n ms between its requests from now on (-1: unknown, from robots.txt); due: latest start of its next request
+--       on the partition's clock (-1: the caller is not the owner);
+--       'boost': its boost among due queues from now on, n from -9 to 9 (0 is that of all others)
+-- returns {woken queues, then for each change how many URLs it affected}
 local default_delay, answers, sooner, is_boosted = tonumber(ARGV[1]), {0}, 0, false
 
--- -1: no further one is taken in, by now: others have released since the caller looked.
+-- Returns -1 when no further URL is admitted: others have released some since the caller read the numbers.
 local function release(r, reason, n, taken_in_max)
   if taken_in_max >= 0 then
     n = math.min(n, room_beside(r, reason, taken_in_max))
@@ -20,12 +21,12 @@ local function release(r, reason, n, taken_in_max)
   end
   local released = release_best(r, reason, n, default_delay)
   if released > 0 and string.sub(reason, 1, 5) == 'trap:' then
-    set_more(r, 'free:' .. reason, 1) -- or its owner would defer them again
+    set_more(r, 'free:' .. reason, 1) -- else the owner would defer them again
   end
   return released
 end
 
--- What the queue waits for beside its delay, it still waits for.
+-- A wait that has another cause than the delay stays.
 local function set_delay(r, delay, due)
   local before, after = delay_of(r) or default_delay, delay >= 0 and delay or default_delay
   if due < 0 then due = math.max(0, r[NEXT] - math.max(0, before - after)) end
@@ -37,7 +38,7 @@ local function set_delay(r, delay, due)
   set(r, DELAY, delay)
 end
 
--- Its owner is told, for what it does next may change.
+-- Counts as sooner, so that the owner gets a hint: its next queue may be another one.
 local function set_boost(r, n)
   if (r[MORE].boost or 0) == n then return end
   change_boost(r, n)
@@ -66,7 +67,7 @@ for i, order in ipairs(cmsgpack.unpack(ARGV[4])) do
   else
     n = release(r, reason, order[4], order[5])
   end
-  if r[N] == 0 then settle(r, 0, 0, -1) end -- an idle one goes back to its store
+  if r[N] == 0 then settle(r, 0, 0, -1) end -- an idle queue's record goes back to its store
   answers[i + 1] = n
 end
 answers[1] = close_queues()

@@ -1,23 +1,23 @@
 #!lua flags=allow-oom
--- claim: hand the best URLs of due queues to the owner. Needs the fence. Returns expired claims to their queues first, and packs
--- the records of queues that have been idle for long.
+-- claim: hand the best URLs of due queues to the owner. Needs the fence. First puts expired claims and due retries back into
+-- their queues, and moves the records of queues that have long been idle to their stores.
 -- KEYS  meta
--- ARGV  session, epoch, now (ms), msgpack {request id (session-number), engine run id, urls max, urls per queue max,
---       claim ahead (ms), visibility timeout (ms), default delay (ms), out max, budgets of a queue: pages, bytes (0: none),
---       lead (ms): so long before its time a queue is handed out that no borrower has asked for}
--- returns {'FENCED'} | {'RECOVER'} | {'OK', next due (ms) or -1, flat batch, flat deaths, some queues whose next block is
---       to be brought back from its file, flat boosts: each there is, 0 among them, and when the first of its queues is
---       due (-1: none waits); nothing where no queue has a boost}; both dues are less by the lead; the batch repeats
---       queue, domain, delay (ms, -1 unknown), when its next request may start (ms; 0: now), n, then n times token, score,
---       member, origin ('' when the member says it);
---       a token is 'epoch.request.serial'; deaths are fingerprint, 'deaths session' of URLs that processes died with
+-- ARGV  session, epoch, now (ms), msgpack {request id (session-number), engine run id, URLs max, URLs per queue max,
+--       claim ahead (ms), visibility timeout (ms), default delay (ms), claims out per queue max, fetch quotas of a queue:
+--       pages, bytes (0: none), lead (ms): how long before its time a queue without a borrower is handed out}
+-- returns {'FENCED'} | {'RECOVER'} | {'OK', next due (ms) or -1, flat batch, flat deaths, some queues whose next block has
+--       to be brought back from its file, flat boosts: each one in use, with 0, and when the first of its queues is due
+--       (-1: none waits); empty when no queue has a boost}. Both due times are earlier by the lead.
+--       The batch repeats queue, domain, delay (ms, -1 unknown), when its next request may start (ms; 0: now), n, then
+--       n times token, score, member, origin ('' when the member has it). A token is 'epoch.request.serial'.
+--       Deaths are fingerprint, 'deaths session' of URLs that were being processed when a process died.
 local SHORT_MS = 1000
-local READ_AT_ONCE = 16 -- records of due queues: each may give so much that no other is needed
+local READ_AT_ONCE = 16 -- records of due queues: the first ones may already fill the batch
 local session, epoch, now, request, per_queue, ahead, visibility, default_delay, out_max, pages_max, bytes_max, lead
 local hold, has_spilled, batch
 
--- Back to its queue: an expired claim or a retry that is due. A delivery whose owner vanished is counted; one of the
--- session that asks now is not, for that has not died of it (its leases were taken anew, after a silence of the engine).
+-- Put an expired claim or a due retry back into its queue. A delivery whose owner vanished is counted. One of the calling
+-- session is not: it did not die of it, but acquired its leases again after the engine had been silent.
 local function requeue(token, is_expired)
   local packed = call('HGET', P .. 'u', token)
   if not packed then return end
@@ -34,11 +34,11 @@ local function requeue(token, is_expired)
   put_back(r, {score, member}, default_delay)
 end
 
--- The first of a zset: its score, nil for an empty one.
+-- The lowest score of a zset, nil for an empty one.
 local function first_in(key) return tonumber(call('ZRANGE', key, 0, 0, 'WITHSCORES')[2] or nil) end
 local function first_of(name) return first_in(P .. name) end
 
--- Return up to 64 tokens of a zset that are due; when the next one is.
+-- Put up to 64 due tokens of a zset back. Returns when the next one is due.
 local function requeue_due(name, is_expired)
   local first = first_of(name)
   if not first or first > now then return first end
@@ -60,7 +60,7 @@ local function put_queue(r, n)
   batch[#batch + 1] = n
 end
 
--- The call was repeated because its reply was lost: the same batch again, less what has expired since.
+-- The call was repeated because its reply was lost: return the same batch again, without claims that expired since.
 local function repeat_batch()
   local prefix, again = epoch .. '.' .. request .. '.', {}
   for _, token in ipairs(call('ZRANGE', P .. 'x', 0, -1)) do
@@ -84,7 +84,7 @@ local function repeat_batch()
   end
 end
 
--- When a request on this queue may start (ms), borrowers considered.
+-- When a request on this queue may start (ms), with respect to borrowers.
 local function start_of(r)
   local known, waiter = delay_of(r), r[MORE].waiter
   local delay = known or default_delay
@@ -95,21 +95,20 @@ local function start_of(r)
   return due
 end
 
--- Until when it may have to wait and is handed out all the same.
+-- The latest start time with which a queue is handed out.
 local function horizon_of(r)
   local waiter = r[MORE].waiter
   return (r[MORE].borrower or (waiter and waiter ~= GRANTED)) and now or now + lead
 end
 
--- How many of its URLs a due queue gives. One whose delay is unknown gives one: its robots.txt may ask for more patience
--- than our default.
+-- How many URLs a due queue hands out. With an unknown delay it is one: the Crawl-delay may be longer than our default.
 local function allowance(r, left)
   local n, delay = 1, delay_of(r)
   if delay then n = delay > 0 and math.max(1, math.floor(ahead / delay)) or per_queue end
   return math.min(n, per_queue, left, math.max(0, out_max - r[OUT]))
 end
 
--- How many more URLs of a queue its budget allows now, claims handed out counted as pages; and what is used up, if anything.
+-- How many more URLs of a queue its quotas allow now, with claims out counted as pages; and which quota is used up, if any.
 local function budget_left(r)
   if bytes_max > 0 and r[BYTES] >= bytes_max then return 0, 'bytes' end
   if pages_max == 0 then return math.huge end
@@ -118,7 +117,7 @@ local function budget_left(r)
   return math.max(0, pages_max - pages - r[OUT]), pages >= pages_max and 'pages' or nil
 end
 
--- The boosts there are, highest first, 0 for all queues without one.
+-- The boosts in use, highest first, with 0 for all queues without one.
 local function boosts()
   local found, listed = {}, false
   for word in string.gmatch(meta().boosts or '', '%S+') do
@@ -132,8 +131,8 @@ end
 
 local function ready_at(boost) return boost == 0 and READY or READY .. ':' .. boost end
 
--- Take the best URLs of the due queues among those of one boost, into a list of {record, {member, score, ...}}; how many
--- more URLs, and how many more queues, this call may look at. Each queue gives something or moves on, so others come next.
+-- Take the best URLs of the due queues of one boost, into a list of {record, {member, score, ...}}. Returns how many more URLs
+-- and queues this call may take. Each queue either gives URLs or gets a later place, so others come next.
 local function take_due(ready, taken, left, looks)
   local later, asleep = {}, {}
   local due = call('ZRANGEBYSCORE', ready, '-inf', now + lead, 'LIMIT', 0, looks)
@@ -145,7 +144,7 @@ local function take_due(ready, taken, left, looks)
     local start = start_of(r)
     local has_delay = delay_of(r) ~= 0
     if has_delay and r[OUT] ~= 0 then
-      asleep[#asleep + 1] = queue -- the last of its claims to end brings it back
+      asleep[#asleep + 1] = queue -- the end of its last claim wakes it
     elseif start > horizon_of(r) then
       later[#later + 1], later[#later + 2] = start, queue
     else
@@ -193,7 +192,7 @@ local function hand_out(taken)
   call('HSET', M, 'request', request)
 end
 
--- What is due again comes back into its queues; how many orphans there were, and when the next retry is due.
+-- Put all that is due again back into its queue. Returns the number of orphans, and when the next retry is due.
 local function requeue_all()
   local orphans = call('ZRANGE', P .. 'o', 0, 63)
   for _, token in ipairs(orphans) do
@@ -203,13 +202,13 @@ local function requeue_all()
   requeue_due('x', true)
   local retry_due = requeue_due('r', false)
   if next(records) then
-    close_queues() -- what came back is due like what was there
+    close_queues() -- so that these URLs can be claimed now
     write_totals()
   end
   return #orphans, retry_due
 end
 
--- Records of queues that are idle go to their stores; since when the next one is.
+-- Move records of idle queues to their stores. Returns since when the next one has been idle.
 local function compact_idle()
   local idle_since = first_of('idle')
   if idle_since and idle_since <= now - IDLE_MS then
@@ -222,18 +221,20 @@ local function compact_idle()
 end
 
 --@call
-local a = cmsgpack.unpack(ARGV[4])
-session, epoch, now, request, per_queue, ahead, visibility = ARGV[1], ARGV[2], tonumber(ARGV[3]), a[1], a[4], a[5], a[6]
-default_delay, out_max, pages_max, bytes_max, lead = a[7], a[8], a[9], a[10], a[11]
-if not fence(session, epoch, now) then return {'FENCED'} end
-if meta().engine ~= a[2] then return {'RECOVER'} end
+local a = cmsgpack.unpack(ARGV[FenceArgs.size + 1])
+session, epoch, now = ARGV[FenceArgs.session], ARGV[FenceArgs.epoch], tonumber(ARGV[FenceArgs.now_ms])
+request, per_queue, ahead = a[ClaimArgs.request_id], a[ClaimArgs.per_queue_max], a[ClaimArgs.ahead_ms]
+visibility, default_delay, out_max = a[ClaimArgs.visibility_ms], a[ClaimArgs.default_delay_ms], a[ClaimArgs.out_max]
+pages_max, bytes_max, lead = a[ClaimArgs.pages_max], a[ClaimArgs.bytes_max], a[ClaimArgs.lead_ms]
+if not fence(ARGV) then return {'FENCED'} end
+if meta().engine ~= a[ClaimArgs.engine_run] then return {'RECOVER'} end
 now, hold, has_spilled, batch = meta().clock, meta().hold, meta().spilled > 0, {}
 local orphans, retry_due = requeue_all()
 local idle_since = compact_idle()
 if meta().request == request then
   repeat_batch()
 else
-  local taken, left, looks = {}, a[3], a[3]
+  local taken, left, looks = {}, a[ClaimArgs.urls_max], a[ClaimArgs.urls_max]
   for _, boost in ipairs(boosts()) do
     if left > 0 and looks > 0 then left, looks = take_due(ready_at(boost), taken, left, looks) end
   end
@@ -255,6 +256,6 @@ for _, boost in ipairs(boosts()) do
   if meta().boosts then firsts[#firsts + 1], firsts[#firsts + 2] = boost, string.format('%d', due or -1) end
 end
 local short = has_spilled and call('ZRANGE', P .. 'short', 0, 63) or {}
-if #short > 0 then soonest = math.min(soonest, now + SHORT_MS) end -- told until they are back
+if #short > 0 then soonest = math.min(soonest, now + SHORT_MS) end -- report them until they are back
 if soonest == math.huge then soonest = -1 end
 return {'OK', string.format('%d', soonest), batch, call('HGETALL', P .. 'k'), short, firsts}

@@ -1,5 +1,5 @@
 #!lua flags=no-writes,allow-oom
--- depths: how deep pending URLs are by the shortest path that was found, in a crawl with a limit of depth. Reads only.
+-- depths: the depth of pending URLs by the shortest path found so far, in a crawl with a limit on depth. Reads only.
 -- KEYS  meta
 -- ARGV  run, then at most 256 fingerprints
 -- returns the depths, -1 for URLs that are not pending

@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
--- drain: clear commit entries that stand in an index segment on disk. Needs the fence. Idempotent.
+-- drain_log: delete commit entries that are in an index segment on disk. Needs the fence. Idempotent.
 -- KEYS  meta
 -- ARGV  session, epoch, now (ms), then the entries' keys 'fingerprint:visit'
--- returns {'FENCED'} | {'COMMITTED', how many}
-if not fence(ARGV[1], ARGV[2], tonumber(ARGV[3])) then return {'FENCED'} end
+-- returns {'FENCED'} | {'COMMITTED', number of deleted entries}
+if not fence(ARGV) then return {'FENCED'} end
 local keys = {}
-for i = 4, #ARGV do keys[i - 3] = ARGV[i] end
+for i = FenceArgs.size + 1, #ARGV do keys[i - FenceArgs.size] = ARGV[i] end
 return {'COMMITTED', run_many(keys, 'HDEL', P .. 'l')}

@@ -1,12 +1,12 @@
 #!lua flags=allow-oom
--- extend: claims whose fetch is still running stay invisible for longer. Needs the fence and each token.
+-- extend_claims: move the deadline of claims whose fetch is still running. Needs the fence and each token.
 -- KEYS  meta
 -- ARGV  session, epoch, now (ms), visibility timeout (ms), then the token of each claim
--- returns {'FENCED'} | {'COMMITTED', how many}
-if not fence(ARGV[1], ARGV[2], tonumber(ARGV[3])) then return {'FENCED'} end
-local extended, deadline = 0, tonumber(ARGV[3]) + tonumber(ARGV[4])
-for i = 5, #ARGV do
-  if is_claimed(ARGV[i], ARGV[2]) then
+-- returns {'FENCED'} | {'COMMITTED', number of extended claims}
+if not fence(ARGV) then return {'FENCED'} end
+local extended, deadline = 0, tonumber(ARGV[FenceArgs.now_ms]) + tonumber(ARGV[FenceArgs.size + 1])
+for i = FenceArgs.size + 2, #ARGV do
+  if is_claimed(ARGV[i], ARGV[FenceArgs.epoch]) then
     call('ZADD', P .. 'x', 'XX', 'GT', deadline, ARGV[i])
     extended = extended + 1
   end

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- beat: a session's heartbeat, as an absolute counter inside its member blob. Refused when it was struck off, and from
--- the moment it was evicted: then silence does the rest, whatever the session does.
+-- heartbeat: write a session's heartbeat, an absolute counter in its member blob. Refused when the session was removed from
+-- the list or evicted: then it counts as silent, whatever it does.
 -- KEYS  members, evicted
 -- ARGV  session, member blob
 -- returns {'GONE'} | {'EVICTED'} | {'COMMITTED'}

@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
--- join: enter a session into the member list under its node's name, by compare-and-set on who had the name. Counts how
--- often the node came back since its last steady life; a repeat of the same join counts once.
+-- join: add a session to the member list under its node's name, by compare-and-set on the session that had the name. Counts
+-- how often the node joined since it last ran steadily; a repeat of the same join counts once.
 -- KEYS  members, nodes, returns, evicted (all '{crawl}:...')
 -- ARGV  session, node, session seen under that name ('' for none), member blob
--- returns {'TAKEN', session} | {'EVICTED'} | {'COMMITTED', how often}
+-- returns {'TAKEN', session} | {'EVICTED'} | {'COMMITTED', number of joins}
 if redis.call('HEXISTS', KEYS[4], ARGV[1]) == 1 then return {'EVICTED'} end
 local held = redis.call('HGET', KEYS[2], ARGV[2]) or ''
 if held ~= '' and held ~= ARGV[3] and held ~= ARGV[1] then return {'TAKEN', held} end

@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- leave: strike a session off the member list, if its blob is still the one seen. With '' it leaves in good order: then
--- it keeps no eviction, and its join is not held against the node.
+-- leave: remove a session from the member list, if its blob is still the one seen. With '' it leaves by itself: then its
+-- eviction is deleted, and its join is not counted against the node.
 -- KEYS  members, nodes, evicted, returns
--- ARGV  session, node, blob seen
+-- ARGV  session, node, blob seen or ''
 -- returns {'CHANGED'} | {'COMMITTED'}
 local blob = redis.call('HGET', KEYS[1], ARGV[1])
 if ARGV[3] ~= '' and blob ~= ARGV[3] then return {'CHANGED'} end

@@ -1,8 +1,8 @@
 #!lua flags=no-writes,allow-oom
--- where: what the partition knows of one URL that is not in a queue. Reads only.
+-- locate: everything that the partition stores about one URL, except in queues. Reads only.
 -- KEYS  meta
 -- ARGV  run, fingerprint, visit, queue
--- returns {seen, letter, entry, clock, session, node, epoch, record of the queue} with '' for what is not there
+-- returns {seen, dead letter, commit entry, clock, session, node, epoch, record of the queue}, with '' for missing ones
 local fp, queue = ARGV[2], ARGV[4]
 local function text(v) if v == nil or v == false then return '' end return tostring(v) end
 local seen = is_seen(seen_set(ARGV[1]), fp) and 1 or 0

@@ -1,10 +1,10 @@
 #!lua flags=allow-oom
--- purge: an operator throws URLs away that wait or are deferred: they end as refused, and stay seen. Needs no fence; what was
--- claimed or taken out meanwhile is left alone. Idempotent.
+-- purge: drop waiting or deferred URLs of a queue for an operator: they end as refused, and stay seen. Without a fence; URLs
+-- that were claimed or taken out meanwhile are skipped. Idempotent.
 -- KEYS  meta
--- ARGV  run, reason of the refusal, queue, reason of a row of deferred ones, '' for the queue's own blocks, '*' for retries,
+-- ARGV  run, reason of the refusal, queue, reason of a row of deferred URLs, '' for the queue's own blocks, '*' for retries,
 --       msgpack list of {fingerprint, member of the first block, or token of a retry, seed}: at most 128
--- returns how many
+-- returns the number of dropped URLs
 local r, row_reason, fingerprints = record_of(ARGV[3]), ARGV[4], {}
 local from = (row_reason == '' or row_reason == '*') and r or row_of(ARGV[3], row_reason)
 
@@ -29,7 +29,7 @@ end
 local n = #fingerprints
 if n == 0 then return 0 end
 if from ~= r then
-  note_released(r.queue, row_reason, n) -- to be done as others are
+  note_released(r.queue, row_reason, n) -- pending again, and done below
 elseif row_reason == '' and deferring_stop(r) then
   note_released(r.queue, r[MORE].stop, n)
 end
@@ -38,7 +38,7 @@ count_in(r, 'refused:' .. ARGV[2], n)
 count(total, 'refused:' .. ARGV[2], n)
 count(total, 'done', n)
 forget(ARGV[1], fingerprints, true)
-if r[N] == 0 then settle(r, 0, 0, -1) end -- an idle one goes to a store
+if r[N] == 0 then settle(r, 0, 0, -1) end -- an idle queue's record goes to a store
 close_queues()
 write_totals()
 write_seeds()

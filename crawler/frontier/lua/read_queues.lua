@@ -1,11 +1,10 @@
 #!lua flags=no-writes,allow-oom
--- look: the records of queues, packed or not, and robots.txt of origins as it was shared, how many hosts of domains a
--- budget took in and whether it took a host in. Reads only.
+-- read_queues: read records of queues, shared robots.txt of origins, or the hosts of domains that a quota admitted. Reads
+-- only.
 -- KEYS  meta
 -- ARGV  'queues', 'robots' or 'hosts', then at most 256 names
--- returns for each queue its record (msgpack, see _queue.lua), for each origin its blob,
---       for 'hosts' and a domain their number, for 'hosts' and 'domain label' 'yes' (see _admission.lua); '' for what is not
---       there
+-- returns for each queue its record (msgpack, see _queue.lua), for each origin its blob, for 'hosts' and a domain the number
+--       of admitted hosts, for 'hosts' and 'domain label' 'yes' (see _admission.lua); '' for missing ones
 local found = {}
 for i = 2, #ARGV do
   local name, value = ARGV[i], nil

@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
--- died: a session's process died while it worked on these URLs. Needs no fence: it is a fact, whoever reports it, and one
--- session's death counts once. k: hash fingerprint -> 'deaths session'; claim tells the owner of it.
+-- record_crash: record that a session's process died while it worked on these URLs. Without a fence: any session may report
+-- it, and one session's death counts once. k: hash fingerprint -> 'deaths session'; claim returns it to the owner.
 -- KEYS  meta
--- ARGV  session that died, as how many deaths it counts, then fingerprints
--- returns {'COMMITTED', how many were noted}
+-- ARGV  session that died, number of deaths it counts as, then fingerprints
+-- returns {'COMMITTED', number of URLs for which it was recorded}
 local noted = 0
 for i = 3, #ARGV do
   local deaths, session = string.match(call('HGET', P .. 'k', ARGV[i]) or '', '^(%d+) (.*)$')

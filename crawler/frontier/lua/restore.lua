@@ -1,10 +1,10 @@
 #!lua
--- restore: URLs whose commits are on disk become seen and done, with what their index lines count, unless the engine knew
--- them. For the rebuild of a crawl that the engine lost; needs no fence. Idempotent. Refused when out of memory.
+-- restore: mark URLs whose commits are on disk as seen and done, and count what their index lines have, unless the engine
+-- knows them. For the rebuild of a crawl that the engine lost; without a fence. Idempotent. Refused when out of memory.
 -- KEYS  meta
 -- ARGV  run, msgpack list of {fingerprint, queue, domain, status class, bytes, fetch (ms), seed, items};
 --       the crawl's hash key
--- returns digits: per item 1 it was unknown, 0 it was known
+-- returns digits: for each URL 1 it was unknown, 0 it was known
 local run, items = ARGV[1], cmsgpack.unpack(ARGV[2])
 keep_hash_key(ARGV[3])
 local seen = seen_set(run)

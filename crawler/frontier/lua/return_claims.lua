@@ -1,17 +1,18 @@
 #!lua flags=allow-oom
--- give_back: unfetched claims return to their queues, no delivery counted. Needs the fence and each token.
+-- return_claims: put unfetched claims back into their queues, without counting a delivery. Needs the fence and each token.
 -- KEYS  meta
 -- ARGV  session, epoch, now (ms), msgpack list of {token, next fetch (ms) or 0}
--- returns {'FENCED'} | {'COMMITTED', how many}
-if not fence(ARGV[1], ARGV[2], tonumber(ARGV[3])) then return {'FENCED'} end
+-- returns {'FENCED'} | {'COMMITTED', number of returned claims}
+if not fence(ARGV) then return {'FENCED'} end
 local given = 0
-for _, a in ipairs(cmsgpack.unpack(ARGV[4])) do
-  if is_claimed(a[1], ARGV[2]) then
-    local score, queue, _, member = unpack_record(call('HGET', P .. 'u', a[1]))
-    end_claims({a[1]})
+for _, one in ipairs(cmsgpack.unpack(ARGV[FenceArgs.size + 1])) do
+  local token = one[ReturnItem.token]
+  if is_claimed(token, ARGV[FenceArgs.epoch]) then
+    local score, queue, _, member = unpack_record(call('HGET', P .. 'u', token))
+    end_claims({token})
     local r = record_of(queue)
     put_back(r, {score, member})
-    settle(r, 1, a[2], -1)
+    settle(r, 1, one[ReturnItem.next_fetch_ms], -1)
     given = given + 1
   end
 end

@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
--- visited: the request of a borrower (see reserve) has ended. The owner sets the queue's time by its own clock when it looks next.
+-- return_slot: the request of a borrower (see borrow_slot) has ended. The owner moves the queue's clock when it next sees the
+-- mark.
 -- KEYS  meta
 -- ARGV  queue, borrower
 -- returns {'COMMITTED'}

@@ -1,12 +1,12 @@
 #!lua flags=allow-oom
--- spill: a block of a queue, or of a row of deferred URLs, is in a file, and leaves memory. Needs the fence. Idempotent. Works when out of memory.
+-- spill: remove a block of a queue, or of a row of deferred URLs, from memory after it was written to a file. Needs the fence.
+-- Idempotent. Works when out of memory.
 -- KEYS  meta
--- ARGV  session, epoch, now (ms), msgpack {queue, id of the block, file, offset, length, {member, score, ...} as they were
---       written}
--- returns {'FENCED'} | {'COMMITTED'} | {'GONE'}: some of them have left the block since they were read, nothing was done
-local now = tonumber(ARGV[3])
-if not fence(ARGV[1], ARGV[2], now) then return {'FENCED'} end
-local a = cmsgpack.unpack(ARGV[4])
+-- ARGV  session, epoch, now (ms), msgpack {queue, id of the block, file, offset, length, {member, score, ...} as written}
+-- returns {'FENCED'} | {'COMMITTED'} | {'GONE'}: some URLs have left the block since it was read, nothing was done
+local now = tonumber(ARGV[FenceArgs.now_ms])
+if not fence(ARGV) then return {'FENCED'} end
+local a = cmsgpack.unpack(ARGV[FenceArgs.size + 1])
 local queue, id, written = a[1], a[2], a[6]
 local index, key = index_of(queue), block_of(queue, id)
 local stub = table.concat({id, a[3], a[4], a[5], #written / 2}, ' ')
@@ -26,7 +26,8 @@ if #there == #written then
   call('DEL', key)
 else
   run_many(members, 'ZREM', key)
-  call('RENAME', key, new_block(record_of(queue), call('ZRANGE', key, -1, -1, 'WITHSCORES')[2])) -- what came since they were read
+  -- URLs that were added since the block was read
+  call('RENAME', key, new_block(record_of(queue), call('ZRANGE', key, -1, -1, 'WITHSCORES')[2]))
 end
 write_queues()
 shorten(queue)

@@ -1,10 +1,10 @@
 #!lua flags=allow-oom
--- unspill: the URLs of a block that is in a file are in memory again. Needs no fence: what a stub names never changes.
--- Idempotent. Works when out of memory: the queue may have nothing else.
+-- unspill: put the URLs of a block that is in a file back into memory. Without a fence: the content of a stub never changes.
+-- Idempotent. Works when out of memory: the queue may have no other URLs.
 -- KEYS  meta
 -- ARGV  queue, stub, default delay (ms), msgpack {member, score, ...}
--- returns {'COMMITTED' or 'GONE': they were brought back before, 1 when the next block is to be brought back, too, 1 when
---       the queue woke}
+-- returns {'COMMITTED' or 'GONE' (brought back before), 1 when the next block has to be brought back, too, 1 when the queue
+--       woke}
 local queue, stub, urls = ARGV[1], ARGV[2], cmsgpack.unpack(ARGV[4])
 local r, index, head = record_of(queue), index_of(queue), head_of(queue)
 local highest = call('ZSCORE', index, stub)

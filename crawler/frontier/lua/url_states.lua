@@ -1,6 +1,6 @@
 #!lua flags=no-writes,allow-oom
--- states: what became of many URLs, one digit each. Reads only. Whether a URL that was seen is pending is not asked here:
--- pending URLs are found by reading the queues.
+-- url_states: the state of many URLs, one digit each. Reads only. It does not tell pending URLs from ended ones: these are
+-- found by reading the queues.
 -- KEYS  meta
 -- ARGV  run, visit, then at most 256 fingerprints
 -- returns digits: 0 never seen, 2 committed and still in the log, 3 dead letter, 4 seen and none of these

@@ -1,10 +1,10 @@
 #!lua
--- withdraw: pending URLs whose commits are on disk become done, with what their index lines count. For the rebuild of a
--- crawl; needs no fence, for nobody works then. Idempotent.
+-- withdraw: mark pending URLs whose commits are on disk as done, and count what their index lines have. For the rebuild of a
+-- crawl; without a fence, because no session works then. Idempotent.
 -- KEYS  meta
 -- ARGV  run, msgpack list of {fingerprint, queue, block ('' for the head) or '*', member or token, status class, bytes,
 --       fetch (ms), seed, items}: '*' is a claim or a retry, named by its token
--- returns how many were pending
+-- returns how many of them were pending
 local done, fingerprints = {}, {}
 
 local function take_delivery(r, token)
@@ -20,10 +20,10 @@ local function take_delivery(r, token)
 end
 
 local function take_queued(r, block, member)
-  local head = head_of(r.queue) -- which the block may have become since
+  local head = head_of(r.queue) -- the block may have become the head meanwhile
   if call('ZREM', block_of(r.queue, block), member) + call('ZREM', head, member) == 0 then return false end
   add_to(r, N, -1)
-  if deferring_stop(r) then note_released(r.queue, r[MORE].stop, 1) end -- to be done as others are
+  if deferring_stop(r) then note_released(r.queue, r[MORE].stop, 1) end -- pending again, and done below
   if not promote(r) then
     call('ZREM', ready_of(r), r.queue)
     look_ahead(r.queue, 0)

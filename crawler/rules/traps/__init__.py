@@ -1,8 +1,8 @@
-"""Crawler traps: places where URLs have no end. Decides from a URL, and a little that was learned of its domain. Pure.
+"""Crawler traps: infinite URL spaces. Decides from a URL and a little that was learned about its domain. Pure.
 
-A URL is *suspect* by how it looks (or by where it was found) and is demoted, never more. Suspects are parked only after
-many of them were fetched and each led further into the same thing: what ends by itself is therefore crawled to its
-end, however odd it looks. docs/guide/traps.md has the rules and their thresholds.
+A URL is *suspect* by its form (or by where it was found) and is demoted, never more. Suspects are deferred only after
+many of them were fetched and each led further into the same trap. So a space that ends is crawled to its end, however
+odd it looks. docs/guide/traps.md has the rules and their thresholds.
 """
 
 from crawler.rules.traps.memory import NOTHING_LEARNED, TrapState

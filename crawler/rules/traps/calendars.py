@@ -1,7 +1,7 @@
-"""Dates in URLs, and which of them are far from all that a site lists itself.
+"""Dates in URLs: a date is suspect if it is far from all dates that the site itself lists.
 
-A calendar links to the day, month or year before and after, for ever; an archive has dates that its undated pages, or
-long lists of years, lead to. So these are the anchors, and a date is suspect far from all of them. There is no clock.
+A calendar links to the day, month or year before and after, without end. An archive has dates that undated pages or
+long lists of years link to. These are the anchors, and a date far from all of them is suspect. No clock is needed.
 """
 
 import re
@@ -10,12 +10,12 @@ from collections.abc import Iterable
 from crawler.rules.traps.url_shapes import Suspicion, section_of
 from crawler.settings.schema import TrapSettings
 
-YEAR_FIRST, YEAR_LAST = 1400, 2199  # years that can be anchors; the dates of a calendar gone wild can not
-LISTING_YEARS = 6  # a dated page that leads to so many years is a list; a calendar leads to the next and the last
+YEAR_FIRST, YEAR_LAST = 1400, 2199  # years that can be anchors; later ones come from endless calendars
+LISTING_YEARS = 6  # a dated page with links to this many years is a list; a calendar links to the next and the last
 
-_DAY, _MONTH, _YEAR = 1, 31, 372  # ordinals without gaps are not needed, only an order
+_DAY, _MONTH, _YEAR = 1, 31, 372  # only the order matters: ordinals may have gaps
 
-_NEAR_YEAR = r"(19\d\d|2[01]\d\d)"  # where digits may as well be a number
+_NEAR_YEAR = r"(19\d\d|2[01]\d\d)"  # where the digits may also be a number
 _ANY_YEAR = r"([1-9]\d{3})"
 _PADDED = r"(0[1-9]|1[0-2])"
 _DAY_OF_MONTH = r"(0[1-9]|[12]\d|3[01])"
@@ -28,7 +28,7 @@ _IN_PATH = (
 )
 _IN_VALUE = (
     re.compile(rf"{_ANY_YEAR}-{_PADDED}(?:-{_DAY_OF_MONTH}(?:T.*)?)?"),
-    re.compile(rf"{_NEAR_YEAR}{_PADDED}{_DAY_OF_MONTH}"),  # not without the day: 200010 is as well an offset
+    re.compile(rf"{_NEAR_YEAR}{_PADDED}{_DAY_OF_MONTH}"),  # not without the day: 200010 may be an offset
 )
 _WEEK_VALUE = re.compile(rf"{_ANY_YEAR}-?W(\d\d?)")
 _DATE_NAMES = re.compile(r"date|day|month|week|when|from|start|begin|until|end", re.IGNORECASE)
@@ -38,7 +38,7 @@ _DAY_NAME = re.compile(r"(?:\w*[_.-])?(?:day|d)", re.IGNORECASE)
 
 
 def date_of(url: str) -> int | None:
-    """Ordinal of the first date in a canonical URL, larger for later ones; None without one."""
+    """Ordinal of the first date in a canonical URL, larger for later dates; None without one."""
     if not _QUICK(url, 8):
         return None
     address, _, query = url.partition("?")
@@ -55,7 +55,7 @@ def year_of(date: int) -> int:
 
 
 def anchors(url: str, links: Iterable[str], *, first: bool) -> set[int]:
-    """Years that a fetched page vouches for; the `first` one of a domain does so for its own date."""
+    """Years that a fetched page confirms; the `first` page of a domain also confirms its own."""
     own = date_of(url)
     years = {year_of(date) for date in map(date_of, links) if date is not None}
     if own is not None and len(years) < LISTING_YEARS:
@@ -64,7 +64,7 @@ def anchors(url: str, links: Iterable[str], *, first: bool) -> set[int]:
 
 
 def suspicion_of_date(url: str, spans: tuple[tuple[int, int], ...], limits: TrapSettings) -> Suspicion | None:
-    """Is the URL's date further ahead of, or back from, all anchors than an archive goes?"""
+    """Is the URL's date further from all anchors than the limits for an archive?"""
     date = date_of(url) if spans else None
     if date is None:
         return None
@@ -92,7 +92,7 @@ def _date_of_value(value: str) -> int | None:
 
 
 def _date_in(query: str) -> int | None:
-    """A whole date under a name that speaks of time, or year (and month, day) in parameters of their own."""
+    """A whole date in a parameter whose name is about time, or year (and month, day) in separate parameters."""
     year = month = day = None
     for parameter in query.split("&"):
         name, _, value = parameter.partition("=")

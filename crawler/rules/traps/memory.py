@@ -1,6 +1,6 @@
-"""What is remembered of a domain for the trap rules: one bounded value. Knows no rule.
+"""What the trap rules have learned about a domain: one bounded, immutable value.
 
-Lost, it is learned again: that costs fetches of suspects, never a page. Every function returns a new value.
+If it is lost, it is learned again: that costs fetches of suspects, never a page.
 """
 
 from hashlib import blake2b
@@ -8,14 +8,14 @@ from hashlib import blake2b
 import msgspec
 
 DIGESTS_MAX = 8
-PLACES_MAX = 12  # counted apart; those that come later are counted together, by rule
+PLACES_MAX = 12  # counted one by one; later ones are counted together, by rule
 REST = 0
 SPANS_MAX = 8
 LEVELS = 64
 
 
 class Count(msgspec.Struct, frozen=True, array_like=True):
-    """Suspects of one rule in one place: fetched ones, and the levels (modulo 64, a bit each) at which some led on."""
+    """Fetched suspects of one rule in one place, and the levels (modulo 64, a bit each) at which some led further."""
 
     rule: str
     place: int = REST
@@ -24,20 +24,20 @@ class Count(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def steps(self) -> int:
-        """At how many levels pages led on."""
+        """At how many levels pages led further."""
         return self.levels.bit_count()
 
 
 class Tokens(msgspec.Struct, frozen=True, array_like=True):
-    """Where URLs seem to carry a token that is new on each page, and the pages known by their first one."""
+    """Where URLs seem to have a token that changes on each page, and the pages known by their first token."""
 
     slot: str = ""
-    repeats: int = 0  # pages fetched again under another token, whose links have yet another
-    known: bytes = b""  # entries of sessions.py
+    repeats: int = 0  # pages fetched again under a second token, whose links have a third
+    known: bytes = b""  # entries of session_tokens.py
 
 
 class TrapState(msgspec.Struct, frozen=True, array_like=True):
-    """All of it: at most 1 KB in msgpack."""
+    """Everything learned about a domain: at most 1 KB in msgpack."""
 
     counts: tuple[Count, ...] = ()
     digests: tuple[tuple[str, int], ...] = ()  # the most frequent bodies, counted at least this often
@@ -45,7 +45,7 @@ class TrapState(msgspec.Struct, frozen=True, array_like=True):
     tokens: Tokens = Tokens()
 
     def count(self, rule: str, place: str) -> Count:
-        """What was counted there; zeroes for a rule and place that nothing was counted for."""
+        """The count of a rule in a place; zeroes when nothing was counted there."""
         number = _number(place)
         for count in self.counts:
             if count.rule == rule and count.place == number:
@@ -59,7 +59,7 @@ NOTHING_LEARNED = TrapState()
 
 
 def with_suspect(state: TrapState, rule: str, place: str, level: int | None) -> TrapState:
-    """One more fetched page that was suspect by `rule`; `level` is where it stood when it led on."""
+    """One more fetched page that was suspect by `rule`; `level` is its level if it led further, else None."""
     old = state.count(rule, place)
     levels = old.levels if level is None else old.levels | 1 << level % LEVELS
     new = Count(rule, old.place, old.pages + 1, levels)
@@ -72,7 +72,7 @@ def _number(place: str) -> int:
 
 
 def with_digest(state: TrapState, digest: str) -> TrapState:
-    """One more body. Counts are never too high (Misra and Gries, 1982): distinct bodies cancel each other out."""
+    """One more body. Counts are never too high (Misra and Gries, 1982): distinct bodies cancel out."""
     if any(known == digest for known, _ in state.digests):
         counted = tuple((known, n + (known == digest)) for known, n in state.digests)
     elif len(state.digests) < DIGESTS_MAX:
@@ -83,7 +83,7 @@ def with_digest(state: TrapState, digest: str) -> TrapState:
 
 
 def with_years(state: TrapState, years: set[int]) -> TrapState:
-    """More years that the site lists. Beyond the bound the closest spans become one, which only suspects less."""
+    """More years that the site lists. Beyond the bound the closest spans are joined, so that less is suspect."""
     if all(any(low <= year <= high for low, high in state.years) for year in years):
         return state
     spans: list[tuple[int, int]] = []

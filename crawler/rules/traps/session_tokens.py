@@ -1,8 +1,8 @@
-"""Session ids without a name that says so: tokens that a site gives anew on every page.
+"""Session ids without a telling name: tokens that a site changes on every page.
 
-They look like the ids of things (/item/9f86d081884c7d65), so it has to be learned, and only this pattern counts: a page
-that was fetched before under another token comes again, and all its links carry one and the same token, which is a
-third. Those with a name are no matter of learning: `crawler.rules.session_ids`.
+They look like ids of things (/item/9f86d081884c7d65), so they have to be learned. Only this pattern counts: a page that
+was fetched before comes again under another token, and all its links have the same token, a third one. Session ids with
+a well-known name need no learning: see `crawler.rules.identity`.
 """
 
 import re
@@ -18,9 +18,9 @@ _UUID = re.compile(r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
 
 SLOT_CHARS_MAX = 40
 KNOWN_MAX = 64  # pages known by their first token
-REPEATS_MIN = 10  # repeats before a token is taken for one
-LINKS_MAX = 200  # of a page, looked at for tokens
-SLOTS_MAX = 8  # of a URL that are looked at: each makes a copy of the URL without its token
+REPEATS_MIN = 10  # repeats before a slot counts as that of a session token
+LINKS_MAX = 200  # of a page that are searched for tokens
+SLOTS_MAX = 8  # of a URL: each costs a copy of the URL without its token
 _PAGE_BYTES, _TOKEN_BYTES = 4, 2
 _ENTRY_BYTES = _PAGE_BYTES + _TOKEN_BYTES
 
@@ -60,7 +60,7 @@ def learn_tokens(tokens: Tokens, url: str, links: Iterable[str]) -> Tokens:
 
 
 def suspicion_of_token(url: str, tokens: Tokens) -> Suspicion | None:
-    """Was this page fetched under another token? When there are too many to know, it is doubtful, and no more."""
+    """Was this page fetched under another token? It is only suspect if there are too many pages to know."""
     token = tokens_of(url).get(tokens.slot) if tokens.repeats >= REPEATS_MIN else None
     if token is None:
         return None
@@ -78,7 +78,7 @@ def _is_token(part: str) -> bool:
 
 
 def _given(links: Iterable[str]) -> Given:
-    """The tokens that a page's links carry."""
+    """The tokens in a page's links."""
     given: Given = {}
     for link in islice(links, LINKS_MAX):
         for slot, token in tokens_of(link).items():
@@ -87,13 +87,13 @@ def _given(links: Iterable[str]) -> Given:
 
 
 def _is_fresh(slot: str, own: dict[str, str], given: Given) -> bool:
-    """One token for several pages, and not the one that this page came with."""
+    """Do several links have one token, other than that of this page?"""
     by_token = given.get(slot, {})
     return len(by_token) == 1 and own[slot] not in by_token and len(next(iter(by_token.values()))) > 1
 
 
 def _names_things(slot: str, own: dict[str, str], given: Given) -> bool:
-    """Several tokens on one page are ids; the page's own again is an id or a session that goes on, and both end."""
+    """Is the token an id? Several on one page are; the page's own token again is an id or a lasting session."""
     by_token = given.get(slot, {})
     return len(by_token) > 1 or own[slot] in by_token
 

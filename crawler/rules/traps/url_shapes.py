@@ -1,27 +1,26 @@
-"""What is suspect in a URL as it stands: its length, its host, repeated and ever more segments and parameters.
-
-Knows nothing of the domain's past.
-"""
+"""What is suspect in the form of a URL: its length, its host, repeated or too many segments and parameters."""
 
 from collections import Counter
 from collections.abc import Iterator
 
 import msgspec
 
-from crawler.rules.domains import is_ip, registrable_domain
+from crawler.rules.identity import is_ip, registrable_domain
 from crawler.rules.urls import host_of
 from crawler.settings.schema import TrapRule, TrapSettings
 
-# What is in URLs (cursors, filters) varies by some bytes from page to page; to be larger by less is not to lead on.
+# Values in URLs (cursors, filters) vary by some bytes from page to page: a smaller difference does not lead further.
 LONGER_BYTES = 16
 LEVEL_BYTES = 64
 LABEL_REPEATS = 3  # of one label in a host: only wildcards in the DNS answer to such names
 
 
 class Suspicion(msgspec.Struct, frozen=True):
-    """`place` is the part of the site whose suspects are counted together: elsewhere the same may be real. `level` says
-    how far into the trap a URL is, from 1, and `measure` the same more finely; `step` is the least difference that
-    counts. `evidence` stands in for the steps that were seen, where a rule has another proof.
+    """A URL that a rule suspects.
+
+    `place` is the part of the site whose suspects are counted together: elsewhere the same may be real. `level` is how
+    far into the trap the URL is, from 1, and `measure` the same more finely; `step` is the least difference that
+    counts. `evidence` replaces the number of observed steps where a rule has another proof.
     """
 
     rule: TrapRule
@@ -44,7 +43,7 @@ def section_of(url: str) -> str:
 
 
 def is_plain(url: str, limits: TrapSettings) -> bool:
-    """Is nothing about the shape of a canonical URL suspect? A quick look; True of nearly all, False when in doubt."""
+    """Is nothing suspect in the form of a canonical URL? A quick check: True for nearly all, False when in doubt."""
     dots = url.count(".", 8, url.index("/", 8))
     if len(url) > limits.long_bytes or dots > min(limits.host_labels, LABEL_REPEATS):
         return False
@@ -61,7 +60,7 @@ def is_plain(url: str, limits: TrapSettings) -> bool:
 
 
 def suspicions_of_shape(url: str, limits: TrapSettings) -> Iterator[Suspicion]:
-    """Of a canonical URL, in the order in which they are named."""
+    """The suspicions of a canonical URL; the first one is named in verdicts."""
     address, _, query = url.partition("?")
     if len(url) > limits.long_bytes:
         level = (len(url) - limits.long_bytes) // LEVEL_BYTES + 1
@@ -103,7 +102,7 @@ def _of_query(address: str, query: str, limits: TrapSettings) -> Iterator[Suspic
 
 
 def _repeated(parts: list[str], times_min: int) -> tuple[str, int] | None:
-    """The most frequent part and how often it comes. Numbers don't count: /1/1/1/ is a shard or a tile."""
+    """The most frequent part and its count. Numbers don't count: /1/1/1/ is a shard or a tile."""
     if len(set(parts)) > len(parts) - times_min + 1:
         return None
     words = Counter(part for part in parts if part and not part.isdecimal())

@@ -1,11 +1,11 @@
-"""Brings the trap rules together: what becomes of a URL, and what is learned from a page."""
+"""The verdict of all trap rules on a URL, and what a page teaches them."""
 
 import enum
 from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from crawler.rules.domains import registrable_domain
+from crawler.rules.identity import registrable_domain
 from crawler.rules.traps.calendars import anchors, suspicion_of_date
 from crawler.rules.traps.memory import LEVELS, TrapState, with_digest, with_suspect, with_years
 from crawler.rules.traps.session_tokens import learn_tokens, suspicion_of_token
@@ -13,15 +13,15 @@ from crawler.rules.traps.url_shapes import Suspicion, is_plain, suspicions_of_sh
 from crawler.rules.urls import host_of, origin_of
 from crawler.settings.schema import TrapSettings
 
-# Of suspects the furthest come first, although deeper by a link: if there is an end, it is found, and if not, this is
-# seen after few fetches and not when all the branches before it are done.
+# The suspects that are furthest in come first, although they are deeper by a link. So the end of the space is found if
+# there is one, and a trap is detected after few fetches, not after all branches before it.
 LEVEL_BONUS = 4
-LINKS_MAX = 1_000  # of a page, learned from: some 2 ms
+LINKS_MAX = 1_000  # of a page that are learned from: about 2 ms
 DIGEST_CHARS = 12  # kept of a digest, from its end: 60 bits of base 32
 
 
 class Action(enum.StrEnum):
-    """What becomes of a URL."""
+    """What to do with a URL."""
 
     PASS = "pass"  # noqa: S105
     DEMOTE = "demote"  # queued behind all others of its domain
@@ -29,7 +29,7 @@ class Action(enum.StrEnum):
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """`rule` decided ("" for PASS), `why` says what it saw; `penalty` is to be taken off the priority."""
+    """`rule` decided ("" for PASS), `why` names what it found; `penalty` is subtracted from the priority."""
 
     action: Action
     rule: str = ""
@@ -46,9 +46,9 @@ class TrapRules(msgspec.Struct, frozen=True):
     limits: TrapSettings
 
     def judge(self, state: TrapState, url: str, *, parent_digest: str = "") -> Verdict:
-        """What becomes of `url`. `parent_digest` is that of the page where it was found, "" when not known.
+        """The verdict on `url`. `parent_digest` is that of the page where it was found, "" when not known.
 
-        Nothing is learned by asking; without a state it is judged by its looks alone, and never parked.
+        Nothing is learned here. Without a state a URL is judged by its form alone, and never deferred.
         """
         doubt = None
         for suspicion in self._suspicions(state, url, parent_digest):
@@ -67,10 +67,10 @@ class TrapRules(msgspec.Struct, frozen=True):
         return digest if digest and self._times(state, digest[-DIGEST_CHARS:]) >= self.limits.same_digest else ""
 
     def learn(self, state: TrapState, url: str, *, links: Sequence[str] = (), digest: str = "") -> TrapState:
-        """What a fetched page adds: once for each page, before its links are judged.
+        """The state after a fetched page. To be called once for each page, before its links are judged.
 
-        `links` holds the target when it redirects; `digest` is that of a body of status 200, "" for all else. Links to
-        other domains say nothing of this one.
+        `links` is the target when the page redirects; `digest` is that of a body of status 200, else "". Links to other
+        domains are ignored.
         """
         links = _of_same_domain(url, links[:LINKS_MAX])
         if digest and "soft_404" not in self.limits.off:
@@ -94,7 +94,7 @@ class TrapRules(msgspec.Struct, frozen=True):
         return any(suspicion.leads_to(shape) for link in links for shape in suspicions_of_shape(link, self.limits))
 
     def _suspicions(self, state: TrapState, url: str, parent_digest: str) -> Iterable[Suspicion]:
-        """Nothing for nearly all, and that soon: this is asked for every new link."""
+        """Empty for nearly all URLs, and fast: it is called for every new link."""
         plain = is_plain(url, self.limits)
         if plain and not (state.years or state.tokens.slot or parent_digest):
             return ()
@@ -114,10 +114,10 @@ class TrapRules(msgspec.Struct, frozen=True):
             yield from self._of_parent(state, parent_digest[-DIGEST_CHARS:])
 
     def _of_parent(self, state: TrapState, digest: str) -> Iterator[Suspicion]:
-        """Links of a body that came under many URLs: what they name absolutely is known since the first time."""
+        """Links of a body that many URLs return: its absolute links have been known since the first of them."""
         times = self._times(state, digest)
         if times >= self.limits.same_digest:
-            why = f"found in a body that {times} URLs gave"
+            why = f"found in a body that {times} URLs returned"
             yield Suspicion("soft_404", "", why, evidence=times - self.limits.same_digest)
 
     @staticmethod

@@ -80,3 +80,21 @@ def failure_text(kind: str, detail: str) -> str:
 def counted(count: int, noun: str, plural: str = "") -> str:
     """Like "1 page", "2,000 pages", "3 URLs"."""
     return f"{number(count)} {noun if count == 1 else plural or noun + 's'}"
+
+
+def program() -> str:
+    """How people can call us: by name, or by path where their PATH has no such name, as after ./scripts/crawl."""
+    import shlex
+    import shutil
+    import sys
+    from pathlib import Path
+
+    called = Path(sys.argv[0]).absolute()
+    if called.name != "crawler" or shutil.which("crawler") or not called.exists():
+        return "crawler"
+    return shlex.quote(str(called))
+
+
+def by_number(node: str) -> tuple[tuple[int, str], ...]:
+    """Sort key for names of nodes: web-2 before web-10."""
+    return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", node))

@@ -5,14 +5,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from crawler.app.crawl import OpenCrawl
-from crawler.cli.options import program
 from crawler.errors import InvalidUrl, NothingFetchedError
 from crawler.frontier.codec import DeadLetter
 from crawler.frontier.stats import Totals
 from crawler.reports.crawl_report import deferred_text, domain_table, finish_line, items_text, named, over_budget
-from crawler.reports.wording import counted, failure_text, number, size
 from crawler.rules.urls import canonicalize
 from crawler.seeding.seeder import GivenUrl
+from crawler.terminal.wording import counted, failure_text, number, program, size
 from crawler.web.resolver import CachingResolver
 
 DOMAINS_SHOWN = 20

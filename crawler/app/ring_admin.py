@@ -1,0 +1,103 @@
+"""What an operator changes about the owners of a crawl's partitions: pins of domains, eviction of an instance."""
+
+import asyncio
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from crawler.app.crawl import OpenCrawl
+from crawler.app.ring_view import located, weights_of
+from crawler.errors import ConflictError, UsageError
+from crawler.frontier.members import Member, Pins
+from crawler.rules.identity import partition_of
+from crawler.terminal.wording import by_number
+
+EVICT_SLACK_S = 5.0  # on top of the silence after which others take over
+
+
+def _pins_of(crawl: OpenCrawl) -> Pins:
+
+    return Pins(crawl.engine, crawl.keys)
+
+
+async def pin(crawl: OpenCrawl, text: str, node: str) -> dict[str, Any]:
+    """Give a domain to a node. Raises ConflictError when its partition is pinned to another one."""
+    _, domain, _, partition = located(crawl, text)
+    await _pins_of(crawl).pin(domain, node, partitions=crawl.record.partitions)
+    (domains,) = await crawl.stats.domain_counts([partition])
+    return {
+        "domain": domain, "node": node, "partition": partition, "partitions": crawl.record.partitions,
+        "domains": domains, "running": node in weights_of(await crawl.members.read()),
+    }  # fmt: skip
+
+
+async def unpin(crawl: OpenCrawl, text: str) -> dict[str, Any]:
+    """Take a domain's pin away. Raises UsageError when it has none."""
+    _, domain, _, partition = located(crawl, text)
+    if not await _pins_of(crawl).unpin(domain):
+        raise UsageError(f"{domain} is not pinned ('crawler ring pins' lists those that are)")
+    others = sorted(name for name, p in (await _partitions(crawl)).items() if p == partition)
+    return {"domain": domain, "partition": partition, "still_pinned_by": others}
+
+
+async def _partitions(crawl: OpenCrawl) -> dict[str, int]:
+
+    return {domain: partition_of(domain, crawl.record.partitions) for domain in await _pins_of(crawl).read()}
+
+
+async def pins(crawl: OpenCrawl) -> dict[str, Any]:
+    """All pins, with who owns their partitions now."""
+    nodes, places = await _pins_of(crawl).read(), await _partitions(crawl)
+    running = weights_of(await crawl.members.read())
+    leases = {lease.partition: lease for lease in await crawl.leases.read(sorted(set(places.values())))}
+    rows = []
+    for domain, node in sorted(nodes.items()):
+        lease = leases[places[domain]]
+        owner = lease.node if lease.session else ""
+        state = "heard" if owner == node else "moving" if node in running else "waiting"
+        rows.append({"domain": domain, "node": node, "partition": places[domain], "owner": owner, "state": state})
+    return {"crawl": crawl.settings.crawl.name, "pins": rows}
+
+
+async def evict(crawl: OpenCrawl, node: str) -> dict[str, Any]:
+    """Evict the node's session and wait until no lease is in its name and it is off the list.
+
+    Raises UsageError for a node that is not there, ConflictError when leases stay in its name.
+    """
+    member = await _member_of(crawl, node)
+    settings = crawl.settings.membership
+    everything = range(crawl.record.partitions)
+    held = await _held(crawl, member.session, everything)
+    dead_s = settings.dead_s * member.time_scale
+    await crawl.members.evict(member)
+    begun, left, listed = time.monotonic(), held, await crawl.members.read()
+    while (left or member.session in listed) and time.monotonic() - begun < dead_s + EVICT_SLACK_S:
+        await asyncio.sleep(settings.read_s / 2)
+        left = await _held(crawl, member.session, left) or await _held(crawl, member.session, everything)
+        listed = await crawl.members.read()
+    took_s = time.monotonic() - begun
+    others = weights_of({s: m for s, m in listed.items() if s != member.session})
+    if left:
+        why = "" if others else ": nobody else takes part who could take them over"
+        raise ConflictError(
+            f"{node} is evicted, but {len(left):,} partitions are still in its name after {took_s:.0f} s{why}"
+        )
+    return {
+        "node": node, "session": member.session, "host": member.host.partition("/")[0], "pid": member.pid,
+        "partitions": len(held), "seconds": round(took_s, 1),
+        "by_itself": not await crawl.members.is_evicted(member.session), "others": sorted(others),
+    }  # fmt: skip
+
+
+async def _member_of(crawl: OpenCrawl, node: str) -> Member:
+
+    members = await crawl.members.read()
+    for member in members.values():
+        if member.node == node:
+            return member
+    known = ", ".join(sorted((m.node for m in members.values()), key=by_number))
+    raise UsageError(f"no node {node!r} takes part ({known or 'nobody does'})")
+
+
+async def _held(crawl: OpenCrawl, session: str, partitions: Iterable[int]) -> list[int]:
+    return [lease.partition for lease in await crawl.leases.read(partitions) if lease.session == session]

@@ -1,0 +1,184 @@
+"""What the scripts are called with: the fields of their arguments and of packed lists, by name, in their order.
+
+A script names a value as `ARGV[AckArgs.run]` or `one[AckItem.token]`. When the library is built, `AckItem.token`
+becomes the position of the field, from 1, and `AckItem.size` the number of fields: names cost nothing at run time.
+Times in ms; the scripts' heads tell what the values mean.
+"""
+
+import re
+from typing import Any, NamedTuple
+
+
+class FenceArgs(NamedTuple):
+    """The first arguments of every script that only the owner of a partition may call."""
+
+    session: str
+    epoch: int
+    now_ms: int
+
+
+class AddQuotaArgs(NamedTuple):
+    """How much may be added; 0: no limit."""
+
+    urls: int
+    hosts: int
+    urls_per_linking_domain: int
+
+
+class AddArgs(NamedTuple):
+    run: int
+    default_delay_ms: int
+    urls: bytes  # packed list of UrlItem, one after another
+    hints: str
+    session: str
+    is_limited: int
+    quota: bytes  # packed AddQuotaArgs
+    hash_key: str
+
+
+class UrlItem(NamedTuple):
+    """A URL among others in one flat list; `frontier/codec.item_of` makes it."""
+
+    fingerprint: str
+    queue: str
+    domain: str
+    score: str
+    member: str
+    origin: str
+    depth: int
+    reason: str
+    seed: int
+    # where linking domains are counted, the place of one more: the domain that links to it
+
+
+class ClaimArgs(NamedTuple):
+    """Packed, after FenceArgs."""
+
+    request_id: str
+    engine_run: str
+    urls_max: int
+    per_queue_max: int
+    ahead_ms: int
+    visibility_ms: int
+    default_delay_ms: int
+    out_max: int
+    pages_max: int
+    bytes_max: int
+    lead_ms: int
+
+
+class AckArgs(NamedTuple):
+    """Then an AckItem for each URL."""
+
+    session: str
+    epoch: int
+    now_ms: int
+    run: int
+    default_delay_ms: int
+    is_limited: int
+    quota: bytes  # packed AddQuotaArgs
+
+
+class AckItem(NamedTuple):
+    """One commit, packed; behind its fields `counts_size` values of counters, then a UrlItem for each out-link."""
+
+    fingerprint: str
+    token: str
+    log_key: str
+    queue: str
+    next_fetch_ms: int
+    delay_ms: int
+    status_class: str
+    bytes: int
+    fetch_ms: int
+    entry: str
+    seed: int
+    counts_size: int
+
+
+class RetryArgs(NamedTuple):
+    """Packed, after FenceArgs."""
+
+    fingerprint: str
+    token: str
+    queue: str
+    next_fetch_ms: int
+    delay_ms: int
+    due_ms: int
+    kind: str
+    attempt: str
+
+
+class DeadLetterArgs(NamedTuple):
+    """Packed, after FenceArgs."""
+
+    fingerprint: str
+    token: str
+    queue: str
+    next_fetch_ms: int
+    delay_ms: int
+    letter: str
+    kind: str
+    run: str
+    attempt: str  # "": none was made
+    seed: int
+
+
+class RefuseArgs(NamedTuple):
+    """Packed, after FenceArgs."""
+
+    fingerprint: str
+    token: str
+    queue: str
+    reason: str
+    run: str
+    seed: int
+
+
+class DeferArgs(NamedTuple):
+    """Packed, after FenceArgs."""
+
+    token: str
+    reason: str
+
+
+class ReturnItem(NamedTuple):
+    """A packed list of these, after FenceArgs."""
+
+    token: str
+    next_fetch_ms: int
+
+
+class BookArgs(NamedTuple):
+    session: str
+    epoch: int
+    now_ms: int
+    queue: str
+    next_fetch_ms: int
+    delay_ms: int
+    origin: str
+    robots: bytes
+
+
+SCHEMAS: dict[str, Any] = {
+    schema.__name__: schema
+    for schema in (
+        FenceArgs, AddQuotaArgs, AddArgs, UrlItem, ClaimArgs, AckArgs, AckItem, RetryArgs, DeadLetterArgs, RefuseArgs,
+        DeferArgs, ReturnItem, BookArgs,
+    )
+}  # fmt: skip
+_NAMED = re.compile(rf"\b({'|'.join(SCHEMAS)})\.(\w+)")
+
+
+def with_positions(source: str) -> str:
+    """Lua with the positions of the fields that it names. Raises ValueError for a field that there is not."""
+
+    def position(found: re.Match[str]) -> str:
+        fields: tuple[str, ...] = SCHEMAS[found[1]]._fields
+        if found[2] == "size":
+            return str(len(fields))
+        if found[2] not in fields:
+            raise ValueError(f"{found[1]} has no field {found[2]}: {', '.join(fields)}")
+        return str(fields.index(found[2]) + 1)
+
+    return _NAMED.sub(position, source)
