@@ -37,20 +37,20 @@ def sources(*suffixes: str) -> list[Path]:
     return [path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in suffixes]
 
 
-# Files that start tasks outside of a task group, and who awaits them.
+# Files that start tasks outside of a task group, and what awaits them.
 STARTS_TASKS = {
     "cli/crawl_options.py": "`beside` gathers them",
     "engine/client.py": "callers await the results of the calls that it sends",
     "handlers/ending.py": "waits for a moment, then leaves user code behind",
-    "pipeline/address_limit.py": "its callback puts the claim back",
+    "pipeline/address_limit.py": "its callback requeues the claim",
     "supervisor/child.py": "gathered when the process has ended",
     "supervisor/supervisor.py": "its callback stops all when one failed",
-    "web/resolver.py": "those who asked await it",
+    "web/resolver.py": "its callers await it",
 }
 
 
 def test_background_tasks_are_in_task_groups_or_awaited() -> None:
-    """A task that nobody awaits fails unseen."""
+    """A task that is not awaited fails unseen."""
     found = {
         str(path.relative_to(ROOT / "crawler"))
         for path in (ROOT / "crawler").rglob("*.py")

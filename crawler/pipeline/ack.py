@@ -115,10 +115,11 @@ class AckStage:
                 fence, claim, outcome.settlement,
                 due_ms=due_ms, kind=outcome.kind, at_s=outcome.failed_at, detail=outcome.detail,
             )  # fmt: skip
-        return frontier.dead_letter(fence, claim, outcome.settlement, _letter(outcome), is_attempt=outcome.is_attempt)
+        letter = _dead_letter_of(outcome)
+        return frontier.dead_letter(fence, claim, outcome.settlement, letter, is_attempt=outcome.is_attempt)
 
 
-def _letter(outcome: Failed) -> DeadLetter:
+def _dead_letter_of(outcome: Failed) -> DeadLetter:
     claim = outcome.claim
     return DeadLetter(
         url=claim.url,

@@ -54,7 +54,7 @@ class Spiller:
         self._counters = counters
         self._mark = settings.frontier.memory_mark
         self._budget = settings.frontier.memory
-        self._look_s = settings.membership.beat_s
+        self._check_every_s = settings.membership.beat_s
         self._short: set[tuple[int, str]] = set()
         self._requested = asyncio.Event()
         self._unnamed: dict[tuple[str, int, int, str], int] = {}  # (run id, partition, epoch, file) -> since when
@@ -68,15 +68,15 @@ class Spiller:
         if self._budget and self._files is None:
             log.warning("spill.no_folder", extra={"set": "frontier.spill_folder"})
         while True:
-            await asyncio.sleep(self._look_s)
+            await asyncio.sleep(self._check_every_s)
             try:
-                await self._look()
+                await self._check()
             except EngineError:
                 continue
             except ArchiveError as error:
                 self._log_once(DISK, "spill.disk_error", error)
 
-    async def _look(self) -> None:
+    async def _check(self) -> None:
         memory = await self._engine.memory()
         self._judge(memory)
         if self._files is None:

@@ -78,10 +78,10 @@ class BorrowedSlot:
 
     async def ask(self) -> int:
         """How long to wait before asking again, ms; 0: the request may be made now. Raises EngineError."""
-        waited_ms = monotonic_ms() - self._began_ms
+        elapsed_ms = monotonic_ms() - self._began_ms
         asked = SlotRequest(
-            waiter=self._waiter, now_ms=self._clock_ms + waited_ms, epoch=self._epoch, mark=self._mark,
-            seen_ms=waited_ms - self._since_ms,
+            waiter=self._waiter, now_ms=self._clock_ms + elapsed_ms, epoch=self._epoch, mark=self._mark,
+            seen_ms=elapsed_ms - self._since_ms,
         )  # fmt: skip
         reply = await self._slot_queue.borrow(*self._place, asked)
         answered_ms = monotonic_ms() - self._began_ms

@@ -133,22 +133,22 @@ def main(words: Sequence[str]) -> int:
 
 
 async def run(url: str) -> None:
-    scheduler = CostBench(url)
-    await scheduler.open()
+    bench = CostBench(url)
+    await bench.open()
     try:
         new = [f"new-{i}" for i in range(4 * BATCH)]
-        await scheduler.add("add 256 new", batches_of(new, BATCH))
+        await bench.add("add 256 new", batches_of(new, BATCH))
         mixed = [p for i in range(BATCH) for p in (f"more-{i}", *new[4 * i : 4 * i + 4])]
-        await scheduler.add("add 256, 80 % pending already", batches_of(mixed[: 4 * BATCH], BATCH))
-        await scheduler.add("add 16 new", batches_of([f"few-{i}" for i in range(256)], 16))
+        await bench.add("add 256, 80 % pending already", batches_of(mixed[: 4 * BATCH], BATCH))
+        await bench.add("add 16 new", batches_of([f"few-{i}" for i in range(256)], 16))
         for domain in range(DOMAINS):  # links of the pages below, which are seen then
-            await scheduler.frontier.add(batch_of(domain, [f"old/{i}" for i in range(200)]))
-        many = await scheduler.claim(8, 64)
-        few = await scheduler.claim(16, 4)
-        await scheduler.ack("ack without links", few, 0, 0)
-        await scheduler.ack(f"ack, {LINKS} links, {LINKS_SEEN} seen", many[:8192], LINKS, LINKS_SEEN)
+            await bench.frontier.add(batch_of(domain, [f"old/{i}" for i in range(200)]))
+        many = await bench.claim(8, 64)
+        few = await bench.claim(16, 4)
+        await bench.ack("ack without links", few, 0, 0)
+        await bench.ack(f"ack, {LINKS} links, {LINKS_SEEN} seen", many[:8192], LINKS, LINKS_SEEN)
     finally:
-        await scheduler.session.close()
+        await bench.session.close()
     print(f"{'':<34} {'URLs':>8} {'engine us':>9} {'client us':>9} {'wall us':>9} {'AOF B':>8}")
-    for cost in scheduler.costs:
+    for cost in bench.costs:
         print(cost.line())

@@ -111,30 +111,30 @@ class MemoryBench:
 
 
 async def ours(url: str, rng: random.Random, urls: int, of: int) -> list[str]:
-    scheduler = MemoryBench(url)
-    await scheduler.session.open()
+    bench = MemoryBench(url)
+    await bench.session.open()
     client = redis.Redis.from_url(url)
     before, path_bytes = used(client), 0
     domains = [f"site-{n}.example" for n in range(urls // of)]
     for domain in domains:
         some = list(paths(rng, of))
         path_bytes += sum(map(len, some))
-        await scheduler.add(domain, some)
+        await bench.add(domain, some)
     queued, path = (used(client) - before) / urls, path_bytes / urls
     seen = sum(client.memory_usage(key, samples=0) for key in client.scan_iter("{bench:*}:s0:*", count=10_000)) / urls
     lines = [f"queued {queued:6.1f}: path {path:.1f}, seen-set {seen:.1f}, the rest {queued - seen - path:.1f}"]
     if of >= SPILLED_FROM:
         full = used(client)
         with tempfile.TemporaryDirectory(prefix="bench-spill-") as folder:
-            spilled = await scheduler.spill(Path(folder))
+            spilled = await bench.spill(Path(folder))
         on_disk = queued - seen - (full - used(client)) / spilled
         lines.append(f"on disk {on_disk:6.1f}: {spilled / urls:.0%} of the URLs")
     else:
-        await scheduler.crawl(domains)
-        await scheduler.compact_idle()
+        await bench.crawl(domains)
+        await bench.compact_idle()
         lines.append(f"idle domain {(used(client) - before - seen * urls) / len(domains):6.1f}")
     client.close()
-    await scheduler.session.close()
+    await bench.session.close()
     return lines
 
 

@@ -31,8 +31,8 @@ async def test_queues_are_served_in_due_order_and_no_site_starves_others(
 ) -> None:
     """Small sites and a huge one on 6 slots, a fraction of what the delays would allow.
 
-    Claims of 60 sites are in hand at a time: the instance decides who is next. Those of 400 are not: the engine does.
-    `turned_max_s`: what groups of commits and rounds of claims may turn round; of 400, whoever is in hand goes before.
+    Claims of 60 sites fit in memory: the instance decides which is next. Those of 400 do not: the engine decides.
+    `turned_max_s`: how far groups of commits and rounds of claims may change the order; of 400, claimed ones go first.
     """
     small = [f"s{n}.test" for n in range(sites)]
     found = site("huge.test", HUGE, fetch_s)
@@ -50,7 +50,7 @@ async def test_queues_are_served_in_due_order_and_no_site_starves_others(
     assert all(len(turns[host]) == pages + 1 for host in small)
     assert of_huge <= 2 * (pages + 1), "as often as the others, while they have pages left"
     first, last = ([turns[host][n].start for host in small] for n in (0, -1))
-    assert max(first) < min(last), "nobody has its last turn before all have had their first"
+    assert max(first) < min(last), "no site has its last turn before all have had their first"
     served = sorted((turn for host in small for turn in turns[host][1:]), key=lambda turn: turn.start)
     assert [b for a, b in pairwise(served) if b.due < a.due - turned_max_s] == [], "in the order of their due times"
     late = sorted(turn.late for turn in served)

@@ -234,7 +234,7 @@ async def test_a_failing_handler_is_a_failed_attempt_of_its_page_only(tmp_path: 
     assert [attempt.kind for attempt in letters["/raises"].failures] == ["handler"] * 2
 
 
-async def test_no_tree_outlives_its_page_whoever_keeps_it(tmp_path: Path) -> None:
+async def test_no_tree_outlives_its_page(tmp_path: Path) -> None:
     made = lab(
         tmp_path,
         """

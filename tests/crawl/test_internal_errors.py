@@ -1,4 +1,4 @@
-"""What nobody expected of one URL's content fails that URL: the crawl goes on, and ends with exit code 0."""
+"""An unexpected error with one URL's content fails that URL: the crawl goes on, and ends with exit code 0."""
 
 from collections.abc import Callable
 from pathlib import Path

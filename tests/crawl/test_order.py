@@ -21,7 +21,7 @@ A = "a.test"
 DAY = 86400.0
 ONE_AT_A_TIME = {
     "fetch__concurrency": 1,
-    "politeness__delay_s": 0.01,  # with a delay, a queue is asked again once all of it that was in hand is committed
+    "politeness__delay_s": 0.01,  # with a delay, a queue is claimed from again once all of its claims are committed
     "frontier__claim_urls_max": 1,
     "frontier__half_life_s": 60.0,  # whatever is found 15 ms apart differs in age
     "archive__sync_s": 0.01,

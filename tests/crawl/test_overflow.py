@@ -31,7 +31,7 @@ def spilled_share(view: EngineView) -> float:
 
 @pytest.mark.slow
 def test_a_frontier_ten_times_its_memory_is_crawled_despite_crashes(lab: OverflowLab) -> None:
-    """One owner dies with a file that nobody was told of, one having told, one with blocks just back, one somewhere."""
+    """Owners die with a file unknown to the engine, after telling it, after bringing blocks back, and at random."""
     idle = lab.idle_bytes()
     budget = idle + FRONTIER_BYTES // TENFOLD
     first = lab.start(budget, **SLOWLY, SHARDCRAWL_CRASH_POINT="spill.written=kill")

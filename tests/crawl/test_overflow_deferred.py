@@ -31,7 +31,7 @@ def parked_on_disk(view: EngineView) -> tuple[int, int]:
 def test_deferred_urls_beyond_memory_come_back_with_a_larger_budget(
     lab: OverflowLab,
 ) -> None:
-    """One owner dies with a file that nobody was told of, one having told, one amid what a larger budget released."""
+    """One owner dies with a file unknown to the engine, one after telling it, one while a quota releases URLs."""
     idle = lab.idle_bytes()
     budget = idle + FRONTIER_BYTES // TENFOLD
     small = {"CRAWLER_BUDGET_URLS": str(TAKEN_IN), "CRAWLER_POLITENESS_DELAY_S": "0.1"}

@@ -10,7 +10,7 @@ from tests.support.serving import serve_web
 
 
 @pytest.mark.slow
-async def test_no_domain_is_asked_closer_than_its_delay_whoever_owns_it(tmp_path: Path) -> None:
+async def test_every_domain_keeps_its_delay_across_owners(tmp_path: Path) -> None:
     delay_s = 0.15
     with serve_web(seed=3, domains=6, pages=4) as site:
         async with lab_names() as dns:

@@ -192,7 +192,7 @@ async def test_folders_of_several_machines_are_added_at_once(lab: WebLab) -> Non
     await end_on_two(lab)
 
 
-async def test_instances_at_work_are_not_rebuilt_under(lab: WebLab) -> None:
+async def test_a_crawl_with_running_instances_is_not_rebuilt(lab: WebLab) -> None:
     beating = Member(session="ann", node="n-0", counter=1, state="alive")
     settings = lab.settings(membership__beat_s=0.2, membership__read_s=0.1).membership
 

@@ -94,7 +94,7 @@ async def test_links_of_an_uncommitted_second_fetch_are_kept_too(tmp_path: Path,
     assert record.depth == 2
 
 
-async def test_an_archived_page_that_nothing_leads_to_is_told(tmp_path: Path, engine: Engine) -> None:
+async def test_an_archived_page_without_a_link_to_it_is_reported(tmp_path: Path, engine: Engine) -> None:
     async with served(engine, tmp_path, {(A, "/"): page()}) as lab:
         settings = lab.settings()
         await crawl(settings, [lab.site.url(A)])
@@ -169,7 +169,7 @@ async def test_a_crawl_without_an_archive_is_fetched_again_when_told_so(lab: Web
 
 @pytest.mark.parametrize("depth", [0, 3])
 async def test_where_a_seed_redirected_to_is_in_scope_again(lab: WebLab, depth: int) -> None:
-    """d0.test/away leads to d2.test; nobody gave that one as a seed."""
+    """d0.test/away links to d2.test, which is not a seed."""
     options = {"scope__mode": "domain"}
 
     async def crawled(folder: str, **more: int) -> dict[str, int]:

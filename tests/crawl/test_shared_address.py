@@ -83,7 +83,7 @@ async def test_domains_on_one_address_are_limited_without_delaying_others(tmp_pa
     share = sum(r.end - r.start for r in at_shared) / span_s / (LIMIT * instances)
     late = [turn.late for mine in turns_of(at_own, delay_s=DELAY_S).values() for turn in mine[1:]]
     assert share > 0.5, "its time was used"
-    assert sorted(late)[len(late) // 2] < DELAY_S / 2, "nobody else is held up"
+    assert sorted(late)[len(late) // 2] < DELAY_S / 2, "no other host is delayed"
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ WEB = {
 
 
 async def test_a_crawl_that_follows_every_link_goes_on_to_do_so(tmp_path: Path) -> None:
-    """Else the second half of a crawl would find fewer links than the first, and nobody would know."""
+    """Otherwise the second half of a crawl would silently find fewer links than the first."""
     with serve_resources(WEB) as site:
         async with lab_names() as dns:
             begun = settings_of(tmp_path, dns__nameservers=[dns], scope__nofollow=False, crawl__pages_max=1)

@@ -64,8 +64,8 @@ def test_a_paused_instance_is_taken_over_and_its_late_writes_are_refused(tmp_pat
 def assert_committed_once(entries: list[CommitEntry]) -> None:
     """One commit for each key, however many lines name it.
 
-    The line of one commit may stand in two folders: the new owner indexes what the paused one had committed and not
-    yet drained, and the paused one goes on to index it when it wakes. Lines of two commits would differ.
+    The line of one commit may be in two folders: the new owner indexes what the paused one had committed and not yet
+    drained, and the paused one indexes it when it wakes. Lines of two commits would differ.
     """
     commits: defaultdict[tuple[str, int], set[tuple[object, ...]]] = defaultdict(set)
     for e in entries:

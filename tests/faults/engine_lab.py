@@ -185,7 +185,7 @@ class Lab:
         assert closest >= delay_s, f"two requests {closest} s apart"
 
     def check_counts(self, totals: Totals, done: Crawled, *, replies_are_lost: bool = False) -> None:
-        """Each effect was counted once: nothing twice, nothing left out, no claim lost that nobody had to lose.
+        """Each effect was counted once: nothing twice, nothing left out, no claim lost without a reason.
 
         Where replies are lost, so may be that to a claim of a partition which is then handed over: its URLs come back
         at the new owner, as expired ones.

@@ -1,7 +1,7 @@
 """What the tests of faults of instances, disks, names and web servers share: a little web, instances, and judges.
 
-The judges believe what the crawler did not write itself (the web server's log, the engine's leases, the records in
-the archive) before what it says of itself.
+The judges trust what the crawler did not write itself (the web server's log, the engine's leases, the records in the
+archive) more than its own reports.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ from tests.support.web import ATTEMPTS, Resource
 TAKEOVER_S = 10.0  # I8
 PARTITIONS = 16
 SETTINGS = QUICK | {"CRAWLER_CRAWL_PARTITIONS": str(PARTITIONS), "CRAWLER_SCOPE_MODE": "any"}
-# A program behind this is on another machine, as far as names go: nobody believes its lock file.
+# A program started with this has another host name, so its lock file proves nothing to others.
 ELSEWHERE = ("unshare", "--uts", "sh", "-c", 'hostname elsewhere; exec "$@"', "-")
 
 
@@ -160,7 +160,7 @@ class EngineView:
             return pipe.execute()
 
     def leases(self) -> dict[int, tuple[str, int]]:
-        """Partition -> (node, epoch); the node is empty where nobody holds it."""
+        """Partition -> (node, epoch); the node is empty where there is no owner."""
         rows = self._meta("session", "node", "epoch")
         return {p: ((node or b"").decode() * bool(s), int(epoch or 0)) for p, (s, node, epoch) in enumerate(rows)}
 

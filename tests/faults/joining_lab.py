@@ -134,7 +134,7 @@ class Result:
     settled_s: float
     moved: int  # times that a partition got an owner
     needed: int  # partitions that the ring moves
-    unowned_s: float  # the longest time that a partition was nobody's
+    unowned_s: float  # the longest time that a partition had no owner
     silence_s: float  # after which a session counts as dead, with the time scale of then
     lease_losses: int
     deaths: int
@@ -143,7 +143,7 @@ class Result:
     def __str__(self) -> str:
         return (
             f"settled after {self.settled_s:.1f} s; {self.moved:,} partitions moved, {self.needed:,} had to; "
-            f"none was nobody's for longer than {self.unowned_s:.1f} s (the silence is {self.silence_s:.0f} s); "
+            f"none was unowned for more than {self.unowned_s:.1f} s (the silence is {self.silence_s:.0f} s); "
             f"{self.deaths} taken for dead, {self.lease_losses} lease losses; {self.cpu_s:.0f} s of CPU"
         )
 
@@ -157,7 +157,7 @@ class Crowd:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def join(self, count: int) -> None:
-        """All at once. Nobody looks before all are on the list: one process would compute another ring for each."""
+        """Join all at once. None reads the list before all are on it: one process would compute a ring for each."""
         known = len(self.instances)
         names = [f"crawler-{n // 4:04d}-{n % 4}" for n in range(known, known + count)]
         new = [VirtualInstance(self.engine, self.ledger, name, self.settings) for name in names]
@@ -177,8 +177,8 @@ class Crowd:
                     task.result()
             if time.monotonic() > deadline:
                 wrong = sum(self.ledger.owner.get(p) != session for p, session in goal.items())
-                nobodys = len(goal) - len(self.ledger.owner)
-                raise TimeoutError(f"{wrong} partitions misplaced after {timeout_s:.0f} s, {nobodys} of them nobody's")
+                unowned = len(goal) - len(self.ledger.owner)
+                raise TimeoutError(f"{wrong} partitions misplaced after {timeout_s:.0f} s, {unowned} without an owner")
             await asyncio.sleep(POLL_S)
 
     async def close(self) -> None:

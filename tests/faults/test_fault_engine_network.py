@@ -46,7 +46,7 @@ async def test_late_heartbeats_stop_their_owner_and_only_silence_causes_takeover
     tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """First single answers come late, but in time: nothing happens. Then all come too late: the owner stops although
-    its heartbeats arrive, and nobody takes over. Then the way is cut, which is silence: the other one takes over.
+    its heartbeats arrive, and there is no takeover. Then the network is cut, which is silence: the other takes over.
     """
     won, beat = spy_on_acquires(monkeypatch), script("heartbeat").function.encode()
     story: dict[str, float] = {}

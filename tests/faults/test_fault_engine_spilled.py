@@ -74,7 +74,7 @@ async def test_an_engine_killed_again_and_again_finds_its_files(tmp_path: Path, 
 async def test_an_engine_that_lost_writes_still_finds_its_spill_files(
     tmp_path: Path, moved: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Files go soon after nobody names them, and still later than any write that is forgotten was made."""
+    """Files are removed soon after they are last named, but later than any write that the engine loses."""
     monkeypatch.setattr(spiller, "KEEP_MS", 10_000)
     with durable_engine() as engine:
 

@@ -40,7 +40,7 @@ STOPPED = 10
 @pytest.mark.slow
 @pytest.mark.skipif(not LIBRARIES, reason="libfaketime is not installed (Debian: faketime)")
 def test_an_instance_whose_wall_clock_jumps_by_hours_crawls_as_any_other(tmp_path: Path, engine: Engine) -> None:
-    """Its monotonic clock goes on; the other instance's clocks are sound. No lease moves, nobody is asked early."""
+    """Its monotonic clock goes on; the other instance's clocks are right. No lease moves, no request is early."""
     clock = tmp_path / "clock"
     clock.write_text("+0")
     fake = {

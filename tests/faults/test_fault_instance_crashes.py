@@ -159,7 +159,7 @@ def crashed(web: LittleWeb, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 def test_a_crawl_killed_at_this_point_and_started_again_ends_exact(
     point: str, web: LittleWeb, crashed: dict[str, Future[Crawl]]
 ) -> None:
-    """Nothing lost, nothing twice, nobody asked early; asked for again was only what nobody had committed."""
+    """Nothing lost, nothing twice, no early request; only uncommitted pages were fetched again."""
     crawl = crashed[point].result()
     assert_exported_once(web, crawl.folder)
     assert_archive_whole(crawl.folder)

@@ -96,7 +96,7 @@ def test_two_instances_that_follow_different_rings_say_so_and_share_nothing(tmp_
     assert "node-1  alive, disagrees" in shown.out
     assert "2 different rings are followed" in shown.out
     free = sum(1 for node, _ in leases.values() if not node)
-    assert f"{free} are free" in shown.out, "what each gives to the other is shown to be nobody's"
+    assert f"{free} are free" in shown.out, "what each hands to the other is shown as free"
     assert_exact(web, [entry for n in range(2) for entry in entries_of(tmp_path / f"c{n}")])
     assert asked_twice(requests) == set()
     assert_polite(requests, DELAY_S)

@@ -162,7 +162,7 @@ def test_an_instance_paused_for_thirty_seconds_commits_nothing_late_and_rejoins(
 
 
 def test_an_instance_that_slept_takes_over_nothing_when_it_wakes(stopped: Pause) -> None:
-    """For half a minute it has heard nobody: it must not take that for the death of the other, which was well."""
+    """It has read no heartbeat for half a minute: it must not take that for the death of the other, which was alive."""
     assert stopped.leases_after is not None
     of_the_other = {p: lease for p, lease in stopped.leases_before.items() if lease[0] == "node-1"}
     assert of_the_other

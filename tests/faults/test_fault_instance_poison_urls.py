@@ -35,7 +35,7 @@ def crawl(programs: Nursery, web: LittleWeb, folder: Path, url: str, *options: s
 def test_a_poison_url_is_given_up_after_three_crashes_others_are_fetched(
     tmp_path: Path, engine: Engine, action: str, code: int
 ) -> None:
-    """Every process that gets this page ends, together with all that it has under way, until nobody gets it again."""
+    """Every process that gets this page dies with all its work, until the page is given up."""
     folder = tmp_path / "c"
     with name_server() as dns, little_web(domains=5, delay_s=0.1) as web, engine.client() as client:
         poison_url = web.url("d1.test", "/p1")

@@ -36,7 +36,7 @@ from tests.support.processes import Nursery, Program, nursery
 pytestmark = pytest.mark.processes
 
 KILLED, STOPPED = -9, 10
-# Where each dies, and whether a lock file proves it at once. `handover.dropped`: somebody joins and gets a share.
+# Where each dies, and whether a lock file proves it at once. `handover.dropped`: another joins and gets a share.
 POINTS = {"claim.taken#6": False, "route.added#6": True, "ack.answered#6": False, "handover.dropped": True}
 AT_ONCE_S = 5.0  # 0.2 to 0.4 on a quiet machine; a silence of seven seconds would not do
 DELAY_S = {False: 0.1, True: 1.0}  # longer than the quick takeover takes: there only the hold keeps it

@@ -124,7 +124,7 @@ async def test_a_removed_session_joins_again_without_leases() -> None:
     assert len(lease_losses) == 1
 
 
-async def test_the_counter_is_absolute_and_grows_even_when_nobody_answers() -> None:
+async def test_the_counter_grows_even_without_answers() -> None:
     beat, members, _, _ = joined()
     await beat.beat()
     members.down = True
@@ -238,7 +238,7 @@ async def test_a_removed_session_waits_while_a_dead_one_has_its_name() -> None:
     assert beat._liveness.may_start()
 
 
-async def test_a_session_whose_name_somebody_alive_has_ends() -> None:
+async def test_a_session_ends_when_a_living_one_has_its_name() -> None:
     beat, members, clock, _ = joined()
     members.answer, members.taken = BeatAnswer.GONE, True
     await beat.beat()

@@ -83,7 +83,7 @@ async def settled(ownership: Ownership) -> None:
 
 
 async def test_a_lost_lease_goes_to_the_owner_that_the_ring_names(owned: Any) -> None:
-    """Found by chaos: paused over a join and a restart of the engine. The joiner waited for us, we for nobody."""
+    """Found by chaos: paused over a join and a restart of the engine. The joiner waited for us forever."""
     ownership, peers, leases = owned
     ownership._held.lose_all()
     peers.ring = Ring((OTHER,))
@@ -128,7 +128,7 @@ async def test_an_unanswered_acquire_is_remembered_when_the_ring_changes(
     assert await holder(leases) == ""
 
 
-async def test_a_lease_that_somebody_alive_has_taken_is_left_alone(owned: Any) -> None:
+async def test_a_lease_of_a_living_session_is_left_alone(owned: Any) -> None:
     ownership, peers, leases = owned
     ownership._held.lose_all()
     peers.ring = Ring((OTHER,))
@@ -167,7 +167,7 @@ async def test_a_leftover_log_is_indexed_when_a_lease_is_wanted_again(
 ) -> None:
     """Found by the simulation: acquired while the ring gave it to a leaver, whose share came back before the release.
 
-    Nobody indexed what an earlier tenure had committed, and the crawl never ended.
+    The commits of an earlier tenure were never indexed, and the crawl never ended.
     """
     opened = Engine(engine.url, library())
     await opened.connect()

@@ -88,8 +88,8 @@ def test_a_dead_letter_counts_only_real_attempts(outcome: Failed, attempts: int)
 
 
 async def test_the_repeated_end_of_a_claim_counts_as_ours() -> None:
-    """Sent again, it finds the claim gone: by our own first call, as far as anybody can know. One that is gone at the
-    first call was somebody else's; one whose lease went meanwhile is told, too.
+    """Sent again, it finds the claim gone, most likely by our own first call. A claim that is gone at the first call
+    belonged to another session; one whose lease is lost meanwhile is reported, too.
     """
     from crawler.errors import EngineDown
 

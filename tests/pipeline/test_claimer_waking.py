@@ -45,7 +45,7 @@ async def test_a_queue_due_while_the_claimer_sleeps_wakes_it() -> None:
 
 
 class Unheard:
-    """Its partition has nothing for a minute, as far as its owner knows; then somebody adds to it, without a hint."""
+    """Its owner expects nothing for a minute; then another instance adds to the partition, and the hint is lost."""
 
     session = "s"
 

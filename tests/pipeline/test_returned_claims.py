@@ -1,4 +1,4 @@
-"""Claims that go back unfetched: their queues are due when they would have been here, and are not forgotten."""
+"""Claims that are returned unfetched: their queues keep their due times."""
 
 import asyncio
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ CLOCK_MS = 500_000  # the partition's
 
 
 class FakeFrontier:
-    """Takes claims back, but for the first calls."""
+    """Takes returned claims after `fails` errors."""
 
     def __init__(self, *, fails: int = 0) -> None:
         self.fails = fails
@@ -40,60 +40,57 @@ class FakeFrontier:
 
 
 class FakeDuePartitions(dict[int, int]):
-    """Stands for the due partitions: partition -> when it is to be asked (monotonic ms)."""
+    """Partition -> when it is due (monotonic ms)."""
 
     def schedule(self, partition: int, at_ms: int = 0) -> None:
         self[partition] = at_ms
 
 
-def work_of(engine: Any, scheduler: Scheduler, due: Any) -> PartitionRebalance:
-    """Of a session that holds partition 1."""
+def rebalance_of(frontier: Any, scheduler: Scheduler, due: Any) -> PartitionRebalance:
+    """The rebalance of a session that holds partition 1."""
     open_claims, unused = claims_open([claim(n) for n in range(10)]), SimpleNamespace()
     unsaved = UnsavedClocks(scheduler)
     held = held_with(1, clock_ms=CLOCK_MS, dependents=(scheduler, unsaved))
     scheduler._open_claims = open_claims
-    return PartitionRebalance(engine, held, scheduler, due, open_claims, unsaved, unused, unused)  # type: ignore[arg-type]
+    return PartitionRebalance(frontier, held, scheduler, due, open_claims, unsaved, unused, unused)  # type: ignore[arg-type]
 
 
 async def test_a_returned_claims_queue_keeps_its_due_time() -> None:
-    engine, scheduled, scheduler = (
-        FakeFrontier(),
-        FakeDuePartitions(),
-        Scheduler(OpenClaims(1000), concurrency_per_queue=1),
-    )
+    frontier, due = FakeFrontier(), FakeDuePartitions()
+    scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
     scheduler.put(batch(1, 2, delay_ms=20_000))
     slot, _ = await scheduler.take()
     scheduler.finished(slot, wait_ms=20_000)
     stale = scheduler.take_stale(wait_max_ms=2_000, age_max_ms=60_000)
-    await work_of(engine, scheduler, scheduled).return_claims(stale)
-    ((url, at),) = engine.given
+    await rebalance_of(frontier, scheduler, due).return_claims(stale)
+    ((url, at),) = frontier.given
     assert url == claim(2).url
     assert at - CLOCK_MS == pytest.approx(20_000, abs=500)
-    assert scheduled[1] - monotonic_ms() == pytest.approx(20_000, abs=500), "else nobody looks for it"
+    assert due[1] - monotonic_ms() == pytest.approx(20_000, abs=500), "or the partition would not be claimed from"
 
 
 async def test_a_returned_claim_leaves_the_clock_of_a_due_queue_alone() -> None:
-    engine, scheduled = FakeFrontier(), FakeDuePartitions()
-    await work_of(engine, Scheduler(OpenClaims(1000), concurrency_per_queue=1), scheduled).return_claims([claim(1)])
-    assert engine.given == [(claim(1).url, 0)]
+    frontier, due = FakeFrontier(), FakeDuePartitions()
+    scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
+    await rebalance_of(frontier, scheduler, due).return_claims([claim(1)])
+    assert frontier.given == [(claim(1).url, 0)]
 
 
 async def test_returns_that_the_engine_refused_are_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else it would come back only after the visibility timeout, minutes later."""
     monkeypatch.setattr(work_module, "ENGINE_PAUSE_S", 0.001)
-    engine = FakeFrontier(fails=1)
-    await work_of(engine, Scheduler(OpenClaims(1000), concurrency_per_queue=1), FakeDuePartitions()).return_claims(
-        [claim(1)]
-    )
-    assert len(engine.given) == 1
+    frontier = FakeFrontier(fails=1)
+    scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
+    await rebalance_of(frontier, scheduler, FakeDuePartitions()).return_claims([claim(1)])
+    assert len(frontier.given) == 1
 
 
 class ForgetfulFrontier(FakeFrontier):
-    """Has fallen back: what it is told of queues is noted."""
+    """Records the clocks that are stored in it after it fell back."""
 
     def __init__(self, *, fails: int = 0) -> None:
         super().__init__(fails=fails)
-        self.told: list[tuple[str, int, int]] = []
+        self.booked: list[tuple[str, int, int]] = []
 
     def pace_call(self, fence: Fence, queue: str, settled: Settlement) -> Any:
         return queue, settled.next_fetch_ms - fence.now_ms, settled.delay_ms
@@ -102,47 +99,47 @@ class ForgetfulFrontier(FakeFrontier):
         self.fails -= bool(calls)
         if self.fails >= 0:
             return [EngineDown("no answer") for _ in calls]
-        self.told += calls
+        self.booked += calls
         return [AckOutcome.COMMITTED for _ in calls]
 
 
-async def lost_work(engine: ForgetfulFrontier) -> PartitionRebalance:
+async def lost_partition(frontier: ForgetfulFrontier) -> PartitionRebalance:
     """Partition 1 was lost a moment after a request to a.test, which is due again in 20 s."""
     scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
     scheduler.put(batch(1, 2, delay_ms=20_000))
     slot, _ = await scheduler.take()
     scheduler.finished(slot, wait_ms=20_000)
-    work = work_of(engine, scheduler, SimpleNamespace(schedule=lambda *_: None))
-    work._held.drop([1])
-    return work
+    rebalance = rebalance_of(frontier, scheduler, SimpleNamespace(schedule=lambda *_: None))
+    rebalance._held.drop([1])
+    return rebalance
 
 
 async def test_queue_clocks_are_saved_before_a_restored_lease_is_released() -> None:
-    """The engine may have fallen back behind the request and the robots.txt that asked for the delay."""
-    engine = ForgetfulFrontier()
-    work = await lost_work(engine)
-    await work.give_back(1)
-    ((queue, wait_ms, delay_ms),) = engine.told
+    """The engine may have lost the request and the robots.txt that asked for the delay."""
+    frontier = ForgetfulFrontier()
+    rebalance = await lost_partition(frontier)
+    await rebalance.give_back(1)
+    ((queue, wait_ms, delay_ms),) = frontier.booked
     assert (queue, delay_ms) == ("a.test", 20_000)
     assert wait_ms == pytest.approx(20_000, abs=500)
-    await work.give_back(1)
-    assert len(engine.told) == 1, "told once"
+    await rebalance.give_back(1)
+    assert len(frontier.booked) == 1, "saved once"
 
 
 async def test_a_partition_is_kept_while_its_clocks_can_not_be_saved() -> None:
-    engine = ForgetfulFrontier(fails=1)
-    work = await lost_work(engine)
+    frontier = ForgetfulFrontier(fails=1)
+    rebalance = await lost_partition(frontier)
     with pytest.raises(EngineDown):
-        await work.give_back(1)
-    await work.give_back(1)
-    assert len(engine.told) == 1
+        await rebalance.give_back(1)
+    await rebalance.give_back(1)
+    assert len(frontier.booked) == 1
 
 
 async def test_queue_clocks_are_saved_when_a_partition_is_acquired_again() -> None:
-    engine = ForgetfulFrontier()
-    work = await lost_work(engine)
-    running = asyncio.create_task(work.run())
-    work.acquired(1, log_entries=0, pending=0)
+    frontier = ForgetfulFrontier()
+    rebalance = await lost_partition(frontier)
+    running = asyncio.create_task(rebalance.run())
+    rebalance.acquired(1, log_entries=0, pending=0)
     await asyncio.sleep(0.01)
     running.cancel()
-    assert [queue for queue, *_ in engine.told] == ["a.test"]
+    assert [queue for queue, *_ in frontier.booked] == ["a.test"]

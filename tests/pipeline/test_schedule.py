@@ -118,7 +118,7 @@ async def test_claims_whose_turn_is_far_off_are_stale() -> None:
 
 
 async def test_a_slot_is_kept_while_its_only_claim_is_away() -> None:
-    """A turn went to robots.txt, whose delay is being stored: nobody has the claim."""
+    """A turn went to robots.txt, and its delay is being stored: the claim is in no queue and no worker."""
     scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
     scheduler.put(batch(1))
     slot, taken = await scheduler.take()

@@ -12,7 +12,7 @@ from tests.pipeline.test_schedule import batch, claim
 QUEUES = 20
 
 
-def full_bench(**more: int) -> Scheduler:
+def full_scheduler(**more: int) -> Scheduler:
     """Twenty queues that are due, of three claims each, and one worker."""
     scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
     for n in range(QUEUES):
@@ -31,7 +31,7 @@ async def fetched(scheduler: Scheduler, n: int) -> list[str]:
 
 
 async def test_a_boosted_domain_goes_first_and_the_others_as_before() -> None:
-    scheduler = full_bench()
+    scheduler = full_scheduler()
     assert await fetched(scheduler, 2) == ["q0.test", "q1.test"]
     scheduler.set_boosts({"q15.test": 1, "q9.test": 5, "q4.test": -1})
     assert await fetched(scheduler, 6) == ["q9.test"] * 3 + ["q15.test"] * 3
@@ -43,7 +43,7 @@ async def test_a_boosted_domain_goes_first_and_the_others_as_before() -> None:
 
 
 async def test_later_claims_have_the_boost_of_their_domain() -> None:
-    scheduler = full_bench()
+    scheduler = full_scheduler()
     scheduler.set_boosts({"b.test": 2})
     scheduler.put(batch(1, queue="x.b.test"))
     scheduler.put(batch(1, queue="y.b.test"))
@@ -51,7 +51,7 @@ async def test_later_claims_have_the_boost_of_their_domain() -> None:
 
 
 async def test_a_boosted_queue_that_is_not_due_delays_no_other() -> None:
-    scheduler = full_bench(delay_ms=60)
+    scheduler = full_scheduler(delay_ms=60)
     scheduler.set_boosts({"q7.test": 9})
     slot, _ = await scheduler.take()
     began = time.monotonic()
@@ -76,7 +76,7 @@ async def test_a_worker_that_waits_gets_whichever_queue_is_due_first() -> None:
 
 @pytest.mark.parametrize("last", [{}, {"q3.test": -2}, {"q3.test": 2}])
 async def test_repeated_boost_changes_deliver_each_claim_once(last: dict[str, int]) -> None:
-    scheduler = full_bench()
+    scheduler = full_scheduler()
     for boosts in ({"q3.test": 2}, {}, {"q3.test": -2}, {"q3.test": 2}, last):
         scheduler.set_boosts(boosts)
     place = {0: 3, -2: QUEUES - 1, 2: 0}[last.get("q3.test", 0)]

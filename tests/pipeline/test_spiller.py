@@ -55,7 +55,7 @@ class Lab:
     """A spiller over a real engine; the test sets its memory and its time."""
 
     def __init__(self, door: Door, folder: Path) -> None:
-        self.door, self.owner, self.claimer = door, FakeHeld(door), FakeDuePartitions()
+        self.door, self.held, self.due = door, FakeHeld(door), FakeDuePartitions()
         self.counters = Counters(OpenClaims(8))
         self.used: list[int] = [0]
         self.now_ms = 0
@@ -65,10 +65,10 @@ class Lab:
         self.spiller = self.new_spiller()
 
     def new_spiller(self) -> Spiller:
-        owner: Any = self.owner
-        claimer: Any = self.claimer
+        held: Any = self.held
+        due: Any = self.due
         settings = load(environment={}, options={"frontier.memory": BUDGET})
-        return Spiller(self.door.engine, self.calls, self.files, owner, claimer, self.counters, settings)
+        return Spiller(self.door.engine, self.calls, self.files, held, due, self.counters, settings)
 
     async def _memory(self) -> Memory:
         return Memory(self.used.pop(0) if len(self.used) > 1 else self.used[0], 0.0)
@@ -80,7 +80,7 @@ class Lab:
     async def look(self, *used: int, after_ms: int = 0) -> None:
         self.used = [*used]
         self.now_ms += after_ms
-        await self.spiller._look()
+        await self.spiller._check()
 
     async def spilled(self) -> int:
         return int(await self.door.engine.command("HGET", self.door.keys.meta(0), "spilled") or 0)
@@ -137,7 +137,7 @@ async def test_requested_blocks_are_unspilled_and_claimed(lab: Lab) -> None:
             await lab.door.engine.command("DEL", key)
     await lab.door.claim()  # finds nothing
     await lab.spiller._unspill([(0, QUEUE), (1, "not.ours")])
-    assert lab.claimer.scheduled == [0]
+    assert lab.due.scheduled == [0]
     assert before - await lab.spilled() == 128
 
 

@@ -83,7 +83,7 @@ async def test_new_urls_go_behind_deferred_ones() -> None:
     engine.now = Totals(taken_in=100, beyond=3)
     assert not await usage.has_more(), "there is no room"
     engine.now, engine.deferred = Totals(taken_in=80, beyond=3), 0
-    assert not await usage.has_more(), "they are blocked: nobody will release them"
+    assert not await usage.has_more(), "they are blocked: no instance will release them"
 
 
 async def test_deferred_urls_with_room_are_released_and_claimed_at_once() -> None:

@@ -134,7 +134,7 @@ async def test_a_robots_txt_that_is_not_whole_allows_nothing(how: str) -> None:
 
 @pytest.mark.parametrize("slot", [False, True])
 @pytest.mark.parametrize("how", ["closed before its end", "plain text said to be gzip", "a part of it"])
-async def test_the_last_hop_of_redirects_counts_whoever_asks(how: str, slot: bool) -> None:
+async def test_the_last_redirect_counts_with_and_without_a_borrowed_slot(how: str, slot: bool) -> None:
     moved = b"HTTP/1.1 301 Moved\r\nLocation: %s\r\nContent-Length: 0\r\n\r\n"
     steps = {"/robots.txt": (moved % b"/r1",), "/r1": (moved % b"/r2",), "/r2": NOT_WHOLE[how]}
     async with HostileServer(by_path=steps) as server:

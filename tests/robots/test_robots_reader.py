@@ -218,7 +218,7 @@ async def test_stale_connections_twice_in_a_row_are_a_failure() -> None:
 
 
 @pytest.mark.parametrize("blob", [b"", b"x", b"1 # our group only\nUser-agent: *\n", b"9" * 5000 + b" "])
-async def test_a_shared_blob_that_nobody_wrote_is_read_as_none(blob: bytes) -> None:
+async def test_a_shared_blob_of_unknown_format_is_read_as_none(blob: bytes) -> None:
     lab = Lab()
     lab.shared["http://a.test"] = blob
     assert await lab.cache.shared(0, "http://a.test") is None

@@ -35,11 +35,11 @@ class Ambushes:
         self._calls.append(Ambush(script, n, strike))
 
     def on_request(self, strike: Callable[[Life], None]) -> None:
-        """When somebody has checked that he may send a request, before he writes it: he must be put to sleep."""
+        """When an instance has checked that it may send a request, before it writes it: `strike` must pause it."""
         self._requests.append(strike)
 
     def on_strike(self, life: Life, strike: Callable[[], None]) -> None:
-        """When somebody sends the call that strikes this one off the member list."""
+        """When another instance sends the call that removes this one from the member list."""
         self._strikes[life] = strike
 
     def clear(self) -> None:

@@ -127,7 +127,7 @@ class SimFetcher:
             before_send()
         late = net.before_write(process)
         if late:
-            await asyncio.sleep(0)  # asleep until somebody wakes this process; then the bytes go out
+            await asyncio.sleep(0)  # paused until this process is resumed; then the bytes go out
         sent_ns, started_at = net.loop.now_ns, self._time.time()
         seconds, result = net.take(url, process, late=late)
         arrived: asyncio.Future[None] = net.loop.create_future()

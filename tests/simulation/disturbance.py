@@ -42,11 +42,11 @@ class Disturbances:
             self._spans.append((since, self.loop.now_ns))
 
     def moved(self) -> None:
-        """Somebody comes or goes, as it should be."""
+        """A planned join or leave."""
         self._moves.append(self.loop.now_ns)
 
     def is_settled(self, from_ns: int, to_ns: int) -> bool:
-        """Did nobody come or go in this time?"""
+        """Was there no join or leave in this time?"""
         return not any(from_ns <= at <= to_ns for at in self._moves)
 
     def is_calm(self, from_ns: int, to_ns: int) -> bool:

@@ -186,7 +186,7 @@ class SimEngine:
         self._server = server
         self._process = process
         self._timeout_s = call_timeout_s
-        self._idle: list[int] = []  # generations of open connections that nobody uses
+        self._idle: list[int] = []  # generations of open connections that are not in use
 
     async def connect(self) -> EngineInfo:
         info = await self.info()

@@ -1,4 +1,4 @@
-"""What goes wrong: each kind of fault as a method that does it to somebody now, and undoes it later.
+"""The faults: each kind is a method that injects it now, and undoes it later.
 
 Knows how to hurt; what must hold nevertheless is the judge's matter.
 """

@@ -171,8 +171,8 @@ class Judge:
         """The engine has lost what happened after that time: so do these notes."""
         self._rolled_back = True
         self.endings = {key: ending for key, ending in self.endings.items() if ending.at_ns <= to_ns}
-        now_ns, nobody = self.loop.now_ns, ("", 0)  # also of a partition that had not been leased yet
-        self.tenures = {p: Tenure(*leases.get(p, nobody), now_ns, restored=True) for p in range(self.partitions)}
+        now_ns, unowned = self.loop.now_ns, ("", 0)  # also of a partition that had not been leased yet
+        self.tenures = {p: Tenure(*leases.get(p, unowned), now_ns, restored=True) for p in range(self.partitions)}
 
     # --- the web's requests ---
 
@@ -251,7 +251,7 @@ class Judge:
                 self.blame("I8", f"{limit_s} s after {why}, {len(left)} partitions are still in the name of {session}")
 
     def check_handed_over(self, partitions: list[int], left_ns: int, due_s: float, who: str) -> None:
-        """Called when a leaver has ended, at `due_s` or later: were its partitions somebody else's by `due_s`?"""
+        """Called when a leaver has ended, at `due_s` or later: did its partitions have other owners by `due_s`?"""
         before_ns = left_ns - round(
             TAKEOVER_S * NS
         )  # a session that died shortly before may be assigned the leaver's share

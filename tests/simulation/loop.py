@@ -38,7 +38,7 @@ class Process:
 
 
 PROCESS: contextvars.ContextVar[Process | None] = contextvars.ContextVar("process", default=None)
-WORLD = contextvars.Context()  # callbacks of nobody: the network, the engine, the web, the faults
+WORLD = contextvars.Context()  # callbacks of no process: the network, the engine, the web, the faults
 
 
 class Thread:
@@ -153,7 +153,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         """Run one callback, or let time go on to the next."""
         self.steps += 1
         if self.steps > STEPS_MAX:
-            raise StuckError(f"{STEPS_MAX} callbacks by {self.time():.1f} s: somebody runs in circles")
+            raise StuckError(f"{STEPS_MAX} callbacks by {self.time():.1f} s: a process loops without end")
         if not self._ready:
             self._pass_time()
         handle = self._ready.popleft()
