@@ -75,7 +75,7 @@ async def test_an_evicted_session_can_neither_beat_nor_join_and_its_successor_ca
     assert await members.join(ann) == 1
     await members.evict(ann)
     assert await members.heartbeat(ann) is BeatAnswer.EVICTED
-    assert await members.strike(ann)
+    assert await members.remove_dead(ann)
     assert await members.heartbeat(ann) is BeatAnswer.EVICTED
     with pytest.raises(ConflictError, match="evicted by an operator"):
         await members.join(ann)
@@ -95,7 +95,7 @@ async def test_who_leaves_in_good_order_has_not_come_back_too_often(door: Door) 
     for n in range(3):
         member = Member(session=f"t{n}", node="n", counter=1)
         assert await members.join(member) == n + 1
-        assert await members.strike(member)
+        assert await members.remove_dead(member)
 
 
 async def test_a_repeated_join_counts_once_and_a_steady_life_ends_the_count(door: Door) -> None:
