@@ -104,18 +104,8 @@ def pack(value: Any) -> bytes:
     return _pack(value)
 
 
-QUEUE_WORDS = (
-    "next",
-    "delay",
-    "out",
-    "n",
-    "retrying",
-    "blocks",
-    "urls",
-    "s2",
-    "bytes",
-    "fetch_ms",
-)  # as in lua/_queue.lua
+# As in lua/_queue.lua.
+QUEUE_WORDS = ("next", "delay", "out", "n", "retrying", "blocks", "urls", "s2", "bytes", "fetch_ms")
 
 
 def unpack_queue(record: bytes) -> dict[str, Any]:

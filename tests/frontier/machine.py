@@ -269,9 +269,8 @@ class FrontierSteps(RuleBasedStateMachine):
         model = self._models[claim.partition]
         fence = self._fence(session, claim.partition, claim.epoch, off)
         if which.endswith(" again") and session == model.session:
-            fence = msgspec.structs.replace(
-                fence, epoch=model.epoch
-            )  # the same session, which acquired the lease again
+            # The same session, which acquired the lease again.
+            fence = msgspec.structs.replace(fence, epoch=model.epoch)
         return model, claim, fence, self._is_held(fence) and model.is_claimed(claim.fingerprint, claim.token)
 
     def _is_pending(self, d: Delivery) -> bool:
