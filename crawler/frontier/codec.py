@@ -27,6 +27,16 @@ DETAIL_MAX = 100  # characters of each attempt's detail: the engine keeps them w
 ORIGINS = {"!": "https://", '"': "http://", "#": "https://www.", "$": "http://www."}
 INLINE = " "
 TOO_DEEP = "|depth:"  # in the name of a row; see lua/_deferred.lua
+
+# Of stamps.
+DIGITS = "".join(chr(code) for code in range(35, 126) if chr(code) != "/")
+BASE = len(DIGITS)
+TIME_DIGITS = 4
+LABEL = "~"  # not a digit
+ROUND_S = BASE**TIME_DIGITS  # about two years
+AHEAD_S = 86_400.0  # how far the clock of the session that queued it may be ahead of the reader's
+_VALUES = {digit: value for value, digit in enumerate(DIGITS)}
+
 _pack = msgspec.msgpack.Encoder().encode
 _json = msgspec.json.Encoder().encode
 
@@ -94,18 +104,8 @@ def pack(value: Any) -> bytes:
     return _pack(value)
 
 
-QUEUE_WORDS = (
-    "next",
-    "delay",
-    "out",
-    "n",
-    "retrying",
-    "blocks",
-    "urls",
-    "s2",
-    "bytes",
-    "fetch_ms",
-)  # as in lua/_queue.lua
+# As in lua/_queue.lua.
+QUEUE_WORDS = ("next", "delay", "out", "n", "retrying", "blocks", "urls", "s2", "bytes", "fetch_ms")
 
 
 def unpack_queue(record: bytes) -> dict[str, Any]:
@@ -226,15 +226,6 @@ def unpack_log(stored: bytes) -> tuple[str, CommitEntry]:
     """A log value is 'token sequence entry': the token and the entry with its sequence."""
     token, sequence, packed = stored.split(b" ", 2)
     return token.decode(), msgspec.structs.replace(_entry_decoder.decode(packed), sequence=int(sequence))
-
-
-DIGITS = "".join(chr(code) for code in range(35, 126) if chr(code) != "/")
-BASE = len(DIGITS)
-TIME_DIGITS = 4
-LABEL = "~"  # is no digit
-ROUND_S = BASE**TIME_DIGITS  # some two years
-AHEAD_S = 86_400.0  # so far the clock of who queued it may be before that of who reads it
-_VALUES = {digit: value for value, digit in enumerate(DIGITS)}
 
 
 @lru_cache(maxsize=1000)  # the links of a page have one stamp

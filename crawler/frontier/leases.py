@@ -9,6 +9,8 @@ from crawler.errors import EngineError
 from crawler.frontier.frontier import Fence
 from crawler.frontier.keys import Keys
 
+TAKEOVERS_MAX = 1000  # kept
+
 
 class Lease(msgspec.Struct, frozen=True):
     """A partition's lease as read; session '' means free (released or never acquired)."""
@@ -87,8 +89,6 @@ class Leases:
         )
 
 
-KEPT_MAX = 1000
-
 _encode = msgspec.json.Encoder().encode
 
 
@@ -120,7 +120,7 @@ class Takeovers:
 
     async def note(self, takeover: Takeover) -> None:
         """Add one and drop the oldest. Raises EngineError; a lost entry is only missing in the statistics."""
-        await self._engine.commands([("RPUSH", self._key, _encode(takeover)), ("LTRIM", self._key, -KEPT_MAX, -1)])
+        await self._engine.commands([("RPUSH", self._key, _encode(takeover)), ("LTRIM", self._key, -TAKEOVERS_MAX, -1)])
 
     async def read(self) -> list[Takeover]:
         """All entries, oldest first."""

@@ -118,7 +118,7 @@ class Members:
         """Remove one's own session from the list."""
         await self._engine.run("leave", self._leaving_keys, member.session, member.node, "")
 
-    async def strike(self, member: Member) -> bool:
+    async def remove_dead(self, member: Member) -> bool:
         """Remove a dead session from the list, if it has sent no heartbeat since it was read."""
         reply = await self._engine.run("leave", self._leaving_keys, member.session, member.node, _encode(member))
         return bool(reply[0] == b"COMMITTED")

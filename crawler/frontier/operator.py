@@ -82,13 +82,11 @@ class OperatorCommands:
         partition, overrides = self.partition_of(domain), await self.book.read()
         while True:
             held = overrides.boosts.get(domain, 0)
-            await self.deferred_urls.change_queues(
-                partition, [QueueChange(domain, ChangeKind.BOOST, "", held)]
-            )  # new hosts of the domain follow it
+            # The domain first, in a call of its own: new hosts follow it.
+            await self.deferred_urls.change_queues(partition, [QueueChange(domain, ChangeKind.BOOST, "", held)])
             known = await self.queues_of(domain)
-            await self.deferred_urls.change_queues(
-                partition, [QueueChange(queue, ChangeKind.BOOST, "", held) for queue in known]
-            )
+            changes = [QueueChange(queue, ChangeKind.BOOST, "", held) for queue in known]
+            await self.deferred_urls.change_queues(partition, changes)
             overrides = await self.book.read()
             if overrides.boosts.get(domain, 0) == held:
                 return
@@ -108,9 +106,8 @@ class OperatorCommands:
         for partition in partitions:
             stops = await self.deferred_urls.stops(partition)
             deferred = await self.deferred_urls.of_partition(partition)
-            for one in sorted(
-                deferred, key=lambda one: stops.get(one.queue) != one.reason
-            ):  # or some would count twice
+            # Stopped queues first: otherwise some URLs would count twice.
+            for one in sorted(deferred, key=lambda one: stops.get(one.queue) != one.reason):
                 if reason in ("", one.reason, one.kind) and domain in ("", self._domain_of(one.queue)) and left > 0:
                     left -= await self._release(one, stops.get(one.queue, ""), left)
         return (urls_max or sys.maxsize) - left

@@ -94,7 +94,7 @@ class Peers:
 
     async def _remove_member(self, member: Member) -> None:
         await self._on_death(member)
-        if await self._members.strike(member):
+        if await self._members.remove_dead(member):
             log.warning("member.dead", extra={"member": member.node, "member_session": member.session})
 
     def _follow(self, weights: dict[str, int], pins: dict[str, str], now_ms: int) -> None:

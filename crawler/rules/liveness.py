@@ -121,11 +121,11 @@ class Observer(msgspec.Struct, frozen=True):
 
     def read(self, readings: Iterable[HeartbeatReading], now_ms: int, time_scale: int = 1) -> "Observer":
         """The state after one successful read of the whole member list; `time_scale` is the observer's own."""
-        afresh = self.read_at_ms >= 0 and now_ms - self.read_at_ms > self.times.gap_ms * time_scale
+        restarts = self.read_at_ms >= 0 and now_ms - self.read_at_ms > self.times.gap_ms * time_scale
         seen = {}
         for r in readings:
             before = self.seen.get(r.session)
-            changed = before is None or before.counter != r.counter or afresh
+            changed = before is None or before.counter != r.counter or restarts
             since_ms = now_ms if changed or before is None else before.since_ms
             seen[r.session] = Observation(r.counter, since_ms, r.declared, r.time_scale, r.proven_dead)
         return replace(self, seen=seen, read_at_ms=now_ms)

@@ -1,6 +1,6 @@
 """The order of the frontier: what a URL is worth before it is fetched, as one score that never changes. Pure.
 
-    breadth, priority    score = priority - t / half_life    older first among equals, so nothing waits for ever
+    breadth, priority    score = priority - t / half_life    older first among equals, so every URL's turn comes
     freshness            score = priority + t / half_life    a value of 2 ** priority, halved every half-life
 
 t is in seconds since the crawl began. The highest score leaves first. One static score keeps the order of decaying

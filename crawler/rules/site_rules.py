@@ -57,7 +57,7 @@ class SiteRules:
         tables = [
             SiteTable(number, _pattern(number, site), site)
             for number, site in enumerate(sites)
-            if any(_says(site, key) for key in keys)
+            if any(_sets(site, key) for key in keys)
         ]
         return cls(tables) if tables else None
 
@@ -78,7 +78,7 @@ class SiteRules:
 
     def first(self, url: str, key: str) -> Any:
         """The value of `key` in the first matching table that sets it; None without one."""
-        return _said(self.fitting(url), key)
+        return _first_value(self.fitting(url), key)
 
     def tables_of_queue(self, queue: str) -> Sequence[SiteTable]:
         """The tables that a queue matches by its name, which is a domain or a host."""
@@ -86,7 +86,7 @@ class SiteRules:
 
     def of_queue(self, queue: str, key: str) -> Any:
         """The value of `key` for a queue, from the first matching table that sets it; None without one."""
-        return _said(self.tables_of_queue(queue), key)
+        return _first_value(self.tables_of_queue(queue), key)
 
     def _of_origin(self, url: str, origin: str) -> tuple[SiteTable, ...]:
         if len(self._by_origin) >= _ORIGINS_MAX:
@@ -96,7 +96,7 @@ class SiteRules:
         return found
 
 
-def _said(tables: Sequence[SiteTable], key: str) -> Any:
+def _first_value(tables: Sequence[SiteTable], key: str) -> Any:
     table = first_with(tables, key) if tables else None
     return None if table is None else getattr(table.site, key)
 
@@ -118,7 +118,7 @@ def is_limited(scope: ScopeSettings, budget: BudgetSettings, sites: Sequence[Sit
 
 def first_with(tables: Sequence[SiteTable], key: str) -> SiteTable | None:
     """The first table that sets `key`."""
-    return next((table for table in tables if _says(table.site, key)), None)
+    return next((table for table in tables if _sets(table.site, key)), None)
 
 
 def complaints(settings: Settings) -> Iterator[str]:
@@ -130,11 +130,11 @@ def complaints(settings: Settings) -> Iterator[str]:
             yield str(error)
             continue
         for key in _OF_QUEUES:
-            if _says(site, key):
+            if _sets(site, key):
                 yield from _queue_complaints(f"sites[{number}].{key}", pattern, settings.frontier.queue_by)
         if pattern.is_of_any_host:
             for key in _SECRET:
-                if _says(site, key):
+                if _sets(site, key):
                     yield f"sites[{number}].{key}: match = {site.match!r} would send it to every host: name its host"
             for name, value in site.headers.items():
                 if is_secret_header(name, value):
@@ -171,7 +171,7 @@ def _pattern(number: int, site: SiteSettings) -> UrlPattern:
         raise UsageError(f"sites[{number}].match: {error}") from None
 
 
-def _says(site: SiteSettings, key: str) -> bool:
+def _sets(site: SiteSettings, key: str) -> bool:
     value = getattr(site, key)
     if value is None or value == "":
         return False

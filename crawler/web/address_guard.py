@@ -1,7 +1,6 @@
-"""The address guard: which addresses and ports the crawler may connect to.
+"""The address guard: which addresses and ports the crawler may connect to. Pure.
 
-Pure decisions on strings; knows nothing of sockets or DNS. It judges addresses, never names: a name is only
-as public as what it resolves to at connect time.
+It checks addresses, never names: a name is only as public as the address it resolves to at connect time.
 """
 
 import ipaddress
@@ -9,8 +8,8 @@ from functools import lru_cache
 
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
-# IANA special-purpose registries (RFC 6890 and its updates), spelled out: what `ipaddress` calls global has
-# changed between Python releases, and it judges embedded IPv4 addresses only in part.
+# IANA special-purpose registries (RFC 6890 and its updates), listed here because `is_global` of `ipaddress` has changed
+# between Python releases, and covers embedded IPv4 addresses only in part.
 _REFUSED_V4 = tuple(
     ipaddress.IPv4Network(network)
     for network in (
@@ -34,7 +33,7 @@ _REFUSED_V4 = tuple(
         "240.0.0.0/4",  # reserved and broadcast
     )
 )
-# In IPv6 only 2000::/3 is global unicast: everything else is refused without a list. These lie inside it.
+# In IPv6 only 2000::/3 is global unicast: everything else is refused without a list. These are inside it.
 _GLOBAL_V6 = ipaddress.IPv6Network("2000::/3")
 _REFUSED_V6 = tuple(
     ipaddress.IPv6Network(network)
@@ -65,7 +64,7 @@ _DENIED_PORTS = frozenset(
 class AddressRefusedError(Exception):
     """A connection to this address is not allowed; raised at the last moment before connecting.
 
-    No OSError on purpose: connection code that tries the next address on an OSError must not swallow it.
+    Deliberately not an OSError: code that tries the next address after an OSError must not swallow it.
     """
 
     def __init__(self, address: str) -> None:
@@ -74,7 +73,7 @@ class AddressRefusedError(Exception):
 
 
 def refused_text(*addresses: str) -> str:
-    """Why nothing is asked there, and what to do."""
+    """Why nothing is fetched there, and what to do."""
     if len(addresses) == 1:
         return f"{addresses[0]} is a private address; add --allow-private to crawl it"
     return f"{', '.join(addresses)} are private addresses; add --allow-private to crawl them"
@@ -82,7 +81,7 @@ def refused_text(*addresses: str) -> str:
 
 @lru_cache(maxsize=65_536)
 def is_public(address: str) -> bool:
-    """Whether this textual IP address is one of the public internet; False for what is no address at all."""
+    """Whether this textual IP address is on the public internet; False for invalid addresses."""
     try:
         parsed: _Address = ipaddress.ip_address(address)
     except ValueError:
@@ -104,9 +103,9 @@ def _is_public_v6(address: ipaddress.IPv6Address) -> bool:
 
 
 def _embedded_v4(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
-    """The IPv4 address that a packet to `address` would reach in the end.
+    """The IPv4 address that a packet to `address` would finally reach.
 
-    Teredo carries one too, but is refused as a whole: its tunnels are long gone.
+    Teredo addresses contain one, too, but are refused altogether: the tunnels no longer exist.
     """
     if address.ipv4_mapped is not None:
         return address.ipv4_mapped
@@ -124,7 +123,7 @@ def check(address: str, *, allow_private: bool) -> None:
 
 
 def is_port_denied(port: int) -> bool:
-    """Whether no web server is ever asked on this port (the Fetch standard's bad ports)."""
+    """Whether requests to this port are never made (the "bad ports" of the Fetch standard)."""
     return port in _DENIED_PORTS
 
 

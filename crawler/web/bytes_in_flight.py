@@ -1,11 +1,11 @@
-"""Bounds the bytes of bodies that an instance holds: large ones are read on only while there is room.
+"""Bounds the memory for bodies in an instance: reading of large ones is paused while there is no room.
 
-What is counted: what has come of each body, and a response's bodies (as received and decoded) until nobody needs it
-any more. Bodies up to FREE_BYTES are not counted and never wait, so that pages of usual size pass whatever others send.
-Above the limit, only the oldest of the large bodies goes on: it ends, by its own limits of size and time at the latest,
-and becomes a response. While responses hold more than a quarter of the limit, it waits too, until one was dropped or
-nobody has dropped any for PATIENCE_S. So the bound is five quarters of the limit, one body, and FREE_BYTES plus what is
-read at a time for each open request.
+Counted are the received bytes of each body, and a response's bodies (as received and decoded) until the response is
+dropped. Bodies up to FREE_BYTES are not counted and never wait, so pages of usual size always pass. Above the limit,
+only the oldest large body continues: it ends, at the latest by its own limits of size and time, and becomes a response.
+While responses hold more than a quarter of the limit, it waits too, until one is dropped or none was dropped for
+PATIENCE_S. So the bound is five quarters of the limit, plus one body, plus FREE_BYTES and one read for each open
+request.
 """
 
 import asyncio
@@ -16,8 +16,8 @@ from typing import Protocol
 from crawler.model import Response
 
 FREE_BYTES = 64 * 1024
-READ_BYTES = 256 * 1024  # at most what a connection brings at a time
-PATIENCE_S = 1.0  # who keeps responses for long (a handler of the user) slows large bodies down, and stops none
+READ_BYTES = 256 * 1024  # maximum of one read from a connection
+PATIENCE_S = 1.0  # a handler that keeps responses for long slows large bodies down, but stops none
 
 
 class BufferedRead(Protocol):
@@ -29,7 +29,7 @@ class BufferedRead(Protocol):
 
 
 class Share:
-    """What one body takes, and who waits for room to go on with it."""
+    """The memory of one body, and the reader or waiter that needs room to continue."""
 
     __slots__ = ("held", "reading", "waiter")
 
@@ -40,16 +40,16 @@ class Share:
 
 
 class BytesInFlight:
-    """One per fetcher. Not for other threads, but a response may be dropped in any."""
+    """One per fetcher. Not thread-safe, except that a response may be dropped in any thread."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._loop = asyncio.get_running_loop()
         self._shares: dict[Share, None] = {}  # the oldest first
         self._stopped: dict[Share, None] = {}  # paused, or waiting to be decoded
-        self._favoured: Share | None = None  # goes on whatever there is
+        self._favoured: Share | None = None  # continues in any case
         self._patience: asyncio.TimerHandle | None = None
-        self._kept = 0  # of the total: responses that somebody has
+        self._kept = 0  # of the total: responses that are still referenced
         self.total = 0
 
     @property
@@ -57,7 +57,7 @@ class BytesInFlight:
         return self.total > self._bytes_max
 
     def received(self, share: Share | None, reading: BufferedRead, body_bytes: int) -> Share:
-        """So much has come of a body by now; pauses it when that is too much for all together."""
+        """Note the number of received bytes of a body; pauses it when the total is above the limit."""
         share = self._held(share or Share(reading), body_bytes)
         if self.is_full and not self._goes_on(share):
             self._stop(share)
@@ -79,7 +79,7 @@ class BytesInFlight:
         return share
 
     def ended(self, share: Share | None) -> None:
-        """A body takes nothing any more, or is counted as a response's."""
+        """A body was dropped, or is counted as a response's from now on."""
         if share is None or share not in self._shares:
             return
         del self._shares[share]
@@ -88,7 +88,7 @@ class BytesInFlight:
         self._go_on()
 
     def keep(self, response: Response) -> None:
-        """Count a response's bodies for as long as somebody has it."""
+        """Count a response's bodies as long as the response is referenced."""
         kept = len(response.raw_body) + (len(response.body) if response.body is not response.raw_body else 0)
         if kept > FREE_BYTES:
             self.total += kept
@@ -96,7 +96,7 @@ class BytesInFlight:
             weakref.finalize(response, self._dropped, kept).atexit = False
 
     def _dropped(self, kept: int) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nothing waits any more
             self._loop.call_soon_threadsafe(self._release, kept)
 
     def _release(self, kept: int) -> None:
@@ -121,7 +121,7 @@ class BytesInFlight:
             self._patience = self._loop.call_later(PATIENCE_S, self._favour_oldest)
 
     def _favour_oldest(self) -> None:
-        """Nothing was given back for too long."""
+        """Let the oldest body continue: no memory was freed for too long."""
         self._patience = None
         oldest = next(iter(self._shares), None)
         if oldest in self._stopped:
@@ -129,7 +129,7 @@ class BytesInFlight:
             self._let_go(oldest)
 
     def _go_on(self) -> None:
-        """Something was given back: as many go on as there is room for what each may bring next, the oldest first."""
+        """Memory was freed: resume as many bodies as there is room for one read of each, the oldest first."""
         if self._patience is not None:
             self._patience.cancel()
             self._patience = None

@@ -1,7 +1,7 @@
-"""One HTTP/1.1 connection: writes a request, waits for the response within its time, says whether it may be reused.
+"""One HTTP/1.1 connection: writes a request, waits for the response within its time, and can be reused.
 
-One exchange is one future, nothing is ever sent again by itself, and a connection on which a byte came unasked is
-never used again. Knows nothing of URLs, names or addresses.
+One exchange is one future. Nothing is retried here, and a connection on which an unexpected byte arrived is never used
+again.
 """
 
 import asyncio
@@ -19,9 +19,9 @@ IDLE: AbstractContextManager[None] = nullcontext()
 class Connection(asyncio.Protocol):
     """States: idle, or in an exchange from `begin` until the future it returned is done.
 
-    After it is done: `failure` is (kind, detail), or `head` and `body()` hold the response and `truncated` says how
-    it was cut ("", "length", "time" or "disconnect"). `is_reused`: it has carried an exchange before. `is_stale`: then
-    it was lost before one byte of the response came.
+    After it is done: `failure` is (kind, detail), or `head` and `body()` are the response and `truncated` is how it was
+    cut ("", "length", "time" or "disconnect"). `is_reused`: the connection carried an exchange before. `is_stale`: it
+    was reused, and lost before the first byte of the response.
     """
 
     __slots__ = (
@@ -57,7 +57,7 @@ class Connection(asyncio.Protocol):
         idle_timeout_s: float,
         pause_max_s: float,
     ) -> None:
-        """`pause_max_s`: for so long, an exchange may be paused without its time running on."""
+        """`pause_max_s`: how long an exchange may be paused without losing time."""
         self._loop = loop
         self._bytes = bytes_in_flight
         self._idle_timeout_s = idle_timeout_s
@@ -79,8 +79,9 @@ class Connection(asyncio.Protocol):
     def begin(
         self, head: bytes, *, body_bytes_max: int, deadline: float, working: AbstractContextManager[None] = IDLE
     ) -> asyncio.Future[None]:
-        """Send a request; the future is done when the response is whole, cut or failed. `deadline`: loop time.
-        `working` is entered while bytes of the response are read.
+        """Send a request; the future is done when the response is complete, cut or failed.
+
+        `deadline` is loop time. `working` is entered while bytes of the response are processed.
         """
         assert self._done is None
         self._working = working
@@ -104,11 +105,11 @@ class Connection(asyncio.Protocol):
         return self._reader.head
 
     def body(self) -> bytes:
-        """What came of the body, without transfer coding, still content-coded, cut at the limit."""
+        """The received body without transfer coding, still content-coded, cut at the limit."""
         return self._reader.body()
 
     def end(self) -> bool:
-        """Close the books on the exchange; True when the connection may carry another one."""
+        """Finish the exchange; True when the connection may carry another one."""
         reusable = self.failure is None and not self.truncated and self._reader.allows_another() and self.is_usable()
         self._reader.clear()
         self._working = IDLE
@@ -119,16 +120,16 @@ class Connection(asyncio.Protocol):
         return reusable
 
     def take_share(self) -> Share | None:
-        """What the exchange holds of the bytes in flight, for its owner to end."""
+        """The exchange's share of the bytes in flight, which the caller has to end."""
         share, self._share = self._share, None
         return share
 
     def is_usable(self) -> bool:
-        """Whether an idle connection is still open and nothing came on it unasked."""
+        """Whether an idle connection is still open and no unexpected byte arrived on it."""
         return not self._spoiled and self._transport is not None and not self._transport.is_closing()
 
     def abort(self) -> None:
-        """Close at once, whatever is going on."""
+        """Close at once, also during an exchange."""
         self._disarm()
         if self._transport is not None:
             self._transport.abort()
@@ -143,7 +144,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         done = self._done
         if done is None or done.done():
-            # Bytes that nobody asked for would be taken for the answer to the next request.
+            # Unexpected bytes would be taken for the response to the next request.
             self._spoiled = True
             if done is None:
                 self.abort()
@@ -152,8 +153,8 @@ class Connection(asyncio.Protocol):
         try:
             with self._working:
                 ended = self._reader.feed(data)
-        except BadHead as refusal:
-            self._fail(refusal.kind, refusal.detail)
+        except BadHead as error:
+            self._fail(error.kind, error.detail)
             return
         if ended is not None:
             self._finish(ended)
@@ -189,13 +190,13 @@ class Connection(asyncio.Protocol):
     # --- when there is no room for more ---
 
     def pause(self) -> None:
-        """Read no more until `resume`."""
+        """Stop reading until `resume`."""
         if self._paused_at is None and self._transport is not None and not self._transport.is_closing():
             self._paused_at = self._loop.time()
             self._transport.pause_reading()
 
     def resume(self) -> None:
-        """Read on. The pause was ours: the server has as much time left as before."""
+        """Continue reading. The pause was ours, so the server has as much time left as before."""
         if self._paused_at is None:
             return
         paused_s = min(self._loop.time() - self._paused_at, self._pause_left_s)
@@ -221,7 +222,7 @@ class Connection(asyncio.Protocol):
             self._timer = None
 
     def _tick(self) -> None:
-        """One timer per exchange, set anew when it fires early: cheaper than one per piece of data."""
+        """One timer per exchange, set again when it fires early: cheaper than one for each read."""
         now = self._loop.time()
         if self._paused_at is not None and now < self._deadline + self._pause_left_s:
             self._timer = self._loop.call_at(self._deadline + self._pause_left_s, self._tick)

@@ -1,7 +1,6 @@
-"""Connections by origin: opened to checked addresses only, kept open for a while, bounded in number.
+"""The pool of connections by origin: opened to checked addresses only, kept open for a while, bounded in number.
 
-Every address is judged at the moment of connecting, so it does not matter how it came to be known. Knows nothing of
-requests.
+Every address is checked at the moment of connecting, whatever its source.
 """
 
 import asyncio
@@ -21,16 +20,16 @@ from crawler.web.connection import Connection
 from crawler.web.resolver import CachingResolver, LookupFailedError, address_family
 from crawler.web.response_head import said_by
 
-IDLE_S = 4.0  # less than the 5 s after which common servers close: seldom do we write into a closing connection
-IDLE_MAX = 256  # connections kept at least; workers wander between hosts, and reopening costs more than keeping
+IDLE_S = 4.0  # less than the 5 s after which common servers close, so that requests rarely meet a closing connection
+IDLE_MAX = 256  # lower bound of the limit: workers switch between hosts, and reopening costs more than keeping
 IDLE_PER_REQUEST = 8
-STALE_MAX = 2  # in a row: then a server that says it keeps connections is not believed any more
+STALE_MAX = 2  # in a row: then connections to the server are not kept any more
 _HAPPY_EYEBALLS_DELAY_S = 0.25  # RFC 8305 5
 _SWEEP_S = 2.0
 
 
 class ConnectFailedError(Exception):
-    """No connection; `failure` says whose fault it is."""
+    """No connection; `failure` is the reason."""
 
     def __init__(self, kind: FailureKind, detail: str) -> None:
         super().__init__(detail)
@@ -38,17 +37,17 @@ class ConnectFailedError(Exception):
 
 
 class Origin(msgspec.Struct):
-    """Scheme, host and port, with what is worth knowing of them at each request. `host` has no brackets."""
+    """Scheme, host and port, with the values that each request to them needs. `host` has no brackets."""
 
     key: str
     host: str
     port: int
     is_tls: bool
-    request_tail: bytes  # all of a request's head after its target
+    request_tail: bytes  # the part of a request's head after its target
     host_header: str
     refusal: Failure | None = None
     idle: list[Connection] = msgspec.field(default_factory=list)
-    stale_in_a_row: int = 0  # kept connections that the server had given up, since one was used again with success
+    stale_in_a_row: int = 0  # kept connections that the server had closed, since one was reused with success
 
 
 class Pool:
@@ -59,14 +58,14 @@ class Pool:
         self._settings = settings
         self._resolver = resolver
         self._loop = asyncio.get_running_loop()
-        self._tls: ssl.SSLContext | None = None  # made when first needed: reading the CA bundle costs 20 ms
+        self._tls: ssl.SSLContext | None = None  # created when first needed: reading the CA bundle takes 20 ms
         self._idle: OrderedDict[Connection, Origin] = OrderedDict()  # oldest first
         self._idle_max = max(IDLE_MAX, IDLE_PER_REQUEST * settings.concurrency)
         self._sweeper: asyncio.TimerHandle | None = None
         self._gateway = _gateway_of(settings)
 
     def take(self, origin: Origin) -> Connection | None:
-        """An idle connection to the origin that is still good; None when one has to be opened."""
+        """A usable idle connection to the origin; None when one has to be opened."""
         while origin.idle:
             connection = origin.idle.pop()
             del self._idle[connection]
@@ -89,7 +88,7 @@ class Pool:
             self._sweeper = self._loop.call_later(_SWEEP_S, self._sweep)
 
     def was_stale(self, origin: Origin) -> None:
-        """The server had given up a kept connection: those that are as old are not used any more."""
+        """The server had closed a kept connection: the others are closed, too."""
         origin.stale_in_a_row += 1
         while origin.idle:
             connection = origin.idle.pop()
@@ -97,7 +96,7 @@ class Pool:
             connection.abort()
 
     async def open(self, origin: Origin) -> Connection:
-        """Connect, with TLS where the scheme says so. Raises ConnectFailedError."""
+        """Connect, with TLS for https. Raises ConnectFailedError."""
         addresses, port = await self._addresses(origin.host), origin.port
         if self._gateway:
             addresses, port = self._gateway
@@ -111,7 +110,7 @@ class Pool:
             raise ConnectFailedError(FailureKind.ADDRESS_REFUSED, str(error)) from None
         except TimeoutError:
             raise ConnectFailedError(FailureKind.CONNECT, f"no connection to {addresses[0]} in time") from None
-        except (OSError, RuntimeError) as error:  # uvloop raises RuntimeError for some
+        except (OSError, RuntimeError) as error:  # uvloop raises RuntimeError for some errors
             raise ConnectFailedError(FailureKind.CONNECT, said_by(error)) from None
         try:
             async with asyncio.timeout(self._settings.connect_timeout_s):
@@ -139,12 +138,12 @@ class Pool:
             raise ConnectFailedError(error.kind, error.detail) from None
 
     def _check(self, addresses: Sequence[str]) -> None:
-        """The last step before connecting, to addresses and no longer to names: none gets past it unjudged."""
+        """The last step before connecting, which uses only addresses: none passes it unchecked."""
         for address in addresses:
             address_guard.check(address, allow_private=self._settings.allow_private)
 
     async def _connect_plainly(self, address: str, port: int) -> Connection:
-        """What most hosts need, in one step of the loop's own: a third of what the general way costs."""
+        """The common case, in one call of the loop: a third of the cost of the general way."""
         _, connection = await self._loop.create_connection(self._new_connection, address, port)
         return connection
 
@@ -196,8 +195,9 @@ class Pool:
 
 
 def _gateway_of(settings: FetchSettings) -> tuple[tuple[str, ...], int] | None:
-    """The one place that all connections go to, if there is one. Names are looked up all the same: what is no host
-    there is none here.
+    """Address and port of the gateway that all connections go to, if there is one.
+
+    Names are looked up in any case, so that unknown hosts fail as they do without a gateway.
     """
     address, _, port = settings.gateway.rpartition(":")
     return ((address.strip("[]"),), int(port)) if address else None
@@ -206,8 +206,8 @@ def _gateway_of(settings: FetchSettings) -> tuple[tuple[str, ...], int] | None:
 def _tls_context(*, insecure: bool) -> ssl.SSLContext:
     context = ssl.create_default_context()
     context.set_alpn_protocols(["http/1.1"])
-    context.hostname_checks_common_name = False  # RFC 9525 6.3: only subjectAltName says whose a certificate is
-    context.options |= ssl.OP_NO_RENEGOTIATION  # nothing asks for it but to cost time
+    context.hostname_checks_common_name = False  # RFC 9525 6.3: only subjectAltName counts
+    context.options |= ssl.OP_NO_RENEGOTIATION  # only hostile servers request it
     if insecure:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

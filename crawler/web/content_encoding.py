@@ -1,7 +1,6 @@
-"""Content codings, undone with a bound: what a body inflates to, however it lies.
+"""Decodes content codings within a limit, also of malformed and hostile bodies. Pure.
 
-Pure functions on bytes. Memory is bounded by the limit whatever the input claims: every decoder is asked for
-at most so many bytes of output. Knows nothing of HTTP messages beyond the Content-Encoding value.
+Memory is bounded by the limit for any input: every decoder is called with a maximum of output bytes.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,20 +13,20 @@ from isal import isal_zlib
 _IsalError = cast("type[Exception]", isal_zlib.error)  # its stub calls it an instance
 
 LAYERS_MAX = 2
-RATIO_FREE_BYTES = 1024 * 1024  # the ratio is judged only beyond this: small pages of one repeated byte are honest
-ZSTD_WINDOW_BYTES_MAX = 8 * 1024 * 1024  # RFC 9659: what a zstd content coding may ask of a client
+RATIO_FREE_BYTES = 1024 * 1024  # the ratio counts only beyond this: small pages of one repeated byte are legitimate
+ZSTD_WINDOW_BYTES_MAX = 8 * 1024 * 1024  # RFC 9659: the window that a client must support
 
-INCOMPLETE = "incomplete"  # the one error that a cut-off transfer explains
-MEMBERS_MAX = 1000  # of one gzip body: tools that compress in blocks make some hundred
-ZSTD_BLOCKS_MAX = 100_000  # looked at to tell an end from a cut; whoever flushes after each line makes some thousand
+INCOMPLETE = "incomplete"  # the one error that an interrupted transfer explains
+MEMBERS_MAX = 1000  # of one gzip body: tools that compress in blocks create some hundred
+ZSTD_BLOCKS_MAX = 100_000  # read to find the end of a frame; servers that flush after each line create some thousand
 _MEMBER_STEP_BYTES = 512
-_PIECE_BYTES = 1024  # input step when a damaged body is decoded again to keep what can be had
-_TRAILER_BYTES = 8  # of gzip: a wrong checksum must not take the last piece with it
+_PIECE_BYTES = 1024  # input step when a damaged body is decoded again to keep its first part
+_TRAILER_BYTES = 8  # of gzip: a wrong checksum must not cost the last piece
 _WBITS_GZIP, _WBITS_ZLIB, _WBITS_RAW = 31, 15, -15
 
 
 class Inflated(NamedTuple):
-    """`truncated`: cut at the limit. `error`: why the coding was a lie, or ''; `body` then is what could be had."""
+    """`truncated`: cut at the limit. `error`: why the coding is invalid, or ''; `body` is then the part before that."""
 
     body: bytes
     truncated: bool
@@ -50,10 +49,10 @@ _Decoder = Callable[[bytes, int], _Layer]
 
 
 def inflate(raw: bytes, content_encoding: str, *, limit: int, ratio_max: int) -> Inflated:
-    """Undo the codings that a Content-Encoding value names, last applied first.
+    """Decode the codings that a Content-Encoding value names, last applied first.
 
-    `limit` is in bytes of output; more than `ratio_max` times the input, beyond the first MiB, is a bomb: an
-    error, with the body cut there. An unknown coding or more than two layers leave the body empty.
+    `limit` is in bytes of output. More than `ratio_max` times the input, beyond the first MiB, is a decompression bomb:
+    an error, with the body cut there. The body is empty for an unknown coding or more than two layers.
     """
     codings = [c for c in (part.strip() for part in content_encoding.lower().split(",")) if c and c != "identity"]
     if not codings or not raw:
@@ -78,8 +77,8 @@ def inflate(raw: bytes, content_encoding: str, *, limit: int, ratio_max: int) ->
 def _gzip(data: bytes, output_max: int) -> _Layer:
     """RFC 1952, with several members; the common case is one call.
 
-    What a decoder leaves over it hands back as a copy. So a member after the first is given pieces that grow: the
-    copies then take no longer than the bytes that were used.
+    A decoder returns unused input as a copy. So members after the first get their input in growing pieces: then the
+    copies take no longer than the bytes that were used.
     """
     out: list[bytes] = []
     room = output_max
@@ -89,7 +88,7 @@ def _gzip(data: bytes, output_max: int) -> _Layer:
             parts, at, is_whole = _member(data, at, step, room)
         except _IsalError:
             part, error = _salvage_zlib(data[at:], _WBITS_GZIP, room)
-            # What follows a whole member and is no member itself is garbage, which every reader ignores.
+            # Bytes after a member that are not a member are garbage, which every reader ignores.
             return _Layer(b"".join([*out, part]), "trailing garbage" if out and not part else error)
         out += parts
         room -= sum(map(len, parts))
@@ -106,7 +105,7 @@ def _gzip(data: bytes, output_max: int) -> _Layer:
 
 
 def _member(data: bytes, at: int, step: int, room: int) -> tuple[list[bytes], int, bool]:
-    """What the member at `at` inflates to, where it ends, and whether it does; its input comes in growing steps."""
+    """Content of the member at `at`, the position after it, and whether it is complete. Reads in growing steps."""
     decoder: _ZlibObject = isal_zlib.decompressobj(_WBITS_GZIP)
     parts: list[bytes] = []
     while at < len(data) and room > 0:
@@ -121,7 +120,7 @@ def _member(data: bytes, at: int, step: int, room: int) -> tuple[list[bytes], in
 
 
 def _deflate(data: bytes, output_max: int) -> _Layer:
-    """As zlib (RFC 1950), as the standard says, then raw deflate (RFC 1951), as some servers send."""
+    """Zlib (RFC 1950), as in the standard, else raw deflate (RFC 1951), which some servers send."""
     as_zlib = _zlib(data, _WBITS_ZLIB, output_max)
     if as_zlib.body or not as_zlib.error:
         return as_zlib
@@ -188,7 +187,7 @@ def _salvage_brotli(data: bytes, output_max: int) -> _Layer:
 
 
 def _zstd(data: bytes, output_max: int) -> _Layer:
-    """RFC 8878; a frame that asks for a window beyond 8 MiB is refused."""
+    """RFC 8878; a frame that needs a window beyond 8 MiB is refused."""
     out: list[bytes] = []
     room = output_max
     error = ""
@@ -206,7 +205,7 @@ def _zstd(data: bytes, output_max: int) -> _Layer:
 
 
 def _is_whole_zstd(data: bytes) -> bool:
-    """Whether the first frame ends within `data`: the stream reader does not tell an end from a cut.
+    """Whether the first frame ends within `data`: the stream reader does not report a missing end.
 
     RFC 8878 3.1.1: header, blocks (3 bytes: last flag, 2 bits of type, 21 bits of size), checksum if flagged.
     """
@@ -234,7 +233,7 @@ def _pieces(data: bytes) -> Iterator[bytes]:
 
 
 def _reason(error: Exception) -> str:
-    """One line of our own making: library messages may carry anything."""
+    """An error of a library as one short line."""
     return " ".join(str(error).split())[:100] or type(error).__name__
 
 

@@ -1,7 +1,6 @@
-"""Fetches one URL at a time, once: a response as it came over the wire, or the reason why there is none.
+"""Fetches one URL, once: returns the response as received, or the reason why there is none.
 
-What a host does wrong is a value, never an exception. Redirects are not followed, nothing is sent again, cookies are
-not kept. Knows nothing of robots.txt, politeness, scope or the frontier.
+Faults of a host are values, never exceptions. Redirects are not followed, nothing is retried, cookies are not kept.
 """
 
 import asyncio
@@ -30,11 +29,11 @@ from crawler.web.response_head import Head
 ACCEPT_ENCODING = "gzip, deflate, br, zstd"
 _ORIGINS_MAX = 16_384
 _NO_ADDITIONS = Additions()
-_STALE = Failure(kind=FailureKind.DISCONNECTED, detail="the server had given up the kept connection")
+_STALE = Failure(kind=FailureKind.DISCONNECTED, detail="the server had closed the kept connection")
 
 
 def user_agent(settings: Settings, version: str) -> str:
-    """The User-Agent header. Without a contact, the part that would name it is left out."""
+    """The User-Agent header. Without a contact, its part is left out."""
     template = settings.fetch.user_agent
     contact = settings.fetch.contact
     if not contact:
@@ -44,9 +43,9 @@ def user_agent(settings: Settings, version: str) -> str:
 
 
 class Fetcher:
-    """An async context manager around a pool of connections. The resolver stays the caller's to close.
+    """An async context manager around a pool of connections. The caller closes the resolver.
 
-    Raises UsageError when a value of [[sites]] is to come from a variable of the environment that is not set.
+    Raises UsageError when [[sites]] needs an environment variable that is not set.
     """
 
     def __init__(self, settings: Settings, *, resolver: CachingResolver, version: str) -> None:
@@ -82,9 +81,9 @@ class Fetcher:
     ) -> FetchResult:
         """GET a canonical URL.
 
-        `before_send` is called when the connection stands, just before the request is written; what it raises passes
-        through and nothing is sent. `working` is entered while bytes that came are read. Cancelling closes the
-        connection. Raises InvalidUrl for what is no canonical URL.
+        `before_send` is called after connecting, just before the request is written; if it raises, nothing is sent.
+        `working` is entered while received bytes are processed. Cancelling closes the connection. Raises InvalidUrl for
+        a URL that is not canonical.
         """
         assert self._pool is not None, "used outside its context"
         settings = self._settings.fetch
@@ -149,7 +148,7 @@ class Fetcher:
         return FetchResult(url=url, response=response, fetch_ms=fetch_ms, retry_after_ms=asked_ms)
 
     def _end(self, origin: Origin, connection: Connection) -> tuple[Failure | None, Head | None, bytes, str]:
-        """What an exchange has brought: failure, head, body, how it was cut. The connection is kept or closed."""
+        """The result of an exchange: failure, head, body, how it was cut. The connection is kept or closed."""
         assert self._pool is not None
         failure, answer, raw, truncated = connection.failure, connection.head, connection.body(), connection.truncated
         is_reused = connection.is_reused
@@ -164,7 +163,7 @@ class Fetcher:
         if is_reused:
             origin.stale_in_a_row = 0
         if answer.status in REDIRECTS and len(answer.all_of(b"location")) > 1:
-            # No way to tell which is meant, and a trick of header injection.
+            # It is unclear which one is meant, and this is a sign of header injection.
             return Failure(kind=FailureKind.PROTOCOL, detail="several Location headers that differ"), None, b"", ""
         return None, answer, raw, truncated
 
@@ -180,7 +179,7 @@ class Fetcher:
         return known[0] if known else None
 
     async def address_of(self, url: str) -> str:
-        """The same, looked up if need be; the host when it can't be resolved."""
+        """Like `known_address_of`, looked up if necessary; the host when it can't be resolved."""
         known = self.known_address_of(url)
         if known is not None:
             return known
@@ -222,7 +221,7 @@ class Fetcher:
         )
 
     def _refusal(self, host: str, port: int) -> Failure | None:
-        """What no attempt can change is known before any."""
+        """The failure of every request to this origin, if that is known before connecting."""
         if address_guard.is_port_denied(port):
             return Failure(kind=FailureKind.ADDRESS_REFUSED, detail=f"port {port} is not for web servers")
         if (
@@ -234,9 +233,9 @@ class Fetcher:
         return None
 
     def _request_head(self, origin: Origin, target: str, cookies: Mapping[str, str] | None) -> tuple[bytes, bytes]:
-        """As it is sent, and as it is kept: without the secrets of [[sites]]."""
+        """The head to send, and the head to archive: without the secrets of [[sites]]."""
         additions = self._sites.additions(f"{origin.key}{target}") if self._sites is not None else None
-        # RFC 9112 3.2.2: a proxy is given the whole URL. It is the only one that knows what becomes of https.
+        # RFC 9112 3.2.2: a proxy gets the whole URL. Only the gateway knows how to handle https.
         whole = f"{origin.key}{target}" if self._settings.fetch.gateway else target
         line = b"GET " + whole.encode("ascii")
         if additions is None and not cookies:
@@ -261,7 +260,7 @@ class Fetcher:
         if self._settings.fetch.accept_language:
             headers["accept-language"] = "Accept-Language", self._settings.fetch.accept_language
         headers |= added or {}
-        # Cookies come from hosts: what could end a line is left out.
+        # Cookies come from hosts: one that could end a line is left out.
         if cookie and cookie.isprintable():
             headers["cookie"] = "Cookie", cookie
         lines = [" HTTP/1.1", *(f"{name}: {value}" for name, value in headers.values()), "", ""]
@@ -270,9 +269,9 @@ class Fetcher:
     async def _decode(
         self, answer: Head, raw: bytes, truncated: str, limit: int, share: Share | None
     ) -> tuple[bytes, str, str, Share | None]:
-        """Body, truncated, decode_error: a coding that ends too early is no lie when the transfer did.
+        """(body, truncated, decode_error, share). An incomplete coding is not an error if the transfer was cut, too.
 
-        Where there is no room for large bodies, only what turns out to be small is decoded at once.
+        When there is no room for large bodies, only small ones are decoded at once.
         """
         coding = answer.get(b"content-encoding")
         if not coding or not raw:
@@ -292,7 +291,7 @@ class Fetcher:
 
 
 def _ends_idleness(answer: Head | None) -> bool:
-    """RFC 9110 15.5.9: a server may end an idle connection with a 408, which the request had not reached."""
+    """RFC 9110 15.5.9: a server may end an idle connection with a 408 before it gets the request."""
     return answer is not None and answer.status == 408 and not answer.keeps_alive
 
 

@@ -1,7 +1,6 @@
-"""What [[sites]] add to requests: headers, cookies, a user and password. Each goes to the URLs that fit, and no others.
+"""Headers, cookies and credentials that [[sites]] add to the requests of matching URLs, and of no others.
 
-Values may stand in the environment. Knows which of them are secrets: their place in what is kept of a request is taken
-by a mark.
+Values may come from the environment. Secrets are replaced by a mark in the archived request.
 """
 
 from base64 import b64encode
@@ -18,14 +17,14 @@ KEPT_OUT = "(not archived)"
 
 
 class Additions(msgspec.Struct):
-    """Of one URL: headers by their names in lower case, as (name as written, value), and cookies."""
+    """Additions for one URL: headers by lower-case name, as (name as written, value), and cookies."""
 
     headers: dict[str, tuple[str, str]] = msgspec.field(default_factory=dict)
     cookies: dict[str, str] = msgspec.field(default_factory=dict)
     secrets: set[str] = msgspec.field(default_factory=set)  # lower-case names of headers
 
     def header(self, name: str, value: str, *, is_secret: bool) -> None:
-        """Add one, unless an earlier table did."""
+        """Add a header, unless an earlier table set it."""
         if name.lower() not in self.headers:
             self.headers[name.lower()] = name, value
             if is_secret:
@@ -33,7 +32,7 @@ class Additions(msgspec.Struct):
 
 
 class SiteHeaders:
-    """Additions by URL; make it with `of`."""
+    """Additions by URL. Build with `of`."""
 
     def __init__(self, rules: SiteRules, resolved: Mapping[int, "Resolved"]) -> None:
         self._rules = rules
@@ -42,14 +41,14 @@ class SiteHeaders:
 
     @classmethod
     def of(cls, sites: Sequence[SiteSettings], environment: Mapping[str, str]) -> "SiteHeaders | None":
-        """None when no table adds anything. Raises UsageError, for a variable that is not set too."""
+        """None when no table adds anything. Raises UsageError, also for a variable that is not set."""
         rules = SiteRules.of(sites, "headers", "cookies", "auth")
         if rules is None:
             return None
         return cls(rules, {number: Resolved.of(number, site, environment) for number, site in enumerate(sites)})
 
     def additions(self, url: str) -> Additions | None:
-        """For a canonical URL; None when there are none."""
+        """The additions for a canonical URL, or None."""
         tables = self._rules.fitting(url)
         if not tables:
             return None
@@ -78,7 +77,7 @@ class SiteHeaders:
 
 
 class Resolved(msgspec.Struct, frozen=True):
-    """What one table adds, with the values of its variables."""
+    """The additions of one table, with the values of its variables."""
 
     headers: dict[str, str]
     cookies: dict[str, str]
@@ -97,7 +96,7 @@ class Resolved(msgspec.Struct, frozen=True):
 
 
 def unresolved(number: int, site: SiteSettings, environment: Mapping[str, str]) -> Iterator[str]:
-    """What is wrong with the variables that a table names, a line each. Says no value."""
+    """Problems with the variables that a table names, one line each, without any values."""
     texts = {"auth": site.auth}
     texts |= {f"headers.{name}": text for name, text in site.headers.items()}
     texts |= {f"cookies.{name}": text for name, text in site.cookies.items()}

@@ -1,7 +1,7 @@
-"""Names to addresses: a caching resolver over c-ares that hands out only addresses that may be connected to.
+"""A caching DNS resolver over c-ares that returns only addresses that may be connected to.
 
-Answers live as long as their TTL says, within bounds; a name is looked up once at a time however many wait for it;
-what does not exist is remembered too. /etc/hosts is honoured, search domains are not. Knows nothing of HTTP.
+Answers are cached for their TTL, within limits, also negative ones. Concurrent look-ups of one name are combined.
+/etc/hosts is used, search domains are not.
 """
 
 import asyncio
@@ -24,19 +24,20 @@ from crawler.rules.retry import jitter_of
 from crawler.settings import DnsSettings
 from crawler.web.address_guard import is_public, refused_text
 
-ADDRESSES_MAX = 4  # per host: as many as are worth trying
-# Look-ups begun together, two datagrams each: what a server can't take in at once is lost, which costs it seconds. The
-# next one begins when one has its answer, or has waited longer than most: names that nobody answers for hold up few.
+ADDRESSES_MAX = 4  # per host that are worth trying
+# Look-ups started together, two datagrams each: datagrams that a server can't receive at once are lost, which costs
+# seconds. The next one starts when one has its answer, or has waited longer than most: so names without any answer
+# delay few others.
 BURST_MAX = 64
 BURST_S = 0.25
-# c-ares waits only so long for a server that has been quick, whatever it is told, and twice as long at each try.
+# c-ares waits only this long for a server that has been fast, whatever its settings, and twice as long at each try.
 _FIRST_WAIT_S = 0.25
-# c-ares closes a socket on which a reply came that it can't read, and fails every query that it had sent there.
-ALONE_MAX = 16  # look-ups at a time that have a socket of their own; each costs a thread, too
+# c-ares closes a socket that received an unreadable reply, and fails all queries that it sent there.
+ALONE_MAX = 16  # concurrent look-ups with a socket of their own; each also needs a thread
 CNAMES_MAX = 8
-# c-ares keeps all answers for as long as their TTLs say, up to an hour and without a bound, 2 KB each and more.
+# c-ares caches all answers for their TTLs, up to an hour and without a limit, 2 KB each and more.
 FLUSH_AFTER = 1_000  # look-ups
-_ERROR_TTL_S = 5.0  # a server that failed is asked again soon, but not once per queued URL
+_ERROR_TTL_S = 5.0  # a server that failed is queried again soon, but not for every queued URL
 _NOT_FOUND = frozenset((pycares.errno.ARES_ENOTFOUND, pycares.errno.ARES_ENODATA, pycares.errno.ARES_EBADNAME))
 
 
@@ -56,8 +57,10 @@ class _Entry(msgspec.Struct, frozen=True):
 
 
 class LookupTurns:
-    """A bound on look-ups that begin together. Every other turn goes to the name that came last: thousands that nobody
-    answers for hold up a new one as little as a few, and later ones can't starve the first.
+    """Bounds the look-ups that start together.
+
+    Every other turn goes to the latest name: so thousands of names without an answer delay a new one no more than a
+    few do, and later names can't starve the first.
     """
 
     def __init__(self, count: int = BURST_MAX) -> None:
@@ -75,12 +78,12 @@ class LookupTurns:
         try:
             await waiter
         except asyncio.CancelledError:
-            if not waiter.cancelled():  # it had its turn already
+            if not waiter.cancelled():  # it had got its turn already
                 self.give_back()
             raise
 
     def give_back(self) -> None:
-        """The next one's turn."""
+        """Pass the turn on."""
         self._is_last_next = not self._is_last_next
         while self._waiting:
             waiter = self._waiting.pop() if self._is_last_next else self._waiting.popleft()
@@ -91,9 +94,9 @@ class LookupTurns:
 
 
 class CachingResolver:
-    """One per instance. Addresses come at most four to a host, IPv4 and IPv6 in turns, IPv4 first.
+    """One per instance. Returns at most four addresses of a host, IPv4 and IPv6 alternating, IPv4 first.
 
-    `clock` is in seconds. With one that counts a machine's sleep, cached answers age while it sleeps.
+    `clock` is in seconds. If it counts a machine's sleep, cached answers age meanwhile.
     """
 
     def __init__(
@@ -112,7 +115,7 @@ class CachingResolver:
         self._looked_up = 0
 
     def cached(self, host: str) -> tuple[str, ...] | None:
-        """Addresses known by now; None when a lookup is needed. Raises LookupFailedError for a known failure."""
+        """Cached addresses; None when a look-up is needed. Raises LookupFailedError for a cached failure."""
         entry = self._cache.get(host)
         if entry is None or entry.expires_at <= self._clock():
             return None
@@ -131,21 +134,21 @@ class CachingResolver:
             task = asyncio.create_task(self._look_up(host), name=f"dns {host}")
             self._running[host] = task
             task.add_done_callback(lambda _: self._running.pop(host, None))
-        # Shielded: the one who gives up waiting must not take the answer away from the others.
+        # Shielded: a waiter that is cancelled must not cancel the look-up of the others.
         entry = await asyncio.shield(task)
         if entry.failure is not None:
             raise LookupFailedError(entry.failure.kind, entry.failure.detail)
         return entry.addresses
 
     def nameservers(self) -> tuple[str, ...]:
-        """The servers that are asked, as host:port; empty when the system names none."""
+        """The DNS servers in use, as host:port; empty when none is configured."""
         return tuple(server for server in self._open()._channel.servers if server)  # noqa: SLF001 - aiodns drops the ports
 
     def has_nameservers(self) -> bool:
         return bool(self.nameservers())
 
     async def check(self) -> str:
-        """Ask for the root's name servers: '' when anyone answered at all, else one line that says what is wrong."""
+        """Query the root's name servers: '' if there was any answer, else one line on what is wrong."""
         if not self.has_nameservers():
             return "no DNS server is configured (see dns.nameservers)"
         try:
@@ -167,7 +170,7 @@ class CachingResolver:
         self._channels, self._idle_alone, self._opened_alone = {}, [], []
         for channel in channels:
             await channel.close()
-            await asyncio.sleep(0)  # callbacks of cancelled queries come through the loop
+            await asyncio.sleep(0)  # callbacks of cancelled queries run in the loop
 
     def _open(self, tries: int = 0) -> aiodns.DNSResolver:
         tries = tries or self._settings.tries
@@ -190,9 +193,9 @@ class CachingResolver:
             raise UsageError(f"dns.nameservers: not a list of IP addresses: {', '.join(servers)}") from None
 
     async def _ask(self, host: str) -> Any:
-        """Ask until the time is over: a name that takes longer than most is no name that can't be resolved."""
+        """Query until the time is over: a slow answer does not mean that the name can't be resolved."""
         settings = self._settings
-        # c-ares doubles its time-out at each try and goes through all servers; this bounds the whole.
+        # c-ares doubles its timeout at each try and goes through all servers; this bounds the total.
         async with asyncio.timeout(settings.timeout_s * settings.tries):
             try:
                 return await self._open().getaddrinfo(host, socket.AF_UNSPEC)
@@ -205,9 +208,9 @@ class CachingResolver:
             return await self._open(max(settings.tries, enough)).getaddrinfo(host, socket.AF_UNSPEC)
 
     async def _ask_alone(self, host: str) -> Any:
-        """Ask again where no other look-up can be meant by a reply that can't be read.
+        """Query again on a separate socket, where an unreadable reply can't belong to another look-up.
 
-        After a part of a pause: what failed in step would be asked in step.
+        Waits for a random part of a pause first, because look-ups that failed together would be repeated together.
         """
         async with self._alone:
             await asyncio.sleep(BURST_S * jitter_of(host, 1))
@@ -232,8 +235,8 @@ class CachingResolver:
         self._looked_up += 1
         if self._looked_up % FLUSH_AFTER == 0:
             for channel in (*self._channels.values(), *self._opened_alone):
-                # Reads the system's settings anew, in a thread of its own, and forgets the answers.
-                channel._channel.reinit()  # noqa: SLF001 - aiodns has no name for it
+                # Reads the system's settings again, in its own thread, and drops all answers.
+                channel._channel.reinit()  # noqa: SLF001 - aiodns does not expose it
 
     async def _look_up(self, host: str) -> _Entry:
         self._count()
@@ -252,7 +255,7 @@ class CachingResolver:
         return entry
 
     def _answered(self, host: str, result: pycares.AddrInfoResult) -> _Entry:
-        """RFC 1035 3.2.1 TTLs, clamped: zero would ask at each connection (and help rebinding), a month never again."""
+        """The entry, with its TTL (RFC 1035 3.2.1) clamped: zero would help rebinding, a month would become stale."""
         settings = self._settings
         if len(result.cnames) > CNAMES_MAX:
             return self._failed(pycares.errno.ARES_EBADRESP, f"{len(result.cnames)} aliases one after the other")
@@ -279,7 +282,7 @@ def address_family(address: str) -> socket.AddressFamily:
 
 
 def _in_turns(addresses: tuple[str, ...]) -> tuple[str, ...]:
-    """IPv4 and IPv6 alternating, so that the few that are kept hold both families."""
+    """IPv4 and IPv6 alternating, so that the few kept addresses have both families."""
     four = (a for a in addresses if ":" not in a)
     six = (a for a in addresses if ":" in a)
     pairs = itertools.zip_longest(four, six)

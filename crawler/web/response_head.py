@@ -1,6 +1,6 @@
-"""Heads of responses: where they end, what of them the parser is given, and what is not a response for us.
+"""Heads of responses: finds their end, normalises them for the parser, and refuses bad ones. Pure.
 
-The parser sees a head whole and in plain form, so it judges the same however the bytes arrive. Pure.
+The parser gets a head as a whole and in plain form, so the result does not depend on how the bytes arrive.
 """
 
 import re
@@ -24,7 +24,7 @@ _TRANSFER_ENCODING_LINE = re.compile(rb"(?im)^transfer-encoding[ \t]*:")
 
 
 class BadHead(Exception):
-    """The host's bytes are no response for us; `kind` and `detail` say why."""
+    """The received bytes are not an acceptable response; `kind` and `detail` are the reason."""
 
     def __init__(self, kind: FailureKind, detail: str) -> None:
         super().__init__(detail)
@@ -33,8 +33,10 @@ class BadHead(Exception):
 
 
 class Head(msgspec.Struct):
-    """Status line and headers. `headers` as they came; `by_name` has the first of each, by its name in lower case
-    without the space that some servers put before the colon.
+    """Status line and headers.
+
+    `headers` as received; `by_name` has the first of each, by lower-case name without the space that some servers put
+    before the colon.
     """
 
     status: int
@@ -59,7 +61,7 @@ class Head(msgspec.Struct):
 
     @property
     def says_length(self) -> bool:
-        """Whether a header says where the body ends; otherwise a body ends with its connection (RFC 9112 6.3)."""
+        """Whether a header defines where the body ends; otherwise it ends with its connection (RFC 9112 6.3)."""
         return b"transfer-encoding" in self.by_name or b"content-length" in self.by_name
 
     def get(self, name: bytes) -> str | None:
@@ -73,15 +75,15 @@ class Head(msgspec.Struct):
 
 
 def said_by(error: Exception) -> str:
-    """What an error of a library says, as a short line."""
+    """The message of a library's error, as a short line."""
     return " ".join(str(error).split())[:200] or type(error).__name__
 
 
 def judge(head: Head) -> None:
-    """Raises Refusal for a response that the parser let pass and that is none for us."""
+    """Raises BadHead for a response that the parser accepted, but that we don't."""
     if head.status == 101:
         raise BadHead(FailureKind.PROTOCOL, "an upgrade that was not asked for")
-    # One word in one header: of anything else, the parser's idea of where the body ends can't be asked.
+    # Exactly "chunked": for anything else we can't know where the parser sees the end of the body.
     if b"transfer-encoding" in head.by_name:
         for coding in head.all_of(b"transfer-encoding"):
             if coding.lower() != b"chunked":
@@ -95,7 +97,7 @@ def judge(head: Head) -> None:
 
 
 def end_of(received: bytes | bytearray, start: int = 0) -> int:
-    """Where a head with its empty line ends; -1 while it is not complete. Nothing before `start` is looked at."""
+    """The end of a head with its empty line; -1 while it is incomplete. Searches from `start`."""
     crlf = received.find(b"\n\r\n", start)
     lf = received.find(b"\n\n", start, crlf if crlf >= 0 else len(received))
     if lf >= 0:
@@ -104,7 +106,7 @@ def end_of(received: bytes | bytearray, start: int = 0) -> int:
 
 
 def check_begun(received: bytes | bytearray, start: int = 0) -> None:
-    """Raises Refusal as soon as what has come can be no head. Nothing before `start` is looked at for that."""
+    """Raises BadHead as soon as the received bytes can't be a head. Bare CRs are searched from `start`."""
     if not received.startswith(_START) and not _START.startswith(received):
         raise BadHead(FailureKind.PROTOCOL, f"not HTTP/1.1: {_shown(received)}")
     if _BARE_CR.search(received, start):
@@ -112,20 +114,21 @@ def check_begun(received: bytes | bytearray, start: int = 0) -> None:
 
 
 def status_of(head: bytes) -> int:
-    """Status of a head. Raises Refusal: the parser takes other protocols and versions for HTTP, too."""
+    """Status of a head. Raises BadHead, because the parser also accepts other protocols and versions."""
     line = _STATUS_LINE.match(head)
     if line is None:
         first = head.partition(b"\n")[0].rstrip()
         raise BadHead(FailureKind.PROTOCOL, f"status line {_shown(first)}")
     status = int(line[1])
-    if status in INTERIM and _BARE_CR.search(head):  # the parser is not given these
+    if status in INTERIM and _BARE_CR.search(head):  # the parser does not see these heads
         raise BadHead(FailureKind.PROTOCOL, "a bare CR in a header")
     return status
 
 
 def unfolded(head: bytes) -> tuple[bytes, bool]:
-    """The head with its folded lines joined (RFC 9112 5.2), and whether it was so doubtful that its connection carries
-    nothing more: lines that begin with a blank before the first header are left out (2.2).
+    """The head with its folded lines joined (RFC 9112 5.2), and whether its connection must not be reused.
+
+    That is so if there are lines with a leading blank before the first header, which are left out (2.2).
     """
     if _FOLDED.search(head) is None:
         return head, False
@@ -134,19 +137,19 @@ def unfolded(head: bytes) -> tuple[bytes, bool]:
 
 
 def with_one_length(head: bytes) -> bytes | None:
-    """A head that the parser refuses for its lengths as RFC 9112 6.3 lets a client read it; None for any other.
+    """A head that the parser refuses for its lengths, corrected as RFC 9112 6.3 allows; None for any other.
 
-    Content-Length beside Transfer-Encoding is dropped; the same length said more than once is said once. Raises Refusal
-    for lengths that differ.
+    Content-Length next to Transfer-Encoding is dropped; a repeated equal length is given once. Raises BadHead for
+    lengths that differ.
     """
-    said = _CONTENT_LENGTH_LINE.findall(head)
-    if not said:
+    lengths_sent = _CONTENT_LENGTH_LINE.findall(head)
+    if not lengths_sent:
         return None
     without = _CONTENT_LENGTH_LINE.sub(b"", head)
     if _TRANSFER_ENCODING_LINE.search(head):
         return without
     status_end = without.index(b"\n") + 1
-    return without[:status_end] + b"Content-Length: %d\r\n" % _one_length(said) + without[status_end:]
+    return without[:status_end] + b"Content-Length: %d\r\n" % _one_length(lengths_sent) + without[status_end:]
 
 
 def _without_blank_start(head: bytes) -> bytes:
@@ -156,9 +159,9 @@ def _without_blank_start(head: bytes) -> bytes:
     return head[:start] + head[at:]
 
 
-def _one_length(said: Sequence[bytes]) -> int:
+def _one_length(lengths_sent: Sequence[bytes]) -> int:
     lengths: set[int] = set()
-    for part in b",".join(said).split(b","):
+    for part in b",".join(lengths_sent).split(b","):
         digits = part.strip(b" \t\r")
         if not digits.isdigit() or _is_too_long(digits):
             raise BadHead(FailureKind.PROTOCOL, f"Content-Length {_shown(digits)}")
@@ -169,7 +172,7 @@ def _one_length(said: Sequence[bytes]) -> int:
 
 
 def _is_too_long(digits: bytes) -> bool:
-    """Beyond 63 bits; judged without reading thousands of digits."""
+    """Is it beyond 63 bits? Does not convert thousands of digits."""
     digits = digits.lstrip(b"0")
     return len(digits) > 18 and (len(digits) > 19 or int(digits) > CONTENT_LENGTH_MAX)
 

@@ -1,6 +1,6 @@
-"""Gathers one response after another out of a connection's bytes, within bounds; the parsing is httptools' (llhttp).
+"""Reads responses from a connection's bytes, within limits; httptools (llhttp) is the parser.
 
-Pure: bytes in, a response or a Refusal out. Knows nothing of connections or time.
+Pure: bytes in, a response or a BadHead out.
 """
 
 from httptools import HttpParserError, HttpResponseParser
@@ -21,7 +21,7 @@ from crawler.web.response_head import (
 )
 
 INTERIM_MAX = 20  # 1xx responses before the final one
-TRAILER_BYTES_MAX = 16 * 1024  # the parser copies what it has of a trailer at each piece: long ones would be quadratic
+TRAILER_BYTES_MAX = 16 * 1024  # the parser copies a trailer at each read: long ones would take quadratic time
 CHUNK_OVERHEAD_BYTES_MAX = 2 * 1024 * 1024  # sizes, extensions, trailers: each tiny chunk costs time
 
 
@@ -29,10 +29,11 @@ _NOTHING = bytearray()
 
 
 class ResponseReader:
-    """After `begin`, `feed` is called with what comes until it says how the response ended, or raises; then `clear`.
+    """After `begin`, call `feed` with received bytes until it returns how the response ended, or raises; then `clear`.
 
-    `head` is there as soon as it is complete, `body` and `body_bytes` (what has come of it) at any time. `is_spoiled`:
-    bytes came that belong to no request of ours, or that the parser refused; the connection must carry nothing more.
+    `head` is set as soon as it is complete; `body` and `body_bytes` (received so far) are available at any time.
+    `is_spoiled`: bytes arrived that belong to no request of ours, or that the parser refused; the connection must not
+    be reused.
     """
 
     __slots__ = (
@@ -65,12 +66,12 @@ class ResponseReader:
         self.clear()
 
     def begin(self, *, body_bytes_max: int) -> None:
-        """The next bytes are a response's first. `body_bytes_max` is before content codings are undone."""
+        """The next bytes start a response. `body_bytes_max` is before content decoding."""
         assert self._wire_bytes == 0, "not cleared since the last response"
         self._body_bytes_max = body_bytes_max
 
     def clear(self) -> None:
-        """Forget the response: an idle connection holds no body."""
+        """Drop the response: an idle connection holds no body."""
         self.head: Head | None = None
         self._fields: list[tuple[bytes, bytes]] = []
         self._reason = b""
@@ -80,16 +81,16 @@ class ResponseReader:
         self._interims = 0
         self._is_chunked = self._met_chunk = False
         self._is_complete = False
-        self._is_in_trailers = False  # or a chunk has begun of which no byte came
+        self._is_in_trailers = False  # or at the start of a chunk, before its first byte
         self._trailer_bytes = 0
         self._refusal: BadHead | None = None
-        self._seen: bytearray = _NOTHING  # of a head that is not complete yet
+        self._seen: bytearray = _NOTHING  # of a head that is still incomplete
         self._skipped_bytes = 0  # of interim responses and empty lines before the head
 
     def feed(self, data: bytes | bytearray) -> str | None:
-        """None while more is to come, "" when the response is whole, "length" when it is cut at its bounds.
+        """None while more is expected, "" when the response is complete, "length" when it is cut at a limit.
 
-        Raises Refusal.
+        Raises BadHead.
         """
         if self._parser is None:
             return None
@@ -115,15 +116,15 @@ class ResponseReader:
 
     @property
     def has_begun(self) -> bool:
-        """Whether a byte of the response has come."""
+        """Whether a byte of the response was received."""
         return self._wire_bytes > 0
 
     def is_whole_at_end(self) -> bool:
-        """Whether a response that the connection's end cuts off here lacks nothing."""
+        """Whether the response is complete if the connection ends here."""
         return self._is_complete or (self.head is not None and not self.head.says_length)
 
     def body(self) -> bytes:
-        """What came of the body, without transfer coding, still content-coded, cut at the limit."""
+        """The received body without transfer coding, still content-coded, cut at the limit."""
         if self.head is None or not self.head.has_body:
             return b""
         data = self._body[0] if len(self._body) == 1 else b"".join(self._body)
@@ -132,7 +133,7 @@ class ResponseReader:
     def allows_another(self) -> bool:
         """Whether the connection may carry another exchange after this one.
 
-        Not after an answer without a body that tells a length all the same: some hosts send one later.
+        Not after a response without a body that declares a length: some hosts send the body later.
         """
         head = self.head
         if head is None or self.is_spoiled or not self._is_complete:
@@ -140,7 +141,7 @@ class ResponseReader:
         return head.keeps_alive and (head.has_body or not head.says_length)
 
     def close(self) -> None:
-        """No more bytes: parser and reader know each other, a cycle that would stay until garbage is looked for."""
+        """No more bytes: breaks the cycle of parser and reader, which else waits for the garbage collector."""
         self._parser = None
 
     # --- called by the parser; what they raise stops it ---
@@ -155,7 +156,7 @@ class ResponseReader:
         self._reason += part
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Of a trailer, too: it counts, and is left out."""
+        """Called for trailers, too: they are counted and ignored."""
         fields = self._fields
         if len(fields) >= HEADERS_MAX:
             raise self._refused(FailureKind.HEADERS_TOO_LARGE, f"more than {HEADERS_MAX} headers")
@@ -175,8 +176,8 @@ class ResponseReader:
         )
         try:
             judge(head)
-        except BadHead as refusal:
-            self._refusal = refusal
+        except BadHead as error:
+            self._refusal = error
             raise
         self.head = head
         self._is_chunked = b"transfer-encoding" in head.by_name
@@ -186,7 +187,7 @@ class ResponseReader:
         self._trailer_bytes = 0
 
     def on_body(self, part: bytes) -> None:
-        # The parser and `judge` might read a folded or odd Transfer-Encoding differently: chunks' sizes are no body.
+        # The parser and `judge` might read an odd Transfer-Encoding differently: chunk sizes must not become the body.
         if self._is_chunked and not self._met_chunk:
             raise self._refused(FailureKind.PROTOCOL, "a transfer coding that is not chunked")
         self._is_in_trailers = False
@@ -199,7 +200,7 @@ class ResponseReader:
     # --- heads, which the parser is given whole ---
 
     def _take_head(self, data: bytes | bytearray) -> bytes | bytearray | None:
-        """Parse the head if it is complete; what follows it, or None while more is to come. Raises Refusal."""
+        """Parse the head if it is complete; the bytes after it, or None while more is expected. Raises BadHead."""
         received, start = data, 0
         if self._seen:
             start = max(0, len(self._seen) - 2)
@@ -229,7 +230,7 @@ class ResponseReader:
             received, start = rest, 0
 
     def _parse_head(self, head: bytes, rest: bytes | bytearray, both: bytes | bytearray) -> bytes | bytearray:
-        """What the parser has not been given yet. One call for all is the quickest, and usual."""
+        """Parse the head; returns the bytes that the parser has not had yet. Usually it gets everything in one call."""
         self._seen = _NOTHING
         readable, is_doubtful = unfolded(head)
         as_it_came = readable is head
@@ -248,7 +249,7 @@ class ResponseReader:
         return b"" if as_it_came else rest
 
     def _parse(self, data: bytes | bytearray) -> None:
-        """Raises Refusal; not for what comes behind a whole response, which only spoils the connection."""
+        """Raises BadHead, except for bytes after a complete response, which only spoil the connection."""
         assert self._parser is not None
         try:
             self._parser.feed_data(data)
@@ -267,7 +268,7 @@ class ResponseReader:
         return self._refusal
 
     def _new_parser(self) -> HttpResponseParser:
-        """As lenient as a client has to be: folded headers, bare LF, a space after a chunk's size."""
+        """As lenient as clients have to be: folded headers, bare LF, a space after a chunk's size."""
         parser = HttpResponseParser(self)
         parser.set_dangerous_leniencies(
             lenient_headers=True, lenient_optional_cr_before_lf=True, lenient_spaces_after_chunk_size=True

@@ -19,7 +19,7 @@ from crawler.archive.session_lock import Life, SessionLock, is_abandoned, life_a
 from crawler.errors import ArchiveError, ConflictError, UsageError
 
 
-def test_a_new_folder_says_whose_crawl_it_is_and_is_the_same_crawl_when_opened_again(tmp_path: Path) -> None:
+def test_a_new_folder_names_its_crawl_and_keeps_it_when_opened_again(tmp_path: Path) -> None:
     first = open_or_create(tmp_path / "a" / "b", clock=lambda: 7.5)
     again = open_or_create(tmp_path / "a" / "b", clock=lambda: 9.0)
     assert first.crawl == again.crawl
@@ -33,7 +33,7 @@ def test_two_folders_are_two_crawls(tmp_path: Path) -> None:
     assert open_or_create(tmp_path / "a").crawl != open_or_create(tmp_path / "b").crawl
 
 
-def test_many_who_create_at_once_get_one_crawl(tmp_path: Path) -> None:
+def test_concurrent_creations_give_one_crawl(tmp_path: Path) -> None:
     found: list[str] = []
     threads = [threading.Thread(target=lambda: found.append(open_or_create(tmp_path / "x").crawl)) for _ in range(8)]
     for thread in threads:
@@ -135,7 +135,7 @@ def test_a_living_session_is_not_dead_and_one_that_ended_well_leaves_nothing(tmp
     assert list(made.tmp.iterdir()) == []
 
 
-def test_a_session_without_a_lock_file_is_no_proof_of_death_but_its_files_here_are_nobodys(tmp_path: Path) -> None:
+def test_a_missing_lock_file_does_not_prove_death_but_frees_the_files(tmp_path: Path) -> None:
     """A lease may name a session of another machine: its lock file is in another folder."""
     made = folder_in(tmp_path)
     assert life_of(made, "elsewhere") is Life.UNKNOWN
@@ -151,7 +151,7 @@ def test_the_same_session_can_not_start_twice(tmp_path: Path) -> None:
     lock.close()
 
 
-def test_two_who_look_at_once_both_see_death(tmp_path: Path) -> None:
+def test_two_concurrent_checks_both_see_death(tmp_path: Path) -> None:
     made = folder_in(tmp_path)
     (made.sessions / "aa11.lock").write_text("{}")
     with (made.sessions / "aa11.lock").open("rb") as another:

@@ -77,7 +77,7 @@ def test_an_attempt_comes_back_from_its_line_as_it_was() -> None:
     assert {to_attempt(damaged) for damaged in (b"", b"{}", line[:40], line[:-10] + b"\n", b"\xff\n")} == {None}
 
 
-def test_attempts_at_a_url_are_found_in_the_order_of_time_whoever_made_them(tmp_path: Path) -> None:
+def test_attempts_at_a_url_are_found_in_order_across_sessions(tmp_path: Path) -> None:
     mine = attempt(1, became=Became.RETRY, failed=AT + 1, finished=0.0)
     later = attempt(1, attempt=2, session="bb22", claimed=AT + 10, started=AT + 11, finished=AT + 12)
     others = [attempt(0), attempt(1, url="http://d1.test/page/12")]
@@ -88,7 +88,7 @@ def test_attempts_at_a_url_are_found_in_the_order_of_time_whoever_made_them(tmp_
     assert kept_since([folder]) == others[0].last_at
 
 
-def test_attempts_at_a_domain_are_those_at_all_its_urls_and_at_no_other_domain(tmp_path: Path) -> None:
+def test_attempts_at_a_domain_are_those_at_all_its_urls_only(tmp_path: Path) -> None:
     found = [attempt(n) for n in range(9)]
     trap = attempt(1, domain="d2.test", became=Became.DEAD, detail='"domain":"d1.test"')
     folder = written(tmp_path, *found, trap)
@@ -149,9 +149,7 @@ def test_without_a_bound_nothing_is_kept(tmp_path: Path) -> None:
     assert segments(written(tmp_path, attempt(1), bytes_max=0)) == []
 
 
-def test_a_disk_that_is_full_costs_the_lines_of_that_moment_and_no_line_is_torn(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_loses_lines_but_tears_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = folder_in(tmp_path)
     writer = HistoryWriter(folder, "aa11", bytes_max=BYTES_MAX)
     writer.add(attempt(1))

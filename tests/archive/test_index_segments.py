@@ -49,7 +49,7 @@ def test_an_entry_comes_back_from_its_line_as_it_was(changes: dict[str, object])
     assert to_entry(line) == original
 
 
-def test_a_damaged_line_is_no_entry() -> None:
+def test_a_damaged_line_is_not_an_entry() -> None:
     line = to_line(entry())
     for damaged in (b"", b"x", line[:40], line.replace(b'"200"', b'"abc"'), line.replace(b"{", b"[", 1)):
         assert to_entry(damaged) is None

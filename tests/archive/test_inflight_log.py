@@ -1,4 +1,4 @@
-"""Whose content a session worked on when it died can be read by whoever comes after; what waited is not blamed."""
+"""The in-flight log shows what a dead session worked on; URLs that waited are not blamed."""
 
 import asyncio
 import contextlib
@@ -83,7 +83,7 @@ RAN = {
         ("no stall", {"3": Aside.HANDLER}, {"3"}, False),
     ],
 )
-def test_what_ran_is_blamed_and_a_stall_is_proof_where_there_is_no_doubt(
+def test_what_ran_is_blamed_and_a_clear_stall_is_proof(
     ran: str, marked: dict[str, Aside | None], blamed: set[str], is_certain: bool, tmp_path: Path
 ) -> None:
     folder = open_or_create(str(tmp_path / "c"))

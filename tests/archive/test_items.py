@@ -49,7 +49,7 @@ def test_items_of_indexed_pages_are_read_once_and_those_that_nothing_names_not_a
         subprocess.run(["gzip", "-t", str(path)], check=True)
 
 
-def test_where_a_handler_led_to_lies_behind_its_items_and_is_no_item(tmp_path: Path) -> None:
+def test_followed_links_are_stored_after_the_items_and_are_not_items(tmp_path: Path) -> None:
     folder = folder_in(tmp_path)
     writer = ItemWriter(folder, "aa11")
     where = writer.add([b'{"a":1}'], [b'["http://d0.test/x","detail",2.0]'])
@@ -114,7 +114,7 @@ def test_what_was_yielded_is_what_is_read(tmp_path_factory: pytest.TempPathFacto
         assert files.items(where) == items
 
 
-def test_an_index_line_says_where_items_lie() -> None:
+def test_an_index_line_has_the_location_of_items() -> None:
     place = ItemsLocation(file="aa11-00000.items.gz", offset=5, length=30, count=2)
     line = cdxj.to_line(entry(1, items=place))
     assert cdxj.to_entry(line) == entry(1, items=place)

@@ -75,7 +75,7 @@ def test_zeros_at_the_end_as_a_power_cut_leaves_them_are_cut(tmp_path: Path) -> 
     assert (folder.warc / places[0].file).read_bytes() == whole
 
 
-def test_damage_in_the_middle_costs_no_record_behind_it(tmp_path: Path) -> None:
+def test_damage_in_the_middle_costs_no_later_record(tmp_path: Path) -> None:
     folder = folder_in(tmp_path)
     path, places = torn_by_kill(folder, 4)
     data = bytearray(path.read_bytes())

@@ -34,7 +34,7 @@ from crawler.content.sniff import decode, detect_charset
         (b"<meta charset=utf-7>", "", "utf-8"),
     ],
 )  # fmt: skip
-def test_who_says_it_first_is_believed(body, header, codec):
+def test_the_first_declaration_of_an_encoding_counts(body, header, codec):
     assert detect_charset(body, header) == codec
 
 

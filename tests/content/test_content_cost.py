@@ -1,4 +1,4 @@
-"""What is dear to parse is seen beforehand; ordinary pages are let through."""
+"""Expensive pages are detected before parsing; ordinary pages pass."""
 
 import pytest
 
@@ -21,7 +21,7 @@ from crawler.content.parse_cost import Cost, cost_of
         "formatting reopened in a long page", "a million links",
     ],
 )  # fmt: skip
-def test_known_dear_shapes_are_flagged(body):
+def test_known_expensive_shapes_are_flagged(body):
     assert cost_of(body) is Cost.EXPENSIVE
 
 

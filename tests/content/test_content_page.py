@@ -55,7 +55,7 @@ def links(body, **options):
         ("<div><p><a href=/1<a href=/2>", ["/1%3Ca"]),
     ],
 )  # fmt: skip
-def test_each_element_is_followed_as_the_policy_table_says(html, found):
+def test_each_element_is_followed_by_the_policy_table(html, found):
     assert links(html) == found
 
 
@@ -162,7 +162,7 @@ def test_only_html_is_parsed_as_html(body, content_type, html):
     assert is_html(content_type, body) is html
 
 
-def test_what_is_no_html_has_no_links_but_keeps_the_headers_word():
+def test_other_types_have_no_links_but_keep_the_headers_directives():
     page = parse(b"%PDF <a href=/x>", "application/pdf", header="noindex")
     assert page.links == ()
     assert page.noindex
@@ -273,7 +273,7 @@ def test_the_allocator_can_be_told_to_keep_memory():
         ("0;url=http://" + "a" * 300 + ".test/", None),
     ],
 )
-def test_a_refresh_header_leads_where_the_standard_says(value, target):
+def test_a_refresh_header_leads_to_the_target_of_the_standard(value, target):
     assert refresh_target("http://a.test/", value) == target
 
 
@@ -289,6 +289,6 @@ def test_a_refresh_header_is_one_more_link_of_any_kind_of_page():
     assert links("text/html", x_robots="nofollow") == ()
 
 
-def test_a_line_separator_in_x_robots_tag_begins_no_line():
+def test_a_line_separator_in_x_robots_tag_does_not_start_a_line():
     """Else what is addressed to another agent would count for ours."""
     assert robots_header("other: noarchive\x85, noindex", "crawler") == (False, False)

@@ -30,7 +30,7 @@ PARTITIONS = (0, 1)
 # Three queues of two domains in each partition, as with frontier.queue_by = "host".
 HOSTS = (("a.test", "a.test"), ("x.b.test", "b.test"), ("y.b.test", "b.test"))
 PATHS = 9
-TRAP = "trap:path"  # what URLs are parked for
+TRAP = "trap:path"  # what URLs are deferred for
 DEFERRED = {2: CRAWL_URLS}  # by their depth: whoever finds these knows of no room for further URLs of the crawl
 INTAKE = AddQuota(hosts=HOSTS_MAX)
 
@@ -38,7 +38,7 @@ moments = st.sampled_from((0, 0, 0, 1, 700, -900))  # by how much a caller's clo
 delays = st.sampled_from((-1, -1, 0, 500, 2500))
 waits = st.sampled_from((0, 1, 800, 2500))
 some = st.integers(0, 10**6)  # an index into whatever there is
-deliveries = st.sampled_from(("live", "live", "live", "overtaken", "overtaken anew", "any", "any anew"))
+deliveries = st.sampled_from(("live", "live", "live", "overtaken", "overtaken again", "any", "any again"))
 partitions = st.sampled_from(PARTITIONS)
 sessions = st.sampled_from(SESSIONS)
 
@@ -263,13 +263,14 @@ class FrontierSteps(RuleBasedStateMachine):
             "live": [d for d in self._deliveries if self._counts(d)],
             "overtaken": [d for d in self._deliveries if self._is_pending(d) and not self._counts(d)],
         }
-        pool = pools.get(which.removesuffix(" anew")) or self._deliveries
+        pool = pools.get(which.removesuffix(" again")) or self._deliveries
         delivery = pool[index % len(pool)]
         claim, session = delivery.claim, delivery.session
         model = self._models[claim.partition]
         fence = self._fence(session, claim.partition, claim.epoch, off)
-        if which.endswith(" anew") and session == model.session:
-            fence = msgspec.structs.replace(fence, epoch=model.epoch)  # the same session, having acquired anew
+        if which.endswith(" again") and session == model.session:
+            # The same session, which acquired the lease again.
+            fence = msgspec.structs.replace(fence, epoch=model.epoch)
         return model, claim, fence, self._is_held(fence) and model.is_claimed(claim.fingerprint, claim.token)
 
     def _is_pending(self, d: Delivery) -> bool:

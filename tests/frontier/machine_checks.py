@@ -124,7 +124,7 @@ def is_kept_in_memory(name: str) -> bool:
 
 
 def check_spilled(raw: RawPartition) -> None:
-    """What the engine counts of blocks, of queues and of rows of parked URLs, is what there is of them."""
+    """What the engine counts of blocks, of queues and of rows of deferred URLs, is what there is of them."""
     found = Counter[str]()
     for long, spilled, is_row in (("long", "spilled", False), ("long:parked", "spilled_parked", True)):
         index = {name: raw.zset(f"t:{name}") for name in raw.under("t:") if ("|" in name) == is_row}

@@ -6,7 +6,7 @@ from hypothesis.stateful import rule
 from crawler.frontier.deferred import BLOCKED, PAUSED, ChangeKind, DeferredUrls, QueueChange
 from crawler.frontier.operator import Purge
 from tests.frontier.machine import HOSTS, Disk, partitions, sessions
-from tests.frontier.machine_letters import LetterSteps
+from tests.frontier.machine_dead_letters import LetterSteps
 from tests.frontier.model_urls import State
 
 reasons = st.sampled_from((PAUSED, BLOCKED, "pages"))

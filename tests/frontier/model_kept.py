@@ -1,4 +1,4 @@
-"""What the frontier's model does with URLs that are kept and not fetched: dead letters and parked ones."""
+"""What the frontier's model does with URLs that are kept and not fetched: dead letters and deferred ones."""
 
 from collections import Counter
 from collections.abc import Collection
@@ -56,7 +56,7 @@ class KeptUrls(StopsModel):
         self.totals["parked"] += 1
 
     def place(self, url: Url) -> None:
-        """Into its queue, or parked as too deep, or as of one host too many of its domain."""
+        """Into its queue, or deferred as too deep, or as of one host too many of its domain."""
         if url.candidate.deferred:
             self._park(url, f"depth:{url.depth}" if url.candidate.deferred == "depth" else url.candidate.deferred)
         elif not self._takes_host(url, HOSTS_MAX):
@@ -83,7 +83,7 @@ class KeptUrls(StopsModel):
         return len(admitted)
 
     def lift(self, url: Url, found: Candidate) -> None:
-        """A shorter path to it is known: what was parked as too deep takes its place and score by that."""
+        """A shorter path to it is known: what was deferred as too deep takes its place and score by that."""
         was_deep = url.state is State.DEFERRED and url.deferred == f"depth:{url.depth}"
         url.depth = found.depth
         if was_deep:
@@ -102,13 +102,13 @@ class KeptUrls(StopsModel):
         return not is_free
 
     def parked_for(self, name: str, reason: str) -> list[str]:
-        """A queue's URLs that are parked for this, in the order in which they are released."""
+        """A queue's URLs that are deferred for this, in the order in which they are released."""
         deferred = [f for f in self.of_queue(name, State.DEFERRED) if self.urls[f].deferred == reason]
         is_deep = reason.startswith("depth:")
         return sorted(deferred, key=lambda f: int(f[-9:]), reverse=True) if is_deep else deferred
 
     def release_parked(self, name: str, fingerprints: Collection[str], *, reason: str) -> int:
-        """Some of a queue's parked URLs are queued; how many."""
+        """Some of a queue's deferred URLs are queued; how many."""
         for fingerprint in fingerprints:
             self._wait(self.urls[fingerprint])
         if fingerprints and reason.startswith("trap:"):

@@ -1,4 +1,4 @@
-"""The part of the model in which queues are stopped, and their URLs parked or thrown away."""
+"""The part of the model in which queues are stopped, and their URLs deferred or thrown away."""
 
 from collections import Counter
 from typing import Protocol
@@ -20,7 +20,7 @@ class StopsModel:
     """Mixed into the model of a partition."""
 
     def _wait(self: Parts, url: Url) -> None:
-        """Into its queue, and parked if that is."""
+        """Into its queue, and deferred if that is."""
         url.state = State.QUEUED
         self.totals["parked"] += self.queue(url.candidate.queue).is_parked
 
@@ -35,7 +35,7 @@ class StopsModel:
         self.totals["parked"] += n * queue.is_parked
 
     def purge(self: Parts, name: str) -> int:
-        """What waits, is to be retried or is parked is refused."""
+        """What waits, is to be retried or is deferred is refused."""
         gone = self.of_queue(name, State.QUEUED, State.RETRYING, State.DEFERRED)
         kept = (State.DEFERRED, State.QUEUED) if self.queue(name).is_parked else (State.DEFERRED,)
         n = len(self.of_queue(name, *kept))

@@ -10,7 +10,7 @@ OUT_MAX = 4
 BLOCK = 2  # URLs in a block, in these tests
 IDLE_MS = 1500  # after its clock has run out, an idle queue's record is packed; in these tests
 PER_STORE = 1
-DEPTH_MAX = 3  # what is deeper is parked
+DEPTH_MAX = 3  # what is deeper is deferred
 HOSTS_MAX = 2  # of a domain, without those that people release
 TOP_MAX = 2  # queues in the list of those with most pages
 PER_QUEUE_MAX = 3
@@ -48,13 +48,13 @@ class Url:
     deaths: int = 0
     died_with: str = ""
     token: str = ""
-    deferred: str = ""  # why, while it is parked; too deep is "depth:N"
+    deferred: str = ""  # why, while it is deferred; too deep is "depth:N"
     until_ms: int = 0  # deadline of a claim, due time of a retry
     failures: list[str] = field(default_factory=list)  # kinds, while it is pending or a dead letter
 
     @property
     def score(self) -> int:
-        """As it stands in the queue: the order, and what is known of the URL; the depth as it was added."""
+        """As it is in the queue: the order, and what is known of the URL; the depth as it was added."""
         c = self.candidate
         known = [(255 - c.depth, 13), (c.seed, 12), (c.redirects, 8), (min(self.attempts, 15), 4)]
         return (round(c.score * 4096) << 21) + sum(n << by for n, by in known) + min(self.deliveries, 15)
@@ -64,7 +64,7 @@ class Url:
 class Queue:
     next_ms: int = 0
     delay_ms: int | None = None
-    borrower: str = ""  # who has a slot on it, "done:..." when its request has ended
+    borrower: str = ""  # the session that borrowed a slot, "done:..." when its request has ended
     borrower_seen: int | None = None  # when the owner first saw that, or the waiter
     waiter: str = ""  # the borrower that waits, or GRANTED until the owner has had its own turn
     stop: str = ""  # why nothing of it is handed out

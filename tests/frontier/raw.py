@@ -90,7 +90,7 @@ class RawPartition:
         return {fp: place for fp, place in self._in_blocks().items() if "|" not in place[0]}
 
     def deferred(self) -> dict[str, tuple[str, int]]:
-        """Fingerprint -> (QUEUE|reason, score) of all that are parked one by one."""
+        """Fingerprint -> (QUEUE|reason, score) of all that are deferred one by one."""
         return {fp: place for fp, place in self._in_blocks().items() if "|" in place[0]}
 
     def _in_blocks(self) -> dict[str, tuple[str, int]]:
@@ -102,7 +102,7 @@ class RawPartition:
                     assert score == int(place[-9:])
                     score = int(inner)
                 fp = fingerprint(self.url(queue.partition("|")[0], member))
-                assert fp not in found, f"{member} stands in two places"
+                assert fp not in found, f"{member} is in two places"
                 found[fp] = (queue, int(score))
         return found
 

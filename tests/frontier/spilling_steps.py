@@ -10,7 +10,7 @@ from tests.frontier.machine import HOSTS, TRAP, FrontierSteps, moments, partitio
 from tests.frontier.model_urls import DEFAULT_DELAY_MS
 
 NAMES = [host for host, _ in HOSTS]
-queues = st.sampled_from([*NAMES, *(f"{name}|{TRAP}" for name in NAMES)])  # and rows of parked URLs
+queues = st.sampled_from([*NAMES, *(f"{name}|{TRAP}" for name in NAMES)])  # and rows of deferred URLs
 
 
 @dataclass(frozen=True)

@@ -151,7 +151,7 @@ async def test_hosts_that_get_urls_after_their_domain_was_boosted_have_its_boost
     (claim,) = await door.claim()
     await door.ack(claim)
     door.now = 300 * DELAY_MS
-    assert await door.claim() == [], "its record goes to a shelf"
+    assert await door.claim() == [], "its record goes to a store"
     await by_host.boost("b.test", 3)
     assert in_engine(door)["boosts"] == {b"b.test": 3.0}
     await door.add(page, *(found(1, host=f"{n}.test") for n in range(9)))
@@ -165,9 +165,7 @@ async def test_hosts_that_get_urls_after_their_domain_was_boosted_have_its_boost
     assert in_engine(door) == {"boosts": {}, "meta": None}
 
 
-async def test_who_carries_out_a_boost_that_is_changed_meanwhile_leaves_the_last_one(
-    door: Door, operator: OperatorCommands
-) -> None:
+async def test_a_boost_that_is_changed_meanwhile_ends_as_the_last_one(door: Door, operator: OperatorCommands) -> None:
     """Two operators at a time: the one whose order came first may be the last to reach the queues."""
     await arrive(door, "a.test", "b.test")
     change_queues = operator.deferred_urls.change_queues

@@ -22,8 +22,8 @@ async def test_an_extended_claim_is_not_handed_out_twice(door: Door) -> None:
     assert (await door.ack(lost)).outcome is AckOutcome.GONE
 
 
-async def test_a_claim_that_comes_back_to_the_session_that_had_it_is_no_sign_of_a_death(door: Door) -> None:
-    """An engine that fails again and again has every lease acquired anew: URLs would be given up as killers."""
+async def test_a_claim_that_returns_to_its_session_does_not_suggest_a_death(door: Door) -> None:
+    """An engine that fails again and again has every lease acquired again: URLs would be given up as poison URLs."""
     await door.add(found("a"))
     for _ in range(3):
         await door.acquire()
@@ -75,7 +75,7 @@ async def test_an_evicted_session_can_neither_beat_nor_join_and_its_successor_ca
     assert await members.join(ann) == 1
     await members.evict(ann)
     assert await members.heartbeat(ann) is BeatAnswer.EVICTED
-    assert await members.strike(ann)
+    assert await members.remove_dead(ann)
     assert await members.heartbeat(ann) is BeatAnswer.EVICTED
     with pytest.raises(ConflictError, match="evicted by an operator"):
         await members.join(ann)
@@ -84,8 +84,8 @@ async def test_an_evicted_session_can_neither_beat_nor_join_and_its_successor_ca
     assert await members.heartbeat(bob) is BeatAnswer.COMMITTED
 
 
-async def test_who_leaves_in_good_order_has_not_come_back_too_often(door: Door) -> None:
-    """Scaling up and down is no flapping."""
+async def test_a_session_that_leaves_by_itself_is_not_counted_as_returning(door: Door) -> None:
+    """Scaling up and down does not count as flapping."""
     members = Members(door.engine, door.keys)
     for n in range(5):
         member = Member(session=f"s{n}", node="n", counter=1)
@@ -95,7 +95,7 @@ async def test_who_leaves_in_good_order_has_not_come_back_too_often(door: Door) 
     for n in range(3):
         member = Member(session=f"t{n}", node="n", counter=1)
         assert await members.join(member) == n + 1
-        assert await members.strike(member)
+        assert await members.remove_dead(member)
 
 
 async def test_a_repeated_join_counts_once_and_a_steady_life_ends_the_count(door: Door) -> None:

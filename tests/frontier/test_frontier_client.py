@@ -78,7 +78,7 @@ def test_a_connection_that_is_cut_as_a_call_is_written_to_it_is_an_engine_that_i
     uvloop.run(check())
 
 
-async def test_connecting_to_a_server_that_accepts_and_says_nothing_ends_in_time() -> None:
+async def test_connecting_to_a_silent_server_ends_in_time() -> None:
     async with serving(None) as url, opened(url, call_timeout_s=0.2) as engine:
         began = time.monotonic()
         with pytest.raises(EngineDown):
@@ -155,7 +155,7 @@ def test_login_and_tls_of_a_url_reach_the_connection() -> None:
     assert Engine("rediss://h", library())._client.connection_pool.connection_class.__name__ == "SSLConnection"
 
 
-async def test_a_restarted_engine_fails_the_call_that_finds_out_and_says_so_first() -> None:
+async def test_a_restart_is_announced_before_the_call_that_finds_it_fails() -> None:
     run_ids = ["first"]
 
     def restarted(command: list[bytes]) -> bytes:
@@ -202,7 +202,7 @@ async def test_many_calls_at_once_keep_their_order(engine: Any) -> None:
         ]
 
 
-async def test_what_is_refused_stands_in_its_place_and_the_connection_goes_on(engine: Any) -> None:
+async def test_a_refused_command_gives_an_error_and_the_connection_stays(engine: Any) -> None:
     async with opened(engine.url) as door:
         await door.connect()
         await door.command("HSET", "{place}", "a", 1, "b", b"\xff")

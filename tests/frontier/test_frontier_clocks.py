@@ -83,10 +83,10 @@ async def test_the_owner_lets_a_borrower_have_a_turn_between_two_of_its_own(door
     await door.ack(claim, next_ms=5500, delay_ms=1000)
     assert (await ask(door, "g2", now_ms=4500))[0] > 0
     door.now = 5500
-    assert await door.claim() == [], "the next borrower's wish"
+    assert await door.claim() == [], "the next borrower waits"
 
 
-async def test_a_wish_of_a_borrower_that_does_not_come_again_holds_the_queue_up_once(door: Door) -> None:
+async def test_a_waiter_that_never_returns_delays_the_queue_once(door: Door) -> None:
     await door.frontier.book_request(door.fence, "a.test", Settlement(next_fetch_ms=1000, delay_ms=1000))
     await door.add(found(1), found(2))
     assert (await ask(door, "g1"))[0] > 0
@@ -112,7 +112,7 @@ async def test_a_borrower_keeps_off_a_queue_that_may_yet_get_a_delay(door: Door)
     assert (await slot_queue.borrow(0, "a.test", SlotRequest(waiter="g2"))).wait_ms > 0, "robots.txt is being read"
 
 
-async def test_a_queue_without_delay_grants_requests_beside_its_claims(door: Door) -> None:
+async def test_a_queue_without_delay_grants_slots_while_claims_are_out(door: Door) -> None:
     await door.frontier.book_request(door.fence, "a.test", Settlement(next_fetch_ms=0, delay_ms=0))
     await door.add(found(1))
     assert len(await door.claim()) == 1
@@ -169,7 +169,7 @@ async def test_a_queue_that_a_borrower_waits_for_is_not_handed_out_before_its_ti
     assert (await ask(door, "g1", now_ms=door.now))[0] == 0
 
 
-async def test_a_look_at_partitions_says_in_which_a_queue_waits_and_until_when(door: Door) -> None:
+async def test_a_read_of_partitions_shows_waiting_queues_and_their_due_times(door: Door) -> None:
     """This finds what a lost hint would have told; an empty queue is no reason to look again."""
     assert await door.frontier.awake([]) == await door.frontier.awake([0, 1]) == []
     await door.add(found(1), found(2))

@@ -86,7 +86,7 @@ async def test_a_path_that_is_shorter_and_too_long_still_moves_it_nearer(
     assert (await tally(door)).committed == 1
 
 
-async def test_what_is_parked_for_another_reason_stays_so(door: Door, deferred_urls: DeferredUrls) -> None:
+async def test_urls_deferred_for_another_reason_stay_deferred(door: Door, deferred_urls: DeferredUrls) -> None:
     await door.add(found(1, depth=5, deferred="trap:path"), deep(2, 5))
     assert await door.add(found(1, depth=1)) == [2]
     assert await parks(deferred_urls) == {"trap:path": 1, "depth:5": 1}

@@ -1,4 +1,4 @@
-"""The embedded engine: one per folder, whoever starts it, whatever happened before."""
+"""The embedded engine: one per folder, whatever happened before."""
 
 import contextlib
 import fcntl
@@ -183,7 +183,7 @@ def test_a_binary_that_is_not_there_is_the_persons_mistake(folder: Path) -> None
         EmbeddedEngine(folder, binary="/no/such/engine").ensure()
 
 
-def test_a_server_that_can_not_start_says_why(folder: Path) -> None:
+def test_a_server_that_can_not_start_reports_why(folder: Path) -> None:
     (folder / "appendonlydir").write_text("in the way")
     began = time.monotonic()
     with pytest.raises(EngineDown, match="engine"):

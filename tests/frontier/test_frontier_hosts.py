@@ -1,4 +1,4 @@
-"""A budget of hosts: so many of a domain are taken in; a larger one takes in more, best URLs first."""
+"""A quota of hosts of a domain: a larger one admits more, best URLs first."""
 
 from typing import Any
 
@@ -89,7 +89,7 @@ async def test_without_a_budget_all_are_released_but_what_is_blocked(door: Door,
     assert (await tally(door)).parks == 0
 
 
-async def test_out_links_of_further_hosts_are_parked_too_and_a_shorter_path_changes_nothing(
+async def test_out_links_of_further_hosts_are_deferred_also_by_a_shorter_path(
     door: Door, deferred_urls: DeferredUrls
 ) -> None:
     door.frontier.add_quota, door.frontier.is_limited = AddQuota(hosts=1), True

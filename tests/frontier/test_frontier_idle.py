@@ -7,7 +7,7 @@ from crawler.frontier.stats import Stats
 from crawler.model import Candidate
 from tests.frontier.door import DELAY_MS, Door, found
 
-DOMAINS = 200  # more than a shelf holds, and than the list of those with most pages
+DOMAINS = 200  # more than a store holds, and than the list of those with most pages
 LONG = 100_000
 
 

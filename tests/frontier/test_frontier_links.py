@@ -1,4 +1,4 @@
-"""A budget of URLs that grows with the domains that link to a domain: what it parked is released as it grows."""
+"""A budget of URLs that grows with the domains that link to a domain: what it deferred is released as it grows."""
 
 import random
 
@@ -17,7 +17,7 @@ QUEUE = "a.test"
 
 
 async def taken_in(door: Door) -> tuple[int, int]:
-    """URLs that are pending or done, and those that are parked."""
+    """URLs that are pending or done, and those that are deferred."""
     counted = await BulkLookup(door.engine, door.keys, 1).tally(0, 0)
     assert list(disagreements(counted, counted.committed, exactly=True)) == []
     return counted.seen - counted.parks, counted.parks
@@ -41,7 +41,7 @@ async def test_after_each_add_as_much_is_taken_in_as_the_budget_allows(door: Doo
         assert await taken_in(door) == (min(len(met), budget), max(0, len(met) - budget))
 
 
-async def test_the_best_are_released_and_no_more_than_a_call_may(door: Door) -> None:
+async def test_the_best_are_released_within_the_limit_of_a_call(door: Door) -> None:
     door.frontier.add_quota = AddQuota(urls=1, urls_per_linking_domain=400)
     await door.frontier.book_request(door.fence, QUEUE, Settlement(next_fetch_ms=0, delay_ms=0))
     await door.add(found("first", score=-1.0), *(found(n, score=float(n)) for n in range(1000)))

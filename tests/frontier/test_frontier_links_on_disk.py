@@ -1,4 +1,4 @@
-"""A budget that grows with links, where what it parked lies in files: its owner looks again and again."""
+"""A budget that grows with links, where what it deferred lies in files: its owner looks again and again."""
 
 import asyncio
 import contextlib

@@ -19,7 +19,7 @@ from crawler.frontier.script_library import library
 from crawler.model import AckOutcome, CommitEntry
 from crawler.robots.borrowed_slot import SlotRequest
 from tests.frontier.machine import HOSTS, candidates, delays, deliveries, moments, partitions, sessions, some, waits
-from tests.frontier.machine_parking import ParkingSteps
+from tests.frontier.machine_deferred import ParkingSteps
 from tests.frontier.machine_stops import StopSteps
 from tests.frontier.model_urls import AHEAD_MS, DEFAULT_DELAY_MS, OUT_MAX, PER_QUEUE_MAX, VISIBILITY_MS, State
 from tests.frontier.raw import RawPartition
@@ -61,7 +61,7 @@ class FrontierMachine(SpillingSteps, ParkingSteps, StopSteps):
 
     @rule(partition=partitions, session=sessions, off=moments)
     def release(self, partition: int, session: str, off: int) -> None:
-        """By whoever believes to hold it."""
+        """By any session that believes to own it."""
         fence = self._fence(session, partition, self._epochs.get((session, partition), 0), off)
         self._do(self._leases.release([fence]))
         if self._is_held(fence):
@@ -251,7 +251,7 @@ class FrontierMachine(SpillingSteps, ParkingSteps, StopSteps):
 
     @rule(partition=partitions, session=sessions, off=moments)
     def drain(self, partition: int, session: str, off: int) -> None:
-        """What any session read of the log, by whoever believes to hold the partition."""
+        """What any session read of the log, by any session that believes to own the partition."""
         fence = self._fence(session, partition, self._epochs.get((session, partition), 1), off)
         entries = self._do(self._frontiers[session].undrained(partition))
         model = self._models[partition]
@@ -313,7 +313,7 @@ def test_long_queues_move_into_files_and_back_at_any_moment(engine: Any) -> None
 
 
 @pytest.mark.slow
-def test_parked_urls_move_into_files_and_back_at_any_moment(engine: Any) -> None:
+def test_deferred_urls_move_into_files_and_back_at_any_moment(engine: Any) -> None:
     run_machine(engine.url, [engine], EXAMPLES[profile()] // 3, ParkedRows)
 
 

@@ -1,4 +1,4 @@
-"""A budget that was raised gives back what the smaller one had stopped and parked, and no more than that."""
+"""A budget that was raised gives back what the smaller one had stopped and deferred, and no more than that."""
 
 import pytest
 
@@ -22,13 +22,13 @@ async def raised(door: Door, deferred_urls: DeferredUrls, *, pages: int = 0, siz
 
 
 async def waiting(door: Door) -> tuple[int, int]:
-    """URLs that are pending, and that are parked."""
+    """URLs that are pending, and that are deferred."""
     counted = await BulkLookup(door.engine, door.keys, 1).tally(0, 0)
     return counted.added - counted.done, counted.parks
 
 
 @pytest.mark.parametrize(("budget", "released"), [(3, 0), (8, 5), (300, 297), (1000, 297), (0, 297)])
-async def test_so_many_urls_are_released_as_a_larger_budget_takes_in(
+async def test_a_larger_quota_releases_the_urls_that_it_admits(
     door: Door, deferred_urls: DeferredUrls, budget: int, released: int
 ) -> None:
     door.frontier.add_quota = AddQuota(urls=3)
@@ -39,7 +39,7 @@ async def test_so_many_urls_are_released_as_a_larger_budget_takes_in(
     assert await waiting(door) == (3 + released, 297 - released)
 
 
-async def test_what_was_released_by_hand_counts_as_taken_in(door: Door, deferred_urls: DeferredUrls) -> None:
+async def test_urls_released_by_an_operator_count_as_admitted(door: Door, deferred_urls: DeferredUrls) -> None:
     door.frontier.add_quota = AddQuota(urls=3)
     await door.add(*(found(n) for n in range(20)))
     await deferred_urls.release(0, QUEUE, "urls", 4)
@@ -73,7 +73,7 @@ async def test_a_queue_whose_bytes_were_used_up_starts_without_a_budget(
     assert await raised(door, deferred_urls) == 1
 
 
-async def test_what_is_blocked_stays_parked(door: Door, deferred_urls: DeferredUrls) -> None:
+async def test_blocked_urls_stay_deferred(door: Door, deferred_urls: DeferredUrls) -> None:
     door.frontier.add_quota = AddQuota(urls=1)
     await door.add(found(1), found(2))
     await deferred_urls.change_queues(0, [QueueChange(QUEUE, ChangeKind.STOP, BLOCKED)])

@@ -196,7 +196,7 @@ async def test_scripts_forgotten_by_the_engine_are_loaded_again_and_run_once(doo
         assert int(client.hget(door.keys.meta(0), "refused:scope")) == 2
 
 
-async def test_claiming_under_another_run_id_asks_for_recovery_until_the_lease_is_acquired_anew(door: Door) -> None:
+async def test_claiming_under_another_run_id_needs_the_lease_acquired_again(door: Door) -> None:
     await door.add(found(1))
     door.engine.run_id = "another"
     assert (await door.claim_reply()).status == "RECOVER"

@@ -1,4 +1,4 @@
-"""What a crawl's budget of URLs parked is released evenly, and all owners together release what there is room for."""
+"""What a crawl's budget of URLs deferred is released evenly, and all owners together release what there is room for."""
 
 import random
 
@@ -58,7 +58,7 @@ async def test_the_shares_of_all_owners_add_up_to_the_room(door: Door, deferred_
     assert (after.beyond, after.taken_in, after.pending) == (everything - room, room, room)
 
 
-async def test_what_is_blocked_has_no_share_and_all_is_released_where_there_is_room(
+async def test_blocked_urls_get_no_share_and_others_are_released_with_room(
     door: Door, deferred_urls: DeferredUrls
 ) -> None:
     await defer(door, 0, "a.test", 300)

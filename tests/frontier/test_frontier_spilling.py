@@ -21,7 +21,7 @@ HEAD_AND_ONE = 256  # URLs that stay in memory
 
 
 class Spill:
-    """An owner's hands on one queue, or a row of parked URLs, and its files."""
+    """An owner's view of one queue, or a row of deferred URLs, and its files."""
 
     def __init__(self, door: Door, folder: Path, queue: str = QUEUE) -> None:
         self.door, self.queue = door, queue

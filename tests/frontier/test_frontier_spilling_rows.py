@@ -29,14 +29,14 @@ def row(door: Door, tmp_path: Path) -> Spill:
 
 
 async def defer(door: Door, n: int = MANY) -> None:
-    """URLs that are parked at once, the best first."""
+    """URLs that are deferred at once, the best first."""
     for start in range(0, n, 250):
         some = range(start, min(n, start + 250))
         await door.add(*(found(i, score=-i / 4096, deferred="urls") for i in some))
 
 
 def on_disk(door: Door) -> tuple[int, int]:
-    """URLs of queues, and parked ones."""
+    """URLs of queues, and deferred ones."""
     with contextlib.closing(door.node) as client:
         queued, deferred = client.hmget(door.keys.meta(0), "spilled", "spilled_parked")
     return int(queued or 0), int(deferred or 0)
@@ -95,9 +95,7 @@ async def test_nobody_is_told_of_a_row_that_lies_in_a_file(door: Door, row: Spil
 
 
 @pytest.mark.parametrize("n", [40, 128, 300, 700, MANY])
-async def test_so_many_are_released_as_are_asked_for_and_blocks_go_over_as_they_are(
-    door: Door, row: Spill, n: int
-) -> None:
+async def test_the_requested_number_is_released_and_blocks_move_unread(door: Door, row: Spill, n: int) -> None:
     await without_delay(door)
     await defer(door)
     await row.all_but_one()
@@ -139,7 +137,7 @@ async def test_an_empty_queue_that_gets_a_block_on_disk_is_told_of_at_once(door:
     assert len(await all_claimed(door, row)) == 128
 
 
-async def test_what_is_released_into_a_blocked_queue_stays_parked(door: Door, row: Spill) -> None:
+async def test_urls_released_into_a_blocked_queue_stay_deferred(door: Door, row: Spill) -> None:
     await defer(door)
     await row.all_but_one()
     deferred_urls = DeferredUrls(door.frontier, 1)
@@ -168,7 +166,7 @@ async def test_a_larger_budget_takes_in_exactly_what_it_has_room_for(
     await check_counts(door, row, pending=700, deferred=MANY - 697)
 
 
-async def test_parked_urls_in_files_are_purged(door: Door, row: Spill) -> None:
+async def test_deferred_urls_in_files_are_purged(door: Door, row: Spill) -> None:
     await defer(door)
     await row.all_but_one()
     purge = Purge(door.frontier, DeferredUrls(door.frontier, 1, row.files), row.files)
@@ -177,7 +175,7 @@ async def test_parked_urls_in_files_are_purged(door: Door, row: Spill) -> None:
     await check_counts(door, row, pending=0, deferred=0)
 
 
-async def test_people_see_parked_urls_in_files(door: Door, row: Spill) -> None:
+async def test_people_see_deferred_urls_in_files(door: Door, row: Spill) -> None:
     await defer(door)
     await row.all_but_one()
     inspect = UrlLookup(door.engine, door.keys, 1, row.files)

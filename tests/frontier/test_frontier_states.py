@@ -1,4 +1,4 @@
-"""What audits ask of the engine: the state of many URLs at once, and counts beside what is counted again."""
+"""Queries of audits: the states of many URLs at once, and counters next to a recount."""
 
 import contextlib
 

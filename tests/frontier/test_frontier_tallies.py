@@ -74,7 +74,7 @@ async def test_a_retry_that_is_due_is_counted_nowhere(door: Door) -> None:
     assert await tally_while(door, lambda: door.claim_reply(urls_max=0)) == (1, False)
 
 
-async def test_a_claim_that_is_put_back_instead_of_parked_is_counted_nowhere(door: Door) -> None:
+async def test_a_claim_put_back_instead_of_deferred_is_not_counted(door: Door) -> None:
     await door.add(found(1), found(2, deferred="trap:path"))
     await DeferredUrls(door.frontier, 1).release(0, QUEUE, "trap:path", 1)
     (claim,) = await door.claim()
@@ -82,7 +82,7 @@ async def test_a_claim_that_is_put_back_instead_of_parked_is_counted_nowhere(doo
     assert await tally_while(door, lambda: door.frontier.end([defer])) == (1, False)
 
 
-async def test_a_queue_that_is_steered_may_have_been_found_in_no_list_of_queues(door: Door) -> None:
+async def test_a_changed_queue_may_have_been_in_no_list_of_queues(door: Door) -> None:
     await door.add(found(1), found(2))
     for what, reason, n in ((ChangeKind.STOP, PAUSED, 0), (ChangeKind.START, PAUSED, 0), (ChangeKind.BOOST, "", 3)):
         order = QueueChange(QUEUE, what, reason, n)

@@ -60,7 +60,7 @@ async def test_a_call_that_fails_fails_alone_and_one_without_an_answer_all_of_it
     assert await gathering.run(call("d")) == "<d>"
 
 
-async def test_who_stops_waiting_takes_nothing_away_from_the_others() -> None:
+async def test_a_cancelled_caller_does_not_affect_the_others() -> None:
     line = Line()
     gathering = Gathering(line)  # type: ignore[arg-type]
     line.open.clear()

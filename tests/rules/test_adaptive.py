@@ -26,7 +26,7 @@ def test_it_stops_at_the_ceiling_and_comes_back_to_the_floor() -> None:
     assert paced(80, None, *[80] * 12)[-4:] == [1100, *[1000] * 3]
 
 
-def test_where_there_is_no_delay_overload_makes_one() -> None:
+def test_overload_creates_a_delay_where_there_is_none() -> None:
     assert paced(80, None, None, 80, 80, 80, 80, floor_ms=0) == [0, 100, 200, 150, 100, 50, 0]
 
 

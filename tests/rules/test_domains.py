@@ -24,7 +24,7 @@ def rules() -> list[str]:
 
 def test_every_row_of_the_public_suffix_lists_own_tests_holds():
     if not TABLE.exists():
-        pytest.skip("the conformance tables are not beside this checkout")
+        pytest.skip("the conformance tables are not next to this checkout")
     rows = [json.loads(line) for line in TABLE.read_text().splitlines()]
     assert len(rows) == 78
     named = [row for row in rows if row["host"] and row["registrable"]]
@@ -35,7 +35,7 @@ def test_every_row_of_the_public_suffix_lists_own_tests_holds():
 
 def test_a_host_that_the_list_gives_no_domain_still_has_one():
     if not TABLE.exists():
-        pytest.skip("the conformance tables are not beside this checkout")
+        pytest.skip("the conformance tables are not next to this checkout")
     rows = [json.loads(line) for line in TABLE.read_text().splitlines()]
     unnamed = [r["host"] for r in rows if r["host"] and not r["registrable"]]
     assert unnamed

@@ -51,7 +51,7 @@ def test_partitions_are_spread_evenly() -> None:
     assert min(loads.values()) > 800
 
 
-def test_a_session_id_is_no_part_of_what_a_url_is_recognised_by() -> None:
+def test_a_session_id_is_not_part_of_a_fingerprint() -> None:
     plain = fingerprint("http://shop.test/a?b=1", 7)
     assert fingerprint("http://shop.test/a;jsessionid=0A1B2C?b=1", 7) == plain
     assert fingerprint("http://shop.test/a?PHPSESSID=0a1b2c&b=1", 7) == plain

@@ -51,7 +51,7 @@ def test_pending_of_one_partition_is_not_balanced_by_another() -> None:
     assert not is_finished([odd, odd])
 
 
-def test_a_restarted_engine_starts_the_proof_anew() -> None:
+def test_a_restarted_engine_restarts_the_proof() -> None:
     other = a_pass((3, 3, 0), (5, 5, 0), run_id="other")
     assert not is_finished([QUIET, other])
     assert is_finished([QUIET, other, other])

@@ -1,4 +1,4 @@
-"""What stands in text from outside can't act on a terminal, hide or reorder what is shown."""
+"""Text from outside can't act on a terminal, nor hide or reorder what is shown."""
 
 import json
 import sys

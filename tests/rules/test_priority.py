@@ -91,7 +91,7 @@ def test_a_priority_that_was_given_stands_for_all_terms_and_a_boost_comes_on_top
 # --- freshness ---
 
 
-def test_a_page_is_as_old_as_its_sitemap_says_and_else_as_old_as_its_discovery() -> None:
+def test_a_page_has_the_age_of_its_sitemap_or_its_discovery() -> None:
     score = ordering("freshness", depth_weight=0.0).score
     now = BEGUN + DAY
     dated = [score(URL, depth=0, found_at=now, signals=Signals(changed_at=now - days * DAY)) for days in (0, 1, 7)]

@@ -37,7 +37,7 @@ NOW_S = 784111777.0  # Sun, 06 Nov 1994 08:49:37 GMT
         ("120, 240", 0),
     ],
 )
-def test_both_forms_are_read_capped_and_nonsense_is_no_wait(value: str | None, seconds: int) -> None:
+def test_both_forms_are_read_and_capped_and_nonsense_is_ignored(value: str | None, seconds: int) -> None:
     assert retry_after_ms(value, date=None, now_s=NOW_S, max_s=3600) == seconds * 1000
 
 

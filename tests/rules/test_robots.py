@@ -28,7 +28,7 @@ def parse(text: str, agent: str = AGENT) -> RobotsRules:
 
 def test_every_row_of_the_robots_tables_holds():
     if not TABLE.exists():
-        pytest.skip("the conformance tables are not beside this checkout")
+        pytest.skip("the conformance tables are not next to this checkout")
     rows = [json.loads(line) for line in TABLE.read_text().splitlines()]
     assert len(rows) == 601
     unlike = []
@@ -44,7 +44,7 @@ def test_every_row_of_the_robots_tables_holds():
     assert sorted(unlike) == sorted(EXCEPTIONS)
 
 
-def test_the_line_that_decided_is_named_as_it_stands_in_the_file():
+def test_the_line_that_decided_is_named_as_written():
     rules = parse("# hello\nUser-agent: *\nDisallow: /a\nAllow: /a/b\n\nDisallow: /a/b/c*d$ # no\nSitemap: /x\n")
     assert rules.verdict("http://h.test/a/x").line_number == 3
     assert rules.verdict("http://h.test/a/b").line == "Allow: /a/b"
@@ -128,7 +128,7 @@ def test_our_own_group_replaces_that_of_everyone():
     assert rules.allows("http://h.test/y")
 
 
-def test_sitemaps_are_kept_whoever_they_stand_with():
+def test_sitemaps_are_kept_from_every_group():
     text = "Sitemap: http://h.test/a.xml\nUser-agent: x\nSitemap: /b.xml\nDisallow: /\nSitemap: http://h.test/a.xml\n"
     assert parse(text).sitemaps == ("http://h.test/a.xml", "/b.xml")
 
@@ -150,7 +150,7 @@ def test_a_web_page_in_place_of_robots_txt_is_flagged_and_allows_all():
         (503, "disallow_all"), (599, "disallow_all"), (999, "disallow_all"),
     ],
 )  # fmt: skip
-def test_a_status_means_what_the_rfc_says(status, policy):
+def test_a_status_means_what_the_rfc_defines(status, policy):
     assert robots_policy(status) == policy
 
 
@@ -192,13 +192,13 @@ def test_nothing_that_a_site_serves_is_read_as_a_stored_group():
 
 
 @pytest.mark.parametrize("blob", [b"# our group only\nUser-agent: *\n", b"\x94", b"\xff" * 10, b"x"])
-def test_what_our_group_did_not_write_is_no_stored_group(blob):
+def test_other_bytes_are_not_a_stored_group(blob):
     with pytest.raises(ValueError, match="not a stored robots"):
         RobotsRules.stored(blob)
     assert RobotsRules.stored(b"") == RobotsRules()
 
 
-def test_control_characters_in_a_pattern_begin_no_line_of_their_own():
+def test_control_characters_in_a_pattern_do_not_start_a_line():
     rules = RobotsRules.parse(b"User-agent: *\nDisallow: /a\x0bAllow: /a\x1cDisallow: /b\x85Disallow: /c\n", AGENT)
     assert not rules.allows("http://h.test/a%0BAllow:%20/a%1CDisallow:%20/b%85Disallow:%20/c")
     assert rules.allows("http://h.test/b")
@@ -217,7 +217,7 @@ def test_a_long_url_under_many_wildcards_is_checked_in_bounded_time_and_never_le
     assert rules.allows(short)
 
 
-def test_a_delay_of_many_digits_is_no_delay():
+def test_a_delay_of_many_digits_is_ignored():
     assert parse(f"User-agent: *\nCrawl-delay: {'9' * 5000}").crawl_delay_s is None
 
 

@@ -64,7 +64,7 @@ def test_an_archive_of_thirty_years_that_leads_from_each_day_to_the_one_before_i
     assert all(RULES.judge(state, url) == PASSED for url in urls)
 
 
-def test_a_calendar_vouches_for_no_year_but_a_list_of_years_does() -> None:
+def test_a_list_of_years_confirms_years_and_a_calendar_does_not() -> None:
     def month(year: int) -> str:
         return f"{HOME}calendar/{year}/01"
 

@@ -1,4 +1,4 @@
-"""What holds for the trap rules whatever the site: little is remembered, and nothing is parked without proof."""
+"""What holds for the trap rules whatever the site: little is remembered, and nothing is deferred without proof."""
 
 import msgspec
 from hypothesis import given, settings
@@ -50,7 +50,9 @@ def test_a_site_with_every_trap_is_remembered_in_a_kilobyte() -> None:
 
 @settings(max_examples=50)
 @given(st.lists(PAGES, max_size=RULES.limits.steps_max - 1), URLS)
-def test_nothing_is_parked_before_so_many_pages_were_fetched(pages: list[tuple[str, list[str], str]], url: str) -> None:
+def test_nothing_is_deferred_before_enough_pages_were_fetched(
+    pages: list[tuple[str, list[str], str]], url: str
+) -> None:
     state = NOTHING_LEARNED
     for fetched, links, digest in pages:
         state = RULES.learn(state, fetched, links=links, digest=digest)
@@ -93,7 +95,7 @@ def test_an_identity_has_no_session_id_left(url: str) -> None:
 
 
 @given(URLS, st.integers(2, 5), st.integers(1, 12), st.integers(1, 6), st.integers(20, 600), st.integers(1, 5))
-def test_what_looks_plain_at_a_quick_look_has_no_suspect_shape(
+def test_a_url_that_passes_the_quick_check_has_no_suspect_form(
     url: str, repeats: int, segments: int, parameters: int, long_bytes: int, labels: int
 ) -> None:
     limits = TrapSettings(

@@ -32,7 +32,7 @@ from tests.rules.traps_lab import HOME, RULES, TOKEN, learned, shop, visits
         ("/a?", "/a?"),
     ],
 )
-def test_session_ids_are_no_part_of_an_identity_and_everything_else_is(url: str, identity: str) -> None:
+def test_only_session_ids_are_left_out_of_an_identity(url: str, identity: str) -> None:
     assert without_session(f"http://site.test{url}") == f"http://site.test{identity}"
 
 
@@ -43,7 +43,7 @@ def test_a_page_known_under_another_token_is_suspect_and_a_new_one_never() -> No
     assert RULES.judge(state, shop(20, 77)) == PASSED
 
 
-def test_on_a_site_too_large_to_know_the_unknown_pages_are_suspect_and_not_parked() -> None:
+def test_unknown_pages_of_a_very_large_site_are_suspect_and_not_deferred() -> None:
     state = learned(visits(90, 2))
     actions = [RULES.judge(state, shop(n, 77)).action for n in range(90)]
     assert actions == [Action.DEFER] * 64 + [Action.DEMOTE] * 26

@@ -1,4 +1,4 @@
-"""The trap rules URL by URL: what looks like a trap, what never does, and what it takes to be parked."""
+"""The trap rules URL by URL: what looks like a trap, what never does, and what it takes to be deferred."""
 
 from itertools import pairwise
 from typing import get_args
@@ -61,7 +61,7 @@ def test_a_url_that_looks_like_a_trap_is_demoted_and_the_rule_named(url: str, ru
 
 
 @pytest.mark.parametrize("name", STEPPING)
-def test_suspects_are_parked_after_so_many_steps_and_not_one_earlier(name: str) -> None:
+def test_suspects_are_deferred_after_the_limit_of_steps_not_earlier(name: str) -> None:
     pages = [(HOME, [f"{HOME}on/2026-11"]), *steps(name, 120)]
     state, led_on = NOTHING_LEARNED, 0
     for url, links in pages:
@@ -84,14 +84,14 @@ def test_the_further_in_a_suspect_is_the_sooner_it_is_fetched_although_it_is_dee
     assert all(later <= sooner - 1 for sooner, later in pairwise(suspect))
 
 
-def test_what_is_proven_endless_in_one_part_of_a_site_says_nothing_of_another() -> None:
+def test_a_trap_in_one_part_of_a_site_does_not_affect_another() -> None:
     facets = [(f"{HOME}facets?" + "&".join(f"p{k}=1" for k in range(n)), n) for n in range(1, 60)]
     state = learned((url, [f"{url}&p{n}=1"]) for url, n in facets)
     assert RULES.judge(state, facets[10][0]).action is Action.DEFER
     assert RULES.judge(state, f"{HOME}search?a=&b=&c=&d=&e=&page=9000").action is Action.DEMOTE
 
 
-def test_a_long_list_of_suspects_that_go_no_further_is_not_parked() -> None:
+def test_a_long_list_of_suspects_that_end_is_not_deferred() -> None:
     urls = [f"{HOME}search?a=&b=&c=&d=&e=&page={n}" for n in range(10_001)]
     state = learned((url, [after]) for url, after in pairwise(urls))
     assert RULES.judge(state, urls[-1]).action is Action.DEMOTE
@@ -109,7 +109,7 @@ def test_suspects_of_many_sizes_that_lead_nowhere_prove_nothing() -> None:
     assert RULES.judge(state, forms[-1]).action is Action.DEMOTE
 
 
-def test_suspects_that_lead_nowhere_are_parked_when_there_are_too_many() -> None:
+def test_suspects_that_lead_nowhere_are_deferred_when_there_are_too_many() -> None:
     rules = TrapRules(TrapSettings(suspects_max=30))
     pages = [(f"{HOME}again/again/again/{n}", []) for n in range(31)]
     assert rules.judge(learned(pages[:29], rules), pages[30][0]).action is Action.DEMOTE
@@ -129,7 +129,7 @@ def test_a_rule_that_is_off_names_nothing(name: TrapRule) -> None:
         assert (rules.judge(NOTHING_LEARNED, url).rule == rule) == (name != rule), url
 
 
-def test_links_of_a_body_that_came_under_many_urls_are_suspect_and_then_parked() -> None:
+def test_links_of_a_body_of_many_urls_are_suspect_and_then_deferred() -> None:
     state, digest, actions = NOTHING_LEARNED, "sha1:3I42H3S6NNFQ2MSVX7XZKYAYSCX5QBYJ", []
     for n in range(80):
         state = RULES.learn(state, f"{HOME}{n}/", digest=digest)

@@ -1,5 +1,5 @@
 """The trap rules on whole sites: every generated trap comes to its end with all real pages found, and no page of real
-documentation is parked.
+documentation is deferred.
 """
 
 import heapq
@@ -104,7 +104,7 @@ def test_a_crawl_of_a_trap_ends_and_has_found_every_real_page(name: str) -> None
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_owners_that_learn_anew_cost_fetches_and_no_page(name: str) -> None:
+def test_owners_that_learn_again_cost_fetches_and_no_page(name: str) -> None:
     lost, crawl = crawled(name, *RULES, forget_every=600)
     assert len(crawl.fetched) < PAGES_MAX, "still fetching"
     assert lost == set()

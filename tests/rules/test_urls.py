@@ -56,7 +56,7 @@ def _expected(href):
 
 def test_every_http_row_of_the_url_standards_tests_holds():
     if not TABLE.exists():
-        pytest.skip("the conformance tables are not beside this checkout")
+        pytest.skip("the conformance tables are not next to this checkout")
     rows = [json.loads(line) for line in TABLE.read_text().splitlines()]
     checked = failures = 0
     for row in rows:

@@ -170,7 +170,7 @@ async def test_an_answer_is_decoded_when_there_is_room_for_it() -> None:
         await asyncio.gather(coded, return_exceptions=True)
 
 
-async def test_one_who_waits_to_decode_can_be_cancelled() -> None:
+async def test_a_wait_for_decoding_can_be_cancelled() -> None:
     by_path = {"/coded": [CODED_PAGE], "/large": [HALF, Hold()]}
     async with HostileServer(by_path=by_path) as server, bounded(300 * KIB) as (fetcher, peak):
         tasks = [asyncio.create_task(fetcher.fetch(f"{server.url}large"))]

@@ -218,7 +218,7 @@ async def test_what_before_send_raises_passes_through_and_nothing_is_sent() -> N
         assert len(server.requests) == 1
 
 
-async def test_what_is_no_canonical_url_is_our_mistake() -> None:
+async def test_a_url_that_is_not_canonical_raises() -> None:
     async with fetching() as fetcher:
         for url in ("http://h.test/a b", "http://h.test/a\r\nX:y", "http://h.test", "ftp://h.test/", "/x", "",
                     "http://user@h.test/", "http://h.test/\u00e9"):  # fmt: skip

@@ -47,14 +47,14 @@ async def test_a_name_is_looked_up_once_and_then_known() -> None:
         assert server.asked("a.test") == 1
 
 
-async def test_many_who_ask_at_once_share_one_lookup() -> None:
+async def test_concurrent_callers_share_one_lookup() -> None:
     async with resolving({"slow.test": DnsAnswer(addresses=["127.0.0.7"], delay_s=0.05)}) as (resolver, server):
         answers = await asyncio.gather(*(resolver.lookup("slow.test") for _ in range(50)))
         assert set(answers) == {("127.0.0.7",)}
         assert server.asked("slow.test") == 1
 
 
-async def test_one_who_gives_up_does_not_take_the_answer_from_the_others() -> None:
+async def test_a_cancelled_caller_does_not_cancel_the_lookup_of_others() -> None:
     async with resolving({"slow.test": DnsAnswer(addresses=["127.0.0.7"], delay_s=0.1)}) as (resolver, server):
         impatient = asyncio.create_task(resolver.lookup("slow.test"))
         patient = asyncio.create_task(resolver.lookup("slow.test"))
@@ -128,7 +128,7 @@ async def test_a_name_that_can_not_be_one_is_not_found_without_asking() -> None:
         DnsAnswer(addresses=["127.0.0.1"], delay_s=5),
     ],
 )
-async def test_a_server_that_fails_is_no_proof_that_the_name_does_not_exist(rule: DnsAnswer) -> None:
+async def test_a_failing_server_does_not_prove_that_a_name_is_missing(rule: DnsAnswer) -> None:
     clock = Clock()
     async with resolving({"a.test": rule}, clock=clock) as (resolver, _):
         assert await kind_of(resolver, "a.test") is FailureKind.DNS_ERROR
@@ -219,7 +219,7 @@ async def test_the_check_tells_a_dead_server_from_one_that_answers() -> None:
     await dead.close()
 
 
-async def test_a_name_server_that_is_no_address_is_a_mistake_in_the_settings() -> None:
+async def test_a_name_server_without_an_address_is_a_mistake_in_the_settings() -> None:
     resolver = CachingResolver(DnsSettings(nameservers=("not an address",)), allow_private=True)
     with pytest.raises(UsageError, match=r"dns\.nameservers"):
         await resolver.lookup("a.test")
@@ -267,7 +267,7 @@ async def test_a_new_name_does_not_wait_for_all_the_silent_ones_before_it() -> N
         await asyncio.gather(*lost, return_exceptions=True)
 
 
-async def test_turns_of_those_who_gave_up_go_to_others() -> None:
+async def test_turns_of_cancelled_lookups_go_to_others() -> None:
     turns = LookupTurns(1)
     await turns.take()
     waiting = [asyncio.create_task(turns.take()) for _ in range(5)]
@@ -296,7 +296,7 @@ GARBAGE = {
 
 @pytest.mark.parametrize("delay_s", [0.0, 0.05])
 @pytest.mark.parametrize("how", GARBAGE)
-async def test_a_reply_that_cant_be_read_fails_no_look_up_but_its_own(how: str, delay_s: float) -> None:
+async def test_an_unreadable_reply_fails_only_its_own_lookup(how: str, delay_s: float) -> None:
     """c-ares closes the socket on which it came, and fails all that was asked there."""
     table = {
         "*.bad.test": DnsAnswer(raw=GARBAGE[how], delay_s=delay_s),

@@ -66,7 +66,7 @@ async def test_after_a_stale_connection_the_next_request_takes_a_new_one() -> No
         assert server.connections == 4
 
 
-async def test_a_server_that_never_keeps_what_it_says_is_not_believed_any_more() -> None:
+async def test_connections_to_a_server_that_always_closes_are_not_kept() -> None:
     async with HostileServer(per_request=[[HELLO], [Close()]] * 20) as server, fetching() as fetcher:
         results = []
         while len(server.requests) < 4:

@@ -1,4 +1,4 @@
-"""Claims that end parked, and what people release again, as steps of the frontier's state machine."""
+"""Claims that end deferred, and what people release again, as steps of the frontier's state machine."""
 
 from collections import Counter
 
@@ -25,7 +25,7 @@ from tests.frontier.machine import (
     sessions,
     some,
 )
-from tests.frontier.machine_letters import LetterSteps
+from tests.frontier.machine_dead_letters import LetterSteps
 from tests.frontier.model import PartitionModel
 from tests.frontier.model_urls import HOSTS_MAX, State
 from tests.frontier.raw import RawPartition
@@ -96,7 +96,7 @@ class ParkingSteps(LetterSteps):
         assert admitted == model.raise_hosts(most)
 
     def _check_states(self, model: PartitionModel, raw: RawPartition) -> None:
-        """Also: what is parked lies in its row as it would in its queue, and is counted there."""
+        """Also: what is deferred lies in its row as it would in its queue, and is counted there."""
         super()._check_states(model, raw)
         rows = {
             f: (f"{model.urls[f].candidate.queue}|{model.urls[f].deferred}", model.urls[f].score)

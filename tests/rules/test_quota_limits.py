@@ -16,7 +16,7 @@ def test_what_is_as_deep_as_the_budget_is_near_enough() -> None:
     assert (is_within(3, 3), is_within(4, 3), is_within(255, 0)) == (True, False, True)
 
 
-def test_each_linking_domain_adds_to_a_budget_of_urls_and_to_no_other() -> None:
+def test_each_linking_domain_adds_to_a_quota_of_urls_only() -> None:
     assert grown(10, 3, "") == 10
     assert grown(10, 3, "\x05" + "\x7f" * (LINK_PLACES // 7 - 1)) == 10 + 3 * (2 + LINK_PLACES - 7)
     assert grown(0, 3, "\x01") == 0
@@ -25,9 +25,7 @@ def test_each_linking_domain_adds_to_a_budget_of_urls_and_to_no_other() -> None:
 
 
 @given(taken=COUNTS, deferred=COUNTS, budget=COUNTS.filter(bool))
-def test_never_more_is_taken_in_than_the_budget_nor_released_than_is_parked(
-    taken: int, deferred: int, budget: int
-) -> None:
+def test_never_more_is_admitted_than_the_quota_or_than_is_deferred(taken: int, deferred: int, budget: int) -> None:
     n = room_of(met=taken + deferred, deferred=deferred, budget=budget)
     assert 0 <= n <= deferred
     assert taken + n <= max(budget, taken)

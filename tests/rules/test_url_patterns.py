@@ -1,4 +1,4 @@
-"""Patterns of URLs: what fits, and what is no pattern."""
+"""URL patterns: what matches, and what is refused."""
 
 import pytest
 from hypothesis import given
@@ -43,7 +43,7 @@ def test_what_fits(pattern: str, url: str, fits: bool) -> None:
 
 
 @pytest.mark.parametrize("text", ["", " ", "/product/*", "shop example/x", "a..b", "shop.example:x", "shop.example:0/"])
-def test_what_is_no_pattern_is_told_in_one_line(text: str) -> None:
+def test_an_invalid_pattern_is_reported_in_one_line(text: str) -> None:
     with pytest.raises(UsageError) as raised:
         UrlPattern.parse(text)
     assert "\n" not in str(raised.value)

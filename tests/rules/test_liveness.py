@@ -93,18 +93,18 @@ SAYS = {
 
 
 @pytest.mark.parametrize("says", list(DeclaredState))
-def test_a_state_is_what_a_session_says_and_how_long_it_has_been_silent(says: DeclaredState) -> None:
+def test_a_state_follows_from_declaration_and_silence(says: DeclaredState) -> None:
     observer = watch(*steady(7000), declared=says)
     assert tuple(observer.state_of("s", at) for at in (HEARD, SUSPICIOUS, DEADLY)) == SAYS[says]
 
 
-def test_a_stretched_session_is_judged_by_the_times_it_said() -> None:
+def test_a_session_is_judged_by_its_own_time_scale() -> None:
     observer = watch(*steady(21_000), time_scale=3)
     table = {8_999: Liveness.ALIVE, 9_000: Liveness.SUSPECT, 20_999: Liveness.SUSPECT, 21_000: Liveness.DEAD}
     assert {at: observer.state_of("s", at) for at in table} == table
 
 
-def test_an_observer_whose_reads_are_stretched_does_not_take_their_distance_for_a_pause() -> None:
+def test_an_observer_with_a_time_scale_does_not_see_a_pause() -> None:
     observer = Observer(TIMES, {})
     for at in range(0, 70_001, 5_000):
         observer = observer.read([HeartbeatReading("s", 1, time_scale=10)], at, 10)
@@ -113,7 +113,7 @@ def test_an_observer_whose_reads_are_stretched_does_not_take_their_distance_for_
 
 
 @pytest.mark.parametrize(("members", "time_scale"), [(0, 1), (1, 1), (100, 1), (101, 2), (1000, 10), (1001, 11)])
-def test_times_stretch_with_the_length_of_the_list(members: int, time_scale: int) -> None:
+def test_the_time_scale_grows_with_the_list(members: int, time_scale: int) -> None:
     assert time_scale_of(members, 100) == time_scale
 
 
@@ -125,7 +125,7 @@ def test_a_session_takes_only_legal_steps() -> None:
             step(now, then)
 
 
-def test_who_is_held_out_takes_a_share_only_when_there_is_nobody_else() -> None:
+def test_quarantined_sessions_take_a_share_only_when_there_are_no_others() -> None:
     alone = {"a": DeclaredState.QUARANTINED, "b": DeclaredState.JOINING, "c": DeclaredState.SEEDING}
     assert takers(alone) == {"a"}
     assert takers(alone | {"d": DeclaredState.ALIVE}) == {"d"}

@@ -28,13 +28,13 @@ def by_host(door: Door) -> OperatorCommands:
 
 
 async def counts(door: Door) -> tuple[int, int, int]:
-    """Pending, parked and refused, after all sums were checked."""
+    """Pending, deferred and refused, after all sums were checked."""
     counted = await BulkLookup(door.engine, door.keys, 1).tally(0, 0)
     assert list(disagreements(counted, counted.committed, exactly=True)) == []
     return counted.added - counted.done, counted.parks, counted.refused
 
 
-async def test_orders_stand_until_they_are_cancelled_and_each_change_has_a_version(door: Door) -> None:
+async def test_overrides_last_until_removed_and_each_change_has_a_version(door: Door) -> None:
     book = OverrideStore(door.engine, door.keys)
     assert (await book.read()).version == 0
     assert [await book.give(OverrideKind.BLOCKED, QUEUE), await book.give(OverrideKind.BLOCKED, QUEUE)] == [True, False]
@@ -91,9 +91,7 @@ async def test_an_order_holds_for_the_next_owner_too(door: Door, operator: Opera
     assert await counts(door) == (0, 1, 0)
 
 
-async def test_by_host_all_known_queues_of_a_domain_are_stopped_and_no_others(
-    door: Door, by_host: OperatorCommands
-) -> None:
+async def test_by_host_only_the_known_queues_of_a_domain_are_stopped(door: Door, by_host: OperatorCommands) -> None:
     one = replace(found(1, host="x.a.test"), domain=QUEUE)
     two = replace(found(1, host="y.a.test"), domain=QUEUE)
     await door.add(one, two, found(1, host="other.test"))
@@ -118,7 +116,7 @@ async def test_by_host_a_queue_that_came_after_the_order_is_stopped_when_it_is_m
     assert await by_host.carry_out(QUEUE) == 1
 
 
-async def test_who_carries_out_an_order_that_is_cancelled_meanwhile_leaves_the_queue_started(
+async def test_a_stop_that_is_removed_meanwhile_leaves_the_queue_started(
     door: Door, operator: OperatorCommands
 ) -> None:
     """An instance met a claim of a blocked domain just when the operator took the block back."""
@@ -228,7 +226,7 @@ async def test_release_takes_reasons_domains_and_numbers_and_leaves_what_was_ord
     assert (await operator.deferred_urls.stops(0), await counts(door)) == ({"b.test": BLOCKED}, (9, 4, 0))
 
 
-async def test_an_owner_that_booked_the_delay_before_an_order_says_when_its_queue_is_due(
+async def test_an_owner_that_booked_before_an_override_sets_the_due_time(
     door: Door, operator: OperatorCommands
 ) -> None:
     await door.add(found(1), found(2))

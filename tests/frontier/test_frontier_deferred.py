@@ -54,7 +54,7 @@ async def defer(door: Door, claim: Claim, reason: str = "trap:path") -> list[Ack
     return await door.frontier.end([door.frontier.defer(door.fence, claim, reason)])
 
 
-async def test_a_url_that_is_parked_at_once_is_seen_and_not_pending(door: Door, deferred_urls: DeferredUrls) -> None:
+async def test_a_url_that_is_deferred_at_once_is_seen_and_not_pending(door: Door, deferred_urls: DeferredUrls) -> None:
     await no_delay(door)
     trapped = found("trap", deferred="trap:calendar")
     assert await door.add(found("real"), trapped, replace(trapped)) == [1, 1, 0]
@@ -75,14 +75,14 @@ async def test_released_urls_come_best_first_and_are_as_they_were(door: Door, de
         assert node.keys(door.keys.of(0, "*|*")) == []
 
 
-async def test_beyond_the_budget_of_urls_they_are_parked(door: Door, deferred_urls: DeferredUrls) -> None:
+async def test_urls_beyond_the_quota_are_deferred(door: Door, deferred_urls: DeferredUrls) -> None:
     door.frontier.add_quota = AddQuota(urls=3)
     await door.add(found(1), found(2))
     await door.add(found(3), found(4), found(5), found(3))
     assert (await parks(deferred_urls), await pending(door)) == ({"urls": 2}, 3)
 
 
-async def test_out_links_beyond_the_budget_are_parked_too(door: Door, deferred_urls: DeferredUrls) -> None:
+async def test_out_links_beyond_the_quota_are_deferred(door: Door, deferred_urls: DeferredUrls) -> None:
     door.frontier.add_quota = AddQuota(urls=2)
     await door.add(found(1))
     (claim,) = await door.claim()
@@ -91,7 +91,7 @@ async def test_out_links_beyond_the_budget_are_parked_too(door: Door, deferred_u
 
 
 @pytest.mark.parametrize("reason", [BLOCKED, "pages"])
-async def test_a_stopped_queue_hands_out_nothing_and_its_urls_are_parked(
+async def test_a_stopped_queue_hands_out_nothing_and_its_urls_are_deferred(
     door: Door, deferred_urls: DeferredUrls, reason: str
 ) -> None:
     await no_delay(door)
@@ -127,7 +127,7 @@ async def test_a_paused_queue_keeps_its_urls_pending(door: Door, deferred_urls: 
     assert len(await door.claim()) == 3
 
 
-async def test_a_claim_that_expires_while_its_queue_is_blocked_is_parked(
+async def test_a_claim_that_expires_while_its_queue_is_blocked_is_deferred(
     door: Door, deferred_urls: DeferredUrls
 ) -> None:
     await door.add(found(1))
@@ -175,9 +175,7 @@ async def test_a_budget_of_bytes_stops_a_queue(door: Door, deferred_urls: Deferr
     assert (await parks(deferred_urls), await pending(door)) == ({"bytes": 1}, 0)
 
 
-async def test_a_claim_that_is_parked_keeps_its_attempts_and_frees_its_queue(
-    door: Door, deferred_urls: DeferredUrls
-) -> None:
+async def test_a_deferred_claim_keeps_its_attempts_and_frees_its_queue(door: Door, deferred_urls: DeferredUrls) -> None:
     await door.add(found("trap", score=9.0), found("real", score=1.0))
     (claim,) = await door.claim()
     settlement = Settlement(next_fetch_ms=0, delay_ms=0)
@@ -196,7 +194,7 @@ async def test_a_claim_that_is_parked_keeps_its_attempts_and_frees_its_queue(
     assert (again.url, again.attempts, again.score) == (claim.url, 1, 9.0)
 
 
-async def test_what_people_released_is_not_parked_again_for_that_reason(
+async def test_urls_that_an_operator_released_are_not_deferred_again_for_the_reason(
     door: Door, deferred_urls: DeferredUrls
 ) -> None:
     await no_delay(door)

@@ -38,7 +38,7 @@ async def test_headers_cookies_and_a_login_go_to_the_urls_that_fit() -> None:
     assert not any(line.lower().startswith((b"authorization", b"x-other")) for line in robots)
 
 
-async def test_a_cookie_that_the_site_set_comes_beside_those_of_the_file_and_wins_over_them() -> None:
+async def test_a_cookie_from_the_site_wins_over_those_of_the_settings() -> None:
     sites = (SiteSettings(match=f"http://{HOST}", cookies={"a": "file", "b": "file"}),)
     async with HostileServer(HELLO) as server, fetching(sites=sites) as fetcher:
         await fetcher.fetch(server.url, cookies={"a": "site", "c": "site"})
@@ -67,7 +67,7 @@ async def test_secrets_are_sent_and_not_kept(monkeypatch: pytest.MonkeyPatch) ->
     assert b"X-Plain: plain" in lines_of(kept)
 
 
-async def test_a_url_that_fits_no_table_is_asked_for_as_without_any() -> None:
+async def test_a_url_that_matches_no_table_is_fetched_without_additions() -> None:
     async with HostileServer(HELLO) as server:
         for sites in ((SiteSettings(match=f"{HOST}/x", headers={"X-A": "1"}),), ()):
             async with fetching(sites=sites) as fetcher:

@@ -38,7 +38,7 @@ def test_private_addresses_pass_when_they_are_allowed() -> None:
     address_guard.check("1.1.1.1", allow_private=False)
 
 
-def test_a_refusal_is_no_os_error_so_that_connection_code_can_not_swallow_it() -> None:
+def test_a_refused_address_is_not_an_os_error() -> None:
     assert not issubclass(address_guard.AddressRefusedError, OSError | RuntimeError)
 
 

@@ -72,7 +72,7 @@ def test_any_answer_brings_it_back_at_once() -> None:
     assert {RULES.after(down(9), kind, now_ms=5) for kind in ANSWERS} == {GOOD}
 
 
-def test_what_was_refused_without_asking_says_nothing() -> None:
+def test_a_refusal_without_a_request_changes_nothing() -> None:
     aside = down(4)
     assert RULES.after(aside, FailureKind.ADDRESS_REFUSED, now_ms=5) is aside
 
@@ -89,7 +89,7 @@ def test_a_standing_is_kept_in_a_few_bytes() -> None:
 
 
 @given(rules, st.lists(st.tuples(kinds, st.integers(0, 10**6), st.floats(0, 1)), max_size=30))
-def test_it_is_set_aside_exactly_while_the_last_so_many_requests_all_spoke_against_the_host(
+def test_a_queue_is_set_aside_while_its_last_requests_all_failed(
     own: HostHealthRules, ends: list[tuple[FailureKind | None, int, float]]
 ) -> None:
     standing, now_ms, in_a_row, since_ms, probe_ms = GOOD, 0, 0, 0, 0

@@ -63,7 +63,7 @@ async def sums(door: Door) -> tuple[int, int, int, int, list[str]]:
     return t.added, t.done, t.dead, t.refused, list(disagreements(t, 0, exactly=True))
 
 
-async def test_a_letter_has_each_attempt_also_those_of_an_earlier_owner(door: Door) -> None:
+async def test_a_dead_letter_has_every_attempt_of_all_owners(door: Door) -> None:
     await door.add(found("a\nb", seed=True, redirects=2))
     (claim,) = await door.claim()
     claim = await fail(door, claim, at=1.5, detail="x" * 1000)
@@ -122,7 +122,7 @@ async def test_reviving_twice_or_at_once_with_discarding_happens_once(door: Door
     assert await sums(door) == (4, 2, 0, 0, [])
 
 
-async def test_a_revived_url_may_be_given_up_again_and_its_attempts_begin_anew(door: Door) -> None:
+async def test_a_requeued_url_starts_with_no_attempts_and_may_die_again(door: Door) -> None:
     await bury(door, found(1))
     await letters_of(door).requeue(await read(door))
     door.now += 10_000
@@ -159,7 +159,7 @@ async def test_a_discarded_url_stays_seen_and_counts_as_refused(door: Door) -> N
     assert (domain.dead, dict(domain.refused)) == (0, {"purged": 1})
 
 
-async def test_thousands_of_letters_are_read_in_pieces_each_once_and_put_back_in_bounded_calls(door: Door) -> None:
+async def test_thousands_of_dead_letters_are_read_and_requeued_in_bounded_calls(door: Door) -> None:
     n = 1200
     await bury(door, *(found(i, host=f"h{i % 50}.test") for i in range(n)))
     pieces = [some async for some in letters_of(door).read()]
@@ -190,7 +190,7 @@ async def test_the_owner_hears_of_a_queue_that_a_revival_woke(door: Door) -> Non
         pubsub.close()
 
 
-async def test_letters_of_an_idle_queue_whose_record_was_packed_are_put_back_and_thrown_away(door: Door) -> None:
+async def test_dead_letters_of_a_packed_idle_queue_are_requeued_and_discarded(door: Door) -> None:
     async def pass_an_idle_time() -> None:
         for _ in range(2):
             door.now += 200_000
@@ -210,7 +210,7 @@ async def test_letters_of_an_idle_queue_whose_record_was_packed_are_put_back_and
     assert await sums(door) == (3, 2, 0, 1, [])
 
 
-async def test_what_is_put_back_keeps_its_label_and_a_letter_the_traceback_of_a_failure(door: Door) -> None:
+async def test_a_requeued_url_keeps_its_label_and_a_dead_letter_its_traceback(door: Door) -> None:
     await door.add(found("x", label="detail"))
     (claim,) = await door.claim()
     letter = replaced(letter_of(claim, reason="handler"), trace='File "shop.py", line 3\n    1 / 0\nZeroDivisionError')
@@ -224,7 +224,7 @@ async def test_what_is_put_back_keeps_its_label_and_a_letter_the_traceback_of_a_
     assert (again.url, again.label) == (claim.url, "detail")
 
 
-def test_what_a_site_said_is_cut_in_a_letter() -> None:
+def test_text_from_a_site_is_cut_in_a_dead_letter() -> None:
     letter = DeadLetter(
         url="http://a.test/", queue="a.test", domain="a.test", depth=1, reason="protocol", detail="x" * 100_000,
         attempts=1, failed_at=1.0,

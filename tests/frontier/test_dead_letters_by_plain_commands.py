@@ -16,7 +16,7 @@ from crawler.frontier.keys import Keys
 
 
 class Plain:
-    """An engine for commands that are no scripts; counts what is asked for."""
+    """An engine for plain commands only; counts them."""
 
     def __init__(self) -> None:
         self.client = FakeAsyncRedis()
@@ -44,7 +44,7 @@ async def bury(engine: Plain, partition: int, *numbers: int) -> None:
         await engine.client.hset(Keys("main").of(partition, "dead"), f"fp{n}", stored)
 
 
-async def test_those_that_have_a_letter_are_found_and_others_left_out() -> None:
+async def test_urls_with_a_dead_letter_are_found_and_others_left_out() -> None:
     engine = Plain()
     await bury(engine, 0, 1, 2)
     await bury(engine, 3, 7)
@@ -64,7 +64,7 @@ async def test_many_are_asked_for_in_pieces() -> None:
     assert engine.asked == [SCAN_COUNT, SCAN_COUNT, 1]
 
 
-async def test_all_letters_are_read_and_one_is_found_by_itself() -> None:
+async def test_all_dead_letters_are_read_and_one_is_found_alone() -> None:
     engine = Plain()
     await bury(engine, 0, 1)
     await bury(engine, 1, *range(2, 50))

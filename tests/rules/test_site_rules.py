@@ -83,13 +83,13 @@ BAD = [
 
 
 @pytest.mark.parametrize(("table", "said"), BAD, ids=[str(table) for table, _ in BAD])
-def test_what_makes_no_sense_is_one_line(table: dict[str, Any], said: str) -> None:
+def test_each_mistake_is_one_line(table: dict[str, Any], said: str) -> None:
     (complaint,) = complaints(sites(table))
     assert said in complaint
     assert "\n" not in complaint
 
 
-def test_what_makes_sense_is_no_complaint() -> None:
+def test_valid_tables_give_no_complaint() -> None:
     fine: list[dict[str, Any]] = [
         {"match": "*.a.test", "delay_s": 2, "concurrency": 3},
         {"match": "a.test/*", "delay_s": 2},
