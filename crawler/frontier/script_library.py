@@ -1,9 +1,8 @@
 """The Lua scripts as the engine gets them: one library of functions, named as the methods that call them.
 
-What several operations share, the files that begin with an underscore, stands in it once, and its functions come into
-being once, when the library is loaded (docs/internals/decisions/scripts.md). So what they
-keep while a call lasts is set anew when the next one begins: lines `--@each name = value`, in the order of the files.
-An operation's file is what one call does, from its line `--@call` on if it has functions of its own before that.
+The files that begin with an underscore are shared. Their functions are made once, when the library is loaded
+(docs/internals/decisions/scripts.md), so what they keep during a call is in the table `ctx` of _partition.lua, which is
+made again for each call. An operation's file is what one call does; if it has functions of its own, from `--@call` on.
 """
 
 import hashlib
@@ -27,7 +26,6 @@ SHARED = (  # each uses only what is in those before it
     "_admission", "_stats", "_add", "_restored", "_claims",
 )  # fmt: skip
 
-_EACH = "--@each "
 _CALL = "--@call\n"
 _FLAGS = re.compile(r"#!lua(?: flags=(\S+))?")
 
@@ -52,8 +50,7 @@ def _code_only(source: str) -> str:
 
 def _shared() -> str:
     sources = [_read(name) for name in SHARED]
-    each = [line.removeprefix(_EACH) for source in sources for line in source.splitlines() if line.startswith(_EACH)]
-    return "\n".join([*map(_code_only, sources), "local function begin(KEYS)", *each, "end"])
+    return "\n".join(map(_code_only, sources))
 
 
 def _registered(name: str) -> str:
@@ -65,7 +62,7 @@ def _registered(name: str) -> str:
     return (
         f"(function()\n{_code_only(before)}\n"
         f"redis.register_function{{function_name = PREFIX .. '{name}', flags = {{{flags}}}, callback = "
-        f"function(KEYS, ARGV)\nbegin(KEYS)\n{_code_only(called)}\nend}}\nend)();"
+        f"function(KEYS, ARGV)\nnew_call(KEYS)\n{_code_only(called)}\nend}}\nend)();"
     )
 
 

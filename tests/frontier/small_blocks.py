@@ -10,7 +10,7 @@ from tests.frontier.model_urls import BLOCK, IDLE_MS, PER_STORE, TOP_MAX
 
 SMALLER = (  # file, line, what stands there instead
     ("_block", "local BLOCK = 128", f"local BLOCK = {BLOCK}"),
-    ("_buckets", "local MOVES_MAX = 1000", "local MOVES_MAX = 3"),
+    ("_partition", "local MOVES_MAX = 1000", "local MOVES_MAX = 3"),
     ("_queue", "local IDLE_MS = 60000", f"local IDLE_MS = {IDLE_MS}"),
     ("_compact", "local PER_STORE = 64", f"local PER_STORE = {PER_STORE}"),
     ("_compact", "local COMPACT_MOVES_MAX = 256", "local COMPACT_MOVES_MAX = 2"),

@@ -36,8 +36,8 @@ PATTERNS = {
 
 # Commands that read a whole key, with what bounds it.
 WHOLE = {
-    ("claim", "'ZRANGE', P .. 'x', 0, -1"): "claims that are open, and only when a reply was lost",
-    ("claim", "'HGETALL', P .. 'k'"): "URLs that processes died with",
+    ("claim", "'ZRANGE', ctx.prefix .. 'x', 0, -1"): "claims that are open, and only when a reply was lost",
+    ("claim", "'HGETALL', ctx.prefix .. 'k'"): "URLs that processes died with",
     ("spill", "'ZRANGE', key, 0, -1, 'WITHSCORES'"): "a block",
 }
 

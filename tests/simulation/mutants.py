@@ -58,7 +58,7 @@ def _scripts_without(wanted: str, instead: str) -> Iterator[None]:
 
 def no_hold() -> contextlib.AbstractContextManager[None]:
     """A takeover does not wait for what the dead session may have fetched."""
-    return _scripts_without("call('HSET', M, 'hold', clock)", "")
+    return _scripts_without("call('HSET', ctx.meta_key, 'hold', clock)", "")
 
 
 def no_fence() -> contextlib.AbstractContextManager[None]:
@@ -197,7 +197,7 @@ def ends_with_room() -> contextlib.AbstractContextManager[None]:
 
 def moves_not_marked() -> contextlib.AbstractContextManager[None]:
     """A count of a partition misses that URLs moved back to their queues, or to files, meanwhile."""
-    return _scripts_without("count(total, 'moves', 1)", "")
+    return _scripts_without("count(ctx.total, 'moves', 1)", "")
 
 
 def nothing_is_raised() -> contextlib.AbstractContextManager[None]:

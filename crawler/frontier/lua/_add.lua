@@ -9,8 +9,6 @@
 -- path may be found later. A URL that is no longer too deep goes into its queue.
 -- Other new URLs are collected over all commits of an ack and enter their queues at the end: one call with many members
 -- costs a fraction of many calls.
-local arrived, arrivals, domain_of -- queue -> {score, member, ...}; names of queues; queue -> domain
---@each arrived, arrivals, domain_of = {}, {}, {}
 
 local function push(list, a, b)
   local n = #list
@@ -20,16 +18,16 @@ end
 -- Give a host the boost of its domain. The boost is stored under the domain's name, which need not be a queue; when the
 -- operator set it, the host was unknown or had no URLs.
 local function follow_boost(r, domain)
-  local boost = domain ~= r.queue and meta().boosts and call('ZSCORE', P .. 'boosts', domain)
+  local boost = domain ~= r.queue and meta().boosts and call('ZSCORE', ctx.prefix .. 'boosts', domain)
   if boost and not r[MORE].boost then change_boost(r, tonumber(boost)) end
 end
 
 -- Count n URLs of a queue that are new to the crawl.
 local function meet(r, domain, n)
   if r[URLS] == 0 then
-    count(total, 'queues', 1)
+    count(ctx.total, 'queues', 1)
     if domain ~= r.queue then set_more(r, 'domain', domain) end
-    if call('ZCARD', P .. 'top') < TOP_MAX then call('ZADD', P .. 'top', 'NX', 0, r.queue) end
+    if call('ZCARD', ctx.prefix .. 'top') < TOP_MAX then call('ZADD', ctx.prefix .. 'top', 'NX', 0, r.queue) end
   end
   add_to(r, URLS, n)
   follow_boost(r, domain)
@@ -38,7 +36,7 @@ end
 local function enter(r, entries, default_delay_ms, quota)
   local n = #entries / 2
   local room = quota[AddQuotaArgs.urls] > 0 and math.max(0, urls_max_of(r, quota) - r[URLS]) or n
-  meet(r, domain_of[r.queue], n)
+  meet(r, ctx.domain_of[r.queue], n)
   if room < n then
     local beyond = {}
     for i = 2 * room + 1, 2 * n do beyond[#beyond + 1], entries[i] = entries[i], nil end
@@ -64,10 +62,10 @@ local function arrive(items, at, hosts_max)
   if reason ~= '' then
     meet(record_of(queue), domain, 1)
     defer_one(queue, reason, score, member, items[at + UrlItem.fingerprint], items[at + UrlItem.depth])
-  elseif arrived[queue] then
-    push(arrived[queue], score, member)
+  elseif ctx.arrived[queue] then
+    push(ctx.arrived[queue], score, member)
   else
-    arrivals[#arrivals + 1], domain_of[queue], arrived[queue] = queue, domain, {score, member}
+    ctx.arrivals[#ctx.arrivals + 1], ctx.domain_of[queue], ctx.arrived[queue] = queue, domain, {score, member}
   end
   count_seed(items[at + UrlItem.seed], ADDED, 1)
 end
@@ -108,18 +106,18 @@ local function add_items(items, first, run, default_delay_ms, is_limited, quota)
     outcome[n] = digit
   end
   if added > 0 then
-    count(total, 'added', added)
-    count(total, 'seen' .. run, added)
+    count(ctx.total, 'added', added)
+    count(ctx.total, 'seen' .. run, added)
   end
   return table.concat(outcome)
 end
 
 -- Put all collected URLs into their queues.
 local function enter_all(default_delay_ms, quota)
-  read_queues(arrivals)
+  read_queues(ctx.arrivals)
   local is_counting = quota[AddQuotaArgs.urls_per_linking_domain] > 0
   if is_counting then write_links() end
-  for queue, entries in pairs(arrived) do enter(record_of(queue), entries, default_delay_ms, quota) end
+  for queue, entries in pairs(ctx.arrived) do enter(record_of(queue), entries, default_delay_ms, quota) end
   if is_counting then follow_links(quota, default_delay_ms) end
 end
 

@@ -1,7 +1,5 @@
 -- A domain's quota of hosts: URLs of hosts beyond it are deferred. Store n: domain -> number of its admitted hosts, and
 -- 'domain label' for each of them; the label of 'www.example.com' is 'www', that of the domain itself is '@'.
-local taken_labels -- 'domain label' -> true, of admitted hosts that this call has seen
---@each taken_labels = {}
 
 -- The host of an item of add: from its origin, or from the letter of its member.
 local function host_in(queue, member, origin)
@@ -19,13 +17,13 @@ end
 -- Is this host admitted, before or by this call? Hosts of seeds always are.
 local function takes_host(domain, host, hosts_max, is_given)
   local name = domain .. ' ' .. label_of(domain, host)
-  if not taken_labels[name] and not compact_get('n', name) then
+  if not ctx.taken_labels[name] and not compact_get('n', name) then
     local n = tonumber(compact_get('n', domain) or nil) or 0
     if n >= hosts_max and not is_given then return false end
     compact_put('n', name, '')
     compact_put('n', domain, n + 1)
   end
-  taken_labels[name] = true
+  ctx.taken_labels[name] = true
   return true
 end
 
@@ -33,21 +31,19 @@ end
 -- one for each linking domain by its hash. So two domains may count as one, and no more than LINK_PLACES ever count.
 local LINK_PLACES = 224
 local RELEASE_MAX = 256 -- URLs a call
-local linked -- queue -> places to be recorded
---@each linked = {}
 
 -- Note that a domain links to a queue, whose quota may grow. place: that of the domain, 0 to LINK_PLACES - 1, or -1 for none.
 local function note_link(queue, place)
   if place < 0 then return end
-  linked[queue] = linked[queue] or {}
-  table.insert(linked[queue], place)
+  ctx.linked[queue] = ctx.linked[queue] or {}
+  table.insert(ctx.linked[queue], place)
 end
 
 -- Check a queue again when one of its URLs is done: its quota may have grown by more than one call can release.
-local function look_again(queue) linked[queue] = linked[queue] or {} end
+local function look_again(queue) ctx.linked[queue] = ctx.linked[queue] or {} end
 
 local function write_links()
-  for queue, places in pairs(linked) do
+  for queue, places in pairs(ctx.linked) do
     local r = record_of(queue)
     for _, place in ipairs(places) do
       local links = r[MORE].links or string.rep('\0', LINK_PLACES / 7)
@@ -76,7 +72,7 @@ end
 -- Release deferred URLs that grown quotas admit now.
 local function follow_links(quota, default_delay_ms)
   local left = RELEASE_MAX
-  for queue in pairs(linked) do
+  for queue in pairs(ctx.linked) do
     local r = record_of(queue)
     local n = math.min(left, room_beside(r, 'urls', urls_max_of(r, quota)))
     if n > 0 then left = left - release_best(r, 'urls', n, default_delay_ms) end

@@ -9,13 +9,13 @@ local BLOCK = 128 -- the engine's zset-max-listpack-entries
 local SHORT = BLOCK / 2 -- with fewer URLs left, the next block should be in memory
 local LAST_ID, ID_LENGTH = 999999999, 9
 
-local function head_of(queue) return P .. 'q:' .. queue end
-local function index_of(queue) return P .. 't:' .. queue end
-local function block_of(queue, id) return P .. 'b:' .. queue .. ':' .. id end
+local function head_of(queue) return ctx.prefix .. 'q:' .. queue end
+local function index_of(queue) return ctx.prefix .. 't:' .. queue end
+local function block_of(queue, id) return ctx.prefix .. 'b:' .. queue .. ':' .. id end
 local function is_stub(id) return #id > ID_LENGTH end
 
 local function is_row(queue) return string.find(queue, '|', 1, true) end
-local function long_of(queue) return P .. (is_row(queue) and 'long:parked' or 'long') end
+local function long_of(queue) return ctx.prefix .. (is_row(queue) and 'long:parked' or 'long') end
 
 -- Rows with two reasons, 'depth:N' and 'hosts', stay in memory: single URLs are looked up in them.
 local DEPTH, HOSTS = 'depth', 'hosts'
@@ -36,8 +36,8 @@ local function shorten(queue)
 end
 
 local function count_spilled(queue, n)
-  call('HINCRBY', M, is_row(queue) and 'spilled_parked' or 'spilled', n)
-  call('HINCRBY', M, 'moves', 1)
+  call('HINCRBY', ctx.meta_key, is_row(queue) and 'spilled_parked' or 'spilled', n)
+  call('HINCRBY', ctx.meta_key, 'moves', 1)
 end
 
 local function next_id(r)
@@ -134,10 +134,10 @@ local function look_ahead(queue, now)
   if call('ZCARD', head_of(queue)) < SHORT then
     local best = call('ZREVRANGE', index_of(queue), 0, 0)[1]
     if best and is_stub(best) then
-      call('ZADD', P .. 'short', 'NX', now, queue)
+      call('ZADD', ctx.prefix .. 'short', 'NX', now, queue)
       return true
     end
   end
-  call('ZREM', P .. 'short', queue)
+  call('ZREM', ctx.prefix .. 'short', queue)
   return false
 end

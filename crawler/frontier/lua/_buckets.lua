@@ -2,9 +2,6 @@
 -- a bucket are moved: they wait under the bucket's prefix and the word 'split', and go to the old bucket or to the new one,
 -- at most MOVES_MAX in one call. So a bucket may hold any number, and no call is long.
 -- Everything is written before it is deleted: an error in a script rolls nothing back.
-local MOVES_MAX = 1000
-local moves_left
---@each moves_left = MOVES_MAX
 
 -- low, the largest power of two that is not above the number of buckets. A value is in the bucket of its number modulo
 -- 2 * low, or modulo low while that bucket does not exist. So a new bucket takes its values from the bucket `low` places
@@ -38,14 +35,14 @@ local function is_moving(b, index) return b.is_splitting and (index == b.from or
 -- Add a bucket. The values of the one that splits are under 'split' from now on.
 local function begin_split(b, prefixes)
   set_buckets(b, b.n + 1, true)
-  call('HSET', M, b.field, b.n, b.split, 1)
+  call('HSET', ctx.meta_key, b.field, b.n, b.split, 1)
   for _, prefix in ipairs(prefixes) do
     if call('EXISTS', prefix .. b.from) == 1 then call('RENAME', prefix .. b.from, prefix .. 'split') end
   end
 end
 
 local function end_split(b)
-  call('HDEL', M, b.split)
+  call('HDEL', ctx.meta_key, b.split)
   b.is_splitting = false
 end
 
@@ -60,7 +57,7 @@ local function move_some(b, prefix, most, index_of, take, flag, put, drop)
     if flag then list[#list + 1] = found[i + 1] end
   end
   for index, list in pairs(targets) do run_many(list, put, prefix .. index) end
-  moves_left = moves_left - #names
+  ctx.moves_left = ctx.moves_left - #names
   if #names < most then
     call('DEL', old) -- the common case: everything was moved
     return true

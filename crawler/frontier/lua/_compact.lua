@@ -4,18 +4,16 @@
 local PER_STORE = 64
 local COMPACT_MOVES = {y = 4} -- values moved for each new value: a robots.txt may have half a megabyte
 local COMPACT_MOVES_MAX = 256
-local stores
---@each stores = {}
 
 -- The buckets of a kind and the number of their values.
 local function compact_of(kind)
-  if not stores[kind] then
-    local v = call('HMGET', M, kind .. 'n', kind .. 'b', 'split' .. kind)
+  if not ctx.stores[kind] then
+    local v = call('HMGET', ctx.meta_key, kind .. 'n', kind .. 'b', 'split' .. kind)
     local store = buckets_named(kind, kind .. 'b', v[2], v[3])
-    store.size, store.prefix = tonumber(v[1] or nil) or 0, P .. kind .. ':'
-    stores[kind] = store
+    store.size, store.prefix = tonumber(v[1] or nil) or 0, ctx.prefix .. kind .. ':'
+    ctx.stores[kind] = store
   end
-  return stores[kind]
+  return ctx.stores[kind]
 end
 
 local function compact_index(store, name) return bucket_at(number_of(name), store.n, store.low) end
@@ -34,12 +32,12 @@ local function compact_drop(kind, name)
   local index = compact_index(store, name)
   local dropped = call('HDEL', store.prefix .. index, name)
   if is_moving(store, index) then dropped = dropped + call('HDEL', store.prefix .. 'split', name) end
-  if dropped > 0 then store.size = call('HINCRBY', M, kind .. 'n', -dropped) end
+  if dropped > 0 then store.size = call('HINCRBY', ctx.meta_key, kind .. 'n', -dropped) end
 end
 
 local function compact_grow(kind, store)
   if not store.is_splitting and store.size <= PER_STORE * store.n then return end
-  local most = math.min(moves_left, COMPACT_MOVES[kind] or COMPACT_MOVES_MAX)
+  local most = math.min(ctx.moves_left, COMPACT_MOVES[kind] or COMPACT_MOVES_MAX)
   if most <= 0 then return end
   if not store.is_splitting then begin_split(store, {store.prefix}) end
   local function index_of(name) return compact_index(store, name) end
@@ -51,7 +49,7 @@ local function compact_put(kind, name, value)
   local index = compact_index(store, name)
   local n = call('HSET', store.prefix .. index, name, value)
   if is_moving(store, index) then n = n - call('HDEL', store.prefix .. 'split', name) end
-  if n ~= 0 then store.size = call('HINCRBY', M, kind .. 'n', n) end
+  if n ~= 0 then store.size = call('HINCRBY', ctx.meta_key, kind .. 'n', n) end
   compact_grow(kind, store)
 end
 

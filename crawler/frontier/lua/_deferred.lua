@@ -17,10 +17,10 @@ end
 
 -- Count deferred URLs; those of the crawl's own quota of URLs also separately.
 local function note_deferred(queue, reason, n)
-  count(total, 'done', n)
-  count(total, 'parked', n)
-  if reason == BEYOND then count(total, 'beyond', n) end
-  call('HINCRBY', P .. 'parks', row_name(queue, reason), n)
+  count(ctx.total, 'done', n)
+  count(ctx.total, 'parked', n)
+  if reason == BEYOND then count(ctx.total, 'beyond', n) end
+  call('HINCRBY', ctx.prefix .. 'parks', row_name(queue, reason), n)
 end
 
 -- Put entries of a queue into its row: {score, member, ...}, scores as text.
@@ -42,23 +42,23 @@ local function requeued_deferred(reason, score, member)
 end
 
 local function note_released(queue, reason, n)
-  count(total, 'added', n)
-  count(total, 'released', n)
-  if reason == BEYOND then count(total, 'beyond', -n) end
+  count(ctx.total, 'added', n)
+  count(ctx.total, 'released', n)
+  if reason == BEYOND then count(ctx.total, 'beyond', -n) end
   local name = row_name(queue, reason)
-  if call('HINCRBY', P .. 'parks', name, -n) == 0 then call('HDEL', P .. 'parks', name) end
+  if call('HINCRBY', ctx.prefix .. 'parks', name, -n) == 0 then call('HDEL', ctx.prefix .. 'parks', name) end
 end
 
 -- How many of the URLs deferred for a reason may be released, so that at most taken_in_max URLs of the queue are admitted.
 local function room_beside(r, reason, taken_in_max)
-  local deferred = tonumber(call('HGET', P .. 'parks', row_name(r.queue, reason)) or nil) or 0
+  local deferred = tonumber(call('HGET', ctx.prefix .. 'parks', row_name(r.queue, reason)) or nil) or 0
   return math.min(deferred, taken_in_max - (r[URLS] - deferred))
 end
 
 -- Take a URL that is deferred as too deep out of its row. Returns its member, nil when it is not there.
 local function take_deep(queue, depth, fingerprint)
   local reason = DEPTH .. ':' .. depth
-  if call('HEXISTS', P .. 'parks', row_name(queue, reason)) == 0 then return nil end
+  if call('HEXISTS', ctx.prefix .. 'parks', row_name(queue, reason)) == 0 then return nil end
   local row, at = row_of(queue, reason), string.sub(fingerprint, -9)
   local id = call('ZRANGEBYSCORE', index_of(row.queue), at, '+inf', 'LIMIT', 0, 1)[1]
   local key = id and block_of(row.queue, id) or head_of(row.queue)
@@ -95,7 +95,7 @@ end
 -- Put URLs of claims and retries back: they were pending before.
 local function put_back(r, entries, default_delay_ms)
   put_pending(r, entries, default_delay_ms)
-  count(total, 'moves', 1)
+  count(ctx.total, 'moves', 1)
 end
 
 -- Release a row's next block that is in a file: it becomes a block of the queue without being read.
@@ -132,15 +132,15 @@ end
 local function stop_queue(r, reason)
   if deferring_stop(r) and r[N] > 0 then note_released(r.queue, r[MORE].stop, r[N]) end
   set_more(r, 'stop', reason)
-  call('HSET', P .. 'stops', r.queue, reason)
-  count(total, 'moves', 1)
+  call('HSET', ctx.prefix .. 'stops', r.queue, reason)
+  count(ctx.total, 'moves', 1)
   if reason ~= PAUSED and r[N] > 0 then note_deferred(r.queue, reason, r[N]) end
 end
 
 local function start_queue(r, default_delay_ms)
   if deferring_stop(r) and r[N] > 0 then note_released(r.queue, r[MORE].stop, r[N]) end
   set_more(r, 'stop', nil)
-  call('HDEL', P .. 'stops', r.queue)
-  count(total, 'moves', 1)
+  call('HDEL', ctx.prefix .. 'stops', r.queue)
+  count(ctx.total, 'moves', 1)
   wake(r, default_delay_ms)
 end

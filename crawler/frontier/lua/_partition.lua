@@ -1,10 +1,32 @@
 -- The partition's prefix, its clock, its fence and its totals. Shared by all scripts of a partition.
 -- KEYS[1] is the partition's meta hash '{crawl:partition}:m'; every other key is built from its prefix, so that all
--- keys of a script lie in one slot.
-local call, M, P
---@each call = redis.call
---@each M = KEYS[1]
---@each P = string.sub(M, 1, -2)
+-- keys of a script are in one slot.
+local MOVES_MAX = 1000 -- values that one call moves to other buckets (see _buckets.lua)
+local call, ctx
+
+-- What one call keeps while it lasts: the functions of the library stay loaded from one call to the next.
+local function new_call(KEYS)
+  local prefix = string.sub(KEYS[1], 1, -2)
+  call = redis.call
+  ctx = {
+    meta_key = KEYS[1],
+    prefix = prefix,
+    ready_key = prefix .. 'ready', -- zset of queues by the time when they are due
+    meta = nil, -- what most scripts need of the meta hash, once it is read
+    total = {}, -- changes of the partition's totals, by name; written once, at the end
+    records = {}, -- queue -> its record, once it is read
+    stores = {}, -- kind -> compact store, once it is looked at
+    moves_left = MOVES_MAX,
+    seen_sets = {}, -- run -> seen-set, once it is looked at
+    taken_labels = {}, -- 'domain label' -> true, of hosts that are known to be admitted
+    linked = {}, -- queue -> places of linking domains that are to be noted
+    seeds = {}, -- number of a seed -> changes of its counts
+    arrived = {}, -- queue -> {score, member, ...} of new URLs
+    arrivals = {}, -- the names of those queues, in order
+    domain_of = {}, -- queue -> domain
+  }
+end
+
 local VALUES_MAX = 7000 -- of a list: they pass over Lua's stack, which holds 8,000
 local AT_ONCE = 1000 -- values that one command gets from a list of any length, for the same reason
 
@@ -25,24 +47,22 @@ end
 
 -- What of the meta hash most scripts need, read once: session, epoch, clock (ms), hold (ms or nil), engine, request,
 -- spilled, boosts (see _queue.lua; nil when there are none), and the crawl's hash key as text.
-local known_meta
---@each known_meta = nil
 
 local function meta()
-  if not known_meta then
-    local m = call('HMGET', M, 'session', 'epoch', 'clock', 'hold', 'engine', 'request', 'spilled', 'boosts', 'hash_key')
-    known_meta = {
+  if not ctx.meta then
+    local m = call('HMGET', ctx.meta_key, 'session', 'epoch', 'clock', 'hold', 'engine', 'request', 'spilled', 'boosts', 'hash_key')
+    ctx.meta = {
       session = m[1] or '', epoch = m[2] or '0', clock = tonumber(m[3] or nil) or 0, hold = tonumber(m[4] or nil),
       engine = m[5], request = m[6], spilled = tonumber(m[7] or nil) or 0, boosts = m[8] or nil,
       hash_key = m[9],
     }
   end
-  return known_meta
+  return ctx.meta
 end
 
 -- Whoever may be the first at a partition leaves the crawl's hash key there: see number_of.
 local function keep_hash_key(key)
-  if call('HSETNX', M, 'hash_key', key) == 1 and known_meta then known_meta.hash_key = key end
+  if call('HSETNX', ctx.meta_key, 'hash_key', key) == 1 and ctx.meta then ctx.meta.hash_key = key end
 end
 
 -- A number of 52 bits for a name that a site may choose. Nobody can find names with numbers alike who does not have the key.
@@ -56,7 +76,7 @@ local function fence(args)
   local lease, session, now_ms = meta(), args[FenceArgs.session], tonumber(args[FenceArgs.now_ms])
   if session == '' or lease.session ~= session or lease.epoch ~= args[FenceArgs.epoch] then return false end
   if now_ms > lease.clock then
-    call('HSET', M, 'clock', now_ms)
+    call('HSET', ctx.meta_key, 'clock', now_ms)
     lease.clock = now_ms
   end
   return true
@@ -88,14 +108,12 @@ local function bump(key, changes)
 end
 
 -- The partition's totals: gathered while a script runs, written by it once, at its end.
-local total
---@each total = {}
 local function count(of, name, n) of[name] = (of[name] or 0) + n end
 
 -- The new values of those that changed, by name.
 local function write_totals()
-  local values = bump(M, total)
-  total = {}
+  local values = bump(ctx.meta_key, ctx.total)
+  ctx.total = {}
   return values
 end
 
@@ -103,5 +121,5 @@ end
 local function hint(woken, channel_prefix, session)
   if woken == 0 then return end
   local owner = meta().session
-  if owner ~= '' and owner ~= session then call('PUBLISH', channel_prefix .. owner, M) end
+  if owner ~= '' and owner ~= session then call('PUBLISH', channel_prefix .. owner, ctx.meta_key) end
 end

@@ -30,7 +30,7 @@ end
 
 -- The member of a URL whose origin has no fixed letter.
 local function listed_member(queue, origin, path)
-  local key = P .. 'g:' .. queue
+  local key = ctx.prefix .. 'g:' .. queue
   local letter = call('HGET', key, origin)
   if not letter then
     local n = call('HLEN', key) / 2
@@ -47,5 +47,5 @@ end
 -- The origin of a member if it is listed; '' for others, whose origin is in the member.
 local function listed_origin(queue, member)
   if string.byte(member) < FIRST_LETTER then return '' end
-  return call('HGET', P .. 'g:' .. queue, string.sub(member, 1, 1)) or ''
+  return call('HGET', ctx.prefix .. 'g:' .. queue, string.sub(member, 1, 1)) or ''
 end

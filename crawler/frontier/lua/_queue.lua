@@ -16,8 +16,6 @@ local NEXT, DELAY, OUT, N, RETRYING, BLOCKS, URLS, S2, BYTES, FETCH_MS, MORE = 1
 local WORD_OF = {s2 = S2, bytes = BYTES, fetch_ms = FETCH_MS}
 local IDLE_MS = 60000 -- from the end of its clock until an idle queue's record goes to a store
 local GRANTED = '-'
-local records
---@each records = {}
 
 local function record_from(queue, key, packed)
   if not packed then
@@ -36,35 +34,32 @@ end
 local function read_queues(queues)
   local names, keys, n = {}, {}, 0
   for _, queue in ipairs(queues) do
-    if not records[queue] then
+    if not ctx.records[queue] then
       n = n + 1
-      names[n], keys[n], records[queue] = queue, P .. 'w:' .. queue, true
+      names[n], keys[n], ctx.records[queue] = queue, ctx.prefix .. 'w:' .. queue, true
     end
   end
   for from = 1, n, AT_ONCE do
     local packed = call('MGET', unpack(keys, from, math.min(from + AT_ONCE - 1, n)))
     for i, value in ipairs(packed) do
       local queue = names[from + i - 1]
-      records[queue] = record_from(queue, keys[from + i - 1], value)
+      ctx.records[queue] = record_from(queue, keys[from + i - 1], value)
     end
   end
 end
 
 local function record_of(queue)
-  if not records[queue] then read_queues({queue}) end
-  return records[queue]
+  if not ctx.records[queue] then read_queues({queue}) end
+  return ctx.records[queue]
 end
 
 local function pack_record_of(r)
   return cmsgpack.pack({r[1], r[2], r[3], r[4], r[5], r[6], r[7], r[8], r[9], r[10], r[11]})
 end
 
-local READY
---@each READY = P .. 'ready'
-
 local function ready_of(r)
   local boost = r[MORE].boost
-  return boost and READY .. ':' .. boost or READY
+  return boost and ctx.ready_key .. ':' .. boost or ctx.ready_key
 end
 
 local function delay_of(r) -- nil: no robots.txt was read for it
@@ -89,8 +84,8 @@ local function change_boost(r, n)
   call('ZREM', ready_of(r), r.queue)
   set_more(r, 'boost', n ~= 0 and n or nil)
   if due then call('ZADD', ready_of(r), due, r.queue) end
-  if n == 0 then call('ZREM', P .. 'boosts', r.queue) else call('ZADD', P .. 'boosts', n, r.queue) end
-  count(total, 'moves', 1)
+  if n == 0 then call('ZREM', ctx.prefix .. 'boosts', r.queue) else call('ZADD', ctx.prefix .. 'boosts', n, r.queue) end
+  count(ctx.total, 'moves', 1)
 end
 
 -- Add n to a counter by name.
@@ -141,7 +136,7 @@ end
 
 local function write_queues()
   local changed, n = {}, 0
-  for _, r in pairs(records) do
+  for _, r in pairs(ctx.records) do
     if r.is_changed then
       if r.is_row and r[N] == 0 then
         call('DEL', r.key)
@@ -157,20 +152,20 @@ end
 
 -- Move the record of a queue whose clock ran out long ago to a store, if it is still idle.
 local function compact(queue)
-  call('ZREM', P .. 'idle', queue)
+  call('ZREM', ctx.prefix .. 'idle', queue)
   local r = record_of(queue)
   if not is_idle(r) then return end
   r[NEXT] = 0
   compact_put('h', queue, pack_record_of(r))
   call('DEL', r.key)
-  records[queue] = nil
+  ctx.records[queue] = nil
 end
 
 -- Write changed records, and move the queues in `ready`. Returns how many sleeping queues woke.
 local function close_queues()
   local moves, idle, n = {}, {}, 0
-  local hold = next(records) and meta().hold
-  for queue, r in pairs(records) do
+  local hold = next(ctx.records) and meta().hold
+  for queue, r in pairs(ctx.records) do
     local place, at = place_of(r, hold)
     if place then
       local ready = ready_of(r)
@@ -183,7 +178,7 @@ local function close_queues()
     r.settled_from, r.wakes = nil, nil
   end
   write_queues()
-  run_many(idle, 'ZADD', P .. 'idle')
+  run_many(idle, 'ZADD', ctx.prefix .. 'idle')
   for ready, of in pairs(moves) do
     run_many(of.asleep, 'ZREM', ready)
     run_many(of.due, 'ZADD', ready)

@@ -2,14 +2,14 @@
 local function count_done(commits)
   for _, one in ipairs(commits) do
     local r, class = record_of(one.queue), 's' .. one.class
-    count(total, 'done', 1)
-    count(total, class, 1)
-    count(total, 'bytes', one.bytes)
+    count(ctx.total, 'done', 1)
+    count(ctx.total, class, 1)
+    count(ctx.total, 'bytes', one.bytes)
     count_in(r, class, 1)
     add_to(r, BYTES, one.bytes)
     add_to(r, FETCH_MS, one.fetch_ms)
     if one.items > 0 then
-      count(total, 'items', one.items)
+      count(ctx.total, 'items', one.items)
       count_in(r, 'items', one.items)
     end
     r.has_pages = true

@@ -4,16 +4,14 @@
 -- s<run>:<bucket>: the members; z<run>:<bucket>: hash fingerprint -> depth of those that are pending (see _add.lua).
 local SEEN_PER_BUCKET = 200
 local SPLITS_MAX = 8 -- a call
-local seen_sets
---@each seen_sets = {}
 
 local function seen_set(run)
-  local seen = seen_sets[run]
+  local seen = ctx.seen_sets[run]
   if not seen then
-    local v = call('HMGET', M, 'buckets' .. run, 'split' .. run)
+    local v = call('HMGET', ctx.meta_key, 'buckets' .. run, 'split' .. run)
     seen = buckets_named(run, 'buckets' .. run, v[1], v[2])
-    seen.members, seen.depths = P .. 's' .. run .. ':', P .. 'z' .. run .. ':'
-    seen_sets[run] = seen
+    seen.members, seen.depths = ctx.prefix .. 's' .. run .. ':', ctx.prefix .. 'z' .. run .. ':'
+    ctx.seen_sets[run] = seen
   end
   return seen
 end
@@ -57,10 +55,10 @@ end
 local function seen_grow(run, count)
   local seen = seen_set(run)
   local function index_of(fingerprint) return seen_index(seen, fingerprint) end
-  local function move(prefix, ...) return moves_left > 0 and move_some(seen, prefix, moves_left, index_of, ...) end
+  local function move(prefix, ...) return ctx.moves_left > 0 and move_some(seen, prefix, ctx.moves_left, index_of, ...) end
   for _ = 1, SPLITS_MAX do
     if not seen.is_splitting then
-      if count <= SEEN_PER_BUCKET * seen.n or moves_left < MOVES_MAX / 2 then return end
+      if count <= SEEN_PER_BUCKET * seen.n or ctx.moves_left < MOVES_MAX / 2 then return end
       begin_split(seen, {seen.members, seen.depths})
     end
     if not move(seen.members, 'SRANDMEMBER', nil, 'SADD', 'SREM') then return end

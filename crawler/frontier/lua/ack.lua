@@ -9,13 +9,13 @@ local function items_of(one) return AckItem.size + 1 + one[AckItem.counts_size] 
 local function book(one, quota)
   local r, class, bytes = record_of(one[AckItem.queue]), one[AckItem.status_class], one[AckItem.bytes]
   local more = r[MORE]
-  count(total, class, 1)
-  count(total, 'bytes', bytes)
+  count(ctx.total, class, 1)
+  count(ctx.total, 'bytes', bytes)
   count_in(r, class, 1)
   r[BYTES], r[FETCH_MS], r.has_pages = r[BYTES] + bytes, r[FETCH_MS] + one[AckItem.fetch_ms], true
   for i = AckItem.size + 1, items_of(one) - 1, 2 do
     local reason, n = one[i], one[i + 1]
-    total[reason], more[reason] = (total[reason] or 0) + n, (more[reason] or 0) + n
+    ctx.total[reason], more[reason] = (ctx.total[reason] or 0) + n, (more[reason] or 0) + n
   end
   count_seed(one[AckItem.seed], DONE, 1)
   settle(r, 1, one[AckItem.next_fetch_ms], one[AckItem.delay_ms])
@@ -30,9 +30,9 @@ for i = 1, n do
   local one = list_of(ARGV[AckArgs.size + i])
   commits[i], tokens[i], queues[i] = one, one[AckItem.token], one[AckItem.queue]
 end
-local claimed = call('ZMSCORE', P .. 'x', unpack(tokens))
+local claimed = call('ZMSCORE', ctx.prefix .. 'x', unpack(tokens))
 read_queues(queues)
-local known = call('HMGET', M, 'sequence', 'top_min')
+local known = call('HMGET', ctx.meta_key, 'sequence', 'top_min')
 local sequence = tonumber(known[1] or nil) or 0
 local answers, log, ended, is_ended, fingerprints = {'OK', 0}, {}, {}, {}, {}
 for i = 1, n do
@@ -47,17 +47,17 @@ for i = 1, n do
     book(one, quota)
     answers[i + 2] = 'COMMITTED ' .. text .. ' ' .. digits
   else
-    local entry = call('HGET', P .. 'l', key)
+    local entry = call('HGET', ctx.prefix .. 'l', key)
     local is_mine = entry and string.sub(entry, 1, #token + 1) == token .. ' '
     answers[i + 2] = is_mine and 'YOURS ' .. string.match(entry, '^%S+ (%d+) ') or 'GONE'
   end
 end
 if #ended > 0 then
-  run_many(log, 'HSET', P .. 'l')
+  run_many(log, 'HSET', ctx.prefix .. 'l')
   end_claims(ended)
   forget(run, fingerprints, is_limited)
-  count(total, 'done', #ended)
-  count(total, 'sequence', #ended)
+  count(ctx.total, 'done', #ended)
+  count(ctx.total, 'sequence', #ended)
   enter_all(default_delay, quota)
   rank_queues(known[2])
   answers[2] = close_queues()

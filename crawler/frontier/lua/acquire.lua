@@ -4,17 +4,17 @@
 -- KEYS  meta
 -- ARGV  session, node, session seen, epoch seen, floor of the new epoch, engine run id, the crawl's hash key
 -- returns {'CHANGED', session, node, epoch} | {'ACQUIRED', epoch, clock (ms), log entries, pending URLs}
-local m = call('HMGET', M, 'session', 'node', 'epoch', 'clock', 'added', 'done')
+local m = call('HMGET', ctx.meta_key, 'session', 'node', 'epoch', 'clock', 'added', 'done')
 local holder, epoch, clock = m[1] or '', tonumber(m[3]) or 0, tonumber(m[4]) or 0
 if holder ~= ARGV[3] or epoch ~= tonumber(ARGV[4]) then return {'CHANGED', holder, m[2] or '', epoch} end
 epoch = math.max(epoch, tonumber(ARGV[5])) + 1
-call('HSET', M, 'session', ARGV[1], 'node', ARGV[2], 'epoch', epoch, 'engine', ARGV[6])
+call('HSET', ctx.meta_key, 'session', ARGV[1], 'node', ARGV[2], 'epoch', epoch, 'engine', ARGV[6])
 keep_hash_key(ARGV[7])
-local open = call('EXISTS', P .. 'x') == 1
+local open = call('EXISTS', ctx.prefix .. 'x') == 1
 -- The last owner did not release it, or released it with claims open: when it last fetched something is unknown.
-if holder ~= '' or open or call('EXISTS', P .. 'o') == 1 then call('HSET', M, 'hold', clock) end
+if holder ~= '' or open or call('EXISTS', ctx.prefix .. 'o') == 1 then call('HSET', ctx.meta_key, 'hold', clock) end
 if open then
-  call('ZUNIONSTORE', P .. 'o', 2, P .. 'o', P .. 'x')
-  call('DEL', P .. 'x')
+  call('ZUNIONSTORE', ctx.prefix .. 'o', 2, ctx.prefix .. 'o', ctx.prefix .. 'x')
+  call('DEL', ctx.prefix .. 'x')
 end
-return {'ACQUIRED', epoch, clock, call('HLEN', P .. 'l'), (tonumber(m[5] or nil) or 0) - (tonumber(m[6] or nil) or 0)}
+return {'ACQUIRED', epoch, clock, call('HLEN', ctx.prefix .. 'l'), (tonumber(m[5] or nil) or 0) - (tonumber(m[6] or nil) or 0)}

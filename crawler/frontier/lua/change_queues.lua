@@ -48,9 +48,9 @@ end
 local function write_boosts()
   local found = {}
   for n = 9, -9, -1 do
-    if call('ZCOUNT', P .. 'boosts', n, n) > 0 then found[#found + 1] = n end
+    if call('ZCOUNT', ctx.prefix .. 'boosts', n, n) > 0 then found[#found + 1] = n end
   end
-  if #found > 0 then call('HSET', M, 'boosts', table.concat(found, ' ')) else call('HDEL', M, 'boosts') end
+  if #found > 0 then call('HSET', ctx.meta_key, 'boosts', table.concat(found, ' ')) else call('HDEL', ctx.meta_key, 'boosts') end
 end
 
 for i, order in ipairs(cmsgpack.unpack(ARGV[4])) do

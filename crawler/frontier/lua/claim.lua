@@ -19,14 +19,14 @@ local hold, has_spilled, batch
 -- Put an expired claim or a due retry back into its queue. A delivery whose owner vanished is counted. One of the calling
 -- session is not: it did not die of it, but acquired its leases again after the engine had been silent.
 local function requeue(token, is_expired)
-  local packed = call('HGET', P .. 'u', token)
+  local packed = call('HGET', ctx.prefix .. 'u', token)
   if not packed then return end
   local score, queue, _, member = unpack_record(packed)
   local r = record_of(queue)
-  call('HDEL', P .. 'u', token)
+  call('HDEL', ctx.prefix .. 'u', token)
   if is_expired then
     if string.match(token, '^%d+%.(.*)%-%d+%.%d+$') ~= session then score = text_of(with_delivery(tonumber(score))) end
-    count(total, 'expired', 1)
+    count(ctx.total, 'expired', 1)
     add_to(r, OUT, -1)
   else
     add_to(r, RETRYING, -1)
@@ -36,14 +36,14 @@ end
 
 -- The lowest score of a zset, nil for an empty one.
 local function first_in(key) return tonumber(call('ZRANGE', key, 0, 0, 'WITHSCORES')[2] or nil) end
-local function first_of(name) return first_in(P .. name) end
+local function first_of(name) return first_in(ctx.prefix .. name) end
 
 -- Put up to 64 due tokens of a zset back. Returns when the next one is due.
 local function requeue_due(name, is_expired)
   local first = first_of(name)
   if not first or first > now then return first end
-  for _, token in ipairs(call('ZRANGEBYSCORE', P .. name, '-inf', now, 'LIMIT', 0, 64)) do
-    call('ZREM', P .. name, token)
+  for _, token in ipairs(call('ZRANGEBYSCORE', ctx.prefix .. name, '-inf', now, 'LIMIT', 0, 64)) do
+    call('ZREM', ctx.prefix .. name, token)
     requeue(token, is_expired)
   end
   return first_of(name)
@@ -63,9 +63,9 @@ end
 -- The call was repeated because its reply was lost: return the same batch again, without claims that expired since.
 local function repeat_batch()
   local prefix, again = epoch .. '.' .. request .. '.', {}
-  for _, token in ipairs(call('ZRANGE', P .. 'x', 0, -1)) do
+  for _, token in ipairs(call('ZRANGE', ctx.prefix .. 'x', 0, -1)) do
     if string.sub(token, 1, #prefix) == prefix then
-      local score, queue, _, member = unpack_record(call('HGET', P .. 'u', token))
+      local score, queue, _, member = unpack_record(call('HGET', ctx.prefix .. 'u', token))
       local serial = tonumber(string.sub(token, #prefix + 1))
       again[#again + 1] = {serial = serial, token = token, queue = queue, score = score, member = member}
     end
@@ -129,7 +129,7 @@ local function boosts()
   return found
 end
 
-local function ready_at(boost) return boost == 0 and READY or READY .. ':' .. boost end
+local function ready_at(boost) return boost == 0 and ctx.ready_key or ctx.ready_key .. ':' .. boost end
 
 -- Take the best URLs of the due queues of one boost, into a list of {record, {member, score, ...}}. Returns how many more URLs
 -- and queues this call may take. Each queue either gives URLs or gets a later place, so others come next.
@@ -187,21 +187,21 @@ local function hand_out(taken)
       put_batch(token, score, member, listed_origin(queue, member))
     end
   end
-  run_many(entries, 'HSET', P .. 'u')
-  run_many(deadlines, 'ZADD', P .. 'x')
-  call('HSET', M, 'request', request)
+  run_many(entries, 'HSET', ctx.prefix .. 'u')
+  run_many(deadlines, 'ZADD', ctx.prefix .. 'x')
+  call('HSET', ctx.meta_key, 'request', request)
 end
 
 -- Put all that is due again back into its queue. Returns the number of orphans, and when the next retry is due.
 local function requeue_all()
-  local orphans = call('ZRANGE', P .. 'o', 0, 63)
+  local orphans = call('ZRANGE', ctx.prefix .. 'o', 0, 63)
   for _, token in ipairs(orphans) do
-    call('ZREM', P .. 'o', token)
+    call('ZREM', ctx.prefix .. 'o', token)
     requeue(token, true)
   end
   requeue_due('x', true)
   local retry_due = requeue_due('r', false)
-  if next(records) then
+  if next(ctx.records) then
     close_queues() -- so that these URLs can be claimed now
     write_totals()
   end
@@ -212,7 +212,7 @@ end
 local function compact_idle()
   local idle_since = first_of('idle')
   if idle_since and idle_since <= now - IDLE_MS then
-    local idle = call('ZRANGEBYSCORE', P .. 'idle', '-inf', now - IDLE_MS, 'LIMIT', 0, 16)
+    local idle = call('ZRANGEBYSCORE', ctx.prefix .. 'idle', '-inf', now - IDLE_MS, 'LIMIT', 0, 16)
     read_queues(idle)
     for _, queue in ipairs(idle) do compact(queue) end
     idle_since = first_of('idle')
@@ -255,7 +255,7 @@ for _, boost in ipairs(boosts()) do
   soonest = math.min(soonest, due or math.huge)
   if meta().boosts then firsts[#firsts + 1], firsts[#firsts + 2] = boost, string.format('%d', due or -1) end
 end
-local short = has_spilled and call('ZRANGE', P .. 'short', 0, 63) or {}
+local short = has_spilled and call('ZRANGE', ctx.prefix .. 'short', 0, 63) or {}
 if #short > 0 then soonest = math.min(soonest, now + SHORT_MS) end -- report them until they are back
 if soonest == math.huge then soonest = -1 end
-return {'OK', string.format('%d', soonest), batch, call('HGETALL', P .. 'k'), short, firsts}
+return {'OK', string.format('%d', soonest), batch, call('HGETALL', ctx.prefix .. 'k'), short, firsts}

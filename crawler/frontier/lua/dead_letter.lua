@@ -9,7 +9,7 @@ local a = cmsgpack.unpack(ARGV[FenceArgs.size + 1])
 local fp, token, kind = a[DeadLetterArgs.fingerprint], a[DeadLetterArgs.token], 'e:' .. a[DeadLetterArgs.kind]
 if not is_claimed(token, ARGV[FenceArgs.epoch]) then return {'GONE'} end
 end_claims({token})
-call('HSET', P .. 'dead', fp, a[DeadLetterArgs.letter] .. '\n' .. attempts_with(fp, a[DeadLetterArgs.attempt]))
+call('HSET', ctx.prefix .. 'dead', fp, a[DeadLetterArgs.letter] .. '\n' .. attempts_with(fp, a[DeadLetterArgs.attempt]))
 forget(a[DeadLetterArgs.run], {fp}, true)
 local r = record_of(a[DeadLetterArgs.queue])
 for name, n in pairs({dead = 1, [kind] = 1}) do count_in(r, name, n) end
@@ -17,5 +17,5 @@ settle(r, 1, a[DeadLetterArgs.next_fetch_ms], a[DeadLetterArgs.delay_ms])
 close_queues()
 count_seed(a[DeadLetterArgs.seed], DEAD, 1)
 write_seeds()
-bump(M, {done = 1, dead = 1, [kind] = 1})
+bump(ctx.meta_key, {done = 1, dead = 1, [kind] = 1})
 return {'COMMITTED'}

@@ -9,7 +9,7 @@ if not fence(ARGV) then return {'FENCED'} end
 local a = cmsgpack.unpack(ARGV[FenceArgs.size + 1])
 local token, reason = a[DeferArgs.token], a[DeferArgs.reason]
 if not is_claimed(token, ARGV[FenceArgs.epoch]) then return {'GONE'} end
-local score, queue, _, member = unpack_record(call('HGET', P .. 'u', token))
+local score, queue, _, member = unpack_record(call('HGET', ctx.prefix .. 'u', token))
 end_claims({token})
 local r = record_of(queue)
 local is_released = r[MORE]['free:' .. reason]

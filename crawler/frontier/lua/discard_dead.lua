@@ -6,7 +6,7 @@
 -- returns the number of deleted dead letters
 local discarded, reason = 0, 'refused:' .. ARGV[1]
 for _, item in ipairs(cmsgpack.unpack(ARGV[2])) do
-  if call('HDEL', P .. 'dead', item[1]) == 1 then
+  if call('HDEL', ctx.prefix .. 'dead', item[1]) == 1 then
     local r = record_of(item[2])
     discarded = discarded + 1
     count_seed(item[3], DEAD, -1)
@@ -19,5 +19,5 @@ end
 if discarded == 0 then return 0 end
 close_queues()
 write_seeds()
-bump(M, {dead = -discarded, [reason] = discarded})
+bump(ctx.meta_key, {dead = -discarded, [reason] = discarded})
 return discarded

@@ -6,4 +6,4 @@
 if not fence(ARGV) then return {'FENCED'} end
 local keys = {}
 for i = FenceArgs.size + 1, #ARGV do keys[i - FenceArgs.size] = ARGV[i] end
-return {'COMMITTED', run_many(keys, 'HDEL', P .. 'l')}
+return {'COMMITTED', run_many(keys, 'HDEL', ctx.prefix .. 'l')}

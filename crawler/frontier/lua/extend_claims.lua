@@ -7,7 +7,7 @@ if not fence(ARGV) then return {'FENCED'} end
 local extended, deadline = 0, tonumber(ARGV[FenceArgs.now_ms]) + tonumber(ARGV[FenceArgs.size + 1])
 for i = FenceArgs.size + 2, #ARGV do
   if is_claimed(ARGV[i], ARGV[FenceArgs.epoch]) then
-    call('ZADD', P .. 'x', 'XX', 'GT', deadline, ARGV[i])
+    call('ZADD', ctx.prefix .. 'x', 'XX', 'GT', deadline, ARGV[i])
     extended = extended + 1
   end
 end

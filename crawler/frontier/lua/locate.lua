@@ -6,7 +6,7 @@
 local fp, queue = ARGV[2], ARGV[4]
 local function text(v) if v == nil or v == false then return '' end return tostring(v) end
 local seen = is_seen(seen_set(ARGV[1]), fp) and 1 or 0
-local m = call('HMGET', M, 'clock', 'session', 'node', 'epoch')
-local record = call('GET', P .. 'w:' .. queue) or compact_get('h', queue) or ''
-return {text(seen), text(call('HGET', P .. 'dead', fp)), text(call('HGET', P .. 'l', fp .. ':' .. ARGV[3])),
+local m = call('HMGET', ctx.meta_key, 'clock', 'session', 'node', 'epoch')
+local record = call('GET', ctx.prefix .. 'w:' .. queue) or compact_get('h', queue) or ''
+return {text(seen), text(call('HGET', ctx.prefix .. 'dead', fp)), text(call('HGET', ctx.prefix .. 'l', fp .. ':' .. ARGV[3])),
   text(m[1]), text(m[2]), text(m[3]), text(m[4]), record}

@@ -10,8 +10,8 @@ local from = (row_reason == '' or row_reason == '*') and r or row_of(ARGV[3], ro
 
 local function take_out(name)
   if row_reason == '*' then
-    if call('ZREM', P .. 'r', name) == 0 then return false end
-    call('HDEL', P .. 'u', name)
+    if call('ZREM', ctx.prefix .. 'r', name) == 0 then return false end
+    call('HDEL', ctx.prefix .. 'u', name)
     add_to(r, RETRYING, -1)
     return true
   end
@@ -35,8 +35,8 @@ elseif row_reason == '' and deferring_stop(r) then
 end
 if row_reason ~= '*' and not promote(from) then call('ZREM', ready_of(from), from.queue) end
 count_in(r, 'refused:' .. ARGV[2], n)
-count(total, 'refused:' .. ARGV[2], n)
-count(total, 'done', n)
+count(ctx.total, 'refused:' .. ARGV[2], n)
+count(ctx.total, 'done', n)
 forget(ARGV[1], fingerprints, true)
 if r[N] == 0 then settle(r, 0, 0, -1) end -- an idle queue's record goes to a store
 close_queues()

@@ -15,7 +15,7 @@ for i = 2, #ARGV do
     if value == '' then value = 'yes' end
     value = value or ''
   else
-    value = call('GET', P .. 'w:' .. name) or compact_get('h', name) or ''
+    value = call('GET', ctx.prefix .. 'w:' .. name) or compact_get('h', name) or ''
   end
   found[i - 1] = value
 end

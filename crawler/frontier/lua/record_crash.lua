@@ -6,9 +6,9 @@
 -- returns {'COMMITTED', number of URLs for which it was recorded}
 local noted = 0
 for i = 3, #ARGV do
-  local deaths, session = string.match(call('HGET', P .. 'k', ARGV[i]) or '', '^(%d+) (.*)$')
+  local deaths, session = string.match(call('HGET', ctx.prefix .. 'k', ARGV[i]) or '', '^(%d+) (.*)$')
   if session ~= ARGV[1] then
-    call('HSET', P .. 'k', ARGV[i], ((tonumber(deaths) or 0) + tonumber(ARGV[2])) .. ' ' .. ARGV[1])
+    call('HSET', ctx.prefix .. 'k', ARGV[i], ((tonumber(deaths) or 0) + tonumber(ARGV[2])) .. ' ' .. ARGV[1])
     noted = noted + 1
   end
 end

@@ -15,5 +15,5 @@ settle(r, 1, 0, -1)
 close_queues()
 count_seed(a[RefuseArgs.seed], DONE, 1)
 write_seeds()
-bump(M, {done = 1, [reason] = 1})
+bump(ctx.meta_key, {done = 1, [reason] = 1})
 return {'COMMITTED'}

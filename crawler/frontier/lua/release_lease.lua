@@ -4,5 +4,5 @@
 -- ARGV  session, epoch, now (ms)
 -- returns {'FENCED'} | {'COMMITTED'}
 if not fence(ARGV) then return {'FENCED'} end
-call('HSET', M, 'session', '')
+call('HSET', ctx.meta_key, 'session', '')
 return {'COMMITTED'}

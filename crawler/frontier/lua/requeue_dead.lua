@@ -8,14 +8,14 @@ local run, items = ARGV[AddArgs.run], {}
 local seen, given, n = seen_set(run), list_of(ARGV[AddArgs.urls]), 0
 for at = 0, #given - 1, UrlItem.size do
   local fp = given[at + UrlItem.fingerprint]
-  if call('HDEL', P .. 'dead', fp) == 1 then
+  if call('HDEL', ctx.prefix .. 'dead', fp) == 1 then
     unsee(seen, fp)
     for j = at + 1, at + UrlItem.size do items[#items + 1] = given[j] end
     n = n + 1
   end
 end
 if n == 0 then return {0, 0} end
-count(total, 'seen' .. run, -n)
+count(ctx.total, 'seen' .. run, -n)
 local default_delay, no_quota = tonumber(ARGV[AddArgs.default_delay_ms]), {0, 0, 0}
 add_items(items, 1, run, default_delay, ARGV[AddArgs.is_limited] == '1', no_quota)
 enter_all(default_delay, no_quota) -- the operator's command overrides quotas
@@ -27,8 +27,8 @@ for at = 0, #items - 1, UrlItem.size do
   count_seed(seed, DEAD, -1)
 end
 -- done only grows, so it stays; revived counts the URLs that were done once and are pending or done again.
-count(total, 'dead', -n)
-count(total, 'revived', n)
+count(ctx.total, 'dead', -n)
+count(ctx.total, 'revived', n)
 local woken = close_queues()
 write_added(run)
 write_seeds()

@@ -21,9 +21,9 @@ for i, item in ipairs(items) do
 end
 if #known > 0 then
   count_done(known)
-  count(total, 'added', #known)
-  count(total, 'seen' .. run, #known)
-  rank_queues(call('HGET', M, 'top_min'))
+  count(ctx.total, 'added', #known)
+  count(ctx.total, 'seen' .. run, #known)
+  rank_queues(call('HGET', ctx.meta_key, 'top_min'))
   write_seeds()
   close_queues()
   write_added(run)

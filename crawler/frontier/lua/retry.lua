@@ -8,15 +8,15 @@ if not fence(ARGV) then return {'FENCED'} end
 local a = cmsgpack.unpack(ARGV[FenceArgs.size + 1])
 local token, kind = a[RetryArgs.token], 'e:' .. a[RetryArgs.kind]
 if not is_claimed(token, ARGV[FenceArgs.epoch]) then return {'GONE'} end
-local score, queue, domain, member = unpack_record(call('HGET', P .. 'u', token))
-call('HSET', P .. 'u', token, pack_record(text_of(with_attempt(tonumber(score))), queue, domain, member))
-call('HSET', P .. 'a', a[RetryArgs.fingerprint], attempts_with(a[RetryArgs.fingerprint], a[RetryArgs.attempt]))
-call('ZREM', P .. 'x', token)
-call('ZADD', P .. 'r', a[RetryArgs.due_ms], token)
+local score, queue, domain, member = unpack_record(call('HGET', ctx.prefix .. 'u', token))
+call('HSET', ctx.prefix .. 'u', token, pack_record(text_of(with_attempt(tonumber(score))), queue, domain, member))
+call('HSET', ctx.prefix .. 'a', a[RetryArgs.fingerprint], attempts_with(a[RetryArgs.fingerprint], a[RetryArgs.attempt]))
+call('ZREM', ctx.prefix .. 'x', token)
+call('ZADD', ctx.prefix .. 'r', a[RetryArgs.due_ms], token)
 local r = record_of(queue)
 for name, n in pairs({retries = 1, [kind] = 1}) do count_in(r, name, n) end
 add_to(r, RETRYING, 1)
 settle(r, 1, a[RetryArgs.next_fetch_ms], a[RetryArgs.delay_ms])
 close_queues()
-bump(M, {retries = 1, [kind] = 1})
+bump(ctx.meta_key, {retries = 1, [kind] = 1})
 return {'COMMITTED'}

@@ -8,7 +8,7 @@ local given = 0
 for _, one in ipairs(cmsgpack.unpack(ARGV[FenceArgs.size + 1])) do
   local token = one[ReturnItem.token]
   if is_claimed(token, ARGV[FenceArgs.epoch]) then
-    local score, queue, _, member = unpack_record(call('HGET', P .. 'u', token))
+    local score, queue, _, member = unpack_record(call('HGET', ctx.prefix .. 'u', token))
     end_claims({token})
     local r = record_of(queue)
     put_back(r, {score, member})

@@ -32,6 +32,6 @@ end
 write_queues()
 shorten(queue)
 count_spilled(queue, #members)
-call('HINCRBY', P .. 'files', a[3], 1)
+call('HINCRBY', ctx.prefix .. 'files', a[3], 1)
 look_ahead(queue, now)
 return {'COMMITTED'}

@@ -25,7 +25,7 @@ else
 end
 count_spilled(queue, -n)
 local file = string.match(stub, ' (%S+)')
-if call('HINCRBY', P .. 'files', file, -1) == 0 then call('HDEL', P .. 'files', file) end
+if call('HINCRBY', ctx.prefix .. 'files', file, -1) == 0 then call('HDEL', ctx.prefix .. 'files', file) end
 local is_short = look_ahead(queue, 0)
 if not is_row(queue) then wake(r, tonumber(ARGV[3])) end
 return {'COMMITTED', is_short and 1 or 0, close_queues()}

@@ -7,8 +7,8 @@
 local seen, digits = seen_set(ARGV[1]), {}
 for i = 3, #ARGV do
   local fp = ARGV[i]
-  if call('HEXISTS', P .. 'l', fp .. ':' .. ARGV[2]) == 1 then digits[i - 2] = '2'
-  elseif call('HEXISTS', P .. 'dead', fp) == 1 then digits[i - 2] = '3'
+  if call('HEXISTS', ctx.prefix .. 'l', fp .. ':' .. ARGV[2]) == 1 then digits[i - 2] = '2'
+  elseif call('HEXISTS', ctx.prefix .. 'dead', fp) == 1 then digits[i - 2] = '3'
   elseif is_seen(seen, fp) then digits[i - 2] = '4'
   else digits[i - 2] = '0' end
 end

@@ -8,12 +8,12 @@
 local done, fingerprints = {}, {}
 
 local function take_delivery(r, token)
-  if call('HDEL', P .. 'u', token) == 0 then return false end
-  if call('ZREM', P .. 'r', token) == 1 then
+  if call('HDEL', ctx.prefix .. 'u', token) == 0 then return false end
+  if call('ZREM', ctx.prefix .. 'r', token) == 1 then
     add_to(r, RETRYING, -1)
   else
-    call('ZREM', P .. 'x', token)
-    call('ZREM', P .. 'o', token)
+    call('ZREM', ctx.prefix .. 'x', token)
+    call('ZREM', ctx.prefix .. 'o', token)
     settle(r, 1, 0, -1)
   end
   return true
