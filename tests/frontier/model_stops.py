@@ -1,4 +1,4 @@
-"""The part of the model in which queues are stopped, and their URLs parked or thrown away."""
+"""The part of the model in which queues are stopped, and their URLs deferred or thrown away."""
 
 from collections import Counter
 from typing import Protocol

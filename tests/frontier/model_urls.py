@@ -48,7 +48,7 @@ class Url:
     deaths: int = 0
     died_with: str = ""
     token: str = ""
-    deferred: str = ""  # why, while it is parked; too deep is "depth:N"
+    deferred: str = ""  # why, while it is deferred; too deep is "depth:N"
     until_ms: int = 0  # deadline of a claim, due time of a retry
     failures: list[str] = field(default_factory=list)  # kinds, while it is pending or a dead letter
 

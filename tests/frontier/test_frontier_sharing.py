@@ -1,4 +1,4 @@
-"""What a crawl's budget of URLs parked is released evenly, and all owners together release what there is room for."""
+"""What a crawl's budget of URLs deferred is released evenly, and all owners together release what there is room for."""
 
 import random
 

@@ -71,9 +71,7 @@ class Simulation:
         self.disks = Disks(self.loop, rng_of(seed, "disks"))
         internet = Internet(plan.web, self.loop, connect_s=lambda: 0.001 + 0.02 * net_rng.random())
         internet.on_request = self._requested
-        self.fleet = Fleet(
-            self.loop, self.server, internet, self.disks, folder, s, rng_of(seed, "lives"), self._event
-        )
+        self.fleet = Fleet(self.loop, self.server, internet, self.disks, folder, s, rng_of(seed, "lives"), self._event)
         files = Files(folder)
         self.fleet.files_of = files.of
         self.census = Census(real, s.crawl.partitions, files)
@@ -160,9 +158,7 @@ class Simulation:
         self.loop.start(Process("auditor"), self.auditor.watch())
         self.weather.climate = self.plan.climate
         for at_s, machine, shows_death in self.plan.starts:
-            self.loop.after(
-                at_s, self.fleet.start, self.fleet.add(machine, shows_death=shows_death)
-            )
+            self.loop.after(at_s, self.fleet.start, self.fleet.add(machine, shows_death=shows_death))
         for at_s, kind in self.plan.faults:
             self.loop.after(at_s, self._strike, kind)
         if self.plan.budgets:
@@ -194,9 +190,7 @@ class Simulation:
         limit_s += self.plan.settings.frontier.visibility_timeout_s
         while not self._is_over():
             if self.loop.time() > limit_s:
-                self.judge.blame(
-                    "I12", f"not at its end; up: {[life.name for life in self.fleet.up]}; {self._stuck()}"
-                )
+                self.judge.blame("I12", f"not at its end; up: {[life.name for life in self.fleet.up]}; {self._stuck()}")
                 return False
             if not self.fleet.up:  # the last one had been told to leave
                 self.fleet.start(self.fleet.nodes[0])
