@@ -9,23 +9,23 @@ CrawlerError                     has a one-line message and an exit code
 |- ConflictError       (4)       somebody else is there: folder in use, node alive, other layout
 |- ArchiveError        (5)       the disk: full, I/O error, not writable
 |- NothingFetchedError (6)       not one seed could be fetched
-|- DoctorError         (7)       the doctor found something to mend
+|- DoctorError         (7)       the doctor found something to fix
 |- AuditFailed         (8)       the audit found something lost, doubled or impolite
-|- NotReachedError     (9)       what was asked for was not there when the wait for it ended
+|- NotReachedError     (9)       the requested state was not reached in time
 |- Stopped             (10)      a signal stopped the crawl; it can be resumed
 |- Killed              (11)      a second signal forced it
-`- OutputError         (12)      a database that results go to: away, or it did not take them
+`- OutputError         (12)      a results database is not available, or rejects them
 
 InvariantError                   a rule of ours about ownership or commits is broken: no URL is blamed for it
 
 Anything else that reaches the command line is our bug (exit code 1). While the content of one URL is handled, it fails
 that URL alone (pipeline/internal_errors.py).
-What a *host* does wrong is no exception: the fetcher returns it as a value (model.Failure).
+A fault of a *host* is not an exception: the fetcher returns it as a value (model.Failure).
 """
 
 
 class CrawlerError(Exception):
-    """Base of all errors raised on purpose; str() is one line that says what to do."""
+    """Base of all errors raised on purpose; str() is one line with what to do."""
 
     exit_code = 1
 
@@ -99,25 +99,25 @@ class NothingFetchedError(CrawlerError):
 
 
 class DoctorError(CrawlerError):
-    """The doctor found something that must be mended."""
+    """The doctor found something that must be fixed."""
 
     exit_code = 7
 
 
 class AuditFailed(CrawlerError):
-    """The audit found that something was lost, doubled, damaged, or asked for when it must not be."""
+    """The audit found that something was lost, duplicated, damaged, or requested against the rules."""
 
     exit_code = 8
 
 
 class NotReachedError(CrawlerError):
-    """What was asked for was not there when the wait for it ended; it may still come."""
+    """The requested state was not reached in time; it may still be."""
 
     exit_code = 9
 
 
 class Stopped(CrawlerError):
-    """A signal stopped the crawl; the message says how to resume."""
+    """A signal stopped the crawl; the message has how to resume."""
 
     exit_code = 10
 

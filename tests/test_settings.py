@@ -43,7 +43,7 @@ def test_the_documented_file_names_every_key_with_a_comment() -> None:
 
 
 def test_the_documented_tables_by_site_are_valid_and_have_every_key(tmp_path: Path) -> None:
-    shown = DOCUMENTED.read_text("utf-8").partition('Without the "# ":\n#\n')[2]
+    shown = DOCUMENTED.read_text("utf-8").partition('Remove the "# " to use this example:\n#\n')[2]
     text = "\n".join(line.removeprefix("#").removeprefix(" ") for line in shown.splitlines())
     sites = load(toml(tmp_path, text), environment={}).sites
     assert len(sites) == 2

@@ -1,4 +1,4 @@
-"""What `crawler crawl` says at its end: a table of domains, where the results are, or why there are none."""
+"""The summary of `crawler crawl`: a table of domains, where the results are, or why there are none."""
 
 import contextlib
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from crawler.web.resolver import CachingResolver
 DOMAINS_SHOWN = 20
 SEEDS_SHOWN = 5  # that failed
 LETTERS_LOOKED_AT = 200
-SAME_COMMAND = "the same command tries again"
+SAME_COMMAND = "run the same command to retry"
 
 
 async def summary(
@@ -41,7 +41,7 @@ async def summary(
     if count > len(shown):
         lines.append(f"... and {counted(count - len(shown), 'domain')} more: crawler stats --top {count}")
     if over:
-        lines += ["", f"Budget: {over}; nothing is lost, and the same command with a larger budget goes on."]
+        lines += ["", f"Budget: {over}; nothing is lost; run the same command with a larger budget to continue."]
     lines += ["", *_items(totals, crawl.settings.handlers.app), *_losses(totals), *_places(crawl, outputs)]
     lines += [f"Note: {note}" for note in notes]
     return "\n".join(lines)
@@ -57,15 +57,15 @@ def _losses(totals: Totals) -> list[str]:
     lines: list[str] = []
     if totals.dead:
         lines.append(
-            f"Given up: {counted(totals.dead, 'URL')} (failed tries: {named(totals.errors)}; ask: crawler dead list)"
+            f"Dead letters: {number(totals.dead)} (failed attempts: {named(totals.errors)}; see: crawler dead list)"
         )
     if totals.deferred:
-        kept = counted(totals.deferred, "URL is", "URLs are")
+        kept = counted(totals.deferred, "URL")
         lines.append(
-            f"Parked: {kept} kept, not crawled (why: crawler stats DOMAIN; to go on: crawler release or unblock)"
+            f"Deferred: {kept}, not crawled (why: crawler stats DOMAIN; to continue: crawler release or unblock)"
         )
     if totals.refused:
-        lines.append(f"Refused: {named(totals.refused)} (ask: crawler explain URL)")
+        lines.append(f"Refused: {named(totals.refused)} (see: crawler explain URL)")
     return lines
 
 
@@ -86,8 +86,8 @@ async def failure_of_all(crawl: OpenCrawl, totals: Totals) -> NothingFetchedErro
     """Why not one page was fetched, by the first URL that was given up."""
     letters = await crawl.inspect.dead_letters(1)
     if not letters:
-        why = named(totals.refused) or "nothing was to be fetched"
-        return NothingFetchedError(f"nothing was fetched: every URL was refused ({why}); ask: crawler explain URL")
+        why = named(totals.refused) or "there was nothing to fetch"
+        return NothingFetchedError(f"nothing was fetched: every URL was refused ({why}); see: crawler explain URL")
     first = letters[0]
     hint = await _dns_hint(crawl) if first.reason == "dns_error" else ""
     others = f" (and {number(totals.dead - 1)} more)" if totals.dead > 1 else ""
@@ -119,7 +119,7 @@ async def failed_seeds(crawl: OpenCrawl, given: Sequence[GivenUrl], totals: Tota
 
 def _why(letter: DeadLetter) -> str:
     is_final = letter.reason == "address_refused"  # no number of tries changes it
-    tried = f", after {counted(letter.attempts, 'try', 'tries')}" if letter.attempts and not is_final else ""
+    tried = f", after {counted(letter.attempts, 'attempt')}" if letter.attempts and not is_final else ""
     return f"{failure_text(letter.reason, letter.detail)}{tried}"
 
 

@@ -42,7 +42,7 @@ class Findings:
         default_factory=lambda: _violation("partitions whose sums disagree", "partition whose sums disagree")
     )
     twice: Finding = field(default_factory=lambda: _violation("committed twice"))
-    blamed: Finding = field(default_factory=lambda: _violation("given up without a crash"))
+    blamed: Finding = field(default_factory=lambda: _violation("dead letters without a crash"))
     no_record: Finding = field(
         default_factory=lambda: _violation("commits without their record", "commit without its record")
     )
@@ -52,7 +52,7 @@ class Findings:
     outputs: Finding = field(
         default_factory=lambda: _violation("records that outputs lack or have too many", "record of an output")
     )
-    damage: Finding = field(default_factory=lambda: _violation("damaged or out of reach"))
+    damage: Finding = field(default_factory=lambda: _violation("damaged or unreadable"))
     politeness: Finding = field(default_factory=lambda: _violation("politeness violations", "politeness violation"))
     robots: Finding = field(default_factory=lambda: _violation("robots violations", "robots violation"))
     orphans: Finding = field(default_factory=lambda: _information("archived without commit"))

@@ -32,12 +32,12 @@ def headline(report: Report) -> str:
     found = violations_text(report)
     where = f"Audit of the crawl {report.crawl} in {', '.join(report.folders)}"
     if not found and not report.findings.politeness.is_judged:
-        return f"{where}: clean as far as judged; politeness is not (times in whole seconds).{_moving(report)}"
+        return f"{where}: clean, but politeness could not be judged (times in whole seconds).{_moving(report)}"
     return f"{where}: {f'not clean, {found}' if found else 'clean'}.{_moving(report)}"
 
 
 def _moving(report: Report) -> str:
-    return " It is going on: figures are of a moving crawl." if report.is_moving else ""
+    return " The crawl is running: its numbers change." if report.is_moving else ""
 
 
 def violations_text(report: Report) -> str:
@@ -47,7 +47,7 @@ def violations_text(report: Report) -> str:
 
 def _looked_at(report: Report) -> list[tuple[str, str]]:
     r = report
-    deferred = f"{number(r.deferred)} parked, " if r.deferred else ""
+    deferred = f"{number(r.deferred)} deferred, " if r.deferred else ""
     ends = f"{number(r.pending)} pending, {deferred}{counted(r.dead, 'dead letter')}, {number(r.refused)} refused"
     pairs = [
         ("archive", f"{counted(r.records, 'response')} in {counted(r.warc_files, 'WARC file')}"),

@@ -32,7 +32,7 @@ async def judge_dead(letters: DeadLetters, folders: Sequence[CrawlFolder], repor
             if one.letter.reason == FailureKind.POISON_URL:
                 crashes = _crashes(folders) if crashes is None else crashes
                 if (known := crashes[beginning_of(url).decode("utf-8", "replace")]) < GIVEN_UP_AT:
-                    reason = f"given up as the end of processes, and {known} of {GIVEN_UP_AT} crashes are on record"
+                    reason = f"dead letter for crashes, and {known} of {GIVEN_UP_AT} crashes are on record"
                     report.findings.blamed.add(url=url, reason=reason)
 
 

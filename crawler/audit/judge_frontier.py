@@ -112,14 +112,14 @@ class FrontierJudge:
     async def _say_lost(self, t: Tally, missing: int) -> None:
         """URLs that were seen and are in no state; the suspects are links that ended and that robots.txt allows."""
         lost = self._report.findings.lost
-        reason = "seen, and not pending, parked, committed, dead or refused"
+        reason = "seen, and not pending, deferred, committed, dead or refused"
         suspects = await self._suspects(t.partition)
         for link in suspects[:missing]:
             lost.add(url=link.url, reason=reason, linked_from=link.parent)
         if left := missing - len(suspects[:missing]):
             which = f"{left:,} of {t.seen:,} URLs seen, which no link names"
             lost.add(
-                left, partition=t.partition, reason=f"{which}, are not pending, parked, committed, dead or refused"
+                left, partition=t.partition, reason=f"{which}, are not pending, deferred, committed, dead or refused"
             )
 
     async def _suspects(self, partition: int) -> list[Link]:
@@ -149,6 +149,6 @@ def disagreements(t: Tally, commits: int, *, exactly: bool) -> Iterable[str]:
         back = f", {t.revived:,} put back" if t.revived else ""
         yield f"{t.done:,} URLs done: {t.committed:,} committed, {t.dead_counter:,} dead, {t.refused:,} refused{back}"
     if t.dead != t.dead_counter:
-        yield f"{t.dead_counter:,} URLs given up, {t.dead:,} letters"
+        yield f"{t.dead_counter:,} dead letters counted, {t.dead:,} stored"
     if commits < t.committed or (exactly and commits != t.committed):
         yield f"{t.committed:,} commits counted, {commits:,} in the index and in the engine's log"

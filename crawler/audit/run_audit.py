@@ -97,9 +97,9 @@ async def _judge_web_logs(subject: Subject, ledger: Ledger, reader: LinkReader, 
     for file, host in subject.web_logs.files:
         strange = read_requests(read_log(file, subject.web_logs.agent, host), router, ledger)
         if strange and not ledger.number("SELECT count(*) FROM requests"):
-            raise UsageError(f"not one line of {file} is of a known format: see 'crawler audit --help'")
+            raise UsageError(f"no line of {file} has a known format: see 'crawler audit --help'")
         if strange:
-            report.notes.append(f"{strange:,} lines of {file} are of no known format and were left out")
+            report.notes.append(f"left out {strange:,} line{'s' * (strange != 1)} of {file} with an unknown format")
     late, overrides = late_pages(subject.folders), await subject.overrides.read()
     await judge_politeness(ledger, report, states, router, settings, late, overrides=overrides)
     await judge_robots(ledger, report, states, settings)

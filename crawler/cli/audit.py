@@ -1,4 +1,4 @@
-"""`crawler audit`: was anything lost, committed twice, asked for too early or against robots.txt?"""
+"""`crawler audit`: was anything lost, committed twice, requested too early or against robots.txt?"""
 
 import argparse
 from collections.abc import Sequence
@@ -26,9 +26,9 @@ examples:
   crawler audit -o pages.jsonl -o 'postgresql://crawler@db.example/web'
   crawler audit --json | jq '.findings.lost.examples[].url'
 
-Judged are, in this order: the archive (every page is parsed again; each link in scope must
-be pending, committed, dead or refused), the web server's log, and only then the index.
-Where several machines crawled, name the folders of all of them. The crawl may be going on.
+It reads the archive (every page is parsed again; each link in scope must be pending,
+committed, deferred, dead or refused), then the web server's log, and then the index.
+Where several machines crawled, name the folders of all of them. The crawl may be running.
 
 A web log has JSON lines with start, end (seconds), host, target, agent and status, or the
 common or combined format, as nginx and Apache write it unless told otherwise; name its host
@@ -46,9 +46,9 @@ exit codes: 0 clean, 2 bad folder, crawl or log, 3 engine, 8 not clean
 def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     p = commands.add_parser(
         "audit",
-        help="judge a crawl by its archive and by the web server's log",
-        description="Judge a crawl by what its own bookkeeping did not write: was anything lost, committed twice, "
-        "asked for too early or against robots.txt?",
+        help="check a crawl against its archive and the web server's log",
+        description="Check a crawl against its archive and the web server's log: was anything lost, committed twice, "
+        "requested too early or against robots.txt?",
         epilog=EPILOG,
     )
     p.add_argument(
@@ -110,7 +110,7 @@ async def _audit(
     from crawler.audit.run_audit import audit
 
     for folder in (settings.archive.dir, *others):
-        open_existing(folder)  # said before an engine is started
+        open_existing(folder)  # fails before an engine is started
     logs = _web_logs(arguments, settings)
     async with open_crawl(settings, create=False) as crawl:
         try:
@@ -135,7 +135,7 @@ def _compare(folders: "Sequence[CrawlFolder]", target: "Target", report: "Report
         report.notes.append(f"{found.target} has all {counted(found.wanted, found.what.removesuffix('s'))}")
     elif report.is_moving:
         has = f"{found.found:,} of {found.wanted:,} {found.what}"
-        report.notes.append(f"{found.target} has {has}: not judged while the crawl is going on")
+        report.notes.append(f"{found.target} has {has}: not judged while the crawl is running")
     else:
         facts = msgspec.structs.asdict(found)
         report.findings.outputs.add(found.missing + found.extra, **facts)
@@ -181,11 +181,11 @@ def _web_log(text: str) -> tuple[Path, str]:
         host, name = "", text
     file = Path(name)
     if not file.is_file():
-        raise UsageError(f"there is no web log {file}")
+        raise UsageError(f"web log {file} does not exist")
     if host and not is_host(host):
         raise UsageError(f"--web-log {text}: {host!r} is not a host, with or without a port")
     if not host and lacks_host(file):
-        raise UsageError(f"{file} does not tell the host: write --web-log HOST={file}")
+        raise UsageError(f"{file} has no hosts: write --web-log HOST={file}")
     return file, host
 
 
@@ -198,7 +198,7 @@ def _is_json(file: Path) -> bool:
 
 
 def _pulse(records: int) -> None:
-    """How far it is, on a terminal; 0 takes the line away."""
+    """Progress on a terminal; 0 removes the line."""
     from crawler.terminal.printing import redraw
 
     redraw(f"{records:,} records read" if records else "")

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 EPILOG = """\
 examples:
   crawler check shop.toml                               is it valid, and do its variables and its app exist?
-  crawler check shop.py:app                             does it load, and which handlers has it?
+  crawler check shop.py:app                             does it load, and which handlers does it have?
   crawler check shop.toml shop.py https://shop.example/cart/1    which table each setting of this URL comes from,
                                                         and which handler gets the page
 
-exit codes: 0 nothing is wrong; 2 something is: a line each on standard error
+exit codes: 0 nothing is wrong; 2 something is wrong (a line each on standard error)
 """
 
 
@@ -97,6 +97,6 @@ def _say(settings: "Settings", app: "Crawler | None", file: "Path | None", urls:
         out(f"{settings.handlers.app}: nothing is wrong, {counted(len(app.handlers), 'handler')}")
         for handler in app.handlers:
             for_ = [p.text for p in handler.patterns] + ([f"label {handler.label}"] if handler.label else [])
-            out(f"  {handler.name}: {', '.join(for_) or 'all that no other is for'}")
+            out(f"  {handler.name}: {', '.join(for_) or 'all pages without another handler'}")
     if urls:
         out("\n\n".join(as_text(url, sources_of(url, settings, app)) for url in urls))

@@ -1,4 +1,4 @@
-"""What is wrong with settings and app together, said before anything is made: `check` tells all, others the first."""
+"""Finds conflicts of settings and app before anything is created: `check` prints all, others the first."""
 
 import os
 from collections.abc import Iterator

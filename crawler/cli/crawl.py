@@ -1,4 +1,4 @@
-"""`crawler crawl`: seed, crawl until nothing is left, say what was found and where it is."""
+"""`crawler crawl`: seed, crawl until nothing is left, and print a summary."""
 
 import argparse
 import contextlib
@@ -44,7 +44,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     p = commands.add_parser(
         "crawl",
         help="crawl sites from seed URLs until nothing is left",
-        description="Crawl from seed URLs until nothing is left, then say what was found and where it is.",
+        description="Crawl from seed URLs until nothing is left, then print what was found and where it is stored.",
         epilog=EPILOG,
     )
     add_urls(p)
@@ -52,7 +52,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     group.add_argument(
         "--scope",
         choices=("domain", "host", "prefix", "any"),
-        help="how far links may lead: the seeds' registrable domain (default), host, folder, or anywhere",
+        help="which links to follow: to the seeds' registrable domain (default), host, folder, or anywhere",
     )
     group.add_argument(
         "-np", "--no-parent", dest="scope", action="store_const", const="prefix", help="the same as --scope prefix"
@@ -68,10 +68,13 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         "--include",
         action="append",
         metavar="RE",
-        help="only URLs in which this regular expression is found; repeatable",
+        help="only URLs that match this regular expression anywhere; may be repeated",
     )
     group.add_argument(
-        "--exclude", action="append", metavar="RE", help="no URLs in which this regular expression is found; repeatable"
+        "--exclude",
+        action="append",
+        metavar="RE",
+        help="no URLs that match this regular expression anywhere; may be repeated",
     )
     add_app(group)
     add_order(group)
@@ -80,12 +83,14 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         "--pages",
         type=count_type(1, hint="; leave it out for no limit"),
         metavar="N",
-        help="when the crawl has N pages in all",
+        help="when the crawl has N pages in total",
     )
     group.add_argument("--time", type=limit_type, metavar="T", help="after this time: 90 (seconds), 10m, 2h, 1d")
     group = p.add_argument_group("results")
     add_output(group)
-    group.add_argument("-q", "--quiet", action="store_true", help="no progress and no summary; errors are still said")
+    group.add_argument(
+        "-q", "--quiet", action="store_true", help="print no progress and no summary, only warnings and errors"
+    )
     add_fetching(p)
     add_instances(p)
     add_common(p)
@@ -126,7 +131,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check_scope(settings: "Settings") -> None:
-    """A bad regular expression is said before anything is made."""
+    """Reports a bad regular expression before anything is created."""
     from crawler.rules.scope import ScopeRules
 
     ScopeRules.of(settings.scope)

@@ -1,4 +1,4 @@
-"""What `crawl` and `run` have in common: their options, and how instances are run beneath a view."""
+"""Options that `crawl` and `run` share, and how they run instances under a view."""
 
 import argparse
 import sys
@@ -34,7 +34,7 @@ ALL_KEYS = KEYS | {name: f"scope.{key}" for name, key in SCOPE_KEYS.items()}
 
 
 def add_fetching(parser: argparse.ArgumentParser, *, many: bool = True) -> None:
-    """How sites are asked; `many`: for several pages at a time."""
+    """Options of requests to sites; `many`: for several pages at a time."""
     group = parser.add_argument_group("politeness and identity")
     group.add_argument(
         "--delay", "--wait", type=duration_type, metavar="S",
@@ -55,12 +55,16 @@ def add_fetching(parser: argparse.ArgumentParser, *, many: bool = True) -> None:
             help="requests open at once to one domain (default: 1)",
         )
     group.add_argument(
-        "--contact", metavar="URL", help="page or mail address in the User-Agent, so that site owners can reach you"
+        "--contact",
+        metavar="URL",
+        help="web page or mail address for the User-Agent, so that site owners can reach you",
     )
-    group.add_argument("-U", "--user-agent", metavar="UA", help="template; {version} and {contact} have values")
+    group.add_argument(
+        "-U", "--user-agent", metavar="UA", help="User-Agent; {version} and {contact} are replaced by their values"
+    )
     group.add_argument(
         "--ignore-robots", dest="obey_robots", action="store_false", default=None,
-        help="do not ask for robots.txt: only for sites that are yours",
+        help="do not fetch or obey robots.txt: only for your own sites",
     )  # fmt: skip
     group = parser.add_argument_group("network")
     group.add_argument(
@@ -68,15 +72,15 @@ def add_fetching(parser: argparse.ArgumentParser, *, many: bool = True) -> None:
     )
     group.add_argument(
         "--nameserver", dest="nameservers", action="append", metavar="IP[:PORT]",
-        help="ask this DNS server instead of the system's; may be repeated",
+        help="use this DNS server instead of the system's; may be repeated",
     )  # fmt: skip
 
 
 def add_app(parser: "argparse.ArgumentParser | argparse._ArgumentGroup") -> None:
-    """What the user has programmed."""
+    """The option for the user's handlers."""
     parser.add_argument(
         "--app", metavar="APP",
-        help="hand pages to functions of yours: shop.py, shop.py:app or package.module:app (docs/guide/handlers.md)",
+        help="pass pages to your own functions: shop.py, shop.py:app or package.module:app (docs/guide/handlers.md)",
     )  # fmt: skip
 
 
@@ -90,7 +94,7 @@ def add_order(parser: "argparse.ArgumentParser | argparse._ArgumentGroup") -> No
 
 
 def check_order(arguments: argparse.Namespace, crawl: "OpenCrawl") -> None:
-    """Raises UsageError when the person wants another order than the crawl was made with."""
+    """Raises UsageError when the options name another order than the crawl was created with."""
     from crawler.errors import UsageError
     from crawler.settings import OrderSettings
 
@@ -101,13 +105,13 @@ def check_order(arguments: argparse.Namespace, crawl: "OpenCrawl") -> None:
         if is_named and value != kept:
             what = f"frontier.{key}" if key == "rules" else f"frontier.{key} = {kept}"
             raise UsageError(
-                f"this crawl was made with {'other ' if key == 'rules' else ''}{what}, which stays as it is: leave it "
+                f"this crawl has {'other ' if key == 'rules' else ''}{what}, which can't change: leave it "
                 f"out, or {to_start_over(crawl)}"
             )
 
 
 async def check_engine(arguments: argparse.Namespace, settings: "Settings", *, needs_crawl: bool = False) -> None:
-    """Ask the engine of --redis before a folder is made: can it be used, and does it have the crawl in this order?
+    """Check the engine of --redis before a folder is created: it must be usable and have this order.
 
     Raises EngineError kinds, and UsageError.
     """
@@ -129,7 +133,7 @@ async def check_engine(arguments: argparse.Namespace, settings: "Settings", *, n
 
 
 def to_start_over(crawl: "OpenCrawl") -> str:
-    """What helps whoever wants another crawl than the one that there is."""
+    """How to start another crawl instead of the existing one, for a message."""
     from crawler.archive.crawl_binding import holds_results
 
     if not crawl.settings.frontier.redis:
@@ -143,7 +147,7 @@ def add_instances(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("instances")
     group.add_argument(
         "-n", "--instances", type=whole_type, metavar="N",
-        help="run N processes that share the domains, restart those that crash, let 'crawler scale' change N "
+        help="run N processes that share the domains; those that crash are restarted, and 'crawler scale' changes N "
         "(default: one instance, in this process)",
     )  # fmt: skip
     group.add_argument("--node", metavar="NAME", help="stable name of this instance (default: host name and slot)")
@@ -167,7 +171,7 @@ def is_supervised(arguments: argparse.Namespace) -> bool:
 
 
 def log_to_folder(settings: "Settings", folder: Path, name: str, *, verbose: bool, node: str = "") -> None:
-    """Log events of this process: a file of its own, and stderr when asked for. Lines name the node, if any."""
+    """Log events of this process: into its own file, and to stderr with --verbose. Lines name the node, if any."""
     from crawler.runtime.log_files import start_logging
 
     level = settings.log.level

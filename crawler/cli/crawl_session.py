@@ -44,13 +44,13 @@ if TYPE_CHECKING:
     from crawler.frontier.lookup import Progress
     from crawler.outputs.target import Target
 
-NO_URL = "give at least one URL to begin with (see 'crawler crawl --help')"
+NO_URL = "give at least one seed URL (see 'crawler crawl --help')"
 LOCAL_NAMES = ("localhost",)
 LOCAL_ENDINGS = (".localhost", ".test", ".local", ".internal", ".lan", ".home.arpa")
 
 
 class CrawlSession:
-    """Holds what was asked for; `run` does it."""
+    """One run of the command: `run` does it."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class CrawlSession:
         return os.getppid() if is_child else os.getpid()
 
     async def _check_before(self) -> None:
-        """What would make nothing but an empty crawl is said before anything is made. Raises UsageError."""
+        """Check before anything is created that the crawl would not be empty. Raises UsageError."""
         settings = self._settings
         has_urls = bool(self._plain or self._files)
         if has_urls:
@@ -132,9 +132,7 @@ class CrawlSession:
         if wanted == crawl.record.scope:
             return crawl
         await crawl.crawls.change_scope(crawl.record, wanted)
-        self._warn(
-            "the scope of this crawl is changed from now on; URLs refused before stay refused unless found again"
-        )
+        self._warn("the scope of this crawl has changed; URLs refused before are reconsidered only when found again")
         return await crawl.reloaded()
 
     async def _seed(self, crawl: OpenCrawl, before: "Progress") -> SeedReport:
@@ -149,7 +147,7 @@ class CrawlSession:
             if report.total:
                 raise UsageError(NO_SEED)
             if self._files:
-                raise UsageError(f"there is no URL in {', '.join(self._files)}")
+                raise UsageError(f"no URL in {', '.join(self._files)}")
             if not before.added:
                 raise UsageError(NO_URL)
         return report
@@ -167,18 +165,18 @@ class CrawlSession:
             self._say(f"Resuming: {counted(before.fetched, 'page')} so far, {before.pending:,} URLs pending.")
         elif before.fetched and not report.new and not report.retried:
             self._say(
-                f"This crawl is finished: {counted(before.fetched, 'page')}, and no URL given is new; "
+                f"This crawl is finished: {counted(before.fetched, 'page')}, and no given URL is new; "
                 f"{to_start_over(crawl)}."
             )
         if report.retried:
-            self._say(f"Trying {counted(report.retried, 'seed')} again that failed before.")
+            self._say(f"Retrying {counted(report.retried, 'seed')} that failed before.")
         if (await crawl.operator.overrides()).is_paused:
             self._warn("this crawl is paused: nothing is fetched until 'crawler resume'")
         if not self._settings.robots.obey:
-            self._warn("robots.txt is ignored: only do this on sites that are yours")
+            self._warn("robots.txt is ignored: only do this on your own sites")
         fetch = self._settings.fetch
         if report.new and not fetch.contact and not fetch.gateway and self._is_abroad():
-            self._warn("no --contact: site owners can't reach you; name a page or mail address")
+            self._warn("no --contact: site owners can't reach you; add --contact with a web page or mail address")
 
     def _is_abroad(self) -> bool:
         """Is any site given as an argument, or in files, somebody else's?"""
@@ -258,9 +256,8 @@ class CrawlSession:
                 self._warn(str(problem))
             raise Stopped(f"stopped; {self._how_to_resume()}")
         if self._why in ("pages", "time") and totals.pending:
-            self._say(
-                f"{counted(totals.pending, 'URL is', 'URLs are')} left: the same command with a higher limit goes on."
-            )
+            left = counted(totals.pending, "URL is", "URLs are")
+            self._say(f"{left} left: run the same command with a higher limit to continue.")
         raise_first(ended.problems, self._warn)
 
     def _how_to_resume(self) -> str:
@@ -271,7 +268,7 @@ class CrawlSession:
             printing.say(line)
 
     def _say_beside(self, line: str) -> None:
-        """What an output has to say while the crawl runs."""
+        """Prints a message of an output while the crawl runs."""
         if isinstance(self._view, Quiet):
             self._warn(line)
         else:

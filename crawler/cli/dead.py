@@ -1,4 +1,4 @@
-"""`crawler dead`: URLs that were given up, to be looked at, put back into their queues, or thrown away."""
+"""`crawler dead`: lists dead letters, puts them back into their queues, or purges them."""
 
 import argparse
 import heapq
@@ -21,13 +21,13 @@ EPILOG = """\
 examples:
   crawler dead list                                the newest, and how many for each reason
   crawler dead show https://docs.example/slow      everything about one, with each attempt
-  crawler dead retry --domain docs.example         its site is back: all of them once more
+  crawler dead retry --domain docs.example         retry all of them when their site is back
   crawler dead retry https://docs.example/slow
   crawler dead purge --reason dns_not_found
 
-What is put back counts as added anew and has all its attempts before it. A crawl that had
-ended goes on with 'crawler crawl'; one that runs takes it up at once. What is purged stays
-seen: it is not crawled again, and counts as refused ("purged").
+A retried URL counts as new and gets all its attempts again. A running crawl takes it up at
+once; a finished one with 'crawler crawl'. A purged URL stays seen: it is not crawled again,
+and counts as refused ("purged").
 
 With --json, `list` prints one object a line, and all of them unless --limit is given.
 
@@ -39,14 +39,14 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     p = commands.add_parser(
         "dead",
         usage="crawler dead list|show|retry|purge [URL ...] [options]",
-        help="URLs that were given up: list them, put them back, throw them away",
-        description="Dead letters: URLs that were given up after their last attempt, with the reason and each attempt.",
+        help="dead letters (URLs that ran out of attempts): list, retry or purge them",
+        description="Dead letters: URLs whose last attempt failed, with the reason and each attempt.",
         epilog=EPILOG,
     )
     p.add_argument("action", choices=ACTIONS, metavar="ACTION", help="list, show, retry or purge")
     p.add_argument("urls", nargs="*", metavar="URL", help="of these URLs only")
     p.add_argument("--domain", metavar="D", help="only of this domain")
-    p.add_argument("--reason", metavar="R", help="only those given up for this reason, like timeout or dns_error")
+    p.add_argument("--reason", metavar="R", help="only those that failed for this reason, like timeout or dns_error")
     p.add_argument("--limit", metavar="N", type=whole_type, help=f"at most N (default: all; {SHOWN} in a table)")
     p.add_argument("--all", action="store_true", help="retry or purge all there are")
     p.add_argument("--json", action="store_true", help="for programs; times in seconds")
@@ -55,7 +55,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do it. Raises UsageError for what is no URL, no reason, or not said clearly enough."""
+    """Do it. Raises UsageError for an invalid or ambiguous choice of dead letters."""
     from crawler.cli.event_loop import run_async
 
     _check(arguments)
@@ -75,9 +75,9 @@ def _check(arguments: argparse.Namespace) -> None:
     if urls and (filters or arguments.all or arguments.limit is not None):
         raise UsageError("URLs go alone, without --domain, --reason, --limit and --all")
     if action in ("retry", "purge") and not (urls or filters or arguments.all):
-        raise UsageError(f"'crawler dead {action}' of which? Name URLs, --domain or --reason, or say --all")
+        raise UsageError(f"'crawler dead {action}' needs a choice: give URLs, --domain, --reason or --all")
     if arguments.limit is not None and arguments.limit < 1:
-        raise UsageError(f"--limit {arguments.limit}: expected a number of letters")
+        raise UsageError(f"--limit {arguments.limit}: expected a number of dead letters")
     if arguments.reason and arguments.reason not in list(FailureKind):
         raise UsageError(f"--reason {arguments.reason}: expected one of {', '.join(FailureKind)}")
     arguments.urls = [url_of(url) for url in urls]
@@ -154,7 +154,7 @@ async def _of_urls(crawl: "OpenCrawl", letters: "DeadLetters", urls: Sequence[st
         _, _, partition = crawl.placement.of(url)
         one = await letters.find(partition, crawl.frontier.fingerprints.of(url))
         if one is None:
-            raise UsageError(f"there is no dead letter of {url} (ask: crawler explain {url})")
+            raise UsageError(f"{url} is not a dead letter (see: crawler explain {url})")
         found.append(one)
     return found
 
@@ -170,7 +170,7 @@ async def _change(crawl: "OpenCrawl", letters: "DeadLetters", arguments: argpars
     if arguments.json:
         out_json({"retried" if is_retry else "purged": done})
     elif not is_retry:
-        out(f"{counted(done, 'dead letter')} thrown away")
+        out(f"{counted(done, 'dead letter')} purged")
     else:
         idle = "" if await crawl.members.read() else "; no instance is running: start one with 'crawler crawl'"
         out(f"{counted(done, 'URL')} put back{idle if done else ''}")

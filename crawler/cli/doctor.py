@@ -1,4 +1,4 @@
-"""`crawler doctor`: is everything here that a crawl needs, and how is it mended?"""
+"""`crawler doctor`: checks what a crawl needs, and prints how to fix what is missing."""
 
 import argparse
 from collections.abc import Iterator
@@ -18,15 +18,15 @@ examples:
   crawler doctor
   crawler doctor --redis redis://queue.example/ --json
 
-exit codes: 0 nothing must be mended (warnings may stand), 7 something must be
+exit codes: 0 nothing to fix (there may be warnings), 7 something must be fixed
 """
 
 
 def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     p = commands.add_parser(
         "doctor",
-        help="check engine, DNS, disk and limits; say how to mend",
-        description="Check the engine, DNS, disk and limits that a crawl needs, and say how to mend them.",
+        help="check engine, DNS, disk and limits; print how to fix them",
+        description="Check the engine, DNS, disk and limits that a crawl needs, and print how to fix them.",
         epilog=EPILOG,
     )
     p.add_argument("--json", action="store_true", help="as a JSON list")
@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
         out(report(checks))
     failed = [check.name for check in checks if check.level is Level.FAIL]
     if failed:
-        raise DoctorError(f"to be mended: {', '.join(failed)}")
+        raise DoctorError(f"to be fixed: {', '.join(failed)}")
     return 0
 
 

@@ -38,7 +38,7 @@ truncated, warc_file, warc_offset, visit; with --text: text; with --links: links
 with --items: those of the items
 
 exit codes: 0 done, 2 bad folder or target, 4 another process is writing the target, 5 disk full
-or part of the archive missing, 12 a target did not take all records, or is away
+or part of the archive missing, 12 a target rejected records, or is not available
 """
 
 
@@ -98,7 +98,7 @@ def add_output(group: "argparse._ArgumentGroup") -> None:
 def _add_csv_safe(parser: "argparse._ActionsContainer") -> None:
     parser.add_argument(
         "--no-csv-safe", dest="csv_safe", action="store_false",
-        help="write text to CSV as it is, also where a spreadsheet would run it as a formula",
+        help="write text to CSV unchanged, even where a spreadsheet would run it as a formula",
     )  # fmt: skip
 
 
@@ -182,13 +182,14 @@ def export_all(
 
 def _say_missing(missing: "Sequence[MissingFile]") -> None:
     from crawler.terminal.printing import warn
+    from crawler.terminal.wording import counted
 
     if not missing:
         return
     for one in missing:
         needed = f" ({one.entries:,} pages need it)" if one.entries else ""
         warn(f"{one.file}: {one.reason}{needed}")
-    raise ArchiveError(f"{len(missing)} parts of the archive could not be read; the rest was exported")
+    raise ArchiveError(f"{counted(len(missing), 'part')} of the archive could not be read; the rest was exported")
 
 
 def decode(payload: bytes, coding: str) -> bytes:

@@ -15,7 +15,7 @@ examples:
   crawler fetch https://docs.example/ --text      what a reader sees
   crawler fetch http://docs.example/ --follow     where redirects lead
 
-exit codes: 0 there is an answer, of whatever status; 2 no URL; 6 there is none, or robots.txt forbids to ask
+exit codes: 0 there was a response, whatever its status; 2 invalid URL; 6 no response, or robots.txt forbids it
 """
 
 
@@ -24,7 +24,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "fetch",
         help="fetch one page and show what the crawler sees",
         description="Fetch one page and show it as the crawler sees it: robots.txt and the rule that decided, status, "
-        "headers, times, links and text. Its robots.txt is asked for first. Nothing is kept.",
+        "headers, times, links and text. Its robots.txt is fetched first. Nothing is stored.",
         epilog=EPILOG,
     )
     p.add_argument("url", metavar="URL")
@@ -39,7 +39,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print what was found; raises InvalidUrl, and NothingFetchedError where there is no answer."""
+    """Print what was found; raises InvalidUrl, and NothingFetchedError where there is no response."""
     from crawler.app.page_client import PageClient
     from crawler.cli.event_loop import run_async
     from crawler.reports.page_view import as_json, as_text

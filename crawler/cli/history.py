@@ -23,7 +23,7 @@ examples:
 
 Each instance notes its attempts in its own folder: name the folders of all machines with
 --dir. The oldest notes go first when history.bytes_max is reached, and a process that is
-killed takes those of its last second with it. Where a URL stands now: crawler explain URL.
+killed loses those of its last second. For the present state of a URL: crawler explain URL.
 
 With --json, one object a line, and all of them unless --limit is given; times in seconds.
 
@@ -37,7 +37,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         usage="crawler history URL | --domain D [options]",
         help="what became of each attempt at a URL",
         description="What became of each attempt at a URL or at a domain's URLs: when it was claimed, began and "
-        "ended, by whom, and how. Needs the crawl folder, but no engine; also works while the crawl is running.",
+        "ended, on which instance, and how. Needs the crawl folder, but no engine; also works while the crawl runs.",
         epilog=EPILOG,
     )
     p.add_argument("urls", nargs="*", metavar="URL", help="one URL")
@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
     folders = arguments.dir or []
     arguments.dir = folders[0] if folders else None
     settings = settings_of(arguments, in_folder=True)
-    raise_file_limit()  # a file for each session that has something to say
+    raise_file_limit()  # a file for each session with attempts
     opened = [open_existing(folder) for folder in (settings.archive.dir, *folders[1:])]
     _print(opened, url, domain, limit=arguments.limit, as_json=arguments.json)
     return 0
@@ -93,8 +93,8 @@ def _print(folders: "Sequence[CrawlFolder]", url: str, domain: str, *, limit: in
     else:
         out(f"No attempt at {url or f'a URL of {domain}'} is known.")
     where = counted(len(folders), "folder")
-    kept = f"Kept in {where} since {moment(since)}; what was before is gone" if since else f"{where} without history"
-    out(f"\n{kept}. Where a URL stands now: crawler explain URL")
+    kept = f"History in {where} begins at {moment(since)}" if since else f"{where} without history"
+    out(f"\n{kept}. The present state of a URL: crawler explain URL")
 
 
 def _in_order(found: "Iterable[Attempt]") -> "list[Attempt]":

@@ -22,13 +22,13 @@ INTERRUPTED = 130  # Ctrl-C in a command that has nothing to finish, as shells c
 
 EXIT_CODES = """\
 exit codes:
-  0   done                                6   not one seed could be fetched
-  1   a bug, or instances kept crashing   7   `doctor` found something to mend
+  0   done                                6   no seed could be fetched
+  1   a bug, or instances kept crashing   7   `doctor` found something to fix
   2   bad URL, file, option or setting    8   `audit` found something wrong
-  3   engine down, unfit or full          9   `scale` did not see it done in time
+  3   engine down, unfit or full          9   `scale` was not done in time
   4   folder, node or crawl is taken      10  stopped by a signal; the same command resumes
   5   the disk is full or not writable    11  forced by a second signal; the same command resumes
-                                          12  a database of -o is away, or does not take the results
+                                          12  a database of -o is not available, or rejects the results
 """
 
 EXAMPLES = """\

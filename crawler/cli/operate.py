@@ -13,45 +13,45 @@ if TYPE_CHECKING:
 
 DELAY_MAX_S = 86_400
 BOOST_MAX = 9
-NOTED = ("pause", "block", "delay", "boost")  # orders that hold for what comes later, too
+NOTED = ("pause", "block", "delay", "boost")  # commands that also hold for URLs found later
 
 EPILOG = """\
 examples:
   crawler pause                        the whole crawl: no request starts anywhere
   crawler pause docs.example           one domain; its URLs wait, and the crawl waits for them
-  crawler resume                       go on
-  crawler block docs.example           nothing of it for now; the crawl ends without it
+  crawler resume                       continue
+  crawler block docs.example           fetch nothing from it; the crawl ends without it
   crawler unblock docs.example
-  crawler delay docs.example 5         5 s between its requests, whatever robots.txt asks for
-  crawler delay docs.example auto      as robots.txt and the settings say
-  crawler boost docs.example 5         before all that are due and have less; -5 after them, 0 as all
-  crawler boost                        which domains have one
-  crawler purge docs.example           drop what waits of it, for ever
-  crawler release --reason urls        parked URLs back into their queues
+  crawler delay docs.example 5         5 s between its requests, whatever robots.txt has
+  crawler delay docs.example auto      by robots.txt and the settings again
+  crawler boost docs.example 5         before domains with a lower boost; -5 after the others, 0 for none
+  crawler boost                        list domains with a boost
+  crawler purge docs.example           drop its queued and deferred URLs permanently
+  crawler release --reason urls        deferred URLs back into their queues
 
-Running instances follow within two seconds; requests that are open end as usual. Without
-instances the order waits for them. Orders hold until they are taken back.
+Running instances obey within two seconds; open requests end as usual. A command given while
+no instance runs is stored for the next one. It holds until another command undoes it.
 
 exit codes: 0 done, 2 no such crawl, domain or reason, 3 engine
 """
 
 
 def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
-    _add(commands, "pause", "start no more requests, of one domain or at all", domain="?", run=_pause)
-    _add(commands, "resume", "go on with what was paused", domain="?", run=_resume)
-    _add(commands, "block", "fetch nothing more of a domain; its URLs are parked", run=_block)
-    _add(commands, "unblock", "take up a blocked domain again", run=_unblock)
+    _add(commands, "pause", "start no more requests, to one domain or to any", domain="?", run=_pause)
+    _add(commands, "resume", "continue a paused domain or crawl", domain="?", run=_resume)
+    _add(commands, "block", "stop fetching from a domain; its URLs are deferred", run=_block)
+    _add(commands, "unblock", "fetch from a blocked domain again", run=_unblock)
     p = _add(commands, "delay", "set the delay between requests to a domain", run=_delay)
-    p.add_argument("delay", metavar="SECONDS|auto", help="seconds, or auto for what robots.txt and settings say")
+    p.add_argument("delay", metavar="SECONDS|auto", help="seconds, or auto to use robots.txt and the settings")
     p = _add(
-        commands, "boost", "fetch a domain before others that are due, or after them; list the boosts", domain="?",
+        commands, "boost", "fetch from a domain before others that are due, or after them; list the boosts", domain="?",
         run=_boost,
     )  # fmt: skip
-    n = f"from -{BOOST_MAX} to {BOOST_MAX}: higher goes first; 0 as all others"
+    n = f"from -{BOOST_MAX} to {BOOST_MAX}: higher goes first; 0 for none"
     p.add_argument("boost", nargs="?", metavar="N", help=n)
-    _add(commands, "purge", "drop the waiting and parked URLs of a domain for ever", run=_purge)
-    p = _add(commands, "release", "put parked URLs back into their queues", domain="?", run=_release)
-    p.add_argument("--reason", metavar="R", help="only those parked for this reason, like urls, pages or trap:RULE")
+    _add(commands, "purge", "drop the queued and deferred URLs of a domain permanently", run=_purge)
+    p = _add(commands, "release", "put deferred URLs back into their queues", domain="?", run=_release)
+    p.add_argument("--reason", metavar="R", help="only those deferred for this reason, like urls, pages or trap:RULE")
     p.add_argument("--urls", metavar="N", type=whole_type, default=0, help="at most about N (default: all)")
 
 
@@ -120,7 +120,7 @@ def _delay_ms(text: str) -> int | None:
 def _boost_of(domain: str | None, text: str | None) -> int:
     if text is None:
         if domain:
-            raise UsageError(f"boost {domain}: say which boost, from -{BOOST_MAX} to {BOOST_MAX}, 0 for none")
+            raise UsageError(f"boost {domain}: give a boost from -{BOOST_MAX} to {BOOST_MAX}, 0 for none")
         return 0
     try:
         n = int(text)
@@ -141,8 +141,8 @@ async def _run(
 
     async with open_crawl(settings, create=False) as crawl:
         if arguments.domain and not await _is_met(crawl, arguments.domain):
-            noted = "; the order is noted for when it does" if arguments.command in NOTED else ""
-            warn(f"this crawl has not met the domain {arguments.domain}{noted}")
+            noted = "; the command is stored and holds once it does" if arguments.command in NOTED else ""
+            warn(f"this crawl has no URL of the domain {arguments.domain}{noted}")
         text, found = await act(crawl, arguments)
     if arguments.json:
         out_json({"domain": arguments.domain or None} | found)
@@ -178,7 +178,7 @@ async def _resume(crawl: "OpenCrawl", arguments: argparse.Namespace) -> tuple[st
     n = await operator.carry_out(domain) if domain else (await crawl.stats.totals()).pending
     if not was:
         return f"{_of(domain)} was not paused{await _still(crawl, domain)}", {"paused": False, "urls": n}
-    text = f"{_of(domain)} goes on with {_urls(n)}{await _still(crawl, domain)}"
+    text = f"{_of(domain)} is resumed with {_urls(n)}{await _still(crawl, domain)}"
     return text + await _alone(crawl), {"paused": False, "urls": n}
 
 
@@ -187,7 +187,7 @@ async def _block(crawl: "OpenCrawl", arguments: argparse.Namespace) -> tuple[str
 
     is_new = await crawl.operator.book.give(OverrideKind.BLOCKED, arguments.domain)
     n = await crawl.operator.carry_out(arguments.domain)
-    text = f"{arguments.domain} {_now(is_new)} blocked: {_urls(n)} parked"
+    text = f"{arguments.domain} {_now(is_new)} blocked: {_urls(n)} deferred"
     return text, {"blocked": True, "urls": n}
 
 
@@ -207,7 +207,7 @@ async def _delay(crawl: "OpenCrawl", arguments: argparse.Namespace) -> tuple[str
 
     await crawl.operator.delay(arguments.domain, arguments.delay)
     if arguments.delay is None:
-        text = f"{arguments.domain}: the delay is what robots.txt and the settings say"
+        text = f"{arguments.domain}: the delay follows robots.txt and the settings again"
     else:
         text = f"{arguments.domain}: {duration(arguments.delay / 1000)} between requests from now on"
     return text, {"delay_ms": arguments.delay}
@@ -219,9 +219,9 @@ async def _boost(crawl: "OpenCrawl", arguments: argparse.Namespace) -> tuple[str
         return await _boosts(crawl)
     await crawl.operator.boost(domain, n)
     if not n:
-        text = f"{domain}: no boost; when it is due, it goes as all others"
+        text = f"{domain}: no boost"
     else:
-        text = f"{domain}: boost {n}; when it is due, it goes {'before' if n > 0 else 'after'} all without one"
+        text = f"{domain}: boost {n}; fetched {'before' if n > 0 else 'after'} domains without a boost"
     return text, {"boost": n}
 
 
@@ -258,7 +258,7 @@ def _urls(n: int) -> str:
 
 
 async def _still(crawl: "OpenCrawl", domain: str) -> str:
-    """What other order keeps it from being crawled."""
+    """Which other command still stops it."""
     overrides = await crawl.operator.overrides()
     stop = overrides.stop_of(domain) if domain else ""
     if stop:

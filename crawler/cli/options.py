@@ -42,7 +42,7 @@ def add_common(parser: argparse.ArgumentParser, *, many_folders: bool = False) -
         "redis+cluster://, redis+sentinel://",
     )
     group.add_argument("--name", metavar="NAME", help="name of the crawl in the engine (default: main)")
-    group.add_argument("--engine", metavar="PATH", help="another server program for the embedded engine")
+    group.add_argument("--engine", metavar="PATH", help="path of another server program for the embedded engine")
     add_settings(parser)
 
 
@@ -50,7 +50,7 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     """How settings are given, for commands that need no crawl."""
     group = parser.add_argument_group("settings and messages")
     group.add_argument(
-        "--config", metavar="FILE", help="settings file in TOML (default: $CRAWLER_CONFIG); options win over it"
+        "--config", metavar="FILE", help="settings file in TOML (default: $CRAWLER_CONFIG); options override it"
     )
     group.add_argument(
         "--set", metavar="KEY=VALUE", action="append", default=[], help="any setting, like fetch.total_timeout_s=30"
@@ -65,7 +65,7 @@ def count_type(least: int, most: int = COUNT_MAX, *, hint: str = "") -> Callable
         shown = repr(text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}...")
         try:
             number = int(text)
-        except ValueError:  # of no number, and of thousands of digits
+        except ValueError:  # not a number, or thousands of digits
             raise argparse.ArgumentTypeError(f"{shown} is not a valid number{hint and f' ({hint[2:]})'}") from None
         if least <= number <= most:
             return number
@@ -78,15 +78,15 @@ def count_type(least: int, most: int = COUNT_MAX, *, hint: str = "") -> Callable
 
 
 def whole_type(text: str) -> int:
-    """For argparse: a whole number that nothing behind it chokes on; what it may be is its command's matter."""
+    """For argparse: a whole number that the engine can hold; its command checks the bounds."""
     return count_type(-COUNT_MAX)(text)
 
 
 def limit_type(text: str) -> float:
-    """For argparse: a duration that limits something, where none is said by leaving it out."""
+    """For argparse: a duration that limits something; without the option there is no limit."""
     seconds = duration_type(text)
     if not seconds:
-        raise argparse.ArgumentTypeError(f"{text!r} ends before it begins (leave it out for no limit)")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a valid limit (leave it out for no limit)")
     return seconds
 
 
@@ -147,7 +147,7 @@ def settings_of(
         check_engine_url(settings.frontier.redis)
     if settings.frontier.redis and settings.frontier.engine:
         raise UsageError(
-            "--redis and --engine exclude each other: one names a server that runs, one a program to start"
+            "--redis and --engine can't be used together: --redis names a running server, --engine a program to start"
         )
     return settings
 
@@ -157,7 +157,7 @@ def check_engine_url(url: str) -> None:
     known = ("redis", "rediss", "unix", "redis+cluster", "rediss+cluster", "redis+sentinel")
     try:
         parts = urlsplit(url)
-        _ = "," in parts.netloc or parts.port  # raises for what is no number
+        _ = "," in parts.netloc or parts.port  # raises ValueError for an invalid port
         is_one = parts.scheme in known and bool(parts.path if parts.scheme == "unix" else parts.netloc)
     except ValueError:
         is_one = False
@@ -180,7 +180,7 @@ def _secrets_of(settings: "Settings") -> Iterator[str]:
         yield from secrets_of_site(sent(site.auth), cookies, headers)
         for text in site.headers.values():
             if not isinstance(text, str):
-                yield sent(text)  # who keeps it in the environment thinks that it is a secret
+                yield sent(text)  # a value kept in the environment is treated as a secret
 
 
 def handed_to_children(arguments: argparse.Namespace, keys: Mapping[str, str]) -> str:

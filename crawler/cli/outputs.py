@@ -1,4 +1,4 @@
-"""`-o` of commands that crawl: targets are kept up to date beside the work, and completed after it."""
+"""`-o` of commands that crawl: targets are kept up to date during the crawl, and completed after it."""
 
 import asyncio
 import contextlib
@@ -52,7 +52,7 @@ def _call(loop: asyncio.AbstractEventLoop, warn: Callable[[str], None], line: st
 
 
 def raise_first(problems: Sequence[Exception], warn: Callable[[str], None]) -> None:
-    """Raise the first of what keeps targets from being complete, as one line that says what to do; say the others."""
+    """Raise the first problem of incomplete targets, as one line with what to do; print the others."""
     for problem in problems[1:]:
         warn(str(problem))
     for problem in problems:

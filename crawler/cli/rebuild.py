@@ -1,4 +1,4 @@
-"""`crawler rebuild`: make the crawl anew in an engine that lost it, from the crawl folder."""
+"""`crawler rebuild`: recreates a crawl from its folder in an engine that lost it."""
 
 import argparse
 from collections.abc import Sequence
@@ -26,12 +26,12 @@ examples:
 
 For an engine that was wiped, or replaced by an empty one. Every page of the index counts as
 done again and is not fetched again; every link of every archived page and every seed is
-added again. Dead letters, and what robots.txt forbade, are tried again.
+added again. Dead letters, and URLs that robots.txt forbade, are tried again.
 
 Rebuild each folder of the crawl, on each of its machines, before anything crawls.
-What was interrupted is begun again by the same command.
+If a rebuild is interrupted, run the same command again.
 
-exit codes: 0 done, 2 bad folder or URL, 3 engine, 4 instances are at work, or the engine has
+exit codes: 0 done, 2 bad folder or URL, 3 engine, 4 instances are running, or the engine has
 another crawl, 5 a part of index or archive can't be read
 """
 
@@ -39,8 +39,8 @@ another crawl, 5 a part of index or archive can't be read
 def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     p = commands.add_parser(
         "rebuild",
-        help="make a crawl anew from its folder when the engine lost it",
-        description="Make a crawl anew in an engine that lost it, from index, archive and seeds of its folder.",
+        help="recreate a crawl from its folder when the engine lost it",
+        description="Recreate a crawl in an engine that lost it, from the index, archive and seeds of its folder.",
         epilog=EPILOG,
     )
     add_urls(p)
@@ -48,13 +48,13 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         "--refetch", action="store_true",
         help="fetch pages again whose record or items are missing or damaged; without this, they end the rebuild",
     )  # fmt: skip
-    p.add_argument("-q", "--quiet", action="store_true", help="say nothing but errors")
+    p.add_argument("-q", "--quiet", action="store_true", help="print only errors")
     add_common(p, many_folders=True)
     p.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Rebuild, and say what there is now."""
+    """Rebuild, and print what the engine has now."""
     from crawler.cli.event_loop import run_async
 
     plain, files = sources_of(arguments)
@@ -76,7 +76,7 @@ async def _run(
     from crawler.membership.nodes import check_no_instance_runs, is_lock_free
 
     for folder in (settings.archive.dir, *others):
-        open_existing(folder)  # said before anything is made
+        open_existing(folder)  # fails before anything is created
     more = [open_or_create(other) for other in others]
 
     async with open_crawl(settings, create=True, enter=entrance(more)) as crawl:
@@ -91,7 +91,7 @@ async def _run(
 
 
 def entrance(others: Sequence["CrawlFolder"]) -> "Entrance":
-    """For `open_crawl`: enter the crawl of its folder and these, begun anew if the engine lost it."""
+    """For `open_crawl`: enter the crawl of its folder and these, recreated if the engine lost it."""
     from crawler.recovery.crawl_identity import admit_rebuild
 
     async def enter(folder: "CrawlFolder", crawls: "Crawls", settings: "Settings", **_: Any) -> Any:
@@ -167,7 +167,7 @@ async def _print(crawl: "OpenCrawl", report: "RebuildReport", folders: Sequence[
             "fetched again unless that one is rebuilt, too"
         )
     where = " and ".join(str(folder.root) for folder in folders)
-    out(f"The crawl {crawl.settings.crawl.name!r} is made anew from {where}:\n")
+    out(f"The crawl {crawl.settings.crawl.name!r} is recreated from {where}:\n")
     out(f"done     {progress.fetched:,} (not fetched again)")
     sources = f"links of {counted(report.records, 'archived page')}, {counted(report.seeds, 'seed')}"
     out(f"pending  {progress.pending:,} ({sources})")
@@ -177,5 +177,5 @@ async def _print(crawl: "OpenCrawl", report: "RebuildReport", folders: Sequence[
             f" and {len(report.unreadable) - FILES_SHOWN:,} more files" if len(report.unreadable) > FILES_SHOWN else ""
         )
         out(f"         {report.refetched:,} of them were done, but can't be read again: {files}{more}")
-    out("\nDead letters, and what robots.txt forbade, were known to the engine alone: they are tried again.")
-    out("Rebuild the other folders of this crawl, if there are any; then go on as before.")
+    out("\nDead letters, and URLs that robots.txt forbade, are tried again: only the engine knew them.")
+    out("Rebuild the other folders of this crawl, if there are any; then crawl as before.")

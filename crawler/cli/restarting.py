@@ -20,7 +20,7 @@ FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # A stalled event loop (runtime/stall_watchdog.py), or a library in C that a page broke. Whoever sends SIGKILL means to
 # end it.
 RESTARTED = frozenset({signal.SIGPROF, signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL})
-FORCED_AFTER_S = 1.0  # a child that has not ended so long after a second Ctrl-C can't
+FORCED_AFTER_S = 1.0  # a child that runs this long after a second Ctrl-C will not end
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
@@ -46,7 +46,7 @@ def run_restarting(work: Callable[[], int]) -> int:
         if -code not in RESTARTED or deaths.pause_after(time.monotonic() - began_s, code) is None:
             return _end_as(-code)
         if -code == signal.SIGPROF:
-            warn("the crawl stalled on a page; it goes on without that page (details in the crawl folder's log)")
+            warn("the crawl stalled on a page; it continues without that page (details in the crawl folder's log)")
         else:  # a page that ends three processes is given up
             warn(f"the crawl was ended by {signal.Signals(-code).name}; it starts again")
 
@@ -103,7 +103,7 @@ def _end_with(parent: int) -> None:
 def _end_as(number: int) -> int:
     """End as the child did, so that whoever started us sees the same."""
     if number == signal.SIGPROF:
-        warn("the crawl stalled again and again; the same command goes on without the pages that did it")
+        warn("the crawl stalled repeatedly; run the same command to continue without the pages that caused it")
         return 1
     if number != signal.SIGKILL:
         signal.signal(number, signal.SIG_DFL)

@@ -41,7 +41,7 @@ start and stop them at any time. They wait for work until a signal stops them. A
 with 'crawler seed', look at it with 'crawler stats' and 'crawler ring'.
 
 exit codes: 0 or 10 stopped by a signal, 1 an instance kept crashing, 3 engine, 4 node taken, 5 disk,
-12 a database of -o is away
+12 a database of -o is not available
 """
 
 
@@ -54,7 +54,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     )
     add_instances(p)
     add_output(p.add_argument_group("results"))
-    p.add_argument("-q", "--quiet", action="store_true", help="no progress; errors are still said")
+    p.add_argument("-q", "--quiet", action="store_true", help="print no progress, only warnings and errors")
     add_app(p)
     add_order(p)
     add_fetching(p)

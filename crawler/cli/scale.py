@@ -20,11 +20,12 @@ examples:
   crawler scale --status                   supervisors and their instances, on all machines
 
 A supervisor is what 'crawler run -n N' or 'crawler crawl -n N' started, on this machine or,
-with --redis, on any. Those that go, highest slots first, finish what is in flight and hand
-over: no page is asked for twice. It waits until the instances take part or have ended.
+with --redis, on any. Instances that are stopped, highest slots first, finish their open
+requests and hand over: no page is fetched twice. The command waits until all have joined
+or ended.
 
 exit codes: 0 done, 2 no such supervisor or more than one, 3 engine, 9 not done in time (it
-goes on), or the supervisor ended meanwhile
+continues), or the supervisor ended meanwhile
 """
 
 LEAVE_S = 30.0  # beyond the time that an instance has to finish what is in flight
@@ -45,7 +46,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     p.add_argument("--host", metavar="HOST", help="the supervisor of that machine: its host name, or name:pid")
     p.add_argument(
         "--timeout", type=duration_type, metavar="T",
-        help=f"wait so long (default: membership.drain_timeout_s + {LEAVE_S:g} s)",
+        help=f"wait at most this long (default: membership.drain_timeout_s + {LEAVE_S:g} s)",
     )  # fmt: skip
     p.add_argument("--json", action="store_true", help="as one JSON object")
     add_common(p)
@@ -53,12 +54,12 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Ask and wait, or show; see EPILOG for the exit codes."""
+    """Request the change and wait, or show; EPILOG has the exit codes."""
     from crawler.cli.event_loop import run_async
 
     if arguments.wanted is not None:
         if arguments.status:
-            raise UsageError("--status shows how things are: give either it or N")
+            raise UsageError("--status only shows the state: give either --status or N")
         if not 0 <= arguments.wanted <= INSTANCES_MAX:
             raise UsageError(f"{arguments.wanted}: expected 0 to {INSTANCES_MAX} instances")
     return run_async(_run(arguments, settings_of(arguments)))
@@ -120,9 +121,9 @@ def _state_text(one: "SupervisorStatus") -> str:
     from crawler.terminal.wording import duration
 
     if one.state == "gone":
-        return "gone; it was killed, its instances have ended or are about to"
+        return "gone; it was killed, and its instances have ended or are about to"
     if one.state == "silent":
-        return "silent; it was cut off or killed, and is there again as soon as it is heard"
+        return "silent; it was killed, or lost its connection and may come back"
     if not one.record.wanted and not one.record.children:
         return f"no instance is wanted, up {duration(one.record.age_s)}"
     stopping = "stopping, " if one.state == "stopping" else ""

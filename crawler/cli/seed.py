@@ -26,7 +26,7 @@ examples:
 Each seed's domain (host, folder; see --scope of 'crawler crawl') joins the scope of the
 crawl. A crawl does not end while a stream of seeds is being read.
 
-exit codes: 0 done, 2 not one URL could be used, 3 engine, 6 the sitemap could not be fetched
+exit codes: 0 done, 2 no valid seed URL, 3 engine, 6 the sitemap could not be fetched
 """
 
 
@@ -34,17 +34,17 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     p = commands.add_parser(
         "seed",
         help="add URLs to a running or future crawl",
-        description="Add URLs to a crawl, running or not yet begun, and say what became of them.",
+        description="Add URLs to a crawl, running or not yet started, and print how many were new.",
         epilog=EPILOG,
     )
     add_urls(p)
     group = p.add_argument_group("seeds")
     group.add_argument(
         "--sitemap", action="append", default=[], metavar="URL",
-        help="add the URLs of this sitemap (or sitemap index) of its own host; may be repeated",
+        help="add the URLs of this sitemap (or sitemap index) on the sitemap's own host; may be repeated",
     )  # fmt: skip
     group.add_argument(
-        "--priority", type=float, metavar="P", help="higher leaves first (default: what --order makes of them)"
+        "--priority", type=float, metavar="P", help="higher is fetched first (default: derived from --order)"
     )
     group.add_argument(
         "--depth", type=whole_type, default=0, metavar="N", help="the depth these URLs count as (default: 0)"
@@ -146,7 +146,7 @@ def _print(report: "SeedReport", foreign: int, *, as_json: bool) -> None:
 
 @contextlib.asynccontextmanager
 async def on_the_list(crawl: "OpenCrawl") -> AsyncIterator[None]:
-    """Stand on the member list as one who seeds, and beat: no crawl ends meanwhile."""
+    """Be on the member list as a seeder, with heartbeats: no crawl ends meanwhile."""
     import asyncio
 
     from crawler.app.crawl import member_of

@@ -14,12 +14,12 @@ SHOWN = 50
 
 EPILOG = """\
 examples:
-  crawler seeds                     the first 50, by the order in which they were given
-  crawler seeds --waiting           those of which something is left to fetch
+  crawler seeds                     the first 50, in the order in which they were given
+  crawler seeds --waiting           those with URLs left to fetch
   crawler seeds --json | jq -r 'select(.waiting == 0) | .url'
 
 A URL belongs to the seed from which it was found first. "waiting" are URLs that are queued,
-being fetched, to be tried again, or parked; "done" those that were fetched or refused.
+being fetched, waiting for a retry, or deferred; "done" those that were fetched or refused.
 A seed that a page had led to before it was given is not listed: it belongs to that page's.
 
 With --json, one object a line, and all of them unless --limit is given.
@@ -35,7 +35,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         description="The seeds of a crawl, with counts of all URLs that descend from each.",
         epilog=EPILOG,
     )
-    p.add_argument("--waiting", action="store_true", help="only seeds of which something is left to fetch")
+    p.add_argument("--waiting", action="store_true", help="only seeds with URLs left to fetch")
     p.add_argument("--limit", metavar="N", type=whole_type, help=f"at most N (default: all; {SHOWN} in a table)")
     p.add_argument("--json", action="store_true", help="for programs")
     add_common(p)

@@ -8,7 +8,7 @@ from crawler.cli.crawl_options import KEYS, add_app, add_fetching
 from crawler.cli.options import add_settings, settings_of
 from crawler.errors import CrawlerError, UsageError
 
-BUG = 1  # the exit code of a line that fails: whoever wrote it, it is no error of the input
+BUG = 1  # the exit code of a line that fails
 
 EPILOG = """\
 examples:
@@ -22,7 +22,7 @@ in the prompt (IPython, where it is installed):
   app           what --app names
   handle(page)  what the app's handler for it yields, and what it follows
 
-exit codes: 0 done, 1 the line of -c failed, 2 no URL or a bad app, 6 there is no answer, or robots.txt forbids to ask
+exit codes: 0 done, 1 the line of -c failed, 2 invalid URL or app, 6 no response, or robots.txt forbids it
 """
 
 
@@ -46,7 +46,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Fetch, then the prompt or the line; raises InvalidUrl, and NothingFetchedError where there is no answer."""
+    """Fetch, then the prompt or the line; raises InvalidUrl, and NothingFetchedError where there is no response."""
     from crawler.cli.checking import check_app
     from crawler.cli.shell_session import ShellSession
     from crawler.handlers.load_app import load_app
@@ -66,14 +66,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def run_line(code: str, names: dict[str, Any]) -> int:
-    """Run it as a prompt would, and print what it gives. Raises UsageError for what is no Python."""
+    """Run it as a prompt would, and print what it gives. Raises UsageError for invalid Python."""
     import traceback
 
     from crawler.terminal.printing import err
 
     compiled = _compiled(code)
     try:
-        exec(compiled, names)  # noqa: S102 - that is what the person asks for
+        exec(compiled, names)  # noqa: S102 - the user asked for it
     except CrawlerError:
         raise
     except Exception as error:  # noqa: BLE001 - their line, their error

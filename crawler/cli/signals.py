@@ -1,4 +1,4 @@
-"""Ctrl-C and its kin: the first one stops in order, the second one forces."""
+"""Ctrl-C and similar signals: the first one stops in order, the second one at once."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""How `-n` runs instances: as processes of their own, beneath a supervisor that `crawler scale` can reach."""
+"""How `-n` runs instances: as child processes of a supervisor that `crawler scale` can reach."""
 
 import argparse
 import asyncio
@@ -68,7 +68,7 @@ def _supervisor(crawl: "OpenCrawl", arguments: argparse.Namespace, view: "View",
     keys = ALL_KEYS if hasattr(arguments, "scope") else KEYS
 
     def warn(line: str) -> None:
-        if isinstance(view, Quiet):  # what goes wrong is said even then
+        if isinstance(view, Quiet):  # warnings are printed even then
             printing.warn(line)
         else:
             view.say(line)

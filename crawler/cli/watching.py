@@ -30,7 +30,7 @@ class Watcher:
         self._is_silent = False
 
     async def run(self) -> None:
-        """Once a second; an engine that does not answer is said once."""
+        """Once a second; an engine that does not answer is reported once."""
         while not isinstance(self.view, Quiet):
             try:
                 await self.look()

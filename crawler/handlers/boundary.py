@@ -42,7 +42,7 @@ async def call_plain(
     except TimeoutError:
         return _late(timeout_s)
     except AllHangError:
-        return CodeFailure("too many functions hang: none is begun until some of them end", is_late=True)
+        return CodeFailure("too many functions hang: no more are started until some of them end", is_late=True)
     return found if isinstance(found, CodeFailure | None) else await call_stream(_one(found), take, timeout_s)
 
 
@@ -273,4 +273,4 @@ class _Call:
             self._work.close()
         except BaseException:
             _left_behind.append(self._work)
-        return CodeFailure(f"not done after {self._timeout_s:g} s, and goes on when it is cancelled", is_late=True)
+        return CodeFailure(f"not done after {self._timeout_s:g} s, and ignores its cancellation", is_late=True)

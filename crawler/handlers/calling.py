@@ -24,13 +24,11 @@ def check_callable(function: Callable[..., Any], *arguments: str) -> None:
     except ValueError:
         return  # some built-in functions do not tell
     except TypeError as error:
-        raise UsageError(
-            f"{name}: it is called with ({', '.join(arguments)}), which it does not take: {error}"
-        ) from None
+        raise UsageError(f"{name}: can't be called with ({', '.join(arguments)}): {error}") from None
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """For people: the name, or what an object without one says of itself."""
+    """For messages: the name, or the repr of an object without one."""
     name = text_of(lambda: getattr(function, "__name__", ""), NAME_CHARS_MAX)
     return one_line(name or text_of(lambda: repr(function), NAME_CHARS_MAX) or type.__repr__(type(function)))
 

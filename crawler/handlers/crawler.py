@@ -55,7 +55,7 @@ class Handler(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Crawler:
-    """Handlers of pages, and of what happens beside.
+    """Handlers of pages, and hooks of other events.
 
     A page goes to one handler: that of its label, if `page.follow` gave it one; else to the first whose pattern fits,
     by the order of their definition; else to the one without pattern and label. Handlers for other statuses are
@@ -108,13 +108,13 @@ class Crawler:
     def _add(self, handler: Handler) -> None:
         for other in self.handlers:
             if handler.label and handler.label == other.label:
-                raise UsageError(f"handler {handler.name}: the label {handler.label!r} is that of {other.name}")
+                raise UsageError(f"handler {handler.name}: the label {handler.label!r} is already used by {other.name}")
             if handler.is_default and other.is_default and handler.statuses == other.statuses:
-                raise UsageError(f"handler {handler.name}: {other.name} has no pattern and no label either")
+                raise UsageError(f"handler {handler.name}: {other.name} also has neither a pattern nor a label")
         self.handlers.append(handler)
 
     def handler_for(self, url: str, label: str = "", status: int = 200) -> Handler | None:
-        """Who gets the page of a canonical URL; None when nobody does. A label that nobody has counts as none."""
+        """The handler for the page of a canonical URL, or None. A label without a handler counts as none."""
         for handler in self.handlers if label else ():
             if handler.label == label:
                 return handler if handler.takes(status) else None

@@ -13,7 +13,7 @@ TRACE_CHARS_MAX = 4000
 TRACE_FRAMES_MAX = 12
 LINE_CHARS_MAX = 300
 NAME_CHARS_MAX = 100
-READ_CHARS_MAX = 100_000  # of what an exception says: it may quote a whole page
+READ_CHARS_MAX = 100_000  # of an exception's text, which may quote a whole page
 _NAME_OF_CLASS: Callable[[type], str] = type.__dict__["__name__"].__get__
 OURS = str(Path(__file__).parents[1])
 
@@ -32,13 +32,13 @@ def failure_of(error: BaseException) -> CodeFailure:
     line = f"{kind_of(error)}: {said}" if said else kind_of(error)
     try:
         place, trace = _place_and_trace(error)
-    except BaseException as unread:  # what it says of itself is users' code, too
+    except BaseException as unread:  # its text comes from users' code, too
         return CodeFailure(line, f"(its traceback can't be read: {kind_of(unread)})")
     return CodeFailure(line + place, trace)
 
 
 def kind_of(error: BaseException) -> str:
-    """The name of its class, whatever the class of that class says."""
+    """The name of its class, read without its metaclass."""
     return storable(_NAME_OF_CLASS(type(error)), NAME_CHARS_MAX)
 
 

@@ -26,7 +26,7 @@ class InvalidItem(msgspec.Struct, frozen=True):
 
 
 class InvalidItemError(Exception):
-    """Raised with (field, reason) for what is no item."""
+    """Raised with (field, reason) for an invalid item."""
 
     def __init__(self, field: str, reason: str) -> None:
         super().__init__(field, reason)
@@ -39,7 +39,7 @@ Packer = Callable[[Any], bytes]
 def packer_of(schema: Any) -> Packer:
     """What turns an item into JSON text, and raises InvalidItemError. `schema`: None, or a class with fields.
 
-    Raises UsageError for what is no schema.
+    Raises UsageError for an invalid schema.
     """
     if schema is None:
         return pack

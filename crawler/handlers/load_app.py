@@ -52,7 +52,7 @@ def _parted(target: str) -> tuple[str, str]:
 def _from_file(target: str, file: Path) -> ModuleType:
     if not file.is_file():
         hint = " (a module is named with dots)" if file.suffix != ".py" else ""
-        raise UsageError(f"--app {target}: there is no file {file}{hint}")
+        raise UsageError(f"--app {target}: file {file} does not exist{hint}")
     folder = str(file.resolve().parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)
@@ -82,7 +82,7 @@ def _from_name(target: str, name: str) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name and (name == error.name or name.startswith(f"{error.name}.")):
-            raise UsageError(f"--app {target}: there is no module {error.name} in {here}") from None
+            raise UsageError(f"--app {target}: module {error.name} does not exist in {here}") from None
         raise _import_failed(target, error) from None
     except BaseException as error:
         raise _import_failed(target, error) from None
@@ -107,7 +107,7 @@ def _is_theirs(filename: str) -> bool:
 
 
 def _is_app(value: object) -> TypeGuard[Crawler]:
-    """By its class, not by what it says of itself."""
+    """By its class, not by its attributes."""
     return issubclass(type(value), Crawler)
 
 
@@ -123,6 +123,6 @@ def _object_in(target: str, where: str, name: str, module: ModuleType) -> Crawle
         raise UsageError(f"--app {target}: it makes no Crawler: write app = Crawler()")
     if len(apps) > 1:
         names = " or ".join(f"{where}:{name}" for name, _ in apps.values())
-        raise UsageError(f"--app {target}: it makes several: say --app {names}")
+        raise UsageError(f"--app {target}: it has several apps: use --app {names}")
     ((_, app),) = apps.values()
     return app

@@ -1,4 +1,4 @@
-"""What a handler is given: one page, its tree parsed when somebody asks for it, and what it leads to."""
+"""The page that a handler gets: its tree, parsed on first use, and the URLs it follows."""
 
 import json
 import logging
@@ -24,7 +24,7 @@ _log = logging.getLogger("crawler.handler")
 
 
 class Followed(msgspec.Struct, frozen=True):
-    """A URL that a handler wants to be crawled. `priority` is added to its order: higher leaves first."""
+    """A URL that a handler wants to be crawled. `priority` is added to its order: higher is fetched first."""
 
     url: str
     label: str = ""
@@ -59,7 +59,7 @@ class Page:
     ) -> None:  # fmt: skip
         """`tree`: of the body, where it was parsed already. `labels`: that there are; None: they are not looked at.
 
-        Without `may_parse`, the body is too dear to be parsed in this process.
+        Without `may_parse`, the body is too expensive to be parsed in this process.
         """
         self.url = response.url
         self.status = response.status
@@ -95,7 +95,7 @@ class Page:
 
     @cached_property
     def html(self) -> LexborHTMLParser:
-        """The tree; of what is no HTML, an empty one. Raises RuntimeError for what is too dear to parse in a hook."""
+        """The tree; empty unless it is HTML. Raises RuntimeError when it is too expensive to parse in a hook."""
         tree, self._tree = self._tree, None
         if tree is None:
             self._check_may_parse()
@@ -107,7 +107,7 @@ class Page:
 
     @property
     def followed(self) -> list[Followed]:
-        """What it was asked to follow so far."""
+        """The URLs that were followed so far."""
         return list(self._followed)
 
     def forget_followed(self) -> None:
@@ -115,13 +115,13 @@ class Page:
         self._followed = []
 
     def close(self) -> None:
-        """Let the tree go, which takes ten times the memory of the body, whoever may keep the page."""
+        """Free the tree, which takes ten times the memory of the body, even if the page is kept."""
         self._tree = None
         self.__dict__.pop("html", None)
 
     @cached_property
     def text(self) -> str:
-        """What a reader sees; of what is no HTML, the whole body."""
+        """The visible text; the whole body unless it is HTML."""
         self._check_may_parse()
         return extract_text(self.body, self.charset) if self._is_html else decode(self.body, self.charset)
 
@@ -134,7 +134,7 @@ class Page:
         return json.loads(self.body)
 
     def css(self, selector: str) -> list[LexborNode]:
-        """All elements that fit. Raises ValueError for what is no selector."""
+        """All elements that match. Raises ValueError for an invalid selector."""
         return self.html.css(selector)
 
     def css_first(self, selector: str) -> LexborNode:

@@ -89,5 +89,5 @@ class _Taking:
 
 
 def _stored(report: InvalidItem) -> InvalidItem:
-    """A field's name is what a page says."""
+    """A field's name may come from the page."""
     return InvalidItem(storable(report.field), storable(report.reason))

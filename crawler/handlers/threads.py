@@ -1,7 +1,7 @@
 """Threads for functions that may block, or never end: neither holds up the event loop, nor the end of the process.
 
 concurrent.futures waits for its threads when the interpreter ends, so a function that hangs would keep the process
-alive for ever; these are daemons.
+alive forever; these are daemons.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ LOST_MAX = 64  # functions that run on although nobody waits for them: each has 
 
 
 class AllHangError(Exception):
-    """So many functions did not end in their time that no more are begun."""
+    """Too many functions exceeded their time; no more are started."""
 
 
 class _Job(msgspec.Struct):
@@ -32,7 +32,7 @@ class _Job(msgspec.Struct):
 
 
 class Threads:
-    """At most so many at work, each started when no other is free. Belongs to one event loop."""
+    """Up to a maximum number of threads, each started when no other is free. Belongs to one event loop."""
 
     def __init__(self, threads_max: int) -> None:
         self._slots = asyncio.Semaphore(threads_max)
@@ -76,7 +76,7 @@ class Threads:
             result, error = None, None
             try:
                 result = job.function()
-            except BaseException as raised:  # whatever it is, it is told to who waits
+            except BaseException as raised:  # passed on to the waiter, whatever it is
                 error = raised
             with contextlib.suppress(RuntimeError):  # the loop may be closed by now
                 job.loop.call_soon_threadsafe(self._ended, job, result, error)

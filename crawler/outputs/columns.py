@@ -85,6 +85,6 @@ def is_inexact(value: Any) -> bool:
 
 
 def check_count(columns: Iterable[str]) -> None:
-    """Raises OutputError when no table can have so many."""
+    """Raises OutputError for more columns than a table can have."""
     if len(list(columns)) > COLUMNS_MAX:
         raise OutputError(f"the records have more than {COLUMNS_MAX:,} different fields: write them as .jsonl")

@@ -236,5 +236,5 @@ def refuse_foreign(outputs: Path, target: Target, what: str) -> None:
     with contextlib.suppress(FileNotFoundError):
         if target.path.stat().st_size:
             raise UsageError(
-                f"{target.shown} is there already, and this crawl did not write it; move it away, or name another file"
+                f"{target.shown} already exists, and this crawl did not write it; move it, or name another file"
             )

@@ -26,8 +26,8 @@ from crawler.outputs.target import Target, TargetKind
 log = logging.getLogger(__name__)
 
 EVERY_S = 1.0
-PAUSE_MAX_S = 30.0  # between two tries while a target is away
-FINISH_S = 10.0  # at the end a target that is away is waited for so long
+PAUSE_MAX_S = 30.0  # between two attempts while a target is not available
+FINISH_S = 10.0  # how long the end waits for a target that is not available
 JOIN_S = 60.0  # and one that takes what it is given, but not a part of it in such a time
 BATCH_ROWS = 1000
 CHANGES_MAX = 3  # by other programs, in one look
@@ -96,8 +96,8 @@ class Follower:
         cursor.begin()
         cursor.commit(lines.mark)
         if lines.moved_to is not None or (mark is not None and mark.length and not may_replace):
-            kept = f"; what was there is now {lines.moved_to}" if lines.moved_to else ""
-            why = self._changed or f"{self.target.shown} is not as this crawl left it"
+            kept = f"; the old content is now {lines.moved_to}" if lines.moved_to else ""
+            why = self._changed or f"{self.target.shown} was changed since this crawl wrote it"
             self._tell(f"{why}: all its records are written again{kept}")
         elif self._changed:
             self._tell(f"{self._changed}: all its records are written again")
@@ -160,10 +160,10 @@ class Follower:
             except Exception as error:  # noqa: BLE001 - a thread has nobody above it: `finish` hands it on
                 self.problem, self._is_over = error, True
                 if isinstance(error, CrawlerError):
-                    self._warn(f"{error}; this output has ended, the crawl goes on")
+                    self._warn(f"{error}; this output has ended, the crawl continues")
 
     def _conclude(self) -> None:
-        """What is wrong in the end is not said here: `finish` hands it on."""
+        """Problems at the end are returned by `finish`."""
         try:
             self._reconcile()
         except OutputAway:
@@ -179,7 +179,7 @@ class Follower:
                 return
             except TargetChanged as error:
                 self._start_over(error)
-        raise OutputAway(f"{self.target.shown} is changed by another program again and again")
+        raise OutputAway(f"{self.target.shown} is repeatedly changed by another program")
 
     def _step(self, *, is_last: bool) -> None:
         if self._sink is None:
@@ -210,7 +210,7 @@ class Follower:
             except TargetChanged as error:
                 self._start_over(error)
                 self.step(is_last=True)
-        raise OutputAway(f"{self.target.shown} is changed by another program again and again")
+        raise OutputAway(f"{self.target.shown} is repeatedly changed by another program")
 
     def _compare(self) -> None:
         if self._sink is None:
@@ -261,12 +261,12 @@ class Follower:
     def _is_away(self, error: CrawlerError) -> None:
         if self.problem is None:
             log.warning("output.away", extra={"target": self.target.shown, "why": str(error)})
-            self._warn(f"{error}; the crawl goes on, and what is found waits in the crawl folder")
+            self._warn(f"{error}; the crawl continues, and its results wait in the crawl folder")
         self.problem = error
 
     def _goes_on(self) -> None:
         if self.problem is not None:
-            self._warn(f"{self.target.shown} goes on")
+            self._warn(f"{self.target.shown} is being written again")
         self.problem = None
 
 
@@ -312,7 +312,7 @@ class AtTheEnd:
             moved_to = set_aside(path.resolve())
         except OSError as error:
             raise archive_error("write", path, error) from None
-        line = f"{self.target.shown} is not as this crawl left it; what was there is now {moved_to}"
+        line = f"{self.target.shown} was changed since this crawl wrote it; the old content is now {moved_to}"
         log.warning("output.changed", extra={"target": self.target.shown, "what": line})
         self.notes.append(line)
         self._warn(line)

@@ -1,4 +1,4 @@
-"""One writer for each file that results go to: a lock beside it that names its holder, while somebody writes.
+"""One writer for each file that results go to: a lock file next to it that names the writing process.
 
 Also knows the names of what lies hidden beside a target: locks, and drafts, which a killed writer leaves there.
 """

@@ -54,7 +54,7 @@ def compare(folders: Sequence[CrawlFolder], target: Target, *, items: bool) -> C
     if target.kind is TargetKind.STREAM:
         raise UsageError(f"{target.shown} can't be read back; name a file or a database")
     if target.path is not None and not target.path.is_file():
-        raise UsageError(f"there is no file {target.shown}")
+        raise UsageError(f"file {target.shown} does not exist")
     with contextlib.closing(sqlite3.connect("", isolation_level=None)) as scratch:  # a temporary file
         scratch.executescript(_TABLES)
         sides = _Sides(scratch, target, is_items=shape is ITEMS)

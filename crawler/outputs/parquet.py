@@ -1,7 +1,7 @@
 """A Parquet file, by pyarrow. It appears whole: such a file can't be read before its end is written.
 
-Its schema comes from the records. One that does not fit the columns so far has the draft written anew with wider
-ones: rare, and as dear as copying what is there.
+Its schema comes from the records. One that does not fit the columns so far has the draft rewritten with wider
+ones: rare, and as expensive as copying it.
 """
 
 import contextlib

@@ -19,7 +19,7 @@ from crawler.redaction import shown
 from crawler.version import how_to_install
 
 CONNECT_S = 10
-PARAMETERS = {  # a server that is cut off is noticed, and a lock is not waited for for ever
+PARAMETERS = {  # notice a lost server, and limit the wait for a lock
     "connect_timeout": CONNECT_S,
     "keepalives_idle": 10,
     "keepalives_interval": 5,
@@ -75,7 +75,7 @@ class PostgresSink:
                 self._columns: dict[str, ColumnType | None] = self._columns_there()
                 if not self._columns:
                     if is_reader:
-                        raise UsageError(f"there is no table {self._name} at {self._shown}; add ?table=NAME")
+                        raise UsageError(f"table {self._name} does not exist at {self._shown}; add ?table=NAME")
                     self._columns = self._create()
                 self._names = ColumnNames(self._columns, bytes_max=NAME_BYTES_MAX, reserved=SYSTEM_COLUMNS)
                 self._connection.commit()
@@ -115,14 +115,14 @@ class PostgresSink:
             "AND attnum = ANY(indkey)) = %s", [name, sorted(KEY_COLUMNS)]
         ).fetchone()[0]  # fmt: skip
         if not is_key:
-            self._refuse(f"({', '.join(KEY_COLUMNS)}) is not a key of it")
+            self._refuse(f"({', '.join(KEY_COLUMNS)}) is not a unique key")
         may = self._connection.execute(_MAY_WRITE, [name, name]).fetchone()[0]
         if not may:
-            raise UsageError(f"can't use {self._shown}: no right to insert and update in table {self._name}")
+            raise UsageError(f"can't use {self._shown}: no permission to insert and update in table {self._name}")
         return found
 
     def _refuse(self, why: str) -> None:
-        raise UsageError(f"table {self._name} at {self._shown} was made for something else: {why}; add ?table=NAME")
+        raise UsageError(f"table {self._name} at {self._shown} is not a results table: {why}; add ?table=NAME")
 
     def _create(self) -> dict[str, ColumnType | None]:
         sql = self._sql
@@ -261,7 +261,7 @@ class PostgresSink:
         except self._psycopg.Error as error:
             if self._may_pass(error):
                 raise OutputAway(f"{self._shown}: {_one_line(error)}") from None
-            raise OutputError(f"{self._shown} does not take the records: {_one_line(error)}") from None
+            raise OutputError(f"{self._shown} rejects the records: {_one_line(error)}") from None
 
     def _may_pass(self, error: Any) -> bool:
         """May the same rows be taken later?"""

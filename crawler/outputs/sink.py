@@ -25,7 +25,7 @@ class Row(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """How far a file has been written for good: its length in bytes, and a digest of what stands before its end."""
+    """How far a file is durably written: its length in bytes, and a digest of its last bytes."""
 
     length: int
     digest: str
@@ -48,7 +48,7 @@ class TargetChanged(OutputError):
 
 
 class OutputEnded(Exception):
-    """Who read the target has enough (a closed pipe)."""
+    """The reader of the target has closed it (a closed pipe)."""
 
 
 class Sink(Protocol):

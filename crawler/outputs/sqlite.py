@@ -75,7 +75,7 @@ class SqliteSink:
         self._columns = self._columns_there()
         if not self._columns:
             if not may_create:
-                raise UsageError(f"there is no table {self._table} in {self._shown}; add ?table=NAME")
+                raise UsageError(f"table {self._table} does not exist in {self._shown}; add ?table=NAME")
             self._columns = self._create()
         self._names = ColumnNames(self._columns, folds=True, bytes_max=NAME_BYTES_MAX)
         self._version = self._schema_version()
@@ -92,11 +92,11 @@ class SqliteSink:
             try:
                 self._base.execute(f"EXPLAIN {self._statement(list(KEY_COLUMNS))}", [0] * len(KEY_COLUMNS))
             except sqlite3.OperationalError:
-                self._refuse(f"({', '.join(KEY_COLUMNS)}) is not a key of it")
+                self._refuse(f"({', '.join(KEY_COLUMNS)}) is not a unique key")
         return found
 
     def _refuse(self, why: str) -> None:
-        raise UsageError(f"table {self._table} of {self._shown} was made for something else: {why}; add ?table=NAME")
+        raise UsageError(f"table {self._table} of {self._shown} is not a results table: {why}; add ?table=NAME")
 
     def _create(self) -> list[str]:
         self.is_new_table = True
@@ -170,7 +170,7 @@ class SqliteSink:
         return self._names.renamed
 
     def close(self) -> None:
-        """A file that is new and has no table in it is taken away."""
+        """Deletes a new file that has no table."""
         if not self._is_new:
             self._let_go()
             return

@@ -68,10 +68,10 @@ def _server(text: str) -> Target:
         shown_user = f"{parts.username}@" if parts.username else ""
         place = parts.netloc.rpartition("@")[2]
         if "," not in place:
-            _ = parts.port  # raises for what is no number
+            _ = parts.port  # raises ValueError for an invalid port
     except ValueError:
         raise UsageError(
-            f"can't read the URL of the database {without_password(text)}: its host or port is none "
+            f"can't read the URL of the database {without_password(text)}: its host or port is not valid "
             "(write / @ : in a password as %2F %40 %3A)"
         ) from None
     table = fields.get("table", "")
@@ -118,8 +118,8 @@ def _check_place(target: Target, text: str) -> None:
     if path.is_dir():
         raise UsageError(f"{text} is a folder; name a file in it")
     if not path.parent.is_dir():
-        raise UsageError(f"can't write {text}: there is no folder {Path(text.partition('?')[0]).parent}")
+        raise UsageError(f"can't write {text}: folder does not exist: {Path(text.partition('?')[0]).parent}")
     if not os.access(path if path.exists() else path.parent, os.W_OK):
         raise UsageError(f"can't write {text}: permission denied")
     if target.is_file and not os.access(path.parent, os.W_OK):
-        raise UsageError(f"can't write {text}: no right to make files in {path.parent}")
+        raise UsageError(f"can't write {text}: no permission to create files in {path.parent}")

@@ -1,4 +1,4 @@
-"""Does the crawl that the engine has belong to this folder? May it be made anew from it?
+"""Does the crawl that the engine has belong to this folder? May it be recreated from it?
 
 Nothing is made in an engine that lacks the crawl of a folder with results: only a rebuild does that.
 """
@@ -40,7 +40,7 @@ async def admit(
     stored = await crawls.load()
     check_known(folder, name, bound_of(name, stored) if stored else None)
     if stored is None and not create:
-        raise NoCrawlError(f"there is no crawl {name!r} here yet: start one with 'crawler crawl URL'")
+        raise NoCrawlError(f"crawl {name!r} does not exist yet: start it with 'crawler crawl URL'")
     await crawls.create_or_load(settings)
     record, roots = await crawls.shared()
     check_known(folder, name, bound_of(name, record))  # begun by somebody else meanwhile?
@@ -51,7 +51,7 @@ async def admit(
 async def admit_rebuild(
     folders: Sequence[CrawlFolder], crawls: Crawls, settings: Settings
 ) -> tuple[CrawlRecord, frozenset[str]]:
-    """Record and roots of the crawl that these folders hold, begun anew if the engine lost it. Binds no folder.
+    """Record and roots of the crawl that these folders hold, recreated if the engine lost it. Binds no folder.
 
     Raises UsageError when they hold nothing, ConflictError when they, or they and the engine, are of different crawls.
     """
@@ -60,11 +60,13 @@ async def admit_rebuild(
         check_name(folder, name)
     bounds = _bounds(folders, name)
     if len({bound.first_begun_at for bound in bounds}) > 1:
-        raise ConflictError(f"these folders hold different crawls {name!r}: rebuild each of them alone")
+        raise ConflictError(f"these folders hold different crawls {name!r}: rebuild each of them separately")
     first_begun_at = bounds[0].first_begun_at if bounds else 0.0
     was = _records(folders, bounds)
     if len({record.hash_key for record in was}) > 1:
-        raise ConflictError(f"these folders have different hash keys of the crawl {name!r}: rebuild each of them alone")
+        raise ConflictError(
+            f"these folders have different hash keys of the crawl {name!r}: rebuild each of them separately"
+        )
     stored = await crawls.load()
     if stored is None:
         as_it_was, hash_key = _as_it_was(settings, was), was[-1].hash_key if was else b""
@@ -87,7 +89,7 @@ def _bounds(folders: Sequence[CrawlFolder], name: str) -> list[Bound]:
         if bound is not None and bound.name == name and (holds_results(folder) or holds_seeds(folder, bound)):
             found.append(bound)
         elif not holds_results(folder):
-            raise UsageError(f"there is nothing in {folder.root} to rebuild the crawl {name!r} from")
+            raise UsageError(f"{folder.root} has nothing to rebuild the crawl {name!r} from")
     return sorted(found, key=lambda bound: bound.begun_at)
 
 
@@ -102,17 +104,17 @@ def _records(folders: Sequence[CrawlFolder], bounds: Sequence[Bound]) -> list[Cr
     if not records:
         where = folders[0].root / FILE
         raise ConflictError(
-            f"{where} is missing or damaged, and without the crawl's hash key nothing can be rebuilt: put it back from "
-            "a copy, or name another folder of this crawl, too"
+            f"{where} is missing or damaged, and without the crawl's hash key nothing can be rebuilt: restore it from "
+            "a backup, or also name another folder of this crawl"
         )
     return records
 
 
 async def _replace(crawls: Crawls, name: str, other: CrawlRecord, settings: Settings, was: CrawlRecord) -> None:
-    """Somebody began the crawl anew in the engine that lost it: with nothing added yet, its record may go."""
+    """The crawl was created again in the engine that lost it: its record may be deleted if nothing was added."""
     if any(count.added for count in await crawls.counts(other.partitions)):
         raise ConflictError(
-            f"another crawl {name!r} was begun in the engine: empty the engine, and rebuild before anything crawls"
+            f"another crawl {name!r} was started in the engine: empty the engine, and rebuild before anything crawls"
         )
     await crawls.start_over(settings, origin=was.first_begun_at, hash_key=was.hash_key)
 

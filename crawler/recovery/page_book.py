@@ -34,7 +34,7 @@ CREATE TABLE orphans (
 
 
 class KnownPage(NamedTuple):
-    """What the index says of a committed page."""
+    """The index entry of a committed page."""
 
     depth: int
     redirects: int

@@ -1,6 +1,6 @@
-"""A crawl that the engine lost, made anew from what lies on disk: journal of seeds, index, archive.
+"""Recreates a crawl that the engine lost, from the seed journal, index and archive on disk.
 
-    indexed page          seen and done, counted as its line says; never fetched again
+    indexed page          seen and done, counted as its line has it; never fetched again
     followed by a handler added again with label and priority, as the page's item frame says; a label does not outlive a
                           redirect
     link, redirect        added again, from every archived page that the crawl knew, be its commit in the index or lost
@@ -45,7 +45,7 @@ NO_RECORD = "(no archive)"
 
 
 class Rebuild:
-    """One rebuild of one crawl, from all of its folders that are at hand. `pulse` hears how many records were read.
+    """One rebuild of one crawl, from all of its folders that were given. `pulse` hears how many records were read.
 
     With `refetch`, committed pages that can't be read again are fetched again; without, they end the rebuild.
     """
@@ -148,8 +148,8 @@ class Rebuild:
                     self._report.flaw(f"{folder.root}/{missing.file}: {missing.reason}")
         if self._report.flawed and not self._refetch:
             raise ArchiveError(
-                f"the index can't be read as a whole ({self._report.flaws[0]}), and what it lacks would be fetched "
-                "again: bring the files back and run this again, or add --refetch"
+                f"the index has unreadable parts ({self._report.flaws[0]}), whose pages would be fetched "
+                "again: restore the files and run this again, or add --refetch"
             )
         await self._open(roots)
 
@@ -207,8 +207,8 @@ class Rebuild:
         if lost and not self._refetch:
             files = ", ".join(f"{name} ({pages:,})" for name, pages in lost.most_common(3))
             raise ArchiveError(
-                f"{lost.total():,} committed pages can't be read again, so nobody knows where they led: {files}; bring "
-                "the files back and run this again, or add --refetch to have these pages fetched again"
+                f"{lost.total():,} committed pages can't be read, so their links are unknown: {files}; restore "
+                "the files and run this again, or add --refetch to have these pages fetched again"
             )
         self._report.refetched = lost.total()
         if lost:
@@ -245,7 +245,7 @@ class Rebuild:
 
 
 def _followed_in(files: Sequence[ItemFiles], entry: CommitEntry) -> list[tuple[str, str, float]] | None:
-    """Where a page's handler led, from the folder that has it; None when none of them can say."""
+    """What a page's handler followed, from the folder that has it; None when no folder has it."""
     assert entry.items is not None
     for one in files:
         with contextlib.suppress(ArchiveError, msgspec.MsgspecError):

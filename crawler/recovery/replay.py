@@ -40,7 +40,7 @@ class RebuildReport(msgspec.Struct, kw_only=True):
     orphans: int = 0  # records of pages that were never committed: fetched again, and where they led is not lost
     unplaced: int = 0  # the same, but nothing known leads to them
     unplaced_urls: list[str] = msgspec.field(default_factory=list)
-    elsewhere: int = 0  # committed pages whose records are in folders that are not at hand
+    elsewhere: int = 0  # committed pages whose records are in folders that were not given
     refetched: int = 0  # committed pages that can't be read again
     unreadable: Counter[str] = msgspec.field(default_factory=Counter)  # the same, by file of records or items
     flawed: int = 0

@@ -1,4 +1,4 @@
-"""What is printed when a crawl ends or its statistics are asked for. Text out of values; reads nothing itself."""
+"""Text of a crawl's summary and statistics, from values; does no I/O."""
 
 from collections.abc import Mapping, Sequence
 from itertools import compress
@@ -59,18 +59,18 @@ def totals_text(
 ) -> str:
     """The whole crawl in a few lines."""
     over = over_budget(totals, quota_reached)
-    pairs = [("paused", "by an operator ('crawler resume' goes on)")] if is_paused else []
+    pairs = [("paused", "by an operator (continue with 'crawler resume')")] if is_paused else []
     pairs += [("waits", waits_text("memory"))] if is_full else []
     pairs += [
         ("pages", f"{number(totals.fetched)}{_in_brackets(_classes(totals.status))}"),
         ("pending", _pending(totals, in_flight)),
         *([("items", items_text(totals))] if totals.items or totals.items_invalid else []),
         *([("deferred", _deferred(totals))] if totals.deferred else []),
-        *([("budget", f"{deferred_text(over)} (a larger one goes on)")] if over else []),
+        *([("budget", f"{deferred_text(over)} (raise it to continue)")] if over else []),
         ("domains", number(domains)),
         ("size", size(totals.bytes)),
         ("retries", number(totals.retries)),
-        ("given up", f"{number(totals.dead)}{_in_brackets(named(totals.errors))}"),
+        ("dead letters", f"{number(totals.dead)}{_in_brackets(named(totals.errors))}"),
         ("refused", f"{number(sum(totals.refused.values()))}{_in_brackets(named(totals.refused))}"),
         ("order", order_text(ordering)),
     ]
@@ -96,8 +96,8 @@ def _deferred(totals: Totals) -> str:
 
 
 def items_text(counts: Totals | DomainStats) -> str:
-    """Like "1,203 (12 invalid, left out: the log says which)"."""
-    invalid = f"{number(counts.items_invalid)} invalid, left out: the log says which" if counts.items_invalid else ""
+    """Like "1,203 (12 invalid, left out: see the log)"."""
+    invalid = f"{number(counts.items_invalid)} invalid, left out: see the log" if counts.items_invalid else ""
     return number(counts.items) + _in_brackets(invalid)
 
 
@@ -117,7 +117,7 @@ def domain_text(
     is_crawl_paused: bool = False,
     quota_reached: QuotaReached | None = None,
 ) -> str:
-    """One domain in full; `parked`: how many of its URLs, by reason."""
+    """One domain in full; `deferred`: how many of its URLs are, by reason."""
     stop = stop_text(d.stop, is_crawl_paused=is_crawl_paused, quota_reached=quota_reached)
     delay = delay_text(d.delay_ms) if d.delay_ms >= 0 else "unknown: no robots.txt was read yet"
     pairs = [
@@ -136,7 +136,7 @@ def domain_text(
         ("size", size(d.bytes)),
         ("retries", number(d.retries)),
         ("failures", f"{number(sum(d.errors.values()))}{_in_brackets(named(d.errors))}"),
-        ("given up", number(d.dead)),
+        ("dead letters", number(d.dead)),
         ("refused", f"{number(sum(d.refused.values()))}{_in_brackets(named(d.refused))}"),
         ("delay", f"{delay} (by an operator)" if is_delay_ordered else delay),
         *([("boost", boost_text(boost))] if boost else []),
@@ -148,12 +148,12 @@ def domain_text(
 
 def boost_text(boost: int) -> str:
     """Like "5, by an operator: when it is due, it goes before all without one"; not for 0."""
-    return f"{boost}, by an operator: when it is due, it goes {'before' if boost > 0 else 'after'} all without one"
+    return f"{boost}, by an operator: fetched {'before' if boost > 0 else 'after'} domains without a boost"
 
 
 STOPS = {
-    "paused": "paused by an operator ('crawler resume DOMAIN' goes on)",
-    "blocked": "blocked by an operator ('crawler unblock DOMAIN' takes it up again)",
+    "paused": "paused by an operator (continue with 'crawler resume DOMAIN')",
+    "blocked": "blocked by an operator (continue with 'crawler unblock DOMAIN')",
     "pages": "its budget of pages is used up",
     "bytes": "its budget of bytes is used up",
 }
@@ -163,7 +163,7 @@ DEFERRED = {
     "pages": "beyond the budget of pages",
     "bytes": "beyond the budget of bytes",
     "depth": "beyond the budget of depth",
-    "hosts": "of hosts beyond the budget of hosts",
+    "hosts": "on hosts beyond the budget of hosts",
     "crawl:urls": "beyond the crawl's budget of URLs",
     "crawl:pages": "beyond the crawl's budget of pages",
     "crawl:bytes": "beyond the crawl's budget of bytes",
@@ -185,7 +185,7 @@ def stop_text(stop: str, *, is_crawl_paused: bool = False, quota_reached: QuotaR
     if quota_reached:
         _, _, what = quota_reached.reason.partition(":")
         return f"the whole crawl's budget of {what} is used up (budget.crawl_{what} = {quota_reached.budget})"
-    return "the whole crawl is paused ('crawler resume' goes on)" if is_crawl_paused else ""
+    return "the whole crawl is paused (continue with 'crawler resume')" if is_crawl_paused else ""
 
 
 def deferred_text(deferred: Mapping[str, int]) -> str:

@@ -1,4 +1,4 @@
-"""Dead letters as people and programs read them. Pure; must not know where they lie."""
+"""Dead letters as text and as JSON."""
 
 from collections.abc import Mapping, Sequence
 from textwrap import indent
@@ -13,12 +13,12 @@ from crawler.terminal.wording import counted, moment, number
 
 
 def letters_table(letters: Sequence[DeadLetter], reasons: Mapping[str, int]) -> str:
-    """Some letters, the newest first, and how many there are for each reason."""
+    """Some dead letters, the newest first, and how many there are for each reason."""
     total = sum(reasons.values())
     if not total:
         return "No dead letters."
     rows = [(moment(one.failed_at), one.reason, str(one.attempts), one.url) for one in letters]
-    lines = [table(("given up", "reason", "attempts", "URL"), rows, left=4), ""]
+    lines = [table(("failed at", "reason", "attempts", "URL"), rows, left=4), ""]
     lines.append(f"{counted(total, 'dead letter')}: {named(reasons)}")
     if len(letters) < total:
         lines.append(f"shown: the newest {number(len(letters))} (--limit N for more; --json has all)")
@@ -26,11 +26,11 @@ def letters_table(letters: Sequence[DeadLetter], reasons: Mapping[str, int]) -> 
 
 
 def letter_text(letter: DeadLetter) -> str:
-    """Everything about one letter, with each attempt, and the traceback of a handler's failure."""
+    """Everything about one dead letter, with each attempt, and the traceback of a handler's failure."""
     pairs = [
         ("url", letter.url),
         ("reason", f"{letter.reason}{f' ({letter.detail})' if letter.detail else ''}"),
-        ("given up", moment(letter.failed_at)),
+        ("failed at", moment(letter.failed_at)),
         ("attempts", str(letter.attempts)),
         ("domain", letter.domain if letter.queue == letter.domain else f"{letter.domain}, queue {letter.queue}"),
         ("depth", f"{letter.depth}{', a seed' if letter.seed else ''}"),

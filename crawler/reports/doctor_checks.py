@@ -1,4 +1,4 @@
-"""Checks of what a crawl needs from its machine and its engine, each with its verdict and how to mend it.
+"""Checks of what a crawl needs from its machine and its engine, each with its verdict and how to fix it.
 
 Only looks; changes nothing.
 """
@@ -28,7 +28,7 @@ FREE_FAIL_BYTES = 256 * 1024**2
 FREE_WARN_BYTES = 4 * 1024**3
 HEADROOM_WARN_BYTES = 256 * 1024**2
 FILES_BESIDE_SOCKETS = 128  # archive, index, engine, libraries
-KEPT_OPEN_FACTOR = 2  # connections kept alive beside those in use
+KEPT_OPEN_FACTOR = 2  # connections kept alive in addition to those in use
 PYTHON_MIN = (3, 11)
 
 
@@ -44,7 +44,7 @@ class Check(msgspec.Struct, frozen=True):
     name: str
     level: Level
     found: str
-    mend: str = ""
+    mend: str = ""  # how to fix it
 
 
 def ok(name: str, found: str) -> Check:
@@ -52,13 +52,13 @@ def ok(name: str, found: str) -> Check:
 
 
 def report(checks: list[Check]) -> str:
-    """A line a check; those to mend have a second one."""
+    """A line for each check, and a second one where something must be fixed."""
     rows = table(("check", "", "found"), [(c.name, c.level, c.found) for c in checks], left=3).splitlines()[1:]
     lines = []
     for row, check in zip(rows, checks, strict=True):
         lines.append(row)
         if check.mend:
-            lines.append(f"{'':>4}to mend: {check.mend}")
+            lines.append(f"{'':>4}fix: {check.mend}")
     return "\n".join(lines)
 
 
@@ -175,7 +175,7 @@ def _persistence(info: EngineInfo) -> Check:
 def _intset(info: EngineInfo) -> Check:
     found = f"set-max-intset-entries {info.intset_max}"
     if info.intset_max < INTSET_MIN:
-        mend = f"CONFIG SET set-max-intset-entries {INTSET_MIN}: else seen URLs take four times the memory"
+        mend = f"CONFIG SET set-max-intset-entries {INTSET_MIN}: otherwise seen URLs take four times the memory"
         return Check("seen-set", Level.FAIL, found, mend)
     return ok("seen-set", found)
 

@@ -21,7 +21,7 @@ WAIT_SHOWN_MS = 50
 
 
 class RobotsFact(msgspec.Struct, frozen=True, kw_only=True):
-    """What robots.txt says. `verdict` is None while nobody has read it; `note` then says what that means."""
+    """The verdict of robots.txt; None while it was not read, which `note` then explains."""
 
     verdict: RobotsVerdict | None = None
     read_at: float = 0.0  # wall clock, s
@@ -53,7 +53,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def state_of(f: Facts) -> str:
-    """One word: committed, claimed, retrying, queued, parked, dead, refused, ended (one of these), unknown."""
+    """One word: committed, claimed, retrying, queued, deferred, dead, refused, ended (one of these), unknown."""
     w = f.where
     if w.deferred:
         return "deferred"
@@ -106,9 +106,9 @@ def _claimed(f: Facts) -> str:
 
 def _retrying(f: Facts) -> str:
     assert f.where.retry_at_ms is not None
-    tries = counted(f.where.record.attempts if f.where.record else 1, "try", "tries")
+    tries = counted(f.where.record.attempts if f.where.record else 1, "attempt")
     wait = max(0, f.where.retry_at_ms - f.where.clock_ms) / 1000
-    return f"Will be crawled: {tries} failed, the next one is due in {duration(wait)}.{_alone(f)}"
+    return f"Will be crawled: {tries} failed, and the next one is due in {duration(wait)}.{_alone(f)}"
 
 
 def _queued(f: Facts) -> str:
@@ -125,21 +125,23 @@ def _queued(f: Facts) -> str:
 def _deferred(f: Facts) -> str:
     reason = f.where.deferred
     if reason == f.where.stop:
-        return f"Not crawled for now: it is parked, because its queue is stopped: {stop_text(reason)}."
+        return f"Not crawled for now: it is deferred, because its queue is stopped: {stop_text(reason)}."
     kind, _, rule = reason.partition(":")
     if kind == "trap":
         why = f" ({f.traps.why})" if f.traps.rule == rule else ""
-        return f"Not crawled: it is parked by the trap rule {rule}{why}: that part of the site was seen to have no end."
+        return (
+            f"Not crawled: it is deferred by the trap rule {rule}{why}: that part of the site was detected as infinite."
+        )
     beyond = DEFERRED.get(kind_of(reason), reason)
-    return f"Not crawled for now: it is parked, {beyond} ('crawler release {f.domain}' puts it back)."
+    return f"Not crawled for now: it is deferred, {beyond} ('crawler release {f.domain}' puts it back)."
 
 
 def _dead(f: Facts) -> str:
     letter = f.where.letter
     assert letter is not None
     why = failure_text(letter.reason, letter.detail)
-    tries = f"after {counted(letter.attempts, 'try', 'tries')}" if letter.attempts else "without a try"
-    return f"Given up: {why}, {tries}, at {moment(letter.failed_at)}."
+    tries = f"after {counted(letter.attempts, 'attempt')}" if letter.attempts else "without an attempt"
+    return f"Dead letter: {why}, {tries}, at {moment(letter.failed_at)}."
 
 
 def _refused(f: Facts) -> str:
@@ -147,7 +149,7 @@ def _refused(f: Facts) -> str:
         return "Not crawled: robots.txt forbids it."
     return (
         "Not crawled: it was refused when its turn came (robots.txt as it was then, or a limit of redirects), or it "
-        "was purged ('crawler purge', or 'crawler dead purge' after it was given up)."
+        "was purged ('crawler purge', or 'crawler dead purge' of its dead letter)."
     )
 
 
@@ -227,7 +229,7 @@ def _robots(robots: RobotsFact) -> str:
     if robots.verdict is None:
         return robots.note
     v = robots.verdict
-    line = f"line {v.line_number}: {v.line}" if v.line_number else "no line concerns it"
+    line = f"line {v.line_number}: {v.line}" if v.line_number else "no rule matches"
     when = f", read at {moment(robots.read_at)}" if robots.read_at else ""
     return f"{'allowed' if v.allowed else 'forbidden'} ({line}{when})"
 
@@ -241,7 +243,7 @@ def _commit(entry: CommitEntry) -> str:
 def _next(where: UrlLocation) -> str:
     wait = max(0, where.next_fetch_ms - where.clock_ms)
     delay = f"delay {duration(where.delay_ms / 1000)}" if where.delay_ms is not None else "delay not known yet"
-    busy = f", {counted(where.claims_out, 'URL')} of the queue in hand" if where.claims_out else ""
+    busy = f", {counted(where.claims_out, 'URL')} of the queue claimed" if where.claims_out else ""
     return f"{f'in {duration(wait / 1000)}' if wait >= WAIT_SHOWN_MS else 'at any time'} ({delay}{busy})"
 
 

@@ -9,11 +9,11 @@ from crawler.archive.history import Attempt, Became, status_of
 from crawler.terminal.tables import NOTHING, table
 from crawler.terminal.wording import duration, failure_text, moment
 
-HEADERS = ("at", "try", "status", "result", "in queue", "in hand", "took", "by", "epoch")
+HEADERS = ("at", "try", "status", "result", "in queue", "claimed", "took", "by", "epoch")
 
 
 def history_table(attempts: Sequence[Attempt], *, with_urls: bool) -> str:
-    """One row each, in the order given. Durations: in the queue, in hand until its turn came, of the request."""
+    """One row each, in the order given. Durations: in the queue, claimed until its turn came, of the request."""
     headers = (*HEADERS, "URL") if with_urls else HEADERS
     rows = [(*_row(one), one.url) if with_urls else _row(one) for one in attempts]
     return table(headers, rows, left=len(headers))
@@ -37,9 +37,9 @@ def _row(a: Attempt) -> tuple[str, ...]:
 def _result(a: Attempt) -> str:
     failure = failure_text(a.kind, a.detail)
     if a.became is Became.RETRY:
-        return f"{failure}; to be tried again"
+        return f"{failure}; to be retried"
     if a.became is Became.DEAD:
-        return f"{failure}; given up"
+        return f"{failure}; dead letter"
     if a.became is Became.LOST:
         return f"does not count ({failure or a.http_status or 'cut off'})"
     return failure or str(a.http_status)

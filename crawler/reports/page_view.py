@@ -33,17 +33,17 @@ class PageView(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def refusal(self) -> str:
-        """Why there is no answer, in one line; "" when there is one."""
+        """Why there is no response, in one line; "" when there is one."""
         if self.address_refused:
             return f"not fetched: {self.address_refused}"
         if self.robots is None:
             return f"not fetched: robots.txt can't be read, so nothing is allowed ({self.robots_note})"
         if not self.robots.allowed:
             rule = f"line {self.robots.line_number}: {self.robots.line}"
-            return f"not fetched: robots.txt forbids it ({rule}); --ignore-robots asks all the same"
+            return f"not fetched: robots.txt forbids it ({rule}); --ignore-robots fetches it anyway"
         if self.result is not None and self.result.failure is not None:
             failure = self.result.failure
-            return f"no answer from {self.url}: {failure_text(failure.kind.value, failure.detail)}"
+            return f"no response from {self.url}: {failure_text(failure.kind.value, failure.detail)}"
         return ""
 
 

@@ -107,7 +107,7 @@ def _handler(url: str, label: str, app: Crawler | None) -> SettingSource:
         return SettingSource("handler", NOTHING, "no app")
     handler = app.handler_for(url, label)
     if handler is None:
-        return SettingSource("handler", NOTHING, "no handler of the app is for it")
+        return SettingSource("handler", NOTHING, "no handler of the app matches")
     return SettingSource("handler", handler.name, _why(handler, url, label))
 
 
@@ -115,5 +115,5 @@ def _why(handler: Handler, url: str, label: str) -> str:
     if label and handler.label == label:
         return f"@app.page(label={label!r})"
     if handler.is_default:
-        return "@app.page(), for all that no other is for"
+        return "@app.page(), for all pages without another handler"
     return f"@app.page({next(p.text for p in handler.patterns if p.matches(url))!r})"

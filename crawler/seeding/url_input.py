@@ -182,7 +182,7 @@ async def check_any(plain: Sequence["GivenUrl"], files: Sequence[str], *, bytes_
     for line in complaints(report):
         warn(line)
     if not report.total and files:
-        raise UsageError(f"there is no URL in {', '.join(files)}")
+        raise UsageError(f"no URL in {', '.join(files)}")
     raise UsageError(NO_SEED)
 
 

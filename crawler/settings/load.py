@@ -45,7 +45,7 @@ def is_given(
     environment: Mapping[str, str] | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> bool:
-    """Does any of the sources say something of "section.key", be it the default?"""
+    """Does any of the sources set "section.key", even to its default?"""
     section, _, name = key.partition(".")
     return name in _merged(file, environment, options).get(section, {})
 
@@ -202,7 +202,7 @@ def _merge_environment(merged: dict[str, Any], environment: Mapping[str, str]) -
         if key not in _keys_of(table):
             raise UsageError(f"{name}: {_unknown(f'{table}.{key}', _keys_of(table))}")
         if isinstance(getattr(_table(table), key), msgspec.Struct):
-            raise UsageError(f"{name}: {table}.{key} is a table: name a key in it")
+            raise UsageError(f"{name}: {table}.{key} is a table: set one of its keys")
         _put(merged, f"{table}.{key}", _from_text(name, environment[name], table, key))
 
 

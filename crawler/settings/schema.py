@@ -40,7 +40,7 @@ class ScopeSettings(_Section, frozen=True):
     redirects_max: Annotated[int, Meta(ge=0, le=15)] = 10
     url_bytes_max: Count = 8192
     nofollow: bool = True  # obey rel=nofollow and meta robots nofollow
-    follow: Literal["links", "handlers"] = "links"  # all links of a page, or only where its handler leads
+    follow: Literal["links", "handlers"] = "links"  # all links of a page, or only those that its handler follows
 
 
 class PolitenessSettings(_Section, frozen=True):
@@ -48,10 +48,12 @@ class PolitenessSettings(_Section, frozen=True):
     delay_max_s: Positive = 60.0  # cap on robots.txt Crawl-delay
     factor: NotNegative = 0.0  # wait at least factor x the last fetch time
     retry_after_max_s: Positive = 3600.0
-    adaptive: bool = False  # the delay grows where a site struggles, and shrinks back to what it was
+    adaptive: bool = False  # lengthen the delay while a site is slow or overloaded
     concurrency_per_queue: Count = 1
     concurrency_per_address: Count = 8
-    address_limit_of: Literal["instance", "crawl"] = "instance"  # whose limit that is: each one's, or all of theirs
+    address_limit_of: Literal["instance", "crawl"] = (
+        "instance"  # the limit holds for each instance, or for all together
+    )
 
 
 class FetchSettings(_Section, frozen=True):
@@ -68,7 +70,7 @@ class FetchSettings(_Section, frozen=True):
     links_max: Count = 5000
     allow_private: bool = False
     insecure_tls: bool = False
-    gateway: str = ""  # "address:port" of `crawler replay`: every request goes there, whole URL and all
+    gateway: str = ""  # "address:port" of `crawler replay`: every request goes there, with its whole URL
     accept: str = "text/html,application/xhtml+xml,*/*;q=0.5"
     accept_language: str = "en,*;q=0.5"
 
@@ -92,7 +94,7 @@ class DnsSettings(_Section, frozen=True):
 
 
 class RetryKind(_Section, frozen=True):
-    """What differs for one kind of failure; None: as in [retry] itself."""
+    """Values for one kind of failure; None: as in [retry] itself."""
 
     attempts: Attempts | None = None
     backoff_s: NotNegative | None = None
@@ -118,7 +120,7 @@ class RetryOnce(RetryKind, frozen=True):
 
 
 class RetrySettings(_Section, frozen=True):
-    """A table by the kinds of failures (`FailureKind`) that another attempt may heal."""
+    """A table by the kinds of failures (`FailureKind`) that another attempt may fix."""
 
     attempts: Attempts = 3
     backoff_s: NotNegative = 2.0  # before the 2nd attempt; times `backoff_factor` each further one
@@ -139,11 +141,11 @@ class RetrySettings(_Section, frozen=True):
 
 
 class HostsSettings(_Section, frozen=True):
-    failures: Count = 5  # in a row that speak against the host: then its queue is set aside
+    failures: Count = 5  # host failures in a row after which its queue is suspended
     probe_s: Positive = 60.0  # until the first URL is tried again; times `probe_factor` each further one
     probe_factor: Factor = 2.0
     probe_max_s: Positive = 3600.0
-    give_up_s: Positive = 3600.0  # after so long without any answer its URLs are given up
+    give_up_s: Positive = 3600.0  # after this time without a response its URLs become dead letters
 
 
 class PriorityRule(_Section, frozen=True):
@@ -154,15 +156,15 @@ class PriorityRule(_Section, frozen=True):
 
 
 class OrderSettings(_Section, frozen=True):
-    """Which URL of a queue leaves first: the part of the frontier's settings that a crawl keeps for good."""
+    """Which URL of a queue is fetched first: the frontier settings that are fixed when the crawl is created."""
 
     order: Literal["breadth", "priority", "freshness"] = "breadth"
     half_life_s: Annotated[float, Meta(ge=60, le=NUMBER_MAX)] = (
         86400.0  # shorter ones would exhaust a score within months
     )
     rules: tuple[PriorityRule, ...] = ()
-    depth_weight: NotNegative = 1.0  # taken away per link from a seed
-    links_weight: NotNegative = 0.1  # taken away per doubling of the links on the page that led to a URL
+    depth_weight: NotNegative = 1.0  # subtracted per link from a seed
+    links_weight: NotNegative = 0.1  # subtracted per doubling of the links on the page that led to a URL
     sitemap_weight: NotNegative = 1.0  # of a sitemap's priority and date, each at most this
 
 
@@ -176,8 +178,10 @@ class FrontierSettings(OrderSettings, frozen=True):
     call_timeout_s: Positive = 2.0
     recent_urls: CountOrZero = 200_000
     log_entries_max: Count = 10_000  # undrained commit entries of a partition before acks wait
-    memory: CountOrZero = 0  # bytes of the engine; above them parked URLs and tails of queues go to disk; 0: no limit
-    spill_folder: str = ""  # where they go; empty: with the embedded engine the crawl folder's own, else nowhere
+    memory: CountOrZero = (
+        0  # bytes of the engine; above 90 %, deferred URLs and tails of queues go to disk; 0: no limit
+    )
+    spill_folder: str = ""  # where they go; empty: with the embedded engine the crawl folder's own, else off
     memory_mark: Annotated[float, Meta(gt=0, le=1)] = 0.85  # claiming stops above this share of maxmemory
 
 
@@ -198,15 +202,17 @@ TrapRule = Literal["long", "hosts", "repeats", "path", "query", "calendar", "ses
 
 class TrapSettings(_Section, frozen=True):
     off: tuple[TrapRule, ...] = ()  # rules that are not applied
-    penalty: Annotated[float, Meta(ge=512, le=NUMBER_MAX)] = 1000.0  # off the priority of suspects: more than any depth
-    steps_max: Annotated[int, Meta(ge=1, le=64)] = 24  # from suspect to suspect, each further in, until all are parked
-    suspects_max: Count = 20_000  # fetched of a domain and rule, whatever they lead to
+    penalty: Annotated[float, Meta(ge=512, le=NUMBER_MAX)] = (
+        1000.0  # subtracted from the priority of suspects: more than any depth
+    )
+    steps_max: Annotated[int, Meta(ge=1, le=64)] = 24  # from suspect to suspect, each deeper, until all are deferred
+    suspects_max: Count = 20_000  # fetched of a domain and rule; the rest is deferred
     long_bytes: Count = 512
     host_labels: Count = 4  # before the registrable domain
     repeats: Annotated[int, Meta(ge=2, le=COUNT_MAX)] = 3  # of one segment or parameter
     path_segments: Count = 10
     parameters: Count = 4
-    years_ahead: CountOrZero = 2  # of all years that the site lists
+    years_ahead: CountOrZero = 2  # after all years that the site lists
     years_back: CountOrZero = 40
     same_digest: Annotated[int, Meta(ge=2, le=COUNT_MAX)] = 50  # URLs that gave the very same body
 
@@ -219,14 +225,14 @@ class MembershipSettings(_Section, frozen=True):
     suspect_s: Positive = 3.0
     self_stop_s: Positive = 5.0
     dead_s: Positive = 7.0
-    gap_s: Positive = 2.5  # two reads further apart than this start the window afresh
+    gap_s: Positive = 2.5  # two reads further apart than this restart the failure detection
     debounce_s: NotNegative = 0.5
     drain_timeout_s: Positive = 30.0
     stretch_members: Count = 100  # all times above are multiplied by members / this, rounded up
-    flap_free: Count = 3  # joins of a node in short order that cost it nothing
+    flap_free: Count = 3  # quick successive joins of a node without a penalty
     flap_hold_s: Positive = 5.0  # how long the next one stays off the ring; doubled for each further one
     flap_hold_max_s: Positive = 300.0
-    steady_s: Positive = 60.0  # a life of this length ends the count
+    steady_s: Positive = 60.0  # a node that lives this long starts again with no joins counted
     virtual_nodes: Annotated[int, Meta(ge=1, le=10_000)] = 150
     load_bound: Factor = 1.1
 
@@ -249,11 +255,11 @@ class HandlerSettings(_Section, frozen=True):
     items_max: Count = 10_000  # that one page may yield
     bytes_max: Count = 64 * 1024 * 1024  # of them as JSON
     threads: Count = 16  # for functions that are not asynchronous
-    processes: Count = 2  # for handlers that ask for them
+    processes: Count = 2  # for handlers that request one
 
 
 class FromEnvironment(_Section, frozen=True):
-    """A value that stands in the environment, so that it need not stand in the file: { env = "SHOP_LOGIN" }."""
+    """A value from an environment variable, to keep it out of the file: { env = "SHOP_LOGIN" }."""
 
     env: Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
@@ -262,7 +268,7 @@ Text = str | FromEnvironment
 
 
 class SiteSettings(_Section, frozen=True):
-    """What differs for URLs that fit a pattern (crawler/rules/url_patterns.py); None and "": nothing is said of it."""
+    """Settings of URLs that match a pattern (crawler/rules/url_patterns.py); None and "": not set here."""
 
     match: Annotated[str, Meta(min_length=1)]
     delay_s: Annotated[float, Meta(ge=0, le=86_400)] | None = None  # of its queues: at least politeness.delay_s

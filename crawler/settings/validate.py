@@ -40,7 +40,7 @@ def _budget(settings: Settings) -> Iterator[str]:
     if settings.budget.urls_per_linking_domain and not settings.budget.urls:
         yield "budget.urls_per_linking_domain needs budget.urls, which it adds to"
     if 0 <= limit < depth:
-        yield f"budget.depth = {depth} is above scope.depth_max = {limit}, beyond which nothing is kept"
+        yield f"budget.depth = {depth} is above scope.depth_max = {limit}, beyond which URLs are refused"
 
 
 def _endless(settings: Settings) -> Iterator[str]:
@@ -95,7 +95,7 @@ def _gateway(settings: Settings) -> Iterator[str]:
 
 def _handlers(settings: Settings) -> Iterator[str]:
     if settings.scope.follow == "handlers" and not settings.handlers.app:
-        yield "scope.follow = handlers needs handlers.app (--app): without handlers, nothing would be followed"
+        yield "scope.follow = handlers needs handlers.app (--app): without handlers, no link would be followed"
 
 
 def _headers(settings: Settings) -> Iterator[str]:
@@ -107,13 +107,13 @@ def _headers(settings: Settings) -> Iterator[str]:
     try:
         settings.fetch.user_agent.format(version="", contact="")
     except (KeyError, IndexError, ValueError, AttributeError):
-        yield f"fetch.user_agent = {settings.fetch.user_agent!r}: {{version}}, {{contact}} have values"
+        yield f"fetch.user_agent = {settings.fetch.user_agent!r}: only {{version}} and {{contact}} can be used"
 
 
 def _history(settings: Settings) -> Iterator[str]:
     bytes_max, least = settings.history.bytes_max, HISTORY_BYTES_MIN
     if 0 < bytes_max < least:
-        yield f"history.bytes_max = {bytes_max} must be at least {least}, or 0 for no history"
+        yield f"history.bytes_max = {bytes_max} must be at least {least}, or 0 to keep no history"
 
 
 def _membership(settings: Settings) -> Iterator[str]:
@@ -145,7 +145,7 @@ def _order(settings: Settings) -> Iterator[str]:
     if f.order == "breadth":
         for key in ("rules", "depth_weight", "links_weight", "sitemap_weight"):
             if getattr(f, key) != getattr(default, key):
-                yield f"frontier.{key} needs frontier.order = priority or freshness: breadth looks at the depth alone"
+                yield f"frontier.{key} needs frontier.order = priority or freshness: breadth uses only the depth"
 
 
 def _scope(settings: Settings) -> Iterator[str]:

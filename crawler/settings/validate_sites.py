@@ -1,4 +1,4 @@
-"""What may stand in [[sites]]: relations to other settings, and what can be sent in a request. Never says a secret."""
+"""Validates [[sites]]: relations to other settings, and what a request can send. Messages hold no secrets."""
 
 import re
 from collections.abc import Iterator
@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from crawler.settings.schema import Settings, SiteSettings
 
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # RFC 9110 5.6.2: names of headers; of cookies too (RFC 6265 4.1.1)
-_OURS = {  # what the fetcher alone can say rightly
-    "accept-encoding": "bodies would come in codings that can't be undone",
-    "connection": "connections are the fetcher's",
-    "content-length": "there is no body",
+_OURS = {  # headers that only the fetcher can set correctly
+    "accept-encoding": "bodies might come in codings that can't be decoded",
+    "connection": "the fetcher controls connections",
+    "content-length": "requests have no body",
     "cookie": "use cookies",
-    "host": "it is that of the URL",
-    "te": "transfer codings are the fetcher's",
-    "transfer-encoding": "there is no body",
-    "upgrade": "connections are the fetcher's",
+    "host": "it comes from the URL",
+    "te": "the fetcher controls transfer codings",
+    "transfer-encoding": "requests have no body",
+    "upgrade": "the fetcher controls connections",
 }
 
 
@@ -40,7 +40,7 @@ def _of_one(site: SiteSettings, settings: Settings) -> Iterator[str]:
     if site.auth and any(name.lower() == "authorization" for name in site.headers):
         yield "auth: the same table has headers.Authorization"
     if len({name.lower() for name in site.headers}) < len(site.headers):
-        yield "headers: one of them is there twice, in other letters"
+        yield "headers: one name is given twice, in different case"
     for name in site.cookies:
         if not _TOKEN.fullmatch(name):
             yield f"cookies.{name!r}: not the name of a cookie"

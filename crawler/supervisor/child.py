@@ -26,7 +26,7 @@ RESTARTS_MAX = 8
 BACKOFF_S = 1.0  # before the first restart; doubled for each further one
 BACKOFF_MAX_S = 15.0
 ENGINE_PAUSES = 5  # times BACKOFF_S: between two tries while the engine does not serve
-STEADY_S = 60.0  # a child that ran for so long starts its count of restarts afresh
+STEADY_S = 60.0  # a child that ran this long has its count of restarts reset
 LAST_WORDS_S = 0.5  # a helper of a dead child may hold its pipe open: do not wait for that one's end
 CHUNK = 65_536
 
@@ -46,7 +46,7 @@ class ChildState(enum.StrEnum):
 
 
 class End(enum.Enum):
-    """How a child ended for good."""
+    """How a child ended permanently."""
 
     DONE = "done"  # nothing is left to crawl, or a limit is reached
     STOPPED = "stopped"  # as we asked
@@ -74,7 +74,7 @@ class Deaths(msgspec.Struct):
 
 
 class Child:
-    """`live` is its whole life; `say` gets what it tells, `warn` what went wrong with it, a line each."""
+    """`live` is its whole life; `say` gets its messages, `warn` its failures, a line each."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Child:
     ) -> None:
         self.name = name
         self.restarts = 0
-        self.said = ""  # its own last words
+        self.said = ""  # its last message
         self.how = ""  # how it ended last
         self.code = 0
         self.state = ChildState.STARTING
@@ -105,7 +105,7 @@ class Child:
 
     @property
     def last_words(self) -> str:
-        """What people may want to know of it: how it ended last, or what it said last."""
+        """For people: how it ended last, or its last message."""
         return self.how or self.said
 
     @property
@@ -150,7 +150,7 @@ class Child:
         self._signal(signal.SIGKILL)
 
     def wait_dead(self, timeout_s: float) -> None:
-        """Block until a killed process is dead, and its locks are free. For who has no time for the event loop."""
+        """Block until a killed process is dead, and its locks are free. Does not use the event loop."""
         deadline = time.monotonic() + timeout_s
         with contextlib.suppress(ChildProcessError):
             while self.pid and time.monotonic() < deadline:
@@ -214,7 +214,7 @@ class Child:
     async def _run_once(self) -> int:
         """The exit code of one process; negative: the signal that ended it."""
         self.said = self._why = ""
-        # A pipe of our own: asyncio would wait for the end of all who hold it, helpers of the child included.
+        # A pipe of our own: asyncio would wait for all processes that hold it, helpers of the child included.
         reading, writing = os.pipe()
         try:
             self._process = await asyncio.create_subprocess_exec(
@@ -262,7 +262,7 @@ class Child:
             transport.close()
 
     def _heard(self, line: str) -> None:
-        """What may be its last words is kept back: they are said with its end."""
+        """Its latest message is kept back: if it is the last one, it is printed with the end."""
         if line.startswith("crawler: "):
             if self.said:
                 self._say(f"[{self.name}] {self.said}")

@@ -38,7 +38,7 @@ class Pulse(msgspec.Struct, frozen=True):
 
 
 class SupervisorControl:
-    """`run` beside the supervisor, `close` after it. `me` names the supervisor; the rest of it is filled in here."""
+    """`run` next to the supervisor, `close` after it. `me` names the supervisor; the rest of it is filled in here."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class SupervisorControl:
         self._pulses: dict[str, Pulse] = {}
 
     async def run(self) -> None:
-        """Until cancelled; an engine that does not answer is somebody else's to say."""
+        """Until cancelled; other code reports an engine that does not answer."""
         with contextlib.suppress(EngineError):
             await self._clear_up()
         while True:
@@ -70,13 +70,13 @@ class SupervisorControl:
             await asyncio.sleep(EVERY_S)
 
     async def _clear_up(self) -> None:
-        """Take away what supervisors of this machine left that were killed."""
+        """Delete the records of killed supervisors of this machine."""
         for session, record in (await self._supervisors.read()).items():
             if is_lock_free(record):
                 await self._supervisors.remove(session)
 
     async def close(self) -> None:
-        """Take the record away."""
+        """Delete the record."""
         with contextlib.suppress(EngineError):
             await self._supervisors.remove(self._me.session)
 
@@ -87,7 +87,7 @@ class SupervisorControl:
         if request is not None and request.by != self._me.obeyed:
             self._supervisor.scale(request.wanted)
             self._me = msgspec.structs.replace(self._me, obeyed=request.by)
-            await asyncio.sleep(SETTLING_S)  # who asked shall see what follows from it
+            await asyncio.sleep(SETTLING_S)  # the requester must see the result
         self._me = self._described()
         with contextlib.suppress(EngineFull):
             await self._supervisors.write(self._me)

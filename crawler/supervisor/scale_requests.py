@@ -51,7 +51,7 @@ class SupervisorStatus(msgspec.Struct, frozen=True):
 
 
 async def look(supervisors: SupervisorRecords) -> list[SupervisorStatus]:
-    """All supervisors of the crawl. Records of those not there are taken away: one that lives writes it anew."""
+    """All supervisors of the crawl. Records of those not there are deleted: a live supervisor writes its own again."""
     first = await supervisors.read()
     silent = await _not_heard(supervisors, [record for record in first.values() if not _is_proven(record)])
     latest = await supervisors.read()
@@ -59,7 +59,7 @@ async def look(supervisors: SupervisorRecords) -> list[SupervisorStatus]:
     for session, before in first.items():
         record = latest.get(session)
         if record is None and session not in silent and not is_lock_free(before):
-            continue  # ended in good order while we looked
+            continue  # ended normally while we read
         one = _judged(record or before, is_silent=session in silent)
         if not one.lives:
             await supervisors.remove(session)
@@ -113,7 +113,7 @@ def _here(living: Iterable[SupervisorStatus]) -> list[SupervisorStatus]:
 async def scale(
     supervisors: SupervisorRecords, one: SupervisorStatus, wanted: int, *, by: str, timeout_s: float
 ) -> SupervisorStatus:
-    """Ask for so many instances and wait until they run, and no others. Raises NotReachedError."""
+    """Request this many instances and wait until they run, and no others. Raises NotReachedError."""
     await supervisors.ask(one.record.session, ScaleRequest(wanted=wanted, by=by))
     deadline, record = time.monotonic() + timeout_s, one.record
     while time.monotonic() < deadline:
@@ -123,7 +123,7 @@ async def scale(
             raise NotReachedError(f"supervisor {one.name} ended meanwhile: its crawl is finished, or it was stopped")
         record = found
         if record.state != "running":
-            raise NotReachedError(f"supervisor {one.name} is {record.state}: it starts no instance any more")
+            raise NotReachedError(f"supervisor {one.name} is {record.state}: it starts no more instances")
         if record.obeyed == by and _is_settled(record):
             return SupervisorStatus(record, record.state)
         request = await supervisors.asked(record.session)
@@ -138,9 +138,9 @@ def _is_settled(record: SupervisorRecord) -> bool:
 
 def _under_way(record: SupervisorRecord, name: str, wanted: int, by: str, timeout_s: float) -> str:
     if record.obeyed != by:
-        return f"supervisor {name} has not answered for {timeout_s:g} s: it goes on as soon as it can"
+        return f"supervisor {name} has not answered for {timeout_s:g} s: it continues as soon as it can"
     running = sum(child.state == ChildState.RUNNING for child in record.children)
     return (
-        f"not done after {timeout_s:g} s: {wanted} wanted, {running} running, {len(record.children) - running} on "
-        "their way; it goes on, see 'crawler scale --status'"
+        f"not done after {timeout_s:g} s: {wanted} wanted, {running} running, {len(record.children) - running} in "
+        "transition; it continues, see 'crawler scale --status'"
     )

@@ -14,10 +14,10 @@ from crawler.supervisor.child import BACKOFF_S, USELESS, Child, ChildState, End
 
 log = logging.getLogger(__name__)
 
-NAMES_RETRY_S = 1.0  # while the engine does not say which names are free
+NAMES_RETRY_S = 1.0  # while the engine does not return the free names
 KILL_WAIT_S = 2.0
-TELLING = USELESS | {ConflictError.exit_code}  # codes of a child that say what is wrong with the whole
-NOBODY = "no instance is left: 'crawler scale N' starts some, Ctrl-C ends this"
+TELLING = USELESS | {ConflictError.exit_code}  # exit codes of a child that mean a fault of the whole crawl
+NOBODY = "no instance is left: start some with 'crawler scale N', or press Ctrl-C to quit"
 
 
 class GaveUpError(CrawlerError):
@@ -98,7 +98,7 @@ class Supervisor:
                 raise error
 
     def scale(self, wanted: int) -> None:
-        """Have so many children from now on: the highest names go first, the first free names come."""
+        """Keep this many children from now on: the highest names stop first, the first free names start."""
         if self.is_ending or wanted == self.wanted:
             return
         log.info("fleet.scaled", extra={"before": self.wanted, "wanted": wanted})
@@ -191,13 +191,13 @@ class Supervisor:
             self._give_up(child)
 
     async def _settled(self, child: Child) -> End:
-        """A name that somebody else has by now is left to them; any other conflict will not go away."""
+        """A name that another process has taken is left to it; any other conflict is permanent."""
         try:
             is_name_lost = not await self._names.is_free(child.name)
         except EngineError:
             is_name_lost = True
         if is_name_lost:
-            self._warn(f"instance {child.name}: {child.said}; one is started under another name")
+            self._warn(f"instance {child.name}: {child.said}; starting one under another name")
             return End.STOPPED
         return End.GAVE_UP
 
@@ -209,11 +209,11 @@ class Supervisor:
                 child.stop()
 
     def _do_without(self, child: Child) -> None:
-        """Somebody wanted this one gone: it is no crash, and not ours to undo."""
+        """An operator stopped this one: it is not a crash, and we don't restart it."""
         if self.is_ending:
             return
         self.wanted = max(0, self.wanted - 1)
-        why = "was evicted" if child.was_evicted else "was stopped by somebody else"
+        why = "was evicted" if child.was_evicted else "was stopped by another process"
         log.warning("instance.left", extra={"node": child.name, "why": why, "wanted": self.wanted})
         self._warn(f"instance {child.name} {why}; it is not started again, {self.wanted} wanted from now on")
 

@@ -39,7 +39,7 @@ def warn(line: str) -> None:
 
 
 def redraw(text: str) -> None:
-    """Replace the last line of a terminal on standard error; "" takes it away. Nothing elsewhere."""
+    """Replace the last line of a terminal on standard error; "" removes it. No effect elsewhere."""
     if sys.stderr.isatty():
         sys.stderr.write(f"\r\x1b[2K{one_line(text)}")
         sys.stderr.flush()

@@ -73,7 +73,7 @@ def rate(per_second: float) -> str:
 
 
 def failure_text(kind: str, detail: str) -> str:
-    """What went wrong, in words: an address that is refused says all of it by itself."""
+    """A failure in words; the detail of a refused address is a whole message."""
     return detail if kind == "address_refused" and detail else f"{kind}: {detail}" if detail else str(kind)
 
 

@@ -1,4 +1,4 @@
-"""For tests of what users program: pages made by hand, webs that are known, crawls of them, all without the internet.
+"""For users' tests: constructed pages, known webs and crawls of them, all without the internet.
 
 Nothing of it is loaded before it is asked for: a pytest plugin lies beside it (plugin.py), and every pytest of whoever
 has installed the crawler imports that.

@@ -47,7 +47,7 @@ Table = Mapping[str, DnsAnswer | Sequence[str]]
 
 
 class DnsServer:
-    """An async context manager; `address` is host:port, `queries` what was asked: (name, type) in order.
+    """An async context manager; `address` is host:port, `queries` what was requested: (name, type) in order.
 
     With `tcp`, the same port answers over TCP too.
     """

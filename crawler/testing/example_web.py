@@ -1,6 +1,6 @@
 """A small web to try things on: a site of quotations in pages, and a site for each of their authors.
 
-Made from word lists, the same for everybody. `quotes` and `authors` say what a program that reads it must find.
+Made from word lists, always the same. `quotes` and `authors` are what a program that reads it must find.
 """
 
 import random

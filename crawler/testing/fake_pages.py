@@ -1,4 +1,4 @@
-"""One page made by hand, and a handler called with it: unit tests of handlers without crawl, engine or web."""
+"""A constructed page, and a handler called with it: unit tests of handlers without crawl, engine or web."""
 
 import asyncio
 import inspect

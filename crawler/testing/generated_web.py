@@ -1,8 +1,7 @@
 """A web that is known to the last link: made from a seed number, searched by plain BFS.
 
-The graph comes first (which URL leads where, what robots.txt says, what fails how often); the HTML is written from it,
-with spellings that a crawler must see through. Nothing here uses the crawler: `expected`
-is a truth of its own.
+The graph comes first (links, rules of robots.txt, failures and their number); the HTML is written from it,
+with spellings that a crawler must see through. Nothing here uses the crawler: `expected` is a truth of its own.
 """
 
 import random
@@ -36,7 +35,7 @@ class Resource:
 
 @dataclass(frozen=True, kw_only=True)
 class Expected:
-    """What a correct crawl ends with: committed URLs with their status, dead letters, and what must not be asked."""
+    """What a correct crawl ends with: committed URLs with their status, dead letters, and what is forbidden."""
 
     committed: dict[str, int]
     dead: frozenset[str]
@@ -47,7 +46,7 @@ class Expected:
 class GeneratedWeb:
     """Hosts dN.test and aN.dN.test, `pages` on each domain, with all that links can do to a crawler.
 
-    `port` stands in the URLs; 0: in none, as `serve` has it. `slow_s`: how long some pages take. The same arguments
+    `port` is in the URLs; 0: in none, as `serve` has it. `slow_s`: how long some pages take. The same arguments
     give the same web, byte for byte, in every process. `resources` maps (host, target) to what is answered; anything
     else is 404. `seeds` reach everything that can be reached.
     """

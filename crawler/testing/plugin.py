@@ -1,4 +1,4 @@
-"""The pytest plugin that comes with the crawler: fixtures for whoever has installed it.
+"""The pytest plugin that comes with the crawler: fixtures for users' tests.
 
 pytest imports this in every project of that environment, so it must not load anything of the crawler by itself.
 """

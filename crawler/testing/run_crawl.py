@@ -78,7 +78,7 @@ async def _crawl(app: Crawler | None, seeds: Sequence[str], settings: Settings) 
     async with open_crawl(settings, create=True) as opened:
         report = await make_seeder(opened).add_all([GivenUrl(f"seed {n}", url) for n, url in enumerate(seeds, 1)])
         if not report.usable:
-            raise UsageError(f"not one of the seeds can be crawled: {', '.join(seeds) or 'there is none'}")
+            raise UsageError(f"no valid seed URL: {', '.join(seeds) or 'there is none'}")
         crawl = await opened.reloaded()
         async with open_instance(crawl, node="test-0", until_finished=True, app=app) as instance:
             await instance.run()

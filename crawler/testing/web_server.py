@@ -1,6 +1,6 @@
-"""A web on loopback: an HTTP server that is asked for whole URLs, and the name server that knows its hosts.
+"""A web on loopback: an HTTP server that takes whole URLs, and the name server that knows its hosts.
 
-The crawler sends everything there when `fetch.gateway` says so: hosts, ports and https are as they are in the URLs, and
+The crawler sends everything there when `fetch.gateway` names it: hosts, ports and https are as in the URLs, and
 nothing needs a certificate or a port of the system's. Other programs may use it as their HTTP proxy, for http URLs.
 """
 
@@ -23,7 +23,7 @@ LOOPBACK = "127.0.0.1"
 ASKED_MAX = 100_000
 ASKED_CHARS_MAX = 2_000
 HEAD_BYTES_MAX = 65_536
-NOTE = b"X-Crawler-Replay"  # says in an answer that is none of the web's own why it is there
+NOTE = b"X-Crawler-Replay"  # the reason of an answer that is not the web's own
 _WITHOUT_BODY = frozenset({204, 304})
 
 
@@ -149,7 +149,7 @@ class WebServer:
 
     def _answer(self, method: str, target: str, host: str) -> Answer:
         if method == "CONNECT":
-            return _refusal(501, "https URLs are asked for as they are, without CONNECT")
+            return _refusal(501, "request https URLs directly, without CONNECT")
         if method not in ("GET", "HEAD"):
             return _refusal(405, "only GET and HEAD")
         try:
@@ -158,7 +158,7 @@ class WebServer:
             return _refusal(400, str(error))
         self.asked.append(url[:ASKED_CHARS_MAX])
         try:
-            return self._source.answer(url) or _refusal(404, "there is no such URL here")
+            return self._source.answer(url) or _refusal(404, "this web has no such URL")
         except CrawlerError as error:
             return _refusal(502, str(error))
 
@@ -219,7 +219,7 @@ class ServedWeb:
 
     @property
     def asked(self) -> list[str]:
-        """URLs that were asked for, in order, robots.txt among them: the last 100,000, cut to 2,000 characters."""
+        """URLs that were requested, in order, robots.txt among them: the last 100,000, cut to 2,000 characters."""
         return list(self._server.asked)
 
 

@@ -44,12 +44,12 @@ def programs() -> "Nursery":
 @pytest.mark.parametrize(
     ("app", "said"),
     [
-        ("none.py", "crawler: --app none.py: there is no file none.py"),
+        ("none.py", "crawler: --app none.py: file none.py does not exist"),
         ("broken.py", "broken.py:2: ZeroDivisionError: division by zero"),
         ("empty.py", "crawler: --app empty.py: it makes no Crawler"),
         ("idle.py", "crawler: --app idle.py: it has no handler"),
         ("shop.py:other", "crawler: --app shop.py:other: it has no other"),
-        ("no_module:app", "crawler: --app no_module:app: there is no module no_module"),
+        ("no_module:app", "crawler: --app no_module:app: module no_module does not exist"),
     ],
 )
 @pytest.mark.parametrize("command", [("crawl", "http://a.test/"), ("crawl", "http://a.test/", "-n", "2"), ("run",)])
@@ -81,7 +81,7 @@ def test_a_crawl_with_an_app_says_how_many_items_there_are_and_exports_them(
     with small() as site:
         ran = crawler(programs, "crawl", site.url(HOST), "--app", "shop:app", *QUICK, *instances, cwd=tmp_path)
     assert ran.code == 0, ran.err
-    assert "Items: 13 (12 invalid, left out: the log says which)" in ran.out
+    assert "Items: 13 (12 invalid, left out: see the log)" in ran.out
     assert "crawler export --items -o items.jsonl" in ran.out
     assert ran.err.count("over: finished") == max(1, len(instances))
     exported = crawler(programs, "export", "--items", cwd=tmp_path)
@@ -93,7 +93,7 @@ def test_a_crawl_with_an_app_says_how_many_items_there_are_and_exports_them(
     assert invalid[0]["handler"] == "product"
     assert "got str" in invalid[0]["reason"]
     assert '"event": "seen"' in log
-    assert "items     13 (12 invalid" in crawler(programs, "stats", cwd=tmp_path).out
+    assert "items         13 (12 invalid" in crawler(programs, "stats", cwd=tmp_path).out
 
 
 def test_a_crawl_whose_app_has_no_handler_for_its_pages_says_how_to_find_out(programs: Nursery, tmp_path: Path) -> None:
@@ -133,9 +133,9 @@ def test_a_dead_letter_shows_the_traceback(programs: Nursery, tmp_path: Path) ->
     with serve_resources({(HOST, "/"): page("/bad"), (HOST, "/bad"): page("/")}) as site:
         again = ("--set", "retry.handler.backoff_s=0")
         ran = crawler(programs, "crawl", site.url(HOST), "--app", "shop.py", *QUICK, *again, cwd=tmp_path)
-        assert "Given up: 1 URL (failed tries: handler 2" in ran.out
+        assert "Dead letters: 1 (failed attempts: handler 2" in ran.out
         shown = crawler(programs, "dead", "show", site.url(HOST, "/bad"), cwd=tmp_path).out
-        assert "reason    handler (AttributeError: 'Page' object has no attribute 'none' (shop.py:5 in bad))" in shown
+        assert "reason     handler (AttributeError: 'Page' object has no attribute 'none' (shop.py:5 in bad))" in shown
         assert 'shop.py", line 5, in bad\n      return page.none.such' in shown
         assert len(crawler(programs, "dead", "list", "--reason", "handler", cwd=tmp_path).out.splitlines()) > 1
 
@@ -150,7 +150,7 @@ def test_a_handler_that_hangs_in_its_thread_holds_up_no_end_of_the_process(progr
         again = ("--set", "retry.handler.attempts=1")
         ran = crawler(programs, "crawl", site.url(HOST), "--app", "shop.py", *QUICK, *again, cwd=tmp_path)
     assert ran.code == 0, ran.err
-    assert "Given up: 4 URLs (failed tries: handler 4" in ran.out
+    assert "Dead letters: 4 (failed attempts: handler 4" in ran.out
     assert time.monotonic() - began < 20
 
 

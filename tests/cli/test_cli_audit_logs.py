@@ -161,7 +161,7 @@ def test_what_was_not_judged_is_not_called_ok() -> None:
     finding.is_judged, finding.note = False, "1 pair not judged: times in whole seconds"
     text = report_text(report)
     assert "-     politeness violations                 ?  1 pair not judged: times in whole seconds" in text
-    assert text.startswith("Audit of the crawl main in : clean as far as judged; politeness is not")
+    assert text.startswith("Audit of the crawl main in : clean, but politeness could not be judged")
     finding.add()
     assert "FAIL  politeness violations                 1  1 pair not judged" in report_text(report)
 

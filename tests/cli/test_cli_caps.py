@@ -81,7 +81,7 @@ def test_urls_of_further_hosts_are_kept_and_a_raised_budget_takes_hosts_up(lab_o
     deferred = [host for host in ("b", "c", "d") if _state(lab, f"{host}.a.test") == "deferred"]
     shown = lab.json("stats", "a.test" if queue_by == "domain" else f"{deferred[0]}.a.test")["deferred"]
     assert shown == {"hosts": 2 if queue_by == "domain" else 1}
-    assert "of hosts beyond the budget of hosts" in lab.say("explain", lab.site.url(f"{deferred[0]}.a.test", "/"))
+    assert "on hosts beyond the budget of hosts" in lab.say("explain", lab.site.url(f"{deferred[0]}.a.test", "/"))
     lab.audit()
     assert lab.crawl(host="a.test", budget__hosts=3, **options) == 8
     assert lab.json("stats")["totals"]["deferred"] == 1

@@ -68,7 +68,7 @@ def rows(text: str) -> list[tuple[str, ...]]:
 def test_a_file_and_an_app_that_are_as_they_should_be(capsys: pytest.CaptureFixture[str]) -> None:
     of_app = (
         "shop.py: nothing is wrong, 3 handlers\n  product: *.shop.example/product/*\n  cart: label cart\n"
-        "  rest: all that no other is for\n"
+        "  rest: all pages without another handler\n"
     )
     http_too = "(begin match with http:// to send them over http)"
     of_file = (
@@ -104,7 +104,7 @@ def test_a_url_is_told_which_table_each_setting_comes_from(capsys: pytest.Captur
         ("handler", "cart", "@app.page(label='cart')"),
     ]
     assert ("delay_s", "1", "politeness.delay_s") in rows(other)
-    assert ("handler", "rest", "@app.page(), for all that no other is for") in rows(other)
+    assert ("handler", "rest", "@app.page(), for all pages without another handler") in rows(other)
 
 
 def test_secrets_that_are_not_sent_over_http_are_told(capsys: pytest.CaptureFixture[str]) -> None:
@@ -171,7 +171,7 @@ label = "card"
         (("gone.toml",), "can't read settings file gone.toml"),
         (("broken.toml",), "broken.toml is not valid TOML"),
         (("unknown.toml",), "unknown.toml: unknown key fetch.speed"),
-        (("gone.py",), "there is no file gone.py"),
+        (("gone.py",), "file gone.py does not exist"),
         (("broken.py",), "--app broken.py can't be imported"),
         (("shop.toml", "other.toml"), "one settings file and one app at a time"),
         (("shop.toml", "--config", "other.toml"), "one settings file and one app at a time"),

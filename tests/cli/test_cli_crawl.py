@@ -103,7 +103,7 @@ def test_stats_numbers_equal_what_happened(finished: tuple[str, ...], programs: 
 def test_stats_and_ring_are_readable(finished: tuple[str, ...], site: Site, programs: Nursery) -> None:
     ran = crawler(programs, "stats", *finished)
     assert ran.code == 0
-    assert "pages     15 (2xx 13, 3xx 1, 4xx 1)" in ran.out
+    assert "pages         15 (2xx 13, 3xx 1, 4xx 1)" in ran.out
     assert "delay" in crawler(programs, "stats", HOST, *finished).out
     assert "No instance is running" in crawler(programs, "ring", *finished).out
     place = json.loads(crawler(programs, "ring", "show", site.url(HOST), "--json", *finished).out)
@@ -156,7 +156,7 @@ def test_the_same_crawl_again_says_that_it_is_finished_and_asks_nothing(
     before = len(site.requests())
     ran = crawler(programs, *command)
     assert ran.code == 0
-    assert "This crawl is finished: 1 page, and no URL given is new" in ran.err
+    assert "This crawl is finished: 1 page, and no given URL is new" in ran.err
     assert len(site.requests()) == before
 
 

@@ -84,7 +84,7 @@ def test_a_crawls_budget_of_pages_ends_it_and_a_larger_one_goes_on(
     assert lab.over() == {"crawl:pages": ALL - 15}
     assert lab.json("stats", HOST)["crawl_spent"] == "crawl:pages"
     stats = crawler(programs, "stats", "--dir", str(lab.folder))
-    assert f"budget    {ALL - 15} beyond the crawl's budget of pages (a larger one goes on)" in stats.out, stats.out
+    assert f"budget        {ALL - 15} beyond the crawl's budget of pages (raise it to continue)" in stats.out, stats.out
     left = next(
         f"/p{n}" for n in range(PAGES) if site.url(HOST, f"/p{n}") not in {e.url for e in entries_of(lab.folder)}
     )
@@ -128,7 +128,7 @@ def test_a_crawls_budget_of_urls_parks_what_is_beyond_and_a_larger_one_takes_tha
         f"/p{n}" for n in range(PAGES) if site.url(HOST, f"/p{n}") not in {e.url for e in entries_of(lab.folder)}
     )
     told = crawler(programs, "explain", site.url(HOST, left), "--dir", str(lab.folder))
-    assert "it is parked, beyond the crawl's budget of URLs" in told.out
+    assert "it is deferred, beyond the crawl's budget of URLs" in told.out
     lab.audit()
     assert (lab.run(crawl_urls=16).code, lab.pages, lab.over()) == (0, 16, {"crawl:urls": ALL - 16})
     lab.audit()

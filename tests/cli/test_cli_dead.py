@@ -86,7 +86,7 @@ def lab(tmp_path: Path, engine: Engine, capsys: pytest.CaptureFixture[str]) -> I
 def test_letters_are_listed_newest_first_with_a_count_for_each_reason(lab: Lab) -> None:
     _, out, _ = lab.run("dead", "list", "--limit", "3")
     header, *rows = out.splitlines()
-    assert header.split() == ["given", "up", "reason", "attempts", "URL"]
+    assert header.split() == ["failed", "at", "reason", "attempts", "URL"]
     assert [row.split()[3:5] for row in rows[:3]] == [["server_error", str(TRIES)]] * 3
     assert rows[3:] == ["", "4 dead letters: server_error 4", rows[-1]]
     assert "newest 3" in rows[-1]
@@ -128,7 +128,7 @@ def test_a_letter_is_put_back_by_its_url_and_a_second_time_it_is_not_there(lab: 
     assert lab.json("dead", "retry", lab.url("/heals1")) == [{"retried": 1}]
     code, _, err = lab.run("dead", "retry", lab.url("/heals1"))
     assert code == BAD_INPUT
-    assert "no dead letter" in err
+    assert "not a dead letter" in err
     assert lab.crawl() == {"/", "/well", "/heals1"}
     assert lab.dead == {"/heals2", *NEVER}
 
@@ -160,7 +160,7 @@ def test_what_is_purged_is_not_crawled_again_though_pages_lead_there(lab: Lab) -
         (("retry", "--reason", "bad_luck"), "dns_error"),
         (("retry", "no url"), "invalid URL"),
         (("list", "--limit", "0"), "--limit"),
-        (("show", "http://a.test/"), "no dead letter"),
+        (("show", "http://a.test/"), "not a dead letter"),
     ],
 )
 def test_what_is_not_said_clearly_changes_nothing_and_is_told_in_one_line(

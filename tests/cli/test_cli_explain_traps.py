@@ -42,7 +42,7 @@ def test_a_parked_url_is_explained_by_the_rule_that_parked_it(
         return capsys.readouterr().out
 
     said = explained(deferred)
-    assert said.startswith("Not crawled: it is parked by the trap rule repeats (segment shop ")
+    assert said.startswith("Not crawled: it is deferred by the trap rule repeats (segment shop ")
     told = json.loads(explained(deferred, "--json"))
     assert (told["state"], told["deferred"], told["trap"]["rule"]) == ("deferred", "trap:repeats", "repeats")
     assert "suspect, fetched after all others of its domain: segment a 3 times" in explained(site.url("/a/a/a/"))

@@ -45,7 +45,7 @@ def test_what_robots_txt_forbids_is_not_asked_for_unless_told_so(
     code, out, err = fetched(capsys, url)
     assert (code, out) == (6, "")
     assert err == (
-        "crawler: not fetched: robots.txt forbids it (line 2: Disallow: /private/); --ignore-robots asks all the same\n"
+        "crawler: not fetched: robots.txt forbids it (line 2: Disallow: /private/); --ignore-robots fetches it anyway\n"
     )
     assert [r.target for r in site.requests()] == ["/robots.txt"]
     assert fetched(capsys, url, "--ignore-robots")[0] == 0
@@ -80,7 +80,7 @@ def test_json_has_all_of_it(site: Site, capsys: pytest.CaptureFixture[str]) -> N
     [
         (("nowhere",), 2, "invalid URL 'nowhere'"),
         (("http://127.0.0.1:1/",), 6, "port 1 is not for web servers"),
-        (("http://127.0.0.1:47/x", "--ignore-robots"), 6, "no answer from http://127.0.0.1:47/x: connect"),
+        (("http://127.0.0.1:47/x", "--ignore-robots"), 6, "no response from http://127.0.0.1:47/x: connect"),
         (("http://a.test/", "--links", "--text"), 2, "not allowed with argument --links"),
     ],
 )

@@ -52,7 +52,7 @@ def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["crawl"], "give at least one URL to begin with"),
+        (["crawl"], "give at least one seed URL"),
         (["crawl", ""], "no valid seed URL"),
         (["crawl", "  "], "no valid seed URL"),
         (["crawl", "a b"], "no valid seed URL"),
@@ -63,9 +63,9 @@ def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
         (["fetch", "http://user:hush@a.test/"], "give them as auth in [[sites]]"),
         (["explain", "http://user@a.test/"], "give them as auth in [[sites]]"),
         (["crawl", "seeds.txt"], "seeds.txt is a file, not a URL; use -i seeds.txt"),
-        (["crawl", "-i", "empty"], "there is no URL in empty"),
-        (["seed", "-i", "empty"], "there is no URL in empty"),
-        (["crawl", "-i", "comments"], "there is no URL in comments"),
+        (["crawl", "-i", "empty"], "no URL in empty"),
+        (["seed", "-i", "empty"], "no URL in empty"),
+        (["crawl", "-i", "comments"], "no URL in comments"),
         (["crawl", "-i", "binary"], "binary is not a text file in UTF-8"),
         (["seed", "-i", "binary"], "binary is not a text file in UTF-8"),
         (["crawl", "-i", "."], "can't read seed file .: Is a directory"),
@@ -74,7 +74,7 @@ def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
         (["crawl", "http://a.test/", "--config", "nul.toml"], "has a NUL byte"),
         (["crawl", "http://a.test/", "--dir", "seeds.txt"], "seeds.txt is a file"),
         (["crawl", "http://a.test/", "--dir", ""], "archive.dir = ''"),
-        (["crawl", "http://a.test/", "-o", "no/such.jsonl"], "there is no folder no"),
+        (["crawl", "http://a.test/", "-o", "no/such.jsonl"], "folder does not exist: no"),
         (["crawl", "http://a.test/", "--pages", "0"], "leave it out for no limit"),
         (["crawl", "http://a.test/", "--pages", "9" * 5000], "is not a valid number"),
         (["crawl", "http://a.test/", "--time", "0"], "leave it out for no limit"),
@@ -233,14 +233,14 @@ def test_a_seed_that_failed_is_tried_again_by_the_same_command(programs: Nursery
         command = ("crawl", url, *QUICK, *ONE_TRY)
         down = crawler(programs, *command, cwd=here)
         assert down.code == NOTHING
-        assert down.err.splitlines()[-1].endswith("Connection refused, after 1 try; the same command tries again")
+        assert down.err.splitlines()[-1].endswith("Connection refused, after 1 attempt; run the same command to retry")
         assert crawler(programs, "seed", url, cwd=here).out.startswith("0 new, 1 retried, 0 already seen,")
         assert crawler(programs, "seed", url, cwd=here).out.startswith("0 new, 1 already seen,")
         assert crawler(programs, *command, cwd=here).code == NOTHING
     with serve_at(port, {(HOST, "/"): page()}):
         up = crawler(programs, *command, cwd=here)
     assert up.code == 0
-    assert "Trying 1 seed again that failed before." in up.err
+    assert "Retrying 1 seed that failed before." in up.err
     assert "Finished: 1 page" in up.out
     assert crawler(programs, "audit", cwd=here).code == 0
 
@@ -381,7 +381,7 @@ def test_logs_as_web_servers_write_them_are_read_and_what_they_do_not_tell_is_sa
     (here / "page.html").write_text("<html>")
     none = crawler(programs, "audit", "--web-log", "access.log", cwd=here)
     assert (none.code, none.err) == (
-        USAGE, "crawler: access.log does not tell the host: write --web-log HOST=access.log\n"
+        USAGE, "crawler: access.log has no hosts: write --web-log HOST=access.log\n"
     )  # fmt: skip
     ran = crawler(programs, "audit", "--web-log", f"{HOST}:{site.port}=access.log", cwd=here)
     assert ran.code == 0, ran.err + ran.out
@@ -400,6 +400,6 @@ def test_an_order_for_a_domain_that_was_never_met_is_noted_with_a_warning(progra
     unknown = crawler(programs, "pause", "nosuch.example", cwd=here)
     assert (unknown.code, unknown.out) == (0, "nosuch.example is now paused: 0 URLs wait\n")
     assert unknown.err == (
-        "crawler: this crawl has not met the domain nosuch.example; the order is noted for when it does\n"
+        "crawler: this crawl has no URL of the domain nosuch.example; the command is stored and holds once it does\n"
     )
     assert "order is noted" not in crawler(programs, "purge", "nosuch.example", cwd=here).err

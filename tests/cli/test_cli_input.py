@@ -94,7 +94,7 @@ def programs() -> Iterator[Nursery]:
         (["crawl", "http://a.test/", "--dept", "3"], "unknown option --dept: did you mean --depth?"),
         (["crwl"], "unknown command 'crwl': did you mean crawl?"),
         (["--foo"], "unknown option --foo"),
-        (["crawl"], "give at least one URL"),
+        (["crawl"], "give at least one seed URL"),
         (["crawl", "not a url"], "no valid seed URL"),
         (["crawl", "-i", "/nonexistent/seeds.txt"], "can't read seed file /nonexistent/seeds.txt: No such file"),
         (["crawl", "http://a.test/", "--set", "fetch.nothing=1"], "--set fetch.nothing=1: unknown key fetch.nothing"),
@@ -104,7 +104,7 @@ def programs() -> Iterator[Nursery]:
             "unknown key retry.tls.nothing (known: attempts,",
         ),
         (["crawl", "http://a.test/", "--set", "retry.tls.attempts=0"], "retry.tls.attempts = 0: expected"),
-        (["crawl", "http://a.test/", "--set", "retry.tls=2"], "retry.tls is a table: name a key in it"),
+        (["crawl", "http://a.test/", "--set", "retry.tls=2"], "retry.tls is a table: set one of its keys"),
         (["crawl", "http://a.test/", "--set", "nothing.at=1"], "unknown section nothing"),
         (["crawl", "http://a.test/", "--set", "frontier.rules=/news/"], "not a valid list of tables in TOML"),
         (["crawl", "http://a.test/", "--set", "frontier.rules=[{match='a'}]"], "frontier.rules[0] = "),
@@ -116,7 +116,7 @@ def programs() -> Iterator[Nursery]:
         (["crawl", "http://a.test/", "--time", "10x"], "'10x' is not a valid duration (use 90, 10m, 2h, 1d)"),
         (["crawl", "http://a.test/", "--include", "("], "scope.include[0] = '(': not a regular expression"),
         (["crawl", "http://a.test/", "-o", "pages.txt"], "can't tell the format of pages.txt"),
-        (["crawl", "http://a.test/", "-o", "/nonexistent/pages.csv"], "there is no folder /nonexistent"),
+        (["crawl", "http://a.test/", "-o", "/nonexistent/pages.csv"], "folder does not exist: /nonexistent"),
         (["crawl", "http://a.test/", "-n", "0"], "-n 0: expected 1 to 256 instances"),
         (["crawl", "http://a.test/", "--redis", "http://x/"], "bad engine URL 'http://x/'"),
         (["seed"], "give URLs, -i FILE, - for standard input, or --sitemap URL"),
@@ -309,8 +309,8 @@ def test_the_doctor_finds_an_engine_that_would_lose_urls(programs: Nursery, tmp_
     with running_engine("--maxmemory-policy", "allkeys-lru", "--set-max-intset-entries", "64") as sick:
         ran = crawler(programs, "doctor", "--redis", sick.url, "--nameserver", "127.0.0.1:1", cwd=tmp_path)
         assert ran.code == 7
-        assert ran.err == "crawler: to be mended: dns, eviction, persistence, seen-set\n"
-        assert "to mend: CONFIG SET maxmemory-policy noeviction" in ran.out
+        assert ran.err == "crawler: to be fixed: dns, eviction, persistence, seen-set\n"
+        assert "fix: CONFIG SET maxmemory-policy noeviction" in ran.out
     found = json.loads(crawler(programs, "doctor", "--json", "--nameserver", "127.0.0.1:1", cwd=tmp_path).out)
     levels = {check["name"]: check["level"] for check in found}
     assert levels["dns"] == "FAIL"

@@ -51,7 +51,7 @@ def test_what_is_parked_is_shown_explained_and_released(lab: Lab) -> None:
 def test_a_domain_is_blocked_and_unblocked_while_nothing_runs(lab: Lab) -> None:
     lab.crawl(crawl__pages_max=3)
     waiting = lab.json("stats", HOST)["pending"]
-    assert lab.say("block", lab.site.url(HOST)) == f"{HOST} is now blocked: {waiting} URLs parked"
+    assert lab.say("block", lab.site.url(HOST)) == f"{HOST} is now blocked: {waiting} URLs deferred"
     assert lab.say("block", HOST).startswith(f"{HOST} was already blocked")
     assert "blocked by an operator" in lab.say("stats", HOST)
     assert (lab.json("stats", HOST)["pending"], lab.json("stats")["totals"]["deferred"]) == (0, waiting)
@@ -82,9 +82,9 @@ def test_a_crawl_that_is_paused_says_so(lab: Lab) -> None:
     urls = [lab.site.url(HOST, f"/p{n}") for n in range(PAGES)]
     assert any("the whole crawl is paused" in lab.say("explain", url) for url in urls)
     assert lab.say("pause", HOST).startswith(f"{HOST} is now paused")
-    assert lab.say("resume").startswith("The crawl goes on with")
+    assert lab.say("resume").startswith("The crawl is resumed with")
     assert "'crawler resume DOMAIN'" in lab.say("stats", HOST)
-    assert lab.say("resume", HOST).startswith(f"{HOST} goes on with")
+    assert lab.say("resume", HOST).startswith(f"{HOST} is resumed with")
     assert lab.say("resume", HOST) == f"{HOST} was not paused"
 
 
@@ -110,18 +110,16 @@ def test_a_delay_that_was_ordered_is_shown_until_it_is_taken_back(lab: Lab) -> N
 
 def test_a_boost_is_shown_until_it_is_taken_back(lab: Lab) -> None:
     lab.crawl(crawl__pages_max=3)
-    assert (
-        lab.say("boost", lab.site.url(HOST), "5") == f"{HOST}: boost 5; when it is due, it goes before all without one"
-    )
+    assert lab.say("boost", lab.site.url(HOST), "5") == f"{HOST}: boost 5; fetched before domains without a boost"
     assert "5, by an operator" in lab.say("stats", HOST)
     assert lab.json("stats", HOST)["boost"] == 5
     url = lab.site.url(HOST, "/p1")
     assert "5, by an operator" in lab.say("explain", url)
     assert lab.json("boost", HOST, "-9") == {"domain": HOST, "boost": -9}
-    assert "after all without one" in lab.say("stats", HOST)
+    assert "after domains without a boost" in lab.say("stats", HOST)
     assert lab.run("boost", "best.example", "9")[::2] == (
         0,
-        "crawler: this crawl has not met the domain best.example; the order is noted for when it does",
+        "crawler: this crawl has no URL of the domain best.example; the command is stored and holds once it does",
     )
     assert lab.say("boost").splitlines() == ["domain        boost", "best.example      9", f"{HOST:<12}     -9"]
     assert lab.json("boost") == {"domain": None, "boosts": {"best.example": 9, HOST: -9}}
@@ -138,7 +136,7 @@ def test_a_boost_is_shown_until_it_is_taken_back(lab: Lab) -> None:
     ("words", "said"),
     [
         (("block",), "DOMAIN"),
-        (("boost", "a.test"), "say which boost"),
+        (("boost", "a.test"), "give a boost"),
         (("boost",), "is not a crawl folder"),
         (("boost", "a.test", "10"), "from -9 to 9"),
         (("boost", "a.test", "-10"), "from -9 to 9"),
@@ -171,7 +169,7 @@ def test_orders_work_on_the_embedded_engine_of_a_crawl_that_has_stopped(tmp_path
     with nursery({}) as programs:
         first = crawler(programs, "crawl", *here, *QUICK, "--set", "budget.urls=5", lab.site.url(HOST))
         assert first.code == 0, first.err
-        assert f"Parked: {ALL - TAKEN_IN} URLs are kept" in first.out
+        assert f"Deferred: {ALL - TAKEN_IN} URLs, not crawled" in first.out
         assert crawler(programs, "release", *here).out.startswith(f"{ALL - TAKEN_IN} URLs released")
         assert crawler(programs, "purge", *here, HOST).out == f"{HOST}: {ALL - TAKEN_IN} URLs dropped\n"
         assert crawler(programs, "crawl", *here, *QUICK).code == 0

@@ -82,7 +82,7 @@ def test_a_command_run_with_a_replay_needs_no_option_and_its_exit_code_is_ours(
     fetched = [*CRAWLER, "fetch", "https://shop.example.com/no-such-page"]
     done = crawler(programs, "replay", "run", str(archive), "--", *fetched, cwd=tmp_path)
     assert done.code == 0
-    assert "X-Crawler-Replay: there is no such URL here" in done.out
+    assert "X-Crawler-Replay: this web has no such URL" in done.out
     fetched = [*CRAWLER, "fetch", "http://nowhere.example.com/"]
     done = crawler(programs, "replay", "run", str(archive), "--", *fetched, cwd=tmp_path)
     assert done.code == 6

@@ -112,7 +112,7 @@ def test_scaling_says_when_it_is_not_done_in_time_and_it_is_done_later(
     wait_until(lambda: nodes_of(scale(programs, where)) != [])
     ran = scale(programs, where, "3", "--timeout", "300ms")
     assert ran.code == 9
-    assert "see 'crawler scale --status'" in ran.err or "it goes on as soon as it can" in ran.err
+    assert "see 'crawler scale --status'" in ran.err or "it continues as soon as it can" in ran.err
     wait_until(lambda: status(programs, *where)["running"] == 3)
     running.terminate()
     assert running.wait() == 10

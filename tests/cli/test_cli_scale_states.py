@@ -105,8 +105,8 @@ def test_a_supervisor_is_found_by_machine_process_or_folder() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"state": "stopping"}, "is stopping: it starts no instance any more"),
-        ({"obeyed": "me", "wanted": 2}, "not done after 0.6 s: 2 wanted, 0 running, 0 on their way; it goes on"),
+        ({"state": "stopping"}, "is stopping: it starts no more instances"),
+        ({"obeyed": "me", "wanted": 2}, "not done after 0.6 s: 2 wanted, 0 running, 0 in transition; it continues"),
         ({}, "has not answered for 0.6 s"),
     ],
 )
@@ -141,7 +141,7 @@ async def test_scaling_a_supervisor_that_ends_says_so(supervisors: SupervisorRec
     [
         (["-1"], "-1: expected 0 to 256 instances"),
         (["1000"], "1000: expected 0 to 256 instances"),
-        (["3", "--status"], "--status shows how things are: give either it or N"),
+        (["3", "--status"], "--status only shows the state: give either --status or N"),
         (["3", "--hots", "x"], "unknown option --hots: did you mean --host?"),
     ],
 )
@@ -176,9 +176,9 @@ def test_each_state_can_be_read() -> None:
     assert len(lines[5]) <= 110
     assert (
         _text(SupervisorStatus(one, GONE))
-        == "vm:11: gone; it was killed, its instances have ended or are about to, /data/a"
+        == "vm:11: gone; it was killed, and its instances have ended or are about to, /data/a"
     )
-    assert _text(SupervisorStatus(one, SILENT)).startswith("vm:11: silent; it was cut off or killed")
+    assert _text(SupervisorStatus(one, SILENT)).startswith("vm:11: silent; it was killed, or lost its connection")
     stopping = msgspec.structs.replace(one, state="stopping")
     assert _text(SupervisorStatus(stopping, "stopping")).startswith("vm:11: stopping, 1 of 3 instances run")
     assert "no instance is wanted" in _text(SupervisorStatus(record(wanted=0), "running"))

@@ -70,7 +70,7 @@ def test_a_stalled_crawl_starts_again_and_goes_on_without_the_page(
 ) -> None:
     ran = crawler(programs, *begin(programs, site, tmp_path, way, *LIMIT))
     assert ran.code == 0, ran.err
-    assert "stalled on a page; it goes on without that page" in ran.err
+    assert "stalled on a page; it continues without that page" in ran.err
     assert paths(programs, tmp_path) == everything_but_bad()
     listed = crawler(programs, "dead", "list", "--json", "--dir", str(tmp_path / "c"))
     assert "poison_url" in listed.out

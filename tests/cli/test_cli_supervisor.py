@@ -192,7 +192,7 @@ async def test_scaled_to_none_it_waits_until_some_are_wanted_again() -> None:
     async with family.working(2) as running:
         await family.is_up("a-0", "a-1")
         family.supervisor.scale(0)
-        await family.heard("no instance is left: 'crawler scale N' starts some")
+        await family.heard("no instance is left: start some with 'crawler scale N'")
         assert family.running == []
         assert not running.done()
         family.said.clear()
@@ -210,7 +210,7 @@ async def test_a_child_that_waits_for_its_next_start_can_be_scaled_away() -> Non
         await until(lambda: family.running == ["a-0"])
 
 
-@pytest.mark.parametrize(("words", "why"), [("evicted", "was evicted"), ("stopped", "was stopped by somebody else")])
+@pytest.mark.parametrize(("words", "why"), [("evicted", "was evicted"), ("stopped", "was stopped by another process")])
 async def test_a_child_that_somebody_else_took_off_is_not_started_again_and_the_others_go_on(
     words: str, why: str
 ) -> None:
@@ -234,7 +234,7 @@ async def test_a_name_that_somebody_took_meanwhile_is_left_to_them(tmp_path: Pat
         await until(lambda: family.running == ["a-0"])
         family.names.taken.add("a-0")  # since it was seen as free
         taken.touch()
-        await family.heard("instance a-0: node is already running; one is started under another name")
+        await family.heard("instance a-0: node is already running; starting one under another name")
         await family.is_up("a-1")
 
 

@@ -90,7 +90,7 @@ async def test_a_paused_crawl_starts_no_request_and_does_not_end(lab: Lab) -> No
         ordered = time.monotonic()
         await asyncio.sleep(EFFECTIVE_S + 1.5)
         quiet.append(sum(r.start > ordered + EFFECTIVE_S for r in lab.pages()))
-        assert "goes on" in await lab.order("resume")
+        assert "is resumed" in await lab.order("resume")
 
     done = await lab.crawl(meanwhile)
     assert quiet == [0]
@@ -108,7 +108,7 @@ async def test_a_domain_that_is_paused_waits_while_others_go_on(lab: Lab) -> Non
         late.update(
             {host: sum(r.start > ordered + EFFECTIVE_S for r in lab.pages(host)) for host in ("a.test", "b.test")}
         )
-        assert "a.test goes on" in await lab.order("resume", "a.test")
+        assert "a.test is resumed" in await lab.order("resume", "a.test")
 
     done = await lab.crawl(meanwhile, politeness__delay_s=0.1)
     assert late["a.test"] == 0

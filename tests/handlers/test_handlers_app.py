@@ -70,9 +70,9 @@ def test_what_fits_no_pattern_goes_to_the_handler_without_one_if_there_is_one() 
     [
         (lambda a: a.page("/x")(print), "expected HOST/PATH"),
         (lambda a: a.page(lambda page: None), "with its brackets"),
-        (lambda a: a.page(label="detail")(lambda page: None), "is that of detail"),
+        (lambda a: a.page(label="detail")(lambda page: None), "is already used by detail"),
         (lambda a: a.page(label="a/b"), "at most 32 letters"),
-        (lambda a: [a.page()(lambda page: None) for _ in range(2)], "no pattern and no label either"),
+        (lambda a: [a.page()(lambda page: None) for _ in range(2)], "has neither a pattern nor a label"),
         (lambda a: a.page(timeout_s=0), "above 0"),
         (lambda a: a.page(statuses=404), "like (404, 410)"),
         (lambda a: a.page(statuses=("404",)), "like (404, 410)"),

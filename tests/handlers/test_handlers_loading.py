@@ -40,10 +40,10 @@ def test_a_file_imports_what_lies_beside_it_and_may_have_the_name_of_a_module(pl
 @pytest.mark.parametrize(
     ("text", "target", "said"),
     [
-        (None, "none.py", "there is no file none.py"),
-        (None, "none.py:app", "there is no file none.py"),
-        (None, "no_such_module:app", "there is no module no_such_module in"),
-        (None, "no.such:app", "there is no module no in"),
+        (None, "none.py", "file none.py does not exist"),
+        (None, "none.py:app", "file none.py does not exist"),
+        (None, "no_such_module:app", "module no_such_module does not exist in"),
+        (None, "no.such:app", "module no does not exist in"),
         (None, ":app", "expected FILE.py, FILE.py:OBJECT or MODULE:OBJECT"),
         (None, "a b:app", "expected FILE.py"),
         (None, "", "expected FILE.py"),
@@ -65,7 +65,7 @@ def test_a_file_imports_what_lies_beside_it_and_may_have_the_name_of_a_module(pl
         ("x = 1\n", "m.py:x", "x is a int, no Crawler"),
         ("x = 1\n", "m.py:y", "it has no y"),
         ("from crawler import Crawler\napp = Crawler()\n", "m.py", "no handler: write one with @app.page"),
-        (GOOD + "other = Crawler()\n", "m.py", "makes several: say --app m.py:app or m.py:other"),
+        (GOOD + "other = Crawler()\n", "m.py", "has several apps: use --app m.py:app or m.py:other"),
         (GOOD + "@app.page('/x')\ndef x(page): ...\n", "m.py", "m.py:5: pattern '/x': expected HOST/PATH"),
         (GOOD + "same = app\n", "m.py:other", "it has no other"),
     ],

@@ -128,7 +128,7 @@ def test_a_disk_that_is_full_for_a_while_loses_and_doubles_nothing(
             assert isinstance(follower.problem, ArchiveError)
         wait_until(lambda: lines_of(path) == 40)
     assert urls(path) == crawl.urls
-    assert [line.partition(":")[0] for line in crawl.said] == [f"can't write {path}", f"{path} goes on"]
+    assert [line.partition(":")[0] for line in crawl.said] == [f"can't write {path}", f"{path} is being written again"]
 
 
 def test_a_disk_that_stays_full_is_said_at_the_end_and_the_next_start_catches_up(

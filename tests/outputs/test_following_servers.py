@@ -60,8 +60,8 @@ def test_a_server_that_is_away_in_the_middle_gets_all_once_it_is_back(
     found = [row[0] for row in postgres.psql(database, "SELECT url FROM pages")]
     assert sorted(found) == sorted(crawl.urls)
     assert len(crawl.said) == 2
-    assert crawl.said[0].endswith("the crawl goes on, and what is found waits in the crawl folder")
-    assert crawl.said[1] == f"postgresql://crawler@127.0.0.1:{postgres.port}/{database} goes on"
+    assert crawl.said[0].endswith("the crawl continues, and its results wait in the crawl folder")
+    assert crawl.said[1] == f"postgresql://crawler@127.0.0.1:{postgres.port}/{database} is being written again"
 
 
 def test_a_server_that_stays_away_is_said_at_the_end_and_an_export_catches_up(
@@ -99,7 +99,7 @@ def test_records_that_do_not_fit_end_that_output_and_no_other(crawl: Crawl, post
     problem = follower.finish()
     assert isinstance(problem, OutputError)
     assert 'invalid input syntax for type date: "Title 0"' in str(problem)
-    assert crawl.said == [f"{problem}; this output has ended, the crawl goes on"]
+    assert crawl.said == [f"{problem}; this output has ended, the crawl continues"]
 
 
 @pytest.mark.slow

@@ -110,7 +110,7 @@ def test_a_table_that_people_made_keeps_its_types(postgres: PostgresServer, data
     write(url, [{"price": 19.99, "day": "2024-05-01"}, {"price": "5", "day": None}])
     found = postgres.psql(database, "SELECT id, price, day, at IS NULL FROM shop.goods ORDER BY id")
     assert found == [["1", "19.99", "2024-05-01", "f"], ["2", "5.00", "", "f"]]
-    with pytest.raises(OutputError, match="does not take the records: invalid input syntax for type date"):
+    with pytest.raises(OutputError, match="rejects the records: invalid input syntax for type date"):
         write(url, [{"day": "tomorrow-ish"}], 9)
 
 
@@ -147,11 +147,11 @@ def test_a_bad_database_is_said_in_one_line_without_the_password(postgres: Postg
     )
     reader = {"user": f"reader{database}", "password": "r"}
     for url, said in (
-        (postgres.url(database), "table items at .* was made for something else: it has no columns _fingerprint"),
-        (postgres.url(database, table="keyless"), "is not a key of it"),
+        (postgres.url(database), "table items at .* is not a results table: it has no columns _fingerprint"),
+        (postgres.url(database, table="keyless"), "is not a unique key"),
         (postgres.url("nowhere"), 'database "nowhere" does not exist'),
         (postgres.url(database, password="wrong secret"), "password authentication failed"),
-        (postgres.url(database, table="mine", **reader), "no right to insert and update in table mine"),
+        (postgres.url(database, table="mine", **reader), "no permission to insert and update in table mine"),
         (postgres.url(database, table="new", **reader), "permission denied for schema public"),
     ):
         with pytest.raises(OutputError if "schema" in said else UsageError, match=said) as caught:
@@ -239,7 +239,7 @@ def test_names_that_differ_in_what_is_cleaned_away_have_columns_of_their_own(
 def test_a_row_that_is_too_big_is_not_away(postgres: PostgresServer, database: str) -> None:
     record = {f"number{place}": 1.5 for place in range(995)}
     write(postgres.url(database), [record])
-    with pytest.raises(OutputError, match="does not take the records: row is too big") as caught:
+    with pytest.raises(OutputError, match="rejects the records: row is too big") as caught:
         write(postgres.url(database), [dict.fromkeys(record, "x" * 20)], 1)
     assert not isinstance(caught.value, OutputAway)
 
@@ -250,7 +250,7 @@ def test_a_rule_of_the_table_that_a_record_breaks_is_not_away(
 ) -> None:
     keys = "_fingerprint bigint, _visit int, _number int, PRIMARY KEY (_fingerprint, _visit, _number)"
     postgres.psql(database, f"CREATE TABLE items ({keys}, {rule})")
-    with pytest.raises(OutputError, match="does not take the records") as caught:
+    with pytest.raises(OutputError, match="rejects the records") as caught:
         write(postgres.url(database), [{"n": 1}, {"n": 1}])
     assert not isinstance(caught.value, OutputAway)
 

@@ -105,9 +105,9 @@ def test_a_file_of_another_kind_and_a_table_of_somebody_else_are_refused(tmp_pat
     with closing(sqlite3.connect(path)) as base:
         base.execute("CREATE TABLE items (id INTEGER)")
         base.execute("CREATE TABLE keyless (_fingerprint, _visit, _number)")
-    with pytest.raises(UsageError, match=r"was made for something else: it has no columns _fingerprint, _visit"):
+    with pytest.raises(UsageError, match=r"is not a results table: it has no columns _fingerprint, _visit"):
         open_growing(target(path), ITEMS, None)
-    with pytest.raises(UsageError, match="is not a key of it"):
+    with pytest.raises(UsageError, match="is not a unique key"):
         open_growing(target(f"{path}?table=keyless"), ITEMS, None)
     open_growing(target(f"{path}?table=other"), ITEMS, None).close()
     assert path.exists()

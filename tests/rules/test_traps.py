@@ -72,7 +72,7 @@ def test_suspects_are_deferred_after_the_limit_of_steps_not_earlier(name: str) -
         led_on += RULES.judge(state, url).rule == name
     assert (verdict.action, verdict.rule) == (Action.DEFER, name)
     assert led_on >= RULES.limits.steps_max
-    assert RULES.judge(state, HOME) == PASSED, "only what looks like it is parked"
+    assert RULES.judge(state, HOME) == PASSED, "only what looks like it is deferred"
 
 
 @pytest.mark.parametrize("name", STEPPING)

@@ -119,7 +119,7 @@ def test_what_can_not_be_crawled_is_said() -> None:
     app.page(processes=True)(lambda page: None)
     with pytest.raises(UsageError, match="loaded from a file"):
         crawl(app, "http://a.test/")
-    with pytest.raises(UsageError, match="not one of the seeds"):
+    with pytest.raises(UsageError, match="no valid seed URL"):
         crawl(None, "lamp.html")
     with serve({"http://a.test/": "x"}) as served, pytest.raises(LookupError, match="no definition"):
         _ = served.web
