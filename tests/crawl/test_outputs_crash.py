@@ -72,6 +72,6 @@ def test_instances_killed_and_a_database_stopped_in_the_middle_give_each_item_on
             is_stopped = not is_stopped
         postgres.start()
         assert running.wait(90) == 0, running.err
-        assert "what is found waits in the crawl folder" in running.err
+        assert "its results wait in the crawl folder" in running.err
         assert f"{database} is being written again" in running.err
         assert in_file(lines) == in_table(postgres, database) == expected(site)
