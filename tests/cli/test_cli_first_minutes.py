@@ -402,4 +402,4 @@ def test_an_order_for_a_domain_that_was_never_met_is_noted_with_a_warning(progra
     assert unknown.err == (
         "crawler: this crawl has no URL of the domain nosuch.example; the command is stored and holds once it does\n"
     )
-    assert "order is noted" not in crawler(programs, "purge", "nosuch.example", cwd=here).err
+    assert "command is stored" not in crawler(programs, "purge", "nosuch.example", cwd=here).err

@@ -68,6 +68,6 @@ def test_killed_instances_and_a_stopped_database_give_each_item_once(tmp_path: P
             is_stopped = not is_stopped
         postgres.start()
         assert running.wait(90) == 0, running.err
-        assert "what is found waits in the crawl folder" in running.err
+        assert "its results wait in the crawl folder" in running.err
         assert f"{database} is being written again" in running.err
         assert in_file(lines) == in_table(postgres, database) == expected(site)

@@ -225,12 +225,12 @@ async def test_a_rebuild_replaces_a_recreated_crawl_only_while_it_is_empty(lab: 
     lab.engine.flush()
     async with opened_anew(lab, "elsewhere2") as found:
         await make_seeder(found).add_all([given("http://x.test/")])
-    with pytest.raises(ConflictError, match="another crawl 'main' was begun"):
+    with pytest.raises(ConflictError, match="another crawl 'main' was started"):
         await rebuild(lab.settings())
 
 
 async def test_an_empty_folder_has_nothing_to_rebuild(lab: WebLab) -> None:
-    with pytest.raises(UsageError, match="nothing in"):
+    with pytest.raises(UsageError, match="has nothing to rebuild"):
         await rebuild(lab.settings("new"))
 
 
