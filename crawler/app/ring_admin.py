@@ -10,7 +10,7 @@ from crawler.app.ring_view import located, weights_of
 from crawler.errors import ConflictError, UsageError
 from crawler.frontier.members import Member, Pins
 from crawler.rules.identity import partition_of
-from crawler.terminal.wording import by_number
+from crawler.terminal.wording import by_number, counted
 
 EVICT_SLACK_S = 5.0  # on top of the silence after which others take over
 
@@ -80,7 +80,7 @@ async def evict(crawl: OpenCrawl, node: str) -> dict[str, Any]:
     if left:
         why = "" if others else ": nobody else takes part who could take them over"
         raise ConflictError(
-            f"{node} is evicted, but {len(left):,} partitions are still in its name after {took_s:.0f} s{why}"
+            f"{node} is evicted, but it still holds {counted(len(left), 'partition')} after {took_s:.0f} s{why}"
         )
     return {
         "node": node, "session": member.session, "host": member.host.partition("/")[0], "pid": member.pid,

@@ -227,7 +227,7 @@ class Follower:
                 f"{records:,} {self._source.shape.name} of {pages:,} pages could not be read"
             )
         if damaged := self._cursor.damaged():
-            raise ArchiveError(f"{damaged:,} lines of the index can't be read: 'crawler audit' names them")
+            raise ArchiveError(f"{counted(damaged, 'line')} of the index can't be read: 'crawler audit' names them")
 
     def _pulse(self) -> None:
         """Counting takes its time, too."""

@@ -37,6 +37,7 @@ from crawler.recovery.page_book import KnownPage, PageBook
 from crawler.recovery.refill import Refill
 from crawler.recovery.replay import PULSE, RebuildDeps, RebuildReport, Replay, parent_of
 from crawler.rules.priority import Signals
+from crawler.terminal.wording import counted
 
 ROOTS_MAX = 1_000  # of the scope, in one call
 SEEDS_AT_ONCE = 1_000
@@ -207,7 +208,7 @@ class Rebuild:
         if lost and not self._refetch:
             files = ", ".join(f"{name} ({pages:,})" for name, pages in lost.most_common(3))
             raise ArchiveError(
-                f"{lost.total():,} committed pages can't be read, so their links are unknown: {files}; restore "
+                f"{counted(lost.total(), 'committed page')} can't be read, so their links are unknown: {files}; restore "
                 "the files and run this again, or add --refetch to have these pages fetched again"
             )
         self._report.refetched = lost.total()

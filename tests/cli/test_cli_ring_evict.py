@@ -108,7 +108,7 @@ def test_a_hung_instance_with_nobody_to_take_over_is_said_to_keep_its_partitions
     only.pause()
     code, _, err = crawl.ring("evict", "web-0", **SHORT)  # it waits for less
     assert code == 4
-    assert f"web-0 is evicted, but {PARTITIONS} partitions are still in its name" in err
+    assert f"web-0 is evicted, but it still holds {PARTITIONS} partitions" in err
     assert "nobody else takes part who could take them over" in err
     only.resume()
     assert only.wait(15) == INTERRUPTED

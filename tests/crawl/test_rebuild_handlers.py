@@ -95,7 +95,7 @@ async def test_urls_followed_by_handlers_need_items_or_a_refetch_to_rebuild(
             (items,) = folder_of(settings).items.iterdir()
             hurt(items)
             engine.flush()
-            with pytest.raises(ArchiveError, match=rf"can't be read again.*items/{items.name}.*--refetch"):
+            with pytest.raises(ArchiveError, match=rf"can't be read.*items/{items.name}.*--refetch"):
                 await rebuild(settings)
             report = await rebuild(settings, refetch=True)
             assert report.refetched == report.unreadable[f"items/{items.name}"] > 0

@@ -333,7 +333,7 @@ def test_damaged_lines_of_the_index_are_an_error_at_every_end(crawl: Crawl, tmp_
         with running(follower):
             pass
         assert isinstance(follower.problem, ArchiveError)
-        assert "1 lines of the index can't be read" in str(follower.problem)
+        assert "1 line of the index can't be read" in str(follower.problem)
     assert len(urls(path)) == 20
 
 
