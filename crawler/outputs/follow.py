@@ -22,6 +22,7 @@ from crawler.outputs.opening import open_growing
 from crawler.outputs.records import RecordSource, rows_of
 from crawler.outputs.sink import OutputAway, OutputEnded, Row, Sink, TargetChanged
 from crawler.outputs.target import Target, TargetKind
+from crawler.terminal.wording import counted
 
 log = logging.getLogger(__name__)
 

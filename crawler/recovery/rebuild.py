@@ -208,8 +208,8 @@ class Rebuild:
         if lost and not self._refetch:
             files = ", ".join(f"{name} ({pages:,})" for name, pages in lost.most_common(3))
             raise ArchiveError(
-                f"{counted(lost.total(), 'committed page')} can't be read, so their links are unknown: {files}; restore "
-                "the files and run this again, or add --refetch to have these pages fetched again"
+                f"{counted(lost.total(), 'committed page')} can't be read, so their links are unknown: {files}; "
+                "restore the files and run this again, or add --refetch to have these pages fetched again"
             )
         self._report.refetched = lost.total()
         if lost:

@@ -135,7 +135,7 @@ async def test_a_damaged_record_is_named_and_only_its_page_is_fetched_again(lab:
     path.write_bytes(data)
     asked = lab.asked()
     lab.engine.flush()
-    with pytest.raises(ArchiveError, match="1 committed pages"):
+    with pytest.raises(ArchiveError, match="1 committed page"):
         await rebuild(lab.settings())
     report = await rebuild(lab.settings(), refetch=True)
     assert report.refetched == 1
