@@ -11,7 +11,6 @@ from crawler.robots.borrowed_slot import SlotBorrower
 from crawler.robots.cache import RobotsCache, SharedRobots
 from crawler.robots.reader import RobotsReader
 from crawler.rules.urls import origin_of
-from crawler.seeding.sitemap_seeds import NO_CLAIM
 from crawler.version import program_version
 from crawler.web.fetcher import Fetcher
 from crawler.web.resolver import CachingResolver
@@ -51,10 +50,10 @@ async def _fetched_robots(crawl: OpenCrawl, url: str, origin: str) -> RobotsFact
     async with polite_fetcher(crawl) as (fetcher, slot_borrower):
         cache = RobotsCache(crawl.frontier, crawl.settings)
         reader = RobotsReader(cache, fetcher, slot_borrower, crawl.settings.robots, patience_ms=PATIENCE_MS)
-        reading = await reader.read(NO_CLAIM, origin)
+        reading = await reader.read("", origin)
         while reading.entry is None:
             await asyncio.sleep(reading.wait_ms / 1000)
-            reading = await reader.read(NO_CLAIM, origin)
+            reading = await reader.read("", origin)
         entry = reading.entry
     if entry.rules is None:
         return RobotsFact(note=f"can't be read ({entry.detail}): nothing is fetched there until it can")

@@ -62,7 +62,7 @@ class RobotsGate:
         """Use a turn of the claim's queue to read robots.txt of its origin. Raises EngineError, and what `before_send`
         raises just before a request.
         """
-        return await self._reader.read(claim, origin_of(claim.url), before_send, working=working)
+        return await self._reader.read(claim.queue, origin_of(claim.url), before_send, working=working)
 
     async def share(self, claim: Claim, result: RobotsResult, *, wait_ms: int, delay_ms: int) -> bool:
         """Move the queue's clock after the request, and share its result; False when the engine did not answer.

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from crawler.content.html import redirect_target
-from crawler.model import REDIRECTS, Claim, FetchResult
+from crawler.model import REDIRECTS, FetchResult
 from crawler.robots.borrowed_slot import POLL_MS_MAX, BorrowedSlot, SlotBorrower
 from crawler.robots.cache import RobotsCache, RobotsEntry
 from crawler.rules.urls import origin_of
@@ -73,9 +73,9 @@ class RobotsReader:
         self._fetches: OrderedDict[str, RobotsFetch] = OrderedDict()
 
     async def read(
-        self, claim: Claim, origin: str, before_send: Callable[[], None] | None = None, *, working: Working = IDLE
+        self, queue: str, origin: str, before_send: Callable[[], None] | None = None, *, working: Working = IDLE
     ) -> RobotsResult:
-        """Use one turn of the claim's queue for it. What `before_send` raises just before a request passes through.
+        """Use one turn of `queue` for it ("": of none). What `before_send` raises just before a request passes through.
 
         Raises EngineError.
         """
@@ -84,7 +84,7 @@ class RobotsReader:
             return RobotsResult(None, wait_ms=POLL_MS_MAX)
         robots_fetch.is_under_way = True
         try:
-            is_own = self._slot_borrower.place(robots_fetch.url)[0] == claim.queue
+            is_own = self._slot_borrower.place(robots_fetch.url)[0] == queue
             known = None if is_own and not robots_fetch.hops else await self._known_at(robots_fetch.url)
             if known is not None:
                 result = RobotsResult(self._cache.keep(origin, known), self._cache.blob_of(known))

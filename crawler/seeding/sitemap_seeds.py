@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from crawler.content.html import redirect_target
 from crawler.content.sitemap import Sitemap, SitemapUrl, parse_sitemap
 from crawler.errors import InvalidUrl, NothingFetchedError, UsageError
-from crawler.model import REDIRECTS, Claim, FetchResult
+from crawler.model import REDIRECTS, FetchResult
 from crawler.robots.borrowed_slot import SlotBorrower
 from crawler.rules.urls import host_of
 from crawler.seeding.url_input import url_of
@@ -29,12 +29,6 @@ class FoundUrls:
 
     where: str
     urls: list[SitemapUrl]
-
-
-NO_CLAIM = Claim(
-    url="", fingerprint="", visit=0, partition=-1, epoch=0, token="", domain="", queue="", depth=0, redirects=0,
-    attempts=0, deliveries=0, seed=False,
-)  # fmt: skip
 
 
 class SitemapReader:

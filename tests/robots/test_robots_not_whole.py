@@ -107,7 +107,7 @@ async def read(
     async with fetching(total_timeout_s=patience_s, idle_timeout_s=patience_s / 2) as fetcher:
         reader = RobotsReader(cache, fetcher, borrower, settings.robots)
         for _ in range(10):
-            reading = await reader.read(CLAIM, server.url[:-1])
+            reading = await reader.read(CLAIM.queue, server.url[:-1])
             if reading.entry is not None:
                 return reading.entry, reading.blob, cache
     raise AssertionError("no end to it")

@@ -40,7 +40,7 @@ class Lab:
         self.reader = RobotsReader(self.cache, deps, deps, settings.robots, patience_ms=patience_ms)
 
     async def read(self, before_send: Callable[[], None] | None = None) -> RobotsResult:
-        return await self.reader.read(CLAIM, "http://a.test", before_send)
+        return await self.reader.read(CLAIM.queue, "http://a.test", before_send)
 
     async def _robots(self, partition: int, origin: str) -> bytes | None:
         return self.shared.get(origin)
@@ -126,7 +126,7 @@ async def test_a_known_redirect_target_is_not_requested_again(how: str) -> None:
         lab.web["http://c.test/robots.txt"] = "http://b.test/robots.txt"
         lab.waits = [0, 0]
         for _ in range(2):
-            await lab.reader.read(CLAIM, "http://c.test")
+            await lab.reader.read(CLAIM.queue, "http://c.test")
         lab.seen.clear()
     await lab.read()
     reading = await lab.read()
@@ -182,7 +182,7 @@ async def test_of_two_claims_of_an_origin_one_reads_and_the_other_waits() -> Non
 
     def meanwhile() -> None:
         with pytest.raises(StopIteration) as stop:  # it does not even have to wait for the loop
-            lab.reader.read(CLAIM, "http://a.test").send(None)
+            lab.reader.read(CLAIM.queue, "http://a.test").send(None)
         others.append(stop.value.value)
 
     assert (await lab.read(meanwhile)).entry is not None
