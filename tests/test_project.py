@@ -39,7 +39,7 @@ def sources(*suffixes: str) -> list[Path]:
 
 # Files that start tasks outside of a task group, and what awaits them.
 STARTS_TASKS = {
-    "cli/crawl_options.py": "`beside` gathers them",
+    "cli/crawl_options.py": "`run_alongside` gathers them",
     "engine/client.py": "callers await the results of the calls that it sends",
     "handlers/ending.py": "waits for a moment, then leaves user code behind",
     "pipeline/address_limit.py": "its callback requeues the claim",

@@ -1,5 +1,5 @@
 """Reads the access log of a web server that a crawl has asked: JSON lines, or the common and combined formats, with the
-host in front or given beside the file.
+host in front or given next to the file.
 
     {"start": 12.345, "end": 12.4, "host": "a.test", "target": "/p?q", "agent": "shardcrawl/1", "status": 200}
     a.test:80 127.0.0.1 - - [21/Nov/2026:19:00:00 +0000] "GET /p HTTP/1.1" 200 123 "-" "shardcrawl/1" 1795287600123456

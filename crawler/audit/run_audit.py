@@ -108,5 +108,5 @@ async def _judge_web_logs(subject: Subject, ledger: Ledger, reader: LinkReader, 
 
 
 def _scratch(folders: Sequence[CrawlFolder]) -> Path | None:
-    """Where the ledger may lie: beside the archive, for it can be large; elsewhere when that can't be written."""
+    """Where the ledger may lie: next to the archive, for it can be large; elsewhere when that can't be written."""
     return next((folder.tmp for folder in folders if os.access(folder.tmp, os.W_OK)), None)

@@ -181,7 +181,7 @@ def log_to_folder(settings: "Settings", folder: Path, name: str, *, verbose: boo
     start_logging(level, file=file, stream=sys.stderr if verbose else None, node=node)
 
 
-async def beside(work: Awaitable[None], *others: Callable[[], Awaitable[None]]) -> None:
+async def run_alongside(work: Awaitable[None], *others: Callable[[], Awaitable[None]]) -> None:
     """Await `work` while the others run; they end with it."""
     import asyncio
 
@@ -203,7 +203,7 @@ async def run_instance(
     until_finished: bool,
     on_start: Callable[[Callable[[], None]], None],
     say: Callable[[str], None],
-    beside_it: tuple[Callable[[], Awaitable[None]], ...] = (),
+    alongside: tuple[Callable[[], Awaitable[None]], ...] = (),
 ) -> str:
     """One instance in this process, to its end; why it ended. `on_start` gets what stops it, `say` what its end is to
     tell.
@@ -216,7 +216,7 @@ async def run_instance(
     async with open_instance(crawl, node=node, until_finished=until_finished) as instance:
         on_start(instance.stop)
         with StallWatchdog(stacks_path(crawl.folder, crawl.session), crawl.settings.crawl.stall_cpu_s):
-            await beside(instance.run(), *beside_it)
+            await run_alongside(instance.run(), *alongside)
         for (event, hook), times in instance.handlers.hooks.failures.items():
             say(f"the hook {hook} (on_{event}) failed {counted(times, 'time')}; the log says why")
         return instance.stopped_because

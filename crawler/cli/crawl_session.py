@@ -219,7 +219,7 @@ class CrawlSession:
             until_finished=True,
             on_start=self._stop_with,
             say=self._say_beside,
-            beside_it=(watcher.run,),
+            alongside=(watcher.run,),
         )
 
     def _stop_with(self, stop: Any) -> None:

@@ -158,7 +158,7 @@ async def _run_here(
         until_finished=arguments.until_finished,
         on_start=on_start,
         say=say,
-        beside_it=() if arguments.child else (watcher.run,),
+        alongside=() if arguments.child else (watcher.run,),
     )
 
 

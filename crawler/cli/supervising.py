@@ -7,7 +7,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from crawler.cli.crawl_options import ALL_KEYS, KEYS, beside
+from crawler.cli.crawl_options import ALL_KEYS, KEYS, run_alongside
 from crawler.cli.options import OPTIONS_VARIABLE, handed_to_children
 from crawler.cli.signals import STOPPING
 from crawler.frontier.supervisors import SupervisorRecord
@@ -54,7 +54,7 @@ async def supervise(
     # Each child counts its own time, and may have been started late.
     timer = asyncio.get_running_loop().call_later(time_max_s, supervisor.stop, "time") if time_max_s else None
     try:
-        await beside(supervisor.run(arguments.instances), watch, control.run)
+        await run_alongside(supervisor.run(arguments.instances), watch, control.run)
     finally:
         if timer is not None:
             timer.cancel()

@@ -145,7 +145,7 @@ class Cursor:
             return int(self._base.execute("SELECT ifnull(sum(damaged), 0) FROM segments").fetchone()[0])
 
     def commit(self, mark: Mark | None) -> None:
-        """What was news since `begin` is in the target for good, which ends at this mark."""
+        """What was news since `begin` is in the target permanently, which ends at this mark."""
         with self._errors():
             if mark is not None:
                 self.mark = mark
@@ -156,7 +156,7 @@ class Cursor:
     def note_next(self, mark: Mark) -> None:
         """A file with the same records, which ends at this mark, is about to take the place of the target's.
 
-        Beside the base, where a transaction is open: if we die before its end, `successor` is how the file is known.
+        If we die before the open transaction ends, the file is known by `successor`.
         """
         if self._path != IN_MEMORY:
             try:

@@ -1,6 +1,6 @@
 """Where lines go: a stream, a draft, or a file that grows.
 
-A stream takes bytes and gives nothing back. A draft lies beside its target and gets its name at the commit, whole. A
+A stream takes bytes and gives nothing back. A draft is next to its target and gets its name at the commit, whole. A
 file that grows is written in place, so that people can read along, and is cut back to its last commit after an error
 or a crash. Must not know what a crawl is.
 """
@@ -19,7 +19,7 @@ from typing import IO
 from crawler.archive.crawl_folder import archive_error, sync_directory
 from crawler.errors import ConflictError, OutputError, UsageError
 from crawler.outputs.line_formats import CsvLines, Lines, packed, read_errors, text_of
-from crawler.outputs.locking import beside, set_aside
+from crawler.outputs.locking import draft_of, set_aside
 from crawler.outputs.sink import Mark, OutputEnded, Record, Row, TargetChanged, Wanted
 from crawler.outputs.target import STDOUT_SHOWN, Target
 
@@ -84,7 +84,7 @@ class DraftSink:
         assert target.path is not None
         self._path = target.path.resolve()
         self._lines, self._packed = lines, target.packed
-        self._draft = beside(self._path)
+        self._draft = draft_of(self._path)
         self._rows: list[Record] = []
         try:
             self._file: IO[bytes] = self._draft.open("x+b")
@@ -279,8 +279,8 @@ def fill(
 
 
 def rewritten(path: Path, file: IO[bytes], how: str, wider: CsvLines) -> Path:
-    """A draft of a CSV file with more columns, beside `path`. Raises OSError."""
-    draft = beside(path)
+    """A draft of a CSV file with more columns, next to `path`. Raises OSError."""
+    draft = draft_of(path)
     try:
         with draft.open("xb") as new, text_of(_again(file), how) as old:
             for block in wider.widened(old):

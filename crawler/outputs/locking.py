@@ -1,6 +1,6 @@
 """One writer for each file that results go to: a lock file next to it that names the writing process.
 
-Also knows the names of what lies hidden beside a target: locks, and drafts, which a killed writer leaves there.
+Also knows the names of what is hidden next to a target: locks, and drafts, which a killed writer leaves there.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ _HOLDER_BYTES_MAX = 4096
 _NAME_BYTES_MAX = 200  # of 255 that file systems take, with what is added to a name
 
 
-def beside(path: Path) -> Path:
+def draft_of(path: Path) -> Path:
     """A name for a draft, hidden, in the same folder."""
     return _hidden(path, f"{secrets.token_hex(4)}.part")
 

@@ -14,7 +14,7 @@ from crawler.archive.crawl_folder import archive_error
 from crawler.errors import UsageError
 from crawler.outputs.columns import ColumnType, as_kind, grown, is_inexact
 from crawler.outputs.file_sinks import mark_of, take_place
-from crawler.outputs.locking import beside
+from crawler.outputs.locking import draft_of
 from crawler.outputs.sink import Mark, Record, Row, Wanted
 from crawler.outputs.target import Target
 from crawler.version import how_to_install
@@ -36,7 +36,7 @@ class ParquetSink:
             raise UsageError(f"{target.shown}: Parquet needs pyarrow: {how_to_install('parquet', 'pyarrow')}") from None
         self._pa, self._pq = pa, pq
         self._shown, self._path = target.shown, target.path.resolve()
-        self._draft = beside(self._path)
+        self._draft = draft_of(self._path)
         self._columns: dict[str, ColumnType | None] = dict(known)
         self._records: list[Record] = []
         self._bytes = 0
@@ -91,7 +91,7 @@ class ParquetSink:
     def _rewrite(self, columns: dict[str, ColumnType | None]) -> None:
         """What is in the draft, with other columns."""
         self._writer.close()
-        draft = beside(self._path)
+        draft = draft_of(self._path)
         try:
             writer = self._new_writer(draft, columns)
             with self._pq.ParquetFile(self._draft) as old:

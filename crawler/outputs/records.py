@@ -59,7 +59,7 @@ class RecordSource(Protocol):
         ...
 
     def missing(self, index: IndexReader) -> list[MissingFile]:
-        """What could not be reached: of the index, as its reader met it, and of what lies beside it."""
+        """What could not be reached: of the index, as its reader met it, and of what is next to it."""
         ...
 
     def lost(self) -> list[MissingFile]:

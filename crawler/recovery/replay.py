@@ -145,7 +145,7 @@ class Replay:
     async def _orphans(self, folders: Sequence[CrawlFolder]) -> None:
         """Their pages are fetched again and may lead elsewhere by then: what they led to once is added now.
 
-        How deep they are stands in the frontier as soon as something leads to them. That may be another of them, so
+        How deep they are is in the frontier as soon as something leads to them. That may be another of them, so
         this goes on for as long as it finds some.
         """
         placed = -1

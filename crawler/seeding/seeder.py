@@ -1,6 +1,6 @@
 """Stage zero: URLs that people give enter the crawl, each counted as new, seen, out of scope or invalid.
 
-No page leads to a seed, so each stands in the folder's journal before the engine has it.
+No page leads to a seed, so each is in the folder's journal before the engine has it.
 """
 
 import asyncio

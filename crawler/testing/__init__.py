@@ -1,6 +1,6 @@
 """For users' tests: constructed pages, known webs and crawls of them, all without the internet.
 
-Nothing of it is loaded before it is asked for: a pytest plugin lies beside it (plugin.py), and every pytest of whoever
+Nothing of it is loaded before it is asked for: a pytest plugin is next to it (plugin.py), and every pytest of whoever
 has installed the crawler imports that.
 """
 

@@ -41,7 +41,7 @@ class Desk:
 
 
 class Lab(Desk):
-    """A crawl of one domain from its home page, and commands beside it."""
+    """A crawl of one domain from its home page, and commands next to it."""
 
     def crawl(self, *, host: str = HOST, **options: Any) -> int:
         """Crawl from a host's home page until nothing is pending; how many pages there are then."""

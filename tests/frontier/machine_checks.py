@@ -9,7 +9,7 @@ from tests.frontier.model_urls import BLOCK, IDLE_MS, OUT_MAX, TOP_MAX, UNENDED,
 from tests.frontier.raw import RawPartition
 
 LEASE = ("session", "node", "epoch", "engine", "hash_key")
-SIZES = ("top_min", "hn", "hb", "yn", "yb", "nn", "nb")  # of what lies beside
+SIZES = ("top_min", "hn", "hb", "yn", "yb", "nn", "nb")  # of stores
 SPLITS = ("split0", "splith", "splity", "splitn")
 
 
@@ -43,8 +43,8 @@ def check_counters(model: PartitionModel, raw: RawPartition) -> None:
     assert (meta.get("session", ""), int(meta.get("epoch", 0))) == (model.session, model.epoch)
     assert int(meta.get("clock", 0)) == model.clock
     assert (int(meta["hold"]) if "hold" in meta else None) == model.hold
-    beside = ("clock", "hold", "request", "seen0", "buckets0", "spilled", "spilled_parked", "boosts", "moves")
-    assert raw.numbers("m", *LEASE, *SIZES, *SPLITS, *beside) == model.totals_view()
+    others = ("clock", "hold", "request", "seen0", "buckets0", "spilled", "spilled_parked", "boosts", "moves")
+    assert raw.numbers("m", *LEASE, *SIZES, *SPLITS, *others) == model.totals_view()
     assert int(meta.get("seen0", 0)) == len(model.urls)
     for name in model.counts:
         clock = ("next", "delay", "borrower", "borrower_seen", "waiter", "blocks", "domain", "stop", "boost")

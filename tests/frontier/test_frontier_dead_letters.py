@@ -133,7 +133,7 @@ async def test_a_requeued_url_starts_with_no_attempts_and_may_die_again(door: Do
 
 
 async def test_a_revived_url_of_a_host_keeps_its_domain_and_its_origin(door: Door) -> None:
-    """Its queue is named by a host, its origin stands in no list but that of the queue."""
+    """Its queue is named by a host, its origin is in no list but that of the queue."""
     odd = found("x", host="www.b.test", domain="b.test", url="http://www.b.test:8080/x")
     (claim,) = await bury(door, odd)
     await letters_of(door).requeue(await read(door))

@@ -58,7 +58,7 @@ async def not_there() -> None:
 
 
 async def failing_servers() -> None:
-    """Each kind at once, beside healthy names: these are all found, and no failure is taken for an absent name."""
+    """Each kind at once, next to healthy names: these are all found, and no failure is taken for an absent name."""
     bad = {
         "servfail": DnsAnswer(rcode=SERVFAIL), "refused": DnsAnswer(rcode=REFUSED), "formerr": DnsAnswer(rcode=1),
         "notimp": DnsAnswer(rcode=4), "silent": DnsAnswer(silent=True), "malformed": DnsAnswer(malformed=True),

@@ -1,4 +1,4 @@
-"""An index that grows, followed: what the tests of outputs beside a crawl share."""
+"""An index that grows, followed: what the tests of outputs next to a crawl share."""
 
 import time
 from collections.abc import Callable, Iterator

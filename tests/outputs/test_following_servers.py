@@ -1,4 +1,4 @@
-"""Outputs beside a crawl whose database goes away, and whose writer is killed."""
+"""Outputs next to a crawl whose database goes away, and whose writer is killed."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""`crawler audit -o`: a target beside the index."""
+"""`crawler audit -o`: a target next to the index."""
 
 import gzip
 import sqlite3

@@ -4,7 +4,7 @@
         ... crawl site.web.seeds ...
         site.requests()   # in order of their start
 
-The names resolve with crawler/testing/dns_server.py, the port stands in the URLs.
+The names resolve with crawler/testing/dns_server.py, the port is in the URLs.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ class Request:
     agent: str
     status: int
     port: int  # of the client: tells connections apart
-    headers: dict[str, str] = field(default_factory=dict)  # beside those of each request, names in lower case
+    headers: dict[str, str] = field(default_factory=dict)  # next to those of each request, names in lower case
 
     @property
     def is_robots(self) -> bool:

@@ -86,7 +86,7 @@ async def test_an_expired_answer_is_asked_for_again() -> None:
 
 
 async def test_no_other_cache_keeps_answers_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    """c-ares has one of its own, without a bound: it is emptied now and then, beside look-ups that go on."""
+    """c-ares has one of its own, without a bound: it is emptied now and then, next to look-ups that go on."""
     monkeypatch.setattr(of_names, "FLUSH_AFTER", 1)
     clock = Clock()
     rule = DnsAnswer(times=[["127.0.0.7"], ["127.0.0.8"]], ttl=86_400)
