@@ -28,7 +28,7 @@ from scripts.bench_lib.summaries import Run, differences
 from scripts.bench_lib.webs import SyntheticWeb
 
 FILE = ROOT / "docs" / "internals" / "benchmarks.ndjson"
-WORKLOAD = "synthetic: 60 hosts of 50 pages with 50 links; the engine next to a loop of its own"
+WORKLOAD = "synthetic: 60 hosts of 50 pages with 50 links; the engine beside a loop of its own"
 WEB = SyntheticWeb(domains=60, pages_each=50)
 CONCURRENCY = 64
 TIMEOUT_S = 300.0
