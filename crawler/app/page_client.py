@@ -1,4 +1,4 @@
-"""Pages fetched by hand, as the crawler would: robots.txt first. Needs no crawl and no engine; stores nothing.
+"""Single pages for commands, fetched as the crawler would: robots.txt first. Needs no crawl; stores nothing.
 
 Heavy: commands import it when they run.
 """
@@ -25,7 +25,7 @@ ROBOTS_REDIRECTS_MAX = 5
 
 
 class PageRobots(NamedTuple):
-    """What an origin's robots.txt says: None when it can't be known; and what there is to say of that."""
+    """The rules of an origin's robots.txt, None when they can't be known, and a note on that."""
 
     rules: RobotsRules | None
     note: str = ""
@@ -36,7 +36,7 @@ class PageRobots(NamedTuple):
 
 
 class PageClient:
-    """Asks for each origin's robots.txt once."""
+    """Fetches single pages, and each origin's robots.txt once."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings

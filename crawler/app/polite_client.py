@@ -7,15 +7,13 @@ from collections.abc import AsyncIterator
 
 from crawler.app.crawl import OpenCrawl
 from crawler.reports.explanation import RobotsFact
-from crawler.robots.borrowed_slot import SlotBorrower
+from crawler.robots.borrowed_slot import COMMAND_PATIENCE_MS, SlotBorrower
 from crawler.robots.cache import RobotsCache, SharedRobots
 from crawler.robots.reader import RobotsReader
 from crawler.rules.urls import origin_of
 from crawler.version import program_version
 from crawler.web.fetcher import Fetcher
 from crawler.web.resolver import CachingResolver
-
-PATIENCE_MS = 30_000  # for a slot on the clock of a host
 
 
 @contextlib.asynccontextmanager
@@ -49,7 +47,7 @@ async def _fetched_robots(crawl: OpenCrawl, url: str, origin: str) -> RobotsFact
     """Requested on the clock of its queue. Nothing is stored: the owner reads for itself."""
     async with polite_fetcher(crawl) as (fetcher, slot_borrower):
         cache = RobotsCache(crawl.frontier, crawl.settings)
-        reader = RobotsReader(cache, fetcher, slot_borrower, crawl.settings.robots, patience_ms=PATIENCE_MS)
+        reader = RobotsReader(cache, fetcher, slot_borrower, crawl.settings.robots, patience_ms=COMMAND_PATIENCE_MS)
         reading = await reader.read("", origin)
         while reading.entry is None:
             await asyncio.sleep(reading.wait_ms / 1000)

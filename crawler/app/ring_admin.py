@@ -6,24 +6,19 @@ from collections.abc import Iterable
 from typing import Any
 
 from crawler.app.crawl import OpenCrawl
-from crawler.app.ring_view import located, weights_of
+from crawler.app.ring_view import located, pins_of, weights_of
 from crawler.errors import ConflictError, UsageError
-from crawler.frontier.members import Member, Pins
+from crawler.frontier.members import Member
 from crawler.rules.identity import partition_of
 from crawler.terminal.wording import by_number, counted
 
 EVICT_SLACK_S = 5.0  # on top of the silence after which others take over
 
 
-def _pins_of(crawl: OpenCrawl) -> Pins:
-
-    return Pins(crawl.engine, crawl.keys)
-
-
 async def pin(crawl: OpenCrawl, text: str, node: str) -> dict[str, Any]:
     """Give a domain to a node. Raises ConflictError when its partition is pinned to another one."""
     _, domain, _, partition = located(crawl, text)
-    await _pins_of(crawl).pin(domain, node, partitions=crawl.record.partitions)
+    await pins_of(crawl).pin(domain, node, partitions=crawl.record.partitions)
     (domains,) = await crawl.stats.domain_counts([partition])
     return {
         "domain": domain, "node": node, "partition": partition, "partitions": crawl.record.partitions,
@@ -34,20 +29,17 @@ async def pin(crawl: OpenCrawl, text: str, node: str) -> dict[str, Any]:
 async def unpin(crawl: OpenCrawl, text: str) -> dict[str, Any]:
     """Take a domain's pin away. Raises UsageError when it has none."""
     _, domain, _, partition = located(crawl, text)
-    if not await _pins_of(crawl).unpin(domain):
+    if not await pins_of(crawl).unpin(domain):
         raise UsageError(f"{domain} is not pinned ('crawler ring pins' lists those that are)")
-    others = sorted(name for name, p in (await _partitions(crawl)).items() if p == partition)
+    left = await pins_of(crawl).read()
+    others = sorted(name for name in left if partition_of(name, crawl.record.partitions) == partition)
     return {"domain": domain, "partition": partition, "still_pinned_by": others}
-
-
-async def _partitions(crawl: OpenCrawl) -> dict[str, int]:
-
-    return {domain: partition_of(domain, crawl.record.partitions) for domain in await _pins_of(crawl).read()}
 
 
 async def pins(crawl: OpenCrawl) -> dict[str, Any]:
     """All pins, with who owns their partitions now."""
-    nodes, places = await _pins_of(crawl).read(), await _partitions(crawl)
+    nodes = await pins_of(crawl).read()
+    places = {domain: partition_of(domain, crawl.record.partitions) for domain in nodes}
     running = weights_of(await crawl.members.read())
     leases = {lease.partition: lease for lease in await crawl.leases.read(sorted(set(places.values())))}
     rows = []

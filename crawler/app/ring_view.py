@@ -31,6 +31,11 @@ def weights_of(members: Mapping[str, Member]) -> dict[str, int]:
     return {members[session].node: members[session].weight for session in taking}
 
 
+def pins_of(crawl: OpenCrawl) -> Pins:
+    """The pins of a crawl."""
+    return Pins(crawl.engine, crawl.keys)
+
+
 async def ring_of(crawl: OpenCrawl, weights: Mapping[str, int]) -> Ring:
     """The ring over nodes, with the crawl's pins."""
     settings, partitions = crawl.settings.membership, crawl.record.partitions
@@ -39,7 +44,7 @@ async def ring_of(crawl: OpenCrawl, weights: Mapping[str, int]) -> Ring:
         partitions=partitions,
         virtual_nodes=settings.virtual_nodes,
         load_bound=settings.load_bound,
-        pins=by_partition(await Pins(crawl.engine, crawl.keys).read(), partitions),
+        pins=by_partition(await pins_of(crawl).read(), partitions),
     )
 
 
@@ -136,7 +141,7 @@ async def place(crawl: OpenCrawl, text: str) -> dict[str, Any]:
     url, domain, queue, partition = located(crawl, text)
     (lease,) = await crawl.leases.read([partition])
     owners = (await ring_of(crawl, weights_of(await crawl.members.read()))).owners
-    pinned = by_partition(await Pins(crawl.engine, crawl.keys).read(), crawl.record.partitions)
+    pinned = by_partition(await pins_of(crawl).read(), crawl.record.partitions)
     return {
         "url": url, "domain": domain, "queue": queue, "partition": partition,
         "owner": lease.node if lease.session else "", "session": lease.session, "epoch": lease.epoch,

@@ -123,7 +123,7 @@ async def _plan(crawl: "OpenCrawl", arguments: argparse.Namespace) -> Answer:
     from crawler.app.ring_view import planned
     from crawler.reports.ring_text import plan_text
 
-    if not getattr(arguments, "changes", None):
+    if not arguments.changes:
         raise UsageError("a plan needs a change: --add 2, --add NODE:WEIGHT, --remove 1 or --remove NODE")
     found = await planned(crawl, arguments.changes)
     return found, plan_text(found)

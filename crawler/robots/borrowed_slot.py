@@ -16,6 +16,7 @@ from crawler.frontier.frontier import Frontier
 from crawler.frontier.keys import Keys
 from crawler.runtime.clock import monotonic_ms
 
+COMMAND_PATIENCE_MS = 30_000  # of commands, for a slot on the clock of a host
 POLL_MS_MAX = 1_000  # an owner reserves a queue for 2.5 s for the waiter
 
 

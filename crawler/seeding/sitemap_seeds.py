@@ -9,7 +9,7 @@ from crawler.content.html import redirect_target
 from crawler.content.sitemap import Sitemap, SitemapUrl, parse_sitemap
 from crawler.errors import InvalidUrl, NothingFetchedError, UsageError
 from crawler.model import REDIRECTS, FetchResult
-from crawler.robots.borrowed_slot import SlotBorrower
+from crawler.robots.borrowed_slot import COMMAND_PATIENCE_MS, SlotBorrower
 from crawler.rules.urls import host_of
 from crawler.seeding.url_input import url_of
 from crawler.terminal.wording import failure_text
@@ -18,7 +18,6 @@ from crawler.web.fetcher import Fetcher
 DEPTH_MAX = 2  # an index of indexes; the protocol knows one level, sites have two
 SITEMAPS_MAX = 10_000  # of one index, each a request on its host's clock: nearly three hours at one a second
 REDIRECTS_MAX = 5
-PATIENCE_MS = 30_000  # for a turn on the clock of a host
 ROOTS = (b"urlset", b"sitemapindex", b"<rss", b"<feed", b"rdf")
 BODY_BYTES_MAX = 50 * 1024 * 1024  # the protocol's own limit
 
@@ -103,7 +102,7 @@ class SitemapReader:
         return Sitemap()
 
     async def _polite(self, url: str) -> FetchResult:
-        async with self._slot_borrower.borrow(url, patience_ms=PATIENCE_MS) as granted:
+        async with self._slot_borrower.borrow(url, patience_ms=COMMAND_PATIENCE_MS) as granted:
             if not granted:
                 raise NothingFetchedError(f"no turn at {host_of(url)} within 30 s: its domain is busy, try again")
             return await self._fetcher.fetch(url, body_bytes_max=BODY_BYTES_MAX)

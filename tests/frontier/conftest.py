@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from crawler.frontier.operator import OperatorCommands
 from tests.frontier.door import Door
 
 
@@ -17,3 +18,13 @@ async def door(request: pytest.FixtureRequest) -> AsyncIterator[Door]:
         yield opened
     finally:
         await opened.close()
+
+
+@pytest.fixture
+def operator(door: Door) -> OperatorCommands:
+    return OperatorCommands(door.frontier, 1, queue_by="domain")
+
+
+@pytest.fixture
+def by_host(door: Door) -> OperatorCommands:
+    return OperatorCommands(door.frontier, 1, queue_by="host")

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-import pytest
 from msgspec.structs import replace
 
 from crawler.frontier.deferred import ChangeKind, QueueChange
@@ -10,16 +9,6 @@ from crawler.frontier.frontier import Settlement
 from crawler.frontier.operator import OperatorCommands
 from crawler.frontier.overrides import OverrideKind
 from tests.frontier.door import DELAY_MS, Door, found
-
-
-@pytest.fixture
-def operator(door: Door) -> OperatorCommands:
-    return OperatorCommands(door.frontier, 1, queue_by="domain")
-
-
-@pytest.fixture
-def by_host(door: Door) -> OperatorCommands:
-    return OperatorCommands(door.frontier, 1, queue_by="host")
 
 
 async def arrive(door: Door, *names: str) -> None:

@@ -17,16 +17,6 @@ from tests.frontier.door import DELAY_MS, Door, found
 QUEUE = "a.test"
 
 
-@pytest.fixture
-def operator(door: Door) -> OperatorCommands:
-    return OperatorCommands(door.frontier, 1, queue_by="domain")
-
-
-@pytest.fixture
-def by_host(door: Door) -> OperatorCommands:
-    return OperatorCommands(door.frontier, 1, queue_by="host")
-
-
 async def counts(door: Door) -> tuple[int, int, int]:
     """Pending, deferred and refused, after all sums were checked."""
     counted = await BulkLookup(door.engine, door.keys, 1).tally(0, 0)
