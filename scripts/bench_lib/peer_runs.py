@@ -15,9 +15,10 @@ from typing import Any
 
 from scripts.bench_lib import arguments, measure, servers
 from scripts.bench_lib.other_commit import at_commit
-from scripts.bench_lib.peer_clients import Client, all_clients
+from scripts.bench_lib.peer_clients import REAL, Client, all_clients
 from scripts.bench_lib.peer_environments import ROOT, UnavailableError
 from scripts.bench_lib.summaries import Run, differences, summary, table, too_busy
+from scripts.bench_lib.transport import ENCODINGS, REQUESTS_PER_CONNECTION, TLS, Transport
 from scripts.bench_lib.webs import PAGES, Web, web_of
 
 OUTPUT = ROOT / ".cache" / "peers" / "results"
@@ -26,7 +27,10 @@ BASES = ("crawler", "bare", "redis-hand")  # ratios are to these
 
 def main(words: Sequence[str]) -> int:
     options = parse_arguments(words)
-    web = web_of(options.web, options.pages)
+    web = web_of(options.web, options.pages, Transport(tls=options.tls, encoding=options.encoding))
+    if options.encoding and options.web not in REAL:
+        print(f"bench: --encoding needs a real web (use --web {', '.join(sorted(REAL))})", file=sys.stderr)
+        return 2
     if missing := servers.missing_packages(web):
         print(f"bench: the web is incomplete; as root: apt install {' '.join(missing)}", file=sys.stderr)
         return 2
@@ -56,10 +60,20 @@ def parse_arguments(words: Sequence[str]) -> argparse.Namespace:
         "--web",
         choices=tuple(PAGES),
         default="real",
-        help="real: some 5,600 pages of documentation; synthetic: --pages with 50 links each on 10,000 hosts; "
+        metavar="WEB",
+        help="real: some 5,600 pages of documentation on eight hosts; three: 9,000 on three hosts; one: 4,400 with "
+        "many links on one host; synthetic: --pages with 50 links each on 10,000 hosts; "
         "endless: the first --pages of 2,000,000 such pages; cold: --pages domains with one page each",
     )
     parser.add_argument("--pages", type=int, default=0, help="(default: 20,000 synthetic, 10,000 endless or cold ones)")
+    parser.add_argument(
+        "--tls", nargs="?", choices=TLS, const="kept", default="",
+        help="serve it over TLS. kept: connections stay open; new, resumed: the server closes each after "
+        f"{REQUESTS_PER_CONNECTION} requests, and the next handshake can't or can resume the session",
+    )  # fmt: skip
+    parser.add_argument(
+        "--encoding", choices=ENCODINGS, default="", help="compress the pages of a real web (real, three, one)"
+    )
     parser.add_argument("--rounds", type=one, default=3, help="each client runs once in a round")
     parser.add_argument("--concurrency", type=one, default=64, help="open requests of each client")
     names = all_clients(1)
@@ -81,6 +95,8 @@ def available(options: argparse.Namespace) -> tuple[list[Client], dict[str, dict
         try:
             if options.web not in known[name].can:
                 raise UnavailableError(f"it needs a hosts file, and the web '{options.web}' has too many names")
+            if name == "wget" and options.encoding == "br":
+                raise UnavailableError("it can't read br")
             versions[name] = known[name].versions()
             chosen.append(known[name])
         except UnavailableError as error:
@@ -130,10 +146,11 @@ def report(
     summaries = {name: summary(found, bases) for name, found in results.items()}
     machine = "{kernel}, {cpu}, {cores} cores, Python {python}".format_map(header["machine"])
     how = f"{options.rounds} interleaved rounds, medians; {options.concurrency} open requests"
+    name = "-".join(filter(None, (options.web, web.transport.name)))
     used = sorted({f"{name} {version}" for found in versions.values() for name, version in found.items()})
     text = [
         f"{machine}; commit {header['commit']}, {header['date']}",
-        f"Web: {options.web}; {how}",
+        f"Web: {name}; {how}",
         "",
         table(summaries, titles),
         "",
@@ -146,8 +163,8 @@ def report(
         text[-1] = f"All runs fetched {web.pages_max:,} pages or more, each once."
     print("\n" + "\n".join(text))
     options.output.mkdir(parents=True, exist_ok=True)
-    (options.output / f"{options.web}.md").write_text("\n".join(text) + "\n", encoding="utf-8")
-    record: dict[str, Any] = header | {"web": web.name, "rounds": options.rounds, "concurrency": options.concurrency}
+    (options.output / f"{name}.md").write_text("\n".join(text) + "\n", encoding="utf-8")
+    record: dict[str, Any] = header | {"web": name, "rounds": options.rounds, "concurrency": options.concurrency}
     record |= {"versions": versions, "clients": summaries, "wrong": wrong}
-    arguments.write_json(options.output / f"{options.web}.json", record)
-    print(f"\nWritten: {options.output}/{options.web}.md and .json", file=sys.stderr)
+    arguments.write_json(options.output / f"{name}.json", record)
+    print(f"\nWritten: {options.output}/{name}.md and .json", file=sys.stderr)

@@ -127,7 +127,7 @@ def engine_per_thousand(cores: Cores) -> float:
     """CPU seconds of a server under the fixed load, for 1,000 of its pages. Raises FailedError."""
     command = [sys.executable, "-P", calibration.__file__]
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        _, printed = measure.run_program(
+        _, printed, _ = measure.run_program(
             "the engine's loop", command, clean_environment(), Path(folder), cores, TIMEOUT_S
         )  # fmt: skip
     return 1000 * float(printed) / calibration.PAGES

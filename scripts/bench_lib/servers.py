@@ -17,6 +17,7 @@ from pathlib import Path
 
 from scripts.bench_lib import corpus
 from scripts.bench_lib.peer_environments import ROOT, namespace
+from scripts.bench_lib.transport import Authority, Server
 from scripts.bench_lib.webs import Web
 
 START_S = 10.0
@@ -31,15 +32,21 @@ class RunningWeb:
 
     web: Web
     port: int
+    status_port: int
     dns: str
-    hosts: Path
+    home: Path
     processes: tuple[int, ...]  # ids of the servers
+
+    @property
+    def authority(self) -> Path | None:
+        """The certificate that clients have to trust; None without TLS."""
+        return self.home / "ca.pem" if self.web.transport.tls else None
 
     def with_names(self, command: list[str]) -> list[str]:
         """The command for a program that only the system can resolve names for: in a mount namespace with our
-        /etc/hosts."""
-        mount = 'mount --bind "$0" /etc/hosts && exec "$@"'
-        return [*namespace(), "sh", "-c", mount, str(self.hosts), *command]
+        /etc/hosts, and no other source of names: unknown ones fail at once."""
+        mount = 'mount --bind "$0/hosts" /etc/hosts && mount --bind "$0/nsswitch" /etc/nsswitch.conf && exec "$@"'
+        return [*namespace(), "sh", "-c", mount, str(self.home), *command]
 
     def cpu_s(self) -> float:
         """CPU seconds of the servers so far."""
@@ -47,13 +54,19 @@ class RunningWeb:
 
     def requests(self) -> int:
         """Requests answered so far, without this one."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/requests", timeout=5) as reply:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.status_port}/requests", timeout=5) as reply:
             return int(reply.read().split()[9]) - 1
+
+    def handshakes(self) -> tuple[int, int]:
+        """TLS handshakes so far that ended in a request: new sessions, and resumed ones."""
+        file = self.home / "handshakes"
+        lines = file.read_text().splitlines() if file.exists() else []
+        return lines.count("."), lines.count("r")
 
 
 def missing_packages(web: Web) -> list[str]:
     """Packages that must be installed before the web can be served."""
-    return web.missing() + ([] if corpus.nginx() else ["nginx-light"])
+    return web.missing() + web.transport.missing() + ([] if corpus.nginx() else ["nginx-light"])
 
 
 def raise_file_limit() -> None:
@@ -67,21 +80,22 @@ def serving(web: Web) -> Iterator[RunningWeb]:
     """Serve the web until the context ends, from the cores of this process."""
     with contextlib.ExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-web-")))
-        port = _free_port()
+        port, status_port = _free_ports()
         web.write(home, port)
-        hosts = home / "hosts"
-        hosts.write_text("".join(f"127.0.0.1 {name}\n" for name in ("localhost", *web.hosts)), encoding="utf-8")
+        names = "".join(f"127.0.0.1 {name}\n" for name in ("localhost", *web.hosts))
+        (home / "hosts").write_text(names, encoding="utf-8")
+        (home / "nsswitch").write_text("hosts: files\n", encoding="utf-8")
         config = home / "nginx.conf"
-        config.write_text(_nginx_config(home, port, web), encoding="utf-8")
+        config.write_text(_nginx_config(home, port, status_port, web), encoding="utf-8")
         command = [corpus.nginx(), "-c", str(config), "-p", str(home), "-e", str(home / "error.log")]
         server = stack.enter_context(_process(command))
-        names = [sys.executable, "-I", str(ROOT / "crawler/testing/dns_server.py"), "*.test=127.0.0.1"]
-        dns = stack.enter_context(_process(names, stdout=subprocess.PIPE))
+        name_server = [sys.executable, "-I", str(ROOT / "crawler/testing/dns_server.py"), "*.test=127.0.0.1"]
+        dns = stack.enter_context(_process(name_server, stdout=subprocess.PIPE))
         assert dns.stdout is not None
         address = dns.stdout.readline().decode().strip()
         _wait_until_served(server, port, home / "error.log")
         workers = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
-        yield RunningWeb(web, port, address, hosts, (dns.pid, *map(int, workers)))
+        yield RunningWeb(web, port, status_port, address, home, (dns.pid, *map(int, workers)))
 
 
 def pinned(*cores: int) -> Callable[[], None]:
@@ -126,27 +140,35 @@ def cpu_of(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+def _free_ports() -> tuple[int, int]:
+    with socket.socket() as one, socket.socket() as other:
+        one.bind(("127.0.0.1", 0))
+        other.bind(("127.0.0.1", 0))
+        return one.getsockname()[1], other.getsockname()[1]
 
 
-def _nginx_config(home: Path, port: int, web: Web) -> str:
-    # The first server is the default one: it also answers RunningWeb.requests().
-    own = "server { {listen} backlog=4096; server_name 127.0.0.1; location = /requests { stub_status; } }"
-    servers = "\n".join([own, *web.servers(home)]).replace("{listen}", f"listen 127.0.0.1:{port}")
+def _nginx_config(home: Path, port: int, status_port: int, web: Web) -> str:
     owner = "user root;" if os.geteuid() == 0 else ""  # as root, workers would become a user who can't read `home`
     places = " ".join(f"{kind}_temp_path {home}/temp;" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
     connections = min(CONNECTIONS_MAX, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 500)
-    return f"""daemon off; worker_processes 1; {owner} pid {home}/nginx.pid; error_log {home}/error.log crit;
+    authority = Authority(home) if web.transport.tls else None
+    servers = "\n".join(_block(server, port, authority, is_first=not n) for n, server in enumerate(web.servers(home)))
+    return f"""{web.transport.first_lines()}
+daemon off; worker_processes 1; {owner} pid {home}/nginx.pid; error_log {home}/error.log crit;
 events {{ worker_connections {connections}; multi_accept on; }}
 http {{
   types {{ text/html html htm; text/plain txt; text/css css; image/png png; application/javascript js; }}
-  default_type application/octet-stream; access_log off; {places}
-  sendfile on; tcp_nopush on; keepalive_timeout 120; keepalive_requests 1000000; absolute_redirect off; etag off;
+  default_type application/octet-stream; {places}
+  sendfile on; tcp_nopush on; keepalive_timeout 120; absolute_redirect off; etag off; {web.transport.http_lines(home)}
   open_file_cache max=50000 inactive=300s; open_file_cache_valid 300s; server_names_hash_bucket_size 128;
+  server_names_hash_max_size 65536;
+server {{ listen 127.0.0.1:{status_port}; access_log off; location = /requests {{ stub_status; }} }}
 {servers}
 }}
 """
+
+
+def _block(server: Server, port: int, authority: Authority | None, *, is_first: bool) -> str:
+    tls = f" ssl; {authority.sign(server.names)}" if authority else ";"
+    listen = f"listen 127.0.0.1:{port}{' backlog=4096' if is_first else ''}{tls}"
+    return f"{server.before}\nserver {{ {listen} server_name {' '.join(server.names)}; {server.block} }}"

@@ -23,6 +23,8 @@ class Run:
     client_mib: float
     engine_mib: float
     servers_cpu_s: float  # of the web and name servers, which share a core with the engine
+    busy: float = 0.0  # CPU of crawler and engine by wall time, from the first request to the last ack; 0: not known
+    handshakes: tuple[int, int] = (0, 0)  # whole ones and resumed ones
 
     @property
     def pages_per_s(self) -> float:
@@ -79,6 +81,9 @@ FIGURES: Mapping[str, Figure] = {
     "all_cpu_s_per_1000": lambda run: run.all_per_thousand,
     "peak_mib": lambda run: run.client_mib,
     "engine_peak_mib": lambda run: run.engine_mib,
+    "busy": lambda run: run.busy,
+    "handshakes": lambda run: run.handshakes[0],
+    "handshakes_resumed": lambda run: run.handshakes[1],
     "servers_share": lambda run: (run.servers_cpu_s + run.engine_cpu_s) / run.wall_s,
 }
 
@@ -113,30 +118,38 @@ COLUMNS = (
     "with engines",
     "CPU / bare",
     "requests a page",
+    "busy",
+    "handshakes, new + resumed",
 )
 
 
 def table(summaries: Mapping[str, Mapping[str, Any]], titles: Mapping[str, str]) -> str:
-    """In Markdown; CPU with its range."""
-    lines = ["| " + " | ".join(COLUMNS) + " |", "|---" * len(COLUMNS) + "|"]
-    for name, found in summaries.items():
-        middle = {key: value["median"] for key, value in found.items() if "median" in value}
-        cpu = found["cpu_s_per_1000"]
-        has_engine = middle["engine_peak_mib"] > 0
-        cells = [
-            titles[name],
-            f"{middle['pages_per_s']:,.0f}",
-            f"{middle['cpu_s_per_1000']:.2f} ({cpu['low']:.2f} to {cpu['high']:.2f})",
-            f"{middle['all_cpu_s_per_1000']:.2f}" if has_engine else "",
-            f"{middle['peak_mib']:.0f}",
-            f"{middle['engine_peak_mib']:.0f}" if has_engine else "",
-            _times(found["cpu_to"], "crawler"),
-            _times(found["all_cpu_to"], "crawler"),
-            _times(found["cpu_to"], "bare"),
-            f"{middle['requests'] / max(1, middle['pages']):.2f}",
-        ]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+    """In Markdown; CPU with its range. Columns that no client has a figure for are left out."""
+    rows = [_row(found, titles[name]) for name, found in summaries.items()]
+    used = [name for name in COLUMNS if any(row[name] for row in rows)]
+    lines = ["| " + " | ".join(used) + " |", "|---" * len(used) + "|"]
+    return "\n".join([*lines, *("| " + " | ".join(row[name] for name in used) + " |" for row in rows)])
+
+
+def _row(found: Mapping[str, Any], title: str) -> dict[str, str]:
+    middle = {key: value["median"] for key, value in found.items() if "median" in value}
+    cpu = found["cpu_s_per_1000"]
+    has_engine = middle["engine_peak_mib"] > 0
+    cells = (
+        title,
+        f"{middle['pages_per_s']:,.0f}",
+        f"{middle['cpu_s_per_1000']:.2f} ({cpu['low']:.2f} to {cpu['high']:.2f})",
+        f"{middle['all_cpu_s_per_1000']:.2f}" if has_engine else "",
+        f"{middle['peak_mib']:.0f}",
+        f"{middle['engine_peak_mib']:.0f}" if has_engine else "",
+        _times(found["cpu_to"], "crawler"),
+        _times(found["all_cpu_to"], "crawler"),
+        _times(found["cpu_to"], "bare"),
+        f"{middle['requests'] / max(1, middle['pages']):.2f}",
+        f"{middle['busy']:.2f}" if middle["busy"] else "",
+        f"{middle['handshakes']:.0f} + {middle['handshakes_resumed']:.0f}" if middle["handshakes"] else "",
+    )
+    return dict(zip(COLUMNS, cells, strict=True))
 
 
 def too_busy(summaries: Mapping[str, Mapping[str, Any]]) -> list[str]:

@@ -7,17 +7,26 @@ bytes, always the same ones, and costs the server a fraction of what any client 
 import itertools
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from scripts.bench_lib.corpus import RealWeb
+from scripts.bench_lib.corpus import real_web
+from scripts.bench_lib.transport import PLAIN, Server, Transport
 
 DOMAINS = 10_000
-PAGES = {"real": 0, "synthetic": 20_000, "endless": 10_000, "cold": 10_000}  # 0: as many as there are
+PAGES = {
+    "real": 0,
+    "one": 0,
+    "three": 0,
+    "synthetic": 20_000,
+    "endless": 10_000,
+    "cold": 10_000,
+}  # 0: as many as there are
 BODIES = 1000
 PARAGRAPHS = 50  # of a page, one for each link: 20 KB
+NAMES_PER_CERTIFICATE = 100
 FRAGMENTS_EVERY = 10  # one link in ten has a #fragment, as in pages that people write
 ROBOTS = "User-agent: *\nDisallow: /private/\nCrawl-delay: 0\n"
 WORDS = re.findall(r"\w+", "A page of the web that leads where words stand for text which nobody reads but programs")
@@ -54,8 +63,10 @@ class Web(Protocol):
     def write(self, home: Path, port: int) -> None:
         """Write the files that its servers need, below `home`."""
 
-    def servers(self, home: Path) -> list[str]:
-        """Blocks of nginx's `http` section; each server has {listen} in place of its listen directive."""
+    @property
+    def transport(self) -> Transport: ...
+
+    def servers(self, home: Path) -> Iterable[Server]: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +84,7 @@ class SyntheticWeb:
     pages_max: int = 0
     name: str = "synthetic"
     hosts: tuple[str, ...] = ()
+    transport: Transport = PLAIN
 
     @property
     def pages_min(self) -> int:
@@ -82,10 +94,10 @@ class SyntheticWeb:
         return []
 
     def seeds(self, port: int) -> list[str]:
-        return [f"http://d0.test:{port}/p/0"]
+        return [f"{self.transport.scheme}://d0.test:{port}/p/0"]
 
     def pattern(self, port: int, *, fragments: bool = False) -> str:
-        return rf"^http://d\d+\.test:{port}/p/\d+" + ("(?:#.*)?$" if fragments else "$")
+        return rf"^{self.transport.scheme}://d\d+\.test:{port}/p/\d+" + ("(?:#.*)?$" if fragments else "$")
 
     def write(self, home: Path, port: int) -> None:
         (home / "robots.txt").write_text(ROBOTS, encoding="utf-8")
@@ -94,19 +106,25 @@ class SyntheticWeb:
         targets = self._targets(rng)
         for number in range(BODIES):
             links = [f"/p/{rng.randrange(self.pages_each)}" for _ in range(self.own)]
-            links += [f"http://d{host}.test:{port}/p/{page}" for host, page in itertools.islice(targets, self.away)]
+            away = itertools.islice(targets, self.away)
+            links += [f"{self.transport.scheme}://d{host}.test:{port}/p/{page}" for host, page in away]
             rng.shuffle(links)
             (home / f"v{number}.html").write_text(_body(rng, number, links, texts), encoding="utf-8")
 
-    def servers(self, home: Path) -> list[str]:
+    def servers(self, home: Path) -> Iterator[Server]:
         share = f"{100 / BODIES:.2f}%"
         bodies = " ".join(f"{share} v{number};" for number in range(BODIES - 1)) + f" * v{BODIES - 1};"
-        choice = f'split_clients "$host$request_uri" $body_of_page {{ {bodies} }}'
-        server = f"""server {{ {{listen}}; server_name ~^d\\d+\\.test$; root {home};
+        block = f"""root {home};
     location = /robots.txt {{ alias {home}/robots.txt; }}
     location ~ ^/(?:p/\\d+)?$ {{
-      rewrite ^ /$body_of_page.html break; sub_filter '{_PLACE}' '$host$request_uri'; }} }}"""
-        return [choice, server]
+      rewrite ^ /$body_of_page.html break; sub_filter '{_PLACE}' '$host$request_uri'; }}"""
+        choice = f'split_clients "$host$request_uri" $body_of_page {{ {bodies} }}'
+        if not self.transport.tls:
+            yield Server(("~^d\\d+\\.test$",), block, before=choice)
+            return
+        for first in range(0, self.domains, NAMES_PER_CERTIFICATE):
+            numbers = range(first, min(first + NAMES_PER_CERTIFICATE, self.domains))
+            yield Server(tuple(f"d{number}.test" for number in numbers), block, before="" if first else choice)
 
     def _targets(self, rng: random.Random) -> Iterator[tuple[int, int]]:
         """Host and page of the links away, one after the other, without end."""
@@ -125,21 +143,23 @@ class ColdWeb(SyntheticWeb):
     name: str = "cold"
 
     def seeds(self, port: int) -> list[str]:
-        return [f"http://d{number}.test:{port}/" for number in range(self.domains)]
+        return [f"{self.transport.scheme}://d{number}.test:{port}/" for number in range(self.domains)]
 
     def pattern(self, port: int, *, fragments: bool = False) -> str:
-        return rf"^http://d\d+\.test:{port}/" + ("(?:#.*)?$" if fragments else "$")
+        return rf"^{self.transport.scheme}://d\d+\.test:{port}/" + ("(?:#.*)?$" if fragments else "$")
 
 
-def web_of(name: str, pages: int = 0) -> Web:
+def web_of(name: str, pages: int = 0, transport: Transport = PLAIN) -> Web:
     """The web of this name. `pages`: its size, or that of the crawl of an endless one; PAGES has the defaults."""
     pages = pages or PAGES[name]
     if name == "synthetic":
         domains = min(DOMAINS, pages)
-        return SyntheticWeb(domains=domains, pages_each=max(1, pages // domains), own=2, away=48)
+        return SyntheticWeb(
+            domains=domains, pages_each=max(1, pages // domains), own=2, away=48, transport=transport
+        )  # fmt: skip
     if name == "endless":
-        return SyntheticWeb(pages_max=pages, name=name)
-    return ColdWeb(domains=pages) if name == "cold" else RealWeb()
+        return SyntheticWeb(pages_max=pages, name=name, transport=transport)
+    return ColdWeb(domains=pages, transport=transport) if name == "cold" else real_web(name, transport)
 
 
 def _body(rng: random.Random, number: int, links: list[str], texts: list[str]) -> str:

@@ -48,16 +48,16 @@ class BareLoop:
     async def _work(self) -> None:
         while True:
             url = await self._queue.get()
-            if (await self._rules(url.split("/", 3)[2])).can_fetch(url, "bare-loop"):
+            if (await self._rules("/".join(url.split("/", 3)[:3]))).can_fetch(url, "bare-loop"):
                 await self._page(url)
             self._queue.task_done()
 
-    async def _rules(self, host: str) -> Protego:
-        if host not in self._robots:
-            self._robots[host] = asyncio.get_running_loop().create_future()
-            async with self._session.get(f"http://{host}/robots.txt") as response:
-                self._robots[host].set_result(Protego.parse(await response.text()))
-        return await self._robots[host]
+    async def _rules(self, origin: str) -> Protego:
+        if origin not in self._robots:
+            self._robots[origin] = asyncio.get_running_loop().create_future()
+            async with self._session.get(f"{origin}/robots.txt") as response:
+                self._robots[origin].set_result(Protego.parse(await response.text()))
+        return await self._robots[origin]
 
     async def _page(self, url: str) -> None:
         async with self._session.get(url, allow_redirects=False) as response:
