@@ -1,5 +1,7 @@
 """Recently added URLs: repeats are dropped before any call to the engine."""
 
+from collections.abc import Collection
+
 
 class RecentUrls:
     """URLs whose add has succeeded lately, with their depth.
@@ -22,6 +24,12 @@ class RecentUrls:
                 return False
             self._young[url] = known
         return known <= depth
+
+    def unknown(self, urls: Collection[str], depth: int) -> list[str]:
+        """Those that `knows` does not know, in their order; faster than a call for each."""
+        young = map(self._young.get, urls)
+        missing = [url for url, known in zip(urls, young, strict=True) if known is None or known > depth]
+        return [url for url in missing if not self.knows(url, depth)] if self._old else missing
 
     def add(self, url: str, depth: int) -> None:
         self._young[url] = depth

@@ -20,6 +20,7 @@ from crawler.rules.traps import NOTHING_LEARNED, Action, TrapRules, TrapState
 from crawler.runtime.clock import wall_s
 from crawler.settings import BudgetSettings, SiteSettings, TrapSettings
 
+OUT_OF_SCOPE_MAX = 16_384  # URLs that are remembered as out of scope
 NO_BUDGET = BudgetSettings()
 NOT_FOLLOWED = Followed("")
 
@@ -48,6 +49,8 @@ class Router:
         self.scope = scope
         self.version = record.version
         self.recent = recent
+        self._out_of_scope = RecentUrls(OUT_OF_SCOPE_MAX)
+        self._judged_by = scope  # what these were refused by
         self._traps = TrapRules(traps) if traps else None
         self._admits_urls = admits_urls
         self._budget = budget
@@ -126,31 +129,42 @@ class Router:
             # Not marked as seen anywhere: a shorter path may lead there later.
             refused[RefusalReason.DEPTH] += sum(1 for url in links if self.scope.allows(url))
             return []
-        allows, knows = self.scope.allows, self.recent.knows
         if self._traps is not None:
             digest = self._traps.repeated(learned, digest)
         signals, found_at = Signals(links=len(links)), wall_s()
         followed_by_url = {one.url: one for one in reversed(followed)}  # the first one counts
         found = []
-        for url in links:
-            if knows(url, depth) and not self._is_new_link(claim, url):
-                continue
-            if self._depths is not None and 0 <= self._depth_max(url) < depth:
-                refused[RefusalReason.DEPTH if allows(url) else RefusalReason.SCOPE] += 1
-            elif allows(url):
+        for url in self._to_judge(claim, links, depth, refused):
+            if not self.scope.allows(url):
+                self._out_of_scope.add(url, 0)
+                refused[RefusalReason.SCOPE] += 1
+            elif self._depths is not None and 0 <= self._depth_max(url) < depth:
+                refused[RefusalReason.DEPTH] += 1
+            else:
                 link, number = followed_by_url.get(url, NOT_FOLLOWED), claim.seed_number
                 candidate = self.candidate(
                     url, depth=depth, signals=signals, seed_number=number, followed=link, found_at=found_at
                 )
                 found.append(self._judged(claim, candidate, learned, digest))
-            else:
-                refused[RefusalReason.SCOPE] += 1
         return found
+
+    def _to_judge(self, claim: Claim, links: Collection[str], depth: int, refused: Counter[str]) -> list[str]:
+        """The links without those that were added or refused lately: most of a page's, on most sites."""
+        if self._counts_links:
+            knows = self.recent.knows
+            fresh = [url for url in links if not knows(url, depth) or self._is_new_link(claim, url)]
+        else:
+            fresh = self.recent.unknown(links, depth)
+        if self._judged_by is not self.scope:
+            self._out_of_scope.clear()
+            self._judged_by = self.scope
+        in_scope = self._out_of_scope.unknown(fresh, 0)
+        if len(in_scope) < len(fresh):
+            refused[RefusalReason.SCOPE] += len(fresh) - len(in_scope)
+        return in_scope
 
     def _is_new_link(self, claim: Claim, url: str) -> bool:
         """A URL that is known may be the first one of its domain that the claim's domain links to."""
-        if not self._counts_links:
-            return False
         domain, _, _ = self.placement.of(url)
         return domain != claim.domain and not self.recent.knows(
             link_name(link_place(claim.domain, self.record.hash_key), domain), 0

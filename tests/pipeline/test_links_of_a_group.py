@@ -1,5 +1,6 @@
 """Which ack or add brings a link that several pages of one group have."""
 
+from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 from crawler.frontier.crawl_record import CrawlRecord
 from crawler.frontier.frontier import Settlement
 from crawler.frontier.messages import AddReply
-from crawler.model import AddOutcome, Candidate, Claim, ParsedPage
+from crawler.model import AddOutcome, Candidate, Claim, ParsedPage, RefusalReason
 from crawler.pipeline.outcome import Committable
 from crawler.pipeline.recent_urls import RecentUrls
 from crawler.pipeline.route import RouteStage
@@ -78,3 +79,16 @@ async def test_a_group_adds_a_foreign_link_once_with_its_smallest_depth(stage: R
     link = "http://b.test/"
     await stage.route([page(stage, f"http://a.test/{depth}", link, depth=depth) for depth in (2, 2, 1)])
     assert adds.urls == [(link, 3), (link, 2)]
+
+
+def test_links_out_of_scope_are_counted_on_each_page_and_judged_again_when_the_scope_grows(stage: RouteStage) -> None:
+    router = stage.router
+    router.scope = ScopeRules.of(ScopeSettings(mode="host"), frozenset(("host:a.test",)))
+    links = ("http://a.test/1", "http://b.test/1", "http://b.test/2")
+    claim = page(stage, "http://a.test/").claim
+    for _ in range(2):
+        refused: Counter[str] = Counter()
+        assert [c.url for c in router.links(claim, links, refused)] == ["http://a.test/1"]
+        assert refused == {RefusalReason.SCOPE: 2}
+    router.scope = router.scope.with_roots(frozenset(("host:b.test",)))
+    assert [c.url for c in router.links(claim, links, Counter())] == list(links)

@@ -30,3 +30,19 @@ def test_a_cleared_cache_knows_nothing() -> None:
     recent.add("u", 0)
     recent.clear()
     assert not recent.knows("u", 0)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 20), st.integers(0, 4)), max_size=60),
+    st.lists(st.integers(0, 25), unique=True),
+    st.integers(0, 4),
+)
+def test_many_urls_are_answered_as_one_after_the_other(
+    added: list[tuple[int, int]], asked: list[int], depth: int
+) -> None:
+    together, singly = RecentUrls(12), RecentUrls(12)
+    for number, at_depth in added:
+        together.add(f"u{number}", at_depth)
+        singly.add(f"u{number}", at_depth)
+    urls = [f"u{number}" for number in asked]
+    assert together.unknown(urls, depth) == [url for url in urls if not singly.knows(url, depth)]

@@ -4,8 +4,11 @@ from itertools import pairwise
 from typing import get_args
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from crawler.rules.traps import NOTHING_LEARNED, PASSED, Action, TrapRules
+from crawler.rules.traps.verdict import DATELESS_MAX, LINKS_MAX
 from crawler.rules.urls import canonicalize
 from crawler.settings import TrapSettings, load
 from crawler.settings.schema import TrapRule
@@ -152,3 +155,20 @@ def test_rules_are_switched_off_by_name_and_limits_from_the_environment() -> Non
     settings = load(environment=environment).traps
     assert settings.off == ("calendar", "path")
     assert settings.steps_max == 9
+
+
+@given(st.lists(st.lists(st.sampled_from(["about", "2024/01/02/a", "p?date=1999-05-01", "x", "2031/12/"])), max_size=8))
+def test_rules_that_remember_links_without_a_date_learn_the_same(pages: list[list[str]]) -> None:
+    lasting, state, same = TrapRules(TrapSettings()), NOTHING_LEARNED, NOTHING_LEARNED
+    for number, paths in enumerate(pages):
+        links = [*(HOME + path for path in paths), "http://other.test/2019/01/01/"]
+        state = lasting.learn(state, f"{HOME}{number}", links=links)
+        same = TrapRules(TrapSettings()).learn(same, f"{HOME}{number}", links=links)
+    assert state == same
+
+
+def test_only_so_many_links_without_a_date_are_remembered() -> None:
+    rules = TrapRules(TrapSettings())
+    for page in range(2 * DATELESS_MAX // LINKS_MAX):
+        rules.learn(NOTHING_LEARNED, HOME, links=[f"{HOME}{page}/{n}" for n in range(LINKS_MAX)])
+        assert len(rules._dateless) <= DATELESS_MAX

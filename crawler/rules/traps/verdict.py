@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from crawler.rules.identity import registrable_domain
-from crawler.rules.traps.calendars import anchors, suspicion_of_date
+from crawler.rules.traps.calendars import anchors, date_of, suspicion_of_date
 from crawler.rules.traps.memory import LEVELS, TrapState, with_digest, with_suspect, with_years
 from crawler.rules.traps.session_tokens import learn_tokens, suspicion_of_token
 from crawler.rules.traps.url_shapes import Suspicion, is_plain, suspicions_of_shape
@@ -17,6 +17,8 @@ from crawler.settings.schema import TrapSettings
 # there is one, and a trap is detected after few fetches, not after all branches before it.
 LEVEL_BONUS = 4
 LINKS_MAX = 1_000  # of a page that are learned from: about 2 ms
+DATELESS_MAX = 16_384  # URLs that are remembered as having no date: the navigation of a site, page after page
+DATELESS_CHARS_MAX = 256
 DIGEST_CHARS = 12  # kept of a digest, from its end: 60 bits of base 32
 
 
@@ -44,6 +46,7 @@ class TrapRules(msgspec.Struct, frozen=True):
     """The rules under given limits. URLs are canonical; all of a state are of one registrable domain."""
 
     limits: TrapSettings
+    _dateless: set[str] = msgspec.field(default_factory=set)
 
     def judge(self, state: TrapState, url: str, *, parent_digest: str = "") -> Verdict:
         """The verdict on `url`. `parent_digest` is that of the page where it was found, "" when not known.
@@ -72,20 +75,33 @@ class TrapRules(msgspec.Struct, frozen=True):
         `links` is the target when the page redirects; `digest` is that of a body of status 200, else "". Links to other
         domains are ignored.
         """
-        links = _of_same_domain(url, links[:LINKS_MAX])
+        links = links[:LINKS_MAX]
         if digest and "soft_404" not in self.limits.off:
             state = with_digest(state, digest[-DIGEST_CHARS:])
         if "calendar" not in self.limits.off:
-            state = with_years(state, anchors(url, links, first=not state.years))
+            dated = _of_same_domain(url, self._with_date(links))
+            state = with_years(state, anchors(url, dated, first=not state.years))
         if "session" not in self.limits.off:
-            tokens = learn_tokens(state.tokens, url, links)
+            tokens = learn_tokens(state.tokens, url, _of_same_domain(url, links))
             state = state if tokens is state.tokens else msgspec.structs.replace(state, tokens=tokens)
         for suspicion in list(self._suspicions(state, url, "")):
-            leads_on = self._leads_on(state, suspicion, links)
+            leads_on = self._leads_on(state, suspicion, _of_same_domain(url, links))
             state = with_suspect(state, suspicion.rule, suspicion.place, suspicion.level if leads_on else None)
         return state
 
-    def _leads_on(self, state: TrapState, suspicion: Suspicion, links: Sequence[str]) -> bool:
+    def _with_date(self, links: Sequence[str]) -> list[str]:
+        """The links that may have a date. Those of the last pages that have none cost a look-up in a set."""
+        dateless, dated = self._dateless, []
+        for link in [link for link in links if link not in dateless]:
+            if date_of(link) is not None:
+                dated.append(link)
+            elif len(link) <= DATELESS_CHARS_MAX:
+                dateless.add(link)
+        if len(dateless) > DATELESS_MAX:
+            dateless.clear()
+        return dated
+
+    def _leads_on(self, state: TrapState, suspicion: Suspicion, links: Iterable[str]) -> bool:
         if suspicion.evidence is not None:
             return False
         if suspicion.rule == "calendar":
@@ -125,6 +141,9 @@ class TrapRules(msgspec.Struct, frozen=True):
         return next((n for known, n in state.digests if known == digest), 0)
 
 
-def _of_same_domain(url: str, links: Sequence[str]) -> list[str]:
+def _of_same_domain(url: str, links: Iterable[str]) -> Iterator[str]:
+    """Nothing is compared before the first link is asked for: most pages need none."""
     origin, domain = f"{origin_of(url)}/", registrable_domain(host_of(url))
-    return [link for link in links if link.startswith(origin) or registrable_domain(host_of(link)) == domain]
+    for link in links:
+        if link.startswith(origin) or registrable_domain(host_of(link)) == domain:
+            yield link
