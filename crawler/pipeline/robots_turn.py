@@ -52,7 +52,8 @@ class RobotsTurns:
         if entry is not None and entry.rules is not None:
             learned_ms = delay_ms = slot.delay_ms = self._gate.delay_of(claim, entry)
         wait_ms = self._policy.of_robots(slot, result, delay_ms=delay_ms)
-        turn.request_over(wait_ms=wait_ms)
+        # Without a delay the queue keeps its place, so its page goes over the same connection.
+        turn.request_over(wait_ms=wait_ms, started=wait_ms > 0)
         if not await self._gate.share(claim, result, wait_ms=wait_ms, delay_ms=learned_ms):
             slot.delay_ms = -1  # not stored: the next turn stores it before any page is fetched
         return (

@@ -5,6 +5,7 @@ again.
 """
 
 import asyncio
+import ssl
 from contextlib import AbstractContextManager, nullcontext
 from typing import cast
 
@@ -127,6 +128,11 @@ class Connection(asyncio.Protocol):
     def is_usable(self) -> bool:
         """Whether an idle connection is still open and no unexpected byte arrived on it."""
         return not self._spoiled and self._transport is not None and not self._transport.is_closing()
+
+    def tls_session(self) -> ssl.SSLSession | None:
+        """The session that a later handshake can resume; None without TLS."""
+        tls = self._transport.get_extra_info("ssl_object") if self._transport is not None else None
+        return tls.session if tls is not None else None
 
     def abort(self) -> None:
         """Close at once, also during an exchange."""

@@ -5,7 +5,6 @@ Every address is checked at the moment of connecting, whatever its source.
 
 import asyncio
 import socket
-import ssl
 from collections import OrderedDict
 from collections.abc import Sequence
 
@@ -19,6 +18,7 @@ from crawler.web.bytes_in_flight import BytesInFlight
 from crawler.web.connection import Connection
 from crawler.web.resolver import CachingResolver, LookupFailedError, address_family
 from crawler.web.response_head import said_by
+from crawler.web.tls_context import ResumingContext
 
 IDLE_S = 4.0  # less than the 5 s after which common servers close, so that requests rarely meet a closing connection
 IDLE_MAX = 256  # lower bound of the limit: workers switch between hosts, and reopening costs more than keeping
@@ -58,7 +58,7 @@ class Pool:
         self._settings = settings
         self._resolver = resolver
         self._loop = asyncio.get_running_loop()
-        self._tls: ssl.SSLContext | None = None  # created when first needed: reading the CA bundle takes 20 ms
+        self._tls: ResumingContext | None = None  # created when first needed
         self._idle: OrderedDict[Connection, Origin] = OrderedDict()  # oldest first
         self._idle_max = max(IDLE_MAX, IDLE_PER_REQUEST * settings.concurrency)
         self._sweeper: asyncio.TimerHandle | None = None
@@ -86,6 +86,11 @@ class Pool:
             self._drop_oldest()
         if self._sweeper is None:
             self._sweeper = self._loop.call_later(_SWEEP_S, self._sweep)
+
+    def answered(self, origin: Origin, connection: Connection) -> None:
+        """A connection had its first response: what its handshake brought is known now."""
+        if self._tls is not None and origin.is_tls:
+            self._tls.keep_session(origin.host, connection.tls_session())
 
     def was_stale(self, origin: Origin) -> None:
         """The server had closed a kept connection: the others are closed, too."""
@@ -118,6 +123,8 @@ class Pool:
         except TimeoutError:
             raise ConnectFailedError(FailureKind.TLS, "no end to the TLS handshake") from None
         except (OSError, RuntimeError) as error:  # ssl.SSLError is an OSError
+            if self._tls is not None:
+                self._tls.forget_session(origin.host)
             kind = FailureKind.TLS if origin.is_tls else FailureKind.CONNECT
             raise ConnectFailedError(kind, said_by(error)) from None
 
@@ -158,7 +165,7 @@ class Pool:
 
     async def _hand_over(self, sock: socket.socket, origin: Origin) -> Connection:
         if origin.is_tls and self._tls is None:
-            self._tls = _tls_context(insecure=self._settings.insecure_tls)
+            self._tls = ResumingContext.create(insecure=self._settings.insecure_tls)
         _, connection = await self._loop.create_connection(
             self._new_connection,
             sock=sock,
@@ -201,17 +208,6 @@ def _gateway_of(settings: FetchSettings) -> tuple[tuple[str, ...], int] | None:
     """
     address, _, port = settings.gateway.rpartition(":")
     return ((address.strip("[]"),), int(port)) if address else None
-
-
-def _tls_context(*, insecure: bool) -> ssl.SSLContext:
-    context = ssl.create_default_context()
-    context.set_alpn_protocols(["http/1.1"])
-    context.hostname_checks_common_name = False  # RFC 9525 6.3: only subjectAltName counts
-    context.options |= ssl.OP_NO_RENEGOTIATION  # only hostile servers request it
-    if insecure:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    return context
 
 
 def _socket_address(address: str, port: int) -> tuple[str, int] | tuple[str, int, int, int]:

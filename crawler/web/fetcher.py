@@ -152,6 +152,8 @@ class Fetcher:
         assert self._pool is not None
         failure, answer, raw, truncated = connection.failure, connection.head, connection.body(), connection.truncated
         is_reused = connection.is_reused
+        if not is_reused and answer is not None:
+            self._pool.answered(origin, connection)
         if connection.end():
             self._pool.put(origin, connection)
         if is_reused and (connection.is_stale or _ends_idleness(answer)):

