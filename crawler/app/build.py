@@ -73,6 +73,9 @@ from crawler.version import PACKAGE, program_version
 from crawler.web.fetcher import Fetcher
 from crawler.web.resolver import CachingResolver
 
+# Claims that an instance may hold, at least: twice what one queue without a delay needs while groups are committed.
+CLAIMS_MIN = 1024
+
 
 def tune_process() -> None:
     """Keep freed memory for the next page, and collect garbage cycles seldom."""
@@ -136,7 +139,7 @@ def _build(
 
     # State, some of it dropped with a partition.
     stop = StopSignal(drain_timeout_s=s.membership.drain_timeout_s)
-    open_claims = OpenClaims(max(256, 16 * s.fetch.concurrency))
+    open_claims = OpenClaims(max(CLAIMS_MIN, 16 * s.fetch.concurrency))
     counters = Counters(open_claims)
     scheduler = Scheduler(
         open_claims, concurrency_per_queue=s.politeness.concurrency_per_queue,
@@ -217,7 +220,9 @@ def _build(
     loops: dict[str, Loop] = {
         "ownership": ownership.run,
         "claim": claimer.run,
-        "commit": committer.run,
+        "archive": committer.archive_groups,
+        "commit": committer.commit_groups,
+        "drain": archive.run,
         "fetch": fetching.run,
         "hints": lambda: listen_for_hints(engine, f"{crawl.keys.hints}{crawl.session}", due.hint),
         "shared record": shared_record.run,

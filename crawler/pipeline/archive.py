@@ -27,7 +27,7 @@ from crawler.settings import ArchiveSettings
 
 log = logging.getLogger(__name__)
 
-DRAIN_EVERY_MS = 500
+DRAIN_EVERY_S = 0.5
 DRAIN_PAUSE_S = 0.2
 SETTLE_PAUSE_S = 0.02
 # 2 to 4 ms of digests and compression: heartbeats and due queues don't wait for a whole group.
@@ -92,7 +92,6 @@ class ArchiveStage:
         self._content = content
         self._writes_warc = settings.warc
         self._log_entries_max = log_entries_max
-        self._drained_ms = 0
         self._draining = asyncio.Lock()
 
     async def store(self, group: Sequence[Committable]) -> list[Placed | None]:
@@ -139,9 +138,12 @@ class ArchiveStage:
     def wants_drain(self) -> bool:
         return not self._backlog.is_empty
 
-    @property
-    def is_drain_due(self) -> bool:
-        return self.wants_drain and monotonic_ms() - self._drained_ms >= DRAIN_EVERY_MS
+    async def run(self) -> None:
+        """Drain regularly until cancelled. Raises ArchiveError."""
+        while True:
+            await asyncio.sleep(DRAIN_EVERY_S)
+            if self.wants_drain:
+                await self.drain()
 
     async def have_room(self) -> None:
         """Wait until no partition's log is at its limit: acks wait for this."""
@@ -164,7 +166,6 @@ class ArchiveStage:
     async def drain(self) -> None:
         """Sync the index, then clear what it holds from the engine. Raises ArchiveError."""
         async with self._draining:
-            self._drained_ms = monotonic_ms()
             try:
                 await self._write_index()
                 await self._clear_log()

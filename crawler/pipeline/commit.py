@@ -1,4 +1,4 @@
-"""Steps 7 to 9 in groups: archive, route, ack; then the index is written and the engine's log is drained.
+"""Steps 7 to 9 in groups: archive, route, ack. One group is written to disk while another is acked and a third gathers.
 
 A crash between any two steps repeats a fetch and never loses a URL: the record is on disk and the links are in the
 frontier before their page is acked, and the index line is on disk before the commit entry leaves the engine.
@@ -7,6 +7,7 @@ frontier before their page is acked, and the index line is on disk before the co
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from crawler.errors import may_be_of_content
 from crawler.frontier.frontier import Ack, Fence
@@ -29,11 +30,21 @@ from crawler.settings import ArchiveSettings
 log = logging.getLogger(__name__)
 
 GATHER_POLL_S = 0.005
-DRAIN_POLL_S = 0.5
+
+
+class _Group(NamedTuple):
+    """Outcomes that are committed together. `placed`: where the archive has each of `commits`."""
+
+    outcomes: list[Outcome]
+    commits: list[Committable]
+    placed: list[Placed | None]
 
 
 class Committer:
-    """Gathers outcomes and commits them in groups; one group at a time."""
+    """Gathers outcomes and commits them in groups, in two steps that run at the same time for different groups.
+
+    Three groups and what gathers meanwhile is the most that it holds: one is archived, one waits, one is acked.
+    """
 
     def __init__(
         self,
@@ -68,7 +79,8 @@ class Committer:
         self._node = node
         self._session = session
         self._waiting: list[Outcome] = []
-        self._group: list[Outcome] = []
+        self._taken: list[list[Outcome]] = []  # groups, until they are committed
+        self._archived: asyncio.Queue[_Group] = asyncio.Queue(maxsize=1)
         self._arrived = asyncio.Event()
         self._is_quiet = is_quiet
         self.uncommitted = 0
@@ -79,21 +91,28 @@ class Committer:
         self.uncommitted += 1
         self._arrived.set()
 
-    async def run(self) -> None:
-        """Commit groups until cancelled. Raises ArchiveError when the disk fails."""
+    async def archive_groups(self) -> None:
+        """Gather groups and write them to disk, until cancelled. Raises ArchiveError when the disk fails."""
         while True:
             await self._gather()
-            await self.flush()
+            await self._archived.put(await self._store())
+
+    async def commit_groups(self) -> None:
+        """Route and ack what is on disk, until cancelled."""
+        while True:
+            await self._commit(await self._archived.get())
+
+    async def flush(self) -> None:
+        """Commit all outcomes that wait. For the end, when neither of the loops runs any more."""
+        while not self._archived.empty():
+            await self._commit(self._archived.get_nowait())
+        await self._commit(await self._store())
 
     async def _gather(self) -> None:
         """Wait until a group is full or old enough, or nothing more is coming."""
-        if not self._waiting:
+        while not self._waiting:
             self._arrived.clear()
-            try:
-                async with asyncio.timeout(DRAIN_POLL_S if self._archive.wants_drain else None):
-                    await self._arrived.wait()
-            except TimeoutError:
-                return
+            await self._arrived.wait()
         deadline = monotonic_ms() + int(self._settings.sync_s * 1000)
         while not self._is_group_ready(deadline):  # noqa: ASYNC110 - three conditions, none of them an event alone
             await asyncio.sleep(GATHER_POLL_S)
@@ -102,31 +121,35 @@ class Committer:
         full = len(self._waiting) >= self._settings.sync_pages
         return full or self._is_quiet() or monotonic_ms() >= deadline_ms
 
-    async def flush(self) -> None:
-        """Commit all outcomes that wait, and drain the log when that is due."""
-        group, self._waiting = self._waiting, []
-        self._group = group
+    async def _store(self) -> _Group:
+        """Archive all outcomes that wait."""
+        outcomes, self._waiting = self._waiting, []
+        self._taken.append(outcomes)
+        commits = [o for o in outcomes if isinstance(o, Committable)]
+        return _Group(outcomes, commits, await self._archive.store(commits) if commits else [])
+
+    async def _commit(self, group: _Group) -> None:
         try:
-            ended = [o for o in group if not isinstance(o, Committable)]
-            if commits := [o for o in group if isinstance(o, Committable)]:
-                ended += await self._commit(commits)
+            ended = [o for o in group.outcomes if not isinstance(o, Committable)]
+            if group.commits:
+                ended += await self._route_and_ack(group.commits, group.placed)
             if ended:
                 await self._ack.end(ended, self._ended)
                 reached("end.answered", ended[0].claim.url)
-            for outcome in group:
+            for outcome in group.outcomes:
                 self._counters.open_claims.ended(outcome.claim)
-            if group:
+            if group.outcomes:
                 self._due.room_changed()
         finally:
-            self.uncommitted -= len(group)
-            self._group = []
-        if self._archive.is_drain_due or (self._archive.wants_drain and self._is_quiet()):
+            self.uncommitted -= len(group.outcomes)
+            self._taken.remove(group.outcomes)
+        if self._archive.wants_drain and self._is_quiet() and not self.uncommitted:
             await self._archive.drain()
 
     @property
     def claims(self) -> list[Claim]:
         """Claims whose outcome is here but not acked."""
-        return [outcome.claim for outcome in (*self._group, *self._waiting)]
+        return [outcome.claim for outcomes in (*self._taken, self._waiting) for outcome in outcomes]
 
     async def settle(self, timeout_s: float) -> list[Claim]:
         """Wait until all delivered outcomes are committed; the claims of those that were not in time."""
@@ -135,9 +158,8 @@ class Committer:
             await asyncio.sleep(0.01)
         return self.claims
 
-    async def _commit(self, group: list[Committable]) -> list[Failed]:
-        """Commit a group; the failures, still to be ended, of pages whose content raised an error."""
-        placed = await self._archive.store(group)
+    async def _route_and_ack(self, group: list[Committable], placed: list[Placed | None]) -> list[Failed]:
+        """The failures, still to be ended, of pages whose content raised an error."""
         for outcome, where in zip(group, placed, strict=True):
             outcome.digest = where.digest if where is not None else ""
         own = await self._route.route(group)

@@ -24,6 +24,7 @@ from scripts.bench_lib.servers import RunningWeb
 from scripts.bench_lib.webs import PAGES
 
 PEERS = Path(__file__).resolve().parent / "peers"
+SLOW_DISK = PEERS.with_name("slow_disk.py")
 SCRAPY = ("scrapy", "uvloop")
 SCRAPY_REDIS = ("scrapy-redis", "scrapy", "uvloop")
 CRAWLEE = ("crawlee[parsel]", "uvloop")
@@ -56,8 +57,9 @@ class Client:
         return clean_environment() | {"CRAWLER_DNS_NAMESERVERS": running.dns} | trust | self.environment
 
 
-def all_clients(concurrency: int) -> dict[str, Client]:
-    """By name, in the order of the table."""
+def all_clients(concurrency: int, *, sync_ms: float = 0) -> dict[str, Client]:
+    """By name, in the order of the table. `sync_ms`: how much longer each sync to disk of this crawler takes."""
+    ours = [sys.executable, str(SLOW_DISK), str(sync_ms)] if sync_ms else CRAWLER
 
     def crawler(running: RunningWeb, folder: Path, *more: str) -> list[str]:
         seeds = folder / "seeds.txt"
@@ -65,7 +67,7 @@ def all_clients(concurrency: int) -> dict[str, Client]:
         scope = ["--scope", "any", "--include", running.web.pattern(running.port), "--allow-private"]
         scope += ["--pages", str(running.web.pages_max)] if running.web.pages_max else []
         pace = ["--delay", "0", "--concurrency", str(concurrency), "--concurrency-per-queue", str(concurrency)]
-        return [*CRAWLER, "crawl", "-i", str(seeds), *scope, *pace, "--dir", str(folder / "crawl"), "-q", *more]
+        return [*ours, "crawl", "-i", str(seeds), *scope, *pace, "--dir", str(folder / "crawl"), "-q", *more]
 
     def peer(
         name: str, title: str, program: str, variant: str, packages: tuple[str, ...], usual: frozenset[str] = REAL

@@ -40,7 +40,7 @@ def main(words: Sequence[str]) -> int:
     header = measure.header()
     with contextlib.ExitStack() as stack:
         if options.against:
-            ours = all_clients(options.concurrency)["crawler"]
+            ours = all_clients(options.concurrency, sync_ms=options.sync_ms)["crawler"]
             try:
                 chosen.append(stack.enter_context(at_commit(ours, options.against)))
             except UnavailableError as error:
@@ -74,6 +74,13 @@ def parse_arguments(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--encoding", choices=ENCODINGS, default="", help="compress the pages of a real web (real, three, one)"
     )
+    parser.add_argument(
+        "--sync-ms",
+        type=float,
+        default=0,
+        metavar="MS",
+        help="as on a disk where each sync of this crawler takes longer",
+    )
     parser.add_argument("--rounds", type=one, default=3, help="each client runs once in a round")
     parser.add_argument("--concurrency", type=one, default=64, help="open requests of each client")
     names = all_clients(1)
@@ -88,7 +95,7 @@ def parse_arguments(words: Sequence[str]) -> argparse.Namespace:
 
 def available(options: argparse.Namespace) -> tuple[list[Client], dict[str, dict[str, str]]]:
     """The clients that take part, and the versions of what each needs. Prints a line for each one that can't run."""
-    known = all_clients(options.concurrency)
+    known = all_clients(options.concurrency, sync_ms=options.sync_ms)
     names = options.only or [name for name, client in known.items() if options.web in client.usual]
     chosen, versions = [], {}
     for name in names:
@@ -146,7 +153,8 @@ def report(
     summaries = {name: summary(found, bases) for name, found in results.items()}
     machine = "{kernel}, {cpu}, {cores} cores, Python {python}".format_map(header["machine"])
     how = f"{options.rounds} interleaved rounds, medians; {options.concurrency} open requests"
-    name = "-".join(filter(None, (options.web, web.transport.name)))
+    slow = f"sync-{options.sync_ms:g}ms" if options.sync_ms else ""
+    name = "-".join(filter(None, (options.web, web.transport.name, slow)))
     used = sorted({f"{name} {version}" for found in versions.values() for name, version in found.items()})
     text = [
         f"{machine}; commit {header['commit']}, {header['date']}",

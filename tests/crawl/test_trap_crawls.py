@@ -25,8 +25,8 @@ from tests.support.trap_sites import NAMES, trap_site
 # Without a delay, what was handed out is fetched whatever the first of it showed: twice this, for each of 24 steps.
 HANDED_OUT = 8
 FETCHED_MAX = {
-    "repeats": 700, "path": 1700, "query": 900, "calendar": 1100, "session": 350, "jsessionid": 181, "hosts": 700,
-    "soft_404": 350, "long": 900,
+    "repeats": 850, "path": 2000, "query": 1150, "calendar": 1100, "session": 350, "jsessionid": 181, "hosts": 800,
+    "soft_404": 350, "long": 1150,
 }  # fmt: skip
 
 
