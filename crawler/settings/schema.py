@@ -243,7 +243,7 @@ class ArchiveSettings(_Section, frozen=True):
     warc_bytes_max: Annotated[int, Meta(ge=1_000_000, le=COUNT_MAX)] = 1_000_000_000
     compression_level: Annotated[int, Meta(ge=0, le=3)] = 1  # ISA-L levels
     sync_s: Positive = 0.2
-    sync_pages: Count = 64
+    sync_pages: Count = 128
     request_records: bool = True
     request_secrets: bool = False  # also passwords, cookies and the like that [[sites]] add to requests
 
