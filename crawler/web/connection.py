@@ -129,10 +129,11 @@ class Connection(asyncio.Protocol):
         """Whether an idle connection is still open and no unexpected byte arrived on it."""
         return not self._spoiled and self._transport is not None and not self._transport.is_closing()
 
-    def tls_session(self) -> ssl.SSLSession | None:
-        """The session that a later handshake can resume; None without TLS."""
-        tls = self._transport.get_extra_info("ssl_object") if self._transport is not None else None
-        return tls.session if tls is not None else None
+    def tls(self) -> ssl.SSLObject | None:
+        """The client's side of TLS; None without it."""
+        if self._transport is None:
+            return None
+        return cast("ssl.SSLObject | None", self._transport.get_extra_info("ssl_object"))
 
     def abort(self) -> None:
         """Close at once, also during an exchange."""

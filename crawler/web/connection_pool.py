@@ -89,8 +89,8 @@ class Pool:
 
     def answered(self, origin: Origin, connection: Connection) -> None:
         """A connection had its first response: what its handshake brought is known now."""
-        if self._tls is not None and origin.is_tls:
-            self._tls.keep_session(origin.host, connection.tls_session())
+        if self._tls is not None and origin.is_tls and (tls := connection.tls()) is not None:
+            self._tls.learn_session(origin.host, tls)
 
     def was_stale(self, origin: Origin) -> None:
         """The server had closed a kept connection: the others are closed, too."""
@@ -110,7 +110,8 @@ class Pool:
                 self._check(addresses)
                 if len(addresses) == 1 and not origin.is_tls:
                     return await self._connect_plainly(addresses[0], port)
-                sock = await self._connect(addresses, port)
+                connect = self._connect if len(addresses) > 1 else self._connect_to_one
+                sock = await connect(addresses, port)
         except address_guard.AddressRefusedError as error:
             raise ConnectFailedError(FailureKind.ADDRESS_REFUSED, str(error)) from None
         except TimeoutError:
@@ -153,6 +154,18 @@ class Pool:
         """The common case, in one call of the loop: a third of the cost of the general way."""
         _, connection = await self._loop.create_connection(self._new_connection, address, port)
         return connection
+
+    async def _connect_to_one(self, addresses: Sequence[str], port: int) -> socket.socket:
+        """A third of the cost of the general way."""
+        address = addresses[0]
+        sock = socket.socket(address_family(address), socket.SOCK_STREAM)
+        try:
+            sock.settimeout(0)
+            await self._loop.sock_connect(sock, _socket_address(address, port))
+        except BaseException:
+            sock.close()
+            raise
+        return sock
 
     async def _connect(self, addresses: Sequence[str], port: int) -> socket.socket:
         infos: list[aiohappyeyeballs.AddrInfoType] = [

@@ -5,8 +5,11 @@ the server's certificate, and saves more where others are between. What it resum
 """
 
 import ssl
+import time
 from collections import OrderedDict
+from weakref import WeakSet
 
+REFUSED_S = 60.0  # an older session may have expired: servers keep them for minutes or hours
 SESSIONS_MAX = 1_000  # hosts; a session has the server's certificates, some 10 KB
 
 
@@ -16,13 +19,14 @@ class ResumingContext(ssl.SSLContext):
     Event loops give no session to a handshake, but all of them get its object from `wrap_bio`.
     """
 
-    _sessions: OrderedDict[str, ssl.SSLSession]
+    _sessions: OrderedDict[str, ssl.SSLSession | None]  # None: not with this host
+    _offering: WeakSet[ssl.SSLObject]  # connections that asked to resume one
 
     @classmethod
     def create(cls, *, insecure: bool) -> "ResumingContext":
         """`insecure`: certificates are not judged. Reads the system's authorities, which takes 20 ms."""
         context = cls(ssl.PROTOCOL_TLS_CLIENT)
-        context._sessions = OrderedDict()
+        context._sessions, context._offering = OrderedDict(), WeakSet()
         context.set_alpn_protocols(["http/1.1"])
         context.hostname_checks_common_name = False  # RFC 9525 6.3: only subjectAltName counts
         context.options |= ssl.OP_NO_RENEGOTIATION  # only hostile servers request it
@@ -42,12 +46,26 @@ class ResumingContext(ssl.SSLContext):
         session: ssl.SSLSession | None = None,
     ) -> ssl.SSLObject:
         known = session or self._sessions.get(str(server_hostname))
-        return super().wrap_bio(incoming, outgoing, server_side, server_hostname, known)
+        made = super().wrap_bio(incoming, outgoing, server_side, server_hostname, known)
+        if known is not None:
+            self._offering.add(made)
+        return made
 
-    def keep_session(self, host: str, session: ssl.SSLSession | None) -> None:
-        """Resume this session with the next handshake with the host. In TLS 1.3 it comes after the handshake."""
-        if session is None or not (session.has_ticket or session.id):
+    def learn_session(self, host: str, connected: ssl.SSLObject) -> None:
+        """After the first response, with which TLS 1.3 sends it: resume its session with the next handshake.
+
+        To read a session costs as much as to resume it saves. So one is not read again when it was resumed, and none is
+        read of a host that gives none, or did not resume a new one.
+        """
+        known = self._sessions.get(host)
+        if connected.session_reused or (known is None and host in self._sessions):
             return
+        if known is not None and connected in self._offering and time.time() - known.time < REFUSED_S:
+            self._sessions[host] = None
+            return
+        session = connected.session
+        if session is not None and connected.version() == "TLSv1.3" and not session.has_ticket:
+            session = None
         self._sessions[host] = session
         self._sessions.move_to_end(host)
         if len(self._sessions) > SESSIONS_MAX:

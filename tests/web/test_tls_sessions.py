@@ -61,17 +61,35 @@ async def test_a_session_is_no_way_around_a_certificate_for_another_host(authori
 
 def test_only_so_many_sessions_are_kept(authority: Authority) -> None:
     context = ResumingContext.create(insecure=False)
-    session = _session(context, authority.server())
+    connected = _connected(context, authority.server())
     for number in range(SESSIONS_MAX + 10):
-        context.keep_session(f"h{number}.test", session)
+        context.learn_session(f"h{number}.test", connected)
     assert len(context._sessions) == SESSIONS_MAX
     assert "h0.test" not in context._sessions
     context.forget_session(f"h{SESSIONS_MAX}.test")
-    context.keep_session("h.test", None)
     assert len(context._sessions) == SESSIONS_MAX - 1
 
 
-def _session(context: ResumingContext, other: ssl.SSLContext) -> ssl.SSLSession | None:
+def test_a_host_without_tickets_is_not_asked_again(authority: Authority) -> None:
+    context, other = ResumingContext.create(insecure=False), authority.server()
+    other.num_tickets = 0
+    context.learn_session("h.test", _connected(context, other))
+    assert context._sessions["h.test"] is None
+    context.learn_session("h.test", _connected(context, authority.server()))
+    assert context._sessions["h.test"] is None
+
+
+def test_a_host_that_refuses_a_new_session_is_not_asked_again(authority: Authority) -> None:
+    """As servers without a session cache, which send tickets nevertheless."""
+    context = ResumingContext.create(insecure=False)
+    for _ in range(2):  # each time another server, which knows nothing of the first one's tickets
+        assert context._sessions.get("h.test") is None
+        context.learn_session("h.test", _connected(context, authority.server()))
+        context.learn_session("h.test", _connected(context, authority.server()))
+        assert context._sessions["h.test"] is None
+
+
+def _connected(context: ResumingContext, other: ssl.SSLContext) -> ssl.SSLObject:
     to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
     client = context.wrap_bio(to_client, to_server, server_hostname="h.test")
     server = other.wrap_bio(to_server, to_client, server_side=True)
@@ -83,4 +101,4 @@ def _session(context: ResumingContext, other: ssl.SSLContext) -> ssl.SSLSession 
                 continue
     server.write(b"a")
     client.read(1)
-    return client.session
+    return client
