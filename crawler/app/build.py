@@ -74,7 +74,7 @@ from crawler.web.fetcher import Fetcher
 from crawler.web.resolver import CachingResolver
 
 # Claims that an instance may hold, at least: twice what one queue without a delay needs while groups are committed.
-CLAIMS_MIN = 1024
+CLAIMS_MIN = 512
 
 
 def tune_process() -> None:
