@@ -14,7 +14,7 @@ SESSIONS_MAX = 1_000  # hosts; a session has the server's certificates, some 10 
 
 
 class ResumingContext(ssl.SSLContext):
-    """One for all connections of an instance. Keeps the last session of each host, least recently used first.
+    """One for all connections of an instance. Keeps a session of each host that it met last.
 
     Event loops give no session to a handshake, but all of them get its object from `wrap_bio`.
     """

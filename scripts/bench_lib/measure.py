@@ -262,11 +262,12 @@ def run_once(client: Client, running: RunningWeb, cores: Cores, timeout_s: float
     with tempfile.TemporaryDirectory(prefix="bench-") as scratch:
         folder = Path(scratch)
         command = client.command(running, folder)
+        sampling = Sampling(server_pid=running.processes[-1], every_s=0) if client.active else None
         requests, servers_cpu_s, handshakes = running.requests(), running.cpu_s(), running.handshakes()
         try:
             usage, _, samples = run_program(
                 client.name, command, client.full_environment(running), folder, cores, timeout_s,
-                exit_codes=client.exit_codes, sampling=Sampling(server_pid=running.processes[-1], every_s=0),
+                exit_codes=client.exit_codes, sampling=sampling,
             )  # fmt: skip
             servers_cpu_s = running.cpu_s() - servers_cpu_s
             requests = running.requests() - requests - 1  # one is ours

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from scripts.bench_lib.peer_environments import (
 )
 from scripts.bench_lib.peers.job import Job
 from scripts.bench_lib.servers import RunningWeb
+from scripts.bench_lib.transport import ENCODINGS
 from scripts.bench_lib.webs import PAGES
 
 PEERS = Path(__file__).resolve().parent / "peers"
@@ -48,6 +50,7 @@ class Client:
     versions: Callable[[], dict[str, str]]
     can: frozenset[str] = ALL_WEBS  # webs that it can crawl
     usual: frozenset[str] = REAL  # webs for which it runs by default
+    encodings: frozenset[str] = frozenset(("", *ENCODINGS))  # of pages that it can read
     environment: dict[str, str] = field(default_factory=dict)
     exit_codes: frozenset[int] = frozenset((0,))
     active: Callable[[Path], tuple[float, float]] | None = None  # first request and last ack, s since 1970
@@ -110,17 +113,18 @@ def all_clients(concurrency: int, *, sync_ms: float = 0) -> dict[str, Client]:
         name="wget",
         title="wget, one connection",
         command=_wget,
-        versions=_versions_of_wget,
-        pages=_logged_by_wget,
+        versions=lambda: _versions_of_wget("wget"),
+        pages=partial(_logged_by_wget, "wget.log", _WGET_LINE),
         can=REAL,
+        encodings=frozenset(("", "gzip")),
         exit_codes=frozenset((0, 8)),  # 8: some answers were errors, as this web has them
     )
     wget2 = Client(
         name="wget2",
         title="wget2",
         command=lambda running, folder: _wget2(running, folder, concurrency),
-        versions=_versions_of_wget2,
-        pages=_listed_by_wget2,
+        versions=lambda: _versions_of_wget("wget2"),
+        pages=partial(_logged_by_wget, "wget2.log", _WGET2_LINE),
         can=REAL,
         exit_codes=frozenset((0, 8)),
     )
@@ -168,9 +172,9 @@ def _job(running: RunningWeb, folder: Path, program: str, variant: str, concurre
     return [str(PEERS / program), str(file)]
 
 
-def _versions_of_wget() -> dict[str, str]:
+def _versions_of_wget(program: str) -> dict[str, str]:
     need_namespaces()
-    return program_version("wget", "wget")
+    return program_version(program, program)
 
 
 def _wget(running: RunningWeb, folder: Path) -> list[str]:
@@ -189,11 +193,6 @@ def _wget_transport(running: RunningWeb) -> list[str]:
     return [*transport, *running.web.seeds(running.port)]
 
 
-def _versions_of_wget2() -> dict[str, str]:
-    need_namespaces()
-    return program_version("wget2", "wget2")
-
-
 def _wget2(running: RunningWeb, folder: Path, concurrency: int) -> list[str]:
     wanted = running.web.pattern(running.port).replace("(?:", "(")
     bounds = ["--follow-tags=a,area", "-H", "-D", ",".join(running.web.hosts)]
@@ -204,15 +203,10 @@ def _wget2(running: RunningWeb, folder: Path, concurrency: int) -> list[str]:
     return running.with_names(command)
 
 
-def _listed_by_wget2(folder: Path, running: RunningWeb) -> list[str]:
+def _logged_by_wget(log: str, line: re.Pattern[str], folder: Path, running: RunningWeb) -> list[str]:
+    """`line` finds the URL of each page in the file `log`."""
     wanted = re.compile(running.web.pattern(running.port)).match
-    urls = _WGET2_LINE.findall((folder / "wget2.log").read_text(encoding="utf-8", errors="replace"))
-    return [url for url in urls if wanted(url)]
-
-
-def _logged_by_wget(folder: Path, running: RunningWeb) -> list[str]:
-    wanted = re.compile(running.web.pattern(running.port)).match
-    urls = _WGET_LINE.findall((folder / "wget.log").read_text(encoding="utf-8", errors="replace"))
+    urls = line.findall((folder / log).read_text(encoding="utf-8", errors="replace"))
     return [url for url in urls if wanted(url)]
 
 

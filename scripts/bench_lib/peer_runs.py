@@ -102,8 +102,8 @@ def available(options: argparse.Namespace) -> tuple[list[Client], dict[str, dict
         try:
             if options.web not in known[name].can:
                 raise UnavailableError(f"it needs a hosts file, and the web '{options.web}' has too many names")
-            if name == "wget" and options.encoding == "br":
-                raise UnavailableError("it can't read br")
+            if options.encoding not in known[name].encodings:
+                raise UnavailableError(f"it can't read {options.encoding}")
             versions[name] = known[name].versions()
             chosen.append(known[name])
         except UnavailableError as error:

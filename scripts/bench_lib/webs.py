@@ -16,14 +16,14 @@ from scripts.bench_lib.corpus import real_web
 from scripts.bench_lib.transport import PLAIN, Server, Transport
 
 DOMAINS = 10_000
-PAGES = {
+PAGES = {  # 0: all
     "real": 0,
     "one": 0,
     "three": 0,
     "synthetic": 20_000,
     "endless": 10_000,
     "cold": 10_000,
-}  # 0: as many as there are
+}
 BODIES = 1000
 PARAGRAPHS = 50  # of a page, one for each link: 20 KB
 NAMES_PER_CERTIFICATE = 100
