@@ -12,6 +12,7 @@ from hypothesis import settings
 from tests.support.engine import Cluster, Engine, running_cluster, running_engine
 from tests.support.guards import leaked_tasks, loopback_only
 from tests.support.postgres import PostgresServer, running_postgres, why_not
+from tests.support.tls import Authority
 
 # No example has a deadline: on a busy machine any takes long, and benchmarks are where time is judged.
 settings.register_profile("patient", deadline=None)
@@ -107,3 +108,14 @@ def postgres() -> Iterator[PostgresServer]:
         pytest.skip(reason)
     with running_postgres() as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """Made for a module; its tests trust it with the fixture below."""
+    return Authority(tmp_path_factory.mktemp("ca"))
+
+
+@pytest.fixture
+def _trusted(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.file))

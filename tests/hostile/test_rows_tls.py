@@ -11,18 +11,9 @@ from tests.support.hostile_server import Close, Hold, HostileServer, Step
 from tests.support.tls import Authority
 from tests.web.fetching import HELLO, fetching, kind_of, response_of
 
+pytestmark = pytest.mark.usefixtures("_trusted")
 NAMES = {"*.test": ["127.0.0.1"]}
 TLS = FailureKind.TLS
-
-
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("ca"))
-
-
-@pytest.fixture(autouse=True)
-def _trusted(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SSL_CERT_FILE", str(authority.file))
 
 
 async def fetched(context: ssl.SSLContext | None, *steps: Step, scheme: str = "https", **fetch: object) -> FetchResult:

@@ -10,18 +10,9 @@ from tests.support.hostile_server import Close, HostileServer
 from tests.support.tls import Authority
 from tests.web.fetching import HELLO, fetching, kind_of, response_of
 
+pytestmark = pytest.mark.usefixtures("_trusted")
 NAMES = {"*.test": ["127.0.0.1"]}
 LAST = HELLO.replace(b"Content-Type", b"Connection: close\r\nContent-Type")
-
-
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("ca"))
-
-
-@pytest.fixture(autouse=True)
-def _trusted(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SSL_CERT_FILE", str(authority.file))
 
 
 def server_side(authority: Authority, version: ssl.TLSVersion) -> ssl.SSLContext:
