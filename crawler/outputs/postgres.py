@@ -171,18 +171,26 @@ class PostgresSink:
         return self._names.renamed
 
     def _fit(self, records: list[Record]) -> None:
-        """Add and widen columns, by what the table has now: other machines may write to it too."""
-        if self._changes(records):
-            self._columns = self._columns_there()
+        """Add and widen columns, by what the table has now: other machines may write to it too.
+
+        In one statement: the server writes the whole table again for each one that changes types.
+        """
+        if not self._changes(records):
+            return
+        self._columns = self._columns_there()
+        changes, after = [], dict[str, ColumnType]()
         for name, kind in self._changes(records).items():
             if kind is ColumnType.FLOAT and self._columns.get(name) is ColumnType.INT and self._has_inexact(name):
                 kind = ColumnType.TEXT  # noqa: PLW2901
             part = self._sql.SQL("ADD COLUMN IF NOT EXISTS {0} {1}")
             if name in self._columns:
                 part = self._sql.SQL("ALTER COLUMN {0} TYPE {1} USING {0}::{1}")
-            change = part.format(self._sql.Identifier(name), self._sql.SQL(_TYPES[kind]))
+            changes.append(part.format(self._sql.Identifier(name), self._sql.SQL(_TYPES[kind])))
+            after[name] = kind
+        if changes:
+            change = self._sql.SQL(", ").join(changes)
             self._connection.execute(self._sql.SQL("ALTER TABLE {} {}").format(self._table, change))
-            self._columns[name] = kind
+            self._columns |= after
 
     def _changes(self, records: list[Record]) -> dict[str, ColumnType]:
         after = grown(self._columns, records)

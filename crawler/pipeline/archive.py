@@ -4,6 +4,7 @@ What a dead session committed and did not index is indexed by the next owner of 
 """
 
 import asyncio
+import contextlib
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -28,6 +29,8 @@ from crawler.settings import ArchiveSettings
 log = logging.getLogger(__name__)
 
 DRAIN_EVERY_S = 0.5
+DRAIN_BYTES = 512 << 10  # of entries: drained at once, as thousands of pages a second would fill the engine's memory
+ENTRY_BYTES = 300  # without what sites decide
 DRAIN_PAUSE_S = 0.2
 SETTLE_PAUSE_S = 0.02
 # 2 to 4 ms of digests and compression: heartbeats and due queues don't wait for a whole group.
@@ -93,6 +96,8 @@ class ArchiveStage:
         self._writes_warc = settings.warc
         self._log_entries_max = log_entries_max
         self._draining = asyncio.Lock()
+        self._undrained_bytes = 0
+        self._has_many = asyncio.Event()
 
     async def store(self, group: Sequence[Committable]) -> list[Placed | None]:
         """Records and items of a group, on disk when this returns; None for a page whose content failed.
@@ -128,6 +133,9 @@ class ArchiveStage:
     def committed(self, partition: int, entry: CommitEntry) -> None:
         """Index a commit and clear it from the engine's log with the next drain."""
         self._backlog.undrained[partition].append(entry)
+        self._undrained_bytes += ENTRY_BYTES + len(entry.url) + len(entry.title) + len(entry.redirect_to)
+        if self._undrained_bytes >= DRAIN_BYTES:
+            self._has_many.set()
 
     async def adopt(self, partition: int) -> None:
         """Index what an earlier owner committed in this partition and did not index."""
@@ -139,9 +147,11 @@ class ArchiveStage:
         return not self._backlog.is_empty
 
     async def run(self) -> None:
-        """Drain regularly until cancelled. Raises ArchiveError."""
+        """Drain regularly, and when there is much, until cancelled. Raises ArchiveError."""
         while True:
-            await asyncio.sleep(DRAIN_EVERY_S)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(DRAIN_EVERY_S):
+                    await self._has_many.wait()
             if self.wants_drain:
                 await self.drain()
 
@@ -166,6 +176,8 @@ class ArchiveStage:
     async def drain(self) -> None:
         """Sync the index, then clear what it holds from the engine. Raises ArchiveError."""
         async with self._draining:
+            self._undrained_bytes = 0
+            self._has_many.clear()
             try:
                 await self._write_index()
                 await self._clear_log()

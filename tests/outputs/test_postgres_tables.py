@@ -235,12 +235,22 @@ def test_names_that_differ_in_what_is_cleaned_away_have_columns_of_their_own(
     assert sorted(one.values()) == list(range(len(names)))
 
 
-@pytest.mark.slow
+def test_many_columns_that_widen_cost_one_copy_of_the_table(postgres: PostgresServer, database: str) -> None:
+    """The server copies the whole table for each statement that changes a type."""
+    write(postgres.url(database), [{f"n{place}": 1.5 for place in range(30)}])
+    postgres.psql(
+        database,
+        "CREATE TABLE changes (n int); CREATE FUNCTION note() RETURNS event_trigger AS $$ BEGIN "
+        "INSERT INTO changes VALUES (1); END $$ LANGUAGE plpgsql; "
+        "CREATE EVENT TRIGGER t ON table_rewrite EXECUTE FUNCTION note()",
+    )
+    write(postgres.url(database), [{f"n{place}": "x" for place in range(30)}], 1)
+    assert postgres.psql(database, "SELECT count(*) FROM changes") == [["1"]]
+
+
 def test_a_row_that_is_too_big_is_not_away(postgres: PostgresServer, database: str) -> None:
-    record = {f"number{place}": 1.5 for place in range(995)}
-    write(postgres.url(database), [record])
     with pytest.raises(OutputError, match="rejects the records: row is too big") as caught:
-        write(postgres.url(database), [dict.fromkeys(record, "x" * 20)], 1)
+        write(postgres.url(database), [{f"text{place}": "x" * 20 for place in range(400)}])
     assert not isinstance(caught.value, OutputAway)
 
 

@@ -4,26 +4,30 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
-from crawler.pipeline.archive import BYTES_BEFORE_YIELD, RECORDS_BEFORE_YIELD, ArchiveStage, Placed
+from crawler.pipeline.archive import (
+    BYTES_BEFORE_YIELD,
+    DRAIN_BYTES,
+    RECORDS_BEFORE_YIELD,
+    ArchiveStage,
+    CommitBacklog,
+    Placed,
+)
 from crawler.settings import ArchiveSettings
 from tests.pipeline.turn_lab import content_steps
 
 NOTHING: Any = None
 
 
+def stage() -> ArchiveStage:
+    archive = ArchiveSettings(warc=False)
+    return ArchiveStage(
+        NOTHING, NOTHING, CommitBacklog(), NOTHING, NOTHING, NOTHING, content_steps(), archive, log_entries_max=9
+    )
+
+
 async def turns_between_records(body_bytes: int, pages: int) -> list[int]:
     """How many turns the loop had made when each record of a group was written."""
-    archive = ArchiveStage(
-        NOTHING,
-        NOTHING,
-        NOTHING,
-        NOTHING,
-        NOTHING,
-        NOTHING,
-        content_steps(),
-        ArchiveSettings(warc=False),
-        log_entries_max=9,
-    )
+    archive = stage()
     turns, seen = 0, list[int]()
 
     async def turning() -> None:
@@ -58,3 +62,24 @@ async def test_the_loop_has_a_turn_between_large_records() -> None:
 async def test_small_pages_are_written_in_batches() -> None:
     seen = await turns_between_records(1000, 2 * RECORDS_BEFORE_YIELD + 1)
     assert [seen.count(turn) for turn in sorted(set(seen))] == [RECORDS_BEFORE_YIELD, RECORDS_BEFORE_YIELD, 1]
+
+
+async def test_much_in_the_log_does_not_wait_for_the_next_drain() -> None:
+    """Thousands of pages a second with long names would fill the engine's memory in half a second."""
+    archive, drained = stage(), asyncio.Event()
+
+    async def write_index() -> None:
+        drained.set()
+
+    archive._write_index = write_index  # type: ignore[method-assign]
+    archive._clear_log = write_index  # type: ignore[method-assign]
+    entry: Any = SimpleNamespace(url="u" * (DRAIN_BYTES // 4), title="", redirect_to="")
+    running = asyncio.create_task(archive.run())
+    for _ in range(3):
+        archive.committed(1, entry)
+        await asyncio.sleep(0)
+    assert not drained.is_set(), "three quarters are not much"
+    archive.committed(1, entry)
+    async with asyncio.timeout(0.2):
+        await drained.wait()
+    running.cancel()
