@@ -16,9 +16,10 @@ from crawler.supervisor.supervisor import GaveUpError, Supervisor
 
 UNTIL_TOLD = """\
 import signal, sys
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(10))
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
 print("up", file=sys.stderr, flush=True)
-sys.stdin.read()
+signal.sigwait([signal.SIGTERM])  # a handler could run just before a call that waits for ever
+sys.exit(10)
 """
 
 
