@@ -143,8 +143,9 @@ class PartitionModel(KeptUrls):
                 assert (queue.borrower_seen, seen_ms) == (None, self.clock)
                 queue.borrower_seen, queue.left_until_ms = seen_ms, self.clock + LEFT_MS
         elif not is_there:
-            overdue = queue.borrower_seen is not None and self.clock - queue.borrower_seen >= BORROWED_MS
-            assert queue.borrower.startswith("done:") or overdue, "a borrower was forgotten while its request may run"
+            patience = 1 if queue.borrower.startswith("done:") else BORROWED_MS
+            is_over = queue.borrower_seen is not None and self.clock - queue.borrower_seen >= patience
+            assert is_over, "a borrower was forgotten while its request may run, or by a claim from before it"
             queue.borrower, queue.borrower_seen = "", None
             queue.next_ms = max(queue.next_ms, self.clock + queue.patience_ms)
         elif seen_ms != queue.borrower_seen:

@@ -18,9 +18,12 @@ async def test_a_reserved_request_moves_the_clock_that_claims_obey(door: Door) -
     await door.slot_queue.release(0, "a.test", "g1")
     door.now = 7000
     assert await door.claim() == [], "the owner sees only now that it has ended"
-    door.now = 7999
-    assert await door.claim() == []
+    assert await door.claim() == [], "and the same time again may be from before the request: calls can be late"
+    door.now = 7001
+    assert await door.claim() == [], "a later time is from after it"
     door.now = 8000
+    assert await door.claim() == []
+    door.now = 8001
     assert len(await door.claim()) == 1
     wait_ms, _, _ = await ask(door, "g2", now_ms=90_000)
     assert wait_ms > 0, "claims are out"
@@ -77,12 +80,14 @@ async def test_the_owner_lets_a_borrower_have_a_turn_between_two_of_its_own(door
     assert (await ask(door, "g2", now_ms=1000))[0] > 0
     await door.slot_queue.release(0, "a.test", "g1")
     door.now = 3500
-    assert await door.claim() == [], "booked only now"
-    door.now = 4500
+    assert await door.claim() == [], "it has ended, as is seen only now"
+    door.now = 3501
+    assert await door.claim() == [], "booked"
+    door.now = 4501
     (claim,) = await door.claim(per_queue_max=1)
-    await door.ack(claim, next_ms=5500, delay_ms=1000)
-    assert (await ask(door, "g2", now_ms=4500))[0] > 0
-    door.now = 5500
+    await door.ack(claim, next_ms=5501, delay_ms=1000)
+    assert (await ask(door, "g2", now_ms=4501))[0] > 0
+    door.now = 5501
     assert await door.claim() == [], "the next borrower waits"
 
 
@@ -108,6 +113,8 @@ async def test_a_borrower_keeps_off_a_queue_that_may_yet_get_a_delay(door: Door)
     assert await door.claim(default_delay_ms=0) == [], "its request may run"
     await slot_queue.release(0, "a.test", "g1")
     door.now = 1900
+    assert await door.claim(default_delay_ms=0) == [], "this claim may have been sent before the request"
+    door.now = 1901
     assert len(await door.claim(default_delay_ms=0)) == 1
     assert (await slot_queue.borrow(0, "a.test", SlotRequest(waiter="g2"))).wait_ms > 0, "robots.txt is being read"
 

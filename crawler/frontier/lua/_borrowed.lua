@@ -5,17 +5,19 @@ local function done_mark(borrower) return 'done:' .. borrower end
 local function is_done(mark) return string.sub(mark, 1, 5) == 'done:' end
 
 -- When the owner may start a request on a queue with a borrower's mark (ms), as far as it knows now. Only the owner knows the
--- partition's time; borrowers know a lower bound. So the owner moves the clock for their requests when it first sees them.
+-- partition's time; borrowers know a lower bound. So the owner moves the clock for their requests. Not when it first sees that
+-- one has ended: a claim that was long on its way brings a time from before the request. The owner sends the next claim after
+-- the reply to the first, so its time is later than the request.
 local function borrowed_until(r, now, delay_ms)
-  local seen = r[MORE].borrower_seen
-  if is_done(r[MORE].borrower) or (seen and now - seen >= BORROWED_MS) then
+  local seen, has_ended = r[MORE].borrower_seen, is_done(r[MORE].borrower)
+  if seen and now - seen >= (has_ended and 1 or BORROWED_MS) then
     set_more(r, 'borrower', nil)
     set_more(r, 'borrower_seen', nil)
     set(r, NEXT, math.max(r[NEXT], now + delay_ms))
     return now + delay_ms
   end
   if not seen then set_more(r, 'borrower_seen', now) end
-  return now + 1000
+  return now + (has_ended and 1 or 1000)
 end
 
 local LEFT_MS = 2500 -- the owner leaves a due queue this long to a waiting borrower; borrowers try once a second
