@@ -51,6 +51,7 @@ from crawler.pipeline.parse import PageParser
 from crawler.pipeline.rebalance import PartitionRebalance, UnsavedClocks
 from crawler.pipeline.response_policy import ResponsePolicy
 from crawler.pipeline.route import RouteStage
+from crawler.pipeline.sampler import Sampler
 from crawler.pipeline.schedule import Scheduler
 from crawler.pipeline.shared_record import SharedRecord
 from crawler.pipeline.spiller import Spiller
@@ -228,6 +229,7 @@ def _build(
         "shared record": shared_record.run,
         "raised budgets": budgets.run,
         "usage": usage.run,
+        "samples": Sampler(crawl.series, crawl.inspect).run,
         "spill": spiller.watch,
         "unspill": spiller.unspill,
         "stale claims": lambda: rebalance.return_stale(s.frontier),
