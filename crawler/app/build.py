@@ -36,6 +36,7 @@ from crawler.membership.nodes import host_id, is_lock_free, join
 from crawler.membership.ownership import Ownership
 from crawler.membership.peers import Peers
 from crawler.pipeline.ack import AckStage, keep_claims
+from crawler.pipeline.activity import Activity
 from crawler.pipeline.address_limit import AddressLimiter
 from crawler.pipeline.archive import ArchiveStage, CommitBacklog
 from crawler.pipeline.attempt_notes import AttemptNotes
@@ -147,7 +148,8 @@ def _build(
         concurrency_of=of_queues(s.sites, "concurrency"),
     )  # fmt: skip
     due, unsaved, backlog = DuePartitions(open_claims), UnsavedClocks(scheduler), CommitBacklog()
-    held = HeldPartitions(crawl.session, (due, scheduler, unsaved, backlog))
+    activity = Activity(partitions)
+    held = HeldPartitions(crawl.session, (due, scheduler, unsaved, backlog, activity))
     liveness = SessionLiveness(s.membership)
     admission = QuotaAdmission(s.budget.crawl_urls, DeferredShare(crawl.operator.deferred_urls, partitions))
     router = make_router(crawl, admits_urls=lambda: admission.admits(len(peers.alive)))
@@ -160,13 +162,22 @@ def _build(
     notes = AttemptNotes(history, node=node, session=crawl.session)
     parser, handlers = PageParser(stored), HandlerRuntime(app, stored, crawl.stats)
     archive = ArchiveStage(
-        frontier, held, backlog, warc, index, items, content, s.archive, log_entries_max=s.frontier.log_entries_max
+        frontier,
+        held,
+        backlog,
+        warc,
+        index,
+        items,
+        content,
+        activity,
+        s.archive,
+        log_entries_max=s.frontier.log_entries_max,
     )
     committer = Committer(
         archive,
         RouteStage(frontier, crawl.crawls, router, held, due, traps, content),
         AckStage(frontier, held),
-        held=held, due=due, counters=counters, notes=notes, hooks=handlers.hooks, content=content,
+        held=held, due=due, counters=counters, activity=activity, notes=notes, hooks=handlers.hooks, content=content,
         internal_errors=internal_errors, settings=s.archive, node=node, session=crawl.session,
         is_quiet=lambda: not scheduler.active,
     )  # fmt: skip

@@ -34,6 +34,11 @@ FINE, COARSE = Resolution(5, 180), Resolution(300, 288)
 RESOLUTIONS = (FINE, COARSE)
 
 
+def busiest_max(partitions: int) -> int:
+    """How many queues of a partition have rates of their own: some 4,096 in all, and 8 at least."""
+    return max(8, min(64, 4096 // partitions))
+
+
 class Sample(NamedTuple):
     """Totals of a crawl at a time (s since 1970). `failures`: attempts without a response."""
 
