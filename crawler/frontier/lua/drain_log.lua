@@ -11,6 +11,7 @@
 -- slot, so that they grow with the time for which it is busy. What is too much for a number stays at its largest value.
 local HALF_LIFE_S = 300
 local SLOTS_OF_COARSE = 60 -- fine slots in a coarse one
+local FEW, LOOK_EVERY = 3, 12
 local HEAD, WIDTH, NEWEST = 4, 6, 4
 local WEIGHT, AT, FINE_FIRST, COARSE_FIRST = 1, 2, 3, 4
 local FINE = {name = 'v:', slots = 180, size = 17, form = '<I4I2I5I2I2I2', most = {65535, 2 ^ 40 - 1, 65535, 65535, 65535}}
@@ -44,16 +45,18 @@ local function add_to_newest(one, slot, counts)
   for i = 1, WIDTH - 1 do one[at + i] = one[at + i] + counts[i] end
 end
 
--- A place among the busiest for a queue with so many requests a second, if there is one: free, or of one with less than half.
-local function admit(queue, most, rate, slot, at)
+-- A place among the busiest for a queue with so many requests in so many seconds, if there is one: free, or of one with less
+-- than half. Where there is none free, a look at all of them costs; queues with few requests get one in one slot of a minute.
+local function admit(most, requests, seconds, slot, at)
   local new = {0, at, slot, math.floor(slot / SLOTS_OF_COARSE)}
   if call('HLEN', ctx.prefix .. 'busy') < most then return new end
+  if requests < FEW and slot % LOOK_EVERY ~= 0 then return nil end
   local all, least, weight = call('HGETALL', ctx.prefix .. 'busy'), nil, math.huge
   for i = 1, #all, 2 do
     local now = weight_at(list_of(all[i + 1]), at)
     if now < weight then least, weight = all[i], now end
   end
-  if not least or rate <= 2 * weight * math.log(2) / HALF_LIFE_S then return nil end
+  if not least or requests / seconds <= 2 * weight * math.log(2) / HALF_LIFE_S then return nil end
   call('HDEL', ctx.prefix .. 'busy', least)
   call('DEL', ctx.prefix .. FINE.name .. least, ctx.prefix .. COARSE.name .. least)
   return new
@@ -67,7 +70,7 @@ local function note_activity(values)
     local requests = counts[1] + counts[5]
     local packed = call('HGET', ctx.prefix .. 'busy', queue)
     local one = packed and list_of(packed)
-      or admit(queue, values[ActivityHead.most], requests / values[ActivityHead.seconds], slot, at)
+      or admit(values[ActivityHead.most], requests, values[ActivityHead.seconds], slot, at)
     if one then
       one[WEIGHT], one[AT] = weight_at(one, at) + requests, math.max(at, one[AT])
       add_to_newest(one, slot, counts)
