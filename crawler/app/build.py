@@ -36,6 +36,7 @@ from crawler.membership.nodes import host_id, is_lock_free, join
 from crawler.membership.ownership import Ownership
 from crawler.membership.peers import Peers
 from crawler.pipeline.ack import AckStage, keep_claims
+from crawler.pipeline.activity import Activity
 from crawler.pipeline.address_limit import AddressLimiter
 from crawler.pipeline.archive import ArchiveStage, CommitBacklog
 from crawler.pipeline.attempt_notes import AttemptNotes
@@ -51,6 +52,7 @@ from crawler.pipeline.parse import PageParser
 from crawler.pipeline.rebalance import PartitionRebalance, UnsavedClocks
 from crawler.pipeline.response_policy import ResponsePolicy
 from crawler.pipeline.route import RouteStage
+from crawler.pipeline.sampler import Sampler
 from crawler.pipeline.schedule import Scheduler
 from crawler.pipeline.shared_record import SharedRecord
 from crawler.pipeline.spiller import Spiller
@@ -146,7 +148,8 @@ def _build(
         concurrency_of=of_queues(s.sites, "concurrency"),
     )  # fmt: skip
     due, unsaved, backlog = DuePartitions(open_claims), UnsavedClocks(scheduler), CommitBacklog()
-    held = HeldPartitions(crawl.session, (due, scheduler, unsaved, backlog))
+    activity = Activity(partitions)
+    held = HeldPartitions(crawl.session, (due, scheduler, unsaved, backlog, activity))
     liveness = SessionLiveness(s.membership)
     admission = QuotaAdmission(s.budget.crawl_urls, DeferredShare(crawl.operator.deferred_urls, partitions))
     router = make_router(crawl, admits_urls=lambda: admission.admits(len(peers.alive)))
@@ -159,13 +162,22 @@ def _build(
     notes = AttemptNotes(history, node=node, session=crawl.session)
     parser, handlers = PageParser(stored), HandlerRuntime(app, stored, crawl.stats)
     archive = ArchiveStage(
-        frontier, held, backlog, warc, index, items, content, s.archive, log_entries_max=s.frontier.log_entries_max
+        frontier,
+        held,
+        backlog,
+        warc,
+        index,
+        items,
+        content,
+        activity,
+        s.archive,
+        log_entries_max=s.frontier.log_entries_max,
     )
     committer = Committer(
         archive,
         RouteStage(frontier, crawl.crawls, router, held, due, traps, content),
         AckStage(frontier, held),
-        held=held, due=due, counters=counters, notes=notes, hooks=handlers.hooks, content=content,
+        held=held, due=due, counters=counters, activity=activity, notes=notes, hooks=handlers.hooks, content=content,
         internal_errors=internal_errors, settings=s.archive, node=node, session=crawl.session,
         is_quiet=lambda: not scheduler.active,
     )  # fmt: skip
@@ -228,6 +240,7 @@ def _build(
         "shared record": shared_record.run,
         "raised budgets": budgets.run,
         "usage": usage.run,
+        "samples": Sampler(crawl.series, crawl.inspect).run,
         "spill": spiller.watch,
         "unspill": spiller.unspill,
         "stale claims": lambda: rebalance.return_stale(s.frontier),

@@ -31,6 +31,7 @@ from crawler.frontier.operator import OperatorCommands
 from crawler.frontier.placement import Placement
 from crawler.frontier.script_library import library
 from crawler.frontier.seed_counts import Seeds
+from crawler.frontier.series import Series
 from crawler.frontier.stats import Stats
 from crawler.frontier.supervisors import SupervisorRecords
 from crawler.membership.nodes import Slots, host_id
@@ -67,6 +68,7 @@ class OpenCrawl(msgspec.Struct, frozen=True, kw_only=True):
     leases: Leases
     stats: Stats
     inspect: UrlLookup
+    series: Series
     states: BulkLookup
     spill_files: SpillFiles | None
     seeds: Seeds
@@ -130,6 +132,7 @@ def _opened(
         leases=Leases(engine, keys, hash_key=record.hash_key),
         stats=Stats(engine, keys, partitions),
         inspect=UrlLookup(engine, keys, partitions, spill_files),
+        series=Series(engine, keys),
         states=BulkLookup(engine, keys, partitions, spill_files),
         spill_files=spill_files,
         seeds=Seeds(engine, keys, partitions),

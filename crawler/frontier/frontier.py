@@ -55,6 +55,7 @@ ADD_ITEMS_MAX = 128  # per call: one to four ms of the engine, by how many queue
 ACK_MAX = 32  # commits per call
 DRAIN_MAX = 1000  # entries per call
 NO_BUDGET, NO_LIMIT = FetchQuota(), AddQuota()
+NOTHING: Mapping[int, bytes] = {}
 
 
 class Fence(msgspec.Struct, frozen=True, gc=False):
@@ -286,13 +287,20 @@ class Frontier:
         calls = [Call("record_crash", (self.keys.meta(p),), (session, deaths, *fps)) for p, fps in worked_on.items()]
         return sum(int(reply[1]) for reply in await self.engine.run_all(calls))
 
-    async def drain_log(self, entries: Sequence[tuple[Fence, Sequence[CommitEntry]]]) -> None:
-        """Clear commit entries that are on disk; what a lost lease refuses is the next owner's to drain."""
+    async def drain_log(
+        self, entries: Iterable[tuple[Fence, Sequence[CommitEntry]]], activity: Mapping[int, bytes] = NOTHING
+    ) -> None:
+        """Clear commit entries that are on disk; what a lost lease refuses is the next owner's to drain.
+
+        `activity`: what to note for the partitions, as pipeline/activity.py packs it. Never send it a second time.
+        """
         calls = []
         for fence, mine in entries:
             keys = [f"{e.fingerprint}:{e.visit}" for e in mine]
+            noted = activity.get(fence.partition, b"")
             calls += [
-                self._fenced("drain_log", fence, *keys[i : i + DRAIN_MAX]) for i in range(0, len(keys), DRAIN_MAX)
+                self._fenced("drain_log", fence, b"" if i else noted, *keys[i : i + DRAIN_MAX])
+                for i in range(0, len(keys) or 1, DRAIN_MAX)
             ]
         await self.engine.run_all(calls)
 

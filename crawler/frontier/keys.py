@@ -26,6 +26,7 @@ class Keys:
         self.wanted = f"{{{crawl}}}:wanted"
         self.scope = f"{{{crawl}}}:scope"
         self.seeds = f"{{{crawl}}}:seeds:"  # prefix; number of the seed // 256 follows
+        self.series = f"{{{crawl}}}:series"
         self.history = f"{{{crawl}}}:history"
         self.hints = f"{{{crawl}}}:hints:"  # channel prefix; the owner's session follows
         self._prefix = f"{{{crawl}:"

@@ -48,13 +48,14 @@ class UrlLocation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """Sums over all partitions. `redirected` counts responses of 3xx, `failed` those of 4xx and 5xx."""
+    """Sums over all partitions. `redirected` counts responses of 3xx."""
 
     added: int = 0
     done: int = 0
     fetched: int = 0
     redirected: int = 0
-    failed: int = 0
+    client_errors: int = 0  # 4xx
+    server_errors: int = 0  # 5xx
     bytes: int = 0
     retries: int = 0
     dead: int = 0
@@ -62,6 +63,16 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def pending(self) -> int:
         return self.added - self.done
+
+    @property
+    def failed(self) -> int:
+        """Responses of 4xx and 5xx."""
+        return self.client_errors + self.server_errors
+
+    @property
+    def failures(self) -> int:
+        """Attempts that brought no response, and URLs that were given up for another reason."""
+        return self.retries + self.dead
 
 
 class UrlLookup:
@@ -115,7 +126,7 @@ class UrlLookup:
         n = dict(zip(_PROGRESS, sums, strict=True))
         return Progress(
             added=n["added"], done=n["done"], fetched=sum(n[f"s{c}"] for c in range(1, 6)), redirected=n["s3"],
-            failed=n["s4"] + n["s5"], bytes=n["bytes"], retries=n["retries"], dead=n["dead"],
+            client_errors=n["s4"], server_errors=n["s5"], bytes=n["bytes"], retries=n["retries"], dead=n["dead"],
         )  # fmt: skip
 
     async def dead_letters(self, limit: int) -> list[DeadLetter]:

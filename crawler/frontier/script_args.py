@@ -17,6 +17,33 @@ class FenceArgs(NamedTuple):
     now_ms: int
 
 
+class DrainArgs(NamedTuple):
+    """Then the keys of commit entries."""
+
+    session: str
+    epoch: int
+    now_ms: int
+    activity: bytes  # packed list of ActivityHead and ActivityItem, one after another; empty for none
+
+
+class ActivityHead(NamedTuple):
+    most: int  # queues whose activity is kept
+    seconds: float  # that the counts are of
+    slot_s: int
+
+
+class ActivityItem(NamedTuple):
+    """What happened in a queue in one slot."""
+
+    slot: int
+    queue: str
+    pages: int
+    bytes: int
+    client_errors: int
+    server_errors: int
+    failures: int
+
+
 class AddQuotaArgs(NamedTuple):
     """How much may be added; 0: no limit."""
 
@@ -163,7 +190,8 @@ class BookArgs(NamedTuple):
 SCHEMAS: dict[str, Any] = {
     schema.__name__: schema
     for schema in (
-        FenceArgs, AddQuotaArgs, AddArgs, UrlItem, ClaimArgs, AckArgs, AckItem, RetryArgs, DeadLetterArgs, RefuseArgs,
+        FenceArgs, DrainArgs, ActivityHead, ActivityItem,
+        AddQuotaArgs, AddArgs, UrlItem, ClaimArgs, AckArgs, AckItem, RetryArgs, DeadLetterArgs, RefuseArgs,
         DeferArgs, ReturnItem, BookArgs,
     )
 }  # fmt: skip

@@ -1,7 +1,8 @@
 """Statistics from the counters of the scripts: totals and per domain. Work is bounded by what is shown."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -14,6 +15,7 @@ TOTAL_FIELDS = (
     "added", "done", "spilled", "spilled_parked", "bytes", "retries", "dead", "expired", "parked", "released", "beyond",
     "revived", "s1", "s2", "s3", "s4", "s5", "items", "items_invalid",
 )  # fmt: skip
+READ_MAX = 256  # queues that one call reads
 _TEXTS = frozenset({"borrower", "waiter", "domain", "stop"})  # values of a queue's record that are not numbers
 
 
@@ -125,12 +127,26 @@ class Stats:
 
     async def domains(self, wanted: list[tuple[str, int]]) -> list[DomainStats]:
         """Statistics of the given (domain, partition) pairs."""
-        looks = [Call("read_queues", (self._keys.meta(p),), ("queues", domain)) for domain, p in wanted]
-        metas = [("HMGET", self._keys.meta(p), "clock", "node", "epoch", "session") for _, p in wanted]
-        records = await self._engine.run_all(looks)
-        found = []
-        for (domain, partition), record, meta in zip(wanted, records, await self._engine.commands(metas), strict=True):
-            found.append(_domain_stats(domain, partition, record[0], meta))
+        partitions = list(dict.fromkeys(p for _, p in wanted))
+        fields = ("clock", "node", "epoch", "session")
+        raw = await self._engine.commands([("HMGET", self._keys.meta(p), *fields) for p in partitions])
+        metas, records = dict(zip(partitions, raw, strict=True)), await self.records(wanted)
+        return [_domain_stats(domain, p, known, metas[p]) for (domain, p), known in zip(wanted, records, strict=True)]
+
+    async def records(self, wanted: Sequence[tuple[str, int]]) -> list[dict[str, Any]]:
+        """What the engine has of the given (domain, partition) pairs, as `unpack_queue` returns it."""
+        places: dict[int, list[int]] = {}
+        for place, (_, partition) in enumerate(wanted):
+            places.setdefault(partition, []).append(place)
+        batches = [(p, mine[i : i + READ_MAX]) for p, mine in places.items() for i in range(0, len(mine), READ_MAX)]
+        calls = [
+            Call("read_queues", (self._keys.meta(p),), ("queues", *(wanted[place][0] for place in batch)))
+            for p, batch in batches
+        ]
+        found: list[dict[str, Any]] = [{}] * len(wanted)
+        for (_, batch), packed in zip(batches, await self._engine.run_all(calls), strict=True):
+            for place, record in zip(batch, packed, strict=True):
+                found[place] = unpack_queue(record)
         return found
 
 
@@ -150,8 +166,7 @@ def _by(sums: Mapping[str, int], prefix: str) -> dict[str, int]:
     return {name.removeprefix(prefix): n for name, n in sums.items() if name.startswith(prefix) and n}
 
 
-def _domain_stats(domain: str, partition: int, record: bytes, meta: list[bytes]) -> DomainStats:
-    known = unpack_queue(record)
+def _domain_stats(domain: str, partition: int, known: Mapping[str, Any], meta: list[bytes]) -> DomainStats:
     sums, stop = {name: value for name, value in known.items() if name not in _TEXTS}, known.get("stop", "")
     queued = sums.get("n", 0) if stop in ("", PAUSED) else 0
     return DomainStats(

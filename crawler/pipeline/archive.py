@@ -20,6 +20,7 @@ from crawler.frontier.frontier import Frontier
 from crawler.handlers.page import Followed
 from crawler.membership.held_partitions import HeldPartitions
 from crawler.model import CommitEntry, ItemsLocation, WarcLocation
+from crawler.pipeline.activity import Activity
 from crawler.pipeline.internal_errors import ContentSteps
 from crawler.pipeline.outcome import Committable
 from crawler.runtime.clock import monotonic_ms
@@ -82,6 +83,7 @@ class ArchiveStage:
         index: IndexWriter,
         items: ItemWriter,
         content: ContentSteps,
+        activity: Activity,
         settings: ArchiveSettings,
         *,
         log_entries_max: int,
@@ -93,6 +95,7 @@ class ArchiveStage:
         self._index = index
         self._items = items
         self._content = content
+        self._activity = activity
         self._writes_warc = settings.warc
         self._log_entries_max = log_entries_max
         self._draining = asyncio.Lock()
@@ -152,7 +155,7 @@ class ArchiveStage:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(DRAIN_EVERY_S):
                     await self._has_many.wait()
-            if self.wants_drain:
+            if self.wants_drain or self._activity.is_due:
                 await self.drain()
 
     async def have_room(self) -> None:
@@ -168,6 +171,7 @@ class ArchiveStage:
     async def settle(self, timeout_s: float) -> None:
         """Drain until nothing is left, or until the timeout. Raises ArchiveError."""
         deadline_ms = monotonic_ms() + int(timeout_s * 1000)
+        self._activity.end()
         await self.drain()
         while self.wants_drain and monotonic_ms() < deadline_ms:
             await asyncio.sleep(SETTLE_PAUSE_S)
@@ -208,10 +212,12 @@ class ArchiveStage:
     async def _clear_log(self) -> None:
         """Remove from the engine's log what is in the index."""
         indexed, self._backlog.indexed = self._backlog.indexed, defaultdict(list)
-        fenced = [(fence, entries) for p, entries in indexed.items() if (fence := self._held.fence_of(p))]
+        activity = self._activity.take() if self._activity.is_due else {}
+        ended = {p: indexed.get(p, []) for p in (*indexed, *activity)}
+        fenced = [(fence, entries) for p, entries in ended.items() if (fence := self._held.fence_of(p))]
         try:
             if fenced:
-                await self._frontier.drain_log(fenced)
+                await self._frontier.drain_log(fenced, activity)
                 reached("drain.answered")
         except EngineError:
             for fence, entries in fenced:

@@ -15,6 +15,7 @@ from crawler.frontier.messages import AckReply
 from crawler.membership.held_partitions import HeldPartitions
 from crawler.model import AckOutcome, Candidate, Claim, CommitEntry
 from crawler.pipeline.ack import AckStage
+from crawler.pipeline.activity import Activity
 from crawler.pipeline.archive import ArchiveStage, Placed
 from crawler.pipeline.attempt_notes import AttemptNotes
 from crawler.pipeline.due_partitions import DuePartitions
@@ -55,6 +56,7 @@ class Committer:
         held: HeldPartitions,
         due: DuePartitions,
         counters: Counters,
+        activity: Activity,
         notes: AttemptNotes,
         hooks: Hooks,
         content: ContentSteps,
@@ -71,6 +73,7 @@ class Committer:
         self._held = held
         self._due = due
         self._counters = counters
+        self._activity = activity
         self._notes = notes
         self._hooks = hooks
         self._content = content
@@ -271,6 +274,7 @@ class Committer:
         self._hooks.accepted(outcome)
         counters.committed += 1
         counters.bytes += ack.entry.body_bytes
+        self._activity.response(partition, outcome.claim.queue, ack.entry.status, ack.entry.body_bytes)
         self._archive.committed(partition, ack.entry)
         self._wake_queue(partition, ack.settlement.next_fetch_ms)
 
@@ -293,6 +297,7 @@ class Committer:
             self._wake_queue(partition, 0)
             return
         self._counters.errors += 1
+        self._activity.failure(partition, outcome.claim.queue)
         self._wake_queue(partition, outcome.settlement.next_fetch_ms)
         if outcome.retry_in_ms >= 0 and self._held.is_open(partition):
             self._due.schedule(partition, monotonic_ms() + outcome.retry_in_ms)

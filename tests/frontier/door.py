@@ -110,10 +110,16 @@ class Door:
         return outcome
 
     async def ack(
-        self, claim: Claim, *children: Candidate, next_ms: int = 0, delay_ms: int = 0, body_bytes: int = 0
+        self,
+        claim: Claim,
+        *children: Candidate,
+        next_ms: int = 0,
+        delay_ms: int = 0,
+        body_bytes: int = 0,
+        status: int = 200,
     ) -> AckReply:
         entry = CommitEntry(
-            url=claim.url, fingerprint=claim.fingerprint, visit=1, status=200, fetched_at=1.0, body_bytes=body_bytes
+            url=claim.url, fingerprint=claim.fingerprint, visit=1, status=status, fetched_at=1.0, body_bytes=body_bytes
         )
         settlement = Settlement(next_fetch_ms=next_ms, delay_ms=delay_ms)
         ack = Ack(claim=claim, fence=self.fence, entry=entry, items=children, settlement=settlement, refused={})

@@ -24,6 +24,7 @@ UNPACKS = {
     ("_queue", "unpack(keys, from, math.min(from + AT_ONCE - 1, n))"): "AT_ONCE",
     ("_queue", "unpack(changed, i, math.min(i + AT_ONCE - 1, n))"): "AT_ONCE",
     ("ack", "unpack(tokens)"): "one for each commit of a call: Frontier sends at most ACK_MAX",
+    ("drain_log", "unpack(sums)"): "the numbers of a slot",
     ("claim", "unpack(due, i, math.min(i + READ_AT_ONCE - 1, #due))"): "READ_AT_ONCE",
 }
 
@@ -36,6 +37,7 @@ PATTERNS = {
 
 # Commands that read a whole key, with what bounds it.
 WHOLE = {
+    ("drain_log", "'HGETALL', ctx.prefix .. 'busy'"): "at most 64 queues",
     ("claim", "'ZRANGE', ctx.prefix .. 'x', 0, -1"): "claims that are open, and only when a reply was lost",
     ("claim", "'HGETALL', ctx.prefix .. 'k'"): "URLs that processes died with",
     ("spill", "'ZRANGE', key, 0, -1, 'WITHSCORES'"): "a block",

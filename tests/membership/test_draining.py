@@ -5,6 +5,7 @@ from typing import Any
 
 from crawler.errors import EngineDown
 from crawler.model import CommitEntry
+from crawler.pipeline.activity import Activity
 from crawler.pipeline.archive import ArchiveStage, CommitBacklog
 from crawler.settings import ArchiveSettings
 from tests.pipeline.turn_lab import content_steps
@@ -34,14 +35,16 @@ class FakeEngine:
     def __init__(self) -> None:
         self.written, self.down = True, False
         self.cleared: list[CommitEntry] = []
+        self.activity: list[dict[int, bytes]] = []
         self.engine = self
 
     async def is_written(self) -> bool:
         return self.written
 
-    async def drain_log(self, fenced: Any) -> None:
+    async def drain_log(self, fenced: Any, activity: dict[int, bytes]) -> None:
         if self.down:
             raise EngineDown("no answer")
+        self.activity.append(activity)
         self.cleared += [e for _, entries in fenced for e in entries]
 
 
@@ -50,8 +53,9 @@ def stage() -> tuple[ArchiveStage, Disk, FakeEngine]:
     held: Any = SimpleNamespace(fence_of=lambda partition: SimpleNamespace(partition=partition))
     nothing: Any = None
     archive = ArchiveStage(
-        engine, held, CommitBacklog(), nothing, disk, nothing, content_steps(), ArchiveSettings(), log_entries_max=9
-    )  # type: ignore[arg-type]
+        engine, held, CommitBacklog(), nothing, disk, nothing, content_steps(), Activity(1), ArchiveSettings(),
+        log_entries_max=9,
+    )  # type: ignore[arg-type]  # fmt: skip
     return archive, disk, engine
 
 
@@ -107,3 +111,16 @@ async def test_partitions_that_were_lost_are_their_new_owners_to_index() -> None
     await archive.drain()
     assert disk.lines == []
     assert not archive.wants_drain
+
+
+async def test_activity_that_could_not_be_sent_is_not_sent_again() -> None:
+    """It would count twice where the call had come through and its reply was lost."""
+    archive, _, engine = stage()
+    archive._activity.failure(3, "a.test")
+    archive._activity.end()
+    engine.down = True
+    await archive.drain()
+    engine.down = False
+    archive._activity.failure(4, "b.test")
+    await archive.drain()
+    assert [list(sent) for sent in engine.activity] == [[4]]

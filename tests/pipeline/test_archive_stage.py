@@ -4,6 +4,7 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
+from crawler.pipeline.activity import Activity
 from crawler.pipeline.archive import (
     BYTES_BEFORE_YIELD,
     DRAIN_BYTES,
@@ -21,7 +22,16 @@ NOTHING: Any = None
 def stage() -> ArchiveStage:
     archive = ArchiveSettings(warc=False)
     return ArchiveStage(
-        NOTHING, NOTHING, CommitBacklog(), NOTHING, NOTHING, NOTHING, content_steps(), archive, log_entries_max=9
+        NOTHING,
+        NOTHING,
+        CommitBacklog(),
+        NOTHING,
+        NOTHING,
+        NOTHING,
+        content_steps(),
+        Activity(1),
+        archive,
+        log_entries_max=9,
     )
 
 

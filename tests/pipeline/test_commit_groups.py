@@ -10,6 +10,7 @@ import pytest
 
 from crawler.frontier.frontier import Settlement
 from crawler.model import ParsedPage
+from crawler.pipeline.activity import Activity
 from crawler.pipeline.commit import Committer
 from crawler.pipeline.outcome import Committable
 from crawler.runtime.counters import Counters, OpenClaims
@@ -64,9 +65,9 @@ def committer_of(stages: Stages, open_claims: OpenClaims) -> Committer:
     held: Any = SimpleNamespace(fence_of=lambda _: "fence", holds=lambda _: True)
     parts: Any = stages
     return Committer(
-        parts, parts, parts, held=held, due=anything, counters=Counters(open_claims), notes=anything, hooks=anything,
-        content=content_steps(), internal_errors=anything, settings=ArchiveSettings(sync_s=60.0, sync_pages=GROUP),
-        node="n", session="s", is_quiet=lambda: False,
+        parts, parts, parts, held=held, due=anything, counters=Counters(open_claims), activity=Activity(1),
+        notes=anything, hooks=anything, content=content_steps(), internal_errors=anything,
+        settings=ArchiveSettings(sync_s=60.0, sync_pages=GROUP), node="n", session="s", is_quiet=lambda: False,
     )  # fmt: skip
 
 
