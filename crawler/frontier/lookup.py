@@ -48,7 +48,10 @@ class UrlLocation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """Sums over all partitions. `redirected` counts responses of 3xx, `failed` those of 4xx and 5xx."""
+    """Sums over all partitions. `redirected` counts responses of 3xx, `failed` those of 4xx and 5xx.
+
+    `busy`: the partitions that have pending URLs.
+    """
 
     added: int = 0
     done: int = 0
@@ -58,6 +61,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int = 0
     retries: int = 0
     dead: int = 0
+    busy: int = 0
 
     @property
     def pending(self) -> int:
@@ -112,10 +116,11 @@ class UrlLookup:
         for values in found:
             if values[0] is not None:
                 sums = [total + int(value or 0) for total, value in zip(sums, values, strict=True)]
+        busy = sum(1 for values in found if int(values[0] or 0) > int(values[1] or 0))
         n = dict(zip(_PROGRESS, sums, strict=True))
         return Progress(
             added=n["added"], done=n["done"], fetched=sum(n[f"s{c}"] for c in range(1, 6)), redirected=n["s3"],
-            failed=n["s4"] + n["s5"], bytes=n["bytes"], retries=n["retries"], dead=n["dead"],
+            failed=n["s4"] + n["s5"], bytes=n["bytes"], retries=n["retries"], dead=n["dead"], busy=busy,
         )  # fmt: skip
 
     async def dead_letters(self, limit: int) -> list[DeadLetter]:

@@ -3,6 +3,7 @@
 What a site sends is in nearly every line that a command prints. `rules/printable.py` says what is made visible.
 """
 
+import contextlib
 import json
 import sys
 from typing import IO, Any
@@ -28,9 +29,13 @@ def err(text: str) -> None:
 
 
 def say(line: str, *, stream: IO[str] | None = None) -> None:
-    """Print one line to standard error, at once, whatever is in it. No secret of the settings gets out with it."""
-    out(one_line(redact(line)), stream=stream or sys.stderr)
-    (stream or sys.stderr).flush()
+    """Print one line to standard error, at once, whatever is in it. No secret of the settings gets out with it.
+
+    When nobody reads it any more, as behind `head`, the work goes on without.
+    """
+    with contextlib.suppress(BrokenPipeError):
+        out(one_line(redact(line)), stream=stream or sys.stderr)
+        (stream or sys.stderr).flush()
 
 
 def warn(line: str) -> None:
