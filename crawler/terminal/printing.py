@@ -5,6 +5,7 @@ What a site sends is in nearly every line that a command prints. `rules/printabl
 
 import contextlib
 import json
+import shutil
 import sys
 from typing import IO, Any
 
@@ -48,6 +49,18 @@ def redraw(text: str) -> None:
     if sys.stderr.isatty():
         sys.stderr.write(f"\r\x1b[2K{one_line(text)}")
         sys.stderr.flush()
+
+
+def repaint(text: str) -> None:
+    """Replace what a terminal shows by this text, as far as it has room; elsewhere print it, and an empty line."""
+    if not sys.stdout.isatty():
+        out(text + "\n")
+    else:
+        columns, rows = shutil.get_terminal_size()
+        lines = [line[: columns - 1] for line in printable(text).splitlines()[: rows - 1]]
+        # Each line is erased to its end, then the rest of the screen: that does not flicker.
+        _write("\x1b[H" + "".join(f"{line}\x1b[K\n" for line in lines) + "\x1b[J", sys.stdout)
+    sys.stdout.flush()
 
 
 def _write(text: str, stream: IO[str]) -> None:
