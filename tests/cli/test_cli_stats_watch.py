@@ -41,3 +41,13 @@ def test_elsewhere_tables_follow_each_other_with_an_empty_line(monkeypatch: pyte
     printing.repaint("a\nb")
     printing.repaint("c")
     assert pipe.getvalue() == "a\nb\n\nc\n\n"
+
+
+def test_a_message_that_nobody_reads_any_more_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Gone(io.StringIO):
+        def write(self, _: str) -> int:
+            raise BrokenPipeError
+
+    printing.say("a line", stream=Gone())
+    with pytest.raises(BrokenPipeError):  # results: their command ends
+        printing.out("a line", stream=Gone())
