@@ -40,6 +40,7 @@ from crawler.pipeline.activity import Activity
 from crawler.pipeline.address_limit import AddressLimiter
 from crawler.pipeline.archive import ArchiveStage, CommitBacklog
 from crawler.pipeline.attempt_notes import AttemptNotes
+from crawler.pipeline.awaiting import ProgressWatch, awaited
 from crawler.pipeline.claim import Claimer, listen_for_hints
 from crawler.pipeline.commit import Committer
 from crawler.pipeline.due_partitions import DuePartitions
@@ -217,8 +218,18 @@ def _build(
     )
     shared_record = SharedRecord(crawl.crawls, crawl.record, override_follower, router, every_s=beat_s)
 
+    progress_watch = ProgressWatch(
+        lambda: counters.committed + counters.errors,
+        lambda now_ms: awaited(
+            requested=[claim.url for claim in fetching.open_requests], robots=reader.under_way(),
+            in_turn=[claim.url for claim in fetching.in_turn], slots=scheduler.slots(), due_ms=due.later(),
+            now_ms=now_ms,
+        ),
+    )  # fmt: skip
+
     def description() -> dict[str, Any]:
         return {
+            "awaited": progress_watch.look(monotonic_ms()),
             "partitions": len(held), "in_flight": len(fetching.in_turn), "ring": peers.digest,
             "lease_losses": liveness.lease_losses, **counters.description(),
         }  # fmt: skip

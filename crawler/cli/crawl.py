@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from crawler.cli.crawl_options import (
     ALL_KEYS,
     SCOPE_KEYS,
+    VERBOSE_HELP,
     add_app,
     add_fetching,
     add_instances,
@@ -93,7 +94,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     )
     add_fetching(p)
     add_instances(p)
-    add_common(p)
+    add_common(p, verbose_help=VERBOSE_HELP)
     p.set_defaults(run=run)
 
 

@@ -170,8 +170,22 @@ def is_supervised(arguments: argparse.Namespace) -> bool:
     return arguments.instances is not None and not arguments.node
 
 
+VERBOSE_HELP = (
+    "print a line for each URL on stderr: status or failure, size, time, and what comes of it; -vv: also its links, "
+    "robots.txt files read, and log events"
+)
+
+
+def log_of_crawl(settings: "Settings", folder: Path, name: str, *, verbosity: int, node: str = "") -> None:
+    """As `log_to_folder`, for commands that crawl: -v prints a line for each URL, -vv also log events."""
+    from crawler.runtime.log_files import show_urls
+
+    log_to_folder(settings, folder, name, verbose=verbosity > 1, node=node)
+    show_urls(sys.stderr if verbosity else None, decisions=verbosity > 1)
+
+
 def log_to_folder(settings: "Settings", folder: Path, name: str, *, verbose: bool, node: str = "") -> None:
-    """Log events of this process: into its own file, and to stderr with --verbose. Lines name the node, if any."""
+    """Log events of this process: into its own file, and to stderr with `verbose`. Lines name the node, if any."""
     from crawler.runtime.log_files import start_logging
 
     level = settings.log.level

@@ -20,7 +20,7 @@ from crawler.cli.crawl_options import (
     check_engine,
     check_order,
     is_supervised,
-    log_to_folder,
+    log_of_crawl,
     run_instance,
     to_start_over,
 )
@@ -105,7 +105,7 @@ class CrawlSession:
         check_order(self._arguments, crawl)
         await self._check_node(crawl)
         self._signals.on_force = lambda: self._forced(crawl)
-        log_to_folder(self._settings, crawl.folder.log, "crawl", verbose=self._arguments.verbose)
+        log_of_crawl(self._settings, crawl.folder.log, "crawl", verbosity=self._arguments.verbose)
         crawl = await self._with_scope(crawl)
         before = await crawl.inspect.progress()
         began, items = time.monotonic(), bool(self._settings.handlers.app)
@@ -113,7 +113,7 @@ class CrawlSession:
             report = await self._seed(crawl, before)
             crawl = await crawl.reloaded()
             await self._greet(crawl, report, before)
-            self._view = view_for(sys.stderr, quiet=self._arguments.quiet, verbose=self._arguments.verbose)
+            self._view = view_for(sys.stderr, quiet=self._arguments.quiet, verbose=bool(self._arguments.verbose))
             began = time.monotonic()
             try:
                 await self._crawl(crawl)
@@ -211,7 +211,7 @@ class CrawlSession:
             )
             return
         node = await choose_node(crawl, may_move=False)
-        log_to_folder(self._settings, crawl.folder.log, "crawl", node=node, verbose=self._arguments.verbose)
+        log_of_crawl(self._settings, crawl.folder.log, "crawl", node=node, verbosity=self._arguments.verbose)
         watcher = Watcher(crawl, self._view, domains=domains)
         self._why = await run_instance(
             crawl,

@@ -99,7 +99,7 @@ def main(argv: Sequence[str] | None = None, *, is_program: bool = False) -> int:
     except Exception as error:  # noqa: BLE001 - the last door: a traceback never reaches the user
         if _is_out_of_files(error):
             return _report_files()
-        return _report_bug(error, verbose=bool({"-v", "--verbose"} & set(arguments)))
+        return _report_bug(error, verbose=bool({"-v", "-vv", "--verbose"} & set(arguments)))
 
 
 def _check_text(argument: str) -> None:

@@ -27,7 +27,10 @@ SHOWN_MAX = 40
 COMMON = {"dir": "archive.dir", "redis": "frontier.redis", "name": "crawl.name", "engine": "frontier.engine"}
 
 
-def add_common(parser: argparse.ArgumentParser, *, many_folders: bool = False) -> None:
+LOG_EVENTS = "show log events on stderr"
+
+
+def add_common(parser: argparse.ArgumentParser, *, many_folders: bool = False, verbose_help: str = LOG_EVENTS) -> None:
     """Where the crawl is, and how settings are given. With `many_folders`, --dir may be repeated and is a list."""
     group = parser.add_argument_group("where the crawl is")
     several = "; may be repeated: the folders of all machines" if many_folders else ""
@@ -43,10 +46,10 @@ def add_common(parser: argparse.ArgumentParser, *, many_folders: bool = False) -
     )
     group.add_argument("--name", metavar="NAME", help="name of the crawl in the engine (default: main)")
     group.add_argument("--engine", metavar="PATH", help="path of another server program for the embedded engine")
-    add_settings(parser)
+    add_settings(parser, verbose_help=verbose_help)
 
 
-def add_settings(parser: argparse.ArgumentParser) -> None:
+def add_settings(parser: argparse.ArgumentParser, *, verbose_help: str = LOG_EVENTS) -> None:
     """How settings are given, for commands that need no crawl."""
     group = parser.add_argument_group("settings and messages")
     group.add_argument(
@@ -55,7 +58,7 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--set", metavar="KEY=VALUE", action="append", default=[], help="any setting, like fetch.total_timeout_s=30"
     )
-    group.add_argument("-v", "--verbose", action="store_true", help="show log events on stderr")
+    group.add_argument("-v", "--verbose", action="count", default=0, help=verbose_help)
 
 
 def count_type(least: int, most: int = COUNT_MAX, *, hint: str = "") -> Callable[[str], int]:

@@ -80,7 +80,7 @@ async def _run(
     more = [open_or_create(other) for other in others]
 
     async with open_crawl(settings, create=True, enter=entrance(more)) as crawl:
-        log_to_folder(settings, crawl.folder.log, "rebuild", verbose=arguments.verbose)
+        log_to_folder(settings, crawl.folder.log, "rebuild", verbose=bool(arguments.verbose))
         await check_no_instance_runs(crawl.members, is_lock_free, settings.membership)
         async with on_the_list(crawl):
             await _seed(crawl, plain, files)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from crawler.cli.crawl_options import (
     KEYS,
+    VERBOSE_HELP,
     add_app,
     add_fetching,
     add_instances,
@@ -15,7 +16,7 @@ from crawler.cli.crawl_options import (
     check_instances,
     check_order,
     is_supervised,
-    log_to_folder,
+    log_of_crawl,
     run_instance,
 )
 from crawler.cli.export import add_output, checked_targets
@@ -58,7 +59,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     add_app(p)
     add_order(p)
     add_fetching(p)
-    add_common(p)
+    add_common(p, verbose_help=VERBOSE_HELP)
     p.add_argument("--until-finished", action="store_true", help=argparse.SUPPRESS)
     p.add_argument("--child", action="store_true", help=argparse.SUPPRESS)  # end with standard input
     p.set_defaults(run=run, takes_urls=False)
@@ -94,7 +95,7 @@ async def _run(arguments: argparse.Namespace, settings: "Settings", targets: "Se
             async with open_crawl(settings, create=True) as crawl:
                 check_order(arguments, crawl)
                 signals.on_force = lambda: abandon(crawl)
-                view = view_for(sys.stderr, quiet=arguments.quiet or arguments.child, verbose=arguments.verbose)
+                view = view_for(sys.stderr, quiet=arguments.quiet or arguments.child, verbose=bool(arguments.verbose))
                 watcher = Watcher(crawl, view, domains=sys.stderr.isatty())
                 async with kept_up_to_date(crawl.folder, targets, view.say, items=bool(settings.handlers.app)) as ended:
                     try:
@@ -127,12 +128,12 @@ async def _run_in(
         from crawler.cli.supervising import supervise
         from crawler.terminal.wording import counted
 
-        log_to_folder(settings, crawl.folder.log, "run", verbose=arguments.verbose)
+        log_of_crawl(settings, crawl.folder.log, "run", verbosity=arguments.verbose)
         instances = counted(arguments.instances, "instance")
         say(f"Starting {instances} of crawl {name!r}; 'crawler scale N' changes the number, Ctrl-C stops.")
         return await supervise(crawl, arguments, signals, watcher.view, until_finished=False, watch=watcher.run)
     node = await choose_node(crawl, may_move=True)
-    log_to_folder(settings, crawl.folder.log, node, node=node, verbose=arguments.verbose)
+    log_of_crawl(settings, crawl.folder.log, node, node=node, verbosity=arguments.verbose)
     say(f"Instance {node} of crawl {name!r} waits for work; Ctrl-C stops it.")
     return await _run_here(crawl, arguments, signals, node, watcher, printing.say if arguments.child else say)
 

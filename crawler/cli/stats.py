@@ -1,11 +1,13 @@
 """`crawler stats`: totals and domains, as the engine has counted them."""
 
 import argparse
+import asyncio
 import json
 from collections import Counter
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from crawler.cli.options import add_common, settings_of, whole_type
+from crawler.cli.options import add_common, limit_type, settings_of, whole_type
 from crawler.errors import UsageError
 
 if TYPE_CHECKING:
@@ -14,11 +16,21 @@ if TYPE_CHECKING:
     from crawler.settings import Settings
 
 TOP = 20
+WATCH_S = 2.0
+SORTS: "dict[str, Callable[[DomainStats], Any]]" = {
+    "pages": lambda d: (-d.fetched, d.domain),
+    "queue": lambda d: (-d.pending, d.domain),
+    "errors": lambda d: (-sum(d.errors.values()), d.domain),
+    "bytes": lambda d: (-d.bytes, d.domain),
+    "next": lambda d: (not d.pending, d.next_fetch_in_ms, d.domain),
+    "domain": lambda d: d.domain,
+}
 
 EPILOG = """\
 examples:
   crawler stats                       totals, and the 20 domains with most pages
   crawler stats example.com           one domain in full
+  crawler stats --watch --sort queue  again every two seconds, most waiting URLs first
   crawler stats --json --top 1000 | jq '.domains[] | select(.queued > 100)'
 
 Every number is a counter that the crawl keeps: asking costs the same for ten URLs or a
@@ -43,6 +55,20 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         metavar="N",
         help=f"domains with most pages, at most 128 of a partition (default: {TOP})",
     )
+    p.add_argument(
+        "--sort",
+        choices=tuple(SORTS),
+        default="pages",
+        help="order of the domains in the table, which are the --top N with most pages (default: pages)",
+    )
+    p.add_argument(
+        "--watch",
+        nargs="?",
+        type=limit_type,
+        const=WATCH_S,
+        metavar="S",
+        help=f"print it again every S seconds until Ctrl-C, in place on a terminal (default: {WATCH_S:g})",
+    )
     p.add_argument("--json", action="store_true", help="as one JSON object; times in ms")
     add_common(p)
     p.set_defaults(run=run, takes_urls=False)
@@ -59,15 +85,28 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
     from crawler.app.open_crawl import open_crawl
-    from crawler.terminal.printing import out
+    from crawler.terminal.printing import out, repaint
 
     async with open_crawl(settings, create=False) as crawl:
-        if arguments.domain:
-            text = await _one(crawl, arguments.domain, as_json=arguments.json)
-        else:
-            text = await _all(crawl, arguments.top, as_json=arguments.json)
-    out(text)
-    return 0
+        if arguments.watch is None:
+            out(await _text(crawl, arguments))
+            return 0
+        try:
+            while True:
+                text = await _text(crawl, arguments)
+                if arguments.json:
+                    out(text)
+                else:
+                    repaint(text)
+                await asyncio.sleep(arguments.watch)
+        except asyncio.CancelledError:  # Ctrl-C
+            return 0
+
+
+async def _text(crawl: "OpenCrawl", arguments: argparse.Namespace) -> str:
+    if arguments.domain:
+        return await _one(crawl, arguments.domain, as_json=arguments.json)
+    return await _all(crawl, arguments.top, arguments.sort, as_json=arguments.json)
 
 
 async def _one(crawl: "OpenCrawl", name: str, *, as_json: bool) -> str:
@@ -105,13 +144,14 @@ async def _one(crawl: "OpenCrawl", name: str, *, as_json: bool) -> str:
     )
 
 
-async def _all(crawl: "OpenCrawl", top: int, *, as_json: bool) -> str:
+async def _all(crawl: "OpenCrawl", top: int, sort: str, *, as_json: bool) -> str:
     import msgspec
 
     from crawler.reports.crawl_report import domain_table, over_budget, totals_text
 
     totals = await crawl.stats.totals()
     shown = await crawl.stats.domains(await crawl.stats.top_domains(top)) if top else []
+    shown.sort(key=SORTS[sort])
     count = await crawl.stats.domain_count()
     members = (await crawl.members.read()).values()
     in_flight, is_full = sum(m.in_flight for m in members), any(m.waits_for == "memory" for m in members)

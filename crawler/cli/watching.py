@@ -28,6 +28,8 @@ class Watcher:
         self._last = Snapshot(at_s=0.0, progress=Progress())
         self._reads = 0
         self._is_silent = False
+        limits = crawl.settings.crawl
+        self._is_limited = bool(limits.pages_max or limits.time_max_s)
 
     async def run(self) -> None:
         """Once a second; an engine that does not answer is reported once."""
@@ -57,6 +59,9 @@ class Watcher:
             in_flight=min(progress.pending, sum(m.in_flight for m in members)),
             instances=max(1, len(members)),
             waits_for={m.waits_for for m in members if m.waits_for},
+            awaited=[m.awaited for m in members if m.awaited],
+            last_error=max(members, key=lambda m: m.last_error_at).last_error if members else "",
+            is_limited=self._is_limited,
             domains=domains,
         )
         self.view.show(self._last)

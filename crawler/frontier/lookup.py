@@ -48,7 +48,7 @@ class UrlLocation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """Sums over all partitions. `redirected` counts responses of 3xx."""
+    """Sums over all partitions. `redirected` counts responses of 3xx. `busy`: the partitions that have pending URLs."""
 
     added: int = 0
     done: int = 0
@@ -59,6 +59,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int = 0
     retries: int = 0
     dead: int = 0
+    busy: int = 0
 
     @property
     def pending(self) -> int:
@@ -123,10 +124,12 @@ class UrlLookup:
         for values in found:
             if values[0] is not None:
                 sums = [total + int(value or 0) for total, value in zip(sums, values, strict=True)]
+        busy = sum(1 for values in found if int(values[0] or 0) > int(values[1] or 0))
         n = dict(zip(_PROGRESS, sums, strict=True))
         return Progress(
             added=n["added"], done=n["done"], fetched=sum(n[f"s{c}"] for c in range(1, 6)), redirected=n["s3"],
             client_errors=n["s4"], server_errors=n["s5"], bytes=n["bytes"], retries=n["retries"], dead=n["dead"],
+            busy=busy,
         )  # fmt: skip
 
     async def dead_letters(self, limit: int) -> list[DeadLetter]:

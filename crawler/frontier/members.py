@@ -18,6 +18,24 @@ from crawler.rules.identity import partition_of
 _encode = msgspec.json.Encoder().encode
 
 
+class Awaits(enum.StrEnum):
+    """What an instance waits for."""
+
+    ANSWER = "answer"  # of a web server, to a request for a page
+    ROBOTS = "robots"  # the robots.txt of an origin
+    PAGE = "page"  # to be parsed, or handled by the user's function
+    NEXT = "next"  # the time from which hosts may be requested from again
+
+
+class Awaited(msgspec.Struct, frozen=True, kw_only=True):
+    """What an instance without progress waits for: `count` requests, pages or hosts, one of which is `host`."""
+
+    what: str  # a value of Awaits
+    count: int
+    host: str = ""  # with its port, if the URL has one; "" where not known
+    in_s: float = 0.0  # from this heartbeat until the first host may be requested from
+
+
 class Member(msgspec.Struct, frozen=True, kw_only=True):
     """One session as it describes itself. `counter` is absolute; `lock` (a file) is tested on the same host only."""
 
@@ -37,6 +55,9 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     fenced: int = 0  # results that were refused because another session had the lease
     late: int = 0  # requests that were open when the lease was lost: they may have overlapped with the new owner's
     waits_for: str = ""  # why it claims no URLs: "memory" (the engine's is full) or "paused"
+    awaited: Awaited | None = None  # where nothing has come of its work for some seconds
+    last_error: str = ""  # of the last minute: like "connection refused: docs.example", at most 120 characters
+    last_error_at: float = 0.0  # wall clock, s
     ring: str = ""  # digest of its ring: two that differ for long have different settings
 
 

@@ -1,4 +1,4 @@
-"""The history of attempts: one record for each, written when its outcome is known."""
+"""The history of attempts: one record for each, written when its outcome is known, and a line of -v."""
 
 import asyncio
 import logging
@@ -7,6 +7,7 @@ from typing import Any
 from crawler.archive.history import Attempt, Became, HistoryWriter
 from crawler.errors import ArchiveError
 from crawler.model import Claim
+from crawler.pipeline import url_lines
 from crawler.pipeline.outcome import Committable, Failed, Outcome, Refused
 from crawler.runtime.clock import wall_s
 
@@ -26,6 +27,7 @@ class AttemptNotes:
 
     def accepted(self, outcome: Outcome) -> None:
         """The engine accepted this outcome. A deferral is not an attempt."""
+        url_lines.accepted(outcome)
         if isinstance(outcome, Committable):
             self._note(outcome.claim, Became.COMMITTED, **_of_response(outcome))
         elif isinstance(outcome, Failed):
@@ -36,6 +38,7 @@ class AttemptNotes:
 
     def lost(self, outcome: Outcome) -> None:
         """The engine rejected the outcome: another session had the claim by then, or it had ended."""
+        url_lines.lost(outcome)
         if isinstance(outcome, Committable):
             self._note(outcome.claim, Became.LOST, lost=_now(), **_of_response(outcome))
         elif isinstance(outcome, Failed):

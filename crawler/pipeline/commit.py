@@ -24,7 +24,7 @@ from crawler.pipeline.internal_errors import ContentSteps, InternalErrors
 from crawler.pipeline.outcome import Committable, Deferred, Failed, Outcome, Refused
 from crawler.pipeline.route import RouteStage
 from crawler.runtime.clock import monotonic_ms, wall_s
-from crawler.runtime.counters import Counters
+from crawler.runtime.counters import Counters, LastError
 from crawler.runtime.crash_points import reached
 from crawler.settings import ArchiveSettings
 
@@ -298,6 +298,7 @@ class Committer:
             return
         self._counters.errors += 1
         self._activity.failure(partition, outcome.claim.queue)
+        self._counters.last_error = LastError(outcome.kind, outcome.detail, outcome.claim.url, outcome.failed_at)
         self._wake_queue(partition, outcome.settlement.next_fetch_ms)
         if outcome.retry_in_ms >= 0 and self._held.is_open(partition):
             self._due.schedule(partition, monotonic_ms() + outcome.retry_in_ms)

@@ -63,6 +63,11 @@ class DuePartitions:
         """The earliest time in the heap (possibly outdated); None when it is empty."""
         return self._heap[0][0] if self._heap else None
 
+    def later(self) -> dict[int, int]:
+        """The partitions that are due at a later time, with that time."""
+        now_ms = monotonic_ms()
+        return {partition: at_ms for partition, at_ms in self._due.items() if at_ms > now_ms}
+
     @property
     def is_idle(self) -> bool:
         """Will no partition be due soon?"""

@@ -118,6 +118,11 @@ class FetchStage:
         """Claims that are being worked on: fetched, or parsed after that."""
         return list(self._in_turn.values())
 
+    @property
+    def open_requests(self) -> list[Claim]:
+        """Claims whose page is requested now, the oldest request first."""
+        return self._requests.claims
+
     async def _work(self, worker: int) -> None:
         mark = self._inflight_log.mark()
         while True:

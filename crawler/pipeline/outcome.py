@@ -31,6 +31,8 @@ class Committable(msgspec.Struct, kw_only=True):
     digest: str = ""  # of the payload, once it is archived
     scope_version: int = 0  # that its links were judged by
     refused: Counter[str] = msgspec.field(default_factory=Counter)
+    fresh: int = 0  # candidates among its links: those that were not added lately. Counted for -vv only
+    deferred: int = 0  # how many of these are kept, and not fetched; likewise
     error: Exception | None = None  # raised because of its content while it was committed: it becomes a failure then
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from crawler.errors import EngineError
 from crawler.model import Claim
+from crawler.pipeline import url_lines
 from crawler.pipeline.outcome import NotEntitledError
 from crawler.pipeline.response_policy import ResponsePolicy
 from crawler.pipeline.turn import Requeue, Turn
@@ -51,6 +52,7 @@ class RobotsTurns:
         delay_ms = max(self._gate.min_delay_ms, slot.delay_ms)  # another origin of the queue may have a longer one
         if entry is not None and entry.rules is not None:
             learned_ms = delay_ms = slot.delay_ms = self._gate.delay_of(claim, entry)
+        url_lines.robots_read(origin, result, delay_ms=delay_ms)
         wait_ms = self._policy.of_robots(slot, result, delay_ms=delay_ms)
         # Without a delay the queue keeps its place, so its page goes over the same connection.
         turn.request_over(wait_ms=wait_ms, started=wait_ms > 0)

@@ -11,6 +11,7 @@ from crawler.frontier.frontier import Frontier
 from crawler.frontier.messages import AddReply
 from crawler.membership.held_partitions import HeldPartitions
 from crawler.model import Candidate
+from crawler.pipeline import url_lines
 from crawler.pipeline.due_partitions import DuePartitions
 from crawler.pipeline.internal_errors import ContentSteps
 from crawler.pipeline.outcome import Committable
@@ -85,6 +86,7 @@ class RouteStage:
             target = self.router.redirect(claim, outcome.redirect_to, outcome.refused, learned)
             if target is not None:
                 found.append(target)
+        url_lines.links_judged(outcome, found)
         return found
 
     async def _open_scope(self, group: Sequence[Committable]) -> None:

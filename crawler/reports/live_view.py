@@ -5,14 +5,17 @@ Takes snapshots and shows them; must not know where they come from.
 
 import os
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import IO, TYPE_CHECKING, Protocol
 
 import msgspec
 
 from crawler.frontier.lookup import Progress
+from crawler.frontier.members import Awaited
 from crawler.frontier.stats import DomainStats
+from crawler.redaction import redact
 from crawler.reports.crawl_report import next_text, waits_text
+from crawler.reports.progress_notes import STALL_S, Trend, left_text, stall_text
 from crawler.rules.printable import one_line
 from crawler.terminal.printing import say
 from crawler.terminal.wording import counted, duration, number, rate, size
@@ -35,6 +38,9 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     in_flight: int = 0
     instances: int = 1
     waits_for: Collection[str] = ()  # why instances claim no more URLs, as in `Member`
+    awaited: Sequence[Awaited] = ()  # of the instances where nothing moves
+    last_error: str = ""  # of the last minute
+    is_limited: bool = False  # does the crawl end before its queue does?
     domains: Sequence[DomainStats] = ()
 
 
@@ -79,6 +85,30 @@ def summary_line(snapshot: Snapshot, pages_per_s: float) -> str:
     return f"{duration(snapshot.at_s)}: {', '.join(parts)}{waiting}"
 
 
+class Headline:
+    """The first lines of a view: the numbers, and what explains them."""
+
+    def __init__(self) -> None:
+        self._pace = Throughput()
+        self._trend = Trend()
+
+    def take(self, snapshot: Snapshot) -> tuple[str, str]:
+        """Note a snapshot; its summary line, and the notes on it ("" when there are none)."""
+        p = snapshot.progress
+        pages_per_s = self._pace.take(snapshot.at_s, p.fetched)
+        self._trend.take(snapshot.at_s, pending=p.pending, attempts=p.fetched + p.retries + p.dead)
+        return summary_line(snapshot, pages_per_s), "; ".join(self._notes(snapshot))
+
+    def _notes(self, snapshot: Snapshot) -> Iterator[str]:
+        trend = self._trend
+        if trend.left_s is not None and snapshot.progress.pending and not snapshot.is_limited:
+            yield left_text(trend.left_s)
+        if trend.still_s >= STALL_S and snapshot.progress.pending and not snapshot.waits_for:
+            yield stall_text(trend.still_s, snapshot.awaited, busy=snapshot.progress.busy)
+        if snapshot.last_error:
+            yield f"last error: {snapshot.last_error}"
+
+
 class Quiet:
     """Shows nothing."""
 
@@ -98,14 +128,14 @@ class PlainLines:
     def __init__(self, stream: IO[str], *, every_s: float = LINE_EVERY_S) -> None:
         self._stream = stream
         self._every_s = every_s
-        self._pace = Throughput()
+        self._headline = Headline()
         self._next_s = every_s
 
     def show(self, snapshot: Snapshot) -> None:
-        pages_per_s = self._pace.take(snapshot.at_s, snapshot.progress.fetched)
+        summary, notes = self._headline.take(snapshot)
         if snapshot.at_s >= self._next_s:
             self._next_s = snapshot.at_s + self._every_s
-            self.say(summary_line(snapshot, pages_per_s))
+            self.say(f"{summary}; {notes}" if notes else summary)
 
     def say(self, line: str) -> None:
         say(line, stream=self._stream)
@@ -123,21 +153,22 @@ class LiveView:
 
         self._console = Console(file=stream, highlight=False)
         self._live = Live(console=self._console, auto_refresh=False, transient=True)
-        self._pace = Throughput()
+        self._headline = Headline()
         self._live.start()
 
     def show(self, snapshot: Snapshot) -> None:
-        pages_per_s = self._pace.take(snapshot.at_s, snapshot.progress.fetched)
-        self._live.update(self._drawn(snapshot, pages_per_s), refresh=True)
+        self._live.update(self._drawn(snapshot, *self._headline.take(snapshot)), refresh=True)
 
-    def _drawn(self, snapshot: Snapshot, pages_per_s: float) -> "Group":
+    def _drawn(self, snapshot: Snapshot, summary: str, notes: str) -> "Group":
         from rich.console import Group
         from rich.text import Text
 
-        head = Text(one_line(summary_line(snapshot, pages_per_s)), style="bold", no_wrap=True, overflow="ellipsis")
-        room = max(0, min(DOMAINS_SHOWN, self._console.height - 6))
+        head = [Text(one_line(summary), style="bold", no_wrap=True, overflow="ellipsis")]
+        if notes:
+            head.append(Text(one_line(redact(notes)), no_wrap=True, overflow="ellipsis"))
+        room = max(0, min(DOMAINS_SHOWN, self._console.height - 7))
         rows = snapshot.domains[:room]
-        return Group(head, "", _domain_table(rows)) if rows else Group(head)
+        return Group(*head, "", _domain_table(rows)) if rows else Group(*head)
 
     def say(self, line: str) -> None:
         self._console.print(one_line(line), markup=False, emoji=False, soft_wrap=True)

@@ -98,6 +98,10 @@ class RobotsReader:
             self._fetches.pop(origin, None)
         return result
 
+    def under_way(self) -> list[str]:
+        """The URLs of robots.txt files that a worker requests now."""
+        return [one.url for one in self._fetches.values() if one.is_under_way]
+
     def _fetch_of(self, origin: str) -> RobotsFetch:
         robots_fetch = self._fetches.get(origin)
         if robots_fetch is None or monotonic_ms() - robots_fetch.since_ms > ABANDONED_MS:

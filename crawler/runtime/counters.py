@@ -8,6 +8,11 @@ import msgspec
 from crawler.errors import InvariantError
 from crawler.frontier.overrides import Overrides
 from crawler.model import Claim
+from crawler.runtime.clock import wall_s
+from crawler.terminal.wording import failure_reason
+
+ERROR_MAX = 120  # characters
+ERROR_SHOWN_S = 60.0
 
 
 class OpenClaims:
@@ -50,6 +55,22 @@ class OpenClaims:
         return 2 * self.total > self._claims_max
 
 
+class LastError(msgspec.Struct, frozen=True):
+    """The last attempt that failed; `at_s` is wall clock."""
+
+    kind: str
+    detail: str
+    url: str
+    at_s: float
+
+    @property
+    def text(self) -> str:
+        """Like "connection refused: docs.example": the reason in few words, and the host with its port."""
+        host = self.url.split("/", 3)[2]
+        room = ERROR_MAX - min(len(host), ERROR_MAX // 2) - 2
+        return f"{failure_reason(self.kind, self.detail)[:room]}: {host[: ERROR_MAX // 2]}"
+
+
 class Counters(msgspec.Struct):
     """Counts of one instance, and what its stages need to know of each other."""
 
@@ -61,6 +82,7 @@ class Counters(msgspec.Struct):
     bytes: int = 0  # of bodies that this instance committed
     bytes_before: int = 0
     errors: int = 0
+    last_error: LastError | None = None
     fenced: int = 0  # results that came too late: another session had the lease by then
     late: int = 0  # requests that were open when the lease was lost: nothing can fence a web server
     is_stopping: bool = False
@@ -74,9 +96,15 @@ class Counters(msgspec.Struct):
         """Why no URLs are claimed although some may be due; same values as `Member.waits_for`."""
         return "memory" if self.is_engine_full else "paused" if self.overrides.is_paused else ""
 
-    def description(self) -> dict[str, int | str]:
+    def description(self) -> dict[str, int | str | float]:
         """Fields of `Member` by name."""
-        return {"fenced": self.fenced, "late": self.late, "waits_for": self.waits_for}
+        last, text, at_s = self.last_error, "", 0.0
+        if last is not None and wall_s() - last.at_s < ERROR_SHOWN_S:
+            text, at_s = last.text, round(last.at_s, 1)
+        return {
+            "fenced": self.fenced, "late": self.late, "waits_for": self.waits_for,
+            "last_error": text, "last_error_at": at_s,
+        }  # fmt: skip
 
     def pages_left(self) -> int | None:
         """How many more pages may be claimed under the limits; None without a limit."""

@@ -1,6 +1,7 @@
 """Where log events go: JSON lines to a file of the crawl folder, and optionally readable lines to a stream.
 
-Events are constant dotted names plus fields (`extra`).
+Events are constant dotted names plus fields (`extra`). `url_log` is apart: its messages are the lines that -v prints
+for each URL, and they go to the stream only.
 """
 
 import json
@@ -13,6 +14,8 @@ from typing import IO, Any
 from crawler.archive.crawl_folder import open_private
 from crawler.redaction import redact
 from crawler.rules.printable import one_line, printable, printable_json
+
+url_log = logging.getLogger("crawler.urls")  # info: one line a URL, debug: what was decided about it
 
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
@@ -48,11 +51,38 @@ class Readable(logging.Formatter):
         return redact(f"{at} {record.levelname.lower()} {one_line(record.getMessage() + fields)}{trace}")
 
 
+class UrlLine(logging.Formatter):
+    """Like "12:00:01 200  10.9 KiB     12 ms http://docs.example/"."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = datetime.fromtimestamp(record.created).astimezone().strftime("%H:%M:%S")
+        return f"{at} {one_line(redact(record.getMessage()))}"
+
+
 class _PrivateFile(logging.FileHandler):
     """Readable by the owner only, like every file of a crawl folder."""
 
     def _open(self) -> TextIOWrapper:
         return TextIOWrapper(open(self.baseFilename, "ab", opener=open_private), encoding=self.encoding)
+
+
+def show_urls(stream: IO[str] | None, *, decisions: bool = False) -> None:
+    """Print a line for each URL from here on; with `decisions` also what was decided about it. None: print nothing."""
+    _remove_handlers(url_log)
+    url_log.propagate = False
+    if stream is None:
+        url_log.setLevel(logging.CRITICAL)
+        return
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(UrlLine())
+    url_log.addHandler(handler)
+    url_log.setLevel(logging.DEBUG if decisions else logging.INFO)
+
+
+def _remove_handlers(logger: logging.Logger) -> None:
+    for handler in list(logger.handlers):
+        logger.removeHandler(handler)
+        handler.close()
 
 
 def start_logging(level: str, *, file: Path | None = None, stream: IO[str] | None = None, node: str = "") -> None:
@@ -62,9 +92,7 @@ def start_logging(level: str, *, file: Path | None = None, stream: IO[str] | Non
     """
     logging.raiseExceptions = False
     root = logging.getLogger()
-    for handler in list(root.handlers):
-        root.removeHandler(handler)
-        handler.close()
+    _remove_handlers(root)
     if file is not None:
         to_file = _PrivateFile(file, encoding="utf-8", delay=True)
         to_file.setFormatter(JsonLogHandler(node))

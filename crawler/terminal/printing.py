@@ -3,7 +3,9 @@
 What a site sends is in nearly every line that a command prints. `rules/printable.py` says what is made visible.
 """
 
+import contextlib
 import json
+import shutil
 import sys
 from typing import IO, Any
 
@@ -28,9 +30,13 @@ def err(text: str) -> None:
 
 
 def say(line: str, *, stream: IO[str] | None = None) -> None:
-    """Print one line to standard error, at once, whatever is in it. No secret of the settings gets out with it."""
-    out(one_line(redact(line)), stream=stream or sys.stderr)
-    (stream or sys.stderr).flush()
+    """Print one line to standard error, at once, whatever is in it. No secret of the settings gets out with it.
+
+    When nobody reads it any more, as behind `head`, the work goes on without.
+    """
+    with contextlib.suppress(BrokenPipeError):
+        out(one_line(redact(line)), stream=stream or sys.stderr)
+        (stream or sys.stderr).flush()
 
 
 def warn(line: str) -> None:
@@ -43,6 +49,18 @@ def redraw(text: str) -> None:
     if sys.stderr.isatty():
         sys.stderr.write(f"\r\x1b[2K{one_line(text)}")
         sys.stderr.flush()
+
+
+def repaint(text: str) -> None:
+    """Replace what a terminal shows by this text, as far as it has room; elsewhere print it, and an empty line."""
+    if not sys.stdout.isatty():
+        out(text + "\n")
+    else:
+        columns, rows = shutil.get_terminal_size()
+        lines = [line[: columns - 1] for line in printable(text).splitlines()[: rows - 1]]
+        # Each line is erased to its end, then the rest of the screen: that does not flicker.
+        _write("\x1b[H" + "".join(f"{line}\x1b[K\n" for line in lines) + "\x1b[J", sys.stdout)
+    sys.stdout.flush()
 
 
 def _write(text: str, stream: IO[str]) -> None:

@@ -77,6 +77,21 @@ def failure_text(kind: str, detail: str) -> str:
     return detail if kind == "address_refused" and detail else f"{kind}: {detail}" if detail else str(kind)
 
 
+_TOLD_BY_DETAIL = frozenset({"connect", "server_busy", "server_error", "address_refused"})
+
+
+def failure_reason(kind: str, detail: str) -> str:
+    """A failure in few words, as in a list: "connection refused", "status 503", "dns not found: a.example"."""
+    where = "robots.txt: " if detail.startswith("robots.txt: ") else ""
+    said = detail[len(where) :].removeprefix(f"{kind}: ")
+    if said.startswith("[Errno "):
+        said = said.partition("] ")[2]
+    if kind in _TOLD_BY_DETAIL and said:
+        return where + (said[0].lower() + said[1:] if said[1:2].islower() else said)
+    words = kind.replace("_", " ")
+    return where + (f"{words}: {said}" if said else words)
+
+
 def counted(count: int, noun: str, plural: str = "") -> str:
     """Like "1 page", "2,000 pages", "3 URLs"."""
     return f"{number(count)} {noun if count == 1 else plural or noun + 's'}"

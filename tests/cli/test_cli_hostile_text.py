@@ -66,7 +66,7 @@ def crawled(site: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "shop.py").write_text(APP)
     with nursery() as home:
         done = crawler(
-            home, "crawl", site, *QUICK, "--app", "shop.py", "--set", "retry.attempts=1", "-v", "-o", "-",
+            home, "crawl", site, *QUICK, "--app", "shop.py", "--set", "retry.attempts=1", "-vv", "-o", "-",
             "-o", "items.csv", cwd=folder, CRAWLER_RETRY_HANDLER_ATTEMPTS="1",
         )  # fmt: skip
     assert done.code == 0, done.err

@@ -135,7 +135,7 @@ def test_a_paused_instance_is_not_killed_somebody_wants_it_so(
 ) -> None:
     programs.environment |= IMPATIENT
     where = ("--dir", str(tmp_path / "c"), "--redis", engine.url)
-    running = programs.crawler("run", *AT_ONCE, *where, "-n", "1", "-v")
+    running = programs.crawler("run", *AT_ONCE, *where, "-n", "1", "-vv")
     running.wait_for(rf"\[{NODES[0]}\] .*ring\.changed")  # what an instance says carries its name
     pid = pid_of(status(programs, *where), NODES[0])
     os.kill(pid, signal.SIGSTOP)

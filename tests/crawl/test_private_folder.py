@@ -51,7 +51,7 @@ def test_what_a_crawl_makes_in_its_folder_is_for_its_owner_alone(
         folder.mkdir(mode=0o755)
     with name_server() as dns, serve_web(seed=9, domains=2, pages=4) as site, nursery(QUICK) as programs:
         where = ("--dir", str(folder), "--app", str(app), "--nameserver", dns, "-n", instances, "-o", str(out))
-        program = programs.crawler("crawl", *site.web.seeds, *where, "--scope", "any", "--delay", "0.01", "-v")
+        program = programs.crawler("crawl", *site.web.seeds, *where, "--scope", "any", "--delay", "0.01", "-vv")
         seen, names = {}, set()
         while program.process.poll() is None:  # files that are renamed or removed later, too
             seen |= open_to_others(folder)
