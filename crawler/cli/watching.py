@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 from crawler.errors import EngineError
 from crawler.frontier.lookup import Progress
+from crawler.frontier.series import Sample
 from crawler.reports.live_view import DOMAINS_SHOWN, Quiet, Snapshot, View
+from crawler.runtime.clock import wall_s
 
 if TYPE_CHECKING:
     from crawler.app.crawl import OpenCrawl
@@ -48,6 +50,7 @@ class Watcher:
         """Read once and show it."""
         crawl = self._crawl
         progress = await self._inspect.progress()
+        samples = await crawl.series.read(Sample.of(wall_s(), progress))
         members = [m for m in (await crawl.members.read()).values() if m.state == "alive"]
         domains = self._last.domains
         if self._domains and self._reads % DOMAINS_EVERY == 0:
@@ -56,6 +59,7 @@ class Watcher:
         self._last = Snapshot(
             at_s=time.monotonic() - self._began,
             progress=progress,
+            pages_per_s=samples.rates.pages,
             in_flight=min(progress.pending, sum(m.in_flight for m in members)),
             instances=max(1, len(members)),
             waits_for={m.waits_for for m in members if m.waits_for},

@@ -4,7 +4,6 @@ Takes snapshots and shows them; must not know where they come from.
 """
 
 import os
-from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from typing import IO, TYPE_CHECKING, Protocol
 
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from rich.console import Group
     from rich.table import Table
 
-WINDOW_S = 10.0  # over which pages per second are measured
 DOMAINS_SHOWN = 10
 LINE_EVERY_S = 5.0
 NAME_WIDTH_MAX = 40
@@ -35,6 +33,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     at_s: float
     progress: Progress
+    pages_per_s: float = 0.0
     in_flight: int = 0
     instances: int = 1
     waits_for: Collection[str] = ()  # why instances claim no more URLs, as in `Member`
@@ -42,20 +41,6 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     last_error: str = ""  # of the last minute
     is_limited: bool = False  # does the crawl end before its queue does?
     domains: Sequence[DomainStats] = ()
-
-
-class Throughput(msgspec.Struct):
-    """Pages per second over the last seconds."""
-
-    _seen: deque[tuple[float, int]] = msgspec.field(default_factory=deque)
-
-    def take(self, at_s: float, fetched: int) -> float:
-        """Note a count; the rate since the oldest one within the window."""
-        self._seen.append((at_s, fetched))
-        while len(self._seen) > 2 and self._seen[1][0] <= at_s - WINDOW_S:
-            self._seen.popleft()
-        since_s, before = self._seen[0]
-        return max(0.0, (fetched - before) / (at_s - since_s)) if at_s > since_s else 0.0
 
 
 class View(Protocol):
@@ -66,12 +51,12 @@ class View(Protocol):
     def close(self) -> None: ...
 
 
-def summary_line(snapshot: Snapshot, pages_per_s: float) -> str:
+def summary_line(snapshot: Snapshot) -> str:
     """Like "12 s: 1,204 pages, 98/s, 3,411 queued, 64 in flight, 2 errors, 31.2 MiB"."""
     p = snapshot.progress
     parts = [
         counted(p.fetched, "page"),
-        f"{rate(pages_per_s)}/s",
+        f"{rate(snapshot.pages_per_s)}/s",
         f"{number(max(0, p.pending - snapshot.in_flight))} queued",
         f"{number(snapshot.in_flight)} in flight",
         counted(p.dead, "error"),
@@ -89,15 +74,13 @@ class Headline:
     """The first lines of a view: the numbers, and what explains them."""
 
     def __init__(self) -> None:
-        self._pace = Throughput()
         self._trend = Trend()
 
     def take(self, snapshot: Snapshot) -> tuple[str, str]:
         """Note a snapshot; its summary line, and the notes on it ("" when there are none)."""
         p = snapshot.progress
-        pages_per_s = self._pace.take(snapshot.at_s, p.fetched)
         self._trend.take(snapshot.at_s, pending=p.pending, attempts=p.fetched + p.retries + p.dead)
-        return summary_line(snapshot, pages_per_s), "; ".join(self._notes(snapshot))
+        return summary_line(snapshot), "; ".join(self._notes(snapshot))
 
     def _notes(self, snapshot: Snapshot) -> Iterator[str]:
         trend = self._trend

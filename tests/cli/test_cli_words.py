@@ -13,7 +13,7 @@ from crawler.errors import UsageError
 from crawler.frontier.lookup import Progress
 from crawler.frontier.stats import DomainStats
 from crawler.reports.crawl_report import domain_table, named
-from crawler.reports.live_view import PlainLines, Quiet, Snapshot, Throughput, summary_line, view_for
+from crawler.reports.live_view import PlainLines, Quiet, Snapshot, summary_line, view_for
 from crawler.runtime.log_files import start_logging
 from crawler.terminal.tables import facts, shortened, table
 from crawler.terminal.wording import counted, duration, parse_duration, rate, size
@@ -78,25 +78,14 @@ def snapshot(at_s: float, fetched: int = 0) -> Snapshot:
 
 
 def test_a_progress_line_says_all_that_matters() -> None:
-    line = summary_line(snapshot(12, 1204), 98.2)
+    line = summary_line(replace(snapshot(12, 1204), pages_per_s=98.2))
     assert line == "12 s: 1,204 pages, 98/s, 936 queued, 64 in flight, 1 error, 2.00 KiB"
 
 
 def test_a_progress_line_says_why_nothing_moves() -> None:
     full = "waits for room in the engine's memory (frontier.memory, or its own maxmemory)"
-    line = summary_line(replace(snapshot(12, 1204), waits_for={"paused", "memory"}), 0.0)
+    line = summary_line(replace(snapshot(12, 1204), waits_for={"paused", "memory"}))
     assert line.endswith(f"2.00 KiB; {full}; waits for 'crawler resume'")
-
-
-def test_the_pace_is_that_of_the_last_ten_seconds() -> None:
-    pace = Throughput()
-    assert pace.take(0, 0) == 0
-    for second in range(1, 21):
-        last = pace.take(second, 100 * second)
-    assert last == 100
-    for second in range(21, 32):
-        last = pace.take(second, 2000)
-    assert last == 0
 
 
 def test_where_there_is_no_terminal_lines_come_every_few_seconds() -> None:
