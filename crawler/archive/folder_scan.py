@@ -6,7 +6,7 @@ writing.
 
 import contextlib
 import mmap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -46,6 +46,7 @@ class IndexLine(msgspec.Struct, frozen=True, kw_only=True):
 
     segment: str
     entry: CommitEntry
+    length: int
 
 
 def warc_names(folder: CrawlFolder) -> list[str]:
@@ -56,6 +57,30 @@ def warc_names(folder: CrawlFolder) -> list[str]:
         return []
     final = {name.removesuffix(OPEN_SUFFIX) for name in names}
     return sorted(name for name in final if name.endswith(warc_writer.SUFFIX))
+
+
+class ArchiveSize:
+    """How many bytes all WARC files of some folders have, and how many of them lie before the end of a record."""
+
+    def __init__(self, folders: Sequence[CrawlFolder]) -> None:
+        self.total = 0
+        self._before: dict[str, int] = {}  # by file: its name has the session
+        for folder in folders:
+            for name in warc_names(folder):
+                self._before[name] = self.total
+                self.total += _size_of(folder.warc / name)
+
+    def position(self, record: WarcLocation) -> int:
+        return self._before.get(record.file, self.total) + record.offset + record.length
+
+
+def _size_of(path: Path) -> int:
+    try:
+        file, _ = _opened(path)
+        with file:
+            return file.seek(0, 2)
+    except OSError:  # whoever reads it reports it
+        return 0
 
 
 def walk_responses(folder: CrawlFolder) -> Iterator[ArchivedResponse | Flaw]:
@@ -151,7 +176,7 @@ def _walk_segment(folder: CrawlFolder, final: str) -> Iterator[IndexLine | Flaw]
             for line in file:
                 entry = cdxj.to_entry(line) if line.endswith(b"\n") else None
                 if entry is not None:
-                    yield IndexLine(segment=final, entry=entry)
+                    yield IndexLine(segment=final, entry=entry, length=len(line))
                 else:
                     torn = is_open and not line.endswith(b"\n")
                     yield Flaw(file=shown, reason="a torn last line" if torn else "damaged line", is_tail=torn)

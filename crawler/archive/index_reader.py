@@ -48,6 +48,7 @@ class IndexReader:
         self._segments_missing: list[MissingFile] = []
         self._archives_missing: Counter[str] = Counter()
         self._archives_found: set[str] = set()
+        self.bytes_read = 0  # of `index_bytes`
 
     @property
     def missing(self) -> list[MissingFile]:
@@ -87,6 +88,7 @@ class IndexReader:
         for _, group in groupby(lines, key=_key_or_line):
             seen: set[tuple[str, int]] = set()  # one URL has one SURT key, so its lines are all in this group
             for line in group:
+                self.bytes_read += len(line)
                 entry = cdxj.to_entry(line)
                 if entry is None:
                     self._report("", f"damaged line {line[:80]!r}")
@@ -184,6 +186,15 @@ def segment_names(folder: CrawlFolder) -> list[str]:
         if names == before:
             return names
         before = names
+
+
+def index_bytes(folder: CrawlFolder) -> int:
+    """The size of all segments: what a reader has before it."""
+    found = 0
+    for name in segment_names(folder):
+        with contextlib.suppress(OSError):
+            found += (folder.index / name).stat().st_size
+    return found
 
 
 def sessions_of(folder: CrawlFolder) -> frozenset[str]:

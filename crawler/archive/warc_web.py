@@ -19,6 +19,7 @@ from warcio.bufferedreaders import ChunkedDataReader
 from crawler.archive.appender import OPEN_SUFFIX
 from crawler.archive.warc_reader import is_length
 from crawler.errors import ArchiveError, InvalidUrl, UsageError
+from crawler.rules.meter import SILENT, Meter
 from crawler.rules.urls import canonicalize, host_of
 
 SUFFIXES = (".warc", ".warc.gz")
@@ -55,7 +56,7 @@ class _Place(msgspec.Struct, frozen=True):
 class RecordedWeb:
     """Responses by canonical URL. Memory: about 500 bytes for each. `flaws`: unreadable parts, one line each."""
 
-    def __init__(self, paths: Sequence[str | os.PathLike[str]]) -> None:
+    def __init__(self, paths: Sequence[str | os.PathLike[str]], meter: Meter = SILENT) -> None:
         """`paths`: WARC files, folders of them, crawl folders. Raises UsageError when there is no response in them."""
         self.flaws: list[str] = []
         self.hosts: set[str] = set()
@@ -63,8 +64,11 @@ class RecordedWeb:
         self._responses: dict[str, _Place] = {}
         self._revisits: dict[str, _Place] = {}
         self._by_digest: dict[str, _Place] = {}
+        self._meter, self._records, self._before = meter, 0, 0
+        meter.begin("reading archive", "record", sum(map(_size_of, self._files)))
         for number, file in enumerate(self._files):
             self._index(number, file)
+            self._before += _size_of(file)
         if not self._responses:
             shown = "; ".join(self.flaws) or ", ".join(map(str, self._files))
             raise UsageError(f"no response to serve: {shown}" if self.flaws else f"{shown}: there is no response in it")
@@ -115,6 +119,8 @@ class RecordedWeb:
                 records = WARCIterator(file, no_record_parse=True)
                 for record in records:
                     self._enter(number, records, record)
+                    self._records += 1
+                    self._meter.reached(self._records, self._before + records.offset)
         except FileNotFoundError:
             raise UsageError(f"{path}: there is no such file") from None
         except OSError as error:
@@ -151,6 +157,13 @@ def _files_of(path: Path) -> list[Path]:
     if not found:
         raise UsageError(f"{path}: there is no WARC file in it (*.warc, *.warc.gz)")
     return found
+
+
+def _size_of(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except OSError:  # whoever reads it reports it
+        return 0
 
 
 def _fields(record: Any) -> dict[str, str]:

@@ -10,7 +10,9 @@ began, and how long it took). Without them times are known to the second. Knows 
 """
 
 import gzip
+import io
 import json
+import os
 import re
 from collections.abc import Iterator
 from datetime import datetime
@@ -21,12 +23,14 @@ import msgspec
 from msgspec.structs import replace
 
 from crawler.errors import UsageError
+from crawler.rules.meter import SILENT, Meter
 
 _COMBINED = re.compile(
     r'(?:(?P<host>\S+) )?\S+ \S+ \S+ \[(?P<time>[^\]]+)\] "(?P<request>(?:[^"\\]|\\.)*)" (?P<status>\d{3}) \S+'
     r'(?: "(?:[^"\\]|\\.)*" "(?P<agent>(?:[^"\\]|\\.)*)")?(?P<numbers>(?: [\d.]+)*)\s*'
 )
 _AUTHORITY = re.compile(r"(\[[0-9a-f:.]+\]|[^:/\s]+)(?::(\d+))?")
+PULSE = 256  # lines between two reports of progress
 _TIME = "%d/%b/%Y:%H:%M:%S %z"
 _MICROSECONDS, _MILLISECONDS = 1e14, 1e11  # since 1970: numbers above these count in such units
 
@@ -44,7 +48,7 @@ class LogLine(msgspec.Struct, frozen=True, kw_only=True):
     agent: str = ""
 
 
-def read_log(file: Path, agent: str, host: str = "") -> Iterator[LogLine | None]:
+def read_log(file: Path, agent: str, host: str = "", meter: Meter = SILENT) -> Iterator[LogLine | None]:
     """The lines of a log in their order, None for one that is none. `host`: of lines that do not tell one.
 
     Of the lines that tell a User-Agent only those that have `agent` in it are given; "" stands for all. Raises
@@ -52,8 +56,11 @@ def read_log(file: Path, agent: str, host: str = "") -> Iterator[LogLine | None]
     """
     wanted = agent.lower()
     try:
-        with _opened(file) as lines:
-            for text in lines:
+        with file.open("rb") as packed, _opened(file, packed) as lines:
+            meter.begin(f"reading {file.name}", "line", os.fstat(packed.fileno()).st_size)
+            for number, text in enumerate(lines):
+                if number % PULSE == 0:
+                    meter.reached(number, packed.tell())
                 if text.strip():
                     line = parse_line(text, host)
                     if line is None or not line.agent or wanted in line.agent.lower():
@@ -62,10 +69,11 @@ def read_log(file: Path, agent: str, host: str = "") -> Iterator[LogLine | None]
         raise UsageError(f"can't read the web log {file}: {getattr(error, 'strerror', None) or error}") from None
 
 
-def _opened(file: Path) -> IO[str]:
+def _opened(file: Path, packed: IO[bytes]) -> IO[str]:
+    """The lines of an open file."""
     if file.suffix == ".gz":
-        return gzip.open(file, "rt", encoding="utf-8", errors="replace")
-    return file.open(encoding="utf-8", errors="replace")
+        return gzip.open(packed, "rt", encoding="utf-8", errors="replace")
+    return io.TextIOWrapper(packed, encoding="utf-8", errors="replace")
 
 
 def is_host(text: str) -> bool:
@@ -76,7 +84,7 @@ def is_host(text: str) -> bool:
 def lacks_host(file: Path) -> bool:
     """Does the log begin with a line in the format of a server, without the host in front? Raises UsageError."""
     try:
-        with _opened(file) as lines:
+        with file.open("rb") as packed, _opened(file, packed) as lines:
             match = _COMBINED.fullmatch(next((text for text in lines if text.strip()), ""))
     except (OSError, EOFError) as error:
         raise UsageError(f"can't read the web log {file}: {getattr(error, 'strerror', None) or error}") from None

@@ -4,10 +4,19 @@ commits whose record is not there or is another, commits of one URL that differ.
 
 import contextlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from crawler.archive.crawl_folder import CrawlFolder
-from crawler.archive.folder_scan import ArchivedResponse, Flaw, IndexLine, walk_lines, walk_responses, warc_names
+from crawler.archive.folder_scan import (
+    ArchivedResponse,
+    ArchiveSize,
+    Flaw,
+    IndexLine,
+    walk_lines,
+    walk_responses,
+    warc_names,
+)
+from crawler.archive.index_reader import index_bytes
 from crawler.archive.items import ItemFiles
 from crawler.archive.warc_record import payload_digest, safe_uri
 from crawler.audit.findings import Report
@@ -16,24 +25,23 @@ from crawler.audit.ledger import Commit, Ledger, page_of
 from crawler.errors import ArchiveError
 from crawler.model import CommitEntry
 from crawler.pipeline.parse import ParseKilledError
+from crawler.rules.meter import Meter
 from crawler.rules.urls import host_of
 
 LATE = "fetch.late"
-PULSE = 256  # records between two signs of life
 
 
 class ArchiveJudge:
-    """What the crawl folders say. Call its methods in this order; `pulse` is told how many records were read."""
+    """What the crawl folders say. Call its methods in this order."""
 
     def __init__(
-        self, folders: Sequence[CrawlFolder], ledger: Ledger, reader: LinkReader, report: Report,
-        pulse: Callable[[int], None],
-    ) -> None:  # fmt: skip
+        self, folders: Sequence[CrawlFolder], ledger: Ledger, reader: LinkReader, report: Report, meter: Meter
+    ) -> None:
         self._folders = folders
         self._ledger = ledger
         self._reader = reader
         self._report = report
-        self._pulse = pulse
+        self._meter = meter
         self._many = len(folders) > 1
 
     def add_commit(self, entry: CommitEntry, *, is_late: bool) -> None:
@@ -44,11 +52,15 @@ class ArchiveJudge:
     def read_index(self, *, is_late: bool = False) -> None:
         """All lines of all segments. A second time, `is_late`, brings what was committed since."""
         segments = set()
+        count = position = 0
+        self._meter.begin("reading index", "line", sum(map(index_bytes, self._folders)))
         with contextlib.ExitStack() as stack:
             item_files = [stack.enter_context(ItemFiles(folder)) for folder in self._folders]
             for folder in self._folders:
                 for line in walk_lines(folder):
                     if isinstance(line, IndexLine):
+                        count, position = count + 1, position + line.length
+                        self._meter.reached(count, position)
                         segments.add(line.segment)
                         self.add_commit(line.entry, is_late=is_late)
                         if not is_late:
@@ -75,7 +87,8 @@ class ArchiveJudge:
 
     async def read_archive(self) -> None:
         """Every response record: is it a commit's, is it what the commit says, and what must it have led to?"""
-        report = self._report
+        report, size = self._report, ArchiveSize(self._folders)
+        self._meter.begin("reading archive", "record", size.total)
         for folder in self._folders:
             report.warc_files += len(warc_names(folder))
             for found in walk_responses(folder):
@@ -83,9 +96,8 @@ class ArchiveJudge:
                     self._flaw(folder, found)
                     continue
                 report.records += 1
-                if report.records % PULSE == 0:
-                    self._pulse(report.records)
                 await self._record(found)
+                self._meter.reached(report.records, size.position(found.location))
 
     async def _record(self, found: ArchivedResponse) -> None:
         commits = self._ledger.commits_at(found.location)

@@ -12,6 +12,7 @@ from crawler.audit.origins import origins_of
 from crawler.frontier.bulk_lookup import BulkLookup, Tally, UrlState
 from crawler.model import CommitEntry
 from crawler.rules.identity import Fingerprints
+from crawler.rules.meter import Meter
 from crawler.rules.urls import origin_of
 
 LOOKS_MAX = 5  # at a partition whose counters move meanwhile
@@ -21,8 +22,11 @@ NAMED_MAX = 1000  # URLs named that are gone from a partition
 class FrontierJudge:
     """What the engine says of one run of a crawl."""
 
-    def __init__(self, states: BulkLookup, ledger: Ledger, report: Report, *, fingerprints: Fingerprints) -> None:
+    def __init__(
+        self, states: BulkLookup, ledger: Ledger, report: Report, *, fingerprints: Fingerprints, meter: Meter
+    ) -> None:
         self._states = states
+        self._meter = meter
         self._pending: tuple[int, set[str]] = (-1, set())
         self._ledger = ledger
         self._report = report
@@ -43,6 +47,8 @@ class FrontierJudge:
 
     async def ask_links(self) -> None:
         """The state of every link's target that no index has."""
+        asked = 0
+        self._meter.begin("checking links", "link")
         for batch in self._ledger.links_to_ask():
             wanted: defaultdict[int, list[str]] = defaultdict(list)
             for link in batch:
@@ -53,6 +59,8 @@ class FrontierJudge:
                 pending = await self._pending_of(partition) if ended else set()
                 states.update((fp, UrlState.PENDING) for fp in ended if fp in pending)
             self._ledger.set_states([(int(state), int(fp)) for fp, state in states.items()])
+            asked += len(batch)
+            self._meter.reached(asked)
 
     async def _pending_of(self, partition: int) -> set[str]:
         """Links come by partition: the last one's pending URLs are kept."""
@@ -62,7 +70,10 @@ class FrontierJudge:
 
     async def count(self) -> None:
         """Count all partitions again, and see whether the crawl moves."""
-        for partition, _, _ in await self._states.counters():
+        partitions = [partition for partition, _, _ in await self._states.counters()]
+        self._meter.begin("counting URLs", "partition", len(partitions))
+        for number, partition in enumerate(partitions):
+            self._meter.reached(number, number)
             for _ in range(LOOKS_MAX):
                 tally = await self._states.tally(self._run, partition)
                 if tally.is_steady:

@@ -5,7 +5,7 @@ Puts the judges in order; what they look for is theirs to know.
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -29,6 +29,7 @@ from crawler.frontier.bulk_lookup import BulkLookup
 from crawler.frontier.dead_letters import DeadLetters
 from crawler.frontier.leases import Takeovers
 from crawler.frontier.overrides import OverrideStore
+from crawler.rules.meter import SILENT, Meter
 from crawler.settings import Settings
 
 
@@ -54,25 +55,23 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     web_logs: WebLogs
 
 
-async def audit(subject: Subject, pulse: Callable[[int], None] = lambda _: None) -> Report:
+async def audit(subject: Subject, meter: Meter = SILENT) -> Report:
     """Judge everything. Raises EngineError, UsageError for a log that can't be read, ArchiveError."""
     settings = subject.settings
     report = Report(crawl=settings.crawl.name, folders=[str(folder.root) for folder in subject.folders])
     reader = LinkReader(subject.rules, settings)
     with Ledger(_scratch(subject.folders)) as ledger:
         try:
-            await _judge(subject, ledger, reader, report, pulse)
+            await _judge(subject, ledger, reader, report, meter)
         finally:
             await reader.close()
     return report
 
 
-async def _judge(
-    subject: Subject, ledger: Ledger, reader: LinkReader, report: Report, pulse: Callable[[int], None]
-) -> None:
+async def _judge(subject: Subject, ledger: Ledger, reader: LinkReader, report: Report, meter: Meter) -> None:
     fingerprints = subject.rules.record.fingerprints
-    archive = ArchiveJudge(subject.folders, ledger, reader, report, pulse)
-    frontier = FrontierJudge(subject.states, ledger, report, fingerprints=fingerprints)
+    archive = ArchiveJudge(subject.folders, ledger, reader, report, meter)
+    frontier = FrontierJudge(subject.states, ledger, report, fingerprints=fingerprints, meter=meter)
     await frontier.begin()
     await frontier.read_log(partial(archive.add_commit, is_late=False))
     archive.read_index()
@@ -84,22 +83,24 @@ async def _judge(
         archive.read_index(is_late=True)
     await frontier.judge()
     if subject.web_logs.files:
-        await _judge_web_logs(subject, ledger, reader, report)
+        await _judge_web_logs(subject, ledger, reader, report, meter)
+    meter.begin("judging")
     archive.judge()
     judge_same_pages(ledger, report)
     await judge_dead(subject.letters, subject.folders, report)
     judge_takeovers(await subject.takeovers.read(), report)
 
 
-async def _judge_web_logs(subject: Subject, ledger: Ledger, reader: LinkReader, report: Report) -> None:
+async def _judge_web_logs(subject: Subject, ledger: Ledger, reader: LinkReader, report: Report, meter: Meter) -> None:
     report.has_web_log = True
     router, settings, states = reader.rules.router, subject.settings, subject.states
     for file, host in subject.web_logs.files:
-        strange = read_requests(read_log(file, subject.web_logs.agent, host), router, ledger)
+        strange = read_requests(read_log(file, subject.web_logs.agent, host, meter), router, ledger)
         if strange and not ledger.number("SELECT count(*) FROM requests"):
             raise UsageError(f"no line of {file} has a known format: see 'crawler audit --help'")
         if strange:
             report.notes.append(f"left out {strange:,} line{'s' * (strange != 1)} of {file} with an unknown format")
+    meter.begin("judging requests")
     late, overrides = late_pages(subject.folders), await subject.overrides.read()
     await judge_politeness(ledger, report, states, router, settings, late, overrides=overrides)
     await judge_robots(ledger, report, states, settings)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from crawler.audit.findings import Report
     from crawler.audit.run_audit import Subject, WebLogs
     from crawler.outputs.target import Target
+    from crawler.rules.meter import Meter
     from crawler.settings import Settings
 
 JSON_LINES = b"{"
@@ -108,29 +109,30 @@ async def _audit(
     from crawler.app.open_crawl import open_crawl
     from crawler.archive.crawl_folder import open_existing
     from crawler.audit.run_audit import audit
+    from crawler.terminal.progress import progress
 
     for folder in (settings.archive.dir, *others):
         open_existing(folder)  # fails before an engine is started
     logs = _web_logs(arguments, settings)
     async with open_crawl(settings, create=False) as crawl:
-        try:
-            subject = await _subject(crawl, others, logs)
-            report = await audit(subject, _pulse)
+        subject = await _subject(crawl, others, logs)
+        with progress(verbose=arguments.verbose) as meter:
+            report = await audit(subject, meter)
             for target in targets:
-                _compare(subject.folders, target, report, items=arguments.items)
-            return report
-        finally:
-            _pulse(0)
+                _compare(subject.folders, target, report, items=arguments.items, meter=meter)
+        return report
 
 
-def _compare(folders: "Sequence[CrawlFolder]", target: "Target", report: "Report", *, items: bool) -> None:
+def _compare(
+    folders: "Sequence[CrawlFolder]", target: "Target", report: "Report", *, items: bool, meter: "Meter"
+) -> None:
     """Blocks; nothing else is going on in this process."""
     import msgspec
 
     from crawler.outputs.output_audit import compare
     from crawler.terminal.wording import counted
 
-    found = compare(folders, target, items=items)
+    found = compare(folders, target, items=items, meter=meter)
     if not found.missing and not found.extra:
         report.notes.append(f"{found.target} has all {counted(found.wanted, found.what.removesuffix('s'))}")
     elif report.is_moving:
@@ -195,10 +197,3 @@ def _is_json(file: Path) -> bool:
             return opened.read(1) in (JSON_LINES, b"")
     except OSError as error:
         raise UsageError(f"can't read the web log {file}: {error.strerror}") from None
-
-
-def _pulse(records: int) -> None:
-    """Progress on a terminal; 0 removes the line."""
-    from crawler.terminal.printing import redraw
-
-    redraw(f"{records:,} records read" if records else "")

@@ -141,7 +141,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.items:
         source = Pages(folder, text=arguments.text, links=arguments.links, decode=decode)
     with contextlib.closing(source):
-        export_all(folder, targets, source, since=arguments.since)
+        export_all(folder, targets, source, since=arguments.since, verbose=arguments.verbose)
     return 0
 
 
@@ -161,16 +161,20 @@ def _check_content(arguments: argparse.Namespace) -> None:
 
 
 def export_all(
-    folder: "CrawlFolder", targets: Sequence["Target"], source: "RecordSource", *, since: float = 0.0
-) -> None:
+    folder: "CrawlFolder", targets: Sequence["Target"], source: "RecordSource", *, since: float = 0.0,
+    verbose: bool = False,
+) -> None:  # fmt: skip
     """Write the targets and say how many records went where; blocking. Raises ArchiveError, OutputError, UsageError."""
     from crawler.outputs.export import export
     from crawler.outputs.file_sinks import NAME_SHOWN
     from crawler.outputs.target import TargetKind
     from crawler.terminal.printing import say
+    from crawler.terminal.progress import progress
     from crawler.terminal.wording import counted
 
-    summary = export(folder, targets, source, since=since)
+    fills_stdout = any(target.kind is TargetKind.STREAM for target in targets)
+    with progress(verbose=verbose, fills_stdout=fills_stdout) as meter:
+        summary = export(folder, targets, source, since=since, meter=meter)
     places = [target.shown for target in targets if target.kind is not TargetKind.STREAM]
     if places:
         what = counted(summary.records, source.shape.name.removesuffix("s"))

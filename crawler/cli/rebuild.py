@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from crawler.cli.crawl_options import log_to_folder
 from crawler.cli.options import add_common, settings_of
-from crawler.seeding.url_input import add_urls, complaints, read_given, sources_of
-from crawler.terminal.printing import out, redraw, warn
+from crawler.seeding.url_input import add_urls, complaints, sources_of
+from crawler.terminal.printing import out, warn
+from crawler.terminal.progress import progress
 from crawler.terminal.wording import counted
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from crawler.archive.crawl_folder import CrawlFolder
     from crawler.frontier.crawl_record import Crawls
     from crawler.recovery.replay import RebuildDeps, RebuildReport
+    from crawler.rules.meter import Meter
     from crawler.seeding.seeder import GivenUrl
     from crawler.settings import Settings
 
@@ -83,8 +85,9 @@ async def _run(
         log_to_folder(settings, crawl.folder.log, "rebuild", verbose=bool(arguments.verbose))
         await check_no_instance_runs(crawl.members, is_lock_free, settings.membership)
         async with on_the_list(crawl):
-            await _seed(crawl, plain, files)
-            report = await _rebuild(crawl, [crawl.folder, *more], arguments)
+            with progress(quiet=arguments.quiet, verbose=arguments.verbose) as meter:
+                await _seed(crawl, plain, files, meter)
+                report = await _rebuild(crawl, [crawl.folder, *more], meter, refetch=arguments.refetch)
         if not arguments.quiet:
             await _print(crawl, report, [crawl.folder, *more])
     return 0
@@ -100,32 +103,25 @@ def entrance(others: Sequence["CrawlFolder"]) -> "Entrance":
     return enter
 
 
-async def _seed(crawl: "OpenCrawl", plain: list["GivenUrl"], files: list[str]) -> None:
+async def _seed(crawl: "OpenCrawl", plain: list["GivenUrl"], files: list[str], meter: "Meter") -> None:
     from crawler.app.crawl import make_seeder
+    from crawler.cli.seed import add_given
 
     seeder = make_seeder(crawl)
-    report = await seeder.add_all(plain)
-    for file in files:
-        async for batch in read_given(file):
-            report = await seeder.add_all(batch)
-    for line in complaints(report):
+    said = await add_given(seeder, plain, files, meter)
+    for line in complaints(seeder.report)[said:]:
         warn(line)
 
 
 async def _rebuild(
-    crawl: "OpenCrawl", folders: Sequence["CrawlFolder"], arguments: argparse.Namespace
+    crawl: "OpenCrawl", folders: Sequence["CrawlFolder"], meter: "Meter", *, refetch: bool
 ) -> "RebuildReport":
     from crawler.recovery.rebuild import Rebuild
 
-    def pulse(records: int) -> None:
-        if not arguments.quiet:
-            redraw(f"{records:,} records read" if records else "")
-
     deps = doors_of(await crawl.reloaded())
     try:
-        return await Rebuild(deps, folders, refetch=arguments.refetch, pulse=pulse).run()
+        return await Rebuild(deps, folders, refetch=refetch, meter=meter).run()
     finally:
-        pulse(0)
         await deps.rereader.close()
 
 

@@ -97,10 +97,12 @@ def _recorded(paths: Sequence[str]) -> "tuple[WebSource, str, str]":
     """What to serve, in words, and a URL to begin with; warns of what can't be read."""
     from crawler.archive.warc_web import RecordedWeb
     from crawler.terminal.printing import warn
+    from crawler.terminal.progress import progress
     from crawler.terminal.wording import counted
     from crawler.testing.replaying import Replayed
 
-    recorded = RecordedWeb(paths)
+    with progress() as meter:
+        recorded = RecordedWeb(paths, meter)
     for flaw in recorded.flaws:
         warn(flaw)
     what = f"{counted(len(recorded), 'URL')} of {counted(len(recorded.hosts), 'host')}"

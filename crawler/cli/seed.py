@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 from crawler.cli.crawl_options import KEYS, add_fetching, add_order, check_order
 from crawler.cli.options import add_common, settings_of, whole_type
 from crawler.errors import UsageError
-from crawler.seeding.url_input import NO_SEED, add_urls, check_any, complaints, read_given, sources_of
+from crawler.seeding.url_input import NO_SEED, add_urls, bytes_of, check_any, complaints, read_given, sources_of
 from crawler.terminal.printing import out, out_json, warn
+from crawler.terminal.progress import progress
 
 if TYPE_CHECKING:
     from crawler.app.crawl import OpenCrawl
-    from crawler.seeding.seeder import GivenUrl, SeedReport
+    from crawler.rules.meter import Meter
+    from crawler.seeding.seeder import GivenUrl, Seeder, SeedReport
     from crawler.settings import Settings
 
 EPILOG = """\
@@ -82,16 +84,13 @@ async def _run(arguments: argparse.Namespace, settings: "Settings", plain: list[
         from crawler.app.crawl import make_seeder
 
         seeder = make_seeder(crawl, depth=arguments.depth, priority=arguments.priority)
-        said = 0
+        report = seeder.report
         async with on_the_list(crawl):
-            report = await seeder.add_all(plain)
-            for file in files:
-                async for batch in read_given(file):
-                    report = await seeder.add_all(batch)
-                    said = _say_new(report, said)
-            foreign = 0
-            for url in arguments.sitemap:
-                foreign += await _add_sitemap(crawl, seeder, url)
+            with progress(verbose=arguments.verbose) as meter:
+                said = await add_given(seeder, plain, files, meter)
+                foreign = 0
+                for url in arguments.sitemap:
+                    foreign += await _add_sitemap(crawl, seeder, url, meter)
         _say_new(report, said)
         _print(report, foreign, as_json=arguments.json)
         if report.total and not report.usable:
@@ -99,7 +98,24 @@ async def _run(arguments: argparse.Namespace, settings: "Settings", plain: list[
     return 0
 
 
-async def _add_sitemap(crawl: "OpenCrawl", seeder: Any, url: str) -> int:
+async def add_given(seeder: "Seeder", plain: list["GivenUrl"], files: list[str], meter: "Meter") -> int:
+    """Add URLs and files of them, and print what is wrong with them, as it comes; how many complaints there were."""
+    position = said = 0
+
+    def taken(count: int) -> None:
+        nonlocal position
+        position += count
+        meter.reached(seeder.report.total, position)
+
+    meter.begin("adding seeds", "URL", bytes_of(files))
+    await seeder.add_all(plain)
+    for file in files:
+        async for batch in read_given(file, taken=taken):
+            said = _say_new(await seeder.add_all(batch), said)
+    return said
+
+
+async def _add_sitemap(crawl: "OpenCrawl", seeder: "Seeder", url: str, meter: "Meter") -> int:
     """Add a sitemap's URLs; how many of other hosts were left out."""
     from crawler.app.polite_client import polite_fetcher
     from crawler.rules.priority import Signals
@@ -108,11 +124,13 @@ async def _add_sitemap(crawl: "OpenCrawl", seeder: Any, url: str) -> int:
 
     async with polite_fetcher(crawl) as (fetcher, slot_borrower):
         reader = SitemapReader(fetcher, slot_borrower)
+        meter.begin("reading sitemaps", "URL")
         async for found in reader.read(url):
             await seeder.add_all(
                 GivenUrl(found.where, e.loc, Signals(sitemap_priority=e.priority, changed_at=e.changed_at))
                 for e in found.urls
             )
+            meter.reached(seeder.report.total)
     if complaint := reader.complaint(url):
         warn(complaint)
     return reader.foreign

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from crawler.archive.crawl_folder import CrawlFolder
-from crawler.archive.index_reader import IndexReader
+from crawler.archive.index_reader import IndexReader, index_bytes
 from crawler.errors import UsageError
 from crawler.outputs.cursor import cursor_path
 from crawler.outputs.line_formats import CsvLines, plain_cell, read_errors, text_of
@@ -22,7 +22,9 @@ from crawler.outputs.opening import open_to_look
 from crawler.outputs.records import ITEMS, PAGES, Items, Pages, RecordSource, rows_of
 from crawler.outputs.sink import Record, Wanted
 from crawler.outputs.target import Target, TargetKind
+from crawler.rules.meter import SILENT, Meter
 
+PULSE = 256  # records between two reports of progress
 PAGE_KEY = ("url", "visit")
 _TABLES = """
 CREATE TABLE visits
@@ -44,7 +46,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     extra: int = 0
 
 
-def compare(folders: Sequence[CrawlFolder], target: Target, *, items: bool) -> Comparison:
+def compare(folders: Sequence[CrawlFolder], target: Target, *, items: bool, meter: Meter = SILENT) -> Comparison:
     """Compare one target with the folders that keep it up to date, or with all when none does.
 
     Blocks. Raises UsageError for a target that is not there or can't be read, OutputError, ArchiveError.
@@ -57,7 +59,7 @@ def compare(folders: Sequence[CrawlFolder], target: Target, *, items: bool) -> C
         raise UsageError(f"file {target.shown} does not exist")
     with contextlib.closing(sqlite3.connect("", isolation_level=None)) as scratch:  # a temporary file
         scratch.executescript(_TABLES)
-        sides = _Sides(scratch, target, is_items=shape is ITEMS)
+        sides = _Sides(scratch, target, is_items=shape is ITEMS, meter=meter)
         for folder in whose:
             source: RecordSource = Items(folder) if shape is ITEMS else Pages(folder)
             with contextlib.closing(source):
@@ -76,15 +78,19 @@ def _has_cursor(folders: Sequence[CrawlFolder], target: Target, what: str) -> bo
 class _Sides:
     """What should be there, and what is."""
 
-    def __init__(self, scratch: sqlite3.Connection, target: Target, *, is_items: bool) -> None:
+    def __init__(self, scratch: sqlite3.Connection, target: Target, *, is_items: bool, meter: Meter) -> None:
         self.wanted = 0
+        self._meter = meter
         self._scratch, self._target, self._is_items = scratch, target, is_items
         self._shape = ITEMS if is_items else PAGES
         self._is_by_record = target.kind is TargetKind.LINES
 
     def add_wanted(self, folder: CrawlFolder, source: RecordSource) -> None:
         self._scratch.execute("BEGIN")
-        for entry in IndexReader(folder).entries():
+        reader = IndexReader(folder)
+        self._meter.begin("reading index", "page", index_bytes(folder))
+        for number, entry in enumerate(reader.entries()):
+            self._meter.reached(number, reader.bytes_read)
             records = source.count_of(entry)
             added = self._scratch.execute(
                 "INSERT OR IGNORE INTO visits VALUES (?, ?, ?)", (int(entry.fingerprint), entry.visit, records)
@@ -97,6 +103,7 @@ class _Sides:
 
     def found(self) -> int:
         if not self._is_by_record:
+            self._meter.begin(f"reading {self._target.path.name if self._target.path else self._target.shown}")
             sink = open_to_look(self._target, self._shape)
             try:
                 return sink.found(self._visits(), lambda: None)
@@ -148,7 +155,11 @@ class _Sides:
         read = _csv_of if self._target.format == "csv" else _json_of
         try:
             with path.open("rb") as file, text_of(file, self._target.packed) as text:
-                yield from read(text)
+                self._meter.begin(f"reading {path.name}", "record", path.stat().st_size)
+                for number, record in enumerate(read(text)):
+                    if number % PULSE == 0:
+                        self._meter.reached(number, file.tell())
+                    yield record
         except read_errors():
             yield b"damaged"
 

@@ -16,14 +16,14 @@ import asyncio
 import contextlib
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from functools import partial
 
 import msgspec
 
 from crawler.archive.crawl_binding import bind
 from crawler.archive.crawl_folder import CrawlFolder
-from crawler.archive.index_reader import IndexReader, sessions_of
+from crawler.archive.index_reader import IndexReader, index_bytes, sessions_of
 from crawler.archive.index_writer import drop_lines
 from crawler.archive.items import ItemFiles
 from crawler.archive.repair import recover_open_files
@@ -36,6 +36,7 @@ from crawler.recovery.crawl_identity import bound_of
 from crawler.recovery.page_book import KnownPage, PageBook
 from crawler.recovery.refill import Refill
 from crawler.recovery.replay import PULSE, RebuildDeps, RebuildReport, Replay, parent_of
+from crawler.rules.meter import SILENT, Meter
 from crawler.rules.priority import Signals
 from crawler.terminal.wording import counted
 
@@ -46,7 +47,7 @@ NO_RECORD = "(no archive)"
 
 
 class Rebuild:
-    """One rebuild of one crawl, from all of its folders that were given. `pulse` hears how many records were read.
+    """One rebuild of one crawl, from all of its folders that were given.
 
     With `refetch`, committed pages that can't be read again are fetched again; without, they end the rebuild.
     """
@@ -57,12 +58,12 @@ class Rebuild:
         folders: Sequence[CrawlFolder],
         *,
         refetch: bool = False,
-        pulse: Callable[[int], None] = lambda _: None,
+        meter: Meter = SILENT,
     ) -> None:
         self._d = deps
         self._folders = folders
         self._refetch = refetch
-        self._pulse = pulse
+        self._meter = meter
         self._report = RebuildReport()
         self._scope_version = 0  # the highest that a page was judged by
         self._has_items = False
@@ -81,7 +82,7 @@ class Rebuild:
             await self._add_seeds(book)
             await self._read_index(book)
             await self._read_followed(book)
-            replay = Replay(self._d, refill, book, self._report, self._pulse)
+            replay = Replay(self._d, refill, book, self._report, self._meter)
             await replay.run(self._folders)
             self._report.restored = refill.restored + await replay.withdraw()
             await self._settle_unreadable(book)
@@ -109,11 +110,17 @@ class Rebuild:
     async def _add_seeds(self, book: PageBook) -> None:
         """Roots first: what belongs to the crawl is decided by the scope as it was last."""
         router = self._d.router
-        await self._open(line.root for line in self._seed_lines() if line.root)
+        roots, count = set[str](), 0
+        for line in self._seed_lines():
+            roots.add(line.root)
+            count += 1
+        await self._open(roots - {""})
         numbered = ((line.number, line.url) for line in self._seed_lines() if line.number)
         while some := dict(itertools.islice(numbered, SEEDS_AT_ONCE)):
             await self._d.seeds.restore(some)
-        for line in self._seed_lines():
+        self._meter.begin("adding seeds", "seed", count)
+        for number, line in enumerate(self._seed_lines()):
+            self._meter.reached(self._report.seeds, number)
             if not line.url or line.run != router.record.run:
                 continue
             self._report.seeds += 1
@@ -129,14 +136,21 @@ class Rebuild:
 
     # --- index ---
 
+    async def _entries(self, reader: IndexReader) -> AsyncIterator[CommitEntry]:
+        """All of one folder, so that others get their turn meanwhile."""
+        self._meter.begin("reading index", "page", index_bytes(reader.folder))
+        for number, entry in enumerate(reader.entries()):
+            if number % PULSE == 0:
+                self._meter.reached(number, reader.bytes_read)
+                await asyncio.sleep(0)
+            yield entry
+
     async def _read_index(self, book: PageBook) -> None:
         """Remember every committed page. What a seed redirected to opened the scope, as the seed did."""
         router, roots = self._d.router, set[str]()
         for folder in self._folders:
             reader = IndexReader(folder)
-            for number, entry in enumerate(reader.entries()):
-                if number % PULSE == 0:
-                    await asyncio.sleep(0)
+            async for entry in self._entries(reader):
                 self._has_items |= entry.items is not None
                 self._scope_version = max(self._scope_version, entry.scope_version)
                 self._report.committed += book.add_page(entry.fingerprint, _page_of(entry))
@@ -163,9 +177,7 @@ class Rebuild:
         with contextlib.ExitStack() as stack:
             files = [stack.enter_context(ItemFiles(folder)) for folder in self._folders]
             for folder in self._folders:
-                for number, entry in enumerate(IndexReader(folder).entries()):
-                    if number % PULSE == 0:
-                        await asyncio.sleep(0)
+                async for entry in self._entries(IndexReader(folder)):
                     if entry.items is not None:
                         await self._refill.add(self._followed(book, files, entry))
         await self._refill.flush()
@@ -196,9 +208,7 @@ class Rebuild:
             return
         here = frozenset[str]().union(*map(sessions_of, self._folders))
         for folder in self._folders:
-            for number, entry in enumerate(IndexReader(folder).entries()):
-                if number % PULSE == 0:
-                    await asyncio.sleep(0)
+            async for entry in self._entries(IndexReader(folder)):
                 is_lost = book.is_lost(entry.fingerprint)
                 if book.named(entry.fingerprint):  # once, whatever folders have it
                     where = _file_of(entry, is_lost=is_lost)

@@ -6,12 +6,12 @@ where the book has its knowledge from.
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
 from crawler.archive.crawl_folder import CrawlFolder
-from crawler.archive.folder_scan import ArchivedResponse, Flaw, walk_responses
+from crawler.archive.folder_scan import ArchivedResponse, ArchiveSize, Flaw, walk_responses
 from crawler.archive.warc_reader import StoredResponse, read_record
 from crawler.errors import ArchiveError
 from crawler.frontier.bulk_lookup import BulkLookup, UrlState
@@ -25,8 +25,9 @@ from crawler.pipeline.router import Router
 from crawler.recovery.page_book import KnownPage, Orphan, PageBook
 from crawler.recovery.refill import Refill
 from crawler.recovery.reparse import Rereader
+from crawler.rules.meter import Meter
 
-PULSE = 256  # records between two signs of life
+PULSE = 256  # records between two turns of the event loop
 EXAMPLES_MAX = 20
 
 
@@ -68,17 +69,17 @@ class RebuildDeps(msgspec.Struct, frozen=True, kw_only=True):
 class Replay:
     """Reads the archive of all folders, in the order in which it was written: the frontier grows as it did then."""
 
-    def __init__(
-        self, deps: RebuildDeps, refill: Refill, book: PageBook, report: RebuildReport, pulse: Callable[[int], None]
-    ) -> None:
+    def __init__(self, deps: RebuildDeps, refill: Refill, book: PageBook, report: RebuildReport, meter: Meter) -> None:
         self._d = deps
         self._refill = refill
         self._book = book
         self._report = report
-        self._pulse = pulse
+        self._meter = meter
 
     async def run(self, folders: Sequence[CrawlFolder]) -> None:
         """Every whole record: pages that were committed first, then the others. Raises EngineError."""
+        size = ArchiveSize(folders)
+        self._meter.begin("reading archive", "record", size.total)
         for number, folder in enumerate(folders):
             for found in walk_responses(folder):
                 if isinstance(found, Flaw):
@@ -86,9 +87,9 @@ class Replay:
                     continue
                 self._report.records += 1
                 if self._report.records % PULSE == 0:
-                    self._pulse(self._report.records)
                     await asyncio.sleep(0)
                 await self._record(number, found)
+                self._meter.reached(self._report.records, size.position(found.location))
         await self._refill.flush()
         await self._orphans(folders)
 
@@ -97,8 +98,10 @@ class Replay:
 
         Raises EngineError.
         """
-        withdrawn, book = 0, self._book
-        for partition in range(self._d.router.record.partitions):
+        withdrawn, book, partitions = 0, self._book, self._d.router.record.partitions
+        self._meter.begin("checking URLs", "partition", partitions)
+        for partition in range(partitions):
+            self._meter.reached(partition, partition)
             async for some in self._d.restoring.all_pending(partition):
                 done = [
                     (found, self._done(found.url.url, fp, page))

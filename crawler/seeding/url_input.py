@@ -9,7 +9,7 @@ import os
 import re
 import stat
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -114,8 +114,22 @@ def _check_readable(file: str) -> None:
         raise UsageError(f"can't read seed file {file}: {error.strerror}") from None
 
 
-async def read_given(file: str, *, quiet: bool = False) -> AsyncIterator[list["GivenUrl"]]:
-    """Batches of URLs as they arrive. Unless `quiet`, the first one that has no scheme is said. Raises UsageError."""
+def bytes_of(files: Sequence[str]) -> int:
+    """How much there is to read; 0 when one of the files flows."""
+    try:
+        found = [os.fstat(sys.stdin.fileno()) if file == STDIN else Path(file).stat() for file in files]
+    except (OSError, ValueError):  # `read_given` reports it
+        return 0
+    return sum(one.st_size for one in found) if all(stat.S_ISREG(one.st_mode) for one in found) else 0
+
+
+async def read_given(
+    file: str, *, quiet: bool = False, taken: Callable[[int], None] = lambda _: None
+) -> AsyncIterator[list["GivenUrl"]]:
+    """Batches of URLs as they arrive. Unless `quiet`, the first one that has no scheme is said. Raises UsageError.
+
+    `taken` is called with the bytes of each batch when the next one is requested.
+    """
     from crawler.seeding.seeder import GivenUrl
 
     is_said = quiet
@@ -128,6 +142,7 @@ async def read_given(file: str, *, quiet: bool = False) -> AsyncIterator[list["G
         texts = [_text(line) for line in lines]
         is_said = is_said or _say_hosts(name, number, texts)
         yield [GivenUrl(f"{name} line {number + n}", _of_host(text)) for n, text in enumerate(texts, 1) if text]
+        taken(len(block))
         number += len(lines)
     texts = [_text(line) for line in rest.split(b"\r")]
     is_said = is_said or _say_hosts(name, number, texts)
@@ -213,6 +228,7 @@ async def _flowing(descriptor: int) -> AsyncIterator[bytes]:
     """Blocks of a pipe or terminal, read by a thread that may be left behind in its read when we stop."""
     import asyncio
     import threading
+    from concurrent.futures import CancelledError
 
     loop = asyncio.get_running_loop()
     queue: asyncio.Queue[bytes] = asyncio.Queue(maxsize=4)
@@ -224,8 +240,8 @@ async def _flowing(descriptor: int) -> AsyncIterator[bytes]:
                 asyncio.run_coroutine_threadsafe(queue.put(block), loop).result()
                 if not block:
                     return
-        except (OSError, RuntimeError):
-            return  # closed, or the loop is gone
+        except (OSError, RuntimeError, CancelledError):
+            return  # closed, or the loop is gone, or about to be
 
     threading.Thread(target=read, name="stdin", daemon=True).start()
     while block := await queue.get():

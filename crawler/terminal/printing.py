@@ -12,6 +12,8 @@ from typing import IO, Any
 from crawler.redaction import redact
 from crawler.rules.printable import one_line, printable, printable_json
 
+_drawn_on: IO[str] | None = None  # the terminal that `redraw` has a line on
+
 
 def out(text: str, *, stream: IO[str] | None = None) -> None:
     """Print text of one or more lines: to standard output, if no stream is given."""
@@ -44,11 +46,13 @@ def warn(line: str) -> None:
     say(f"crawler: {line}")
 
 
-def redraw(text: str) -> None:
-    """Replace the last line of a terminal on standard error; "" removes it. No effect elsewhere."""
-    if sys.stderr.isatty():
-        sys.stderr.write(f"\r\x1b[2K{one_line(text)}")
-        sys.stderr.flush()
+def redraw(text: str, *, stream: IO[str]) -> None:
+    """Replace the last line of this terminal; "" removes it. It gives way to whatever is printed meanwhile."""
+    global _drawn_on
+    if text or _drawn_on is not None:
+        _put(f"\r\x1b[2K{one_line(text)}", stream)
+        stream.flush()
+    _drawn_on = stream if text else None
 
 
 def repaint(text: str) -> None:
@@ -64,6 +68,12 @@ def repaint(text: str) -> None:
 
 
 def _write(text: str, stream: IO[str]) -> None:
+    if _drawn_on is not None:
+        redraw("", stream=_drawn_on)
+    _put(text, stream)
+
+
+def _put(text: str, stream: IO[str]) -> None:
     try:
         stream.write(text)
     except UnicodeEncodeError as error:  # a terminal that is not UTF-8

@@ -1,6 +1,7 @@
 """`crawler audit` on crawls that went well, and on copies of them that were spoiled in one way each."""
 
 import asyncio
+import contextlib
 import json
 import re
 from collections.abc import Iterator
@@ -11,8 +12,10 @@ import pytest
 
 from crawler.archive.crawl_folder import open_existing
 from crawler.cli.main import main
+from crawler.terminal import progress
 from tests.archive.archive_samples import response, writer_in
 from tests.cli.audit_lab import Kept, Spoiled, add_roots, fingerprint, kept_crawl
+from tests.support.heard_meter import HeardMeter
 
 NOT_CLEAN = 8
 
@@ -49,6 +52,24 @@ def test_a_crawl_in_two_folders_that_went_well_is_clean(crawl: Spoiled, capsys: 
     assert report["requests"] == len(crawl.requests)
     assert report["closest"]["delay_s"] == 0.02
     assert 0.02 <= report["closest"]["gap_s"] < 1
+
+
+def test_an_audit_tells_how_far_it_is_in_each_part(
+    crawl: Spoiled, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meter = HeardMeter()
+    monkeypatch.setattr(progress, "progress", lambda **_: contextlib.nullcontext(meter))
+    code, report = crawl.audit(capsys)
+    assert code == 0
+    assert [part.what for part in meter.parts] == [
+        "reading index", "reading archive", "checking links", "counting URLs", "reading requests.jsonl",
+        "judging requests", "judging",
+    ]  # fmt: skip
+    assert meter.part("reading index").share == 1
+    archive = meter.part("reading archive")
+    assert archive.counts[-1] == report["records"]
+    assert archive.share > 0.9, "but for records that are no responses"
+    assert meter.part("reading requests.jsonl").counts[-1] > len(crawl.requests) - 256
 
 
 def test_without_a_web_log_what_it_would_tell_is_not_said_to_be_fine(crawl: Spoiled, capsys: Capture) -> None:

@@ -19,6 +19,7 @@ from crawler.cli.rebuild import doors_of, entrance
 from crawler.frontier.stats import Totals
 from crawler.recovery.rebuild import Rebuild
 from crawler.recovery.replay import RebuildReport
+from crawler.rules.meter import SILENT, Meter
 from crawler.seeding.seeder import GivenUrl
 from crawler.settings import Settings
 from tests.crawl.harness import Crawled, crawl, entries_of, settings_of
@@ -76,14 +77,16 @@ class WebLab(Lab):
         return done
 
 
-async def rebuild(settings: Settings, *others: Path, seeds: Sequence[str] = (), refetch: bool = False) -> RebuildReport:
+async def rebuild(
+    settings: Settings, *others: Path, seeds: Sequence[str] = (), refetch: bool = False, meter: Meter = SILENT
+) -> RebuildReport:
     """What the command does, in this process."""
     more = [open_or_create(other) for other in others]
     async with open_crawl(settings, create=True, enter=entrance(more)) as opened:
         await make_seeder(opened).add_all(GivenUrl("here", url) for url in seeds)
         deps = doors_of(await opened.reloaded())
         try:
-            return await Rebuild(deps, [opened.folder, *more], refetch=refetch).run()
+            return await Rebuild(deps, [opened.folder, *more], refetch=refetch, meter=meter).run()
         finally:
             await deps.rereader.close()
 

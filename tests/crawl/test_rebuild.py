@@ -28,6 +28,7 @@ from tests.crawl.rebuild_lab import (
     totals,
 )
 from tests.support.engine import Engine
+from tests.support.heard_meter import HeardMeter
 from tests.support.serving import serve_web
 
 
@@ -53,6 +54,16 @@ async def test_a_rebuild_restores_committed_and_pending_urls(lab: WebLab) -> Non
     assert all(asked[page_of(e.url)] for e in some.entries)
     assert [e.url for e in some.entries if (lab.asked() - asked)[page_of(e.url)]] == []
     assert len(done.entries) == len(lab.expected)
+
+
+async def test_a_rebuild_tells_how_far_it_is_in_each_part(lab: WebLab) -> None:
+    some, meter = await lab.crawl_some(150), HeardMeter()
+    lab.engine.flush()
+    report = await rebuild(lab.settings(), meter=meter)
+    assert [part.what for part in meter.parts] == ["adding seeds", "reading index", "reading archive", "checking URLs"]
+    archive = meter.part("reading archive")
+    assert archive.counts[-1] == report.records >= len(some.entries)
+    assert archive.share > 0.9, "but for records that are no responses"
 
 
 async def test_a_scope_changed_after_a_rebuild_has_its_own_version(lab: WebLab) -> None:

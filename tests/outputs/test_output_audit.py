@@ -16,6 +16,7 @@ from crawler.outputs.records import Items, Pages, RecordSource
 from tests.outputs.growing import Crawl, running
 from tests.outputs.round_trip import Shop
 from tests.outputs.samples import target
+from tests.support.heard_meter import HeardMeter
 from tests.support.postgres import PostgresServer
 
 ITEMS = [{"n": n, "text": "=1\n,x"} for n in range(10)]
@@ -47,10 +48,12 @@ def test_a_target_that_has_everything_once_is_equal(tmp_path: Path, shop: Shop, 
     path = tmp_path / name
     exported(shop, str(path), Items(shop.folder) if items else Pages(shop.folder))
     before = path.read_bytes()
-    found = compare([shop.folder], target(path), items=items)
+    meter = HeardMeter()
+    found = compare([shop.folder], target(path), items=items, meter=meter)
     wanted = 10 if items else 3
     assert numbers(found) == (wanted, wanted, 0, 0)
     assert path.read_bytes() == before
+    assert [part.what for part in meter.parts] == ["reading index", f"reading {name}"]
 
 
 def less(text: str) -> str:
