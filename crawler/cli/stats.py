@@ -2,6 +2,8 @@
 
 import argparse
 import json
+import shlex
+import sys
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +21,7 @@ EPILOG = """\
 examples:
   crawler stats                       totals, and the 20 domains with most pages
   crawler stats example.com           one domain in full
+  crawler stats --by-name --top 100   100 domains by name, and the command for the next 100
   crawler stats --json --top 1000 | jq '.domains[] | select(.queued > 100)'
 
 Every number is a counter that the crawl keeps: asking costs the same for ten URLs or a
@@ -41,8 +44,10 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         type=whole_type,
         default=TOP,
         metavar="N",
-        help=f"domains with most pages, at most 128 of a partition (default: {TOP})",
+        help=f"domains with most pages, at most 128 of a partition; domains of a page of --by-name (default: {TOP})",
     )
+    p.add_argument("--by-name", action="store_true", help="all domains in the order of their names, page by page")
+    p.add_argument("--after", metavar="NAME", help="with --by-name: the page of those after this name")
     p.add_argument("--json", action="store_true", help="as one JSON object; times in ms")
     add_common(p)
     p.set_defaults(run=run, takes_urls=False)
@@ -54,6 +59,11 @@ def run(arguments: argparse.Namespace) -> int:
 
     if arguments.top < 0:
         raise UsageError(f"--top {arguments.top}: expected a number of domains")
+    if arguments.after is not None and not arguments.by_name:
+        raise UsageError("--after needs --by-name")
+    if arguments.by_name and (arguments.domain or not arguments.top):
+        given = arguments.domain or "--top 0"
+        raise UsageError(f"--by-name and {given} can't be used together: --by-name lists all domains, page by page")
     return run_async(_run(arguments, settings_of(arguments)))
 
 
@@ -65,7 +75,7 @@ async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
         if arguments.domain:
             text = await _one(crawl, arguments.domain, as_json=arguments.json)
         else:
-            text = await _all(crawl, arguments.top, as_json=arguments.json)
+            text = await _all(crawl, arguments)
     out(text)
     return 0
 
@@ -105,19 +115,44 @@ async def _one(crawl: "OpenCrawl", name: str, *, as_json: bool) -> str:
     )
 
 
-async def _all(crawl: "OpenCrawl", top: int, *, as_json: bool) -> str:
+async def _listed(crawl: "OpenCrawl", arguments: argparse.Namespace) -> tuple[list["DomainStats"], str]:
+    """The domains to list, and the name after which the next page begins: "" when there is none."""
+    stats, top, following = crawl.stats, arguments.top, ""
+    if arguments.by_name:
+        names = await stats.domains_by_name((arguments.after or "").lower(), top + 1)
+        if len(names) > top:
+            following = names[top - 1][0]
+    else:
+        names = await stats.top_domains(top) if top else []
+    return await stats.domains(names[:top]), following
+
+
+def _command_for(following: str) -> str:
+    """The command as it was given, for the next page."""
+    from crawler.redaction import redact
+    from crawler.terminal.wording import program
+
+    words = sys.argv[1:]
+    if "--after" in words:
+        at = words.index("--after")
+        del words[at : at + 2]
+    words = [word for word in words if not word.startswith("--after=")]
+    return f"{program()} {shlex.join(map(redact, words))} {shlex.quote(f'--after={following}')}"
+
+
+async def _all(crawl: "OpenCrawl", arguments: argparse.Namespace) -> str:
     import msgspec
 
     from crawler.reports.crawl_report import domain_table, over_budget, totals_text
 
     totals = await crawl.stats.totals()
-    shown = await crawl.stats.domains(await crawl.stats.top_domains(top)) if top else []
+    shown, following = await _listed(crawl, arguments)
     count = await crawl.stats.domain_count()
     members = (await crawl.members.read()).values()
     in_flight, is_full = sum(m.in_flight for m in members), any(m.waits_for == "memory" for m in members)
     in_flight = min(in_flight, totals.pending)
     is_paused, quota_reached = (await crawl.operator.overrides()).is_paused, await crawl.crawls.quota_reached()
-    if as_json:
+    if arguments.json:
         counted = {"domains": count, "in_flight": in_flight, "paused": is_paused, "memory_full": is_full}
         return json.dumps(
             {
@@ -126,6 +161,7 @@ async def _all(crawl: "OpenCrawl", top: int, *, as_json: bool) -> str:
                 "totals": totals_json(totals) | counted | {"over_budget": over_budget(totals, quota_reached)},
                 "domains": [domain_json(d) for d in shown],
             }
+            | ({"next": following} if arguments.by_name else {})
         )
     parts = [
         totals_text(
@@ -140,7 +176,9 @@ async def _all(crawl: "OpenCrawl", top: int, *, as_json: bool) -> str:
     ]
     if shown:
         parts.append(domain_table(shown, owned=bool(totals.pending)))
-    if count > len(shown) and top:
+    if following:
+        parts.append(f"next page: {_command_for(following)}")
+    elif count > len(shown) and arguments.top and not arguments.by_name:
         parts.append(f"... and {count - len(shown):,} more domains: crawler stats --top {count}")
     return "\n\n".join(parts)
 
