@@ -21,6 +21,7 @@ from crawler.engine.client import Engine, EngineInfo
 from crawler.frontier.bulk_lookup import BulkLookup
 from crawler.frontier.crawl_record import CrawlRecord, Crawls
 from crawler.frontier.dead_letters import DeadLetters
+from crawler.frontier.domain_lists import DomainLists
 from crawler.frontier.frontier import Frontier
 from crawler.frontier.keys import Keys
 from crawler.frontier.leases import Leases
@@ -69,6 +70,7 @@ class OpenCrawl(msgspec.Struct, frozen=True, kw_only=True):
     stats: Stats
     inspect: UrlLookup
     series: Series
+    lists: DomainLists
     states: BulkLookup
     spill_files: SpillFiles | None
     seeds: Seeds
@@ -125,12 +127,14 @@ def _opened(
             urls=budget.urls, hosts=budget.hosts, urls_per_linking_domain=budget.urls_per_linking_domain
         ),
     )  # fmt: skip
+    stats = Stats(engine, keys, partitions)
     return OpenCrawl(
         settings=settings, folder=folder, lock=lock, session=session, engine=engine, info=info, keys=keys,
         crawls=Crawls(engine, keys), members=members, record=record, roots=roots, placement=Placement(record),
         frontier=frontier,
         leases=Leases(engine, keys, hash_key=record.hash_key),
-        stats=Stats(engine, keys, partitions),
+        stats=stats,
+        lists=DomainLists(engine, keys, partitions, stats),
         inspect=UrlLookup(engine, keys, partitions, spill_files),
         series=Series(engine, keys),
         states=BulkLookup(engine, keys, partitions, spill_files),

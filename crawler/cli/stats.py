@@ -3,8 +3,9 @@
 import argparse
 import asyncio
 import json
+import shlex
+import sys
 from collections import Counter
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from crawler.cli.options import add_common, limit_type, settings_of, whole_type
@@ -17,20 +18,14 @@ if TYPE_CHECKING:
 
 TOP = 20
 WATCH_S = 2.0
-SORTS: "dict[str, Callable[[DomainStats], Any]]" = {
-    "pages": lambda d: (-d.fetched, d.domain),
-    "queue": lambda d: (-d.pending, d.domain),
-    "errors": lambda d: (-sum(d.errors.values()), d.domain),
-    "bytes": lambda d: (-d.bytes, d.domain),
-    "next": lambda d: (not d.pending, d.next_fetch_in_ms, d.domain),
-    "domain": lambda d: d.domain,
-}
+SORTS = ("pages", "rate", "queue", "errors", "bytes", "due")
 
 EPILOG = """\
 examples:
   crawler stats                       totals, and the 20 domains with most pages
   crawler stats example.com           one domain in full
   crawler stats --watch --sort queue  again every two seconds, most waiting URLs first
+  crawler stats --by-name --top 100   100 domains by name, and the command for the next 100
   crawler stats --json --top 1000 | jq '.domains[] | select(.queued > 100)'
 
 Every number is a counter that the crawl keeps: asking costs the same for ten URLs or a
@@ -53,13 +48,14 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         type=whole_type,
         default=TOP,
         metavar="N",
-        help=f"domains with most pages, at most 128 of a partition (default: {TOP})",
+        help=f"the first N domains, at most 128 of a partition; with --by-name: domains of a page (default: {TOP})",
     )
     p.add_argument(
         "--sort",
-        choices=tuple(SORTS),
+        choices=SORTS,
         default="pages",
-        help="order of the domains in the table, which are the --top N with most pages (default: pages)",
+        help="what they are the first by: pages (default), or among some thousands of the busiest: pages per second, "
+        "queue, errors, bytes, time since they are due",
     )
     p.add_argument(
         "--watch",
@@ -69,6 +65,8 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         metavar="S",
         help=f"print it again every S seconds until Ctrl-C, in place on a terminal (default: {WATCH_S:g})",
     )
+    p.add_argument("--by-name", action="store_true", help="all domains in the order of their names, page by page")
+    p.add_argument("--after", metavar="NAME", help="with --by-name: the page of those after this name")
     p.add_argument("--json", action="store_true", help="as one JSON object; times in ms")
     add_common(p)
     p.set_defaults(run=run, takes_urls=False)
@@ -80,6 +78,11 @@ def run(arguments: argparse.Namespace) -> int:
 
     if arguments.top < 0:
         raise UsageError(f"--top {arguments.top}: expected a number of domains")
+    if arguments.after is not None and not arguments.by_name:
+        raise UsageError("--after needs --by-name")
+    if arguments.by_name and (arguments.domain or not arguments.top):
+        given = arguments.domain or "--top 0"
+        raise UsageError(f"--by-name and {given} can't be used together: --by-name lists all domains, page by page")
     return run_async(_run(arguments, settings_of(arguments)))
 
 
@@ -106,7 +109,7 @@ async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
 async def _text(crawl: "OpenCrawl", arguments: argparse.Namespace) -> str:
     if arguments.domain:
         return await _one(crawl, arguments.domain, as_json=arguments.json)
-    return await _all(crawl, arguments.top, arguments.sort, as_json=arguments.json)
+    return await _all(crawl, arguments)
 
 
 async def _one(crawl: "OpenCrawl", name: str, *, as_json: bool) -> str:
@@ -144,20 +147,46 @@ async def _one(crawl: "OpenCrawl", name: str, *, as_json: bool) -> str:
     )
 
 
-async def _all(crawl: "OpenCrawl", top: int, sort: str, *, as_json: bool) -> str:
+async def _listed(crawl: "OpenCrawl", arguments: argparse.Namespace) -> tuple[list["DomainStats"], str]:
+    """The domains to list, and the name after which the next page begins: "" when there is none."""
+    from crawler.runtime.clock import wall_s
+
+    stats, top, following = crawl.stats, arguments.top, ""
+    if arguments.by_name:
+        names = await stats.domains_by_name((arguments.after or "").lower(), top + 1)
+        if len(names) > top:
+            following = names[top - 1][0]
+        return await stats.domains(names[:top]), following
+    rows = await crawl.lists.top(arguments.sort, top, wall_s()) if top else []
+    return [row.stats for row in rows], following
+
+
+def _command_for(following: str) -> str:
+    """The command as it was given, for the next page."""
+    from crawler.redaction import redact
+    from crawler.terminal.wording import program
+
+    words = sys.argv[1:]
+    if "--after" in words:
+        at = words.index("--after")
+        del words[at : at + 2]
+    words = [word for word in words if not word.startswith("--after=")]
+    return f"{program()} {shlex.join(map(redact, words))} {shlex.quote(f'--after={following}')}"
+
+
+async def _all(crawl: "OpenCrawl", arguments: argparse.Namespace) -> str:
     import msgspec
 
     from crawler.reports.crawl_report import domain_table, over_budget, totals_text
 
     totals = await crawl.stats.totals()
-    shown = await crawl.stats.domains(await crawl.stats.top_domains(top)) if top else []
-    shown.sort(key=SORTS[sort])
+    shown, following = await _listed(crawl, arguments)
     count = await crawl.stats.domain_count()
     members = (await crawl.members.read()).values()
     in_flight, is_full = sum(m.in_flight for m in members), any(m.waits_for == "memory" for m in members)
     in_flight = min(in_flight, totals.pending)
     is_paused, quota_reached = (await crawl.operator.overrides()).is_paused, await crawl.crawls.quota_reached()
-    if as_json:
+    if arguments.json:
         counted = {"domains": count, "in_flight": in_flight, "paused": is_paused, "memory_full": is_full}
         return json.dumps(
             {
@@ -166,6 +195,7 @@ async def _all(crawl: "OpenCrawl", top: int, sort: str, *, as_json: bool) -> str
                 "totals": totals_json(totals) | counted | {"over_budget": over_budget(totals, quota_reached)},
                 "domains": [domain_json(d) for d in shown],
             }
+            | ({"next": following} if arguments.by_name else {})
         )
     parts = [
         totals_text(
@@ -180,7 +210,9 @@ async def _all(crawl: "OpenCrawl", top: int, sort: str, *, as_json: bool) -> str
     ]
     if shown:
         parts.append(domain_table(shown, owned=bool(totals.pending)))
-    if count > len(shown) and top:
+    if following:
+        parts.append(f"next page: {_command_for(following)}")
+    elif count > len(shown) and arguments.top and not arguments.by_name:
         parts.append(f"... and {count - len(shown):,} more domains: crawler stats --top {count}")
     return "\n\n".join(parts)
 

@@ -6,7 +6,7 @@ one slot. The scripts build further keys from the meta key's prefix (lua/_partit
 
 from functools import lru_cache
 
-LAYOUT = 4  # version of what is stored under these keys; another one is refused
+LAYOUT = 5  # version of what is stored under these keys; another one is refused
 
 
 class Keys:

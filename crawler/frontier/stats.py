@@ -16,6 +16,8 @@ TOTAL_FIELDS = (
     "revived", "s1", "s2", "s3", "s4", "s5", "items", "items_invalid",
 )  # fmt: skip
 READ_MAX = 256  # queues that one call reads
+NAMES_MAX = 256  # names that one call of names_after returns
+NAMES_TO_SPARE = 4  # more than a partition's share of a page, so that few are asked twice
 _TEXTS = frozenset({"borrower", "waiter", "domain", "stop"})  # values of a queue's record that are not numbers
 
 
@@ -110,6 +112,20 @@ class Stats:
         for partition, flat in enumerate(await self._engine.commands(commands)):
             found.extend((-float(flat[i + 1]), flat[i].decode(), partition) for i in range(0, len(flat), 2))
         return [(domain, partition) for _, domain, partition in sorted(found)[:limit]]
+
+    async def domains_by_name(self, after: str, limit: int) -> list[tuple[str, int]]:
+        """(domain, partition) of the first domains after a name in the order of their bytes, at most `limit`."""
+        wanted = min(limit // self._partitions + NAMES_TO_SPARE, NAMES_MAX)
+        found: list[tuple[bytes, int]] = []
+        cursors = dict.fromkeys(range(self._partitions if limit > 0 else 0), after.encode())
+        while cursors:
+            calls = [Call("names_after", (self._keys.meta(p),), (name, wanted)) for p, name in cursors.items()]
+            replies = dict(zip(cursors, await self._engine.run_all(calls), strict=True))
+            found.extend((name, p) for p, names in replies.items() for name in names)
+            found = sorted(found)[:limit]
+            full = {p: names[-1] for p, names in replies.items() if len(names) == wanted}
+            cursors = {p: last for p, last in full.items() if len(found) < limit or last < found[-1][0]}
+        return [(name.decode(), p) for name, p in found]
 
     async def domain_count(self) -> int:
         """How many domains the crawl has found."""

@@ -20,7 +20,7 @@ from crawler.frontier.spill import Block, Place, Urls
 from crawler.model import Candidate, Claim
 from crawler.robots.borrowed_slot import SlotQueue
 from tests.frontier.door import HASH_KEY, fingerprint
-from tests.frontier.machine_checks import check_counters, check_marks, check_queues, check_states
+from tests.frontier.machine_checks import check_counters, check_marks, check_names, check_queues, check_states
 from tests.frontier.model import PartitionModel
 from tests.frontier.model_urls import DEFAULT_DELAY_MS, DEPTH_MAX, HOSTS_MAX, IDLE_MS, SHORT_MS, State
 from tests.frontier.raw import RawPartition, dump
@@ -300,5 +300,6 @@ class FrontierSteps(RuleBasedStateMachine):
             raw = self._raw_of(now, partition)
             self._check_states(model, raw)
             check_counters(model, raw)
+            check_names(model, raw)
             check_marks(self._raw_of(before, partition), raw)
             check_queues(model, raw, {name for p, name in self._spilled if p == partition})

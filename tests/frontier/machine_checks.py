@@ -5,7 +5,7 @@ from collections.abc import Collection
 
 from crawler.frontier.bulk_lookup import MOVING
 from tests.frontier.model import PartitionModel
-from tests.frontier.model_urls import BLOCK, IDLE_MS, OUT_MAX, TOP_MAX, UNENDED, State
+from tests.frontier.model_urls import BLOCK, IDLE_MS, NAMES_MAX, OUT_MAX, TOP_MAX, UNENDED, State
 from tests.frontier.raw import RawPartition
 
 LEASE = ("session", "node", "epoch", "engine", "hash_key")
@@ -52,6 +52,13 @@ def check_counters(model: PartitionModel, raw: RawPartition) -> None:
     pages, top = {name: counts["s2"] for name, counts in model.counts.items()}, raw.zset("top")
     assert top == {name: pages[name] for name in top}
     assert sorted(top.values(), reverse=True) == sorted(pages.values(), reverse=True)[:TOP_MAX]
+
+
+def check_names(model: PartitionModel, raw: RawPartition) -> None:
+    """The index has each queue that was ever added to, once, in order and in small blocks."""
+    blocks = raw.names()
+    assert [name for block in blocks for name in block] == sorted(model.counts)
+    assert max(map(len, blocks)) <= NAMES_MAX
 
 
 def check_marks(before: RawPartition, raw: RawPartition) -> None:

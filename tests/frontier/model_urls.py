@@ -10,6 +10,7 @@ OUT_MAX = 4
 BLOCK = 2  # URLs in a block, in these tests
 IDLE_MS = 1500  # after its clock has run out, an idle queue's record is packed; in these tests
 PER_STORE = 1
+NAMES_MAX = 2  # names of queues in a block of their index; in these tests
 DEPTH_MAX = 3  # what is deeper is deferred
 HOSTS_MAX = 2  # of a domain, without those that people release
 TOP_MAX = 2  # queues in the list of those with most pages

@@ -63,6 +63,15 @@ class RawPartition:
                 found[queue] = (due, int(name[1:] or 0))
         return found
 
+    def names(self) -> list[list[str]]:
+        """The index of queues, block by block; fails for a block that is not listed, and for a score that is not 0."""
+        firsts = ["", *self.zset("names")]
+        assert set(self.under("names:")) | {""} == set(firsts)
+        blocks = [self.zset(f"names:{first}") for first in firsts]
+        assert {score for block in (*blocks, self.zset("names")) for score in block.values()} <= {0}
+        assert [next(iter(block)) for block in blocks[1:]] == firsts[1:]
+        return [list(block) for block in blocks]
+
     def under(self, prefix: str) -> list[str]:
         """Names after a prefix like 'q:'."""
         return sorted(k[len(prefix) :] for k in self.keys if k.startswith(prefix))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from crawler.frontier import script_library
-from tests.frontier.model_urls import BLOCK, IDLE_MS, PER_STORE, TOP_MAX
+from tests.frontier.model_urls import BLOCK, IDLE_MS, NAMES_MAX, PER_STORE, TOP_MAX
 
 SMALLER = (  # file, line, what stands there instead
     ("_block", "local BLOCK = 128", f"local BLOCK = {BLOCK}"),
@@ -15,6 +15,7 @@ SMALLER = (  # file, line, what stands there instead
     ("_compact", "local PER_STORE = 64", f"local PER_STORE = {PER_STORE}"),
     ("_compact", "local COMPACT_MOVES_MAX = 256", "local COMPACT_MOVES_MAX = 2"),
     ("_seen", "local SEEN_PER_BUCKET = 200", "local SEEN_PER_BUCKET = 5"),
+    ("_names", "local NAMES_MAX = 128", f"local NAMES_MAX = {NAMES_MAX}"),
     ("_stats", "local TOP_MAX = 128", f"local TOP_MAX = {TOP_MAX}"),
 )
 

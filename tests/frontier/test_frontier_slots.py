@@ -17,6 +17,7 @@ from crawler.frontier.pending import HEAD, Found
 from crawler.frontier.restore import DoneUrl, Restoring
 from crawler.frontier.script_library import NAMES
 from crawler.frontier.spill import Spilling
+from crawler.frontier.stats import Stats
 from crawler.quotas.raise_limits import RaisedQuotas
 from crawler.robots.borrowed_slot import SlotRequest
 from tests.frontier.door import HASH_KEY, Door, found
@@ -86,6 +87,7 @@ async def run_all_scripts(door: Door) -> set[str]:
     await Purge(door.frontier, DeferredUrls(door.frontier, 1)).purge(0, "h1.test")
     await door.engine.run("locate", (door.keys.meta(0),), 0, "1", 1, "q")
     await BulkLookup(door.engine, door.keys, 1).of(0, {0: [one.fingerprint]})
+    await Stats(door.engine, door.keys, 1).domains_by_name("", 1)
     await door.frontier.drain_log([(door.fence, await door.frontier.undrained(0))])
     letters = DeadLetters(door.frontier, 1)
     (dead,) = [one async for some in letters.read() for one in some]

@@ -26,6 +26,7 @@ end
 local function meet(r, domain, n)
   if r[URLS] == 0 then
     count(ctx.total, 'queues', 1)
+    list_name(r.queue)
     if domain ~= r.queue then set_more(r, 'domain', domain) end
     if call('ZCARD', ctx.prefix .. 'top') < TOP_MAX then call('ZADD', ctx.prefix .. 'top', 'NX', 0, r.queue) end
   end
