@@ -212,7 +212,9 @@ async def _all(crawl: "OpenCrawl", arguments: argparse.Namespace) -> str:
         parts.append(domain_table(shown, owned=bool(totals.pending)))
     if following:
         parts.append(f"next page: {_command_for(following)}")
-    elif count > len(shown) and arguments.top and not arguments.by_name:
+    elif not shown and arguments.sort != "pages" and arguments.top:
+        parts.append(f"No domain to list by {arguments.sort} at this moment.")
+    elif count > len(shown) and arguments.top and not arguments.by_name and arguments.sort == "pages":
         parts.append(f"... and {count - len(shown):,} more domains: crawler stats --top {count}")
     return "\n\n".join(parts)
 
