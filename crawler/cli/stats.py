@@ -1,7 +1,6 @@
 """`crawler stats`: totals and domains, as the engine has counted them."""
 
 import argparse
-import asyncio
 import json
 import shlex
 import sys
@@ -87,6 +86,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
+    import asyncio
+
     from crawler.app.open_crawl import open_crawl
     from crawler.terminal.printing import out, repaint
 
