@@ -13,6 +13,7 @@ import pytest
 from crawler.errors import EngineDown
 from crawler.supervisor.child import BACKOFF_MAX_S, RESTARTS_MAX, STEADY_S, Child, ChildState, Deaths
 from crawler.supervisor.supervisor import GaveUpError, Supervisor
+from tests.support.processes import is_running
 
 UNTIL_TOLD = """\
 import signal, sys
@@ -81,14 +82,6 @@ class Family:
             self.supervisor.stop()
             async with asyncio.timeout(20):
                 await asyncio.gather(running, return_exceptions=True)
-
-
-def runs(pid: int) -> bool:
-    """Is there such a process, and is it no zombie?"""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -296,4 +289,4 @@ async def test_killed_children_are_dead_when_kill_and_wait_returns() -> None:
         await family.is_up("a-0", "a-1")
         pids = [child.pid for child in family.supervisor.children]
         family.supervisor.kill_and_wait()
-        assert [pid for pid in pids if runs(pid)] == []
+        assert [pid for pid in pids if is_running(pid)] == []
