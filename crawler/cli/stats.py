@@ -158,8 +158,11 @@ async def _listed(crawl: "OpenCrawl", arguments: argparse.Namespace) -> tuple[li
         if len(names) > top:
             following = names[top - 1][0]
         return await stats.domains(names[:top]), following
-    rows = await crawl.lists.top(arguments.sort, top, wall_s()) if top else []
-    return [row.stats for row in rows], following
+    if not top:
+        return [], following
+    if arguments.sort == "pages":  # needs no look at what happened lately
+        return await stats.domains(await stats.top_domains(top)), following
+    return [row.stats for row in await crawl.lists.top(arguments.sort, top, wall_s())], following
 
 
 def _command_for(following: str) -> str:

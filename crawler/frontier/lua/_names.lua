@@ -10,7 +10,7 @@ local function names_key(first) return ctx.prefix .. 'names:' .. first end
 -- The first name of the block that a name belongs in; '' for the first block.
 local function names_from(name) return call('ZREVRANGEBYLEX', blocks_key(), '[' .. name, '-', 'LIMIT', 0, 1)[1] or '' end
 
--- Move the second half of a full block to a new one. The first half is stored anew, too: an allocator may leave a value that
+-- Move the second half of a full block to a new one. The first half is stored again, too: an allocator may leave a value that
 -- shrinks to a half in place.
 local function split_names(block)
   local middle = call('ZRANGE', block, NAMES_MAX / 2, NAMES_MAX / 2)[1]
