@@ -34,5 +34,5 @@ async def crawl_until_it_fails(settings: Any, seeds: list[str], code: int, turns
         failed: list[Any] = (await crawl(settings, seeds)).errors
     except ArchiveError as error:
         failed = [error]
-    assert [type(error) for error in failed] == [ArchiveError], turns
+    assert [type(error) for error in failed] == [ArchiveError], (turns, failed)
     assert os.strerror(code) in str(failed[0])
