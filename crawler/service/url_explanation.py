@@ -15,7 +15,7 @@ async def explain(crawl: OpenCrawl, url: str, *, given: str = "", fetch_robots: 
     """The facts about a canonical URL, which `reports.explanation` makes a text or a record of.
 
     `given` is the URL as it was written. With `fetch_robots`, the site is asked for a robots.txt that nobody has read
-    yet, politely. Raises EngineError, and ArchiveError when the index on this machine can't be read.
+    yet, politely. Raises EngineError, and ConflictError when the engine lost the crawl.
     """
     crawl = await crawl.reloaded()
     router = make_router(crawl)
