@@ -1,0 +1,1 @@
+"""What viewers read and operators change of an open crawl, for the command line, the API and `top` alike."""
