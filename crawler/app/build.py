@@ -149,7 +149,7 @@ def _build(
         concurrency_of=of_queues(s.sites, "concurrency"),
     )  # fmt: skip
     due, unsaved, backlog = DuePartitions(open_claims), UnsavedClocks(scheduler), CommitBacklog()
-    activity = Activity(partitions)
+    activity = Activity(partitions, lambda: fetching.open_requests)
     held = HeldPartitions(crawl.session, (due, scheduler, unsaved, backlog, activity))
     liveness = SessionLiveness(s.membership)
     admission = QuotaAdmission(s.budget.crawl_urls, DeferredShare(crawl.operator.deferred_urls, partitions))

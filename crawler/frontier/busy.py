@@ -15,7 +15,8 @@ from crawler.frontier.series import COARSE, FINE, RATE_SLOTS, Rates, Resolution
 
 SETTLED_S = 1.0  # owners send what happened in a slot at most this long after its end
 _FINE_SIZES, _COARSE_SIZES = (4, 2, 5, 2, 2, 2), (4, 3, 6, 3, 3, 3)  # bytes of each number of a slot
-_HEAD = 4  # values of an entry before its slots
+_HEAD = 7  # values of an entry before its slots
+ERROR_SHOWN_S = FINE.slots * FINE.slot_s
 
 
 class Slot(NamedTuple):
@@ -30,11 +31,14 @@ class Slot(NamedTuple):
 
 
 class BusyQueue(msgspec.Struct, frozen=True):
-    """A queue with its newest slots."""
+    """A queue with its newest slots, open requests, and the last failure with its slot's time (s since 1970)."""
 
     queue: str
     partition: int
     newest: Sequence[Slot]
+    in_flight: int = 0
+    last_error: str = ""
+    last_error_at: float = 0.0
 
     def rates(self, now_s: float) -> Rates:
         """Over the last two whole slots."""
@@ -54,10 +58,15 @@ class BusyQueues:
         """All there are: some 4,096, and at most eight for each partition when there are many partitions."""
         raw = await self._engine.commands([("HGETALL", self._keys.of(p, "busy")) for p in range(self._partitions)])
         return [
-            BusyQueue(name.decode(), partition, _newest(packed))
+            _busy_queue(name.decode(), partition, packed)
             for partition, flat in enumerate(raw)
             for name, packed in pairs_of(flat)
         ]
+
+    async def of(self, places: Sequence[tuple[str, int]]) -> list[BusyQueue | None]:
+        """The given (queue, partition) pairs; None for those that are not among the busiest."""
+        raw = await self._engine.commands([("HGET", self._keys.of(p, "busy"), queue) for queue, p in places])
+        return [packed and _busy_queue(queue, p, packed) for (queue, p), packed in zip(places, raw, strict=True)]
 
     async def slots(self, partition: int, queue: str, now_s: float) -> tuple[list[Slot], list[Slot]]:
         """The last 15 minutes and the last day of a queue, oldest slot first, without those in which nothing happened.
@@ -74,10 +83,12 @@ def _mean(slots: Iterable[Slot]) -> Rates:
     return Rates(seconds, *sums)
 
 
-def _newest(packed: bytes) -> list[Slot]:
-    values = msgspec.msgpack.decode(packed)[_HEAD:]
+def _busy_queue(queue: str, partition: int, packed: bytes) -> BusyQueue:
+    values = msgspec.msgpack.decode(packed)
     width = len(Slot._fields)
-    return [Slot(*map(int, values[i : i + width])) for i in range(0, len(values), width)]
+    newest = [Slot(*map(int, values[i : i + width])) for i in range(_HEAD, len(values), width)]
+    in_flight, error, error_at = values[_HEAD - 3 : _HEAD]
+    return BusyQueue(queue, partition, newest, int(in_flight), error, float(error_at))
 
 
 def _kept(ring: bytes | None, sizes: Sequence[int], resolution: Resolution, now_s: float) -> list[Slot]:

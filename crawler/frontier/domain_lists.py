@@ -10,19 +10,20 @@ from typing import Any
 import msgspec
 
 from crawler.engine.client import Engine
-from crawler.frontier.busy import BusyQueues
+from crawler.frontier.busy import BusyQueue, BusyQueues
 from crawler.frontier.keys import Keys
-from crawler.frontier.series import Rates, busiest_max
+from crawler.frontier.series import busiest_max
 from crawler.frontier.stats import DomainStats, Stats
+from crawler.rules.identity import partition_of, registrable_domain
 
 _Place = tuple[str, int]  # domain and partition
 
 
 class DomainRow(msgspec.Struct, frozen=True):
-    """`rates`: None for a domain that is not among the busiest, for which none are kept."""
+    """`busy`: what happened lately; None for a domain that is not among the busiest, for which it is not kept."""
 
     stats: DomainStats
-    rates: Rates | None
+    busy: BusyQueue | None
 
 
 class DomainLists:
@@ -33,27 +34,38 @@ class DomainLists:
         self._keys = keys
         self._partitions = range(partitions)
         self._stats = stats
-        self._busy = BusyQueues(engine, keys, partitions)
+        self.busy = BusyQueues(engine, keys, partitions)
         self._each = busiest_max(partitions)  # candidates of a partition, of each kind
 
     async def top(self, sort: str, limit: int, now_s: float) -> list[DomainRow]:
         """The first `limit` domains by one of SORTS at a time of the wall clock."""
-        busy = {(one.queue, one.partition): one for one in await self._busy.read()}
         if sort == "pages":
-            first = await self._stats.top_domains(limit)
-        elif sort == "rate":
-            pages = {place: one.rates(now_s).pages for place, one in busy.items()}
-            first = sorted(pages, key=lambda place: (-pages[place], place))[:limit]
-        elif sort == "due":
-            first = await self._oldest_due(limit)
-        else:
-            others = await self._ranked("long" if sort == "queue" else "top")
-            first = await self._by_record(_KEYS[sort], {*busy, *others}, limit)
-        found = await self._stats.domains(first)
-        return [
-            DomainRow(stats, busy[place].rates(now_s) if place in busy else None)
-            for place, stats in zip(first, found, strict=True)
-        ]
+            return await self.rows(await self._stats.top_domains(limit))
+        if sort == "due":
+            return await self.rows(await self._oldest_due(limit))
+        busy = await self.busy.read()
+        if sort == "rate":
+            pages = {(one.queue, one.partition): one.rates(now_s).pages for one in busy}
+            return await self.rows(sorted(pages, key=lambda place: (-pages[place], place))[:limit])
+        others = await self._ranked("long" if sort == "queue" else "top")
+        places = {*((one.queue, one.partition) for one in busy), *others}
+        return await self.rows(await self._by_record(_KEYS[sort], places, limit))
+
+    async def rows(self, places: Sequence[_Place]) -> list[DomainRow]:
+        """What is known of these domains."""
+        found = await self._stats.domains(list(places))
+        return [DomainRow(stats, busy) for stats, busy in zip(found, await self.busy.of(places), strict=True)]
+
+    async def containing(self, text: str, limit: int) -> list[_Place]:
+        """The first domains by name that begin with a text, or are among the busiest and those with most pages and
+        contain it.
+        """
+        here = (text, partition_of(registrable_domain(text), len(self._partitions)))
+        named = [place for place in await self._stats.domains_by_name(text, limit) if place[0].startswith(text)]
+        exact = [here] if (await self._stats.records([here]))[0] else []
+        busy = [(one.queue, one.partition) for one in await self.busy.read()]
+        others = {place for place in (*busy, *await self._ranked("top")) if text in place[0]}
+        return sorted({*exact, *named, *others})[:limit]
 
     async def _ranked(self, name: str) -> list[_Place]:
         """The highest of a sorted set of each partition."""

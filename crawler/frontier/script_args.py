@@ -42,6 +42,8 @@ class ActivityItem(NamedTuple):
     client_errors: int
     server_errors: int
     failures: int
+    in_flight: int = 0  # requests that are open when it is sent
+    error: str = ""  # the reason of the last failure
 
 
 class AddQuotaArgs(NamedTuple):

@@ -62,7 +62,7 @@ class Sample(NamedTuple):
         return self.added - self.done
 
 
-class Rates(NamedTuple):
+class Rates(msgspec.Struct, frozen=True):
     """Each per second, over `seconds`."""
 
     seconds: float
@@ -78,7 +78,9 @@ class Rates(NamedTuple):
         seconds = newer.at_s - older.at_s
         if seconds <= 0:
             return cls(0.0)
-        return cls(seconds, *(max(0, getattr(newer, f) - getattr(older, f)) / seconds for f in cls._fields[1:]))
+        return cls(
+            seconds, *(max(0, getattr(newer, f) - getattr(older, f)) / seconds for f in cls.__struct_fields__[1:])
+        )
 
 
 class Samples(msgspec.Struct, frozen=True):

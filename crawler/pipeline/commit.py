@@ -27,6 +27,7 @@ from crawler.runtime.clock import monotonic_ms, wall_s
 from crawler.runtime.counters import Counters, LastError
 from crawler.runtime.crash_points import reached
 from crawler.settings import ArchiveSettings
+from crawler.terminal.wording import failure_reason
 
 log = logging.getLogger(__name__)
 
@@ -297,7 +298,7 @@ class Committer:
             self._wake_queue(partition, 0)
             return
         self._counters.errors += 1
-        self._activity.failure(partition, outcome.claim.queue)
+        self._activity.failure(partition, outcome.claim.queue, failure_reason(outcome.kind, outcome.detail))
         self._counters.last_error = LastError(outcome.kind, outcome.detail, outcome.claim.url, outcome.failed_at)
         self._wake_queue(partition, outcome.settlement.next_fetch_ms)
         if outcome.retry_in_ms >= 0 and self._held.is_open(partition):

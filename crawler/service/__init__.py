@@ -1,1 +1,1 @@
-"""What people do with a crawl: asked for alike by the command line, the HTTP API and the terminal UI."""
+"""What viewers read and operators change of an open crawl, for the command line, the API and `top` alike."""

@@ -13,6 +13,7 @@ from tests.frontier.door import Door, found
 
 T = 360_000_000  # a fine slot, the first of a coarse one
 MOST = 3
+NOTHING = {"pages": 0, "bytes": 0, "client_errors": 0, "server_errors": 0, "failures": 0}
 
 
 @pytest.fixture
@@ -115,3 +116,22 @@ async def test_a_session_that_lost_the_lease_notes_nothing(door: Door, busy: Bus
     packed = pack([*ActivityHead(MOST, 2.0, 5), *item(T, "a.test", 1)])
     await door.frontier.drain_log([(old, [])], {0: packed})
     assert await busy.read() == []
+
+
+async def test_open_requests_and_the_last_error_are_kept(door: Door, busy: BusyQueues) -> None:
+    await note(door, ActivityItem(T, "a.test", 1, 1, 0, 0, 1, 2, "connection refused"))
+    await note(door, ActivityItem(T + 1, "a.test", 1, 1, 0, 0, 0, 1))
+    await note(door, ActivityItem(T + 2, "a.test", in_flight=3, **NOTHING))
+    (queue,) = await busy.read()
+    assert (queue.in_flight, queue.last_error, queue.last_error_at) == (3, "connection refused", T * 5)
+    assert [slot.number for slot in queue.newest] == [T + 1, T], "nothing happened in the last slot"
+    assert await busy.of([("b.test", 0), ("a.test", 0)]) == [None, queue]
+
+
+async def test_a_queue_whose_first_request_lasts_gets_a_free_place(door: Door, busy: BusyQueues) -> None:
+    for name in "abcd":
+        await note(door, ActivityItem(T, f"{name}.test", in_flight=1, **NOTHING))
+    assert {one.queue for one in await busy.read()} == {"a.test", "b.test", "c.test"}
+    assert await busy.slots(0, "a.test", T * 5.0) == ([], [])
+    await note(door, item(T, "d.test", 1))
+    assert "d.test" in {one.queue for one in await busy.read()}

@@ -57,7 +57,7 @@ async def test_a_rate_is_there_for_busy_domains_only(door: Door, lists: DomainLi
     await fetched(door, "b.test", 1)
     await noted(door, b=20, quiet=1)
     assert await names(lists, "rate") == ["b.test", "quiet.test"]
-    rates = {row.stats.domain: row.rates and row.rates.pages for row in await lists.top("pages", 9, NOW_S)}
+    rates = {row.stats.domain: row.busy and row.busy.rates(NOW_S).pages for row in await lists.top("pages", 9, NOW_S)}
     assert rates == {"a.test": None, "b.test": 2.0}
 
 
@@ -79,4 +79,4 @@ async def test_a_new_crawl_has_empty_lists(lists: DomainLists, sort: str) -> Non
 
 
 def test_slots_and_rates_have_the_same_numbers() -> None:
-    assert Slot._fields[1:] == Rates._fields[1:]
+    assert Slot._fields[1:] == Rates.__struct_fields__[1:]

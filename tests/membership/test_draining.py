@@ -116,11 +116,11 @@ async def test_partitions_that_were_lost_are_their_new_owners_to_index() -> None
 async def test_activity_that_could_not_be_sent_is_not_sent_again() -> None:
     """It would count twice where the call had come through and its reply was lost."""
     archive, _, engine = stage()
-    archive._activity.failure(3, "a.test")
+    archive._activity.failure(3, "a.test", "timeout")
     archive._activity.end()
     engine.down = True
     await archive.drain()
     engine.down = False
-    archive._activity.failure(4, "b.test")
+    archive._activity.failure(4, "b.test", "timeout")
     await archive.drain()
     assert [list(sent) for sent in engine.activity] == [[4]]

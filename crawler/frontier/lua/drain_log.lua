@@ -6,14 +6,14 @@
 --       queue and slot an ActivityItem, older slots first
 -- returns {'FENCED'} | {'COMMITTED', number of deleted entries}
 -- busy: hash of the busiest queues -> msgpack {weight: requests, those of HALF_LIFE_S ago count half; when (s); the first slot
--- of each ring; then the newest slots, newest first: number, pages, bytes, client errors, server errors, failures}.
+-- of each ring; open requests; the last failure's reason and its slot's time (s); then the newest slots, newest first: number, pages, bytes, client errors, server errors, failures}.
 -- v:<queue>, d:<queue>: rings of slots of a queue in `busy`, as struct.pack writes them. They begin with the queue's first
 -- slot, so that they grow with the time for which it is busy. What is too much for a number stays at its largest value.
 local HALF_LIFE_S = 300
 local SLOTS_OF_COARSE = 60 -- fine slots in a coarse one
 local FEW, LOOK_EVERY = 3, 12
-local HEAD, WIDTH, NEWEST = 4, 6, 4
-local WEIGHT, AT, FINE_FIRST, COARSE_FIRST = 1, 2, 3, 4
+local HEAD, WIDTH, NEWEST = 7, 6, 4
+local WEIGHT, AT, FINE_FIRST, COARSE_FIRST, IN_FLIGHT, ERROR, ERROR_AT = 1, 2, 3, 4, 5, 6, 7
 local FINE = {name = 'v:', slots = 180, size = 17, form = '<I4I2I5I2I2I2', most = {65535, 2 ^ 40 - 1, 65535, 65535, 65535}}
 local COARSE = {
   name = 'd:', slots = 288, size = 22, form = '<I4I3I6I3I3I3', most = {2 ^ 24 - 1, 2 ^ 48 - 1, 2 ^ 24 - 1, 2 ^ 24 - 1, 2 ^ 24 - 1},
@@ -48,7 +48,7 @@ end
 -- A place among the busiest for a queue with so many requests in so many seconds, if there is one: free, or of one with less
 -- than half. Where there is none free, a look at all of them costs; queues with few requests get one in one slot of a minute.
 local function admit(most, requests, seconds, slot, at)
-  local new = {0, at, slot, math.floor(slot / SLOTS_OF_COARSE)}
+  local new = {0, at, slot, math.floor(slot / SLOTS_OF_COARSE), 0, '', 0}
   if call('HLEN', ctx.prefix .. 'busy') < most then return new end
   if requests < FEW and slot % LOOK_EVERY ~= 0 then return nil end
   local all, least, weight = call('HGETALL', ctx.prefix .. 'busy'), nil, math.huge
@@ -66,15 +66,23 @@ local function note_activity(values)
   for i = ActivityHead.size, #values - 1, ActivityItem.size do
     local slot, queue = values[i + ActivityItem.slot], values[i + ActivityItem.queue]
     local counts, at = {}, values[i + ActivityItem.slot] * values[ActivityHead.slot_s]
-    for n = 1, WIDTH - 1 do counts[n] = values[i + ActivityItem.queue + n] end
-    local requests = counts[1] + counts[5]
+    local happened = 0
+    for n = 1, WIDTH - 1 do
+      counts[n] = values[i + ActivityItem.queue + n]
+      happened = happened + counts[n]
+    end
+    local requests, error = counts[1] + counts[5], values[i + ActivityItem.error]
     local packed = call('HGET', ctx.prefix .. 'busy', queue)
     local one = packed and list_of(packed)
       or admit(values[ActivityHead.most], requests, values[ActivityHead.seconds], slot, at)
     if one then
+      one[IN_FLIGHT] = values[i + ActivityItem.in_flight]
+      if error ~= '' then one[ERROR], one[ERROR_AT] = error, at end
       one[WEIGHT], one[AT] = weight_at(one, at) + requests, math.max(at, one[AT])
-      add_to_newest(one, slot, counts)
+      if happened > 0 then add_to_newest(one, slot, counts) end
       call('HSET', ctx.prefix .. 'busy', queue, cmsgpack.pack(one))
+    end
+    if one and happened > 0 then
       add_to_ring(FINE, queue, one[FINE_FIRST], slot, counts)
       add_to_ring(COARSE, queue, one[COARSE_FIRST], math.floor(slot / SLOTS_OF_COARSE), counts)
     end

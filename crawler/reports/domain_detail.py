@@ -1,0 +1,84 @@
+"""One domain in full, and the sentence that says why something or nothing happens there. Pure."""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from crawler.reports.crawl_report import deferred_text, named, stop_text
+from crawler.reports.domain_view import WAIT_SHOWN_MS, DomainState, DomainView
+from crawler.reports.overview import SeriesView
+from crawler.terminal.wording import counted, duration, rate
+
+
+class RobotsView(msgspec.Struct, frozen=True, kw_only=True):
+    """The robots.txt of an origin as the crawl obeys it."""
+
+    origin: str
+    read_at: float  # s since 1970
+    rules: int  # that apply to us
+    crawl_delay_s: float | None  # as the site wrote it
+    allows_front_page: bool
+
+
+class DomainDetail(msgspec.Struct, frozen=True, kw_only=True):
+    """One domain, or host where the queues are by host, with what an operator wants to know of it."""
+
+    domain: DomainView
+    sentence: str  # why something or nothing happens here
+    instances: int  # of the crawl, that are alive
+    deferred: Mapping[str, int]  # its URLs that are deferred, by reason
+    ordered_delay_ms: int | None  # by an operator
+    crawl_paused: bool
+    crawl_spent: str  # the budget of the whole crawl that is used up
+    robots: Sequence[RobotsView]
+    series: SeriesView  # empty for a domain that is not among the busiest
+
+
+def sentence(
+    d: DomainView,
+    deferred: Mapping[str, int],
+    *,
+    instances: int,
+    crawl_stop: str,
+    is_memory_full: bool = False,
+) -> str:
+    """Why something or nothing happens with a domain. `crawl_stop`: why the whole crawl is stopped, or ""."""
+    if d.state is DomainState.DONE:
+        return _done(d, deferred)
+    waiting = counted(d.pending, "URL")
+    if d.stop:
+        return f"Nothing is fetched: {stop_text(d.stop).replace('DOMAIN', d.domain)}."
+    if crawl_stop:
+        return f"Nothing is fetched: {crawl_stop}."
+    if not instances:
+        return f"Nothing is fetched: no instance is running, and {waiting} wait{'s' * (d.pending == 1)}."
+    if not d.owner:
+        return f"Nothing is fetched: no instance owns partition {d.partition} now; one takes it over within seconds."
+    if d.state is DomainState.FETCHING:
+        speed = f", {rate(d.rates.pages)} pages/s" if d.rates and d.rates.pages else ""
+        return f"{d.owner} fetches from it: {counted(d.in_flight or 0, 'open request')}{speed}."
+    if is_memory_full:
+        return "Nothing is claimed: the engine's memory is full (frontier.memory, or its own maxmemory)."
+    wait = duration(d.next_fetch_in_ms / 1000)
+    trouble = f" after errors (the last: {d.last_error})" if d.last_error and d.next_fetch_in_ms > d.delay_ms else ""
+    if d.next_fetch_in_ms >= WAIT_SHOWN_MS:
+        delay = f", its delay is {duration(d.delay_ms / 1000)}" if d.delay_ms > 0 and not trouble else ""
+        return f"The next request starts in {wait}{trouble}{delay}."
+    if d.retrying == d.pending:
+        return f"{waiting} wait{'s' * (d.pending == 1)} for a retry{trouble}."
+    if d.claimed:
+        return f"{d.owner} has claimed {counted(d.claimed, 'URL')} of it: a request starts when there is room."
+    return f"It is due: {d.owner} claims from it when there is room for more requests."
+
+
+def _done(d: DomainView, deferred: Mapping[str, int]) -> str:
+    if deferred:
+        return f"Nothing is pending; deferred: {deferred_text(deferred)} ('crawler release {d.domain}')."
+    if d.dead and not d.fetched:
+        return f"Nothing was fetched: {counted(d.dead, 'dead letter')} ({named(d.errors)})."
+    if d.robots_denied and not d.fetched:
+        return f"Nothing was fetched: robots.txt forbids {counted(d.robots_denied, 'URL')}."
+    if not d.fetched:
+        return "Nothing is known of it but its name."
+    dead = f", {counted(d.dead, 'dead letter')}" if d.dead else ""
+    return f"Done: all of its URLs are fetched or given up ({counted(d.fetched, 'page')}{dead})."

@@ -1,0 +1,97 @@
+"""A domain as all viewers show it: the row of tables, of the API and of `stats --json`."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+import msgspec
+from msgspec.structs import asdict
+
+from crawler.frontier.busy import BusyQueue
+from crawler.frontier.deferred import BLOCKED, PAUSED
+from crawler.frontier.overrides import Overrides
+from crawler.frontier.series import Rates
+from crawler.frontier.stats import DomainStats
+from crawler.rules.identity import registrable_domain
+
+WAIT_SHOWN_MS = 50  # a shorter wait is none
+
+
+class DomainState(StrEnum):
+    """What happens with a domain now, in one word."""
+
+    FETCHING = "fetching"  # a request is open
+    DUE = "due"  # the next request may start
+    WAITING = "waiting"  # for its delay, or for a retry
+    PAUSED = "paused"
+    BLOCKED = "blocked"
+    SPENT = "spent"  # one of its budgets is used up
+    DONE = "done"  # nothing is pending
+
+
+class DomainView(msgspec.Struct, frozen=True, kw_only=True):
+    """One domain, or host where the queues are by host. Counts are totals of the crawl; times in ms.
+
+    `rates`, `in_flight`, `last_error` and `last_error_at` are known of the busiest domains only.
+    """
+
+    domain: str
+    partition: int
+    state: DomainState
+    stop: str  # why none of its URLs is handed out, else ""
+    boost: int  # of an operator, -9 to 9
+    queued: int
+    claimed: int  # by its owner: open requests, and URLs that are next
+    retrying: int
+    pending: int  # the sum of these three
+    in_flight: int | None  # open requests
+    fetched: int  # responses with any status
+    status: Mapping[str, int]  # responses by class: "2", "3", "4", "5"
+    bytes: int
+    retries: int
+    dead: int
+    errors: Mapping[str, int]  # attempts without a response, by reason
+    refused: Mapping[str, int]  # URLs that were not fetched, by reason
+    robots_denied: int  # those of them that robots.txt forbids
+    fetch_ms: int  # sum over all responses
+    latency_ms: float | None  # mean of all responses
+    items: int
+    items_invalid: int
+    delay_ms: int  # between two requests; -1 until a robots.txt was read
+    next_fetch_in_ms: int
+    rates: Rates | None
+    last_error: str  # of the last 15 minutes, like "timeout"
+    last_error_at: float  # s since 1970; 0 when there was none
+    owner: str  # node, or "" when there is none now
+    epoch: int
+
+
+def domain_view(stats: DomainStats, busy: BusyQueue | None, overrides: Overrides, now_s: float) -> DomainView:
+    """Put together what is known of a domain at a time of the wall clock."""
+    in_flight = min(busy.in_flight, stats.claimed) if busy and stats.owner else (0 if not stats.claimed else None)
+    return DomainView(
+        **asdict(stats),
+        state=_state_of(stats, in_flight, is_paused=overrides.is_paused),
+        boost=overrides.boosts.get(registrable_domain(stats.domain), 0),
+        pending=stats.pending,
+        in_flight=in_flight,
+        robots_denied=stats.refused.get("robots", 0),
+        latency_ms=round(stats.fetch_ms / stats.fetched, 1) if stats.fetched else None,
+        rates=busy.rates(now_s) if busy else None,
+        last_error=busy.last_error if busy else "",
+        last_error_at=busy.last_error_at if busy else 0.0,
+    )
+
+
+def _state_of(d: DomainStats, in_flight: int | None, *, is_paused: bool) -> DomainState:
+    if d.stop == BLOCKED:
+        return DomainState.BLOCKED
+    if d.stop == PAUSED or (is_paused and d.pending):
+        return DomainState.PAUSED
+    if d.stop:
+        return DomainState.SPENT
+    if not d.pending:
+        return DomainState.DONE
+    if in_flight:
+        return DomainState.FETCHING
+    is_waiting = d.next_fetch_in_ms >= WAIT_SHOWN_MS or d.retrying == d.pending
+    return DomainState.WAITING if is_waiting else DomainState.DUE

@@ -1,0 +1,102 @@
+"""A crawl at one moment, as all viewers show it: the headline of tables, and what `/v1/overview` answers."""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from itertools import pairwise
+
+import msgspec
+
+from crawler.frontier.members import Awaited
+from crawler.frontier.series import Rates, Sample, Samples
+from crawler.frontier.stats import Totals
+from crawler.reports.domain_view import DomainView
+
+
+class CrawlState(StrEnum):
+    """What a crawl does, in one word."""
+
+    RUNNING = "running"
+    PAUSED = "paused"  # by an operator
+    SPENT = "spent"  # a budget of the whole crawl is used up
+    IDLE = "idle"  # URLs are pending, but no instance runs
+    FINISHED = "finished"  # nothing is pending
+
+
+class Overview(msgspec.Struct, frozen=True, kw_only=True):
+    """A crawl in one read of its counters. Counts are totals; `rates` are per second."""
+
+    crawl: str  # its name
+    at: float  # when it was read, s since 1970
+    began_at: float  # when the crawl was created
+    state: CrawlState
+    instances: int  # that are alive
+    pages: int  # responses with any status
+    redirected: int  # of them, 3xx
+    client_errors: int  # of them, 4xx
+    server_errors: int  # of them, 5xx
+    added: int  # URLs, each once
+    pending: int  # queued, claimed and retrying
+    in_flight: int  # being fetched or parsed
+    retries: int
+    dead: int
+    bytes: int
+    rates: Rates
+    busy_partitions: int  # that have pending URLs
+    waits_for: Sequence[str] = ()  # why instances claim no more URLs: "memory", "paused"
+    awaited: Sequence[Awaited] = ()  # of the instances where nothing moves
+    last_error: str = ""  # of the last minute
+    spent: str = ""  # the budget of the whole crawl that is used up, like "crawl:pages"
+
+
+class DomainRows(msgspec.Struct, frozen=True, kw_only=True):
+    """Some domains of a crawl, in their order, and how many it has found."""
+
+    sort: str  # one of SORTS, "name" or "match"
+    rows: Sequence[DomainView]
+    total: int
+    next: str = ""  # of a page by name: the cursor of the following one; "" on the last
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """Headline and table, read together."""
+
+    overview: Overview
+    domains: DomainRows
+
+
+class TotalsView(msgspec.Struct, frozen=True, kw_only=True):
+    """All totals of a crawl."""
+
+    totals: Totals
+    pending: int
+    domains: int
+    in_flight: int
+
+
+class Point(msgspec.Struct, frozen=True, kw_only=True):
+    """What happened from `at` on, for `rates.seconds`; `pending` and `dead` are totals at its end."""
+
+    at: float  # s since 1970
+    rates: Rates
+    pending: int = 0
+    dead: int = 0
+
+
+class SeriesView(msgspec.Struct, frozen=True, kw_only=True):
+    """How something went over time, oldest first: 15 minutes by 5 s, and a day by 5 minutes."""
+
+    fine: Sequence[Point]
+    coarse: Sequence[Point]
+
+
+def series_view(samples: Samples) -> SeriesView:
+    """The rates between the samples of a crawl, and from the newest one until now."""
+    return SeriesView(fine=_points([*samples.fine, samples.now]), coarse=_points([*samples.coarse, samples.now]))
+
+
+def _points(samples: Sequence[Sample]) -> list[Point]:
+    return [
+        Point(at=older.at_s, rates=Rates.between(older, newer), pending=newer.pending, dead=newer.dead)
+        for older, newer in pairwise(samples)
+        if newer.at_s > older.at_s
+    ]

@@ -1,0 +1,111 @@
+"""Reads the domains of a crawl: lists, pages by name, one in full. Bounded by what is shown, never by their number."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from crawler.app.crawl import OpenCrawl
+from crawler.errors import UsageError
+from crawler.frontier.busy import Slot
+from crawler.frontier.domain_lists import SORTS, DomainRow
+from crawler.frontier.pending import PendingUrls
+from crawler.frontier.series import COARSE, FINE, Rates, Resolution
+from crawler.reports.crawl_report import stop_text
+from crawler.reports.domain_detail import DomainDetail, RobotsView, sentence
+from crawler.reports.domain_view import DomainView, domain_view
+from crawler.reports.overview import DomainRows, Point, SeriesView
+from crawler.robots.cache import SharedRobots
+from crawler.runtime.clock import wall_s
+from crawler.seeding.url_input import url_of_site
+
+
+async def domain_rows(crawl: OpenCrawl, sort: str, limit: int) -> DomainRows:
+    """The first domains by one of SORTS. Raises UsageError, and EngineError as all functions here do."""
+    if sort not in SORTS:
+        raise UsageError(f"unknown order {sort!r} (use {', '.join(SORTS)})")
+    found = await crawl.lists.top(sort, limit, wall_s()) if limit > 0 else []
+    return DomainRows(sort=sort, rows=await _views(crawl, found), total=await crawl.stats.domain_count())
+
+
+async def domain_page(crawl: OpenCrawl, after: str, limit: int) -> DomainRows:
+    """The domains whose names follow `after` in the order of their bytes."""
+    names = await crawl.stats.domains_by_name(after.lower(), limit + 1)
+    following = names[limit - 1][0] if len(names) > limit > 0 else ""
+    rows = await _views(crawl, await crawl.lists.rows(names[:limit]))
+    return DomainRows(sort="name", rows=rows, total=await crawl.stats.domain_count(), next=following)
+
+
+async def domains_matching(crawl: OpenCrawl, text: str, limit: int) -> DomainRows:
+    """Domains whose names begin with a text, and those among the busiest and largest whose names contain it."""
+    places = await crawl.lists.containing(text.lower(), limit)
+    rows = await _views(crawl, await crawl.lists.rows(places))
+    return DomainRows(sort="match", rows=rows, total=await crawl.stats.domain_count())
+
+
+async def domain_detail(crawl: OpenCrawl, name: str) -> DomainDetail:
+    """One domain, named by itself, a host or any of its URLs. UsageError when the crawl has not met it."""
+    domain, queue, partition = crawl.placement.of(url_of_site(name))
+    (row,) = await crawl.lists.rows([(queue, partition)])
+    operator = crawl.operator
+    deferred = Counter[str]()
+    for one in await operator.deferred_urls.of_queue(partition, queue):
+        deferred[one.kind] += one.urls
+    overrides, quota_reached = await operator.overrides(), await crawl.crawls.quota_reached()
+    view, ordered_ms = domain_view(row.stats, row.busy, overrides, wall_s()), overrides.delays_ms.get(domain)
+    is_known = view.pending or view.fetched or view.dead or view.refused
+    if not (is_known or deferred or view.stop or ordered_ms is not None or view.boost):
+        raise UsageError(f"this crawl has not met the domain {queue}")
+    members = [m for m in (await crawl.members.read()).values() if m.state == "alive"]
+    return DomainDetail(
+        domain=view,
+        sentence=sentence(
+            view,
+            deferred,
+            instances=len(members),
+            crawl_stop=stop_text("", is_crawl_paused=overrides.is_paused, quota_reached=quota_reached),
+            is_memory_full=any(m.waits_for == "memory" for m in members),
+        ),
+        instances=len(members),
+        deferred=deferred,
+        ordered_delay_ms=ordered_ms,
+        crawl_paused=overrides.is_paused,
+        crawl_spent=quota_reached.reason if quota_reached else "",
+        robots=await _robots(crawl, queue, partition),
+        series=await _series(crawl, queue, partition),
+    )
+
+
+async def _views(crawl: OpenCrawl, rows: Sequence[DomainRow]) -> list[DomainView]:
+    overrides, now_s = await crawl.operator.overrides(), wall_s()
+    return [domain_view(row.stats, row.busy, overrides, now_s) for row in rows]
+
+
+async def _robots(crawl: OpenCrawl, host: str, partition: int) -> list[RobotsView]:
+    found = []
+    for origin in await PendingUrls(crawl.engine, crawl.keys).origins(partition, host):
+        blob = await crawl.frontier.robots(partition, origin)
+        stored = SharedRobots.unpack(blob) if blob is not None else None
+        if stored is not None:
+            rules = stored.rules
+            found.append(
+                RobotsView(
+                    origin=origin,
+                    read_at=stored.read_at,
+                    rules=len(rules.rules),
+                    crawl_delay_s=rules.crawl_delay_s,
+                    allows_front_page=rules.allows(f"{origin}/"),
+                )
+            )
+    return found
+
+
+async def _series(crawl: OpenCrawl, queue: str, partition: int) -> SeriesView:
+    fine, coarse = await crawl.lists.busy.slots(partition, queue, wall_s())
+    return SeriesView(fine=_points(fine, FINE), coarse=_points(coarse, COARSE))
+
+
+def _points(slots: Iterable[Slot], resolution: Resolution) -> list[Point]:
+    seconds = resolution.slot_s
+    return [
+        Point(at=slot.number * seconds, rates=Rates(seconds, *(count / seconds for count in slot[1:])))
+        for slot in slots
+    ]

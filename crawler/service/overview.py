@@ -1,0 +1,74 @@
+"""Reads a crawl as a whole: its headline, totals and rates over time. Bounded by the number of partitions."""
+
+from crawler.app.crawl import OpenCrawl
+from crawler.frontier.members import Member
+from crawler.frontier.series import Sample
+from crawler.reports.overview import CrawlState, Overview, SeriesView, Snapshot, TotalsView, series_view
+from crawler.runtime.clock import wall_s
+from crawler.service.domains import domain_rows
+
+
+async def overview(crawl: OpenCrawl) -> Overview:
+    """The headline. Raises EngineError, as all functions here do."""
+    progress, now_s = await crawl.inspect.progress(), wall_s()
+    samples = await crawl.series.read(Sample.of(now_s, progress))
+    members = await alive(crawl)
+    is_paused, quota_reached = (await crawl.operator.overrides()).is_paused, await crawl.crawls.quota_reached()
+    spent = quota_reached.reason if quota_reached else ""
+    return Overview(
+        crawl=crawl.settings.crawl.name,
+        at=now_s,
+        began_at=crawl.record.begun_at,
+        state=_state(progress.pending, len(members), is_paused=is_paused, is_spent=bool(spent)),
+        instances=len(members),
+        pages=progress.fetched,
+        redirected=progress.redirected,
+        client_errors=progress.client_errors,
+        server_errors=progress.server_errors,
+        added=progress.added,
+        pending=progress.pending,
+        in_flight=min(progress.pending, sum(m.in_flight for m in members)),
+        retries=progress.retries,
+        dead=progress.dead,
+        bytes=progress.bytes,
+        rates=samples.rates,
+        busy_partitions=progress.busy,
+        waits_for=sorted({m.waits_for for m in members if m.waits_for}),
+        awaited=[m.awaited for m in members if m.awaited],
+        last_error=max(members, key=lambda m: m.last_error_at).last_error if members else "",
+        spent=spent,
+    )
+
+
+async def snapshot(crawl: OpenCrawl, sort: str, limit: int) -> Snapshot:
+    """Headline and the first domains by one of SORTS."""
+    return Snapshot(overview=await overview(crawl), domains=await domain_rows(crawl, sort, limit))
+
+
+async def totals(crawl: OpenCrawl) -> TotalsView:
+    """All totals."""
+    found, members = await crawl.stats.totals(), await alive(crawl)
+    in_flight = min(found.pending, sum(m.in_flight for m in members))
+    return TotalsView(
+        totals=found, pending=found.pending, domains=await crawl.stats.domain_count(), in_flight=in_flight
+    )
+
+
+async def crawl_series(crawl: OpenCrawl) -> SeriesView:
+    """Rates of the last 15 minutes and of the last day."""
+    return series_view(await crawl.series.read(Sample.of(wall_s(), await crawl.inspect.progress())))
+
+
+async def alive(crawl: OpenCrawl) -> list[Member]:
+    """The instances that take part, by their own word."""
+    return [m for m in (await crawl.members.read()).values() if m.state == "alive"]
+
+
+def _state(pending: int, instances: int, *, is_paused: bool, is_spent: bool) -> CrawlState:
+    if not pending:
+        return CrawlState.FINISHED
+    if is_paused:
+        return CrawlState.PAUSED
+    if is_spent:
+        return CrawlState.SPENT
+    return CrawlState.RUNNING if instances else CrawlState.IDLE
