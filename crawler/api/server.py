@@ -71,10 +71,15 @@ async def serving(
     sock: socket.socket,
     *,
     names: Collection[str] = (),
+    metrics_domains: int = 0,
     limits: Limits | None = None,
     announce: Callable[[str], None] = lambda _: None,
 ) -> AsyncIterator[Listening]:
-    """Answer requests while in this context. `announce` is called with each new link for a browser."""
+    """Answer requests while in this context.
+
+    `names`: further hosts that it is known by. `metrics_domains`: how many of the busiest domains have metrics.
+    `announce` is called with each new link for a browser.
+    """
     limits = limits or Limits()
     address, port = sock.getsockname()[:2]
     url = f"http://{shown('127.0.0.1' if address == '0.0.0.0' else address, port)}/"  # noqa: S104 - compared only
@@ -90,6 +95,7 @@ async def serving(
         live=live, limits=limits, sessions=sessions, hub=hub,
         idempotency=Idempotency(ApiAnswers(crawl.engine, crawl.keys)),
         seed_turns=asyncio.Semaphore(limits.seed_streams), summary_turn=asyncio.Lock(),
+        metrics_domains=metrics_domains,
     )  # fmt: skip
     access = Access(
         address=address, port=port, names=names, tokens=TokenReader(ApiTokens(crawl.engine, crawl.keys)),

@@ -43,6 +43,9 @@ async def test_numbers_are_those_of_the_service(api: Served) -> None:
     _, explained = await api.get(f"/v1/explain?url={URLS[0]}")
     assert (explained["state"], explained["domain"], explained["scope"]["allowed"]) == ("queued", DOMAIN, True)
     assert (await api.get(f"/v1/history?domain={DOMAIN}"))[1] == {"attempts": []}
+    status, metrics, headers = await api.send("GET", "/metrics")
+    assert (status, headers["Content-Type"].partition(";")[0]) == (200, "text/plain")
+    assert b'crawler_urls_pending{crawl="main"} 5.0' in metrics
     assert set((await api.get("/v1/series"))[1]) == {"fine", "coarse"}
 
 
