@@ -23,6 +23,8 @@ class Keys:
         self.pins = f"{{{crawl}}}:pins"
         self.overrides = f"{{{crawl}}}:orders"
         self.operator_log = f"{{{crawl}}}:oplog"
+        self.api_tokens = f"{{{crawl}}}:tokens"
+        self.api_answers = f"{{{crawl}}}:answers"
         self.supervisors = f"{{{crawl}}}:fleets"
         self.wanted = f"{{{crawl}}}:wanted"
         self.scope = f"{{{crawl}}}:scope"
