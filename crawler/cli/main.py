@@ -43,7 +43,7 @@ examples:
 # In the order of --help. Named as the commands, but for `operate`, which has several.
 MODULES = (
     "crawl", "run", "scale", "seed", "seeds", "stats", "ring", "explain", "fetch", "replay", "shell", "check",
-    "history", "dead", "operate", "export", "audit", "rebuild", "doctor",
+    "history", "dead", "operate", "oplog", "export", "audit", "rebuild", "doctor",
 )  # fmt: skip
 
 
