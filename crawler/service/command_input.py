@@ -1,6 +1,7 @@
-"""Values of operator commands as people write them. Imports little: commands read them before an engine is started."""
+"""Values of commands as people write them. Imports little: commands read them before an engine is started."""
 
 from crawler.errors import UsageError
+from crawler.model import FailureKind
 from crawler.rules.identity import registrable_domain
 from crawler.rules.urls import host_of
 from crawler.seeding.url_input import url_of_site
@@ -43,3 +44,10 @@ def check_release(reason: str, urls_max: int) -> None:
         raise UsageError(f"urls {urls_max}: expected a number of URLs")
     if reason in UNDONE_BY:
         raise UsageError(f"reason {reason}: use 'crawler {UNDONE_BY[reason]} DOMAIN'")
+
+
+def letter_reason_of(text: str) -> str:
+    """A reason of dead letters. Raises UsageError."""
+    if text not in list(FailureKind):
+        raise UsageError(f"reason {text}: expected one of {', '.join(FailureKind)}")
+    return text
