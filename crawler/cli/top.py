@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Show it until it is left. Raises UsageError where there is no terminal."""
     from crawler.cli.event_loop import run_async
 
-    is_terminal = all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
+    is_terminal = sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()
     if not is_terminal or os.environ.get("TERM", "dumb") == "dumb":
         raise UsageError("top needs a terminal; use 'crawler stats --watch'")
     return run_async(_run(settings_of(arguments)))

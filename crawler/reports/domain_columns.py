@@ -12,6 +12,8 @@ from crawler.terminal.tables import GAP, NOTHING, fitted, or_nothing, text_width
 from crawler.terminal.wording import duration, number, rate, size
 
 NAME_WIDTH_MIN, NAME_WIDTH_MAX = 16, 40
+NAME_WIDTH_EASY = 28  # left for names before a column beyond the first ones is shown
+FIRST_RANKS = 6
 SORTED_MARK = "↓"
 UNKNOWN = "?"  # the domain is not among the busiest, of which it is kept
 
@@ -54,7 +56,7 @@ def domain_grid(domains: Sequence[DomainView], width: int, *, sort: str = "") ->
     kept, left = {COLUMNS[0].title}, width - NAME_WIDTH_MIN
     for column in sorted(COLUMNS[1:], key=lambda c: c.rank):
         left -= len(GAP) + widths[column.title]
-        if left < 0:
+        if left < (0 if column.rank <= FIRST_RANKS else NAME_WIDTH_EASY - NAME_WIDTH_MIN):
             break
         kept.add(column.title)
     columns = [c for c in COLUMNS if c.title in kept]

@@ -34,11 +34,11 @@ Lines { height: 1fr; scrollbar-size-vertical: 1; overflow-x: hidden; overflow-y:
 #text { height: auto; }
 #filter { height: 1; }
 #keys { height: 1; dock: bottom; text-style: reverse; }
-Confirm, Ask, Help { align: center middle; }
+Confirm, Ask, Help { align: center middle; background: transparent; }
 .dialog { width: 72; max-width: 100%; height: auto; max-height: 100%; border: solid ansi_default; padding: 0 1;
           background: ansi_default; }
 .dialog Static { width: 100%; height: auto; }
-.help { width: 92; }
+
 """
 
 
@@ -67,6 +67,7 @@ class TopApp(App[None]):
         self._every_s = every_s
         self._clock = clock
         self._poked = asyncio.Event()
+        self._look: asyncio.Task[None] | None = None
         self._trouble = ""
         self._done = ""
         self._done_at = 0.0
@@ -85,8 +86,15 @@ class TopApp(App[None]):
             self._poked.clear()
             began = self._clock()
             view = self._front
+            self._look = asyncio.create_task(view.look(self.source))
             try:
-                await view.look(self.source)
+                await asyncio.wait({self._look})
+            finally:
+                self._look.cancel()  # when this app ends
+            if self._look.cancelled():
+                continue
+            try:
+                self._look.result()
                 self._trouble = ""
             except EngineError as error:
                 self._trouble = one_line(redact(f"engine down: {error}; trying again"))
@@ -102,6 +110,12 @@ class TopApp(App[None]):
     def poke(self) -> None:
         """Read at once: something else is wanted, or was changed."""
         self._poked.set()
+
+    def turned(self) -> None:
+        """Another screen came to the front: what is read for the one before is not waited for."""
+        if self._look is not None:
+            self._look.cancel()
+        self.poke()
 
     # --- what changes something ---
 
@@ -138,15 +152,15 @@ class TopApp(App[None]):
         self.push_screen(Help())
 
     def action_members(self) -> None:
-        self._open(MembersView())
+        self.push_screen(MembersView())
 
     def action_letters(self) -> None:
         from crawler.tui.detail_view import DetailView
 
-        self._open(LettersView(self._front.domain_name if isinstance(self._front, DetailView) else ""))
+        self.push_screen(LettersView(self._front.domain_name if isinstance(self._front, DetailView) else ""))
 
     def action_log(self) -> None:
-        self._open(LogView())
+        self.push_screen(LogView())
 
     def action_pause_crawl(self) -> None:
         from crawler.reports.overview import CrawlState
@@ -155,9 +169,6 @@ class TopApp(App[None]):
         if o is not None:
             undo = o.state is CrawlState.PAUSED
             self.ask(crawl_question(o), lambda: self.source.pause("", undo=undo))
-
-    def _open(self, view: View) -> None:
-        self.push_screen(view)
 
     # --- bugs ---
 

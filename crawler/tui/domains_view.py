@@ -10,6 +10,7 @@ from crawler.frontier.domain_lists import SORTS
 from crawler.reports.domain_columns import domain_grid
 from crawler.reports.domain_view import DomainState, DomainView
 from crawler.reports.overview import SeriesView, Snapshot
+from crawler.terminal.wording import rate
 from crawler.tui.charts import bars, columns_of
 from crawler.tui.detail_view import DetailView
 from crawler.tui.domain_actions import DomainActions
@@ -36,7 +37,7 @@ class DomainsView(DomainActions, View):
         Binding("slash", "filter", show=False),
     ]
     KEYS = (
-        ("Enter", "open"), ("s", "sort"), ("/", "filter"), ("p", "pause"), ("b", "block"), ("m", "members"),
+        ("Enter", "open"), ("s", "sort"), ("/", "find"), ("p", "pause"), ("b", "block"), ("m", "members"),
         ("d", "dead"), ("o", "log"), ("n", "names"), ("+-", "boost"), ("D", "delay"), ("P", "pause all"),
     )  # fmt: skip
 
@@ -104,7 +105,7 @@ class DomainsView(DomainActions, View):
         if not chart.display or self._series is None:
             return
         rates = [point.rates.pages for point in self._series.fine]
-        label = "pages/s, 15 min  "
+        label = f"pages/s, 15 min, at most {rate(max(rates, default=0.0))}  "
         count = max(1, min(180, size.width - len(label) - 1))
         values = columns_of(self._series.fine, rates, until=self._series_at, seconds=CHART_S, count=count)
         first, *others = reversed(bars(values, height))

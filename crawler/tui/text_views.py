@@ -43,7 +43,11 @@ class _ListView(View):
         yield Static(id="titles", markup=False)
         yield Lines(id="rows")
 
+    nothing = ""  # said when there are no rows
+
     def show_table(self, headers: Sequence[str], rows: Sequence[Sequence[str]], keys: Sequence[str]) -> None:
+        if not rows:
+            headers = (self.nothing,)
         titles, *texts = table(headers, rows, left=len(headers)).splitlines()
         put(self, "#titles", titles)
         self.query_one(Lines).show([Row(key, text) for key, text in zip(keys, texts, strict=True)])
@@ -53,6 +57,7 @@ class LettersView(_ListView):
     """How many dead letters there are for each reason, and the newest of them."""
 
     KEYS = (("Esc", "back"), ("r", "retry this reason"))
+    nothing = "No dead letters."
     BINDINGS: ClassVar[list[BindingType]] = [Binding("r", "retry", show=False)]
 
     def __init__(self, domain: str = "") -> None:
@@ -91,6 +96,7 @@ class LogView(_ListView):
     """The operator log, the newest entry first."""
 
     KEYS = (("Esc", "back"),)
+    nothing = "No operator command was given."
 
     def __init__(self) -> None:
         super().__init__()

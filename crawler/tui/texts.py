@@ -102,26 +102,29 @@ def _waiting(d: DomainView) -> str:
 
 HELP = """\
 Domains
-  1 to 6         sort by pages, rate, queue, errors, bytes, due; s: the next of them
-  n              all domains by name; Page Down at the end goes on to the next page
-  /              filter by a part of the name; Escape ends filter and names
-  Enter          one domain: why it is or is not fetched, its numbers, its last hours
+  1 to 6   sort by pages, rate, queue, errors, bytes, due; s: the next
+  n        all domains by name; Page Down at the end: the next page
+  /        find by a part of the name; Escape ends it
+  Enter    one domain: why it is or is not fetched, numbers, charts
 
-One domain, and in the table the one under the cursor
-  p              pause or resume
-  b              block or unblock: its URLs are deferred, and the crawl ends without them
-  + -            fetch it before others that are due, or after them
-  D              delay between its requests
+One domain; in the table, the one under the cursor
+  p        pause or resume
+  b        block (its URLs are deferred) or unblock
+  + -      boost: fetch it before others that are due, or after them
+  D        delay between its requests
+  d        its dead letters (on its own screen)
 
-The whole crawl
-  P              pause or resume
-  m              members: instances, their partitions, the ring
-  d              dead letters by reason; r in it retries
-  o              operator log: who changed what
+The crawl
+  P        pause or resume all of it
+  m        members: instances, their partitions, the ring
+  d        dead letters by reason; there, r retries a reason
+  o        operator log: who changed what
 
-Escape goes back, q quits. Every change asks first, and says what will happen.
+Escape goes back, q quits. Whatever changes something asks first.
 
-Columns: /s pages per second over the last 10 s; errors: 4xx, 5xx and attempts without
-a response; in flight: open requests; next: when the next request may start, or why
-none does ("paused", "blocked", "budget" used up). "?" is kept of the busiest domains only.
+/s         pages per second, over the last 10 s
+errors     4xx, 5xx, and attempts without a response
+in flight  open requests ("?": not kept of this domain)
+next       when the next request may start, or why none does:
+           paused, blocked, budget (used up)
 """

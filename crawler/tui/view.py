@@ -68,7 +68,7 @@ class View(Screen[None]):
 
     def on_screen_resume(self) -> None:
         self.redraw()
-        self.top.poke()
+        self.top.turned()
 
     def action_back(self) -> None:
         self.app.pop_screen()
