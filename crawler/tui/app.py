@@ -25,9 +25,10 @@ MESSAGE_S = 8.0
 
 STYLES = """
 Screen { background: ansi_default; color: ansi_default; overflow: hidden; }
-#head { height: 2; text-style: bold; }
+#head { height: auto; max-height: 2; text-style: bold; }
 #notes { height: 1; text-wrap: nowrap; text-overflow: ellipsis; }
-#chart { height: auto; max-height: 4; }
+#chart { height: auto; max-height: 4; color: ansi_cyan; }
+.trouble { color: ansi_red; }
 #titles { height: 1; text-style: bold underline; }
 Lines { height: 1fr; scrollbar-size-vertical: 1; overflow-x: hidden; overflow-y: auto; }
 #scroll { height: 1fr; overflow-x: hidden; }
@@ -71,6 +72,11 @@ class TopApp(App[None]):
         self._trouble = ""
         self._done = ""
         self._done_at = 0.0
+
+    @property
+    def is_in_trouble(self) -> bool:
+        """Does the engine not answer?"""
+        return bool(self._trouble)
 
     @property
     def message(self) -> str:

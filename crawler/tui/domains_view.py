@@ -2,6 +2,7 @@
 
 from typing import ClassVar
 
+from rich.style import Style
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import Input, Static
@@ -14,7 +15,7 @@ from crawler.terminal.wording import rate
 from crawler.tui.charts import bars, columns_of
 from crawler.tui.detail_view import DetailView
 from crawler.tui.domain_actions import DomainActions
-from crawler.tui.lines import Lines, Row
+from crawler.tui.lines import DONE, STOPPED, Lines, Row
 from crawler.tui.source import Source
 from crawler.tui.view import View, put
 
@@ -24,7 +25,7 @@ ROWS_MAX = 5_000
 SERIES_EVERY_S = 5.0
 CHART_S = 15 * 60
 CHART_FROM_HEIGHT, TALL_CHART_FROM_HEIGHT = 24, 40
-STOPPED = (DomainState.PAUSED, DomainState.BLOCKED, DomainState.SPENT)
+STYLES = dict.fromkeys((DomainState.PAUSED, DomainState.BLOCKED, DomainState.SPENT), STOPPED) | {DomainState.DONE: DONE}
 
 
 class DomainsView(DomainActions, View):
@@ -94,7 +95,7 @@ class DomainsView(DomainActions, View):
         grid = domain_grid(domains, width - 1, sort=snapshot.domains.sort)
         titles, *texts = grid.lines()
         put(self, "#titles", titles)
-        rows = [Row(d.domain, text, d.state in STOPPED) for d, text in zip(domains, texts, strict=True)]
+        rows = [Row(d.domain, text, STYLES.get(d.state, Style())) for d, text in zip(domains, texts, strict=True)]
         self.lines.show(rows, at_top=self._moved)
         self._moved = False
 

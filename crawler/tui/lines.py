@@ -12,7 +12,8 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-_CURSOR, _PLAIN, _DIM = Style(reverse=True), Style(), Style(dim=True)
+STOPPED, DONE = Style(color="yellow"), Style(dim=True)
+_CURSOR, _PLAIN = Style(reverse=True), Style()
 
 
 class Row(NamedTuple):
@@ -20,7 +21,7 @@ class Row(NamedTuple):
 
     key: str
     text: str
-    is_dim: bool = False
+    style: Style = _PLAIN
 
 
 class Lines(ScrollView, can_focus=True):
@@ -74,7 +75,7 @@ class Lines(ScrollView, can_focus=True):
         if n >= len(self.rows):
             return Strip.blank(width, self.rich_style)
         row = self.rows[n]
-        style = _CURSOR if n == self.cursor and self.has_focus else _DIM if row.is_dim else _PLAIN
+        style = row.style + (_CURSOR if n == self.cursor and self.has_focus else _PLAIN)
         return Strip([Segment(row.text, self.rich_style + style)]).adjust_cell_length(width, self.rich_style + style)
 
     def action_move(self, by: int) -> None:

@@ -57,6 +57,7 @@ class View(Screen[None]):
             width, app = self.size.width, self.top
             put(self, "#head", head_text(self.shown_overview, self.domain_count, width))
             put(self, "#notes", app.message or notes_text(self.shown_overview))
+            self.query_one("#notes").set_class(app.is_in_trouble, "trouble")
             put(self, "#keys", keys_text([*self.KEYS, *ENDS], width))
             self.draw()
 
