@@ -19,8 +19,8 @@ examples:
   crawler oplog --limit 1000 --json | jq 'select(.who == "ann")'
 
 Commands that change a crawl are noted before they act, also those that then fail: pause, block,
-delay, boost and their opposites, purge, release, dead retry and dead purge. The engine keeps the
-newest 1,000.
+delay, boost and their opposites, purge, release, dead retry and dead purge, ring pin, unpin and
+evict, scale, and seed. The engine keeps the newest 1,000.
 
 With --json, one object a line, the newest last; all of them unless --limit is given.
 

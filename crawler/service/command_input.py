@@ -5,8 +5,10 @@ from crawler.model import FailureKind
 from crawler.rules.identity import registrable_domain
 from crawler.rules.urls import host_of
 from crawler.seeding.url_input import url_of_site
+from crawler.settings.schema import PRIORITY_MAX
 from crawler.terminal.wording import parse_duration
 
+DEPTH_MAX = 255
 DELAY_MAX_S = 86_400
 BOOST_MAX = 9
 UNDONE_BY = {"paused": "resume", "blocked": "unblock"}  # deferred for this reason -> what releases them
@@ -51,3 +53,11 @@ def letter_reason_of(text: str) -> str:
     if text not in list(FailureKind):
         raise UsageError(f"reason {text}: expected one of {', '.join(FailureKind)}")
     return text
+
+
+def check_seed_options(depth: int, priority: float | None) -> None:
+    """May seeds have this depth and priority? Raises UsageError."""
+    if not 0 <= depth <= DEPTH_MAX:
+        raise UsageError(f"depth {depth}: expected 0 to {DEPTH_MAX}")
+    if priority is not None and not -PRIORITY_MAX <= priority <= PRIORITY_MAX:
+        raise UsageError(f"priority {priority}: expected -{PRIORITY_MAX:,} to {PRIORITY_MAX:,}")

@@ -87,8 +87,10 @@ async def dead_letters(crawl: OpenCrawl, wanted: LetterFilter, limit: int | None
 async def dead_letter_page(crawl: OpenCrawl, wanted: LetterFilter, *, cursor: str = "", limit: int = 50) -> LetterPage:
     """About `limit` dead letters from a cursor on: a dozen more where they are stored together, fewer where few fit.
 
-    One that is written meanwhile may be missed or come twice; no other. Raises UsageError for what is not a cursor.
+    One that is written meanwhile may be missed or come twice; no other. Raises UsageError for a bad cursor or limit.
     """
+    if limit < 1:
+        raise UsageError(f"limit {limit}: expected a number of dead letters")
     if wanted.urls:
         return LetterPage(letters=[Letter.of(one.letter) for one in await _of_urls(crawl, wanted.urls)], next=None)
     partition, at = _place_of(cursor, crawl.record.partitions) if cursor else (0, 0)
@@ -106,6 +108,8 @@ async def dead_letter_page(crawl: OpenCrawl, wanted: LetterFilter, *, cursor: st
             scanned, scans = scanned + len(some), scans + 1
         if not at or not counts[partition]:
             partition, at = partition + 1, 0
+    while partition < end and not counts[partition]:
+        partition, at = partition + 1, 0
     following = f"{partition}.{at}" if partition < end else None
     return LetterPage(letters=[Letter.of(one.letter) for one in found], next=following)
 

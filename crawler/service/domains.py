@@ -7,6 +7,7 @@ from crawler.app.crawl import OpenCrawl
 from crawler.errors import UsageError
 from crawler.frontier.busy import Slot
 from crawler.frontier.domain_lists import SORTS, DomainRow
+from crawler.frontier.pending import PendingUrls
 from crawler.frontier.series import COARSE, FINE, Rates, Resolution
 from crawler.reports.crawl_report import stop_text
 from crawler.reports.domain_detail import DomainDetail, RobotsView, sentence
@@ -80,7 +81,7 @@ async def _views(crawl: OpenCrawl, rows: Sequence[DomainRow]) -> list[DomainView
 
 async def _robots(crawl: OpenCrawl, host: str, partition: int) -> list[RobotsView]:
     found = []
-    for origin in (f"https://{host}", f"http://{host}"):
+    for origin in await PendingUrls(crawl.engine, crawl.keys).origins(partition, host):
         blob = await crawl.frontier.robots(partition, origin)
         stored = SharedRobots.unpack(blob) if blob is not None else None
         if stored is not None:
