@@ -17,7 +17,7 @@ examples:
   crawler top --redis redis://queue.example/   one on an engine elsewhere
 
 keys: 1 to 6 sort, n all domains by name, / filter, Enter one domain, m members, d dead letters,
-o operator log, p pause, b block, + and - boost, D delay, P pause the whole crawl, ? help, q quit.
+o operator log, h attempts, p pause, b block, + and - boost, D delay, P pause the whole crawl, ? help, q quit.
 Whatever changes something asks first.
 
 It shows what the engine has counted, whichever instances run, and keeps running when the crawl

@@ -17,6 +17,7 @@ from crawler.reports.crawl_report import (
 from crawler.reports.domain_columns import delay_text, next_text
 from crawler.reports.domain_view import WAIT_SHOWN_MS, DomainState, DomainView
 from crawler.reports.overview import SeriesView
+from crawler.rules.printable import printable
 from crawler.terminal.tables import facts
 from crawler.terminal.wording import counted, duration, moment, number, rate, size
 
@@ -102,7 +103,6 @@ def detail_text(detail: DomainDetail) -> str:
     owner = f"owner {d.owner}, epoch {d.epoch}" if d.owner else "no owner now"
     pairs = [
         ("domain", d.domain),
-        ("now", detail.sentence),
         ("partition", f"{d.partition}, {owner}"),
         ("pages", f"{number(d.fetched)}{in_brackets(classes_text(d.status))}"),
         *([("rate", _rate_text(d.rates))] if d.rates else []),
@@ -123,7 +123,7 @@ def detail_text(detail: DomainDetail) -> str:
         ("next fetch", next_text(d)),
         ("mean fetch", f"{number(d.latency_ms)} ms" if d.latency_ms else "-"),
     ]
-    return facts(pairs)
+    return f"{printable(detail.sentence)}\n\n{facts(pairs)}"
 
 
 def _rate_text(rates: Rates) -> str:

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from textual.app import App
 from textual.binding import Binding, BindingType
+from textual.worker import WorkerFailed
 
 from crawler.errors import CrawlerError, EngineError
 from crawler.redaction import redact
@@ -64,7 +65,7 @@ class TopApp(App[None]):
         super().__init__(ansi_color=True)
         self.theme = "ansi-dark"
         self.source = source
-        self.bug: Exception | None = None
+        self.bug: BaseException | None = None
         self._every_s = every_s
         self._clock = clock
         self._poked = asyncio.Event()
@@ -180,5 +181,6 @@ class TopApp(App[None]):
 
     def _fatal_error(self) -> None:
         """Instead of a traceback over the screen: the caller reports it as all commands do."""
-        self.bug = self._exception
+        error = self._exception
+        self.bug = error.error if isinstance(error, WorkerFailed) else error
         self._close_messages_no_wait()

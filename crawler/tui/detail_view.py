@@ -23,7 +23,15 @@ CHART_HEIGHT = 3
 class DetailView(DomainActions):
     """One domain."""
 
-    KEYS = (("Esc", "back"), ("p", "pause"), ("b", "block"), ("+-", "boost"), ("D", "delay"), ("d", "dead letters"))
+    KEYS = (
+        ("Esc", "back"),
+        ("p", "pause"),
+        ("b", "block"),
+        ("+-", "boost"),
+        ("D", "delay"),
+        ("h", "attempts"),
+        ("d", "dead"),
+    )
 
     def __init__(self, name: str) -> None:
         super().__init__()

@@ -1,10 +1,11 @@
-"""Keys that change one domain: each asks first."""
+"""Keys for one domain: those that change something ask first."""
 
 from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 
 from crawler.reports.domain_view import DomainState, DomainView
+from crawler.tui.text_views import AttemptsView
 from crawler.tui.texts import block_question, boost_question, delay_question, pause_question
 from crawler.tui.view import View
 
@@ -18,6 +19,7 @@ class DomainActions(View):
         Binding("plus", "boost(1)", show=False),
         Binding("minus", "boost(-1)", show=False),
         Binding("D", "delay", show=False),
+        Binding("h", "attempts", show=False),
     ]
 
     @property
@@ -45,3 +47,7 @@ class DomainActions(View):
         if d := self.chosen:
             name, source = d.domain, self.top.source
             self.top.ask_text(delay_question(d), lambda text: source.delay(name, text))
+
+    def action_attempts(self) -> None:
+        if d := self.chosen:
+            self.app.push_screen(AttemptsView(d.domain))

@@ -34,6 +34,8 @@ class Lines(ScrollView, can_focus=True):
         Binding("pagedown,space", "page(1)", show=False),
         Binding("home,g", "first", show=False),
         Binding("end,G", "last", show=False),
+        Binding("left", "shift(-20)", show=False),
+        Binding("right", "shift(20)", show=False),
         Binding("enter", "choose", show=False),
     ]
 
@@ -55,6 +57,7 @@ class Lines(ScrollView, can_focus=True):
         super().__init__(id=id)
         self.rows: Sequence[Row] = ()
         self.cursor = 0
+        self.shift = 0  # how much of the beginnings of lines is out of sight
 
     @property
     def key(self) -> str:
@@ -76,7 +79,9 @@ class Lines(ScrollView, can_focus=True):
             return Strip.blank(width, self.rich_style)
         row = self.rows[n]
         style = row.style + (_CURSOR if n == self.cursor and self.has_focus else _PLAIN)
-        return Strip([Segment(row.text, self.rich_style + style)]).adjust_cell_length(width, self.rich_style + style)
+        return Strip([Segment(row.text[self.shift :], self.rich_style + style)]).adjust_cell_length(
+            width, self.rich_style + style
+        )
 
     def action_move(self, by: int) -> None:
         place = self.cursor + by
@@ -95,6 +100,13 @@ class Lines(ScrollView, can_focus=True):
 
     def action_last(self) -> None:
         self._to(max(0, len(self.rows) - 1))
+        self.post_message(self.Moved(0))
+
+    def action_shift(self, by: int) -> None:
+        """Sideways, as far as there is text."""
+        widest = max((len(row.text) for row in self.rows), default=0)
+        self.shift = max(0, min(self.shift + by, widest - self.size.width))
+        self.refresh()
         self.post_message(self.Moved(0))
 
     def action_choose(self) -> None:

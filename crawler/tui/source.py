@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from crawler.app import ring_view
 from crawler.app.crawl import OpenCrawl
 from crawler.frontier.operator_log import Actor, LogEntry
 from crawler.reports.domain_detail import DomainDetail
+from crawler.reports.history_view import ShownAttempt
 from crawler.reports.overview import DomainRows, Overview, SeriesView, Snapshot
-from crawler.reports.ring_text import members_text
-from crawler.service import commands, dead_letter_admin, domains
+from crawler.reports.ring_text import members_text, pins_text
+from crawler.service import commands, dead_letter_admin, domains, ring_admin, ring_view
+from crawler.service.attempts import recent_attempts
 from crawler.service.command_input import delay_ms_of, domain_of
 from crawler.service.commands import CommandResult
 from crawler.service.dead_letter_admin import LetterFilter, LetterList
@@ -17,6 +18,7 @@ from crawler.service.overview import crawl_series, overview, snapshot
 from crawler.terminal.wording import counted
 
 LETTERS_SHOWN = 200
+ATTEMPTS_SHOWN = 200
 LOG_SHOWN = 500
 
 
@@ -32,6 +34,7 @@ class Source(Protocol):
     async def members(self) -> str: ...
     async def letters(self, domain: str) -> LetterList: ...
     async def log(self) -> Sequence[LogEntry]: ...
+    async def attempts(self, domain: str) -> Sequence[ShownAttempt]: ...
     async def pause(self, domain: str, *, undo: bool) -> str: ...
     async def block(self, domain: str, *, undo: bool) -> str: ...
     async def boost(self, domain: str, boost: int) -> str: ...
@@ -65,7 +68,9 @@ class CrawlSource:
         return await domains.domain_detail(self._crawl, name)
 
     async def members(self) -> str:
-        return members_text(await ring_view.members(self._crawl))
+        pins = await ring_admin.pins(self._crawl)
+        text = members_text(await ring_view.members(self._crawl))
+        return f"{text}\n\n{pins_text(pins)}" if pins.pins else text
 
     async def letters(self, domain: str) -> LetterList:
         wanted = LetterFilter(domain=domain_of(domain) if domain else "")
@@ -73,6 +78,9 @@ class CrawlSource:
 
     async def log(self) -> Sequence[LogEntry]:
         return await self._crawl.operator_log.newest(LOG_SHOWN)
+
+    async def attempts(self, domain: str) -> Sequence[ShownAttempt]:
+        return await recent_attempts(self._crawl, domain=domain_of(domain), limit=ATTEMPTS_SHOWN)
 
     async def pause(self, domain: str, *, undo: bool) -> str:
         act = commands.resume if undo else commands.pause

@@ -1,4 +1,4 @@
-"""Screens of one list: members and ring, dead letters by reason, the operator log."""
+"""Screens of one list: members and ring, dead letters by reason, the operator log, the attempts at a domain."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -9,6 +9,7 @@ from textual.containers import VerticalScroll
 from textual.widgets import Static
 
 from crawler.frontier.operator_log import LogEntry
+from crawler.reports.history_view import ShownAttempt, history_table
 from crawler.rules.printable import printable
 from crawler.service.dead_letter_admin import LetterList
 from crawler.terminal.tables import table
@@ -44,13 +45,21 @@ class _ListView(View):
         yield Lines(id="rows")
 
     nothing = ""  # said when there are no rows
+    _titles = ""
 
     def show_table(self, headers: Sequence[str], rows: Sequence[Sequence[str]], keys: Sequence[str]) -> None:
         if not rows:
             headers = (self.nothing,)
-        titles, *texts = table(headers, rows, left=len(headers)).splitlines()
-        put(self, "#titles", titles)
-        self.query_one(Lines).show([Row(key, text) for key, text in zip(keys, texts, strict=True)])
+        self.show_lines(table(headers, rows, left=len(headers)).splitlines(), keys)
+
+    def show_lines(self, lines: Sequence[str], keys: Sequence[str]) -> None:
+        """The first line are titles; the others have keys."""
+        self._titles = lines[0]
+        self.query_one(Lines).show([Row(key, text) for key, text in zip(keys, lines[1:], strict=True)])
+        self.on_lines_moved()
+
+    def on_lines_moved(self) -> None:
+        put(self, "#titles", self._titles[self.query_one(Lines).shift :])
 
 
 class LettersView(_ListView):
@@ -110,3 +119,27 @@ class LogView(_ListView):
         entries = list(reversed(self._log))
         rows = [(moment(e.at), e.who, e.via, e.action, e.target or "the crawl", e.detail) for e in entries]
         self.show_table(("at", "who", "by", "command", "target", "detail"), rows, [str(e.id) for e in entries])
+
+
+class AttemptsView(_ListView):
+    """The newest attempts at the URLs of a domain, as instances with this crawl folder have noted them."""
+
+    KEYS = (("Esc", "back"),)
+
+    def __init__(self, domain: str) -> None:
+        super().__init__()
+        self._domain = domain
+        self._attempts: Sequence[ShownAttempt] | None = None
+
+    async def look(self, source: Source) -> None:
+        self.shown_overview = await source.overview()
+        self._attempts = await source.attempts(self._domain)
+
+    def draw(self) -> None:
+        if self._attempts is None:
+            self.show_lines([f"reading the history of {self._domain} ..."], [])
+        elif not self._attempts:
+            self.show_lines([f"No attempt at {self._domain} is in the crawl folder on this machine."], [])
+        else:
+            keys = [f"{one.claimed} {one.url}" for one in self._attempts]
+            self.show_lines(history_table(self._attempts, with_urls=True).splitlines(), keys)

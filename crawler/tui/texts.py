@@ -112,6 +112,7 @@ One domain; in the table, the one under the cursor
   b        block (its URLs are deferred) or unblock
   + -      boost: fetch it before others that are due, or after them
   D        delay between its requests
+  h        its newest attempts, from the crawl folder on this machine
   d        its dead letters (on its own screen)
 
 The crawl
@@ -120,7 +121,8 @@ The crawl
   d        dead letters by reason; there, r retries a reason
   o        operator log: who changed what
 
-Escape goes back, q quits. Whatever changes something asks first.
+Escape goes back, q quits. Left and right move long lines.
+Whatever changes something asks first.
 
 /s         pages per second, over the last 10 s
 errors     4xx, 5xx, and attempts without a response

@@ -3,12 +3,14 @@
 from collections.abc import Sequence
 from typing import Any
 
+from crawler.archive.history import Became
 from crawler.errors import EngineDown, UsageError
 from crawler.frontier.operator_log import LogEntry, Via
 from crawler.frontier.series import Rates
 from crawler.reports.dead_letters_view import Letter, LetterFailure
 from crawler.reports.domain_detail import DomainDetail, RobotsView, sentence
 from crawler.reports.domain_view import DomainState, DomainView
+from crawler.reports.history_view import ShownAttempt
 from crawler.reports.overview import DomainRows, Overview, Point, SeriesView, Snapshot
 from crawler.service.dead_letter_admin import LetterList
 from crawler.tui.app import TopApp
@@ -124,6 +126,16 @@ class FixedSource:
         first = LogEntry(id=1, at=NOW - 50, who="ann", via=Via.CLI, action="pause", target="", detail="")
         return [first, LogEntry(id=2, at=NOW, who="bob", via=Via.TOP, action="delay", target="a.test", detail="5 s")]
 
+    async def attempts(self, domain: str) -> Sequence[ShownAttempt]:
+        self._note("attempts", domain)
+        url = f"https://{domain}/a"
+        return [
+            ShownAttempt(
+                url=url, fp="", domain=domain, attempt=1, became=Became.COMMITTED, node="vm-0", session="s", epoch=1,
+                claimed=NOW - 3, started=NOW - 1, finished=NOW, http_status=200, status="finished",
+            )
+        ]  # fmt: skip
+
     async def pause(self, domain: str, *, undo: bool) -> str:
         self._note("resume" if undo else "pause", domain)
         return f"{domain} is now paused"
@@ -149,7 +161,18 @@ class FixedSource:
     @property
     def commands(self) -> list[tuple[Any, ...]]:
         """What would have changed something."""
-        reads = ("overview", "snapshot", "series", "by_name", "matching", "detail", "members", "letters", "log")
+        reads = (
+            "overview",
+            "snapshot",
+            "series",
+            "by_name",
+            "matching",
+            "detail",
+            "members",
+            "letters",
+            "log",
+            "attempts",
+        )
         return [one for one in self.asked if one[0] not in reads]
 
 
