@@ -9,7 +9,9 @@ from crawler.errors import InvalidUrl, NothingFetchedError
 from crawler.frontier.codec import DeadLetter
 from crawler.frontier.stats import Totals
 from crawler.reports.crawl_report import deferred_text, domain_table, finish_line, items_text, named, over_budget
+from crawler.reports.domain_view import domain_view
 from crawler.rules.urls import canonicalize
+from crawler.runtime.clock import wall_s
 from crawler.seeding.seeder import GivenUrl
 from crawler.terminal.wording import counted, failure_text, number, program, size
 from crawler.web.resolver import CachingResolver
@@ -32,7 +34,8 @@ async def summary(
 ) -> str:
     """The whole text, without a line end."""
     stats = crawl.stats
-    shown = await stats.domains(await stats.top_domains(DOMAINS_SHOWN))
+    found, overrides = await stats.domains(await stats.top_domains(DOMAINS_SHOWN)), await crawl.operator.overrides()
+    shown = [domain_view(one, None, overrides, wall_s()) for one in found]
     over = deferred_text(over_budget(totals, await crawl.crawls.quota_reached()))
     if why in ("finished", "budget"):  # that of URLs ends a crawl like any; one whose end was the budget's is finished
         why = "budget" if over else "finished"

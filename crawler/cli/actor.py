@@ -7,8 +7,11 @@ if TYPE_CHECKING:
     from crawler.frontier.operator_log import Actor
 
 
-def actor() -> "Actor":
-    """The one who runs this process; by number where the user has no name, as in many containers."""
+def actor(via: str = "cli") -> "Actor":
+    """The one who runs this process; by number where the user has no name, as in many containers.
+
+    `via`: a value of `Via`.
+    """
     import pwd
 
     from crawler.frontier.operator_log import Actor, Via
@@ -17,4 +20,4 @@ def actor() -> "Actor":
         who = pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
         who = f"uid {os.getuid()}"
-    return Actor(who=who, via=Via.CLI)
+    return Actor(who=who, via=Via(via))

@@ -201,18 +201,17 @@ class CrawlSession:
         )
 
     async def _crawl(self, crawl: OpenCrawl) -> None:
-        domains = self._view.__class__.__name__ == "LiveView"
         if is_supervised(self._arguments):
             from crawler.cli.supervising import supervise
 
-            watcher = Watcher(crawl, self._view, domains=domains)
+            watcher = Watcher(crawl, self._view)
             self._why = await supervise(
                 crawl, self._arguments, self._signals, self._view, until_finished=True, watch=watcher.run
             )
             return
         node = await choose_node(crawl, may_move=False)
         log_of_crawl(self._settings, crawl.folder.log, "crawl", node=node, verbosity=self._arguments.verbose)
-        watcher = Watcher(crawl, self._view, domains=domains)
+        watcher = Watcher(crawl, self._view)
         self._why = await run_instance(
             crawl,
             node,

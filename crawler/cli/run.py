@@ -96,7 +96,7 @@ async def _run(arguments: argparse.Namespace, settings: "Settings", targets: "Se
                 check_order(arguments, crawl)
                 signals.on_force = lambda: abandon(crawl)
                 view = view_for(sys.stderr, quiet=arguments.quiet or arguments.child, verbose=bool(arguments.verbose))
-                watcher = Watcher(crawl, view, domains=sys.stderr.isatty())
+                watcher = Watcher(crawl, view)
                 async with kept_up_to_date(crawl.folder, targets, view.say, items=bool(settings.handlers.app)) as ended:
                     try:
                         why = await _run_in(crawl, arguments, signals, watcher, view.say)

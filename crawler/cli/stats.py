@@ -4,7 +4,6 @@ import argparse
 import json
 import shlex
 import sys
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from crawler.cli.options import add_common, limit_type, settings_of, whole_type
@@ -12,7 +11,9 @@ from crawler.errors import UsageError
 
 if TYPE_CHECKING:
     from crawler.app.crawl import OpenCrawl
-    from crawler.frontier.stats import DomainStats, Totals
+    from crawler.frontier.stats import Totals
+    from crawler.reports.domain_detail import DomainDetail
+    from crawler.reports.overview import DomainRows
     from crawler.settings import Settings
 
 TOP = 20
@@ -114,55 +115,19 @@ async def _text(crawl: "OpenCrawl", arguments: argparse.Namespace) -> str:
 
 
 async def _one(crawl: "OpenCrawl", name: str, *, as_json: bool) -> str:
-    from crawler.reports.crawl_report import domain_text
-    from crawler.seeding.url_input import url_of_site
+    from crawler.reports.domain_detail import detail_text
+    from crawler.service.domains import domain_detail
 
-    domain, queue, partition = crawl.placement.of(url_of_site(name))
-    (found,) = await crawl.stats.domains([(queue, partition)])
-    operator = crawl.operator
-    deferred = Counter[str]()
-    for one in await operator.deferred_urls.of_queue(partition, queue):
-        deferred[one.kind] += one.urls
-    overrides, quota_reached = await operator.overrides(), await crawl.crawls.quota_reached()
-    ordered_ms = overrides.delays_ms.get(domain)
-    is_known = found.pending or found.fetched or found.dead or found.refused
-    boost = overrides.boosts.get(domain, 0)
-    if not (is_known or deferred or found.stop or ordered_ms is not None or boost):
-        raise UsageError(f"this crawl has not met the domain {queue}")
-    if as_json:
-        more = {
-            "deferred": deferred,
-            "ordered_delay_ms": ordered_ms,
-            "boost": boost,
-            "crawl_paused": overrides.is_paused,
-        }
-        return json.dumps(domain_json(found) | more | {"crawl_spent": quota_reached.reason if quota_reached else ""})
-    is_ordered, is_paused = ordered_ms is not None, overrides.is_paused
-    return domain_text(
-        found,
-        deferred,
-        is_delay_ordered=is_ordered,
-        boost=boost,
-        is_crawl_paused=is_paused,
-        quota_reached=quota_reached,
-    )
+    found = await domain_detail(crawl, name)
+    return json.dumps(_detail_json(found)) if as_json else detail_text(found)
 
 
-async def _listed(crawl: "OpenCrawl", arguments: argparse.Namespace) -> tuple[list["DomainStats"], str]:
-    """The domains to list, and the name after which the next page begins: "" when there is none."""
-    from crawler.runtime.clock import wall_s
+async def _listed(crawl: "OpenCrawl", arguments: argparse.Namespace) -> "DomainRows":
+    from crawler.service.domains import domain_page, domain_rows
 
-    stats, top, following = crawl.stats, arguments.top, ""
     if arguments.by_name:
-        names = await stats.domains_by_name((arguments.after or "").lower(), top + 1)
-        if len(names) > top:
-            following = names[top - 1][0]
-        return await stats.domains(names[:top]), following
-    if not top:
-        return [], following
-    if arguments.sort == "pages":  # needs no look at what happened lately
-        return await stats.domains(await stats.top_domains(top)), following
-    return [row.stats for row in await crawl.lists.top(arguments.sort, top, wall_s())], following
+        return await domain_page(crawl, arguments.after or "", arguments.top)
+    return await domain_rows(crawl, arguments.sort, arguments.top)
 
 
 def _command_for(following: str) -> str:
@@ -182,30 +147,28 @@ async def _all(crawl: "OpenCrawl", arguments: argparse.Namespace) -> str:
     import msgspec
 
     from crawler.reports.crawl_report import domain_table, over_budget, totals_text
+    from crawler.service.overview import totals
 
-    totals = await crawl.stats.totals()
-    shown, following = await _listed(crawl, arguments)
-    count = await crawl.stats.domain_count()
-    members = (await crawl.members.read()).values()
-    in_flight, is_full = sum(m.in_flight for m in members), any(m.waits_for == "memory" for m in members)
-    in_flight = min(in_flight, totals.pending)
+    found, listed = await totals(crawl), await _listed(crawl, arguments)
+    counts, shown = found.totals, listed.rows
+    is_full = any(m.waits_for == "memory" for m in (await crawl.members.read()).values())
     is_paused, quota_reached = (await crawl.operator.overrides()).is_paused, await crawl.crawls.quota_reached()
     if arguments.json:
-        counted = {"domains": count, "in_flight": in_flight, "paused": is_paused, "memory_full": is_full}
+        counted = {"domains": found.domains, "in_flight": found.in_flight, "paused": is_paused, "memory_full": is_full}
         return json.dumps(
             {
                 "crawl": crawl.settings.crawl.name,
                 "ordering": msgspec.to_builtins(crawl.record.ordering),
-                "totals": totals_json(totals) | counted | {"over_budget": over_budget(totals, quota_reached)},
-                "domains": [domain_json(d) for d in shown],
+                "totals": totals_json(counts) | counted | {"over_budget": over_budget(counts, quota_reached)},
+                "domains": [msgspec.to_builtins(d) for d in shown],
             }
-            | ({"next": following} if arguments.by_name else {})
+            | ({"next": listed.next} if arguments.by_name else {})
         )
     parts = [
         totals_text(
-            totals,
-            domains=count,
-            in_flight=in_flight,
+            counts,
+            domains=found.domains,
+            in_flight=found.in_flight,
             ordering=crawl.record.ordering,
             is_paused=is_paused,
             is_full=is_full,
@@ -213,13 +176,13 @@ async def _all(crawl: "OpenCrawl", arguments: argparse.Namespace) -> str:
         )
     ]
     if shown:
-        parts.append(domain_table(shown, owned=bool(totals.pending)))
-    if following:
-        parts.append(f"next page: {_command_for(following)}")
+        parts.append(domain_table(shown, is_running=bool(found.pending)))
+    if listed.next:
+        parts.append(f"next page: {_command_for(listed.next)}")
     elif not shown and arguments.sort != "pages" and arguments.top:
         parts.append(f"No domain to list by {arguments.sort} at this moment.")
-    elif count > len(shown) and arguments.top and not arguments.by_name and arguments.sort == "pages":
-        parts.append(f"... and {count - len(shown):,} more domains: crawler stats --top {count}")
+    elif found.domains > len(shown) and arguments.top and not arguments.by_name and arguments.sort == "pages":
+        parts.append(f"... and {found.domains - len(shown):,} more domains: crawler stats --top {found.domains}")
     return "\n\n".join(parts)
 
 
@@ -229,7 +192,9 @@ def totals_json(totals: "Totals") -> dict[str, Any]:
     return asdict(totals) | {"pending": totals.pending, "robots_denied": totals.refused.get("robots", 0)}
 
 
-def domain_json(domain: "DomainStats") -> dict[str, Any]:
-    from msgspec.structs import asdict
+def _detail_json(detail: "DomainDetail") -> dict[str, Any]:
+    """The domain with what else is known of it, in one object."""
+    import msgspec
 
-    return asdict(domain) | {"pending": domain.pending, "robots_denied": domain.refused.get("robots", 0)}
+    found = msgspec.to_builtins(detail)
+    return {**found.pop("domain"), **found}

@@ -1,50 +1,19 @@
 """Text of a crawl's summary and statistics, from values; does no I/O."""
 
 from collections.abc import Mapping, Sequence
-from itertools import compress
 
 from crawler.frontier.messages import QuotaReached
-from crawler.frontier.stats import DomainStats, Totals
+from crawler.frontier.stats import Totals
+from crawler.reports.domain_columns import told_columns
+from crawler.reports.domain_view import DomainView
 from crawler.settings import OrderSettings
-from crawler.terminal.tables import NOTHING, facts, or_nothing, table
+from crawler.terminal.tables import facts, table
 from crawler.terminal.wording import counted, duration, number, size
 
-DOMAIN_HEADERS = ("domain", "pages", "2xx", "3xx", "4xx", "5xx", "size", "retries", "dead", "robots", "queued")
-COLUMNS_ALWAYS = 2
-WAIT_SHOWN_MS = 50
-OWNED_HEADERS = ("in flight", "retrying", "delay", "next", "owner")
 
-
-def domain_table(domains: Sequence[DomainStats], *, owned: bool = False) -> str:
-    """One line a domain; `owned`: also what holds while it is crawled. Columns that tell nothing are left out."""
-    headers = DOMAIN_HEADERS + (OWNED_HEADERS if owned else ())
-    rows = [_domain_row(d) + (_owned_row(d) if owned else ()) for d in domains]
-    told = [n < COLUMNS_ALWAYS or any(row[n] != NOTHING for row in rows) for n in range(len(headers))]
-    return table(list(compress(headers, told)), [list(compress(row, told)) for row in rows])
-
-
-def _domain_row(d: DomainStats) -> tuple[str, ...]:
-    by_class = [_count(d.status.get(c, 0)) for c in "2345"]
-    return (
-        d.domain, number(d.fetched), *by_class, or_nothing(size(d.bytes), d.bytes), _count(d.retries), _count(d.dead),
-        _count(d.refused.get("robots", 0)), _count(d.queued),
-    )  # fmt: skip
-
-
-def _owned_row(d: DomainStats) -> tuple[str, ...]:
-    return (_count(d.claimed), _count(d.retrying), delay_text(d.delay_ms), next_text(d), d.owner or "-")
-
-
-def delay_text(delay_ms: int) -> str:
-    """The delay in force; "?" until a robots.txt was read."""
-    return duration(delay_ms / 1000) if delay_ms >= 0 else "?"
-
-
-def next_text(d: DomainStats) -> str:
-    """When the next request may start."""
-    if not d.pending:
-        return "-"
-    return f"in {duration(d.next_fetch_in_ms / 1000)}" if d.next_fetch_in_ms >= WAIT_SHOWN_MS else "now"
+def domain_table(domains: Sequence[DomainView], *, is_running: bool = False) -> str:
+    """One line a domain; `is_running`: also what holds while it is crawled. Columns that tell nothing are left out."""
+    return table(*told_columns(domains, is_running=is_running))
 
 
 def totals_text(
@@ -62,7 +31,7 @@ def totals_text(
     pairs = [("paused", "by an operator (continue with 'crawler resume')")] if is_paused else []
     pairs += [("waits", waits_text("memory"))] if is_full else []
     pairs += [
-        ("pages", f"{number(totals.fetched)}{_in_brackets(_classes(totals.status))}"),
+        ("pages", f"{number(totals.fetched)}{in_brackets(classes_text(totals.status))}"),
         ("pending", _pending(totals, in_flight)),
         *([("items", items_text(totals))] if totals.items or totals.items_invalid else []),
         *([("deferred", _deferred(totals))] if totals.deferred else []),
@@ -70,8 +39,8 @@ def totals_text(
         ("domains", number(domains)),
         ("size", size(totals.bytes)),
         ("retries", number(totals.retries)),
-        ("dead letters", f"{number(totals.dead)}{_in_brackets(named(totals.errors))}"),
-        ("refused", f"{number(sum(totals.refused.values()))}{_in_brackets(named(totals.refused))}"),
+        ("dead letters", f"{number(totals.dead)}{in_brackets(named(totals.errors))}"),
+        ("refused", f"{number(sum(totals.refused.values()))}{in_brackets(named(totals.refused))}"),
         ("order", order_text(ordering)),
     ]
     return facts(pairs)
@@ -95,55 +64,17 @@ def _deferred(totals: Totals) -> str:
     return f"{number(totals.deferred)} ({on_disk}why: crawler stats DOMAIN)"
 
 
-def items_text(counts: Totals | DomainStats) -> str:
+def items_text(counts: Totals | DomainView) -> str:
     """Like "1,203 (12 invalid, left out: see the log)"."""
     invalid = f"{number(counts.items_invalid)} invalid, left out: see the log" if counts.items_invalid else ""
-    return number(counts.items) + _in_brackets(invalid)
+    return number(counts.items) + in_brackets(invalid)
 
 
 def order_text(ordering: OrderSettings) -> str:
     """Like "freshness (half-life 6 h, 2 rules)"."""
     details = [f"half-life {duration(ordering.half_life_s)}"] if ordering.order == "freshness" else []
     details += [counted(len(ordering.rules), "rule")] if ordering.rules else []
-    return ordering.order + _in_brackets(", ".join(details))
-
-
-def domain_text(
-    d: DomainStats,
-    deferred: Mapping[str, int],
-    *,
-    is_delay_ordered: bool = False,
-    boost: int = 0,
-    is_crawl_paused: bool = False,
-    quota_reached: QuotaReached | None = None,
-) -> str:
-    """One domain in full; `deferred`: how many of its URLs are, by reason."""
-    stop = stop_text(d.stop, is_crawl_paused=is_crawl_paused, quota_reached=quota_reached)
-    delay = delay_text(d.delay_ms) if d.delay_ms >= 0 else "unknown: no robots.txt was read yet"
-    pairs = [
-        ("domain", d.domain),
-        *([("stopped", stop)] if stop else []),
-        (
-            "partition",
-            f"{d.partition}, owner {d.owner}, epoch {d.epoch}" if d.owner else f"{d.partition}, no owner now",
-        ),
-        ("pages", f"{number(d.fetched)}{_in_brackets(_classes(d.status))}"),
-        ("queued", number(d.queued)),
-        *([("deferred", deferred_text(deferred))] if deferred else []),
-        ("in flight", number(d.claimed)),
-        ("retrying", number(d.retrying)),
-        *([("items", items_text(d))] if d.items or d.items_invalid else []),
-        ("size", size(d.bytes)),
-        ("retries", number(d.retries)),
-        ("failures", f"{number(sum(d.errors.values()))}{_in_brackets(named(d.errors))}"),
-        ("dead letters", number(d.dead)),
-        ("refused", f"{number(sum(d.refused.values()))}{_in_brackets(named(d.refused))}"),
-        ("delay", f"{delay} (by an operator)" if is_delay_ordered else delay),
-        *([("boost", boost_text(boost))] if boost else []),
-        ("next fetch", next_text(d)),
-        ("mean fetch", f"{number(d.fetch_ms / d.fetched)} ms" if d.fetched else "-"),
-    ]
-    return facts(pairs)
+    return ordering.order + in_brackets(", ".join(details))
 
 
 def boost_text(boost: int) -> str:
@@ -213,13 +144,11 @@ def finish_line(pages: int, seconds: float, why: str) -> str:
     return f"{words.get(why, why)}: {counted(pages, 'page')} in {duration(seconds)}."
 
 
-def _classes(status: Mapping[str, int]) -> str:
+def classes_text(status: Mapping[str, int]) -> str:
+    """Like "2xx 1,203, 4xx 12"."""
     return ", ".join(f"{c}xx {number(n)}" for c, n in sorted(status.items()) if n)
 
 
-def _in_brackets(text: str) -> str:
+def in_brackets(text: str) -> str:
+    """What follows something in brackets, if there is anything."""
     return f" ({text})" if text else ""
-
-
-def _count(n: int) -> str:
-    return or_nothing(number(n), n)

@@ -4,10 +4,22 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from crawler.reports.crawl_report import deferred_text, named, stop_text
+from crawler.frontier.series import Rates
+from crawler.reports.crawl_report import (
+    boost_text,
+    classes_text,
+    deferred_text,
+    in_brackets,
+    items_text,
+    named,
+    stop_text,
+)
+from crawler.reports.domain_columns import delay_text, next_text
 from crawler.reports.domain_view import WAIT_SHOWN_MS, DomainState, DomainView
 from crawler.reports.overview import SeriesView
-from crawler.terminal.wording import counted, duration, rate
+from crawler.rules.printable import printable
+from crawler.terminal.tables import facts
+from crawler.terminal.wording import counted, duration, moment, number, rate, size
 
 
 class RobotsView(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,3 +94,48 @@ def _done(d: DomainView, deferred: Mapping[str, int]) -> str:
         return "Nothing is known of it but its name."
     dead = f", {counted(d.dead, 'dead letter')}" if d.dead else ""
     return f"Done: all of its URLs are fetched or given up ({counted(d.fetched, 'page')}{dead})."
+
+
+def detail_text(detail: DomainDetail) -> str:
+    """One domain in full, its sentence first."""
+    d = detail.domain
+    delay = delay_text(d.delay_ms) if d.delay_ms >= 0 else "unknown: no robots.txt was read yet"
+    owner = f"owner {d.owner}, epoch {d.epoch}" if d.owner else "no owner now"
+    pairs = [
+        ("domain", d.domain),
+        ("partition", f"{d.partition}, {owner}"),
+        ("pages", f"{number(d.fetched)}{in_brackets(classes_text(d.status))}"),
+        *([("rate", _rate_text(d.rates))] if d.rates else []),
+        ("queued", number(d.queued)),
+        *([("deferred", deferred_text(detail.deferred))] if detail.deferred else []),
+        ("claimed", number(d.claimed) + in_brackets(f"{number(d.in_flight)} in flight" if d.in_flight else "")),
+        ("retrying", number(d.retrying)),
+        *([("items", items_text(d))] if d.items or d.items_invalid else []),
+        ("size", size(d.bytes)),
+        ("retries", number(d.retries)),
+        ("failures", f"{number(sum(d.errors.values()))}{in_brackets(named(d.errors))}"),
+        *([("last error", f"{d.last_error} at {moment(d.last_error_at)}")] if d.last_error else []),
+        ("dead letters", number(d.dead)),
+        ("refused", f"{number(sum(d.refused.values()))}{in_brackets(named(d.refused))}"),
+        *(("robots.txt", _robots_text(one)) for one in detail.robots),
+        ("delay", f"{delay} (by an operator)" if detail.ordered_delay_ms is not None else delay),
+        *([("boost", boost_text(d.boost))] if d.boost else []),
+        ("next fetch", next_text(d)),
+        ("mean fetch", f"{number(d.latency_ms)} ms" if d.latency_ms else "-"),
+    ]
+    return f"{printable(detail.sentence)}\n\n{facts(pairs)}"
+
+
+def _rate_text(rates: Rates) -> str:
+    errors = rates.client_errors + rates.server_errors + rates.failures
+    failing = f", {rate(errors)} errors/s" if errors else ""
+    return f"{rate(rates.pages)} pages/s, {size(rates.bytes)}/s{failing}"
+
+
+def _robots_text(r: RobotsView) -> str:
+    parts = [counted(r.rules, "rule")]
+    if r.crawl_delay_s is not None:
+        parts.append(f"crawl-delay {duration(r.crawl_delay_s)}")
+    if not r.allows_front_page:
+        parts.append("forbids the front page")
+    return f"{r.origin}: {', '.join(parts)}; read at {moment(r.read_at)}"

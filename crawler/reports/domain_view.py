@@ -71,7 +71,7 @@ def domain_view(stats: DomainStats, busy: BusyQueue | None, overrides: Overrides
     return DomainView(
         **asdict(stats),
         state=_state_of(stats, in_flight, is_paused=overrides.is_paused),
-        boost=overrides.boosts.get(registrable_domain(stats.domain), 0),
+        boost=overrides.boosts.get(registrable_domain(stats.domain), 0) if overrides.boosts else 0,
         pending=stats.pending,
         in_flight=in_flight,
         robots_denied=stats.refused.get("robots", 0),

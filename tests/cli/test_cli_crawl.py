@@ -97,7 +97,9 @@ def test_stats_numbers_equal_what_happened(finished: tuple[str, ...], programs: 
     assert (domain["domain"], domain["queued"], domain["claimed"], domain["owner"]) == (HOST, 0, 0, "")
     one = json.loads(crawler(programs, "stats", HOST, "--json", *finished).out)
     stops = {"deferred": {}, "ordered_delay_ms": None, "boost": 0, "crawl_paused": False, "crawl_spent": ""}
-    assert one == domain | {"next_fetch_in_ms": one["next_fetch_in_ms"]} | stops
+    same = domain | {name: one[name] for name in ("next_fetch_in_ms", "rates")} | stops  # these go on
+    assert {name: one[name] for name in same} == same
+    assert one["sentence"] == f"Done: all of its URLs are fetched or given up ({SMALL_PAGES} pages)."
 
 
 def test_stats_and_ring_are_readable(finished: tuple[str, ...], site: Site, programs: Nursery) -> None:

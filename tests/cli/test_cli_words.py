@@ -5,18 +5,18 @@ import json
 import logging
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from crawler.errors import UsageError
-from crawler.frontier.lookup import Progress
-from crawler.frontier.stats import DomainStats
+from crawler.frontier.series import Rates
 from crawler.reports.crawl_report import domain_table, named
-from crawler.reports.live_view import PlainLines, Quiet, Snapshot, summary_line, view_for
+from crawler.reports.live_view import PlainLines, Quiet, Shown, summary_line, view_for
 from crawler.runtime.log_files import start_logging
 from crawler.terminal.tables import facts, shortened, table
 from crawler.terminal.wording import counted, duration, parse_duration, rate, size
+from tests.support.views import domain, snapshot
 
 
 @pytest.mark.parametrize(
@@ -65,26 +65,25 @@ def test_columns_line_up_whatever_stands_in_them() -> None:
 
 
 def test_columns_that_tell_nothing_are_left_out() -> None:
-    plain = DomainStats(domain="a.test", partition=1, fetched=2, status={"2": 2}, bytes=10)
+    plain = domain("a.test", fetched=2, status={"2": 2}, bytes=10)
     assert domain_table([plain]).splitlines()[0].split() == ["domain", "pages", "2xx", "size"]
-    retried = DomainStats(domain="b.test", partition=1, retries=1)
-    assert "retries" in domain_table([plain, retried])
+    assert "retries" in domain_table([plain, domain("b.test", retries=1)])
     assert named({"timeout": 1, "connect": 3, "tls": 0}) == "connect 3, timeout 1"
 
 
-def snapshot(at_s: float, fetched: int = 0) -> Snapshot:
-    progress = Progress(added=1000 + fetched, done=fetched, fetched=fetched, dead=1, bytes=2048)
-    return Snapshot(at_s=at_s, progress=progress, in_flight=64)
+def shown(at_s: float, fetched: int = 0, **values: Any) -> Shown:
+    counts = {"pending": 1000, "pages": fetched, "dead": 1, "bytes": 2048, "in_flight": 64}
+    return Shown(at_s=at_s, snapshot=snapshot(**counts | values))
 
 
 def test_a_progress_line_says_all_that_matters() -> None:
-    line = summary_line(replace(snapshot(12, 1204), pages_per_s=98.2))
+    line = summary_line(shown(12, 1204, rates=Rates(10.0, pages=98.2)))
     assert line == "12 s: 1,204 pages, 98/s, 936 queued, 64 in flight, 1 error, 2.00 KiB"
 
 
 def test_a_progress_line_says_why_nothing_moves() -> None:
     full = "waits for room in the engine's memory (frontier.memory, or its own maxmemory)"
-    line = summary_line(replace(snapshot(12, 1204), waits_for={"paused", "memory"}))
+    line = summary_line(shown(12, 1204, waits_for=["memory", "paused"]))
     assert line.endswith(f"2.00 KiB; {full}; waits for 'crawler resume'")
 
 
@@ -93,7 +92,7 @@ def test_where_there_is_no_terminal_lines_come_every_few_seconds() -> None:
     view = view_for(stream, quiet=False, verbose=False)
     assert isinstance(view, PlainLines)
     for second in range(13):
-        view.show(snapshot(second, 10 * second))
+        view.show(shown(second, 10 * second))
     assert [line.split(":")[0] for line in stream.getvalue().splitlines()] == ["5 s", "10 s"]
     assert isinstance(view_for(stream, quiet=True, verbose=False), Quiet)
 
@@ -141,12 +140,15 @@ def test_the_live_view_shows_totals_and_the_busiest_domains_and_leaves_the_termi
 
     terminal = Terminal()
     view = view_for(terminal, quiet=False, verbose=False)
-    busy = DomainStats(domain="docs.example", partition=3, fetched=1204, queued=30, claimed=6, errors={"timeout": 2})
-    view.show(replace(snapshot(12, 1204), domains=[busy]))
+    busy = [domain(f"d{n}.example", fetched=1204 - n, queued=36, errors={"timeout": 2}) for n in range(30)]
+    table = Shown(at_s=12, snapshot=snapshot(*busy, pages=1204))
+    view.show(table)
     view.say("[a] a line among them")
     view.close()
-    shown = terminal.getvalue()
-    assert "1,204 pages" in shown
-    assert re.search(r"docs\.example +1,204 +36 +2 +now", shown)
-    assert "a line among them" in shown
-    assert shown.rindex("\x1b[2K") > shown.rindex("docs.example")  # erased at the end: the summary takes its place
+    text = terminal.getvalue()
+    assert "1,204 pages" in text
+    assert re.search(r"d0\.example +1,204 +- .* 2 .* 36 +- +now", text)
+    assert view.rows == 24 - 5
+    assert ("d18.example" in text, "d19.example" in text) == (True, False)
+    assert "a line among them" in text
+    assert text.rindex("\x1b[2K") > text.rindex("d0.example")  # erased at the end: the summary takes its place

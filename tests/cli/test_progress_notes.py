@@ -1,27 +1,27 @@
 """What a progress line explains: the time left, a stall, the last error."""
 
 import io
+from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
-from crawler.frontier.lookup import Progress
 from crawler.frontier.members import Awaited, Awaits
-from crawler.reports.live_view import Headline, PlainLines, Snapshot
+from crawler.reports.live_view import Headline, PlainLines, Shown
 from crawler.reports.progress_notes import Trend, left_text, stall_text
 from crawler.runtime.counters import ERROR_MAX, ERROR_SHOWN_S, Counters, LastError, OpenClaims
 from crawler.terminal.wording import failure_reason
+from tests.support.views import snapshot
 
 
-def snapshot(at_s: float, *, pending: int, fetched: int) -> Snapshot:
-    return Snapshot(at_s=at_s, progress=Progress(added=pending + fetched, done=fetched, fetched=fetched, busy=3))
+def shown(at_s: float, *, pending: int, fetched: int, is_limited: bool = False, **values: Any) -> Shown:
+    found = snapshot(pending=pending, pages=fetched, busy_partitions=3, **values)
+    return Shown(at_s=at_s, snapshot=found, is_limited=is_limited)
 
 
 def notes_after(seconds: int, *, pending: int, per_s: int, fetched_per_s: int = 5) -> str:
     headline = Headline()
     for second in range(seconds + 1):
-        shown = snapshot(second, pending=pending + per_s * second, fetched=fetched_per_s * second)
-        notes = headline.take(shown)[1]
+        notes = headline.take(shown(second, pending=pending + per_s * second, fetched=fetched_per_s * second))[1]
     return notes
 
 
@@ -46,8 +46,8 @@ def test_a_queue_that_turned_is_measured_over_the_last_minute() -> None:
 def test_a_crawl_with_a_limit_ends_before_its_queue_does() -> None:
     headline = Headline()
     for second in range(61):
-        shown = replace(snapshot(second, pending=900 - second, fetched=second), is_limited=True)
-        assert headline.take(shown)[1] == ""
+        limited = shown(second, pending=900 - second, fetched=second, is_limited=True)
+        assert headline.take(limited)[1] == ""
 
 
 @pytest.mark.parametrize(
@@ -64,14 +64,15 @@ def test_a_stall_is_explained_after_some_seconds() -> None:
     plain = PlainLines(stream)
     waits = (Awaited(what=Awaits.NEXT, count=3, host="docs.example", in_s=11.2),)
     for second in range(12):
-        still = replace(snapshot(second, pending=9, fetched=2), awaited=waits, last_error="timeout: a.test")
+        still = shown(second, pending=9, fetched=2, awaited=waits, last_error="timeout: a.test")
         notes = view.take(still)[1]
         plain.show(still)
     why = "nothing for 11 s: all 3 hosts wait for their next fetch, first docs.example in 12 s"
     assert notes == f"{why}; last error: timeout: a.test"
     assert stream.getvalue().splitlines()[-1].endswith("; last error: timeout: a.test")
-    assert view.take(replace(still, at_s=12, waits_for={"paused"}))[1] == "last error: timeout: a.test"
-    assert view.take(snapshot(13, pending=8, fetched=3))[1] == ""
+    paused = shown(12, pending=9, fetched=2, awaited=waits, last_error="timeout: a.test", waits_for=["paused"])
+    assert view.take(paused)[1] == "last error: timeout: a.test"
+    assert view.take(shown(13, pending=8, fetched=3))[1] == ""
 
 
 @pytest.mark.parametrize(

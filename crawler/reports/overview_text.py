@@ -1,0 +1,39 @@
+"""The headline of a crawl in words, as all views in terminals show it. Pure."""
+
+from collections.abc import Iterator
+
+from crawler.reports.crawl_report import waits_text
+from crawler.reports.overview import CrawlState, Overview
+from crawler.terminal.wording import counted, number, rate, size
+
+
+def overview_parts(o: Overview) -> list[str]:
+    """Like "1,204 pages", "98/s", "3,411 queued", "64 in flight", "2 errors", "31.2 MiB"."""
+    parts = [
+        counted(o.pages, "page"),
+        f"{rate(o.rates.pages)}/s",
+        f"{number(max(0, o.pending - o.in_flight))} queued",
+        f"{number(o.in_flight)} in flight",
+        counted(o.dead, "error"),
+        size(o.bytes),
+    ]
+    if o.retries:
+        parts.insert(5, counted(o.retries, "retry", "retries"))
+    if o.instances > 1:
+        parts.append(counted(o.instances, "instance"))
+    return parts
+
+
+def state_text(o: Overview) -> str:
+    """Like "running" or "paused by an operator"."""
+    return {
+        CrawlState.PAUSED: "paused by an operator",
+        CrawlState.SPENT: f"its budget of {o.spent.partition(':')[2]} is used up",
+        CrawlState.IDLE: "no instance is running",
+    }.get(o.state, str(o.state))
+
+
+def waits(o: Overview) -> Iterator[str]:
+    """Why instances claim no more URLs, if they don't."""
+    for why in sorted(o.waits_for):
+        yield f"waits {waits_text(why)}"

@@ -1,0 +1,43 @@
+"""Domains and crawls as viewers see them, with values that no engine was read for."""
+
+from typing import Any
+
+from crawler.frontier.overrides import Overrides
+from crawler.frontier.series import Rates
+from crawler.frontier.stats import DomainStats
+from crawler.reports.domain_view import DomainState, DomainView, domain_view
+from crawler.reports.overview import CrawlState, DomainRows, Overview, Snapshot
+
+NOW = 1_800_000_000.0  # 2027-01-15 08:00:00 UTC
+
+
+def domain(name: str = "docs.example", **values: Any) -> DomainView:
+    """A domain; `values` are fields of DomainView, or counts of DomainStats."""
+    from msgspec.structs import replace
+
+    stats = DomainStats(domain=name, partition=3)
+    of_stats = {k: v for k, v in values.items() if k in DomainStats.__struct_fields__}
+    view = domain_view(replace(stats, **of_stats), None, Overrides(), NOW)
+    return replace(view, **{k: v for k, v in values.items() if k not in of_stats})
+
+
+def overview(**values: Any) -> Overview:
+    """A crawl that runs, with the given counts."""
+    counts = dict.fromkeys(
+        ("pages", "redirected", "client_errors", "server_errors", "added", "pending", "in_flight", "retries", "dead",
+         "bytes", "busy_partitions"), 0,
+    )  # fmt: skip
+    plain: dict[str, Any] = {
+        "crawl": "main", "at": NOW, "began_at": NOW - 3600, "state": CrawlState.RUNNING, "instances": 1,
+        "rates": Rates(10.0), **counts,
+    }  # fmt: skip
+    return Overview(**plain | values)
+
+
+def snapshot(*domains: DomainView, total: int = 0, sort: str = "pages", **values: Any) -> Snapshot:
+    """A headline with a table."""
+    rows = DomainRows(sort=sort, rows=domains, total=total or len(domains))
+    return Snapshot(overview=overview(**values), domains=rows)
+
+
+__all__ = ["NOW", "DomainState", "domain", "overview", "snapshot"]
