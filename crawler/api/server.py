@@ -36,7 +36,7 @@ class Listening(msgspec.Struct, frozen=True, kw_only=True):
 
     url: str
     port: int
-    login_url: Callable[[], str]  # the last that was made
+    login_url: Callable[[], str]  # the link for a browser that works now
 
 
 def listen(address: str, port: int) -> socket.socket:
@@ -83,13 +83,8 @@ async def serving(
     limits = limits or Limits()
     address, port = sock.getsockname()[:2]
     url = f"http://{shown('127.0.0.1' if address == '0.0.0.0' else address, port)}/"  # noqa: S104 - compared only
-    links: list[str] = []
-
-    def offered(code: str) -> None:
-        links[:] = [f"{url}login?code={code}"]
-        announce(links[0])
-
-    live, sessions = LiveCrawl(crawl), BrowserSessions(port, offered)
+    live = LiveCrawl(crawl)
+    sessions = BrowserSessions(port, lambda code: announce(f"{url}login?code={code}"))
     hub = EventHub(live, limits)
     context = Context(
         live=live, limits=limits, sessions=sessions, hub=hub,
@@ -110,9 +105,8 @@ async def serving(
         async with asyncio.TaskGroup() as group:
             reading = group.create_task(hub.run(), name="events")
             await _Site(runner, sock, limits.connections).start()
-            sessions.offer()
             try:
-                yield Listening(url=url, port=port, login_url=lambda: links[0])
+                yield Listening(url=url, port=port, login_url=lambda: f"{url}login?code={sessions.code}")
             finally:
                 hub.close()
                 await runner.cleanup()
