@@ -143,7 +143,7 @@ async def test_a_bug_shows_no_trace_and_is_logged_with_its_number(
     assert record.exc_info is not None
 
 
-async def test_the_server_outlives_its_engine(tmp_path: Path) -> None:
+async def test_the_server_outlives_its_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with running_engine() as engine:
         async with served_crawl(tmp_path, engine) as api:
             token = await api.token()
@@ -155,6 +155,8 @@ async def test_the_server_outlives_its_engine(tmp_path: Path) -> None:
                 assert (status, headers["Retry-After"].isdigit()) == (503, True), path
                 checked(found, 503)
             assert (await api.get("/healthz"))[0] == 200
+            monkeypatch.setattr("crawler.api.live_crawl.RELOAD_EVERY_S", 0.0)
+            assert b'crawler_engine_up{crawl="main"} 0.0' in (await api.get("/metrics"))[1]
 
 
 async def test_readyz_does_not_wait_for_a_silent_engine(api: Served, monkeypatch: pytest.MonkeyPatch) -> None:
