@@ -127,6 +127,26 @@ async def test_what_is_not_http_is_a_problem_and_the_end(api: Served, text: byte
     assert (await api.get("/healthz"))[0] == 200
 
 
+@pytest.mark.parametrize(
+    ("line", "extra", "status"),
+    [
+        ("GET /v1/overview", "Expect: the-unexpected", 417),
+        ("CONNECT a.test:443", "", 401),
+        ("FETCH /v1/overview", "", 400),
+        ("GET /v1/overview", "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13", 200),
+        ("GET http://evil.example/v1/overview", "", 200),
+        ("GET /v1/overview", "Transfer-Encoding: chunked\r\nContent-Length: 5", 400),
+    ],
+)
+async def test_unusual_requests_are_answered_in_order(api: Served, line: str, extra: str, status: int) -> None:
+    lines = f"{line} HTTP/1.1\r\nHost: 127.0.0.1:{api.port}\r\n{extra}\r\n" + "\r\n" * bool(extra)
+    async with asyncio.timeout(5):
+        head = await api.raw(lines.encode(), until_closed=False)
+    assert head.split()[1] == str(status).encode(), head
+    assert b"Content-Security-Policy" in head
+    assert (PROBLEM.encode() in head) is (status != 200)
+
+
 async def test_a_bug_shows_no_trace_and_is_logged_with_its_number(
     api: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
