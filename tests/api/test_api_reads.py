@@ -179,6 +179,15 @@ async def test_the_server_outlives_its_engine(tmp_path: Path, monkeypatch: pytes
             assert b'crawler_engine_up{crawl="main"} 0.0' in (await api.get("/metrics"))[1]
 
 
+async def test_a_crawl_that_the_engine_lost_is_503_with_what_to_do(
+    api: Served, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("crawler.api.live_crawl.RELOAD_EVERY_S", 0.0)
+    engine.flush()
+    for path in ("/v1/overview", "/v1/domains", "/readyz"):
+        checked((await api.get(path))[1], 503, "crawler rebuild")
+
+
 async def test_readyz_does_not_wait_for_a_silent_engine(api: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     async def silent(*_: object) -> None:
         await asyncio.sleep(60)
