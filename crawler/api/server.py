@@ -22,12 +22,15 @@ from crawler.api.live_crawl import LiveCrawl
 from crawler.api.problem import ProblemError, of_aiohttp, response_of
 from crawler.api.rate_limit import RateLimit
 from crawler.api.routes import ROUTES
+from crawler.api.shared_answers import SharedAnswers
 from crawler.app.crawl import OpenCrawl
 from crawler.errors import ConflictError, UsageError
 from crawler.frontier.api_answers import ApiAnswers
 from crawler.frontier.api_tokens import ApiTokens
 
 BACKLOG = 1_024
+LETTER_SUMS_S = 3.0  # they are kept so long: each reads all dead letters
+RING_S = 1.0  # each waits for heartbeats
 NO_ROOM = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 5\r\nContent-Length: 0\r\n\r\n"
 
 
@@ -89,8 +92,8 @@ async def serving(
     context = Context(
         live=live, limits=limits, sessions=sessions, hub=hub,
         idempotency=Idempotency(ApiAnswers(crawl.engine, crawl.keys)),
-        seed_turns=asyncio.Semaphore(limits.seed_streams), summary_turn=asyncio.Lock(),
-        metrics_domains=metrics_domains,
+        seed_turns=asyncio.Semaphore(limits.seed_streams), letter_sums=SharedAnswers(LETTER_SUMS_S),
+        rings=SharedAnswers(RING_S), metrics_domains=metrics_domains,
     )  # fmt: skip
     access = Access(
         address=address, port=port, names=names, tokens=TokenReader(ApiTokens(crawl.engine, crawl.keys)),
