@@ -15,7 +15,7 @@ from crawler.api.browser_sessions import BrowserSessions
 from crawler.api.call import Context
 from crawler.api.events import EventHub
 from crawler.api.frame import Frame, add_headers, bug
-from crawler.api.hosts import is_loopback, shown
+from crawler.api.hosts import is_loopback, reachable, shown
 from crawler.api.idempotency import Idempotency
 from crawler.api.limits import Limits
 from crawler.api.live_crawl import LiveCrawl
@@ -48,6 +48,8 @@ def listen(address: str, port: int) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         sock.bind((address, port))
         sock.listen(BACKLOG)
     except OSError as error:
@@ -85,7 +87,7 @@ async def serving(
     """
     limits = limits or Limits()
     address, port = sock.getsockname()[:2]
-    url = f"http://{shown('127.0.0.1' if address == '0.0.0.0' else address, port)}/"  # noqa: S104 - compared only
+    url = f"http://{shown(reachable(address), port)}/"
     live = LiveCrawl(crawl)
     sessions = BrowserSessions(port, lambda code: announce(f"{url}login?code={code}"))
     hub = EventHub(live, limits)
