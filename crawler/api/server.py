@@ -15,19 +15,22 @@ from crawler.api.browser_sessions import BrowserSessions
 from crawler.api.call import Context
 from crawler.api.events import EventHub
 from crawler.api.frame import Frame, add_headers, bug
-from crawler.api.hosts import is_loopback, shown
+from crawler.api.hosts import is_loopback, reachable, shown
 from crawler.api.idempotency import Idempotency
 from crawler.api.limits import Limits
 from crawler.api.live_crawl import LiveCrawl
-from crawler.api.problem import ProblemError, response_of
+from crawler.api.problem import ProblemError, of_aiohttp, response_of
 from crawler.api.rate_limit import RateLimit
 from crawler.api.routes import ROUTES
+from crawler.api.shared_answers import SharedAnswers
 from crawler.app.crawl import OpenCrawl
 from crawler.errors import ConflictError, UsageError
 from crawler.frontier.api_answers import ApiAnswers
 from crawler.frontier.api_tokens import ApiTokens
 
 BACKLOG = 1_024
+LETTER_SUMS_S = 3.0  # they are kept so long: each reads all dead letters
+RING_S = 1.0  # each waits for heartbeats
 NO_ROOM = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 5\r\nContent-Length: 0\r\n\r\n"
 
 
@@ -36,7 +39,7 @@ class Listening(msgspec.Struct, frozen=True, kw_only=True):
 
     url: str
     port: int
-    login_url: Callable[[], str]  # the last that was made
+    login_url: Callable[[], str]  # the link for a browser that works now
 
 
 def listen(address: str, port: int) -> socket.socket:
@@ -45,6 +48,8 @@ def listen(address: str, port: int) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         sock.bind((address, port))
         sock.listen(BACKLOG)
     except OSError as error:
@@ -82,20 +87,15 @@ async def serving(
     """
     limits = limits or Limits()
     address, port = sock.getsockname()[:2]
-    url = f"http://{shown('127.0.0.1' if address == '0.0.0.0' else address, port)}/"  # noqa: S104 - compared only
-    links: list[str] = []
-
-    def offered(code: str) -> None:
-        links[:] = [f"{url}login?code={code}"]
-        announce(links[0])
-
-    live, sessions = LiveCrawl(crawl), BrowserSessions(port, offered)
+    url = f"http://{shown(reachable(address), port)}/"
+    live = LiveCrawl(crawl)
+    sessions = BrowserSessions(port, lambda code: announce(f"{url}login?code={code}"))
     hub = EventHub(live, limits)
     context = Context(
         live=live, limits=limits, sessions=sessions, hub=hub,
         idempotency=Idempotency(ApiAnswers(crawl.engine, crawl.keys)),
-        seed_turns=asyncio.Semaphore(limits.seed_streams), summary_turn=asyncio.Lock(),
-        metrics_domains=metrics_domains,
+        seed_turns=asyncio.Semaphore(limits.seed_streams), letter_sums=SharedAnswers(LETTER_SUMS_S),
+        rings=SharedAnswers(RING_S), metrics_domains=metrics_domains,
     )  # fmt: skip
     access = Access(
         address=address, port=port, names=names, tokens=TokenReader(ApiTokens(crawl.engine, crawl.keys)),
@@ -110,9 +110,8 @@ async def serving(
         async with asyncio.TaskGroup() as group:
             reading = group.create_task(hub.run(), name="events")
             await _Site(runner, sock, limits.connections).start()
-            sessions.offer()
             try:
-                yield Listening(url=url, port=port, login_url=lambda: links[0])
+                yield Listening(url=url, port=port, login_url=lambda: f"{url}login?code={sessions.code}")
             finally:
                 hub.close()
                 await runner.cleanup()
@@ -175,6 +174,14 @@ class _Protocol(web.RequestHandler):
         add_headers(response)
         response.force_close()
         return response
+
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        """Send the answer; errors that the library raised before our frame was reached become problems here."""
+        if isinstance(resp, web.HTTPException):
+            resp = response_of(of_aiohttp(resp))
+        return await super().finish_response(request, resp, start_time)
 
     def log_exception(self, *args: object, **kw: object) -> None:
         """What the library would log has been logged, or is of no use."""

@@ -77,7 +77,8 @@ async def _serve(arguments: argparse.Namespace, settings: "Settings", place: tup
     from crawler.terminal.printing import say
 
     async with open_crawl(settings, create=False) as crawl:
-        log_to_folder(settings, crawl.folder.log, "serve", verbose=bool(arguments.verbose))
+        is_lasting = bool(settings.archive.dir)  # the folder: without one, the log is seen here or nowhere
+        log_to_folder(settings, crawl.folder.log, "serve", verbose=bool(arguments.verbose) or not is_lasting)
         with StopSignals() as signals, listen(*place) as sock:
             await check_tokens(crawl, place[0])
             stopped = asyncio.Event()
@@ -90,5 +91,6 @@ async def _serve(arguments: argparse.Namespace, settings: "Settings", place: tup
                 crawl, sock, names=arguments.host, metrics_domains=arguments.metrics_domains, announce=announce
             ) as server:
                 say(f"Serving crawl {settings.crawl.name} at {server.url} (Ctrl-C ends it)")
+                announce(server.login_url())
                 await stopped.wait()
     return 0

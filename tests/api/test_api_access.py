@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.api.hosts import is_ours, listen_address
+from crawler.api.hosts import is_ours, listen_address, reachable, shown
 from crawler.api.limits import Limits
 from crawler.api.server import check_tokens, listen
 from crawler.errors import ConflictError, UsageError
@@ -54,7 +54,7 @@ async def test_a_wrong_token_is_401_everywhere(api: Served, path: str) -> None:
         status, found, headers = await api.send("GET", path, {"Authorization": text})
         assert (status, headers.getall("WWW-Authenticate")) == (401, ['Bearer realm="crawler", error="invalid_token"'])
         assert headers["Content-Type"] == PROBLEM
-        assert right.rpartition("_")[2][:20] not in str(found)
+        assert right.split("_", 2)[2][:20] not in str(found)
 
 
 async def test_a_reader_may_not_write_and_a_writer_may(api: Served) -> None:
@@ -75,7 +75,7 @@ async def test_the_engine_has_no_token_and_a_removed_one_ends(
     assert (await api.get("/v1/overview", **token))[0] == 200
     tokens = ApiTokens(api.crawl.engine, api.crawl.keys)
     (number,) = await tokens.read()
-    secret = token["Authorization"].rpartition("_")[2].encode()
+    secret = token["Authorization"].split("_", 2)[2].encode()
     everything = b"".join(await api.crawl.engine.command("HVALS", api.crawl.keys.api_tokens))
     assert secret not in everything
     assert await tokens.remove(number)
@@ -126,6 +126,8 @@ async def test_only_hosts_of_this_server_are_answered(api: Served) -> None:
             status, _, headers = await api.send("GET", path, {"Host": host, **token})
             assert (status, headers["Content-Type"]) == (421, PROBLEM), (host, path)
     assert (await api.raw(b"GET /v1/overview HTTP/1.0\r\n\r\n")).startswith(b"HTTP/1.0 421 ")
+    two = f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nHost: evil.example\r\nConnection: close\r\n\r\n"
+    assert (await api.raw(two.encode())).split()[1] in (b"400", b"421")
 
 
 @pytest.mark.parametrize(
@@ -147,6 +149,16 @@ def test_addresses_to_listen_on_are_ip_addresses_with_a_port() -> None:
             listen_address(text)
 
 
+def test_the_printed_address_is_one_that_answers() -> None:
+    found = [shown(reachable(address), 80) for address in ("0.0.0.0", "::", "::1", "10.0.0.5")]
+    assert found == ["127.0.0.1:80", "[::1]:80", "[::1]:80", "10.0.0.5:80"]
+
+
+async def test_it_answers_on_ipv6_as_on_ipv4(tmp_path: Path, engine: Engine) -> None:
+    async with served_crawl(tmp_path, engine, address="::1") as api, api.http.get(f"{api.server.url}healthz") as answer:
+        assert (answer.status, api.server.url) == (200, f"http://[::1]:{api.port}/")
+
+
 def test_a_port_in_use_is_a_conflict() -> None:
     with listen("127.0.0.1", 0) as sock, pytest.raises(ConflictError, match="is in use"):
         listen("127.0.0.1", sock.getsockname()[1])
@@ -155,12 +167,12 @@ def test_a_port_in_use_is_a_conflict() -> None:
 async def test_a_browsers_link_works_once_and_the_next_is_announced(tmp_path: Path, engine: Engine) -> None:
     said: list[str] = []
     async with served_crawl(tmp_path, engine, announce=said.append) as api:
-        path = said[0].partition(f":{api.port}")[2]
+        path = api.server.login_url().partition(f":{api.port}")[2]
         cookie = await cookie_of(api)
         status, found, headers = await api.send("GET", path)
         assert (status, "Set-Cookie" in headers) == (403, False)
         assert "open the last that 'crawler serve' printed" in found["detail"]
-        assert len(set(said)) == 2
+        assert said == [api.server.login_url()]
         assert (await api.get("/login?code="))[0] == 403
         assert (await api.get("/login"))[0] == 400
         other = await cookie_of(api)
