@@ -141,7 +141,7 @@ class DomainsView(DomainActions, View):
         line.focus()
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        self._list(text=event.value.strip().lower())
+        self._list(text=event.value.encode("utf-8", "ignore").decode().strip().lower())
 
     def on_input_submitted(self) -> None:
         self.lines.focus()

@@ -36,12 +36,9 @@ def wrapped(parts: Sequence[str], width: int) -> Iterator[str]:
     yield line
 
 
-def notes_text(o: Overview | None) -> str:
-    """What explains the headline's numbers."""
-    if o is None:
-        return ""
-    notes = [*waits(o), *([f"last error: {o.last_error}"] if o.last_error else [])]
-    return one_line(redact("; ".join(notes)))
+def notes_text(o: Overview, explained: str) -> str:
+    """What explains the headline's numbers; `explained` as the live view has it."""
+    return one_line(redact("; ".join([*waits(o), *([explained] if explained else [])])))
 
 
 def keys_text(keys: Sequence[tuple[str, str]], width: int) -> str:
