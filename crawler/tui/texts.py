@@ -99,7 +99,7 @@ def _waiting(d: DomainView) -> str:
 
 HELP = """\
 Domains
-  1 to 6   sort by pages, rate, queue, errors, bytes, due; s: the next
+  1 to 6   sort: pages, rate, queue, errors, bytes, due; s: next
   n        all domains by name; Page Down at the end: the next page
   /        find by a part of the name; Escape ends it
   Enter    one domain: why it is or is not fetched, numbers, charts

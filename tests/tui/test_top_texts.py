@@ -52,4 +52,4 @@ def test_a_paused_crawl_is_resumed() -> None:
 
 
 def test_the_help_fits_into_eighty_columns() -> None:
-    assert max(map(len, HELP.splitlines())) <= 68
+    assert max(map(len, HELP.splitlines())) <= 66  # beside border and scrollbar of the dialog
