@@ -45,6 +45,7 @@ STARTS_TASKS = {
     "pipeline/address_limit.py": "its callback requeues the claim",
     "supervisor/child.py": "gathered when the process has ended",
     "supervisor/supervisor.py": "its callback stops all when one failed",
+    "tui/app.py": "the read of the front screen: awaited, or cancelled when another screen comes to the front",
     "web/resolver.py": "its callers await it",
 }
 

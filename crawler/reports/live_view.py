@@ -12,7 +12,7 @@ import msgspec
 from crawler.redaction import redact
 from crawler.reports.domain_columns import domain_grid
 from crawler.reports.domain_view import DomainView
-from crawler.reports.overview import Snapshot
+from crawler.reports.overview import CrawlState, Snapshot
 from crawler.reports.overview_text import overview_parts, waits
 from crawler.reports.progress_notes import STALL_S, Trend, left_text, stall_text
 from crawler.rules.printable import one_line
@@ -67,7 +67,7 @@ class Headline:
         trend, o = self._trend, shown.snapshot.overview
         if trend.left_s is not None and o.pending and not shown.is_limited:
             yield left_text(trend.left_s)
-        if trend.still_s >= STALL_S and o.pending and not o.waits_for:
+        if trend.still_s >= STALL_S and o.state is CrawlState.RUNNING and not o.waits_for:
             yield stall_text(trend.still_s, o.awaited, busy=o.busy_partitions)
         if o.last_error:
             yield f"last error: {o.last_error}"

@@ -12,12 +12,15 @@ from textual.worker import WorkerFailed
 
 from crawler.errors import CrawlerError, EngineError
 from crawler.redaction import redact
+from crawler.reports.live_view import Headline, Shown
+from crawler.reports.overview import CrawlState, DomainRows, Overview, Snapshot
 from crawler.rules.printable import one_line
+from crawler.tui.detail_view import DetailView
 from crawler.tui.dialogs import Ask, Confirm, Help
 from crawler.tui.domains_view import DomainsView
 from crawler.tui.source import Source
 from crawler.tui.text_views import LettersView, LogView, MembersView
-from crawler.tui.texts import crawl_question
+from crawler.tui.texts import crawl_question, notes_text
 from crawler.tui.view import View
 
 EVERY_S = 1.0
@@ -68,6 +71,8 @@ class TopApp(App[None]):
         self.bug: BaseException | None = None
         self._every_s = every_s
         self._clock = clock
+        self.notes = ""  # on the crawl, as it was read last
+        self._headline = Headline()
         self._poked = asyncio.Event()
         self._look: asyncio.Task[None] | None = None
         self._trouble = ""
@@ -103,12 +108,21 @@ class TopApp(App[None]):
             try:
                 self._look.result()
                 self._trouble = ""
+                self._note(view.shown_overview)
             except EngineError as error:
                 self._trouble = one_line(redact(f"engine down: {error}; trying again"))
+            except CrawlerError as error:
+                self._trouble = one_line(redact(str(error)))
             view.redraw()
             pause_s = max(self._every_s, REST * (self._clock() - began))
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._poked.wait(), pause_s)
+
+    def _note(self, o: Overview | None) -> None:
+        if o is not None:
+            snapshot = Snapshot(overview=o, domains=DomainRows(sort="", rows=(), total=0))
+            _, explained = self._headline.take(Shown(at_s=o.at, snapshot=snapshot))
+            self.notes = notes_text(o, explained)
 
     @property
     def _front(self) -> View:
@@ -162,16 +176,12 @@ class TopApp(App[None]):
         self.push_screen(MembersView())
 
     def action_letters(self) -> None:
-        from crawler.tui.detail_view import DetailView
-
         self.push_screen(LettersView(self._front.domain_name if isinstance(self._front, DetailView) else ""))
 
     def action_log(self) -> None:
         self.push_screen(LogView())
 
     def action_pause_crawl(self) -> None:
-        from crawler.reports.overview import CrawlState
-
         o = self._front.shown_overview
         if o is not None:
             undo = o.state is CrawlState.PAUSED

@@ -20,7 +20,7 @@ from crawler.tui.source import Source
 from crawler.tui.view import View, put
 
 ORDERS = ("pages", "rate", "queue", "errors", "bytes", "due")
-ROWS_MORE = 100  # rows that are read beyond those that were scrolled to
+ROWS_MORE = 100  # rows that are read beyond the one that was scrolled to
 ROWS_MAX = 5_000
 SERIES_EVERY_S = 5.0
 CHART_S = 15 * 60
@@ -47,7 +47,7 @@ class DomainsView(DomainActions, View):
         self._sort = "pages"
         self._pages: list[str] | None = None  # by name: where each page begins that was gone through
         self._text = ""  # of the filter
-        self._limit = 0
+        self._limit = 0  # of the rows that were read last
         self._snapshot: Snapshot | None = None
         self._series: SeriesView | None = None
         self._series_at = 0.0
@@ -68,7 +68,7 @@ class DomainsView(DomainActions, View):
     # --- read and show ---
 
     async def look(self, source: Source) -> None:
-        limit = max(self._limit, self.size.height)
+        limit = self._wanted
         pages, text, sort = self._pages, self._text, self._sort
         if text:
             found = Snapshot(overview=await source.overview(), domains=await source.matching(text, limit))
@@ -79,8 +79,14 @@ class DomainsView(DomainActions, View):
         if self.size.height >= CHART_FROM_HEIGHT and found.overview.at - self._series_at >= SERIES_EVERY_S:
             self._series, self._series_at = await source.series(), found.overview.at
         if (pages, text, sort) == (self._pages, self._text, self._sort):  # no key has changed what is wanted
-            self._snapshot, self.shown_overview = found, found.overview
+            self._snapshot, self.shown_overview, self._limit = found, found.overview, limit
             self.domain_count = found.domains.total
+
+    @property
+    def _wanted(self) -> int:
+        """How many rows to read: more than can be seen only for one who scrolls."""
+        cursor = self.lines.cursor
+        return max(self.size.height, min(ROWS_MAX, cursor + ROWS_MORE) if cursor else 0)
 
     @property
     def _page(self) -> int:
@@ -122,7 +128,7 @@ class DomainsView(DomainActions, View):
 
     def _list(self, *, sort: str = "", pages: list[str] | None = None, text: str = "") -> None:
         self._sort, self._pages, self._text = sort or self._sort, pages, text
-        self._limit, self._moved = 0, True
+        self._moved = True
         self.top.poke()
 
     def action_sort(self, sort: str) -> None:
@@ -141,7 +147,7 @@ class DomainsView(DomainActions, View):
         line.focus()
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        self._list(text=event.value.strip().lower())
+        self._list(text=event.value.encode("utf-8", "ignore").decode().strip().lower())
 
     def on_input_submitted(self) -> None:
         self.lines.focus()
@@ -157,9 +163,8 @@ class DomainsView(DomainActions, View):
 
     def on_lines_moved(self, event: Lines.Moved) -> None:
         if self._pages is None:
-            wanted = min(ROWS_MAX, self.lines.cursor + ROWS_MORE)
-            if len(self.lines.rows) < wanted and self._limit < wanted:
-                self._limit = wanted + ROWS_MORE
+            rows = len(self.lines.rows)
+            if rows >= self._limit and self.lines.cursor + self._page > rows:
                 self.top.poke()
         elif event.beyond > 0 and self._snapshot and self._snapshot.domains.next:
             self._list(pages=[*self._pages, self._snapshot.domains.next])

@@ -36,12 +36,9 @@ def wrapped(parts: Sequence[str], width: int) -> Iterator[str]:
     yield line
 
 
-def notes_text(o: Overview | None) -> str:
-    """What explains the headline's numbers."""
-    if o is None:
-        return ""
-    notes = [*waits(o), *([f"last error: {o.last_error}"] if o.last_error else [])]
-    return one_line(redact("; ".join(notes)))
+def notes_text(o: Overview, explained: str) -> str:
+    """What explains the headline's numbers; `explained` as the live view has it."""
+    return one_line(redact("; ".join([*waits(o), *([explained] if explained else [])])))
 
 
 def keys_text(keys: Sequence[tuple[str, str]], width: int) -> str:
@@ -102,17 +99,17 @@ def _waiting(d: DomainView) -> str:
 
 HELP = """\
 Domains
-  1 to 6   sort by pages, rate, queue, errors, bytes, due; s: the next
-  n        all domains by name; Page Down at the end: the next page
+  1 to 6   sort: pages, rate, queue, errors, bytes, due; s: next
+  n        all domains by name; Page Down goes on at the end
   /        find by a part of the name; Escape ends it
-  Enter    one domain: why it is or is not fetched, numbers, charts
+  Enter    one domain: why it is fetched or not, its numbers
 
 One domain; in the table, the one under the cursor
   p        pause or resume
   b        block (its URLs are deferred) or unblock
-  + -      boost: fetch it before others that are due, or after them
+  + -      boost: fetch it before others that are due, or after
   D        delay between its requests
-  h        its newest attempts, from the crawl folder on this machine
+  h        its newest attempts (crawl folder on this machine)
   d        its dead letters (on its own screen)
 
 The crawl

@@ -9,7 +9,7 @@ from textual.widgets import Static
 
 from crawler.reports.overview import Overview
 from crawler.tui.source import Source
-from crawler.tui.texts import head_text, keys_text, notes_text
+from crawler.tui.texts import head_text, keys_text
 
 if TYPE_CHECKING:
     from crawler.tui.app import TopApp
@@ -56,7 +56,7 @@ class View(Screen[None]):
         if self.is_mounted and self.size.width:
             width, app = self.size.width, self.top
             put(self, "#head", head_text(self.shown_overview, self.domain_count, width))
-            put(self, "#notes", app.message or notes_text(self.shown_overview))
+            put(self, "#notes", app.message or app.notes)
             self.query_one("#notes").set_class(app.is_in_trouble, "trouble")
             put(self, "#keys", keys_text([*self.KEYS, *ENDS], width))
             self.draw()
