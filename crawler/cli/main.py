@@ -42,7 +42,7 @@ examples:
 
 # In the order of --help. Named as the commands, but for `operate`, which has several.
 MODULES = (
-    "crawl", "run", "scale", "seed", "seeds", "stats", "ring", "explain", "fetch", "replay", "shell", "check",
+    "crawl", "run", "scale", "seed", "seeds", "stats", "crawls", "ring", "explain", "fetch", "replay", "shell", "check",
     "history", "dead", "operate", "export", "audit", "rebuild", "doctor",
 )  # fmt: skip
 
