@@ -44,7 +44,7 @@ examples:
 MODULES = (
     "crawl", "run", "scale", "seed", "seeds", "stats", "crawls", "ring", "explain", "fetch", "replay", "shell", "check",
     "history", "dead", "operate", "export", "audit", "rebuild", "doctor",
-    "completion",
+    "init", "completion",
 )  # fmt: skip
 
 
