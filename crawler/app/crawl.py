@@ -99,12 +99,18 @@ async def connected(
     enter: Entrance | None = None,
 ) -> AsyncIterator[OpenCrawl]:
     """The crawl of an open folder in the engine at this URL. `open_crawl` lists what may be raised."""
-    engine = Engine(url, library(), call_timeout_s=settings.frontier.call_timeout_s)
-    try:
-        info = await engine.connect()
+    async with connected_engine(settings, url) as (engine, info):
         crawls = Crawls(engine, Keys(settings.crawl.name))
         record, roots = await (enter or admit)(folder, crawls, settings, create=create)
         yield _opened(settings, folder, lock, session, engine, info, record, roots)
+
+
+@contextlib.asynccontextmanager
+async def connected_engine(settings: Settings, url: str) -> AsyncIterator[tuple[Engine, EngineInfo]]:
+    """A connection to the engine at this URL. Raises EngineError."""
+    engine = Engine(url, library(), call_timeout_s=settings.frontier.call_timeout_s)
+    try:
+        yield engine, await engine.connect()
     finally:
         await engine.close()
 

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import secrets
 import shutil
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Iterable
 from typing import TYPE_CHECKING
 
 from crawler.archive.crawl_folder import (
@@ -26,6 +26,7 @@ from crawler.settings import Settings
 
 if TYPE_CHECKING:
     from crawler.app.crawl import Entrance, OpenCrawl
+    from crawler.engine.client import Engine
 
 
 @contextlib.asynccontextmanager
@@ -38,6 +39,30 @@ async def open_crawl(
     elsewhere, a temporary one is used. `enter` finds or creates the crawl in the engine, and checks that it belongs to
     the folder (default: crawl_identity.admit). A folder created for unusable input is removed. Raises CrawlerError.
     """
+    async with _session(settings, create=create) as (folder, lock, session, url, running):
+        from crawler.app.crawl import connected
+
+        await running
+        async with connected(settings, folder, lock, session, url, create=create, enter=enter) as crawl:
+            yield crawl
+
+
+@contextlib.asynccontextmanager
+async def open_engine(settings: Settings) -> AsyncIterator["Engine"]:
+    """The engine that the settings name, whichever crawls it has. Raises CrawlerError, as `open_crawl`."""
+    async with _session(settings, create=False) as (_, _, _, url, running):
+        from crawler.app.crawl import connected_engine
+
+        await running
+        async with connected_engine(settings, url) as (engine, _):
+            yield engine
+
+
+@contextlib.asynccontextmanager
+async def _session(
+    settings: Settings, *, create: bool
+) -> AsyncIterator[tuple[CrawlFolder, SessionLock, str, str, Awaitable[None]]]:
+    """Folder, lock, id and engine URL of a new session; the last awaits the start of an embedded engine."""
     is_new, is_wrong = create and not is_there(settings.archive.dir), False
     with _folder_of(settings, create=create) as folder:
         session = secrets.token_hex(6)
@@ -45,12 +70,8 @@ async def open_crawl(
         embedded = None if settings.frontier.redis else EmbeddedEngine(folder.engine, binary=settings.frontier.engine)
         try:
             running = asyncio.get_running_loop().run_in_executor(None, ensure_engine, folder, embedded)
-            from crawler.app.crawl import connected
-
-            await running
             url = embedded.url if embedded else settings.frontier.redis
-            async with connected(settings, folder, lock, session, url, create=create, enter=enter) as crawl:
-                yield crawl
+            yield folder, lock, session, url, running
         except UsageError:
             is_wrong = True
             raise

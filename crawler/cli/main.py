@@ -42,8 +42,9 @@ examples:
 
 # In the order of --help. Named as the commands, but for `operate`, which has several.
 MODULES = (
-    "crawl", "run", "scale", "seed", "seeds", "stats", "top", "serve", "token", "ring", "explain", "fetch", "replay",
-    "shell", "check", "history", "dead", "operate", "oplog", "export", "audit", "rebuild", "doctor",
+    "crawl", "run", "scale", "seed", "seeds", "stats", "top", "serve", "token", "crawls", "ring", "explain", "fetch",
+    "replay", "shell", "check", "history", "dead", "operate", "oplog", "export", "audit", "rebuild", "doctor", "init",
+    "completion",
 )  # fmt: skip
 
 
@@ -70,7 +71,7 @@ def parser(command: str = "") -> tuple[Parser, dict[str, Parser]]:
         description="A distributed web crawler: its queue of URLs lives in Redis or Valkey, split by domain.",
         epilog=f"{EXAMPLES}\n{EXIT_CODES}\n'crawler COMMAND --help' explains a command and its options.",
     )
-    top.add_argument("--version", action="store_true", help="print the version and exit")
+    top.add_argument("--version", action="store_true", help="print versions: program, Python, engine, libraries")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     for name in (command,) if command in MODULES else MODULES:
         importlib.import_module(f"crawler.cli.{name}").add_parser(commands)
@@ -164,9 +165,9 @@ def _run(arguments: Sequence[str], *, is_program: bool) -> int:
     known, rest = top.parse_known_args(arguments)
     if known.version:
         from crawler.terminal.printing import out
-        from crawler.version import program_version
+        from crawler.version import version_text
 
-        out(f"crawler {program_version()}")
+        out(version_text())
         return 0
     if known.command is None:
         if rest:

@@ -30,8 +30,17 @@ COMMON = {"dir": "archive.dir", "redis": "frontier.redis", "name": "crawl.name",
 LOG_EVENTS = "show log events on stderr"
 
 
-def add_common(parser: argparse.ArgumentParser, *, many_folders: bool = False, verbose_help: str = LOG_EVENTS) -> None:
-    """Where the crawl is, and how settings are given. With `many_folders`, --dir may be repeated and is a list."""
+def add_common(
+    parser: argparse.ArgumentParser,
+    *,
+    many_folders: bool = False,
+    has_name: bool = True,
+    verbose_help: str = LOG_EVENTS,
+) -> None:
+    """Where the crawl is, and how settings are given. With `many_folders`, --dir may be repeated and is a list.
+
+    Without `has_name`, the command is about an engine, or names its crawl otherwise.
+    """
     group = parser.add_argument_group("where the crawl is")
     several = "; may be repeated: the folders of all machines" if many_folders else ""
     group.add_argument(
@@ -44,7 +53,8 @@ def add_common(parser: argparse.ArgumentParser, *, many_folders: bool = False, v
         help="use this Redis >= 7 or Valkey >= 7.2 instead of the embedded engine: redis://, rediss://, unix://, "
         "redis+cluster://, redis+sentinel://",
     )
-    group.add_argument("--name", metavar="NAME", help="name of the crawl in the engine (default: main)")
+    if has_name:
+        group.add_argument("--name", metavar="NAME", help="name of the crawl in the engine (default: main)")
     group.add_argument("--engine", metavar="PATH", help="path of another server program for the embedded engine")
     add_settings(parser, verbose_help=verbose_help)
 

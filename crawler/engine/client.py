@@ -22,6 +22,7 @@ REDIS_MIN = (7, 0)
 VALKEY_MIN = (7, 2)
 LIBRARY_ERRORS = (rex.RedisError, rex.RedisClusterException, OSError)  # the second is not a RedisError
 PIPELINE_MAX = 512  # calls sent before replies are read: bounds the engine's output buffer
+SCAN_COUNT = 500  # keys that one call of a scan looks at
 LOADS_MAX = 5  # times that one pipeline loads the library, if it is gone each time
 
 
@@ -285,6 +286,21 @@ class Engine:
     async def command(self, *command: Any) -> Any:
         """One plain command; raises EngineError."""
         return (await self.commands([command]))[0]
+
+    async def scan(self, pattern: str) -> AsyncIterator[list[bytes]]:
+        """The keys that match a glob pattern, on all primaries, some at a time; one may come twice.
+
+        It takes time for every key of the engine, whatever matches: for what people do once in a while.
+        """
+        for node in self._client.get_primaries() if self.is_cluster else (self._client,):
+            cursor = None
+            while cursor != 0:
+                async with self._asking():
+                    cursor, keys = await node.execute_command(
+                        "SCAN", cursor or 0, "MATCH", pattern, "COUNT", SCAN_COUNT
+                    )
+                if keys:
+                    yield keys
 
     async def _pipeline(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
         if not commands:

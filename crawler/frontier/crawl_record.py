@@ -1,5 +1,6 @@
 """The record of a crawl, which all instances must agree on: layout, partitions, scope, order. And its counters."""
 
+import contextlib
 import secrets
 import time
 from collections.abc import Iterable, Mapping
@@ -7,9 +8,9 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from crawler.engine.client import Engine
-from crawler.errors import ConflictError, UsageError
+from crawler.errors import ConflictError, EngineFull, UsageError
 from crawler.frontier.codec import pairs_of
-from crawler.frontier.keys import LAYOUT, Keys
+from crawler.frontier.keys import CRAWLS, LAYOUT, Keys
 from crawler.frontier.messages import QuotaReached
 from crawler.rules.identity import HASH_KEY_BYTES, Fingerprints
 from crawler.settings import OrderSettings, ScopeSettings, Settings
@@ -44,6 +45,19 @@ class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         """Without the key, because this may be logged."""
         return f"CrawlRecord(begun_at={self.begun_at})"
+
+
+class RemovalMark(msgspec.Struct, frozen=True, kw_only=True):
+    """Stored in the place of a record while its crawl is being removed (crawl_list.py).
+
+    `layout` is one that no release has, so that each refuses the crawl. `was`: the record, as it was stored.
+    """
+
+    layout: int
+    was: str
+
+
+REMOVED = 0  # the layout of a mark
 
 
 class PartitionCount(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,11 +107,16 @@ class Crawls:
         self._keys = keys
 
     async def load(self) -> CrawlRecord | None:
-        """The stored crawl, or None. Raises ConflictError for another layout; then nothing is changed."""
+        """The stored crawl, or None. Raises ConflictError for another layout, and for one that is being removed."""
         raw = await self._engine.command("HGET", self._keys.crawl, "record")
         if raw is None:
             return None
         layout = msgspec.json.decode(raw).get("layout")
+        if layout == REMOVED:
+            raise ConflictError(
+                f"crawl {self._keys.crawl_name!r} is being removed: "
+                f"run 'crawler crawls rm {self._keys.crawl_name}' again"
+            )
         if layout != LAYOUT:
             raise ConflictError(
                 f"crawl {self._keys.crawl_name!r} has layout {layout}, this release needs layout {LAYOUT}: "
@@ -108,10 +127,16 @@ class Crawls:
     async def create_or_load(self, settings: Settings, *, origin: float = 0.0, hash_key: bytes = b"") -> CrawlRecord:
         """The stored crawl, created from the settings when there is none. The number of partitions never changes.
 
+        The engine's list of crawls has it then, also one that an earlier release created.
         `hash_key`: that of a crawl to rebuild; a new one by default.
         """
+        stored, listing = await self.load(), ("SADD", CRAWLS, self._keys.crawl_name)
+        if stored is not None:
+            with contextlib.suppress(EngineFull):  # what is in a full engine can be opened
+                await self._engine.command(*listing)
+            return stored
         record = _encode(_record_of(settings, origin, hash_key))
-        await self._engine.command("HSETNX", self._keys.crawl, "record", record)
+        await self._engine.commands([listing, ("HSETNX", self._keys.crawl, "record", record)])
         stored = await self.load()
         if stored is None:
             raise ConflictError("the crawl's record vanished from the engine while it was created: try again")

@@ -7,6 +7,7 @@ one slot. The scripts build further keys from the meta key's prefix (lua/_partit
 from functools import lru_cache
 
 LAYOUT = 5  # version of what is stored under these keys; another one is refused
+CRAWLS = "crawler:crawls"  # the set of all crawls of the engine, by name; the one key that belongs to no crawl
 
 
 class Keys:
@@ -41,6 +42,12 @@ class Keys:
     def of(self, partition: int, name: str) -> str:
         """Key `name` of a partition, like u, x, ready or q:QUEUE (docs/internals/frontier-layout.md)."""
         return f"{self._prefix}{partition}}}:{name}"
+
+    @property
+    def pattern(self) -> str:
+        """A glob pattern that all keys of this crawl match, and no key of another one."""
+        literally = "".join(f"\\{c}" if c in "*?[]\\" else c for c in self.crawl_name)
+        return f"{{{literally}[:}}]*"
 
     @staticmethod
     def partition_of_meta(key: str) -> int:

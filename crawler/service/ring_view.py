@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from crawler.app.crawl import OpenCrawl
 from crawler.errors import UsageError
-from crawler.frontier.members import Member, Pins, by_partition
+from crawler.frontier.members import Member, Members, Pins, by_partition
 from crawler.membership.nodes import Slots, is_lock_free
 from crawler.reports.ring_types import PlanMove, PlanNode, RingMember, RingMembers, RingPlan, UrlPlace
 from crawler.rules.liveness import DeclaredState, takers
@@ -49,25 +49,30 @@ async def ring_of(crawl: OpenCrawl, weights: Mapping[str, int]) -> Ring:
 
 
 async def observed(crawl: OpenCrawl) -> tuple[dict[str, Member], dict[str, str]]:
-    """Members, and the state of each by two looks at its heartbeat."""
-    first = await crawl.members.read()
-    waited_s = await _wait(crawl, first)
-    members = await crawl.members.read()
+    """Members of a crawl, and the state of each by two looks at its heartbeat."""
+    return await observed_members(crawl.members, crawl.settings.membership.beat_s)
+
+
+async def observed_members(listed: Members, beat_s: float) -> tuple[dict[str, Member], dict[str, str]]:
+    """The same of a crawl that need not be open."""
+    first = await listed.read()
+    waited_s = await _wait(beat_s, first)
+    members = await listed.read()
     states = {}
     for session, member in members.items():
         same = session in first and first[session].counter == member.counter
-        silent = same and waited_s >= _look_s(crawl, member)
+        silent = same and waited_s >= _look_s(beat_s, member)
         states[session] = "dead" if is_lock_free(member) else "silent" if silent else member.state
     return members, states
 
 
-def _look_s(crawl: OpenCrawl, member: Member) -> float:
-    return LOOK_BEATS * crawl.settings.membership.beat_s * member.time_scale
+def _look_s(beat_s: float, member: Member) -> float:
+    return LOOK_BEATS * beat_s * member.time_scale
 
 
-async def _wait(crawl: OpenCrawl, members: Mapping[str, Member]) -> float:
+async def _wait(beat_s: float, members: Mapping[str, Member]) -> float:
     """Give all members the time to beat; how long that was."""
-    wait_s = min(LOOK_MAX_S, max((_look_s(crawl, m) for m in members.values()), default=0.0))
+    wait_s = min(LOOK_MAX_S, max((_look_s(beat_s, m) for m in members.values()), default=0.0))
     await asyncio.sleep(wait_s)
     return wait_s
 
@@ -82,7 +87,7 @@ async def disagreeing(crawl: OpenCrawl, members: Mapping[str, Member], ours: str
     settled = {s: m for s, m in members.items() if m.ring and now - m.started_at >= fresh_s * m.time_scale}
     if len({m.ring for m in settled.values()}) <= 1:
         return {}
-    await _wait(crawl, settled)
+    await _wait(crawl.settings.membership.beat_s, settled)
     again = await crawl.members.read()
     groups = defaultdict(list)
     for session, member in settled.items():

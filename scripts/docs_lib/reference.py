@@ -13,6 +13,7 @@ from typing import Any
 import crawler
 from crawler import testing
 from crawler.cli.main import EXIT_CODES, parser
+from crawler.settings.described import sections
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reference.md"
@@ -72,8 +73,6 @@ DOCUMENTED = {  # the keys of each section that a user would set
     "history": ("bytes_max",),
     "log": ("level", "file"),
 }
-_SECTION = re.compile(r"\[+([\w.]+)\]+\s*(?:# (.*))?$")
-_KEY = re.compile(r"(\w+) = (.*?)\s*# (.*)$")
 
 
 def make() -> str:
@@ -96,16 +95,16 @@ def make() -> str:
 
 def settings_sections(text: str) -> Iterator[str]:
     """A table for each section that has documented keys, with the comments of the file of defaults."""
-    name, said, rows = "", "", list[str]()
-    for line in [*text.splitlines(), "[end]"]:
-        section, key = _SECTION.match(line), _KEY.match(line)
-        if section:
-            if rows:
-                about = f"{said[0].upper()}{said[1:]}.\n\n" if said else ""
-                yield f"### [{name}]\n\n{about}| key | default | |\n|---|---|---|\n" + "\n".join(rows)
-            name, said, rows = section[1], section[2] or "", []
-        elif key and key[1] in DOCUMENTED.get(name, ()):
-            rows.append(f"| `{key[1]}` | `{cell(key[2])}` | {cell(prose(key[3]))} |")
+    for section in sections(text):
+        documented = DOCUMENTED.get(section.name, ())
+        rows = [
+            f"| `{k.name}` | `{cell(k.default)}` | {cell(prose(k.about))} |"
+            for k in section.keys
+            if k.name in documented
+        ]
+        if rows:
+            about = f"{section.about[0].upper()}{section.about[1:]}.\n\n" if section.about else ""
+            yield f"### [{section.name}]\n\n{about}| key | default | |\n|---|---|---|\n" + "\n".join(rows)
 
 
 def commands() -> Iterator[str]:
