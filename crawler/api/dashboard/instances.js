@@ -1,0 +1,103 @@
+// Instances: the ring's picture, members, leases that change hands, and takeovers.
+
+import { Repeater, get } from "./api.js";
+import { $, cells, el, keyed, text } from "./dom.js";
+import { ago, counted, duration, moment, number, words } from "./format.js";
+import { RingPicture, colourOf, meet, movesOf } from "./ring.js";
+
+const EVERY_MS = 5000;
+const HURRY_MS = 1000; // while something moves
+const MOVES_KEPT = 12;
+const TAKEOVERS_KEPT = 20;
+
+/** Reads the ring for all pictures of it. `members` come by the event feed. */
+export function ringReader(names) {
+  const pictures = names.map((name) => new RingPicture($(name)));
+  const moves = [];
+  let held = [];
+  const repeater = new Repeater(async (signal) => {
+    const ring = await get("/v1/ring", signal);
+    if (signal.aborted) return;
+    const changed = movesOf(held, ring.held);
+    held = ring.held;
+    pictures.forEach((picture) => picture.update(ring));
+    pictures.forEach((picture) => picture.showMoves(changed));
+    const at = Date.now() / 1000;
+    moves.unshift(...changed.map((move) => ({ ...move, at })));
+    moves.length = Math.min(moves.length, MOVES_KEPT);
+    drawMoves(moves);
+    const isMoving = changed.length || ring.held.some((node, p) => ring.suggested.length && node !== ring.suggested[p]);
+    repeater.everyMs = isMoving ? HURRY_MS : EVERY_MS;
+  }, EVERY_MS);
+  return repeater;
+}
+
+const swatch = (node) => el("span", { class: `swatch ${colourOf(node)}`, "aria-hidden": "true" });
+
+function drawMoves(moves) {
+  const rows = moves.length ? moves : [null];
+  keyed($("moves"), rows, (move) => (move ? `${move.at} ${move.from} ${move.to}` : ""), (move) => {
+    if (!move) return el("li", { class: "muted" }, "None since this page was opened.");
+    return el("li", {}, el("time", {}), " ", swatch(move.from), move.from || "no owner", " → ", swatch(move.to), move.to || "no owner", `: ${counted(move.partitions, "partition")}`);
+  }, (row, move) => move && text(row.firstChild, ago(move.at)));
+}
+
+const STATES = {
+  joining: "it begins", alive: "it works", leaving: "it ends", seeding: "a command that adds URLs",
+  quarantined: "it restarted too often, and gets no share for a while",
+};
+const HEADERS = ["Node", "State", "#Up", "#Weight", "#Partitions", "#In flight", "#Lease losses", "Waits for", "Last error"];
+
+/** Shows members and takeovers as the event feed brings them. */
+export function instancesView() {
+  $("members").append(
+    el("caption", { class: "visually-hidden" }, "Members"),
+    el("thead", {}, el("tr", {}, HEADERS.map((h) => el("th", { scope: "col", class: h.startsWith("#") ? "n" : null }, h.replace("#", ""))))),
+    el("tbody"),
+  );
+  let takeovers = [];
+
+  function members({ members: found }) {
+    meet(found.map((m) => m.node));
+    const now = Date.now() / 1000;
+    keyed($("members").tBodies[0], found, (m) => m.session, make, (row, m) => {
+      text(row.pill, m.state);
+      row.pill.dataset.state = m.state;
+      row.pill.title = STATES[m.state] ?? "";
+      const awaited = m.awaited ? `${words(m.awaited.what)}${m.awaited.host ? ` of ${m.awaited.host}` : ""}` : "";
+      cells(row, [
+        row.name, row.pill, duration(Math.max(0, Math.round(now - m.started_at))), number(m.weight),
+        number(m.partitions), number(m.in_flight), number(m.lease_losses), m.waits_for || awaited || "-", m.last_error || "-",
+      ]);
+    });
+  }
+
+  function make(m) {
+    const row = el("tr", {}, HEADERS.map((h, n) => el(n ? "td" : "th", { class: h.startsWith("#") ? "n" : n > 6 ? "long" : null, scope: n ? null : "row" })));
+    row.name = el("span", { title: `session ${m.session}` }, swatch(m.node), m.node);
+    row.pill = el("span", { class: "pill" });
+    return row;
+  }
+
+  function drawTakeovers() {
+    const newest = takeovers.slice(-TAKEOVERS_KEPT).reverse();
+    if (!newest.length) return $("takeovers").replaceChildren(el("p", { class: "muted" }, "No instance has died."));
+    const rows = newest.map((t) => el("li", {}, el("time", {}, moment(t.at)), " ", swatch(t.by_node), `${t.by_node} took over ${counted(t.partitions, "partition")} of `, swatch(t.node),
+      `${t.node}${t.silent_ms >= 0 ? `, silent for ${duration(t.silent_ms / 1000)}` : ""}`));
+    return $("takeovers").replaceChildren(el("ul", { class: "feed" }, rows));
+  }
+
+  return {
+    members,
+    takeover(one) {
+      takeovers.push(one);
+      drawTakeovers();
+    },
+    async read() {
+      const [found, taken] = await Promise.all([get("/v1/members"), get("/v1/takeovers")]);
+      members(found);
+      takeovers = taken.takeovers;
+      drawTakeovers();
+    },
+  };
+}
