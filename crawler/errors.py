@@ -44,6 +44,10 @@ class NoCrawlError(UsageError):
     """The engine has no crawl of that name."""
 
 
+class NotMetError(UsageError):
+    """The crawl has nothing under that name."""
+
+
 class InvalidUrl(UsageError):
     """Not an absolute http(s) URL that can be crawled; `reason` is a short constant phrase."""
 

@@ -64,9 +64,9 @@ async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
 async def _facts(crawl: "OpenCrawl", given: str, url: str, *, fetch_robots: bool) -> "Facts":
     from crawler.app.crawl import make_router
     from crawler.app.polite_client import robots_fact
-    from crawler.app.ring_view import ring_of, weights_of
     from crawler.reports.explanation import Facts
     from crawler.rules.traps import NOTHING_LEARNED, PASSED, TrapRules
+    from crawler.service.ring_view import ring_of, weights_of
 
     router = make_router(crawl)
     candidate = router.candidate(url, depth=0)

@@ -42,8 +42,8 @@ examples:
 
 # In the order of --help. Named as the commands, but for `operate`, which has several.
 MODULES = (
-    "crawl", "run", "scale", "seed", "seeds", "stats", "ring", "explain", "fetch", "replay", "shell", "check",
-    "history", "dead", "operate", "export", "audit", "rebuild", "doctor",
+    "crawl", "run", "scale", "seed", "seeds", "stats", "serve", "token", "ring", "explain", "fetch", "replay", "shell",
+    "check", "history", "dead", "operate", "oplog", "export", "audit", "rebuild", "doctor",
 )  # fmt: skip
 
 

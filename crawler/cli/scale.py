@@ -3,6 +3,7 @@
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from crawler.cli.actor import actor
 from crawler.cli.crawl_options import INSTANCES_MAX
 from crawler.cli.options import add_common, duration_type, settings_of, whole_type
 from crawler.errors import UsageError
@@ -94,6 +95,7 @@ async def _scaled(
     if not arguments.json:
         change = f"Scaling {one.name} from {one.record.wanted} to {arguments.wanted}"
         say(f"{change}; waiting up to {timeout_s:g} s.")
+    await crawl.operator_log.add(actor(), "scale", one.name, f"{arguments.wanted} instances")
     return await scale(crawl.supervisors, one, arguments.wanted, by=crawl.session, timeout_s=timeout_s)
 
 

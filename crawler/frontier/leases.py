@@ -122,6 +122,6 @@ class Takeovers:
         """Add one and drop the oldest. Raises EngineError; a lost entry is only missing in the statistics."""
         await self._engine.commands([("RPUSH", self._key, _encode(takeover)), ("LTRIM", self._key, -TAKEOVERS_MAX, -1)])
 
-    async def read(self) -> list[Takeover]:
-        """All entries, oldest first."""
-        return [_decoder.decode(blob) for blob in await self._engine.command("LRANGE", self._key, 0, -1)]
+    async def read(self, newest: int = TAKEOVERS_MAX) -> list[Takeover]:
+        """The newest entries, oldest first."""
+        return [_decoder.decode(blob) for blob in await self._engine.command("LRANGE", self._key, -newest, -1)]

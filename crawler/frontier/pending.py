@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from crawler.engine.client import Engine
-from crawler.frontier.codec import PendingUrl, as_queued, listed, pairs_of, pending_url, unpack_queue
+from crawler.frontier.codec import ORIGINS, PendingUrl, as_queued, listed, pairs_of, pending_url, unpack_queue
 from crawler.frontier.keys import Keys
 from crawler.frontier.spill import BlockFiles, NoFiles, Stub, Urls, urls_of
 from crawler.rules.identity import Fingerprints
@@ -102,6 +102,11 @@ class PendingUrls:
                         return before + rank, found
             before += len(urls)
         return None
+
+    async def origins(self, partition: int, queue: str) -> list[str]:
+        """The origins that URLs of a queue may have, as far as known: the usual ones, and those with a port."""
+        (listed_ones,) = await self._origins(partition, [queue])
+        return [*(f"{scheme}{queue}" for scheme in ORIGINS.values()), *sorted(listed_ones.values())]
 
     async def delivered(self, partition: int, url: str) -> Found | None:
         """A URL that is claimed or waits for a retry."""

@@ -4,9 +4,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from crawler.app.crawl import OpenCrawl
-from crawler.errors import UsageError
+from crawler.errors import NotMetError, UsageError
 from crawler.frontier.busy import Slot
 from crawler.frontier.domain_lists import SORTS, DomainRow
+from crawler.frontier.pending import PendingUrls
 from crawler.frontier.series import COARSE, FINE, Rates, Resolution
 from crawler.reports.crawl_report import stop_text
 from crawler.reports.domain_detail import DomainDetail, RobotsView, sentence
@@ -41,7 +42,7 @@ async def domains_matching(crawl: OpenCrawl, text: str, limit: int) -> DomainRow
 
 
 async def domain_detail(crawl: OpenCrawl, name: str) -> DomainDetail:
-    """One domain, named by itself, a host or any of its URLs. UsageError when the crawl has not met it."""
+    """One domain, named by itself, a host or any of its URLs. NotMetError when the crawl has not met it."""
     domain, queue, partition = crawl.placement.of(url_of_site(name))
     (row,) = await crawl.lists.rows([(queue, partition)])
     operator = crawl.operator
@@ -52,7 +53,7 @@ async def domain_detail(crawl: OpenCrawl, name: str) -> DomainDetail:
     view, ordered_ms = domain_view(row.stats, row.busy, overrides, wall_s()), overrides.delays_ms.get(domain)
     is_known = view.pending or view.fetched or view.dead or view.refused
     if not (is_known or deferred or view.stop or ordered_ms is not None or view.boost):
-        raise UsageError(f"this crawl has not met the domain {queue}")
+        raise NotMetError(f"this crawl has not met the domain {queue}")
     members = [m for m in (await crawl.members.read()).values() if m.state == "alive"]
     return DomainDetail(
         domain=view,
@@ -80,7 +81,7 @@ async def _views(crawl: OpenCrawl, rows: Sequence[DomainRow]) -> list[DomainView
 
 async def _robots(crawl: OpenCrawl, host: str, partition: int) -> list[RobotsView]:
     found = []
-    for origin in (f"https://{host}", f"http://{host}"):
+    for origin in await PendingUrls(crawl.engine, crawl.keys).origins(partition, host):
         blob = await crawl.frontier.robots(partition, origin)
         stored = SharedRobots.unpack(blob) if blob is not None else None
         if stored is not None:

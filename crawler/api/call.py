@@ -1,0 +1,63 @@
+"""A request as handlers get it: decoded, and from somebody who may send it."""
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import msgspec
+from aiohttp import web
+
+from crawler.api.access import Identity
+from crawler.api.browser_sessions import BrowserSessions
+from crawler.api.events import EventHub
+from crawler.api.idempotency import Idempotency
+from crawler.api.limits import Limits
+from crawler.api.live_crawl import LiveCrawl
+from crawler.app.crawl import OpenCrawl
+from crawler.frontier.operator_log import Actor, Via
+
+Query = TypeVar("Query")
+Body = TypeVar("Body")
+
+
+class NoQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """No parameters."""
+
+
+class NoBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Nothing, or an empty object."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """What all requests share."""
+
+    live: LiveCrawl
+    limits: Limits
+    sessions: BrowserSessions
+    hub: EventHub
+    idempotency: Idempotency
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call(Generic[Query, Body]):
+    """One request."""
+
+    http: web.Request
+    context: Context
+    identity: Identity
+    query: Query
+    body: Body
+
+    @property
+    def name(self) -> str:
+        """The part of the path that names something, like a domain."""
+        return self.http.match_info["name"]
+
+    @property
+    def actor(self) -> Actor:
+        """The sender, for the operator log."""
+        return Actor(who=self.identity.who, via=Via.API)
+
+    async def crawl(self) -> OpenCrawl:
+        """The crawl as it is now. Raises EngineError."""
+        return await self.context.live.current()

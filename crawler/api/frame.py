@@ -1,0 +1,157 @@
+"""What happens around every handler: access, decoding, errors as problems, headers, a bound on slow readers."""
+
+import asyncio
+import logging
+import secrets
+from hashlib import sha256
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+from aiohttp import web
+from aiohttp.typedefs import Handler as Next
+
+from crawler.api.access import Access, Identity
+from crawler.api.call import Call, Context
+from crawler.api.problem import ProblemError, of_aiohttp, problem_of, response_of
+from crawler.api.route import JSON, Route, decoded_body, decoded_query
+from crawler.errors import CrawlerError
+from crawler.frontier.api_tokens import Role
+from crawler.rules.printable import one_line
+
+log = logging.getLogger(__name__)
+
+ROUTE = "route"  # under which a matched handler has its Route
+IDENTITY = web.RequestKey("identity", Identity)
+ANYBODY = Identity(who="", role=Role.READ, client="")
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+NO_STORE = "no-store"  # unless a handler decides otherwise
+
+
+class Frame:
+    """The middleware of the application, and the function that a route becomes."""
+
+    def __init__(self, access: Access, context: Context) -> None:
+        self._access = access
+        self._context = context
+        self._turns = asyncio.Semaphore(context.limits.at_once)
+
+    def application(self, routes: tuple[Route, ...]) -> web.Application:
+        """The application that has these routes."""
+
+        @web.middleware
+        async def around(request: web.Request, handler: Next) -> web.StreamResponse:
+            return await self._around(request, handler)
+
+        app = web.Application(middlewares=[around])
+        app.on_response_prepare.append(_add_headers)
+        for route in routes:
+            app.router.add_route(route.method, route.path, self._function_of(route))
+            if route.method == "GET" and route.media != "text/event-stream":
+                app.router.add_route("HEAD", route.path, self._function_of(route))
+        return app
+
+    def _function_of(self, route: Route) -> Next:
+        query_type, body_type, _ = route.types()
+
+        async def answer(http: web.Request) -> web.StreamResponse:
+            query = decoded_query(http, query_type)
+            raw, body = b"", None
+            if not route.streams_body and route.role is Role.WRITE:
+                raw, body = await decoded_body(http, body_type, self._context.limits)
+            identity = http[IDENTITY]
+            call = Call[Any, Any](http=http, context=self._context, identity=identity, query=query, body=body)
+            if route.media != JSON or route.streams_body:
+                response: web.StreamResponse = await route.handler(call)
+                return response
+
+            async def act() -> web.Response:
+                async with self._turns:
+                    return json_response(await route.handler(call))
+
+            async def digest() -> str:
+                return sha256(raw).hexdigest()
+
+            if route.role is Role.READ:
+                return await act()
+            return await self._context.idempotency.run(http, identity.client, digest, act)
+
+        setattr(answer, ROUTE, route)
+        return answer
+
+    async def _around(self, http: web.Request, handler: Next) -> web.StreamResponse:
+        try:
+            response = await self._admitted(http, handler)
+        except ProblemError as problem:
+            response = response_of(problem)
+        except web.HTTPException as error:
+            response = response_of(of_aiohttp(error))
+        except CrawlerError as error:
+            response = response_of(problem_of(error))
+        except ConnectionError:
+            raise
+        except Exception as error:  # noqa: BLE001 - our bug: it is logged, and its traceback stays here
+            response = response_of(bug(error, http))
+        if not response.prepared:
+            await self._send(http, response)
+        return response
+
+    async def _admitted(self, http: web.Request, handler: Next) -> web.StreamResponse:
+        self._access.check_source(http)
+        route: Route | None = getattr(http.match_info.handler, ROUTE, None)
+        if route is not None and route.is_public:
+            self._access.count(http.remote or "")
+            http[IDENTITY] = ANYBODY
+        else:
+            http[IDENTITY] = await self._access.identify(http, _role_of(http, route))
+        return await handler(http)
+
+    async def _send(self, http: web.Request, response: web.StreamResponse) -> None:
+        """Send it here, so that a client that does not read it is cut off."""
+        try:
+            async with asyncio.timeout(self._context.limits.write_s):
+                await response.prepare(http)
+                await response.write_eof()
+        except TimeoutError:
+            if http.transport is not None:
+                http.transport.abort()
+            raise ConnectionResetError("the client does not read") from None
+
+
+def json_response(value: Any) -> web.Response:
+    """A value as JSON."""
+    return web.Response(body=msgspec.json.encode(value), content_type=JSON)
+
+
+def bug(error: BaseException | None, http: web.BaseRequest) -> ProblemError:
+    """Log an error of ours, and tell the client where to find it."""
+    number = secrets.token_hex(4)
+    path = one_line(http.path[:200])
+    log.error("api.bug", exc_info=error, extra={"id": number, "method": http.method, "path": path})
+    return ProblemError(HTTPStatus.INTERNAL_SERVER_ERROR, f"this is a bug of the server; its log has it as {number}")
+
+
+def _role_of(http: web.Request, route: Route | None) -> Role:
+    if route is not None:
+        return route.role
+    return Role.READ if http.method in ("GET", "HEAD") else Role.WRITE
+
+
+async def _add_headers(_: web.Request, response: web.StreamResponse) -> None:
+    add_headers(response)
+
+
+def add_headers(response: web.StreamResponse) -> None:
+    """What every answer has."""
+    for name, value in HEADERS.items():
+        response.headers.setdefault(name, value)
+    response.headers.setdefault("Cache-Control", NO_STORE)
+    response.headers["Server"] = "crawler"

@@ -1,0 +1,108 @@
+"""What is not JSON of a crawl: files of the dashboard, log-in, events, probes, metrics, the description of the API."""
+
+import asyncio
+import hashlib
+from functools import lru_cache
+from http import HTTPStatus
+from pathlib import Path
+
+import msgspec
+from aiohttp import web
+
+from crawler.api.call import Call, NoBody, NoQuery
+from crawler.api.events import HEARTBEAT
+from crawler.api.problem import ProblemError
+
+FOLDER = Path(__file__).with_name("dashboard")
+FILES = {
+    "/": ("index.html", "text/html"),
+    "/assets/app.js": ("app.js", "text/javascript"),
+    "/assets/style.css": ("style.css", "text/css"),
+}  # what is served, and nothing else
+
+
+class LoginQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`code`: from the link that `crawler serve` printed."""
+
+    code: str
+
+
+async def dashboard(call: Call[NoQuery, NoBody]) -> web.Response:
+    """A file of the dashboard."""
+    name, media = FILES[call.http.path]
+    try:
+        content, etag = _file(name)
+    except OSError:
+        raise ProblemError(HTTPStatus.NOT_FOUND, "this installation has no dashboard; the API is under /v1") from None
+    headers = {"ETag": etag, "Cache-Control": "no-cache"}
+    if call.http.headers.get("If-None-Match") == etag:
+        return web.Response(status=HTTPStatus.NOT_MODIFIED, headers=headers)
+    return web.Response(body=content, content_type=media, charset="utf-8", headers=headers)
+
+
+@lru_cache
+def _file(name: str) -> tuple[bytes, str]:
+    content = (FOLDER / name).read_bytes()
+    return content, f'"{hashlib.sha256(content).hexdigest()[:16]}"'
+
+
+async def login(call: Call[LoginQuery, NoBody]) -> web.Response:
+    """Begin a browser's session by the link that `crawler serve` printed, which works once."""
+    sessions = call.context.sessions
+    value = sessions.begin(call.query.code)
+    if not value:
+        raise ProblemError(
+            HTTPStatus.FORBIDDEN,
+            "this link was used before, or is an old one: open the last that 'crawler serve' printed",
+        )
+    response = web.Response(status=HTTPStatus.SEE_OTHER, headers={"Location": "/"})
+    is_https = call.http.headers.get("X-Forwarded-Proto") == "https"
+    response.set_cookie(sessions.cookie, value, path="/", httponly=True, samesite="Strict", secure=is_https)
+    return response
+
+
+async def events(call: Call[NoQuery, NoBody]) -> web.StreamResponse:
+    """Events of the crawl as they come: overview, members, log, takeover, outage."""
+    hub, http = call.context.hub, call.http
+    if not hub.has_room:
+        raise ProblemError(HTTPStatus.SERVICE_UNAVAILABLE, "too many clients listen to events", {"Retry-After": "60"})
+    response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"})
+    try:
+        async with asyncio.timeout(call.context.limits.write_s) as limit:
+            await response.prepare(http)
+            async for chunk in hub.listen(http.headers.get("Last-Event-ID", "")):
+                limit.reschedule(asyncio.get_running_loop().time() + call.context.limits.write_s)
+                await response.write(chunk or HEARTBEAT)
+                limit.reschedule(None)
+            await response.write_eof()
+    except TimeoutError:
+        if http.transport is not None:
+            http.transport.abort()  # it does not read
+        raise ConnectionResetError("the client does not read") from None
+    return response
+
+
+async def healthz(_: Call[NoQuery, NoBody]) -> web.Response:
+    """Does this process answer?"""
+    return web.Response(text="ok\n")
+
+
+async def readyz(call: Call[NoQuery, NoBody]) -> web.Response:
+    """Does the engine answer?"""
+    try:
+        async with asyncio.timeout(call.context.limits.ready_s):
+            crawl = await call.crawl()
+            await crawl.crawls.still(crawl.record)
+    except TimeoutError:
+        raise ProblemError(
+            HTTPStatus.SERVICE_UNAVAILABLE, "the engine does not answer in time", {"Retry-After": "5"}
+        ) from None
+    return web.Response(text="ok\n")
+
+
+async def openapi(_: Call[NoQuery, NoBody]) -> web.Response:
+    """The description of this API."""
+    from crawler.api.openapi import document
+    from crawler.api.routes import ROUTES
+
+    return web.Response(body=document(ROUTES), content_type="application/json")

@@ -1,0 +1,77 @@
+"""Errors as clients get them: problem+json of RFC 9457, whatever went wrong."""
+
+from collections.abc import Mapping
+from http import HTTPStatus
+
+import msgspec
+from aiohttp import web
+
+from crawler.errors import (
+    ArchiveError,
+    ConflictError,
+    CrawlerError,
+    EngineError,
+    InvalidUrl,
+    NotMetError,
+    UsageError,
+)
+from crawler.redaction import redact
+from crawler.rules.printable import one_line
+
+MEDIA_TYPE = "application/problem+json"
+RETRY_S = 5  # after an outage of the engine
+
+_STATUS_OF: Mapping[type[CrawlerError], HTTPStatus] = {
+    EngineError: HTTPStatus.SERVICE_UNAVAILABLE,
+    ArchiveError: HTTPStatus.INSUFFICIENT_STORAGE,
+    ConflictError: HTTPStatus.CONFLICT,
+    NotMetError: HTTPStatus.NOT_FOUND,
+    InvalidUrl: HTTPStatus.UNPROCESSABLE_ENTITY,
+    UsageError: HTTPStatus.UNPROCESSABLE_ENTITY,
+}  # the first that fits
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """What went wrong with a request. `type` is about:blank: the status tells the kind."""
+
+    type: str = "about:blank"
+    title: str
+    status: int
+    detail: str
+
+
+class ProblemError(Exception):
+    """Ends a request with this answer."""
+
+    def __init__(self, status: HTTPStatus, detail: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+        self.headers = headers or {}
+
+
+def problem_of(error: CrawlerError) -> ProblemError:
+    """One of our errors as a problem."""
+    for kind, status in _STATUS_OF.items():
+        if isinstance(error, kind):
+            again = {"Retry-After": str(RETRY_S)} if status == HTTPStatus.SERVICE_UNAVAILABLE else {}
+            return ProblemError(status, str(error), again)
+    return ProblemError(HTTPStatus.INTERNAL_SERVER_ERROR, str(error))
+
+
+def of_aiohttp(error: web.HTTPException) -> ProblemError:
+    """An error of the library: unknown paths, methods, and what can't be read."""
+    status = HTTPStatus(error.status)
+    kept = {name: value for name, value in error.headers.items() if name in ("Allow", "Location", "Retry-After")}
+    detail = {
+        HTTPStatus.NOT_FOUND: "there is nothing under this path; /openapi.json lists what there is",
+        HTTPStatus.METHOD_NOT_ALLOWED: f"use {kept.get('Allow', 'another method')}",
+    }.get(status, status.description or status.phrase)
+    return ProblemError(status, detail, kept)
+
+
+def response_of(error: ProblemError) -> web.Response:
+    """The answer to send."""
+    detail = one_line(redact(error.detail))
+    body = msgspec.json.encode(Problem(title=error.status.phrase, status=error.status.value, detail=detail))
+    return web.Response(status=error.status.value, body=body, content_type=MEDIA_TYPE, headers=error.headers)

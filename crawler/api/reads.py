@@ -1,0 +1,157 @@
+"""What can be read of a crawl."""
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from crawler.api.call import Call, NoBody, NoQuery
+from crawler.frontier.operator_log import LogEntry
+from crawler.reports.domain_detail import DomainDetail
+from crawler.reports.overview import DomainRows, Overview, SeriesView, TotalsView
+from crawler.service import domains as domain_service
+from crawler.service import overview as overview_service
+from crawler.service.members import MembersView, member_views
+from crawler.version import program_version
+
+LIMIT = 50
+LIMIT_MAX = 1_000
+NAME_MAX = 8_192  # characters of a domain, host or URL
+Sort = Literal["pages", "rate", "queue", "errors", "bytes", "due"]
+Limit = Annotated[int, Meta(ge=1, le=LIMIT_MAX)]
+Name = Annotated[str, Meta(max_length=NAME_MAX)]
+
+
+class CrawlEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A crawl of the engine."""
+
+    name: str
+    began_at: float  # s since 1970
+    partitions: int
+
+
+class CrawlList(msgspec.Struct, frozen=True, kw_only=True):
+    """The crawls that this server has."""
+
+    crawls: list[CrawlEntry]
+
+
+class DomainsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which domains: the first by `sort`; with `by_name` those after a name; with `match` those with a text in it."""
+
+    sort: Sort = "pages"
+    limit: Limit = LIMIT
+    by_name: bool = False
+    after: Name = ""
+    match: Name = ""
+
+
+class LogQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which entries: the newest, or those that came after one."""
+
+    after: Annotated[int, Meta(ge=0, le=2**53)] | None = None
+    limit: Limit = 100
+
+
+class LogEntries(msgspec.Struct, frozen=True, kw_only=True):
+    """Entries of the operator log, oldest first."""
+
+    entries: list[LogEntry]
+
+
+class SessionView(msgspec.Struct, frozen=True, kw_only=True):
+    """Who the sender is to this server."""
+
+    crawl: str
+    user: str  # "" for a reader without a token
+    role: str  # read or write
+    csrf_token: str  # what a browser sends in X-CSRF-Token with each change; "" without a browser's session
+    version: str
+
+
+class Health(msgspec.Struct, frozen=True, kw_only=True):
+    """The engine behind the crawl, as it is now."""
+
+    engine: str  # like "valkey 9.1.2"
+    engine_used_bytes: int
+    engine_max_bytes: int  # 0: no limit
+    is_persistent: bool  # does it keep its data over a restart?
+    instances: int
+    full: bool  # does an instance wait for memory of the engine?
+
+
+async def crawls(call: Call[NoQuery, NoBody]) -> CrawlList:
+    """The crawls of this server: one."""
+    crawl = await call.crawl()
+    record = crawl.record
+    entry = CrawlEntry(name=crawl.settings.crawl.name, began_at=record.begun_at, partitions=record.partitions)
+    return CrawlList(crawls=[entry])
+
+
+async def overview(call: Call[NoQuery, NoBody]) -> Overview:
+    """The headline: state, counts and rates."""
+    return await overview_service.overview(await call.crawl())
+
+
+async def totals(call: Call[NoQuery, NoBody]) -> TotalsView:
+    """All totals."""
+    return await overview_service.totals(await call.crawl())
+
+
+async def series(call: Call[NoQuery, NoBody]) -> SeriesView:
+    """Rates of the last 15 minutes and of the last day."""
+    return await overview_service.crawl_series(await call.crawl())
+
+
+async def domains(call: Call[DomainsQuery, NoBody]) -> DomainRows:
+    """The first domains by an order, or all by name, page by page."""
+    query = call.query
+    if query.match:
+        return await domain_service.domains_matching(await call.crawl(), query.match, query.limit)
+    if query.by_name or query.after:
+        return await domain_service.domain_page(await call.crawl(), query.after, query.limit)
+    return await domain_service.domain_rows(await call.crawl(), query.sort, query.limit)
+
+
+async def domain(call: Call[NoQuery, NoBody]) -> DomainDetail:
+    """One domain in full, named by itself, a host or a URL."""
+    return await domain_service.domain_detail(await call.crawl(), call.name)
+
+
+async def members(call: Call[NoQuery, NoBody]) -> MembersView:
+    """The instances by their own word."""
+    return await member_views(await call.crawl())
+
+
+async def operator_log(call: Call[LogQuery, NoBody]) -> LogEntries:
+    """Who changed what, and when."""
+    log, query = (await call.crawl()).operator_log, call.query
+    if query.after is None:
+        return LogEntries(entries=await log.newest(query.limit))
+    return LogEntries(entries=await log.read(query.after, query.limit))
+
+
+async def session(call: Call[NoQuery, NoBody]) -> SessionView:
+    """Who the sender is, and what a browser needs for changes."""
+    crawl, identity = await call.crawl(), call.identity
+    return SessionView(
+        crawl=crawl.settings.crawl.name,
+        user=identity.who,
+        role=identity.role,
+        csrf_token=identity.session.csrf_token if identity.session else "",
+        version=program_version(),
+    )
+
+
+async def health(call: Call[NoQuery, NoBody]) -> Health:
+    """The engine and the instances."""
+    crawl = await call.crawl()
+    info, alive = await crawl.engine.info(), await overview_service.alive(crawl)
+    return Health(
+        engine=f"{info.product} {'.'.join(map(str, info.version))}",
+        engine_used_bytes=info.used_bytes,
+        engine_max_bytes=info.max_bytes,
+        is_persistent=info.persistent,
+        instances=len(alive),
+        full=any(member.waits_for == "memory" for member in alive),
+    )

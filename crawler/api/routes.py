@@ -1,0 +1,37 @@
+"""The routing table: the application and `/openapi.json` are made from it."""
+
+from crawler.api import pages, reads, writes
+from crawler.api.route import Route
+
+HTML, JAVASCRIPT, CSS, TEXT = "text/html", "text/javascript", "text/css", "text/plain"
+OPENAPI = "application/vnd.oai.openapi+json"
+EVENTS = "text/event-stream"
+
+ROUTES: tuple[Route, ...] = (
+    *(Route(method="GET", path=path, handler=pages.dashboard, media=media) for path, (_, media) in pages.FILES.items()),
+    Route(method="GET", path="/login", handler=pages.login, media=HTML, is_public=True),
+    Route(method="GET", path="/healthz", handler=pages.healthz, media=TEXT),
+    Route(method="GET", path="/readyz", handler=pages.readyz, media=TEXT),
+    Route(method="GET", path="/openapi.json", handler=pages.openapi, media=OPENAPI),
+    Route(method="GET", path="/v1/session", handler=reads.session),
+    Route(method="GET", path="/v1/health", handler=reads.health),
+    Route(method="GET", path="/v1/crawls", handler=reads.crawls),
+    Route(method="GET", path="/v1/overview", handler=reads.overview),
+    Route(method="GET", path="/v1/totals", handler=reads.totals),
+    Route(method="GET", path="/v1/series", handler=reads.series),
+    Route(method="GET", path="/v1/events", handler=pages.events, media=EVENTS),
+    Route(method="GET", path="/v1/domains", handler=reads.domains),
+    Route(method="GET", path="/v1/domains/{name}", handler=reads.domain),
+    Route(method="POST", path="/v1/domains/{name}/pause", handler=writes.pause),
+    Route(method="POST", path="/v1/domains/{name}/resume", handler=writes.resume),
+    Route(method="POST", path="/v1/domains/{name}/block", handler=writes.block),
+    Route(method="POST", path="/v1/domains/{name}/unblock", handler=writes.unblock),
+    Route(method="POST", path="/v1/domains/{name}/delay", handler=writes.delay),
+    Route(method="POST", path="/v1/domains/{name}/boost", handler=writes.boost),
+    Route(method="POST", path="/v1/domains/{name}/purge", handler=writes.purge),
+    Route(method="POST", path="/v1/domains/{name}/release", handler=writes.release),
+    Route(method="POST", path="/v1/pause", handler=writes.pause_all),
+    Route(method="POST", path="/v1/resume", handler=writes.resume_all),
+    Route(method="GET", path="/v1/members", handler=reads.members),
+    Route(method="GET", path="/v1/log", handler=reads.operator_log),
+)

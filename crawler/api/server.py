@@ -1,0 +1,173 @@
+"""The server process's inside: sockets, connections, and how it all ends."""
+
+import asyncio
+import contextlib
+import errno
+import socket
+from collections.abc import AsyncIterator, Callable, Collection
+from http import HTTPStatus
+
+import msgspec
+from aiohttp import web
+
+from crawler.api.access import Access, TokenReader
+from crawler.api.browser_sessions import BrowserSessions
+from crawler.api.call import Context
+from crawler.api.events import EventHub
+from crawler.api.frame import Frame, add_headers, bug
+from crawler.api.hosts import is_loopback, shown
+from crawler.api.idempotency import Idempotency
+from crawler.api.limits import Limits
+from crawler.api.live_crawl import LiveCrawl
+from crawler.api.problem import ProblemError, response_of
+from crawler.api.rate_limit import RateLimit
+from crawler.api.routes import ROUTES
+from crawler.app.crawl import OpenCrawl
+from crawler.errors import ConflictError, UsageError
+from crawler.frontier.api_answers import ApiAnswers
+from crawler.frontier.api_tokens import ApiTokens
+
+BACKLOG = 1_024
+NO_ROOM = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 5\r\nContent-Length: 0\r\n\r\n"
+
+
+class Listening(msgspec.Struct, frozen=True, kw_only=True):
+    """A server that answers. `url` ends with a slash."""
+
+    url: str
+    port: int
+    login_url: Callable[[], str]  # the last that was made
+
+
+def listen(address: str, port: int) -> socket.socket:
+    """A socket for connections. Raises ConflictError when the port is taken, UsageError when it can't be had."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((address, port))
+        sock.listen(BACKLOG)
+    except OSError as error:
+        sock.close()
+        place = shown(address, port)
+        if error.errno == errno.EADDRINUSE:
+            raise ConflictError(f"{place} is in use by another program; use --listen with another port") from None
+        raise UsageError(f"can't listen on {place}: {error.strerror}") from None
+    sock.setblocking(False)  # noqa: FBT003 - its only parameter
+    return sock
+
+
+async def check_tokens(crawl: OpenCrawl, address: str) -> None:
+    """Raises UsageError where others could connect and nobody could be let in."""
+    if not is_loopback(address) and not await ApiTokens(crawl.engine, crawl.keys).read():
+        raise UsageError(
+            f"others can connect to {address}, and this crawl has no token: make one with 'crawler token add' first"
+        )
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    crawl: OpenCrawl,
+    sock: socket.socket,
+    *,
+    names: Collection[str] = (),
+    limits: Limits | None = None,
+    announce: Callable[[str], None] = lambda _: None,
+) -> AsyncIterator[Listening]:
+    """Answer requests while in this context. `announce` is called with each new link for a browser."""
+    limits = limits or Limits()
+    address, port = sock.getsockname()[:2]
+    url = f"http://{shown('127.0.0.1' if address == '0.0.0.0' else address, port)}/"  # noqa: S104 - compared only
+    links: list[str] = []
+
+    def offered(code: str) -> None:
+        links[:] = [f"{url}login?code={code}"]
+        announce(links[0])
+
+    live, sessions = LiveCrawl(crawl), BrowserSessions(port, offered)
+    hub = EventHub(live, limits)
+    context = Context(
+        live=live, limits=limits, sessions=sessions, hub=hub,
+        idempotency=Idempotency(ApiAnswers(crawl.engine, crawl.keys)),
+    )  # fmt: skip
+    access = Access(
+        address=address, port=port, names=names, tokens=TokenReader(ApiTokens(crawl.engine, crawl.keys)),
+        sessions=sessions, rate=RateLimit(limits.requests_per_s, limits.requests_burst),
+    )  # fmt: skip
+    runner = web.AppRunner(
+        Frame(access, context).application(ROUTES), access_log=None, keepalive_timeout=limits.header_s,
+        auto_decompress=False, shutdown_timeout=limits.shutdown_s,
+    )  # fmt: skip
+    await runner.setup()
+    try:
+        async with asyncio.TaskGroup() as group:
+            reading = group.create_task(hub.run(), name="events")
+            await _Site(runner, sock, limits.connections).start()
+            sessions.offer()
+            try:
+                yield Listening(url=url, port=port, login_url=lambda: links[0])
+            finally:
+                hub.close()
+                await runner.cleanup()
+                reading.cancel()
+    except BaseExceptionGroup as errors:
+        from crawler.runtime.tasks import first_error
+
+        raise first_error(errors) from None
+
+
+class _Site(web.SockSite):
+    """Makes our protocol for each connection, and closes those that are too many."""
+
+    def __init__(self, runner: web.AppRunner, sock: socket.socket, connections: int) -> None:
+        super().__init__(runner, sock)
+        self._connections = connections
+
+    async def start(self) -> None:
+        self._runner._reg_site(self)  # noqa: SLF001 - what the class above all sites does
+        server = self._runner.server
+        assert server is not None
+        kwargs, loop = server._kwargs, asyncio.get_running_loop()  # noqa: SLF001 - as its own factory
+
+        def protocol() -> asyncio.Protocol:
+            if len(server.connections) >= self._connections:
+                return _NoRoom()
+            return _Protocol(server, loop=loop, **kwargs)
+
+        self._server = await loop.create_server(protocol, sock=self._sock, backlog=BACKLOG)
+
+
+class _NoRoom(asyncio.Protocol):
+    """Ends a connection at once."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.WriteTransport)
+        transport.write(NO_ROOM)
+        transport.close()
+
+
+class _Protocol(web.RequestHandler):
+    """The library's, whose own errors are problems as well."""
+
+    __slots__ = ()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,  # noqa: ARG002 - the library calls it so
+    ) -> web.StreamResponse:
+        """The answer to a request that can't be read."""
+        if isinstance(exc, ConnectionError) or request.writer.output_size > 0:
+            raise ConnectionResetError("the connection is gone")
+        if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            response = response_of(bug(exc, request))
+        else:
+            response = response_of(ProblemError(HTTPStatus(status), "this is not a valid HTTP/1.1 request"))
+        add_headers(response)
+        response.force_close()
+        return response
+
+    def log_exception(self, *args: object, **kw: object) -> None:
+        """What the library would log has been logged, or is of no use."""

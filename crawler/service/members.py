@@ -1,0 +1,43 @@
+"""The instances of a crawl by their own word, in one cheap read; `ring_view` judges them by two."""
+
+import msgspec
+
+from crawler.app.crawl import OpenCrawl
+from crawler.frontier.members import Awaited
+
+
+class MemberView(msgspec.Struct, frozen=True, kw_only=True):
+    """One instance, as it described itself with its last heartbeat."""
+
+    node: str
+    session: str
+    state: str  # joining, alive, quarantined, leaving; seeding: a command that adds URLs
+    weight: int
+    started_at: float  # s since 1970
+    partitions: int
+    in_flight: int  # URLs
+    lease_losses: int  # how often it lost all its partitions after a silence
+    waits_for: str  # why it claims no URLs: "memory", "paused", or ""
+    awaited: Awaited | None  # what it waits for, where nothing has come of its work for some seconds
+    last_error: str  # of the last minute
+
+
+class MembersView(msgspec.Struct, frozen=True, kw_only=True):
+    """All instances, by node."""
+
+    members: list[MemberView]
+
+
+async def member_views(crawl: OpenCrawl) -> MembersView:
+    """The member list. Raises EngineError."""
+    found = sorted((await crawl.members.read()).values(), key=lambda member: (member.node, member.session))
+    return MembersView(
+        members=[
+            MemberView(
+                node=one.node, session=one.session, state=one.state, weight=one.weight, started_at=one.started_at,
+                partitions=one.partitions, in_flight=one.in_flight, lease_losses=one.lease_losses,
+                waits_for=one.waits_for, awaited=one.awaited, last_error=one.last_error,
+            )
+            for one in found
+        ]
+    )  # fmt: skip
