@@ -1,6 +1,6 @@
 """The routing table: the application and `/openapi.json` are made from it."""
 
-from crawler.api import pages, reads, writes
+from crawler.api import details, pages, reads, writes
 from crawler.api.route import Route
 
 HTML, JAVASCRIPT, CSS, TEXT = "text/html", "text/javascript", "text/css", "text/plain"
@@ -32,6 +32,9 @@ ROUTES: tuple[Route, ...] = (
     Route(method="POST", path="/v1/domains/{name}/release", handler=writes.release),
     Route(method="POST", path="/v1/pause", handler=writes.pause_all),
     Route(method="POST", path="/v1/resume", handler=writes.resume_all),
+    Route(method="GET", path="/v1/domains/{name}/attempts", handler=details.attempts),
     Route(method="GET", path="/v1/members", handler=reads.members),
+    Route(method="GET", path="/v1/takeovers", handler=details.takeovers),
+    Route(method="GET", path="/v1/ring/partitions", handler=details.partitions),
     Route(method="GET", path="/v1/log", handler=reads.operator_log),
 )

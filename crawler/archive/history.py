@@ -12,7 +12,7 @@ import mmap
 import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
 
 import msgspec
@@ -23,6 +23,7 @@ from crawler.errors import ArchiveError
 
 SUFFIX = ".jsonl"
 SEGMENTS = 64  # in the whole history: the share that is deleted at a time
+SEARCHED_BYTES = 64_000_000  # by who looks again and again
 WAITING_BYTES_MAX = 8_000_000  # while the disk hangs; further lines are dropped
 
 
@@ -236,6 +237,20 @@ def attempts(folders: Sequence[CrawlFolder], *, url: str = "", domain: str = "")
             yield attempt
 
 
+def newest_attempts(folder: CrawlFolder, domain: str, limit: int) -> list[Attempt]:
+    """The last attempts at URLs of a domain, the newest first; of those of the last SEARCHED_BYTES of the history."""
+    needle, found, searched = needle_of("domain", domain), list[Attempt](), 0
+    known = {path: stat for path in segments(folder) if (stat := _stat_of(path))}
+    for path in sorted(known, key=lambda path: known[path][0], reverse=True):
+        written_at, size = known[path]
+        if searched + size > SEARCHED_BYTES or (len(found) >= limit and written_at < found[limit - 1].last_at):
+            break
+        searched += size
+        found += filter(None, map(to_attempt, islice(_last_lines_with(path, needle), limit)))
+        found = sorted(found, key=lambda one: one.last_at, reverse=True)[:limit]
+    return found
+
+
 def kept_since(folders: Iterable[CrawlFolder]) -> float:
     """When the oldest attempt in the history ended (wall clock, s); 0 when there is none."""
     begins = (_first(path) for folder in folders for path in segments(folder))
@@ -259,6 +274,16 @@ def _lines_with(path: Path, needle: bytes) -> Iterator[bytes]:
                 return  # incomplete
             yield bytes(data[begin:end])
             at = data.find(needle, end)
+
+
+def _last_lines_with(path: Path, needle: bytes) -> Iterator[bytes]:
+    """Complete lines with these bytes in them, the last one first."""
+    with _mapped(path) as data:
+        end = data.rfind(b"\n") + 1
+        while (at := data.rfind(needle, 0, end)) >= 0:
+            begin = data.rfind(b"\n", 0, at) + 1
+            yield bytes(data[begin : data.find(b"\n", at)])
+            end = begin
 
 
 def _mapped(path: Path) -> "mmap.mmap | contextlib.nullcontext[bytes]":

@@ -25,7 +25,7 @@ def _row(a: Attempt) -> tuple[str, ...]:
         moment(next(iter(a.times.values()), 0.0)) if not a.claimed else moment(a.claimed),
         str(a.attempt) if a.attempt else NOTHING,
         status_of(a.times),
-        _result(a),
+        result_text(a),
         _between(a.queued, a.claimed),
         _between(a.claimed, begun),
         _between(a.started, a.finished or a.failed or a.lost),
@@ -34,7 +34,8 @@ def _row(a: Attempt) -> tuple[str, ...]:
     )
 
 
-def _result(a: Attempt) -> str:
+def result_text(a: Attempt) -> str:
+    """What became of an attempt: its status, or what failed."""
     failure = failure_text(a.kind, a.detail)
     if a.became is Became.RETRY:
         return f"{failure}; to be retried"

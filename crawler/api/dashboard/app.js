@@ -1,13 +1,13 @@
 // The dashboard: which view is shown, the headline, and the connection. It stops in a hidden tab.
 
 import { Feed, Repeater, get, onAnswer, readSession, session } from "./api.js";
-import { Chart, windowOf } from "./charts.js";
+import { Chart, errorLines, perS, windowOf } from "./charts.js";
 import { deadLettersView } from "./dead.js";
 import { command, prepare } from "./dialog.js";
 import { domainView } from "./domain.js";
 import { busiest, domainsView } from "./domains.js";
 import { $, announce, el, keyed, show, text } from "./dom.js";
-import { counted, duration, number, rate, size, stateText, waitText } from "./format.js";
+import { counted, duration, nowS, number, rate, setNow, size, stateText, waitText } from "./format.js";
 import { instancesView, ringReader } from "./instances.js";
 import { allowSeeds, operatorLog, seedForm } from "./operate.js";
 
@@ -19,6 +19,7 @@ const STILL_BELOW = 0.05; // pages/s: below it, the headline says what is waited
 let said = "";
 
 function headline(o) {
+  setNow(o.at);
   text($("crawl-name"), o.crawl);
   document.title = `${o.crawl}: ${o.state}, ${number(o.pages)} pages`;
   text($("state"), o.state);
@@ -93,26 +94,21 @@ const feed = new Feed(
 
 // -- charts of the whole crawl
 
-const perS = (value, isShort) => (isShort ? rate(value) : `${rate(value)}/s`);
 const charts = [
-  { title: "Pages per second", format: perS, lines: [{ name: "pages/s", style: "a", of: (p) => p.rates.pages }] },
+  { title: "Pages/s", ...perS, lines: [{ name: "pages/s", style: "a", of: (p) => p.rates.pages }] },
   {
-    title: "Errors per second",
-    format: perS,
-    lines: [
-      { name: "4xx", style: "c4", of: (p) => p.rates.client_errors },
-      { name: "5xx", style: "c5", of: (p) => p.rates.server_errors },
-      { name: "no response", style: "c0", of: (p) => p.rates.failures },
-    ],
+    title: "Errors/s",
+    ...perS,
+    lines: errorLines,
   },
-  { title: "Pending URLs", format: (value) => number(value), isLevel: true, lines: [{ name: "URLs", style: "b", of: (p) => p.pending }] },
+  { title: "Pending URLs", format: number, least: 1, isLevel: true, lines: [{ name: "URLs", style: "b", of: (p) => p.pending }] },
 ].map((options) => new Chart($("charts"), options));
 let series = { fine: [], coarse: [] };
 
 function drawCharts() {
   const range = new FormData($("range-form")).get("range");
   const points = series[range];
-  charts.forEach((chart) => chart.update(points, windowOf(points, range, Date.now() / 1000)));
+  charts.forEach((chart) => chart.update(points, windowOf(points, range, nowS())));
 }
 
 const trends = new Repeater(async (signal) => {

@@ -1,7 +1,7 @@
 // Charts over time, drawn as SVG: axes with units, a read-out by mouse, finger or keyboard, and the values as a table.
 
 import { el, show, svg, table, text } from "./dom.js";
-import { clock, moment } from "./format.js";
+import { clock, moment, rate } from "./format.js";
 
 const HEIGHT = 150;
 const TOP = 8;
@@ -14,6 +14,16 @@ const TABLE_ROWS_MAX = 300;
 export const RANGES = { fine: { slotS: 5, spanS: 900 }, coarse: { slotS: 300, spanS: 86400 } };
 const YOUNG_S = 60; // a crawl that just began fills its chart all the same
 
+/** How rates are shown. */
+export const perS = { format: (value, isShort) => (isShort ? rate(value) : `${rate(value)}/s`), least: 0.1 };
+
+/** Lines of errors: answers of these classes, and attempts that failed. */
+export const errorLines = [
+  { name: "4xx", style: "c4", of: (p) => p.rates.client_errors },
+  { name: "5xx", style: "c5", of: (p) => p.rates.server_errors },
+  { name: "failed", style: "c0", of: (p) => p.rates.failures },
+];
+
 /** The part of time that is shown: at most the range, and not much more than there is. */
 export function windowOf(points, range, nowS) {
   const { slotS, spanS } = RANGES[range];
@@ -23,9 +33,12 @@ export function windowOf(points, range, nowS) {
 }
 
 export class Chart {
-  /** `lines`: [{name, of(point), style}], with one of the styles a, b, c; `format` shows a value with its unit. */
-  constructor(parent, { title, lines, format, isLevel = false }) {
-    Object.assign(this, { title, lines, format, isLevel, points: [], at: -1 });
+  /** `lines`: [{name, of(point), style}]; `format` shows a value with its unit; `least`: between two marks of the axis.
+   *
+   * With `isLevel`, a value is that at the end of its slot, else the mean of the slot.
+   */
+  constructor(parent, { title, lines, format, least, isLevel = false }) {
+    Object.assign(this, { title, lines, format, least, isLevel, points: [], at: -1 });
     this.window = { from: 0, to: 1, slotS: 5 };
     this.now = lines.map(() => el("b", { class: "chart-now" }));
     this.svg = svg("svg", { "aria-hidden": "true", height: HEIGHT, focusable: "false" });
@@ -101,7 +114,7 @@ export class Chart {
     const width = Math.floor(this.plot.clientWidth);
     if (!width) return;
     const most = Math.max(0, ...this.lines.flatMap((line) => this.points.map(line.of)));
-    const { top, step } = nice(most);
+    const { top, step } = nice(most, this.least);
     const labels = [];
     for (let n = 0; n * step <= top * 1.0001; n += 1) labels.push(n * step);
     const left = 10 + CHAR_PX * Math.max(...labels.map((value) => this.format(value, true).length));
@@ -124,8 +137,8 @@ export class Chart {
 
   times(left, width) {
     const { from, to } = this.window;
-    const room = Math.max(1, Math.floor((width - left) / 78));
-    const step = X_STEPS_S.find((s) => (to - from) / s <= room) ?? X_STEPS_S.at(-1);
+    const fits = (s) => ((to - from) / s) * (s < 60 ? 84 : 60) <= width - left; // px of a label
+    const step = X_STEPS_S.find(fits) ?? X_STEPS_S.at(-1);
     const offset = new Date(to * 1000).getTimezoneOffset() * 60;
     const marks = [];
     for (let at = Math.ceil((from - offset) / step) * step + offset; at <= to; at += step) {
@@ -220,8 +233,8 @@ export class Chart {
 }
 
 /** A round upper end of an axis, and the distance of its three to five marks. */
-function nice(most) {
-  const raw = (most || 4) / 4;
+function nice(most, least) {
+  const raw = Math.max((most || 4) / 4, least);
   const power = 10 ** Math.floor(Math.log10(raw));
   const step = [1, 2, 5, 10].map((n) => n * power).find((s) => s >= raw * 0.9999);
   return { top: Math.max(step, Math.ceil(most / step - 1e-9) * step), step };

@@ -36,7 +36,7 @@ export function text(element, value) {
 
 /** Show or hide. */
 export function show(element, isShown) {
-  if (element.hidden === isShown) element.hidden = !isShown;
+  element.toggleAttribute("hidden", !isShown);
 }
 
 /** Make the children of `parent` those of `rows`, in order. Rows that stay keep their elements, and so the focus.

@@ -1,11 +1,11 @@
 // One domain in full: why something or nothing happens there, its numbers, and what an operator can do.
 
 import { ApiError, Repeater, get, session } from "./api.js";
-import { Chart, windowOf } from "./charts.js";
+import { Chart, errorLines, perS, windowOf } from "./charts.js";
 import { command, field } from "./dialog.js";
 import { delayText, nextText, statePill } from "./domains.js";
 import { $, el, keyed, show, table, text } from "./dom.js";
-import { counted, duration, moment, named, number, rate, size, stopText, words } from "./format.js";
+import { counted, duration, moment, named, nowS, number, rate, size, stopText, words } from "./format.js";
 import { lettersTable } from "./dead.js";
 
 const EVERY_MS = 2000;
@@ -16,17 +16,12 @@ export function domainView() {
   let name = "";
   let detail = null;
   let looks = 0;
-  const perS = (value, isShort) => (isShort ? rate(value) : `${rate(value)}/s`);
   const charts = [
-    new Chart($("domain-charts"), { title: "Pages per second", format: perS, lines: [{ name: "pages/s", style: "a", of: (p) => p.rates.pages }] }),
+    new Chart($("domain-charts"), { title: "Pages/s", ...perS, lines: [{ name: "pages/s", style: "a", of: (p) => p.rates.pages }] }),
     new Chart($("domain-charts"), {
-      title: "Errors per second",
-      format: perS,
-      lines: [
-        { name: "4xx", style: "c4", of: (p) => p.rates.client_errors },
-        { name: "5xx", style: "c5", of: (p) => p.rates.server_errors },
-        { name: "no response", style: "c0", of: (p) => p.rates.failures },
-      ],
+      title: "Errors/s",
+      ...perS,
+      lines: errorLines,
     }),
   ];
   const repeater = new Repeater(look, EVERY_MS);
@@ -67,7 +62,7 @@ export function domainView() {
     facts($("domain-place"), place(detail));
     buttons();
     const points = detail.series.fine;
-    charts.forEach((chart) => chart.update(points, windowOf(points, "fine", Date.now() / 1000)));
+    charts.forEach((chart) => chart.update(points, windowOf(points, "fine", nowS())));
   }
 
   /** Waits count down each second: only what else changes is told to readers of screens. */
@@ -80,12 +75,8 @@ export function domainView() {
   }
 
   async function attempts(signal) {
-    let found = [];
-    try {
-      found = (await get(`/v1/domains/${encodeURIComponent(name)}/attempts?limit=${ATTEMPTS}`, signal)).attempts;
-    } catch (error) {
-      if (!(error instanceof ApiError) || error.status !== 404) throw error;
-    }
+    const path = `/v1/domains/${encodeURIComponent(name)}/attempts?limit=${ATTEMPTS}`;
+    const { attempts: found } = await get(path, signal);
     if (signal.aborted) return;
     const rows = found.map((a) => [moment(a.at), a.attempt || "-", el("span", { class: "wrap" }, a.result), a.took_s ? duration(a.took_s) : "-", a.node, el("span", { class: "url" }, a.url)]);
     fillOr($("domain-attempts"), rows.length && table("Recent attempts", ["At", "#Try", "Result", "#Took", "By", "URL"], rows), "None in the history of this folder.");
@@ -166,7 +157,7 @@ export function domainView() {
         show($("domain-body"), false);
         show($("domain-state"), false);
         $("domain-actions").replaceChildren();
-        charts.forEach((chart) => chart.update([], windowOf([], "fine", Date.now() / 1000)));
+        charts.forEach((chart) => chart.update([], windowOf([], "fine", nowS())));
       }
       repeater.start();
     },
@@ -195,7 +186,7 @@ function counters({ domain: d, deferred }) {
     ["Deferred", Object.keys(deferred).length ? named(deferred) : ""],
     ["Size", size(d.bytes)],
     ["Latency", d.latency_ms === null ? "-" : `${duration(d.latency_ms / 1000)} (mean)`],
-    ["No response", `${number(errors)}${inBrackets(named(d.errors))}`],
+    ["Failed attempts", `${number(errors)}${inBrackets(named(d.errors))}`],
     ["Retries", number(d.retries)],
     ["Dead letters", number(d.dead)],
     ["Refused", `${number(refused)}${inBrackets(named(d.refused))}`],

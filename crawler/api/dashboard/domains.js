@@ -37,10 +37,10 @@ export function statePill(pill, d) {
 
 const PARTS = [["2", "2xx"], ["3", "3xx"], ["4", "4xx"], ["5", "5xx"]];
 
-/** The answers of a domain as a bar: 2xx to 5xx, and attempts without one. */
+/** What came of the attempts at a domain, as a bar: 2xx to 5xx, and those that failed. */
 function answersBar(bar, d) {
   const failed = sum(d.errors);
-  const counts = [...PARTS.map(([c, name]) => [`s${c}`, name, d.status[c] ?? 0]), ["s0", "no response", failed]];
+  const counts = [...PARTS.map(([c, name]) => [`s${c}`, name, d.status[c] ?? 0]), ["s0", "failed", failed]];
   const total = counts.reduce((n, [, , count]) => n + count, 0);
   const said = counts.filter(([, , n]) => n).map(([, name, n]) => `${name} ${number(n)}`).join(", ") || "none";
   if (bar.title === said) return;

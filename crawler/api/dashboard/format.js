@@ -34,7 +34,7 @@ export function duration(seconds) {
   return `${Math.floor(whole / 86400)} d ${two(Math.floor((whole % 86400) / 3600))} h`;
 }
 
-/** A wall time of the reader's clock: "14:05:13", with the date when it was another day. */
+/** A wall time in the reader's time zone: "14:05:13", with the date when it was another day. */
 export function moment(atS) {
   if (!atS) return "";
   const at = new Date(atS * 1000);
@@ -48,8 +48,19 @@ const dateOf = (at) =>
 /** "14:05" for the axis of a chart */
 export const clock = (atS) => new Date(atS * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
 
+let aheadS = 0; // of the server's clock
+
+/** Take over the server's clock: this computer's may be wrong. */
+export function setNow(serverS) {
+  const ahead = serverS - Date.now() / 1000;
+  if (Math.abs(ahead - aheadS) > 1.5) aheadS = ahead;
+}
+
+/** Now, in seconds since 1970, by the server's clock. */
+export const nowS = () => Date.now() / 1000 + aheadS;
+
 /** How long ago something was: "12 s ago" */
-export const ago = (atS, nowS = Date.now() / 1000) => `${duration(Math.max(0, Math.round(nowS - atS)))} ago`;
+export const ago = (atS) => `${duration(Math.max(0, Math.round(nowS() - atS)))} ago`;
 
 /** A reason of the engine in words: "dns_not_found" is "dns not found". */
 export const words = (name) => String(name ?? "").replaceAll("_", " ");

@@ -2,8 +2,8 @@
 
 import { Repeater, get } from "./api.js";
 import { $, cells, el, keyed, text } from "./dom.js";
-import { ago, counted, duration, moment, number, words } from "./format.js";
-import { RingPicture, colourOf, meet, movesOf } from "./ring.js";
+import { ago, counted, duration, moment, nowS, number, words } from "./format.js";
+import { NOBODY, RingPicture, colourOf, meet, movesOf } from "./ring.js";
 
 const EVERY_MS = 5000;
 const HURRY_MS = 1000; // while something moves
@@ -16,17 +16,19 @@ export function ringReader(names) {
   const moves = [];
   let held = [];
   const repeater = new Repeater(async (signal) => {
-    const ring = await get("/v1/ring", signal);
+    const found = await get("/v1/ring/partitions", signal);
     if (signal.aborted) return;
+    const names = (places) => places.map((n) => found.nodes[n] ?? NOBODY);
+    const ring = { held: names(found.held), suggested: names(found.suggested) };
     const changed = movesOf(held, ring.held);
     held = ring.held;
     pictures.forEach((picture) => picture.update(ring));
     pictures.forEach((picture) => picture.showMoves(changed));
-    const at = Date.now() / 1000;
+    const at = nowS();
     moves.unshift(...changed.map((move) => ({ ...move, at })));
     moves.length = Math.min(moves.length, MOVES_KEPT);
     drawMoves(moves);
-    const isMoving = changed.length || ring.held.some((node, p) => ring.suggested.length && node !== ring.suggested[p]);
+    const isMoving = changed.length || ring.held.some((node, p) => node !== ring.suggested[p]);
     repeater.everyMs = isMoving ? HURRY_MS : EVERY_MS;
   }, EVERY_MS);
   return repeater;
@@ -59,7 +61,7 @@ export function instancesView() {
 
   function members({ members: found }) {
     meet(found.map((m) => m.node));
-    const now = Date.now() / 1000;
+    const now = nowS();
     keyed($("members").tBodies[0], found, (m) => m.session, make, (row, m) => {
       text(row.pill, m.state);
       row.pill.dataset.state = m.state;
@@ -94,7 +96,7 @@ export function instancesView() {
       drawTakeovers();
     },
     async read() {
-      const [found, taken] = await Promise.all([get("/v1/members"), get("/v1/takeovers")]);
+      const [found, taken] = await Promise.all([get("/v1/members"), get(`/v1/takeovers?limit=${TAKEOVERS_KEPT}`)]);
       members(found);
       takeovers = taken.takeovers;
       drawTakeovers();

@@ -1,11 +1,11 @@
 // What an operator does with the crawl as a whole: seeds, and the log of who changed what.
 
 import { ApiError, post, session } from "./api.js";
-import { $, el, keyed, show, text } from "./dom.js";
-import { counted, moment, words } from "./format.js";
+import { $, el, keyed } from "./dom.js";
+import { moment, number, words } from "./format.js";
 
 const LOG_KEPT = 100;
-const EXAMPLES = 10;
+const EXAMPLES = 10; // of URLs that were not added
 
 /** The form that adds seeds. */
 export function seedForm() {
@@ -33,14 +33,13 @@ function answer(message, ...more) {
   $("seed-result").replaceChildren(el("p", {}, message), ...more);
 }
 
+const KINDS = [["seen", "already seen"], ["retried", "put back after they had failed"], ["out_of_scope", "out of scope"], ["invalid", "invalid"]];
+
 function tell(result) {
-  const parts = [`${counted(result.new, "new URL")}`];
-  for (const [name, label] of [["seen", "already seen"], ["retried", "retried"], ["out_of_scope", "out of scope"], ["refused", "refused"], ["invalid", "invalid"]]) {
-    const n = Array.isArray(result[name]) ? result[name].length : result[name];
-    if (n) parts.push(`${n} ${label}`);
-  }
-  const wrong = (result.errors ?? []).slice(0, EXAMPLES);
-  answer(`${parts.join(", ")}.`, wrong.length ? el("ul", { class: "feed" }, wrong.map((one) => el("li", {}, typeof one === "string" ? one : `${one.url}: ${one.reason}`))) : "");
+  const others = KINDS.filter(([name]) => result[name]).map(([name, label]) => `${number(result[name])} ${label}`);
+  const wrong = result.complaints.slice(0, EXAMPLES);
+  const list = wrong.map((one) => el("li", {}, el("span", { class: "url" }, one.url), `: ${one.reason}`));
+  answer(`${[`${number(result.new)} new`, ...others].join(", ")}.`, wrong.length ? el("ul", { class: "feed" }, list) : "");
   if (!wrong.length) $("seed-urls").value = "";
 }
 

@@ -85,7 +85,7 @@ export class RingPicture {
   }
 
   tell(held, suggested, holders) {
-    const away = held.filter((holder, p) => suggested.length && holder !== suggested[p]).length;
+    const away = held.filter((holder, p) => holder !== suggested[p]).length;
     const free = held.filter((holder) => holder === NOBODY).length;
     text(this.count, number(held.length));
     text(this.about, free ? `${number(free)} without owner` : away ? `${number(away)} to move` : "partitions");
@@ -95,7 +95,7 @@ export class RingPicture {
     this.svg.setAttribute("aria-label", `${counted(held.length, "partition")}: ${said.join("; ")}`);
     this.legend.replaceChildren(...counts.map(([node, has, should]) =>
       el("li", {}, el("span", { class: `swatch ${colourOf(node)}` }), el("span", {}, node || "no owner"),
-        el("span", { class: "n" }, should === has || !suggested.length ? number(has) : `${number(has)} of ${number(should)}`))));
+        el("span", { class: "n" }, should === has ? number(has) : `${number(has)} of ${number(should)}`))));
   }
 
   /** Show leases on their way for some seconds. */
@@ -104,11 +104,19 @@ export class RingPicture {
       const [a, b] = [this.middles.get(from), this.middles.get(to)];
       if (a === undefined || b === undefined) continue;
       const chord = svg("path", { class: `chord ${colourOf(to)}`, d: `M${point(CHORD, a)}Q${MIDDLE} ${MIDDLE} ${point(CHORD, b)}` });
-      chord.style.strokeWidth = String(1.5 + Math.min(9, Math.sqrt(partitions)));
+      chord.style.strokeWidth = String(1.5 + Math.min(5, Math.sqrt(partitions) / 2));
       this.chords.append(chord);
-      setTimeout(() => chord.remove(), CHORD_S * 1000);
+      setTimeout(() => {
+        chord.remove();
+        this.makeRoom();
+      }, CHORD_S * 1000);
     }
-    show(this.count, !this.chords.childElementCount);
+    this.makeRoom();
+  }
+
+  /** The number in the middle gives way to lines. */
+  makeRoom() {
+    for (const part of [this.count, this.about]) show(part, !this.chords.childElementCount);
   }
 }
 
@@ -123,7 +131,7 @@ function label(node, angle) {
 function runsOf(held, suggested) {
   const counts = new Map();
   held.forEach((holder, p) => {
-    const key = JSON.stringify([holder, suggested[p] ?? NOBODY]);
+    const key = JSON.stringify([holder, suggested[p]]);
     counts.set(key, (counts.get(key) ?? 0) + 1);
   });
   return [...counts]
