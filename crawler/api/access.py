@@ -3,7 +3,7 @@
 import hmac
 import math
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from http import HTTPStatus
 
 import msgspec
@@ -33,20 +33,27 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TokenReader:
-    """The tokens, read from the engine at most once a second: wrong ones cost it nothing."""
+    """The tokens, read from the engine once a second, and for those that are not known, as often as may be."""
 
     def __init__(self, tokens: ApiTokens) -> None:
         self._tokens = tokens
         self._known: dict[str, ApiToken] = {}
         self._read_at = -math.inf
 
-    async def find(self, text: str) -> ApiToken | None:
-        """The token with this text. Raises EngineError."""
-        now = time.monotonic()
-        if now - self._read_at >= TOKENS_READ_EVERY_S:
-            self._known, self._read_at = await self._tokens.read(), now
-        token = self._known.get(id_of(text), NOBODY)
+    async def find(self, text: str, before_read: Callable[[], None]) -> ApiToken | None:
+        """The token with this text. `before_read` may refuse to look for a new one. Raises EngineError."""
+        number = id_of(text)
+        if time.monotonic() - self._read_at >= TOKENS_READ_EVERY_S:
+            await self._read()
+        elif number and number not in self._known:  # it may be new
+            before_read()
+            await self._read()
+        token = self._known.get(number, NOBODY)
         return token if token.is_of(text) else None
+
+    async def _read(self) -> None:
+        now = time.monotonic()
+        self._known, self._read_at = await self._tokens.read(), now
 
 
 class Access:
@@ -98,8 +105,7 @@ class Access:
 
     async def _identity(self, http: web.Request) -> Identity:
         if "Authorization" in http.headers:
-            kind, _, text = http.headers["Authorization"].partition(" ")
-            token = await self._tokens.find(text.strip()) if kind.lower() == "bearer" else None
+            token = await self._token(http)
             if token is None:
                 raise ProblemError(
                     HTTPStatus.UNAUTHORIZED,
@@ -114,6 +120,12 @@ class Access:
         if self._is_local and not is_proxied:
             return Identity(who="", role=Role.READ, client=_address(http))
         raise ProblemError(HTTPStatus.UNAUTHORIZED, f"a token is needed: {HOW}", BEARER)
+
+    async def _token(self, http: web.Request) -> ApiToken | None:
+        kind, _, text = http.headers["Authorization"].partition(" ")
+        if kind.lower() != "bearer":
+            return None
+        return await self._tokens.find(text.strip(), lambda: self.count(_address(http)))
 
     def _check_role(self, http: web.Request, identity: Identity, needed: Role) -> None:
         if needed is Role.READ:

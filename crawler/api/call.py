@@ -1,12 +1,13 @@
 """A request as handlers get it: decoded, and from somebody who may send it."""
 
+import asyncio
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-import msgspec
 from aiohttp import web
 
 from crawler.api.access import Identity
+from crawler.api.body_stream import BodyStream
 from crawler.api.browser_sessions import BrowserSessions
 from crawler.api.events import EventHub
 from crawler.api.idempotency import Idempotency
@@ -19,14 +20,6 @@ Query = TypeVar("Query")
 Body = TypeVar("Body")
 
 
-class NoQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """No parameters."""
-
-
-class NoBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Nothing, or an empty object."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Context:
     """What all requests share."""
@@ -36,17 +29,20 @@ class Context:
     sessions: BrowserSessions
     hub: EventHub
     idempotency: Idempotency
+    seed_turns: asyncio.Semaphore  # of those that may add seeds
+    summary_turn: asyncio.Lock  # a read of all dead letters at a time
 
 
 @dataclass(frozen=True, kw_only=True)
 class Call(Generic[Query, Body]):
-    """One request."""
+    """One request. `body` is None where the handler reads it itself."""
 
     http: web.Request
     context: Context
     identity: Identity
     query: Query
     body: Body
+    stream: BodyStream  # for handlers that read the body themselves
 
     @property
     def name(self) -> str:

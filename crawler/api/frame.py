@@ -1,6 +1,7 @@
 """What happens around every handler: access, decoding, errors as problems, headers, a bound on slow readers."""
 
 import asyncio
+import contextlib
 import logging
 import secrets
 from hashlib import sha256
@@ -12,6 +13,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler as Next
 
 from crawler.api.access import Access, Identity
+from crawler.api.body_stream import BodyStream
 from crawler.api.call import Call, Context
 from crawler.api.problem import ProblemError, of_aiohttp, problem_of, response_of
 from crawler.api.route import JSON, Route, decoded_body, decoded_query
@@ -68,17 +70,20 @@ class Frame:
             if not route.streams_body and route.role is Role.WRITE:
                 raw, body = await decoded_body(http, body_type, self._context.limits)
             identity = http[IDENTITY]
-            call = Call[Any, Any](http=http, context=self._context, identity=identity, query=query, body=body)
-            if route.media != JSON or route.streams_body:
+            stream = BodyStream(http, self._context.limits)
+            call = Call[Any, Any](
+                http=http, context=self._context, identity=identity, query=query, body=body, stream=stream
+            )
+            if route.media != JSON:
                 response: web.StreamResponse = await route.handler(call)
                 return response
 
             async def act() -> web.Response:
-                async with self._turns:
+                async with contextlib.nullcontext() if route.streams_body else self._turns:
                     return json_response(await route.handler(call))
 
             async def digest() -> str:
-                return sha256(raw).hexdigest()
+                return await stream.digest() if route.streams_body else sha256(raw).hexdigest()
 
             if route.role is Role.READ:
                 return await act()

@@ -14,11 +14,13 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     seed_streams: int = 4  # at the same time
     header_s: float = 20.0  # from the connection, or the last answer, until a request's headers are there
     body_s: float = 30.0  # for a whole body; for each piece of a stream
+    linger_s: float = 2.0  # for the rest of a body that is not wanted, so that its sender reads the answer
     write_s: float = 15.0  # for a whole answer; for each piece of a stream
     requests_per_s: float = 100.0  # of one token, or of one address without a token
     requests_burst: int = 300
     connections: int = 4_000
     event_clients: int = 2_000
+    event_buffer_bytes: int = 64 * KIB  # of the kernel, for a client that reads slowly
     events_every_s: float = 1.0
     heartbeat_s: float = 15.0
     at_once: int = 16  # requests that ask the engine; others wait

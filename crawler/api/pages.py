@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import socket
 from functools import lru_cache
 from http import HTTPStatus
 from pathlib import Path
@@ -9,9 +10,10 @@ from pathlib import Path
 import msgspec
 from aiohttp import web
 
-from crawler.api.call import Call, NoBody, NoQuery
+from crawler.api.call import Call
 from crawler.api.events import HEARTBEAT
 from crawler.api.problem import ProblemError
+from crawler.api.route import NoBody, NoQuery
 
 FOLDER = Path(__file__).with_name("dashboard")
 SCRIPTS = (
@@ -73,6 +75,7 @@ async def events(call: Call[NoQuery, NoBody]) -> web.StreamResponse:
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"})
     try:
         async with asyncio.timeout(call.context.limits.write_s) as limit:
+            _bound_buffer(http, call.context.limits.event_buffer_bytes)
             await response.prepare(http)
             async for chunk in hub.listen(http.headers.get("Last-Event-ID", "")):
                 limit.reschedule(asyncio.get_running_loop().time() + call.context.limits.write_s)
@@ -84,6 +87,14 @@ async def events(call: Call[NoQuery, NoBody]) -> web.StreamResponse:
             http.transport.abort()  # it does not read
         raise ConnectionResetError("the client does not read") from None
     return response
+
+
+def _bound_buffer(http: web.Request, size: int) -> None:
+    """The kernel would keep megabytes for a client that does not read."""
+    transport = http.transport
+    if transport is not None:
+        transport.set_write_buffer_limits(size)
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)
 
 
 async def healthz(_: Call[NoQuery, NoBody]) -> web.Response:

@@ -5,12 +5,15 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from crawler.api.call import Call, NoBody, NoQuery
+from crawler.api.call import Call
+from crawler.api.route import NoBody, NoQuery
 from crawler.frontier.operator_log import LogEntry
 from crawler.reports.domain_detail import DomainDetail
 from crawler.reports.overview import DomainRows, Overview, SeriesView, TotalsView
+from crawler.reports.ring_types import RingMembers, UrlPlace
 from crawler.service import domains as domain_service
 from crawler.service import overview as overview_service
+from crawler.service import ring_view
 from crawler.service.members import MembersView, member_views
 from crawler.version import program_version
 
@@ -44,6 +47,12 @@ class DomainsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     by_name: bool = False
     after: Name = ""
     match: Name = ""
+
+
+class PlaceQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A URL, a host or a domain."""
+
+    url: Name
 
 
 class LogQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -121,6 +130,16 @@ async def domain(call: Call[NoQuery, NoBody]) -> DomainDetail:
 async def members(call: Call[NoQuery, NoBody]) -> MembersView:
     """The instances by their own word."""
     return await member_views(await call.crawl())
+
+
+async def ring(call: Call[NoQuery, NoBody]) -> RingMembers:
+    """The instances, how each is, its share of the ring and what it holds; takes a second and a half."""
+    return await ring_view.members(await call.crawl())
+
+
+async def place(call: Call[PlaceQuery, NoBody]) -> UrlPlace:
+    """Where a URL belongs, who owns it now, and who should."""
+    return await ring_view.place(await call.crawl(), call.query.url)
 
 
 async def operator_log(call: Call[LogQuery, NoBody]) -> LogEntries:

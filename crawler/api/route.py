@@ -13,13 +13,20 @@ import msgspec
 from aiohttp import web
 
 from crawler.api.access import READS
-from crawler.api.call import NoBody
 from crawler.api.limits import Limits
 from crawler.api.problem import ProblemError
 from crawler.frontier.api_tokens import Role
 
 JSON = "application/json"
 Handler = Callable[..., Awaitable[Any]]
+
+
+class NoQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """No parameters."""
+
+
+class NoBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Nothing, or an empty object."""
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,8 +121,13 @@ async def read_body(http: web.Request, size_max: int, time_s: float) -> bytes:
     except TimeoutError:
         raise too_slow(time_s) from None
     except web.RequestPayloadError:
-        raise ProblemError(HTTPStatus.BAD_REQUEST, "the body can't be read") from None
+        raise bad_body() from None
     return b"".join(pieces)
+
+
+def bad_body() -> ProblemError:
+    """The body is not what its headers say."""
+    return ProblemError(HTTPStatus.BAD_REQUEST, "the body can't be read")
 
 
 def too_large(size_max: int) -> ProblemError:

@@ -1,7 +1,7 @@
 """The routing table: the application and `/openapi.json` are made from it."""
 
-from crawler.api import details, pages, reads, writes
-from crawler.api.route import Route
+from crawler.api import dead_letters, owners, pages, reads, seeds, writes
+from crawler.api.route import JSON, Route
 
 HTML, JAVASCRIPT, CSS, TEXT = "text/html", "text/javascript", "text/css", "text/plain"
 OPENAPI = "application/vnd.oai.openapi+json"
@@ -32,9 +32,15 @@ ROUTES: tuple[Route, ...] = (
     Route(method="POST", path="/v1/domains/{name}/release", handler=writes.release),
     Route(method="POST", path="/v1/pause", handler=writes.pause_all),
     Route(method="POST", path="/v1/resume", handler=writes.resume_all),
-    Route(method="GET", path="/v1/domains/{name}/attempts", handler=details.attempts),
     Route(method="GET", path="/v1/members", handler=reads.members),
-    Route(method="GET", path="/v1/takeovers", handler=details.takeovers),
-    Route(method="GET", path="/v1/ring/partitions", handler=details.partitions),
+    Route(method="GET", path="/v1/takeovers", handler=owners.takeovers),
+    Route(method="GET", path="/v1/ring", handler=reads.ring),
+    Route(method="GET", path="/v1/ring/partitions", handler=owners.partitions),
+    Route(method="GET", path="/v1/ring/place", handler=reads.place),
+    Route(method="GET", path="/v1/dead-letters", handler=dead_letters.page),
+    Route(method="GET", path="/v1/dead-letters/summary", handler=dead_letters.summary),
+    Route(method="POST", path="/v1/dead-letters/retry", handler=dead_letters.retry),
+    Route(method="POST", path="/v1/dead-letters/purge", handler=dead_letters.purge),
+    Route(method="POST", path="/v1/seeds", handler=seeds.add, body_media=(JSON, seeds.NDJSON)),
     Route(method="GET", path="/v1/log", handler=reads.operator_log),
 )

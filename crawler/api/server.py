@@ -89,6 +89,7 @@ async def serving(
     context = Context(
         live=live, limits=limits, sessions=sessions, hub=hub,
         idempotency=Idempotency(ApiAnswers(crawl.engine, crawl.keys)),
+        seed_turns=asyncio.Semaphore(limits.seed_streams), summary_turn=asyncio.Lock(),
     )  # fmt: skip
     access = Access(
         address=address, port=port, names=names, tokens=TokenReader(ApiTokens(crawl.engine, crawl.keys)),
@@ -96,7 +97,7 @@ async def serving(
     )  # fmt: skip
     runner = web.AppRunner(
         Frame(access, context).application(ROUTES), access_log=None, keepalive_timeout=limits.header_s,
-        auto_decompress=False, shutdown_timeout=limits.shutdown_s,
+        auto_decompress=False, shutdown_timeout=limits.shutdown_s, lingering_time=limits.linger_s,
     )  # fmt: skip
     await runner.setup()
     try:

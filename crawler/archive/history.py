@@ -23,7 +23,8 @@ from crawler.errors import ArchiveError
 
 SUFFIX = ".jsonl"
 SEGMENTS = 64  # in the whole history: the share that is deleted at a time
-SEARCHED_BYTES = 64_000_000  # by who looks again and again
+LOOKED_AT_BYTES_MAX = 256_000_000  # for the newest attempts: some 0.1 s
+CLOCK_SLACK_S = 5.0  # between the time of an attempt and that of its segment: lines wait to be written
 WAITING_BYTES_MAX = 8_000_000  # while the disk hangs; further lines are dropped
 
 
@@ -237,17 +238,26 @@ def attempts(folders: Sequence[CrawlFolder], *, url: str = "", domain: str = "")
             yield attempt
 
 
-def newest_attempts(folder: CrawlFolder, domain: str, limit: int) -> list[Attempt]:
-    """The last attempts at URLs of a domain, the newest first; of those of the last SEARCHED_BYTES of the history."""
-    needle, found, searched = needle_of("domain", domain), list[Attempt](), 0
+def newest_attempts(
+    folder: CrawlFolder, *, url: str = "", domain: str = "", limit: int, bytes_max: int = LOOKED_AT_BYTES_MAX
+) -> list[Attempt]:
+    """The newest attempts at a canonical URL, or at all URLs of a domain, the newest first, at most `limit`.
+
+    Reads backwards, at most the `bytes_max` of the history that were written last. Memory: twice `limit` attempts.
+    """
+    field, value = ("url", url) if url else ("domain", domain)
+    needle = needle_of(field, value)
     known = {path: stat for path in segments(folder) if (stat := _stat_of(path))}
-    for path in sorted(known, key=lambda path: known[path][0], reverse=True):
+    found: list[Attempt] = []
+    left = bytes_max
+    for path in sorted(known, key=lambda path: (known[path][0], path.name), reverse=True):
         written_at, size = known[path]
-        if searched + size > SEARCHED_BYTES or (len(found) >= limit and written_at < found[limit - 1].last_at):
+        if left <= 0 or (len(found) == limit and found[-1].last_at > written_at + CLOCK_SLACK_S):
             break
-        searched += size
-        found += filter(None, map(to_attempt, islice(_last_lines_with(path, needle), limit)))
-        found = sorted(found, key=lambda one: one.last_at, reverse=True)[:limit]
+        lines = _last_lines_with(path, needle, max(0, size - left))
+        mine = (one for line in lines if (one := to_attempt(line)) and getattr(one, field) == value)
+        found = heapq.nlargest(limit, [*found, *islice(mine, limit)], key=lambda one: one.last_at)
+        left -= size
     return found
 
 
@@ -276,14 +286,14 @@ def _lines_with(path: Path, needle: bytes) -> Iterator[bytes]:
             at = data.find(needle, end)
 
 
-def _last_lines_with(path: Path, needle: bytes) -> Iterator[bytes]:
-    """Complete lines with these bytes in them, the last one first."""
+def _last_lines_with(path: Path, needle: bytes, begin: int) -> Iterator[bytes]:
+    """The same from the end on, without what was written before `begin`."""
     with _mapped(path) as data:
-        end = data.rfind(b"\n") + 1
-        while (at := data.rfind(needle, 0, end)) >= 0:
-            begin = data.rfind(b"\n", 0, at) + 1
-            yield bytes(data[begin : data.find(b"\n", at)])
-            end = begin
+        end = data.rfind(b"\n") + 1  # behind it is an incomplete line
+        while (at := data.rfind(needle, begin, max(begin, end))) >= 0:
+            start = data.rfind(b"\n", 0, at) + 1
+            yield bytes(data[start : data.find(b"\n", at)])
+            end = start
 
 
 def _mapped(path: Path) -> "mmap.mmap | contextlib.nullcontext[bytes]":

@@ -16,6 +16,7 @@ from crawler.frontier.keys import Keys
 
 ENTRIES_MAX = 1_000  # some 250 bytes each
 TEXT_MAX = 200  # characters of each text: a URL may have thousands
+ID_MAX = 2**63
 FIELD = b"e"
 
 
@@ -78,8 +79,9 @@ class OperatorLog:
         return _entries(found[::-1])
 
     async def read(self, after_id: int = 0, limit: int = ENTRIES_MAX) -> list[LogEntry]:
-        """Entries that came after one, oldest first."""
-        return _entries(await self._engine.command("XRANGE", self._key, f"(0-{after_id}", "+", "COUNT", limit))
+        """Entries that came after one, oldest first; `after_id` may be any number."""
+        after = f"(0-{min(max(after_id, 0), ID_MAX)}"
+        return _entries(await self._engine.command("XRANGE", self._key, after, "+", "COUNT", limit))
 
 
 def _entries(found: Sequence[Any]) -> list[LogEntry]:

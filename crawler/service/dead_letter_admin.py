@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 import msgspec
 
 from crawler.app.crawl import OpenCrawl
-from crawler.errors import UsageError
+from crawler.errors import NotMetError, UsageError
 from crawler.frontier.dead_letters import StoredLetter
 from crawler.frontier.operator_log import Actor
 from crawler.model import RefusalReason
@@ -174,6 +174,6 @@ async def _of_urls(crawl: OpenCrawl, urls: Sequence[str]) -> list[StoredLetter]:
         _, _, partition = crawl.placement.of(url)
         one = await crawl.letters.find(partition, crawl.frontier.fingerprints.of(url))
         if one is None:
-            raise UsageError(f"{url} is not a dead letter (see: crawler explain {url})")
+            raise NotMetError(f"{url} is not a dead letter (see: crawler explain {url})")
         found.append(one)
     return found

@@ -24,7 +24,8 @@ async def test_entries_come_back_in_order_with_growing_numbers(log: OperatorLog)
     assert (first.id, first.action, first.target, first.at <= second.at) == (1, "pause", "", True)
     assert await log.read(after_id=1) == await log.newest(1) == [second]
     assert await log.read(limit=1) == [first]
-    assert await log.read(after_id=2) == []
+    assert await log.read(after_id=2) == await log.read(after_id=2**64) == []
+    assert await log.read(after_id=-7) == [first, second]
 
 
 async def test_only_the_newest_entries_stay_and_numbers_go_on(log: OperatorLog, door: Door) -> None:

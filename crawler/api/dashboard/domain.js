@@ -75,11 +75,14 @@ export function domainView() {
   }
 
   async function attempts(signal) {
-    const path = `/v1/domains/${encodeURIComponent(name)}/attempts?limit=${ATTEMPTS}`;
-    const { attempts: found } = await get(path, signal);
+    const { attempts: found } = await get(`/v1/history?${new URLSearchParams({ domain: name, limit: ATTEMPTS })}`, signal);
     if (signal.aborted) return;
-    const rows = found.map((a) => [moment(a.at), a.attempt || "-", el("span", { class: "wrap" }, a.result), a.took_s ? duration(a.took_s) : "-", a.node, el("span", { class: "url" }, a.url)]);
-    fillOr($("domain-attempts"), rows.length && table("Recent attempts", ["At", "#Try", "Result", "#Took", "By", "URL"], rows), "None in the history of this folder.");
+    const rows = found.map((a) => {
+      const ended = a.finished ?? a.failed ?? a.lost ?? a.refused ?? a.claimed ?? 0;
+      const took = a.started ? duration(Math.max(0, ended - a.started)) : "-";
+      return [moment(ended), number(a.attempt), el("span", { class: "wrap" }, resultText(a)), took, a.node, el("span", { class: "url" }, a.url)];
+    });
+    fillOr($("domain-attempts"), rows.length && table("Recent attempts", ["At", "#Try", "Result", "#Took", "By", "URL"], rows), "The crawl folder of this server has none.");
   }
 
   async function letters(signal) {
@@ -169,6 +172,13 @@ export function domainView() {
 function facts(list, pairs) {
   const known = pairs.filter(([, value]) => value !== "" && value !== null);
   keyed(list, known, ([name]) => name, ([name]) => el("div", {}, el("dt", {}, name), el("dd")), (row, [, value]) => text(row.lastChild, value));
+}
+
+function resultText(a) {
+  const failure = a.kind ? `${words(a.kind)}${a.detail ? `: ${a.detail}` : ""}` : "";
+  const after = { retry: "; to be retried", dead: "; dead letter" }[a.became] ?? "";
+  if (a.became === "lost") return `does not count (${failure || a.http_status || "cut off"})`;
+  return failure ? `${failure}${after}` : String(a.http_status ?? "-");
 }
 
 const inBrackets = (value) => (value ? ` (${value})` : "");

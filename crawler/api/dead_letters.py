@@ -1,0 +1,81 @@
+"""Dead letters by HTTP: pages of them, how many for each reason, retry and purge."""
+
+from http import HTTPStatus
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from crawler.api.call import Call
+from crawler.api.problem import ProblemError
+from crawler.api.reads import LIMIT, Limit, Name
+from crawler.api.route import NoBody, NoQuery
+from crawler.model import FailureKind
+from crawler.rules.urls import canonicalize
+from crawler.service import dead_letter_admin
+from crawler.service.command_input import domain_of
+from crawler.service.dead_letter_admin import LetterChange, LetterFilter, LetterList, LetterPage
+
+URLS_MAX = 1_000
+
+
+class LettersQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which dead letters; `cursor` is `next` of the page before."""
+
+    domain: Name = ""
+    reason: FailureKind | None = None
+    cursor: Annotated[str, Meta(max_length=100)] = ""
+    limit: Limit = LIMIT
+
+
+class SummaryQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Of a domain, or of the crawl; `limit`: how many of the newest."""
+
+    domain: Name = ""
+    limit: Limit = LIMIT
+
+
+class LettersBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which dead letters: URLs alone, or a domain, a reason or both, or all there are."""
+
+    urls: Annotated[list[Name], Meta(max_length=URLS_MAX)] = []
+    domain: Name = ""
+    reason: FailureKind | None = None
+    all: bool = False
+
+
+async def page(call: Call[LettersQuery, NoBody]) -> LetterPage:
+    """Dead letters, page by page, in no order."""
+    query = call.query
+    wanted = LetterFilter(domain=domain_of(query.domain) if query.domain else "", reason=query.reason or "")
+    return await dead_letter_admin.dead_letter_page(await call.crawl(), wanted, cursor=query.cursor, limit=query.limit)
+
+
+async def summary(call: Call[SummaryQuery, NoBody]) -> LetterList:
+    """How many dead letters there are for each reason, and the newest; reads all of them."""
+    wanted = LetterFilter(domain=domain_of(call.query.domain) if call.query.domain else "")
+    async with call.context.summary_turn:
+        return await dead_letter_admin.dead_letter_list(await call.crawl(), wanted, call.query.limit)
+
+
+async def retry(call: Call[NoQuery, LettersBody]) -> LetterChange:
+    """Put dead letters back into their queues, with all their attempts."""
+    return await dead_letter_admin.retry(await call.crawl(), _wanted(call.body), actor=call.actor)
+
+
+async def purge(call: Call[NoQuery, LettersBody]) -> LetterChange:
+    """Drop dead letters; their URLs stay seen."""
+    return await dead_letter_admin.purge(await call.crawl(), _wanted(call.body), actor=call.actor)
+
+
+def _wanted(body: LettersBody) -> LetterFilter:
+    choices = [bool(body.urls), bool(body.domain or body.reason), body.all]
+    if sum(choices) != 1:
+        raise ProblemError(
+            HTTPStatus.UNPROCESSABLE_ENTITY, 'choose which: "urls", or "domain" and "reason", or "all": true'
+        )
+    return LetterFilter(
+        domain=domain_of(body.domain) if body.domain else "",
+        reason=body.reason or "",
+        urls=[canonicalize(url) for url in body.urls],
+    )

@@ -1,0 +1,75 @@
+"""Seeds by HTTP: a JSON document, or lines that are added while they come."""
+
+from collections.abc import AsyncIterator
+from http import HTTPStatus
+
+import msgspec
+from msgspec.structs import replace
+
+from crawler.api.body_stream import BodyStream
+from crawler.api.call import Call
+from crawler.api.problem import ProblemError
+from crawler.api.route import JSON, NoQuery, check_media, decoded_json
+from crawler.seeding.seeder import GivenUrl
+from crawler.service.seeds import SeedResult, add_seeds
+from crawler.terminal.wording import counted
+
+NDJSON = "application/x-ndjson"
+BATCH = 1_000
+LINE_BYTES_MAX = 64 * 1024
+COMPLAINTS_MAX = 20  # in an answer
+
+
+class SeedList(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """URLs with their scheme. In NDJSON each line is a URL as a JSON string, or an object with "url"."""
+
+    urls: list[str]
+
+
+class SeedLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A line of NDJSON."""
+
+    url: str
+
+
+_line = msgspec.json.Decoder(str | SeedLine)
+
+
+async def add(call: Call[NoQuery, SeedList]) -> SeedResult:
+    """Add seeds; each opens the scope of the crawl for its site.
+
+    Repeating is safe: a URL that is known counts as seen. What was added before an error stays added.
+    """
+    context, body = call.context, call.stream
+    media = check_media(call.http, (JSON, NDJSON))
+    if context.seed_turns.locked():
+        raise ProblemError(
+            HTTPStatus.SERVICE_UNAVAILABLE, "too many clients add seeds at this moment", {"Retry-After": "5"}
+        )
+    async with context.seed_turns:
+        crawl = await call.crawl()
+        if media == JSON:
+            raw = await body.whole(context.limits.seed_list_bytes)
+            urls = decoded_json(raw, SeedList).urls
+            given = [GivenUrl(f"URL {n}", url) for n, url in enumerate(urls, 1)]
+            found = await add_seeds(crawl, [given], given=counted(len(urls), "URL"), actor=call.actor)
+        else:
+            found = await add_seeds(crawl, _batches(body), given="a stream of URLs", actor=call.actor)
+    return replace(found, complaints=found.complaints[:COMPLAINTS_MAX])
+
+
+async def _batches(body: BodyStream) -> AsyncIterator[list[GivenUrl]]:
+    batch: list[GivenUrl] = []
+    async for number, line in body.lines(LINE_BYTES_MAX):
+        try:
+            one = _line.decode(line)
+        except msgspec.DecodeError as error:
+            raise ProblemError(
+                HTTPStatus.UNPROCESSABLE_ENTITY, f"line {number}: {error}; lines before it may be added"
+            ) from None
+        batch.append(GivenUrl(f"line {number}", one if isinstance(one, str) else one.url))
+        if len(batch) == BATCH:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
