@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 CHROMIUM = Path("/usr/bin/chromium")
 HOSTILE = "<img src=x onerror=\"document.title='owned'\">"
-APP = f"""\
+APP = """\
 from crawler import Crawler
 
 app = Crawler()

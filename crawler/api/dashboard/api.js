@@ -4,7 +4,9 @@ const EVENT_KINDS = ["overview", "members", "log", "takeover", "outage"];
 const POLL_EVERY_MS = 2000;
 const EVENTS_AGAIN_MS = 15000;
 const SILENCE_MAX_MS = 40000; // the server says something each 15 s
-const REQUEST_MAX_MS = 15000;
+const REQUEST_MAX_MS = 30000;
+const REST_MAX_MS = 60000;
+const REST = 20; // times as long as an answer took: a large crawl is asked less often
 
 /** A request that failed. `status` is 0 when no answer came. */
 export class ApiError extends Error {
@@ -179,11 +181,13 @@ export class Repeater {
   }
 
   async turn(signal) {
+    const began = performance.now();
     try {
       await this.act(signal);
     } catch (error) {
       if (!(error instanceof ApiError) && !signal.aborted) console.error(error);
     }
-    if (!signal.aborted) this.timer = setTimeout(() => this.turn(signal), this.everyMs);
+    const rest = Math.max(this.everyMs, REST * (performance.now() - began));
+    if (!signal.aborted) this.timer = setTimeout(() => this.turn(signal), Math.min(rest, REST_MAX_MS));
   }
 }

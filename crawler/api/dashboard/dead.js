@@ -38,10 +38,9 @@ export function deadLettersView() {
     el("tbody"),
   );
   const repeater = new Repeater(async (signal) => {
-    const asked = new URLSearchParams({ limit: String(SHOWN) });
-    if (reason) asked.set("reason", reason);
-    const [summary, newest] = await Promise.all([get("/v1/dead-letters/summary", signal), get(`/v1/dead-letters?${asked}`, signal)]);
-    if (!signal.aborted) draw(summary, newest.letters);
+    const summary = await get(`/v1/dead-letters/summary?limit=${SHOWN}`, signal);
+    const chosen = reason && (await get(`/v1/dead-letters?${new URLSearchParams({ reason, limit: SHOWN })}`, signal)).letters;
+    if (!signal.aborted) draw(summary, chosen || summary.newest);
   }, EVERY_MS);
   $("dead-all").addEventListener("click", () => choose(""));
 
@@ -66,7 +65,7 @@ export function deadLettersView() {
       row.meter.style.width = `${Math.max(1, (100 * n) / summary.total)}%`;
       show(row.button, Boolean(session.current));
     });
-    text($("dead-title"), reason ? `${words(reason)}` : "Dead letters");
+    text($("dead-title"), reason ? `Some with the reason ${words(reason)}` : "The newest");
     show($("dead-all"), Boolean(reason));
     const shape = JSON.stringify([letters, Boolean(session.current)]);
     if (shape === drawn) return;
