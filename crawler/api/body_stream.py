@@ -8,8 +8,7 @@ from http import HTTPStatus
 from aiohttp import web
 
 from crawler.api.limits import Limits
-from crawler.api.problem import ProblemError
-from crawler.api.route import bad_body, too_large, too_slow
+from crawler.api.problem import ProblemError, bad_body, too_large, too_slow
 
 
 class BodyStream:

@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+import msgspec
 from aiohttp import web
 
 from crawler.api.access import Identity
@@ -18,6 +19,14 @@ from crawler.frontier.operator_log import Actor, Via
 
 Query = TypeVar("Query")
 Body = TypeVar("Body")
+
+
+class NoQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """No parameters."""
+
+
+class NoBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Nothing, or an empty object."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,10 +6,9 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from crawler.api.call import Call
+from crawler.api.call import Call, NoBody, NoQuery
 from crawler.api.problem import ProblemError
 from crawler.api.reads import LIMIT, Limit, Name
-from crawler.api.route import NoBody, NoQuery
 from crawler.model import FailureKind
 from crawler.rules.urls import canonicalize
 from crawler.service import dead_letter_admin

@@ -7,9 +7,10 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from crawler.api.call import NoBody, NoQuery
 from crawler.api.idempotency import HEADER, KEY_MAX
 from crawler.api.problem import MEDIA_TYPE, Problem
-from crawler.api.route import NoBody, NoQuery, Route
+from crawler.api.route import Route
 from crawler.frontier.api_tokens import Role
 from crawler.version import program_version
 

@@ -10,10 +10,9 @@ from pathlib import Path
 import msgspec
 from aiohttp import web
 
-from crawler.api.call import Call
+from crawler.api.call import Call, NoBody, NoQuery
 from crawler.api.events import HEARTBEAT
 from crawler.api.problem import ProblemError
-from crawler.api.route import NoBody, NoQuery
 
 FOLDER = Path(__file__).with_name("dashboard")
 SCRIPTS = (

@@ -75,3 +75,20 @@ def response_of(error: ProblemError) -> web.Response:
     detail = one_line(redact(error.detail))
     body = msgspec.json.encode(Problem(title=error.status.phrase, status=error.status.value, detail=detail))
     return web.Response(status=error.status.value, body=body, content_type=MEDIA_TYPE, headers=error.headers)
+
+
+def bad_body() -> ProblemError:
+    """The body is not what its headers say."""
+    return ProblemError(HTTPStatus.BAD_REQUEST, "the body can't be read")
+
+
+def too_large(size_max: int) -> ProblemError:
+    """The body has more bytes than this."""
+    return ProblemError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body has more than {size_max:,} bytes")
+
+
+def too_slow(time_s: float) -> ProblemError:
+    """The body did not come in this time."""
+    return ProblemError(
+        HTTPStatus.REQUEST_TIMEOUT, f"the body did not come within {time_s:g} s", {"Connection": "close"}
+    )

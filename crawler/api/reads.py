@@ -1,20 +1,28 @@
 """What can be read of a crawl."""
 
+from collections.abc import Sequence
+from http import HTTPStatus
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
-from crawler.api.call import Call
-from crawler.api.route import NoBody, NoQuery
+from crawler.api.call import Call, NoBody, NoQuery
+from crawler.api.problem import ProblemError
 from crawler.frontier.operator_log import LogEntry
 from crawler.reports.domain_detail import DomainDetail
+from crawler.reports.explanation import Explanation, record_of
+from crawler.reports.history_view import ShownAttempt
 from crawler.reports.overview import DomainRows, Overview, SeriesView, TotalsView
 from crawler.reports.ring_types import RingMembers, UrlPlace
+from crawler.rules.urls import canonicalize
 from crawler.service import domains as domain_service
 from crawler.service import overview as overview_service
 from crawler.service import ring_view
+from crawler.service.attempts import recent_attempts
+from crawler.service.command_input import domain_of
 from crawler.service.members import MembersView, member_views
+from crawler.service.url_explanation import explain as explain_url
 from crawler.version import program_version
 
 LIMIT = 50
@@ -53,6 +61,26 @@ class PlaceQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """A URL, a host or a domain."""
 
     url: Name
+
+
+class UrlQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A URL with its scheme."""
+
+    url: Name
+
+
+class HistoryQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Attempts at a URL with its scheme, or at the URLs of a domain."""
+
+    url: Name = ""
+    domain: Name = ""
+    limit: Limit = LIMIT
+
+
+class Attempts(msgspec.Struct, frozen=True, kw_only=True):
+    """Attempts that the crawl folder of this server has, the newest first."""
+
+    attempts: Sequence[ShownAttempt]
 
 
 class LogQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -140,6 +168,21 @@ async def ring(call: Call[NoQuery, NoBody]) -> RingMembers:
 async def place(call: Call[PlaceQuery, NoBody]) -> UrlPlace:
     """Where a URL belongs, who owns it now, and who should."""
     return await ring_view.place(await call.crawl(), call.query.url)
+
+
+async def explain(call: Call[UrlQuery, NoBody]) -> Explanation:
+    """Why a URL is, is not or will be crawled. Nothing is fetched for it."""
+    return record_of(await explain_url(await call.crawl(), canonicalize(call.query.url), given=call.query.url))
+
+
+async def history(call: Call[HistoryQuery, NoBody]) -> Attempts:
+    """What became of the last attempts at a URL or a domain."""
+    query = call.query
+    if bool(query.url) == bool(query.domain):
+        raise ProblemError(HTTPStatus.BAD_REQUEST, "name one URL or one domain: ?url=... or ?domain=...")
+    url = canonicalize(query.url) if query.url else ""
+    domain = domain_of(query.domain) if query.domain else ""
+    return Attempts(attempts=await recent_attempts(await call.crawl(), url=url, domain=domain, limit=query.limit))
 
 
 async def operator_log(call: Call[LogQuery, NoBody]) -> LogEntries:

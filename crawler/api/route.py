@@ -13,20 +13,13 @@ import msgspec
 from aiohttp import web
 
 from crawler.api.access import READS
+from crawler.api.call import NoBody
 from crawler.api.limits import Limits
-from crawler.api.problem import ProblemError
+from crawler.api.problem import ProblemError, bad_body, too_large, too_slow
 from crawler.frontier.api_tokens import Role
 
 JSON = "application/json"
 Handler = Callable[..., Awaitable[Any]]
-
-
-class NoQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """No parameters."""
-
-
-class NoBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Nothing, or an empty object."""
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,20 +116,3 @@ async def read_body(http: web.Request, size_max: int, time_s: float) -> bytes:
     except web.RequestPayloadError:
         raise bad_body() from None
     return b"".join(pieces)
-
-
-def bad_body() -> ProblemError:
-    """The body is not what its headers say."""
-    return ProblemError(HTTPStatus.BAD_REQUEST, "the body can't be read")
-
-
-def too_large(size_max: int) -> ProblemError:
-    """The body has more bytes than this."""
-    return ProblemError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body has more than {size_max:,} bytes")
-
-
-def too_slow(time_s: float) -> ProblemError:
-    """The body did not come in this time."""
-    return ProblemError(
-        HTTPStatus.REQUEST_TIMEOUT, f"the body did not come within {time_s:g} s", {"Connection": "close"}
-    )

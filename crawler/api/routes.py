@@ -32,6 +32,8 @@ ROUTES: tuple[Route, ...] = (
     Route(method="POST", path="/v1/domains/{name}/release", handler=writes.release),
     Route(method="POST", path="/v1/pause", handler=writes.pause_all),
     Route(method="POST", path="/v1/resume", handler=writes.resume_all),
+    Route(method="GET", path="/v1/explain", handler=reads.explain),
+    Route(method="GET", path="/v1/history", handler=reads.history),
     Route(method="GET", path="/v1/members", handler=reads.members),
     Route(method="GET", path="/v1/takeovers", handler=owners.takeovers),
     Route(method="GET", path="/v1/ring", handler=reads.ring),

@@ -7,9 +7,9 @@ import msgspec
 from msgspec.structs import replace
 
 from crawler.api.body_stream import BodyStream
-from crawler.api.call import Call
+from crawler.api.call import Call, NoQuery
 from crawler.api.problem import ProblemError
-from crawler.api.route import JSON, NoQuery, check_media, decoded_json
+from crawler.api.route import JSON, check_media, decoded_json
 from crawler.seeding.seeder import GivenUrl
 from crawler.service.seeds import SeedResult, add_seeds
 from crawler.terminal.wording import counted

@@ -5,8 +5,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from crawler.api.call import Call
-from crawler.api.route import NoBody, NoQuery
+from crawler.api.call import Call, NoBody, NoQuery
 from crawler.service import commands
 from crawler.service.command_input import BOOST_MAX, DELAY_MAX_S, domain_of
 from crawler.service.commands import CommandResult

@@ -40,6 +40,9 @@ async def test_numbers_are_those_of_the_service(api: Served) -> None:
     assert (await api.get("/v1/members"))[1] == {"members": []}
     assert (await api.get(f"/v1/ring/place?url={DOMAIN}"))[1]["domain"] == DOMAIN
     assert (await api.get("/v1/ring"))[1]["free"] == api.crawl.record.partitions
+    _, explained = await api.get(f"/v1/explain?url={URLS[0]}")
+    assert (explained["state"], explained["domain"], explained["scope"]["allowed"]) == ("queued", DOMAIN, True)
+    assert (await api.get(f"/v1/history?domain={DOMAIN}"))[1] == {"attempts": []}
     assert set((await api.get("/v1/series"))[1]) == {"fine", "coarse"}
 
 
@@ -74,6 +77,10 @@ async def test_domains_come_page_by_page(tmp_path: Path, engine: Engine) -> None
         ("/v1/domains?limit=5&limit=6", 400, "twice"),
         ("/v1/overview?x=", 400, "x"),
         ("/v1/ring/place", 400, "url"),
+        ("/v1/explain", 400, "url"),
+        ("/v1/explain?url=docs.example", 422, "invalid URL"),
+        ("/v1/history", 400, "one URL or one domain"),
+        ("/v1/history?url=https://a.test/&domain=a.test", 400, "one URL or one domain"),
         ("/v1/dead-letters?cursor=x", 422, "cursor"),
         ("/v1/dead-letters?reason=x", 400, "reason"),
         ("/assets/../../keys.py", 404, ""),
@@ -181,7 +188,8 @@ async def test_the_description_has_every_route_and_every_type(api: Served) -> No
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
 async def test_a_head_request_has_the_headers_alone(route: Route, api: Served) -> None:
-    path = route.path.format(name=DOMAIN) + ("?url=a.test" if route.handler is reads.place else "")
+    query = {reads.place: "?url=a.test", reads.explain: "?url=https://a.test/", reads.history: "?domain=a.test"}
+    path = route.path.format(name=DOMAIN) + query.get(route.handler, "")
     if route.method != "GET" or route.media == "text/event-stream" or route.is_public:
         return
     status, found, headers = await api.send("HEAD", path)
