@@ -5,8 +5,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from crawler.api.call import Call
-from crawler.api.route import NoBody, NoQuery
+from crawler.api.call import Call, NoBody, NoQuery
 from crawler.frontier.leases import TAKEOVERS_MAX
 from crawler.service import partition_owners
 from crawler.service.partition_owners import PartitionOwners, TakeoversView

@@ -11,8 +11,9 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> "Iterator[Browser]":
+    """No longer than a module: its driver runs an event loop, beside which no asynchronous test can run."""
     chromium_or_skip()
     with chromium() as browser:
         yield browser

@@ -12,6 +12,7 @@ import { instancesView, ringReader } from "./instances.js";
 import { allowSeeds, operatorLog, seedForm } from "./operate.js";
 
 const SERIES_EVERY_MS = 5000;
+const BACKGROUND_EVERY_MS = 5000;
 const STILL_BELOW = 0.05; // pages/s: below it, the headline says what is waited for
 
 // -- the headline
@@ -87,10 +88,13 @@ const hear = {
   },
   outage: ({ detail }) => banner(`The engine does not answer: ${detail}. What is shown is old; trying again.`),
 };
-const feed = new Feed(
-  (kind, value) => hear[kind]?.(value),
-  (state) => connection(state, { live: "live", polling: "polling", off: "stopped" }[state]),
-);
+let feedState = "off";
+const feed = new Feed((kind, value) => hear[kind]?.(value), (state) => {
+  if (state === feedState) return;
+  feedState = state;
+  connection(state, { live: "live", polling: "polling", off: "stopped" }[state]);
+  if (state !== "off") background.start(); // events tell only what is new from here on
+});
 
 // -- charts of the whole crawl
 
@@ -182,23 +186,23 @@ $("crawl-resume").addEventListener("click", () =>
 
 // -- begin, and stop while nobody looks
 
-/** What is read once, when the page is seen: again and again until it is there. */
-const once = new Repeater(async (signal) => {
+/** What events keep up to date is read once, when they begin; without them it is read again and again. */
+const background = new Repeater(async (signal) => {
   await mayWrite();
   const [, entries] = await Promise.all([instances.read(), get("/v1/log?limit=100", signal)]);
   log.add(...entries.entries);
-  once.stop();
-}, 3000);
+  if (feedState === "live") background.stop();
+}, BACKGROUND_EVERY_MS);
 
 function wake() {
   feed.start();
-  once.start();
+  background.start();
   current?.start(route().argument);
 }
 
 function sleep() {
   feed.stop();
-  once.stop();
+  background.stop();
   current?.stop();
 }
 

@@ -57,7 +57,8 @@ export function instancesView() {
     el("thead", {}, el("tr", {}, HEADERS.map((h) => el("th", { scope: "col", class: h.startsWith("#") ? "n" : null }, h.replace("#", ""))))),
     el("tbody"),
   );
-  let takeovers = [];
+  const takeovers = new Map(); // by both sessions: each comes as an event, and may be read as well
+  const keep = (one) => takeovers.set(`${one.session} ${one.by_session} ${one.at}`, one);
 
   function members({ members: found }) {
     meet(found.map((m) => m.node));
@@ -82,7 +83,7 @@ export function instancesView() {
   }
 
   function drawTakeovers() {
-    const newest = takeovers.slice(-TAKEOVERS_KEPT).reverse();
+    const newest = [...takeovers.values()].sort((a, b) => b.at - a.at).slice(0, TAKEOVERS_KEPT);
     if (!newest.length) return $("takeovers").replaceChildren(el("p", { class: "muted" }, "No instance has died."));
     const rows = newest.map((t) => el("li", {}, el("time", {}, moment(t.at)), " ", swatch(t.by_node), `${t.by_node} took over ${counted(t.partitions, "partition")} of `, swatch(t.node),
       `${t.node}${t.silent_ms >= 0 ? `, silent for ${duration(t.silent_ms / 1000)}` : ""}`));
@@ -92,13 +93,13 @@ export function instancesView() {
   return {
     members,
     takeover(one) {
-      takeovers.push(one);
+      keep(one);
       drawTakeovers();
     },
     async read() {
       const [found, taken] = await Promise.all([get("/v1/members"), get(`/v1/takeovers?limit=${TAKEOVERS_KEPT}`)]);
       members(found);
-      takeovers = taken.takeovers;
+      taken.takeovers.forEach(keep);
       drawTakeovers();
     },
   };
