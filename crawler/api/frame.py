@@ -63,6 +63,7 @@ class Frame:
 
     def _function_of(self, route: Route) -> Next:
         query_type, body_type, _ = route.types()
+        is_encoded = route.is_encoded
 
         async def answer(http: web.Request) -> web.StreamResponse:
             query = decoded_query(http, query_type)
@@ -74,7 +75,7 @@ class Frame:
             call = Call[Any, Any](
                 http=http, context=self._context, identity=identity, query=query, body=body, stream=stream
             )
-            if route.media != JSON:
+            if not is_encoded:
                 response: web.StreamResponse = await route.handler(call)
                 return response
 

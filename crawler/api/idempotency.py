@@ -5,6 +5,7 @@ first request has not been answered yet.
 """
 
 import hashlib
+import re
 import time
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
@@ -17,6 +18,7 @@ from crawler.frontier.api_answers import BODY_MAX, ApiAnswers, StoredAnswer
 
 HEADER = "Idempotency-Key"
 KEY_MAX = 255  # characters
+KEY = re.compile(rf"[!-~]{{1,{KEY_MAX}}}")
 REPLAYED = "Idempotent-Replayed"
 
 
@@ -40,8 +42,8 @@ class Idempotency:
         key = http.headers.get(HEADER)
         if key is None:
             return await act()
-        if not 0 < len(key) <= KEY_MAX:
-            raise ProblemError(HTTPStatus.BAD_REQUEST, f"{HEADER}: expected 1 to {KEY_MAX} characters")
+        if not KEY.fullmatch(key):
+            raise ProblemError(HTTPStatus.BAD_REQUEST, f"{HEADER}: expected 1 to {KEY_MAX} visible ASCII characters")
         stored_under = hashlib.sha256(f"{client}\n{key}".encode(errors="surrogateescape")).hexdigest()
         stored = await self._answers.begin(stored_under, time.time())
         if stored is not None:

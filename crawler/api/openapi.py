@@ -5,12 +5,11 @@ from collections.abc import Iterable
 from typing import Any
 
 import msgspec
-from aiohttp import web
 
 from crawler.api.call import NoBody, NoQuery
 from crawler.api.idempotency import HEADER, KEY_MAX
 from crawler.api.problem import MEDIA_TYPE, Problem
-from crawler.api.route import Route
+from crawler.api.route import JSON, Route
 from crawler.frontier.api_tokens import Role
 from crawler.version import program_version
 
@@ -31,7 +30,7 @@ STATUSES = {
 def document(routes: Iterable[Route]) -> bytes:
     """The whole description as JSON."""
     routes = tuple(routes)
-    kinds = [kind for route in routes for kind in route.types() if _is_schema(kind)]
+    kinds = [kind for route in routes for kind in route.types()[: 3 if route.is_encoded else 2]]
     unique = list(dict.fromkeys([*kinds, Problem]))
     references, components = msgspec.json.schema_components(unique, ref_template=TEMPLATE)
     schemas = dict(zip(unique, references, strict=True))
@@ -59,10 +58,6 @@ def document(routes: Iterable[Route]) -> bytes:
     )
 
 
-def _is_schema(kind: Any) -> bool:
-    return not (isinstance(kind, type) and issubclass(kind, web.StreamResponse))
-
-
 def _operation(route: Route, schemas: dict[Any, Any], components: dict[str, Any]) -> dict[str, Any]:
     query, body, answer = route.types()
     parameters = [NAME] if "{name}" in route.path else []
@@ -70,7 +65,8 @@ def _operation(route: Route, schemas: dict[Any, Any], components: dict[str, Any]
         parameters += _parameters(query, components)
     if route.role is Role.WRITE:
         parameters.append(IDEMPOTENCY)
-    content = _content(route.media, schemas[answer] if _is_schema(answer) else {"type": "string"})
+    text = {} if route.media == JSON else {"type": "string"}
+    content = _content(route.media, schemas[answer] if route.is_encoded else text)
     responses: dict[str, Any] = {str(status): _PROBLEM for status in STATUSES[route.role]}
     if route.is_public:
         responses["303"] = {"description": "Done; the dashboard is there"}

@@ -179,7 +179,7 @@ async def history(call: Call[HistoryQuery, NoBody]) -> Attempts:
     """What became of the last attempts at a URL or a domain."""
     query = call.query
     if bool(query.url) == bool(query.domain):
-        raise ProblemError(HTTPStatus.BAD_REQUEST, "name one URL or one domain: ?url=... or ?domain=...")
+        raise ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, "name one URL or one domain: ?url=... or ?domain=...")
     url = canonicalize(query.url) if query.url else ""
     domain = domain_of(query.domain) if query.domain else ""
     return Attempts(attempts=await recent_attempts(await call.crawl(), url=url, domain=domain, limit=query.limit))

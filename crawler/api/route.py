@@ -23,7 +23,7 @@ Handler = Callable[..., Awaitable[Any]]
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
-    """`media`: of the answer; a handler of another one than JSON makes its response itself.
+    """`media`: of the answer.
 
     `body_media`: what the body may be. With more than JSON, the handler reads it itself.
     """
@@ -49,6 +49,12 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     def summary(self) -> str:
         """What it does, in a line."""
         return (inspect.getdoc(self.handler) or "").partition("\n")[0]
+
+    @property
+    def is_encoded(self) -> bool:
+        """Is the handler's answer a value, and not a response?"""
+        answer = self.types()[2]
+        return not (isinstance(answer, type) and issubclass(answer, web.StreamResponse))
 
     def types(self) -> tuple[Any, Any, Any]:
         """Of query, body and answer."""

@@ -4,7 +4,6 @@ from crawler.api import dead_letters, owners, pages, reads, seeds, writes
 from crawler.api.route import JSON, Route
 
 HTML, JAVASCRIPT, CSS, TEXT = "text/html", "text/javascript", "text/css", "text/plain"
-OPENAPI = "application/vnd.oai.openapi+json"
 EVENTS = "text/event-stream"
 
 ROUTES: tuple[Route, ...] = (
@@ -12,7 +11,7 @@ ROUTES: tuple[Route, ...] = (
     Route(method="GET", path="/login", handler=pages.login, media=HTML, is_public=True),
     Route(method="GET", path="/healthz", handler=pages.healthz, media=TEXT),
     Route(method="GET", path="/readyz", handler=pages.readyz, media=TEXT),
-    Route(method="GET", path="/openapi.json", handler=pages.openapi, media=OPENAPI),
+    Route(method="GET", path="/openapi.json", handler=pages.openapi),
     Route(method="GET", path="/v1/session", handler=reads.session),
     Route(method="GET", path="/v1/health", handler=reads.health),
     Route(method="GET", path="/v1/crawls", handler=reads.crawls),

@@ -71,6 +71,7 @@ from crawler.rules.site_rules import of_queues
 from crawler.runtime.clock import monotonic_ms
 from crawler.runtime.counters import Counters, OpenClaims
 from crawler.runtime.tasks import Loop, StopSignal
+from crawler.runtime.vitals import Vitals
 from crawler.settings import MembershipSettings
 from crawler.version import PACKAGE, program_version
 from crawler.web.fetcher import Fetcher
@@ -218,6 +219,7 @@ def _build(
     )
     shared_record = SharedRecord(crawl.crawls, crawl.record, override_follower, router, every_s=beat_s)
 
+    vitals = Vitals(crawl.folder.root)
     progress_watch = ProgressWatch(
         lambda: counters.committed + counters.errors,
         lambda now_ms: awaited(
@@ -231,7 +233,8 @@ def _build(
         return {
             "awaited": progress_watch.look(monotonic_ms()),
             "partitions": len(held), "in_flight": len(fetching.in_turn), "ring": peers.digest,
-            "lease_losses": liveness.lease_losses, **counters.description(),
+            "lease_losses": liveness.lease_losses, "taken_over": ownership.taken_over,
+            "margin_s": fetching.margin.seconds, **vitals.description(), **counters.description(),
         }  # fmt: skip
 
     heartbeat = Heartbeat(
@@ -259,6 +262,8 @@ def _build(
             frontier, held, lambda: [*fetching.in_turn, *committer.claims], visibility_ms=visibility_ms
         ),
         "attempts": notes.run,
+        "event loop delay": vitals.watch_loop,
+        "disk": vitals.watch_disk,
         **handlers.loops(),
     }
     revive = _reviver(crawl)

@@ -69,8 +69,8 @@ async def _serve(arguments: argparse.Namespace, settings: "Settings", place: tup
 
     async with open_crawl(settings, create=False) as crawl:
         log_to_folder(settings, crawl.folder.log, "serve", verbose=bool(arguments.verbose))
-        await check_tokens(crawl, place[0])
         with StopSignals() as signals, listen(*place) as sock:
+            await check_tokens(crawl, place[0])
             stopped = asyncio.Event()
             signals.on_stop = stopped.set
 

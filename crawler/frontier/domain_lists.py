@@ -67,6 +67,23 @@ class DomainLists:
         others = {place for place in (*busy, *await self._ranked("top")) if text in place[0]}
         return sorted({*exact, *named, *others})[:limit]
 
+    async def overdue_ms(self) -> int:
+        """For how long the queue that has waited longest could be fetched from; 0 when none is due.
+
+        By the clock of its partition as it was last written, so it stands still while nobody claims there.
+        """
+        metas = await self._engine.commands(
+            [("HMGET", self._keys.meta(p), "clock", "boosts") for p in self._partitions]
+        )
+        clocks, sets = list[int](), list[str]()
+        for p, (clock, boosts) in zip(self._partitions, metas, strict=True):
+            names = ["ready", *(f"ready:{boost}" for boost in (boosts or b"").decode().split())]
+            sets += [self._keys.of(p, name) for name in names]
+            clocks += [int(clock or 0)] * len(names)
+        firsts = await self._engine.commands([("ZRANGE", key, 0, 0, "WITHSCORES") for key in sets])
+        late = [clock - int(float(first[1])) for clock, first in zip(clocks, firsts, strict=True) if first]
+        return max(0, *late) if late else 0
+
     async def _ranked(self, name: str) -> list[_Place]:
         """The highest of a sorted set of each partition."""
         raw = await self._engine.commands(

@@ -54,6 +54,12 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     lease_losses: int = 0  # how often it lost all its leases after a silence
     fenced: int = 0  # results that were refused because another session had the lease
     late: int = 0  # requests that were open when the lease was lost: they may have overlapped with the new owner's
+    taken_over: int = 0  # partitions that it acquired from dead sessions
+    loop_delay_s: float = 0.0  # by which timers of its event loop were late, at most, in the last 30 to 60 s
+    margin_s: float | None = None  # smallest wait between two requests of a queue, less its delay, in the same time
+    disk_free: int = -1  # bytes, where its crawl folder is; -1: not known
+    cpu_s: float = 0.0  # of its process without children, since it started
+    resident: int = -1  # memory of its process, bytes; -1: not known
     waits_for: str = ""  # why it claims no URLs: "memory" (the engine's is full) or "paused"
     awaited: Awaited | None = None  # where nothing has come of its work for some seconds
     last_error: str = ""  # of the last minute: like "connection refused: docs.example", at most 120 characters
@@ -141,7 +147,10 @@ class Members:
 
     async def remove_dead(self, member: Member) -> bool:
         """Remove a dead session from the list, if it has sent no heartbeat since it was read."""
-        reply = await self._engine.run("leave", self._leaving_keys, member.session, member.node, _encode(member))
+        last = self._known.get(member.session.encode())
+        # As it was written: one of another release may have other fields.
+        blob = last[0] if last is not None and last[1] == member else _encode(member)
+        reply = await self._engine.run("leave", self._leaving_keys, member.session, member.node, blob)
         return bool(reply[0] == b"COMMITTED")
 
     @property

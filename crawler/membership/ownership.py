@@ -61,6 +61,7 @@ class Ownership:
         self._takeovers = takeovers
         self._clock_ms = clock_ms
         self._leaving = False
+        self.taken_over = 0  # partitions of dead sessions
 
     async def run(self) -> None:
         """Step until cancelled; an engine that does not answer is waited for."""
@@ -122,6 +123,7 @@ class Ownership:
             if lease.session not in ("", self._me.session):
                 by_session.setdefault(lease.session, []).append(lease)
         for session, leases in by_session.items():
+            self.taken_over += len(leases)
             takeover = Takeover(
                 node=leases[0].node,
                 session=session,

@@ -22,6 +22,7 @@ from crawler.pipeline.isolation import Isolation
 from crawler.pipeline.outcome import Committable, Deferred, Failed, NotEntitledError, Refused
 from crawler.pipeline.page_request import Answered, OpenRequests, PageRequest, Step
 from crawler.pipeline.parse import PageParser, ParseKilledError
+from crawler.pipeline.politeness_margin import PolitenessMargin
 from crawler.pipeline.response_policy import ResponsePolicy
 from crawler.pipeline.robots_turn import RobotsTurns
 from crawler.pipeline.schedule import QueueSlot, Scheduler
@@ -93,7 +94,8 @@ class FetchStage:
         self._traps = traps
         self._settings = settings
         self._in_scope = in_scope
-        self._robots = RobotsTurns(gate, policy, before_send=self._before_send)
+        self.margin = PolitenessMargin()
+        self._robots = RobotsTurns(gate, policy, before_send=self._before_send, on_sent=self.margin.sent)
         self._names = NameLookups(fetcher)
         self._cookie_walls = CookieWalls()
         self._requests = OpenRequests()
@@ -230,6 +232,7 @@ class FetchStage:
 
     def _before_page(self, page_request: PageRequest) -> None:
         self._before_send(page_request.claim, page_request.claim.url)
+        self.margin.sent(page_request.slot, monotonic_ms())
         page_request.is_sent, page_request.started_at = True, wall_s()
 
     async def _page(self, turn: Turn) -> Answered | TurnEnd:

@@ -8,6 +8,7 @@ from crawler.model import Claim
 from crawler.pipeline import url_lines
 from crawler.pipeline.outcome import NotEntitledError
 from crawler.pipeline.response_policy import ResponsePolicy
+from crawler.pipeline.schedule import QueueSlot
 from crawler.pipeline.turn import Requeue, Turn
 from crawler.robots.cache import RobotsEntry
 from crawler.robots.gate import RobotsGate
@@ -22,21 +23,31 @@ PAUSE_MS = int(ENGINE_PAUSE_S * 1000)
 
 
 class RobotsTurns:
-    """Decides how such turns end. `before_send(claim, url)` is called just before a request."""
+    """Decides how such turns end. `before_send(claim, url)` is called just before a request, `on_sent` afterwards, with
+    the time (monotonic ms), if it was one on the queue of the turn.
+    """
 
-    def __init__(self, gate: RobotsGate, policy: ResponsePolicy, *, before_send: Callable[[Claim, str], None]) -> None:
+    def __init__(
+        self,
+        gate: RobotsGate,
+        policy: ResponsePolicy,
+        *,
+        before_send: Callable[[Claim, str], None],
+        on_sent: Callable[[QueueSlot, int], None],
+    ) -> None:
         self._gate = gate
         self._policy = policy
         self._before_send = before_send
+        self._on_sent = on_sent
 
     async def read(self, turn: Turn) -> RobotsEntry | Requeue:
         """Use this turn for robots.txt: the entry, or how the turn ends when another one is needed."""
         slot, claim = turn.slot, turn.claim
-        origin, sent = origin_of(claim.url), list[str]()
+        origin, sent = origin_of(claim.url), list[int]()
 
         def before_send() -> None:
             self._before_send(claim, origin)
-            sent.append(origin)
+            sent.append(monotonic_ms())
 
         try:
             result = await self._gate.read(claim, before_send, working=turn.mark)
@@ -48,6 +59,8 @@ class RobotsTurns:
         if entry is None and not result.is_requested:  # no slot yet for the target of its redirect
             return Requeue(wait_ms=result.wait_ms, at_tail=True)
         reached("robots.answered", origin)
+        if result.is_requested and sent:
+            self._on_sent(slot, sent[-1])
         learned_ms = -1
         delay_ms = max(self._gate.min_delay_ms, slot.delay_ms)  # another origin of the queue may have a longer one
         if entry is not None and entry.rules is not None:

@@ -69,6 +69,8 @@ class QueueSlot(msgspec.Struct):
     partition: int = -1  # as of its last claims
     delay_ms: int = -1  # -1: no robots.txt was read for it yet
     next_ms: int = 0
+    sent_ms: int | None = None  # its last request, and the delay that was known then; None: not seen
+    sent_delay_ms: int = -1
     settled_ms: int = 0  # the value of `next_ms` if none of the running turns sends a request
     active: int = 0
     waiting: deque[Claim] = msgspec.field(default_factory=deque)

@@ -19,6 +19,11 @@ def wall_s() -> float:
     return time.time()
 
 
+def process_cpu_s() -> float:
+    """CPU time of this process without its children, s."""
+    return time.process_time()
+
+
 def cpu_ms() -> int:
     """CPU time of this thread, ms."""
     return time.thread_time_ns() // 1_000_000

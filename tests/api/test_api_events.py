@@ -169,8 +169,12 @@ async def test_an_outage_is_an_event_and_its_end_too(api: Served, monkeypatch: p
 
 async def test_heartbeats_come_while_nothing_happens(tmp_path: Path, engine: Engine) -> None:
     limits = Limits(events_every_s=30, heartbeat_s=0.02, shutdown_s=0.5)
-    async with asyncio.timeout(10), seeded(tmp_path / "c", engine) as crawl, served(crawl, limits=limits) as api:
-        response = await api.http.get(api.url("/v1/events"))
+    async with (
+        asyncio.timeout(10),
+        seeded(tmp_path / "c", engine) as crawl,
+        served(crawl, limits=limits) as api,
+        api.http.get(api.url("/v1/events")) as response,
+    ):
         async for line in response.content:
             if line == b": heartbeat\n":
                 break
@@ -220,4 +224,5 @@ async def test_the_end_of_the_server_ends_the_streams(tmp_path: Path, engine: En
         async with served(crawl, limits=Limits(shutdown_s=60)) as api:
             response = await http.get(api.url("/v1/events"))
             assert (await response.content.readline()).startswith(b"id: ")
-        assert b"event: overview" in await response.read()
+        async with response:
+            assert b"event: overview" in await response.read()

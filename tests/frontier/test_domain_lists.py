@@ -4,6 +4,7 @@ import pytest
 
 from crawler.frontier.busy import Slot
 from crawler.frontier.codec import pack
+from crawler.frontier.deferred import ChangeKind, DeferredUrls, QueueChange
 from crawler.frontier.domain_lists import SORTS, DomainLists, DomainRow
 from crawler.frontier.frontier import Settlement
 from crawler.frontier.script_args import ActivityHead, ActivityItem
@@ -70,6 +71,29 @@ async def test_queues_and_due_times_are_of_all_partitions(door: Door, lists: Dom
     assert await names(lists, "queue") == ["long.test", "other.test", "late.test"]
     assert await names(lists, "due") == ["long.test", "other.test", "late.test"], "due since 10 s, now, in 89 s"
     assert await names(lists, "due", 1) == ["long.test"]
+
+
+async def test_the_most_overdue_queue_counts_whatever_its_boost(door: Door, lists: DomainLists) -> None:
+    await door.add(found(1))
+    assert await lists.overdue_ms() == 0, "due now"
+    await door.frontier.book_request(door.fence, "b.test", Settlement(next_fetch_ms=9_000, delay_ms=1000))
+    await door.add(found(1, host="b.test"))
+    await boost(door, "b.test", 5)
+    door.now = 12_000
+    (claim,) = await door.claim(urls_max=1)
+    assert (claim.queue, await lists.overdue_ms()) == ("b.test", 12_000)
+    await door.add(found(2, host="b.test"))
+    await door.ack(claim, next_ms=13_000, delay_ms=1000)
+    (claim,) = await door.claim(urls_max=1)
+    assert (claim.queue, await lists.overdue_ms()) == ("a.test", 0), "claimed, and the other one is due later"
+    door.now = 15_500
+    await door.frontier.book_request(door.fence, "c.test", Settlement(next_fetch_ms=0, delay_ms=1000))
+    assert await lists.overdue_ms() == 2_500
+
+
+async def boost(door: Door, queue: str, n: int) -> None:
+    change = QueueChange(queue, ChangeKind.BOOST, "", n)
+    await DeferredUrls(door.frontier, 1).change_queues(0, [change])
 
 
 @pytest.mark.parametrize("sort", SORTS)

@@ -84,6 +84,21 @@ async def test_an_evicted_session_can_neither_beat_nor_join_and_its_successor_ca
     assert await members.heartbeat(bob) is BeatAnswer.COMMITTED
 
 
+async def test_a_dead_session_of_another_release_is_removed_unless_it_beats_again(door: Door) -> None:
+    """Its fields are not ours, so what we would write is not what it wrote."""
+    members, ann = Members(door.engine, door.keys), Member(session="ann", node="n", counter=1)
+    await members.join(ann)
+    older = b'{"session":"ann","node":"n","counter":%d,"gone":1}'
+    await door.engine.command("HSET", door.keys.members, "ann", older % 7)
+    seen = (await members.read())["ann"]
+    await door.engine.command("HSET", door.keys.members, "ann", older % 8)
+    assert not await members.remove_dead(seen), "it lives"
+    last = (await members.read())["ann"]
+    assert not await members.remove_dead(seen), "another reader has seen it beat"
+    assert await members.remove_dead(last)
+    assert await members.read() == {}
+
+
 async def test_a_session_that_leaves_by_itself_is_not_counted_as_returning(door: Door) -> None:
     """Scaling up and down does not count as flapping."""
     members = Members(door.engine, door.keys)

@@ -46,6 +46,17 @@ async def test_what_a_borrower_knew_of_an_earlier_owners_time_does_not_count(doo
     assert (await ask(door, "g1", now_ms=90_000))[0] == 0
 
 
+async def test_a_queue_that_gets_its_first_url_is_due_from_then_on(door: Door) -> None:
+    """So it comes after one that has been due for longer."""
+    await door.add(found(1, host="late.test"))
+    await door.frontier.book_request(door.fence, "late.test", Settlement(next_fetch_ms=1000, delay_ms=1000))
+    door.now = 5000
+    await door.frontier.book_request(door.fence, "other.test", Settlement(next_fetch_ms=0, delay_ms=1000))
+    await door.add(found(1, host="first.test"))
+    assert [claim.queue for claim in await door.claim(urls_max=1)] == ["late.test"]
+    assert [claim.queue for claim in await door.claim(urls_max=1)] == ["first.test"]
+
+
 async def test_a_borrower_that_is_never_heard_of_again_does_not_hold_up_the_queue_for_ever(door: Door) -> None:
     await door.add(found(1))
     await ask(door, "g1")

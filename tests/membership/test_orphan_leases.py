@@ -92,6 +92,18 @@ async def test_a_lost_lease_goes_to_the_owner_that_the_ring_names(owned: Any) ->
     assert list(ownership._held) == []
 
 
+async def test_partitions_of_dead_sessions_count_as_taken_over_and_free_ones_do_not(owned: Any) -> None:
+    ownership, peers, leases = owned
+    assert ownership.taken_over == 0
+    ownership._held.lose_all()
+    await leases._engine.command("HSET", Keys("t").meta(0), "session", "s-dead", "node", OTHER)
+    await ownership.step()
+    assert (list(ownership._held), ownership.taken_over) == ([], 0), "its holder lives"
+    peers.state_of = lambda _: Liveness.DEAD
+    await settled(ownership)
+    assert (list(ownership._held), ownership.taken_over) == ([0], 1)
+
+
 async def test_an_unanswered_release_is_repeated(owned: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     ownership, peers, leases = owned
 

@@ -33,7 +33,9 @@ async def test_a_page_follows_its_robots_txt_at_once_unless_its_queue_has_a_dela
 
     gate: Any = SimpleNamespace(min_delay_ms=0, read=read, share=share, delay_of=lambda *_: wait_ms)
     policy: Any = SimpleNamespace(of_robots=lambda *_, **__: wait_ms)
-    await RobotsTurns(gate, policy, before_send=lambda *_: None).read(turn_of(scheduler, slot, claim))
+    await RobotsTurns(gate, policy, before_send=lambda *_: None, on_sent=lambda *_: None).read(
+        turn_of(scheduler, slot, claim)
+    )
     scheduler.requeue(claim)
     _, following = await scheduler.take()
     assert following.queue == next_queue

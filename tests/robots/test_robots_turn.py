@@ -36,7 +36,7 @@ POLICY = ResponsePolicy(Settings())
 
 def turns_of(frontier: Any, held: Any, cache: Any, reader: Any, *, delay_s: float = 1.0) -> RobotsTurns:
     gate = RobotsGate(frontier, held, cache, reader, PolitenessSettings(delay_s=delay_s), overrides=Overrides)
-    return RobotsTurns(gate, POLICY, before_send=lambda *_: None)
+    return RobotsTurns(gate, POLICY, before_send=lambda *_: None, on_sent=lambda *_: None)
 
 
 async def run(scheduler: Scheduler, slot: QueueSlot, claim: Claim, step: Callable[[Turn], Awaitable[Any]]) -> None:

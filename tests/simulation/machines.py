@@ -28,6 +28,7 @@ from crawler.membership import nodes
 from crawler.model import Claim, ParsedPage, Response
 from crawler.pipeline.handle import HandlerStage
 from crawler.pipeline.parse import PageParser
+from crawler.runtime import vitals
 from crawler.settings import Settings
 from tests.simulation.browsing import Internet, SimFetcher
 from tests.simulation.disk import Disks
@@ -271,6 +272,9 @@ def simulated_doors(server: Server, internet: Internet) -> Iterator[None]:
         (nodes, "host_id", host_id),
         (build, "load_app", lambda target: HANDLERS),
         (build, "tune_process", lambda: None),
+        (vitals, "process_cpu_s", lambda: 0.0),
+        (vitals, "_free_bytes", lambda folder: 1 << 40),
+        (vitals, "_resident_bytes", lambda: 1 << 26),
         (PageParser, "_in_worker", _parse_in_loop),
         (HandlerStage, "_in_worker", _handle_in_loop),
     ]

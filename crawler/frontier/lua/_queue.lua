@@ -113,7 +113,8 @@ local function settle(r, n, next_ms, delay_ms)
   r.is_changed = true
 end
 
--- Where a changed queue goes: 'due' or 'woken' with its time, 'asleep', or nil when it stays where it is.
+-- Where a changed queue goes: 'due' or 'woken' with its time, 'asleep', or nil when it stays where it is. A queue that woke
+-- is due now at the earliest: it goes behind those that have been due for longer.
 local function place_of(r, hold)
   if r[MORE].stop then return 'asleep' end
   local delay, is_out, settled_from = delay_of(r), r[OUT] ~= 0, r.settled_from
@@ -124,7 +125,7 @@ local function place_of(r, hold)
   if settled_from then return 'due', due_of(r[NEXT], delay or 0, hold) end
   if r.wakes then
     delay = delay or r.wakes
-    if not is_out or delay == 0 then return 'woken', due_of(r[NEXT], delay, hold) end
+    if not is_out or delay == 0 then return 'woken', math.max(due_of(r[NEXT], delay, hold), meta().clock) end
   end
 end
 

@@ -1,0 +1,226 @@
+"""A crawl as Prometheus metrics: what a scrape of `/metrics` gets.
+
+Counters are those of the engine and of the instances, so they go on when whoever serves them is restarted.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from crawler.api.metrics_read import STATES, Reading, TopDomain, read_crawl
+from crawler.app.crawl import OpenCrawl
+from crawler.errors import EngineError
+from crawler.frontier.members import Member
+from crawler.model import FailureKind, RefusalReason
+
+Kind = type[CounterMetricFamily] | type[GaugeMetricFamily]
+COUNTER, GAUGE = CounterMetricFamily, GaugeMetricFamily
+STATUSES = {f"{n}xx": str(n) for n in range(1, 6)}
+
+
+class _OfCrawl(NamedTuple):
+    """A metric of a crawl: `of` gives its value, or its values by `label`."""
+
+    kind: Kind
+    name: str
+    meaning: str
+    of: Callable[[Reading], float | Mapping[str, float]]
+    label: str = ""
+
+
+class _OfInstance(NamedTuple):
+    """A metric of each instance; no value where it is None."""
+
+    kind: Kind
+    name: str
+    meaning: str
+    of: Callable[[Member], float | None]
+
+
+class _OfDomain(NamedTuple):
+    """A metric of the domains that are shown."""
+
+    kind: Kind
+    name: str
+    meaning: str
+    of: Callable[[TopDomain], float | None]
+
+
+OF_CRAWL: Sequence[_OfCrawl] = (
+    _OfCrawl(
+        COUNTER, "crawler_pages_total", "Responses that were committed, by class of status.",
+        lambda r: {status: r.totals.status.get(digit, 0) for status, digit in STATUSES.items()}, "status",
+    ),
+    _OfCrawl(COUNTER, "crawler_bytes_total", "Bytes of their bodies.", lambda r: r.totals.bytes),
+    _OfCrawl(
+        COUNTER, "crawler_failed_attempts_total", "Attempts that failed, by reason.",
+        lambda r: dict.fromkeys(FailureKind, 0) | dict(r.totals.errors), "reason",
+    ),
+    _OfCrawl(COUNTER, "crawler_retries_total", "Failed attempts that are repeated.", lambda r: r.totals.retries),
+    _OfCrawl(
+        COUNTER, "crawler_refused_total", "URLs that must not be fetched, by reason.",
+        lambda r: dict.fromkeys(RefusalReason, 0) | dict(r.totals.refused), "reason",
+    ),
+    _OfCrawl(COUNTER, "crawler_items_total", "Items that handlers yielded.", lambda r: r.totals.items),
+    _OfCrawl(
+        COUNTER, "crawler_items_invalid_total", "Items that were left out as invalid.",
+        lambda r: r.totals.items_invalid,
+    ),
+    _OfCrawl(COUNTER, "crawler_urls_added_total", "URLs that were added to the frontier.", lambda r: r.totals.added),
+    _OfCrawl(COUNTER, "crawler_urls_done_total", "URLs that have ended, in whichever way.", lambda r: r.totals.done),
+    _OfCrawl(GAUGE, "crawler_urls_pending", "URLs that have not ended and are not deferred.",
+             lambda r: r.totals.pending),
+    _OfCrawl(GAUGE, "crawler_urls_spilled", "Pending URLs that are in files.", lambda r: r.totals.spilled),
+    _OfCrawl(GAUGE, "crawler_urls_deferred", "URLs that are kept and not fetched.", lambda r: r.totals.deferred),
+    _OfCrawl(GAUGE, "crawler_dead_letters", "URLs that ran out of attempts and are kept.", lambda r: r.totals.dead),
+    _OfCrawl(GAUGE, "crawler_domains", "Domains that were found.", lambda r: r.domains),
+    _OfCrawl(GAUGE, "crawler_pages_per_second", "Pages per second over the last 10 s.", lambda r: r.rates.pages),
+    _OfCrawl(GAUGE, "crawler_bytes_per_second", "Bytes per second over the last 10 s.", lambda r: r.rates.bytes),
+    _OfCrawl(
+        GAUGE, "crawler_oldest_due_seconds", "For how long the most overdue queue could be fetched from; 0: none is.",
+        lambda r: r.overdue_s,
+    ),
+    _OfCrawl(GAUGE, "crawler_paused", "1 while an operator has paused the crawl.", lambda r: r.is_paused),
+    _OfCrawl(
+        GAUGE, "crawler_instances", "Instances and seeding commands by state; dead: proven on this machine.",
+        lambda r: {state: r.states.get(state, 0) for state in (*STATES, *r.states)}, "state",
+    ),
+    _OfCrawl(GAUGE, "crawler_partitions", "Partitions of the crawl.", lambda r: r.partitions),
+    _OfCrawl(GAUGE, "crawler_partitions_unowned", "Partitions that no listed instance owns.", lambda r: r.unowned),
+    _OfCrawl(GAUGE, "crawler_engine_memory_bytes", "Memory that the engine uses.", lambda r: r.engine.used_bytes),
+    _OfCrawl(
+        GAUGE, "crawler_engine_memory_max_bytes", "Memory that the engine may use; 0: no limit.",
+        lambda r: r.engine.max_bytes,
+    ),
+    _OfCrawl(COUNTER, "crawler_engine_cpu_seconds_total", "CPU time of the engine.", lambda r: r.engine.cpu_s),
+)  # fmt: skip
+OF_INSTANCE: Sequence[_OfInstance] = (
+    _OfInstance(COUNTER, "crawler_instance_heartbeats_total", "Heartbeats of its session.", lambda m: m.counter),
+    _OfInstance(
+        GAUGE, "crawler_instance_start_time_seconds", "When it started, in seconds since 1970.",
+        lambda m: m.started_at or None,
+    ),
+    _OfInstance(GAUGE, "crawler_instance_in_flight", "URLs that it works on.", lambda m: m.in_flight),
+    _OfInstance(GAUGE, "crawler_instance_partitions", "Partitions that it owns.", lambda m: m.partitions),
+    _OfInstance(
+        COUNTER, "crawler_instance_taken_over_total", "Partitions that it acquired from dead instances.",
+        lambda m: m.taken_over,
+    ),
+    _OfInstance(
+        COUNTER, "crawler_instance_lease_losses_total", "How often it lost all leases after a silence.",
+        lambda m: m.lease_losses,
+    ),
+    _OfInstance(
+        COUNTER, "crawler_instance_fenced_total", "Its results that were refused, as another instance had the lease.",
+        lambda m: m.fenced,
+    ),
+    _OfInstance(
+        COUNTER, "crawler_instance_late_total", "Its requests that were open when it lost the lease.", lambda m: m.late
+    ),
+    _OfInstance(
+        GAUGE, "crawler_instance_event_loop_delay_seconds", "By how much its event loop was late, at most, lately.",
+        lambda m: m.loop_delay_s,
+    ),
+    _OfInstance(
+        GAUGE, "crawler_instance_politeness_margin_seconds",
+        "Shortest wait between two requests of a queue lately, less its delay; below 0: too early.",
+        lambda m: m.margin_s,
+    ),
+    _OfInstance(
+        GAUGE, "crawler_instance_disk_free_bytes", "Free disk where its crawl folder is.",
+        lambda m: None if m.disk_free < 0 else m.disk_free,
+    ),
+    _OfInstance(
+        COUNTER, "crawler_instance_cpu_seconds_total", "CPU time of its process without child processes.",
+        lambda m: m.cpu_s,
+    ),
+    _OfInstance(
+        GAUGE, "crawler_instance_resident_memory_bytes", "Memory of its process without child processes.",
+        lambda m: None if m.resident < 0 else m.resident,
+    ),
+)  # fmt: skip
+OF_DOMAIN: Sequence[_OfDomain] = (
+    _OfDomain(
+        COUNTER, "crawler_domain_pages_total", "Responses of a domain that were committed.", lambda d: d.stats.fetched
+    ),
+    _OfDomain(COUNTER, "crawler_domain_bytes_total", "Bytes of their bodies.", lambda d: d.stats.bytes),
+    _OfDomain(GAUGE, "crawler_domain_urls_pending", "Pending URLs of a domain.", lambda d: d.stats.pending),
+    _OfDomain(
+        GAUGE, "crawler_domain_pages_per_second", "Pages per second of a domain that is busy, over the last 10 s.",
+        lambda d: d.rate,
+    ),
+)  # fmt: skip
+
+
+async def metrics_text(crawl: OpenCrawl, *, top_domains: int = 0) -> tuple[bytes, str]:
+    """The metrics of a crawl in Prometheus' text format, and its content type.
+
+    `top_domains`: also those of so many domains with most pages, and of so many with most pages per second. An engine
+    that does not answer is no error: then `crawler_engine_up` is 0, and most other metrics are absent.
+    """
+    began_s = time.perf_counter()
+    try:
+        reading = await read_crawl(crawl, top_domains)
+    except EngineError:
+        reading = None
+    registry = CollectorRegistry()
+    registry.register(_Collected(crawl.settings.crawl.name, reading, time.perf_counter() - began_s))
+    return generate_latest(registry), CONTENT_TYPE_PLAIN_0_0_4
+
+
+class _Collected:
+    """What the registry collects from: one reading of one crawl."""
+
+    def __init__(self, crawl: str, reading: Reading | None, took_s: float) -> None:
+        self._crawl = crawl
+        self._reading = reading
+        self._took_s = took_s
+
+    def collect(self) -> Iterator[Metric]:
+        """All metrics, without repeating a name."""
+        reading, crawl = self._reading, self._crawl
+        up = "1 when the engine answered."
+        yield _metric(GAUGE, "crawler_engine_up", up, ["crawl"], [((crawl,), float(reading is not None))])
+        took = "How long it took to read these metrics from the engine."
+        yield _metric(GAUGE, "crawler_engine_read_seconds", took, ["crawl"], [((crawl,), self._took_s)])
+        if reading is None:
+            return
+        for one in OF_CRAWL:
+            found = one.of(reading)
+            if isinstance(found, Mapping):
+                values = [((crawl, name), value) for name, value in found.items()]
+                yield _metric(one.kind, one.name, one.meaning, ["crawl", one.label], values)
+            else:
+                yield _metric(one.kind, one.name, one.meaning, ["crawl"], [((crawl,), found)])
+        for of_instance in OF_INSTANCE:
+            each = [((crawl, m.node), of_instance.of(m)) for m in reading.instances]
+            yield _metric(of_instance.kind, of_instance.name, of_instance.meaning, ["crawl", "node"], each)
+        if reading.top is not None:
+            yield from self._domains(reading, reading.top)
+
+    def _domains(self, reading: Reading, top: Sequence[TopDomain]) -> Iterator[Metric]:
+        crawl = self._crawl
+        for one in OF_DOMAIN:
+            each = [((crawl, domain.stats.domain), one.of(domain)) for domain in top]
+            yield _metric(one.kind, one.name, one.meaning, ["crawl", "domain"], each)
+        truncated = "1 when there are more domains than those with metrics of their own."
+        is_truncated = float(reading.domains > len(top))
+        yield _metric(GAUGE, "crawler_domains_truncated", truncated, ["crawl"], [((crawl,), is_truncated)])
+
+
+def _metric(
+    kind: Kind,
+    name: str,
+    meaning: str,
+    labels: Sequence[str],
+    values: Iterable[tuple[Sequence[str], float | None]],
+) -> Metric:
+    metric = kind(name, meaning, labels=labels)
+    for of, value in values:
+        if value is not None:
+            metric.add_metric(of, value)
+    return metric
