@@ -18,10 +18,13 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.slow, pytest.mark.processes, pytest.mark.timeout(180)]
 VIEWS = ("", "domains", "domain/shop0.test", "instances", "dead-letters", "operate")
-HIDE = """isHidden => {
-    Object.defineProperty(document, "hidden", {value: isHidden, configurable: true});
+HIDE = """how => {
+    Object.defineProperty(document, "hidden", {value: how === "hidden", configurable: true});
     document.dispatchEvent(new Event("visibilitychange"));
 }"""
+CUT = """width => [...document.querySelectorAll("main *")]
+    .filter(e => !e.closest(".scroll, svg, .visually-hidden, .switch") && e.getBoundingClientRect().right > width + 1)
+    .map(e => e.outerHTML.slice(0, 80))"""
 
 
 def test_a_hidden_tab_sends_nothing_and_is_fresh_when_it_is_seen_again(reader: Watched) -> None:
@@ -30,12 +33,12 @@ def test_a_hidden_tab_sends_nothing_and_is_fresh_when_it_is_seen_again(reader: W
     reader.open("domains")
     expect(page.locator("#connection-text")).to_have_text("live")
     expect(page.locator("#domains-table tbody tr").first).to_be_visible()
-    page.evaluate(HIDE, True)
+    page.evaluate(HIDE, "hidden")
     expect(page.locator("#connection-text")).to_have_text("stopped")
     before = len(reader.requests)
     page.clock.run_for(120_000)
     assert reader.requests[before:] == []
-    page.evaluate(HIDE, False)
+    page.evaluate(HIDE, "seen")
     expect(page.locator("#connection-text")).to_have_text("live")
     assert {url.partition("?")[0].removeprefix(reader.base) for url in reader.requests[before:]} >= {
         "/v1/events",
@@ -90,11 +93,7 @@ def test_only_tables_scroll_sideways(dashboard: Dashboard, look: Callable[..., W
         watched.open(view)
         expect(watched.page.locator("main > section:visible h2").first).to_be_attached()
         assert watched.page.evaluate("document.documentElement.scrollWidth") <= width, view
-        cut = watched.page.evaluate(
-            "w => [...document.querySelectorAll('main *')].filter(e => !e.closest('.scroll, svg, .visually-hidden, .switch')"
-            " && e.getBoundingClientRect().right > w + 1).map(e => e.outerHTML.slice(0, 80))",
-            width,
-        )
+        cut = watched.page.evaluate(CUT, width)
         assert cut == [], view
 
 
@@ -194,19 +193,13 @@ def test_the_names_of_a_page_survive_a_page_turn(dashboard: Dashboard, reader: W
 def _row(name: str) -> dict[str, Any]:
     text: dict[str, Any] = dict.fromkeys(("stop", "last_error", "owner"), HOSTILE)
     counts = dict.fromkeys(
-        ("partition", "boost", "queued", "claimed", "retrying", "pending", "fetched", "bytes", "retries", "dead")
-        + (
-            "robots_denied",
-            "fetch_ms",
-            "items",
-            "items_invalid",
-            "delay_ms",
-            "next_fetch_in_ms",
-            "last_error_at",
+        (
+            "partition", "boost", "queued", "claimed", "retrying", "pending", "fetched", "bytes", "retries", "dead",
+            "robots_denied", "fetch_ms", "items", "items_invalid", "delay_ms", "next_fetch_in_ms", "last_error_at",
             "epoch",
         ),
         1,
-    )
+    )  # fmt: skip
     status = {"2": 1, HOSTILE: 2}
     return counts | text | {
         "domain": name, "state": HOSTILE, "in_flight": None, "status": status, "errors": {HOSTILE: 3},
