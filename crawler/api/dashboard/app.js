@@ -39,7 +39,7 @@ function headline(o) {
   text($("n-size"), size(o.bytes));
   text($("s-size"), o.pages ? `${size(o.bytes / o.pages)} a page` : "");
   text($("n-instances"), number(o.instances));
-  text($("s-instances"), `created ${duration(Math.max(0, o.at - o.began_at))} ago`);
+  text($("s-instances"), `crawl ${duration(Math.max(0, o.at - o.began_at))} old`);
   const wait = o.waits_for.length || o.rates.pages < STILL_BELOW ? waitText(o) : "";
   const notes = [wait && o.pending ? ["Waiting", wait] : null, o.last_error ? ["Last error", o.last_error] : null];
   keyed($("notes"), notes.filter(Boolean), ([name]) => name, ([name]) => el("li", {}, el("b", {}, name), " ", el("span")), (row, [, value]) => text(row.lastChild, value));

@@ -9,6 +9,7 @@ const EVERY_MS = 5000;
 const HURRY_MS = 1000; // while something moves
 const MOVES_KEPT = 12;
 const TAKEOVERS_KEPT = 20;
+const TAKEOVERS_SMALL = 3; // in the overview
 
 /** Reads the ring for all pictures of it. `members` come by the event feed. */
 export function ringReader(names) {
@@ -32,6 +33,11 @@ export function ringReader(names) {
     repeater.everyMs = isMoving ? HURRY_MS : EVERY_MS;
   }, EVERY_MS);
   return repeater;
+}
+
+function takeoverLine(t, isShort = false) {
+  const silence = t.silent_ms >= 0 && !isShort ? `, silent for ${duration(t.silent_ms / 1000)}` : "";
+  return el("li", {}, el("time", {}, moment(t.at)), " ", swatch(t.by_node), `${t.by_node} took over ${counted(t.partitions, "partition")} of `, swatch(t.node), `${t.node}${silence}`);
 }
 
 const swatch = (node) => el("span", { class: `swatch ${colourOf(node)}`, "aria-hidden": "true" });
@@ -83,11 +89,10 @@ export function instancesView() {
   }
 
   function drawTakeovers() {
-    const newest = [...takeovers.values()].sort((a, b) => b.at - a.at).slice(0, TAKEOVERS_KEPT);
-    if (!newest.length) return $("takeovers").replaceChildren(el("p", { class: "muted" }, "No instance has died."));
-    const rows = newest.map((t) => el("li", {}, el("time", {}, moment(t.at)), " ", swatch(t.by_node), `${t.by_node} took over ${counted(t.partitions, "partition")} of `, swatch(t.node),
-      `${t.node}${t.silent_ms >= 0 ? `, silent for ${duration(t.silent_ms / 1000)}` : ""}`));
-    return $("takeovers").replaceChildren(el("ul", { class: "feed" }, rows));
+    const newest = [...takeovers.values()].sort((a, b) => b.at - a.at);
+    const lines = newest.slice(0, TAKEOVERS_KEPT).map((t) => takeoverLine(t));
+    $("takeovers").replaceChildren(lines.length ? el("ul", { class: "feed" }, lines) : el("p", { class: "muted" }, "No instance has died."));
+    $("takeovers-small").replaceChildren(...newest.slice(0, TAKEOVERS_SMALL).map((t) => takeoverLine(t, true)));
   }
 
   return {
