@@ -22,27 +22,23 @@ class BrowserSessions:
     """The sessions of this process; they end with it."""
 
     def __init__(self, port: int, announce: Callable[[str], None]) -> None:
-        """`announce` is called with the code of the next link: now, and whenever one was used."""
+        """`announce` is called with the code of the next link, whenever one was used."""
         self.cookie = f"crawler_session_{port}"  # cookies of all ports of a host are one jar
         self._announce = announce
-        self._code = ""
+        self.code = secrets.token_urlsafe(SECRET_BYTES)  # of the link that works now
         self._by_digest: dict[str, BrowserSession] = {}
-
-    def offer(self) -> None:
-        """Make a new code; the last one is no longer valid."""
-        self._code = secrets.token_urlsafe(SECRET_BYTES)
-        self._announce(self._code)
 
     def begin(self, code: str) -> str:
         """The cookie's value for whoever has the code; "" when it is not valid (any more)."""
-        if not self._code or not hmac.compare_digest(code.encode(errors="surrogateescape"), self._code.encode()):
+        if not hmac.compare_digest(code.encode(errors="surrogateescape"), self.code.encode()):
             return ""
         value = secrets.token_urlsafe(SECRET_BYTES)
         session = BrowserSession(id=secrets.token_hex(4), csrf_token=secrets.token_urlsafe(SECRET_BYTES))
         while len(self._by_digest) >= SESSIONS_MAX:
             del self._by_digest[next(iter(self._by_digest))]  # the oldest
         self._by_digest[_digest(value)] = session
-        self.offer()
+        self.code = secrets.token_urlsafe(SECRET_BYTES)
+        self._announce(self.code)
         return value
 
     def find(self, value: str) -> BrowserSession | None:

@@ -40,6 +40,7 @@ class Context:
     idempotency: Idempotency
     seed_turns: asyncio.Semaphore  # of those that may add seeds
     summary_turn: asyncio.Lock  # a read of all dead letters at a time
+    metrics_domains: int  # how many of the busiest have metrics
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,7 +29,7 @@ HEARTBEAT = b": heartbeat\n\n"
 
 
 class Outage(msgspec.Struct, frozen=True, kw_only=True):
-    """The engine does not answer; what is shown is old."""
+    """What is shown is old: the engine does not answer."""
 
     detail: str
 
@@ -86,6 +86,9 @@ class EventHub:
                 self._snapshots.pop("outage", None)
             except EngineError as error:
                 self._snapshot("outage", Outage(detail=str(error)))
+            except Exception:
+                log.exception("api.bug")
+                self._snapshot("outage", Outage(detail="this is a bug of the server; its log has it"))
             self._is_read = True
             self._reads += 1
             news, self._news = self._news, asyncio.Event()

@@ -88,5 +88,5 @@ def _one_each(members: Sequence[Member]) -> list[Member]:
 
 async def _top(crawl: OpenCrawl, limit: int, now_s: float) -> list[TopDomain]:
     rows = [*await crawl.lists.top("pages", limit, now_s), *await crawl.lists.top("rate", limit, now_s)]
-    top = (TopDomain(row.stats, row.rates and row.rates.pages) for row in rows)
+    top = (TopDomain(row.stats, row.busy.rates(now_s).pages if row.busy else None) for row in rows)
     return list({one.stats.domain: one for one in top}.values())

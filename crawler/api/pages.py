@@ -12,6 +12,7 @@ from aiohttp import web
 
 from crawler.api.call import Call, NoBody, NoQuery
 from crawler.api.events import HEARTBEAT
+from crawler.api.metrics import metrics_text
 from crawler.api.problem import ProblemError
 
 FOLDER = Path(__file__).with_name("dashboard")
@@ -112,6 +113,12 @@ async def readyz(call: Call[NoQuery, NoBody]) -> web.Response:
             HTTPStatus.SERVICE_UNAVAILABLE, "the engine does not answer in time", {"Retry-After": "5"}
         ) from None
     return web.Response(text="ok\n")
+
+
+async def metrics(call: Call[NoQuery, NoBody]) -> web.Response:
+    """The crawl as Prometheus metrics."""
+    body, media = await metrics_text(await call.crawl(), top_domains=call.context.metrics_domains)
+    return web.Response(body=body, headers={"Content-Type": media})
 
 
 async def openapi(_: Call[NoQuery, NoBody]) -> web.Response:

@@ -27,6 +27,7 @@ from crawler.version import program_version
 
 LIMIT = 50
 LIMIT_MAX = 1_000
+PLACE_DIGITS = 4  # of a place in a ranked list: beyond some thousands there are only names
 NAME_MAX = 8_192  # characters of a domain, host or URL
 Sort = Literal["pages", "rate", "queue", "errors", "bytes", "due"]
 Limit = Annotated[int, Meta(ge=1, le=LIMIT_MAX)]
@@ -48,7 +49,10 @@ class CrawlList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DomainsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which domains: the first by `sort`; with `by_name` those after a name; with `match` those with a text in it."""
+    """Which domains: by `sort` among the busiest, or `by_name` all; or with a `match` in their names.
+
+    `after` is `next` of the page before, or with `by_name` any name.
+    """
 
     sort: Sort = "pages"
     limit: Limit = LIMIT
@@ -145,9 +149,17 @@ async def domains(call: Call[DomainsQuery, NoBody]) -> DomainRows:
     query = call.query
     if query.match:
         return await domain_service.domains_matching(await call.crawl(), query.match, query.limit)
-    if query.by_name or query.after:
+    if query.by_name:
         return await domain_service.domain_page(await call.crawl(), query.after, query.limit)
-    return await domain_service.domain_rows(await call.crawl(), query.sort, query.limit)
+    return await domain_service.domain_rows(await call.crawl(), query.sort, query.limit, start=_place(query.after))
+
+
+def _place(after: str) -> int:
+    """The place after which a page of ranked domains begins."""
+    is_place = not after or (after.isascii() and after.isdigit() and len(after) <= PLACE_DIGITS)
+    if not is_place:
+        raise ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, "after: expected 'next' of the page before, or by_name")
+    return int(after or 0)
 
 
 async def domain(call: Call[NoQuery, NoBody]) -> DomainDetail:

@@ -11,6 +11,7 @@ ROUTES: tuple[Route, ...] = (
     Route(method="GET", path="/login", handler=pages.login, media=HTML, is_public=True),
     Route(method="GET", path="/healthz", handler=pages.healthz, media=TEXT),
     Route(method="GET", path="/readyz", handler=pages.readyz, media=TEXT),
+    Route(method="GET", path="/metrics", handler=pages.metrics, media=TEXT),
     Route(method="GET", path="/openapi.json", handler=pages.openapi),
     Route(method="GET", path="/v1/session", handler=reads.session),
     Route(method="GET", path="/v1/health", handler=reads.health),

@@ -36,7 +36,7 @@ class Listening(msgspec.Struct, frozen=True, kw_only=True):
 
     url: str
     port: int
-    login_url: Callable[[], str]  # the last that was made
+    login_url: Callable[[], str]  # the link for a browser that works now
 
 
 def listen(address: str, port: int) -> socket.socket:
@@ -71,25 +71,26 @@ async def serving(
     sock: socket.socket,
     *,
     names: Collection[str] = (),
+    metrics_domains: int = 0,
     limits: Limits | None = None,
     announce: Callable[[str], None] = lambda _: None,
 ) -> AsyncIterator[Listening]:
-    """Answer requests while in this context. `announce` is called with each new link for a browser."""
+    """Answer requests while in this context.
+
+    `names`: further hosts that it is known by. `metrics_domains`: how many of the busiest domains have metrics.
+    `announce` is called with each new link for a browser.
+    """
     limits = limits or Limits()
     address, port = sock.getsockname()[:2]
     url = f"http://{shown('127.0.0.1' if address == '0.0.0.0' else address, port)}/"  # noqa: S104 - compared only
-    links: list[str] = []
-
-    def offered(code: str) -> None:
-        links[:] = [f"{url}login?code={code}"]
-        announce(links[0])
-
-    live, sessions = LiveCrawl(crawl), BrowserSessions(port, offered)
+    live = LiveCrawl(crawl)
+    sessions = BrowserSessions(port, lambda code: announce(f"{url}login?code={code}"))
     hub = EventHub(live, limits)
     context = Context(
         live=live, limits=limits, sessions=sessions, hub=hub,
         idempotency=Idempotency(ApiAnswers(crawl.engine, crawl.keys)),
         seed_turns=asyncio.Semaphore(limits.seed_streams), summary_turn=asyncio.Lock(),
+        metrics_domains=metrics_domains,
     )  # fmt: skip
     access = Access(
         address=address, port=port, names=names, tokens=TokenReader(ApiTokens(crawl.engine, crawl.keys)),
@@ -104,9 +105,8 @@ async def serving(
         async with asyncio.TaskGroup() as group:
             reading = group.create_task(hub.run(), name="events")
             await _Site(runner, sock, limits.connections).start()
-            sessions.offer()
             try:
-                yield Listening(url=url, port=port, login_url=lambda: links[0])
+                yield Listening(url=url, port=port, login_url=lambda: f"{url}login?code={sessions.code}")
             finally:
                 hub.close()
                 await runner.cleanup()

@@ -3,11 +3,12 @@
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from crawler.cli.options import add_common, settings_of
+from crawler.cli.options import add_common, count_type, settings_of
 
 if TYPE_CHECKING:
     from crawler.settings import Settings
 
+DOMAINS_MAX = 500
 LISTEN = "127.0.0.1:8800"
 
 EPILOG = """\
@@ -44,6 +45,14 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         default=[],
         help="a name that requests may have in their Host header, as of a proxy; repeatable",
     )
+    p.add_argument(
+        "--metrics-domains",
+        metavar="N",
+        type=count_type(0, DOMAINS_MAX),
+        default=0,
+        help=f"metrics also of the N domains with most pages, and of N with most pages per second (default: 0; "
+        f"at most {DOMAINS_MAX})",
+    )
     add_common(p)
     p.set_defaults(run=run, takes_urls=False)
 
@@ -68,7 +77,8 @@ async def _serve(arguments: argparse.Namespace, settings: "Settings", place: tup
     from crawler.terminal.printing import say
 
     async with open_crawl(settings, create=False) as crawl:
-        log_to_folder(settings, crawl.folder.log, "serve", verbose=bool(arguments.verbose))
+        is_lasting = bool(settings.archive.dir)  # the folder: without one, the log is seen here or nowhere
+        log_to_folder(settings, crawl.folder.log, "serve", verbose=bool(arguments.verbose) or not is_lasting)
         with StopSignals() as signals, listen(*place) as sock:
             await check_tokens(crawl, place[0])
             stopped = asyncio.Event()
@@ -77,7 +87,10 @@ async def _serve(arguments: argparse.Namespace, settings: "Settings", place: tup
             def announce(link: str) -> None:
                 say(f"To change things from a browser, open this link (it works once): {link}")
 
-            async with serving(crawl, sock, names=arguments.host, announce=announce) as server:
+            async with serving(
+                crawl, sock, names=arguments.host, metrics_domains=arguments.metrics_domains, announce=announce
+            ) as server:
                 say(f"Serving crawl {settings.crawl.name} at {server.url} (Ctrl-C ends it)")
+                announce(server.login_url())
                 await stopped.wait()
     return 0

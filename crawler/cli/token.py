@@ -5,13 +5,14 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
+from crawler.cli.actor import actor
 from crawler.cli.options import add_common, settings_of
 from crawler.errors import UsageError
 
 if TYPE_CHECKING:
-    from crawler.frontier.api_tokens import ApiTokens
+    from crawler.app.crawl import OpenCrawl
 
-Act = Callable[["ApiTokens", argparse.Namespace], Awaitable[None]]
+Act = Callable[["OpenCrawl", argparse.Namespace], Awaitable[None]]
 USER = re.compile(r"[A-Za-z0-9._@-]{1,64}")
 
 EPILOG = """\
@@ -66,29 +67,30 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def _run(arguments: argparse.Namespace) -> int:
     from crawler.app.open_crawl import open_crawl
-    from crawler.frontier.api_tokens import ApiTokens
 
     async with open_crawl(settings_of(arguments), create=False) as crawl:
-        await arguments.act(ApiTokens(crawl.engine, crawl.keys), arguments)
+        await arguments.act(crawl, arguments)
     return 0
 
 
-async def _add(tokens: "ApiTokens", arguments: argparse.Namespace) -> None:
-    from crawler.frontier.api_tokens import Role
+async def _add(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
+    from crawler.frontier.api_tokens import ApiTokens, Role
     from crawler.terminal.printing import out, say
 
-    text = await tokens.add(arguments.user, Role(arguments.role))
+    await crawl.operator_log.add(actor(), "token add", "", f"user {arguments.user}, role {arguments.role}")
+    text = await ApiTokens(crawl.engine, crawl.keys).add(arguments.user, Role(arguments.role))
     say(f"Token of {arguments.user}, role {arguments.role}; it is not shown again:")
     out(text)
 
 
-async def _list(tokens: "ApiTokens", arguments: argparse.Namespace) -> None:
+async def _list(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
     from datetime import UTC, datetime
 
+    from crawler.frontier.api_tokens import ApiTokens
     from crawler.terminal.printing import out, out_json
     from crawler.terminal.tables import table
 
-    found = (await tokens.read()).values()
+    found = (await ApiTokens(crawl.engine, crawl.keys).read()).values()
     if arguments.json:
         known = [{"id": one.id, "user": one.user, "role": one.role, "created_at": one.created_at} for one in found]
         out_json({"tokens": known})
@@ -100,9 +102,13 @@ async def _list(tokens: "ApiTokens", arguments: argparse.Namespace) -> None:
         out(table(("id", "user", "role", "created (UTC)"), rows))
 
 
-async def _remove(tokens: "ApiTokens", arguments: argparse.Namespace) -> None:
+async def _remove(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
+    from crawler.frontier.api_tokens import ApiTokens
     from crawler.terminal.printing import out
 
+    tokens = ApiTokens(crawl.engine, crawl.keys)
+    if token := (await tokens.read()).get(arguments.id):
+        await crawl.operator_log.add(actor(), "token rm", "", f"{token.id} of user {token.user}")
     if not await tokens.remove(arguments.id):
         raise UsageError(f"there is no token {arguments.id} (see 'crawler token list')")
     out(f"token {arguments.id} removed")

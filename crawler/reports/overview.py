@@ -54,7 +54,7 @@ class DomainRows(msgspec.Struct, frozen=True, kw_only=True):
     sort: str  # one of SORTS, "name" or "match"
     rows: Sequence[DomainView]
     total: int
-    next: str = ""  # of a page by name: the cursor of the following one; "" on the last
+    next: str = ""  # the cursor of the following page; "" on the last
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):

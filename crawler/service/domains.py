@@ -18,12 +18,16 @@ from crawler.runtime.clock import wall_s
 from crawler.seeding.url_input import url_of_site
 
 
-async def domain_rows(crawl: OpenCrawl, sort: str, limit: int) -> DomainRows:
-    """The first domains by one of SORTS. Raises UsageError, and EngineError as all functions here do."""
+async def domain_rows(crawl: OpenCrawl, sort: str, limit: int, *, start: int = 0) -> DomainRows:
+    """The first domains by one of SORTS, from the place `start` on, as they are ranked now.
+
+    Raises UsageError, and EngineError as all functions here do.
+    """
     if sort not in SORTS:
         raise UsageError(f"unknown order {sort!r} (use {', '.join(SORTS)})")
-    found = await crawl.lists.top(sort, limit, wall_s()) if limit > 0 else []
-    return DomainRows(sort=sort, rows=await _views(crawl, found), total=await crawl.stats.domain_count())
+    found = await crawl.lists.top(sort, start + limit + 1, wall_s()) if limit > 0 else []
+    rows, total = await _views(crawl, found[start : start + limit]), await crawl.stats.domain_count()
+    return DomainRows(sort=sort, rows=rows, total=total, next=str(start + limit) if found[start + limit :] else "")
 
 
 async def domain_page(crawl: OpenCrawl, after: str, limit: int) -> DomainRows:

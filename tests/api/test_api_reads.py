@@ -43,6 +43,9 @@ async def test_numbers_are_those_of_the_service(api: Served) -> None:
     _, explained = await api.get(f"/v1/explain?url={URLS[0]}")
     assert (explained["state"], explained["domain"], explained["scope"]["allowed"]) == ("queued", DOMAIN, True)
     assert (await api.get(f"/v1/history?domain={DOMAIN}"))[1] == {"attempts": []}
+    status, metrics, headers = await api.send("GET", "/metrics")
+    assert (status, headers["Content-Type"].partition(";")[0]) == (200, "text/plain")
+    assert b'crawler_urls_pending{crawl="main"} 5.0' in metrics
     assert set((await api.get("/v1/series"))[1]) == {"fine", "coarse"}
 
 
@@ -61,7 +64,12 @@ async def test_domains_come_page_by_page(tmp_path: Path, engine: Engine) -> None
             assert len(page["rows"]) == 10
         assert found == names
         assert [row["domain"] for row in (await api.get("/v1/domains?match=d07"))[1]["rows"]] == ["d07.example"]
-        assert len((await api.get("/v1/domains?sort=queue&limit=3"))[1]["rows"]) <= 3
+        ranked: list[str] = []
+        while len(ranked) < 25:
+            _, page = await api.get(f"/v1/domains?sort=due&limit=10&after={len(ranked) or ''}")
+            ranked += [row["domain"] for row in page["rows"]]
+            assert page["next"] == (str(len(ranked)) if len(ranked) < 25 else "")
+        assert sorted(ranked) == names
 
 
 @pytest.mark.parametrize(
@@ -73,6 +81,8 @@ async def test_domains_come_page_by_page(tmp_path: Path, engine: Engine) -> None
         ("/v1/domains?limit=x", 400, "limit"),
         ("/v1/domains?limit=1001", 400, "limit"),
         ("/v1/domains?sort=name", 400, "sort"),
+        ("/v1/domains?after=a.test", 422, "by_name"),
+        ("/v1/domains?after=99999", 422, "by_name"),
         ("/v1/domains?top=5", 400, "top"),
         ("/v1/domains?limit=5&limit=6", 400, "twice"),
         ("/v1/overview?x=", 400, "x"),

@@ -96,6 +96,9 @@ def test_tokens_are_made_listed_and_removed(programs: Nursery, tmp_path: Path) -
     assert number in crawler(programs, "token", "list", *folder).out
     assert made.out.split("_", 2)[2].strip() not in listed
     assert crawler(programs, "token", "rm", number, *folder).code == 0
+    noted = [json.loads(line) for line in crawler(programs, "oplog", "--json", *folder).out.splitlines()]
+    details = [("seed", "1 URL"), ("token add", "user ann, role read"), ("token rm", f"{number} of user ann")]
+    assert [(one["action"], one["detail"]) for one in noted] == details
     again = crawler(programs, "token", "rm", number, *folder)
     assert (again.code, again.err) == (2, f"crawler: there is no token {number} (see 'crawler token list')\n")
 
