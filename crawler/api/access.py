@@ -74,7 +74,8 @@ class Access:
     def check_source(self, http: web.BaseRequest) -> None:
         """Is it meant for us, and no other site's page behind it?"""
         address = str(http.get_extra_info("sockname", ("",))[0])
-        if not is_ours(http.headers.get("Host", ""), address=address, port=self._port, names=self._names):
+        hosts = http.headers.getall("Host", [])
+        if len(hosts) != 1 or not is_ours(hosts[0], address=address, port=self._port, names=self._names):
             raise ProblemError(
                 HTTPStatus.MISDIRECTED_REQUEST, "this Host is not known here; 'crawler serve --host NAME' adds a name"
             )

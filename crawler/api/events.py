@@ -85,10 +85,10 @@ class EventHub:
                 await self._read()
                 self._snapshots.pop("outage", None)
             except EngineError as error:
-                self._snapshot("outage", Outage(detail=str(error)))
+                self._snapshot("outage", Outage(detail=str(error)), only_new=True)
             except Exception:
                 log.exception("api.bug")
-                self._snapshot("outage", Outage(detail="this is a bug of the server; its log has it"))
+                self._snapshot("outage", Outage(detail="this is a bug of the server; its log has it"), only_new=True)
             self._is_read = True
             self._reads += 1
             news, self._news = self._news, asyncio.Event()

@@ -12,15 +12,15 @@ class LiveCrawl:
     """Loads the crawl's record again when it is asked for, at most each five seconds."""
 
     def __init__(self, crawl: OpenCrawl) -> None:
-        self._crawl = crawl
+        self.last = crawl  # as it was loaded last
         self._loaded_at = time.monotonic()
 
     async def current(self) -> OpenCrawl:
         """The crawl. Raises EngineError, also when the engine no longer has it."""
         if time.monotonic() - self._loaded_at >= RELOAD_EVERY_S:
             try:
-                self._crawl = await self._crawl.reloaded()
+                self.last = await self.last.reloaded()
             except ConflictError as error:
                 raise EngineUnfit(str(error)) from None
             self._loaded_at = time.monotonic()
-        return self._crawl
+        return self.last

@@ -1,6 +1,7 @@
 """What is not JSON of a crawl: files of the dashboard, log-in, events, probes, metrics, the description of the API."""
 
 import asyncio
+import contextlib
 import hashlib
 import socket
 from functools import lru_cache
@@ -14,6 +15,7 @@ from crawler.api.call import Call, NoBody, NoQuery
 from crawler.api.events import HEARTBEAT
 from crawler.api.metrics import metrics_text
 from crawler.api.problem import ProblemError
+from crawler.errors import EngineError
 
 FOLDER = Path(__file__).with_name("dashboard")
 SCRIPTS = (
@@ -116,8 +118,10 @@ async def readyz(call: Call[NoQuery, NoBody]) -> web.Response:
 
 
 async def metrics(call: Call[NoQuery, NoBody]) -> web.Response:
-    """The crawl as Prometheus metrics."""
-    body, media = await metrics_text(await call.crawl(), top_domains=call.context.metrics_domains)
+    """The crawl as Prometheus metrics; with an engine that does not answer, those that tell so."""
+    with contextlib.suppress(EngineError):
+        await call.crawl()
+    body, media = await metrics_text(call.context.live.last, top_domains=call.context.metrics_domains)
     return web.Response(body=body, headers={"Content-Type": media})
 
 

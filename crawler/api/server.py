@@ -19,7 +19,7 @@ from crawler.api.hosts import is_loopback, shown
 from crawler.api.idempotency import Idempotency
 from crawler.api.limits import Limits
 from crawler.api.live_crawl import LiveCrawl
-from crawler.api.problem import ProblemError, response_of
+from crawler.api.problem import ProblemError, of_aiohttp, response_of
 from crawler.api.rate_limit import RateLimit
 from crawler.api.routes import ROUTES
 from crawler.app.crawl import OpenCrawl
@@ -169,6 +169,14 @@ class _Protocol(web.RequestHandler):
         add_headers(response)
         response.force_close()
         return response
+
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        """Send the answer; errors that the library raised before our frame was reached become problems here."""
+        if isinstance(resp, web.HTTPException):
+            resp = response_of(of_aiohttp(resp))
+        return await super().finish_response(request, resp, start_time)
 
     def log_exception(self, *args: object, **kw: object) -> None:
         """What the library would log has been logged, or is of no use."""

@@ -31,8 +31,7 @@ async def least_delay_ms(crawl: OpenCrawl, domain: str) -> int:
     is_free = domain not in (await operator.overrides()).delays_ms
     least_ms = 0
     for found in await crawl.stats.domains([(queue, partition) for queue in queues]):
-        site_s = of_site(found.domain)
-        own_ms = round((settings.politeness.delay_s if site_s is None else site_s) * 1000)
+        own_ms = round(max(settings.politeness.delay_s, of_site(found.domain) or 0.0) * 1000)
         asked_s = await _crawl_delay_s(crawl, partition, found.domain)
         cap_ms = int(settings.politeness.delay_max_s * 1000)
         natural_ms = delay_by(min_delay_ms=own_ms, crawl_delay_s=asked_s, delay_max_ms=cap_ms)

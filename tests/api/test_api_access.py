@@ -126,6 +126,8 @@ async def test_only_hosts_of_this_server_are_answered(api: Served) -> None:
             status, _, headers = await api.send("GET", path, {"Host": host, **token})
             assert (status, headers["Content-Type"]) == (421, PROBLEM), (host, path)
     assert (await api.raw(b"GET /v1/overview HTTP/1.0\r\n\r\n")).startswith(b"HTTP/1.0 421 ")
+    two = f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nHost: evil.example\r\nConnection: close\r\n\r\n"
+    assert (await api.raw(two.encode())).split()[1] in (b"400", b"421")
 
 
 @pytest.mark.parametrize(

@@ -167,6 +167,26 @@ async def test_an_outage_is_an_event_and_its_end_too(api: Served, monkeypatch: p
         await first(events, "overview")
 
 
+async def test_a_bug_in_reading_ends_neither_stream_nor_server(
+    api: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    overview = events_module.overview
+    left = 3
+
+    async def broken(crawl: object) -> object:
+        nonlocal left
+        left -= 1
+        if left > 0:
+            raise ValueError("secret of the inside")
+        return await overview(crawl)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(events_module, "overview", broken)
+    async with listening(api) as events:
+        assert "secret" not in str((await first(events, "outage"))[2])
+        await first(events, "overview")
+    assert "api.bug" in caplog.messages
+
+
 async def test_heartbeats_come_while_nothing_happens(tmp_path: Path, engine: Engine) -> None:
     limits = Limits(events_every_s=30, heartbeat_s=0.02, shutdown_s=0.5)
     async with (

@@ -127,6 +127,26 @@ async def test_what_is_not_http_is_a_problem_and_the_end(api: Served, text: byte
     assert (await api.get("/healthz"))[0] == 200
 
 
+@pytest.mark.parametrize(
+    ("line", "extra", "status"),
+    [
+        ("GET /v1/overview", "Expect: the-unexpected", 417),
+        ("CONNECT a.test:443", "", 401),
+        ("FETCH /v1/overview", "", 400),
+        ("GET /v1/overview", "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13", 200),
+        ("GET http://evil.example/v1/overview", "", 200),
+        ("GET /v1/overview", "Transfer-Encoding: chunked\r\nContent-Length: 5", 400),
+    ],
+)
+async def test_unusual_requests_are_answered_in_order(api: Served, line: str, extra: str, status: int) -> None:
+    lines = f"{line} HTTP/1.1\r\nHost: 127.0.0.1:{api.port}\r\n{extra}\r\n" + "\r\n" * bool(extra)
+    async with asyncio.timeout(5):
+        head = await api.raw(lines.encode(), until_closed=False)
+    assert head.split()[1] == str(status).encode(), head
+    assert b"Content-Security-Policy" in head
+    assert (PROBLEM.encode() in head) is (status != 200)
+
+
 async def test_a_bug_shows_no_trace_and_is_logged_with_its_number(
     api: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -143,7 +163,7 @@ async def test_a_bug_shows_no_trace_and_is_logged_with_its_number(
     assert record.exc_info is not None
 
 
-async def test_the_server_outlives_its_engine(tmp_path: Path) -> None:
+async def test_the_server_outlives_its_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with running_engine() as engine:
         async with served_crawl(tmp_path, engine) as api:
             token = await api.token()
@@ -155,6 +175,17 @@ async def test_the_server_outlives_its_engine(tmp_path: Path) -> None:
                 assert (status, headers["Retry-After"].isdigit()) == (503, True), path
                 checked(found, 503)
             assert (await api.get("/healthz"))[0] == 200
+            monkeypatch.setattr("crawler.api.live_crawl.RELOAD_EVERY_S", 0.0)
+            assert b'crawler_engine_up{crawl="main"} 0.0' in (await api.get("/metrics"))[1]
+
+
+async def test_a_crawl_that_the_engine_lost_is_503_with_what_to_do(
+    api: Served, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("crawler.api.live_crawl.RELOAD_EVERY_S", 0.0)
+    engine.flush()
+    for path in ("/v1/overview", "/v1/domains", "/readyz"):
+        checked((await api.get(path))[1], 503, "crawler rebuild")
 
 
 async def test_readyz_does_not_wait_for_a_silent_engine(api: Served, monkeypatch: pytest.MonkeyPatch) -> None:
