@@ -9,7 +9,7 @@ _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
 
 def smaller(png: bytes) -> bytes:
-    """The same picture with a palette. It must be one of 8 bits a channel without interlacing, as browsers write them."""
+    """The same picture with a palette. Raises AssertionError for one that is not as browsers write them."""
     chunks = list(_chunks(png))
     width, height, depth, kind, _, _, interlaced = struct.unpack(">IIBBBBB", chunks[0][1])
     assert (depth, interlaced) == (8, 0)
@@ -22,11 +22,15 @@ def smaller(png: bytes) -> bytes:
     place = {pixel: n for n, pixel in enumerate(palette)}
     for pixel in counts:
         if pixel not in place:
-            place[pixel] = min(range(len(palette)), key=lambda n: sum((a - b) ** 2 for a, b in zip(palette[n], pixel)))
+            place[pixel] = _nearest(palette, pixel)
     lines = b"".join(b"\0" + bytes(place[pixel] for pixel in row) for row in pixels)
     header = struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)
     parts = [(b"IHDR", header), (b"PLTE", b"".join(palette)), (b"IDAT", zlib.compress(lines, 9)), (b"IEND", b"")]
     return _SIGNATURE + b"".join(_chunk(name, data) for name, data in parts)
+
+
+def _nearest(palette: list[bytes], pixel: bytes) -> int:
+    return min(range(len(palette)), key=lambda n: sum((a - b) ** 2 for a, b in zip(palette[n], pixel, strict=True)))
 
 
 def _chunks(png: bytes) -> "list[tuple[bytes, bytes]]":

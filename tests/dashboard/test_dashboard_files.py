@@ -34,8 +34,8 @@ def test_nothing_is_inline_made_of_markup_or_from_elsewhere(name: str) -> None:
     addresses = set(re.findall(r"https?://[\w.]+", text)) - {"http://www.w3.org", "https://docs.example"}
     assert not addresses
     lines = text.splitlines()
-    assert len(lines) <= 550
-    assert name == "index.html" or max(map(len, lines)) <= 200
+    assert len(lines) <= 500
+    assert name == "index.html" or max(map(len, lines)) <= 140
 
 
 def _colours(text: str) -> dict[str, str]:

@@ -79,7 +79,7 @@ def test_an_outage_of_the_engine_shows_with_its_reason(reader: Watched) -> None:
 
     reader.page.route("**/v1/**", refuse)
     reader.open()
-    expect(reader.page.locator("#banner")).to_contain_text("the engine does not answer. What is shown is old")
+    expect(reader.page.locator("#banner")).to_contain_text("The engine does not answer. What is shown is old")
     reader.page.unroute("**/v1/**")
     expect(reader.page.locator("#banner")).to_be_hidden(timeout=20_000)
     expect(reader.page.locator("#state")).to_have_text("running", timeout=20_000)
@@ -148,7 +148,7 @@ def test_domains_are_sorted_searched_and_paged(reader: Watched) -> None:
     page.get_by_label("Order").select_option("name")
     page.get_by_label("Rows").select_option("25")
     expect(page.get_by_role("columnheader", name="Domain")).to_have_attribute("aria-sort", "ascending")
-    expect(page.get_by_role("button", name="Next page")).to_be_disabled()
+    expect(page.get_by_role("button", name="Next page")).to_be_hidden()
     page.get_by_label("Search").fill("shop1")
     expect(rows).to_have_count(1)
     expect(rows.first).to_contain_text("shop1.test")

@@ -1,6 +1,7 @@
 // The API of our own server: requests, the session, and events with polling where events fail.
 
 const EVENT_KINDS = ["overview", "members", "log", "takeover", "outage"];
+const SESSION = "/v1/session";
 const POLL_EVERY_MS = 2000;
 const EVENTS_AGAIN_MS = 15000;
 const SILENCE_MAX_MS = 40000; // the server says something each 15 s
@@ -48,13 +49,11 @@ async function request(method, path, body, signal) {
     throw told(new ApiError(0, "the server does not answer"));
   }
   if (answer.ok) {
-    tell(null);
+    if (path !== SESSION) tell(null); // that one is answered without the engine
     return found;
   }
   const error = new ApiError(answer.status, found?.detail || found?.title || `the server answered ${answer.status}`);
-  if (answer.status >= 500) throw told(error);
-  tell(null);
-  throw error;
+  throw answer.status >= 500 ? told(error) : error;
 }
 
 function told(error) {
@@ -70,7 +69,7 @@ function key() {
 /** Ask whether this browser may write. */
 export async function readSession() {
   try {
-    session.current = await get("/v1/session");
+    session.current = await get(SESSION);
     if (!session.current?.csrf_token) session.current = null;
   } catch (error) {
     if (!error.status || error.status >= 500) throw error;

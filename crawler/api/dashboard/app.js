@@ -27,8 +27,18 @@ function headline(o) {
   $("state").dataset.state = o.state;
   text($("state-text"), stateText(o));
   text($("n-pages"), number(o.pages));
-  const others = [["3xx", o.redirected], ["4xx", o.client_errors], ["5xx", o.server_errors]];
-  text($("s-pages"), others.filter(([, n]) => n).map(([name, n]) => `${name} ${number(n)}`).join(", "));
+  const others = [
+    ["3xx", o.redirected],
+    ["4xx", o.client_errors],
+    ["5xx", o.server_errors],
+  ];
+  text(
+    $("s-pages"),
+    others
+      .filter(([, n]) => n)
+      .map(([name, n]) => `${name} ${number(n)}`)
+      .join(", "),
+  );
   text($("n-rate"), rate(o.rates.pages));
   text($("s-rate"), `${size(o.rates.bytes)}/s`);
   text($("n-queued"), number(Math.max(0, o.pending - o.in_flight)));
@@ -42,7 +52,13 @@ function headline(o) {
   text($("s-instances"), `crawl ${duration(Math.max(0, o.at - o.began_at))} old`);
   const wait = o.waits_for.length || o.rates.pages < STILL_BELOW ? waitText(o) : "";
   const notes = [wait && o.pending ? ["Waiting", wait] : null, o.last_error ? ["Last error", o.last_error] : null];
-  keyed($("notes"), notes.filter(Boolean), ([name]) => name, ([name]) => el("li", {}, el("b", {}, name), " ", el("span")), (row, [, value]) => text(row.lastChild, value));
+  keyed(
+    $("notes"),
+    notes.filter(Boolean),
+    ([name]) => name,
+    ([name]) => el("li", {}, el("b", {}, name), " ", el("span")),
+    (row, [, value]) => text(row.lastChild, value),
+  );
   show($("crawl-pause"), o.state === "running" || o.state === "idle");
   show($("crawl-resume"), o.state === "paused");
   const now = `${o.state}, ${counted(o.instances, "instance")}`;
@@ -52,25 +68,27 @@ function headline(o) {
 
 // -- the connection
 
-let outage = "";
+const OLD = "What is shown is old; trying again.";
+let outage = ""; // who does not answer
 
 function connection(state, label) {
   $("connection").dataset.state = state;
   text($("connection-text"), label);
 }
 
-function banner(message) {
-  if (message === outage) return;
-  if (outage && !message) announce("The connection is back.");
-  outage = message;
-  text($("banner"), message);
-  show($("banner"), Boolean(message));
+/** Tell of an outage once, with its first reason, and of its end. */
+function banner(who, message = "") {
+  if (who === outage) return;
+  if (outage && !who) announce("The connection is back.");
+  outage = who;
+  text($("banner"), message && `${message[0].toUpperCase()}${message.slice(1)}. ${OLD}`);
+  show($("banner"), Boolean(who));
 }
 
 onAnswer((error) => {
   if (error === null) banner("");
-  else if (error.status === 0) banner("No connection to crawler serve. What is shown is old; trying again.");
-  else banner(`${error.message}. What is shown is old; trying again.`);
+  else if (error.status === 0) banner("server", "No connection to crawler serve");
+  else banner("engine", error.message);
 });
 
 const log = operatorLog();
@@ -86,15 +104,18 @@ const hear = {
     instances.takeover(one);
     ring.again();
   },
-  outage: ({ detail }) => banner(`The engine does not answer: ${detail}. What is shown is old; trying again.`),
+  outage: ({ detail }) => banner("engine", detail),
 };
 let feedState = "off";
-const feed = new Feed((kind, value) => hear[kind]?.(value), (state) => {
-  if (state === feedState) return;
-  feedState = state;
-  connection(state, { live: "live", polling: "polling", off: "stopped" }[state]);
-  if (state !== "off") background.start(); // events tell only what is new from here on
-});
+const feed = new Feed(
+  (kind, value) => hear[kind]?.(value),
+  (state) => {
+    if (state === feedState) return;
+    feedState = state;
+    connection(state, { live: "live", polling: "polling", off: "stopped" }[state]);
+    if (state !== "off") background.start(); // events tell only what is new from here on
+  },
+);
 
 // -- charts of the whole crawl
 
@@ -105,7 +126,13 @@ const charts = [
     ...perS,
     lines: errorLines,
   },
-  { title: "Pending URLs", format: number, least: 1, isLevel: true, lines: [{ name: "URLs", style: "b", of: (p) => p.pending }] },
+  {
+    title: "Pending URLs",
+    format: number,
+    least: 1,
+    isLevel: true,
+    lines: [{ name: "URLs", style: "b", of: (p) => p.pending }],
+  },
 ].map((options) => new Chart($("charts"), options));
 let series = { fine: [], coarse: [] };
 
@@ -127,7 +154,10 @@ const ring = ringReader(["ring-small", "ring-large"]);
 const top = busiest();
 const details = domainView();
 const dead = deadLettersView();
-const all = (...parts) => ({ start: () => parts.forEach((p) => p.start()), stop: () => parts.forEach((p) => p.stop()) });
+const all = (...parts) => ({
+  start: () => parts.forEach((p) => p.start()),
+  stop: () => parts.forEach((p) => p.stop()),
+});
 const VIEWS = {
   overview: all(trends, top, ring),
   domains: domainsView(),
@@ -136,7 +166,14 @@ const VIEWS = {
   "dead-letters": dead,
   operate: { start: () => undefined, stop: () => undefined },
 };
-const TITLES = { "": "overview", domains: "domains", domain: "domain", instances: "instances", "dead-letters": "dead-letters", operate: "operate" };
+const TITLES = {
+  "": "overview",
+  domains: "domains",
+  domain: "domain",
+  instances: "instances",
+  "dead-letters": "dead-letters",
+  operate: "operate",
+};
 let current = null;
 
 function route() {
@@ -180,9 +217,21 @@ async function mayWrite() {
 }
 
 $("crawl-pause").addEventListener("click", () =>
-  command({ title: "Pause the whole crawl?", question: "No more requests start, on any instance, until it is resumed.", button: "Pause" }, "/v1/pause"));
+  command(
+    {
+      title: "Pause the whole crawl?",
+      question: "No more requests start, on any instance, until it is resumed.",
+      button: "Pause",
+    },
+    "/v1/pause",
+  ),
+);
 $("crawl-resume").addEventListener("click", () =>
-  command({ title: "Resume the crawl?", question: "Requests start again on all instances.", button: "Resume" }, "/v1/resume"));
+  command(
+    { title: "Resume the crawl?", question: "Requests start again on all instances.", button: "Resume" },
+    "/v1/resume",
+  ),
+);
 
 // -- begin, and stop while nobody looks
 

@@ -51,7 +51,15 @@ export class Chart {
     );
     this.rows = el("div", { class: "scroll short" });
     this.details = el("details", {}, el("summary", {}, "Values as a table"), this.rows);
-    const legend = lines.map((line, n) => el("span", lines.length > 1 ? { class: `key ${line.style}` } : {}, lines.length > 1 ? line.name : "", " ", this.now[n]));
+    const legend = lines.map((line, n) =>
+      el(
+        "span",
+        lines.length > 1 ? { class: `key ${line.style}` } : {},
+        lines.length > 1 ? line.name : "",
+        " ",
+        this.now[n],
+      ),
+    );
     this.figure = el(
       "figure",
       { class: "panel chart" },
@@ -102,7 +110,9 @@ export class Chart {
   }
 
   said(point) {
-    const values = this.lines.map((line) => `${this.lines.length > 1 ? `${line.name} ` : ""}${this.format(line.of(point))}`);
+    const values = this.lines.map(
+      (line) => `${this.lines.length > 1 ? `${line.name} ` : ""}${this.format(line.of(point))}`,
+    );
     return `${moment(this.timeOf(point))}: ${values.join(", ")}`;
   }
 
@@ -156,11 +166,14 @@ export class Chart {
     const spots = this.spots(line);
     if (!spots.length) return [];
     const clamp = (x) => Math.min(width - RIGHT, Math.max(left, x));
-    const path = spots.map(([at, value], n) => `${n ? "L" : "M"}${clamp(this.x(at)).toFixed(1)} ${this.y(value).toFixed(1)}`).join("");
+    const path = spots
+      .map(([at, value], n) => `${n ? "L" : "M"}${clamp(this.x(at)).toFixed(1)} ${this.y(value).toFixed(1)}`)
+      .join("");
     const base = this.y(0).toFixed(1);
     const shapes = [svg("path", { class: `line ${line.style}`, d: path })];
     if (this.lines.length === 1) {
-      const area = `${path}L${clamp(this.x(spots.at(-1)[0])).toFixed(1)} ${base}L${clamp(this.x(spots[0][0])).toFixed(1)} ${base}Z`;
+      const [first, last] = [spots[0], spots.at(-1)].map(([at]) => clamp(this.x(at)).toFixed(1));
+      const area = `${path}L${last} ${base}L${first} ${base}Z`;
       shapes.unshift(svg("path", { class: `area ${line.style}`, d: area }));
     }
     return shapes;
@@ -172,7 +185,10 @@ export class Chart {
     const { slotS } = this.window;
     let end = null;
     for (const point of this.points) {
-      const { at, rates: { seconds } } = point;
+      const {
+        at,
+        rates: { seconds },
+      } = point;
       const value = line.of(point);
       if (!this.isLevel && end !== null && at - end > slotS * 1.5) spots.push([end, 0], [at, 0]);
       if (!this.isLevel && seconds > slotS * 3) spots.push([at, value], [at + seconds, value]);
@@ -197,7 +213,8 @@ export class Chart {
     const last = this.points.length - 1;
     const steps = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1, PageDown: -12, PageUp: 12 };
     const at = this.at < 0 ? last : this.at;
-    const wanted = event.key === "Home" ? 0 : event.key === "End" ? last : event.key in steps ? at + steps[event.key] : null;
+    const wanted =
+      event.key === "Home" ? 0 : event.key === "End" ? last : event.key in steps ? at + steps[event.key] : null;
     if (event.key === "Escape") this.leave();
     if (wanted === null || last < 0) return;
     event.preventDefault();
@@ -209,7 +226,9 @@ export class Chart {
     if (!point || !this.x) return;
     this.at = at;
     const x = Math.max(this.x(this.window.from), this.x(this.timeOf(point)));
-    const marks = this.lines.map((line) => svg("circle", { class: `dot ${line.style}`, cx: x, cy: this.y(line.of(point)), r: 3.5 }));
+    const marks = this.lines.map((line) =>
+      svg("circle", { class: `dot ${line.style}`, cx: x, cy: this.y(line.of(point)), r: 3.5 }),
+    );
     this.cursor.replaceChildren(svg("line", { class: "hair", x1: x, x2: x, y1: TOP, y2: HEIGHT - BOTTOM }), ...marks);
     text(this.tip, this.said(point));
     show(this.tip, true);

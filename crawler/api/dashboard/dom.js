@@ -88,12 +88,30 @@ export function table(caption, headers, rows) {
     "table",
     {},
     el("caption", { class: "visually-hidden" }, caption),
-    el("thead", {}, el("tr", {}, headers.map((h) => {
-      const head = cell("th", name(h), h);
-      head.scope = "col";
-      return head;
-    }))),
-    el("tbody", {}, rows.map((row) => el("tr", {}, row.map((value, n) => cell("td", value, headers[n]))))),
+    el(
+      "thead",
+      {},
+      el(
+        "tr",
+        {},
+        headers.map((h) => {
+          const head = cell("th", name(h), h);
+          head.scope = "col";
+          return head;
+        }),
+      ),
+    ),
+    el(
+      "tbody",
+      {},
+      rows.map((row) =>
+        el(
+          "tr",
+          {},
+          row.map((value, n) => cell("td", value, headers[n])),
+        ),
+      ),
+    ),
   );
 }
 

@@ -17,7 +17,11 @@ export function domainView() {
   let detail = null;
   let looks = 0;
   const charts = [
-    new Chart($("domain-charts"), { title: "Pages/s", ...perS, lines: [{ name: "pages/s", style: "a", of: (p) => p.rates.pages }] }),
+    new Chart($("domain-charts"), {
+      title: "Pages/s",
+      ...perS,
+      lines: [{ name: "pages/s", style: "a", of: (p) => p.rates.pages }],
+    }),
     new Chart($("domain-charts"), {
       title: "Errors/s",
       ...perS,
@@ -75,14 +79,28 @@ export function domainView() {
   }
 
   async function attempts(signal) {
-    const { attempts: found } = await get(`/v1/history?${new URLSearchParams({ domain: name, limit: ATTEMPTS })}`, signal);
+    const { attempts: found } = await get(
+      `/v1/history?${new URLSearchParams({ domain: name, limit: ATTEMPTS })}`,
+      signal,
+    );
     if (signal.aborted) return;
     const rows = found.map((a) => {
       const ended = a.finished ?? a.failed ?? a.lost ?? a.refused ?? a.claimed ?? 0;
       const took = a.started ? duration(Math.max(0, ended - a.started)) : "-";
-      return [moment(ended), number(a.attempt), el("span", { class: "wrap" }, resultText(a)), took, a.node, el("span", { class: "url" }, a.url)];
+      return [
+        moment(ended),
+        number(a.attempt),
+        el("span", { class: "wrap" }, resultText(a)),
+        took,
+        a.node,
+        el("span", { class: "url" }, a.url),
+      ];
     });
-    fillOr($("domain-attempts"), rows.length && table("Recent attempts", ["At", "#Try", "Result", "#Took", "By", "URL"], rows), "The crawl folder of this server has none.");
+    fillOr(
+      $("domain-attempts"),
+      rows.length && table("Recent attempts", ["At", "#Try", "Result", "#Took", "By", "URL"], rows),
+      "The crawl folder of this server has none.",
+    );
   }
 
   async function letters(signal) {
@@ -114,14 +132,30 @@ export function domainView() {
         : action("pause", "Pause", "No more requests to it start. Its URLs wait."),
       isBlocked
         ? action("unblock", "Unblock", "It is fetched from again, and its deferred URLs come back.", true)
-        : action("block", "Block", "Nothing is fetched from it any more. Its URLs are deferred, and new ones too.", false, true),
+        : action(
+            "block",
+            "Block",
+            "Nothing is fetched from it any more. Its URLs are deferred, and new ones too.",
+            false,
+            true,
+          ),
       { verb: "boost", label: d.boost ? `Boost (${d.boost})…` : "Boost…", act: boost },
-      { verb: "delay", label: detail.ordered_delay_ms === null ? "Delay…" : `Delay (${delayText(detail.ordered_delay_ms)})…`, act: delay },
+      {
+        verb: "delay",
+        label: detail.ordered_delay_ms === null ? "Delay…" : `Delay (${delayText(detail.ordered_delay_ms)})…`,
+        act: delay,
+      },
     ];
-    keyed($("domain-actions"), wanted, (one) => one.verb, (one) => el("button", { type: "button", "data-verb": one.verb }), (button, one) => {
-      text(button, one.label);
-      button.onclick = one.act;
-    });
+    keyed(
+      $("domain-actions"),
+      wanted,
+      (one) => one.verb,
+      (one) => el("button", { type: "button", "data-verb": one.verb }),
+      (button, one) => {
+        text(button, one.label);
+        button.onclick = one.act;
+      },
+    );
   }
 
   const post = (verb) => `/v1/domains/${encodeURIComponent(detail.domain.domain)}/${verb}`;
@@ -135,18 +169,52 @@ export function domainView() {
   }
 
   async function boost() {
-    const fields = [field("Boost, from -9 to 9", { name: "n", type: "number", min: -9, max: 9, step: 1, required: true, value: detail.domain.boost || 5 })];
+    const fields = [
+      field("Boost, from -9 to 9", {
+        name: "n",
+        type: "number",
+        min: -9,
+        max: 9,
+        step: 1,
+        required: true,
+        value: detail.domain.boost || 5,
+      }),
+    ];
     const question = "Domains with a higher boost go first when they are due; 0 is none. The delay stays.";
     const body = ({ n }) => ({ boost: Number(n) });
-    if (await command({ title: `Boost ${detail.domain.domain}`, question, button: "Set the boost", fields }, post("boost"), { body })) again();
+    if (
+      await command(
+        { title: `Boost ${detail.domain.domain}`, question, button: "Set the boost", fields },
+        post("boost"),
+        { body },
+      )
+    )
+      again();
   }
 
   async function delay() {
     const now = Math.max(0, detail.domain.delay_ms) / 1000;
-    const fields = [field("Seconds between two requests", { name: "s", type: "number", min: 0, max: 86400, step: "any", value: now, placeholder: "robots.txt" })];
+    const fields = [
+      field("Seconds between two requests", {
+        name: "s",
+        type: "number",
+        min: 0,
+        max: 86400,
+        step: "any",
+        value: now,
+        placeholder: "robots.txt",
+      }),
+    ];
     const question = "Leave it empty for the delay of robots.txt and the settings.";
     const body = ({ s }) => ({ delay_s: s === "" ? null : Number(s) });
-    if (await command({ title: `Delay of ${detail.domain.domain}`, question, button: "Set the delay", fields }, post("delay"), { body })) again();
+    if (
+      await command(
+        { title: `Delay of ${detail.domain.domain}`, question, button: "Set the delay", fields },
+        post("delay"),
+        { body },
+      )
+    )
+      again();
   }
 
   return {
@@ -171,7 +239,13 @@ export function domainView() {
 
 function facts(list, pairs) {
   const known = pairs.filter(([, value]) => value !== "" && value !== null);
-  keyed(list, known, ([name]) => name, ([name]) => el("div", {}, el("dt", {}, name), el("dd")), (row, [, value]) => text(row.lastChild, value));
+  keyed(
+    list,
+    known,
+    ([name]) => name,
+    ([name]) => el("div", {}, el("dt", {}, name), el("dd")),
+    (row, [, value]) => text(row.lastChild, value),
+  );
 }
 
 function resultText(a) {
@@ -184,7 +258,10 @@ function resultText(a) {
 const inBrackets = (value) => (value ? ` (${value})` : "");
 
 function counters({ domain: d, deferred }) {
-  const classes = Object.entries(d.status).filter(([, n]) => n).map(([c, n]) => `${c}xx ${number(n)}`).join(", ");
+  const classes = Object.entries(d.status)
+    .filter(([, n]) => n)
+    .map(([c, n]) => `${c}xx ${number(n)}`)
+    .join(", ");
   const errors = Object.values(d.errors).reduce((n, one) => n + one, 0);
   const refused = Object.values(d.refused).reduce((n, one) => n + one, 0);
   return [
@@ -200,7 +277,12 @@ function counters({ domain: d, deferred }) {
     ["Retries", number(d.retries)],
     ["Dead letters", number(d.dead)],
     ["Refused", `${number(refused)}${inBrackets(named(d.refused))}`],
-    ["Items", d.items || d.items_invalid ? `${number(d.items)}${d.items_invalid ? inBrackets(`${number(d.items_invalid)} invalid`) : ""}` : ""],
+    [
+      "Items",
+      d.items || d.items_invalid
+        ? `${number(d.items)}${d.items_invalid ? inBrackets(`${number(d.items_invalid)} invalid`) : ""}`
+        : "",
+    ],
     ["Last error", d.last_error ? `${words(d.last_error)}, at ${moment(d.last_error_at)}` : ""],
   ];
 }
@@ -220,7 +302,9 @@ function place({ domain: d, ordered_delay_ms: ordered, robots, crawl_paused: isP
         r.crawl_delay_s === null ? "" : `crawl-delay ${duration(r.crawl_delay_s)}`,
         r.allows_front_page ? "" : "forbids the front page",
         `read at ${moment(r.read_at)}`,
-      ].filter(Boolean).join(", "),
+      ]
+        .filter(Boolean)
+        .join(", "),
     ]),
     ["robots.txt forbids", d.robots_denied ? counted(d.robots_denied, "URL") : ""],
     ["Partition", number(d.partition)],

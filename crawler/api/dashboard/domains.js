@@ -32,17 +32,26 @@ export const delayText = (ms) => (ms < 0 ? "?" : duration(ms / 1000));
 export function statePill(pill, d) {
   text(pill, words(d.state));
   pill.dataset.state = d.state;
-  pill.title = d.stop ? stopText(d.stop) : STATES[d.state] ?? "";
+  pill.title = d.stop ? stopText(d.stop) : (STATES[d.state] ?? "");
 }
 
-const PARTS = [["2", "2xx"], ["3", "3xx"], ["4", "4xx"], ["5", "5xx"]];
+const PARTS = [
+  ["2", "2xx"],
+  ["3", "3xx"],
+  ["4", "4xx"],
+  ["5", "5xx"],
+];
 
 /** What came of the attempts at a domain, as a bar: 2xx to 5xx, and those that failed. */
 function answersBar(bar, d) {
   const failed = sum(d.errors);
   const counts = [...PARTS.map(([c, name]) => [`s${c}`, name, d.status[c] ?? 0]), ["s0", "failed", failed]];
   const total = counts.reduce((n, [, , count]) => n + count, 0);
-  const said = counts.filter(([, , n]) => n).map(([, name, n]) => `${name} ${number(n)}`).join(", ") || "none";
+  const said =
+    counts
+      .filter(([, , n]) => n)
+      .map(([, name, n]) => `${name} ${number(n)}`)
+      .join(", ") || "none";
   if (bar.title === said) return;
   bar.title = said;
   bar.setAttribute("aria-label", said);
@@ -53,7 +62,12 @@ function answersBar(bar, d) {
   });
 }
 
-const newBar = () => el("span", { class: "answers", role: "img" }, ["s2", "s3", "s4", "s5", "s0"].map((c) => el("i", { class: c, hidden: true })));
+const newBar = () =>
+  el(
+    "span",
+    { class: "answers", role: "img" },
+    ["s2", "s3", "s4", "s5", "s0"].map((c) => el("i", { class: c, hidden: true })),
+  );
 
 const some = (count) => (count ? number(count) : "-");
 
@@ -82,11 +96,16 @@ class DomainTable {
   constructor(table, caption, names, sortBy) {
     this.columns = names.map((name) => [name, COLUMNS[name]]);
     this.heads = this.columns.map(([, c]) => {
-      const label = sortBy && c.sort ? el("button", { type: "button", on: { click: () => sortBy(c.sort) } }, c.header) : c.header;
+      const label =
+        sortBy && c.sort ? el("button", { type: "button", on: { click: () => sortBy(c.sort) } }, c.header) : c.header;
       return el("th", { scope: "col", class: c.n ? "n" : null }, label);
     });
     this.body = el("tbody");
-    table.append(el("caption", { class: "visually-hidden" }, caption), el("thead", {}, el("tr", {}, this.heads)), this.body);
+    table.append(
+      el("caption", { class: "visually-hidden" }, caption),
+      el("thead", {}, el("tr", {}, this.heads)),
+      this.body,
+    );
   }
 
   update(rows, sort) {
@@ -94,16 +113,30 @@ class DomainTable {
       if (c.sort === sort) this.heads[n].setAttribute("aria-sort", sort === "name" ? "ascending" : "descending");
       else this.heads[n].removeAttribute("aria-sort");
     });
-    keyed(this.body, rows, (d) => d.domain, (d) => this.make(d), (row, d) => this.fill(row, d));
+    keyed(
+      this.body,
+      rows,
+      (d) => d.domain,
+      (d) => this.make(d),
+      (row, d) => this.fill(row, d),
+    );
   }
 
   make(d) {
     const pill = el("span", { class: "pill" });
     const bar = newBar();
-    const row = el("tr", {}, this.columns.map(([name, c]) => {
-      if (name === "domain") return el("th", { scope: "row" }, domainLink(d.domain), el("span", { class: "mark" }));
-      return el("td", { class: c.n ? "n" : name === "last" ? "long" : null }, name === "state" ? pill : name === "answers" ? bar : "");
-    }));
+    const row = el(
+      "tr",
+      {},
+      this.columns.map(([name, c]) => {
+        if (name === "domain") return el("th", { scope: "row" }, domainLink(d.domain), el("span", { class: "mark" }));
+        return el(
+          "td",
+          { class: c.n ? "n" : name === "last" ? "long" : null },
+          name === "state" ? pill : name === "answers" ? bar : "",
+        );
+      }),
+    );
     row.parts = { pill, bar, mark: row.querySelector(".mark") };
     return row;
   }
@@ -113,13 +146,26 @@ class DomainTable {
     answersBar(row.parts.bar, d);
     text(row.parts.mark, d.boost ? ` boost ${d.boost > 0 ? "+" : ""}${d.boost}` : "");
     row.classList.toggle("stopped", Boolean(d.stop));
-    cells(row, this.columns.map(([name, c], n) => (c.value ? c.value(d) : row.cells[n].firstChild)));
+    cells(
+      row,
+      this.columns.map(([name, c], n) => (c.value ? c.value(d) : row.cells[n].firstChild)),
+    );
   }
 }
 
 /** The busiest domains of the overview. */
 export function busiest() {
-  const shown = new DomainTable($("busiest"), "The busiest domains", ["domain", "state", "pages", "rate", "answers", "queued", "errors", "next", "owner"]);
+  const shown = new DomainTable($("busiest"), "The busiest domains", [
+    "domain",
+    "state",
+    "pages",
+    "rate",
+    "answers",
+    "queued",
+    "errors",
+    "next",
+    "owner",
+  ]);
   return new Repeater(async (signal) => {
     const found = await get(`/v1/domains?sort=rate&limit=${BUSIEST}`, signal);
     shown.update(found.rows, "");
@@ -128,9 +174,24 @@ export function busiest() {
 
 /** The view of all domains. */
 export function domainsView() {
-  const names = ["domain", "state", "pages", "rate", "answers", "queued", "flight", "delay", "next", "latency", "bytes", "errors", "last", "owner"];
+  const names = [
+    "domain",
+    "state",
+    "pages",
+    "rate",
+    "answers",
+    "queued",
+    "flight",
+    "delay",
+    "next",
+    "latency",
+    "bytes",
+    "errors",
+    "last",
+    "owner",
+  ];
   const [search, sort, limit] = [$("domains-search"), $("domains-sort"), $("domains-limit")];
-  let pages = [""]; // cursors of the pages by name that led here
+  let pages = [""]; // cursors of the pages that led here
   let following = "";
   const shown = new DomainTable($("domains-table"), "Domains", names, (order) => {
     sort.value = order;
@@ -149,10 +210,9 @@ export function domainsView() {
     const asked = new URLSearchParams({ limit: limit.value });
     const wanted = search.value.trim();
     if (wanted) asked.set("match", wanted);
-    else if (sort.value === "name") {
-      asked.set("by_name", "true");
-      if (pages.at(-1)) asked.set("after", pages.at(-1));
-    } else asked.set("sort", sort.value);
+    else if (sort.value === "name") asked.set("by_name", "true");
+    else asked.set("sort", sort.value);
+    if (!wanted && pages.at(-1)) asked.set("after", pages.at(-1));
     return asked;
   }
 
@@ -160,8 +220,13 @@ export function domainsView() {
     const wanted = search.value.trim();
     text($("domains-total"), number(found.total));
     show($("domains-empty"), !found.rows.length);
-    text($("domains-empty"), wanted ? `No domain among the busiest and largest contains "${wanted}", and none begins with it.` : "No domain yet.");
-    show($("domains-paging"), found.sort === "name");
+    text(
+      $("domains-empty"),
+      wanted
+        ? `No domain among the busiest and largest contains "${wanted}", and none begins with it.`
+        : "No domain yet.",
+    );
+    show($("domains-paging"), Boolean(following) || pages.length > 1);
     $("domains-next").disabled = !following;
     $("domains-back").disabled = $("domains-first").disabled = pages.length === 1;
     $("domains-table").caption.textContent = wanted ? `${counted(found.rows.length, "domain")} found` : "Domains";

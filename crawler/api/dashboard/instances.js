@@ -37,30 +37,77 @@ export function ringReader(names) {
 
 function takeoverLine(t, isShort = false) {
   const silence = t.silent_ms >= 0 && !isShort ? `, silent for ${duration(t.silent_ms / 1000)}` : "";
-  return el("li", {}, el("time", {}, moment(t.at)), " ", swatch(t.by_node), `${t.by_node} took over ${counted(t.partitions, "partition")} of `, swatch(t.node), `${t.node}${silence}`);
+  return el(
+    "li",
+    {},
+    el("time", {}, moment(t.at)),
+    " ",
+    swatch(t.by_node),
+    `${t.by_node} ${isShort ? "took" : "took over"} ${counted(t.partitions, "partition")} of `,
+    swatch(t.node),
+    `${t.node}${silence}`,
+  );
 }
 
 const swatch = (node) => el("span", { class: `swatch ${colourOf(node)}`, "aria-hidden": "true" });
 
 function drawMoves(moves) {
   const rows = moves.length ? moves : [null];
-  keyed($("moves"), rows, (move) => (move ? `${move.at} ${move.from} ${move.to}` : ""), (move) => {
-    if (!move) return el("li", { class: "muted" }, "None since this page was opened.");
-    return el("li", {}, el("time", {}), " ", swatch(move.from), move.from || "no owner", " → ", swatch(move.to), move.to || "no owner", `: ${counted(move.partitions, "partition")}`);
-  }, (row, move) => move && text(row.firstChild, ago(move.at)));
+  keyed(
+    $("moves"),
+    rows,
+    (move) => (move ? `${move.at} ${move.from} ${move.to}` : ""),
+    (move) => {
+      if (!move) return el("li", { class: "muted" }, "None since this page was opened.");
+      return el(
+        "li",
+        {},
+        el("time", {}),
+        " ",
+        swatch(move.from),
+        move.from || "no owner",
+        " → ",
+        swatch(move.to),
+        move.to || "no owner",
+        `: ${counted(move.partitions, "partition")}`,
+      );
+    },
+    (row, move) => move && text(row.firstChild, ago(move.at)),
+  );
 }
 
 const STATES = {
-  joining: "it begins", alive: "it works", leaving: "it ends", seeding: "a command that adds URLs",
+  joining: "it begins",
+  alive: "it works",
+  leaving: "it ends",
+  seeding: "a command that adds URLs",
   quarantined: "it restarted too often, and gets no share for a while",
 };
-const HEADERS = ["Node", "State", "#Up", "#Weight", "#Partitions", "#In flight", "#Lease losses", "Waits for", "Last error"];
+const HEADERS = [
+  "Node",
+  "State",
+  "#Up",
+  "#Weight",
+  "#Partitions",
+  "#In flight",
+  "#Lease losses",
+  "Waits for",
+  "Last error",
+];
 
 /** Shows members and takeovers as the event feed brings them. */
 export function instancesView() {
   $("members").append(
     el("caption", { class: "visually-hidden" }, "Members"),
-    el("thead", {}, el("tr", {}, HEADERS.map((h) => el("th", { scope: "col", class: h.startsWith("#") ? "n" : null }, h.replace("#", ""))))),
+    el(
+      "thead",
+      {},
+      el(
+        "tr",
+        {},
+        HEADERS.map((h) => el("th", { scope: "col", class: h.startsWith("#") ? "n" : null }, h.replace("#", ""))),
+      ),
+    ),
     el("tbody"),
   );
   const takeovers = new Map(); // by both sessions: each comes as an event, and may be read as well
@@ -69,20 +116,39 @@ export function instancesView() {
   function members({ members: found }) {
     meet(found.map((m) => m.node));
     const now = nowS();
-    keyed($("members").tBodies[0], found, (m) => m.session, make, (row, m) => {
-      text(row.pill, m.state);
-      row.pill.dataset.state = m.state;
-      row.pill.title = STATES[m.state] ?? "";
-      const awaited = m.awaited ? `${words(m.awaited.what)}${m.awaited.host ? ` of ${m.awaited.host}` : ""}` : "";
-      cells(row, [
-        row.name, row.pill, duration(Math.max(0, Math.round(now - m.started_at))), number(m.weight),
-        number(m.partitions), number(m.in_flight), number(m.lease_losses), m.waits_for || awaited || "-", m.last_error || "-",
-      ]);
-    });
+    keyed(
+      $("members").tBodies[0],
+      found,
+      (m) => m.session,
+      make,
+      (row, m) => {
+        text(row.pill, m.state);
+        row.pill.dataset.state = m.state;
+        row.pill.title = STATES[m.state] ?? "";
+        const awaited = m.awaited ? `${words(m.awaited.what)}${m.awaited.host ? ` of ${m.awaited.host}` : ""}` : "";
+        cells(row, [
+          row.name,
+          row.pill,
+          duration(Math.max(0, Math.round(now - m.started_at))),
+          number(m.weight),
+          number(m.partitions),
+          number(m.in_flight),
+          number(m.lease_losses),
+          m.waits_for || awaited || "-",
+          m.last_error || "-",
+        ]);
+      },
+    );
   }
 
   function make(m) {
-    const row = el("tr", {}, HEADERS.map((h, n) => el(n ? "td" : "th", { class: h.startsWith("#") ? "n" : n > 6 ? "long" : null, scope: n ? null : "row" })));
+    const row = el(
+      "tr",
+      {},
+      HEADERS.map((h, n) =>
+        el(n ? "td" : "th", { class: h.startsWith("#") ? "n" : n > 6 ? "long" : null, scope: n ? null : "row" }),
+      ),
+    );
     row.name = el("span", { title: `session ${m.session}` }, swatch(m.node), m.node);
     row.pill = el("span", { class: "pill" });
     return row;
@@ -91,7 +157,9 @@ export function instancesView() {
   function drawTakeovers() {
     const newest = [...takeovers.values()].sort((a, b) => b.at - a.at);
     const lines = newest.slice(0, TAKEOVERS_KEPT).map((t) => takeoverLine(t));
-    $("takeovers").replaceChildren(lines.length ? el("ul", { class: "feed" }, lines) : el("p", { class: "muted" }, "No instance has died."));
+    $("takeovers").replaceChildren(
+      lines.length ? el("ul", { class: "feed" }, lines) : el("p", { class: "muted" }, "No instance has died."),
+    );
     $("takeovers-small").replaceChildren(...newest.slice(0, TAKEOVERS_SMALL).map((t) => takeoverLine(t, true)));
   }
 

@@ -23,7 +23,11 @@ export function colourOf(node) {
 }
 
 /** Give colours in the order of names, before anything is drawn. */
-export const meet = (nodes) => [...nodes].filter((n) => n !== NOBODY).sort(byName).forEach(colourOf);
+export const meet = (nodes) =>
+  [...nodes]
+    .filter((n) => n !== NOBODY)
+    .sort(byName)
+    .forEach(colourOf);
 
 /** What changed hands between two readings: [{from, to, partitions}], most first. */
 export function movesOf(before, now) {
@@ -38,12 +42,14 @@ export function movesOf(before, now) {
     .sort((a, b) => b.partitions - a.partitions);
 }
 
-const point = (radius, angle) => `${(MIDDLE + radius * Math.sin(angle)).toFixed(2)} ${(MIDDLE - radius * Math.cos(angle)).toFixed(2)}`;
+const point = (radius, angle) =>
+  `${(MIDDLE + radius * Math.sin(angle)).toFixed(2)} ${(MIDDLE - radius * Math.cos(angle)).toFixed(2)}`;
 
 function band([outer, inner], from, to) {
   const end = Math.min(to, from + 2 * Math.PI - 0.0005);
   const large = end - from > Math.PI ? 1 : 0;
-  return `M${point(outer, from)}A${outer} ${outer} 0 ${large} 1 ${point(outer, end)}L${point(inner, end)}A${inner} ${inner} 0 ${large} 0 ${point(inner, from)}Z`;
+  const arc = (radius, sweep, to) => `A${radius} ${radius} 0 ${large} ${sweep} ${point(radius, to)}`;
+  return `M${point(outer, from)}${arc(outer, 1, end)}L${point(inner, end)}${arc(inner, 0, from)}Z`;
 }
 
 export class RingPicture {
@@ -52,7 +58,14 @@ export class RingPicture {
     this.chords = svg("g", { class: "chords" });
     this.count = svg("text", { class: "ring-count", x: MIDDLE, y: MIDDLE - 2, "text-anchor": "middle" });
     this.about = svg("text", { class: "ring-about", x: MIDDLE, y: MIDDLE + 18, "text-anchor": "middle" });
-    this.svg = svg("svg", { viewBox: `0 0 ${SIZE} ${SIZE}`, role: "img", class: "ring" }, this.bands, this.chords, this.count, this.about);
+    this.svg = svg(
+      "svg",
+      { viewBox: `0 0 ${SIZE} ${SIZE}`, role: "img", class: "ring" },
+      this.bands,
+      this.chords,
+      this.count,
+      this.about,
+    );
     this.legend = el("ul", { class: "ring-legend" });
     box.append(this.svg);
     if (hasLegend) box.append(this.legend);
@@ -73,7 +86,13 @@ export class RingPicture {
         const end = at + run.count * share;
         const title = run.holder === run.suggested ? "" : `, suggested for ${run.suggested || "nobody"}`;
         shapes.push(svg("path", { class: `suggested ${colourOf(run.suggested)}`, d: band(INNER, at, end) }));
-        shapes.push(svg("path", { class: `held ${colourOf(holder)}`, d: band(OUTER, at, end) }, svg("title", {}, `${holder || "no owner"}: ${counted(run.count, "partition")}${title}`)));
+        shapes.push(
+          svg(
+            "path",
+            { class: `held ${colourOf(holder)}`, d: band(OUTER, at, end) },
+            svg("title", {}, `${holder || "no owner"}: ${counted(run.count, "partition")}${title}`),
+          ),
+        );
         at = end;
       }
       this.middles.set(holder, (begin + at) / 2);
@@ -90,12 +109,26 @@ export class RingPicture {
     text(this.count, number(held.length));
     text(this.about, free ? `${number(free)} without owner` : away ? `${number(away)} to move` : "partitions");
     const nodes = [...new Set([...holders, ...suggested])].sort(byName);
-    const counts = nodes.map((node) => [node, held.filter((h) => h === node).length, suggested.filter((s) => s === node).length]);
-    const said = counts.map(([node, has, should]) => `${node || "no owner"} holds ${has}${should === has ? "" : `, suggested ${should}`}`);
+    const counts = nodes.map((node) => [
+      node,
+      held.filter((h) => h === node).length,
+      suggested.filter((s) => s === node).length,
+    ]);
+    const said = counts.map(
+      ([node, has, should]) => `${node || "no owner"} holds ${has}${should === has ? "" : `, suggested ${should}`}`,
+    );
     this.svg.setAttribute("aria-label", `${counted(held.length, "partition")}: ${said.join("; ")}`);
-    this.legend.replaceChildren(...counts.map(([node, has, should]) =>
-      el("li", {}, el("span", { class: `swatch ${colourOf(node)}` }), el("span", {}, node || "no owner"),
-        el("span", { class: "n" }, should === has ? number(has) : `${number(has)} of ${number(should)}`))));
+    this.legend.replaceChildren(
+      ...counts.map(([node, has, should]) =>
+        el(
+          "li",
+          {},
+          el("span", { class: `swatch ${colourOf(node)}` }),
+          el("span", {}, node || "no owner"),
+          el("span", { class: "n" }, should === has ? number(has) : `${number(has)} of ${number(should)}`),
+        ),
+      ),
+    );
   }
 
   /** Show leases on their way for some seconds. */
@@ -103,7 +136,10 @@ export class RingPicture {
     for (const { from, to, partitions } of moves) {
       const [a, b] = [this.middles.get(from), this.middles.get(to)];
       if (a === undefined || b === undefined) continue;
-      const chord = svg("path", { class: `chord ${colourOf(to)}`, d: `M${point(CHORD, a)}Q${MIDDLE} ${MIDDLE} ${point(CHORD, b)}` });
+      const chord = svg("path", {
+        class: `chord ${colourOf(to)}`,
+        d: `M${point(CHORD, a)}Q${MIDDLE} ${MIDDLE} ${point(CHORD, b)}`,
+      });
       chord.style.strokeWidth = String(1.5 + Math.min(5, Math.sqrt(partitions) / 2));
       this.chords.append(chord);
       setTimeout(() => {
@@ -123,8 +159,14 @@ export class RingPicture {
 function label(node, angle) {
   const right = Math.sin(angle);
   const anchor = Math.abs(right) < 0.3 ? "middle" : right > 0 ? "start" : "end";
-  const [x, y] = point(OUTER[0] + 7, angle).split(" ").map(Number);
-  return svg("text", { class: "ring-label", x, y: y + 4 - 4 * Math.cos(angle), "text-anchor": anchor }, node.length > 9 ? `${node.slice(0, 8)}…` : node);
+  const [x, y] = point(OUTER[0] + 7, angle)
+    .split(" ")
+    .map(Number);
+  return svg(
+    "text",
+    { class: "ring-label", x, y: y + 4 - 4 * Math.cos(angle), "text-anchor": anchor },
+    node.length > 9 ? `${node.slice(0, 8)}…` : node,
+  );
 }
 
 /** Partitions in groups of one holder and one suggestion, by holder. */
@@ -136,5 +178,8 @@ function runsOf(held, suggested) {
   });
   return [...counts]
     .map(([key, count]) => ({ holder: JSON.parse(key)[0], suggested: JSON.parse(key)[1], count }))
-    .sort((a, b) => (a.holder === NOBODY) - (b.holder === NOBODY) || byName(a.holder, b.holder) || byName(a.suggested, b.suggested));
+    .sort(
+      (a, b) =>
+        (a.holder === NOBODY) - (b.holder === NOBODY) || byName(a.holder, b.holder) || byName(a.suggested, b.suggested),
+    );
 }
