@@ -18,10 +18,14 @@ from crawler.api.problem import ProblemError
 from crawler.errors import EngineError
 
 FOLDER = Path(__file__).with_name("dashboard")
+SCRIPTS = (
+    "api.js", "app.js", "charts.js", "dead.js", "dialog.js", "dom.js", "domain.js", "domains.js", "format.js",
+    "instances.js", "operate.js", "ring.js",
+)  # fmt: skip
 FILES = {
     "/": ("index.html", "text/html"),
-    "/assets/app.js": ("app.js", "text/javascript"),
     "/assets/style.css": ("style.css", "text/css"),
+    **{f"/assets/{name}": (name, "text/javascript") for name in SCRIPTS},
 }  # what is served, and nothing else
 
 

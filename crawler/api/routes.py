@@ -1,6 +1,6 @@
 """The routing table: the application and `/openapi.json` are made from it."""
 
-from crawler.api import dead_letters, pages, reads, seeds, writes
+from crawler.api import dead_letters, owners, pages, reads, seeds, writes
 from crawler.api.route import JSON, Route
 
 HTML, JAVASCRIPT, CSS, TEXT = "text/html", "text/javascript", "text/css", "text/plain"
@@ -35,7 +35,9 @@ ROUTES: tuple[Route, ...] = (
     Route(method="GET", path="/v1/explain", handler=reads.explain),
     Route(method="GET", path="/v1/history", handler=reads.history),
     Route(method="GET", path="/v1/members", handler=reads.members),
+    Route(method="GET", path="/v1/takeovers", handler=owners.takeovers),
     Route(method="GET", path="/v1/ring", handler=reads.ring, is_slow=True),
+    Route(method="GET", path="/v1/ring/partitions", handler=owners.partitions),
     Route(method="GET", path="/v1/ring/place", handler=reads.place),
     Route(method="GET", path="/v1/dead-letters", handler=dead_letters.page),
     Route(method="GET", path="/v1/dead-letters/summary", handler=dead_letters.summary, is_slow=True),

@@ -1,0 +1,313 @@
+// One domain in full: why something or nothing happens there, its numbers, and what an operator can do.
+
+import { ApiError, Repeater, get, session } from "./api.js";
+import { Chart, errorLines, perS, windowOf } from "./charts.js";
+import { command, field } from "./dialog.js";
+import { delayText, nextText, statePill } from "./domains.js";
+import { $, el, keyed, show, table, text } from "./dom.js";
+import { counted, duration, moment, named, nowS, number, rate, size, stopText, words } from "./format.js";
+import { lettersTable } from "./dead.js";
+
+const EVERY_MS = 2000;
+const DETAILS_EVERY = 5; // attempts and dead letters are read with each fifth look
+const ATTEMPTS = 20;
+
+export function domainView() {
+  let name = "";
+  let detail = null;
+  let looks = 0;
+  const charts = [
+    new Chart($("domain-charts"), {
+      title: "Pages/s",
+      ...perS,
+      lines: [{ name: "pages/s", style: "a", of: (p) => p.rates.pages }],
+    }),
+    new Chart($("domain-charts"), {
+      title: "Errors/s",
+      ...perS,
+      lines: errorLines,
+    }),
+  ];
+  const repeater = new Repeater(look, EVERY_MS);
+
+  async function look(signal) {
+    const path = `/v1/domains/${encodeURIComponent(name)}`;
+    try {
+      detail = await get(path, signal);
+    } catch (error) {
+      if (!(error instanceof ApiError) || !error.status || error.status >= 500) throw error;
+      missing(error.message);
+      return;
+    }
+    if (signal.aborted) return;
+    draw();
+    if (looks % DETAILS_EVERY === 0) {
+      await Promise.all([attempts(signal), letters(signal)]);
+    }
+    looks += 1;
+  }
+
+  function missing(message) {
+    detail = null;
+    text($("domain-sentence"), message.endsWith(".") ? message : `${message}.`);
+    show($("domain-body"), false);
+    show($("domain-state"), false);
+    $("domain-actions").replaceChildren();
+  }
+
+  function draw() {
+    const d = detail.domain;
+    show($("domain-body"), true);
+    show($("domain-state"), true);
+    statePill($("domain-state"), d);
+    text($("t-domain"), d.domain);
+    tellWhy(detail.sentence);
+    facts($("domain-counters"), counters(detail));
+    facts($("domain-place"), place(detail));
+    buttons();
+    const points = detail.series.fine;
+    charts.forEach((chart) => chart.update(points, windowOf(points, "fine", nowS())));
+  }
+
+  /** Waits count down each second: only what else changes is told to readers of screens. */
+  function tellWhy(sentence) {
+    const box = $("domain-sentence");
+    const shape = sentence.replace(/[\d.,]+ (ms|s|m|h)\b/g, "");
+    box.setAttribute("aria-live", shape === box.dataset.shape ? "off" : "polite");
+    box.dataset.shape = shape;
+    text(box, sentence);
+  }
+
+  async function attempts(signal) {
+    const { attempts: found } = await get(
+      `/v1/history?${new URLSearchParams({ domain: name, limit: ATTEMPTS })}`,
+      signal,
+    );
+    if (signal.aborted) return;
+    const rows = found.map((a) => {
+      const ended = a.finished ?? a.failed ?? a.lost ?? a.refused ?? a.claimed ?? 0;
+      const took = a.started ? duration(Math.max(0, ended - a.started)) : "-";
+      return [
+        moment(ended),
+        number(a.attempt),
+        el("span", { class: "wrap" }, resultText(a)),
+        took,
+        a.node,
+        el("span", { class: "url" }, a.url),
+      ];
+    });
+    fillOr(
+      $("domain-attempts"),
+      rows.length && table("Recent attempts", ["At", "#Try", "Result", "#Took", "By", "URL"], rows),
+      "The crawl folder of this server has none.",
+    );
+  }
+
+  async function letters(signal) {
+    const asked = new URLSearchParams({ domain: name, limit: "20" });
+    const found = await get(`/v1/dead-letters?${asked}`, signal);
+    if (signal.aborted) return;
+    fillOr($("domain-dead"), found.letters.length && lettersTable(found.letters, again), "None.");
+  }
+
+  function fillOr(box, shown, otherwise) {
+    if (shown && box.contains(document.activeElement)) return; // somebody is in there
+    box.replaceChildren(shown || el("p", { class: "muted" }, otherwise));
+  }
+
+  function again() {
+    looks = 0;
+    repeater.again();
+  }
+
+  function buttons() {
+    show($("domain-actions"), Boolean(session.current));
+    if (!session.current) return;
+    const d = detail.domain;
+    const isBlocked = d.stop === "blocked";
+    const isPaused = d.stop === "paused";
+    const wanted = [
+      isPaused
+        ? action("resume", "Resume", "Requests to it start again.", true)
+        : action("pause", "Pause", "No more requests to it start. Its URLs wait."),
+      isBlocked
+        ? action("unblock", "Unblock", "It is fetched from again, and its deferred URLs come back.", true)
+        : action(
+            "block",
+            "Block",
+            "Nothing is fetched from it any more. Its URLs are deferred, and new ones too.",
+            false,
+            true,
+          ),
+      { verb: "boost", label: d.boost ? `Boost (${d.boost})…` : "Boost…", act: boost },
+      {
+        verb: "delay",
+        label: detail.ordered_delay_ms === null ? "Delay…" : `Delay (${delayText(detail.ordered_delay_ms)})…`,
+        act: delay,
+      },
+    ];
+    keyed(
+      $("domain-actions"),
+      wanted,
+      (one) => one.verb,
+      (one) => el("button", { type: "button", "data-verb": one.verb }),
+      (button, one) => {
+        text(button, one.label);
+        button.onclick = one.act;
+      },
+    );
+  }
+
+  const post = (verb) => `/v1/domains/${encodeURIComponent(detail.domain.domain)}/${verb}`;
+
+  function action(verb, label, question, isMain = false, isHarsh = false) {
+    const act = async () => {
+      const title = `${label} ${detail.domain.domain}?`;
+      if (await command({ title, question, button: label, isHarsh }, post(verb))) again();
+    };
+    return { verb, label, act, isMain };
+  }
+
+  async function boost() {
+    const fields = [
+      field("Boost, from -9 to 9", {
+        name: "n",
+        type: "number",
+        min: -9,
+        max: 9,
+        step: 1,
+        required: true,
+        value: detail.domain.boost || 5,
+      }),
+    ];
+    const question = "Domains with a higher boost go first when they are due; 0 is none. The delay stays.";
+    const body = ({ n }) => ({ boost: Number(n) });
+    if (
+      await command(
+        { title: `Boost ${detail.domain.domain}`, question, button: "Set the boost", fields },
+        post("boost"),
+        { body },
+      )
+    )
+      again();
+  }
+
+  async function delay() {
+    const now = Math.max(0, detail.domain.delay_ms) / 1000;
+    const fields = [
+      field("Seconds between two requests", {
+        name: "s",
+        type: "number",
+        min: 0,
+        max: 86400,
+        step: "any",
+        value: now,
+        placeholder: "robots.txt",
+      }),
+    ];
+    const question = "Leave it empty for the delay of robots.txt and the settings.";
+    const body = ({ s }) => ({ delay_s: s === "" ? null : Number(s) });
+    if (
+      await command(
+        { title: `Delay of ${detail.domain.domain}`, question, button: "Set the delay", fields },
+        post("delay"),
+        { body },
+      )
+    )
+      again();
+  }
+
+  return {
+    start(wanted) {
+      if (wanted !== name) {
+        name = wanted;
+        looks = 0;
+        detail = null;
+        text($("t-domain"), name);
+        text($("domain-sentence"), "");
+        show($("domain-body"), false);
+        show($("domain-state"), false);
+        $("domain-actions").replaceChildren();
+        charts.forEach((chart) => chart.update([], windowOf([], "fine", nowS())));
+      }
+      repeater.start();
+    },
+    stop: () => repeater.stop(),
+    session: () => detail && buttons(),
+  };
+}
+
+function facts(list, pairs) {
+  const known = pairs.filter(([, value]) => value !== "" && value !== null);
+  keyed(
+    list,
+    known,
+    ([name]) => name,
+    ([name]) => el("div", {}, el("dt", {}, name), el("dd")),
+    (row, [, value]) => text(row.lastChild, value),
+  );
+}
+
+function resultText(a) {
+  const failure = a.kind ? `${words(a.kind)}${a.detail ? `: ${a.detail}` : ""}` : "";
+  const after = { retry: "; to be retried", dead: "; dead letter" }[a.became] ?? "";
+  if (a.became === "lost") return `does not count (${failure || a.http_status || "cut off"})`;
+  return failure ? `${failure}${after}` : String(a.http_status ?? "-");
+}
+
+const inBrackets = (value) => (value ? ` (${value})` : "");
+
+function counters({ domain: d, deferred }) {
+  const classes = Object.entries(d.status)
+    .filter(([, n]) => n)
+    .map(([c, n]) => `${c}xx ${number(n)}`)
+    .join(", ");
+  const errors = Object.values(d.errors).reduce((n, one) => n + one, 0);
+  const refused = Object.values(d.refused).reduce((n, one) => n + one, 0);
+  return [
+    ["Pages", `${number(d.fetched)}${inBrackets(classes)}`],
+    ["Now", d.rates ? `${rate(d.rates.pages)} pages/s, ${size(d.rates.bytes)}/s` : ""],
+    ["Queued", number(d.queued)],
+    ["Claimed", `${number(d.claimed)}${d.in_flight ? inBrackets(counted(d.in_flight, "open request")) : ""}`],
+    ["Waiting for a retry", number(d.retrying)],
+    ["Deferred", Object.keys(deferred).length ? named(deferred) : ""],
+    ["Size", size(d.bytes)],
+    ["Latency", d.latency_ms === null ? "-" : `${duration(d.latency_ms / 1000)} (mean)`],
+    ["Failed attempts", `${number(errors)}${inBrackets(named(d.errors))}`],
+    ["Retries", number(d.retries)],
+    ["Dead letters", number(d.dead)],
+    ["Refused", `${number(refused)}${inBrackets(named(d.refused))}`],
+    [
+      "Items",
+      d.items || d.items_invalid
+        ? `${number(d.items)}${d.items_invalid ? inBrackets(`${number(d.items_invalid)} invalid`) : ""}`
+        : "",
+    ],
+    ["Last error", d.last_error ? `${words(d.last_error)}, at ${moment(d.last_error_at)}` : ""],
+  ];
+}
+
+function place({ domain: d, ordered_delay_ms: ordered, robots, crawl_paused: isPaused, crawl_spent: spent }) {
+  const by = ordered === null ? "" : " (by an operator)";
+  return [
+    ["Stopped", d.stop ? stopText(d.stop) : ""],
+    ["Whole crawl", isPaused ? "paused by an operator" : spent ? `its budget is used up: ${spent}` : ""],
+    ["Delay", d.delay_ms < 0 ? "unknown: no robots.txt was read yet" : `${delayText(d.delay_ms)}${by}`],
+    ["Next request", nextText(d)],
+    ["Boost", d.boost ? `${d.boost}: fetched ${d.boost > 0 ? "before" : "after"} domains without a boost` : ""],
+    ...robots.map((r) => [
+      `robots.txt of ${r.origin}`,
+      [
+        r.rules ? counted(r.rules, "rule") + " for us" : "no rules for us",
+        r.crawl_delay_s === null ? "" : `crawl-delay ${duration(r.crawl_delay_s)}`,
+        r.allows_front_page ? "" : "forbids the front page",
+        `read at ${moment(r.read_at)}`,
+      ]
+        .filter(Boolean)
+        .join(", "),
+    ]),
+    ["robots.txt forbids", d.robots_denied ? counted(d.robots_denied, "URL") : ""],
+    ["Partition", number(d.partition)],
+    ["Owner", d.owner ? `${d.owner}, epoch ${number(d.epoch)}` : "none now"],
+  ];
+}

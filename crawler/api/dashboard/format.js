@@ -1,0 +1,143 @@
+// Numbers, times and short sentences as people read them. The same wording as in the terminal.
+
+const grouped = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
+const oneDecimal = new Intl.NumberFormat("en-US", { minimumFractionDigits: 1, maximumFractionDigits: 1 });
+const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+
+/** "1,234,567" */
+export const number = (count) => grouped.format(count ?? 0);
+
+/** "1 page", "2,000 pages" */
+export const counted = (count, noun, plural = `${noun}s`) => `${number(count)} ${count === 1 ? noun : plural}`;
+
+/** Per second: with a decimal only where it tells something. */
+export const rate = (perSecond) => (perSecond && perSecond < 9.95 ? oneDecimal : grouped).format(perSecond ?? 0);
+
+/** Bytes in binary units with three digits: "31.2 KiB" */
+export function size(bytes) {
+  let count = bytes ?? 0;
+  let unit = 0;
+  for (; count >= 1000 && unit < UNITS.length - 1; unit += 1) count /= 1024;
+  if (unit === 0) return `${Math.round(count)} B`;
+  return `${count.toFixed(count < 9.995 ? 2 : count < 99.95 ? 1 : 0)} ${UNITS[unit]}`;
+}
+
+/** At most two units: "20 ms", "0.4 s", "42 s", "3 m 07 s", "2 h 05 m", "4 d 03 h" */
+export function duration(seconds) {
+  const two = (n) => String(n).padStart(2, "0");
+  if (seconds > 0 && seconds < 0.0995) return `${Math.max(1, Math.round(seconds * 1000))} ms`;
+  if (seconds < 9.95) return `${seconds.toFixed(1).replace(/\.0$/, "")} s`;
+  const whole = Math.round(seconds);
+  if (whole < 60) return `${whole} s`;
+  if (whole < 3600) return `${Math.floor(whole / 60)} m ${two(whole % 60)} s`;
+  if (whole < 86400) return `${Math.floor(whole / 3600)} h ${two(Math.floor((whole % 3600) / 60))} m`;
+  return `${Math.floor(whole / 86400)} d ${two(Math.floor((whole % 86400) / 3600))} h`;
+}
+
+/** A wall time in the reader's time zone: "14:05:13", with the date when it was another day. */
+export function moment(atS) {
+  if (!atS) return "";
+  const at = new Date(atS * 1000);
+  const time = at.toLocaleTimeString("en-GB");
+  return at.toDateString() === new Date().toDateString() ? time : `${dateOf(at)} ${time}`;
+}
+
+const dateOf = (at) =>
+  [at.getFullYear(), at.getMonth() + 1, at.getDate()].map((n) => String(n).padStart(2, "0")).join("-");
+
+/** "14:05" for the axis of a chart */
+export const clock = (atS) => new Date(atS * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
+
+let aheadS = 0; // of the server's clock
+
+/** Take over the server's clock: this computer's may be wrong. */
+export function setNow(serverS) {
+  const ahead = serverS - Date.now() / 1000;
+  if (Math.abs(ahead - aheadS) > 1.5) aheadS = ahead;
+}
+
+/** Now, in seconds since 1970, by the server's clock. */
+export const nowS = () => Date.now() / 1000 + aheadS;
+
+/** How long ago something was: "12 s ago" */
+export const ago = (atS) => `${duration(Math.max(0, Math.round(nowS() - atS)))} ago`;
+
+/** A reason of the engine in words: "dns_not_found" is "dns not found". */
+export const words = (name) => String(name ?? "").replaceAll("_", " ");
+
+/** "timeout 3, connect 1": the most frequent first. */
+export const named = (counts) =>
+  Object.entries(counts ?? {})
+    .filter(([, n]) => n)
+    .sort(([a, n], [b, m]) => m - n || (a < b ? -1 : 1))
+    .map(([name, n]) => `${words(name)} ${number(n)}`)
+    .join(", ");
+
+export const sum = (counts) => Object.values(counts ?? {}).reduce((total, n) => total + n, 0);
+
+const STOPS = {
+  paused: "paused by an operator",
+  blocked: "blocked by an operator",
+  pages: "its budget of pages is used up",
+  bytes: "its budget of bytes is used up",
+};
+export const stopText = (stop) => STOPS[stop] ?? words(stop);
+
+/** Names in the order of people: vm-2 before vm-10. */
+export const byName = (a, b) => a.localeCompare(b, "en", { numeric: true });
+
+const WAITS = {
+  memory: "waits for room in the engine's memory (frontier.memory, or its own maxmemory)",
+  paused: "waits for an operator to resume it",
+};
+
+/** What the crawl does, in one sentence. */
+export function stateText(o) {
+  const on = `on ${counted(o.instances, "instance")}`;
+  switch (o.state) {
+    case "running":
+      return o.rates.pages || o.in_flight ? `Fetching ${rate(o.rates.pages)} pages/s ${on}` : `Running ${on}`;
+    case "paused":
+      return `Paused by an operator: ${counted(o.pending, "URL")} wait for it to be resumed`;
+    case "spent": {
+      const what = String(o.spent).split(":")[1] ?? o.spent;
+      return `The crawl's budget of ${what} is used up; raise it to continue`;
+    }
+    case "idle":
+      return `No instance is running, and ${counted(o.pending, "URL")} wait; start one with "crawler run"`;
+    case "finished":
+      return o.pages || o.dead ? "Finished: nothing is pending" : "Nothing to do yet: add a seed";
+    default:
+      return words(o.state);
+  }
+}
+
+/** Why instances claim nothing, or what they wait for where nothing moves; "" when all is well. */
+export function waitText(o) {
+  if (o.waits_for?.length) return o.waits_for.map((why) => WAITS[why] ?? words(why)).join("; ");
+  for (const what of ["answer", "robots", "page", "next"]) {
+    const same = (o.awaited ?? []).filter((one) => one.what === what);
+    if (same.length) return awaitedText(what, same, o.busy_partitions);
+  }
+  return "";
+}
+
+function awaitedText(what, same, busy) {
+  const total = same.reduce((n, one) => n + one.count, 0);
+  const first = same.reduce((a, b) => (b.in_s < a.in_s ? b : a));
+  const others = (noun) => (total > 1 ? ` and ${counted(total - 1, `other ${noun}`)}` : "");
+  switch (what) {
+    case "answer":
+      return `waits for an answer of ${first.host}${others("request")}`;
+    case "robots":
+      return `waits for robots.txt of ${first.host}${others("host")}`;
+    case "page":
+      return `works on a page of ${first.host}${others("page")}`;
+    default: {
+      const soon = `in ${duration(Math.ceil(first.in_s))}`;
+      const hosts = Math.min(total, busy || total);
+      if (hosts <= 1) return `${first.host || "a host"} waits for its next fetch ${soon}`;
+      return `all ${counted(hosts, "host")} wait for their next fetch, first ${first.host} ${soon}`;
+    }
+  }
+}
