@@ -227,7 +227,7 @@ class ArchiveStage:
 
 async def _to_its_end(write: Callable[[], None]) -> None:
     """Write in a thread, and wait for it even when cancelled: the error of a failed write must not get lost."""
-    writing = asyncio.ensure_future(asyncio.to_thread(write))
+    writing = asyncio.get_running_loop().run_in_executor(None, write)
     try:
         await asyncio.shield(writing)
     except asyncio.CancelledError:
