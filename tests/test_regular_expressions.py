@@ -16,7 +16,7 @@ ALLOWED = {
     "archive/warc_web.py": "archives of others: one line of fixed form, and line ends",
     "archive/cdxj.py": "site: one loop each",
     "seeding/url_input.py": "seeds as people type them",
-    "app/ring_view.py": "the command line",
+    "service/ring_view.py": "the command line",
     "terminal/wording.py": "the command line, names of nodes",
     "content/parse_cost.py": "site: alternatives of fixed length, no loop",
     "content/sitemap.py": "site: a loop can't reach over the next tag, or stays in one tag's attributes",

@@ -29,6 +29,7 @@ from crawler.frontier.lookup import UrlLookup
 from crawler.frontier.members import Member, Members
 from crawler.frontier.messages import AddQuota
 from crawler.frontier.operator import OperatorCommands
+from crawler.frontier.operator_log import OperatorLog
 from crawler.frontier.placement import Placement
 from crawler.frontier.script_library import library
 from crawler.frontier.seed_counts import Seeds
@@ -77,6 +78,7 @@ class OpenCrawl(msgspec.Struct, frozen=True, kw_only=True):
     letters: DeadLetters
     supervisors: SupervisorRecords
     operator: OperatorCommands
+    operator_log: OperatorLog
     slots: Slots
 
     async def reloaded(self) -> "OpenCrawl":
@@ -149,6 +151,7 @@ def _opened(
         letters=DeadLetters(frontier, partitions),
         supervisors=SupervisorRecords(engine, keys),
         operator=OperatorCommands(frontier, partitions, queue_by=record.queue_by, files=spill_files),
+        operator_log=OperatorLog(engine, keys),
         slots=Slots(members),
     )  # fmt: skip
 

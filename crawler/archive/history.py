@@ -12,7 +12,7 @@ import mmap
 import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
 
 import msgspec
@@ -23,6 +23,8 @@ from crawler.errors import ArchiveError
 
 SUFFIX = ".jsonl"
 SEGMENTS = 64  # in the whole history: the share that is deleted at a time
+LOOKED_AT_BYTES_MAX = 256_000_000  # for the newest attempts: some 0.1 s
+CLOCK_SLACK_S = 5.0  # between the time of an attempt and that of its segment: lines wait to be written
 WAITING_BYTES_MAX = 8_000_000  # while the disk hangs; further lines are dropped
 
 
@@ -236,6 +238,29 @@ def attempts(folders: Sequence[CrawlFolder], *, url: str = "", domain: str = "")
             yield attempt
 
 
+def newest_attempts(
+    folder: CrawlFolder, *, url: str = "", domain: str = "", limit: int, bytes_max: int = LOOKED_AT_BYTES_MAX
+) -> list[Attempt]:
+    """The newest attempts at a canonical URL, or at all URLs of a domain, the newest first, at most `limit`.
+
+    Reads backwards, at most the `bytes_max` of the history that were written last. Memory: twice `limit` attempts.
+    """
+    field, value = ("url", url) if url else ("domain", domain)
+    needle = needle_of(field, value)
+    known = {path: stat for path in segments(folder) if (stat := _stat_of(path))}
+    found: list[Attempt] = []
+    left = bytes_max
+    for path in sorted(known, key=lambda path: (known[path][0], path.name), reverse=True):
+        written_at, size = known[path]
+        if left <= 0 or (len(found) == limit and found[-1].last_at > written_at + CLOCK_SLACK_S):
+            break
+        lines = _last_lines_with(path, needle, max(0, size - left))
+        mine = (one for line in lines if (one := to_attempt(line)) and getattr(one, field) == value)
+        found = heapq.nlargest(limit, [*found, *islice(mine, limit)], key=lambda one: one.last_at)
+        left -= size
+    return found
+
+
 def kept_since(folders: Iterable[CrawlFolder]) -> float:
     """When the oldest attempt in the history ended (wall clock, s); 0 when there is none."""
     begins = (_first(path) for folder in folders for path in segments(folder))
@@ -259,6 +284,16 @@ def _lines_with(path: Path, needle: bytes) -> Iterator[bytes]:
                 return  # incomplete
             yield bytes(data[begin:end])
             at = data.find(needle, end)
+
+
+def _last_lines_with(path: Path, needle: bytes, begin: int) -> Iterator[bytes]:
+    """The same from the end on, without what was written before `begin`."""
+    with _mapped(path) as data:
+        end = data.rfind(b"\n") + 1  # behind it is an incomplete line
+        while (at := data.rfind(needle, begin, max(begin, end))) >= 0:
+            start = data.rfind(b"\n", 0, at) + 1
+            yield bytes(data[start : data.find(b"\n", at)])
+            end = start
 
 
 def _mapped(path: Path) -> "mmap.mmap | contextlib.nullcontext[bytes]":

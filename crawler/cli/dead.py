@@ -1,17 +1,15 @@
 """`crawler dead`: lists dead letters, puts them back into their queues, or purges them."""
 
 import argparse
-import heapq
-from collections import Counter
-from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from crawler.cli.actor import actor
 from crawler.cli.options import add_common, settings_of, whole_type
 from crawler.errors import UsageError
 
 if TYPE_CHECKING:
     from crawler.app.crawl import OpenCrawl
-    from crawler.frontier.dead_letters import DeadLetters, StoredLetter
+    from crawler.service.dead_letter_admin import LetterFilter
     from crawler.settings import Settings
 
 SHOWN = 50
@@ -63,8 +61,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace) -> None:
-    from crawler.model import FailureKind
     from crawler.seeding.url_input import url_of
+    from crawler.service.command_input import domain_of, letter_reason_of
 
     action, urls = arguments.action, arguments.urls
     filters = arguments.domain or arguments.reason
@@ -78,8 +76,12 @@ def _check(arguments: argparse.Namespace) -> None:
         raise UsageError(f"'crawler dead {action}' needs a choice: give URLs, --domain, --reason or --all")
     if arguments.limit is not None and arguments.limit < 1:
         raise UsageError(f"--limit {arguments.limit}: expected a number of dead letters")
-    if arguments.reason and arguments.reason not in list(FailureKind):
-        raise UsageError(f"--reason {arguments.reason}: expected one of {', '.join(FailureKind)}")
+    if arguments.reason:
+        try:
+            letter_reason_of(arguments.reason)
+        except UsageError as error:
+            raise UsageError(f"--{error}") from None
+    arguments.domain = domain_of(arguments.domain) if arguments.domain else ""
     arguments.urls = [url_of(url) for url in urls]
 
 
@@ -87,100 +89,65 @@ async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
     from crawler.app.open_crawl import open_crawl
 
     async with open_crawl(settings, create=False) as crawl:
-        letters = crawl.letters
-        if arguments.action == "list":
-            await _list(_wanted(crawl, letters, arguments), limit=arguments.limit, as_json=arguments.json)
-        elif arguments.action == "show":
-            await _show(crawl, letters, arguments.urls[0], as_json=arguments.json)
-        else:
-            await _change(crawl, letters, arguments)
+        from crawler.service.dead_letter_admin import LetterFilter
+
+        wanted = LetterFilter(domain=arguments.domain, reason=arguments.reason or "", urls=arguments.urls)
+        act = {"list": _list, "show": _show, "retry": _retry, "purge": _purge}[arguments.action]
+        await act(crawl, wanted, arguments)
     return 0
 
 
-async def _wanted(
-    crawl: "OpenCrawl", letters: "DeadLetters", arguments: argparse.Namespace
-) -> "AsyncIterator[list[StoredLetter]]":
-    """The letters that options ask for, some at a time, and without a limit in the case of a table."""
-    from crawler.seeding.url_input import url_of_site
+async def _list(crawl: "OpenCrawl", wanted: "LetterFilter", arguments: argparse.Namespace) -> None:
+    import msgspec
 
-    domain, _, partition = crawl.placement.of(url_of_site(arguments.domain)) if arguments.domain else ("", "", -1)
-    left = arguments.limit if arguments.action != "list" or arguments.json else None
-    async for some in letters.read(partition):
-        found = [
-            one for one in some
-            if (not domain or one.letter.domain == domain) and arguments.reason in (None, one.letter.reason)
-        ]  # fmt: skip
-        yield found[:left]
-        if left is not None:
-            left -= min(left, len(found))
-            if not left:
-                return
-
-
-async def _list(found: "AsyncIterator[list[StoredLetter]]", *, limit: int | None, as_json: bool) -> None:
-    from crawler.reports.dead_letters_view import letter_json, letters_table
+    from crawler.reports.dead_letters_view import letters_table
+    from crawler.service.dead_letter_admin import dead_letter_list, dead_letters
     from crawler.terminal.printing import out, out_json
 
-    reasons: Counter[str] = Counter()
-    newest: list[tuple[float, str, Any]] = []
-    async for some in found:
-        if as_json:
-            for one in some:
-                out_json(letter_json(one.letter))
-            continue
-        reasons.update(one.letter.reason for one in some)
-        keyed = [(one.letter.failed_at, one.fingerprint, one.letter) for one in some]
-        newest = heapq.nlargest(limit or SHOWN, [*newest, *keyed], key=lambda one: one[:2])
-    if not as_json:
-        out(letters_table([letter for _, _, letter in newest], reasons))
+    if arguments.json:
+        async for some in dead_letters(crawl, wanted, arguments.limit):
+            for letter in some:
+                out_json(msgspec.to_builtins(letter))
+        return
+    found = await dead_letter_list(crawl, wanted, arguments.limit or SHOWN)
+    out(letters_table(found.newest, found.reasons))
 
 
-async def _show(crawl: "OpenCrawl", letters: "DeadLetters", url: str, *, as_json: bool) -> None:
-    from crawler.reports.dead_letters_view import letter_json, letter_text
+async def _show(crawl: "OpenCrawl", wanted: "LetterFilter", arguments: argparse.Namespace) -> None:
+    import msgspec
+
+    from crawler.reports.dead_letters_view import letter_text
+    from crawler.service.dead_letter_admin import dead_letter
     from crawler.terminal.printing import out, out_json
 
-    found = await _of_urls(crawl, letters, [url])
-    letter = found[0].letter
-    if as_json:
-        out_json(letter_json(letter))
+    letter = await dead_letter(crawl, wanted.urls[0])
+    if arguments.json:
+        out_json(msgspec.to_builtins(letter))
     else:
         out(letter_text(letter))
 
 
-async def _of_urls(crawl: "OpenCrawl", letters: "DeadLetters", urls: Sequence[str]) -> "list[StoredLetter]":
-    """The letters of these URLs. Raises UsageError when one has none."""
-    found = []
-    for url in urls:
-        _, _, partition = crawl.placement.of(url)
-        one = await letters.find(partition, crawl.frontier.fingerprints.of(url))
-        if one is None:
-            raise UsageError(f"{url} is not a dead letter (see: crawler explain {url})")
-        found.append(one)
-    return found
-
-
-async def _change(crawl: "OpenCrawl", letters: "DeadLetters", arguments: argparse.Namespace) -> None:
-    from crawler.model import RefusalReason
+async def _retry(crawl: "OpenCrawl", wanted: "LetterFilter", arguments: argparse.Namespace) -> None:
+    from crawler.service.dead_letter_admin import retry
     from crawler.terminal.printing import out, out_json
     from crawler.terminal.wording import counted
 
-    is_retry, done = arguments.action == "retry", 0
-    async for some in _chosen(crawl, letters, arguments):
-        done += await letters.requeue(some) if is_retry else await letters.discard(some, RefusalReason.PURGED)
+    done = await retry(crawl, wanted, limit=arguments.limit, actor=actor())
     if arguments.json:
-        out_json({"retried" if is_retry else "purged": done})
-    elif not is_retry:
-        out(f"{counted(done, 'dead letter')} purged")
+        out_json({"retried": done.letters})
     else:
-        idle = "" if await crawl.members.read() else "; no instance is running: start one with 'crawler crawl'"
-        out(f"{counted(done, 'URL')} put back{idle if done else ''}")
+        is_idle = done.letters and not done.is_running
+        idle = "; no instance is running: start one with 'crawler crawl'" if is_idle else ""
+        out(f"{counted(done.letters, 'URL')} put back{idle}")
 
 
-async def _chosen(
-    crawl: "OpenCrawl", letters: "DeadLetters", arguments: argparse.Namespace
-) -> "AsyncIterator[list[StoredLetter]]":
-    if arguments.urls:
-        yield await _of_urls(crawl, letters, arguments.urls)
-        return
-    async for some in _wanted(crawl, letters, arguments):
-        yield some
+async def _purge(crawl: "OpenCrawl", wanted: "LetterFilter", arguments: argparse.Namespace) -> None:
+    from crawler.service.dead_letter_admin import purge
+    from crawler.terminal.printing import out, out_json
+    from crawler.terminal.wording import counted
+
+    done = await purge(crawl, wanted, limit=arguments.limit, actor=actor())
+    if arguments.json:
+        out_json({"purged": done.letters})
+    else:
+        out(f"{counted(done.letters, 'dead letter')} purged")

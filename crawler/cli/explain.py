@@ -7,9 +7,6 @@ from crawler.cli.crawl_options import KEYS, add_fetching
 from crawler.cli.options import add_common, settings_of
 
 if TYPE_CHECKING:
-    from crawler.app.crawl import OpenCrawl
-    from crawler.model import CommitEntry
-    from crawler.reports.explanation import Facts
     from crawler.settings import Settings
 
 EPILOG = """\
@@ -48,58 +45,19 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
+    import msgspec
+
     from crawler.app.open_crawl import open_crawl
-    from crawler.reports.explanation import as_json, explanation
     from crawler.terminal.printing import out, out_json
 
     async with open_crawl(settings, create=False) as crawl:
-        facts = await _facts(crawl, arguments.url.strip(), arguments.canonical, fetch_robots=arguments.fetch_robots)
+        from crawler.reports.explanation import explanation, record_of
+        from crawler.service.url_explanation import explain
+
+        given, url = arguments.url.strip(), arguments.canonical
+        facts = await explain(crawl, url, given=given, fetch_robots=arguments.fetch_robots)
     if arguments.json:
-        out_json(as_json(facts))
+        out_json(msgspec.to_builtins(record_of(facts)))
     else:
         out(explanation(facts))
     return 0
-
-
-async def _facts(crawl: "OpenCrawl", given: str, url: str, *, fetch_robots: bool) -> "Facts":
-    from crawler.app.crawl import make_router
-    from crawler.app.polite_client import robots_fact
-    from crawler.app.ring_view import ring_of, weights_of
-    from crawler.reports.explanation import Facts
-    from crawler.rules.traps import NOTHING_LEARNED, PASSED, TrapRules
-
-    router = make_router(crawl)
-    candidate = router.candidate(url, depth=0)
-    where = await crawl.inspect.locate(candidate, run=crawl.record.run)
-    owners = (await ring_of(crawl, weights_of(await crawl.members.read()))).owners
-    overrides = await crawl.operator.overrides()
-    is_seed = where.record is not None and where.record.seed
-    depth, redirects = (where.record.depth, where.record.redirects) if where.record else (0, 0)
-    return Facts(
-        given=given,
-        url=url,
-        domain=candidate.domain,
-        queue=candidate.queue,
-        partition=candidate.partition,
-        suggested=owners[candidate.partition] if owners else "",
-        is_alone=not owners,
-        is_paused=overrides.is_paused,
-        quota_reached=await crawl.crawls.quota_reached(),
-        boost=overrides.boosts.get(candidate.domain, 0),
-        scope=router.verdict(url, depth, redirects),
-        robots=await robots_fact(crawl, url, candidate.partition, fetch=fetch_robots),
-        where=where,
-        traps=PASSED if is_seed else TrapRules(crawl.settings.traps).judge(NOTHING_LEARNED, url),
-        commits=_commits(crawl, url, where.entry),
-        has_index=bool(crawl.settings.archive.dir),
-    )
-
-
-def _commits(crawl: "OpenCrawl", url: str, entry: "CommitEntry | None") -> "list[CommitEntry]":
-    """From the index on this machine, and from the engine's log where it is not yet in an index."""
-    from crawler.archive.index_reader import find_url
-
-    found = find_url(crawl.folder, url)
-    if entry is not None and not any(e.visit == entry.visit for e in found):
-        found.append(entry)
-    return found

@@ -72,8 +72,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _print(folders: "Sequence[CrawlFolder]", url: str, domain: str, *, limit: int | None, as_json: bool) -> None:
+    import msgspec
+
     from crawler.archive.history import attempts, kept_since
-    from crawler.reports.history_view import attempt_json, history_table
+    from crawler.reports.history_view import ShownAttempt, history_table
     from crawler.terminal.printing import out, out_json
     from crawler.terminal.wording import counted, moment
 
@@ -81,7 +83,7 @@ def _print(folders: "Sequence[CrawlFolder]", url: str, domain: str, *, limit: in
     if as_json:
         shown = found if limit is None else _in_order(deque(found, maxlen=limit))
         for one in shown:
-            out_json(attempt_json(one))
+            out_json(msgspec.to_builtins(ShownAttempt.of(one)))
         return
     numbered = deque(enumerate(found, start=1), maxlen=limit or SHOWN)
     since = kept_since(folders)

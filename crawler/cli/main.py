@@ -43,8 +43,7 @@ examples:
 # In the order of --help. Named as the commands, but for `operate`, which has several.
 MODULES = (
     "crawl", "run", "scale", "seed", "seeds", "stats", "crawls", "ring", "explain", "fetch", "replay", "shell", "check",
-    "history", "dead", "operate", "export", "audit", "rebuild", "doctor",
-    "init", "completion",
+    "history", "dead", "operate", "oplog", "export", "audit", "rebuild", "doctor", "init", "completion",
 )  # fmt: skip
 
 

@@ -4,15 +4,18 @@ import argparse
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
+from crawler.cli.actor import actor
 from crawler.cli.options import add_common, settings_of, whole_type
 from crawler.errors import UsageError
 
 if TYPE_CHECKING:
     from crawler.app.crawl import OpenCrawl
+    from crawler.service.commands import CommandResult
     from crawler.settings import Settings
 
-DELAY_MAX_S = 86_400
-BOOST_MAX = 9
+    Act = Callable[[OpenCrawl, argparse.Namespace], Awaitable[CommandResult]]
+
+BOOST_MAX = 9  # as in service/command_input.py, which --help must not import
 NOTED = ("pause", "block", "delay", "boost")  # commands that also hold for URLs found later
 
 EPILOG = """\
@@ -60,7 +63,7 @@ def _add(
     name: str,
     text: str,
     *,
-    run: "Callable[[OpenCrawl, argparse.Namespace], Awaitable[tuple[str, dict[str, Any]]]]",
+    run: "Act",
     domain: str = "",
 ) -> argparse.ArgumentParser:
     p: argparse.ArgumentParser = commands.add_parser(name, help=text, description=f"{name}: {text}.", epilog=EPILOG)
@@ -75,9 +78,7 @@ def _add(
     return p
 
 
-def _runner(
-    act: "Callable[[OpenCrawl, argparse.Namespace], Awaitable[tuple[str, dict[str, Any]]]]",
-) -> Callable[[argparse.Namespace], int]:
+def _runner(act: "Act") -> Callable[[argparse.Namespace], int]:
     def run(arguments: argparse.Namespace) -> int:
         from crawler.cli.event_loop import run_async
 
@@ -89,182 +90,112 @@ def _runner(
 
 def _check(arguments: argparse.Namespace) -> None:
     """Reads what was given; done before an engine is started. Raises UsageError."""
-    from crawler.rules.identity import registrable_domain
-    from crawler.rules.urls import host_of
-    from crawler.seeding.url_input import url_of_site
+    from crawler.service.command_input import boost_of, check_release, delay_ms_of, domain_of
 
     given = arguments.domain
-    arguments.domain = registrable_domain(host_of(url_of_site(given))) if given else ""
+    arguments.domain = domain_of(given) if given else ""
     if hasattr(arguments, "delay"):
-        arguments.delay = _delay_ms(arguments.delay)
-    if hasattr(arguments, "boost"):
-        arguments.boost = _boost_of(given, arguments.boost)
-    if getattr(arguments, "urls", 0) < 0:
-        raise UsageError(f"--urls {arguments.urls}: expected a number of URLs")
-    if getattr(arguments, "reason", None) in ("paused", "blocked"):
-        word = {"paused": "resume", "blocked": "unblock"}[arguments.reason]
-        raise UsageError(f"--reason {arguments.reason}: use 'crawler {word} DOMAIN'")
+        arguments.delay = delay_ms_of(arguments.delay)
+    if getattr(arguments, "boost", None) is not None:
+        arguments.boost = boost_of(arguments.boost)
+    elif arguments.command == "boost" and given:
+        raise UsageError(f"boost {given}: give a boost from -{BOOST_MAX} to {BOOST_MAX}, 0 for none")
+    if hasattr(arguments, "reason"):
+        try:
+            check_release(arguments.reason or "", arguments.urls)
+        except UsageError as error:
+            raise UsageError(f"--{error}") from None
 
 
-def _delay_ms(text: str) -> int | None:
-    from crawler.terminal.wording import parse_duration
-
-    if text == "auto":
-        return None
-    seconds = parse_duration(text)
-    if not 0 <= seconds <= DELAY_MAX_S:
-        raise UsageError(f"delay {text}: expected seconds from 0 to {DELAY_MAX_S:,}, or auto")
-    return round(seconds * 1000)
-
-
-def _boost_of(domain: str | None, text: str | None) -> int:
-    if text is None:
-        if domain:
-            raise UsageError(f"boost {domain}: give a boost from -{BOOST_MAX} to {BOOST_MAX}, 0 for none")
-        return 0
-    try:
-        n = int(text)
-    except ValueError:
-        n = BOOST_MAX + 1
-    if not -BOOST_MAX <= n <= BOOST_MAX:
-        raise UsageError(f"boost {text}: expected a whole number from -{BOOST_MAX} to {BOOST_MAX}")
-    return n
-
-
-async def _run(
-    act: "Callable[[OpenCrawl, argparse.Namespace], Awaitable[tuple[str, dict[str, Any]]]]",
-    arguments: argparse.Namespace,
-    settings: "Settings",
-) -> int:
+async def _run(act: "Act", arguments: argparse.Namespace, settings: "Settings") -> int:
     from crawler.app.open_crawl import open_crawl
     from crawler.terminal.printing import out, out_json, warn
 
     async with open_crawl(settings, create=False) as crawl:
-        if arguments.domain and not await _is_met(crawl, arguments.domain):
+        from crawler.service.commands import is_met
+
+        if arguments.command == "boost" and not arguments.domain:
+            return await _list_boosts(crawl, as_json=arguments.json)
+        if arguments.domain and not await is_met(crawl, arguments.domain):
             noted = "; the command is stored and holds once it does" if arguments.command in NOTED else ""
             warn(f"this crawl has no URL of the domain {arguments.domain}{noted}")
-        text, found = await act(crawl, arguments)
+        result = await act(crawl, arguments)
     if arguments.json:
-        out_json({"domain": arguments.domain or None} | found)
+        out_json(_json(result))
     else:
-        out(text)
+        out(result.text)
     return 0
 
 
-async def _is_met(crawl: "OpenCrawl", domain: str) -> bool:
-    """Has any URL of it been added to this crawl?"""
-    operator = crawl.operator
-    partition = operator.partition_of(domain)
-    found = await crawl.stats.domains([(queue, partition) for queue in await operator.queues_of(domain)])
-    if any(d.pending or d.fetched or d.dead or d.refused for d in found):
-        return True
-    return any([await operator.deferred_urls.of_queue(partition, d.domain) for d in found])
+def _json(result: "CommandResult") -> dict[str, Any]:
+    """The result by the field of its kind; `urls` where there is no other number."""
+    import msgspec
+
+    found: dict[str, Any] = msgspec.to_builtins(result)
+    left_out = {"text", "is_changed"} | ({"urls"} if not {"paused", "blocked"} & found.keys() else set())
+    return {"domain": None} | {key: value for key, value in found.items() if key not in left_out}
 
 
-async def _pause(crawl: "OpenCrawl", arguments: argparse.Namespace) -> tuple[str, dict[str, Any]]:
-    from crawler.frontier.overrides import EVERYWHERE, OverrideKind
-
-    domain, operator = arguments.domain, crawl.operator
-    is_new = await operator.book.give(OverrideKind.PAUSED, domain or EVERYWHERE)
-    n = await operator.carry_out(domain) if domain else (await crawl.stats.totals()).pending
-    return f"{_of(domain)} {_now(is_new)} paused: {_urls(n)} wait{'s' * (n == 1)}", {"paused": True, "urls": n}
-
-
-async def _resume(crawl: "OpenCrawl", arguments: argparse.Namespace) -> tuple[str, dict[str, Any]]:
-    from crawler.frontier.overrides import EVERYWHERE, OverrideKind
-
-    domain, operator = arguments.domain, crawl.operator
-    was = await operator.book.cancel(OverrideKind.PAUSED, domain or EVERYWHERE)
-    n = await operator.carry_out(domain) if domain else (await crawl.stats.totals()).pending
-    if not was:
-        return f"{_of(domain)} was not paused{await _still(crawl, domain)}", {"paused": False, "urls": n}
-    text = f"{_of(domain)} is resumed with {_urls(n)}{await _still(crawl, domain)}"
-    return text + await _alone(crawl), {"paused": False, "urls": n}
-
-
-async def _block(crawl: "OpenCrawl", arguments: argparse.Namespace) -> tuple[str, dict[str, Any]]:
-    from crawler.frontier.overrides import OverrideKind
-
-    is_new = await crawl.operator.book.give(OverrideKind.BLOCKED, arguments.domain)
-    n = await crawl.operator.carry_out(arguments.domain)
-    text = f"{arguments.domain} {_now(is_new)} blocked: {_urls(n)} deferred"
-    return text, {"blocked": True, "urls": n}
-
-
-async def _unblock(crawl: "OpenCrawl", arguments: argparse.Namespace) -> tuple[str, dict[str, Any]]:
-    from crawler.frontier.overrides import OverrideKind
-
-    was = await crawl.operator.book.cancel(OverrideKind.BLOCKED, arguments.domain)
-    n = await crawl.operator.carry_out(arguments.domain)
-    if not was:
-        return f"{arguments.domain} was not blocked", {"blocked": False, "urls": 0}
-    text = f"{arguments.domain} is no longer blocked: {_urls(n)} back in its queue"
-    return text + await _still(crawl, arguments.domain) + await _alone(crawl), {"blocked": False, "urls": n}
-
-
-async def _delay(crawl: "OpenCrawl", arguments: argparse.Namespace) -> tuple[str, dict[str, Any]]:
-    from crawler.terminal.wording import duration
-
-    await crawl.operator.delay(arguments.domain, arguments.delay)
-    if arguments.delay is None:
-        text = f"{arguments.domain}: the delay follows robots.txt and the settings again"
-    else:
-        text = f"{arguments.domain}: {duration(arguments.delay / 1000)} between requests from now on"
-    return text, {"delay_ms": arguments.delay}
-
-
-async def _boost(crawl: "OpenCrawl", arguments: argparse.Namespace) -> tuple[str, dict[str, Any]]:
-    domain, n = arguments.domain, arguments.boost
-    if not domain:
-        return await _boosts(crawl)
-    await crawl.operator.boost(domain, n)
-    if not n:
-        text = f"{domain}: no boost"
-    else:
-        text = f"{domain}: boost {n}; fetched {'before' if n > 0 else 'after'} domains without a boost"
-    return text, {"boost": n}
-
-
-async def _boosts(crawl: "OpenCrawl") -> tuple[str, dict[str, Any]]:
+async def _list_boosts(crawl: "OpenCrawl", *, as_json: bool) -> int:
+    from crawler.service.commands import boosts
+    from crawler.terminal.printing import out, out_json
     from crawler.terminal.tables import table
 
-    found = sorted((await crawl.operator.overrides()).boosts.items(), key=lambda one: (-one[1], one[0]))
-    text = table(("domain", "boost"), [(domain, str(n)) for domain, n in found]) if found else "no domain has a boost"
-    return text, {"boosts": dict(found)}
+    found = (await boosts(crawl)).boosts
+    if as_json:
+        out_json({"domain": None, "boosts": dict(found)})
+    elif found:
+        out(table(("domain", "boost"), [(domain, str(n)) for domain, n in found.items()]))
+    else:
+        out("no domain has a boost")
+    return 0
 
 
-async def _purge(crawl: "OpenCrawl", arguments: argparse.Namespace) -> tuple[str, dict[str, Any]]:
-    n = await crawl.operator.purge(arguments.domain)
-    return f"{arguments.domain}: {_urls(n)} dropped", {"purged": n}
+async def _pause(crawl: "OpenCrawl", arguments: argparse.Namespace) -> "CommandResult":
+    from crawler.service import commands
+
+    return await commands.pause(crawl, arguments.domain, actor=actor())
 
 
-async def _release(crawl: "OpenCrawl", arguments: argparse.Namespace) -> tuple[str, dict[str, Any]]:
-    n = await crawl.operator.release(arguments.domain, arguments.reason or "", arguments.urls)
-    return f"{_urls(n)} released{await _alone(crawl) if n else ''}", {"released": n}
+async def _resume(crawl: "OpenCrawl", arguments: argparse.Namespace) -> "CommandResult":
+    from crawler.service import commands
+
+    return await commands.resume(crawl, arguments.domain, actor=actor())
 
 
-def _of(domain: str) -> str:
-    return domain or "The crawl"
+async def _block(crawl: "OpenCrawl", arguments: argparse.Namespace) -> "CommandResult":
+    from crawler.service import commands
+
+    return await commands.block(crawl, arguments.domain, actor=actor())
 
 
-def _now(is_new: bool) -> str:
-    return "is now" if is_new else "was already"
+async def _unblock(crawl: "OpenCrawl", arguments: argparse.Namespace) -> "CommandResult":
+    from crawler.service import commands
+
+    return await commands.unblock(crawl, arguments.domain, actor=actor())
 
 
-def _urls(n: int) -> str:
-    from crawler.terminal.wording import counted
+async def _delay(crawl: "OpenCrawl", arguments: argparse.Namespace) -> "CommandResult":
+    from crawler.service import commands
 
-    return counted(n, "URL")
-
-
-async def _still(crawl: "OpenCrawl", domain: str) -> str:
-    """Which other command still stops it."""
-    overrides = await crawl.operator.overrides()
-    stop = overrides.stop_of(domain) if domain else ""
-    if stop:
-        return f"; {domain} is still {stop}"
-    return "; the whole crawl is paused ('crawler resume')" if overrides.is_paused else ""
+    return await commands.set_delay(crawl, arguments.domain, arguments.delay, actor=actor())
 
 
-async def _alone(crawl: "OpenCrawl") -> str:
-    return "" if await crawl.members.read() else "; no instance is running: start one with 'crawler crawl'"
+async def _boost(crawl: "OpenCrawl", arguments: argparse.Namespace) -> "CommandResult":
+    from crawler.service import commands
+
+    return await commands.set_boost(crawl, arguments.domain, arguments.boost, actor=actor())
+
+
+async def _purge(crawl: "OpenCrawl", arguments: argparse.Namespace) -> "CommandResult":
+    from crawler.service import commands
+
+    return await commands.purge(crawl, arguments.domain, actor=actor())
+
+
+async def _release(crawl: "OpenCrawl", arguments: argparse.Namespace) -> "CommandResult":
+    from crawler.service import commands
+
+    return await commands.release(
+        crawl, arguments.domain, reason=arguments.reason or "", urls_max=arguments.urls, actor=actor()
+    )

@@ -74,7 +74,6 @@ async def _run(
 ) -> int:
     from crawler.app.open_crawl import open_crawl
     from crawler.archive.crawl_folder import open_existing, open_or_create
-    from crawler.cli.seed import on_the_list
     from crawler.membership.nodes import check_no_instance_runs, is_lock_free
 
     for folder in (settings.archive.dir, *others):
@@ -84,7 +83,9 @@ async def _run(
     async with open_crawl(settings, create=True, enter=entrance(more)) as crawl:
         log_to_folder(settings, crawl.folder.log, "rebuild", verbose=bool(arguments.verbose))
         await check_no_instance_runs(crawl.members, is_lock_free, settings.membership)
-        async with on_the_list(crawl):
+        from crawler.service.seeds import seeding_member
+
+        async with seeding_member(crawl):
             with progress(quiet=arguments.quiet, verbose=arguments.verbose) as meter:
                 await _seed(crawl, plain, files, meter)
                 report = await _rebuild(crawl, [crawl.folder, *more], meter, refetch=arguments.refetch)
@@ -105,11 +106,12 @@ def entrance(others: Sequence["CrawlFolder"]) -> "Entrance":
 
 async def _seed(crawl: "OpenCrawl", plain: list["GivenUrl"], files: list[str], meter: "Meter") -> None:
     from crawler.app.crawl import make_seeder
-    from crawler.cli.seed import add_given
+    from crawler.cli.seed import Intake, given_batches
 
-    seeder = make_seeder(crawl)
-    said = await add_given(seeder, plain, files, meter)
-    for line in complaints(seeder.report)[said:]:
+    seeder, intake = make_seeder(crawl), Intake(meter)
+    async for batch in given_batches(plain, files, intake):
+        intake.added(await seeder.add_all(batch))
+    for line in complaints(seeder.report)[len(seeder.report.invalid) :]:
         warn(line)
 
 

@@ -4,13 +4,14 @@ import argparse
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
+from crawler.cli.actor import actor
 from crawler.cli.options import add_common, settings_of
 from crawler.errors import UsageError
 
 if TYPE_CHECKING:
     from crawler.app.crawl import OpenCrawl
 
-Answer = tuple[dict[str, Any], str]  # for programs and for people
+Answer = tuple[object, str]  # for programs and for people
 Call = Callable[["OpenCrawl", argparse.Namespace], Awaitable[Answer]]
 
 EPILOG = """\
@@ -96,66 +97,71 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _run(arguments: argparse.Namespace) -> int:
+    import msgspec
+
     from crawler.app.open_crawl import open_crawl
     from crawler.terminal.printing import out, out_json
 
     async with open_crawl(settings_of(arguments), create=False) as crawl:
         found, text = await arguments.answer(crawl, arguments)
     if arguments.json:
-        out_json(found)
+        out_json(msgspec.to_builtins(found))
     else:
         out(text)
     return 0
 
 
 async def _show(crawl: "OpenCrawl", arguments: argparse.Namespace) -> Answer:
-    from crawler.app.ring_view import members, place
     from crawler.reports.ring_text import members_text, place_text
+    from crawler.service.ring_view import members, place
 
     if arguments.url is None:
-        found = await members(crawl)
-        return found, members_text(found)
+        listed = await members(crawl)
+        return listed, members_text(listed)
     found = await place(crawl, arguments.url)
     return found, place_text(found)
 
 
 async def _plan(crawl: "OpenCrawl", arguments: argparse.Namespace) -> Answer:
-    from crawler.app.ring_view import planned
     from crawler.reports.ring_text import plan_text
+    from crawler.service.ring_view import planned
 
     if not arguments.changes:
         raise UsageError("a plan needs a change: --add 2, --add NODE:WEIGHT, --remove 1 or --remove NODE")
-    found = await planned(crawl, arguments.changes)
+    try:
+        found = await planned(crawl, arguments.changes)
+    except UsageError as error:  # add NODE: ..., remove NODE: ...
+        raise UsageError(f"--{error}") from None
     return found, plan_text(found)
 
 
 async def _pin(crawl: "OpenCrawl", arguments: argparse.Namespace) -> Answer:
-    from crawler.app.ring_admin import pin
     from crawler.reports.ring_text import pin_text
+    from crawler.service.ring_admin import pin
 
-    found = await pin(crawl, arguments.domain, arguments.node)
+    found = await pin(crawl, arguments.domain, arguments.node, actor=actor())
     return found, pin_text(found)
 
 
 async def _unpin(crawl: "OpenCrawl", arguments: argparse.Namespace) -> Answer:
-    from crawler.app.ring_admin import unpin
     from crawler.reports.ring_text import unpin_text
+    from crawler.service.ring_admin import unpin
 
-    found = await unpin(crawl, arguments.domain)
+    found = await unpin(crawl, arguments.domain, actor=actor())
     return found, unpin_text(found)
 
 
 async def _pins(crawl: "OpenCrawl", _: argparse.Namespace) -> Answer:
-    from crawler.app.ring_admin import pins
     from crawler.reports.ring_text import pins_text
+    from crawler.service.ring_admin import pins
 
     found = await pins(crawl)
     return found, pins_text(found)
 
 
 async def _evict(crawl: "OpenCrawl", arguments: argparse.Namespace) -> Answer:
-    from crawler.app.ring_admin import evict
     from crawler.reports.ring_text import evict_text
+    from crawler.service.ring_admin import evict
 
-    found = await evict(crawl, arguments.node)
+    found = await evict(crawl, arguments.node, actor=actor())
     return found, evict_text(found)

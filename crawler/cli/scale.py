@@ -3,6 +3,7 @@
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from crawler.cli.actor import actor
 from crawler.cli.crawl_options import INSTANCES_MAX
 from crawler.cli.options import add_common, duration_type, settings_of, whole_type
 from crawler.errors import UsageError
@@ -88,12 +89,14 @@ async def _scaled(
 ) -> "SupervisorStatus":
     from crawler.supervisor.scale_requests import picked, scale
     from crawler.terminal.printing import say
+    from crawler.terminal.wording import counted
 
     one = picked(seen, host=arguments.host or "", folder=arguments.dir or "")
     timeout_s = arguments.timeout or crawl.settings.membership.drain_timeout_s + LEAVE_S
     if not arguments.json:
         change = f"Scaling {one.name} from {one.record.wanted} to {arguments.wanted}"
         say(f"{change}; waiting up to {timeout_s:g} s.")
+    await crawl.operator_log.add(actor(), "scale", one.name, counted(arguments.wanted, "instance"))
     return await scale(crawl.supervisors, one, arguments.wanted, by=crawl.session, timeout_s=timeout_s)
 
 

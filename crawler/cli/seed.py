@@ -2,9 +2,10 @@
 
 import argparse
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Any
 
+from crawler.cli.actor import actor
 from crawler.cli.crawl_options import KEYS, add_fetching, add_order, check_order
 from crawler.cli.options import add_common, settings_of, whole_type
 from crawler.errors import UsageError
@@ -15,8 +16,10 @@ from crawler.terminal.progress import progress
 if TYPE_CHECKING:
     from crawler.app.crawl import OpenCrawl
     from crawler.rules.meter import Meter
-    from crawler.seeding.seeder import GivenUrl, Seeder, SeedReport
+    from crawler.seeding.seeder import GivenUrl, SeedReport
     from crawler.settings import Settings
+
+    Batches = AsyncGenerator[list[GivenUrl], None]
 
 EPILOG = """\
 examples:
@@ -61,13 +64,13 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Add; raises UsageError when not one URL could be used."""
     from crawler.cli.event_loop import run_async
-    from crawler.settings.schema import PRIORITY_MAX
+    from crawler.service.command_input import check_seed_options
 
     settings = settings_of(arguments, KEYS)
-    if not 0 <= arguments.depth <= 255:
-        raise UsageError(f"--depth {arguments.depth}: expected 0 to 255")
-    if arguments.priority is not None and not -PRIORITY_MAX <= arguments.priority <= PRIORITY_MAX:
-        raise UsageError(f"--priority {arguments.priority}: expected -{PRIORITY_MAX:,} to {PRIORITY_MAX:,}")
+    try:
+        check_seed_options(arguments.depth, arguments.priority)
+    except UsageError as error:
+        raise UsageError(f"--{error}") from None
     plain, files = sources_of(arguments)
     if not plain and not files and not arguments.sitemap:
         raise UsageError("give URLs, -i FILE, - for standard input, or --sitemap URL (see 'crawler seed --help')")
@@ -81,42 +84,73 @@ async def _run(arguments: argparse.Namespace, settings: "Settings", plain: list[
         await check_any(plain, files, bytes_max=settings.scope.url_bytes_max)
     async with open_crawl(settings, create=True) as crawl:
         check_order(arguments, crawl)
-        from crawler.app.crawl import make_seeder
+        from crawler.service.seeds import add_seeds
 
-        seeder = make_seeder(crawl, depth=arguments.depth, priority=arguments.priority)
-        report = seeder.report
-        async with on_the_list(crawl):
-            with progress(verbose=arguments.verbose) as meter:
-                said = await add_given(seeder, plain, files, meter)
-                foreign = 0
-                for url in arguments.sitemap:
-                    foreign += await _add_sitemap(crawl, seeder, url, meter)
-        _say_new(report, said)
-        _print(report, foreign, as_json=arguments.json)
+        with progress(verbose=arguments.verbose) as meter:
+            intake = Intake(meter)
+            async with contextlib.aclosing(_batches(crawl, plain, files, arguments.sitemap, intake)) as batches:
+                await add_seeds(
+                    crawl, batches, depth=arguments.depth, priority=arguments.priority, actor=actor(),
+                    given=_given(plain, files, arguments.sitemap), on_batch=intake.added,
+                )  # fmt: skip
+        report = intake.report
+        _print(report, intake.foreign, as_json=arguments.json)
         if report.total and not report.usable:
             raise UsageError(NO_SEED)
     return 0
 
 
-async def add_given(seeder: "Seeder", plain: list["GivenUrl"], files: list[str], meter: "Meter") -> int:
-    """Add URLs and files of them, and print what is wrong with them, as it comes; how many complaints there were."""
-    position = said = 0
+class Intake:
+    """How far the seeds are, in the progress line, and the complaints about them, printed as they come."""
 
-    def taken(count: int) -> None:
-        nonlocal position
-        position += count
-        meter.reached(seeder.report.total, position)
+    def __init__(self, meter: "Meter") -> None:
+        from crawler.seeding.seeder import SeedReport
 
-    meter.begin("adding seeds", "URL", bytes_of(files))
-    await seeder.add_all(plain)
+        self.meter = meter
+        self.report = SeedReport()
+        self.foreign = 0  # URLs of sitemaps that are of other hosts
+        self._position = 0
+        self._said = 0
+
+    def taken(self, count: int) -> None:
+        """So many more bytes of the files were read, and what was in them was added."""
+        self._position += count
+        self.reached()
+
+    def reached(self) -> None:
+        self.meter.reached(self.report.total, self._position)
+
+    def added(self, report: "SeedReport") -> None:
+        """What the given URLs have come to."""
+        self.report = report
+        lines = complaints(report)[: len(report.invalid)]
+        for line in lines[self._said :]:
+            warn(line)
+        self._said = len(lines)
+
+
+async def given_batches(plain: list["GivenUrl"], files: list[str], intake: Intake) -> "Batches":
+    """URLs of arguments and files, some at a time."""
+    intake.meter.begin("adding seeds", "URL", bytes_of(files))
+    yield plain
     for file in files:
-        async for batch in read_given(file, taken=taken):
-            said = _say_new(await seeder.add_all(batch), said)
-    return said
+        async for batch in read_given(file, taken=intake.taken):
+            yield batch
 
 
-async def _add_sitemap(crawl: "OpenCrawl", seeder: "Seeder", url: str, meter: "Meter") -> int:
-    """Add a sitemap's URLs; how many of other hosts were left out."""
+async def _batches(
+    crawl: "OpenCrawl", plain: list["GivenUrl"], files: list[str], sitemaps: list[str], intake: Intake
+) -> "Batches":
+    async for batch in given_batches(plain, files, intake):
+        yield batch
+    for url in sitemaps:
+        async with contextlib.aclosing(_of_sitemap(crawl, url, intake)) as found:
+            async for batch in found:
+                yield batch
+
+
+async def _of_sitemap(crawl: "OpenCrawl", url: str, intake: Intake) -> "Batches":
+    """A sitemap's URLs, without those of other hosts."""
     from crawler.app.polite_client import polite_fetcher
     from crawler.rules.priority import Signals
     from crawler.seeding.seeder import GivenUrl
@@ -124,24 +158,23 @@ async def _add_sitemap(crawl: "OpenCrawl", seeder: "Seeder", url: str, meter: "M
 
     async with polite_fetcher(crawl) as (fetcher, slot_borrower):
         reader = SitemapReader(fetcher, slot_borrower)
-        meter.begin("reading sitemaps", "URL")
+        intake.meter.begin("reading sitemaps", "URL")
         async for found in reader.read(url):
-            await seeder.add_all(
+            yield [
                 GivenUrl(found.where, e.loc, Signals(sitemap_priority=e.priority, changed_at=e.changed_at))
                 for e in found.urls
-            )
-            meter.reached(seeder.report.total)
+            ]
+            intake.reached()
     if complaint := reader.complaint(url):
         warn(complaint)
-    return reader.foreign
+    intake.foreign += reader.foreign
 
 
-def _say_new(report: "SeedReport", said: int) -> int:
-    """Print the complaints that were not printed yet, as they come; how many there are now."""
-    lines = complaints(report)[: len(report.invalid)]
-    for line in lines[said:]:
-        warn(line)
-    return len(lines)
+def _given(plain: list["GivenUrl"], files: list[str], sitemaps: list[str]) -> str:
+    from crawler.terminal.wording import counted
+
+    counts = ((len(plain), "URL"), (len(files), "file"), (len(sitemaps), "sitemap"))
+    return ", ".join(counted(n, noun) for n, noun in counts if n)
 
 
 def _print(report: "SeedReport", foreign: int, *, as_json: bool) -> None:
@@ -160,36 +193,3 @@ def _print(report: "SeedReport", foreign: int, *, as_json: bool) -> None:
         f"{report.new:,} new, {retried}{report.seen:,} already seen, {report.out_of_scope:,} out of scope, "
         f"{report.invalid_count:,} invalid{more}"
     )
-
-
-@contextlib.asynccontextmanager
-async def on_the_list(crawl: "OpenCrawl") -> AsyncIterator[None]:
-    """Be on the member list as a seeder, with heartbeats: no crawl ends meanwhile."""
-    import asyncio
-
-    from crawler.app.crawl import member_of
-    from crawler.errors import EngineError
-    from crawler.membership.heartbeat import Heartbeat, SessionLiveness
-    from crawler.runtime.tasks import first_error
-
-    member = member_of(crawl, f"seed-{crawl.session}", state="seeding")
-    await crawl.members.join(member)
-
-    async def still() -> None:
-        await crawl.crawls.still(crawl.record)
-
-    settings = crawl.settings.membership
-    liveness = SessionLiveness(settings)
-    heartbeat = Heartbeat(
-        crawl.members, member, settings, liveness=liveness, on_lease_loss=lambda: None, check_crawl=still
-    )
-    try:
-        async with asyncio.TaskGroup() as group:
-            beating = group.create_task(heartbeat.run(), name="heartbeat")
-            yield
-            beating.cancel()
-    except BaseExceptionGroup as errors:
-        raise first_error(errors) from None
-    finally:
-        with contextlib.suppress(EngineError):
-            await crawl.members.leave(member)

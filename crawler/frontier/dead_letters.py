@@ -58,9 +58,18 @@ class DeadLetters:
         for one in range(self._partitions) if partition < 0 else (partition,):
             cursor = -1
             while cursor:
-                reply = await self._engine.command("HSCAN", self._key(one), max(cursor, 0), "COUNT", SCAN_COUNT)
-                cursor = int(reply[0])
-                yield [_stored(one, fp, stored) for fp, stored in pairs_of(reply[1])]
+                some, cursor = await self.some(one, max(cursor, 0), SCAN_COUNT)
+                yield some
+
+    async def some(self, partition: int, cursor: int, count: int) -> tuple[list[StoredLetter], int]:
+        """About so many dead letters of a partition from a cursor on, and the next cursor; 0 at begin and end."""
+        reply = await self._engine.command("HSCAN", self._key(partition), cursor, "COUNT", count)
+        return [_stored(partition, fp, stored) for fp, stored in pairs_of(reply[1])], int(reply[0])
+
+    async def counts(self, partitions: Sequence[int]) -> dict[int, int]:
+        """How many dead letters there are in each of these partitions."""
+        sizes = await self._engine.commands([("HLEN", self._key(one)) for one in partitions])
+        return {one: int(size) for one, size in zip(partitions, sizes, strict=True)}
 
     async def requeue(self, letters: Iterable[StoredLetter]) -> int:
         """Put URLs back into their queues and reset their attempts; how many still were dead letters.

@@ -23,6 +23,7 @@ class Keys:
         self.takeovers = f"{{{crawl}}}:takeovers"
         self.pins = f"{{{crawl}}}:pins"
         self.overrides = f"{{{crawl}}}:orders"
+        self.operator_log = f"{{{crawl}}}:oplog"
         self.supervisors = f"{{{crawl}}}:fleets"
         self.wanted = f"{{{crawl}}}:wanted"
         self.scope = f"{{{crawl}}}:scope"

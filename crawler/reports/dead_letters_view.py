@@ -1,8 +1,8 @@
-"""Dead letters as text and as JSON."""
+"""Dead letters as records with names, and as text."""
 
 from collections.abc import Mapping, Sequence
 from textwrap import indent
-from typing import Any
+from typing import Self
 
 import msgspec
 
@@ -12,7 +12,41 @@ from crawler.terminal.tables import facts, table
 from crawler.terminal.wording import counted, moment, number
 
 
-def letters_table(letters: Sequence[DeadLetter], reasons: Mapping[str, int]) -> str:
+class LetterFailure(msgspec.Struct, frozen=True):
+    """A failed attempt."""
+
+    at: float  # wall clock, s
+    kind: str
+    detail: str = ""
+
+
+class Letter(msgspec.Struct, frozen=True, kw_only=True):
+    """A dead letter with names, as JSON has it. `DeadLetter` documents the same fields."""
+
+    url: str
+    queue: str
+    domain: str
+    depth: int
+    reason: str
+    detail: str
+    attempts: int
+    failed_at: float  # wall clock, s
+    seed: bool
+    redirects: int
+    score: float
+    seed_number: int  # 0: not known
+    failures: Sequence[LetterFailure]
+    label: str
+    trace: str
+
+    @classmethod
+    def of(cls, letter: DeadLetter) -> Self:
+        """The same, with names."""
+        failures = tuple(LetterFailure(one.at, one.kind, one.detail) for one in letter.failures)
+        return cls(**msgspec.structs.asdict(letter) | {"failures": failures})
+
+
+def letters_table(letters: Sequence[Letter], reasons: Mapping[str, int]) -> str:
     """Some dead letters, the newest first, and how many there are for each reason."""
     total = sum(reasons.values())
     if not total:
@@ -25,7 +59,7 @@ def letters_table(letters: Sequence[DeadLetter], reasons: Mapping[str, int]) -> 
     return "\n".join(lines)
 
 
-def letter_text(letter: DeadLetter) -> str:
+def letter_text(letter: Letter) -> str:
     """Everything about one dead letter, with each attempt, and the traceback of a handler's failure."""
     pairs = [
         ("url", letter.url),
@@ -43,9 +77,3 @@ def letter_text(letter: DeadLetter) -> str:
     # Indented: what an exception quotes of a page can't look like one of the lines above.
     trace = f"\n\n{indent(letter.trace, '  ')}" if letter.trace else ""
     return facts(pairs) + attempts + trace
-
-
-def letter_json(letter: DeadLetter) -> dict[str, Any]:
-    """Everything, with names; times in s since 1970."""
-    failures = [msgspec.structs.asdict(failure) for failure in letter.failures]
-    return msgspec.structs.asdict(letter) | {"failures": failures}

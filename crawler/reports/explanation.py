@@ -1,7 +1,6 @@
 """Why a URL is, is not or will be crawled: facts in, plain sentences out. Reads nothing itself."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
@@ -50,6 +49,68 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     commits: Sequence[CommitEntry] = ()
     traps: Verdict = PASSED
     has_index: bool = True  # a crawl folder was looked at, which has the commits
+
+
+class ScopeAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Is a URL in scope, and by which rule?"""
+
+    allowed: bool
+    rule: str
+
+
+class RobotsAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What robots.txt has for a URL; `allowed` is None while it was not read, which `note` then explains."""
+
+    allowed: bool | None
+    line_number: int  # 0: no rule matches
+    line: str
+    note: str
+
+
+class TrapAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The trap rule that a URL looks like, and why."""
+
+    rule: str
+    why: str
+
+
+class CommitAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """A page that was committed."""
+
+    status: int
+    fetched_at: float  # wall clock, s
+    visit: int
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a URL is, is not or will be crawled."""
+
+    state: str  # as `state_of` returns it
+    verdict: str  # a sentence
+    url: str
+    domain: str
+    queue: str
+    partition: int
+    owner: str  # node; "" for none
+    epoch: int
+    suggested: str  # node, by the ring; "" while no instance runs
+    scope: ScopeAnswer
+    robots: RobotsAnswer
+    trap: TrapAnswer | None
+    seen: bool
+    place: int | None  # in its queue, from 0
+    stop: str  # why its queue is stopped; "" while it is not
+    crawl_paused: bool
+    crawl_spent: str  # a budget of the whole crawl that is used up, or ""
+    deferred: str  # why it is deferred, or ""
+    retry_in_ms: int | None
+    attempts: int | None  # that failed
+    dead_reason: str | None
+    dead_detail: str | None
+    next_fetch_in_ms: int  # of its queue
+    delay_ms: int | None  # of its queue; None: not known yet
+    boost: int  # from -9 to 9
+    commits: Sequence[CommitAnswer]  # the oldest first
 
 
 def state_of(f: Facts) -> str:
@@ -180,42 +241,42 @@ _VERDICTS = {
 }
 
 
-def as_json(f: Facts) -> dict[str, Any]:
+def record_of(f: Facts) -> Explanation:
     """The same for programs."""
     v, w = f.robots.verdict, f.where
-    return {
-        "state": state_of(f),
-        "verdict": verdict(f),
-        "url": f.url,
-        "domain": f.domain,
-        "queue": f.queue,
-        "partition": f.partition,
-        "owner": w.node if w.session else "",
-        "epoch": w.epoch,
-        "suggested": f.suggested,
-        "scope": {"allowed": f.scope.allowed, "rule": f.scope.rule},
-        "robots": {
-            "allowed": None if v is None else v.allowed,
-            "line_number": v.line_number if v else 0,
-            "line": v.line if v else "",
-            "note": f.robots.note,
-        },
-        "trap": {"rule": f.traps.rule, "why": f.traps.why} if f.traps.rule else None,
-        "seen": w.seen,
-        "place": w.place,
-        "stop": w.stop,
-        "crawl_paused": f.is_paused,
-        "crawl_spent": f.quota_reached.reason if f.quota_reached else "",
-        "deferred": w.deferred,
-        "retry_in_ms": None if w.retry_at_ms is None else max(0, w.retry_at_ms - w.clock_ms),
-        "attempts": w.letter.attempts if w.letter else w.record.attempts if w.record else None,
-        "dead_reason": w.letter.reason if w.letter else None,
-        "dead_detail": w.letter.detail if w.letter else None,
-        "next_fetch_in_ms": max(0, w.next_fetch_ms - w.clock_ms),
-        "delay_ms": w.delay_ms,
-        "boost": f.boost,
-        "commits": [{"status": e.status, "fetched_at": e.fetched_at, "visit": e.visit} for e in f.commits],
-    }
+    return Explanation(
+        state=state_of(f),
+        verdict=verdict(f),
+        url=f.url,
+        domain=f.domain,
+        queue=f.queue,
+        partition=f.partition,
+        owner=w.node if w.session else "",
+        epoch=w.epoch,
+        suggested=f.suggested,
+        scope=ScopeAnswer(allowed=f.scope.allowed, rule=f.scope.rule),
+        robots=RobotsAnswer(
+            allowed=None if v is None else v.allowed,
+            line_number=v.line_number if v else 0,
+            line=v.line if v else "",
+            note=f.robots.note,
+        ),
+        trap=TrapAnswer(rule=f.traps.rule, why=f.traps.why) if f.traps.rule else None,
+        seen=w.seen,
+        place=w.place,
+        stop=w.stop,
+        crawl_paused=f.is_paused,
+        crawl_spent=f.quota_reached.reason if f.quota_reached else "",
+        deferred=w.deferred,
+        retry_in_ms=None if w.retry_at_ms is None else max(0, w.retry_at_ms - w.clock_ms),
+        attempts=w.letter.attempts if w.letter else w.record.attempts if w.record else None,
+        dead_reason=w.letter.reason if w.letter else None,
+        dead_detail=w.letter.detail if w.letter else None,
+        next_fetch_in_ms=max(0, w.next_fetch_ms - w.clock_ms),
+        delay_ms=w.delay_ms,
+        boost=f.boost,
+        commits=[CommitAnswer(status=e.status, fetched_at=e.fetched_at, visit=e.visit) for e in f.commits],
+    )
 
 
 def _owner(f: Facts) -> str:

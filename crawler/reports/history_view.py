@@ -1,13 +1,25 @@
 """The history of URLs as people and programs read it. Pure; must not know where it lies."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Self
 
 import msgspec
 
 from crawler.archive.history import Attempt, Became, status_of
 from crawler.terminal.tables import NOTHING, table
 from crawler.terminal.wording import duration, failure_text, moment
+
+
+class ShownAttempt(Attempt, frozen=True, kw_only=True, omit_defaults=True):
+    """All that is known of an attempt, with its status; times in s since 1970."""
+
+    status: str  # how far it came, like "finished"
+
+    @classmethod
+    def of(cls, attempt: Attempt) -> Self:
+        """The same, with its status."""
+        return cls(**msgspec.structs.asdict(attempt), status=status_of(attempt.times))
+
 
 HEADERS = ("at", "try", "status", "result", "in queue", "claimed", "took", "by", "epoch")
 
@@ -47,9 +59,3 @@ def _result(a: Attempt) -> str:
 
 def _between(begin: float, end: float) -> str:
     return duration(max(0.0, end - begin)) if begin and end else NOTHING
-
-
-def attempt_json(attempt: Attempt) -> dict[str, Any]:
-    """All that is known of an attempt, with its status; times in s since 1970."""
-    known: dict[str, Any] = msgspec.to_builtins(attempt)
-    return known | {"status": status_of(attempt.times)}

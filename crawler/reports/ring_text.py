@@ -1,8 +1,18 @@
 """The texts of `crawler ring`: members and shares, the place of a URL, a plan, pins, an eviction."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
+from crawler.reports.ring_types import (
+    Eviction,
+    NewPin,
+    PinList,
+    PlanMove,
+    PlanNode,
+    RemovedPin,
+    RingMembers,
+    RingPlan,
+    UrlPlace,
+)
 from crawler.terminal.tables import NOTHING, facts, or_nothing, table
 from crawler.terminal.wording import by_number, counted, duration, number
 
@@ -10,37 +20,37 @@ ROWS = 20  # of each table of a plan; --json has all
 PIN_STATES = {"heard": "heard", "moving": "on its way", "waiting": "its node does not take part"}
 
 
-def members_text(found: Mapping[str, Any]) -> str:
-    total = found["partitions"]
-    if not found["members"]:
+def members_text(found: RingMembers) -> str:
+    total = found.partitions
+    if not found.members:
         return f"No instance is running; {number(total)} partitions wait. Start one: crawler run"
     rows = [
         (
-            m["node"],
-            m["state"] + (", disagrees" if m["disagrees"] else ""),
-            duration(m["age_s"]),
-            str(m["weight"]),
-            number(m["in_flight"]),
-            number(m["suggested"]),
-            number(m["held"]),
-            f"{100 * m['held'] / total:.1f} %",
-            f"{m['host']} {m['pid']}",
+            m.node,
+            m.state + (", disagrees" if m.disagrees else ""),
+            duration(m.age_s),
+            str(m.weight),
+            number(m.in_flight),
+            number(m.suggested),
+            number(m.held),
+            f"{100 * m.held / total:.1f} %",
+            f"{m.host} {m.pid}",
         )
-        for m in found["members"]
+        for m in found.members
     ]
     headers = ("node", "state", "age", "weight", "in flight", "suggested", "held", "share", "host, pid")
     lines = [table(headers, rows, left=2)]
-    if found["free"] or found["held_by_gone"]:
+    if found.free or found.held_by_gone:
         lines.append(
-            f"\nof {number(total)} partitions {number(found['free'])} are free, "
-            f"{number(found['held_by_gone'])} held by sessions that are gone"
+            f"\nof {number(total)} partitions {number(found.free)} are free, "
+            f"{number(found.held_by_gone)} held by sessions that are gone"
         )
-    if found["rings"]:
-        lines.append(f"\n{_rings_text(found['rings'])}")
+    if found.rings:
+        lines.append(f"\n{_rings_text(found.rings)}")
     return "\n".join(lines)
 
 
-def _rings_text(rings: Mapping[str, list[str]]) -> str:
+def _rings_text(rings: Mapping[str, Sequence[str]]) -> str:
     shown = "; ".join(
         f"{ring} by {', '.join(nodes[:5])}{' and more' if len(nodes) > 5 else ''}" for ring, nodes in rings.items()
     )
@@ -51,33 +61,33 @@ def _rings_text(rings: Mapping[str, list[str]]) -> str:
     )
 
 
-def place_text(found: Mapping[str, Any]) -> str:
-    suggested = found["suggested"] or "nobody: no instance is running"
-    if found["pinned"]:
-        suggested += f" (the partition is pinned to {found['pinned']})"
+def place_text(found: UrlPlace) -> str:
+    suggested = found.suggested or "nobody: no instance is running"
+    if found.pinned:
+        suggested += f" (the partition is pinned to {found.pinned})"
     return facts(
         [
-            ("url", found["url"]),
-            ("domain", found["domain"]),
-            ("queue", found["queue"]),
-            ("partition", str(found["partition"])),
-            ("owner", f"{found['owner']} (session {found['session']})" if found["owner"] else "none now"),
-            ("epoch", str(found["epoch"])),
+            ("url", found.url),
+            ("domain", found.domain),
+            ("queue", found.queue),
+            ("partition", str(found.partition)),
+            ("owner", f"{found.owner} (session {found.session})" if found.owner else "none now"),
+            ("epoch", str(found.epoch)),
             ("suggested", suggested),
         ]
     )
 
 
-def plan_text(found: Mapping[str, Any]) -> str:
-    total, now, then = found["partitions"], found["now"], found["then"]
+def plan_text(found: RingPlan) -> str:
+    total, now, then = found.partitions, found.now, found.then
     lines = [f"now {counted(len(now), 'node')}, then {number(len(then))}: {_difference(now, then)}"]
     lines.append(
-        f"{number(found['moved'])} of {number(total)} partitions would move ({100 * found['share_moved']:.1f} %; "
-        f"the shares change by {100 * found['share_changed']:.1f} %), "
-        f"with {counted(found['domains'], 'domain')} and {counted(found['pending'], 'pending URL')}"
+        f"{number(found.moved)} of {number(total)} partitions would move ({100 * found.share_moved:.1f} %; "
+        f"the shares change by {100 * found.share_changed:.1f} %), "
+        f"with {counted(found.domains, 'domain')} and {counted(found.pending, 'pending URL')}"
     )
-    if found["moved"]:
-        lines += ["", *_node_table(found["nodes"]), "", *_pair_table(found["moves"])]
+    if found.moved:
+        lines += ["", *_node_table(found.nodes), "", *_pair_table(found.moves)]
     return "\n".join(lines)
 
 
@@ -92,59 +102,60 @@ def _difference(now: Mapping[str, int], then: Mapping[str, int]) -> str:
     return ", ".join(shown) or "no change"
 
 
-def _node_table(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
-
+def _node_table(nodes: Sequence[PlanNode]) -> list[str]:
     columns = ("now", "then", "gives", "gets")
-    moving = [row for row in nodes if row["gives"] or row["gets"]]
-    rows = [(row["node"], *(or_nothing(number(row[c]), row[c]) for c in columns)) for row in moving[:ROWS]]
+    moving = [row for row in nodes if row.gives or row.gets]
+    rows = [(row.node, *(or_nothing(number(n), n) for n in _numbers(row, columns))) for row in moving[:ROWS]]
     return [table(("node", *columns), rows), *_more(len(moving), "nodes that give or get")]
 
 
-def _pair_table(pairs: Sequence[Mapping[str, Any]]) -> list[str]:
-
+def _pair_table(pairs: Sequence[PlanMove]) -> list[str]:
     columns = ("partitions", "domains", "pending")
     rows = [
-        (row["from"] or "nobody", row["to"] or "nobody", *(or_nothing(number(row[c]), row[c]) for c in columns))
+        (row.giver or "nobody", row.getter or "nobody", *(or_nothing(number(n), n) for n in _numbers(row, columns)))
         for row in pairs[:ROWS]
     ]
     return [table(("from", "to", *columns), rows, left=2), *_more(len(pairs), "pairs")]
+
+
+def _numbers(row: PlanNode | PlanMove, columns: Sequence[str]) -> list[int]:
+    return [getattr(row, column) for column in columns]
 
 
 def _more(count: int, noun: str) -> list[str]:
     return [f"... and {count - ROWS:,} more {noun}: --json has all"] if count > ROWS else []
 
 
-def pin_text(found: Mapping[str, Any]) -> str:
+def pin_text(found: NewPin) -> str:
     text = (
-        f"{found['domain']} is pinned to {found['node']}, and with it partition {found['partition']}: "
-        f"1 of {number(found['partitions'])}, {number(found['domains'])} of the domains met so far"
+        f"{found.domain} is pinned to {found.node}, and with it partition {found.partition}: "
+        f"1 of {number(found.partitions)}, {number(found.domains)} of the domains met so far"
     )
-    if not found["running"]:
-        text += f"\n{found['node']} does not take part now; until it does, the ring decides"
+    if not found.running:
+        text += f"\n{found.node} does not take part now; until it does, the ring decides"
     return text
 
 
-def unpin_text(found: Mapping[str, Any]) -> str:
-    others = ", ".join(found["still_pinned_by"])
-    decides = f"partition {found['partition']} stays where it is pinned, by {others}" if others else "the ring decides"
-    return f"{found['domain']} is no longer pinned: {decides}"
+def unpin_text(found: RemovedPin) -> str:
+    others = ", ".join(found.still_pinned_by)
+    decides = f"partition {found.partition} stays where it is pinned, by {others}" if others else "the ring decides"
+    return f"{found.domain} is no longer pinned: {decides}"
 
 
-def pins_text(found: Mapping[str, Any]) -> str:
-    if not found["pins"]:
+def pins_text(found: PinList) -> str:
+    if not found.pins:
         return "Nothing is pinned. To give a domain to a node: crawler ring pin DOMAIN NODE"
     rows = [
-        (row["domain"], row["node"], row["owner"] or NOTHING, PIN_STATES[row["state"]], str(row["partition"]))
-        for row in found["pins"]
+        (row.domain, row.node, row.owner or NOTHING, PIN_STATES[row.state], str(row.partition)) for row in found.pins
     ]
     return table(("domain", "pinned to", "owner now", "state", "partition"), rows, left=4)
 
 
-def evict_text(found: Mapping[str, Any]) -> str:
-    what, took = counted(found["partitions"], "partition"), duration(found["seconds"])
-    if found["by_itself"]:
+def evict_text(found: Eviction) -> str:
+    what, took = counted(found.partitions, "partition"), duration(found.seconds)
+    if found.by_itself:
         ended = f"it let go of {what} and left after {took}"
     else:
         ended = f"it did not answer; others took over its {what}, after {took} in all"
-    text = f"{found['node']} ({found['host']} {found['pid']}) is evicted: {ended}"
-    return text if found["others"] else f"{text}\nNobody else takes part; its partitions wait. Start one: crawler run"
+    text = f"{found.node} ({found.host} {found.pid}) is evicted: {ended}"
+    return text if found.others else f"{text}\nNobody else takes part; its partitions wait. Start one: crawler run"

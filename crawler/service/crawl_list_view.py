@@ -4,7 +4,6 @@ import enum
 
 import msgspec
 
-from crawler.app.ring_view import observed_members
 from crawler.engine.client import Engine
 from crawler.errors import ConflictError, NoCrawlError
 from crawler.frontier.crawl_list import CrawlList, ListedCrawl
@@ -12,6 +11,7 @@ from crawler.frontier.keys import Keys
 from crawler.frontier.lookup import UrlLookup
 from crawler.frontier.members import Members
 from crawler.membership.nodes import is_lock_free
+from crawler.service.ring_view import observed_members
 from crawler.settings import MembershipSettings
 from crawler.terminal.wording import by_number
 

@@ -18,6 +18,7 @@ from crawler.archive.history import (
     HistoryWriter,
     attempts,
     kept_since,
+    newest_attempts,
     segments,
     status_of,
     to_attempt,
@@ -183,3 +184,40 @@ def test_while_the_disk_hangs_memory_stays_bounded(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(history, "WAITING_BYTES_MAX", 1000)
     folder = written(tmp_path, *(attempt(n) for n in range(100)))
     assert sum(path.stat().st_size for path in segments(folder)) < 1500
+
+
+@pytest.mark.parametrize("limit", [1, 5, 500])
+def test_the_newest_attempts_are_the_last_of_all_whatever_session_they_are_of(tmp_path: Path, limit: int) -> None:
+    for session, offset in (("aa11", 0), ("bb22", 1), ("cc33", 2)):
+        found = [attempt(n, session=session) for n in range(offset, 120, 3)]
+        folder = written(tmp_path, *found, session=session)
+    for field, value in (("domain", "d1.test"), ("url", "http://d0.test/page/3"), ("domain", "other.test")):
+        every = list(attempts([folder], **{field: value}))
+        assert newest_attempts(folder, limit=limit, **{field: value}) == every[::-1][:limit]
+
+
+def test_the_newest_attempts_are_looked_for_in_the_bytes_written_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = written(tmp_path, *[attempt(n, domain="d.test") for n in range(60)])
+    for n, path in enumerate(segments(folder)):
+        os.utime(path, (AT + n, AT + n))
+    looked: list[Path] = []
+    mapped = history._mapped
+    monkeypatch.setattr(history, "_mapped", lambda path: looked.append(path) or mapped(path))
+    assert len(segments(folder)) > 6
+    every = [one.fp for one in newest_attempts(folder, domain="d.test", limit=100)]
+    assert every == [str(n) for n in reversed(range(60))]
+    few = newest_attempts(folder, domain="d.test", limit=100, bytes_max=2_500)
+    assert [one.fp for one in few] == every[: len(few)]
+    assert 2_500 / 300 < len(few) < 20
+    looked.clear()
+    assert newest_attempts(folder, domain="d.test", limit=1)[0].fp == "59"
+    assert len(looked) < len(segments(folder))
+
+
+def test_an_attempt_that_is_being_written_is_not_among_the_newest(tmp_path: Path) -> None:
+    folder = written(tmp_path, attempt(1), attempt(4))
+    (path,) = segments(folder)
+    path.write_bytes(path.read_bytes() + to_line(attempt(7))[:-5])
+    assert [one.fp for one in newest_attempts(folder, domain="d1.test", limit=9)] == ["4", "1"]

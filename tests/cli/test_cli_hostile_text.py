@@ -147,6 +147,18 @@ def test_no_command_prints_what_acts_on_a_terminal(
     assert offending(out + err) == set()
 
 
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_what_an_operator_gave_is_shown_as_text(
+    form: tuple[str, ...], crawled: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(crawled)
+    main(["release", "127.0.0.1", "--reason", EVIL])
+    assert main(["ring", "pin", "127.0.0.1", f"n{EVIL}"]) == main(["oplog", *form]) == 0
+    out, err = capfd.readouterr()
+    assert "ring pin" in out
+    assert offending(out + err) == set()
+
+
 # Each command with hostile words, where it takes some: its complaint is clean, and one line.
 WORDS = [name for name in command_line.MODULES if name != "operate"]
 WORDS += ["pause", "resume", "block", "unblock", "delay", "boost", "purge", "release"]

@@ -10,7 +10,6 @@ import msgspec
 import pytest
 
 from crawler.app.open_crawl import open_crawl
-from crawler.app.ring_view import disagreeing, members
 from crawler.cli.main import main
 from crawler.engine.client import Engine as Door
 from crawler.frontier.keys import Keys
@@ -18,6 +17,7 @@ from crawler.frontier.members import Member, Members
 from crawler.frontier.script_library import library
 from crawler.reports.ring_text import members_text
 from crawler.rules.identity import partition_of
+from crawler.service.ring_view import disagreeing, members
 from crawler.settings import Settings, load
 from tests.support.engine import Engine
 
@@ -235,11 +235,11 @@ async def test_members_that_follow_another_ring_are_named(engine: Engine, place:
             found = await members(crawl)
         finally:
             beating.cancel()
-        assert found["rings"] == {"aaa": ["web-0", "web-1"], "bbb": ["web-2"]}
-        rows = {row["node"]: row for row in found["members"]}
-        assert [node for node, row in rows.items() if row["disagrees"]] == ["web-2"]
-        assert {node: row["state"] for node, row in rows.items() if row["state"] != "alive"} == {"web-4": "quarantined"}
-        assert (rows["web-4"]["suggested"], sum(row["suggested"] for row in rows.values())) == (0, PARTITIONS)
+        assert found.rings == {"aaa": ["web-0", "web-1"], "bbb": ["web-2"]}
+        rows = {row.node: row for row in found.members}
+        assert [node for node, row in rows.items() if row.disagrees] == ["web-2"]
+        assert {node: row.state for node, row in rows.items() if row.state != "alive"} == {"web-4": "quarantined"}
+        assert (rows["web-4"].suggested, sum(row.suggested for row in rows.values())) == (0, PARTITIONS)
         text = members_text(found)
         assert "alive, disagrees" in text
         assert "quarantined" in text

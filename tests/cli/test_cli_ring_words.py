@@ -2,8 +2,8 @@
 
 import pytest
 
-from crawler.app.ring_view import changed
 from crawler.errors import UsageError
+from crawler.service.ring_view import changed
 from crawler.terminal.wording import by_number
 
 NOW = {"web-1": 1, "web-2": 1, "web-10": 2}
@@ -31,9 +31,9 @@ def test_a_plan_is_a_list_of_changes(words: list[str], then: dict[str, int]) -> 
 @pytest.mark.parametrize(
     ("word", "said"),
     [
-        ("-web-3", r"--remove web-3: no such node \(web-1, web-2, web-10\)"),
-        ("-4", "--remove 4: only 3 nodes take part"),
-        ("+web-1", "--add web-1: it takes part already; --add web-1:2 gives it more"),
+        ("-web-3", r"remove web-3: no such node \(web-1, web-2, web-10\)"),
+        ("-4", "remove 4: only 3 nodes take part"),
+        ("+web-1", "add web-1: it takes part already; web-1:2 gives it more"),
         ("+big:0", "NODE:WEIGHT with a weight from 1 to 100"),
         ("+big:101", "NODE:WEIGHT with a weight from 1 to 100"),
         ("+:3", "write NODE:WEIGHT"),

@@ -75,6 +75,8 @@ def test_scaled_to_none_a_supervisor_waits_and_starts_again_what_is_asked_for(
     assert "no instance is wanted" in scale(programs, where, "0").out
     running.wait_for("no instance is left")
     assert children(json.loads(scale(programs, where, "1", "--json").out)["supervisors"][0]) == {NODES[0]: "running"}
+    noted = map(json.loads, crawler(programs, "oplog", *where, "--json").out.splitlines())
+    assert [(one["action"], one["detail"]) for one in noted] == [("scale", "0 instances"), ("scale", "1 instance")]
     running.terminate()
     assert running.wait() == 10
 

@@ -15,6 +15,7 @@ READERS = {
     b"zset": lambda c, k: c.zrange(k, 0, -1, withscores=True),
     b"set": lambda c, k: c.smembers(k),
     b"string": lambda c, k: c.get(k),
+    b"stream": lambda c, k: c.xrange(k),
 }
 
 

@@ -13,6 +13,7 @@ from crawler.frontier.frontier import Settlement
 from crawler.frontier.members import Member, Members
 from crawler.frontier.messages import AddQuota, FetchQuota
 from crawler.frontier.operator import Purge
+from crawler.frontier.operator_log import Actor, OperatorLog, Via
 from crawler.frontier.pending import HEAD, Found
 from crawler.frontier.restore import DoneUrl, Restoring
 from crawler.frontier.script_library import NAMES
@@ -38,7 +39,7 @@ async def test_every_key_of_a_script_falls_in_one_slot(door: Door) -> None:
     assert len(keys) > 10
     partition = {k for k in keys if k.startswith(b"{t:0}:")}
     assert {key_slot(k) for k in partition} == {key_slot(b"t:0")}
-    crawl_wide = (door.keys.members, door.keys.nodes, door.keys.returns, door.keys.evicted)
+    crawl_wide = (door.keys.members, door.keys.nodes, door.keys.returns, door.keys.evicted, door.keys.operator_log)
     assert keys - partition <= {key.encode() for key in crawl_wide}
     assert key_slot(door.keys.members.encode()) == key_slot(door.keys.nodes.encode())
 
@@ -98,6 +99,7 @@ async def run_all_scripts(door: Door) -> set[str]:
     await door.leases.release([door.fence])
     await members.join(Member(session="cyd", node="m", counter=1))
     await members.leave(me)
+    assert await OperatorLog(door.engine, door.keys).add(Actor(who="ann", via=Via.CLI), "pause") == 1
     return ran
 
 

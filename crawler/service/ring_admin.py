@@ -1,42 +1,49 @@
-"""What an operator changes about the owners of a crawl's partitions: pins of domains, eviction of an instance."""
+"""What an operator changes about the owners of a crawl's partitions: pins of domains, eviction of an instance.
+
+Each is written to the operator log before it acts.
+"""
 
 import asyncio
 import time
 from collections.abc import Iterable
-from typing import Any
 
 from crawler.app.crawl import OpenCrawl
-from crawler.app.ring_view import located, pins_of, weights_of
 from crawler.errors import ConflictError, UsageError
 from crawler.frontier.members import Member
+from crawler.frontier.operator_log import Actor
+from crawler.reports.ring_types import Eviction, NewPin, Pin, PinList, RemovedPin
 from crawler.rules.identity import partition_of
+from crawler.service.ring_view import located, pins_of, weights_of
 from crawler.terminal.wording import by_number, counted
 
 EVICT_SLACK_S = 5.0  # on top of the silence after which others take over
 
 
-async def pin(crawl: OpenCrawl, text: str, node: str) -> dict[str, Any]:
+async def pin(crawl: OpenCrawl, text: str, node: str, *, actor: Actor) -> NewPin:
     """Give a domain to a node. Raises ConflictError when its partition is pinned to another one."""
     _, domain, _, partition = located(crawl, text)
+    await crawl.operator_log.add(actor, "ring pin", domain, f"to {node}")
     await pins_of(crawl).pin(domain, node, partitions=crawl.record.partitions)
     (domains,) = await crawl.stats.domain_counts([partition])
-    return {
-        "domain": domain, "node": node, "partition": partition, "partitions": crawl.record.partitions,
-        "domains": domains, "running": node in weights_of(await crawl.members.read()),
-    }  # fmt: skip
+    return NewPin(
+        domain=domain, node=node, partition=partition, partitions=crawl.record.partitions,
+        domains=domains, running=node in weights_of(await crawl.members.read()),
+    )  # fmt: skip
 
 
-async def unpin(crawl: OpenCrawl, text: str) -> dict[str, Any]:
+async def unpin(crawl: OpenCrawl, text: str, *, actor: Actor) -> RemovedPin:
     """Take a domain's pin away. Raises UsageError when it has none."""
     _, domain, _, partition = located(crawl, text)
-    if not await pins_of(crawl).unpin(domain):
+    if domain not in await pins_of(crawl).read():
         raise UsageError(f"{domain} is not pinned ('crawler ring pins' lists those that are)")
+    await crawl.operator_log.add(actor, "ring unpin", domain)
+    await pins_of(crawl).unpin(domain)
     left = await pins_of(crawl).read()
     others = sorted(name for name in left if partition_of(name, crawl.record.partitions) == partition)
-    return {"domain": domain, "partition": partition, "still_pinned_by": others}
+    return RemovedPin(domain=domain, partition=partition, still_pinned_by=others)
 
 
-async def pins(crawl: OpenCrawl) -> dict[str, Any]:
+async def pins(crawl: OpenCrawl) -> PinList:
     """All pins, with who owns their partitions now."""
     nodes = await pins_of(crawl).read()
     places = {domain: partition_of(domain, crawl.record.partitions) for domain in nodes}
@@ -47,11 +54,11 @@ async def pins(crawl: OpenCrawl) -> dict[str, Any]:
         lease = leases[places[domain]]
         owner = lease.node if lease.session else ""
         state = "heard" if owner == node else "moving" if node in running else "waiting"
-        rows.append({"domain": domain, "node": node, "partition": places[domain], "owner": owner, "state": state})
-    return {"crawl": crawl.settings.crawl.name, "pins": rows}
+        rows.append(Pin(domain=domain, node=node, partition=places[domain], owner=owner, state=state))
+    return PinList(crawl=crawl.settings.crawl.name, pins=rows)
 
 
-async def evict(crawl: OpenCrawl, node: str) -> dict[str, Any]:
+async def evict(crawl: OpenCrawl, node: str, *, actor: Actor) -> Eviction:
     """Evict the node's session and wait until no lease is in its name and it is off the list.
 
     Raises UsageError for a node that is not there, ConflictError when leases stay in its name.
@@ -61,6 +68,7 @@ async def evict(crawl: OpenCrawl, node: str) -> dict[str, Any]:
     everything = range(crawl.record.partitions)
     held = await _held(crawl, member.session, everything)
     dead_s = settings.dead_s * member.time_scale
+    await crawl.operator_log.add(actor, "ring evict", node, f"session {member.session}")
     await crawl.members.evict(member)
     begun, left, listed = time.monotonic(), held, await crawl.members.read()
     while (left or member.session in listed) and time.monotonic() - begun < dead_s + EVICT_SLACK_S:
@@ -74,15 +82,14 @@ async def evict(crawl: OpenCrawl, node: str) -> dict[str, Any]:
         raise ConflictError(
             f"{node} is evicted, but it still holds {counted(len(left), 'partition')} after {took_s:.0f} s{why}"
         )
-    return {
-        "node": node, "session": member.session, "host": member.host.partition("/")[0], "pid": member.pid,
-        "partitions": len(held), "seconds": round(took_s, 1),
-        "by_itself": not await crawl.members.is_evicted(member.session), "others": sorted(others),
-    }  # fmt: skip
+    return Eviction(
+        node=node, session=member.session, host=member.host.partition("/")[0], pid=member.pid,
+        partitions=len(held), seconds=round(took_s, 1),
+        by_itself=not await crawl.members.is_evicted(member.session), others=sorted(others),
+    )  # fmt: skip
 
 
 async def _member_of(crawl: OpenCrawl, node: str) -> Member:
-
     members = await crawl.members.read()
     for member in members.values():
         if member.node == node:

@@ -5,12 +5,12 @@ import re
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from crawler.app.crawl import OpenCrawl
 from crawler.errors import UsageError
 from crawler.frontier.members import Member, Members, Pins, by_partition
 from crawler.membership.nodes import Slots, is_lock_free
+from crawler.reports.ring_types import PlanMove, PlanNode, RingMember, RingMembers, RingPlan, UrlPlace
 from crawler.rules.liveness import DeclaredState, takers
 from crawler.rules.ring import Ring, build, moves, share_changed
 from crawler.seeding.url_input import url_of_site
@@ -99,7 +99,7 @@ async def disagreeing(crawl: OpenCrawl, members: Mapping[str, Member], ours: str
     return {ring: sorted(groups[ring], key=by_number) for ring in by_size}
 
 
-async def members(crawl: OpenCrawl) -> dict[str, Any]:
+async def members(crawl: OpenCrawl) -> RingMembers:
     """Every session on the list: how it is, what the ring suggests for it, what it holds."""
     listed, states = await observed(crawl)
     living = {s: m for s, m in listed.items() if states[s] not in ("dead", "silent")}
@@ -112,27 +112,27 @@ async def members(crawl: OpenCrawl) -> dict[str, Any]:
     held = Counter(lease.session for lease in leases if lease.session)
     now = time.time()
     rows = [
-        {
-            "node": m.node,
-            "state": states[s],
-            "disagrees": m.node in odd,
-            "session": s,
-            "age_s": round(max(0.0, now - m.started_at), 1),
-            "host": m.host.partition("/")[0],
-            "pid": m.pid,
-            "weight": m.weight,
-            "in_flight": m.in_flight,
-            "suggested": suggested[m.node] if states[s] != "dead" else 0,
-            "held": held[s],
-        }
+        RingMember(
+            node=m.node,
+            state=states[s],
+            disagrees=m.node in odd,
+            session=s,
+            age_s=round(max(0.0, now - m.started_at), 1),
+            host=m.host.partition("/")[0],
+            pid=m.pid,
+            weight=m.weight,
+            in_flight=m.in_flight,
+            suggested=suggested[m.node] if states[s] != "dead" else 0,
+            held=held[s],
+        )
         for s, m in sorted(listed.items(), key=lambda item: by_number(item[1].node))
     ]
     unowned = sum(1 for lease in leases if not lease.session)
     strangers = sum(n for session, n in held.items() if session not in listed)
-    return {
-        "crawl": crawl.settings.crawl.name, "partitions": crawl.record.partitions, "members": rows,
-        "free": unowned, "held_by_gone": strangers, "rings": rings,
-    }  # fmt: skip
+    return RingMembers(
+        crawl=crawl.settings.crawl.name, partitions=crawl.record.partitions, members=rows,
+        free=unowned, held_by_gone=strangers, rings=rings,
+    )  # fmt: skip
 
 
 def located(crawl: OpenCrawl, text: str) -> tuple[str, str, str, int]:
@@ -141,27 +141,27 @@ def located(crawl: OpenCrawl, text: str) -> tuple[str, str, str, int]:
     return (url, *crawl.placement.of(url))
 
 
-async def place(crawl: OpenCrawl, text: str) -> dict[str, Any]:
+async def place(crawl: OpenCrawl, text: str) -> UrlPlace:
     """Where a URL belongs, who owns it now, and who should."""
     url, domain, queue, partition = located(crawl, text)
     (lease,) = await crawl.leases.read([partition])
     owners = (await ring_of(crawl, weights_of(await crawl.members.read()))).owners
     pinned = by_partition(await pins_of(crawl).read(), crawl.record.partitions)
-    return {
-        "url": url, "domain": domain, "queue": queue, "partition": partition,
-        "owner": lease.node if lease.session else "", "session": lease.session, "epoch": lease.epoch,
-        "suggested": owners[partition] if owners else "", "pinned": pinned.get(partition, ""),
-    }  # fmt: skip
+    return UrlPlace(
+        url=url, domain=domain, queue=queue, partition=partition,
+        owner=lease.node if lease.session else "", session=lease.session, epoch=lease.epoch,
+        suggested=owners[partition] if owners else "", pinned=pinned.get(partition, ""),
+    )  # fmt: skip
 
 
-async def planned(crawl: OpenCrawl, words: Sequence[str]) -> dict[str, Any]:
+async def planned(crawl: OpenCrawl, words: Sequence[str]) -> RingPlan:
     """What would move from whom to whom, with the domains and pending URLs in it.
 
     `words` are changes in order: +2, -1 (nodes), +NODE, +NODE:WEIGHT, -NODE. Raises UsageError.
     """
     now = weights_of(await crawl.members.read())
     if any(_NUMBER.fullmatch(word) and (len(word) > DIGITS_MAX or int(word) > NODES_MAX) for word in words):
-        raise UsageError(f"--add: at most {NODES_MAX:,} nodes at a time")
+        raise UsageError(f"add: at most {NODES_MAX:,} nodes at a time")
     more = sum(int(word) for word in words if _NUMBER.fullmatch(word) and word[0] == "+")
     named = [word[1:].rpartition(":")[0] or word[1:] for word in words]
     then = changed(now, words, await Slots(crawl.members).free(more, besides={*now, *named}))
@@ -170,19 +170,19 @@ async def planned(crawl: OpenCrawl, words: Sequence[str]) -> dict[str, Any]:
     domains = dict(zip(moved, await crawl.stats.domain_counts(moved), strict=True))
     pending = dict(zip(moved, await crawl.stats.pending_counts(moved), strict=True))
     loads = {"now": Counter(before.owners), "then": Counter(after.owners)}
-    return {
-        "crawl": crawl.settings.crawl.name,
-        "partitions": crawl.record.partitions,
-        "now": now,
-        "then": then,
-        "moved": len(moved),
-        "share_moved": round(len(moved) / crawl.record.partitions, 4),
-        "share_changed": round(share_changed(now, then), 4),
-        "domains": sum(domains.values()),
-        "pending": sum(pending.values()),
-        "nodes": _nodes(now, then, loads, moved.values()),
-        "moves": _pairs(moved, domains, pending),
-    }
+    return RingPlan(
+        crawl=crawl.settings.crawl.name,
+        partitions=crawl.record.partitions,
+        now=now,
+        then=then,
+        moved=len(moved),
+        share_moved=round(len(moved) / crawl.record.partitions, 4),
+        share_changed=round(share_changed(now, then), 4),
+        domains=sum(domains.values()),
+        pending=sum(pending.values()),
+        nodes=_nodes(now, then, loads, moved.values()),
+        moves=_pairs(moved, domains, pending),
+    )
 
 
 def _nodes(
@@ -190,37 +190,37 @@ def _nodes(
     then: Mapping[str, int],
     loads: Mapping[str, Counter[str]],
     moved: Iterable[tuple[str, str]],
-) -> list[dict[str, Any]]:
+) -> list[PlanNode]:
     gives, gets = Counter[str](), Counter[str]()
     for giver, getter in moved:
         gives[giver] += 1
         gets[getter] += 1
     return [
-        {
-            "node": node, "weight": then.get(node, 0), "now": loads["now"][node], "then": loads["then"][node],
-            "gives": gives[node], "gets": gets[node],
-        }
+        PlanNode(
+            node=node, weight=then.get(node, 0), now=loads["now"][node], then=loads["then"][node],
+            gives=gives[node], gets=gets[node],
+        )
         for node in sorted({*now, *then}, key=by_number)
     ]  # fmt: skip
 
 
 def _pairs(
     moved: Mapping[int, tuple[str, str]], domains: Mapping[int, int], pending: Mapping[int, int]
-) -> list[dict[str, Any]]:
+) -> list[PlanMove]:
     sums: dict[tuple[str, str], list[int]] = {}
     for partition, pair in moved.items():
         row = sums.setdefault(pair, [0, 0, 0])
         for n, count in enumerate((1, domains[partition], pending[partition])):
             row[n] += count
     return [
-        {"from": giver, "to": getter, "partitions": row[0], "domains": row[1], "pending": row[2]}
+        PlanMove(giver=giver, getter=getter, partitions=row[0], domains=row[1], pending=row[2])
         for (giver, getter), row in sorted(sums.items(), key=lambda item: (-item[1][0], item[0]))
     ]
 
 
-def _option(word: str) -> str:
-    """A change as it is written on the command line."""
-    return f"{'--add' if word[:1] == '+' else '--remove'} {word[1:]}"
+def _shown(word: str) -> str:
+    """A change in words."""
+    return f"{'add' if word[:1] == '+' else 'remove'} {word[1:]}"
 
 
 def changed(now: Mapping[str, int], words: Sequence[str], new_names: Sequence[str]) -> dict[str, int]:
@@ -233,20 +233,20 @@ def changed(now: Mapping[str, int], words: Sequence[str], new_names: Sequence[st
             then = _without_last(then, int(word[1:]))
         elif word[0] == "-" and len(word) > 1:
             if word[1:] not in then:
-                raise UsageError(f"{_option(word)}: no such node ({', '.join(sorted(then, key=by_number)) or 'none'})")
+                raise UsageError(f"{_shown(word)}: no such node ({', '.join(sorted(then, key=by_number)) or 'none'})")
             del then[word[1:]]
         elif word[0] == "+" and len(word) > 1:
             node, weight = _weighted(word, then)
             then[node] = weight
         else:
-            raise UsageError(f"{_option(word)}: write a number, or the name of a node")
+            raise UsageError(f"{_shown(word)}: write a number, or the name of a node")
     return then
 
 
 def _without_last(nodes: Mapping[str, int], count: int) -> dict[str, int]:
     """Without those with the highest numbers: they are the ones that scaling down stops."""
     if count > len(nodes):
-        raise UsageError(f"--remove {count}: only {counted(len(nodes), 'node takes', 'nodes take')} part")
+        raise UsageError(f"remove {count}: only {counted(len(nodes), 'node takes', 'nodes take')} part")
     kept = sorted(nodes, key=by_number)[: len(nodes) - count]
     return {node: nodes[node] for node in kept}
 
@@ -255,10 +255,9 @@ def _weighted(word: str, now: Mapping[str, int]) -> tuple[str, int]:
     node, colon, text = word[1:].rpartition(":")
     if not colon:
         if word[1:] in now:
-            raise UsageError(
-                f"{_option(word)}: it takes part already; {_option(word)}:{now[word[1:]] + 1} gives it more"
-            )
+            more = f"{word[1:]}:{now[word[1:]] + 1}"
+            raise UsageError(f"{_shown(word)}: it takes part already; {more} gives it more")
         return word[1:], 1
     if not (node and text.isdecimal() and 1 <= int(text) <= WEIGHT_MAX):
-        raise UsageError(f"{_option(word)}: write NODE:WEIGHT with a weight from 1 to {WEIGHT_MAX}")
+        raise UsageError(f"{_shown(word)}: write NODE:WEIGHT with a weight from 1 to {WEIGHT_MAX}")
     return node, int(text)

@@ -1,0 +1,20 @@
+"""Who gives a command: the user of the operating system."""
+
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from crawler.frontier.operator_log import Actor
+
+
+def actor() -> "Actor":
+    """The one who runs this process; by number where the user has no name, as in many containers."""
+    import pwd
+
+    from crawler.frontier.operator_log import Actor, Via
+
+    try:
+        who = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        who = f"uid {os.getuid()}"
+    return Actor(who=who, via=Via.CLI)

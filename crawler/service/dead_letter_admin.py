@@ -1,0 +1,179 @@
+"""Dead letters for operators: listed, read page by page, put back into their queues, purged.
+
+All raise EngineError. What changes something is written to the operator log before it acts.
+"""
+
+import heapq
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
+
+import msgspec
+
+from crawler.app.crawl import OpenCrawl
+from crawler.errors import UsageError
+from crawler.frontier.dead_letters import StoredLetter
+from crawler.frontier.operator_log import Actor
+from crawler.model import RefusalReason
+from crawler.reports.dead_letters_view import Letter
+
+# One page reads so much at most, where few dead letters are wanted.
+SCANNED_MAX = 2_000  # dead letters: some 600 kB
+SCANS_MAX = 200  # calls
+
+
+class LetterFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which dead letters: of these URLs alone, or of a domain and a reason; without any of it all."""
+
+    domain: str = ""  # as `command_input.domain_of` returns it
+    reason: str = ""  # as `command_input.letter_reason_of` returns it
+    urls: Sequence[str] = ()  # canonical
+
+    def wants(self, one: StoredLetter) -> bool:
+        """Is it of this domain and reason?"""
+        return self.domain in ("", one.letter.domain) and self.reason in ("", one.letter.reason)
+
+    @property
+    def target(self) -> str:
+        """What the operator log calls its target."""
+        return self.urls[0] if len(self.urls) == 1 else self.domain
+
+    @property
+    def detail(self) -> str:
+        """What the operator log has besides."""
+        words = [f"{len(self.urls):,} URLs"] if len(self.urls) > 1 else []
+        return ", ".join(words + [f"reason {self.reason}"] * bool(self.reason))
+
+
+class LetterList(msgspec.Struct, frozen=True, kw_only=True):
+    """How many dead letters there are, and the newest of them."""
+
+    total: int
+    reasons: Mapping[str, int]  # reason -> dead letters
+    newest: Sequence[Letter]  # the newest first
+
+
+class LetterPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Some dead letters, in no order. `next`: the cursor of the next page, None after the last one."""
+
+    letters: Sequence[Letter]
+    next: str | None
+
+
+class LetterChange(msgspec.Struct, frozen=True, kw_only=True):
+    """How many dead letters were put back or purged."""
+
+    letters: int
+    is_running: bool  # is there an instance that would fetch them?
+
+
+async def dead_letter_list(crawl: OpenCrawl, wanted: LetterFilter, newest_max: int) -> LetterList:
+    """The newest dead letters, and how many there are for each reason. It reads all of the domain, or of the crawl."""
+    reasons: Counter[str] = Counter()
+    newest: list[tuple[float, str, StoredLetter]] = []
+    async for some in _found(crawl, wanted):
+        reasons.update(one.letter.reason for one in some)
+        keyed = [(one.letter.failed_at, one.fingerprint, one) for one in some]
+        newest = heapq.nlargest(newest_max, [*newest, *keyed], key=lambda one: one[:2])
+    letters = [Letter.of(one.letter) for _, _, one in newest]
+    return LetterList(total=sum(reasons.values()), reasons=dict(reasons), newest=letters)
+
+
+async def dead_letters(crawl: OpenCrawl, wanted: LetterFilter, limit: int | None = None) -> AsyncIterator[list[Letter]]:
+    """At most so many dead letters, some at a time, in no order."""
+    async for some in _found(crawl, wanted, limit):
+        yield [Letter.of(one.letter) for one in some]
+
+
+async def dead_letter_page(crawl: OpenCrawl, wanted: LetterFilter, *, cursor: str = "", limit: int = 50) -> LetterPage:
+    """About `limit` dead letters from a cursor on: a dozen more where they are stored together, fewer where few fit.
+
+    One that is written meanwhile may be missed or come twice; no other. Raises UsageError for a bad cursor or limit.
+    """
+    if limit < 1:
+        raise UsageError(f"limit {limit}: expected a number of dead letters")
+    if wanted.urls:
+        return LetterPage(letters=[Letter.of(one.letter) for one in await _of_urls(crawl, wanted.urls)], next=None)
+    partition, at = _place_of(cursor, crawl.record.partitions) if cursor else (0, 0)
+    end = crawl.record.partitions
+    if wanted.domain:
+        own = crawl.operator.partition_of(wanted.domain)
+        partition, at, end = own, at if partition == own else 0, own + 1
+    found: list[StoredLetter] = []
+    scanned = scans = 0
+    counts = await crawl.letters.counts(range(partition, end))
+    while partition < end and len(found) < limit and scanned < SCANNED_MAX and scans < SCANS_MAX:
+        if counts[partition]:
+            some, at = await crawl.letters.some(partition, at, limit - len(found))
+            found += filter(wanted.wants, some)
+            scanned, scans = scanned + len(some), scans + 1
+        if not at or not counts[partition]:
+            partition, at = partition + 1, 0
+    while partition < end and not counts[partition]:
+        partition, at = partition + 1, 0
+    following = f"{partition}.{at}" if partition < end else None
+    return LetterPage(letters=[Letter.of(one.letter) for one in found], next=following)
+
+
+def _place_of(cursor: str, partitions: int) -> tuple[int, int]:
+    place, _, at = cursor.partition(".")
+    is_whole = all(text.isdecimal() and text.isascii() and len(text) <= 20 for text in (place, at))
+    if not is_whole or int(place) >= partitions or int(at) >= 2**64:
+        raise UsageError(f"{cursor[:50]!r} is not a cursor: use the one of the page before")
+    return int(place), int(at)
+
+
+async def dead_letter(crawl: OpenCrawl, url: str) -> Letter:
+    """The dead letter of a canonical URL. Raises UsageError when it has none."""
+    return Letter.of((await _of_urls(crawl, [url]))[0].letter)
+
+
+async def retry(crawl: OpenCrawl, wanted: LetterFilter, *, limit: int | None = None, actor: Actor) -> LetterChange:
+    """Put URLs back into their queues, with all their attempts. Raises UsageError for a URL without a dead letter."""
+    await _check_and_log(crawl, wanted, actor, "dead retry", limit)
+    n = sum([await crawl.letters.requeue(some) async for some in _found(crawl, wanted, limit)])
+    return await _changed(crawl, n)
+
+
+async def purge(crawl: OpenCrawl, wanted: LetterFilter, *, limit: int | None = None, actor: Actor) -> LetterChange:
+    """Drop dead letters; their URLs stay seen. Raises UsageError for a URL without a dead letter."""
+    await _check_and_log(crawl, wanted, actor, "dead purge", limit)
+    n = sum([await crawl.letters.discard(some, RefusalReason.PURGED) async for some in _found(crawl, wanted, limit)])
+    return await _changed(crawl, n)
+
+
+async def _check_and_log(crawl: OpenCrawl, wanted: LetterFilter, actor: Actor, action: str, limit: int | None) -> None:
+    if wanted.urls:
+        await _of_urls(crawl, wanted.urls)
+    words = [wanted.detail] * bool(wanted.detail) + [f"at most {limit:,}" for _ in range(limit is not None)]
+    await crawl.operator_log.add(actor, action, wanted.target, ", ".join(words))
+
+
+async def _changed(crawl: OpenCrawl, n: int) -> LetterChange:
+    return LetterChange(letters=n, is_running=bool(await crawl.members.read()))
+
+
+async def _found(crawl: OpenCrawl, wanted: LetterFilter, limit: int | None = None) -> AsyncIterator[list[StoredLetter]]:
+    """Those that the filter wants, some at a time."""
+    if wanted.urls:
+        yield await _of_urls(crawl, wanted.urls)
+        return
+    left = limit
+    async for some in crawl.letters.read(crawl.operator.partition_of(wanted.domain) if wanted.domain else -1):
+        found = [one for one in some if wanted.wants(one)]
+        yield found[:left]
+        if left is not None:
+            left -= min(left, len(found))
+            if not left:
+                return
+
+
+async def _of_urls(crawl: OpenCrawl, urls: Sequence[str]) -> list[StoredLetter]:
+    """The letters of these URLs. Raises UsageError when one has none."""
+    found = []
+    for url in urls:
+        _, _, partition = crawl.placement.of(url)
+        one = await crawl.letters.find(partition, crawl.frontier.fingerprints.of(url))
+        if one is None:
+            raise UsageError(f"{url} is not a dead letter (see: crawler explain {url})")
+        found.append(one)
+    return found

@@ -1,0 +1,53 @@
+"""What is known of one URL: where it is, whose it is, and what decides whether it is crawled."""
+
+import asyncio
+
+from crawler.app.crawl import OpenCrawl, make_router
+from crawler.app.polite_client import robots_fact
+from crawler.archive.index_reader import find_url
+from crawler.model import CommitEntry
+from crawler.reports.explanation import Facts
+from crawler.rules.traps import NOTHING_LEARNED, PASSED, TrapRules
+from crawler.service.ring_view import ring_of, weights_of
+
+
+async def explain(crawl: OpenCrawl, url: str, *, given: str = "", fetch_robots: bool = False) -> Facts:
+    """The facts about a canonical URL, which `reports.explanation` makes a text or a record of.
+
+    `given` is the URL as it was written. With `fetch_robots`, the site is asked for a robots.txt that nobody has read
+    yet, politely. Raises EngineError, and ConflictError when the engine lost the crawl.
+    """
+    crawl = await crawl.reloaded()
+    router = make_router(crawl)
+    candidate = router.candidate(url, depth=0)
+    where = await crawl.inspect.locate(candidate, run=crawl.record.run)
+    owners = (await ring_of(crawl, weights_of(await crawl.members.read()))).owners
+    overrides = await crawl.operator.overrides()
+    is_seed = where.record is not None and where.record.seed
+    depth, redirects = (where.record.depth, where.record.redirects) if where.record else (0, 0)
+    return Facts(
+        given=given or url,
+        url=url,
+        domain=candidate.domain,
+        queue=candidate.queue,
+        partition=candidate.partition,
+        suggested=owners[candidate.partition] if owners else "",
+        is_alone=not owners,
+        is_paused=overrides.is_paused,
+        quota_reached=await crawl.crawls.quota_reached(),
+        boost=overrides.boosts.get(candidate.domain, 0),
+        scope=router.verdict(url, depth, redirects),
+        robots=await robots_fact(crawl, url, candidate.partition, fetch=fetch_robots),
+        where=where,
+        traps=PASSED if is_seed else TrapRules(crawl.settings.traps).judge(NOTHING_LEARNED, url),
+        commits=await asyncio.to_thread(_commits, crawl, url, where.entry),
+        has_index=bool(crawl.settings.archive.dir),
+    )
+
+
+def _commits(crawl: OpenCrawl, url: str, entry: CommitEntry | None) -> list[CommitEntry]:
+    """From the index on this machine, and from the engine's log where it is not yet in an index."""
+    found = find_url(crawl.folder, url)
+    if entry is not None and not any(e.visit == entry.visit for e in found):
+        found.append(entry)
+    return found
