@@ -141,6 +141,7 @@ Command = tuple[str, ...]
         (["d", "r"], "Retry 2 dead letters with the reason timeout?", ("retry", "", "timeout")),
         (["enter", "d", "down", "r"], "Retry 1 dead letter of docs.example with the reason tls?",
          ("retry", "docs.example", "tls")),
+        (["d", "down", "down", "r"], "Retry 3 dead letters? The URLs return", ("retry", "", "")),
         (["enter", "p"], "Pause docs.example?", ("pause", "docs.example")),
     ],
 )  # fmt: skip
