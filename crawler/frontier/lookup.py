@@ -115,12 +115,17 @@ class UrlLookup:
         return ""
 
     async def progress(self) -> Progress:
-        """One pass over the counters of the partitions in use; every tenth time over all partitions."""
-        partitions = self._used if self._looks % FULL_LOOK_EVERY else list(range(self._partitions))
+        """One pass over the counters of the partitions in use; every tenth time over all partitions.
+
+        May run several times at once: until a pass over all has ended, each is one.
+        """
+        is_full = not self._used or self._looks % FULL_LOOK_EVERY == 0
+        partitions = list(range(self._partitions)) if is_full else self._used
         self._looks += 1
         sums = [0] * len(_PROGRESS)
         found = await self._engine.commands([("HMGET", self._keys.meta(p), *_PROGRESS) for p in partitions])
-        self._used = [p for p, values in zip(partitions, found, strict=True) if values[0] is not None]
+        if is_full:
+            self._used = [p for p, values in zip(partitions, found, strict=True) if values[0] is not None]
         for values in found:
             if values[0] is not None:
                 sums = [total + int(value or 0) for total, value in zip(sums, values, strict=True)]
