@@ -110,6 +110,7 @@ class Instance:
         for prepare in self._preparations:
             await retry_until_stopped(prepare, self._stop, event="begin.engine_error")
         failed = True
+        ended_work: list[BaseException] = []  # leaving may fail, too, and must not hide why the work ended
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.heartbeat.run(), name="heartbeat")
@@ -118,13 +119,16 @@ class Instance:
                 try:
                     await self._work()
                     failed = False
+                except Exception as error:
+                    ended_work.append(error)
+                    raise
                 finally:
                     await self._leave(failed=failed)
                 raise _Ended
         except BaseExceptionGroup as group:
             errors = group.split(_Ended)[1]
             if errors is not None:
-                raise first_error(errors) from None
+                raise first_error(BaseExceptionGroup("", [*ended_work, errors])) from None
         finally:
             await self._parser.close()
             await self.handlers.close("failed" if failed else self.stopped_because)
@@ -143,11 +147,11 @@ class Instance:
         except* _Ended:
             pass
         try:
-            await self.rebalance.return_claims([*self.fetching.cut_off, *unsettled], started=True)
+            await self._return_cut_off(unsettled)
             if not unsettled:
                 await self.committer.flush()
             await self.archive.settle(SETTLE_TIMEOUT_S)
-        except CrawlerError as error:  # the next owner indexes what is not indexed by now
+        except EngineError as error:  # the next owner indexes what is not indexed by now
             log.warning("shutdown.incomplete", extra={"error": str(error)})
 
     async def _until_stopped(self) -> None:
@@ -166,12 +170,17 @@ class Instance:
         await self.rebalance.return_claims(self.scheduler.remove_all())
         return await self.committer.settle(self._stop.drain_timeout_s)
 
+    async def _return_cut_off(self, others: Sequence[Claim] = ()) -> None:
+        """Return the claims whose requests were cut off, once."""
+        cut_off, self.fetching.cut_off = self.fetching.cut_off, []
+        await self.rebalance.return_claims([*cut_off, *others], started=True)
+
     async def _leave(self, *, failed: bool) -> None:
         """Return the remaining claims, release the leases, leave the member list; the heartbeat goes on meanwhile."""
         self.counters.is_stopping = True
         try:
             if failed:
-                await self.rebalance.return_claims(self.fetching.cut_off, started=True)
+                await self._return_cut_off()
                 await self.rebalance.return_claims(self.scheduler.remove_all())
             async with asyncio.timeout(LEAVE_TIMEOUT_S):
                 await self.heartbeat.leaving()

@@ -37,6 +37,7 @@ from crawler.seeding.seeder import GivenUrl, Seeder, SeedReport
 from crawler.seeding.url_input import NO_SEED, check_any, complaints, read_given
 from crawler.settings import Settings
 from crawler.terminal import printing
+from crawler.terminal.patient_stream import patient_stderr
 from crawler.terminal.wording import counted, program
 from crawler.web.address_guard import is_address, is_public
 
@@ -102,6 +103,10 @@ class CrawlSession:
         await check_engine(self._arguments, settings, needs_crawl=not has_urls)
 
     async def _in(self, crawl: OpenCrawl) -> int:
+        with patient_stderr():
+            return await self._crawl_in(crawl)
+
+    async def _crawl_in(self, crawl: OpenCrawl) -> int:
         check_order(self._arguments, crawl)
         await self._check_node(crawl)
         self._signals.on_force = lambda: self._forced(crawl)

@@ -86,9 +86,10 @@ async def _run(arguments: argparse.Namespace, settings: "Settings", targets: "Se
     from crawler.cli.signals import StopSignals
     from crawler.cli.watching import Watcher
     from crawler.reports.live_view import view_for
+    from crawler.terminal.patient_stream import patient_stderr
 
     signals = StopSignals()
-    with signals:
+    with signals, patient_stderr():
         try:
             if not arguments.child:
                 await check_engine(arguments, settings)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from crawler.settings import Settings
 
 TOP = 20
+TOP_OF_PARTITION = 128  # domains, which the engine keeps sorted by their pages
 WATCH_S = 2.0
 SORTS = ("pages", "rate", "queue", "errors", "bytes", "due")
 
@@ -177,13 +178,18 @@ async def _all(crawl: "OpenCrawl", arguments: argparse.Namespace) -> str:
     ]
     if shown:
         parts.append(domain_table(shown, is_running=bool(found.pending)))
-    if listed.next:
+    if arguments.by_name and listed.next:
         parts.append(f"next page: {_command_for(listed.next)}")
     elif not shown and arguments.sort != "pages" and arguments.top:
         parts.append(f"No domain to list by {arguments.sort} at this moment.")
     elif found.domains > len(shown) and arguments.top and not arguments.by_name and arguments.sort == "pages":
-        parts.append(f"... and {found.domains - len(shown):,} more domains: crawler stats --top {found.domains}")
+        parts.append(_hint_of_more(found.domains, len(shown)))
     return "\n\n".join(parts)
+
+
+def _hint_of_more(count: int, shown: int) -> str:
+    how = f"--top {count}" if count <= TOP_OF_PARTITION else "--by-name"  # they may all be of one partition
+    return f"... and {count - shown:,} more domains: crawler stats {how}"
 
 
 def totals_json(totals: "Totals") -> dict[str, Any]:

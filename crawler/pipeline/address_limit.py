@@ -111,9 +111,9 @@ class NameLookups:
         requeue()
 
     async def close(self) -> list[Claim]:
-        """Cancel all look-ups; the claims that waited for them."""
-        waiting, tasks = list(self._running.values()), list(self._running)
-        for task in tasks:
+        """Cancel all look-ups; the claims that waited for them, without those that have just been requeued."""
+        running = dict(self._running)
+        for task in running:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        return waiting
+        await asyncio.gather(*running, return_exceptions=True)
+        return [claim for task, claim in running.items() if task.cancelled()]

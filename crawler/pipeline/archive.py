@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
@@ -116,7 +116,7 @@ class ArchiveStage:
             of_bytes, of_records = of_bytes + len(outcome.response.raw_body), of_records + 1
         if self._writes_warc or any(one is not None and one.items for one in placed):
             reached("archive.written")
-            await asyncio.to_thread(self._sync)
+            await _to_its_end(self._sync)
             reached("archive.synced")
         return placed
 
@@ -204,7 +204,7 @@ class ArchiveStage:
                 self._backlog.undrained.pop(partition, None)
             for entry in taken:
                 self._index.add(entry)
-        await asyncio.to_thread(self._index.sync)
+        await _to_its_end(self._index.sync)
         reached("index.synced")
         for partition, taken in written.items():  # after the sync: a line that was not written must stay in the log
             self._backlog.indexed[partition] += taken
@@ -223,6 +223,17 @@ class ArchiveStage:
             for fence, entries in fenced:
                 self._backlog.indexed[fence.partition] += entries
             raise
+
+
+async def _to_its_end(write: Callable[[], None]) -> None:
+    """Write in a thread, and wait for it even when cancelled: the error of a failed write must not get lost."""
+    writing = asyncio.get_running_loop().run_in_executor(None, write)
+    try:
+        await asyncio.shield(writing)
+    except asyncio.CancelledError:
+        await asyncio.wait([writing])
+        writing.result()
+        raise
 
 
 def _encode_followed(one: Followed) -> bytes:

@@ -32,6 +32,7 @@ BURST_MAX = 64
 BURST_S = 0.25
 # c-ares waits only this long for a server that has been fast, whatever its settings, and twice as long at each try.
 _FIRST_WAIT_S = 0.25
+LATE_S = 0.5  # a timer that fires this late: the process stood still, which says nothing of the DNS servers
 # c-ares closes a socket that received an unreadable reply, and fails all queries that it sent there.
 ALONE_MAX = 16  # concurrent look-ups with a socket of their own; each also needs a thread
 CNAMES_MAX = 8
@@ -193,21 +194,52 @@ class CachingResolver:
             raise UsageError(f"dns.nameservers: not a list of IP addresses: {', '.join(servers)}") from None
 
     async def _ask(self, host: str) -> Any:
-        """Query until the time is over: a slow answer does not mean that the name can't be resolved."""
-        settings = self._settings
-        # c-ares doubles its timeout at each try and goes through all servers; this bounds the total.
-        async with asyncio.timeout(settings.timeout_s * settings.tries):
-            try:
-                return await self._open().getaddrinfo(host, socket.AF_UNSPEC)
-            except aiodns.error.DNSError as error:
-                if error.args[0] == pycares.errno.ARES_EBADRESP:
-                    return await self._ask_alone(host)
-                if error.args[0] != pycares.errno.ARES_ETIMEOUT:
-                    raise
-            enough = math.ceil(math.log2(settings.timeout_s * settings.tries / _FIRST_WAIT_S + 1))
-            return await self._open(max(settings.tries, enough)).getaddrinfo(host, socket.AF_UNSPEC)
+        """Query until the time is over: a slow answer does not mean that the name can't be resolved.
 
-    async def _ask_alone(self, host: str) -> Any:
+        If the process itself stood still meanwhile, the answer may lie in a socket: the name is queried again.
+        """
+        loop, whole_s = asyncio.get_running_loop(), self._settings.timeout_s * self._settings.tries
+        while True:
+            # c-ares doubles its timeout at each try and goes through all servers; this bounds the total.
+            deadline = loop.time() + whole_s
+            try:
+                async with asyncio.timeout_at(deadline):
+                    return await self._ask_for_both(host)
+            except TimeoutError:
+                if loop.time() - deadline < LATE_S:
+                    raise
+
+    async def _ask_for_both(self, host: str) -> Any:
+        """IPv4 and IPv6 addresses.
+
+        c-ares reports the end of the query that ended last: "no data" when there is no IPv6 address, although the query
+        for IPv4 failed or got no answer. So "no data" only counts when each of them says so.
+        """
+        try:
+            return await self._ask_for(host, socket.AF_UNSPEC)
+        except aiodns.error.DNSError as error:
+            if error.args[0] != pycares.errno.ARES_ENODATA:
+                raise
+        try:
+            return await self._ask_for(host, socket.AF_INET)
+        except aiodns.error.DNSError as error:
+            if error.args[0] not in _NOT_FOUND:
+                raise
+        return await self._ask_for(host, socket.AF_INET6)
+
+    async def _ask_for(self, host: str, family: socket.AddressFamily) -> Any:
+        settings = self._settings
+        try:
+            return await self._open().getaddrinfo(host, family)
+        except aiodns.error.DNSError as error:
+            if error.args[0] == pycares.errno.ARES_EBADRESP:
+                return await self._ask_alone(host, family)
+            if error.args[0] != pycares.errno.ARES_ETIMEOUT:
+                raise
+        enough = math.ceil(math.log2(settings.timeout_s * settings.tries / _FIRST_WAIT_S + 1))
+        return await self._open(max(settings.tries, enough)).getaddrinfo(host, family)
+
+    async def _ask_alone(self, host: str, family: socket.AddressFamily) -> Any:
         """Query again on a separate socket, where an unreadable reply can't belong to another look-up.
 
         Waits for a random part of a pause first, because look-ups that failed together would be repeated together.
@@ -219,7 +251,7 @@ class CachingResolver:
                 self._opened_alone += self._idle_alone
             channel = self._idle_alone.pop()
             try:
-                return await channel.getaddrinfo(host, socket.AF_UNSPEC)
+                return await channel.getaddrinfo(host, family)
             finally:
                 self._idle_alone.append(channel)
 

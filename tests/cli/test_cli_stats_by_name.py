@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from crawler.cli.stats import _hint_of_more
 from tests.cli.cli_lab import crawler
+from tests.faults.instance_lab import wait_until
 from tests.support.engine import running_engine
 from tests.support.processes import Nursery, nursery
 
@@ -71,3 +73,16 @@ def test_options_that_do_not_go_together_are_one_line(
     ran = crawler(programs, "stats", *options, *where)
     assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
     assert complaint in ran.err
+
+
+def test_watching_prints_again_and_again_until_ctrl_c(where: tuple[str, ...], programs: Nursery) -> None:
+    watching = programs.crawler("stats", "--watch", "0.1", *where)
+    wait_until(lambda: watching.out.count("\na.test") >= 2, "the second table", timeout_s=20)
+    watching.interrupt()
+    assert watching.wait(20) == 0, watching.err
+    assert watching.err == ""
+
+
+def test_the_hint_of_more_names_a_command_that_lists_them_all() -> None:
+    assert _hint_of_more(128, 20) == "... and 108 more domains: crawler stats --top 128"
+    assert _hint_of_more(129, 20) == "... and 109 more domains: crawler stats --by-name"

@@ -1,9 +1,12 @@
 """`crawler crawl -v` and `-vv`, and what becomes of a crawl whose messages nobody reads any more."""
 
+import contextlib
 import os
+import pty
 import re
 import subprocess
 import sys
+import termios
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -75,6 +78,8 @@ def test_a_crawl_goes_on_when_its_messages_are_cut_off_as_by_head(programs: Nurs
             site.url(HOST),
             *QUICK,
             "-vv",
+            "--set",
+            "robots.obey=false",  # it warns of that, before the first page
             "--dir",
             str(tmp_path / "c"),
         ]
@@ -83,5 +88,30 @@ def test_a_crawl_goes_on_when_its_messages_are_cut_off_as_by_head(programs: Nurs
             cwd=programs.folder, timeout=60, check=False, text=True,
         )  # fmt: skip
     os.close(writing)
+    assert done.returncode == 0
+    assert f"Finished: {SMALL_PAGES + 1} pages" in done.stdout
+
+
+@pytest.mark.parametrize("kind", ["a full pipe", "a stopped terminal"])
+def test_a_crawl_goes_on_when_nobody_reads_its_messages(kind: str, programs: Nursery, tmp_path: Path) -> None:
+    """A write that blocks would hold up the heartbeat, and so cost all leases."""
+    if kind == "a full pipe":
+        reading, writing = os.pipe()
+        os.set_blocking(writing, False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                os.write(writing, b"x" * 4096)
+        os.set_blocking(writing, True)
+    else:
+        reading, writing = pty.openpty()
+        termios.tcflow(writing, termios.TCOOFF)
+    with small() as site:
+        command = [sys.executable, "-m", "crawler", "crawl", site.url(HOST), *QUICK, "-v", "--dir", str(tmp_path / "c")]
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=writing, env=programs.environment,
+            cwd=programs.folder, timeout=60, check=False, text=True,
+        )  # fmt: skip
+    os.close(writing)
+    os.close(reading)
     assert done.returncode == 0
     assert f"Finished: {SMALL_PAGES} pages" in done.stdout

@@ -1,9 +1,13 @@
 """What the archive stage does to the event loop that it shares with heartbeats."""
 
 import asyncio
+import threading
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from crawler.errors import ArchiveError
 from crawler.pipeline.activity import Activity
 from crawler.pipeline.archive import (
     BYTES_BEFORE_YIELD,
@@ -93,3 +97,22 @@ async def test_much_in_the_log_does_not_wait_for_the_next_drain() -> None:
     async with asyncio.timeout(0.2):
         await drained.wait()
     running.cancel()
+
+
+async def test_the_error_of_a_write_is_not_lost_when_its_loop_is_cancelled() -> None:
+    """A crawl ends by cancelling its loops, maybe while a disk fails."""
+    archive, written, may_fail = stage(), threading.Event(), threading.Event()
+
+    def fail() -> None:
+        written.set()
+        may_fail.wait(5)
+        raise ArchiveError("can't write: No space left on device")
+
+    archive._writes_warc, archive._sync = True, fail  # type: ignore[method-assign]
+    storing = asyncio.create_task(archive.store([]))
+    assert await asyncio.to_thread(written.wait, 5)
+    storing.cancel()
+    await asyncio.sleep(0)
+    may_fail.set()
+    with pytest.raises(ArchiveError, match="No space left"):
+        await storing

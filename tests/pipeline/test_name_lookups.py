@@ -86,3 +86,17 @@ async def test_closing_waits_for_no_name_and_returns_what_waited(scheduler: Sche
     claim, _ = await turn(scheduler, names)
     assert await names.close() == [claim]
     assert len(scheduler.remove_all()) == 1  # the other one; the first is the caller's
+
+
+async def test_a_claim_whose_name_was_just_found_is_not_returned_as_well(scheduler: Scheduler) -> None:
+    """Its look-up has ended, but the callback that requeues it has not run: it would end twice."""
+    fetcher = FakeFetcher()
+    names = NameLookups(fetcher)  # type: ignore[arg-type]
+    await turn(scheduler, names)
+    (task,) = names._running
+    fetcher.answer.set_result("192.0.2.1")
+    while not task.done():
+        await asyncio.sleep(0)
+    assert names._running
+    assert await names.close() == []
+    assert len(scheduler.remove_all()) == 2

@@ -1,5 +1,6 @@
 import asyncio
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
@@ -9,7 +10,7 @@ from crawler.model import FailureKind
 from crawler.settings import DnsSettings
 from crawler.web import resolver as of_names
 from crawler.web.resolver import BURST_MAX, BURST_S, CachingResolver, LookupFailedError, LookupTurns
-from tests.support.dns_server import NXDOMAIN, REFUSED, SERVFAIL, DnsAnswer, DnsServer, Table
+from tests.support.dns_server import AAAA, NXDOMAIN, REFUSED, SERVFAIL, DnsAnswer, DnsServer, Table
 
 
 class Clock:
@@ -134,6 +135,45 @@ async def test_a_failing_server_does_not_prove_that_a_name_is_missing(rule: DnsA
         assert await kind_of(resolver, "a.test") is FailureKind.DNS_ERROR
         clock.now += 6
         assert resolver.cached("a.test") is None
+
+
+class FamiliesApart(DnsServer):
+    """A name has no IPv6 address, and that answer comes last; the first `failing` queries for IPv4 fail."""
+
+    failing = 0
+
+    def handle(self, query: bytes, send: Callable[[bytes], None], *, is_tcp: bool = False) -> None:
+        if bytes([0, 0, AAAA, 0, 1]) in query:  # the end of the name, type, class
+            self.table["a.test"] = DnsAnswer(delay_s=0.05)
+        elif self.asked("a.test") < self.failing:
+            self.table["a.test"] = DnsAnswer(rcode=SERVFAIL)
+        else:
+            self.table["a.test"] = DnsAnswer(addresses=["127.0.0.7"])
+        super().handle(query, send, is_tcp=is_tcp)
+
+
+@pytest.mark.parametrize("failing", [1, 100])
+async def test_no_ipv6_address_does_not_hide_that_the_query_for_ipv4_failed(failing: int) -> None:
+    """c-ares only reports how the last query ended: that made a name "not found" for good."""
+    async with FamiliesApart({}) as server:
+        server.failing = failing
+        resolver = CachingResolver(DnsSettings(nameservers=(server.address,), tries=1), allow_private=True)
+        if failing == 1:
+            assert await resolver.lookup("a.test") == ("127.0.0.7",)
+        else:
+            assert await kind_of(resolver, "a.test") is FailureKind.DNS_ERROR
+        await resolver.close()
+
+
+async def test_a_process_that_stood_still_does_not_prove_that_a_server_is_silent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(of_names, "LATE_S", 0.1)
+    async with resolving({"a.test": DnsAnswer(addresses=["127.0.0.7"], delay_s=0.02)}, timeout_s=0.1) as (resolver, _):
+        looked_up = asyncio.create_task(resolver.lookup("a.test"))
+        await asyncio.sleep(0.005)
+        time.sleep(0.3)
+        assert await looked_up == ("127.0.0.7",)
 
 
 async def test_a_slow_name_does_not_hold_up_another() -> None:
