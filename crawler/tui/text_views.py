@@ -25,6 +25,7 @@ class MembersView(View):
     """Instances, what they hold, and what the ring suggests."""
 
     KEYS = (("Esc", "back"),)
+    rest = 0.0  # a read only takes long because it waits for heartbeats
     _text = "reading: whoever is alive sends a heartbeat within a second or two ..."
 
     def body(self) -> ComposeResult:
