@@ -178,7 +178,7 @@ async def _all(crawl: "OpenCrawl", arguments: argparse.Namespace) -> str:
     ]
     if shown:
         parts.append(domain_table(shown, is_running=bool(found.pending)))
-    if listed.next:
+    if arguments.by_name and listed.next:
         parts.append(f"next page: {_command_for(listed.next)}")
     elif not shown and arguments.sort != "pages" and arguments.top:
         parts.append(f"No domain to list by {arguments.sort} at this moment.")

@@ -24,7 +24,6 @@ from crawler.tui.texts import crawl_question, notes_text
 from crawler.tui.view import View
 
 EVERY_S = 1.0
-REST = 10  # the pause is at least so many times what the read took
 MESSAGE_S = 8.0
 
 STYLES = """
@@ -114,9 +113,13 @@ class TopApp(App[None]):
             except CrawlerError as error:
                 self._trouble = one_line(redact(str(error)))
             view.redraw()
-            pause_s = max(self._every_s, REST * (self._clock() - began))
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._poked.wait(), pause_s)
+            pause_s = max(self._every_s, view.rest * (self._clock() - began))
+            await self.wait(pause_s)
+
+    async def wait(self, seconds: float) -> None:
+        """Until then, or until poked."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._poked.wait(), seconds)
 
     def _note(self, o: Overview | None) -> None:
         if o is not None:

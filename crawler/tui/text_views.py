@@ -18,11 +18,14 @@ from crawler.tui.lines import Lines, Row
 from crawler.tui.source import Source
 from crawler.tui.view import View, put
 
+ALL = "all"  # reasons
+
 
 class MembersView(View):
     """Instances, what they hold, and what the ring suggests."""
 
     KEYS = (("Esc", "back"),)
+    rest = 0.0  # a read only takes long because it waits for heartbeats
     _text = "reading: whoever is alive sends a heartbeat within a second or two ..."
 
     def body(self) -> ComposeResult:
@@ -84,20 +87,24 @@ class LettersView(_ListView):
             return
         reasons = sorted(found.reasons.items(), key=lambda one: (-one[1], one[0]))
         where = f" of {self._domain}" if self._domain else ""
-        rows = [(f"{number(n)}", reason, "", f"all dead letters{where} with this reason") for reason, n in reasons]
+        rows = [(number(n), reason, "", f"all dead letters{where} with this reason") for reason, n in reasons]
         keys = [reason for reason, _ in reasons]
+        if len(reasons) > 1:
+            rows.append((number(found.total), ALL, "", f"all dead letters{where}"))
+            keys.append(ALL)
         for n, one in enumerate(found.newest):
             rows.append(("", one.reason, moment(one.failed_at), one.url))
             keys.append(f"{one.reason} {n}")
         self.show_table(("count", "reason", "failed at", "URL"), rows, keys)
 
     def action_retry(self) -> None:
-        reason, found = self.query_one(Lines).key.partition(" ")[0], self._letters
-        if not reason or found is None:
+        key, found = self.query_one(Lines).key.partition(" ")[0], self._letters
+        if not key or found is None:
             return
-        domain, source = self._domain, self.top.source
-        urls, where = counted(found.reasons.get(reason, 0), "dead letter"), f" of {domain}" if domain else ""
-        question = f"Retry {urls}{where} with the reason {reason}? The URLs return to their queues with all attempts."
+        domain, source, reason = self._domain, self.top.source, "" if key == ALL else key
+        urls = counted(found.reasons.get(reason, 0) if reason else found.total, "dead letter")
+        of = f" of {domain}" * bool(domain) + f" with the reason {reason}" * bool(reason)
+        question = f"Retry {urls}{of}? The URLs return to their queues with all attempts."
         self.top.ask(question, lambda: source.retry(domain, reason))
 
 

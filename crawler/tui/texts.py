@@ -115,7 +115,7 @@ One domain; in the table, the one under the cursor
 The crawl
   P        pause or resume all of it
   m        members: instances, their partitions, the ring
-  d        dead letters by reason; there, r retries a reason
+  d        dead letters by reason; there, r retries them
   o        operator log: who changed what
 
 Escape goes back, q quits. Left and right move long lines.

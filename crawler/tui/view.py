@@ -22,6 +22,7 @@ class View(Screen[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "back", show=False)]
     KEYS: ClassVar[tuple[tuple[str, str], ...]] = ()
+    rest = 10.0  # after a read, at least so many times what it took
 
     def __init__(self) -> None:
         super().__init__()

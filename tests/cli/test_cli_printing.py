@@ -10,7 +10,7 @@ from crawler.terminal import printing
 
 ROOT = Path(crawler.__file__).parent
 HELPER = ROOT / "reports" / "printing.py"
-PARTS = ("cli", "reports", "audit", "seeding", "app", "supervisor")
+PARTS = ("cli", "tui", "reports", "audit", "seeding", "app", "service", "supervisor")
 FILES = sorted(file for part in PARTS for file in (ROOT / part).glob("*.py") if file != HELPER)
 HARMLESS = {"isatty", "fileno", "flush", "close"}  # of a stream
 MAY_HAVE_A_STREAM = {"view_for", "start_logging", "show_urls"}  # which print by the helper, or clean themselves

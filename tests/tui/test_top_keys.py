@@ -5,8 +5,10 @@ import asyncio
 import pytest
 from textual.pilot import Pilot
 
+from crawler.reports.overview import Snapshot
 from crawler.rules.printable import one_line
-from tests.tui.tui_lab import DOMAINS, FixedSource, app_of, busy, screen_text
+from crawler.tui.app import TopApp
+from tests.tui.tui_lab import DOMAINS, NEVER_S, FixedSource, app_of, busy, screen_text
 
 SIZE = (80, 24)
 
@@ -141,6 +143,7 @@ Command = tuple[str, ...]
         (["d", "r"], "Retry 2 dead letters with the reason timeout?", ("retry", "", "timeout")),
         (["enter", "d", "down", "r"], "Retry 1 dead letter of docs.example with the reason tls?",
          ("retry", "docs.example", "tls")),
+        (["d", "down", "down", "r"], "Retry 3 dead letters? The URLs return", ("retry", "", "")),
         (["enter", "p"], "Pause docs.example?", ("pause", "docs.example")),
     ],
 )  # fmt: skip
@@ -255,3 +258,26 @@ async def test_a_slow_read_is_not_waited_for_when_another_screen_opens() -> None
         await pilot.press("escape")
         await settled(pilot)
         assert ("snapshot", "pages", 24) in source.asked
+
+
+async def test_a_slow_engine_is_read_less_often() -> None:
+    now = 0.0
+
+    class Slow(FixedSource):
+        async def snapshot(self, sort: str, limit: int) -> Snapshot:
+            nonlocal now
+            now += 0.5
+            return await super().snapshot(sort, limit)
+
+    pauses: list[float] = []
+
+    class Timed(TopApp):
+        async def wait(self, seconds: float) -> None:
+            pauses.append(seconds)
+            await super().wait(NEVER_S)
+
+    async with Timed(Slow(), clock=lambda: now).run_test(size=SIZE) as pilot:
+        await settled(pilot)
+        await pilot.press("m")
+        await settled(pilot)
+    assert (pauses[0], pauses[-1]) == (5.0, 1.0)
