@@ -14,8 +14,11 @@ from crawler.api.events import EventHub
 from crawler.api.idempotency import Idempotency
 from crawler.api.limits import Limits
 from crawler.api.live_crawl import LiveCrawl
+from crawler.api.shared_answers import SharedAnswers
 from crawler.app.crawl import OpenCrawl
 from crawler.frontier.operator_log import Actor, Via
+from crawler.reports.ring_types import RingMembers
+from crawler.service.dead_letter_admin import LetterList
 
 Query = TypeVar("Query")
 Body = TypeVar("Body")
@@ -39,7 +42,8 @@ class Context:
     hub: EventHub
     idempotency: Idempotency
     seed_turns: asyncio.Semaphore  # of those that may add seeds
-    summary_turn: asyncio.Lock  # a read of all dead letters at a time
+    letter_sums: SharedAnswers[LetterList]
+    rings: SharedAnswers[RingMembers]
     metrics_domains: int  # how many of the busiest have metrics
 
 

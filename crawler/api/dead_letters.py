@@ -52,19 +52,29 @@ async def page(call: Call[LettersQuery, NoBody]) -> LetterPage:
 
 async def summary(call: Call[SummaryQuery, NoBody]) -> LetterList:
     """How many dead letters there are for each reason, and the newest; reads all of them."""
-    wanted = LetterFilter(domain=domain_of(call.query.domain) if call.query.domain else "")
-    async with call.context.summary_turn:
-        return await dead_letter_admin.dead_letter_list(await call.crawl(), wanted, call.query.limit)
+    query = call.query
+    wanted = LetterFilter(domain=domain_of(query.domain) if query.domain else "")
+
+    async def read() -> LetterList:
+        return await dead_letter_admin.dead_letter_list(await call.crawl(), wanted, query.limit)
+
+    return await call.context.letter_sums.get((wanted.domain, query.limit), read)
 
 
 async def retry(call: Call[NoQuery, LettersBody]) -> LetterChange:
     """Put dead letters back into their queues, with all their attempts."""
-    return await dead_letter_admin.retry(await call.crawl(), _wanted(call.body), actor=call.actor)
+    try:
+        return await dead_letter_admin.retry(await call.crawl(), _wanted(call.body), actor=call.actor)
+    finally:
+        call.context.letter_sums.forget()
 
 
 async def purge(call: Call[NoQuery, LettersBody]) -> LetterChange:
     """Drop dead letters; their URLs stay seen."""
-    return await dead_letter_admin.purge(await call.crawl(), _wanted(call.body), actor=call.actor)
+    try:
+        return await dead_letter_admin.purge(await call.crawl(), _wanted(call.body), actor=call.actor)
+    finally:
+        call.context.letter_sums.forget()
 
 
 def _wanted(body: LettersBody) -> LetterFilter:

@@ -96,7 +96,7 @@ class EventHub:
             await asyncio.sleep(self._limits.events_every_s)
 
     async def listen(self, last_id: str) -> AsyncIterator[bytes]:
-        """The events of one client, as text to send; b"" where a heartbeat is due."""
+        """The events of one client and heartbeats, as text to send."""
         self._clients += 1
         self._wanted.set()
         try:

@@ -80,7 +80,7 @@ class Frame:
                 return response
 
             async def act() -> web.Response:
-                async with contextlib.nullcontext() if route.streams_body else self._turns:
+                async with contextlib.nullcontext() if route.streams_body or route.is_slow else self._turns:
                     return json_response(await route.handler(call))
 
             async def digest() -> str:

@@ -50,6 +50,12 @@ def is_ours(header: str, *, address: str, port: int, names: Collection[str]) -> 
     return (given or HTTP_PORT) == port and host in (*LOCAL, address)
 
 
+def reachable(address: str) -> str:
+    """An address of this machine at which a server that listens on this one answers."""
+    ip = ipaddress.ip_address(address)
+    return address if not ip.is_unspecified else "::1" if ip.version == 6 else "127.0.0.1"
+
+
 def shown(address: str, port: int) -> str:
     """Address and port as in a URL."""
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"

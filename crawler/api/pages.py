@@ -12,7 +12,6 @@ import msgspec
 from aiohttp import web
 
 from crawler.api.call import Call, NoBody, NoQuery
-from crawler.api.events import HEARTBEAT
 from crawler.api.metrics import metrics_text
 from crawler.api.problem import ProblemError
 from crawler.errors import EngineError
@@ -81,7 +80,7 @@ async def events(call: Call[NoQuery, NoBody]) -> web.StreamResponse:
             await response.prepare(http)
             async for chunk in hub.listen(http.headers.get("Last-Event-ID", "")):
                 limit.reschedule(asyncio.get_running_loop().time() + call.context.limits.write_s)
-                await response.write(chunk or HEARTBEAT)
+                await response.write(chunk)
                 limit.reschedule(None)
             await response.write_eof()
     except TimeoutError:

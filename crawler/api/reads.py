@@ -174,7 +174,11 @@ async def members(call: Call[NoQuery, NoBody]) -> MembersView:
 
 async def ring(call: Call[NoQuery, NoBody]) -> RingMembers:
     """The instances, how each is, its share of the ring and what it holds; takes a second and a half."""
-    return await ring_view.members(await call.crawl())
+
+    async def read() -> RingMembers:
+        return await ring_view.members(await call.crawl())
+
+    return await call.context.rings.get((), read)
 
 
 async def place(call: Call[PlaceQuery, NoBody]) -> UrlPlace:

@@ -33,6 +33,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     handler: Handler
     media: str = JSON
     body_media: tuple[str, ...] = (JSON,)
+    is_slow: bool = False  # has an order of its own, so that it holds up no other request
     is_public: bool = False  # needs no token, whatever is listened on
 
     @property

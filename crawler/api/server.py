@@ -15,19 +15,22 @@ from crawler.api.browser_sessions import BrowserSessions
 from crawler.api.call import Context
 from crawler.api.events import EventHub
 from crawler.api.frame import Frame, add_headers, bug
-from crawler.api.hosts import is_loopback, shown
+from crawler.api.hosts import is_loopback, reachable, shown
 from crawler.api.idempotency import Idempotency
 from crawler.api.limits import Limits
 from crawler.api.live_crawl import LiveCrawl
 from crawler.api.problem import ProblemError, of_aiohttp, response_of
 from crawler.api.rate_limit import RateLimit
 from crawler.api.routes import ROUTES
+from crawler.api.shared_answers import SharedAnswers
 from crawler.app.crawl import OpenCrawl
 from crawler.errors import ConflictError, UsageError
 from crawler.frontier.api_answers import ApiAnswers
 from crawler.frontier.api_tokens import ApiTokens
 
 BACKLOG = 1_024
+LETTER_SUMS_S = 3.0  # they are kept so long: each reads all dead letters
+RING_S = 1.0  # each waits for heartbeats
 NO_ROOM = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 5\r\nContent-Length: 0\r\n\r\n"
 
 
@@ -45,6 +48,8 @@ def listen(address: str, port: int) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         sock.bind((address, port))
         sock.listen(BACKLOG)
     except OSError as error:
@@ -82,15 +87,15 @@ async def serving(
     """
     limits = limits or Limits()
     address, port = sock.getsockname()[:2]
-    url = f"http://{shown('127.0.0.1' if address == '0.0.0.0' else address, port)}/"  # noqa: S104 - compared only
+    url = f"http://{shown(reachable(address), port)}/"
     live = LiveCrawl(crawl)
     sessions = BrowserSessions(port, lambda code: announce(f"{url}login?code={code}"))
     hub = EventHub(live, limits)
     context = Context(
         live=live, limits=limits, sessions=sessions, hub=hub,
         idempotency=Idempotency(ApiAnswers(crawl.engine, crawl.keys)),
-        seed_turns=asyncio.Semaphore(limits.seed_streams), summary_turn=asyncio.Lock(),
-        metrics_domains=metrics_domains,
+        seed_turns=asyncio.Semaphore(limits.seed_streams), letter_sums=SharedAnswers(LETTER_SUMS_S),
+        rings=SharedAnswers(RING_S), metrics_domains=metrics_domains,
     )  # fmt: skip
     access = Access(
         address=address, port=port, names=names, tokens=TokenReader(ApiTokens(crawl.engine, crawl.keys)),

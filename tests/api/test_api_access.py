@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.api.hosts import is_ours, listen_address
+from crawler.api.hosts import is_ours, listen_address, reachable, shown
 from crawler.api.limits import Limits
 from crawler.api.server import check_tokens, listen
 from crawler.errors import ConflictError, UsageError
@@ -54,7 +54,7 @@ async def test_a_wrong_token_is_401_everywhere(api: Served, path: str) -> None:
         status, found, headers = await api.send("GET", path, {"Authorization": text})
         assert (status, headers.getall("WWW-Authenticate")) == (401, ['Bearer realm="crawler", error="invalid_token"'])
         assert headers["Content-Type"] == PROBLEM
-        assert right.rpartition("_")[2][:20] not in str(found)
+        assert right.split("_", 2)[2][:20] not in str(found)
 
 
 async def test_a_reader_may_not_write_and_a_writer_may(api: Served) -> None:
@@ -75,7 +75,7 @@ async def test_the_engine_has_no_token_and_a_removed_one_ends(
     assert (await api.get("/v1/overview", **token))[0] == 200
     tokens = ApiTokens(api.crawl.engine, api.crawl.keys)
     (number,) = await tokens.read()
-    secret = token["Authorization"].rpartition("_")[2].encode()
+    secret = token["Authorization"].split("_", 2)[2].encode()
     everything = b"".join(await api.crawl.engine.command("HVALS", api.crawl.keys.api_tokens))
     assert secret not in everything
     assert await tokens.remove(number)
@@ -147,6 +147,16 @@ def test_addresses_to_listen_on_are_ip_addresses_with_a_port() -> None:
     for text in ("8800", ":8800", "127.0.0.1", "127.0.0.1:", "example.com:80", "127.0.0.1:70000", "::1", "[::1]"):
         with pytest.raises(UsageError, match="expected an address and a port"):
             listen_address(text)
+
+
+def test_the_printed_address_is_one_that_answers() -> None:
+    found = [shown(reachable(address), 80) for address in ("0.0.0.0", "::", "::1", "10.0.0.5")]
+    assert found == ["127.0.0.1:80", "[::1]:80", "[::1]:80", "10.0.0.5:80"]
+
+
+async def test_it_answers_on_ipv6_as_on_ipv4(tmp_path: Path, engine: Engine) -> None:
+    async with served_crawl(tmp_path, engine, address="::1") as api, api.http.get(f"{api.server.url}healthz") as answer:
+        assert (answer.status, api.server.url) == (200, f"http://[::1]:{api.port}/")
 
 
 def test_a_port_in_use_is_a_conflict() -> None:
