@@ -37,7 +37,7 @@ ROUTES: tuple[Route, ...] = (
     Route(method="GET", path="/v1/members", handler=reads.members),
     Route(method="GET", path="/v1/takeovers", handler=owners.takeovers),
     Route(method="GET", path="/v1/ring", handler=reads.ring, is_slow=True),
-    Route(method="GET", path="/v1/ring/partitions", handler=owners.partitions, is_slow=True),
+    Route(method="GET", path="/v1/ring/partitions", handler=owners.partitions),
     Route(method="GET", path="/v1/ring/place", handler=reads.place),
     Route(method="GET", path="/v1/dead-letters", handler=dead_letters.page),
     Route(method="GET", path="/v1/dead-letters/summary", handler=dead_letters.summary, is_slow=True),
