@@ -18,8 +18,8 @@ from crawler.errors import EngineError
 
 FOLDER = Path(__file__).with_name("dashboard")
 SCRIPTS = (
-    "api.js", "app.js", "charts.js", "dead.js", "dialog.js", "dom.js", "domain.js", "domains.js", "format.js",
-    "instances.js", "operate.js", "ring.js",
+    "api.js", "app.js", "charts.js", "dead.js", "dialog.js", "dom.js", "domain.js", "domains.js", "explain.js",
+    "format.js", "instances.js", "operate.js", "ring.js",
 )  # fmt: skip
 FILES = {
     "/": ("index.html", "text/html"),

@@ -136,10 +136,22 @@ def test_a_seed_is_added_and_what_is_wrong_is_told(dashboard: Dashboard, writer:
     page.get_by_role("button", name="Add seeds").click()
     expect(page.locator("#seed-result")).to_contain_text("1 new, 1 invalid.")
     expect(page.locator("#seed-result")).to_contain_text("nonsense://x: ")
-    expect(page.locator("#log li").first).to_contain_text("browser (api) seed the whole crawl")
+    expect(page.locator("#log li").first).to_contain_text("browser (api): seed, 2 URLs")
     writer.open("domains")
     page.get_by_label("Search").fill("new")
     expect(page.get_by_role("row", name="new.test")).to_contain_text("done", timeout=20_000)
+
+
+def test_one_url_is_explained(reader: Watched) -> None:
+    page = reader.page
+    reader.open("domains")
+    page.get_by_label("URL", exact=True).fill("http://shop3.test/")
+    page.get_by_role("button", name="Explain").click()
+    expect(page.locator("#explain-verdict")).to_contain_text("Crawled: status 200", timeout=20_000)
+    expect(page.locator("#explain-facts")).to_contain_text("in: domain shop3.test of a seed")
+    page.get_by_label("URL", exact=True).fill("http://elsewhere.test/")
+    page.keyboard.press("Enter")
+    expect(page.locator("#explain-facts")).to_contain_text("out: ")
 
 
 def test_text_of_sites_stays_text(dashboard: Dashboard, reader: Watched) -> None:

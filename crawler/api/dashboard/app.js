@@ -8,6 +8,7 @@ import { domainView } from "./domain.js";
 import { busiest, domainsView } from "./domains.js";
 import { $, announce, el, keyed, show, text } from "./dom.js";
 import { counted, duration, nowS, number, rate, setNow, size, stateText, waitText } from "./format.js";
+import { explainForm } from "./explain.js";
 import { instancesView, ringReader } from "./instances.js";
 import { allowSeeds, operatorLog, seedForm } from "./operate.js";
 
@@ -257,6 +258,7 @@ function sleep() {
 
 prepare();
 seedForm();
+explainForm();
 go(true);
 addEventListener("hashchange", () => go(false));
 document.addEventListener("visibilitychange", () => (document.hidden ? sleep() : wake()));

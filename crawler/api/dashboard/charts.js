@@ -1,7 +1,7 @@
 // Charts over time, drawn as SVG: axes with units, a read-out by mouse, finger or keyboard, and the values as a table.
 
 import { el, show, svg, table, text } from "./dom.js";
-import { clock, moment, rate } from "./format.js";
+import { clock, moment, number, rate } from "./format.js";
 
 const HEIGHT = 150;
 const TOP = 8;
@@ -15,7 +15,8 @@ export const RANGES = { fine: { slotS: 5, spanS: 900 }, coarse: { slotS: 300, sp
 const YOUNG_S = 60; // a crawl that just began fills its chart all the same
 
 /** How rates are shown. */
-export const perS = { format: (value, isShort) => (isShort ? rate(value) : `${rate(value)}/s`), least: 0.1 };
+export const perS = { format: (value, isTick) => (isTick ? tick(value) : `${rate(value)}/s`), least: 0.1 };
+const tick = (value) => (Number.isInteger(value) ? number(value) : rate(value));
 
 /** Lines of errors: answers of these classes, and attempts that failed. */
 export const errorLines = [

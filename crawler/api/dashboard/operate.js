@@ -5,6 +5,7 @@ import { $, el, keyed } from "./dom.js";
 import { moment, number, words } from "./format.js";
 
 const LOG_KEPT = 100;
+const WHOLE = ["pause", "resume"]; // without a target they are for the whole crawl
 const EXAMPLES = 10; // of URLs that were not added
 
 /** The form that adds seeds. */
@@ -77,17 +78,16 @@ export function operatorLog() {
 
   function make(entry) {
     if (!entry) return el("li", { class: "muted" }, "No command was given yet.");
+    const target = entry.target || (WHOLE.includes(entry.action) ? "the whole crawl" : "");
     return el(
       "li",
       {},
       el("time", {}, moment(entry.at)),
-      " ",
       el("b", {}, entry.who || "somebody"),
-      ` (${entry.via}) `,
+      ` (${entry.via}): `,
       words(entry.action),
-      " ",
-      el("span", { class: "url" }, entry.target || "the whole crawl"),
-      entry.detail ? `, ${entry.detail}` : "",
+      target && el("span", { class: "url" }, ` ${target}`),
+      entry.detail && `, ${entry.detail}`,
     );
   }
 
