@@ -121,13 +121,13 @@ async def _remove_one(settings: "Settings") -> "RemovedCrawl":
 
 def _ask(row: "CrawlRow") -> None:
     """Raises UsageError when the answer is not yes."""
+    from crawler.terminal.printing import err
     from crawler.terminal.wording import counted
 
     known = ""
     if row.pages is not None and row.pending is not None:
         known = f" ({counted(row.pages, 'page')}, {row.pending:,} pending)"
-    sys.stderr.write(f"Remove crawl {row.name!r}{known} from the engine? Its folder stays. [y/N] ")
-    sys.stderr.flush()
+    err(f"Remove crawl {row.name!r}{known} from the engine? Its folder stays. [y/N]")
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise UsageError("not confirmed: nothing was removed")
 

@@ -188,10 +188,11 @@ def test_a_session_can_be_judged_from_another_folder_of_this_machine(tmp_path: P
 
 
 ELSEWHERE = (
+    "cli/init.py",
     "outputs/file_sinks.py",
     "engine/embedded.py",
     "testing/",
-)  # what -o names; under a umask; temporary folders
+)  # a user's project; what -o names; under a umask; temporary folders
 
 
 def test_all_that_is_made_in_a_crawl_folder_is_made_where_its_mode_is_set() -> None:

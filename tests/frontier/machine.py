@@ -203,6 +203,7 @@ class FrontierSteps(RuleBasedStateMachine):
         assert first - request.lead_ms <= reply.next_due_ms or (
             reply.short and reply.next_due_ms == model.clock + SHORT_MS
         )
+        last = max(last, model.clock) if last >= 0 else last  # a queue that woke is due since then
         assert last < 0 or 0 <= reply.next_due_ms <= last
 
     def _raw_of(self, whole: dict[bytes, Any], partition: int) -> RawPartition:

@@ -39,7 +39,8 @@ async def test_every_key_of_a_script_falls_in_one_slot(door: Door) -> None:
     assert len(keys) > 10
     partition = {k for k in keys if k.startswith(b"{t:0}:")}
     assert {key_slot(k) for k in partition} == {key_slot(b"t:0")}
-    crawl_wide = (door.keys.members, door.keys.nodes, door.keys.returns, door.keys.evicted, door.keys.operator_log)
+    k = door.keys
+    crawl_wide = (k.members, k.nodes, k.returns, k.evicted, k.operator_log, k.crawl)
     assert keys - partition <= {key.encode() for key in crawl_wide}
     assert key_slot(door.keys.members.encode()) == key_slot(door.keys.nodes.encode())
 
@@ -100,6 +101,8 @@ async def run_all_scripts(door: Door) -> set[str]:
     await members.join(Member(session="cyd", node="m", counter=1))
     await members.leave(me)
     assert await OperatorLog(door.engine, door.keys).add(Actor(who="ann", via=Via.CLI), "pause") == 1
+    await door.engine.command("HSET", door.keys.crawl, "record", "old")
+    assert await door.engine.run("replace_record", (door.keys.crawl,), "old", "new") == [b"COMMITTED"]
     return ran
 
 
